@@ -15,7 +15,7 @@
 namespace ripstop {
 namespace {
 
-/// Checks the options before a member uses them, in the initializer list of the loader's state.
+/// `options`, checked before any member of the loader uses them.
 const BatchLoaderOptions& checked(const BatchLoaderOptions& options) {
   RIPSTOP_CHECK(options.sequence_length >= 2, "sequence_length is {}", options.sequence_length);
   RIPSTOP_CHECK(options.global_batch_sequences >= 1 && options.micro_batch_sequences >= 1,
@@ -23,25 +23,25 @@ const BatchLoaderOptions& checked(const BatchLoaderOptions& options) {
                 options.micro_batch_sequences);
   RIPSTOP_CHECK(options.data_rank >= 0 && options.data_rank < options.data_ranks, "data rank {} of {}",
                 options.data_rank, options.data_ranks);
-  // Rows are numbered by int32: document_offset.
+  // document_offset numbers rows by int32.
   RIPSTOP_CHECK(options.micro_batch_sequences <= INT32_MAX / options.sequence_length, "{} x {} rows",
                 options.micro_batch_sequences, options.sequence_length);
   return options;
 }
 
-/// Batches of a step. Equal on all ranks, because every batch has collectives: so some ranks get empty ones.
+/// Batches of a step. Every rank has as many, some of them empty, because every batch has collectives.
 int64_t count_batches(const BatchLoaderOptions& options) {
   return divide_up(divide_up(options.global_batch_sequences, options.data_ranks),
                    options.micro_batch_sequences);
 }
 
-/// Every rank makes the whole plan, from lengths and a key: cheaper than sending it.
+/// The plan of an epoch. Every rank computes it from lengths and a key, which is cheaper than sending it.
 PackPlan plan_epoch(const SequenceReader& reader, const BatchLoaderOptions& options, int64_t epoch) {
   return {reader.rows(),
           {options.sequence_length, options.shuffle_seed, epoch, options.pack, options.shuffle}};
 }
 
-/// Says which sequences each step takes, epoch after epoch. The same on every rank.
+/// Decides the sequences of each step, epoch after epoch. The same on every rank.
 class StepPlanner {
  public:
   /// `reader` must outlive the planner.
@@ -52,8 +52,7 @@ class StepPlanner {
   int64_t sequences_per_epoch() const { return plan_.sequences(); }
   bool is_over() const { return options_.epochs > 0 && at_.epoch >= options_.epochs; }
 
-  /// Moves the cursor past one step. Fills in `step`; returns its sequences in slot order, fewer than
-  /// global_batch_sequences only at the end of the run.
+  /// Moves the cursor past one step and fills in `step`. Returns the items of its sequences in order.
   std::vector<std::vector<PackItem>> take_step(LoaderStep& step);
 
  private:
@@ -67,7 +66,7 @@ std::vector<std::vector<PackItem>> StepPlanner::take_step(LoaderStep& step) {
   std::vector<std::vector<PackItem>> sequences;
   step.begin = at_;
   while (static_cast<int64_t>(sequences.size()) < options_.global_batch_sequences && !is_over()) {
-    // One plan at a time: it has about 24 bytes an example.
+    // Keep one plan at a time: it takes about 24 bytes an example.
     if (plan_.epoch() != at_.epoch) plan_ = plan_epoch(reader_, options_, at_.epoch);
     sequences.push_back(plan_.sequence(at_.sequence));
     for (const PackItem& item : sequences.back()) {
@@ -79,35 +78,33 @@ std::vector<std::vector<PackItem>> StepPlanner::take_step(LoaderStep& step) {
   }
   step.end = at_;
   step.sequences = static_cast<int64_t>(sequences.size());
-  // At the end of an epoch the plan is still the old epoch's: the next one is made when it is needed.
+  // At the end of an epoch plan_ is still the plan of that epoch.
   const bool same_plan = plan_.epoch() == at_.epoch;
   step.epoch = static_cast<double>(at_.epoch) +
                (same_plan ? static_cast<double>(at_.sequence) / static_cast<double>(plan_.sequences()) : 0.0);
   return sequences;
 }
 
-/// One batch on its way to the consumer. A step travels with its first batch; an entry without both ends the
-/// run.
+/// One batch on its way to the consumer. The first batch of a step brings the LoaderStep along. An entry with
+/// neither ends the run.
 struct QueueEntry {
   std::optional<LoaderStep> step;
   std::optional<PackedBatch> batch;
 };
 
-/// Hands entries from the reading thread to the consumer. Bounds how far the reading thread is ahead.
+/// Hands entries from the reading thread to the consumer. The reading thread is at most four batches ahead.
 class ReadAheadQueue {
  public:
-  explicit ReadAheadQueue(int64_t most) : most_(static_cast<size_t>(std::max<int64_t>(1, most))) {}
-
   /// Waits for room, then adds `entry`. Returns false if the queue was stopped.
   bool push(QueueEntry entry) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return stopped_ || entries_.size() < most_; });
+    changed_.wait(lock, [&] { return stopped_ || entries_.size() < kMostEntries; });
     if (stopped_) return false;
     entries_.push_back(std::move(entry));
     changed_.notify_all();
     return true;
   }
-  /// The reading thread has failed: pop() throws this after the entries that are there.
+  /// Makes pop() throw `failure`, an exception of the reading thread, once the queue is empty.
   void push_failure(std::exception_ptr failure) {
     const std::lock_guard lock(mutex_);
     failure_ = std::move(failure);
@@ -123,7 +120,7 @@ class ReadAheadQueue {
     changed_.notify_all();
     return entry;
   }
-  /// Lets a waiting push() return, so that the reading thread ends.
+  /// Makes push() return false, so that the reading thread ends.
   void stop() {
     const std::lock_guard lock(mutex_);
     stopped_ = true;
@@ -131,7 +128,7 @@ class ReadAheadQueue {
   }
 
  private:
-  const size_t most_;
+  static constexpr size_t kMostEntries = 4;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<QueueEntry> entries_;
@@ -139,9 +136,8 @@ class ReadAheadQueue {
   bool stopped_ = false;
 };
 
-/// Calls body with the items of each sequence of a data rank's batch number `number` of a step; an empty
-/// sequence has none. Neighbouring sequences go to different ranks: a step has the same sequences for any
-/// number of ranks.
+/// Calls `body` with the items of each sequence in batch `number` of a data rank. `sequences` are those of
+/// the step, dealt to the data ranks in turn. An empty sequence has no items.
 template <class Body>
 void for_sequences(const BatchLoaderOptions& options, const std::vector<std::vector<PackItem>>& sequences,
                    int64_t number, int64_t data_rank, Body body) {
@@ -152,8 +148,7 @@ void for_sequences(const BatchLoaderOptions& options, const std::vector<std::vec
   }
 }
 
-/// Reads batch `number` of a step for this data rank. `sequences`: those of the step, dealt to the data ranks
-/// in turn.
+/// Reads batch `number` of a step for this data rank.
 PackedBatch read_batch(const SequenceReader& reader, const BatchLoaderOptions& options,
                        const std::vector<std::vector<PackItem>>& sequences, int64_t number) {
   PackedBatch batch;
@@ -172,7 +167,7 @@ PackedBatch read_batch(const SequenceReader& reader, const BatchLoaderOptions& o
   return batch;
 }
 
-/// Reads the batches of one step into `queue`. Returns false at the end of the run and if the queue was
+/// Reads the batches of one step into `queue`. Returns false at the end of the run, or if the queue was
 /// stopped.
 bool read_step(const SequenceReader& reader, const BatchLoaderOptions& options, StepPlanner& planner,
                ReadAheadQueue& queue) {
@@ -241,8 +236,7 @@ struct BatchLoader::State {
       : options(checked(o)),
         reader(dataset, o.sequence_length, o.loss_on, o.examples),
         planner(reader, o, start),
-        sequences_per_epoch(planner.sequences_per_epoch()),
-        queue(o.read_ahead_batches) {}
+        sequences_per_epoch(planner.sequences_per_epoch()) {}
 };
 
 BatchLoader::BatchLoader(const TokenDataset& dataset, const BatchLoaderOptions& options, DataCursor start)
@@ -283,7 +277,7 @@ std::optional<LoaderStep> BatchLoader::next_step() {
     s.at_end = true;
     return std::nullopt;
   }
-  // The first batch came with the step; next_batch() hands it out without another pop().
+  // The entry has the first batch, too: next_batch() returns it without another pop().
   s.current = std::move(entry.batch);
   s.batches_left = batches_per_step();
   return entry.step;

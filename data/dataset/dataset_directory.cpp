@@ -8,8 +8,7 @@
 namespace ripstop {
 namespace {
 
-/// Enough of a SHA-256 to tell two tokenizers apart by eye.
-constexpr size_t kShownDigits = 12;
+constexpr size_t kShownDigits = 12;  // of a SHA-256
 
 }  // namespace
 
@@ -48,7 +47,7 @@ void require_dataset_tokenizer(const TokenDataset& dataset, const Tokenizer& tok
                             "the data set again with --tokenizer {}",
                             shell_word(tokenizer.name())));
   }
-  // Writers of other programs state the number themselves: a wrong one gives the model rows without a piece.
+  // Another program may have written the file. A wrong number gives the model rows without a piece.
   if (header.vocabulary_size != tokenizer.vocabulary_size()) {
     throw Error(ExitCode::kInputData,
                 fmt::format("{} states a vocabulary of {}, {} has {} pieces", dataset.path().string(),
@@ -65,7 +64,7 @@ std::vector<ExampleText> checked_text(const TokenDataset& dataset, const Tokeniz
     const int64_t example = first + i, begin = dataset.target_begin(example);
     targets.resize(static_cast<size_t>(dataset.example_end(example) - begin));
     dataset.read_tokens(begin, dataset.example_end(example), targets.data());
-    // Encoded and not decoded: a tokenizer may normalize, so the text need not come back as it was.
+    // Encode the text: a tokenizer may normalize, so decoded targets need not equal it.
     std::vector<int32_t> expected = tokenizer.encode_continuation(texts[static_cast<size_t>(i)].summary);
     expected.push_back(tokenizer.eos());
     if (targets != expected) {

@@ -11,7 +11,7 @@
 namespace ripstop {
 namespace {
 
-/// `item` of `dataset`; `reader` has cut it.
+/// The view of an item of `dataset` that `reader` has cut.
 ExampleView view_item(const TokenDataset& dataset, const SequenceReader& reader, const PackItem& item) {
   ItemTokens tokens = reader.read(item);
   ExampleView view;
@@ -43,7 +43,7 @@ std::vector<ExampleView> view_examples(const TokenDataset& dataset, const std::v
   for (const int64_t example : examples) {
     RIPSTOP_CHECK(example >= 0 && example < dataset.examples(), "example {} of {}", example,
                   dataset.examples());
-    // The plan of this example alone: without packing every piece has a sequence of its own.
+    // A plan of this example alone. Without packing, every piece has a sequence of its own.
     const PackPlan plan(reader.rows().subspan(static_cast<size_t>(example), 1),
                         {.sequence_length = length, .pack = false, .shuffle = false});
     for (int64_t piece = 0; piece < plan.sequences(); ++piece) {

@@ -1,4 +1,4 @@
-// ExampleView: what training sees of an example, for people who want to look at it.
+// ExampleView: the tokens of an example as training reads them, to show them to people.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -8,39 +8,37 @@
 
 namespace ripstop {
 
-/// How a run would read a data set.
+/// The settings of a run that change what it reads.
 struct ExampleViewOptions {
   int64_t sequence_length = 0;  ///< 0: nothing is cut
   LossOn loss_on = LossOn::kSummary;
 };
 
-/// One document as the loader deals it: an example, or a piece of running text that is longer than a
-/// sequence.
+/// One document of a batch: an example, or a piece of a running text that is longer than a sequence.
 struct ExampleView {
   int64_t example = 0;            ///< index in the data set
   int64_t piece = 0, pieces = 1;  ///< of running text
-  std::vector<int32_t> token;     ///< tokens that are read, and behind them the last target
-  int64_t first_target = 0;       ///< index in `token` of the first one whose prediction counts
-  /// Tokens of each part as the data set stores them: BOS belongs to the document, EOS to the summary. A
-  /// piece of running text is all document.
+  std::vector<int32_t> token;     ///< the input tokens and the last target
+  int64_t first_target = 0;       ///< index in `token` of the first target
+  /// Tokens of each part in the data set. BOS belongs to the document, EOS to the summary. A piece of running
+  /// text is all document.
   int64_t document = 0, separator = 0, summary = 0;
-  int64_t cut_document = 0;  ///< tokens that are missing at the document's end
-  int64_t cut_summary = 0;   ///< at the summary's end; at the separator's too if a sequence holds less
+  int64_t cut_document = 0;  ///< tokens cut off the document's end
+  int64_t cut_summary = 0;   ///< tokens cut off the summary's end, and off the separator's if it does not fit
 
-  /// Index in `token` at which the tokens of the document that were cut are missing.
+  /// Index in `token` at which the cut tokens of the document are missing.
   int64_t document_end() const { return document - cut_document; }
-  /// Tokens whose prediction counts.
   int64_t targets() const { return static_cast<int64_t>(token.size()) - first_target; }
 };
 
-/// Views of `examples` of `dataset` as training sees them, one after the other; running text as all of its
-/// pieces. Cut by SequenceReader and PackPlan, as BatchLoader has it. Throws Error(kInputData) for a data set
-/// without examples, and what TokenDataset::read_tokens throws.
+/// Views of `examples` of `dataset`, cut by SequenceReader and PackPlan as in BatchLoader; one for each piece
+/// of a running text. Throws Error(kInputData) for a data set without examples, and the errors of
+/// TokenDataset::read_tokens.
 std::vector<ExampleView> view_examples(const TokenDataset& dataset, const std::vector<int64_t>& examples,
                                        const ExampleViewOptions& options);
 
-/// Which of the `count` examples of a data set to look at: `wanted` that `seed` draws at random, none twice;
-/// more of the same seed begin with the same. All if there are no more.
+/// Draws `wanted` of the numbers 0 .. count - 1 at random by `seed`, none twice; all if there are no more. A
+/// larger `wanted` only appends numbers.
 std::vector<int64_t> draw_examples(int64_t count, int64_t wanted, uint64_t seed);
 
 }  // namespace ripstop

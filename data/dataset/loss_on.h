@@ -1,4 +1,4 @@
-// LossOn: which tokens are targets. SequenceReader::first_target() applies it.
+// LossOn: the choice of the target tokens. SequenceReader applies it.
 #pragma once
 
 namespace ripstop {

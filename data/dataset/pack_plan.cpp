@@ -26,7 +26,7 @@ uint64_t below(uint64_t bound, uint64_t random) {
   return static_cast<uint64_t>((Wide{random} * bound) >> 64);
 }
 
-/// `purpose` keeps the two permutations of an epoch, of items and of sequences, independent.
+/// The key of a permutation. `purpose` tells the permutations of items (1) and of sequences (2) apart.
 uint64_t epoch_key(uint64_t seed, int64_t epoch, uint64_t purpose) {
   return mix(mix(mix(seed + kGolden) + static_cast<uint64_t>(epoch) + kGolden) + purpose);
 }
@@ -36,7 +36,7 @@ uint64_t epoch_key(uint64_t seed, int64_t epoch, uint64_t purpose) {
 std::vector<int64_t> keyed_permutation(int64_t count, uint64_t key) {
   std::vector<int64_t> order(static_cast<size_t>(count));
   std::iota(order.begin(), order.end(), int64_t{0});
-  // Not std::shuffle: it gives another order with another standard library, and a resumed run needs the same.
+  // Not std::shuffle, whose order depends on the standard library: a resumed run needs the same order.
   for (uint64_t i = static_cast<uint64_t>(count); i > 1; --i) {
     std::swap(order[i - 1], order[below(i, mix(key + i * kGolden))]);
   }
@@ -50,7 +50,6 @@ PackPlan::PackPlan(std::span<const int64_t> rows, const PackPlanOptions& options
   const int64_t count = first_item_.empty() ? static_cast<int64_t>(rows_.size()) : first_item_.back();
   std::vector<int64_t> visits;
   if (options.shuffle) {
-    // The same key for all ranks, without communication.
     visits = keyed_permutation(count, epoch_key(options.shuffle_seed, epoch_, 1));
   } else {
     visits.resize(static_cast<size_t>(count));
@@ -67,7 +66,7 @@ PackPlan::PackPlan(std::span<const int64_t> rows, const PackPlanOptions& options
   }
 }
 
-/// Fills first_item_. It stays empty if no example is cut: that saves 8 bytes an example.
+/// Fills first_item_, unless no example is cut.
 void PackPlan::number_items() {
   const bool whole =
       std::all_of(rows_.begin(), rows_.end(), [&](int64_t r) { return r <= sequence_length_; });
@@ -78,7 +77,6 @@ void PackPlan::number_items() {
     first_item_.push_back(first_item_.back() + (r + sequence_length_ - 1) / sequence_length_);
 }
 
-/// Finds the example of an item by bisection.
 PackItem PackPlan::item(int64_t number) const {
   if (first_item_.empty()) return {number, 0, rows_[static_cast<size_t>(number)]};
   const auto after = std::upper_bound(first_item_.begin(), first_item_.end(), number);
@@ -94,11 +92,11 @@ void PackPlan::fill(const std::vector<int64_t>& visits) {
   for (size_t i = 0; i < visits.size(); ++i) {
     const int64_t needed = item(visits[i]).rows;
     RIPSTOP_CHECK(needed >= 1, "item {} has {} rows", visits[i], needed);
-    // Sorted by free rows: the first one with room is the fullest that fits.
+    // The first sequence with enough free rows is the fullest that fits.
     auto room = open.lower_bound({needed, -1});
     std::pair<int64_t, int64_t> entry;
     if (room == open.end()) {
-      // Close the fullest one: it has the least room to lose.
+      // Close the fullest one, which wastes the fewest rows.
       if (static_cast<int64_t>(open.size()) == kOpenSequences) open.erase(open.begin());
       entry = {sequence_length_, sequences++};
     } else {
@@ -109,7 +107,7 @@ void PackPlan::fill(const std::vector<int64_t>& visits) {
     entry.first -= needed;
     if (entry.first > 0) open.insert(entry);  // a full sequence is closed
   }
-  // Counting sort by sequence: it keeps the order inside a sequence and needs linear time.
+  // Counting sort by sequence, which keeps the order inside a sequence.
   sequence_begin_.assign(static_cast<size_t>(sequences) + 1, 0);
   for (const int64_t sequence : sequence_of) ++sequence_begin_[static_cast<size_t>(sequence) + 1];
   std::partial_sum(sequence_begin_.begin(), sequence_begin_.end(), sequence_begin_.begin());
@@ -149,7 +147,7 @@ std::string PackPlan::hash() const {
   const int64_t head[] = {kVersion, sequence_length_, epoch_, static_cast<int64_t>(rows_.size()),
                           items(),  sequences()};
   hash.update(head, sizeof head);
-  // The lengths too: plans over other data may have the same order.
+  // Hash the lengths, too: plans of other data may have the same order.
   hash.update(rows_.data(), static_cast<int64_t>(rows_.size_bytes()));
   hash.update(order_.data(), static_cast<int64_t>(order_.size() * sizeof(int64_t)));
   hash.update(sequence_begin_.data(), static_cast<int64_t>(sequence_begin_.size() * sizeof(int64_t)));

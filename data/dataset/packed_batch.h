@@ -1,4 +1,4 @@
-// PackedBatch: the tokens that a data rank computes at once, in host memory.
+// PackedBatch: the tokens of a micro-batch, in host memory.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -9,22 +9,21 @@ namespace ripstop {
 
 /// A micro-batch: B sequences of T positions, N = B*T rows. A row is one token position.
 ///
-/// Rows belong to documents: document d is rows [document_offset[d], document_offset[d+1]). A document never
-/// crosses the end of a sequence; attention never crosses a document. Some rows hold no token of the data
-/// set: the tail of a sequence, and whole empty sequences. They hold token 0 without a target, in short
-/// documents of their own.
+/// Document d has the rows [document_offset[d], document_offset[d+1]). A document never crosses the end of a
+/// sequence; attention never crosses a document. Padding fills the tails of sequences and empty sequences:
+/// rows with token 0 and no target, in short documents of their own.
 struct PackedBatch {
   int64_t sequence_count = 0;            ///< B
   int64_t sequence_length = 0;           ///< T
   std::vector<int32_t> token;            ///< [N]
-  std::vector<int32_t> position;         ///< [N] from 0 at each document's begin
-  std::vector<int32_t> target;           ///< [N] the id to predict, -1 if the row's prediction does not count
+  std::vector<int32_t> position;         ///< [N] counts from 0 in each document
+  std::vector<int32_t> target;           ///< [N] the id to predict, -1 if the row has no target
   std::vector<int32_t> document_offset;  ///< [document_count + 1], first 0, last N
   int64_t target_count = 0;              ///< rows whose target is not -1
 
   int64_t rows() const { return sequence_count * sequence_length; }
   int64_t document_count() const { return static_cast<int64_t>(document_offset.size()) - 1; }
-  /// A view of the arrays, as the model takes them; valid as long as this batch.
+  /// A view of the arrays for the model; valid as long as this batch.
   HostTokens host_tokens() const { return {token, position, target, document_offset}; }
 };
 

@@ -1,5 +1,5 @@
-// Turns a document into a prompt, and a pair into an example: the same for training, evaluation and
-// generation.
+// PromptTemplate: makes prompts of documents and examples of pairs, for training, evaluation and generation
+// alike.
 #pragma once
 #include <string>
 #include <string_view>
@@ -10,46 +10,42 @@
 
 namespace ripstop {
 
-/// No space at the end: a lone space would become a token that running text never has.
+/// Has no space at the end: the space would become a token that running text never has there.
 inline constexpr std::string_view kDefaultTemplate = "{document}\n\nTL;DR:";
 
 /// A template cut at its {document}.
 struct TemplateParts {
-  std::string before;
-  std::string separator;  ///< the text after the document
+  std::string before, separator;  ///< the texts before and after {document}
 };
 
-/// Cuts `prompt_template`. Throws Error(kUsage) if it has no {document}, two, no text after it, or ends in a
-/// space. Needs no tokenizer, so that a mistake is known before one is learnt.
+/// Cuts `prompt_template`. Throws Error(kUsage) if it has no {document} or two, no text after it, or ends in
+/// a space. Needs no tokenizer, so prepare can check a template before it trains a tokenizer.
 TemplateParts parse_template(const std::string& prompt_template);
 
-/// The template that `typed` means on a command line: \n is a line feed and \t a tab, as every example spells
-/// them; a shell's single quotes leave them as two characters.
+/// Replaces \n by a line feed and \t by a tab: a shell's single quotes leave them as two characters.
 std::string typed_template(std::string typed);
 
-/// BOS, template and document as ids. If the document is cut, [separator_begin, end) must stay.
+/// The ids of BOS, template and document. Cutting the document must keep [separator_begin, end).
 struct EncodedPrompt {
   std::vector<int32_t> tokens;
   int64_t separator_begin = 0;
 };
 
-/// A template with exactly one `{document}` and text after it. Const members may be called from several
-/// threads.
+/// A template and its tokenizer. Several threads may call const members.
 class PromptTemplate {
  public:
   /// `tokenizer` must outlive it. Throws the errors of parse_template.
   PromptTemplate(const Tokenizer& tokenizer, std::string prompt_template);
 
   const std::string& text() const { return template_; }
-  /// The text after the document.
   const std::string& separator() const { return parts_.separator; }
 
-  /// The prompt of a document. Its ids are BOS and those of the whole text encoded at once. A token that
-  /// holds both the document's end and the separator's begin belongs to the separator.
+  /// The prompt of a document: BOS, and the ids of the whole text encoded at once. A token that spans the
+  /// document's end and the separator's begin belongs to the separator.
   EncodedPrompt encode(std::string_view document) const;
-  /// The prompt, then the summary as it goes on after the separator and a space, then EOS.
+  /// The prompt, the summary as continuation of the separator and a space, EOS.
   TokenExample encode_pair(std::string_view document, std::string_view summary) const;
-  /// Running text: BOS, text, EOS; every token counts.
+  /// Running text: BOS, text, EOS. All tokens after BOS are targets.
   TokenExample encode_text(std::string_view text) const;
 
  private:
@@ -58,7 +54,7 @@ class PromptTemplate {
   const Tokenizer* tokenizer_;
   std::string template_;
   TemplateParts parts_;
-  std::vector<int32_t> separator_ids_;  // the usual ids of the separator; empty if they are not certain
+  std::vector<int32_t> separator_ids_;  // the usual ids of the separator; empty if unknown
 };
 
 }  // namespace ripstop

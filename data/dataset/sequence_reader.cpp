@@ -8,11 +8,11 @@
 namespace ripstop {
 namespace {
 
-/// Padding rows lie in documents no longer than this. Attention costs the square of a document's length, so
-/// short ones make the cost of padding negligible.
+/// Longest document of padding. Attention costs the square of a document's length, so short documents make
+/// padding cheap.
 constexpr int64_t kPaddingDocumentRows = 32;
 
-/// Fills up a sequence. Target -1 keeps these rows out of the loss.
+/// Appends `count` rows of padding.
 void append_padding(int64_t count, PackedBatch& batch) {
   while (count > 0) {
     const int64_t length = std::min(count, kPaddingDocumentRows);
@@ -42,7 +42,7 @@ SequenceReader::SequenceReader(const TokenDataset& dataset, int64_t sequence_len
     const int64_t whole = end - begin - 1;
     rows_.push_back(cuts_documents() ? std::min(whole, sequence_length) : whole);
     if (cuts_documents() && whole > sequence_length) {
-      // BOS and the tokens from the separator on stay: end - separator rows.
+      // BOS, separator and summary have end - separator rows.
       const bool summary_fits = end - dataset.separator_begin(i) <= sequence_length;
       ++(summary_fits ? cut_documents_ : cut_summaries_);
     }
@@ -53,16 +53,16 @@ bool SequenceReader::cuts_documents() const {
   return dataset_.header().kind == ExampleKind::kSummary;
 }
 
-/// Index, in the tokens of `item` as read() gives them, of the first one whose prediction counts.
+/// ItemTokens::first_target of `item`.
 int64_t SequenceReader::first_target(const PackItem& item) const {
   if (loss_on_ == LossOn::kAll) return 1;
   const int64_t begin = dataset_.example_begin(item.example), end = dataset_.example_end(item.example);
   const int64_t target = dataset_.target_begin(item.example);
-  // A later piece of running text begins after the target: all its predictions count.
+  // All tokens of a later piece of running text are targets.
   if (!cuts_documents()) return std::max<int64_t>(1, target - begin - item.first_row);
   const int64_t kept = item.rows + 1;
   if (kept == end - begin) return target - begin;
-  // If only the document is cut, the example keeps its end; the target is counted from there.
+  // If only the document is cut, count from the end of the example, which stays.
   if (end - dataset_.separator_begin(item.example) <= sequence_length_) return kept - (end - target);
   // If the summary is cut, the separator follows BOS directly.
   return 1 + target - dataset_.separator_begin(item.example);
@@ -72,8 +72,6 @@ int64_t SequenceReader::target_count(const PackItem& item) const {
   return std::max<int64_t>(0, item.rows + 1 - first_target(item));
 }
 
-/// All tokens of the example; those of a piece of running text; or, if the example is cut, the head of the
-/// document, then separator and summary.
 ItemTokens SequenceReader::read(const PackItem& item) const {
   ItemTokens tokens;
   tokens.first_target = first_target(item);

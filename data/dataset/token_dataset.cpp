@@ -1,16 +1,31 @@
 #include "data/dataset/token_dataset.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
-#include "data/dataset/token_dataset_format.h"
 #include "data/files/hash.h"
 #include "data/files/whole_file.h"
+#include "data/text/json_reader.h"
 #include "model/core/error.h"
 
 namespace ripstop {
+
+std::string_view to_string(ExampleKind kind) {
+  return kind == ExampleKind::kSummary ? "summary" : "text";
+}
+
+std::string content_hash(const TokenDatasetHeader& header, const std::array<std::string, 4>& parts,
+                         const std::string& text_hash) {
+  StreamHash hash;
+  // The lengths of template and separator tell a line end inside them from one between parts.
+  hash.update(fmt::format("ripstop tokens {}\n{}\n{}\n{}\n{}:{}\n{}:{}\n", kTokenDatasetVersion,
+                          to_string(header.kind), header.vocabulary_size, header.tokenizer_sha256,
+                          header.prompt_template.size(), header.prompt_template, header.separator.size(),
+                          header.separator));
+  for (const std::string& part : parts) hash.update(part + "\n");
+  hash.update(text_hash);
+  return hash.hex();
+}
 
 std::string hash_outside(const InputFile& file, int64_t tokens_offset, int64_t tokens_bytes) {
   StreamHash hash;
@@ -23,7 +38,6 @@ std::string hash_outside(const InputFile& file, int64_t tokens_offset, int64_t t
       begin += part;
     }
   };
-  // Two parts: before the tokens and after them. The tokens have hashes of their own, for each block.
   take(0, tokens_offset);
   take(tokens_offset + tokens_bytes, file.bytes());
   return hash.hex();
@@ -31,7 +45,6 @@ std::string hash_outside(const InputFile& file, int64_t tokens_offset, int64_t t
 
 namespace {
 
-/// Hashes an array as the writer hashed it, element by element: in the machine's bytes.
 template <class T>
 std::string hash_of(const std::vector<T>& values) {
   StreamHash hash;
@@ -39,40 +52,29 @@ std::string hash_of(const std::vector<T>& values) {
   return hash.hex();
 }
 
-/// Compares the file with its entry in the prepare.json beside it, if there is one.
+/// Compares the file with its entry in the prepare.json beside it, if it has one.
 void check_against_prepare_json(const InputFile& file) {
   const std::filesystem::path beside = file.path().parent_path() / "prepare.json";
   std::error_code ignored;
   if (!std::filesystem::exists(beside, ignored)) return;
-  const std::string text = read_plain_file(beside, 64 << 20, ExitCode::kInputData);
-  // Without exceptions: their texts name nlohmann's classes.
-  const auto json = nlohmann::json::parse(text, nullptr, false);
-  if (!json.is_object()) fail(ExitCode::kInputData, "{}: not JSON", beside.string());
+  const JsonReader reader(beside.string(), ExitCode::kInputData);
+  const JsonReader::Json json = reader.parse(read_plain_file(beside, 64 << 20, ExitCode::kInputData));
   const std::string file_name = file.path().filename().string();
-  const auto number = [](const nlohmann::json& entry, const char* key) {
-    // A missing number becomes the largest one, which fails the checks below.
-    return entry.contains(key) && entry[key].is_number_unsigned() ? entry[key].get<uint64_t>() : UINT64_MAX;
-  };
-  // A file that someone copied beside another prepare.json has no entry. Its own content hash still counts.
-  if (!json.contains("files") || !json["files"].is_object() || !json["files"].contains(file_name)) return;
-  const nlohmann::json& entry = json["files"][file_name];
-  // Someone may have edited the file: check the numbers before they become offsets.
-  const uint64_t bytes = number(entry, "bytes"), begin = number(entry, "tokens_offset");
-  const uint64_t length = number(entry, "tokens_bytes");
-  if (bytes > INT64_MAX || begin > bytes || length > bytes - begin ||
-      !entry.value("hash_outside_tokens", nlohmann::json()).is_string()) {
-    fail(ExitCode::kInputData, "{}: its entry for {} makes no sense", beside.string(), file_name);
-  }
-  if (static_cast<int64_t>(bytes) != file.bytes()) {
+  // A file that was copied beside another prepare.json has no entry, but still its content hash.
+  if (!json.contains("files") || !json["files"].contains(file_name)) return;
+  const JsonReader::Json& entry = json["files"][file_name];
+  const int64_t bytes = reader.integer(entry, "bytes", 0, INT64_MAX);
+  const int64_t begin = reader.integer(entry, "tokens_offset", 0, bytes);
+  const int64_t length = reader.integer(entry, "tokens_bytes", 0, bytes - begin);
+  const std::string expected = reader.text(entry, "hash_outside_tokens", 32);
+  if (bytes != file.bytes()) {
     fail(ExitCode::kInputData, "{}: {} bytes, prepare.json says {}", file.path().string(), file.bytes(),
          bytes);
   }
-  const std::string hash = hash_outside(file, static_cast<int64_t>(begin), static_cast<int64_t>(length));
-  if (hash != entry["hash_outside_tokens"].get<std::string>()) {
+  if (const std::string hash = hash_outside(file, begin, length); hash != expected)
     fail(ExitCode::kInputData,
          "{}: hash {} differs from {} in prepare.json: the file is damaged or was replaced",
-         file.path().string(), hash, entry["hash_outside_tokens"].get<std::string>());
-  }
+         file.path().string(), hash, expected);
 }
 
 }  // namespace
@@ -85,13 +87,9 @@ TokenDataset::TokenDataset(const std::filesystem::path& path) : path_(path) {
   read_index(hdf5);
   check_index();
   check_content_hash(hdf5);
-  // Only text() needs libhdf5 later; the arrays are read with pread.
+  // Only text() needs libhdf5 from now on.
   if (header_.with_text) hdf5_.emplace(std::move(hdf5));
 }
-
-TokenDataset::~TokenDataset() = default;
-TokenDataset::TokenDataset(TokenDataset&&) noexcept = default;
-TokenDataset& TokenDataset::operator=(TokenDataset&&) noexcept = default;
 
 void TokenDataset::read_header(const Hdf5File& hdf5) {
   const std::string where = path_.string();
@@ -100,7 +98,6 @@ void TokenDataset::read_header(const Hdf5File& hdf5) {
     fail(ExitCode::kInputData, "{}: data set format {}, this program reads {}", where, version,
          kTokenDatasetVersion);
   }
-  // An unknown kind means a file of a later version: do not guess.
   const std::string kind = hdf5.text("kind");
   if (kind != "summary" && kind != "text") fail(ExitCode::kInputData, "{}: unknown kind '{}'", where, kind);
   header_.kind = kind == "summary" ? ExampleKind::kSummary : ExampleKind::kText;
@@ -125,7 +122,6 @@ void TokenDataset::read_index(const Hdf5File& hdf5) {
   read("separator_begin", Hdf5Type::kInt64, separator_begin_);
   read("target_begin", Hdf5Type::kInt64, target_begin_);
   read("token_block_hash", Hdf5Type::kUint64, block_hash_);
-  // The vocabulary decides the width, so the file need not say it a second time.
   token_bytes_ = token_bytes(header_.vocabulary_size);
   const Hdf5Array& tokens = hdf5.array("tokens", token_bytes_ == 2 ? Hdf5Type::kUint16 : Hdf5Type::kInt32);
   tokens_offset_bytes_ = tokens.offset_bytes;
@@ -136,7 +132,7 @@ void TokenDataset::read_index(const Hdf5File& hdf5) {
     fail(ExitCode::kInputData, "{}: {} offsets, {} separators, {} targets for {} examples", where,
          example_offset_.size(), count, target_begin_.size(), hdf5.integer("examples"));
   }
-  // The attributes repeat the sizes for people with h5dump. A file that contradicts itself is damaged.
+  // The attributes repeat the sizes for readers of h5dump, and must agree with them.
   if (example_offset_.back() != tokens.count || hdf5.integer("tokens") != tokens.count) {
     fail(ExitCode::kInputData, "{}: the index says {} tokens, /tokens has {}", where, example_offset_.back(),
          tokens.count);
@@ -156,14 +152,13 @@ void TokenDataset::read_index(const Hdf5File& hdf5) {
   }
 }
 
-/// Whether the separator lies where the kind has it: before the targets of a summary, so that cutting the
-/// document takes no target; at the end of running text, of which nothing is cut.
+/// Whether the separator has its place: not after the targets of a summary, or at the end of running text.
 bool TokenDataset::is_in_order(int64_t example) const {
   if (header_.kind == ExampleKind::kSummary) return separator_begin(example) <= target_begin(example);
   return separator_begin(example) == example_end(example);
 }
 
-/// Later code trusts these offsets without further checks. So a damaged index must end here.
+/// Refuses a damaged index: later code trusts the offsets.
 void TokenDataset::check_index() const {
   if (example_offset_.front() != 0) {
     fail(ExitCode::kInputData, "{}: the first example begins at token {}", path_.string(),
@@ -171,7 +166,7 @@ void TokenDataset::check_index() const {
   }
   for (int64_t i = 0; i < examples(); ++i) {
     const int64_t begin = example_begin(i), end = example_end(i);
-    // Not end - begin: hostile offsets may be far apart.
+    // Compare before subtracting: the difference of hostile offsets may overflow.
     if (end <= begin || begin < 0 || end - begin < 2 || end > tokens()) {
       fail(ExitCode::kInputData, "{}: example {} spans tokens {} to {}", path_.string(), i, begin, end);
     }
@@ -185,7 +180,7 @@ void TokenDataset::check_index() const {
 }
 
 void TokenDataset::check_content_hash(const Hdf5File& hdf5) const {
-  // The tokens come in through the hashes of their blocks: they are read and checked when they are used.
+  // Covers the tokens through the hashes of their blocks, which read_block compares.
   const std::string found = ripstop::content_hash(
       header_,
       {hash_of(example_offset_), hash_of(separator_begin_), hash_of(target_begin_), hash_of(block_hash_)},
@@ -196,7 +191,7 @@ void TokenDataset::check_content_hash(const Hdf5File& hdf5) const {
   }
 }
 
-/// Reads a whole block even for a few tokens, because only a whole block can be checked.
+/// Reads and checks a whole block.
 void TokenDataset::read_block(int64_t block, std::string& bytes) const {
   const int64_t first = block * kTokenBlockBytes;
   bytes.resize(static_cast<size_t>(std::min(kTokenBlockBytes, tokens() * token_bytes_ - first)));
@@ -220,21 +215,12 @@ void TokenDataset::read_tokens(int64_t begin, int64_t end, int32_t* out) const {
       std::memcpy(token_bytes_ == 2 ? static_cast<void*>(&narrow) : static_cast<void*>(out), token,
                   static_cast<size_t>(token_bytes_));
       if (token_bytes_ == 2) *out = narrow;
-      // The hash tells damage, not a mistake of the program that wrote the file. The embedding would read
-      // outside of its table.
+      // The hash does not find a mistake of the writer. The embedding would read outside its table.
       if (*out < 0 || *out >= header_.vocabulary_size) {
         fail(ExitCode::kInputData, "{}: token {} at place {}, the vocabulary has {}", path_.string(), *out,
              at, header_.vocabulary_size);
       }
     }
-  }
-}
-
-void TokenDataset::verify_tokens() const {
-  const int64_t per_block = kTokenBlockBytes / token_bytes_;
-  std::vector<int32_t> ids(static_cast<size_t>(per_block));
-  for (int64_t at = 0; at < tokens(); at += per_block) {
-    read_tokens(at, std::min(tokens(), at + per_block), ids.data());
   }
 }
 

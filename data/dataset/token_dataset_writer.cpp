@@ -4,7 +4,6 @@
 #include <array>
 #include <cstring>
 
-#include "data/dataset/token_dataset_format.h"
 #include "data/files/file.h"
 #include "data/files/hash.h"
 #include "model/core/error.h"
@@ -12,10 +11,9 @@
 namespace ripstop {
 namespace {
 
-/// Reads a spool file from its begin to its end through a bounded buffer.
+/// Reads a spool file, which may be larger than memory, from its begin to its end through a buffer.
 class SpoolReader {
  public:
-  // Spools of texts are larger than memory, and a read of each length would be too many calls.
   explicit SpoolReader(const std::filesystem::path& path) : file_(path, ExitCode::kStorage) {}
   void read(void* out, int64_t bytes) {
     char* to = static_cast<char*>(out);
@@ -42,8 +40,8 @@ class SpoolReader {
 
 }  // namespace
 
-/// HDF5 lays out an array of known size, but the sizes are known only after the last example. So each array
-/// grows in a spool file of its own first.
+/// The sizes of the arrays, which HDF5 needs at the start, are known only after the last example. Until then
+/// each array grows in a spool file of its own.
 struct TokenDatasetWriter::State {
   std::filesystem::path path;
   TokenDatasetHeader header;
@@ -57,7 +55,6 @@ struct TokenDatasetWriter::State {
   enum Spool : size_t { kTokens, kOffset, kSeparator, kTarget, kBlockHash, kText };
 
   void append_number(Spool spool, const void* number) {
-    // Spool and hash get the same bytes, so the hash is ready when the last example is.
     spools[spool].append(number, 8);
     hashes[spool - kOffset].update(number, 8);
   }
@@ -78,7 +75,7 @@ void TokenDatasetWriter::State::append_tokens(const std::vector<int32_t>& ids) {
     RIPSTOP_CHECK(id >= 0 && id < header.vocabulary_size, "token {} of {}", id, header.vocabulary_size);
     const uint16_t low = static_cast<uint16_t>(id);
     if (narrow) {
-      // Only little-endian machines are supported, so the machine's bytes are those of the file.
+      // Machine and file are both little-endian.
       bytes.append(reinterpret_cast<const char*>(&low), 2);
     } else {
       bytes.append(reinterpret_cast<const char*>(&id), 4);
@@ -102,7 +99,7 @@ TokenDatasetWriter::TokenDatasetWriter(const std::filesystem::path& path, TokenD
     state_->spool_paths.push_back(path.string() + fmt::format(".spool{}", i));
     state_->spools.emplace_back(state_->spool_paths.back());
   }
-  // Offsets have one element more than examples: the first is 0.
+  // There is one offset more than examples: the first is 0.
   const int64_t zero = 0;
   state_->append_number(State::kOffset, &zero);
 }
@@ -124,7 +121,6 @@ void TokenDatasetWriter::add(const TokenExample& example, const ExampleText* tex
                                                     : example.separator_begin <= example.target_begin,
                 "separator {} and target {} of {} tokens", example.separator_begin, example.target_begin,
                 count);
-  // Some texts and not others would shift the numbers of all that follow.
   RIPSTOP_CHECK((text != nullptr) == s.header.with_text, "text given: {}", text != nullptr);
   const int64_t begin = s.tokens, end = begin + count;
   const int64_t separator = begin + example.separator_begin, target = begin + example.target_begin;
@@ -138,7 +134,7 @@ void TokenDatasetWriter::add(const TokenExample& example, const ExampleText* tex
       const int64_t bytes = static_cast<int64_t>(fields[i]->size());
       s.spools[State::kText + i].append(&bytes, 8);
       s.spools[State::kText + i].append(fields[i]->data(), bytes);
-      // With the lengths: else moving a letter from one field to the next would not change the hash.
+      // Hash the lengths, too: else a letter could move from one field to the next.
       s.text_hash.update(&bytes, 8);
       s.text_hash.update(*fields[i]);
     }
@@ -180,7 +176,7 @@ std::vector<Hdf5Array> TokenDatasetWriter::State::write_skeleton(const std::stri
   arrays.push_back(writer.add_array({"token_block_hash", Hdf5Type::kUint64, blocks}));
   if (header.with_text) {
     for (size_t i = 0; i < kTextFields.size(); ++i) {
-      // A spool of texts holds, for each text, its length as int64 and its bytes.
+      // The spool has the length of each text as int64, then its bytes.
       SpoolReader reader(spool_paths[kText + i]);
       std::string value;
       writer.add_strings(std::string("text/") + kTextFields[i], examples, [&]() -> std::string_view {
@@ -198,13 +194,12 @@ std::vector<Hdf5Array> TokenDatasetWriter::State::write_skeleton(const std::stri
 
 std::string TokenDatasetWriter::finish() {
   State& s = *state_;
-  // The last block is shorter.
   if (!s.block.empty()) s.end_block();
   for (OutputFile& spool : s.spools) spool.flush();
   const std::string text = s.text_hash.hex();
   const std::string content = content_hash(
       s.header, {s.hashes[0].hex(), s.hashes[1].hex(), s.hashes[2].hex(), s.hashes[3].hex()}, text);
-  // libhdf5 lays out the file; then the arrays are copied from the spools with pwrite.
+  // libhdf5 makes the file. Then pwrite copies the arrays from the spools.
   const std::vector<Hdf5Array> arrays = s.write_skeleton(content, text);
   OutputFile out(s.path, OutputFile::Mode::kExisting);
   for (size_t i = 0; i < arrays.size(); ++i) {
@@ -212,7 +207,7 @@ std::string TokenDatasetWriter::finish() {
     copy_range(spool, 0, out, arrays[i].offset_bytes, arrays[i].bytes());
   }
   out.sync();
-  // After the sync: until then the spools are the only complete copy.
+  // Until the sync, the spools are the only complete copy.
   for (const auto& path : s.spool_paths) std::filesystem::remove(path);
   s.spool_paths.clear();
   return content;

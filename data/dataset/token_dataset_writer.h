@@ -10,15 +10,15 @@
 
 namespace ripstop {
 
-/// One example to write. Indices count from the example's first token.
+/// One example to write. Indices count from its first token; see token_dataset.h.
 struct TokenExample {
   std::vector<int32_t> tokens;
   int64_t separator_begin = 0;
   int64_t target_begin = 0;
 };
 
-/// Writes one file. Memory does not grow with the number of examples: they go to spool files beside `path`,
-/// and `finish` puts these together. Main thread only. Throws Error(kStorage).
+/// Writes one file. Memory does not grow with the number of examples: `add` writes to spool files beside
+/// `path`, and `finish` assembles them. Main thread only. Throws Error(kStorage).
 class TokenDatasetWriter {
  public:
   TokenDatasetWriter(const std::filesystem::path& path, TokenDatasetHeader header);
@@ -26,11 +26,11 @@ class TokenDatasetWriter {
   TokenDatasetWriter(const TokenDatasetWriter&) = delete;
   TokenDatasetWriter& operator=(const TokenDatasetWriter&) = delete;
 
-  /// Adds an example. `text` must be given if and only if the header says with_text.
+  /// Adds an example. Requires `text` exactly if the header has with_text.
   void add(const TokenExample& example, const ExampleText* text = nullptr);
   int64_t examples() const;
   int64_t tokens() const;
-  /// Writes and syncs the file and removes the spool. Returns the content hash (32 hex digits).
+  /// Writes and syncs the file and removes the spool files. Returns the content hash (32 hex digits).
   std::string finish();
 
  private:

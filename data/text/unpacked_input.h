@@ -23,7 +23,8 @@ class UnpackedInput {
   UnpackedInput(const UnpackedInput&) = delete;
   UnpackedInput& operator=(const UnpackedInput&) = delete;
 
-  /// The next bytes, valid until the next call; empty at the end. Waits for the first bytes of a pipe only.
+  /// The next bytes, valid until the next call; empty at the end. Returns the bytes of a pipe that have
+  /// arrived; waits if there are none.
   std::string_view next_block();
   /// Bytes of the file read so far, before unpacking.
   int64_t bytes_read() const;
