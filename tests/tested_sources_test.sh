@@ -22,8 +22,7 @@ data/dataset/packed_batch.h              tests/data/dataset/batch_loader_test.cp
 data/prepare/prepare_checks.*            tests/data/prepare/prepare_test.cpp tests/train/commands/prepare_command_test.cpp
 data/prepare/prepare_json.*              tests/data/prepare/prepare_test.cpp tests/data/dataset/token_dataset_test.cpp
 data/tokenizer/protobuf_fields.h         tests/data/tokenizer/tokenizer_test.cpp tests/train/exchange/write/export_tokenizer_test.cpp
-data/tokenizer/sentencepiece_check.*     tests/data/tokenizer/tokenizer_test.cpp
-data/tokenizer/sentencepiece_model.*     tests/train/exchange/write/export_tokenizer_test.cpp
+data/tokenizer/sentencepiece_model.*     tests/data/tokenizer/tokenizer_test.cpp tests/train/exchange/write/export_tokenizer_test.cpp
 data/dataset/sequence_reader.*           tests/data/dataset/batch_loader_test.cpp
 data/tokenizer/text_sample.*             tests/data/tokenizer/tokenizer_test.cpp tests/data/prepare/prepare_test.cpp
 data/text/tar_input.*                    tests/data/text/unpacked_input_test.cpp tests/data/corpus/corpus_test.cpp

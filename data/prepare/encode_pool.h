@@ -1,12 +1,9 @@
 // EncodePool: encodes examples on several threads and hands them back in their order.
 #pragma once
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <exception>
 #include <functional>
-#include <mutex>
-#include <thread>
+#include <future>
 #include <vector>
 
 #include "data/corpus/corpus.h"
@@ -22,15 +19,13 @@ struct EncodedExample {
   bool has_control = false;
 };
 
-/// add() takes examples in order. `encode` runs on the pool's threads, on several examples at once. `take`
-/// runs on the thread that calls add() and finish(), in the order of add(). At most a few batches a thread
-/// are in flight. If `encode` throws, add() or finish() throws the same. The destructor drops examples that
-/// are not done.
+/// Calls `encode` for examples on up to `threads` other threads at once, and `take` on the caller's thread in
+/// the order of add(). Holds at most one batch of examples a thread. add() and finish() throw what `encode`
+/// throws; then call neither again. The destructor drops the examples that are not taken.
 class EncodePool {
  public:
   EncodePool(int64_t threads, std::function<void(EncodedExample&)> encode,
              std::function<void(EncodedExample&)> take);
-  ~EncodePool();
   EncodePool(const EncodePool&) = delete;
   EncodePool& operator=(const EncodePool&) = delete;
 
@@ -39,25 +34,16 @@ class EncodePool {
   void finish();
 
  private:
-  struct Batch {
-    std::vector<EncodedExample> examples;
-    int64_t bytes = 0;
-    bool done = false;
-    std::exception_ptr failure;
-  };
-  void work();
+  using Batch = std::vector<EncodedExample>;
   void submit();
-  void take_first();
+  Batch wait_for_first();
+  void take_all(Batch batch);
 
   std::function<void(EncodedExample&)> encode_, take_;
-  size_t most_batches_;
+  size_t threads_;
   Batch filling_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Batch> batches_;  // in order; references stay valid while others come and go at the ends
-  std::deque<Batch*> waiting_;
-  bool ending_ = false;  // the destructor waits for the threads
-  std::vector<std::thread> threads_;
+  int64_t filling_bytes_ = 0;
+  std::deque<std::future<Batch>> batches_;  // in order; the destructors wait for the threads
 };
 
 }  // namespace ripstop

@@ -1,4 +1,4 @@
-// LengthHistogram: median and other quantiles of lengths, in bounded memory.
+// LengthHistogram: quantiles of lengths, in bounded memory.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -8,8 +8,7 @@
 
 namespace ripstop {
 
-/// Counts lengths. Those up to kExact are exact; quantiles take longer ones for kExact, the mean and the
-/// longest do not.
+/// Counts lengths. Quantiles count lengths above kExact as kExact; the mean and the longest are exact.
 class LengthHistogram {
  public:
   static constexpr int64_t kExact = 65536;
@@ -22,18 +21,12 @@ class LengthHistogram {
     longest_ = std::max(longest_, length);
   }
   LengthStatistics statistics() const {
-    LengthStatistics result;
-    if (count_ == 0) return result;
-    result.median = at(0.5);
-    result.p90 = at(0.9);
-    result.p99 = at(0.99);
-    result.longest = longest_;
-    result.mean = static_cast<double>(sum_) / static_cast<double>(count_);
-    return result;
+    if (count_ == 0) return {};
+    return {at(0.5), at(0.9), at(0.99), longest_, static_cast<double>(sum_) / static_cast<double>(count_)};
   }
 
  private:
-  /// The smallest length that at least `share` of all do not exceed.
+  /// The smallest length that a `share` of the lengths do not exceed.
   int64_t at(double share) const {
     const auto needed =
         std::max<int64_t>(1, static_cast<int64_t>(share * static_cast<double>(count_) + 0.999999));

@@ -25,46 +25,31 @@
 namespace ripstop {
 namespace {
 
-/// A tokenizer learns from at most this much text, spread over the train split.
+/// A tokenizer is trained on a sample of the train split of at most this size.
 constexpr int64_t kSampleBytes = int64_t{32} << 20;
 
-/// "file:line", as compilers write it; the file alone if it holds one example.
-std::string place_of(const CorpusExample& example) {
-  return example.line > 0 ? fmt::format("{}:{}", example.file, example.line) : example.file;
-}
-
-/// Why an example cannot be used; kNone if it can.
+/// The reason why an example cannot be used.
 enum class Fault { kNone, kEmptyDocument, kEmptySummary, kInvalidUtf8, kNul, kDuplicate };
 
-const char* describe(Fault fault) {
-  switch (fault) {
-    case Fault::kNone:
-      return "nothing";
-    case Fault::kEmptyDocument:
-      return "the document is empty or null";
-    case Fault::kEmptySummary:
-      return "the summary is empty or null";
-    case Fault::kInvalidUtf8:
-      return "not valid UTF-8";
-    case Fault::kNul:
-      return "has a NUL byte";
-    case Fault::kDuplicate:
-      return "an earlier example has the same document and summary";
-  }
-  return "";
-}
-
-/// "FILE:LINE: why".
+/// "FILE:LINE: why", or "FILE: why" if the file is one example.
 std::string describe(const CorpusExample& example, Fault fault) {
-  return fmt::format("{}: {}", example.file.empty() ? example.id : place_of(example), describe(fault));
+  constexpr std::array<std::string_view, 6> kWhy = {"nothing",
+                                                    "the document is empty or null",
+                                                    "the summary is empty or null",
+                                                    "not valid UTF-8",
+                                                    "has a NUL byte",
+                                                    "an earlier example has the same document and summary"};
+  const std::string line = example.line > 0 ? fmt::format(":{}", example.line) : "";
+  const std::string& file = example.file.empty() ? example.id : example.file;
+  return fmt::format("{}{}: {}", file, line, kWhy.at(static_cast<size_t>(fault)));
 }
 
-/// ASCII control characters that text has no use for. They often tell of a bad conversion, so count them.
+/// Whether `c` is an ASCII control character that text does not use. A bad conversion often leaves some.
 bool is_control(unsigned char c) {
   return (c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f;
 }
 
-/// The fault that one example shows by itself. Duplicates show only in the order of the corpus.
+/// The fault of one example by itself, which excludes kDuplicate.
 Fault fault_of(const CorpusExample& example, ExampleKind kind) {
   if (example.invalid_utf8) return Fault::kInvalidUtf8;
   const auto has_nul = [](const std::string& text) { return text.find('\0') != std::string::npos; };
@@ -103,7 +88,7 @@ class Preparation {
   ExampleKind kind() const {
     return report_.source.kind == SourceKind::kText ? ExampleKind::kText : ExampleKind::kSummary;
   }
-  /// Whether the bytes that are counted are those of compressed text.
+  /// Whether the progress counts bytes of compressed text.
   bool is_packed() const {
     const auto& inputs = report_.source.inputs;
     return std::any_of(inputs.begin(), inputs.end(), is_compressed);
@@ -122,7 +107,7 @@ class Preparation {
   HashSet seen_;
 };
 
-/// Reads the corpus once. Reports progress and stops if that was requested.
+/// Reads the corpus once. Reports progress. Throws PrepareStopped if a stop was requested.
 CorpusCounts Preparation::read(const std::string& doing, const ExampleSink& sink) {
   CorpusProgress position;
   const std::string unit(progress_unit(report_.source));
@@ -132,10 +117,10 @@ CorpusCounts Preparation::read(const std::string& doing, const ExampleSink& sink
   };
   const CorpusCounts counts = read_corpus(report_.source, position, [&](CorpusExample& example) {
     check_stop();
-    if (++examples % 256 == 0) tell();  // often enough for a live line, too seldom to cost time
+    if (++examples % 256 == 0) tell();
     sink(example);
   });
-  // The last example rarely falls on a call of tell(): end the line at 100 %.
+  // End the progress at 100 %.
   position.done = position.total;
   tell();
   return counts;
@@ -149,15 +134,14 @@ std::string size_text(int64_t bytes) {
                      small ? "KiB" : "MiB");
 }
 
-/// Trains a tokenizer on the train split. The separator's text is learned with every document that it
-/// follows.
+/// Trains a tokenizer on the train split, with the separator behind every document.
 std::string Preparation::learn_tokenizer() {
   const std::string separator = parse_template(template_).separator;
   TextSample sample(kSampleBytes);
   std::string first_fault;
   read(is_packed() ? "reading compressed text for the tokenizer" : "reading text for the tokenizer",
        [&](CorpusExample& example) {
-         // Only train: the tokenizer must not learn from texts that measure the model.
+         // The tokenizer must not learn from the texts that measure the model.
          if (example.split != Split::kTrain) return;
          if (const Fault fault = fault_of(example, kind()); fault != Fault::kNone) {
            if (first_fault.empty()) first_fault = describe(example, fault);
@@ -170,7 +154,7 @@ std::string Preparation::learn_tokenizer() {
   if (sample.empty()) refuse_empty_train(report_.source, first_fault);
   note(fmt::format("learning a tokenizer of {} pieces from {} of text", options_.vocab_size,
                    size_text(sample.bytes())));
-  // SentencePiece cannot be interrupted. In a process of its own it can be ended at any time.
+  // SentencePiece cannot be interrupted, but a child process can be killed at any time.
   const std::optional<std::string> model = run_in_child(
       [&] {
         return train_tokenizer([&](std::string& line) { return sample.next_line(line); },
@@ -183,7 +167,6 @@ std::string Preparation::learn_tokenizer() {
 
 void Preparation::skip(const CorpusExample& example, Fault fault) {
   const std::string what = describe(example, fault);
-  // Strict runs stop at the first one: in some corpora a skipped example is a mistake upstream.
   if (options_.strict)
     throw Error(ExitCode::kInputData, what, "without --strict such examples are skipped and counted");
   if (report_.first_skipped.empty()) report_.first_skipped = what;
@@ -198,7 +181,7 @@ void Preparation::skip(const CorpusExample& example, Fault fault) {
 void Preparation::take(EncodedExample& encoded) {
   const CorpusExample& source = encoded.source;
   Fault fault = fault_of(source, kind());
-  // Here and not on the encoding threads: examples arrive in the order of the corpus, so the first one stays.
+  // Examples arrive here in the order of the corpus, so the first of equal ones stays.
   if (fault == Fault::kNone && !seen_.insert(encoded.pair_hash)) fault = Fault::kDuplicate;
   if (fault != Fault::kNone) {
     skip(source, fault);
@@ -206,7 +189,7 @@ void Preparation::take(EncodedExample& encoded) {
   }
   SplitState& split = splits_[static_cast<size_t>(source.split)];
   const auto tokens = static_cast<int64_t>(encoded.tokens.tokens.size());
-  // Texts are stored only for scoring. Those of train would double the data set for nothing.
+  // Scoring needs the texts of validation and test. Those of train would double the data set.
   if (source.split == Split::kTrain) {
     split.writer->add(encoded.tokens);
   } else {
@@ -215,7 +198,7 @@ void Preparation::take(EncodedExample& encoded) {
   }
   split.report.targets += tokens - encoded.tokens.target_begin;
   split.report.control_characters += encoded.has_control;
-  split.documents.add(encoded.tokens.separator_begin - 1);  // BOS is not the document's
+  split.documents.add(encoded.tokens.separator_begin - 1);  // without BOS
   split.summaries.add(kind() == ExampleKind::kText ? 0 : tokens - encoded.tokens.target_begin - 1);
   split.examples.add(tokens);
 }
@@ -234,7 +217,7 @@ void Preparation::encode_all(const Tokenizer& tokenizer, const PromptTemplate& p
         directory / fmt::format("{}.h5", to_string(static_cast<Split>(s))), header);
   }
   {
-    // The scope ends the pool's threads before the writers finish.
+    // The threads of the pool end with this scope, before the writers finish.
     EncodePool pool(
         options_.threads,
         [&](EncodedExample& example) {
@@ -242,9 +225,8 @@ void Preparation::encode_all(const Tokenizer& tokenizer, const PromptTemplate& p
           if (fault_of(source, kind()) != Fault::kNone) return;
           example.tokens = kind() == ExampleKind::kText ? prompt.encode_text(source.document)
                                                         : prompt.encode_pair(source.document, source.summary);
-          // The NUL byte keeps pairs apart that differ only in where the document ends.
-          const std::string both = source.document + '\0' + source.summary;
-          example.pair_hash = hash64(both.data(), static_cast<int64_t>(both.size()));
+          // The NUL byte marks the end of the document, which has none.
+          example.pair_hash = hash64(source.document + '\0' + source.summary);
           example.has_control = std::any_of(source.document.begin(), source.document.end(), is_control) ||
                                 std::any_of(source.summary.begin(), source.summary.end(), is_control);
         },
@@ -268,7 +250,7 @@ void Preparation::encode_all(const Tokenizer& tokenizer, const PromptTemplate& p
 }
 
 PrepareReport Preparation::run() {
-  // All that can be known without reading the corpus comes first, the cheapest before the others.
+  // The checks that need no corpus come first, cheap ones before others.
   check_options(options_, template_);
   PartialDirectory directory(posix_io(), options_.output, options_.note);
   std::optional<Tokenizer> tokenizer;

@@ -1,4 +1,4 @@
-// prepare: from text to a data set.
+// prepare: makes a data set of a corpus.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -20,21 +20,20 @@ struct PrepareProgress {
 struct PrepareOptions {
   CorpusSource source;
   std::filesystem::path output;     ///< must not exist, or must be an empty directory
-  std::filesystem::path tokenizer;  ///< a .model or a directory with one; or empty
-  int64_t vocab_size = 0;           ///< > 0: train a tokenizer on the train split instead
+  std::filesystem::path tokenizer;  ///< a .model file or a directory with one; empty with vocab_size
+  int64_t vocab_size = 0;           ///< > 0: trains a tokenizer on the train split
   std::string prompt_template;      ///< empty: kDefaultTemplate
-  bool strict = false;              ///< throw instead of skipping an example
+  bool strict = false;              ///< throws instead of skipping an example
   int64_t threads = 1;
-  std::function<void(const PrepareProgress&)>
-      progress;  ///< called every 256 examples from the calling thread
-  std::function<void(const std::string&)>
-      note;  ///< gets texts that people should read before the work begins
-  /// Asked for every example, and ten times a second while a tokenizer is learnt, from the calling thread. If
-  /// it returns true, prepare cleans up and throws PrepareStopped.
+  // The calling thread of prepare calls these.
+  std::function<void(const PrepareProgress&)> progress;  ///< every 256 examples and at the end
+  std::function<void(const std::string&)> note;          ///< with texts to read before the work begins
+  /// For every example, and ten times a second while a tokenizer is trained. Once it returns true, prepare
+  /// cleans up and throws PrepareStopped.
   std::function<bool()> stop_requested;
 };
 
-/// Thrown by prepare if a stop was requested. It leaves no files.
+/// prepare throws it if a stop was requested. No files are left then.
 struct PrepareStopped {};
 
 /// Quantiles and mean of token counts.
@@ -46,7 +45,7 @@ struct LengthStatistics {
 /// The counts of one split.
 struct SplitReport {
   int64_t examples = 0;
-  int64_t tokens = 0;  ///< stored ones, BOS and EOS among them
+  int64_t tokens = 0;  ///< stored, including BOS and EOS
   int64_t targets = 0;
   int64_t empty = 0;         ///< skipped: document or summary has nothing but white space
   int64_t invalid_utf8 = 0;  ///< skipped
@@ -64,20 +63,18 @@ struct PrepareReport {
   std::string tokenizer_sha256;
   int64_t vocabulary_size = 0;
   bool tokenizer_trained = false;
-  std::string
-      first_skipped;  ///< "FILE:LINE: why" of the first example that was skipped; empty if there is none
+  std::string first_skipped;  ///< "FILE:LINE: why" of the first skipped example; empty if there is none
 
-  int64_t skipped() const;
+  int64_t skipped() const;  ///< of all splits
 };
 
 /// Makes the directory `options.output` with tokenizer.model, train.h5, validation.h5, test.h5 and
 /// prepare.json.
 ///
-/// All or nothing: the files are written and synced in a directory beside it, which is renamed at the end and
-/// removed on any failure. Memory is bounded, except for 16 to 32 bytes an example; a tokenizer is trained on
-/// a bounded sample. Encoding runs on `threads` threads; the files do not depend on their number, nor on the
-/// path of the output. Main thread only, because it writes HDF5 and learns the tokenizer in a child process.
-/// Remains of killed processes of the same output are removed (data/process/partial_directory.h). Throws
+/// All or nothing: writes and syncs the files in a PartialDirectory, which it renames at the end and removes
+/// on any failure. Memory is bounded, except for 16 to 32 bytes an example; a tokenizer is trained on a
+/// bounded sample. `threads` threads encode; the files do not depend on their number, nor on the path of the
+/// output. Main thread only, because it writes HDF5 and trains the tokenizer in a child process. Throws
 /// Error(kUsage) for options that cannot work, Error(kInputData) for bad input, Error(kStorage) if it cannot
 /// write, PrepareStopped if a stop was requested.
 PrepareReport prepare(const PrepareOptions& options);

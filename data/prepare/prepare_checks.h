@@ -1,4 +1,4 @@
-// Checks of prepare around its work, and messages about input without a usable example.
+// Checks of prepare's options and input, and its errors for input without a usable example.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,22 +8,21 @@
 
 namespace ripstop {
 
-/// Refuses what is known without looking at the input. Throws Error(kUsage).
+/// Throws Error(kUsage) for options that cannot work with any input.
 void check_options(const PrepareOptions& options, const std::string& prompt_template);
 
-/// Throws Error(kInputData) if a tokenizer is to be learnt and the names of the files of the resolved
-/// `source` say that none of them is for train.
+/// Throws Error(kInputData) if a tokenizer must be trained and, by their names, none of the files of the
+/// resolved `source` is for train.
 void check_train_files(const PrepareOptions& options, const CorpusSource& source);
 
-/// Notes for people about the resolved `source` before the work begins.
+/// Notes about the resolved `source`, for PrepareOptions::note.
 std::vector<std::string> notes_on(const CorpusSource& source);
 
-/// Throws Error(kInputData): train has nothing to learn a tokenizer from. `first_fault` is that of the first
-/// example of train; empty if train has none.
+/// Throws Error(kInputData): the train split has no usable example to train a tokenizer on. `first_fault`
+/// describes the fault of its first example; "" if it has no example at all.
 [[noreturn]] void refuse_empty_train(const CorpusSource& source, const std::string& first_fault);
 
-/// Throws Error(kInputData): no split of `report` has an example. An empty data set would fail much later, in
-/// training, with a message that misses the cause.
+/// Throws Error(kInputData): no split of `report` has an example.
 [[noreturn]] void refuse_empty(const PrepareReport& report);
 
 }  // namespace ripstop

@@ -10,19 +10,19 @@
 namespace ripstop {
 namespace {
 
-// Raise it if a reader of the old file would misread the new one. New keys alone do not need it.
+// Raise it if an old reader would misread the new file. New keys alone do not need it.
 constexpr int64_t kFormatVersion = 1;
 
 nlohmann::ordered_json to_json(const LengthStatistics& s) {
   return {{"mean", s.mean}, {"median", s.median}, {"p90", s.p90}, {"p99", s.p99}, {"longest", s.longest}};
 }
 
-/// Facts by which a reader notices damage before libhdf5 sees a file.
+/// The entries by which TokenDataset notices damage before libhdf5 opens a file.
 nlohmann::ordered_json describe_files(const std::filesystem::path& directory, const PrepareReport& report) {
   nlohmann::ordered_json files;
   for (int s = 0; s < kSplits; ++s) {
     const std::string file_name = fmt::format("{}.h5", to_string(static_cast<Split>(s)));
-    // This process wrote the file a moment ago. If it cannot be read, the disk is at fault and not the input.
+    // kStorage: this process has just written the file.
     const InputFile file(directory / file_name, ExitCode::kStorage);
     const Hdf5Array tokens = Hdf5File(directory / file_name, ExitCode::kStorage).array("tokens");
     files[file_name] = {{"bytes", file.bytes()},
@@ -41,7 +41,7 @@ void write_prepare_json(const std::filesystem::path& directory, const PrepareOpt
   nlohmann::ordered_json json;
   json["format_version"] = kFormatVersion;
   auto& arguments = json["arguments"];
-  // The source that was found, not "auto": the file must tell how to make the same data set again.
+  // The resolved kind, not "auto": the file must tell how to make the same data set again.
   arguments["source"] = to_string(report.source.kind);
   for (const auto& input : options.source.inputs) arguments["input"].push_back(input.string());
   if (!options.source.splits.empty()) arguments["splits"] = options.source.splits.string();

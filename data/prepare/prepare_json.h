@@ -1,4 +1,4 @@
-// prepare.json: what `ripstop prepare` was asked for, what it counted, and the hashes of the files it wrote.
+// prepare.json: the arguments and counts of `ripstop prepare`, and the hashes of its files.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace ripstop {
 
-/// Writes and syncs prepare.json in `directory`. The .h5 files of all splits must be complete there: their
-/// hashes go into it. `prompt_template` is the one in force. Main thread only. Throws Error(kStorage).
+/// Writes and syncs prepare.json in `directory`, where the .h5 files of all splits must be complete: it
+/// hashes them. `prompt_template` is the one in use. Main thread only. Throws Error(kStorage).
 void write_prepare_json(const std::filesystem::path& directory, const PrepareOptions& options,
                         const std::string& prompt_template, const PrepareReport& report);
 

@@ -1,4 +1,4 @@
-// ProtobufFields: walks a protobuf message without its library, for the few fields that ripstop reads itself.
+// ProtobufFields: reads the fields of a protobuf message without the protobuf library.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace ripstop {
 
-/// The fields of a message, one after the other. Stops at the first byte that cannot be one. Refers to the
-/// message. Source: https://protobuf.dev/programming-guides/encoding/.
+/// Iterates over the fields of a message, up to the first damage. The message must outlive it. Source:
+/// https://protobuf.dev/programming-guides/encoding/.
 class ProtobufFields {
  public:
   explicit ProtobufFields(std::string_view message) : left_(message) {}
@@ -21,7 +21,7 @@ class ProtobufFields {
     number = static_cast<uint32_t>(*key >> 3);
     value = {};
     integer = 0;
-    // Wire types: 0 varint, 1 eight bytes, 2 with a length, 5 four bytes. Groups (3, 4) are out of use.
+    // Wire types: 0 varint, 1 eight bytes, 2 length and bytes, 5 four bytes. Groups (3, 4) are deprecated.
     switch (*key & 7) {
       case 0: {
         const auto read = varint();
@@ -42,10 +42,10 @@ class ProtobufFields {
   }
 
   uint32_t number = 0;
-  std::string_view value;  ///< the bytes of a field with a length, or of a fixed size
-  uint64_t integer = 0;    ///< of a varint: an integer, a bool, an enum
+  std::string_view value;  ///< of wire types 1, 2 and 5: the bytes
+  uint64_t integer = 0;    ///< of wire type 0: an integer, a bool, an enum
 
-  /// The number that a field of four bytes holds; 0 if it is no such field.
+  /// The float in a field of four bytes; 0 for other fields.
   float as_float() const {
     static_assert(std::endian::native == std::endian::little);
     float number = 0;
@@ -56,7 +56,7 @@ class ProtobufFields {
  private:
   std::optional<uint64_t> varint() {
     uint64_t result = 0;
-    // A varint has at most ten bytes. A longer one would shift past 64 bits.
+    // A varint has at most ten bytes.
     for (int shift = 0; shift < 64 && !left_.empty(); shift += 7) {
       const auto byte = static_cast<unsigned char>(left_.front());
       left_.remove_prefix(1);
@@ -65,7 +65,7 @@ class ProtobufFields {
     }
     return std::nullopt;
   }
-  // A length comes from the file: compare it with what is left before it is used.
+  // Sets `value` to the next bytes; false if the message has fewer.
   bool take(uint64_t bytes) {
     if (bytes > left_.size()) return false;
     value = left_.substr(0, bytes);

@@ -1,6 +1,8 @@
 #include "data/tokenizer/sentencepiece_model.h"
 
-#include <utility>
+#include <fmt/format.h>
+
+#include <cstring>
 
 #include "data/tokenizer/protobuf_fields.h"
 
@@ -18,8 +20,7 @@ ModelPiece read_model_piece(std::string_view message) {
   return piece;
 }
 
-// TrainerSpec.
-void read_training(std::string_view message, SentencePieceModel& model) {
+void read_trainer_spec(std::string_view message, SentencePieceModel& model) {
   for (ProtobufFields fields(message); fields.next();) {
     if (fields.number == 3) model.algorithm = fields.integer;
     if (fields.number == 24) model.spaces_end_words = fields.integer != 0;
@@ -27,8 +28,7 @@ void read_training(std::string_view message, SentencePieceModel& model) {
   }
 }
 
-// NormalizerSpec.
-void read_normalization(std::string_view message, SentencePieceModel& model) {
+void read_normalizer_spec(std::string_view message, SentencePieceModel& model) {
   for (ProtobufFields fields(message); fields.next();) {
     if (fields.number == 2) model.character_map = fields.value;
     if (fields.number == 3) model.adds_space = fields.integer != 0;
@@ -37,16 +37,59 @@ void read_normalization(std::string_view message, SentencePieceModel& model) {
   }
 }
 
+// Numbers of the fields in sentencepiece_model.proto.
+constexpr uint32_t kNormalizerSpec = 3, kDenormalizerSpec = 5, kCharsMap = 2;
+
+/// A map has the size of the trie in bytes (uint32), the units of the trie (uint32 each), and texts that end
+/// in NUL.
+std::string damage_of_map(std::string_view map) {
+  uint32_t trie_bytes = 0;
+  if (map.size() < sizeof trie_bytes) return "the character map is cut short";
+  std::memcpy(&trie_bytes, map.data(), sizeof trie_bytes);
+  const std::string_view rest = map.substr(sizeof trie_bytes);
+  // A lookup begins without a check in the root's block of 256 units.
+  if (trie_bytes < 1024 || trie_bytes % 4 != 0 || trie_bytes >= rest.size()) {
+    return fmt::format("the character map's trie has {} bytes of {}", trie_bytes, rest.size());
+  }
+  const uint32_t units = trie_bytes / 4;
+  const std::string_view texts = rest.substr(trie_bytes);
+  if (texts.back() != '\0') return "the character map's texts do not end";
+  for (uint32_t i = 0; i < units; ++i) {
+    uint32_t unit = 0;
+    std::memcpy(&unit, rest.data() + size_t{i} * 4, 4);
+    if (unit & 0x80000000u) {  // a leaf: its value is an offset in the texts
+      if ((unit & 0x7fffffffu) >= texts.size())
+        return fmt::format("the character map's leaf {} leads outside", i);
+      continue;
+    }
+    // A step goes to (i ^ offset) ^ byte: any unit of a block of 256.
+    const uint32_t offset = (unit >> 10) << ((unit & 0x200u) >> 6);
+    if (((i ^ offset) | 0xffu) >= units) return fmt::format("the character map's unit {} leads outside", i);
+  }
+  return "";
+}
+
 }  // namespace
 
 SentencePieceModel read_sentencepiece_model(std::string_view bytes) {
   SentencePieceModel model;
   for (ProtobufFields fields(bytes); fields.next();) {
     if (fields.number == 1) model.pieces.push_back(read_model_piece(fields.value));
-    if (fields.number == 2) read_training(fields.value, model);
-    if (fields.number == 3) read_normalization(fields.value, model);
+    if (fields.number == 2) read_trainer_spec(fields.value, model);
+    if (fields.number == 3) read_normalizer_spec(fields.value, model);
   }
   return model;
+}
+
+std::string find_character_map_damage(std::string_view model) {
+  for (ProtobufFields fields(model); fields.next();) {
+    if (fields.number != kNormalizerSpec && fields.number != kDenormalizerSpec) continue;
+    for (ProtobufFields spec(fields.value); spec.next();) {
+      if (spec.number != kCharsMap || spec.value.empty()) continue;
+      if (const std::string what = damage_of_map(spec.value); !what.empty()) return what;
+    }
+  }
+  return "";
 }
 
 }  // namespace ripstop

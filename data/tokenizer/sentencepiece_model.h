@@ -1,4 +1,4 @@
-// Facts in a SentencePiece model, for files that describe it to other libraries.
+// Reads a serialized SentencePiece model: its settings, for files of other libraries, and its character map.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,10 +7,10 @@
 
 namespace ripstop {
 
-/// Kinds of pieces; the numbers are those of sentencepiece_model.proto.
+/// The kinds of pieces, numbered as in sentencepiece_model.proto.
 enum class PieceKind : uint8_t { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused, kByte };
 
-/// One piece; its id is its place in the list.
+/// One piece; its id is its index in the model.
 struct ModelPiece {
   std::string text;  ///< in the model's spelling: "\u2581The"
   float score = 0;
@@ -19,20 +19,25 @@ struct ModelPiece {
 
 /// Pieces and settings of a model. Defaults are those of sentencepiece_model.proto.
 struct SentencePieceModel {
-  static constexpr uint64_t kBpe = 2;  ///< of `algorithm`
+  static constexpr uint64_t kBpe = 2;
 
   std::vector<ModelPiece> pieces;
-  uint64_t algorithm = 1;  ///< 1 unigram, 2 BPE, 3 words, 4 letters
+  uint64_t algorithm = 1;  ///< model_type: 1 unigram, kBpe, 3 words, 4 letters
   bool byte_fallback = false;
   bool spaces_end_words = false;  ///< treat_whitespace_as_suffix
-  std::string character_map;      ///< precompiled_charsmap; empty if texts are taken as they are
+  std::string character_map;      ///< precompiled_charsmap; empty if texts are not normalized
   bool adds_space = true;         ///< add_dummy_prefix
   bool removes_extra_spaces = true;
   bool escapes_spaces = true;
 };
 
-/// Reads the bytes of a .model file. What is damaged is left out: Tokenizer refuses such a model. Source:
+/// Reads the bytes of a .model file. Ignores damage, because Tokenizer refuses a damaged model. Source:
 /// https://github.com/google/sentencepiece, src/sentencepiece_model.proto.
 SentencePieceModel read_sentencepiece_model(std::string_view bytes);
+
+/// Returns the damage of the character map in the bytes of a .model file, or "" if it is sound or absent.
+/// Call it before the library loads the model: the library follows the links of the map, a double-array trie
+/// with replacement texts, without bounds checks. Source: the unit layout of darts-clone.
+std::string find_character_map_damage(std::string_view model);
 
 }  // namespace ripstop

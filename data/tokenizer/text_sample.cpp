@@ -10,12 +10,11 @@ namespace ripstop {
 
 void TextSample::add(std::string text) {
   const uint64_t number = next_++;
-  // A hash of the place, not of the text: equal texts must not share a key.
+  // Hash the index: equal texts must not share a key.
   const uint64_t key = hash64(&number, sizeof number);
   if (full_ && key > texts_.rbegin()->first) return;
   bytes_ += static_cast<int64_t>(text.size());
   texts_.emplace(key, std::move(text));
-  // A first text over the limit stays: a sample must not be empty.
   while (bytes_ > most_bytes_ && texts_.size() > 1) {
     full_ = true;
     const auto last = std::prev(texts_.end());

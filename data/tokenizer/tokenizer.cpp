@@ -8,16 +8,16 @@
 #include "data/files/directory.h"
 #include "data/files/hash.h"
 #include "data/files/whole_file.h"
-#include "data/tokenizer/sentencepiece_check.h"
+#include "data/tokenizer/sentencepiece_model.h"
 #include "model/core/error.h"
 
 namespace ripstop {
 namespace {
 
-// Large vocabularies take a few MiB. The model is read into memory and copied into each data set.
+// Large vocabularies take a few MiB. Each data set and run gets a copy of the model.
 constexpr int64_t kMostModelBytes = int64_t{64} << 20;
 
-/// The file of the model that `path` names.
+/// The .model file that `path`, a file or a directory, stands for.
 std::filesystem::path model_file(const std::filesystem::path& path) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored) && looks_like_hub_name(path)) {
@@ -44,7 +44,7 @@ std::filesystem::path model_file(const std::filesystem::path& path) {
               "give the directory of a Hugging Face model, of a data set or of a run, or a .model file");
 }
 
-/// SentencePiece's sentence about a failure: after "src/file.cc(12) [condition]", on one line. May be empty.
+/// SentencePiece's message about a failure, on one line and without "src/file.cc(12) [condition]".
 std::string sentence(const sentencepiece::util::Status& status) {
   std::string text = status.ToString();
   std::replace(text.begin(), text.end(), '\n', ' ');
@@ -53,7 +53,7 @@ std::string sentence(const sentencepiece::util::Status& status) {
   return text.find_first_not_of(' ') == std::string::npos ? "no reason given" : text;
 }
 
-/// The fault of bytes that are no SentencePiece model, as far as their begin tells.
+/// Throws because `model` is no SentencePiece model; a JSON file gets its own message.
 [[noreturn]] void refuse_model(const std::string& name, const std::string& model) {
   const size_t first = model.find_first_not_of(" \t\r\n");
   if (first != std::string::npos && model[first] == '{') {
@@ -89,41 +89,31 @@ std::string with_spaces(std::string_view name) {
 
 }  // namespace
 
-// The model stays in memory as it was read: data sets and runs get an exact copy of it.
-struct Tokenizer::State {
-  std::string name, model, sha256;
-  sentencepiece::SentencePieceProcessor processor;
-  bool adds_space = false;  ///< puts a space before a text by itself
-
-  void load();
-};
-
-void Tokenizer::State::load() {
-  if (model.empty()) fail(ExitCode::kInputData, "{}: the tokenizer is empty", name);
-  if (static_cast<int64_t>(model.size()) > kMostModelBytes) {
-    fail(ExitCode::kInputData, "{}: {} bytes, at most {} are accepted", name, model.size(), kMostModelBytes);
+void Tokenizer::load() {
+  if (model_.empty()) fail(ExitCode::kInputData, "{}: the tokenizer is empty", name_);
+  if (std::ssize(model_) > kMostModelBytes)
+    fail(ExitCode::kInputData, "{}: {} bytes, at most {} are accepted", name_, model_.size(),
+         kMostModelBytes);
+  if (const std::string what = find_character_map_damage(model_); !what.empty())
+    fail(ExitCode::kInputData, "{}: not a sound SentencePiece model: {}", name_, what);
+  processor_ = std::make_unique<sentencepiece::SentencePieceProcessor>();
+  if (!processor_->LoadFromSerializedProto(model_).ok()) refuse_model(name_, model_);
+  vocabulary_size_ = processor_->GetPieceSize();
+  if (vocabulary_size_ < 1 || vocabulary_size_ > kLargestVocabulary) {
+    fail(ExitCode::kInputData, "{}: {} pieces, at most {} are accepted", name_, vocabulary_size_,
+         kLargestVocabulary);
   }
-  // Before the library sees the model: it follows the map without bounds checks.
-  if (const std::string what = find_character_map_damage(model); !what.empty()) {
-    fail(ExitCode::kInputData, "{}: not a sound SentencePiece model: {}", name, what);
+  unk_ = processor_->unk_id(), bos_ = processor_->bos_id(), eos_ = processor_->eos_id();
+  // Every example begins with BOS and ends with EOS. SentencePiece encodes an unknown text as unk.
+  for (const auto& [special, id] : {std::pair{"unk", unk_}, {"bos", bos_}, {"eos", eos_}}) {
+    if (id < 0 || id >= vocabulary_size_)
+      fail(ExitCode::kInputData, "{}: has no {} token (id {})", name_, special, id);
   }
-  const auto status = processor.LoadFromSerializedProto(model);
-  if (!status.ok()) refuse_model(name, model);
-  const int pieces = processor.GetPieceSize();
-  if (pieces < 1 || pieces > kLargestVocabulary) {
-    fail(ExitCode::kInputData, "{}: {} pieces, at most {} are accepted", name, pieces, kLargestVocabulary);
-  }
-  // Every example begins with BOS and ends with EOS; unk is what SentencePiece answers for an unknown text.
-  const std::pair<const char*, int> specials[] = {
-      {"unk", processor.unk_id()}, {"bos", processor.bos_id()}, {"eos", processor.eos_id()}};
-  for (const auto& [special, id] : specials) {
-    if (id < 0 || id >= pieces) fail(ExitCode::kInputData, "{}: has no {} token (id {})", name, special, id);
-  }
-  // SentencePiece has no call that tells this option of the model, so encode a letter and look.
+  // SentencePiece has no function that returns this option of the model, so encode a letter and look.
   std::vector<std::string> probe;
-  processor.Encode("a", &probe).IgnoreError();
-  adds_space = !probe.empty() && probe.front().starts_with(kSpacePiece);
-  sha256 = sha256_hex(model);
+  processor_->Encode("a", &probe).IgnoreError();
+  adds_space_ = !probe.empty() && probe.front().starts_with(kSpacePiece);
+  sha256_ = sha256_hex(model_);
 }
 
 bool has_tokenizer(const std::filesystem::path& directory) {
@@ -138,61 +128,36 @@ bool looks_like_hub_name(const std::filesystem::path& path) {
          text.front() != '~' && text.back() != '/' && !text.ends_with(".model");
 }
 
-Tokenizer::Tokenizer(const std::filesystem::path& path) : state_(std::make_unique<State>()) {
+Tokenizer::Tokenizer(const std::filesystem::path& path) {
   const std::filesystem::path file = model_file(path);
-  // A pipe such as that of <(...) has another name. In a directory nobody would write to it.
-  state_->model = file.filename() == kTokenizerFile
-                      ? read_plain_file(file, kMostModelBytes, ExitCode::kInputData)
-                      : read_whole_file(file, kMostModelBytes, ExitCode::kInputData);
-  state_->name = file.string();
-  state_->load();
+  // A pipe such as <(...) has another name. Nobody would write to a pipe in a directory.
+  model_ = file.filename() == kTokenizerFile ? read_plain_file(file, kMostModelBytes, ExitCode::kInputData)
+                                             : read_whole_file(file, kMostModelBytes, ExitCode::kInputData);
+  name_ = file.string();
+  load();
 }
 
-Tokenizer::Tokenizer(std::string model, const std::string& name) : state_(std::make_unique<State>()) {
-  state_->model = std::move(model);
-  state_->name = name;
-  state_->load();
+Tokenizer::Tokenizer(std::string model, const std::string& name) : name_(name), model_(std::move(model)) {
+  load();
 }
 
 Tokenizer::~Tokenizer() = default;
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 
-const std::string& Tokenizer::name() const {
-  return state_->name;
-}
-const std::string& Tokenizer::model() const {
-  return state_->model;
-}
-const std::string& Tokenizer::sha256() const {
-  return state_->sha256;
-}
-int64_t Tokenizer::vocabulary_size() const {
-  return state_->processor.GetPieceSize();
-}
-int32_t Tokenizer::unk() const {
-  return state_->processor.unk_id();
-}
-int32_t Tokenizer::bos() const {
-  return state_->processor.bos_id();
-}
-int32_t Tokenizer::eos() const {
-  return state_->processor.eos_id();
-}
-
 std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
   std::vector<int> ids;
-  const auto status = state_->processor.Encode({text.data(), text.size()}, &ids);
+  const auto status = processor_->Encode({text.data(), text.size()}, &ids);
   if (!status.ok()) fail(ExitCode::kInputData, "a text cannot be tokenized: {}", sentence(status));
   return ids;
 }
 
 std::vector<int32_t> Tokenizer::encode_continuation(std::string_view text) const {
-  return state_->adds_space ? encode(text) : encode(" " + std::string(text));
+  return adds_space_ ? encode(text) : encode(" " + std::string(text));
 }
 
 std::vector<SpannedToken> Tokenizer::encode_with_spans(std::string_view text) const {
-  const auto encoded = state_->processor.EncodeAsImmutableProto({text.data(), text.size()});
+  const auto encoded = processor_->EncodeAsImmutableProto({text.data(), text.size()});
   std::vector<SpannedToken> tokens;
   for (size_t i = 0; i < encoded.pieces_size(); ++i) {
     const auto piece = encoded.pieces(static_cast<int>(i));
@@ -204,19 +169,19 @@ std::vector<SpannedToken> Tokenizer::encode_with_spans(std::string_view text) co
 std::string Tokenizer::decode(const std::vector<int32_t>& ids) const {
   for (const int32_t id : ids) check_id(id, vocabulary_size());
   std::string text;
-  const auto status = state_->processor.Decode(ids, &text);
+  const auto status = processor_->Decode(ids, &text);
   if (!status.ok()) fail(ExitCode::kInputData, "tokens cannot be turned into text: {}", sentence(status));
   return text;
 }
 
 TokenPiece Tokenizer::piece(int32_t id) const {
   check_id(id, vocabulary_size());
-  const auto& processor = state_->processor;
+  const auto& processor = *processor_;
   TokenPiece piece;
   piece.name = processor.IdToPiece(id);
   piece.is_special = processor.IsControl(id) || processor.IsUnknown(id) || processor.IsUnused(id);
   if (piece.is_special) return piece;
-  // SentencePiece spells them so: "<0x0A>".
+  // The name of a byte piece is "<0x0A>".
   const bool is_byte = processor.IsByte(id) && piece.name.size() == 6;
   piece.text = is_byte ? std::string(1, static_cast<char>(std::stoi(piece.name.substr(3, 2), nullptr, 16)))
                        : with_spaces(piece.name);

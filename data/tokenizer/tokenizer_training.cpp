@@ -1,4 +1,4 @@
-// Training of a tokenizer: declared in data/tokenizer/tokenizer.h.
+// Trains a tokenizer. Declared in data/tokenizer/tokenizer.h.
 #include <sentencepiece_trainer.h>
 
 #include <algorithm>
@@ -19,11 +19,11 @@ namespace {
 
 constexpr int64_t kFewestPieces = 300;       // 256 bytes, three control tokens, some letters
 constexpr int64_t kPiecesWithoutText = 259;  // the bytes and the control tokens
-/// Up to so many pieces a refusal names the largest size that works. To find it, all merges are made: a
-/// second or two for so many, minutes for ten times as many.
+/// Up to so many pieces, a refusal names the largest size that works. To find it, the trainer makes all
+/// merges, which takes a second or two for so many pieces.
 constexpr int64_t kMostToCount = 32'000;
 
-/// Lines as the trainer wants them.
+/// Gives the lines to the trainer.
 class LineIterator final : public sentencepiece::SentenceIterator {
  public:
   explicit LineIterator(const std::vector<std::string>& lines) : lines_(lines) {}
@@ -37,15 +37,13 @@ class LineIterator final : public sentencepiece::SentenceIterator {
   size_t at_ = 0;
 };
 
-/// The number of different words in the lines, and an upper bound of the pieces of a tokenizer of them.
 struct WordBound {
-  int64_t words = 0;
-  /// At first ASCII's letters; all others are counted by their bytes.
-  int64_t pieces = kPiecesWithoutText + 128;
+  int64_t words = 0;                          ///< different words in the lines
+  int64_t pieces = kPiecesWithoutText + 128;  ///< upper bound of a tokenizer's pieces; 128 for ASCII
 };
 
-/// A merge inside a word makes at most one piece. A word of n bytes has at most n merges with the space
-/// before it, and n - 1 without; a run of n spaces has n - 1.
+/// Bounds the pieces. Each merge inside a word makes at most one piece. A word of n bytes has at most n
+/// merges with the space before it and n - 1 without; a run of n spaces has n - 1.
 WordBound bound_words(const std::vector<std::string>& lines) {
   HashSet seen;
   WordBound bound;
@@ -64,7 +62,7 @@ WordBound bound_words(const std::vector<std::string>& lines) {
   return bound;
 }
 
-/// The number after `before` in `text`.
+/// The number behind the text `before` in `text`.
 std::optional<int64_t> number_after(const std::string& text, std::string_view before) {
   const size_t at = text.find(before);
   if (at == std::string::npos) return std::nullopt;
@@ -78,8 +76,7 @@ sentencepiece::util::Status learn(const std::vector<std::string>& lines, int64_t
   const std::unordered_map<std::string, std::string> arguments = {
       {"model_type", "bpe"},
       {"vocab_size", std::to_string(vocabulary_size)},
-      // Options of LLaMA-2's tokenizer: digits one by one, characters without a piece as bytes, and no
-      // normalization, so that decode() gives back the text that was encoded.
+      // The options of LLaMA-2's tokenizer. Without normalization, decode() returns the encoded text.
       {"byte_fallback", "true"},
       {"split_digits", "true"},
       {"allow_whitespace_only_pieces", "true"},
@@ -99,12 +96,12 @@ sentencepiece::util::Status learn(const std::vector<std::string>& lines, int64_t
   return sentencepiece::SentencePieceTrainer::Train(arguments, &iterator, &model);
 }
 
-/// The largest size that the trainer names in its refusal of a larger one.
+/// The largest possible size, which the trainer's refusal of a larger one names.
 std::optional<int64_t> most_pieces(const sentencepiece::util::Status& status) {
   return number_after(status.ToString(), "value <= ");
 }
 
-/// The text gives `most` pieces and no more.
+/// Throws because the text gives at most `most` pieces.
 [[noreturn]] void refuse_large(int64_t vocabulary_size, int64_t most) {
   if (most < kFewestPieces) {
     throw Error(
@@ -119,7 +116,7 @@ std::optional<int64_t> most_pieces(const sentencepiece::util::Status& status) {
       fmt::format("--vocab-size {} or less, or more text", most));
 }
 
-/// The trainer would notice only after all merges that `words` are too few.
+/// Throws because the lines have too few different words. The trainer would notice only after all merges.
 [[noreturn]] void refuse_few_words(const std::vector<std::string>& lines, const WordBound& bound,
                                    int64_t vocabulary_size) {
   if (bound.pieces <= kMostToCount) {
@@ -134,7 +131,7 @@ std::optional<int64_t> most_pieces(const sentencepiece::util::Status& status) {
               "a smaller --vocab-size (8000 is usual for a language), or more text");
 }
 
-/// Turns the trainer's refusal into ours. Its messages name the source files and options of its own program.
+/// Throws our message for the trainer's refusal, which names source files and options of SentencePiece.
 [[noreturn]] void refuse(const sentencepiece::util::Status& status, int64_t vocabulary_size) {
   if (const auto most = most_pieces(status)) refuse_large(vocabulary_size, *most);
   std::string text = status.ToString();
