@@ -1,4 +1,4 @@
-// Reads corpora in tests.
+// Helpers of the tests of corpora.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ inline CorpusSource source_of(std::vector<std::filesystem::path> inputs,
   return source;
 }
 
-/// Expects an Error with `code` whose one line has every one of `words`.
+/// Expects an Error with `code` whose message is one line with all `words`.
 template <class Action>
 void expect_error(ExitCode code, const std::vector<std::string>& words, Action&& action) {
   try {
@@ -44,7 +44,7 @@ void expect_error(ExitCode code, const std::vector<std::string>& words, Action&&
   }
 }
 
-/// The hint of the error with which the source is refused.
+/// The hint of the error that resolve_source throws.
 inline std::string hint_for(const CorpusSource& source) {
   try {
     resolve_source(source);

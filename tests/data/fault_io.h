@@ -1,4 +1,4 @@
-// A file system that fails on request: at one call, or at all calls from one on.
+// FaultIo: a file system that fails at a chosen call, or from it on.
 #pragma once
 #include <fmt/core.h>
 #include <signal.h>
@@ -12,7 +12,7 @@
 
 namespace ripstop {
 
-/// Several threads may call: the numbers of their calls depend on their speed, and one call strikes.
+/// Several threads may call it. The order in which it counts their calls then depends on their speed.
 class FaultIo : public PosixIo {
  public:
   enum class Kind {
@@ -28,7 +28,8 @@ class FaultIo : public PosixIo {
   int64_t at = 0;         ///< number of the call, the first is 0
   bool for_good = false;  ///< all calls after it fail too
   bool syncs = false;     ///< whether fsync waits for the disk
-  /// The name of a file, if only calls of pwrite for it count: one thread makes them, always in one order.
+  /// If not empty, only calls of pwrite for the file of this name count: one thread makes them in a fixed
+  /// order.
   std::string pwrites_of;
   std::atomic<int64_t> calls = 0;
   std::atomic<int64_t> flips = 0;  ///< wrong bits that were put on the disk
@@ -38,7 +39,7 @@ class FaultIo : public PosixIo {
   }
   int close(int file) override {
     const bool struck = strikes();
-    const int status = PosixIo::close(file);  // as Linux does: the descriptor is gone even if close fails
+    const int status = PosixIo::close(file);  // like Linux, closes the descriptor even if it reports an error
     if (struck) errno = error;
     return struck ? -1 : status;
   }
@@ -98,7 +99,7 @@ class FaultIo : public PosixIo {
   static std::string name_of(int file) {
     return std::filesystem::read_symlink(fmt::format("/proc/self/fd/{}", file)).filename();
   }
-  /// Counts the call; true if it fails. `now`: whether it is the one to disturb.
+  /// Counts the call. Returns whether it must fail; sets `now` if it is the chosen one.
   bool strikes(bool moves_data = false, bool* now = nullptr, bool is_pwrite = false) {
     if (!pwrites_of.empty() && !is_pwrite) return false;
     const int64_t call = calls++;
@@ -109,7 +110,7 @@ class FaultIo : public PosixIo {
     errno = kind == Kind::kInterrupted ? EINTR : error;
     return kind == Kind::kError || (kind == Kind::kInterrupted && moves_data);
   }
-  /// The bytes that this read or write moves; less than `count` if it is the short one.
+  /// The bytes that this call moves: fewer than `count` if it is the chosen one of kShort.
   size_t part_of(size_t count, bool now) const {
     return now && kind == Kind::kShort && count > 1 ? count / 2 : count;
   }

@@ -1,4 +1,4 @@
-// A file system that does not answer: writes to its files return when the test lets them.
+// HangingIo: a file system whose writes hang until the test lets them return.
 #pragma once
 #include <unistd.h>
 

@@ -14,7 +14,7 @@
 
 namespace ripstop {
 
-/// A small corpus, a tokenizer and the options that turn them into `out`.
+/// A small corpus, a tokenizer, and options for prepare with the output `out`.
 class PrepareTest : public testing::Test {
  protected:
   PrepareTest() {
@@ -32,7 +32,7 @@ class PrepareTest : public testing::Test {
     options_.tokenizer = scratch_ / "tokenizer.model";
     options_.output = scratch_ / "out";
   }
-  /// Expects prepare to refuse with `code` and a line that has `word`, and to leave no files.
+  /// Expects prepare to throw `code` with `word` in its one line, and to leave no files.
   void expect_refused(ExitCode code, const std::string& word) {
     std::vector<std::filesystem::path> before = listing();
     try {
@@ -45,7 +45,7 @@ class PrepareTest : public testing::Test {
     }
     EXPECT_EQ(listing(), before) << "left something behind";
   }
-  /// The hint with which prepare refuses.
+  /// The hint of the error that prepare throws.
   std::string refused_hint() const {
     try {
       prepare(options_);

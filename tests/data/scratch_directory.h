@@ -1,4 +1,4 @@
-// A directory that a test may fill and that goes away with it.
+// ScratchDirectory: a temporary directory, removed at the end of the test.
 #pragma once
 #include <stdlib.h>
 

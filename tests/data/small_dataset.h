@@ -1,4 +1,4 @@
-// Small data sets whose tokens say which example and which place they are.
+// Small data sets in which each token encodes its example and its position.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -9,8 +9,7 @@
 
 namespace ripstop {
 
-/// Token `place` of example `number`: unique in the file while numbers stay below 2,000 and places below
-/// 4,096.
+/// Token `place` of example `number`. Unique in the file for numbers below 2,000 and places below 4,096.
 inline int32_t marked_token(int64_t number, int64_t place) {
   return static_cast<int32_t>(number * 4096 + place);
 }

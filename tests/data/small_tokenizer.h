@@ -1,4 +1,4 @@
-// A tokenizer of 400 pieces, trained once a test program.
+// A tokenizer of 400 pieces, trained once in a test program.
 #pragma once
 #include <random>
 #include <string>

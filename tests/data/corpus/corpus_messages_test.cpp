@@ -1,4 +1,4 @@
-// What is said about input that does not fit: what was found, and what to type.
+// The messages about unusable input: the fault, and the command to type.
 #include <gtest/gtest.h>
 
 #include "data/corpus/corpus_names.h"
@@ -7,7 +7,7 @@
 namespace ripstop {
 namespace {
 
-// Known before anything else is read: the good file comes first, and is not read to its end.
+// A bad first line is refused at once: the good file before it is not read to its end.
 TEST(CorpusMessagesTest, TheFirstLineOfEveryFileIsLookedAtFirst) {
   ScratchDirectory scratch;
   write_bytes(scratch / "train.jsonl", "{\"document\": \"d\", \"summary\": \"s\"}\nnot json\n");
@@ -18,7 +18,7 @@ TEST(CorpusMessagesTest, TheFirstLineOfEveryFileIsLookedAtFirst) {
                {"z.jsonl:1: field 'document' is missing; the line has id, article, highlights"},
                [&] { resolve_source(source); });
   EXPECT_EQ(hint_for(source), "name the field: --document-field article --summary-field highlights");
-  // A text with a summary is no running text, whose summaries would be dropped without a word.
+  // A text with a summary is a pair: as running text it would lose its summary.
   write_bytes(scratch / "z.jsonl", "{\"text\": \"d\", \"summary\": \"s\"}\n");
   EXPECT_EQ(hint_for(source_of({scratch / "z.jsonl"})),
             "name the field: --document-field text --summary-field summary");
@@ -53,7 +53,7 @@ TEST(CorpusMessagesTest, FormatsOfOthersAreNamedWithTheWayFromThem) {
   EXPECT_NE(hint_for(one("a.TSV")).find("sep='\\t'"), std::string::npos);
   EXPECT_NE(hint_for(one("train.jsonl.zst", SourceKind::kJsonl)).find("unpack it"), std::string::npos);
   EXPECT_NE(hint_for(one("a.zip")).find("unpack it"), std::string::npos);
-  // Whoever says that a table is text gets it as text.
+  // With --source text, a table is read as text.
   EXPECT_EQ(read_all(one("a.csv", SourceKind::kText)).size(), 1u);
   // save_to_disk of Hugging Face datasets: the JSON files hold no examples.
   write_bytes(scratch / "saved/train/data-00000-of-00001.arrow", "?");
@@ -70,7 +70,7 @@ TEST(CorpusMessagesTest, FilesOfAnotherKindBelowADirectoryArePassedOver) {
   write_bytes(scratch / "d/.git/config", "?");
   write_bytes(scratch / "d/splits.json", "{\"train\": [\"11\"]}");
   write_bytes(scratch / "d/11.summary", "?");
-  // The hint for a directory of several kinds is one that works.
+  // The hint for a directory of several kinds works.
   const CorpusSource all = source_of({scratch / "d"});
   EXPECT_NE(hint_for(all).find("say it with --source xsum | jsonl | text"), std::string::npos);
   std::filesystem::remove(scratch / "d/splits.json");
@@ -118,7 +118,7 @@ TEST(CorpusMessagesTest, Utf16IsNamed) {
       "convert it, and give the new file: iconv -f UTF-16 -t UTF-8 " + a + ".jsonl > " + a + ".utf8.jsonl");
 }
 
-// A name does not tell UTF-16, and each of its lines would be skipped for its zero bytes, or as no UTF-8.
+// UTF-16 shows in the first bytes. Without the check, each of its lines would be skipped.
 TEST(CorpusMessagesTest, Utf16IsNamedInTexts) {
   ScratchDirectory scratch;
   write_bytes(scratch / "val.txt", std::string("\xfe\xff\0a\0\n", 6));
@@ -134,7 +134,7 @@ TEST(CorpusMessagesTest, Utf16IsNamedInTexts) {
                 ".utf8.csv");
 }
 
-// The output of a command that is typed as it stands must overwrite nothing, the input least of all.
+// A command in a hint must not overwrite any file when it is typed.
 TEST(CorpusMessagesTest, CommandsThatConvertOverwriteNothing) {
   ScratchDirectory scratch;
   const std::string train = (scratch / "train").string();

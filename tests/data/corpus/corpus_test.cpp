@@ -144,7 +144,7 @@ TEST(CorpusTest, DamagedAndHostileFilesAreRefused) {
   write_bytes(scratch / "train.jsonl.gz", packed.substr(0, packed.size() / 2));
   expect_error(ExitCode::kInputData, {"train.jsonl.gz"},
                [&] { read_all(source_of({scratch / "train.jsonl.gz"}, SourceKind::kJsonl)); });
-  // Damage in the middle: gzip finds it only by its checksum or by codes that cannot be.
+  // Damage in the middle, which gzip finds by a checksum or an impossible code.
   std::string broken = packed;
   for (size_t i = packed.size() / 2; i < packed.size() / 2 + 64; ++i) broken[i] = '\x55';
   write_bytes(scratch / "train.jsonl.gz", broken);
@@ -266,7 +266,7 @@ TEST(CorpusTest, XsumArticlesInBothSpellingsFromDirectoryAndArchive) {
     EXPECT_EQ(examples[0].id, "11");
     EXPECT_EQ(examples[0].split, Split::kTrain);
     EXPECT_EQ(examples[0].summary, "The summary.");
-    // "Email" alone is a line of the page around the article, "Email me" is text.
+    // "Email" alone is a line of the web page around the article, "Email me" is text.
     EXPECT_EQ(examples[0].document, "The first line.\nThe second line.\nEmail me\nThe end.");
     EXPECT_EQ(examples[1].split, Split::kTest);
     EXPECT_EQ(examples[1].document, "Body.");
@@ -329,7 +329,7 @@ TEST(CorpusTest, SyntheticKeepsNamesPlacesAndFiguresOfTheSplitsApart) {
           (word.ends_with("rd") || word.ends_with("ville") || (word.ends_with("n") && word.size() == 5));
       if (name || std::isdigit(static_cast<unsigned char>(word[0]))) invented[e.split].insert(word);
     }
-    // The summary stands in the document word for word, once, and never in its first sentence.
+    // The summary is in the document word for word, once, and never in the first sentence.
     const size_t at = e.document.find(e.summary);
     ASSERT_NE(at, std::string::npos);
     EXPECT_EQ(e.document.find(e.summary, at + 1), std::string::npos);
@@ -340,7 +340,7 @@ TEST(CorpusTest, SyntheticKeepsNamesPlacesAndFiguresOfTheSplitsApart) {
   EXPECT_EQ(counts[1], 200);
   EXPECT_EQ(counts[2], 200);
   EXPECT_EQ(key_sentence.count(0), 0u);
-  // All other sentences are used: their place does not tell the summary.
+  // The summary is any of the other sentences, so its position does not tell it.
   for (const auto& [sentence, count] : key_sentence) EXPECT_GT(count, 5000) << sentence;
   EXPECT_GT(invented[Split::kTest].size(), 400u);
   for (const Split held_out : {Split::kValidation, Split::kTest}) {
@@ -362,7 +362,7 @@ TEST(CorpusTest, SyntheticDependsOnItsSeedAlone) {
   EXPECT_EQ(same, 0);
 }
 
-// Real text, if it lies beside the checkout: the official form gives the same pairs as their JSONL.
+// Real text, if the checkout has it: XSum's official form gives the same pairs as the JSONL of them.
 TEST(CorpusTest, OfficialXsumFilesGiveThePairsById) {
   const char* shared = std::getenv("RIPSTOP_SHARED");
   const std::filesystem::path xsum =

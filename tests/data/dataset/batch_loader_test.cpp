@@ -15,7 +15,7 @@
 namespace ripstop {
 namespace {
 
-/// The documents of a batch, as token lists with the target of the last row appended; padding left out.
+/// The documents of a batch without padding: their tokens, and the target of the last row.
 std::vector<std::vector<int32_t>> documents_of(const PackedBatch& batch) {
   std::vector<std::vector<int32_t>> documents;
   EXPECT_EQ(static_cast<int64_t>(batch.token.size()), batch.rows());
@@ -43,8 +43,8 @@ std::vector<std::vector<int32_t>> documents_of(const PackedBatch& batch) {
   return documents;
 }
 
-/// The examples of each step, by slot, whatever the number of ranks; checks that all ranks say the same of a
-/// step.
+/// The examples of each step by slot, which must not depend on `ranks`. Checks that all ranks return the same
+/// LoaderStep.
 struct StepOfAll {
   LoaderStep info;
   std::multiset<int64_t> examples;
@@ -72,7 +72,7 @@ std::vector<StepOfAll> read_steps(const TokenDataset& dataset, BatchLoaderOption
         const PackedBatch& batch = loader.next_batch();
         EXPECT_EQ(batch.sequence_count, options.micro_batch_sequences);
         for (const auto& document : documents_of(batch)) step.examples.insert(marked_example(document[0]));
-        // Documents of row b lie in slot (k * B + b) * ranks + rank.
+        // The documents of sequence b are in slot (k * B + b) * ranks + rank.
         for (int64_t d = 0; d < batch.document_count(); ++d) {
           const auto at = static_cast<size_t>(batch.document_offset[static_cast<size_t>(d)]);
           const int64_t slot =
@@ -94,7 +94,7 @@ std::vector<StepOfAll> read_steps(const TokenDataset& dataset, BatchLoaderOption
   return all;
 }
 
-// Acceptance: every example exactly once per epoch, the same order for any number of data ranks, from any
+// Every example comes exactly once in an epoch, in the same order for any number of data ranks, from any
 // cursor.
 TEST(BatchLoaderTest, EveryExampleOncePerEpochInAnOrderThatNoNumberOfRanksChanges) {
   ScratchDirectory scratch;
@@ -145,7 +145,7 @@ TEST(BatchLoaderTest, EveryExampleOncePerEpochInAnOrderThatNoNumberOfRanksChange
   }
 }
 
-// What is known of the coming batches without reading a token is what the loaders of all ranks then deal.
+// coming_documents, which reads no token, equals the batches that the loaders of all ranks deal.
 TEST(BatchLoaderTest, ComingDocumentsAreThoseThatAreDealt) {
   ScratchDirectory scratch;
   write_marked_dataset(scratch / "train.h5", random_lengths(157, 90, 11));
@@ -290,7 +290,7 @@ TEST(BatchLoaderTest, CutsTheDocumentsTailNeverSeparatorOrSummary) {
   EXPECT_EQ(places[1], range(0, 10));
   EXPECT_EQ(places[2], range(0, 36));
   EXPECT_EQ(places[3], range(0, 37));
-  std::vector<int64_t> alone = {0};  // BOS, separator, and what fits of the summary
+  std::vector<int64_t> alone = {0};  // BOS, separator, and the tokens of the summary that fit
   for (const int64_t p : range(30, 66)) alone.push_back(p);
   EXPECT_EQ(places[4], alone);
   EXPECT_EQ(targets, (std::vector<int64_t>{5, 4, 5, 5, 33}));

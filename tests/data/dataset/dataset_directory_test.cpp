@@ -10,7 +10,7 @@
 namespace ripstop {
 namespace {
 
-/// Runs `action`, which must be refused as input data, and returns "what [hint]".
+/// Runs `action`, expects Error(kInputData) and returns "what [hint]".
 template <class Action>
 std::string refusal(Action&& action) {
   try {
@@ -76,7 +76,7 @@ TEST_F(DatasetDirectory, AnotherTokenizerIsRefusedWithTheFix) {
   EXPECT_NE(found.find("prepare the data set again with --tokenizer"), std::string::npos) << found;
 }
 
-// Only another program writes such a file: ripstop takes the number from the tokenizer.
+// Only another program writes such a file: prepare takes the number from the tokenizer.
 TEST_F(DatasetDirectory, AVocabularyThatTheTokenizerLacksIsRefused) {
   const TokenDataset dataset = write({"A summary."}, {"A summary."}, 7);
   const std::string found = refusal([&] { require_dataset_tokenizer(dataset, tokenizer_); });

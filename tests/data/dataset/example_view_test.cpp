@@ -14,10 +14,10 @@
 namespace ripstop {
 namespace {
 
-/// The rows of a document: what the model reads, and what it is to predict, -1 if that does not count.
+/// The rows of a document: the tokens that the model reads, and their targets, -1 if they do not count.
 using DocumentRows = std::pair<std::vector<int32_t>, std::vector<int32_t>>;
 
-/// The documents of one epoch as the loader deals them, without padding.
+/// The documents that the loader deals in one epoch, without padding.
 std::vector<DocumentRows> dealt_documents(const TokenDataset& dataset, const ExampleViewOptions& view,
                                           bool pack) {
   BatchLoaderOptions options;
@@ -35,7 +35,7 @@ std::vector<DocumentRows> dealt_documents(const TokenDataset& dataset, const Exa
       const auto end = batch.document_offset[static_cast<size_t>(d) + 1];
       const DocumentRows rows = {{batch.token.begin() + begin, batch.token.begin() + end},
                                  {batch.target.begin() + begin, batch.target.begin() + end}};
-      // Padding holds token 0, which is here the first token of example 0 alone.
+      // Padding has token 0, which otherwise occurs only as the first token of example 0.
       const bool padding =
           std::all_of(rows.first.begin(), rows.first.end(), [](int32_t t) { return t == 0; });
       if (!padding) documents.push_back(rows);
@@ -67,7 +67,7 @@ TEST(ExampleViews, AreWhatTheLoaderDeals) {
   const ScratchDirectory scratch;
   for (const ExampleKind kind : {ExampleKind::kSummary, ExampleKind::kText}) {
     auto lengths = random_lengths(40, 60, 3);
-    for (MarkedLengths& each : lengths) each.document += 1;  // running text of one token is no example
+    for (MarkedLengths& each : lengths) each.document += 1;  // an example has at least two tokens
     write_marked_dataset(scratch / "train.h5", lengths, kind);
     const TokenDataset dataset(scratch / "train.h5");
     for (const int64_t length : {4, 11, 32, 64, 100}) {
@@ -75,7 +75,7 @@ TEST(ExampleViews, AreWhatTheLoaderDeals) {
         const ExampleViewOptions options{.sequence_length = length, .loss_on = loss_on};
         auto shown = rows_of(view_examples(dataset, all_examples(dataset), options));
         EXPECT_EQ(shown, dealt_documents(dataset, options, false)) << length;
-        // A run packs and shuffles; the documents are the same.
+        // Packing and shuffling do not change the documents.
         auto packed = dealt_documents(dataset, options, true);
         std::sort(shown.begin(), shown.end());
         std::sort(packed.begin(), packed.end());
@@ -115,7 +115,7 @@ TEST(ExampleViews, SayWhatIsCutAndWhatCounts) {
   EXPECT_EQ(no_room.cut_document, 29);
   EXPECT_EQ(no_room.cut_summary, 7);
   EXPECT_EQ(no_room.targets(), 33);
-  // BOS and two of the separator.
+  // BOS and two tokens of the separator stay.
   const ExampleView nothing = view(2, 2);
   EXPECT_EQ(nothing.cut_document, 29);
   EXPECT_EQ(nothing.cut_summary, 41);

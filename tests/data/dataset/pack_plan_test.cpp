@@ -17,7 +17,7 @@ std::vector<int64_t> random_rows(int64_t count, uint32_t longest, uint32_t seed)
   return rows;
 }
 
-/// Every row of every example once, pieces in steps of the sequence length, no sequence too full.
+/// Expects every row of every example once, pieces of the sequence length, and no sequence too full.
 void expect_covers(const PackPlan& plan, const std::vector<int64_t>& rows, int64_t sequence_length) {
   std::map<std::pair<int64_t, int64_t>, int64_t> pieces;
   for (int64_t p = 0; p < plan.sequences(); ++p) {
@@ -64,7 +64,8 @@ TEST(PackPlanTest, DependsOnSeedEpochLengthsAndNothingElse) {
   EXPECT_NE(PackPlan(other, {64, 5, 0}).hash(), hash);
 }
 
-// A changed algorithm must come with a new kVersion: runs resume in the middle of an epoch.
+// Fixed hashes: a change of the algorithm needs a new kVersion, because runs resume in the middle of an
+// epoch.
 TEST(PackPlanTest, VersionOneNeverChanges) {
   ASSERT_EQ(PackPlan::kVersion, 1);
   std::vector<int64_t> rows;
@@ -91,7 +92,7 @@ TEST(PackPlanTest, OrderedPlansFollowTheDataSet) {
 }
 
 TEST(PackPlanTest, ShuffledPermutationsAreSpread) {
-  // The mean distance from home of a random permutation is a third of its length.
+  // In a random permutation, an element moves by a third of the length on average.
   const auto order = keyed_permutation(30000, 77);
   double distance = 0;
   for (int64_t i = 0; i < 30000; ++i)

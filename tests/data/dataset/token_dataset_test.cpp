@@ -37,7 +37,7 @@ class TokenDatasetTest : public testing::Test {
   void expect_open_refused(const std::string& word) {
     expect_refused(word, [&] { TokenDataset dataset(path_); });
   }
-  /// Overwrites a number of an int64 array.
+  /// Overwrites one element of an int64 array.
   void poke(const std::string& array, int64_t index, int64_t value) {
     const Hdf5Array at = Hdf5File(path_).array(array);
     OutputFile out(path_, OutputFile::Mode::kExisting);
@@ -118,11 +118,11 @@ TEST_F(TokenDatasetTest, BrokenIndexesAreNamed) {
   with("separator_begin", 3, 0, "example 3");
   with("separator_begin", 3, INT64_MAX, "example 3");
   with("target_begin", 4, -1, "example 4");
-  // Inside the example, but the separator behind the targets: the loader would cut targets as a document.
+  // A separator behind the first target: the loader would cut targets with the document.
   with("separator_begin", 5, TokenDataset(scratch_ / "good.h5").target_begin(5) + 1, "example 5");
   with("target_begin", 4, INT64_MAX, "example 4");
   with("token_block_hash", 0, 1, "content hash");
-  // Of running text nothing is cut, so its separator is its end.
+  // Running text is not cut: its separator must be its end.
   write_marked_dataset(scratch_ / "text.h5", {{40, 0}, {50, 0}}, ExampleKind::kText);
   path_ = scratch_ / "text.h5";
   poke("separator_begin", 1, 60);
@@ -144,7 +144,7 @@ TEST_F(TokenDatasetTest, ChangedTokensAreNoticedWhenTheyAreRead) {
 }
 
 TEST_F(TokenDatasetTest, IdsBeyondTheVocabularyAreNoticedEvenInAnIntactFile) {
-  // Another program might write ids without a check. To make such a file, change the vocabulary afterwards.
+  // Ids beyond the vocabulary, as another program might write them: shrink the vocabulary of a written file.
   TokenDatasetHeader header = marked_header(ExampleKind::kSummary);
   header.vocabulary_size = 100000;
   {
@@ -161,7 +161,7 @@ TEST_F(TokenDatasetTest, IdsBeyondTheVocabularyAreNoticedEvenInAnIntactFile) {
   expect_refused("content hash", [&] { TokenDataset dataset(scratch_ / "a.h5"); });
 }
 
-/// Makes a file as another program might: `make` fills it with libhdf5 alone.
+/// Makes a file as another program might: `make` fills it by calls of libhdf5.
 template <class Make>
 void foreign_file(const std::filesystem::path& path, Make&& make) {
   const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
@@ -261,8 +261,8 @@ TEST_F(TokenDatasetTest, MissingArraysAndTypesAreNamed) {
   expect_open_refused("is float64, expected int64");
 }
 
-// prepare.json states the length and the hash of each file. They are compared before libhdf5 reads a byte,
-// because libhdf5 may crash on a damaged file.
+// The length and hash in prepare.json are compared before libhdf5 opens the file, because libhdf5 may crash
+// on a damaged one.
 TEST(PreparedFilesTest, AnyFlippedByteIsNoticed) {
   ScratchDirectory scratch;
   PrepareOptions options;
@@ -273,7 +273,7 @@ TEST(PreparedFilesTest, AnyFlippedByteIsNoticed) {
   prepare(options);
   const auto path = scratch / "out/test.h5";
   const std::string good = read_bytes(path);
-  // Every 97th byte: all parts of the file, in a fraction of the time of all bytes.
+  // Every 97th byte covers all parts of the file.
   for (size_t at = 0; at < good.size(); at += 97) {
     std::string bad = good;
     bad[at] = static_cast<char>(bad[at] ^ 0x10);
@@ -295,7 +295,7 @@ TEST(PreparedFilesTest, AnyFlippedByteIsNoticed) {
   write_bytes(path, good);
   TokenDataset intact(path);
   EXPECT_EQ(intact.text(0, 1).at(0).id, "synthetic-99");
-  // A sound file in the wrong place.
+  // An intact file under the wrong name.
   std::filesystem::copy_file(scratch / "out/validation.h5", path,
                              std::filesystem::copy_options::overwrite_existing);
   expect_refused("test.h5", [&] { TokenDataset dataset(path); });

@@ -10,7 +10,7 @@
 namespace ripstop {
 namespace {
 
-// Three writes that leave no byte out, and the read-back of all.
+// Makes three writes that cover the file, and reads all back.
 void write_and_read_back(Io& io, const std::filesystem::path& path) {
   CheckedOutput file(io, path);
   const std::string text(10'000, 'x');
@@ -72,7 +72,7 @@ TEST(CheckedOutput, FindsAWrongBitOfAnyWrite) {
   EXPECT_EQ(found, 3);
 }
 
-// The device tells of a bad write when it is waited for, and tells it once.
+// A failed write shows once, in wait_written.
 TEST(CheckedOutput, AFailingDeviceIsNotForgotten) {
   class BadDevice : public PosixIo {
    public:

@@ -124,7 +124,7 @@ TEST(AppendFile, ALineIsThereWholeOrNotAtAll) {
     file.append("two\n");
   }
   EXPECT_EQ(read_bytes(scratch / "log"), "one\ntwo\ntwo\n");
-  // A short write, then a full disk: the half line goes.
+  // A short write, then a full disk: no half line stays.
   class Full : public FaultIo {
    public:
     ssize_t write(int file, const void* bytes, size_t count) override {
@@ -138,7 +138,7 @@ TEST(AppendFile, ALineIsThereWholeOrNotAtAll) {
   EXPECT_EQ(read_bytes(scratch / "log"), "one\ntwo\ntwo\n");
 }
 
-// Two processes may have the log open, if one has taken the run over.
+// Two processes may have the log open while one takes over the run of the other.
 TEST(AppendFile, DoesNotOverwriteTheLinesOfAnother) {
   const ScratchDirectory scratch;
   AppendFile first(scratch / "log"), second(scratch / "log");

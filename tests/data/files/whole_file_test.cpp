@@ -57,7 +57,7 @@ TEST(WholeFile, IsTheOldFileOrTheNewOneWhateverFails) {
       EXPECT_TRUE(text == "new" || (!written && text == "old")) << text << ", call " << at;
       EXPECT_EQ(std::distance(std::filesystem::directory_iterator(scratch.path()), {}), 1) << "call " << at;
     }
-  // Else the faults met no call, and the test proved nothing.
+  // At least one fault must have met a call.
   EXPECT_GT(failed, 4);
 }
 
@@ -76,7 +76,7 @@ TEST(WholeFile, ReadsFilesOfAnyKindThatAUserGives) {
   EXPECT_EQ(read_plain_file(scratch / "link", 100'000, ExitCode::kUsage), text);
   EXPECT_THROW(read_plain_file(scratch / "link", 99'999, ExitCode::kUsage), Error);
   EXPECT_THROW(read_plain_file(scratch / "pipe", 100'000, ExitCode::kUsage), Error);
-  // The form for files of ripstop's own refuses links, too.
+  // The overload for ripstop's own files refuses links, too.
   EXPECT_EQ(read_whole_file(posix_io(), scratch / "file", 100'000), text);
   EXPECT_THROW(read_whole_file(posix_io(), scratch / "file", 99'999), Error);
   EXPECT_THROW(read_whole_file(posix_io(), scratch / "link", 100'000), Error);

@@ -28,7 +28,7 @@ TEST(Hdf5Test, SkeletonTellsOffsetsThatReadersFind) {
   const auto path = scratch / "a.h5";
   const auto arrays = make_file(path);
   ASSERT_EQ(arrays.size(), 4u);
-  // An array of a page or more begins at a page, a smaller one anywhere.
+  // An array of 4 KiB or more begins at a multiple of 4 KiB.
   EXPECT_EQ(arrays[0].offset_bytes % 4096, 0);
   Hdf5File file(path);
   EXPECT_EQ(file.array("units/embedding").offset_bytes, arrays[0].offset_bytes);
@@ -57,12 +57,12 @@ TEST(Hdf5Test, BytesWrittenByPwriteLieInTheArraysAndTheLengthIsFinal) {
   }
   close(descriptor);
   EXPECT_EQ(std::filesystem::file_size(path), length);
-  Hdf5File reopened(path);  // can still be read, so no array overlaps the metadata
+  Hdf5File reopened(path);  // it can be read, so no array overlaps the metadata
   EXPECT_EQ(reopened.arrays().size(), 4u);
   EXPECT_EQ(reopened.text("separator"), "\n\nTL;DR:");
 }
 
-// libhdf5 can store times of day. They would change the hashes in prepare.json from run to run.
+// By default libhdf5 may store time stamps, which would change the hashes in prepare.json.
 TEST(Hdf5Test, SameCallsSameBytes) {
   ScratchDirectory scratch;
   make_file(scratch / "a.h5");

@@ -91,7 +91,7 @@ TEST_F(PrepareTest, WhatCannotBeUsedIsCountedAndSkipped) {
   write_bytes(scratch_ / "c/test.jsonl",
               "{\"document\": \"d one\", \"summary\": \"s\"}\n{\"document\": \"t\", \"summary\": \"s\"}\n");
   const PrepareReport report = prepare(options_);
-  // test.jsonl is read before train.jsonl, and the first of equal examples stays: test keeps its "d one".
+  // prepare reads test.jsonl before train.jsonl and keeps the first of equal examples: "d one" of test.
   EXPECT_EQ(report.splits[2].examples, 2);
   EXPECT_EQ(report.splits[0].examples, 3);
   EXPECT_EQ(report.splits[0].duplicates, 2);
@@ -147,7 +147,7 @@ TEST_F(PrepareTest, EveryFormOfInputGivesTheSameTokens) {
   options_.source.inputs = {scratch_ / "z"};
   options_.output = scratch_ / "out2";
   prepare(options_);
-  // Names, places and compression of the input are no part of the content.
+  // Names, directories and compression of the input do not change the content.
   EXPECT_EQ(TokenDataset(scratch_ / "out/train.h5").content_hash(),
             TokenDataset(scratch_ / "out2/train.h5").content_hash());
   EXPECT_EQ(TokenDataset(scratch_ / "out2/test.h5").examples(), 0);
@@ -220,7 +220,7 @@ TEST_F(PrepareTest, BadTokenizersAndCorporaLeaveNothing) {
   expect_refused(ExitCode::kInputData, "no usable example");
 }
 
-// Learning a tokenizer of this text takes minutes, so a mistake that is known without must come before.
+// Training a tokenizer takes minutes, so mistakes in the options must show before.
 TEST_F(PrepareTest, MistakesAreKnownBeforeTheTokenizerIsLearnt) {
   const PrepareOptions good = options_;
   const auto slow = [&] {
@@ -230,7 +230,7 @@ TEST_F(PrepareTest, MistakesAreKnownBeforeTheTokenizerIsLearnt) {
     options_.source.examples = 5'000'000;
     options_.tokenizer.clear();
     options_.vocab_size = 8000;
-    // Nothing of the corpus may be read: the first example would ask.
+    // stop_requested is called for every example: it shows that none was read.
     options_.stop_requested = [] {
       ADD_FAILURE() << "began to read";
       return true;
@@ -271,7 +271,7 @@ TEST_F(PrepareTest, ATrainSplitWithoutExamplesSaysWhyAndHowToFillIt) {
                 (scratch_ / "c/train.jsonl").string() +
                 "; names that begin with val, dev or test are not train, all others are. Else "
                 "add a train.jsonl, or give --tokenizer");
-  // A train file beside it, which was not given: the rename would overwrite it.
+  // A train file that was not given lies beside it: the rename would overwrite it.
   write_bytes(scratch_ / "my c/test.jsonl", read_bytes(scratch_ / "c/test.jsonl"));
   write_bytes(scratch_ / "my c/train.jsonl", "{\"document\": \"one\", \"summary\": \"s\"}\n");
   const CorpusSource given = options_.source;
@@ -281,7 +281,7 @@ TEST_F(PrepareTest, ATrainSplitWithoutExamplesSaysWhyAndHowToFillIt) {
       0u)
       << refused_hint();
   options_.source = given;
-  // A file for train that is empty.
+  // The file for train is empty.
   write_bytes(scratch_ / "c/train.jsonl", "\n");
   expect_refused(ExitCode::kInputData,
                  "by name test.jsonl counts as test, train.jsonl as train, validation.jsonl as validation");
@@ -335,7 +335,7 @@ TEST_F(PrepareTest, TheUnitOfProgressIsThatOfWhatIsCounted) {
   prepare(options_);
   EXPECT_EQ(calls.at(0).doing, "encoding compressed text");
   EXPECT_EQ(calls.at(0).total, std::ssize(read_bytes(scratch_ / "z/train.jsonl.gz")));
-  // Of so many files the sizes are not asked for, and bytes of one must not count as files.
+  // With so many files, the unit of progress is the file: the bytes of a file must not count.
   CorpusSource many = options_.source;
   many.kind = SourceKind::kText;
   many.inputs.assign(10'001, scratch_ / "c/test.jsonl");
@@ -368,7 +368,7 @@ TEST_F(PrepareTest, LearningATokenizerStops) {
   options_.source.kind = SourceKind::kSynthetic;
   options_.source.examples = 20000;
   options_.tokenizer.clear();
-  options_.vocab_size = 20000;  // minutes of learning, if it were not stopped
+  options_.vocab_size = 20000;  // training would take minutes without the stop
   bool learning = false;
   int asked = 0;
   options_.note = [&](const std::string& note) { learning |= note.starts_with("learning a tokenizer"); };
@@ -382,7 +382,7 @@ TEST_F(PrepareTest, LearningATokenizerStops) {
 TEST_F(PrepareTest, AStopLeavesNothing) {
   options_.source = {};
   options_.source.kind = SourceKind::kSynthetic;
-  // Enough that the stop comes in the middle of the work.
+  // So many examples that the stop comes in the middle of the work.
   options_.source.examples = 100000;
   int progress_calls = 0;
   options_.progress = [&](const PrepareProgress&) { ++progress_calls; };
@@ -397,8 +397,7 @@ TEST_F(PrepareTest, AFullDiskIsAStorageErrorAndLeavesNothing) {
   options_.source = {};
   options_.source.kind = SourceKind::kSynthetic;
   options_.source.examples = 20000;
-  // A limit on file sizes stands for a full disk: writes beyond it fail with EFBIG once its signal is
-  // ignored.
+  // A limit on file sizes acts as a full disk: with SIGXFSZ ignored, writes beyond it fail with EFBIG.
   struct rlimit old {};
   getrlimit(RLIMIT_FSIZE, &old);
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);

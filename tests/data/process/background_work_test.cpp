@@ -68,7 +68,7 @@ TEST(BackgroundWork, YieldsTheProcessorsWithTheThreadsThatItStarts) {
   EXPECT_EQ(nice_of_thread(), before);
 }
 
-/// While it lives, no thread can be started: a stack of the default size has no room in any address space.
+/// Makes the start of threads fail while it lives: their default stack is larger than any address space.
 class NoThreads {
  public:
   NoThreads() {
@@ -90,7 +90,7 @@ class NoThreads {
   pthread_attr_t before_;
 };
 
-// There is no way back: the training thread would be slow for the rest of the run.
+// nice cannot be undone: the training thread would stay slow.
 TEST(BackgroundWork, WithoutAThreadTheOwnersDoesTheWorkAndYieldsNothing) {
   const NoThreads none;
   const int before = nice_of_thread();

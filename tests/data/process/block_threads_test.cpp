@@ -13,10 +13,10 @@ namespace ripstop {
 namespace {
 
 constexpr auto kWatchNothing = [](int64_t) {};
-// So many that a call ends only because nothing more is begun.
+// So many blocks that a call ends only because it starts no more of them.
 constexpr int64_t kEndless = int64_t{1} << 50;
 
-// Long enough for the other threads to begin something.
+// Long enough for the other threads to start a block.
 void pause() {
   std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }
@@ -36,7 +36,7 @@ TEST(BlockThreads, TakeEveryNumberOnce) {
           EXPECT_EQ(++of_thread.at(static_cast<size_t>(thread)), 1)
               << "its memory belongs to one call at a time";
           ++calls.at(static_cast<size_t>(number));
-          // The first blocks are not done before as many are under way as there are threads.
+          // The first blocks wait until all threads have a block.
           for (int i = 0; i < 10000 && number < threads && most < threads; ++i) pause();
           --of_thread[static_cast<size_t>(thread)];
           --under_way;
@@ -47,7 +47,7 @@ TEST(BlockThreads, TakeEveryNumberOnce) {
   }
 }
 
-// Whatever the speeds: the same input must fail with the same message.
+// The same input must fail with the same message at any speed of the threads.
 TEST(BlockThreads, ThrowWhatTheLowestNumberThrew) {
   for (int round = 0; round < 20; ++round) {
     try {

@@ -1,4 +1,4 @@
-// The output of prepare: what may be there before, and what failures and kills leave.
+// The output directory of prepare: which may exist before, and what failures and kills leave.
 #include "data/process/partial_directory.h"
 
 #include <fmt/format.h>
@@ -27,7 +27,7 @@ TEST_F(PrepareTest, AnOutputThatIsThereIsNotTouched) {
   expect_refused(ExitCode::kStorage, "cannot make");
 }
 
-// A made parent is no reason to leave something behind.
+// A failed prepare removes the parents that it made.
 TEST_F(PrepareTest, ParentsThatWereMadeGoWithARefusedOutput) {
   options_.output = scratch_ / "a/b/out";
   options_.source.inputs = {scratch_ / "absent"};
@@ -38,7 +38,7 @@ TEST_F(PrepareTest, ParentsThatWereMadeGoWithARefusedOutput) {
   EXPECT_FALSE(std::filesystem::exists(scratch_ / "a/b/out/OWNER"));
 }
 
-/// What prepare says about directories that killed processes left.
+/// The notes of prepare about directories that killed processes left.
 class LeftoverTest : public PrepareTest {
  protected:
   LeftoverTest() {
@@ -59,7 +59,7 @@ TEST_F(LeftoverTest, WhatAKilledProcessLeftIsRemoved) {
   killed.source.kind = SourceKind::kSynthetic;
   killed.source.examples = 100000;
   killed.progress = [](const PrepareProgress&) { kill(getpid(), SIGKILL); };
-  // Error: the child was killed.
+  // run_in_child throws: the child was killed.
   EXPECT_THROW(run_in_child([&] { return prepare(killed).tokenizer_sha256; }, [] { return false; }), Error);
   const auto left = [&] {
     int count = 0;
@@ -79,7 +79,7 @@ TEST_F(LeftoverTest, WhatMayBeInUseIsOnlyMentioned) {
   elsewhere["pid"] = "4711";
   elsewhere["started"] = "1";
   leave("out.partial-4711", elsewhere);
-  leave("out.partial-5", {});  // as an earlier version leaves it
+  leave("out.partial-5", {});  // without a known owner
   leave("output.partial-6", elsewhere);
   prepare(options_);
   for (const char* name : {"out.partial-4711", "out.partial-5", "output.partial-6"})
@@ -91,7 +91,7 @@ TEST_F(LeftoverTest, WhatMayBeInUseIsOnlyMentioned) {
   EXPECT_EQ(notes_.find("output"), std::string::npos) << notes_;
 }
 
-// In containers every prepare may have the same number.
+// In containers, every prepare may have the same pid.
 TEST_F(LeftoverTest, ALeftoverOfTheSameNumberIsNotInTheWay) {
   ProcessIdentity before = this_process();
   before["started"] = "1";

@@ -20,7 +20,7 @@ TEST(ProcessIdentityTest, AProcessIsKnownWhileItRuns) {
   ASSERT_TRUE(child);
   EXPECT_EQ(parse_process(*child).at("host"), other.at("host"));
   EXPECT_EQ(state_of(parse_process(*child)), ProcessState::kGone);
-  // The number of a process that has ended goes to another one.
+  // A later process may get the pid of a process that has ended.
   other["started"] = "1";
   EXPECT_EQ(state_of(other), ProcessState::kGone);
 }
@@ -82,7 +82,7 @@ TEST(ChildProcessTest, AStopEndsWorkThatWouldNeverEnd) {
                 stop),
             std::nullopt);
   EXPECT_EQ(asked, 3);
-  // Nothing is left of it, not even in the table of processes.
+  // The child is gone, also from the table of processes.
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
 }
 

@@ -7,7 +7,7 @@
 namespace ripstop {
 namespace {
 
-// What `action` is refused with; "" if it is not.
+// The message with which `action` is refused; "" if it is accepted.
 template <class Action>
 std::string refused_by(const Action& action) {
   try {
@@ -56,7 +56,7 @@ TEST(JsonReader, RefusesTextThatIsNoDocument) {
   EXPECT_HAS(refused_by([] { kReader.parse("{\"a\": 1, \"a\": 2}"); }), "has 'a' twice");
   EXPECT_HAS(refused_by([] { kReader.parse("{\"a\": {\"b\": 1, \"b\": 2}}"); }), "has 'b' twice");
   EXPECT_HAS(refused_by([] { kReader.parse(std::string(100, '[')); }), "nests deeper than 32 levels");
-  // A message stays a line, whatever the document holds.
+  // A message is one short line for any document.
   EXPECT_LT(refused_by([] { kReader.parse("{\"a\": " + std::string(100000, 'x')); }).size(), 300u);
   const std::string twice = "\"" + std::string(100000, 'k') + "\": 1";
   EXPECT_LT(refused_by([&] { kReader.parse("{" + twice + "," + twice + "}"); }).size(), 300u);

@@ -22,7 +22,7 @@ class TextLinesTest : public testing::Test {
     write_bytes(scratch_ / "texts", bytes);
     return (scratch_ / "texts").string();
   }
-  // The message with which reading `bytes` is refused; "" if it is not.
+  // The message with which `bytes` are refused; "" if they are accepted.
   std::string refusal(const std::string& bytes) {
     try {
       read_summaries(file(bytes));
@@ -57,12 +57,11 @@ TEST_F(TextLinesTest, AFileMayBeCompressed) {
   EXPECT_THROW(read_summaries((scratch_ / "bad.gz").string()), Error);
 }
 
-// Shells make pipes of `<(...)`, and people type into summarize: a line must come out before the next is
-// written.
+// A pipe gives each line before the next is written: people type into summarize.
 TEST_F(TextLinesTest, APipeGivesEachLineWhenItIsThere) {
   const std::string path = (scratch_ / "pipe").string();
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
-  // Open for reading, too: so opening for writing does not wait for the reader.
+  // O_RDWR, so that opening does not wait for the reader.
   const int pipe = open(path.c_str(), O_RDWR);
   ASSERT_GE(pipe, 0);
   const auto send = [&](const std::string& text) {
@@ -83,7 +82,7 @@ TEST_F(TextLinesTest, APipeGivesEachLineWhenItIsThere) {
   EXPECT_FALSE(lines.next(line));
 }
 
-// A bad line ends the reading at once, even if the writer stays: a service may keep its end open for ever.
+// A bad line ends the reading at once, even if the writer keeps its end open.
 TEST_F(TextLinesTest, APipeIsLeftWithoutWaitingForItsWriter) {
   const std::string path = (scratch_ / "pipe").string();
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);

@@ -1,4 +1,4 @@
-// Damaged files are refused whole: what comes out of a gzip file is what went in, or an error.
+// A gzip file gives exactly the bytes that were packed, or an error.
 #include "data/text/unpacked_input.h"
 
 #include <fcntl.h>
@@ -35,7 +35,7 @@ std::string listed(const std::filesystem::path& path) {
 
 class UnpackedInputTest : public testing::Test {
  protected:
-  /// Bytes of a gzip member.
+  /// The bytes of a gzip member.
   std::string gzip(const std::string& text) {
     write_gzip(scratch_ / "member.gz", text);
     return read_bytes(scratch_ / "member.gz");
@@ -44,7 +44,7 @@ class UnpackedInputTest : public testing::Test {
     write_bytes(scratch_ / name, bytes);
     return scratch_ / name;
   }
-  /// What `read` gives for the file; nullopt if it is refused as input data, with the file's name.
+  /// The result of `read` for the file; nullopt if it throws Error(kInputData) with the file's name.
   template <class Read>
   std::optional<std::string> result(const std::filesystem::path& path, Read&& read) {
     try {
@@ -78,13 +78,13 @@ TEST_F(UnpackedInputTest, GivesWhatWasPacked) {
 TEST_F(UnpackedInputTest, AllMembersAreOneText) {
   std::string text, packed;
   for (int i = 0; i < 300; ++i) {
-    // Of many sizes, so that members begin everywhere in the blocks that are read.
+    // Members of many sizes, so that they begin at all positions of a block.
     const std::string part = std::to_string(i) + std::string(static_cast<size_t>(i * 37 % 2000), 'x') + "\n";
     text += part;
     packed += gzip(part);
   }
   EXPECT_EQ(unpacked(file(packed)), text);
-  // gzip takes zeros at the end for a tape's padding, and says so.
+  // gzip accepts zeros at the end as the padding of a tape, with a warning.
   EXPECT_EQ(unpacked(file(packed + std::string(100'000, '\0'))), text);
 }
 
@@ -100,8 +100,8 @@ TEST_F(UnpackedInputTest, NoFlippedBitChangesTheText) {
     }
     ++(found ? harmless : refused);
   }
-  // In each member: time, operating system, compression level and "is text" of the header, and the bits
-  // between the end of the codes and the next byte.
+  // Bits of each member that change nothing: in the header time, operating system, compression level and "is
+  // text", and the padding bits behind the codes.
   EXPECT_LE(harmless, 2 * (8 * 6 + 1 + 7));
   EXPECT_GT(refused, harmless);
 }
@@ -110,7 +110,7 @@ TEST_F(UnpackedInputTest, NoCutFileIsTaken) {
   const std::string first = gzip(kFirst), good = first + gzip(kSecond);
   for (size_t length = 0; length < good.size(); ++length) {
     const std::optional<std::string> found = result(file(good.substr(0, length)));
-    // A cut between two members leaves a whole file. gzip cannot tell either.
+    // A cut between two members leaves a valid file.
     EXPECT_EQ(found, length == first.size() ? std::optional(kFirst) : std::nullopt) << length;
   }
 }
@@ -174,7 +174,7 @@ TEST_F(UnpackedInputTest, APipeMayBeGzip) {
 
 class TarInputTest : public UnpackedInputTest {
  protected:
-  /// Bytes of a .tar.gz.
+  /// The bytes of a .tar.gz.
   std::string tar(const std::vector<std::pair<std::string, std::string>>& files) {
     write_tar_gzip(scratch_ / "archive", files);
     return read_bytes(scratch_ / "archive");
@@ -194,7 +194,7 @@ TEST_F(TarInputTest, NoFlippedBitChangesTheFiles) {
   }
 }
 
-// libarchive ends at tar's end mark, and would see neither a wrong trailer behind it nor a second archive.
+// By itself libarchive stops at tar's end mark, before a wrong trailer or a second archive.
 TEST_F(TarInputTest, EverythingBehindTheFirstArchiveIsRead) {
   const std::string good = tar({{"a", kFirst}});
   EXPECT_EQ(listed(file(good + tar({{"b", kSecond}}), "a.tgz")), "a=" + kFirst + ";b=" + kSecond + ";");

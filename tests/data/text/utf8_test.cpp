@@ -7,8 +7,8 @@
 namespace ripstop {
 namespace {
 
-// The table of well-formed sequences of RFC 3629, section 4, from both sides of every border. The check takes
-// eight ASCII bytes at once, so every sequence is tried at every distance from such a group.
+// Both sides of every border in the table of well-formed sequences, RFC 3629, section 4. The check takes
+// eight ASCII bytes at once, so the test puts several lengths of ASCII around each sequence.
 TEST(Utf8Test, WellFormedSequencesAreTheTableOfTheRfc) {
   for (const std::string ascii : {"", "ab", "eight by", "eight bytes, and more"}) {
     for (const char* good :

@@ -27,7 +27,7 @@ void expect_no_tokenizer(const std::filesystem::path& path, const std::string& w
     EXPECT_EQ(error.code(), ExitCode::kInputData);
     EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
     EXPECT_NE(error.hint().find(hint), std::string::npos) << error.hint();
-    // SentencePiece names its sources, which help nobody.
+    // SentencePiece's own messages name its source files.
     EXPECT_EQ(std::string(error.what()).find("src/"), std::string::npos) << error.what();
     EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
   }
@@ -61,7 +61,7 @@ TEST(TokenizerTest, PiecesHaveANameAndTheirBytes) {
     bytes += tokenizer.piece(id).text;
     names += tokenizer.piece(id).name;
   }
-  EXPECT_EQ(bytes, " " + text);  // as the model sees it
+  EXPECT_EQ(bytes, " " + text);  // the model puts a space before the text
   EXPECT_NE(names.find("<0x0A>"), std::string::npos) << names;
   EXPECT_NE(names.find("<0xE6>"), std::string::npos) << names;
   EXPECT_TRUE(tokenizer.piece(tokenizer.eos()).is_special);
@@ -116,7 +116,7 @@ TEST(TokenizerTest, BadFilesAreRefusedInOneLine) {
   expect_no_tokenizer("meta-llama/Llama-2-7b-hf", "no such file or directory, and nothing is downloaded",
                       "give a local directory with a tokenizer.model");
   expect_no_tokenizer(scratch / "nothing", "no tokenizer.model", "a .model file");
-  // Nobody may ever write to it.
+  // A pipe in a directory may never get a writer.
   std::filesystem::create_directory(scratch / "pipe");
   ASSERT_EQ(mkfifo((scratch / "pipe/tokenizer.model").c_str(), 0600), 0);
   expect_no_tokenizer(scratch / "pipe", "tokenizer.model: is not a plain file");
@@ -158,7 +158,7 @@ TEST(TokenizerTest, AHostileCharacterMapNeverReachesTheLibrary) {
                                                          nullptr, &model)
                   .ok());
   EXPECT_EQ(Tokenizer(model, "nfkc").encode("ｆｕｌｌ"), Tokenizer(model, "nfkc").encode("full"));
-  // The map is by far the largest part of this model: damage in it is either harmless or refused.
+  // The map is by far the largest part of this model. Damage in it is either harmless or refused.
   std::mt19937 random(1);
   int refused = 0;
   for (int trial = 0; trial < 60; ++trial) {
@@ -198,7 +198,7 @@ std::string training_refusal(const std::vector<std::string>& lines, int64_t voca
   return "";
 }
 
-/// Expects that the size which the refusal names is the largest that these lines give.
+/// Expects that the size in the refusal is the largest that these lines give.
 void expect_largest_named(const std::vector<std::string>& lines, int64_t too_many) {
   const std::string found = training_refusal(lines, too_many);
   const std::string known =
@@ -212,16 +212,16 @@ void expect_largest_named(const std::vector<std::string>& lines, int64_t too_man
 }
 
 TEST(TokenizerTest, TooLittleTextForTheVocabularyIsACommandLineError) {
-  // Only training finds out that the words share their pieces.
+  // The words share pieces, which only training finds out.
   std::vector<std::string> lines;
   for (const char a : std::string("abcdefghij"))
     for (const char b : std::string("klmnopqrst")) lines.push_back(std::string(12, a) + std::string(12, b));
   expect_largest_named(lines, 2000);
-  // So few words that no training is needed to know, except to find the size that works.
+  // So few words that the refusal needs no training, except to find the size that works.
   lines.clear();
   for (int i = 0; i < 20; ++i) lines.push_back(fmt::format("The harbour number {} opened on Monday.", i));
   expect_largest_named(lines, 8000);
-  // Of more words all merges take long, so that size is not looked for.
+  // With more words, training takes long, so the refusal names no size.
   lines.clear();
   for (int i = 0; i < 2000; ++i) lines.push_back(fmt::format("word{:08}", i));
   EXPECT_EQ(
@@ -230,7 +230,7 @@ TEST(TokenizerTest, TooLittleTextForTheVocabularyIsACommandLineError) {
       "--vocab-size (8000 is usual for a language), or more text]");
 }
 
-// A hint must not name a size that is refused as well.
+// A hint must not name a size that is refused, too.
 TEST(TokenizerTest, TooLittleTextForAnyVocabularyAsksForMore) {
   EXPECT_EQ(training_refusal({"a b c", "c a b"}, 5000),
             "cannot train a tokenizer: the text gives at most 266 pieces, at least 300 are needed [give more "
@@ -252,8 +252,8 @@ TEST(TokenizerTest, MoreLettersThanPiecesAreACommandLineError) {
   EXPECT_NE(training_refusal({"a b"}, 10).find("300 to 1000000 are possible"), std::string::npos);
 }
 
-// Ids as transformers 4.46 gives them (fast and slow tokenizers agree) from the same tokenizer.model, BOS
-// left out.
+// The ids that transformers 4.46 gives (fast and slow tokenizers agree) for the same tokenizer.model, without
+// BOS.
 TEST(TokenizerTest, LlamasIdsAreThoseOfHuggingFace) {
   const char* shared = std::getenv("RIPSTOP_SHARED");
   const std::filesystem::path models =
@@ -292,7 +292,7 @@ TEST(PromptTemplateTest, APromptIsBosAndTheWholeTextEncodedAtOnce) {
   const Tokenizer tokenizer(small_model(), "small");
   const PromptTemplate prompt(tokenizer, std::string(kDefaultTemplate));
   EXPECT_EQ(prompt.separator(), "\n\nTL;DR:");
-  // Documents whose end may merge with the separator's first piece, or that hold the separator themselves.
+  // Documents whose end may merge with the separator's first piece, and documents that contain the separator.
   for (const std::string document : {"The harbour opened.", "ends with TL;", "x\n", "", "東京\n\nTL;DR:"}) {
     const EncodedPrompt encoded = prompt.encode(document);
     std::vector<int32_t> expected = {tokenizer.bos()};
@@ -352,7 +352,7 @@ TEST(PromptTemplateTest, TemplatesThatCannotWorkAreCommandLineErrors) {
   EXPECT_EQ(tokenizer.decode(framed.encode("x").tokens), "Article: x\nSummary:");
 }
 
-// A shell's single quotes leave a backslash and an n, as every example spells a line feed.
+// Examples spell a line feed as backslash and n, which a shell's single quotes keep.
 TEST(PromptTemplateTest, TypedLineFeedsAreLineFeeds) {
   EXPECT_EQ(typed_template("{document}\\n\\nTL;DR:"), "{document}\n\nTL;DR:");
   EXPECT_EQ(typed_template("a\\tb\nc"), "a\tb\nc");
