@@ -80,8 +80,8 @@ void add_files(const std::filesystem::path& path, CorpusSource& source,
   (is_other ? source.passed_over : files).push_back(path);
 }
 
-/// Whether the first object of a JSONL file is running text: a "text" with neither document nor summary. A
-/// damaged line is none; read_lines refuses it.
+/// Whether the first object of a JSONL file is running text: a "text" with neither document nor summary.
+/// False for a damaged line, which read_lines refuses.
 bool first_line_is_text(const std::filesystem::path& path, const CorpusSource& source) {
   LineInput lines(path);
   for (std::string line; lines.next(line);) {
@@ -283,7 +283,7 @@ CorpusCounts read_corpus(const CorpusSource& source, CorpusProgress& progress, c
     read_synthetic(source, progress, sink);
     return {};
   }
-  // Watch no hundreds of thousands of .summary files, for the same reason.
+  // Two stats of each of hundreds of thousands of .summary files take minutes on a network file system.
   const bool watch = progress_unit(source) == "byte";
   std::vector<FileStamp> before;
   progress = {};

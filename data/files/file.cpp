@@ -19,7 +19,7 @@ void sync_file(const Descriptor& file, const std::filesystem::path& path) {
     if (errno != EINTR) fail_storage(path, "sync", errno);
 }
 
-/// InputFile::read_at.
+/// See InputFile::read_at.
 void read_fully(const Descriptor& file, const std::filesystem::path& path, ExitCode refusal, int64_t offset,
                 void* out, int64_t bytes) {
   char* to = static_cast<char*>(out);

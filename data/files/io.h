@@ -74,7 +74,7 @@ class Io {
   /// Bytes that this user may still write on the file system of `path`, from statvfs(3).
   virtual int free_bytes(const std::filesystem::path& path, int64_t& bytes);
 };
-using PosixIo = Io;  ///< the older name
+using PosixIo = Io;  ///< the name for an Io that calls the system
 
 /// The Io of code whose tests inject no faults.
 Io& posix_io();
