@@ -72,7 +72,7 @@ struct PerAxis {
     return difference;
   }
   bool operator==(const PerAxis&) const = default;
-  /// {"replicate": ..., "fsdp": ..., "tensor": ...}, for lists of fields (train/report/fields.h).
+  /// {"replicate": ..., "fsdp": ..., "tensor": ...}, for lists of fields (data/text/json_struct.h).
   template <class Self, class Fields>
   static void fields(Self& self, Fields& field) {
     for (const MeshAxis axis : kMeshAxes) field(to_string(axis), self[axis]);

@@ -14,7 +14,7 @@ data/process/child_process.*             tests/data/process/process_identity_tes
 data/corpus/corpus_*                     tests/data/corpus/corpus_test.cpp tests/data/corpus/corpus_messages_test.cpp
 data/prepare/encode_pool.*               tests/data/prepare/prepare_test.cpp
 data/files/io.*                          tests/train/checkpoint/checkpoint_faults_test.cpp
-data/text/json_struct.h                  tests/train/checkpoint/checkpoint_damage_test.cpp
+data/text/json_struct.h                  tests/train/checkpoint/checkpoint_damage_test.cpp tests/train/report/metrics_lines_test.cpp
 data/text/line_input.*                   tests/data/text/text_lines_test.cpp tests/data/corpus/corpus_test.cpp
 data/dataset/loss_on.h                   tests/data/dataset/batch_loader_test.cpp
 data/hdf5/hdf5_*                         tests/data/hdf5/hdf5_test.cpp

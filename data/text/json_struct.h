@@ -1,16 +1,21 @@
-// One list of fields for a struct and its JSON. A function template names each key once, with the member and
-// its limits, and is called with a JsonFieldWriter or a JsonFieldReader:
+// Structs as JSON objects, written and read by one list of fields. The list is a function that names each key
+// once, with the member and, where values may come from anywhere, its limits. Usually the struct has it:
 //
-//   template <class Fields>
-//   void best_fields(Fields& f, Best& best) {
-//     f("metric", best.metric);
-//     f("step", best.step, 0, kMostSteps);
+//   template <class Self, class Fields>
+//   static void fields(Self& self, Fields& field) {
+//     field("metric", self.metric);
+//     field("step", self.step, 0, kMostSteps);
 //   }
+//
+// `field` is a FieldWriter or a FieldReader.
 #pragma once
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <concepts>
+#include <limits>
 #include <optional>
 #include <set>
 #include <string>
@@ -21,75 +26,129 @@
 
 namespace ripstop {
 
-/// Writes members in the order of the calls. Ignores limits. A text that is not UTF-8 stays as it is.
-class JsonFieldWriter {
+/// Structs with a list of fields as a member.
+template <class T>
+concept HasFields = std::is_class_v<T> && requires(T& value, int& any) {
+  T::fields(value, any);
+};
+
+/// Writes members in the order of the calls. Ignores limits. A number that is not finite becomes null when
+/// the JSON becomes text. Text that is not UTF-8 stays as it is.
+class FieldWriter {
  public:
   using Json = JsonReader::Json;
 
-  /// `json` must outlive it.
-  explicit JsonFieldWriter(Json& json) : json_(json) {}
+  template <class T>
+  static Json to_json(const T& value) {
+    if constexpr (HasFields<T>)
+      return object_of([&](auto& field) { T::fields(value, field); });
+    else
+      return value;
+  }
+  template <class T>
+  static Json to_json(const std::optional<T>& value) {
+    return value ? to_json(*value) : Json(nullptr);
+  }
+  template <HasFields T>
+  static Json to_json(const std::vector<T>& values) {
+    Json list = Json::array();
+    for (const T& value : values) list.push_back(to_json(value));
+    return list;
+  }
 
   template <class T>
   void operator()(const char* key, const T& value, auto...) {
-    json_[key] = value;
+    json[key] = to_json(value);
+  }
+  /// Leaves the key out if there is no value.
+  template <class T>
+  void if_known(const char* key, const std::optional<T>& value) {
+    if (value) (*this)(key, *value);
+  }
+  /// A value that follows from other fields: readers skip it.
+  template <class T>
+  void derived(const char* key, const T& value) {
+    (*this)(key, value);
+  }
+  /// Numbers to four digits: a list with a number for each of a thousand nodes makes a long line.
+  void rounded(const char* key, std::vector<double> values) {
+    for (double& value : values) {
+      const double unit = value > 0 ? std::pow(10.0, std::floor(std::log10(value)) - 3) : 1;
+      // Dividing by a whole number keeps the digits short: 3 * 0.1 is 0.30000000000000004.
+      value = unit < 1 ? std::round(value / unit) / std::round(1 / unit) : std::round(value);
+    }
+    (*this)(key, values);
   }
   template <class Enum, size_t n>
   void word(const char* key, Enum value, const std::array<std::string_view, n>& words) {
-    json_[key] = words.at(static_cast<size_t>(value));
+    json[key] = words.at(static_cast<size_t>(value));
   }
   template <size_t n>
   void flags(const char* key, const std::array<bool, n>& flags,
              const std::array<std::string_view, n>& words) {
-    Json& list = json_[key] = Json::array();
+    Json& list = json[key] = Json::array();
     for (size_t i = 0; i < n; ++i)
       if (flags[i]) list.push_back(words[i]);
   }
-  void group(const char* key, auto&& fields) { write(json_[key], fields); }
+  void group(const char* key, auto&& fields) { json[key] = object_of(fields); }
   template <class T>
   void optional(const char* key, std::optional<T>& value, auto&& fields) {
-    if (value)
-      write(json_[key], [&](auto& f) { fields(f, *value); });
-    else
-      json_[key] = nullptr;
+    json[key] = value ? object_of([&](auto& field) { fields(field, *value); }) : Json(nullptr);
   }
   template <class T>
   void list(const char* key, std::vector<T>& values, int64_t, int64_t, auto&& fields) {
-    write(json_[key], [&](auto& f) { f.elements(values, fields); });
+    json[key] = object_of([&](auto& field) { field.elements(values, fields); });
   }
   template <class T>
   void elements(std::vector<T>& values, auto&& fields) {
-    json_ = Json::array();
-    for (T& value : values) write(json_.emplace_back(), [&](auto& f) { fields(f, value); });
+    json = Json::array();
+    for (T& value : values) json.push_back(object_of([&](auto& field) { fields(field, value); }));
   }
+
+  Json json = Json::object();
 
  private:
-  static void write(Json& json, auto&& fields) {
-    JsonFieldWriter writer(json);
+  static Json object_of(auto&& fields) {
+    FieldWriter writer;
     fields(writer);
+    return std::move(writer.json);
   }
-
-  Json& json_;
 };
 
-/// Reads members, all of which must be there, and checks them against their limits. Refuses as `reader` does.
-class JsonFieldReader {
+/// Reads members of a JSON object. Refuses as `reader` does.
+class FieldReader {
  public:
   using Json = JsonReader::Json;
   static constexpr size_t kMostTextBytes = 256;
+  enum class Mode {
+    kExact,         ///< refuses members that are absent, beyond their limits, or (in end()) unknown
+    kSkipsUnknown,  ///< refuses members that are absent or beyond their limits
+    /// Refuses members of another type alone. An absent member keeps its value. null is NaN as a number, and
+    /// no value as an optional.
+    kLenient
+  };
 
-  /// Both must outlive it.
-  JsonFieldReader(const JsonReader& reader, const Json& json) : reader_(reader), json_(json) {}
-  /// From now on end() refuses nothing, in this object and in those inside it.
-  void skip_unknown() { skips_unknown_ = true; }
+  /// `reader` and `json` must outlive this object.
+  FieldReader(const JsonReader& reader, const Json& json, Mode mode = Mode::kExact)
+      : reader_(reader), json_(json), mode_(mode) {}
+  /// Changes kExact to kSkipsUnknown for this object and those that it holds.
+  void skip_unknown() { mode_ = Mode::kSkipsUnknown; }
 
-  void operator()(const char* key, int64_t& value, int64_t least = 0, int64_t most = INT64_MAX) {
-    value = reader_.integer(json_, known(key), least, most);
+  /// Limits: `least` and `most` of an integer, 0 and INT64_MAX unless given; `most_bytes` of a text,
+  /// kMostTextBytes unless given.
+  template <class T>
+  void operator()(const char* key, T& value, auto... limits) {
+    if (is_wanted(key)) read(key, value, limits...);
   }
-  void operator()(const char* key, double& value) { value = reader_.number(json_, known(key)); }
-  void operator()(const char* key, bool& value) { value = reader_.flag(json_, known(key)); }
-  void operator()(const char* key, std::string& value, size_t most_bytes = kMostTextBytes) {
-    value = reader_.text(json_, known(key), most_bytes);
+  template <class T>
+  void if_known(const char* key, std::optional<T>& value) {
+    (*this)(key, value);
   }
+  template <class T>
+  void derived(const char* key, const T&) {
+    known(key);
+  }
+  void rounded(const char* key, std::vector<double>& values) { (*this)(key, values); }
   /// The value number i of an enum, from words[i].
   template <class Enum, size_t n>
   void word(const char* key, Enum& value, const std::array<std::string_view, n>& words) {
@@ -101,45 +160,87 @@ class JsonFieldReader {
     flags = {};
     for (const Json& each : reader_.list(json_, known(key), 1, n)) flags[index(key, each, words)] = true;
   }
-  /// An object: `fields(f)`.
-  void group(const char* key, auto&& fields) { read(reader_.member(json_, known(key)), fields); }
-  /// An object or null: `fields(f, *value)`.
+  /// An object: `fields(field)`.
+  void group(const char* key, auto&& fields) {
+    if (is_wanted(key)) read_inside(reader_.member(json_, key), fields);
+  }
+  /// An object or null: `fields(field, *value)`.
   template <class T>
   void optional(const char* key, std::optional<T>& value, auto&& fields) {
     const Json& json = reader_.member(json_, known(key));
     value.reset();
-    if (!json.is_null()) read(json, [&](auto& f) { fields(f, value.emplace()); });
+    if (!json.is_null()) read_inside(json, [&](auto& field) { fields(field, value.emplace()); });
   }
-  /// A list of `least` to `most` objects: `fields(f, values[i])`.
+  /// A list of `least` to `most` objects: `fields(field, values[i])`.
   template <class T>
   void list(const char* key, std::vector<T>& values, int64_t least, int64_t most, auto&& fields) {
-    read(reader_.list(json_, known(key), least, most), [&](auto& f) { f.elements(values, fields); });
+    read_inside(reader_.list(json_, known(key), least, most),
+                [&](auto& field) { field.elements(values, fields); });
   }
-  /// Likewise for a list that is an element of a list: this reader's own.
+  /// The objects of a list that is itself an element of a list, and has no key.
   template <class T>
   void elements(std::vector<T>& values, auto&& fields) {
     if (!json_.is_array()) reader_.refuse("has a {} where a list was expected", json_.type_name());
     values.clear();
-    for (const Json& each : json_) read(each, [&](auto& f) { fields(f, values.emplace_back()); });
+    for (const Json& each : json_)
+      read_inside(each, [&](auto& field) { fields(field, values.emplace_back()); });
   }
-  /// Has end() know a member that is read elsewhere.
+  /// Tells end() of a member that is read elsewhere. Returns `key`.
   const char* known(const char* key) {
-    known_.insert(key);
+    if (mode_ == Mode::kExact) known_.insert(key);
     return key;
   }
-  /// After the last field: refuses members that were not asked for.
+  /// Call it after the last field: in mode kExact it refuses members that no call has named.
   void end() const {
-    if (skips_unknown_ || !json_.is_object()) return;
+    if (mode_ != Mode::kExact || !json_.is_object()) return;
     for (const auto& [key, value] : json_.items())
       if (!known_.contains(key)) reader_.refuse("has an unknown '{}'", key);
   }
 
  private:
-  void read(const Json& json, auto&& fields) const {
-    JsonFieldReader reader(reader_, json);
-    reader.skips_unknown_ = skips_unknown_;
-    fields(reader);
-    reader.end();
+  bool is_lenient() const { return mode_ == Mode::kLenient; }
+  bool is_wanted(const char* key) {
+    known(key);
+    return !is_lenient() || json_.contains(key);
+  }
+
+  void read(const char* key, std::integral auto& value, int64_t least = 0, int64_t most = INT64_MAX) {
+    if (is_lenient()) least = INT64_MIN, most = INT64_MAX;
+    value = static_cast<std::remove_cvref_t<decltype(value)>>(reader_.integer(json_, key, least, most));
+  }
+  void read(const char* key, double& value) {
+    const bool is_null = is_lenient() && reader_.find(json_, key) == nullptr;
+    value = is_null ? std::numeric_limits<double>::quiet_NaN() : reader_.number(json_, key);
+  }
+  void read(const char* key, bool& value) { value = reader_.flag(json_, key); }
+  void read(const char* key, std::string& value, size_t most_bytes = kMostTextBytes) {
+    value = reader_.text(json_, key, is_lenient() ? SIZE_MAX : most_bytes);
+  }
+  template <HasFields T>
+  void read(const char* key, T& value) {
+    group(key, [&](auto& field) { T::fields(value, field); });
+  }
+  template <class T>
+  void read(const char* key, std::optional<T>& value) {
+    value.reset();
+    if (!reader_.member(json_, key).is_null()) read(key, value.emplace());
+  }
+  template <class T>
+  void read(const char* key, std::vector<T>& values) {
+    if constexpr (HasFields<T>)
+      list(key, values, 0, INT64_MAX, [](auto& field, T& value) { T::fields(value, field); });
+    else
+      try {
+        values = reader_.member(json_, key).template get<std::vector<T>>();
+      } catch (const Json::exception&) {
+        reader_.refuse("'{}' must be a list with elements of one type", key);
+      }
+  }
+
+  void read_inside(const Json& json, auto&& fields) const {
+    FieldReader inside(reader_, json, mode_);
+    fields(inside);
+    inside.end();
   }
   template <size_t n>
   size_t index(const char* key, const Json& json, const std::array<std::string_view, n>& words) const {
@@ -150,7 +251,7 @@ class JsonFieldReader {
 
   const JsonReader& reader_;
   const Json& json_;
-  bool skips_unknown_ = false;
+  Mode mode_;
   std::set<std::string_view> known_;
 };
 

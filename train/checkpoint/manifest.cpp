@@ -261,13 +261,12 @@ std::string manifest_text(const Manifest& manifest) {
   Manifest written = manifest;
   // JSON has no NaN.
   if (written.state.best && !std::isfinite(written.state.best->value)) written.state.best.reset();
-  Json document;
-  JsonFieldWriter fields(document);
+  FieldWriter fields;
   Head head;
   head_fields(fields, head, written);
   body_fields(fields, written);
   // A text that is not UTF-8 must not cost a checkpoint: wrong bytes become U+FFFD.
-  std::string body = document.dump(1, ' ', false, Json::error_handler_t::replace);
+  std::string body = text_of_json(fields.json, 1);
   body.resize(body.size() - 2);  // the last "\n}": the ending has it
   return body + ending_of(body);
 }
@@ -284,7 +283,7 @@ Manifest parse_manifest(const std::string& bytes, const std::string& name) {
 
   const Json document = reader.parse(bytes);
   Manifest manifest;
-  JsonFieldReader fields(reader, document);
+  FieldReader fields(reader, document);
   Head head;
   head_fields(fields, head, manifest);
   check_head(reader, name, head, manifest.written_by);

@@ -50,8 +50,8 @@ void file_fields(Fields& f, std::string& format, int64_t& version, std::vector<T
 std::vector<Takeover> parse(const std::string& bytes, const std::string& name) {
   const JsonReader reader(name, ExitCode::kStorage);
   const Json document = reader.parse(bytes);
-  JsonFieldReader fields(reader, document);
-  fields.skip_unknown();  // a later version may have more
+  // A later version may have more members.
+  FieldReader fields(reader, document, FieldReader::Mode::kSkipsUnknown);
   std::string format;
   int64_t version = 0;
   std::vector<Takeover> all;
@@ -82,11 +82,9 @@ void Takeovers::write(Io& io, const fs::path& checkpoints) const {
   std::string format = kTakeoversFormat;
   int64_t version = 1;
   std::vector<Takeover> all = all_;
-  Json document;
-  JsonFieldWriter fields(document);
+  FieldWriter fields;
   file_fields(fields, format, version, all);
-  write_whole_file(io, checkpoints / kFileName,
-                   document.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+  write_whole_file(io, checkpoints / kFileName, text_of_json(fields.json, 1) + "\n");
 }
 
 const Takeover& Takeovers::add(int64_t step, int64_t least_number) {

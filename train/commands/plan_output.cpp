@@ -9,9 +9,9 @@
 #include <optional>
 
 #include "data/process/shell_word.h"
+#include "data/text/json_struct.h"
 #include "model/kernels/cpu/processor.h"
 #include "train/plan/plan_text.h"
-#include "train/report/fields.h"
 #include "train/report/human_text.h"
 #include "train/run/run_report.h"
 

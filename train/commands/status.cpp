@@ -12,10 +12,10 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "data/text/json_struct.h"
 #include "train/checkpoint/find_run.h"
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
-#include "train/report/fields.h"
 #include "train/report/terminal.h"
 #include "train/run/run_status.h"
 

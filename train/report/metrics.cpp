@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "data/files/whole_file.h"
+#include "data/text/json_struct.h"
 #include "model/core/error.h"
-#include "train/report/fields.h"
 
 namespace ripstop {
 namespace {
@@ -29,42 +28,37 @@ std::string line_of(const MetricsEvent& any) {
     writer("time", event.time != 0 ? event.time : now_seconds());
   };
   std::visit(write, any);
-  // `replace`: arguments and paths may hold bytes that are not UTF-8, and logging must not end a run.
-  return writer.object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return text_of_json(writer.json) + "\n";
 }
 
 // Adds the event if it is of this kind.
 template <class Event>
-void add(const std::string& name, const Json& json, std::vector<Event>& events) {
+void add(const std::string& name, FieldReader fields, std::vector<Event>& events) {
   if (name != Event::kEvent) return;
   Event event;
-  FieldReader reader(json);
-  reader("step", event.step);
-  reader("time", event.time);
-  Event::fields(event, reader);
+  fields("step", event.step);
+  fields("time", event.time);
+  Event::fields(event, fields);
   events.push_back(std::move(event));
 }
 
-// Adds the event of `line` (without line end) to `log` and returns its step. Throws Error(kStorage) with the
-// reason, and adds nothing, if the line is no event: no JSON object with `event` and `step`, or a field has a
-// wrong type.
-int64_t add_line(std::string_view line, MetricsLog& log) {
-  try {
-    const Json json = Json::parse(line);
-    const std::string name = json.at("event").get<std::string>();
-    const int64_t step = FieldReader::integer(json.at("step"));
-    const auto add_to = [&](auto&... events) { (add(name, json, events), ...); };
-    add_to(log.starts, log.steps, log.hosts, log.validations, log.saves, log.checkpoints, log.warnings,
-           log.ends);
-    // Only the last event tells, because a resumed run writes more lines after an "end".
-    log.ended = name == EndEvent::kEvent;
-    return step;
-  } catch (const Json::parse_error&) {
-    // The library's own text is long, and quotes bytes that may be anything.
-    fail(ExitCode::kStorage, "no JSON");
-  } catch (const Json::exception&) {
-    fail(ExitCode::kStorage, "no event, or a field has another type");
-  }
+// Adds the event of line `number`, given without line end, to `log` and returns its step. Throws
+// Error(kStorage) "line 7: ..." and adds nothing if the line is no event: no JSON object with `event` and
+// `step`, or a field has a wrong type.
+int64_t add_line(int64_t number, std::string_view line, MetricsLog& log) {
+  const JsonReader reader(fmt::format("line {}", number), ExitCode::kStorage);
+  // Not JsonReader::parse, whose checks take time that a log of a million lines shows.
+  const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) reader.refuse("no JSON");
+  const std::string name = reader.text(json, "event", FieldReader::kMostTextBytes);
+  const int64_t step = reader.integer(json, "step", INT64_MIN, INT64_MAX);
+  const FieldReader fields(reader, json, FieldReader::Mode::kLenient);
+  const auto add_to = [&](auto&... events) { (add(name, fields, events), ...); };
+  add_to(log.starts, log.steps, log.hosts, log.validations, log.saves, log.checkpoints, log.warnings,
+         log.ends);
+  // A resumed run writes more lines after an "end".
+  log.ended = name == EndEvent::kEvent;
+  return step;
 }
 
 // Adds the events of the file to `log` and calls visit(line, step) for each. Text after the last line end is
@@ -73,7 +67,7 @@ template <class Visit>
 std::string for_each_event(const std::filesystem::path& path, MetricsLog& log, Visit visit) {
   constexpr int64_t kBlockBytes = 1 << 20;
   const InputFile file(path, ExitCode::kStorage);
-  std::string text;  // from the begin of a line on
+  std::string text;  // begins with a line
   int64_t number = 0, damaged = 0;
   std::string first;
   for (int64_t at = 0, bytes = 0; at < file.bytes(); at += bytes) {
@@ -87,9 +81,9 @@ std::string for_each_event(const std::filesystem::path& path, MetricsLog& log, V
       begin = end + 1;
       ++number;
       try {
-        visit(line, add_line(line, log));
+        visit(line, add_line(number, line, log));
       } catch (const Error& error) {
-        if (++damaged == 1) first = fmt::format("line {}: {}", number, error.what());
+        if (++damaged == 1) first = error.what();
       }
     }
     text.erase(0, begin);
@@ -162,7 +156,7 @@ std::optional<StartEvent> first_start(const std::filesystem::path& path) {
     std::string begin(static_cast<size_t>(std::min(file.bytes(), kMostBytes)), '\0');
     file.read_at(0, begin.data(), std::ssize(begin));
     MetricsLog log;
-    add_line(std::string_view(begin).substr(0, begin.find('\n')), log);
+    add_line(1, std::string_view(begin).substr(0, begin.find('\n')), log);
     if (!log.starts.empty()) return log.starts.front();
   } catch (const Error&) {
     // No file, or no log: then nothing is known.

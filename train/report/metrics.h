@@ -332,7 +332,7 @@ struct EndEvent {
   }
 };
 
-/// Any event. All have `step`, `time` and a list of the other fields (train/report/fields.h).
+/// Any event. All have `step`, `time` and a list of the other fields (data/text/json_struct.h).
 using MetricsEvent = std::variant<StartEvent, StepMetrics, HostsEvent, ValidationEvent, SaveEvent,
                                   CheckpointEvent, WarningEvent, EndEvent>;
 
