@@ -114,6 +114,7 @@ train/commands/check_report.*        tests/train/commands/check_command_test.cpp
 train/evaluate/dataset_loss.*       tests/train/evaluate/evaluation_ranks_test.cpp tests/train/run/validation_ranks_test.cpp
 train/evaluate/write_summaries.*    tests/train/evaluate/evaluation_ranks_test.cpp tests/train/run/validation_ranks_test.cpp
 train/exchange/read/open_model.*         tests/train/exchange/read/stored_model_test.cpp tests/train/run/trainer_lora_test.cpp
+train/exchange/write/export_files.h      tests/train/exchange/write/export_tokenizer_test.cpp tests/train/exchange/write/model_card_test.cpp
 train/exchange/write/export_weights.*    tests/train/exchange/write/export_model_test.cpp
 train/exchange/hugging_face/stored_elements.* tests/train/exchange/hugging_face/pretrained_weights_test.cpp tests/train/exchange/peft/peft_adapter_test.cpp
 train/generate/loaded_model.*       tests/train/commands/evaluate_command_test.cpp

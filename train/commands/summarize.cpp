@@ -158,7 +158,7 @@ class Summarizer {
   std::vector<WrittenText> run(const std::vector<std::string>& documents) {
     DeviceMesh& mesh = model_.model().mesh();
     const std::vector<std::string> all =
-        merge_dealt({mesh.world().all_gather_text(speaks() ? packed(documents) : "").front()});
+        gather_dealt(mesh.world(), /*tensor=*/mesh.world().size(), documents);  // sends those of rank 0
     auto next = static_cast<size_t>(mesh.data_rank());
     std::vector<WrittenText> own;
     write_texts(

@@ -108,7 +108,8 @@ InferenceModel::InferenceModel(const ModelConfig& config, const InferenceOptions
       joined_logits_(words(
           stream, ledger,
           options.all_logits && slices_ > 1 && is_host(stream.device()) ? options.rows() * vocabulary_ : 0)),
-      drawing_(ledger, MemoryCategory::kWorkspace, drawing_bytes(options, vocabulary_, stream.device())),
+      drawing_(Device::meta(stream.device().kind), ledger, MemoryCategory::kWorkspace,
+               drawing_bytes(options, vocabulary_, stream.device())),
       arena_(stream.device(), ledger, arena) {
   RIPSTOP_CHECK(mesh.sizes().fsdp == 1, "the fsdp axis has {} ranks, expected 1", mesh.sizes().fsdp);
   RIPSTOP_CHECK(options.prefill_tokens >= options.context, "{} tokens a call, a prompt may have {}",

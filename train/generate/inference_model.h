@@ -47,23 +47,6 @@ struct InferencePlan {
   MemoryUse arena;   ///< the arena's part of `memory`
 };
 
-/// Memory in a ledger that others allocate, for a moment at a time.
-class CountedMemory {
- public:
-  CountedMemory(MemoryLedger& ledger, MemoryCategory category, int64_t bytes)
-      : ledger_(ledger), category_(category), bytes_(bytes) {
-    ledger_.add(category_, bytes_);
-  }
-  ~CountedMemory() { ledger_.remove(category_, bytes_); }
-  CountedMemory(const CountedMemory&) = delete;
-  CountedMemory& operator=(const CountedMemory&) = delete;
-
- private:
-  MemoryLedger& ledger_;
-  MemoryCategory category_;
-  int64_t bytes_;
-};
-
 /// A model without gradients, on a mesh whose fsdp axis is 1: each replica holds all weights, sliced over its
 /// tensor axis, so no weights are gathered during the work. Ranks of one tensor group make the same calls.
 class InferenceModel {
@@ -132,7 +115,7 @@ class InferenceModel {
   std::vector<float> host_logits_, host_statistics_, host_joined_;
   Buffer
       joined_logits_;  ///< all slices side by side, on a CPU; elsewhere host_joined_, which the ledger omits
-  CountedMemory drawing_;
+  Buffer drawing_;     ///< on kMeta: only counts the memory that draw_token allocates
   std::vector<LogitRow> logit_rows_;
   Arena arena_;
 };

@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <deque>
-#include <string_view>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "model/core/error.h"
-#include "model/core/number.h"
 
 namespace ripstop {
 namespace {
@@ -16,21 +15,6 @@ std::string trimmed(const std::string& text) {
   constexpr const char* kWhite = " \t\r\n";
   const size_t begin = text.find_first_not_of(kWhite);
   return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(kWhite) + 1 - begin);
-}
-
-// Reads what `packed` wrote.
-std::vector<std::string> unpacked(std::string_view rest) {
-  std::vector<std::string> texts;
-  while (!rest.empty()) {
-    const size_t colon = rest.find(':');
-    const std::optional<int64_t> length = parse_whole_number(rest.substr(0, colon));
-    RIPSTOP_CHECK(length && colon < rest.size() && *length < std::ssize(rest) - static_cast<int64_t>(colon),
-                  "packed texts are damaged {} bytes before their end", rest.size());
-    const auto bytes = static_cast<size_t>(*length);
-    texts.emplace_back(rest.substr(colon + 1, bytes));
-    rest.remove_prefix(colon + 1 + bytes);
-  }
-  return texts;
 }
 
 }  // namespace
@@ -94,16 +78,7 @@ void write_texts(InferenceModel& model, const Tokenizer& tokenizer, const Genera
       });
 }
 
-// With lengths, because a text may hold any byte.
-std::string packed(const std::vector<std::string>& texts) {
-  std::string all;
-  for (const std::string& text : texts) all += fmt::format("{}:", text.size()) + text;
-  return all;
-}
-
-std::vector<std::string> merge_dealt(const std::vector<std::string>& replicas) {
-  std::vector<std::vector<std::string>> dealt;
-  for (const std::string& replica : replicas) dealt.push_back(unpacked(replica));
+std::vector<std::string> merge_dealt(std::vector<std::vector<std::string>> dealt) {
   std::vector<std::string> merged;
   size_t given = 0;
   for (const auto& texts : dealt) given += texts.size();
@@ -119,13 +94,14 @@ std::vector<std::string> merge_dealt(const std::vector<std::string>& replicas) {
 
 std::vector<std::string> gather_dealt(Communicator& world, int64_t tensor,
                                       const std::vector<std::string>& own) {
-  // All ranks of a tensor group have the same texts: send them once.
-  const bool speaks = world.rank() % tensor == 0;
-  const std::vector<std::string> all = world.all_gather_text(speaks ? packed(own) : "");
-  std::vector<std::string> replicas;
+  // All ranks of a tensor group have the same texts: its first rank sends them. MessagePack keeps any byte.
+  std::string packed;
+  if (world.rank() % tensor == 0) nlohmann::json::to_msgpack(own, packed);
+  const std::vector<std::string> all = world.all_gather_text(packed);
+  std::vector<std::vector<std::string>> dealt;
   for (int64_t rank = 0; rank < std::ssize(all); rank += tensor)
-    replicas.push_back(all[static_cast<size_t>(rank)]);
-  return merge_dealt(replicas);
+    dealt.push_back(nlohmann::json::from_msgpack(all[static_cast<size_t>(rank)]));
+  return merge_dealt(std::move(dealt));
 }
 
 }  // namespace ripstop

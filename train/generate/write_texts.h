@@ -57,11 +57,8 @@ void write_texts(InferenceModel& model, const Tokenizer& tokenizer, const Genera
 std::vector<std::string> gather_dealt(Communicator& world, int64_t tensor,
                                       const std::vector<std::string>& own);
 
-/// The same without communication. `replicas` are the texts of each replica, as `packed` returns them.
-std::vector<std::string> merge_dealt(const std::vector<std::string>& replicas);
-
-/// The texts as one text, from which merge_dealt gets them back: for each its length in bytes, a colon,
-/// itself.
-std::string packed(const std::vector<std::string>& texts);
+/// gather_dealt without communication: `dealt` has the texts of each replica. Throws Error(kBug) if their
+/// numbers are others.
+std::vector<std::string> merge_dealt(std::vector<std::vector<std::string>> dealt);
 
 }  // namespace ripstop

@@ -9,7 +9,7 @@
 
 #include "data/dataset/prompt_template.h"
 #include "data/files/whole_file.h"
-#include "data/text/json_reader.h"
+#include "data/text/json_struct.h"
 #include "train/config/config_entries.h"
 
 namespace ripstop {
@@ -20,19 +20,19 @@ using Json = JsonReader::Json;
 
 constexpr int64_t kMostGenerationBytes = int64_t{1} << 20;
 constexpr size_t kMostTemplateBytes = size_t{1} << 20;
-constexpr int64_t kMostPromptBytes = int64_t{8} << 20;  // a byte of the template may take six
+constexpr int64_t kMostPromptBytes = int64_t{8} << 20;  // JSON may write a byte as six: \u0000
 
-constexpr std::array<std::string_view, 10> kTaken = {
-    "num_beams",      "length_penalty", "early_stopping", "no_repeat_ngram_size",
-    "min_new_tokens", "max_new_tokens", "do_sample",      "temperature",
-    "top_k",          "top_p"};
-
-// Keys that change nothing here: ripstop ends at its tokenizer's EOS, and always has a cache.
+// Keys that change nothing here: a text of ripstop ends at the tokenizer's EOS, and ripstop always has a cache.
 constexpr std::array<std::string_view, 6> kOfEveryModel = {"bos_token_id", "eos_token_id",
                                                            "pad_token_id", "_from_model_config",
                                                            "use_cache",    "transformers_version"};
 
-// The JSON value as a config's, so that the table of config keys can check it.
+// The row of the config's table for a key that has the same name and meaning in [generation]; or null.
+const ConfigKey* taken_key(const std::string& key) {
+  return key == "seed" || key == "validate_examples" ? nullptr : find_config_key("generation", key);
+}
+
+// Converts a JSON value, so that the config's table of keys can check it.
 ConfigValue config_value(const Json& json) {
   if (json.is_boolean()) return json.get<bool>();
   if (json.is_number_integer()) return json.get<int64_t>();
@@ -41,13 +41,14 @@ ConfigValue config_value(const Json& json) {
   return {};
 }
 
-// Sets `key` of `config` if the config's table of keys accepts the value. Returns why not, or "".
-std::string take(const std::string& key, const Json& json, RunConfig& config) {
-  const ConfigKey& row = *find_config_key("generation", key);
+// Sets the key of `row` in `config`. Returns the error if the row refuses the value, else "".
+std::string take(const ConfigKey& row, const Json& json, RunConfig& config) {
   try {
-    assign_value(
-        {.key = &row, .value = config_value(json), .shown = text_of_json(json).substr(0, 80), .where = key},
-        config);
+    assign_value({.key = &row,
+                  .value = config_value(json),
+                  .shown = text_of_json(json).substr(0, 80),
+                  .where = std::string(row.name)},
+                 config);
   } catch (const Error& error) {
     return in_one_line(error.what());
   }
@@ -87,12 +88,12 @@ GenerationFile read_generation_file(const fs::path& directory) {
     if (value.is_null() || std::ranges::count(kOfEveryModel, key) > 0) continue;
     if (key == "max_length")
       file.ignored.emplace_back("max_length (it counts the prompt, too; max_new_tokens does not)");
-    else if (std::ranges::count(kTaken, key) == 0)
+    else if (const ConfigKey* const row = taken_key(key); row == nullptr)
       file.ignored.push_back(in_one_line(key.substr(0, 80)));
-    else if (const std::string problem = take(key, value, config); !problem.empty())
+    else if (const std::string problem = take(*row, value, config); !problem.empty())
       file.ignored.push_back(problem);
     else
-      file.values.push_back({key, value_as_toml(*find_config_key("generation", key), config)});
+      file.values.push_back({key, value_as_toml(*row, config)});
   }
   const auto is_taken = [&](std::string_view key) {
     return std::ranges::any_of(file.values, [&](const GenerationValue& value) { return value.key == key; });
@@ -104,6 +105,31 @@ GenerationFile read_generation_file(const fs::path& directory) {
     file.values.push_back({"top_k", "50"});
   }
   return file;
+}
+
+std::string generation_config_json(const GenerationSection& generation, const SpecialIds& ids) {
+  const Json bos = FieldWriter::to_json(ids.bos), eos = FieldWriter::to_json(ids.eos);
+  Json json = {{"bos_token_id", bos},
+               {"eos_token_id", eos},
+               {"pad_token_id", eos},
+               {"max_new_tokens", generation.max_new_tokens},
+               {"num_beams", generation.num_beams},
+               {"no_repeat_ngram_size", generation.no_repeat_ngram_size}};
+  // transformers warns of settings that change nothing.
+  if (generation.min_new_tokens > 0) json["min_new_tokens"] = generation.min_new_tokens;
+  if (generation.num_beams > 1) {
+    json["length_penalty"] = generation.length_penalty;
+    json["early_stopping"] = generation.early_stopping == EarlyStopping::kNever
+                                 ? Json("never")
+                                 : Json(generation.early_stopping == EarlyStopping::kTrue);
+  }
+  if (generation.do_sample) {
+    json["do_sample"] = true;
+    json["temperature"] = generation.temperature;
+    json["top_k"] = generation.top_k;  // also 0, which means off: without the key transformers takes 50
+    json["top_p"] = generation.top_p;
+  }
+  return text_of_json(json, 2) + "\n";
 }
 
 }  // namespace ripstop

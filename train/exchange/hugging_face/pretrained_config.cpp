@@ -1,10 +1,11 @@
 #include "train/exchange/hugging_face/pretrained_model.h"
 
+#include <cmath>
 #include <string>
 #include <type_traits>
 
 #include "data/files/whole_file.h"
-#include "data/text/json_reader.h"
+#include "data/text/json_struct.h"
 
 namespace ripstop {
 namespace {
@@ -14,12 +15,12 @@ using Json = JsonReader::Json;
 constexpr int64_t kMostBytes = int64_t{1} << 20;
 constexpr int64_t kMostSize = int64_t{1} << 40;
 constexpr size_t kMostTextBytes = 256;
+constexpr const char *kArchitecture = "LlamaForCausalLM", *kModelType = "llama", *kActivation = "silu";
 
-// Values of absent keys; a size of 0 must be there.
+// Values of absent keys. A size that is 0 here must be in the file.
 constexpr ModelConfig kLlamaConfigDefaults{
     .max_position_embeddings = 2048, .rms_norm_eps = 1e-6, .initializer_range = 0.02};
 
-// Every error says in which model people find the key.
 class PretrainedReader : public JsonReader {
  public:
   PretrainedReader(const std::string& name, std::string_view text)
@@ -48,16 +49,17 @@ class PretrainedReader : public JsonReader {
 void PretrainedReader::check_kind() const {
   if (find(json_, "architectures") != nullptr) {
     const Json& names = list(json_, "architectures", 1, 16);
-    if (!names[0].is_string() || names[0].get<std::string>() != "LlamaForCausalLM")
-      refuse("is of {}; ripstop reads LlamaForCausalLM", names[0].dump().substr(0, kMostTextBytes));
+    if (names[0] != kArchitecture)
+      refuse("is of {}; ripstop reads {}", names[0].dump().substr(0, kMostTextBytes), kArchitecture);
   }
-  if (const std::string type = text(json_, "model_type", kMostTextBytes); type != "llama")
-    refuse("has the model_type '{}'; ripstop reads 'llama'", type);
+  if (const std::string type = text(json_, "model_type", kMostTextBytes); type != kModelType)
+    refuse("has the model_type '{}'; ripstop reads '{}'", type, kModelType);
 }
 
 void PretrainedReader::check_computation() const {
-  if (find(json_, "hidden_act") != nullptr && text(json_, "hidden_act", kMostTextBytes) != "silu")
-    refuse("has hidden_act '{}'; ripstop computes 'silu'", text(json_, "hidden_act", kMostTextBytes));
+  if (find(json_, "hidden_act") != nullptr && text(json_, "hidden_act", kMostTextBytes) != kActivation)
+    refuse("has hidden_act '{}'; ripstop computes '{}'", text(json_, "hidden_act", kMostTextBytes),
+           kActivation);
   for (const char* key : {"attention_bias", "mlp_bias"})
     if (flag_or(key, false)) refuse("has {}; ripstop's matrices have no biases", key);
   if (find(json_, "quantization_config") != nullptr)
@@ -73,7 +75,7 @@ void PretrainedReader::check_computation() const {
     if (const Json* rotary = find(json_, key)) check_rotary(*rotary);
 }
 
-// {"rope_type": "default"} is none; older files say "type".
+// Refuses scaled angles. {"rope_type": "default"} scales none; older files call the key "type".
 void PretrainedReader::check_rotary(const Json& rotary) const {
   if (!rotary.is_object()) refuse("has rotary parameters that are no object");
   for (const char* key : {"rope_type", "type"})
@@ -123,6 +125,30 @@ ModelConfig parse_pretrained_config(std::string_view text, const std::string& na
 ModelConfig read_pretrained_config(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / "config.json";
   return parse_pretrained_config(read_whole_file(path, kMostBytes, ExitCode::kInputData), path.string());
+}
+
+std::string pretrained_config_json(const ModelConfig& model, ExportDType dtype, const SpecialIds& ids) {
+  // transformers 5 reads rope_parameters and dtype, transformers 4 rope_theta and torch_dtype.
+  nlohmann::json sorted = {{"architectures", {kArchitecture}},
+                           {"attention_bias", false},
+                           {"attention_dropout", 0.0},
+                           {"bos_token_id", FieldWriter::to_json(ids.bos)},
+                           {"dtype", to_string(dtype)},
+                           {"eos_token_id", FieldWriter::to_json(ids.eos)},
+                           {"head_dim", model.head_size()},
+                           {"hidden_act", kActivation},
+                           {"mlp_bias", false},
+                           {"model_type", kModelType},
+                           {"pad_token_id", nullptr},
+                           {"pretraining_tp", 1},
+                           {"rope_parameters", {{"rope_theta", model.rope_theta}, {"rope_type", "default"}}},
+                           {"rope_scaling", nullptr},
+                           {"torch_dtype", to_string(dtype)},
+                           {"use_cache", true}};
+  for_each_field(model, [&](const char* name, const auto& value) { sorted[name] = value; });
+  if (!(model.initializer_range > 0))
+    sorted["initializer_range"] = 1 / std::sqrt(static_cast<double>(model.hidden_size));
+  return text_of_json(Json(sorted), 2) + "\n";
 }
 
 }  // namespace ripstop

@@ -1,5 +1,6 @@
-// A directory with a model as Hugging Face stores it: where the bytes of each of ripstop's parameters lie.
-// The bytes are read into the layout of ripstop's units, and hashed: the files have no hashes of their own.
+// A model in a directory of Hugging Face: its config.json, and where the bytes of each of ripstop's parameters
+// lie. The bytes are read into the layout of ripstop's units, and hashed: the files have no hashes of their
+// own.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -13,13 +14,14 @@
 #include "model/core/function_ref.h"
 #include "parallel/communicator.h"
 #include "parallel/unit_layout.h"
+#include "train/exchange/hugging_face/generation_file.h"
 #include "train/exchange/hugging_face/stored_elements.h"
 
 namespace ripstop {
 
 /// The sizes in `text`, a config.json that messages call `name`. An absent key has the default of Hugging
 /// Face's LlamaConfig, except the sizes of the weights, which must be there. Throws Error(kInputData) with
-/// the key and what it says, if the model is another than LlamaForCausalLM or computes what ripstop does not:
+/// the key and its value if the model is no LlamaForCausalLM or has parts that ripstop does not compute:
 /// biases, another activation, scaled rotary angles, a head size other than hidden_size / heads, a sliding
 /// window that is shorter than the context, quantized weights.
 /// Source: transformers, models/llama/configuration_llama.py.
@@ -27,6 +29,10 @@ ModelConfig parse_pretrained_config(std::string_view text, const std::string& na
 
 /// parse_pretrained_config of DIRECTORY/config.json.
 ModelConfig read_pretrained_config(const std::filesystem::path& directory);
+
+/// The text of a config.json for LlamaForCausalLM of transformers 4 and 5. parse_pretrained_config reads back
+/// an equal ModelConfig, except an initializer_range of 0: transformers does not know it and gets its value.
+std::string pretrained_config_json(const ModelConfig& model, ExportDType dtype, const SpecialIds& ids);
 
 /// A parameter's tensor: F32, F16 or BF16, in the shape that ripstop's model has.
 struct PretrainedTensor {

@@ -1,4 +1,4 @@
-// The files of an export beside its weights, which transformers, peft and people read.
+// Files of an export beside its weights: the tokenizer for transformers, the model card for people.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -6,27 +6,14 @@
 #include <vector>
 
 #include "data/tokenizer/tokenizer.h"
-#include "model/config.h"
 #include "model/lora.h"
-#include "train/config/run_config.h"
+#include "train/exchange/hugging_face/generation_file.h"
 #include "train/exchange/hugging_face/safetensors.h"
 #include "train/exchange/read/open_model.h"
 
 namespace ripstop {
 
-/// Ids of special tokens; -1 if no tokenizer says them.
-struct SpecialIds {
-  int32_t bos = -1, eos = -1;
-};
-
-/// config.json of a LlamaForCausalLM, for transformers 4 and 5. parse_pretrained_config reads back an equal
-/// ModelConfig, but for an initializer_range of 0, which transformers does not know: it gets its value.
-std::string pretrained_config_json(const ModelConfig& model, ExportDType dtype, const SpecialIds& ids);
-
-/// generation_config.json. Padding is EOS: the model was never trained on another token for it.
-std::string generation_config_json(const GenerationSection& generation, const SpecialIds& ids);
-
-/// The files of a tokenizer; none of a default one.
+/// The files of a tokenizer.
 struct TokenizerFiles {
   SpecialIds ids = {};
   std::vector<std::pair<std::string, std::string>> texts = {};  ///< name and bytes

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "model/core/error.h"
 #include "tests/data/scratch_directory.h"
 #include "tests/expect_has.h"
@@ -70,6 +72,38 @@ TEST(GenerationFile, WhatIsNoJsonIsRefused) {
       EXPECT_HAS(std::string(error.what()), "generation_config.json");
     }
   }
+}
+
+TEST(WrittenGenerationFile, HasNoIdsWithoutATokenizer) {
+  const auto generation = nlohmann::json::parse(generation_config_json({}, {}));
+  EXPECT_TRUE(generation["eos_token_id"].is_null() && generation["pad_token_id"].is_null());
+}
+
+TEST(WrittenGenerationFile, HasTheSettingsOfTheRun) {
+  GenerationSection generation;
+  generation.max_new_tokens = 33;
+  generation.no_repeat_ngram_size = 3;
+  generation.length_penalty = 2.0;
+  auto json = nlohmann::json::parse(generation_config_json(generation, {.bos = 1, .eos = 2}));
+  EXPECT_EQ(json["max_new_tokens"], 33);
+  EXPECT_EQ(json["no_repeat_ngram_size"], 3);
+  EXPECT_EQ(json["pad_token_id"], 2);
+  EXPECT_FALSE(json.contains("length_penalty")) << "transformers warns of it without beams";
+  generation.num_beams = 4;
+  json = nlohmann::json::parse(generation_config_json(generation, {.bos = 1, .eos = 2}));
+  EXPECT_EQ(json["length_penalty"], 2.0);
+  EXPECT_EQ(json["early_stopping"], false);
+  EXPECT_FALSE(json.contains("do_sample") || json.contains("min_new_tokens"));
+  generation = {};
+  generation.do_sample = true;
+  generation.temperature = 0.5;
+  generation.min_new_tokens = 4;
+  json = nlohmann::json::parse(generation_config_json(generation, {.bos = 1, .eos = 2}));
+  EXPECT_EQ(json["do_sample"], true);
+  EXPECT_EQ(json["temperature"], 0.5);
+  EXPECT_EQ(json["top_k"], 0) << "absent would be 50 there";
+  EXPECT_EQ(json["top_p"], 1.0);
+  EXPECT_EQ(json["min_new_tokens"], 4);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/expect_has.h"
+#include "tests/train/exchange/exported_model.h"
 #include "tests/train/exchange/pretrained_directory.h"
 
 namespace ripstop {
@@ -104,6 +105,26 @@ TEST(PretrainedConfig, WhatIsNotComputedIsRefused) {
     EXPECT_HAS(input_refusal([&] { parse_pretrained_config(config.dump(), "x"); }).what,
                "has no '" + std::string(key) + "'");
   }
+}
+
+TEST(PretrainedConfig, WhatIsWrittenIsReadBackEqual) {
+  const std::string text =
+      pretrained_config_json(exported_model(), ExportDType::kBFloat16, {.bos = 1, .eos = 2});
+  EXPECT_EQ(parse_pretrained_config(text, "config.json"), exported_model());
+  const auto json = nlohmann::json::parse(text);
+  // Each in the spelling of transformers 4 and of 5.
+  EXPECT_EQ(json["rope_theta"], 500000.0);
+  EXPECT_EQ(json["rope_parameters"]["rope_theta"], 500000.0);
+  EXPECT_EQ(json["dtype"], "bfloat16");
+  EXPECT_EQ(json["torch_dtype"], "bfloat16");
+  EXPECT_EQ(json["bos_token_id"], 1);
+  EXPECT_EQ(json["eos_token_id"], 2);
+}
+
+TEST(PretrainedConfig, WithoutATokenizerNoIdIsWritten) {
+  const auto config =
+      nlohmann::json::parse(pretrained_config_json(exported_model(), ExportDType::kFloat32, {}));
+  EXPECT_TRUE(config["bos_token_id"].is_null() && config["eos_token_id"].is_null());
 }
 
 }  // namespace
