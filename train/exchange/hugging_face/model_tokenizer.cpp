@@ -16,19 +16,20 @@ namespace ripstop {
 namespace {
 
 namespace fs = std::filesystem;
-// nlohmann::json finds members by a tree; ordered_json would search the many of a vocabulary one by one.
+// nlohmann::json keeps members in a tree. ordered_json would search a vocabulary from its begin for each.
 using IndexedJson = nlohmann::json;
 
 constexpr int64_t kMostPiecesBytes = int64_t{64} << 20;
 // Enough of a SHA-256 to tell two tokenizers apart by eye.
 constexpr size_t kShownDigits = 12;
 
-// The id of each piece: "vocab" maps piece to id (BPE), or lists [piece, score] in the order of the ids
-// (Unigram). Tokens that somebody added stand apart. Source: https://github.com/huggingface/tokenizers
+// Reads the id of each piece from a tokenizer.json. "vocab" maps pieces to ids (BPE), or lists [piece, score]
+// in the order of the ids (Unigram). "added_tokens" has further pieces.
+// Source: https://github.com/huggingface/tokenizers
 std::map<std::string, int64_t> ids_of_pieces(const fs::path& path) {
   const std::string text = read_plain_file(path, kMostPiecesBytes, ExitCode::kInputData);
   constexpr int kDeepestPieces = 16;  // the parser is recursive
-  // Merges are most of the document, and say nothing of ids.
+  // The merges are most of the document, and have no ids.
   const auto keep = [&](int depth, IndexedJson::parse_event_t event, IndexedJson& value) {
     if (depth > kDeepestPieces)
       fail(ExitCode::kInputData, "{}: nests deeper than {} levels", path.string(), kDeepestPieces);
@@ -52,8 +53,8 @@ std::map<std::string, int64_t> ids_of_pieces(const fs::path& path) {
   return ids;
 }
 
-// The first piece of `tokenizer` that is not the same in tokenizer.json, for a message; "" if there is none.
-// Special tokens are known by their ids: their names differ between files of one tokenizer.
+// A message about the first piece of `tokenizer` that differs in the tokenizer.json at `path`; "" if none does.
+// Special tokens are not compared: their names differ between the files of one tokenizer.
 std::string first_difference(const fs::path& path, const Tokenizer& tokenizer) {
   const std::map<std::string, int64_t> ids = ids_of_pieces(path);
   for (int32_t id = 0; id < tokenizer.vocabulary_size(); ++id) {
@@ -70,9 +71,8 @@ std::string first_difference(const fs::path& path, const Tokenizer& tokenizer) {
   return "";
 }
 
-// The directory that has the model's tokenizer, to give to prepare.
+// The directory of the model's tokenizer, for `prepare --tokenizer`: the run, for a checkpoint.
 fs::path tokenizer_directory(const fs::path& model) {
-  // The tokenizer of a checkpoint lies in the run.
   const fs::path run = fs::absolute(model).lexically_normal().parent_path().parent_path();
   return !has_tokenizer(model) && has_tokenizer(run) ? run : model;
 }

@@ -26,12 +26,76 @@ class PretrainedReader : public JsonReader {
   PretrainedReader(const std::string& name, std::string_view text)
       : JsonReader(name, ExitCode::kInputData), json_(parse(text)) {}
 
-  void check_kind() const;
-  void check_computation() const;
-  void check_rotary(const Json& rotary) const;
-  ModelConfig sizes();
+  void check_kind() const {
+    if (find(json_, "architectures") != nullptr) {
+      const Json& names = list(json_, "architectures", 1, 16);
+      if (names[0] != kArchitecture)
+        refuse("is of {}; ripstop reads {}", names[0].dump().substr(0, kMostTextBytes), kArchitecture);
+    }
+    if (const std::string type = text(json_, "model_type", kMostTextBytes); type != kModelType)
+      refuse("has the model_type '{}'; ripstop reads '{}'", type, kModelType);
+  }
+
+  void check_computation() const {
+    if (find(json_, "hidden_act") != nullptr)
+      if (const std::string name = text(json_, "hidden_act", kMostTextBytes); name != kActivation)
+        refuse("has hidden_act '{}'; ripstop computes '{}'", name, kActivation);
+    for (const char* key : {"attention_bias", "mlp_bias"})
+      if (flag_or(key, false)) refuse("has {}; ripstop's matrices have no biases", key);
+    if (find(json_, "quantization_config") != nullptr)
+      refuse(
+          "has quantization_config: quantized weights cannot be trained; use the model that they were made "
+          "of");
+    check_whole_heads(json_);
+    if (find(json_, "sliding_window") != nullptr && flag_or("use_sliding_window", true))
+      if (const int64_t window = integer(json_, "sliding_window", 0, kMostSize);
+          window < size_or("max_position_embeddings", kLlamaConfigDefaults.max_position_embeddings))
+        refuse("has a sliding_window of {} positions; ripstop's attention sees the whole document", window);
+    for (const char* key : {"rope_scaling", "rope_parameters"})
+      if (const Json* rotary = find(json_, key)) check_rotary(*rotary);
+  }
+
+  ModelConfig sizes() {
+    if (find(json_, "num_key_value_heads") == nullptr)
+      json_["num_key_value_heads"] = Json(member(json_, "num_attention_heads"));
+    const Json* const rotary = find(json_, "rope_parameters");
+    if (rotary != nullptr && find(*rotary, "rope_theta") != nullptr)
+      json_["rope_theta"] = Json((*rotary)["rope_theta"]);
+
+    ModelConfig model = kLlamaConfigDefaults;
+    for_each_field(model, [&]<class T>(const char* name, T& value) {
+      if constexpr (std::is_same_v<T, int64_t>)
+        value = value == 0 ? integer(json_, name, 1, kMostSize) : size_or(name, value);
+      else if constexpr (std::is_same_v<T, bool>)
+        value = flag_or(name, value);
+      else
+        value = number_or(json_, name, value);
+    });
+    try {
+      validate(model);
+    } catch (const Error& error) {
+      refuse("has an impossible model: {}", error.what());
+    }
+    if (const int64_t size = size_or("head_dim", model.head_size()); size != model.head_size())
+      refuse("has a head_dim of {}; ripstop's heads have hidden_size / num_attention_heads = {}", size,
+             model.head_size());
+    return model;
+  }
 
  private:
+  // {"rope_type": "default"} scales no angles. Older files call the key "type".
+  void check_rotary(const Json& rotary) const {
+    if (!rotary.is_object()) refuse("has rotary parameters that are no object");
+    for (const char* key : {"rope_type", "type"})
+      if (find(rotary, key) != nullptr && text(rotary, key, kMostTextBytes) != "default")
+        refuse("scales its rotary angles ('{}'); ripstop does not", text(rotary, key, kMostTextBytes));
+    if (number_or(rotary, "factor", 1) != 1) refuse("scales its rotary angles; ripstop does not");
+    check_whole_heads(rotary);
+  }
+  void check_whole_heads(const Json& object) const {
+    if (number_or(object, "partial_rotary_factor", 1) != 1)
+      refuse("has a partial_rotary_factor; ripstop turns whole heads");
+  }
   // An absent or null key has the default of LlamaConfig.
   bool flag_or(const char* key, bool otherwise) const {
     return find(json_, key) == nullptr ? otherwise : flag(json_, key);
@@ -45,73 +109,6 @@ class PretrainedReader : public JsonReader {
 
   Json json_;
 };
-
-void PretrainedReader::check_kind() const {
-  if (find(json_, "architectures") != nullptr) {
-    const Json& names = list(json_, "architectures", 1, 16);
-    if (names[0] != kArchitecture)
-      refuse("is of {}; ripstop reads {}", names[0].dump().substr(0, kMostTextBytes), kArchitecture);
-  }
-  if (const std::string type = text(json_, "model_type", kMostTextBytes); type != kModelType)
-    refuse("has the model_type '{}'; ripstop reads '{}'", type, kModelType);
-}
-
-void PretrainedReader::check_computation() const {
-  if (find(json_, "hidden_act") != nullptr && text(json_, "hidden_act", kMostTextBytes) != kActivation)
-    refuse("has hidden_act '{}'; ripstop computes '{}'", text(json_, "hidden_act", kMostTextBytes),
-           kActivation);
-  for (const char* key : {"attention_bias", "mlp_bias"})
-    if (flag_or(key, false)) refuse("has {}; ripstop's matrices have no biases", key);
-  if (find(json_, "quantization_config") != nullptr)
-    refuse(
-        "has quantization_config: quantized weights cannot be trained; use the model that they were made of");
-  if (number_or(json_, "partial_rotary_factor", 1) != 1)
-    refuse("has a partial_rotary_factor; ripstop turns whole heads");
-  if (find(json_, "sliding_window") != nullptr && flag_or("use_sliding_window", true) &&
-      integer(json_, "sliding_window", 0, kMostSize) < size_or("max_position_embeddings", 2048))
-    refuse("has a sliding_window of {} positions; ripstop's attention sees the whole document",
-           integer(json_, "sliding_window", 0, kMostSize));
-  for (const char* key : {"rope_scaling", "rope_parameters"})
-    if (const Json* rotary = find(json_, key)) check_rotary(*rotary);
-}
-
-// Refuses scaled angles. {"rope_type": "default"} scales none; older files call the key "type".
-void PretrainedReader::check_rotary(const Json& rotary) const {
-  if (!rotary.is_object()) refuse("has rotary parameters that are no object");
-  for (const char* key : {"rope_type", "type"})
-    if (find(rotary, key) != nullptr && text(rotary, key, kMostTextBytes) != "default")
-      refuse("scales its rotary angles ('{}'); ripstop does not", text(rotary, key, kMostTextBytes));
-  if (number_or(rotary, "factor", 1) != 1) refuse("scales its rotary angles; ripstop does not");
-  if (number_or(rotary, "partial_rotary_factor", 1) != 1)
-    refuse("has a partial_rotary_factor; ripstop turns whole heads");
-}
-
-ModelConfig PretrainedReader::sizes() {
-  if (find(json_, "num_key_value_heads") == nullptr)
-    json_["num_key_value_heads"] = Json(member(json_, "num_attention_heads"));
-  const Json* const rotary = find(json_, "rope_parameters");
-  if (rotary != nullptr && find(*rotary, "rope_theta") != nullptr)
-    json_["rope_theta"] = Json((*rotary)["rope_theta"]);
-
-  ModelConfig model = kLlamaConfigDefaults;
-  for_each_field(model, [&]<class T>(const char* name, T& value) {
-    if constexpr (std::is_same_v<T, int64_t>)
-      value = value == 0 ? integer(json_, name, 1, kMostSize) : size_or(name, value);
-    else if constexpr (std::is_same_v<T, bool>)
-      value = flag_or(name, value);
-    else
-      value = number_or(json_, name, value);
-  });
-  try {
-    validate(model);
-  } catch (const Error& error) {
-    refuse("has an impossible model: {}", error.what());
-  }
-  if (const int64_t size = size_or("head_dim", model.head_size()); size != model.head_size())
-    refuse("has a head_dim of {}; ripstop's heads have hidden_size / num_attention_heads = {}", size,
-           model.head_size());
-  return model;
-}
 
 }  // namespace
 

@@ -33,7 +33,7 @@ constexpr int64_t kMostIndexBytes = int64_t{32} << 20;
   refuse_directory(directory, fmt::format("has neither {} nor {}", kOneFile, kIndex));
 }
 
-// The file of each tensor.
+// Reads the index: from each tensor's name to the name of its file.
 std::map<std::string, std::string> read_index(const fs::path& path) {
   const JsonReader reader(path.string(), ExitCode::kInputData);
   const Json document = reader.parse(read_whole_file(path, kMostIndexBytes, ExitCode::kInputData));
@@ -43,7 +43,7 @@ std::map<std::string, std::string> read_index(const fs::path& path) {
   for (const auto& [name, file] : map.items()) {
     if (!file.is_string()) reader.refuse("'weight_map' has no file name for {}", name.substr(0, 100));
     const std::string text = file.get<std::string>();
-    // A name from outside must not lead out of the directory.
+    // A forged file name must not lead out of the directory.
     if (text.empty() || text.size() > 255 || text.find('/') != std::string::npos || text[0] == '.' ||
         text != in_one_line(text))
       reader.refuse("'weight_map' names the file '{}'", text.substr(0, 100));
@@ -52,7 +52,7 @@ std::map<std::string, std::string> read_index(const fs::path& path) {
   return file_of;
 }
 
-// All tensors of all files, by Hugging Face's name.
+// Opens the files `names` into `files` and returns their tensors by Hugging Face's names.
 std::map<std::string, PretrainedTensor> read_headers(const fs::path& directory,
                                                      const std::set<std::string>& names,
                                                      std::vector<InputFile>& files) {
@@ -68,7 +68,7 @@ std::map<std::string, PretrainedTensor> read_headers(const fs::path& directory,
   return tensors;
 }
 
-// All tensors of the files of an index, which must be where it says.
+// read_headers of the files in the index. Each tensor must be in the file that the index names.
 std::map<std::string, PretrainedTensor> read_indexed(const fs::path& directory,
                                                      std::vector<InputFile>& files) {
   const std::map<std::string, std::string> file_of = read_index(directory / kIndex);
@@ -84,11 +84,7 @@ std::map<std::string, PretrainedTensor> read_indexed(const fs::path& directory,
   return tensors;
 }
 
-bool is_needless(const std::string& name) {
-  return name.ends_with(".rotary_emb.inv_freq");
-}
-
-// Names that Hugging Face gives to a parameter. A tied table may be stored as either of its two uses.
+// The names that a parameter may have in the files. A tied table has the name of either use.
 std::vector<std::string> names_of(const ParameterSpec& parameter, const ModelConfig& config) {
   std::vector<std::string> names = {pretrained_name(parameter.name)};
   if (config.tie_word_embeddings && parameter.name == "tok_embeddings.weight")
@@ -96,10 +92,10 @@ std::vector<std::string> names_of(const ParameterSpec& parameter, const ModelCon
   return names;
 }
 
-// Moves the tensors of `found` to their places in `model`; what stays is unknown.
+// Moves the parameters' tensors from `found` to `model`. Unknown tensors stay in `found`.
 void assign(const fs::path& directory, std::map<std::string, PretrainedTensor>& found,
             PretrainedModel& model) {
-  // The table of a forged config would fill the memory.
+  // A forged config may have more layers than the memory could list.
   if (model.config.num_hidden_layers > std::ssize(found))
     refuse_directory(directory, fmt::format("has {} tensors, too few for the {} layers of its config.json",
                                             found.size(), model.config.num_hidden_layers));
@@ -126,7 +122,7 @@ StoredPlace place_of(const PretrainedModel& model, const PretrainedTensor& tenso
   return {model.files[tensor.file], tensor.stored};
 }
 
-// Compares the elements of a tied table with its second copy. Another table would be lost silently.
+// Compares the elements `got` of a tied table with its second copy `copy`: a different one would be lost.
 void check_copy(const PretrainedModel& model, const PretrainedTensor& copy, const UnitLayout& layout,
                 int64_t begin, int64_t end, const float* got) {
   for (const Box& box : layout.boxes(begin, end)) {
@@ -145,13 +141,13 @@ void check_copy(const PretrainedModel& model, const PretrainedTensor& copy, cons
   }
 }
 
-constexpr int64_t kDistance = int64_t{16} << 20;
+constexpr int64_t kHashedBlock = int64_t{16} << 20;
 
 std::string header_of(const std::string& name, const StoredTensor& stored) {
   return fmt::format("{} {} {};", name, stored.dtype, stored.shape_text());
 }
 
-// Bytes of a file that are hashed at once.
+// Bytes of a file whose hash one thread computes.
 struct Block {
   const InputFile& file;
   int64_t begin = 0, bytes = 0;
@@ -160,9 +156,9 @@ struct Block {
 std::vector<Block> blocks_of(const PretrainedModel& model) {
   std::vector<Block> blocks;
   for (const auto& [name, tensor] : model.tensors)
-    for (int64_t at = 0; at < tensor.stored.bytes; at += kDistance)
+    for (int64_t at = 0; at < tensor.stored.bytes; at += kHashedBlock)
       blocks.push_back({model.files[tensor.file], tensor.stored.begin + at,
-                        std::min(kDistance, tensor.stored.bytes - at)});
+                        std::min(kHashedBlock, tensor.stored.bytes - at)});
   return blocks;
 }
 
@@ -182,17 +178,17 @@ PretrainedModel open_pretrained_model(const fs::path& directory) {
   PretrainedModel model;
   model.config = read_pretrained_config(directory);
   std::map<std::string, PretrainedTensor> found;
-  if (is_file(directory / kOneFile)) {  // Hugging Face, too, takes this one if both are there
+  // If both are there, the whole file counts, as in transformers.
+  if (is_file(directory / kOneFile))
     found = read_headers(directory, {kOneFile}, model.files);
-  } else if (is_file(directory / kIndex)) {
+  else if (is_file(directory / kIndex))
     found = read_indexed(directory, model.files);
-  } else {
+  else
     refuse_without_weights(directory);
-  }
   assign(directory, found, model);
   std::vector<std::string> unknown;
   for (const auto& [name, tensor] : found)
-    (is_needless(name) ? model.ignored : unknown).push_back(name.substr(0, 100));
+    (name.ends_with(".rotary_emb.inv_freq") ? model.ignored : unknown).push_back(name.substr(0, 100));
   if (!unknown.empty())
     refuse_directory(directory,
                      fmt::format("has tensors that a LLaMA model does not have: {}", some_of(unknown)));
@@ -215,8 +211,8 @@ std::string samples_hash(const PretrainedModel& model) {
     hash.update(header_of(name, stored));
     const int64_t last = std::max<int64_t>(stored.bytes - kSampleBytes, 0);
     sample.resize(static_cast<size_t>(stored.bytes - last));
-    // From the begin on, and the very end: rows that somebody added are the last ones.
-    for (int64_t at = 0; at < last + kDistance; at += kDistance) {
+    // The last sample is at the very end: rows that somebody added are the last ones.
+    for (int64_t at = 0; at < last + kHashedBlock; at += kHashedBlock) {
       model.files[tensor.file].read_at(stored.begin + std::min(at, last), sample.data(), std::ssize(sample));
       hash.update(sample);
     }
@@ -227,7 +223,7 @@ std::string samples_hash(const PretrainedModel& model) {
 std::string contents_hash(const PretrainedModel& model, Communicator& world,
                           FunctionRef<void(int64_t percent)> watch) {
   const std::vector<Block> blocks = blocks_of(model);
-  // One interval a rank, so that each reads forward.
+  // Each rank reads neighbouring blocks, forward.
   const int64_t count = std::ssize(blocks), begin = count * world.rank() / world.size(),
                 own = count * (world.rank() + 1) / world.size() - begin;
   std::string digests;

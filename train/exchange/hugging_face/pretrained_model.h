@@ -34,21 +34,21 @@ ModelConfig read_pretrained_config(const std::filesystem::path& directory);
 /// an equal ModelConfig, except an initializer_range of 0: transformers does not know it and gets its value.
 std::string pretrained_config_json(const ModelConfig& model, ExportDType dtype, const SpecialIds& ids);
 
-/// A parameter's tensor: F32, F16 or BF16, in the shape that ripstop's model has.
+/// The tensor of one of ripstop's parameters, in its shape: F32, F16 or BF16.
 struct PretrainedTensor {
   size_t file = 0;  ///< in PretrainedModel::files
   StoredTensor stored;
 };
 
-/// An open model. Its weights are not read yet.
+/// An open model whose headers are read and whose weights are not.
 struct PretrainedModel {
   ModelConfig config;
   std::vector<InputFile> files;
-  /// Keys are ripstop's names. Query and key rows are in Hugging Face's order (pretrained_row).
+  /// By ripstop's name. Query and key rows are in Hugging Face's order (pretrained_row).
   std::map<std::string, PretrainedTensor> tensors;
-  /// If embeddings are tied and the files have the table twice: the second one. It must equal the first.
+  /// The second copy of a tied embedding table that the files hold twice. It must equal the first.
   std::vector<PretrainedTensor> tied_copies;
-  /// Hugging Face's names of tensors that nothing needs: rotary angles, which follow from the config.
+  /// Hugging Face's names of tensors that are not read: rotary angles, which follow from the config.
   std::vector<std::string> ignored;
 
   int64_t bytes() const;
@@ -59,25 +59,26 @@ bool is_pretrained_model(const std::filesystem::path& directory);
 
 /// Opens the model in `directory`: its config.json, and model.safetensors or the files of
 /// model.safetensors.index.json. Reads the headers alone. Not collective. Throws Error(kInputData) as
-/// parse_pretrained_config and read_safetensors_header do, and if a tensor is missing, in no or two files,
-/// unknown, or of another shape or dtype; with a hint if there are only weights of PyTorch (.bin, .pth).
+/// parse_pretrained_config and read_safetensors_header do, and if a tensor is missing, unknown, in two files,
+/// or of another shape or dtype. If there are only weights of PyTorch (.bin, .pth), the hint says how to
+/// convert them.
 PretrainedModel open_pretrained_model(const std::filesystem::path& directory);
 
-/// Reads as read_stored does; the unit of `layout` is one of parameter_table(model.config). If the files hold
-/// a tied table twice, reads both and throws Error(kInputData) if they differ.
+/// Calls read_stored for the model's tensors. The unit of `layout` is one of parameter_table(model.config). If
+/// the files hold a tied table twice, reads both and throws Error(kInputData) if they differ.
 void read_pretrained(const PretrainedModel& model, const UnitLayout& layout, int64_t begin, int64_t end,
                      float* to);
 
-/// XXH3-128 of names, dtypes, shapes, and of 4 KiB of every 16 MiB and at the end of each tensor. It tells
-/// models apart without reading a file whole; damage between the samples does not change it. Not collective.
-/// Throws as contents_hash.
+/// XXH3-128 of each tensor's name, dtype, shape, first 4 KiB of every 16 MiB, and last 4 KiB. Tells models
+/// apart without reading whole files; damage between the samples does not show. Not collective. Throws what
+/// contents_hash throws.
 std::string samples_hash(const PretrainedModel& model);
 
-/// XXH3-128 of names, dtypes, shapes, and of the XXH3-128 (32 hex digits) of each 16 MiB of each tensor, in
-/// the order of ripstop's names: every bit counts. Each rank reads its part of the bytes with kBlockThreads
-/// threads, through 1 MiB each; the result does not depend on their number. Meanwhile `watch` is called a few
-/// times a second with the share of this rank's part that is done, in percent. Collective over `world`; if a
-/// rank fails, all throw. Throws Error(kStorage), and Error(kInputData) if a file became shorter.
+/// XXH3-128 of the names, dtypes and shapes of all tensors, and of the XXH3-128 (32 hex digits) of each 16 MiB
+/// of each tensor, in the order of ripstop's names. Each rank reads its part of the bytes with kBlockThreads
+/// threads, through 1 MiB each; the number of ranks does not change the result. Calls `watch` a few times a
+/// second with the percent of this rank's part that is done. Collective over `world`; if a rank fails, all
+/// throw. Throws Error(kStorage), and Error(kInputData) if a file became shorter.
 std::string contents_hash(
     const PretrainedModel& model, Communicator& world,
     FunctionRef<void(int64_t percent)> watch = [](int64_t) {});

@@ -19,7 +19,7 @@ using Json = JsonReader::Json;
 
 constexpr int64_t kPrefixBytes = 8;
 constexpr int64_t kMostHeaderBytes = int64_t{32} << 20;
-// Keeps products of sizes below 64 bits.
+// Keeps the products of sizes in 64 bits.
 constexpr int64_t kMostElements = int64_t{1} << 56;
 constexpr int64_t kMostDims = 8;
 constexpr size_t kMostNameBytes = 512;
@@ -53,7 +53,7 @@ int64_t header_bytes(const InputFile& file, const JsonReader& reader) {
   return static_cast<int64_t>(bytes);
 }
 
-// One entry of the header. `data_begin` is the file's byte at offset 0 of the tensors.
+// Checks one entry of the header. `data_begin`: the byte of the file that data_offsets count from.
 StoredTensor tensor_of(const JsonReader& reader, const std::string& name, const Json& entry,
                        int64_t data_begin) {
   if (name.empty() || name.size() > kMostNameBytes)
@@ -84,7 +84,7 @@ StoredTensor tensor_of(const JsonReader& reader, const std::string& name, const 
   return tensor;
 }
 
-// Every byte belongs to exactly one tensor: gaps would hide what nobody checks, overlaps are forged.
+// Every byte must belong to exactly one tensor: gaps would hide unchecked bytes, and overlaps are forged.
 void check_places(const JsonReader& reader, const std::vector<StoredTensor>& tensors, int64_t data_begin,
                   int64_t file_bytes) {
   int64_t end = data_begin;
@@ -106,7 +106,7 @@ struct Spelling {
 constexpr std::array<Spelling, 3> kSpellings = {
     {{"float32", "F32"}, {"bfloat16", "BF16"}, {"float16", "F16"}}};
 
-// `infinity`: the bits of the infinite number, without its sign.
+// Rounds all numbers by `round`. Returns the first finite one that became infinite. `infinity`: its bits.
 template <class Round>
 std::optional<float> round_all(const float* from, int64_t count, uint16_t* to, uint16_t infinity,
                                Round round) {
@@ -116,7 +116,7 @@ std::optional<float> round_all(const float* from, int64_t count, uint16_t* to, u
     infinite |= static_cast<uint32_t>((to[i] & 0x7fff) == infinity);
   }
   if (infinite == 0) return std::nullopt;
-  // An infinite weight stays infinite: it was not lost here.
+  // An infinite weight may stay infinite.
   for (int64_t i = 0; i < count; ++i)
     if ((to[i] & 0x7fff) == infinity && std::isfinite(from[i])) return from[i];
   return std::nullopt;
@@ -147,7 +147,7 @@ std::vector<StoredTensor> read_safetensors_header(const InputFile& file) {
   std::vector<StoredTensor> tensors;
   for (const auto& [name, entry] : document.items())
     if (name != "__metadata__") tensors.push_back(tensor_of(reader, name, entry, data_begin));
-  // A tensor without elements shares its place with the next one: it comes first.
+  // A tensor without elements begins where the next tensor begins: it comes first.
   std::ranges::sort(tensors, {}, [](const StoredTensor& t) { return std::tuple(t.begin, t.bytes); });
   check_places(reader, tensors, data_begin, file.bytes());
   return tensors;

@@ -1,9 +1,9 @@
-// Safetensors files: the tensors in a file and where their bytes lie, the element types that an export
-// writes. Source: https://github.com/huggingface/safetensors, README, "Format".
+// Safetensors files: where the bytes of each tensor lie, and the element types that an export writes.
+// Source: https://github.com/huggingface/safetensors, README, "Format".
 //
 //   8 bytes     N, the size of the header: unsigned, little-endian
 //   N bytes     a JSON object, from each tensor's name to {"dtype", "shape", "data_offsets": [begin, end]};
-//               "__metadata__" has texts; padded with spaces
+//               "__metadata__" maps to further texts; spaces pad the object
 //   the rest    the tensors, row-major and little-endian, without gaps; offsets count from here
 #pragma once
 #include <bit>
@@ -29,27 +29,26 @@ struct StoredTensor {
   std::string shape_text() const;
 };
 
-/// Bytes of an element of a dtype of safetensors; 0 if this version does not know it.
+/// Bytes of an element of a safetensors dtype; 0 if this version does not know the dtype.
 int64_t dtype_bytes(std::string_view dtype);
 
-/// The tensors of `file`, by their place in it. Reads the header alone. Throws Error(kInputData), with the
-/// file and what is wrong, if the header is damaged, larger than 32 MiB (that of a 70B model has 0.1) or
-/// not JSON; if a tensor has an unknown dtype, a size that is not that of its shape, lies outside the file or
-/// shares bytes with another; and if bytes belong to no tensor.
+/// Returns the tensors of `file`, sorted by place. Reads the header alone. Throws Error(kInputData), with the
+/// file and the fault, if the header is damaged, not JSON, or larger than 32 MiB (a 70B model has 0.1); if a
+/// tensor has an unknown dtype, a size that its shape does not have, lies outside the file or shares bytes
+/// with another; and if bytes belong to no tensor.
 std::vector<StoredTensor> read_safetensors_header(const InputFile& file);
 
-/// Element types that an export may have.
+/// Element types that an export can write.
 enum class ExportDType : uint8_t { kFloat32, kBFloat16, kFloat16 };
 /// "float32", as config.json and --dtype spell it.
 std::string_view to_string(ExportDType dtype);
 /// "F32", as safetensors spells it.
 std::string_view safetensors_dtype(ExportDType dtype);
-/// The type of either spelling; nullopt if it is none of them.
+/// The type with this name in either spelling, or nullopt.
 std::optional<ExportDType> find_export_dtype(std::string_view name);
 int64_t element_bytes(ExportDType dtype);
 
-/// The IEEE 754 binary16 number nearest to `value`, ties to even. From 65,520 on that is infinity; NaN stays
-/// NaN.
+/// Rounds to the nearest IEEE 754 binary16 number, ties to even; to infinity from 65,520 on. NaN stays NaN.
 inline uint16_t to_float16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = bits >> 16 & 0x8000U, size = bits & 0x7fffffffU;
@@ -60,13 +59,13 @@ inline uint16_t to_float16(float value) {
     half = 0x7c00U;
   else if (size >= 0x38800000U)  // 2^-14 and above: another bias of the exponent, 13 bits less
     half = (size + 0xfffU + (size >> 13 & 1U) - (112U << 23)) >> 13;
-  else  // the last bit of 0.5 is worth 2^-24, as that of a subnormal half: the sum rounds
+  else  // the last bits of 0.5 and of a subnormal half are both worth 2^-24: the sum with 0.5 rounds
     half = std::bit_cast<uint32_t>(std::bit_cast<float>(size) + 0.5f) - 0x3f000000U;
   return static_cast<uint16_t>(sign | half);
 }
 
-/// Writes `count` numbers in `dtype`, rounded to nearest, ties to even; float32 keeps every bit. Returns the
-/// first number that is finite and that `dtype` cannot hold; `to` is not defined then.
+/// Writes `count` numbers to `to` in `dtype`, rounded to nearest, ties to even; float32 keeps every bit. If
+/// `dtype` cannot hold a finite number, returns the first one, and `to` is undefined; else nullopt.
 std::optional<float> convert(const float* from, int64_t count, ExportDType dtype, void* to);
 
 }  // namespace ripstop

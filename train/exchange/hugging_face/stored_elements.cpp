@@ -29,15 +29,15 @@ Bits bits_at(const char* from, int64_t index) {
   return bits;
 }
 
-// float16 has 5 bits of exponent, biased by 15, and float32 8, biased by 127. As a float32 with the same
-// fields the value is too small by 2^(127 - 15), also if it is subnormal.
+// float16 has 5 bits of exponent with bias 15, float32 has 8 with bias 127. A float32 with the fields of a
+// float16 is too small by the factor 2^(127 - 15), subnormal or not.
 float float_of_f16(uint32_t bits) {
   const float magnitude = std::bit_cast<float>((bits & 0x7fffu) << 13) * 0x1p112F;
   return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | (bits & 0x8000u) << 16);
 }
 
-// Converts `count` elements of `from` by `convert`. Returns false if one of them is infinite or no number:
-// all bits of its exponent are ones.
+// Converts `count` elements of `from` by `convert`. Returns false if one is infinite or NaN: all bits of its
+// exponent (the mask `exponent`) are ones.
 template <class Bits, class Convert>
 bool convert_all(const char* from, int64_t count, uint32_t exponent, float* to, Convert convert) {
   uint32_t not_finite = 0;
@@ -49,7 +49,7 @@ bool convert_all(const char* from, int64_t count, uint32_t exponent, float* to, 
   return not_finite == 0;
 }
 
-// Converts `count` elements of `from`. Returns false if one of them is not finite.
+// Converts `count` elements of `from` to float32. Returns false if one of them is not finite.
 bool convert_elements(const std::string& dtype, const char* from, int64_t count, float* to) {
   if (dtype == "F32")
     return convert_all<uint32_t>(from, count, 0x7f800000u, to,
@@ -61,7 +61,7 @@ bool convert_elements(const std::string& dtype, const char* from, int64_t count,
   return convert_all<uint16_t>(from, count, 0x7c00u, to, [](uint32_t bits) { return float_of_f16(bits); });
 }
 
-// Rows of a tensor that lie one after the other in its file, and where they go.
+// Consecutive rows of a stored tensor, and their destination.
 struct Rows {
   int64_t first = 0, count = 0;  ///< rows of the file's tensor
   int64_t stride = 0;            ///< elements from one row to the next in `to`
@@ -80,7 +80,7 @@ class TensorReader {
 
   /// Reads the columns [column, column + columns) of `rows`.
   void read(const Rows& rows, int64_t column, int64_t columns) {
-    // Whole rows have no gaps between them: one call reads as many as the buffer holds.
+    // Whole rows have no gaps between them: one call reads as many rows as the buffer holds.
     const int64_t at_once = columns == columns_ ? std::max<int64_t>(buffer_elements_ / columns, 1) : 1;
     for (int64_t row = 0; row < rows.count; row += at_once) {
       const int64_t band = std::min(at_once, rows.count - row);
@@ -101,7 +101,7 @@ class TensorReader {
     }
   }
 
-  // Elements [done, done + count) of the band, which are in the buffer, go to their rows.
+  // Converts the elements [done, done + count) of the band from the buffer to their rows.
   void scatter(const Rows& rows, int64_t columns, int64_t done, int64_t count, int64_t first) {
     for (int64_t i = 0; i < count;) {
       const int64_t row = (done + i) / columns, column = (done + i) % columns;
@@ -123,8 +123,8 @@ class TensorReader {
   int64_t buffer_elements_;
 };
 
-// Reads a box of a parameter with turned rows. In each head, Hugging Face has the even rows of ripstop's
-// tensor first and then the odd ones (pretrained_row), so the rows of each half lie one after the other.
+// Reads a box of a parameter with turned rows. Each head of Hugging Face's tensor has ripstop's even rows
+// first and then the odd ones (pretrained_row): the rows of each half are consecutive.
 void read_turned(TensorReader& reader, const Box& box, int64_t head_size, float* to) {
   const int64_t end = box.row + box.rows;
   for (int64_t head = box.row / head_size * head_size; head < end; head += head_size)
@@ -156,7 +156,7 @@ std::string pretrained_name(const std::string& name) {
        {"feed_forward.w1.weight", "mlp.gate_proj.weight"},
        {"feed_forward.w3.weight", "mlp.up_proj.weight"},
        {"feed_forward.w2.weight", "mlp.down_proj.weight"}}};
-  // "layers.3." stays in front, behind "model.".
+  // "layers.3." stays, with "model." before it.
   size_t begin = 0;
   if (name.starts_with("layers.")) begin = name.find('.', 7) + 1;
   for (const auto& [ours, theirs] : kNames)
@@ -222,7 +222,7 @@ void read_stored(const UnitLayout& layout, int64_t begin, int64_t end, float* to
                  FunctionRef<StoredPlace(const std::string& parameter)> find) {
   zero_padding(layout, begin, end, to, DType::kFloat32);
   const auto bytes = static_cast<size_t>(std::min<int64_t>(4 * (end - begin), kBufferBytes));
-  // Not zeroed: every byte is read before it is used.
+  // Uninitialized: reads fill every byte that is used.
   const auto memory = std::make_unique_for_overwrite<char[]>(bytes);
   for (const Box& box : layout.boxes(begin, end)) {
     if (box.empty()) continue;

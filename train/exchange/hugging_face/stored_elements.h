@@ -1,4 +1,4 @@
-// Tensors of safetensors files as parameters of ripstop: their names and rows, checks, and reads of parts.
+// Tensors of safetensors files as ripstop's parameters: names, order of rows, checks, reading of parts.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -13,20 +13,20 @@
 
 namespace ripstop {
 
-/// Hugging Face's name of ripstop's parameter `name`: "model.layers.3.self_attn.q_proj.weight" of
-/// "layers.3.attention.wq.weight".
+/// Hugging Face's name of ripstop's parameter `name`: "layers.3.attention.wq.weight" gives
+/// "model.layers.3.self_attn.q_proj.weight".
 std::string pretrained_name(const std::string& name);
 
-/// Whether the rows of ripstop's parameter `name` have another order there (pretrained_row): wq and wk, and b
-/// of their adapters, whose rows are theirs.
+/// Whether Hugging Face has the rows of ripstop's parameter `name` in another order (pretrained_row): true for
+/// wq, wk and lora_B of their adapters.
 bool has_turned_rows(const std::string& name);
 
-/// The row of Hugging Face's tensor that holds row `row` of ripstop's wq or wk. ripstop turns neighbours by
-/// one angle, as LLaMA does: elements 2 i and 2 i + 1 of a head. Hugging Face turns i and i + head_size / 2.
+/// The row of Hugging Face's tensor that holds row `row` of ripstop's wq or wk. ripstop and LLaMA turn the
+/// elements 2 i and 2 i + 1 of a head by one angle, Hugging Face the elements i and i + head_size / 2.
 /// Source: transformers, models/llama/convert_llama_weights_to_hf.py, permute().
 int64_t pretrained_row(int64_t row, int64_t head_size);
 
-/// Whether `path` is a file that can be seen.
+/// Whether `path` is a regular file; false also on errors.
 bool is_file(const std::filesystem::path& path);
 
 /// Throws Error(kInputData) "`directory`: `what`", in one line.
@@ -34,15 +34,15 @@ bool is_file(const std::filesystem::path& path);
                                    const std::string& hint = {});
 
 /// Throws Error(kInputData) "`directory`: ..." unless `stored` has the shape of `parameter` and is F32, F16
-/// or BF16. `made_by`: what decides the shape, for the message: "its config.json makes it".
+/// or BF16. `made_by` says in the message what decides the shape: "its config.json makes it".
 void require_shape(const std::filesystem::path& directory, const ParameterSpec& parameter,
                    const StoredTensor& stored, const std::string& made_by);
 
 /// "a, b, c, d and 12 more", for messages of one line. `names` must not be empty.
 std::string some_of(const std::vector<std::string>& names);
 
-/// Adds `bytes` bytes of `file` from `begin` on to `hash`, through 1 MiB of memory. Throws as
-/// InputFile::read_at.
+/// Adds the bytes [begin, begin + bytes) of `file` to `hash`, through 1 MiB of memory. Throws what
+/// InputFile::read_at throws.
 void hash_bytes(const InputFile& file, int64_t begin, int64_t bytes, StreamHash& hash);
 
 /// A tensor and the file that holds it. Both are borrowed.
@@ -52,11 +52,11 @@ struct StoredPlace {
 };
 
 /// Overwrites `to` with the elements [begin, end) of the flat buffer of `layout`; padding becomes zero.
-/// Values of 16 bits become float32 exactly. `find` gives the tensor of a parameter, of which require_shape
-/// holds. Rows that Hugging Face has in another order (has_turned_rows) are those of heads of `head_size`
-/// rows. Reads what these elements need and no more, through a buffer of at most 4 MiB. Not collective; any
-/// thread may call. Throws Error(kInputData) with the place if a value is not finite, and Error(kStorage) as
-/// InputFile::read_at.
+/// Values of 16 bits become float32 exactly. `find` returns the tensor of a parameter; it must have passed
+/// require_shape. Rows in another order (has_turned_rows) are put in ripstop's order, head by head, with
+/// `head_size` rows a head. Reads only the bytes of these elements, through a buffer of at most 4 MiB. Not
+/// collective; any thread may call. Throws Error(kInputData) with the place if a value is not finite, and
+/// what InputFile::read_at throws.
 void read_stored(const UnitLayout& layout, int64_t begin, int64_t end, float* to, int64_t head_size,
                  FunctionRef<StoredPlace(const std::string& parameter)> find);
 
