@@ -27,8 +27,9 @@ using Json = JsonReader::Json;
 constexpr int64_t kMostPeftBytes = int64_t{1} << 20;
 constexpr int64_t kMostRank = int64_t{1} << 20;
 constexpr size_t kMostPeftText = 256;
+constexpr const char *kPeftType = "LORA", *kTaskType = "CAUSAL_LM", *kNoBias = "none";
 
-// Keys that parse_peft_config reads, and keys that do not change what adapters compute once they are there.
+// Keys that parse_peft_config reads, and keys that do not change what trained adapters compute.
 constexpr std::array<std::string_view, 22> kAllowed = {
     "r",          "lora_alpha",   "loftq_config",   "megatron_config",
     "bias",       "use_rslora",   "megatron_core",  "init_lora_weights",
@@ -37,7 +38,7 @@ constexpr std::array<std::string_view, 22> kAllowed = {
     "task_type",  "peft_version", "target_modules", "base_model_name_or_path",
     "eva_config", "lora_dropout"};
 
-// Keys that must be empty, and why.
+// Keys that must be empty, with the reason.
 constexpr std::pair<std::string_view, const char*> kNotDone[] = {
     {"use_dora", "ripstop has no DoRA"},
     {"rank_pattern", "in ripstop all adapters have one rank"},
@@ -50,14 +51,14 @@ constexpr std::pair<std::string_view, const char*> kNotDone[] = {
     {"trainable_token_indices", "ripstop trains adapters alone"},
     {"fan_in_fan_out", "LLaMA's matrices are [outputs, inputs]"}};
 
-// Whether a value says nothing: null, false, "", {} or [].
-bool says_nothing(const Json& value) {
+// Whether a value is null, false, "", {} or [].
+bool is_empty(const Json& value) {
   if (value.is_boolean()) return !value.get<bool>();
   if (value.is_string()) return value.get_ref<const std::string&>().empty();
   return value.is_null() || (value.is_structured() && value.empty());
 }
 
-// A value for a message.
+// The begin of a value, for a message.
 std::string brief(const Json& value) {
   return text_of_json(value).substr(0, 80);
 }
@@ -73,8 +74,8 @@ class PeftReader : public JsonReader {
     check_begin();
     PeftConfig config{.lora = {.rank = integer(json_, "r", 1, kMostRank),
                                .alpha = number(json_, "lora_alpha"),
-                               .dropout = find(json_, "lora_dropout") ? number(json_, "lora_dropout") : 0.0,
-                               .rslora = find(json_, "use_rslora") && flag(json_, "use_rslora"),
+                               .dropout = has("lora_dropout") ? number(json_, "lora_dropout") : 0.0,
+                               .rslora = has("use_rslora") && flag(json_, "use_rslora"),
                                .targets = targets()},
                       .base = {}};
     if (!std::isfinite(config.lora.alpha) || config.lora.alpha <= 0)
@@ -82,30 +83,33 @@ class PeftReader : public JsonReader {
     if (!(config.lora.dropout >= 0 && config.lora.dropout < 1))
       refuse("'lora_dropout' must be at least 0 and below 1, it is {}", config.lora.dropout);
     constexpr size_t kMostPathBytes = 4096;
-    if (find(json_, "base_model_name_or_path") != nullptr)
+    if (has("base_model_name_or_path"))
       config.base = in_one_line(text(json_, "base_model_name_or_path", kMostPathBytes));
     return config;
   }
 
  private:
+  bool has(const char* key) const { return find(json_, key) != nullptr; }
+  std::string word(const char* key) const { return text(json_, key, kMostPeftText); }
+
   void check_kind() const {
-    if (const std::string type = text(json_, "peft_type", kMostPeftText); type != "LORA")
-      refuse("has the peft_type '{}'; ripstop reads 'LORA'", type);
-    if (find(json_, "task_type") != nullptr && text(json_, "task_type", kMostPeftText) != "CAUSAL_LM")
-      refuse("has the task_type '{}'; ripstop's is 'CAUSAL_LM'", text(json_, "task_type", kMostPeftText));
-    if (find(json_, "bias") != nullptr && text(json_, "bias", kMostPeftText) != "none")
-      refuse("trains biases (bias '{}'); ripstop's matrices have none", text(json_, "bias", kMostPeftText));
+    if (word("peft_type") != kPeftType)
+      refuse("has the peft_type '{}'; ripstop reads '{}'", word("peft_type"), kPeftType);
+    if (has("task_type") && word("task_type") != kTaskType)
+      refuse("has the task_type '{}'; ripstop's is '{}'", word("task_type"), kTaskType);
+    if (has("bias") && word("bias") != kNoBias)
+      refuse("trains biases (bias '{}'); ripstop's matrices have none", word("bias"));
   }
 
   void check_key(const std::string& key, const Json& value) const {
-    if (std::ranges::count(kAllowed, key) > 0 || says_nothing(value)) return;
+    if (std::ranges::count(kAllowed, key) > 0 || is_empty(value)) return;
     for (const auto& [not_done, why] : kNotDone)
       if (key == not_done) refuse("has {} {}: {}", key, brief(value), why);
     refuse("has {} {}, which ripstop does not know: it may change what the adapters compute",
            key.substr(0, kMostPeftText), brief(value));
   }
 
-  // Initial values of these kinds leave the base as it is.
+  // Refuses kinds of initial values that change the base.
   void check_begin() const {
     const Json* begin = find(json_, "init_lora_weights");
     if (begin == nullptr || begin->is_boolean()) return;
@@ -141,7 +145,7 @@ class PeftReader : public JsonReader {
   Json json_;
 };
 
-// peft's alpha is a whole number, though it takes others, too.
+// Writes whole numbers without a point: alpha is an integer in PEFT, though any number is taken.
 Json number_of(double value) {
   constexpr double kMostWhole = 1e15;
   if (value == std::floor(value) && value < kMostWhole) return static_cast<int64_t>(value);
@@ -150,7 +154,7 @@ Json number_of(double value) {
 
 constexpr const char* kPeftWeights = "adapter_model.safetensors";
 
-// Both files must be there: a hint says what lies there instead.
+// Throws unless both files are there. The hint tells of other files.
 void require_files(const fs::path& directory) {
   const auto has = [&](const char* name) { return is_file(directory / name); };
   if (!has(kPeftConfigFile))
@@ -165,7 +169,7 @@ void require_files(const fs::path& directory) {
   refuse_directory(directory, fmt::format("has no {}", kPeftWeights));
 }
 
-// Ranks and sizes that the model cannot have are told before a tensor is missed.
+// Refuses a rank that the model cannot have. A missing tensor would be the error otherwise.
 void require_possible(const fs::path& directory, const LoraConfig& lora, const ModelConfig& model) {
   try {
     validate(lora, model);
@@ -176,7 +180,7 @@ void require_possible(const fs::path& directory, const LoraConfig& lora, const M
   }
 }
 
-// Moves the tensors of `found` to their places in `adapter`; what stays is unknown.
+// Moves the tensors of `found` to `adapter`. Refuses missing and unknown tensors.
 void assign_tensors(std::map<std::string, StoredTensor>& found, PeftAdapter& adapter) {
   std::vector<std::string> missing;
   for (const AdapterSpec& spec : adapter_specs(adapter.model, adapter.config.lora))
@@ -209,19 +213,19 @@ PeftConfig read_peft_config(const std::filesystem::path& directory) {
 }
 
 std::string peft_config_json(const LoraConfig& lora, const std::string& base) {
-  // Every version of peft knows these keys. What is absent has its default, which does nothing.
+  // Every version of PEFT knows these keys. The defaults of the absent keys do nothing.
   const Json config = {{"base_model_name_or_path", base.empty() ? Json(nullptr) : Json(base)},
-                       {"bias", "none"},
+                       {"bias", kNoBias},
                        {"fan_in_fan_out", false},
                        {"inference_mode", true},
                        {"init_lora_weights", true},
                        {"lora_alpha", number_of(lora.alpha)},
                        {"lora_dropout", lora.dropout},
                        {"modules_to_save", nullptr},
-                       {"peft_type", "LORA"},
+                       {"peft_type", kPeftType},
                        {"r", lora.rank},
                        {"target_modules", lora.target_names()},
-                       {"task_type", "CAUSAL_LM"},
+                       {"task_type", kTaskType},
                        {"use_rslora", lora.rslora}};
   return text_of_json(config, 2) + "\n";
 }
@@ -247,10 +251,7 @@ PeftAdapter open_peft_adapter(const fs::path& directory, const ModelConfig& mode
                       .tensors = {}};
   require_possible(directory, adapter.config.lora, model);
   std::map<std::string, StoredTensor> found;
-  for (StoredTensor& stored : read_safetensors_header(adapter.file)) {
-    std::string name = stored.name;
-    found.emplace(std::move(name), std::move(stored));
-  }
+  for (const StoredTensor& stored : read_safetensors_header(adapter.file)) found.emplace(stored.name, stored);
   assign_tensors(found, adapter);
   return adapter;
 }

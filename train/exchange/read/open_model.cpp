@@ -21,15 +21,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// StoredModel::samples_hash of the model in `directory`. Does not open what lies under its adapters, if it
-// has any: that may be the very checkpoint whose base is looked for.
+// StoredModel::samples_hash of the model in `directory`. Opens no base of that model: it may be the very
+// checkpoint whose base is looked for.
 std::string samples_at(Io& io, const fs::path& directory) {
   if (is_pretrained_model(directory)) return open_stored_model(io, directory).samples_hash();
   return StoredModel(Checkpoint{directory, read_manifest(io, directory)}).samples_hash();
 }
 
-// Differences that change the numbers of a model with the same weights. The other fields bound positions, or
-// decide first values.
+// Differences that change what a model with the same weights computes. The other two fields bound positions
+// and decide initial weights.
 std::vector<ConfigDifference> config_differences(ModelConfig trained, const ModelConfig& found) {
   trained.max_position_embeddings = found.max_position_embeddings;
   trained.initializer_range = found.initializer_range;
@@ -39,11 +39,11 @@ std::vector<ConfigDifference> config_differences(ModelConfig trained, const Mode
 // Findings at the places where a base was looked for.
 struct Findings {
   std::string text;
-  std::string hint;        // empty if nothing is known to help
+  std::string hint;        // empty: the usual one
   bool is_unread = false;  // a place could not be read: the base may be there
 };
 
-// The model at `path` if it has the samples; else nothing, and what is wrong with it is added to `found`.
+// Returns the model at `path` if it is the base; else nullopt, and adds the reason to `found`.
 std::optional<StoredModel> base_at(Io& io, const AdaptedBase& base, const ModelConfig& sizes,
                                    const fs::path& path, Findings& found) {
   const auto add = [&](const std::string& text) {
@@ -69,7 +69,7 @@ std::optional<StoredModel> base_at(Io& io, const AdaptedBase& base, const ModelC
   } catch (const Error& error) {
     add(error.what());
     found.is_unread |= error.code() == ExitCode::kStorage;
-    // The base was found, and has adapters itself: only the model under them is missing.
+    // The base was found, but has adapters itself, and their base is missing.
     if (has_samples && error.code() == ExitCode::kInputData)
       found.hint =
           "a model under the adapters of a base is looked for only where it was: put it back there, a "
@@ -88,11 +88,11 @@ std::optional<StoredModel> base_at(Io& io, const AdaptedBase& base, const ModelC
                                 base.directory));
 }
 
-// Whether the weights of `exported`, at the begin, in the middle and at the end of every unit, are those of
-// `base`, rounded.
+// Whether the weights of `exported` are the weights of `base`, rounded: compares the begin, the middle and the
+// end of every unit.
 bool is_export(Io& io, const StoredModel& exported, const StoredModel& base) {
   ModelConfig sizes = exported.config();
-  sizes.initializer_range = base.config().initializer_range;  // Hugging Face knows no 0
+  sizes.initializer_range = base.config().initializer_range;  // an export replaces 0
   if (sizes != base.config()) return false;
   // All tensors of an export have one dtype.
   const std::string& stored_dtype = exported.pretrained()->tensors.begin()->second.stored.dtype;
@@ -116,9 +116,9 @@ bool is_export(Io& io, const StoredModel& exported, const StoredModel& base) {
   return true;
 }
 
-// The sizes in a manifest must be those of its parameters.
+// Throws unless the parameters in a manifest have the sizes of its model.
 void check_sizes(const Manifest& manifest) {
-  // The table of a forged model would fill the memory.
+  // A forged model may have more layers than the memory could list.
   if (manifest.state.model.num_hidden_layers > std::ssize(manifest.units))
     fail(ExitCode::kStorage, "the checkpoint has {} units, too few for the {} layers of its model",
          manifest.units.size(), manifest.state.model.num_hidden_layers);
@@ -131,15 +131,15 @@ void check_sizes(const Manifest& manifest) {
               "leave --base out");
 }
 
-// "runs/a" of "runs/a/checkpoints/step_00000060", relative if `checkpoint` is: messages name the run as the
-// user does.
+// The run of a checkpoint: "runs/a" for "runs/a/checkpoints/step_00000060". Relative if `checkpoint` is, since
+// messages name the run as the user does.
 fs::path run_of(const fs::path& checkpoint) {
   const auto is_name = [](const fs::path& path) {
     return path.has_filename() && path.filename() != "." && path.filename() != "..";
   };
   fs::path above = checkpoint.parent_path();
-  // Make the path absolute: with the current directory inside the run, "." has no step name. Do not resolve
-  // links: a step directory may be one.
+  // A path such as "." has no names to look at until it is absolute. Links are not resolved: a step directory
+  // may be one.
   if (!is_name(checkpoint) || !is_name(above)) above = normal_path(checkpoint).parent_path();
   if (above.filename() != "checkpoints") return above;
   return above.has_parent_path() ? above.parent_path() : fs::path(".");
@@ -182,7 +182,7 @@ TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& 
                                 std::span<const std::string> overrides) {
   std::string found;
   do_and_agree(world, [&] {
-    // "latest" may change while a run trains: one rank looks, all take its answer.
+    // "latest" may change while a run trains, so ranks that look for themselves could differ.
     if (world.rank() == 0) found = find_stored_model(io, path, which).string();
   });
   found = text_of_rank_0(world, found);
@@ -195,8 +195,8 @@ TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& 
   });
   require_bases(world, trained->stored);
   if (!trained->stored.is_pretrained()) return *std::move(trained);
-  // A checkpoint's blocks have hashes. Copies of a model on several nodes may differ, and their slices would
-  // make a model of two.
+  // A checkpoint's blocks have hashes. A model of Hugging Face has none, and its copies on several nodes may
+  // differ.
   std::string hash;
   do_and_agree(world, [&] { hash = trained->stored.samples_hash(); });
   require_equal(world, ExitCode::kInputData, "the model", hash, fmt::format("rank {}", world.rank()),
@@ -259,7 +259,7 @@ void require_base_or_export(Io& io, Communicator& world, const AdaptedBase& base
     }
     refuse_places(base, problem);
   });
-  // Ranks that see other files would otherwise part here.
+  // Ranks may see different files, and all must make the same collective call.
   if (all_ranks(world, found.has_value())) require_base_weights(world, *found, base);
 }
 

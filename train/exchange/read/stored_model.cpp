@@ -15,8 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The longest context at which a pretrained model is evaluated unless more is asked for: the cache of keys
-// and values of long-context models would fill the memory. An export says the context of its training.
+// The longest default context of a model that has no ripstop_prompt.json: the key-value cache of a long-context
+// model would fill the memory.
 constexpr int64_t kMostContext = 2048;
 
 bool has_short_values(const PretrainedModel& model) {
@@ -24,8 +24,8 @@ bool has_short_values(const PretrainedModel& model) {
                      [](const auto& entry) { return entry.second.stored.dtype != "F32"; });
 }
 
-// A config that evaluates the model: values of 16 bits in bfloat16, as training computes. Training needs a
-// config of its own: what is required and means nothing here has the smallest value.
+// A config to evaluate the model with. A model of 16-bit values computes in bfloat16, as training does. Keys
+// that only training needs have the smallest value.
 std::string config_of(const fs::path& directory, const PretrainedModel& model) {
   RunConfig config;
   config.run.directory = directory.string();
@@ -41,7 +41,7 @@ std::string config_of(const fs::path& directory, const PretrainedModel& model) {
   return to_toml(config);
 }
 
-// The hashes of all files stand for the weights, without reading them again.
+// A hash of all weights from the hashes in the manifest: reads no weights.
 std::string sidecars_hash(const Manifest& manifest) {
   StreamHash hash;
   for (const StoredFile& file : manifest.files) hash.update(file.sidecar_hash);

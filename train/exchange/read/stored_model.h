@@ -13,35 +13,35 @@
 
 namespace ripstop {
 
-/// A model whose weights may be read into any mesh. A checkpoint of adapters is the whole model that they
-/// make: base and adapters, merged. Holds its files open, and no weights. Can be moved, not copied.
+/// A model whose weights can be read into any mesh. A checkpoint of adapters stands for the whole model: base
+/// and adapters, merged. Holds open files and no weights. Can be moved, not copied.
 class StoredModel {
  public:
-  /// `base`: the model under the adapters of such a checkpoint; null for others, and if it is not needed.
+  /// `base`: the model under the adapters if `checkpoint` has adapters and their base is needed; else null.
   explicit StoredModel(Checkpoint checkpoint, std::unique_ptr<StoredModel> base = nullptr);
-  /// `model` was opened in `directory`. Throws Error(kInputData) if a tokenizer.model or ripstop_prompt.json
-  /// there is damaged.
+  /// `model` was opened in `directory`. Throws Error(kInputData) if tokenizer.model or ripstop_prompt.json in
+  /// it is damaged.
   StoredModel(std::filesystem::path directory, PretrainedModel model);
 
   /// The checkpoint's directory, or Hugging Face's.
   const std::filesystem::path& directory() const { return directory_; }
-  /// Facts beside the weights. A Hugging Face model has its sizes, the hash of its tokenizer.model if it has
-  /// one, and a config that evaluates it; step 0, and no data set.
+  /// The facts beside the weights. For a model of Hugging Face: its sizes, the hash of its tokenizer.model, if
+  /// any, a config to evaluate it with, step 0, and no data set.
   const CheckpointState& state() const { return state_; }
   const ModelConfig& config() const { return state_.model; }
   bool is_pretrained() const { return checkpoint() == nullptr; }
-  /// Null if it is a model of Hugging Face.
+  /// Null for a model of Hugging Face.
   const Checkpoint* checkpoint() const { return std::get_if<Checkpoint>(&source_); }
-  /// Null if it is no model of Hugging Face.
+  /// Null for a checkpoint.
   const PretrainedModel* pretrained() const { return std::get_if<PretrainedModel>(&source_); }
-  /// Null unless the checkpoint holds adapters alone, and their base is open (BaseChoice).
+  /// The open base of a checkpoint of adapters (BaseChoice); else null.
   const StoredModel* base() const { return base_.get(); }
 
-  /// A hash that tells models apart and needs no file to be read whole: of the sidecars of a checkpoint, else
-  /// as ripstop::samples_hash. Not collective. Throws Error(kStorage).
+  /// A hash that tells models apart and reads no whole file: of a checkpoint's sidecars, or
+  /// ripstop::samples_hash. Not collective. Throws Error(kStorage).
   std::string samples_hash() const;
-  /// A hash of all weights: of the sidecars of a checkpoint, whose blocks are compared with them when they
-  /// are read, else contents_hash. Collective over `world`. Throws Error(kStorage).
+  /// A hash of all weights: of a checkpoint's sidecars, which have the hash of every block (reading compares
+  /// the blocks), or contents_hash. Collective over `world`. Throws Error(kStorage).
   std::string weights_hash(
       Communicator& world, FunctionRef<void(int64_t percent)> watch = [](int64_t) {}) const;
 

@@ -13,41 +13,26 @@
 namespace ripstop {
 namespace {
 
-// Both matrices of an adapter.
-class AdapterProduct {
- public:
-  AdapterProduct(const AdapterSpec& adapter, double scale, ReadAdapter read)
-      : rank_(adapter.a.rows), columns_(adapter.a.columns), scale_(scale), b_(read(adapter.b)) {
-    const std::vector<float> a = read(adapter.a);
-    RIPSTOP_CHECK(std::ssize(a) == adapter.a.count() && std::ssize(b_) == adapter.b.count(),
-                  "{}: {} and {} elements were read", adapter.matrix.name, a.size(), b_.size());
-    a_.assign(a.begin(), a.end());
-  }
-
-  // Adds scale * b a to the elements of `box`; `to` points to the first of them.
-  void add(const Box& box, float* to) {
-    for (int64_t row = 0; row < box.rows; ++row) {
-      // The products of two floats are exact in float64. Row by row of a, so that neighbours in memory are
-      // added at once; each sum keeps the order of the rank.
-      sums_.assign(static_cast<size_t>(box.columns), 0.0);
-      for (int64_t r = 0; r < rank_; ++r) {
-        const double factor = b_[static_cast<size_t>((box.row + row) * rank_ + r)];
-        const double* const a = a_.data() + r * columns_ + box.column;
-        for (int64_t column = 0; column < box.columns; ++column)
-          sums_[static_cast<size_t>(column)] += factor * a[column];
-      }
-      float* const w = to + row * box.stride;
+// Adds scale * b a to the elements of `box`; `to` points to the first of them.
+void add_product(const Box& box, int64_t rank, std::span<const float> a, std::span<const float> b,
+                 double scale, float* to) {
+  const int64_t columns = box.parameter->columns;
+  std::vector<double> sums(static_cast<size_t>(box.columns));
+  for (int64_t row = 0; row < box.rows; ++row) {
+    // The products of two floats are exact in float64. The inner loop runs along a row of `a`, so that it adds
+    // neighbours in memory; each sum is in the order of the rank.
+    std::ranges::fill(sums, 0.0);
+    for (int64_t r = 0; r < rank; ++r) {
+      const double factor = b[static_cast<size_t>((box.row + row) * rank + r)];
+      const float* const from = a.data() + r * columns + box.column;
       for (int64_t column = 0; column < box.columns; ++column)
-        w[column] = static_cast<float>(w[column] + scale_ * sums_[static_cast<size_t>(column)]);
+        sums[static_cast<size_t>(column)] += factor * static_cast<double>(from[column]);
     }
+    float* const w = to + row * box.stride;
+    for (int64_t column = 0; column < box.columns; ++column)
+      w[column] = static_cast<float>(w[column] + scale * sums[static_cast<size_t>(column)]);
   }
-
- private:
-  int64_t rank_, columns_;
-  double scale_;
-  std::vector<float> b_;
-  std::vector<double> a_, sums_;
-};
+}
 
 }  // namespace
 
@@ -59,9 +44,11 @@ void add_adapters(const UnitLayout& layout, int64_t begin, int64_t end, float* t
       return !box.empty() && box.parameter->name == adapter.matrix.name;
     };
     if (std::ranges::none_of(boxes, is_its_own)) continue;
-    AdapterProduct product(adapter, scale, read);
+    const std::vector<float> a = read(adapter.a), b = read(adapter.b);
+    RIPSTOP_CHECK(std::ssize(a) == adapter.a.count() && std::ssize(b) == adapter.b.count(),
+                  "{}: {} and {} elements were read", adapter.matrix.name, a.size(), b.size());
     for (const Box& box : boxes)
-      if (is_its_own(box)) product.add(box, to + (box.offset - begin));
+      if (is_its_own(box)) add_product(box, adapter.a.rows, a, b, scale, to + (box.offset - begin));
   }
 }
 
@@ -95,7 +82,7 @@ void WeightsReader::read_checkpoint(int64_t fsdp_index, const UnitStates& unit) 
   }
 }
 
-// All elements of a parameter of the checkpoint, row-major.
+// Reads all elements of a parameter of the checkpoint, row-major.
 std::vector<float> WeightsReader::read_parameter(const ParameterSpec& parameter) {
   const UnitSpec unit{.name = parameter.name, .tensors = {{{parameter}}}};
   const UnitLayout layout(unit, 1, 0, 1);
@@ -118,8 +105,8 @@ void read_in_pieces(Io& io, const StoredModel& model, std::span<const UnitLayout
   std::array<std::vector<float>, kBlockThreads> memory;
   for (size_t u = 0; u < layouts.size(); ++u) {
     const int64_t elements = layouts[u]->shard_elements(), begin = fsdp_index * elements;
-    // Readers know shards only: the pieces are shards of a finer layout. The first and the last may reach
-    // beyond this shard.
+    // Readers read whole shards, so the pieces are shards of a finer layout. The first and the last piece may
+    // reach beyond this shard.
     const UnitLayout finer = layouts[u]->finer(divide_up(elements, piece_elements));
     const int64_t size = finer.shard_elements(), end = divide_up(begin + elements, size);
     for (int64_t first = begin / size; first < end; first += kBlockThreads) {

@@ -37,11 +37,11 @@ class WeightsReader {
   std::vector<AdapterSpec> adapters_;
 };
 
-/// Reads shard fsdp_index of each of `layouts`, units of parameter_table, in pieces: calls
-/// take(unit, first, values), on the caller's thread, with the elements [first, first + size of `values`) of
-/// the shard of layouts[unit]. Every element comes once, in order, padding as zero. Reads with kBlockThreads
-/// threads, each with memory for a piece of at most `piece_elements` (a multiple of UnitLayout::kGrain) and
-/// for what it reads at once: 16 MiB in all; adapters to be merged come to it. Not collective. Throws as
+/// Reads shard fsdp_index of each of `layouts`, units of parameter_table, in pieces: calls take(unit, first,
+/// values), on the caller's thread, with the elements [first, first + size of `values`) of the shard of
+/// layouts[unit]. Every element comes once, in order, padding as zero. Reads with kBlockThreads threads, each
+/// with memory for a piece of at most `piece_elements` (a multiple of UnitLayout::kGrain) and for what it
+/// reads at once: 16 MiB in all; adapters to be merged come to it. Not collective. Throws as
 /// WeightsReader::read.
 void read_in_pieces(Io& io, const StoredModel& model, std::span<const UnitLayout* const> layouts,
                     int64_t fsdp_index,
@@ -55,12 +55,12 @@ void read_weights(Io& io, const StoredModel& model, int64_t fsdp_index, std::spa
 /// Gives all elements of an adapter's a or b, row-major, b's rows in ripstop's order.
 using ReadAdapter = FunctionRef<std::vector<float>(const ParameterSpec& parameter)>;
 
-/// Adds to each w of the elements [begin, end) of the flat buffer of `layout` the product of its adapter:
-/// w + scale * (b a). The unit is one of parameter_table, on any mesh; `to` is where `begin` lies. Elements
+/// Adds to each w of the elements [begin, end) of the flat buffer of `layout` the product of its adapter: w +
+/// scale * (b a). The unit is one of parameter_table, on any mesh; `to` is where `begin` lies. Elements
 /// without an adapter, and padding, stay as they are. The sum over the rank is in float64 in the order of the
 /// rank, and the result is rounded once, to float32: it depends on neither mesh nor interval. `adapters`:
-/// adapter_specs, or a part of them; `read` is called for a and b of those that the interval needs.
-/// Memory: their elements, a in float64. Several threads may call if `read` may be called by them.
+/// adapter_specs, or a part of them; `read` is called for a and b of those that the interval needs. Memory:
+/// their elements, a in float64. Several threads may call if `read` may be called by them.
 void add_adapters(const UnitLayout& layout, int64_t begin, int64_t end, float* to,
                   std::span<const AdapterSpec> adapters, double scale, ReadAdapter read);
 
