@@ -17,26 +17,26 @@ namespace ripstop {
 struct TokenizerFiles {
   SpecialIds ids = {};
   std::vector<std::pair<std::string, std::string>> texts = {};  ///< name and bytes
-  /// Which texts get other ids from AutoTokenizer than from Tokenizer::encode; empty if none is known.
+  /// The texts to which AutoTokenizer and Tokenizer::encode give different ids, for people; empty: none known.
   std::string difference = {};
-  bool has_json = false;  ///< tokenizer.json is among them: AutoTokenizer says where in a text a token lies
+  bool has_json = false;  ///< has tokenizer.json: AutoTokenizer can map tokens to places in the text
 
   bool is_there() const { return !texts.empty(); }
 };
 
-/// tokenizer.model, tokenizer_config.json, special_tokens_map.json, and tokenizer.json, which transformers
-/// prefers: LlamaTokenizer of transformers 5 makes other ids of leading spaces and of runs of them if it has
-/// the .model alone. The marks of BOS, EOS and unk in a text are text, as they are for ripstop. Without
-/// tokenizer.json, and with a difference, if the model has pieces of its user's or spaces at the ends of
-/// words. `longest`: positions of the model. Sources: https://github.com/huggingface/tokenizers (the JSON
-/// form of Tokenizer); https://github.com/google/sentencepiece (bpe_model.cc: the order of merges).
+/// Makes tokenizer.model, tokenizer_config.json, special_tokens_map.json and tokenizer.json. transformers
+/// prefers tokenizer.json: from the .model alone, LlamaTokenizer of transformers 5 gives other ids to leading
+/// spaces and runs of spaces. "<s>", "</s>" and "<unk>" in a text stay text, as in ripstop. If the tokenizer
+/// has user-defined pieces, or spaces at the ends of words, there is no tokenizer.json, and `difference` says
+/// so. `longest`: positions of the model. Sources: https://github.com/huggingface/tokenizers (the JSON form of
+/// Tokenizer); https://github.com/google/sentencepiece (bpe_model.cc: the order of merges).
 TokenizerFiles tokenizer_files(const Tokenizer& tokenizer, int64_t longest);
 
-/// Adapters, and the model that they were trained beside.
+/// Adapters and their base.
 struct ExportedAdapters {
   LoraConfig lora;
-  std::string base;  ///< base_model_name_or_path: the model's directory, or empty
-  /// How to make a model of Hugging Face of it, for people; empty if it is one, or not known.
+  std::string base;  ///< base_model_name_or_path: the base's directory, or empty
+  /// The command that exports a base that is a checkpoint; empty for a base of Hugging Face or an unknown one.
   std::string base_export = {};
 };
 
@@ -44,16 +44,15 @@ struct ExportedAdapters {
 struct ModelCard {
   const TrainedModel& trained;  ///< a checkpoint
   ExportDType dtype = ExportDType::kFloat32;
-  const ExportedAdapters* adapters = nullptr;  ///< the directory has these, for PEFT; null: a whole model
+  const ExportedAdapters* adapters = nullptr;  ///< the export has these alone; null: the whole model
   const TokenizerFiles& tokenizer;
-  std::string prompt_template;  ///< empty if it is not known, and of running text
+  std::string prompt_template;  ///< empty if unknown, and for running text
   std::string written_by;       ///< version and commit of this program
 };
 
-/// README.md: what the model is, how to load and to prompt it, where it comes from, and the scores in
-/// RUN/evaluation/*/scores.json, as far as they can be read. A model that was imported and not trained (step
-/// 0) is called so, and not said to write summaries. The card of adapters says how to load them beside their
-/// base.
+/// The text of README.md: what the model is, how to load and to prompt it, its origin, and the readable scores
+/// in RUN/evaluation/*/scores.json. Step 0 is called an import that ripstop has not trained. The card of
+/// adapters says how to load them on their base.
 std::string model_card(const ModelCard& card);
 
 }  // namespace ripstop

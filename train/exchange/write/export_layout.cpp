@@ -15,7 +15,7 @@ namespace {
 
 using Json = JsonReader::Json;
 
-// The size of the header, little-endian, and the header, padded so that the tensors begin aligned.
+// Puts the header's size (8 bytes, little-endian) before it, and pads it so that the tensors begin aligned.
 std::string with_prefix(std::string header) {
   constexpr int64_t kAlignment = 8;
   header.resize(static_cast<size_t>(round_up(std::ssize(header), kAlignment)), ' ');
@@ -37,7 +37,7 @@ ExportLayout::ExportLayout(const ModelConfig& config, ExportDType dtype, int64_t
 
 ExportLayout::ExportLayout(const ModelConfig& config, const LoraConfig& lora, ExportDType dtype)
     : dtype_(dtype), units_(adapter_table(config, lora)), files_(1) {
-  // peft looks for one file.
+  // PEFT reads one file.
   place_all("adapter_model", config.head_size(), std::numeric_limits<int64_t>::max());
 }
 
@@ -48,7 +48,7 @@ void ExportLayout::place_all(const std::string& stem, int64_t head_size, int64_t
   write_headers(stem);
 }
 
-// Appends a tensor to the last file, or begins another one. Its place counts from the file's first tensor.
+// Appends a tensor to the last file, or to a new one. `begin` still counts from the file's first tensor.
 void ExportLayout::place(const ParameterSpec& parameter, int64_t head_size, int64_t most_file_bytes) {
   ExportedTensor tensor;
   tensor.name = is_adapter(parameter.name) ? peft_name(parameter.name) : pretrained_name(parameter.name);

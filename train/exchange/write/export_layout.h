@@ -1,4 +1,4 @@
-// Which tensor of a model lies in which file of an export, and where. Arithmetic; opens no file.
+// The place of each tensor in the files of an export. Opens no file.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -14,7 +14,7 @@
 
 namespace ripstop {
 
-/// A parameter in the files.
+/// A parameter in an exported file.
 struct ExportedTensor {
   std::string name;   ///< Hugging Face's, or PEFT's
   size_t file = 0;    ///< in ExportLayout::files
@@ -22,41 +22,41 @@ struct ExportedTensor {
   int64_t bytes = 0;
   std::vector<int64_t> shape;
   int64_t columns = 0;
-  int64_t turned_head_size = 0;  ///< rows of a head if rows change places (has_turned_rows); else 0
+  int64_t turned_head_size = 0;  ///< rows of a head if has_turned_rows; else 0
 
   /// The row of the file's tensor that holds row `row` of ripstop's parameter.
   int64_t stored_row(int64_t row) const;
 };
 
-/// One safetensors file: `header` (with the 8 bytes before it), then tensors without gaps.
+/// One safetensors file: `header` (its 8 bytes of size included), then tensors without gaps.
 struct ExportedFile {
   std::string name;
   std::string header;
   int64_t bytes = 0;
 };
 
-/// The files of an export: tensors in the order of the parameter table, in files of at most `most_file_bytes`
-/// (a larger tensor has a file of its own); model.safetensors if one is enough. A tied head is not stored.
+/// The files of an export, with the tensors in the order of the parameter table: model.safetensors, or several
+/// files of at most `most_file_bytes` (a larger tensor has a file of its own). A tied head is not stored.
 /// Source: https://github.com/huggingface/safetensors, README, "Format"; huggingface_hub,
 /// split_torch_state_dict_into_shards().
 class ExportLayout {
  public:
-  /// 5 GB, as save_pretrained has it.
+  /// 5 GB, the default of save_pretrained.
   static constexpr int64_t kMostFileBytes = 5'000'000'000;
 
   ExportLayout(const ModelConfig& config, ExportDType dtype, int64_t most_file_bytes = kMostFileBytes);
-  /// The adapters of a model, in the order of adapter_table, in one file: adapter_model.safetensors, as PEFT
-  /// stores and names them. `lora` has a rank.
+  /// The adapters of a model in PEFT's one file, adapter_model.safetensors, in the order of adapter_table.
+  /// `lora` has a rank.
   ExportLayout(const ModelConfig& config, const LoraConfig& lora, ExportDType dtype);
 
   ExportDType dtype() const { return dtype_; }
   const std::vector<UnitSpec>& units() const { return units_; }
   const std::vector<ExportedFile>& files() const { return files_; }
-  /// Keys are ripstop's names.
+  /// By ripstop's name.
   const std::map<std::string, ExportedTensor, std::less<>>& tensors() const { return tensors_; }
   /// Sum over the files.
   int64_t bytes() const;
-  /// The text of model.safetensors.index.json; empty if there is one file.
+  /// The text of model.safetensors.index.json; empty if one file has all tensors.
   std::string index_json() const;
 
  private:

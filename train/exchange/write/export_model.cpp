@@ -30,8 +30,8 @@ namespace fs = std::filesystem;
 // Name and bytes of each file beside the weights.
 using SmallFiles = std::vector<std::pair<std::string, std::string>>;
 
-// Whether the run was trained on running text. The log of the run says so. A copied checkpoint has no log;
-// then prepare.json of the data set may still say it.
+// Whether the run was trained on running text: from the run's log, or, if a copied checkpoint has none, from
+// prepare.json of the data set.
 bool is_running_text(const TrainedModel& trained) {
   const std::optional<StartEvent> start = first_start(trained.run / "metrics.jsonl");
   if (start) return start->data.kind == to_string(ExampleKind::kText);
@@ -44,15 +44,15 @@ bool is_running_text(const TrainedModel& trained) {
   }
 }
 
-// The template of the training; empty if the run does not have it, and of running text.
+// The prompt template of the training; empty if the run has none, and for running text.
 std::string find_template(Io& io, const TrainedModel& trained) {
   const fs::path path = trained.run / "prompt_template.txt";
   if (is_running_text(trained) || !path_exists(io, path)) return "";
   return read_plain_file(path, 1 << 20, ExitCode::kInputData);
 }
 
-// The run's tokenizer as files of Hugging Face; none if the run has none. With another tokenizer the model's
-// ids would mean other words.
+// The run's tokenizer as files of Hugging Face; no files if the run has no tokenizer. Throws if it is not the
+// tokenizer of the training, since ids would mean other words.
 TokenizerFiles exported_tokenizer(const TrainedModel& trained, const ExportOptions& options) {
   if (!has_tokenizer(trained.run)) {
     options.note(
@@ -71,8 +71,8 @@ TokenizerFiles exported_tokenizer(const TrainedModel& trained, const ExportOptio
   return files;
 }
 
-// All files but the weights. The base of adapters says how texts are generated. The tokenizer comes from the
-// run: in a base it may be missing, or be read in another way.
+// All files except the weights. Adapters have no generation_config.json: their base has one. They have the
+// run's tokenizer: a base may lack it, or transformers may read it differently.
 SmallFiles small_files(Io& io, const TrainedModel& trained, const ExportLayout& layout,
                        const ExportOptions& options, ExportReport& report) {
   const ExportedAdapters* const adapters = options.adapters ? &*options.adapters : nullptr;
@@ -112,10 +112,10 @@ SmallFiles small_files(Io& io, const TrainedModel& trained, const ExportLayout& 
 
 ExportDType dtype_of(const TrainedModel& trained, const ExportOptions& options) {
   if (options.dtype) return *options.dtype;
-  // An import was never computed with, and may be of float16.
+  // An import has had no updates, and its weights may come from float16.
   if (options.adapters || trained.state().updates == 0) return ExportDType::kFloat32;
-  // A run that computes in bfloat16 rounds its weights so for every step. Merged adapters it does not round
-  // so: small_files() says it.
+  // A run that computes in bfloat16 rounds its weights to bfloat16 in every step, so rounding loses nothing.
+  // Rounding merged adapters does: small_files() notes it.
   return trained.config.precision.compute == FloatChoice::kBfloat16 ? ExportDType::kBFloat16
                                                                     : ExportDType::kFloat32;
 }
@@ -127,7 +127,7 @@ ExportLayout layout_of(const TrainedModel& trained, const ExportOptions& options
                           : ExportLayout(model, dtype, options.most_file_bytes);
 }
 
-// Throws if the disk of `folder` has less than `bytes` free. `what_needs`: "the export needs".
+// Throws if the disk of `folder` has less than `bytes` free. `what_needs` in the message: "the export needs".
 void require_room(Io& io, const fs::path& folder, int64_t bytes, const std::string& what_needs,
                   const std::string& hint) {
   int64_t room = 0;
@@ -139,7 +139,7 @@ void require_room(Io& io, const fs::path& folder, int64_t bytes, const std::stri
       hint);
 }
 
-// Headers, sidecars and the manifest.
+// The room that a checkpoint needs for headers, sidecars and the manifest.
 constexpr int64_t kRoomBesideWeights = int64_t{64} << 20;
 
 // The state of a model that ripstop has not trained.
@@ -147,7 +147,7 @@ CheckpointState imported_state(const StoredModel& model, const fs::path& output)
   CheckpointState state = model.state();
   RunConfig config = parse_run_config(state.config, model.directory().string());
   config.run.directory = output.string();
-  config.data.directory = output.string();  // there is none; messages name what people know
+  config.data.directory = output.string();  // there is no data set; messages show this name
   state.config = to_toml(config);
   return state;
 }
@@ -168,7 +168,7 @@ ExportReport export_model(Io& io, Communicator& world, const TrainedModel& train
   std::vector<CheckedFile> small;
   do_and_agree(world, [&] {
     if (world.rank() != 0) return;
-    // Everything that can be refused comes before the weights, which may take long.
+    // Errors must come before the weights, which may take long.
     const SmallFiles files = small_files(io, trained, layout, options, report);
     partial.emplace(io, output, options.note);
     int64_t bytes = layout.bytes();

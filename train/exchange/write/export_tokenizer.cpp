@@ -15,9 +15,9 @@ namespace {
 
 using Json = JsonReader::Json;
 
-constexpr const char* kSpace = "\xe2\x96\x81";  // U+2581, a space in a piece
+constexpr const char* kSpace = "\xe2\x96\x81";  // U+2581 stands for a space in pieces
 
-// RFC 4648.
+// Encodes in base64 (RFC 4648).
 std::string base64(std::string_view bytes) {
   constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string text;
@@ -34,16 +34,17 @@ int64_t letters_of(std::string_view text) {
   return std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; });
 }
 
-// Two neighbours that become one piece.
+// Two neighbouring pieces that are merged into one.
 struct Merge {
   std::string_view left, right;
   float score = 0;
   int64_t letters = 0, left_letters = 0;
 };
 
-// SentencePiece joins the neighbours whose piece has the best score, of equal ones the leftmost; `tokenizers`
-// joins the neighbours that come first in this list. Only runs of spaces have equal scores. They grow to the
-// right in SentencePiece, and here if the merges of the longest run come first.
+// The merges in the order of tokenizer.json. SentencePiece merges the neighbours whose piece has the best
+// score, the leftmost among equal scores; `tokenizers` merges the neighbours that come first in this list.
+// Only runs of spaces have equal scores: sorting the merges of the longest run first makes runs grow to the
+// right, as in SentencePiece.
 std::vector<Merge> merges_of(const SentencePieceModel& model) {
   std::unordered_map<std::string_view, float> scores;
   for (const ModelPiece& piece : model.pieces)
@@ -64,7 +65,7 @@ std::vector<Merge> merges_of(const SentencePieceModel& model) {
   return merges;
 }
 
-// The "model" of tokenizer.json. Written by hand: as a tree, a large vocabulary would take much memory.
+// The "model" of tokenizer.json, as text: a JSON tree of a large vocabulary would take much memory.
 std::string model_json(const SentencePieceModel& model, const std::string& unk, int32_t unk_id) {
   const bool is_bpe = model.algorithm == SentencePieceModel::kBpe;
   std::string text =
@@ -116,7 +117,7 @@ Json decoder_of(const SentencePieceModel& model) {
   return {{"type", "Sequence"}, {"decoders", std::move(steps)}};
 }
 
-// BOS before each text.
+// Puts BOS before each text.
 Json post_processor_of(const std::string& bos, int32_t bos_id) {
   const auto sequence = [&](const char* name, int type) {
     return Json::array({{{"SpecialToken", {{"id", bos}, {"type_id", type}}}},
@@ -156,7 +157,7 @@ std::string tokenizer_json(const SentencePieceModel& model, const Tokenizer& tok
   return text + ",\n\"model\":" + model_json(model, name(tokenizer.unk()), tokenizer.unk()) + "}\n";
 }
 
-// Why tokenizer.json cannot say what the model does; empty if it can.
+// The reason why tokenizer.json cannot describe the model; empty if it can.
 std::string undescribable(const SentencePieceModel& model) {
   const auto has = [&](PieceKind kind) {
     return std::ranges::any_of(model.pieces, [&](const ModelPiece& piece) { return piece.kind == kind; });

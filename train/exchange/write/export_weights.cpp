@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <sstream>
 #include <utility>
 
@@ -27,20 +28,20 @@ namespace fs = std::filesystem;
 constexpr int64_t kPartElements = int64_t{4} << 20;  // 16 MiB of float32
 constexpr int64_t kWriteBytes = int64_t{4} << 20;    // in one write, unless a row is longer
 
-// The bytes that one call wrote to one of the files.
+// Bytes that one call wrote to a file of ExportLayout::files.
 struct WrittenPlace {
   size_t file = 0;
   WrittenBytes place;
 };
 
-// One of the equal parts of a unit.
+// Part `index` of the `count` equal parts of a unit.
 struct UnitPart {
   const UnitSpec* unit = nullptr;
   int64_t count = 0, index = 0;
 };
 
-// This rank's parts of all units: neighbours, so that a rank reads and writes in order, and few blocks are
-// touched by two.
+// This rank's share of the parts of all units: neighbouring parts, so that the rank reads and writes in order
+// and few blocks of the disk are written by two ranks.
 std::vector<UnitPart> share_of_rank(const std::vector<UnitSpec>& units, const Communicator& world) {
   std::vector<UnitPart> all;
   for (const UnitSpec& unit : units) {
@@ -52,7 +53,7 @@ std::vector<UnitPart> share_of_rank(const std::vector<UnitSpec>& units, const Co
           all.begin() + count * (world.rank() + 1) / world.size()};
 }
 
-// Rows of a box by their place in the file.
+// A row of a box and its place in the file.
 struct RowPlace {
   int64_t stored = 0;  // row of the file's tensor
   int64_t row = 0;     // row of the box
@@ -65,7 +66,7 @@ std::vector<RowPlace> row_places(const Box& box, const ExportedTensor& tensor) {
   return places;
 }
 
-// The files that this rank writes to, for all of its threads. Opened when a part needs them; stay open.
+// The files that the threads of this rank write. Opens a file when a part needs it, and keeps it open.
 class SharedFiles {
  public:
   SharedFiles(Io& io, const ExportLayout& layout, const fs::path& directory)
@@ -90,15 +91,14 @@ class SharedFiles {
   std::vector<std::optional<CheckedOutput>> files_;
 };
 
-// Reads and writes the parts of one thread, and reads them back a part later.
+// Writes the parts of one thread, and reads each back after the next part.
 class PartWriter {
  public:
   PartWriter(const ExportLayout& layout, SharedFiles& files) : layout_(layout), files_(files) {}
 
-  // Reads the part with `reader` and writes it. Reads back the parts before it: the device has had a part's
-  // time for them.
+  // Reads the part with `reader` and writes it. Then reads back the parts before it, which the device had time
+  // to store meanwhile.
   void write(const UnitPart& part, WeightsReader& reader);
-  // Reads back the rest.
   void read_back_all() { read_back_up_to(written_.size()); }
   const std::vector<WrittenPlace>& written() const { return written_; }
 
@@ -133,7 +133,7 @@ void PartWriter::write_box(const Box& box, const float* values) {
   const std::vector<RowPlace> places = row_places(box, tensor);
   const size_t most_rows =
       static_cast<size_t>(std::max<int64_t>(kWriteBytes / (box.columns * element_bytes(layout_.dtype())), 1));
-  // Rows that lie together in the file are one write. A part of a row stands alone.
+  // One write has rows that are consecutive in the file, or one part of a row.
   for (size_t first = 0, end = 0; first < places.size(); first = end) {
     for (end = first + 1;
          end < places.size() && end - first < most_rows && places[end].stored == places[end - 1].stored + 1;
@@ -168,8 +168,8 @@ void PartWriter::read_back_up_to(size_t end) {
     files_.at(written_[read_back_].file).read_back(written_[read_back_].place, bytes_);
 }
 
-// On rank 0. The files get their whole size at once: else two ranks of a network file system could both take
-// the end of the file, as they know it, for the end of their own writes.
+// Makes the files with their headers, on rank 0. They get their whole size at once: on a network file system,
+// ranks that extend a file could overwrite each other with their old ideas of its end.
 std::vector<WrittenPlace> make_files(Io& io, const ExportLayout& layout, const fs::path& directory) {
   std::vector<WrittenPlace> written;
   std::vector<char> buffer;
@@ -209,7 +209,7 @@ std::vector<WrittenPlace> write_share(Io& io, Communicator& world, const StoredM
   return written;
 }
 
-// All ranks' lists, sorted by place. A file is read by one rank, which is rarely the one that wrote.
+// The lists of all ranks, sorted by file and offset.
 std::vector<WrittenPlace> gather_written(Communicator& world, const std::vector<WrittenPlace>& own) {
   std::string text;
   for (const auto& [file, w] : own) text += fmt::format("{} {} {} {}\n", file, w.offset, w.bytes, w.hash);
@@ -223,32 +223,39 @@ std::vector<WrittenPlace> gather_written(Communicator& world, const std::vector<
   return all;
 }
 
-// Throws unless [first, last), what was written to the file by offset, is every byte of it once.
-void check_places(const std::string& name, int64_t bytes, const WrittenPlace* first,
-                  const WrittenPlace* last) {
+// The places of one file in a result of gather_written.
+std::span<const WrittenPlace> places_in(size_t file, const std::vector<WrittenPlace>& all) {
+  return std::ranges::equal_range(all, file, {}, &WrittenPlace::file);
+}
+
+// Throws unless `places`, sorted by offset, cover every byte of the file once.
+void check_places(const std::string& name, int64_t bytes, std::span<const WrittenPlace> places) {
   int64_t end = 0;
-  for (const WrittenPlace* at = first; at != last; end += at++->place.bytes)
-    RIPSTOP_CHECK(at->place.offset == end, "{}: bytes {} to {} were written {}", name, end, at->place.offset,
-                  at->place.offset > end ? "by nobody" : "twice");
+  for (const auto& [file, place] : places) {
+    RIPSTOP_CHECK(place.offset == end, "{}: bytes {} to {} were written {}", name, end, place.offset,
+                  place.offset > end ? "by nobody" : "twice");
+    end += place.bytes;
+  }
   RIPSTOP_CHECK(end == bytes, "{}: bytes {} to {} were written by nobody", name, end, bytes);
 }
 
-// Reads the file from its begin to its end, compares it with what was written, and returns its hash.
-std::string check_file(const InputFile& file, int64_t bytes, const WrittenPlace* first,
-                       const WrittenPlace* last, FunctionRef<void(int64_t bytes)> done) {
+// Reads the file from begin to end, compares it with the hashes of `places`, and returns the hash of the file.
+// Calls `done` with the bytes of each place.
+std::string check_file(const InputFile& file, int64_t bytes, std::span<const WrittenPlace> places,
+                       FunctionRef<void(int64_t bytes)> done) {
   if (file.bytes() != bytes)
     fail(ExitCode::kStorage, "{}: has {} bytes, {} were written", file.path().string(), file.bytes(), bytes);
   StreamHash whole;
   std::vector<char> buffer;
-  for (const WrittenPlace* at = first; at != last; ++at) {
-    require_hash(file, at->place, buffer);
-    whole.update(buffer.data(), at->place.bytes);
-    done(at->place.bytes);
+  for (const auto& [number, place] : places) {
+    require_hash(file, place, buffer);
+    whole.update(buffer.data(), place.bytes);
+    done(place.bytes);
   }
   return whole.hex();
 }
 
-// Each rank reads whole files. Returns the hash of every file, on all ranks.
+// Checks all files: rank r the files r, r + R, r + 2R, ... Returns the hash of every file, on all ranks.
 std::vector<std::string> check_files(Io& io, Communicator& world, const ExportLayout& layout,
                                      const fs::path& directory, const std::vector<WrittenPlace>& written,
                                      ExportProgress progress) {
@@ -259,9 +266,8 @@ std::vector<std::string> check_files(Io& io, Communicator& world, const ExportLa
   do_and_agree(world, [&] {
     for (size_t i = 0; i < layout.files().size(); ++i) {
       if (!is_own(i)) continue;
-      const auto [first, last] = std::ranges::equal_range(written, i, {}, &WrittenPlace::file);
-      own += check_file(InputFile(io, directory / layout.files()[i].name), layout.files()[i].bytes,
-                        std::to_address(first), std::to_address(last),
+      const InputFile file(io, directory / layout.files()[i].name);
+      own += check_file(file, layout.files()[i].bytes, places_in(i, written),
                         [&](int64_t bytes) { progress("checking", done += bytes, total); }) +
              "\n";
     }
@@ -280,7 +286,7 @@ std::vector<CheckedFile> export_weights(Io& io, Communicator& world, const Store
                                         bool hashes_files, ExportProgress progress) {
   std::vector<WrittenPlace> own;
   do_and_agree(world, [&] {
-    // If the manifest listed other parameters than its model has, the export would lack weights.
+    // A manifest with other parameters than its model has would give an export without some weights.
     const Manifest& manifest = model.checkpoint()->manifest;
     check_same_parameters(manifest, model.base() == nullptr ? layout.units() : stored_table(manifest.state));
     if (world.rank() == 0) own = make_files(io, layout, directory);
@@ -297,13 +303,10 @@ std::vector<CheckedFile> export_weights(Io& io, Communicator& world, const Store
     own.insert(own.end(), share.begin(), share.end());
   });
   const std::vector<WrittenPlace> written = gather_written(world, own);
-  for (size_t i = 0; i < layout.files().size(); ++i) {
-    const auto [first, last] = std::ranges::equal_range(written, i, {}, &WrittenPlace::file);
-    check_places(layout.files()[i].name, layout.files()[i].bytes, std::to_address(first),
-                 std::to_address(last));
-  }
-  // A rank has read back what it wrote itself. On a network file system it may have lost that since, to a
-  // rank that wrote to the same page.
+  for (size_t i = 0; i < layout.files().size(); ++i)
+    check_places(layout.files()[i].name, layout.files()[i].bytes, places_in(i, written));
+  // Each rank has read back its own writes. On a network file system, a later write of another rank to the
+  // same page may have overwritten them.
   std::vector<std::string> hashes(layout.files().size());
   if (hashes_files || world.size() > 1) hashes = check_files(io, world, layout, directory, written, progress);
   std::vector<CheckedFile> files;
@@ -318,8 +321,8 @@ CheckedFile write_checked_file(Io& io, const fs::path& directory, const std::str
   const int64_t count = std::ssize(bytes);
   const WrittenPlace all{0, {0, count, hash64(bytes.data(), count)}};
   const InputFile file(io, directory / name);
-  file.forget();  // the page cache would return the written bytes even if the disk has others
-  return {name, count, check_file(file, count, &all, &all + 1, [](int64_t) {})};
+  file.forget();  // reads from the disk: the page cache would return the written bytes in any case
+  return {name, count, check_file(file, count, {&all, 1}, [](int64_t) {})};
 }
 
 }  // namespace ripstop

@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = JsonReader::Json;
 
-// A string literal of Python, which has all escapes of JSON's strings.
+// A string literal of Python: Python has all escapes of JSON strings.
 std::string python_text(const std::string& text) {
   return text_of_json(text);
 }
@@ -32,12 +32,12 @@ bool writes_summaries(const ModelCard& card) {
   return !is_imported(card) && !card.prompt_template.empty();
 }
 
-// For generating_text.
+// Whether the code of generating_text uses torch.
 bool needs_torch(const ModelCard& card) {
   return writes_summaries(card) && card.tokenizer.has_json;
 }
 
-// Python that makes a prompt as ripstop makes it.
+// Python code that makes the prompt of ripstop.
 std::string prompt_function(const ModelCard& card) {
   const TemplateParts parts = parse_template(card.prompt_template);
   return fmt::format(
@@ -71,11 +71,11 @@ std::string generating_text(const ModelCard& card) {
          "print(tokenizer.decode(output[0, inputs.input_ids.shape[1]:], skip_special_tokens=True).strip())\n";
 }
 
-// Adapters, whose model lies elsewhere.
+// How to load adapters and their base.
 std::string adapters_loading_text(const ModelCard& card) {
   const auto& [lora, base, base_export] = *card.adapters;
   const std::optional<AdaptedBase>& adapted = card.trained.state().adapted;
-  // The type in which training held the frozen weights, as far as it is known.
+  // The type of the frozen weights in training, if known; else the type of the computation.
   const std::string dtype = adapted && !adapted->dtype.empty()
                                 ? adapted->dtype
                                 : std::string(to_string(card.trained.config.precision.compute));
@@ -186,9 +186,9 @@ std::string training_text(const ModelCard& card) {
   return text;
 }
 
-// The scores of one split; "-" for a score that was not measured.
+// The scores of one evaluation, as a row of a table with "-" for a score that was not measured.
 struct KnownScores {
-  std::string name;  // the directory's: "step_00001000-test"
+  std::string name;  // of the directory: "step_00001000-test"
   int64_t step = 0;
   std::string row;
 };
@@ -209,7 +209,7 @@ KnownScores scores_of(const Json& document, const std::string& name) {
   return scores;
 }
 
-// The scores in `run`/evaluation/*/scores.json, by name. What cannot be read is left out.
+// The scores in `run`/evaluation/*/scores.json, by name, without files that cannot be read.
 std::vector<KnownScores> known_scores(const fs::path& run) {
   constexpr int64_t kMostBytes = int64_t{1} << 20;
   std::vector<KnownScores> found;
@@ -219,7 +219,7 @@ std::vector<KnownScores> known_scores(const fs::path& run) {
       const std::string text = read_plain_file(at->path() / "scores.json", kMostBytes, ExitCode::kInputData);
       found.push_back(scores_of(Json::parse(text), at->path().filename().string()));
     } catch (const std::exception&) {
-      continue;  // an evaluation that is not done has none
+      continue;  // an unfinished evaluation has no scores.json
     }
   }
   std::ranges::sort(found, {}, &KnownScores::name);
