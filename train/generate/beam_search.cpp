@@ -47,7 +47,7 @@ bool BeamSearch::accept(std::span<const LogitRow> next) {
     keep(std::move(tokens), ended, candidate.score);
   }
   if (candidates.empty()) {
-    // Every id is banned: the texts end as they are.
+    // Every id is banned: all beams end here.
     --length_;
     for (Beam& beam : beams_) keep(std::move(beam.tokens), false, beam.score);
     return true;
@@ -56,7 +56,7 @@ bool BeamSearch::accept(std::span<const LogitRow> next) {
   return beams_.empty() || !can_improve();
 }
 
-// The 2 * num_beams best continuations of all beams. A beam has one that ends, so at least num_beams go on.
+// The 2 * num_beams best continuations. At most one of each beam has the end token, so num_beams can go on.
 std::vector<BeamSearch::Candidate> BeamSearch::best_candidates(std::span<const LogitRow> next) const {
   const int64_t count = 2 * options_.settings.num_beams;
   std::vector<Candidate> all;
@@ -66,7 +66,7 @@ std::vector<BeamSearch::Candidate> BeamSearch::best_candidates(std::span<const L
     for (const ScoredToken& token : best_tokens(next[b].of_ids(options_.ids), banned, count))
       all.push_back({b, token.id, next[b].log_probability(token.id) + beams_[b].score});
   }
-  // Stable, and they come by beam and logit: so do equal scores.
+  // Stable: candidates are sorted by beam and logit before, and ties keep that order.
   std::stable_sort(all.begin(), all.end(),
                    [](const Candidate& a, const Candidate& b) { return a.score > b.score; });
   if (std::ssize(all) > count) all.resize(static_cast<size_t>(count));
@@ -100,7 +100,7 @@ void BeamSearch::continue_with(const std::vector<Candidate>& candidates) {
   beams_ = std::move(beams);
 }
 
-// Whether the best beam could still become one of the best texts, by the rule of settings.early_stopping.
+// Whether, by the rule of settings.early_stopping, the best beam could still become one of the best texts.
 bool BeamSearch::can_improve() const {
   const GenerationSettings& settings = options_.settings;
   if (std::ssize(ended_) < settings.num_beams) return true;

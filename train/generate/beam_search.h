@@ -8,17 +8,17 @@
 
 namespace ripstop {
 
-/// A beam search for the best continuation of one prompt. Each step continues every beam by one token: of all
-/// continuations the 2 * num_beams most likely ones are looked at; those that end (end token or
-/// max_new_tokens) and are among the first num_beams of them are kept as texts with the score sum of log
-/// probabilities / length^length_penalty, of which the best num_beams stay; the best num_beams others are the
-/// next beams. A length counts the new tokens with the end token. settings.early_stopping says when it ends.
-/// Log probabilities and scores are float32; equal ones go by beam, then by id. The ids are those of
-/// transformers' generate() for the same logits.
+/// A beam search for the best continuation of one prompt. A step takes the 2 * num_beams most likely
+/// continuations of all beams by one token, best first. A continuation among the first num_beams that ends (by
+/// the end token or max_new_tokens) becomes a text with the score sum of log probabilities /
+/// length^length_penalty; the best num_beams texts are kept. The best num_beams continuations that do not end
+/// are the next beams. A length counts the new tokens and the end token. settings.early_stopping says when the
+/// search ends. Log probabilities and scores are float32; ties go to the lower beam, then to the lower id. The
+/// result equals that of transformers' generate() for the same logits.
 ///
-/// Keys and values: the beams of a search share a slot of the cache. All read the prompt; the new token
-/// number j of beam b lies in place prompt + j * num_beams + b, which no other token uses, so a beam that
-/// branches off another one copies a list of places, never keys and values.
+/// The beams share a slot of the key-value cache. All read the prompt. New token j of beam b has the place
+/// prompt + j * num_beams + b of its own, so a beam that continues another one copies a list of places, and no
+/// keys and values.
 ///
 /// Source: the vectorized beam search of transformers 5 (generation/utils.py).
 class BeamSearch {
@@ -28,8 +28,8 @@ class BeamSearch {
   /// `options` must outlive it.
   BeamSearch(const GenerateOptions& options, NumberedPrompt prompt);
 
-  /// The rows to compute next in `slot`: the prompt, later the last token of each beam. There are at most
-  /// num_beams. They refer to this object.
+  /// Adds the rows to compute next in `slot`: first the prompt, later the last token of each beam. The rows
+  /// borrow from this object.
   void add_rows(int64_t slot, std::vector<SlotTokens>& rows) const;
   /// Takes the logits after these rows. Returns true at the end of the search.
   bool accept(std::span<const LogitRow> next);
@@ -38,8 +38,8 @@ class BeamSearch {
 
  private:
   struct Beam {
-    std::vector<int32_t> tokens;       // the prompt, too
-    std::vector<int32_t> places = {};  // in the cache, of the new tokens
+    std::vector<int32_t> tokens;       // prompt and new tokens
+    std::vector<int32_t> places = {};  // of the new tokens, in the cache
     float score = 0;                   // sum of log probabilities
   };
   struct Candidate {

@@ -22,25 +22,25 @@ using Json = JsonReader::Json;
 // The JSON library writes a value recursively: each level takes stack. No real data comes near this depth.
 constexpr int kDeepest = 200;
 
+// The first byte of the character in `text`, valid UTF-8, that has byte `at`. Later bytes are 10xxxxxx.
+size_t character_begin(const std::string& text, size_t at) {
+  while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
+  return at;
+}
+
 // The begin of `text`, valid UTF-8, for a message.
 std::string begin_of(const std::string& text) {
   constexpr size_t kMostBytes = 40;
-  if (text.size() <= kMostBytes) return text;
-  size_t bytes = kMostBytes;
-  // Not within a character: what follows its first byte is 10xxxxxx.
-  while (bytes > 0 && (static_cast<unsigned char>(text[bytes]) & 0xC0) == 0x80) --bytes;
-  return text.substr(0, bytes) + "...";
+  return text.size() <= kMostBytes ? text : text.substr(0, character_begin(text, kMostBytes)) + "...";
 }
 
-// The fault of a line that begins as an object does.
+// A hint about the JSON error in a line that begins with '{'.
 std::string fault_of(const std::string& line, const Json::parse_error& error) {
-  // The library counts from 1, and the end of the line as a byte.
+  // The library counts bytes from 1, and the end of the line as one byte more.
   if (error.byte > line.size())
     return "the line ends within the object: it is cut, or the object goes over several lines, which jq -c . "
            "joins";
-  size_t at = std::max<size_t>(error.byte, 1) - 1;
-  // Not within a character, as above.
-  while (at > 0 && (static_cast<unsigned char>(line[at]) & 0xC0) == 0x80) --at;
+  const size_t at = character_begin(line, std::max<size_t>(error.byte, 1) - 1);
   if (std::string_view(error.what()).find("surrogate") != std::string_view::npos)
     return fmt::format(
         "up to byte {}: \\ud800 to \\udfff come in pairs, one half is no character; \\ufffd may stand for it",
@@ -48,7 +48,7 @@ std::string fault_of(const std::string& line, const Json::parse_error& error) {
   return fmt::format("no JSON from byte {} on: '{}'", at + 1, begin_of(line.substr(at)));
 }
 
-// Throws with the line that was found, and a hint what to write. `fault`: fault_of an object.
+// Throws with the begin of the line, and a hint what to write. `fault`: the hint for an object.
 [[noreturn]] void refuse_line(const std::string& line, const TextLines& lines, const std::string& fault) {
   const char first = line[line.find_first_not_of(" \t")];
   std::string hint = "write one JSON object a line: {\"document\": \"...\"}";
@@ -58,7 +58,7 @@ std::string fault_of(const std::string& line, const Json::parse_error& error) {
               hint);
 }
 
-// Errors name the place in the input. The depth is checked while parsing, before anything recurses.
+// Parses a line. Checks the depth while parsing, before anything recurses.
 Json parse_object(const std::string& line, const TextLines& lines) {
   const auto check_depth = [&](int depth, Json::parse_event_t, Json&) {
     if (depth > kDeepest)
@@ -76,14 +76,14 @@ Json parse_object(const std::string& line, const TextLines& lines) {
   refuse_line(line, lines, "");
 }
 
-// The fields that the line has, and how one of them becomes the document.
+// Throws with the fields of the line, and a hint how to rename one to `document`.
 [[noreturn]] void refuse_fields(const Json& object, const TextLines& lines) {
   constexpr size_t kShown = 12;
   std::string names, text;
   size_t count = 0;
   for (const auto& [name, value] : object.items()) {
     if (++count <= kShown) names += (count == 1 ? "" : ", ") + begin_of(name);
-    // The hint guesses that the first string is the document. A name that is shortened cannot be typed.
+    // The hint guesses that the first string is the document, and skips names too long to show.
     if (text.empty() && value.is_string() && name != "id" && name != "summary" && begin_of(name) == name)
       text = name;
   }
@@ -96,16 +96,16 @@ Json parse_object(const std::string& line, const TextLines& lines) {
                           shell_word(".document = " + field)));
 }
 
-// Whether `path` has something to lose: not an empty file, as mktemp makes it, nor a link that leads nowhere.
+// Whether replacing `path` would lose something: false for an empty file, as mktemp makes it, and a dead link.
 bool holds_something(const fs::path& path) {
   std::error_code error;
   return fs::exists(path, error) && !(fs::is_regular_file(path, error) && fs::file_size(path, error) == 0);
 }
 
-// Gives the file `from` the name `to`, too or instead. Returns false if `to` holds something that must not be
-// replaced. Throws Error(kStorage).
+// Gives the file `from` the name `to`; the old name may stay. Returns false if `to` holds something and
+// `replace` is false. Throws Error(kStorage).
 bool put_in_place(const fs::path& from, const fs::path& to, bool replace) {
-  // Unlike a check and a rename, a hard link is one step. Not all file systems have them.
+  // A hard link checks and renames in one step. Not all file systems have hard links.
   if (!replace && ::link(from.c_str(), to.c_str()) == 0) return true;
   if (!replace && holds_something(to)) return false;
   rename_path(posix_io(), from, to);
@@ -135,14 +135,13 @@ std::string with_summary(const std::string& line, const std::string& summary, in
   if (const auto old = object.find("summary"); old != object.end()) {
     const Json reference = *old;
     object.erase(old);
-    // The input had a summary, perhaps by a person. Keep it for scoring.
+    // The old summary may be a person's: keep it for scoring.
     if (!object.contains("reference")) object["reference"] = reference;
   }
   object["summary"] = summary;
   // The input may be the output of an earlier call.
   object.erase("cut_tokens");
   if (cut_tokens > 0) object["cut_tokens"] = cut_tokens;
-  // A model may write half a UTF-8 character, which becomes U+FFFD.
   return text_of_json(object);
 }
 
@@ -193,7 +192,7 @@ void SummaryFile::append(const std::string& line) {
 void SummaryFile::finish() {
   file_->sync();
   file_->close();
-  // Hours of work: from here on nothing removes them, whatever goes wrong.
+  // The summaries took hours: from here on no error removes them.
   file_.reset();
   disown_partial_directory(posix_io(), partial_);
   fs::path got = path_;

@@ -10,7 +10,7 @@
 namespace ripstop {
 namespace {
 
-// One sequence that grows by one token at a time.
+// A sequence that grows by one token at a time.
 class SingleText {
  public:
   SingleText(const GenerateOptions& options, NumberedPrompt prompt)
@@ -32,9 +32,8 @@ class SingleText {
   }
 
  protected:
-  // Returns true if it was the last token.
+  // Adds a token. Returns true if it was the last one.
   bool add(int32_t token) {
-    // The end token is no part of the text.
     ended_ = token == options_.end_token;
     if (!ended_) tokens_.push_back(token);
     return ended_ || std::ssize(tokens_) - prompt_ == options_.settings.max_new_tokens;
@@ -46,7 +45,7 @@ class SingleText {
   bool ended_ = false;
 };
 
-// Takes the token that the model found best.
+// A sequence of the tokens that the model finds best.
 class BestText : public SingleText {
  public:
   using Next = int32_t;
@@ -55,7 +54,7 @@ class BestText : public SingleText {
   bool accept(std::span<const int32_t> next) { return add(next.front()); }
 };
 
-// Chooses among the logits.
+// A sequence of tokens that are chosen by their logits.
 class ChosenText : public SingleText {
  public:
   using Next = LogitRow;
@@ -78,8 +77,8 @@ class ChosenText : public SingleText {
   }
 };
 
-// A fixed number of slots, refilled as soon as a sequence ends: no sequence waits for the longest one of its
-// batch. Append returns something of Text::Next for each item.
+// A fixed number of slots. The next prompt takes a slot as soon as its sequence ends, so no sequence waits for
+// the longest one of a batch. `Append` returns a Text::Next for each item.
 template <class Text, class Append>
 class GenerationLoop {
  public:
@@ -114,7 +113,7 @@ class GenerationLoop {
       RIPSTOP_CHECK(size >= 1 && size + options_.settings.max_new_tokens <= options_.context,
                     "a prompt of {} tokens and {} new ones, expected at most {} together", size,
                     options_.settings.max_new_tokens, options_.context);
-      // The rest waits for the next round. The first one always fits: generate() checks that.
+      // The other prompts wait for the next call. The first prompt always fits: generate() checks it.
       if (tokens + size > options_.prefill_tokens) break;
       tokens += size;
       sequence.emplace(Sequence{started_++, Text(options_, std::move(*waiting_))});
@@ -126,7 +125,7 @@ class GenerationLoop {
     append(started);
   }
 
-  // One more token for every sequence under way.
+  // Adds one token to every active sequence.
   void step_sequences() {
     std::vector<int64_t> under_way;
     for (int64_t slot = 0; slot < options_.slots; ++slot)
@@ -145,9 +144,9 @@ class GenerationLoop {
     const auto next = append_(items);
     RIPSTOP_CHECK(next.size() == items.size(), "{} results for {} rows", next.size(), items.size());
     std::vector<char> last(slots.size());
-    // An exception must not leave a loop of OpenMP: that would end the process.
+    // An exception that leaves an OpenMP loop ends the process.
     std::vector<std::exception_ptr> failures(slots.size());
-    // A row of logits is a whole vocabulary: work enough for all threads.
+    // Only rows of logits, each a whole vocabulary, are worth the threads.
 #pragma omp parallel for schedule(dynamic) if (!std::is_same_v <typename Text::Next, int32_t>)
     for (size_t i = 0; i < slots.size(); ++i) {
       const std::span<const typename Text::Next> all(next);
@@ -171,7 +170,7 @@ class GenerationLoop {
     --active_;
   }
 
-  // Gives finished continuations to the caller. A short one waits for the longer ones of earlier prompts.
+  // Gives continuations to the caller in order: a finished one waits for those of earlier prompts.
   void hand_over() {
     for (; !finished_.empty() && finished_.front(); ++handed_over_) {
       take_(std::move(*finished_.front()));
@@ -183,18 +182,13 @@ class GenerationLoop {
   NextPrompt next_prompt_;
   Append append_;
   TakeContinuation take_;
-  std::optional<NumberedPrompt> waiting_;       // the next prompt; nullopt: there are no more
-  std::vector<std::optional<Sequence>> slots_;  // no sequence: the slot is free
+  std::optional<NumberedPrompt> waiting_;       // the next prompt; nullopt: no more prompts
+  std::vector<std::optional<Sequence>> slots_;  // nullopt: the slot is free
   int64_t active_ = 0;
   int64_t started_ = 0;
   int64_t handed_over_ = 0;
   std::deque<std::optional<Continuation>> finished_;  // of prompts handed_over_ .. started_ - 1
 };
-
-template <class Text, class Append>
-void run_loop(const GenerateOptions& options, NextPrompt next_prompt, Append append, TakeContinuation take) {
-  GenerationLoop<Text, Append>(options, next_prompt, append, take).run();
-}
 
 }  // namespace
 
@@ -206,12 +200,14 @@ void generate(const GenerateOptions& options, NextPrompt next_prompt, const Appe
   RIPSTOP_CHECK(options.prefill_tokens >= options.context, "{} tokens a call, a prompt may have {}",
                 options.prefill_tokens, options.context);
   RIPSTOP_CHECK(settings.num_beams == 1 || !settings.do_sample, "beams and sampling together");
+  using Best = decltype(append.best);
+  using Logits = decltype(append.logits);
   if (settings.takes_the_best())
-    run_loop<BestText>(options, next_prompt, append.best, take);
+    GenerationLoop<BestText, Best>(options, next_prompt, append.best, take).run();
   else if (settings.num_beams == 1)
-    run_loop<ChosenText>(options, next_prompt, append.logits, take);
+    GenerationLoop<ChosenText, Logits>(options, next_prompt, append.logits, take).run();
   else
-    run_loop<BeamSearch>(options, next_prompt, append.logits, take);
+    GenerationLoop<BeamSearch, Logits>(options, next_prompt, append.logits, take).run();
 }
 
 }  // namespace ripstop

@@ -1,4 +1,4 @@
-// Generation of many sequences at once: greedy, by beam search, or drawn at random.
+// Generates many sequences at once: greedily, by beam search, or by drawing at random.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -11,30 +11,27 @@
 
 namespace ripstop {
 
-/// Tokens to append to one sequence of the key-value cache. Spans must live until the call that gets them
-/// returns.
+/// Tokens to append to one sequence of the key-value cache. Spans are borrowed for one call.
 struct SlotTokens {
   int64_t slot = 0;            ///< the place of the sequence in the cache
   int64_t first_position = 0;  ///< the position of tokens[0]; 0 begins a new sequence in the slot
   std::span<const int32_t> tokens;
-  /// For a step with several beams, which share the slot: the number of this beam; the positions of the
-  /// prompt, which lie at themselves; the places of the positions behind it, up to that of tokens[0].
-  int64_t beam = 0;
-  int64_t prompt = 0;
-  std::span<const int32_t> places = {};
+  // For a step of a beam search, whose beams share the slot:
+  int64_t beam = 0;                      ///< the number of this beam
+  int64_t prompt = 0;                    ///< tokens of the prompt: position p < prompt has place p
+  std::span<const int32_t> places = {};  ///< of positions prompt, prompt + 1, ..., first_position
 };
 
 /// The model: computes the tokens of all items (distinct slots and beams), and adds their keys and values to
-/// the cache. A call has either whole prompts (all from position 0) or one token an item.
+/// the cache. A call has either whole prompts (all from position 0), or one token for each item.
 struct AppendTokens {
-  /// Returns for each item the most likely next token that the tokenizer has; among equals, the one with the
-  /// lowest id.
+  /// Returns for each item the most likely next token of the tokenizer; the lowest id among equals.
   FunctionRef<std::vector<int32_t>(std::span<const SlotTokens> items)> best;
   /// Returns for each item the logits of all ids. Valid until the next call.
   FunctionRef<std::span<const LogitRow>(std::span<const SlotTokens> items)> logits;
 };
 
-/// A prompt and its number in its file or split, which random choices depend on.
+/// A prompt and its number in its file or split, which is part of the key of random numbers.
 struct NumberedPrompt {
   std::vector<int32_t> tokens;
   int64_t number = 0;
@@ -46,7 +43,7 @@ using NextPrompt = FunctionRef<std::optional<NumberedPrompt>()>;
 /// The tokens generated after a prompt.
 struct Continuation {
   std::vector<int32_t> tokens;  ///< without the end token
-  bool ended = false;           ///< by the end token; false: by max_new_tokens
+  bool ended = false;           ///< by the end token; false: by max_new_tokens, or because all ids are banned
 };
 
 using TakeContinuation = FunctionRef<void(Continuation continuation)>;
@@ -55,25 +52,22 @@ struct GenerateOptions {
   int64_t slots = 1;           ///< sequences at once: slots 0 .. slots-1 of the cache
   int64_t context = 0;         ///< positions of a sequence
   int64_t prefill_tokens = 0;  ///< the most tokens of one call with prompts; at least `context`
-  int64_t ids = 0;             ///< only ids below are written: those that the tokenizer has
+  int64_t ids = 0;             ///< ids of the tokenizer: only ids below this one are generated
   int32_t end_token = 0;
-  GenerationSettings settings;  ///< the end token counts among the new ones
+  GenerationSettings settings;  ///< max_new_tokens and min_new_tokens count the end token
 };
 
-/// Continues every prompt as the settings say: with beams by BeamSearch, with do_sample by draw_token(), else
-/// by the most likely token that is not banned. Calls append.best if settings.takes_the_best(), else
-/// append.logits. Gives the continuations to `take` in the order of the prompts. A sequence ends early if
-/// every id is banned.
+/// Continues every prompt: with beams by BeamSearch, with do_sample by draw_token(), else by the most likely
+/// token that is not banned. Calls append.best if settings.takes_the_best(), else append.logits. Gives the
+/// continuations to `take` in the order of the prompts. A sequence ends early if every id is banned.
 ///
-/// A sequence keeps its slot until it ends. Then the next prompt takes the slot, while the other sequences go
+/// A sequence keeps its slot until it ends; then the next prompt takes the slot while the other sequences go
 /// on. `next_prompt` is called when a slot becomes free, so memory does not grow with the number of prompts.
 /// The calls depend only on prompts and continuations, so ranks that hold slices of one model make the same
 /// calls in the same order. A continuation does not depend on `slots` if the model computes each item
-/// independently of the others. Prompts are not sorted by length: a call has no padding that equal lengths
-/// would save.
+/// independently of the others. Sorting prompts by length would save nothing: a call has no padding.
 ///
-/// A prompt has at least one token, and fits into `context` together with max_new_tokens more; else throws
-/// Error(kBug).
+/// Throws Error(kBug) if a prompt is empty, or longer than `context` together with max_new_tokens.
 /// Source: continuous batching as in Orca, OSDI 2022, section 3.
 void generate(const GenerateOptions& options, NextPrompt next_prompt, const AppendTokens& append,
               TakeContinuation take);

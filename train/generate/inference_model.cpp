@@ -10,12 +10,13 @@
 namespace ripstop {
 namespace {
 
-// The rows that fill up a multiple are a document in a slot, so they must fit into one.
+// Calls with prompts have a multiple of this number of rows. The rows that fill up the multiple are a document,
+// which must fit into a slot.
 int64_t row_step(const InferenceOptions& options) {
   return std::min(InferenceModel::kRowStep, options.context);
 }
 
-// Every rank keeps its slice whole: gathering weights for each token would cost far more than the token.
+// No sharding over the fsdp axis: gathering weights for each token would cost far more than the token.
 ShardingOptions sharding(const InferenceOptions& options) {
   return {.compute = options.compute,
           .reduce = DType::kFloat32,
@@ -33,13 +34,13 @@ Buffer words(const Stream& stream, MemoryLedger& ledger, int64_t count) {
   return Buffer(stream.device(), ledger, MemoryCategory::kActivations, 4 * count);
 }
 
-// Whether the memory of the device is that of the host.
+// Whether the device is the CPU, or kMeta in a plan for the CPU.
 bool is_host(const Device& device) {
   return device.kind == DeviceKind::kCpu ||
          (device.kind == DeviceKind::kMeta && device.planned == DeviceKind::kCpu);
 }
 
-// Scratch for drawing tokens at random on the host: each thread draws for one row at a time.
+// Memory of draw_token on a CPU: each thread draws for one row at a time.
 int64_t drawing_bytes(const InferenceOptions& options, int64_t vocabulary, const Device& device) {
   if (!options.draws || !is_host(device)) return 0;
   return std::min(cpu_threads(), options.rows()) * vocabulary * kDrawBytes;
@@ -49,13 +50,14 @@ Tensor view(const Buffer& buffer, const Shape& shape, DType dtype = DType::kInt3
   return tensor_in(buffer, 0, dtype, shape);
 }
 
-// The buffers have the size of the largest call. A larger one would be a bug of the caller.
-void upload(const Stream& stream, const Buffer& to, const std::vector<int32_t>& from) {
+// Copies the ids to the device, whose buffer has the size of the largest call.
+void upload(const Stream& stream, const InferenceModel::Input& input) {
+  const auto& [to, from] = input;
   RIPSTOP_CHECK(4 * std::ssize(from) <= to.bytes(), "{} ids for {} bytes", from.size(), to.bytes());
   copy_bytes(stream, to.data(), from.data(), 4 * std::ssize(from));
 }
 
-// Tokens of one prefill, at least: enough rows for matrix products at full speed.
+// The least InferenceOptions::prefill_tokens: enough rows for matrix products at full speed.
 constexpr int64_t kPrefillTokens = 2048;
 
 }  // namespace
@@ -93,14 +95,14 @@ InferenceModel::InferenceModel(const ModelConfig& config, const InferenceOptions
       cache_(config, slices_, options.slots + 1, options.places(), options.compute, stream.device(), ledger),
       batch_memory_(stream.device(), ledger, options.sequence_count(), options.context),
       totals_(mesh, stream, ledger),
-      token_(words(stream, ledger, std::max(prompt_rows_, options.rows()))),
-      position_(words(stream, ledger, std::max(prompt_rows_, options.rows()))),
-      slot_(words(stream, ledger, std::max(prompt_rows_, options.rows()))),
-      document_offset_(words(stream, ledger, prompt_rows_ + 1)),
-      last_row_(words(stream, ledger, options.slots)),
-      place_(words(stream, ledger, options.num_beams > 1 ? options.rows() : 0)),
-      tail_first_(words(stream, ledger, options.num_beams > 1 ? options.rows() : 0)),
-      tail_place_(words(stream, ledger, options.num_beams > 1 ? options.rows() * options.max_new_tokens : 0)),
+      token_{words(stream, ledger, std::max(prompt_rows_, options.rows()))},
+      position_{words(stream, ledger, std::max(prompt_rows_, options.rows()))},
+      slot_{words(stream, ledger, std::max(prompt_rows_, options.rows()))},
+      document_offset_{words(stream, ledger, prompt_rows_ + 1)},
+      last_row_{words(stream, ledger, options.slots)},
+      place_{words(stream, ledger, options.num_beams > 1 ? options.rows() : 0)},
+      tail_first_{words(stream, ledger, options.num_beams > 1 ? options.rows() : 0)},
+      tail_place_{words(stream, ledger, options.num_beams > 1 ? options.rows() * options.max_new_tokens : 0)},
       value_(words(stream, ledger, options.all_logits ? 0 : slices_ * options.rows())),
       id_(words(stream, ledger, options.all_logits ? 0 : slices_ * options.rows())),
       logits_(words(stream, ledger, options.all_logits ? slices_ * options.rows() * columns_ : 0)),
@@ -143,7 +145,7 @@ std::span<const LogitRow> InferenceModel::logits(std::span<const SlotTokens> ite
     for (int64_t s = 0; s < slices_; ++s)
       sum += statistics[3 * at(s) + 1] * std::exp(statistics[3 * at(s)] - joined.largest);
     joined.log_sum = std::log(sum);
-    // One slice lies together already. The parts of several are brought together.
+    // Copies the parts of several slices into one row.
     for (int64_t s = 0; slices_ > 1 && s * columns_ < vocabulary_; ++s) {
       float* const to = together + static_cast<int64_t>(row) * vocabulary_;
       std::copy_n(all + at(s) * columns_, std::min(columns_, vocabulary_ - s * columns_), to + s * columns_);
@@ -157,7 +159,7 @@ std::span<const LogitRow> InferenceModel::logits(std::span<const SlotTokens> ite
 
 void InferenceModel::append(std::span<const SlotTokens> items, int64_t ids) {
   row_of_item_.clear();
-  // The loop never mixes prompts and steps in one call.
+  // A call has prompts alone or steps alone (AppendTokens).
   if (items.front().first_position == 0)
     run_prompts(items, ids);
   else
@@ -165,71 +167,67 @@ void InferenceModel::append(std::span<const SlotTokens> items, int64_t ids) {
 }
 
 void InferenceModel::run_prompts(std::span<const SlotTokens> items, int64_t ids) {
-  for (auto* host : {&host_token_, &host_position_, &host_slot_, &host_document_offset_, &host_last_row_})
-    host->clear();
+  for (Input* input : {&token_, &position_, &slot_, &document_offset_, &last_row_}) input->host.clear();
   int64_t longest = 0;
   const auto add = [&](std::span<const int32_t> tokens, int64_t slot) {
-    host_document_offset_.push_back(static_cast<int32_t>(host_token_.size()));
-    host_token_.insert(host_token_.end(), tokens.begin(), tokens.end());
-    for (size_t p = 0; p < tokens.size(); ++p) host_position_.push_back(static_cast<int32_t>(p));
-    host_slot_.insert(host_slot_.end(), tokens.size(), static_cast<int32_t>(slot));
+    document_offset_.host.push_back(static_cast<int32_t>(token_.host.size()));
+    token_.host.insert(token_.host.end(), tokens.begin(), tokens.end());
+    for (size_t p = 0; p < tokens.size(); ++p) position_.host.push_back(static_cast<int32_t>(p));
+    slot_.host.insert(slot_.host.end(), tokens.size(), static_cast<int32_t>(slot));
     longest = std::max(longest, std::ssize(tokens));
   };
-  // The prompts are documents of one packed sequence, so one call computes all of them without padding each.
+  // The prompts are documents of one packed sequence: one call computes them without padding.
   for (const SlotTokens& item : items) {
     add(item.tokens, item.slot);
-    row_of_item_.push_back(host_last_row_.size());
-    host_last_row_.push_back(static_cast<int32_t>(host_token_.size()) - 1);
+    row_of_item_.push_back(last_row_.host.size());
+    last_row_.host.push_back(static_cast<int32_t>(token_.host.size()) - 1);
   }
   // Few row counts mean few shapes: each new shape makes kernels choose and plan again.
-  const int64_t rows = round_up(std::ssize(host_token_), row_step_);
-  const std::vector<int32_t> filling(static_cast<size_t>(rows) - host_token_.size(), 0);
-  // The filling goes into the extra slot of the cache, which no sequence has.
+  const int64_t rows = round_up(std::ssize(token_.host), row_step_);
+  const std::vector<int32_t> filling(static_cast<size_t>(rows) - token_.host.size(), 0);
+  // The filling goes into the extra slot of the cache.
   if (!filling.empty()) add(filling, options_.slots);
-  const int64_t document_count = std::ssize(host_document_offset_);
-  host_document_offset_.push_back(static_cast<int32_t>(rows));
-  // Always ask for the predictions of all slots, so that the head has one shape.
-  host_last_row_.resize(static_cast<size_t>(options_.slots), host_last_row_.front());
+  const int64_t document_count = std::ssize(document_offset_.host);
+  document_offset_.host.push_back(static_cast<int32_t>(rows));
+  // Asks for predictions in all slots, so that the head has one shape.
+  last_row_.host.resize(static_cast<size_t>(options_.slots), last_row_.host.front());
   prefill(rows, document_count, longest, ids);
 }
 
 void InferenceModel::prefill(int64_t rows, int64_t document_count, int64_t longest_document, int64_t ids) {
-  upload(stream_, token_, host_token_);
-  upload(stream_, position_, host_position_);
-  upload(stream_, slot_, host_slot_);
-  upload(stream_, document_offset_, host_document_offset_);
-  upload(stream_, last_row_, host_last_row_);
+  for (const Input* input : {&token_, &position_, &slot_, &document_offset_, &last_row_})
+    upload(stream_, *input);
   scored_rows_ = options_.slots;
-  const Batch batch{.token = view(token_, {rows}),
-                    .position = view(position_, {rows}),
-                    .document_offset = view(document_offset_, {prompt_rows_ + 1}),
+  const Batch batch{.token = view(token_.device, {rows}),
+                    .position = view(position_.device, {rows}),
+                    .document_offset = view(document_offset_.device, {prompt_rows_ + 1}),
                     .document_count = document_count,
                     .longest_document = longest_document,
                     .token_order = {},
                     .target_row = {},
                     .target = {}};
-  model_.prefill(arena_, batch, cache_, view(slot_, {rows}), view(last_row_, {options_.slots}),
+  model_.prefill(arena_, batch, cache_, view(slot_.device, {rows}), view(last_row_.device, {options_.slots}),
                  scores(options_.slots, ids));
 }
 
 void InferenceModel::run_step(std::span<const SlotTokens> items, int64_t ids) {
   const auto rows = static_cast<size_t>(options_.rows());
   const int64_t beams = options_.num_beams, tail = beams > 1 ? options_.max_new_tokens : 0;
-  // Rows that no item names are computed, too, so that there is one shape. A slot without a sequence writes
-  // to position 0, which its next sequence overwrites. A search may have fewer beams: the other rows write to
-  // the last places of the slot, where only the last new tokens could lie, and these are never computed.
-  host_token_.assign(rows, 0);
-  host_position_.assign(rows, 0);
-  host_slot_.resize(rows);
-  host_place_.assign(rows, 0);
-  host_tail_first_.assign(rows, 0);
-  host_tail_place_.assign(rows * static_cast<size_t>(tail), 0);
+  // Rows without an item are computed, too, so that there is one shape. A slot without a sequence writes to
+  // position 0, which its next sequence overwrites. If a search has fewer beams, the other rows write to the
+  // last places of the slot, which are for the last new token: its keys and values are never needed.
+  token_.host.assign(rows, 0);
+  position_.host.assign(rows, 0);
+  slot_.host.resize(rows);
+  place_.host.assign(rows, 0);
+  tail_first_.host.assign(rows, 0);
+  tail_place_.host.assign(rows * static_cast<size_t>(tail), 0);
   for (size_t r = 0; r < rows; ++r) {
     const int64_t row = static_cast<int64_t>(r);
-    host_slot_[r] = static_cast<int32_t>(row / beams);
+    slot_.host[r] = static_cast<int32_t>(row / beams);
     if (beams == 1) continue;
-    host_place_[r] = static_cast<int32_t>(options_.places() - beams + row % beams);
-    host_tail_place_[r * static_cast<size_t>(tail)] = host_place_[r];
+    place_.host[r] = static_cast<int32_t>(options_.places() - beams + row % beams);
+    tail_place_.host[r * static_cast<size_t>(tail)] = place_.host[r];
   }
   for (const SlotTokens& item : items) {
     const int64_t row = item.slot * beams + item.beam;
@@ -242,35 +240,32 @@ void InferenceModel::run_step(std::span<const SlotTokens> items, int64_t ids) {
 void InferenceModel::place_row(int64_t row, const SlotTokens& item) {
   const auto r = static_cast<size_t>(row);
   RIPSTOP_CHECK(item.tokens.size() == 1, "{} tokens in a step", item.tokens.size());
-  host_token_[r] = item.tokens[0];
-  host_position_[r] = static_cast<int32_t>(item.first_position);
+  token_.host[r] = item.tokens[0];
+  position_.host[r] = static_cast<int32_t>(item.first_position);
   if (options_.num_beams == 1) return;
   RIPSTOP_CHECK(item.beam < options_.num_beams && !item.places.empty() &&
                     std::ssize(item.places) <= options_.max_new_tokens &&
                     item.prompt + std::ssize(item.places) == item.first_position + 1,
                 "{} places behind a prompt of {}, position {}", item.places.size(), item.prompt,
                 item.first_position);
-  host_place_[r] = item.places.back();
-  host_tail_first_[r] = static_cast<int32_t>(item.prompt);
-  std::copy(item.places.begin(), item.places.end(), host_tail_place_.begin() + row * options_.max_new_tokens);
+  place_.host[r] = item.places.back();
+  tail_first_.host[r] = static_cast<int32_t>(item.prompt);
+  std::copy(item.places.begin(), item.places.end(), tail_place_.host.begin() + row * options_.max_new_tokens);
 }
 
 void InferenceModel::decode(int64_t ids) {
-  upload(stream_, token_, host_token_);
-  upload(stream_, position_, host_position_);
-  upload(stream_, slot_, host_slot_);
+  for (const Input* input : {&token_, &position_, &slot_}) upload(stream_, *input);
   scored_rows_ = options_.rows();
   const Shape rows{options_.rows()};
-  CacheRows places{.cache = {}, .slot = view(slot_, rows), .position = view(position_, rows)};
+  CacheRows places{.cache = {}, .slot = view(slot_.device, rows), .position = view(position_.device, rows)};
   places.place = places.position;
   if (options_.num_beams > 1) {
-    upload(stream_, place_, host_place_);
-    upload(stream_, tail_first_, host_tail_first_);
-    upload(stream_, tail_place_, host_tail_place_);
-    places.place = view(place_, rows);
-    places.tail = {view(tail_first_, rows), view(tail_place_, {options_.rows(), options_.max_new_tokens})};
+    for (const Input* input : {&place_, &tail_first_, &tail_place_}) upload(stream_, *input);
+    places.place = view(place_.device, rows);
+    places.tail = {view(tail_first_.device, rows),
+                   view(tail_place_.device, {options_.rows(), options_.max_new_tokens})};
   }
-  model_.decode(arena_, view(token_, rows), cache_, places, scores(options_.rows(), ids));
+  model_.decode(arena_, view(token_.device, rows), cache_, places, scores(options_.rows(), ids));
 }
 
 NextTokenScores InferenceModel::scores(int64_t rows, int64_t ids) const {
@@ -282,7 +277,7 @@ NextTokenScores InferenceModel::scores(int64_t rows, int64_t ids) const {
           .statistics = view(statistics_, {slices_, rows, 3}, DType::kFloat32)};
 }
 
-// The first `floats` of the memory: it itself if the host can read it, else `copy`, which gets what it holds.
+// Returns the first `floats` numbers of `buffer` on the host: the buffer itself, or `copy` if it is on a GPU.
 const float* InferenceModel::on_host(const Buffer& buffer, int64_t floats, std::vector<float>& copy) const {
   if (stream_.device().kind == DeviceKind::kCpu) {
     stream_.synchronize();
@@ -294,16 +289,16 @@ const float* InferenceModel::on_host(const Buffer& buffer, int64_t floats, std::
   return copy.data();
 }
 
-// Memory for the logits of the last call, all slices side by side.
+// Host memory for the logits of the last call, with each row in one piece.
 float* InferenceModel::joined_logits() {
   if (joined_logits_.bytes() > 0) return static_cast<float*>(joined_logits_.data());
   host_joined_.resize(static_cast<size_t>(scored_rows_ * vocabulary_));
   return host_joined_.data();
 }
 
-// The best token of every row of the last call.
+// Returns the best token of every row of the last call.
 std::vector<int32_t> InferenceModel::predictions() const {
-  // Each slice of the vocabulary sends its best token and that token's logit; the best of these wins.
+  // Each slice of the vocabulary gives its best token and the logit.
   std::vector<float> value(static_cast<size_t>(slices_ * scored_rows_));
   std::vector<int32_t> id(value.size());
   copy_bytes(stream_, value.data(), value_.data(), 4 * std::ssize(value));
@@ -314,7 +309,7 @@ std::vector<int32_t> InferenceModel::predictions() const {
     const auto r = static_cast<size_t>(row);
     for (int64_t slice = 1; slice < slices_; ++slice) {
       const auto at = static_cast<size_t>(slice * scored_rows_ + row);
-      if (value[at] <= value[r]) continue;  // slices ascend by id: of equal logits the lowest id stays
+      if (value[at] <= value[r]) continue;  // slices ascend by id: among equal logits the lowest id stays
       value[r] = value[at];
       best[r] = id[at];
     }
@@ -327,7 +322,7 @@ LossSum InferenceModel::evaluate(int64_t count, NextTokens next, FunctionRef<boo
                           stop_requested);
 }
 
-// A plan must hold for every call that may come, so it runs all shapes once.
+// A plan must hold for every later call, so it runs all shapes once.
 void InferenceModel::run_all_shapes() {
   for (int64_t rows = row_step_; rows <= prompt_rows_; rows += row_step_) {
     const int64_t longest = std::min(rows, options_.context);

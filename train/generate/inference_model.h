@@ -19,31 +19,31 @@ struct InferenceOptions {
   int64_t context = 0;               ///< positions of a sequence
   int64_t slots = 1;                 ///< sequences that are generated at once
   int64_t num_beams = 1;             ///< rows of a sequence
-  int64_t max_new_tokens = 0;        ///< with beams: the most that one of them adds
-  bool all_logits = false;           ///< logits() is called, not best()
-  bool draws = false;                ///< tokens are drawn at random from these logits
-  /// Tokens of one call with prompts, and of one batch whose loss is computed; at least `context`.
+  int64_t max_new_tokens = 0;        ///< with beams: the most tokens that a beam adds
+  bool all_logits = false;           ///< callers use logits(), else best()
+  bool draws = false;                ///< callers draw tokens at random from the logits
+  /// The most tokens of a call with prompts, and of a batch in evaluate(); at least `context`.
   int64_t prefill_tokens = 0;
-  LoraConfig lora = {};  ///< adapters beside the model's weights, which are not merged into them
+  LoraConfig lora = {};  ///< adapters that are not merged into the model's weights
 
-  /// Sequences of a batch whose loss is computed.
+  /// Sequences of a batch in evaluate().
   int64_t sequence_count() const { return std::max<int64_t>(prefill_tokens / context, 1); }
 
   /// Rows of one step.
   int64_t rows() const { return slots * num_beams; }
-  /// Places of a slot of the cache. Beams share the prompt's, and each has places of its own for new tokens.
+  /// Places of a cache slot. Beams share the places of the prompt; each has its own places for new tokens.
   int64_t places() const { return context + (num_beams - 1) * max_new_tokens; }
 
-  /// The options for a model that was trained on sequences of `sequence_length`: its context, a prefill of
-  /// some thousand tokens, and what generation by `settings` needs. `settings.max_new_tokens` may be 0 if
-  /// nothing is generated. Throws Error(kUsage) if they leave no room for a prompt.
+  /// The options for a model that was trained on sequences of `sequence_length` tokens and generates as
+  /// `settings` say. `settings.max_new_tokens` is 0 if the model does not generate. Throws Error(kUsage) if
+  /// the new tokens leave no room for a prompt.
   static InferenceOptions of(const ModelConfig& model, int64_t sequence_length, DType compute, int64_t slots,
                              const GenerationSettings& settings);
 };
 
 /// The memory of an InferenceModel on one rank.
 struct InferencePlan {
-  MemoryUse memory;  ///< all of it, at the peak
+  MemoryUse memory;  ///< at the peak, arena included
   MemoryUse arena;   ///< the arena's part of `memory`
 };
 
@@ -60,25 +60,30 @@ class InferenceModel {
   Arena& arena() { return arena_; }
   const InferenceOptions& options() const { return options_; }
 
-  /// The AppendTokens of generate(): best() of ids below `ids`, and logits(), which needs
-  /// InferenceOptions::all_logits. A call with one token an item must name every sequence that goes on. Every
-  /// step computes all rows, and prompts are computed in multiples of kRowStep rows. So there are few shapes,
-  /// and the tokens of a sequence do not depend on the other sequences under way.
+  /// The AppendTokens of generate(): best() among the ids below `ids`, and logits(), which needs
+  /// InferenceOptions::all_logits. A call with one token an item must have an item for every sequence that
+  /// goes on. Every step computes all rows, and prompts are computed in multiples of kRowStep rows: few shapes
+  /// occur, and the tokens of a sequence do not depend on the other sequences.
   ///
-  /// logits() brings 4 * rows * V bytes to the host: 16 MB a step for 32 summaries by 4 beams of 32,000 ids,
-  /// less than a hundredth of the weights that a step of a 1.1B model reads. With the best few of each row
-  /// instead, bans could leave too few, and draws need all.
+  /// logits() copies 4 * rows * V bytes to the host: 16 MB a step for 32 summaries by 4 beams of 32,000 ids,
+  /// less than a hundredth of the weights that a step of a 1.1B model reads. The best few logits of a row
+  /// would not do: bans could leave too few, and drawing needs all.
   std::vector<int32_t> best(std::span<const SlotTokens> items, int64_t ids);
   std::span<const LogitRow> logits(std::span<const SlotTokens> items);
 
-  /// The exact loss of `count` batches of sequence_count() sequences each, of all data ranks together; see
-  /// evaluate_batches. Collective.
+  /// Calls evaluate_batches for `count` batches of sequence_count() sequences each. Collective.
   LossSum evaluate(int64_t count, NextTokens next, FunctionRef<bool()> stop_requested);
 
-  /// Runs every shape that can occur, on kMeta only. The arena's peak is then the capacity that it needs.
+  /// Runs every possible shape, on kMeta only. Afterwards the arena's peak is the capacity that it needs.
   void run_all_shapes();
 
   static constexpr int64_t kRowStep = 64;
+
+  /// Ids for one call.
+  struct Input {
+    Buffer device;
+    std::vector<int32_t> host = {};
+  };
 
  private:
   void append(std::span<const SlotTokens> items, int64_t ids);
@@ -100,27 +105,23 @@ class InferenceModel {
   int64_t vocabulary_;
   const Stream& stream_;
   ShardedTransformer model_;
-  KeyValueCache
-      cache_;  ///< one slot more than options_.slots: for rows that only fill up a multiple of kRowStep
+  /// Has an extra slot after options_.slots, for rows that only fill up a multiple of kRowStep.
+  KeyValueCache cache_;
   BatchMemory batch_memory_;
   WorldTotals totals_;
-  /// The inputs and outputs of the model on the device, and below them their copies on the host.
-  Buffer token_, position_, slot_, document_offset_, last_row_;
-  Buffer place_, tail_first_, tail_place_;   ///< with beams
-  Buffer value_, id_, logits_, statistics_;  ///< members of NextTokenScores: the first two, or the others
-  std::vector<int32_t> host_token_, host_position_, host_slot_, host_document_offset_, host_last_row_;
-  std::vector<int32_t> host_place_, host_tail_first_, host_tail_place_;
-  std::vector<size_t> row_of_item_;  ///< where the scores of the last call are
-  int64_t scored_rows_ = 0;          ///< rows of the last call
+  Input token_, position_, slot_, document_offset_, last_row_;
+  Input place_, tail_first_, tail_place_;    ///< with beams
+  Buffer value_, id_, logits_, statistics_;  ///< NextTokenScores: the first two for best(), else the others
+  std::vector<size_t> row_of_item_;          ///< rows of the last call's items in the outputs
+  int64_t scored_rows_ = 0;                  ///< rows of the last call
   std::vector<float> host_logits_, host_statistics_, host_joined_;
-  Buffer
-      joined_logits_;  ///< all slices side by side, on a CPU; elsewhere host_joined_, which the ledger omits
-  Buffer drawing_;     ///< on kMeta: only counts the memory that draw_token allocates
+  Buffer joined_logits_;  ///< all slices side by side, on a CPU; a GPU uses host_joined_, outside the ledger
+  Buffer drawing_;        ///< on kMeta: only counts the memory that draw_token allocates
   std::vector<LogitRow> logit_rows_;
   Arena arena_;
 };
 
-/// The plan of the rank at `coordinates` of `mesh`: the same model on kMeta, run through all its shapes. Not
+/// Plans the memory of the rank at `coordinates` of `mesh`: runs all shapes of the model on kMeta. Not
 /// collective.
 InferencePlan plan_inference(const ModelConfig& config, const InferenceOptions& options,
                              const MeshSizes& mesh, const MeshCoordinates& coordinates, DeviceKind device);

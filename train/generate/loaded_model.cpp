@@ -14,8 +14,7 @@
 namespace ripstop {
 namespace {
 
-// Elements of the largest unit cut into `tensor` slices: the size of the staging buffer for loading, in
-// floats.
+// Floats in the staging buffer for loading: the elements of the largest unit, cut into `tensor` slices.
 int64_t largest_unit(const ModelConfig& config, int64_t tensor) {
   int64_t largest = 0;
   for (const UnitSpec& unit : parameter_table(config))
@@ -25,7 +24,7 @@ int64_t largest_unit(const ModelConfig& config, int64_t tensor) {
 
 MeshSizes inference_mesh(MpiWorld& world, const ModelConfig& config, const InferenceOptions& options,
                          const Device& device) {
-  // Other builds or other instruction sets round differently, and one tensor group must compute alike.
+  // Builds and instruction sets round differently, and the ranks of a tensor group must round alike.
   Communicator& all = world.communicator();
   const std::string& where = world.places()[static_cast<size_t>(all.rank())].host;
   require_equal_programs(all, where);
@@ -72,7 +71,7 @@ LoadedModel::LoadedModel(Io& io, MpiWorld& world, const TrainedModel& trained,
                  .arena) {
   std::vector<FsdpUnit>& units = model_.model().units();
   const int64_t largest = largest_unit(trained.state().model, mesh_.sizes().tensor);
-  // Weights come through host memory one unit at a time, whatever the device is.
+  // Weights pass through host memory one unit at a time, on every device.
   const Buffer staging(Device::cpu(), ledger_, MemoryCategory::kWorkspace, 4 * largest);
   const std::string name = trained.stored.directory().filename().string();
   Progress progress(stderr);

@@ -31,7 +31,7 @@ void sort_by_id(std::vector<ScoredToken>& tokens) {
             [](const ScoredToken& a, const ScoredToken& b) { return a.id < b.id; });
 }
 
-// Removes all that are below the top_k-th largest. In place: a copy for each thread is as large as a
+// Removes the tokens below the top_k-th largest logit. In place: a copy for each thread would be as large as a
 // vocabulary.
 void keep_top_k(int64_t top_k, std::vector<ScoredToken>& tokens) {
   if (top_k == 0 || top_k >= std::ssize(tokens)) return;
@@ -43,7 +43,7 @@ void keep_top_k(int64_t top_k, std::vector<ScoredToken>& tokens) {
   sort_by_id(tokens);
 }
 
-// e^(logit - largest) of tokens, and their sum in their order.
+// exp(logit - largest) of tokens, and the sum in their order.
 class TokenWeights {
  public:
   explicit TokenWeights(const std::vector<ScoredToken>& tokens) {
@@ -60,7 +60,7 @@ class TokenWeights {
   double sum_ = 0;
 };
 
-// Removes the least likely ones as long as they sum to 1 - top_p at most. One always stays.
+// Removes the least likely tokens whose probabilities sum to at most 1 - top_p. One token always stays.
 void keep_top_p(double top_p, std::vector<ScoredToken>& tokens) {
   if (top_p >= 1 || tokens.empty()) return;
   std::sort(tokens.begin(), tokens.end(), [](const ScoredToken& a, const ScoredToken& b) {
@@ -94,9 +94,9 @@ std::vector<int32_t> banned_tokens(const GenerationSettings& settings, const Par
 std::vector<ScoredToken> best_tokens(std::span<const float> logits, std::span<const int32_t> banned,
                                      int64_t count) {
   std::vector<ScoredToken> best;
-  float least = kLowest;  // a token must be above it to be among the best
+  float least = kLowest;  // the best tokens are above it
   for (size_t i = 0; i < logits.size(); ++i) {
-    if (!(logits[i] > least)) continue;  // also if it is not a number
+    if (!(logits[i] > least)) continue;  // also skips NaN
     const ScoredToken token{static_cast<int32_t>(i), logits[i]};
     if (is_in(banned, token.id)) continue;
     const auto place = std::find_if(best.begin(), best.end(),
@@ -136,7 +136,7 @@ std::optional<int32_t> draw_token(const GenerationSettings& settings, std::span<
     rest -= weights.of(token) / weights.sum();
     if (rest < 0) return token.id;
   }
-  return tokens.back().id;  // rounding left a little of the 1
+  return tokens.back().id;  // rounded weights may sum to less than 1
 }
 
 }  // namespace ripstop

@@ -1,4 +1,4 @@
-// The next token of one sequence: which ids are banned, which of the others are best, and which one is drawn.
+// Chooses the next token of one sequence: bans ids, finds the best of the others, draws one at random.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -9,8 +9,8 @@
 
 namespace ripstop {
 
-/// The logits of the token after one row, by id. A view. The logarithm of an id's probability is
-/// (logits[id] - largest) - log_sum, in float32.
+/// The logits of the next token, by id. A view. The logarithm of an id's probability is (logits[id] -
+/// largest) - log_sum, in float32.
 struct LogitRow {
   std::span<const float> logits = {};
   float largest = 0;  ///< the largest logit of all ids
@@ -21,17 +21,17 @@ struct LogitRow {
   float log_probability(int32_t id) const { return logits[static_cast<size_t>(id)] - largest - log_sum; }
 };
 
-/// A sequence that is continued.
+/// A sequence under way.
 struct PartialText {
-  std::span<const int32_t> tokens;  ///< the prompt and all that follows
-  int64_t prompt = 0;               ///< tokens of the prompt
+  std::span<const int32_t> tokens;  ///< prompt and new tokens
+  int64_t prompt = 0;               ///< number of tokens in the prompt
 
   int64_t new_tokens() const { return std::ssize(tokens) - prompt; }
 };
 
-/// The ids that must not come next, ascending: those that would repeat no_repeat_ngram_size tokens that
-/// `text` (the prompt counts) has already, and `end_token` before min_new_tokens. Source: the n-gram rule of
-/// Paulus et al., arXiv:1705.04304, section 2.5, with prompts as transformers has it for decoders.
+/// The ids that must not come next, ascending: ids that would repeat an n-gram of no_repeat_ngram_size tokens
+/// in `text`, prompt included, and `end_token` before min_new_tokens. Source: the n-gram rule of Paulus et al.,
+/// arXiv:1705.04304, section 2.5, applied to prompts as in transformers.
 std::vector<int32_t> banned_tokens(const GenerationSettings& settings, const PartialText& text,
                                    int32_t end_token);
 
@@ -41,27 +41,25 @@ struct ScoredToken {
   float logit = 0;
 };
 
-/// The `count` ids with the largest logits, best first, the lowest id first among equals. Fewer if fewer are
-/// neither in `banned` (ascending) nor minus infinity (or not a number).
+/// The `count` ids with the largest logits, best first, the lowest id first among equals. Skips ids in `banned`
+/// (ascending) and logits that are minus infinity or NaN, so there may be fewer.
 std::vector<ScoredToken> best_tokens(std::span<const float> logits, std::span<const int32_t> banned,
                                      int64_t count);
 
-/// The key of a random choice. Nothing is streamed: the same text comes out on every mesh and batch
-/// size.
+/// The key of a random number. It makes the text independent of mesh and batch size.
 struct DrawKey {
   int64_t document = 0;  ///< the number of the prompt in its file or split
   int64_t position = 0;  ///< the number of the new token in its text
 };
 
-/// The ids that may be drawn, ascending, with logits / temperature: the top_k largest (all that equal the
-/// last of them, too), of these the most likely ones until their probabilities sum to top_p. Among equals at
-/// the edge of top_p the lowest ids stay. Source: top-p, arXiv:1904.09751; order and ties of top_k as in
-/// transformers.
+/// The ids that may be drawn, ascending, with logits / temperature: the top_k largest logits and all that equal
+/// the last of them; of these the most likely ones until their probabilities sum to top_p. At the edge of top_p
+/// the lowest ids of equals stay. Source: top-p, arXiv:1904.09751; ties of top_k as in transformers.
 std::vector<ScoredToken> drawable_tokens(const GenerationSettings& settings, std::span<const float> logits,
                                          std::span<const int32_t> banned);
 
-/// Draws one of drawable_tokens() by a random number that is a function of settings.seed and `key`. nullopt
-/// if there are none. Memory: kDrawBytes for each logit.
+/// Draws one of drawable_tokens() by a random number that depends on settings.seed and `key` alone; nullopt if
+/// there are none. Memory: kDrawBytes for each logit.
 inline constexpr int64_t kDrawBytes = sizeof(ScoredToken);
 std::optional<int32_t> draw_token(const GenerationSettings& settings, std::span<const float> logits,
                                   std::span<const int32_t> banned, const DrawKey& key);

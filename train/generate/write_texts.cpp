@@ -10,7 +10,7 @@
 namespace ripstop {
 namespace {
 
-// A summary begins with the space after the separator, which is no part of it.
+// Removes white space at both ends: the model writes the space after the separator first.
 std::string trimmed(const std::string& text) {
   constexpr const char* kWhite = " \t\r\n";
   const size_t begin = text.find_first_not_of(kWhite);
@@ -37,7 +37,6 @@ int64_t cut_document(EncodedPrompt& prompt, int64_t longest) {
                             std::ssize(prompt.tokens) - document),
                 "generate fewer tokens (--max-new-tokens)");
   const auto end = prompt.tokens.begin() + prompt.separator_begin;
-  // The document loses its end. BOS and separator stay, because the model needs both to begin a summary.
   prompt.tokens.erase(end - surplus, end);
   prompt.separator_begin -= surplus;
   return surplus;
@@ -53,7 +52,7 @@ int64_t count_cut_documents(const TokenDataset& dataset, int64_t examples, int64
 void write_texts(InferenceModel& model, const Tokenizer& tokenizer, const GenerationSettings& settings,
                  NextDocumentPrompt next_prompt, TakeText take) {
   const InferenceOptions& limits = model.options();
-  // A model may have more ids than its tokenizer has pieces. Such ids stand for no text.
+  // A model may have more ids than its tokenizer has pieces.
   const int64_t ids = std::min(tokenizer.vocabulary_size(), model.model().config().vocab_size);
   const GenerateOptions options{.slots = limits.slots,
                                 .context = limits.context,
@@ -61,7 +60,7 @@ void write_texts(InferenceModel& model, const Tokenizer& tokenizer, const Genera
                                 .ids = ids,
                                 .end_token = tokenizer.eos(),
                                 .settings = settings};
-  std::deque<int64_t> cut_tokens;  // one for each prompt whose text is not finished
+  std::deque<int64_t> cut_tokens;  // of the prompts whose texts are not finished
   generate(
       options,
       [&]() -> std::optional<NumberedPrompt> {
@@ -84,7 +83,7 @@ std::vector<std::string> merge_dealt(std::vector<std::vector<std::string>> dealt
   for (const auto& texts : dealt) given += texts.size();
   for (size_t i = 0; i < given; ++i) {
     std::vector<std::string>& texts = dealt[i % dealt.size()];
-    // Fails if a replica skipped one: then no text after it would belong to its prompt.
+    // If a replica skipped a text, later texts would belong to other prompts.
     RIPSTOP_CHECK(i / dealt.size() < texts.size(), "replica {} has {} texts of {} over {} replicas",
                   i % dealt.size(), texts.size(), given, dealt.size());
     merged.push_back(std::move(texts[i / dealt.size()]));

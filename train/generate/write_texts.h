@@ -1,4 +1,4 @@
-// Prompts in, texts out, on every replica of a mesh.
+// Generates the texts after prompts, on every replica of a mesh.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -18,19 +18,18 @@ namespace ripstop {
 /// damaged.
 EncodedPrompt stored_prompt(const TokenDataset& dataset, int64_t example);
 
-/// Removes tokens from the end of the document until at most `longest` tokens are left. BOS (the first token)
-/// and the separator always stay, as in training. Returns how many tokens were removed. Throws Error(kUsage)
-/// if BOS and separator alone are longer than `longest`.
+/// Removes tokens from the end of the document until the prompt has at most `longest` tokens. BOS (the first
+/// token) and the separator always stay, as in training. Returns the number of removed tokens. Throws
+/// Error(kUsage) if BOS and separator alone are longer than `longest`.
 int64_t cut_document(EncodedPrompt& prompt, int64_t longest);
 
-/// How many of the first `examples` prompts of a data set cut_document would cut to `longest`. Reads no
-/// token.
+/// The number of prompts among the first `examples` that cut_document would cut to `longest`. Reads no token.
 int64_t count_cut_documents(const TokenDataset& dataset, int64_t examples, int64_t longest);
 
 /// The prompt of a document, and the document's number in its file or split.
 struct DocumentPrompt {
   EncodedPrompt encoded;
-  int64_t number = 0;  ///< random choices depend on it
+  int64_t number = 0;  ///< part of the key of random numbers
 };
 
 using NextDocumentPrompt = FunctionRef<std::optional<DocumentPrompt>()>;
@@ -38,22 +37,22 @@ using NextDocumentPrompt = FunctionRef<std::optional<DocumentPrompt>()>;
 /// The text after a prompt.
 struct WrittenText {
   std::string text;        ///< without white space at its ends
-  int64_t cut_tokens = 0;  ///< that the document lost because it did not fit
+  int64_t cut_tokens = 0;  ///< tokens that cut_document removed
 };
 
 using TakeText = FunctionRef<void(WrittenText written)>;
 
-/// Generates the text after each prompt as `settings` say (see generate()), and gives the texts to `take` in
-/// the order of the prompts. `model` was made for these settings (InferenceOptions::of). Only ids that the
-/// tokenizer has are written, though a model may have more. Cuts a document (cut_document) if it leaves too
-/// little room in the model's context. All ranks of a tensor group call with equal prompts.
+/// Generates the text after each prompt (generate()), and gives the texts to `take` in the order of the prompts.
+/// `model` was made for `settings` (InferenceOptions::of). Generates only ids of the tokenizer, though a model
+/// may have more. Cuts documents (cut_document) to leave room for max_new_tokens in the context. All ranks of a
+/// tensor group call it with equal prompts.
 void write_texts(InferenceModel& model, const Tokenizer& tokenizer, const GenerationSettings& settings,
                  NextDocumentPrompt next_prompt, TakeText take);
 
-/// Gathers texts that replicas made in turn, in order, on every rank: replica r of R made the texts r, r + R,
-/// r + 2R, ... `own` are this rank's texts, equal on the `tensor` ranks of its replica (ranks of `world` in
-/// mesh order: tensor fastest). All replicas have equally many texts, or the first ones have one more.
-/// Collective. Throws Error(kCommunication).
+/// Gathers texts on every rank in order: replica r of R made the texts r, r + R, r + 2R, ... `own` are this
+/// rank's texts; the first of the `tensor` ranks of a replica sends them (ranks of `world` are in mesh order,
+/// tensor fastest). All replicas have equally many texts, or the first ones have one more. Collective. Throws
+/// Error(kCommunication).
 std::vector<std::string> gather_dealt(Communicator& world, int64_t tensor,
                                       const std::vector<std::string>& own);
 
