@@ -1,4 +1,4 @@
-// The program: runs the verb, catches its exceptions, ends with the exit code.
+// The program `ripstop`: runs the verb, catches exceptions, ends with the exit code.
 #include <fmt/core.h>
 
 #include <cstdio>
@@ -33,7 +33,7 @@ ExitCode run(const Arguments& words) {
   return line.run(words);
 }
 
-// Output goes through a buffer, so a full disk shows only here. A script must not take half a report.
+// Output is buffered, so a full disk shows only here. A script must not take half a report for a whole one.
 void check_output_was_written() {
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
     throw Error(ExitCode::kStorage, "cannot write to standard output", "is the disk full?");
@@ -46,7 +46,7 @@ int main(int argc, char** argv) {
   using ripstop::ExitCode;
   try {
     const ExitCode code = ripstop::run({argv + 1, argv + argc});
-    // A run that saved because its terminal was closed cannot write there any more.
+    // A run that stopped because its terminal was closed cannot write there.
     if (code != ExitCode::kRequeue) ripstop::check_output_was_written();
     return static_cast<int>(code);
   } catch (const ripstop::CommandLineError& error) {

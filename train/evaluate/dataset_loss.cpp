@@ -23,7 +23,7 @@ LossSoFar dataset_loss(Communicator& world, const TokenDataset& dataset, BatchLo
   do_and_agree(world, [&] { loader.emplace(dataset, options, DataCursor{0, begin.sequences}); });
 
   const int64_t sequences = loader->sequences_per_epoch();
-  // Sums are added step by step, so that a loss that was interrupted has the bits of one that was not.
+  // Adds sums step by step, so that an interruption does not change the bits of the loss.
   while (loss.sequences < sequences && loss.sum.stop_requests == 0) {
     report(loss.sequences, sequences);
     int64_t in_step = 0;
@@ -37,13 +37,12 @@ LossSoFar dataset_loss(Communicator& world, const TokenDataset& dataset, BatchLo
     loss.sum.stop_requests += part.stop_requests;
   }
   loss.complete = loss.sequences >= sequences;
-  // Nobody needs to stop what is done.
   if (loss.complete) loss.sum.stop_requests = 0;
   report(loss.sequences, sequences);
   return loss;
 }
 
-// With the shapes of generation, so that evaluate needs no memory beyond its plan.
+// Uses the shapes of generation, so that `evaluate` needs no memory beyond its plan.
 LossSoFar dataset_loss(InferenceModel& model, const TokenDataset& dataset, int64_t examples, LossOn loss_on,
                        const LossSoFar& begin, FunctionRef<bool()> stop_requested, ReportShare report) {
   const DeviceMesh& mesh = model.model().mesh();

@@ -1,4 +1,4 @@
-// The loss over a data set: of the model in training (validation) and of a trained one (evaluate).
+// The loss over a data set, for validation during training and for `evaluate`.
 #pragma once
 #include <cstdint>
 
@@ -10,33 +10,32 @@
 
 namespace ripstop {
 
-/// Called on every rank with how much of the work is done: at the start, then as work goes on.
+/// Called on every rank with the amount of work done, at the start and as the work goes on.
 using ReportShare = FunctionRef<void(int64_t done, int64_t total)>;
 
 /// Computes the loss of `count` batches of this data rank, summed over the world.
 using EvaluateBatches = FunctionRef<LossSum(int64_t count, NextTokens next)>;
 
-/// The loss over the first sequences of a data set.
+/// The loss over the first `sequences` sequences of a data set.
 struct LossSoFar {
   int64_t sequences = 0;
-  bool complete = false;  ///< `sequences` are all
-  LossSum sum;            ///< stop_requests above 0: a stop ended it early
+  bool complete = false;  ///< `sequences` are all sequences
+  LossSum sum;            ///< stop_requests above 0: a stop request ended the computation early
 };
 
-/// `options`, but for the data set's order, each example once, and the smallest steps: a stop request waits
-/// for one step.
+/// `options` changed to one epoch in the data set's order, with the smallest steps, since a stop request waits
+/// for the end of a step.
 BatchLoaderOptions once_through(BatchLoaderOptions options);
 
-/// The loss over every target of `dataset`, each counted once, after those of `begin`. Sequences are packed
-/// by `options`, but in the data set's order, one epoch, and with steps of one batch a rank. If a stop was
-/// requested on any rank, it ends after the step under way; what it returns is the `begin` to go on from.
-/// Equal on all ranks. Collective. Throws Error(kInputData) on all ranks if one of them cannot read the data
-/// set.
+/// Continues `begin` to the loss over every target of `dataset`, each counted once. Packs sequences by
+/// once_through(options). If a stop is requested on any rank, ends after the current step; the result is then
+/// the `begin` of a later call. Equal on all ranks. Collective. Throws Error(kInputData) on all ranks if one of
+/// them cannot read the data set.
 LossSoFar dataset_loss(Communicator& world, const TokenDataset& dataset, BatchLoaderOptions options,
                        const LossSoFar& begin, EvaluateBatches evaluate, ReportShare report);
 
-/// The loss of a trained model over the first `examples` of `dataset`, with `loss_on` and the model's context
-/// as the sequence length. Each rank asks its `stop_requested` once a step.
+/// dataset_loss of a trained model over the first `examples` of `dataset`; the sequence length is the model's
+/// context. Each rank calls its `stop_requested` once a step.
 LossSoFar dataset_loss(InferenceModel& model, const TokenDataset& dataset, int64_t examples, LossOn loss_on,
                        const LossSoFar& begin, FunctionRef<bool()> stop_requested, ReportShare report);
 

@@ -9,7 +9,7 @@
 #include "data/files/io.h"
 #include "data/files/whole_file.h"
 #include "data/process/shell_word.h"
-#include "data/text/json_reader.h"
+#include "data/text/json_struct.h"
 #include "model/core/error.h"
 #include "train/checkpoint/find_run.h"
 #include "train/checkpoint/manifest.h"
@@ -25,7 +25,7 @@ constexpr const char* kSettings = "settings.json";
 constexpr const char* kPredictions = "predictions.jsonl";
 constexpr const char* kScores = "scores.json";
 constexpr int64_t kMostSettingsBytes = 1 << 20;
-// Enough of a hash to tell two of them apart.
+// Digits of a hash in names and messages.
 constexpr size_t kHashDigits = 8;
 
 // The keys are those of docs/formats.md.
@@ -51,7 +51,7 @@ Json to_json(const EvaluationSettings& settings) {
   return json;
 }
 
-// nullopt if `directory` has no settings.json. A file of another program gives an object without "weights".
+// Reads settings.json; nullopt without the file. The file may be another program's: then "weights" is absent.
 std::optional<Json> read_settings(const fs::path& directory) {
   std::error_code error;
   if (!fs::exists(directory / kSettings, error)) return std::nullopt;
@@ -69,7 +69,7 @@ bool has_results(const fs::path& directory) {
 
 std::string value_text(const std::string& key, const Json& value) {
   if (value.is_null()) return "none";
-  if (!value.is_string()) return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (!value.is_string()) return text_of_json(value);
   const std::string text = value;
   return key == "weights" || key == "data" ? text.substr(0, kHashDigits) : text;
 }
@@ -84,7 +84,7 @@ std::string differences(const Json& old, const Json& now) {
                           value_text(key, after));
   };
   for (const auto& [key, value] : now.items()) compare(key);
-  // A later version may have settings that this one does not know.
+  // Settings of a later version.
   for (const auto& [key, value] : old.items())
     if (!now.contains(key)) compare(key);
   return text;
@@ -95,7 +95,7 @@ std::string differences(const Json& old, const Json& now) {
               "nothing was changed: name another directory with --output, or remove this one");
 }
 
-// A run removes steps with all that is in them, and what it does not know makes a checkpoint damaged.
+// A run removes step directories with all files in them, and an unknown file makes a checkpoint damaged.
 void refuse_inside_checkpoints(const fs::path& directory) {
   std::error_code error;
   fs::path at = fs::weakly_canonical(directory, error);
@@ -109,7 +109,7 @@ void refuse_inside_checkpoints(const fs::path& directory) {
           "leave out --output: the results go to RUN/evaluation/");
 }
 
-// Throws if there is a file where `directory`, or a folder above it, should be.
+// Throws if `directory`, or a folder above it, is a file.
 void refuse_file_in_the_way(const fs::path& directory) {
   std::error_code ignored;
   fs::path at = directory;
@@ -127,8 +127,7 @@ void refuse_other_settings(const fs::path& directory, const Json& settings) {
   std::optional<Json> found = read_settings(directory);
   if (found && !found->contains("weights"))
     refuse(directory, "has a settings.json that ripstop evaluate did not write");
-  // Where settings.json is, people may have put what they made of the results.
-  // Copies (predictions.jsonl.damaged) and parts begin alike.
+  // Beside a settings.json, other entries are allowed: people may keep files made from the results there.
   constexpr std::array<std::string_view, 4> kOwn = {kSettings, kPredictions, kScores, kPartialLossFile};
   const std::string foreign = found ? "" : entries_in_the_way(posix_io(), directory, kOwn);
   if (!foreign.empty())
@@ -143,9 +142,17 @@ void refuse_other_settings(const fs::path& directory, const Json& settings) {
   if (!different.empty()) refuse(directory, "has an evaluation with other settings: " + different);
 }
 
+// The members of loss.json. A loss of NaN becomes null, which is refused and computed again.
+void loss_fields(auto& field, auto& loss) {
+  field("sequences", loss.sequences);
+  field("complete", loss.complete);
+  field("loss_sum", loss.sum.loss);
+  field("targets", loss.sum.target_count);
+}
+
 // "-beams4-length_penalty0.6".
 std::string generation_suffixes(const GenerationSettings& now, const GenerationSettings& usual_ones) {
-  // Settings that change nothing now have no suffix. Usual settings that were ignored may count now.
+  // Settings without an effect in `now` get no suffix. Settings without an effect in `usual_ones` may get one.
   GenerationSettings usual = usual_ones;
   usual.num_beams = now.num_beams;
   usual.do_sample = now.do_sample;
@@ -185,7 +192,7 @@ void claim_evaluation_directory(const fs::path& directory, const EvaluationSetti
   refuse_other_settings(directory, now);
   fs::create_directories(directory, error);
   if (error) fail_storage(directory, "make the directory", error.value());
-  // Written even if it is there: this shows now, and not after hours, whether the directory can be written.
+  // Written even if it exists: an unwritable directory must show now, not after hours.
   write_whole_file(directory / kSettings, now.dump(2) + "\n");
 }
 
@@ -204,7 +211,7 @@ FoundPredictions find_predictions(const fs::path& evaluations, const fs::path& o
       std::vector<Prediction> found = read_predictions(entry.path());
       if (found.size() > most.predictions.size()) most = {entry.path(), std::move(found)};
     } catch (const Error&) {
-      continue;  // another evaluation's trouble is no trouble of this one
+      continue;  // an error of another evaluation is none of this one
     }
   }
   return most;
@@ -217,10 +224,8 @@ LossSoFar read_partial_loss(const std::filesystem::path& directory) {
   LossSoFar loss;
   try {
     const JsonReader::Json json = reader.parse(read_whole_file(posix_io(), path, kMostBytes));
-    loss.sequences = reader.integer(json, "sequences", 0, INT64_MAX);
-    loss.complete = reader.flag(json, "complete");
-    loss.sum.loss = reader.number(json, "loss_sum");
-    loss.sum.target_count = reader.integer(json, "targets", 0, INT64_MAX);
+    FieldReader fields(reader, json, FieldReader::Mode::kSkipsUnknown);
+    loss_fields(fields, loss);
     return loss;
   } catch (const IoError& error) {
     if (!error.is_absence()) throw;
@@ -230,12 +235,9 @@ LossSoFar read_partial_loss(const std::filesystem::path& directory) {
 }
 
 void write_partial_loss(const std::filesystem::path& directory, const LossSoFar& loss) {
-  // JSON has no NaN: such a loss is computed again.
-  const JsonReader::Json json = {{"sequences", loss.sequences},
-                                 {"complete", loss.complete},
-                                 {"loss_sum", loss.sum.loss},
-                                 {"targets", loss.sum.target_count}};
-  write_whole_file(directory / kPartialLossFile, json.dump(2) + "\n");
+  FieldWriter fields;
+  loss_fields(fields, loss);
+  write_whole_file(directory / kPartialLossFile, fields.json.dump(2) + "\n");
 }
 
 }  // namespace ripstop

@@ -1,5 +1,5 @@
-// The directory of an evaluation: its name, which settings it belongs to, and the loss of an evaluation that
-// was interrupted. Not collective.
+// The directory of an evaluation: its name, its settings, and the loss of an interrupted evaluation. Not
+// collective.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -12,48 +12,47 @@
 
 namespace ripstop {
 
-/// Everything that the figures of an evaluation depend on.
+/// The settings that decide the results of an evaluation.
 struct EvaluationSettings {
   int64_t step = 0;      ///< of the checkpoint
   std::string split;     ///< "test"
-  int64_t examples = 0;  ///< the first so many of the split
-  std::string weights;   ///< a hash that stands for them
+  int64_t examples = 0;  ///< the evaluation uses the first so many of the split
+  std::string weights;   ///< a hash of the weights
   std::string data;      ///< content hash of the split's file
   std::string compute;   ///< "float32" or "bfloat16"
   int64_t context = 0;   ///< positions of a sequence
-  /// Only those that_count(); max_new_tokens 0: no summaries are written.
+  /// Settings without an effect have their defaults (that_count); max_new_tokens 0: no summaries.
   GenerationSettings generation = {.max_new_tokens = 0};
 };
 
-/// The name of the directory below RUN/evaluation: "step_00001000-test". Each setting that counts and differs
-/// from `usual`, the evaluation of the whole split by the run's config, adds a suffix, in this order:
-/// "-limit5", generation such as "-beams4", "-length_penalty0.6" or "-max_new_tokens32", and "-data-0123abcd"
-/// (the first digits of the hash).
+/// The name of the directory below RUN/evaluation: "step_00001000-test". `usual` is the evaluation of the whole
+/// split by the run's config. Each setting that has an effect and differs from `usual` adds a suffix, in this
+/// order: "-limit5", generation such as "-beams4", "-length_penalty0.6" or "-max_new_tokens32", and
+/// "-data-0123abcd" (the first digits of the hash).
 std::string evaluation_name(const EvaluationSettings& settings, const EvaluationSettings& usual);
 
-/// Takes `directory` for an evaluation with `settings`: makes it if it is absent and writes settings.json.
-/// Results of the same settings stay, so that an interrupted evaluation goes on. Throws Error(kUsage), with
-/// each difference as old -> new, if the directory has results of other settings, or with the names of
-/// entries_in_the_way, if it holds no evaluation but something else, such as a data set, or if it is or lies
-/// below a file. One process writes. Throws Error(kStorage).
+/// Makes `directory`, if absent, and writes settings.json. Results of the same settings stay, so that an
+/// interrupted evaluation goes on. Throws Error(kUsage) if the directory has results of other settings (the
+/// message has each difference as old -> new), if it holds something else than an evaluation (the message names
+/// entries_in_the_way), or if it is a file or below a file. One process writes. Throws Error(kStorage).
 void claim_evaluation_directory(const std::filesystem::path& directory, const EvaluationSettings& settings);
 
-/// Predictions of another evaluation, whose settings differ in the number of examples alone.
+/// Predictions of another evaluation.
 struct FoundPredictions {
   std::filesystem::path directory;  ///< empty if there are none
   std::vector<Prediction> predictions;
 };
 
-/// Looks for predictions in the directories inside `evaluations`, but not in `own`; returns the most. Changes
-/// nothing. Directories that cannot be read do not count.
+/// Finds the directory in `evaluations`, other than `own`, with the most predictions of `settings`; the number
+/// of examples may differ. Changes nothing. Skips directories that cannot be read.
 FoundPredictions find_predictions(const std::filesystem::path& evaluations, const std::filesystem::path& own,
                                   const EvaluationSettings& settings);
 
 inline constexpr const char* kPartialLossFile = "loss.json";
 
-/// The loss in `directory`/loss.json; an empty one if there is no such file or it is damaged: then the loss
-/// is computed again. The caller has made sure that the settings are the same (claim_evaluation_directory).
-/// Throws Error(kStorage) if the system refuses to read it.
+/// The loss in `directory`/loss.json; a loss over no sequences if the file is absent or damaged. The caller has
+/// checked that the settings are the same (claim_evaluation_directory). Throws Error(kStorage) if the system
+/// refuses to read the file.
 LossSoFar read_partial_loss(const std::filesystem::path& directory);
 
 /// Writes loss.json, whole or not at all. One process writes. Throws Error(kStorage).

@@ -19,8 +19,8 @@ constexpr Rule kIrregular[] = {
     {"howe", "howe"},      {"proceed", "proceed"}, {"exceed", "exceed"},    {"succeed", "succeed"},
 };
 
-// The tables are steps 1a, 2, 3 and 4 of Porter's algorithm. Of suffixes that end alike the longer comes
-// first, because only the first match counts.
+// The tables of steps 1a, 2, 3 and 4 of Porter's algorithm. Only the first suffix that matches counts, so longer
+// suffixes come before their ends.
 constexpr Rule kPlural[] = {{"sses", "ss"}, {"ies", "i"}, {"ss", "ss"}, {"s", ""}};
 
 constexpr Rule kDoubleSuffix[] = {
@@ -42,7 +42,7 @@ constexpr Rule kLastSuffix[] = {
     {"ism", ""},  {"ate", ""},  {"iti", ""},   {"ous", ""},  {"ive", ""}, {"ize", ""},
 };
 
-// The word with c for each consonant and v for each vowel. y is a vowel behind a consonant.
+// The word with c for each consonant and v for each vowel. y is a vowel after a consonant.
 std::string shape(std::string_view word) {
   std::string shape;
   for (const char c : word) {
@@ -53,7 +53,7 @@ std::string shape(std::string_view word) {
   return shape;
 }
 
-// Porter's m: how many runs of vowels have a run of consonants after them.
+// Porter's m: the number of runs of vowels that are followed by consonants.
 int64_t measure(std::string_view stem) {
   const std::string letters = shape(stem);
   int64_t count = 0;
@@ -70,7 +70,7 @@ bool ends_double_consonant(std::string_view word) {
   return n >= 2 && word[n - 1] == word[n - 2] && shape(word).ends_with('c');
 }
 
-// Whether the word ends in consonant, vowel, consonant other than w, x, y; or is one vowel and one consonant.
+// Whether the word ends with consonant, vowel, consonant other than w, x, y; or is a vowel and a consonant.
 bool ends_short_syllable(std::string_view word) {
   const std::string letters = shape(word);
   return letters == "vc" ||
@@ -86,8 +86,8 @@ void replace_end(std::string& word, size_t letters, std::string_view replacement
   word += replacement;
 }
 
-// Applies the first rule whose suffix the word has, if the stem before the suffix has a measure of at least
-// `least_measure`. Later rules are not tried, even if the word stays as it is.
+// Finds the first rule whose suffix the word has, and applies it if the stem before the suffix has a measure of
+// at least `least_measure`.
 void apply_first(std::string& word, std::span<const Rule> rules, int64_t least_measure) {
   for (const Rule& rule : rules) {
     if (!word.ends_with(rule.suffix)) continue;
@@ -97,7 +97,7 @@ void apply_first(std::string& word, std::span<const Rule> rules, int64_t least_m
   }
 }
 
-// "ties" keeps its e, "flies" does not: NLTK's extension.
+// NLTK's extension: "ties" keeps its e, "flies" does not.
 void remove_plural(std::string& word) {
   if (word.size() == 4 && word.ends_with("ies"))
     replace_end(word, 3, "ie");
@@ -116,7 +116,7 @@ void repair_verb(std::string& word) {
   }
 }
 
-// -ed and -ing go only after a vowel: "sing" and "bed" have none before them.
+// Removes -ed and -ing only if a vowel comes before: not in "sing" and "bed".
 void remove_verb_ending(std::string& word) {
   if (word.ends_with("ied")) {
     replace_end(word, 3, word.size() == 4 ? "ie" : "i");
@@ -132,13 +132,13 @@ void remove_verb_ending(std::string& word) {
   }
 }
 
-// So that "happy" and "happiness" meet. After a vowel the y stays: "enjoy".
+// Gives "happy" the stem of "happiness". After a vowel the y stays: "enjoy".
 void turn_y_to_i(std::string& word) {
   if (word.size() > 2 && word.back() == 'y' && shape(without(word, 1)).ends_with('c')) word.back() = 'i';
 }
 
 void shorten_double_suffix(std::string& word) {
-  // Remove -ally first: the rules may apply to what is left (-ational, -tional).
+  // Before the rules, which apply to -ational and -tional without -ly.
   if (word.ends_with("alli") && measure(without(word, 4)) > 0) replace_end(word, 2, "");
   if (word.ends_with("logi")) {
     if (measure(without(word, 3)) > 0) word.pop_back();
@@ -171,7 +171,6 @@ std::string porter_stem(std::string_view word) {
   for (const Rule& form : kIrregular)
     if (word == form.suffix) return std::string(form.replacement);
   std::string stem(word);
-  // Shorter words are all stem.
   if (stem.size() <= 2) return stem;
   remove_plural(stem);
   remove_verb_ending(stem);

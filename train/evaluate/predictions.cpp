@@ -1,78 +1,72 @@
 #include "train/evaluate/predictions.h"
 
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "data/files/hash.h"
 #include "data/files/whole_file.h"
+#include "data/text/json_reader.h"
 #include "model/core/error.h"
 
 namespace ripstop {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = JsonReader::Json;
 
 constexpr const char* kPredictionsFile = "predictions.jsonl";
+constexpr std::pair<const char*, std::string Prediction::*> kTexts[] = {{"id", &Prediction::id},
+                                                                        {"summary", &Prediction::summary},
+                                                                        {"reference", &Prediction::reference},
+                                                                        {"document", &Prediction::document}};
 
-// The text of the file; empty if there is no such file.
+// The text of the file; empty without the file.
 std::string read_if_present(const std::filesystem::path& path) {
   constexpr int64_t kNoLimit = INT64_MAX - 1;
   return std::filesystem::exists(path) ? read_whole_file(path, kNoLimit, ExitCode::kStorage) : "";
 }
 
-// Hash of the texts. A score must be of what the model wrote, and people open this file in editors.
+// A hash of the texts. It finds changes that people made in an editor.
 std::string hash_of(const Prediction& prediction) {
   StreamHash hash;
-  for (const std::string* text :
-       {&prediction.id, &prediction.summary, &prediction.reference, &prediction.document}) {
-    hash.update(std::to_string(text->size()) + ':');  // so that no text can move into its neighbour
-    hash.update(*text);
+  for (const auto& [name, member] : kTexts) {
+    const std::string& text = prediction.*member;
+    hash.update(std::to_string(text.size()) + ':' + text);  // with the size, so that texts have fixed ends
   }
   return hash.hex();
 }
 
-// nullopt if the line is not prediction `example`: torn, edited, or out of order. `checks_hash`: it has one.
+// Parses prediction `example`; nullopt if the line is torn, edited or out of order.
 std::optional<Prediction> parse_prediction(std::string_view line, int64_t example, bool checks_hash = true) {
   const Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object() || object.value("example", Json()) != Json(example)) return std::nullopt;
   Prediction prediction;
-  for (const auto& [name, text] :
-       {std::pair{"id", &prediction.id}, std::pair{"summary", &prediction.summary},
-        std::pair{"reference", &prediction.reference}, std::pair{"document", &prediction.document}}) {
+  for (const auto& [name, member] : kTexts) {
     const auto field = object.find(name);
     if (field == object.end() || !field->is_string()) return std::nullopt;
-    *text = *field;
+    prediction.*member = *field;
   }
   if (checks_hash && object.value("hash", Json()) != Json(hash_of(prediction))) return std::nullopt;
   return prediction;
 }
 
-// A model may write half a UTF-8 character. `replace` makes U+FFFD of it.
-std::string dumped(const Json& object) {
-  return object.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 std::string line_of(const Prediction& prediction, int64_t example) {
-  Json object{{"example", example},
-              {"id", prediction.id},
-              {"summary", prediction.summary},
-              {"reference", prediction.reference},
-              {"document", prediction.document}};
-  // The hash is that of the texts as a reader gets them.
-  object["hash"] = hash_of(*parse_prediction(dumped(object), example, false));
-  return dumped(object) + '\n';
+  Json object{{"example", example}};
+  for (const auto& [name, member] : kTexts) object[name] = prediction.*member;
+  // Hashes the texts as a reader gets them: text_of_json changes half a UTF-8 character, which a model may write.
+  object["hash"] = hash_of(*parse_prediction(text_of_json(object), example, /*checks_hash=*/false));
+  return text_of_json(object) + '\n';
 }
 
-// Appends the predictions of `text` up to the first line that is not the next one. Returns the bytes of their
-// lines, and whether a whole line follows.
+// Appends the predictions of `text` up to the first line that is not the next prediction. Returns the bytes of
+// their lines, and whether a whole line follows.
 std::pair<size_t, bool> take_predictions(std::string_view text, std::vector<Prediction>& predictions) {
   size_t kept_bytes = 0;
   for (size_t end; (end = text.find('\n', kept_bytes)) != std::string::npos; kept_bytes = end + 1) {
     auto prediction = parse_prediction(text.substr(kept_bytes, end - kept_bytes), std::ssize(predictions));
-    // All later lines go, too: line i must hold example i.
+    // Line i must have example i, so no later line counts.
     if (!prediction) return {kept_bytes, true};
     predictions.push_back(std::move(*prediction));
   }
@@ -106,7 +100,7 @@ PredictionFile::PredictionFile(const std::filesystem::path& directory) : path_(d
 void PredictionFile::append(const Prediction& prediction) {
   const std::string line = line_of(prediction, count());
   file_->append(line);
-  // Score what the file says, not what the model wrote: a resumed evaluation must give the same scores.
+  // Keeps the texts of the file, not of the model: a resumed evaluation must give the same scores.
   predictions_.push_back(*parse_prediction(line, count()));
 }
 

@@ -10,13 +10,13 @@
 namespace ripstop {
 namespace {
 
-// Google's rouge_score stems no shorter words.
+// Google's rouge-score does not stem words up to this length.
 constexpr size_t kLongestUnstemmed = 3;
 
 using Words = std::vector<std::string>;
 
 RougeScore score(int64_t hits, int64_t in_reference, int64_t in_candidate) {
-  // Also for empty texts, which would divide by zero.
+  // Avoids a division by zero, also for empty texts.
   if (hits == 0) return {};
   const double precision = static_cast<double>(hits) / static_cast<double>(in_candidate);
   const double recall = static_cast<double>(hits) / static_cast<double>(in_reference);
@@ -35,14 +35,14 @@ Words sorted_ngrams(const Words& words, size_t n) {
 
 RougeScore score_ngrams(const Words& reference, const Words& candidate, size_t n) {
   const Words in_reference = sorted_ngrams(reference, n), in_candidate = sorted_ngrams(candidate, n);
-  // An n-gram counts as often as it is in both texts.
+  // An n-gram counts as often as both texts have it.
   Words hits;
   std::set_intersection(in_reference.begin(), in_reference.end(), in_candidate.begin(), in_candidate.end(),
                         std::back_inserter(hits));
   return score(std::ssize(hits), std::ssize(in_reference), std::ssize(in_candidate));
 }
 
-// By the textbook's table, of which one row is kept.
+// Dynamic programming with one row of the table.
 int64_t longest_common_subsequence(const Words& reference, const Words& candidate) {
   std::vector<int64_t> row(reference.size() + 1, 0);
   for (const std::string& word : candidate) {
@@ -54,10 +54,6 @@ int64_t longest_common_subsequence(const Words& reference, const Words& candidat
     }
   }
   return row.back();
-}
-
-std::array<RougeScore*, 3> members(RougeScores& scores) {
-  return {&scores.rouge1, &scores.rouge2, &scores.rouge_l};
 }
 
 }  // namespace
@@ -110,24 +106,20 @@ RougeScores rouge(std::string_view reference, std::string_view candidate) {
 }
 
 void RougeMean::add(const RougeScores& scores) {
-  RougeScores copy = scores;
-  const auto sums = members(sum_);
-  const auto terms = members(copy);
-  for (size_t i = 0; i < sums.size(); ++i) {
-    sums[i]->precision += terms[i]->precision;
-    sums[i]->recall += terms[i]->recall;
-    sums[i]->fmeasure += terms[i]->fmeasure;
-  }
+  const auto plus = [](const RougeScore& a, const RougeScore& b) -> RougeScore {
+    return {a.precision + b.precision, a.recall + b.recall, a.fmeasure + b.fmeasure};
+  };
+  sum_ = {plus(sum_.rouge1, scores.rouge1), plus(sum_.rouge2, scores.rouge2),
+          plus(sum_.rouge_l, scores.rouge_l)};
   ++examples_;
 }
 
 RougeScores RougeMean::mean() const {
-  RougeScores result = sum_;
-  for (RougeScore* score : members(result)) {
-    const double count = static_cast<double>(std::max<int64_t>(examples_, 1));
-    *score = {score->precision / count, score->recall / count, score->fmeasure / count};
-  }
-  return result;
+  const double count = static_cast<double>(std::max<int64_t>(examples_, 1));
+  const auto mean = [&](const RougeScore& sum) -> RougeScore {
+    return {sum.precision / count, sum.recall / count, sum.fmeasure / count};
+  };
+  return {mean(sum_.rouge1), mean(sum_.rouge2), mean(sum_.rouge_l)};
 }
 
 }  // namespace ripstop

@@ -12,7 +12,7 @@ namespace ripstop {
 struct RougeScore {
   double precision = 0;  ///< hits / units of the candidate
   double recall = 0;     ///< hits / units of the reference
-  double fmeasure = 0;   ///< harmonic mean of the two; 0 without hits
+  double fmeasure = 0;   ///< harmonic mean of precision and recall; 0 without hits
 };
 
 struct RougeScores {
@@ -28,22 +28,21 @@ struct NamedRougeScore {
 };
 std::array<NamedRougeScore, 3> named(const RougeScores& scores);
 
-/// The scores as a table for people of four lines. Scores are 0..1, as everywhere in ripstop.
+/// A table of the scores (0..1) for people, in four lines.
 std::string rouge_table(const RougeScores& scores);
 
-/// The words that ROUGE compares: runs of a-z and 0-9 in lower case; words of more than three characters are
-/// replaced by their `porter_stem`. `text` is UTF-8. Other letters separate words, with two exceptions whose
-/// lower case begins with an English letter (the Kelvin sign and the dotted capital I), as in Google's
-/// rouge-score.
+/// The words that ROUGE compares: runs of a-z and 0-9 in lower case, with porter_stem for words of more than
+/// three characters. `text` is UTF-8. Other letters separate words, except the Kelvin sign and the dotted
+/// capital I, whose lower case begins with an English letter, as in Google's rouge-score.
 std::vector<std::string> rouge_words(std::string_view text);
 
 /// The scores of one candidate against one reference. Equals RougeScorer(["rouge1", "rouge2", "rougeL"],
-/// use_stemmer=True).score(reference, candidate) of Google's rouge-score 0.1.2. The time grows with the
-/// product of the two numbers of words, the memory with their sum. Source: C.-Y. Lin, ROUGE: A
-/// Package for Automatic Evaluation of Summaries, 2004, sections 2 and 3.1.
+/// use_stemmer=True).score(reference, candidate) of Google's rouge-score 0.1.2. Time grows with the product of
+/// the two numbers of words, memory with their sum. Source: C.-Y. Lin, ROUGE: A Package for Automatic Evaluation
+/// of Summaries, 2004, sections 2 and 3.1.
 RougeScores rouge(std::string_view reference, std::string_view candidate);
 
-/// Means over examples. Adds in the order of the calls, so the same order gives the same bits.
+/// Means over examples. The same order of calls gives the same bits.
 class RougeMean {
  public:
   void add(const RougeScores& scores);

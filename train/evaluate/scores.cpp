@@ -4,9 +4,9 @@
 
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "data/dataset/sequence_reader.h"
+#include "data/text/json_struct.h"
 #include "train/generate/write_texts.h"
 #include "train/report/human_text.h"
 
@@ -40,31 +40,25 @@ double EvaluationScores::mean_loss() const {
 }
 
 std::string to_json(const EvaluationScores& scores) {
-  using Json = nlohmann::ordered_json;
+  using Json = FieldWriter::Json;
   const double loss = scores.mean_loss();
-  // A number that is not finite is written as null.
   Json document{{"step", scores.step},
                 {"split", scores.split},
                 {"examples", scores.examples},
                 {"targets", scores.loss.target_count},
                 {"loss", loss},
                 {"perplexity", std::exp(loss)}};
-  for (const auto& [name, score] : named(scores.rouge.mean())) {
-    if (scores.rouge.examples() > 0)
-      document[name] = {
-          {"precision", score.precision}, {"recall", score.recall}, {"fmeasure", score.fmeasure}};
-    else
-      // null and not 0: nothing was scored.
-      document[name] = nullptr;
-  }
+  for (const auto& [name, score] : named(scores.rouge.mean()))
+    document[name] =
+        scores.rouge.examples() == 0
+            ? Json(nullptr)
+            : Json{{"precision", score.precision}, {"recall", score.recall}, {"fmeasure", score.fmeasure}};
   document["checkpoint"] = scores.checkpoint;
   document["split_examples"] = scores.split_examples;
   document["loss_cut_documents"] = scores.cuts.loss_documents;
   document["loss_cut_summaries"] = scores.cuts.loss_summaries;
-  document["rouge_cut_documents"] =
-      scores.cuts.rouge_documents ? Json(*scores.cuts.rouge_documents) : Json(nullptr);
-  // A path may hold any byte.
-  return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  document["rouge_cut_documents"] = FieldWriter::to_json(scores.cuts.rouge_documents);
+  return text_of_json(document, 2) + "\n";
 }
 
 std::string to_text(const EvaluationScores& scores) {

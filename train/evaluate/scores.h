@@ -1,4 +1,4 @@
-// The figures of an evaluation, as scores.json and as text.
+// The results of an evaluation, as scores.json and as text.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -11,23 +11,22 @@
 
 namespace ripstop {
 
-/// Documents that lost their end, because they did not fit into the context as they are.
+/// Numbers of documents that lost their end, because they did not fit into the context.
 struct CutCounts {
-  int64_t loss_documents = 0;  ///< document and reference are longer than the context
-  int64_t loss_summaries = 0;  ///< the part of them whose reference lost its end, too
-  std::optional<int64_t> rouge_documents =
-      {};  ///< document and new tokens are longer; nullopt without summaries
+  int64_t loss_documents = 0;  ///< document and reference together are longer than the context
+  int64_t loss_summaries = 0;  ///< documents among these whose reference lost its end, too
+  /// Document and new tokens together are longer than the context; nullopt without summaries.
+  std::optional<int64_t> rouge_documents = {};
 };
 
-/// Counts them among the first `examples` of `dataset`. `max_new_tokens` 0: no summaries are written. Reads
-/// no token.
+/// Counts cuts in the first `examples` of `dataset`. `max_new_tokens` 0: no summaries. Reads no token.
 CutCounts count_cuts(const TokenDataset& dataset, int64_t examples, LossOn loss_on, int64_t context,
                      int64_t max_new_tokens);
 
 /// "documents cut to fit 256 tokens: loss 12 of 98 ..." on one line, without a line end; "" if none is cut.
 std::string cuts_text(const CutCounts& cuts, int64_t examples, int64_t context, int64_t max_new_tokens);
 
-/// All figures are over the same examples: the first `examples` of the split.
+/// The results over the first `examples` of a split.
 struct EvaluationScores {
   int64_t step = 0;        ///< of the checkpoint
   std::string checkpoint;  ///< directory of the checkpoint
@@ -35,19 +34,19 @@ struct EvaluationScores {
   int64_t examples = 0;
   int64_t split_examples = 0;  ///< examples of the whole split
   LossSum loss = {};
-  RougeMean rouge = {};       ///< of no example, or of all
-  std::string no_rouge = {};  ///< why it is of none
+  RougeMean rouge = {};       ///< over all examples, or over none
+  std::string no_rouge = {};  ///< the reason for none
   CutCounts cuts = {};
 
-  /// Nats, mean over the targets; not a number if there are none.
+  /// In nats, mean over the targets; NaN without targets.
   double mean_loss() const;
 };
 
-/// scores.json, and the output of evaluate --json, with a line end. Its keys are a contract with people's
-/// scripts. A number that is not finite becomes null.
+/// The text of scores.json and of evaluate --json, with a line end. People's scripts rely on its keys. A number
+/// that is not finite becomes null.
 std::string to_json(const EvaluationScores& scores);
 
-/// The scores for people, some lines.
+/// The scores for people, in some lines.
 std::string to_text(const EvaluationScores& scores);
 
 }  // namespace ripstop

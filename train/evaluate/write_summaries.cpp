@@ -9,8 +9,8 @@
 namespace ripstop {
 namespace {
 
-// Examples for each slot between two gathers of the texts. With more, an interruption loses more work. With
-// fewer, replicas wait for the slowest one more often.
+// Examples for each slot between two gathers of the texts. More would lose more work in an interruption; fewer
+// would make replicas wait for the slowest one more often.
 constexpr int64_t kExamplesPerSlot = 4;
 
 }  // namespace
@@ -22,8 +22,8 @@ void write_summaries(InferenceModel& model, const TokenDataset& dataset, const T
   const int64_t at_once = replicas * model.options().slots * kExamplesPerSlot;
   for (int64_t first = begin; first < end; first += at_once) {
     const int64_t last = std::min(first + at_once, end);
-    // Replica r takes first + r, first + r + replicas, ...: neighbours in a data set are alike, so replicas
-    // get about equal work.
+    // Replica r takes the examples first + r, first + r + replicas, ... Neighbours in a data set are alike, so
+    // replicas get about equal work.
     int64_t next = first + mesh.data_rank();
     std::vector<std::string> own;
     write_texts(
@@ -35,7 +35,7 @@ void write_summaries(InferenceModel& model, const TokenDataset& dataset, const T
           return DocumentPrompt{stored_prompt(dataset, example), example};
         },
         [&](WrittenText written) { own.push_back(std::move(written.text)); });
-    // take() answers alike on all ranks. Else some would leave the loop and the others wait for them.
+    // take() returns the same on all ranks; else some would leave the loop while others wait for them.
     if (!take(first, gather_dealt(mesh.world(), mesh.sizes().tensor, own))) return;
   }
 }

@@ -1,4 +1,4 @@
-// The summaries of a data set's documents, as a model writes them on all replicas at once.
+// Generates the summaries of a data set on all replicas at once.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,19 +13,18 @@
 
 namespace ripstop {
 
-/// Takes the summaries of the examples first, first + 1, ... Returns false to end the work; all ranks must
+/// Called with the summaries of the examples first, first + 1, ... Returns false to end the work; all ranks must
 /// return the same.
 using TakeSummaries = FunctionRef<bool(int64_t first, const std::vector<std::string>& summaries)>;
 
-/// Writes summaries of the examples [begin, end) of `dataset` as `settings` say. Replicas write different
-/// ones. Every rank gets all summaries, in order, a part at a time. Collective.
+/// Generates summaries of the examples [begin, end) of `dataset`, shared between replicas. Calls `take` on every
+/// rank with all summaries, in order, a part at a time. Collective.
 void write_summaries(InferenceModel& model, const TokenDataset& dataset, const Tokenizer& tokenizer,
                      int64_t begin, int64_t end, const GenerationSettings& settings, TakeSummaries take);
 
-/// Writes summaries of the examples [file.count(), examples) and appends them to `file` in order. `file` is
-/// rank 0's, and null on the other ranks. An interruption loses the summaries since the last part: some
-/// examples for every slot. Each rank asks its `stop_requested` after each part; returns false if one of them
-/// said yes before the work was done. Collective.
+/// Generates summaries of the examples [file.count(), examples) and appends them to `file` in order. `file` is
+/// null on all ranks but rank 0. An interruption loses the current part: some examples for every slot. Calls
+/// `stop_requested` on each rank after each part; returns false if one was true before the end. Collective.
 bool write_predictions(InferenceModel& model, const TokenDataset& dataset, const Tokenizer& tokenizer,
                        int64_t examples, const GenerationSettings& settings, PredictionFile* file,
                        FunctionRef<bool()> stop_requested, ReportShare report);

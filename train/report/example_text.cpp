@@ -28,7 +28,7 @@ std::string part_text(const char* name, int64_t tokens, int64_t cut) {
 }  // namespace
 
 std::string visible_tokens(const std::vector<int32_t>& ids, const Tokenizer& tokenizer) {
-  std::string result, bytes;  // bytes: of the pieces since the last special token
+  std::string result, bytes;  // `bytes`: the pieces since the last special token
   for (const int32_t id : ids) {
     const TokenPiece piece = tokenizer.piece(id);
     bytes += piece.text;
@@ -42,7 +42,7 @@ std::string visible_tokens(const std::vector<int32_t>& ids, const Tokenizer& tok
 std::string example_line(const ExampleView& view, std::string_view id) {
   std::string line = fmt::format("example {}", view.example);
   if (view.pieces > 1) line += fmt::format(", piece {} of {}", view.piece + 1, view.pieces);
-  // An id is one line, whatever it holds.
+  // Shows the id in one line.
   if (!id.empty()) line += "  id " + cut_to_width(id, 0);
   if (view.summary == 0) {
     line += fmt::format("  tokens: {}", view.document);

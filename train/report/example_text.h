@@ -1,4 +1,4 @@
-// Examples of a data set as text for people: every token visible, those that count in the loss marked.
+// Examples of a data set as text for people: shows every token and marks the tokens in the loss.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,19 +11,19 @@
 
 namespace ripstop {
 
-/// The text of ids with each special token by its name, as in "<s> The harbour</s>". Byte pieces that form a
-/// letter are shown as the letter.
+/// The text of `ids`, with special tokens by name: "<s> The harbour</s>". Byte pieces that form a letter are
+/// shown as the letter.
 std::string visible_tokens(const std::vector<int32_t>& ids, const Tokenizer& tokenizer);
 
-/// One line about an example: its number, `id` (may be empty), the tokens of its parts, how many of them are
-/// cut and how many count.
+/// One line about an example: its number, `id` (may be empty), the tokens of its parts, the numbers of tokens
+/// that are cut and that are in the loss.
 std::string example_line(const ExampleView& view, std::string_view id);
 
-/// The tokens of an example as text. What counts stands between "[[" and "]]", or in bold green if `terminal`
-/// has colors. Places at which tokens are missing say how many: "<205 tokens cut>".
+/// The tokens of an example as text. The tokens in the loss are between "[[" and "]]", or in bold green if
+/// `terminal` has colors. "<205 tokens cut>" stands in the place of missing tokens.
 std::string example_text(const ExampleView& view, const Tokenizer& tokenizer, const Terminal& terminal);
 
-/// The marks of example_text() in words, for the line above it: "in bold green", "between [[ and ]]".
+/// The mark of tokens in the loss, in words: "in bold green" or "between [[ and ]]".
 std::string counted_mark(const Terminal& terminal);
 
 }  // namespace ripstop

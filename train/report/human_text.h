@@ -1,4 +1,4 @@
-// Numbers as people read them: durations, sizes, counts.
+// Durations, sizes and counts as text for people.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,7 +11,7 @@ std::string duration_text(double seconds);
 /// "512 B", "61.3 MiB", "64.0 GiB".
 std::string bytes_text(int64_t bytes);
 
-/// `value`, but a NaN without its sign, which would be written as "-nan".
+/// `value`, or NaN without a sign: fmt writes a negative NaN as "-nan".
 double without_nan_sign(double value);
 
 /// The perplexity exp(`loss`), with `loss` in nats: "23.107"; "3.1e+42" from a million on; "inf" or "nan".

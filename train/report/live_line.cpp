@@ -12,7 +12,7 @@ namespace {
 // A live line is overwritten, so it may change often. A log file keeps every line.
 constexpr auto kLiveInterval = std::chrono::milliseconds(200);
 constexpr auto kLineInterval = std::chrono::seconds(30);
-// Back to the first column, and clear what is to the right.
+// Moves to the first column and clears the line.
 constexpr const char* kClear = "\r\x1b[K";
 
 std::string amount_text(const std::string& unit, int64_t amount) {
@@ -38,7 +38,7 @@ bool LiveLine::is_due() const {
 
 void LiveLine::show(const std::string& text) {
   if (!is_live()) return;
-  // A line of the full width would leave the cursor on the next one.
+  // A line of the full width would move the cursor to the next line.
   shown_ = cut_to_width(text, std::max<int64_t>(terminal_.width - 1, 0));
   last_shown_ = Clock::now();
   write(kClear + shown_);
@@ -56,13 +56,12 @@ void LiveLine::print(const std::string& line) {
 
 void LiveLine::write(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stream_);
-  // A log file is no terminal: without this, lines would appear minutes late.
+  // Without a flush, lines would appear in a log file minutes late.
   std::fflush(stream_);
 }
 
 std::string progress_line(const std::string& what, const std::string& unit, int64_t done, int64_t total,
                           double seconds, int64_t already) {
-  // Without those that were there at the start: they took no time.
   const double rate = seconds > 0 ? static_cast<double>(done - already) / seconds : 0;
   if (total <= 0) return fmt::format("{}  {}  {}", what, amount_text(unit, done), rate_text(unit, rate));
   const double share = static_cast<double>(done) / static_cast<double>(total);
@@ -99,7 +98,7 @@ void Progress::finish() {
   if (what_.empty()) return;
   const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
   std::string text = fmt::format("{}  {} in {}", what_, amount_text(unit_, done_), duration_text(seconds));
-  // A rate over a time that shows as 0s would tell of the clock, not of the work.
+  // A time that shows as 0s is too short for a rate.
   if (seconds >= 0.5 && done_ > already_)
     text += "  " + rate_text(unit_, static_cast<double>(done_ - already_) / seconds);
   line_.print(text);

@@ -1,5 +1,5 @@
-// LiveLine: the last line of a terminal, which is rewritten in place, and the lines above it, which stay.
-// Progress shows long work there: rate, share done, time left.
+// LiveLine: the last line of a terminal, rewritten in place, and the lines above it. Progress: rate, share and
+// time left of long work, as a live line.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -10,13 +10,12 @@
 
 namespace ripstop {
 
-/// The lines of one stream. In a log or a file there is no live line, and every line is kept as it is. A
-/// failed write is no error here, as a run outlives its terminal; main() looks at the stream before the
-/// program ends. Not thread-safe. At a terminal one object at a time may have a live line, or they overwrite
-/// each other.
+/// The lines of one stream. A stream that is no terminal has no live line. Failed writes are ignored, since a
+/// run outlives its terminal; main() checks the stream before the program ends. Not thread-safe. Only one object
+/// may have a live line at a terminal, or they overwrite each other.
 class LiveLine {
  public:
-  /// `stream` must outlive this.
+  /// `stream` must outlive this object.
   explicit LiveLine(std::FILE* stream);
   /// Clears the live line.
   ~LiveLine();
@@ -25,7 +24,7 @@ class LiveLine {
 
   /// Whether the stream can show a live line.
   bool is_live() const { return terminal_.rewrites; }
-  /// Whether the live line is old enough to be rewritten. Callers that show often ask this first.
+  /// Whether the live line is old enough to be rewritten. Frequent callers ask before they make a text.
   bool is_due() const;
 
   /// Shows `text` as the live line, cut to the width. Does nothing if the stream has none.
@@ -46,8 +45,8 @@ class LiveLine {
 };
 
 ///   prepare  12000/204045 documents  5.9%  3200/s  eta 1m00s
-/// `unit` is in the singular; "byte" shows sizes. Without share and time left if `total` is 0. The rate
-/// counts what was done beyond `already`.
+/// `unit` is in the singular; "byte" shows sizes. A `total` of 0 means unknown: then share and time left are
+/// absent. The rate excludes `already`, the amount that an earlier start did.
 std::string progress_line(const std::string& what, const std::string& unit, int64_t done, int64_t total,
                           double seconds, int64_t already = 0);
 
@@ -55,27 +54,26 @@ std::string progress_line(const std::string& what, const std::string& unit, int6
 /// 30 s. Not thread-safe.
 class Progress {
  public:
-  /// `stream` must outlive this.
+  /// `stream` must outlive this object.
   explicit Progress(std::FILE* stream) : line_(stream) {}
 
-  /// Tells how much of the part `what` is done now; `total` is 0 if the amount is not known. The first call
-  /// of a part finishes the part before and starts the clock. `already` was done by an earlier start: it
-  /// counts as done, but not for the rate. Cheap enough to call often.
+  /// Reports that `done` of the part `what` is done (see progress_line). The first call for a part finishes
+  /// the part before and starts the clock. Cheap enough to call often.
   void update(const std::string& what, const std::string& unit, int64_t done, int64_t total,
               int64_t already = 0);
 
-  /// Removes the live line until the next update, as another stream may have the same terminal.
+  /// Removes the live line until the next update, before another stream writes to the same terminal.
   void clear() { line_.clear(); }
 
-  /// Ends the live line and prints the last line of the part that is under way, if there is one: with the
-  /// rate over all the time if anything was done and the time is not 0s.
+  /// Removes the live line and prints the final line of the current part, if any, with the rate over all its
+  /// time.
   void finish();
 
  private:
   using Clock = std::chrono::steady_clock;
 
   LiveLine line_;
-  std::string what_;  ///< empty: no part is under way
+  std::string what_;  ///< the current part; empty: none
   std::string unit_;
   int64_t done_ = 0, already_ = 0;
   Clock::time_point begin_, last_shown_;

@@ -61,8 +61,8 @@ int64_t add_line(int64_t number, std::string_view line, MetricsLog& log) {
   return step;
 }
 
-// Adds the events of the file to `log` and calls visit(line, step) for each. Text after the last line end is
-// a torn line. Returns MetricsLog::damage.
+// Adds the events of the file to `log` and calls visit(line, step) for each. Ignores text after the last line
+// end. Returns MetricsLog::damage.
 template <class Visit>
 std::string for_each_event(const std::filesystem::path& path, MetricsLog& log, Visit visit) {
   constexpr int64_t kBlockBytes = 1 << 20;
@@ -112,7 +112,7 @@ void MetricsFile::write_end(const EndEvent& event) {
   try {
     write_waiting();
   } catch (const Error&) {
-    // Lines are written in their order, so this one still waits, as the last.
+    // Lines are written in order, so this one is the last that waits.
     waiting_.resize(waiting_.size() - line.size());
     throw;
   }
@@ -124,7 +124,7 @@ void MetricsFile::sync() {
 }
 
 void MetricsFile::write_waiting() {
-  // Line by line: on a disk that is nearly full, the lines that still fit are written.
+  // Line by line, so that a nearly full disk gets the lines that still fit.
   size_t written = 0;
   try {
     while (written < waiting_.size()) {
@@ -159,7 +159,7 @@ std::optional<StartEvent> first_start(const std::filesystem::path& path) {
     add_line(1, std::string_view(begin).substr(0, begin.find('\n')), log);
     if (!log.starts.empty()) return log.starts.front();
   } catch (const Error&) {
-    // No file, or no log: then nothing is known.
+    // The file is absent or no log.
   }
   return std::nullopt;
 }
@@ -180,7 +180,7 @@ std::string cut_to_step(const std::filesystem::path& path, int64_t step, bool re
   const std::string damage = for_each_event(path, log, [&](std::string_view line, int64_t at) {
     if (at <= step) kept.append(line).append(1, '\n');
     if (!log.checkpoints.empty()) saved_step = std::max(saved_step, at);
-    log = {};  // a long run has more events than memory should hold
+    log = {};  // the events of a long run need much memory
   });
   const std::string name = path.filename().string();
   if (!damage.empty())
@@ -191,7 +191,6 @@ std::string cut_to_step(const std::filesystem::path& path, int64_t step, bool re
         "{} tells of a checkpoint of step {}, but the run goes on from step {}: a copy of the file is {}, "
         "and the later steps are removed from {}",
         path.string(), saved_step, step, copy_aside(posix_io(), path, "uncut"), name);
-  // Most starts cut nothing: leave the file alone then.
   if (replace || kept.size() != std::filesystem::file_size(path) ||
       std::filesystem::hard_link_count(path) > 1)
     write_whole_file(path, kept);

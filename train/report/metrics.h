@@ -1,11 +1,10 @@
-// metrics.jsonl: what a run did, one JSON object a line, written as it happens and read by people's scripts.
+// metrics.jsonl: the log of a run, one event as a JSON object a line, for people's scripts.
 //
-// `event` names the kind: start, step, validation, checkpoint, warning, end. Every event has `step` and
-// `time` (seconds since 1970). Numbers have enough digits to restore the same double; a number that is not
-// finite is null. One write() writes a line, so a killed run leaves at most a torn last line. Readers skip
-// it, and the next run removes it. A crash of the machine or an editor may damage other lines, too: a log
-// never stops a run, so readers pass over lines that are no events, and the next run keeps a copy of the
-// file.
+// `event` names the kind of event. Every event has `step` and `time` (seconds since 1970). Numbers have enough
+// digits to restore the same double; a number that is not finite is null. One write() writes a line, so a
+// killed run leaves at most a torn last line. Readers skip it, and the next run removes it. A crash of the
+// machine or an editor may damage other lines. A damaged log never stops a run: readers skip lines that are no
+// events, and the next run keeps a copy of the file.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -21,7 +20,7 @@
 
 namespace ripstop {
 
-/// The memory and the traffic of a step on one rank, planned or measured.
+/// Memory and traffic of a step on one rank, planned or measured.
 struct StepCost {
   MemoryUse memory;
   AxisBytes traffic_per_step;
@@ -37,13 +36,13 @@ struct StepCost {
   }
 };
 
-/// The training set as the run uses it.
+/// The training set.
 struct DataUse {
-  std::string kind = {};  ///< "summary" or "text"; empty in logs of versions that did not write it
+  std::string kind = {};  ///< "summary" or "text"; empty in logs of older versions
   int64_t examples = 0;
-  int64_t cut_documents = 0;  ///< examples whose document loses its end
-  int64_t cut_summaries = 0;  ///< examples that lose the end of their summary, and the whole document
-  int64_t cut_tokens = 0;     ///< lost by both
+  int64_t cut_documents = 0;  ///< examples that lose the end of their document
+  int64_t cut_summaries = 0;  ///< examples that lose their document and the end of their summary
+  int64_t cut_tokens = 0;     ///< tokens that all these examples lose
   int64_t sequences_per_epoch = 0;
   int64_t tokens_per_epoch = 0;
   bool operator==(const DataUse&) const = default;
@@ -59,17 +58,17 @@ struct DataUse {
   }
 };
 
-/// Where the time of a start goes, on rank 0: it counts there too when rank 0 waits for other ranks.
+/// Seconds of the parts of a start on rank 0, with its waits for other ranks.
 struct StartupSeconds {
   double program = 0;  ///< from the start of the process: loading the program, reading the config
-  double mpi = 0;      ///< MPI, the ranks' watchdogs, the groups of the mesh
+  double mpi = 0;      ///< starting MPI, the ranks' watchdogs, the groups of the mesh
   double data = 0;     ///< opening and checking data sets and tokenizer, packing
-  double memory = 0;   ///< the device, its peak, the plan, allocating
-  double weights = 0;  ///< the first weights, drawn or read
-  double resume = 0;   ///< the run's directory and lock, looking for a checkpoint and reading it
+  double memory = 0;   ///< opening the device, measuring its peak, planning, allocating
+  double weights = 0;  ///< drawing or reading the initial weights
+  double resume = 0;   ///< locking the run's directory, finding and reading a checkpoint
   double other = 0;
-  std::optional<double> first_step = {};  ///< only in the first `step` of a start
-  double total = 0;                       ///< sum of all
+  std::optional<double> first_step = {};  ///< in the first `step` event of a start; else nullopt
+  double total = 0;                       ///< the sum of the others
   bool operator==(const StartupSeconds&) const = default;
   template <class Self, class Fields>
   static void fields(Self& self, Fields& field) {
@@ -85,34 +84,34 @@ struct StartupSeconds {
   }
 };
 
-/// `start`: written every time the program begins.
+/// `start`: the program begins.
 struct StartEvent {
   static constexpr const char* kEvent = "start";
-  int64_t step = 0;   ///< the last finished step: 0, or the checkpoint's
+  int64_t step = 0;   ///< the last finished step: 0, or the step of the checkpoint
   int64_t steps = 0;  ///< of the whole run
   std::vector<std::string> argv;
   std::string version;
   std::string git_commit;
   MeshSizes mesh = kMeshOfOne;
-  std::vector<std::string> hosts;     ///< of each rank
-  std::string recompute = "none";     ///< the decision; logs without it did not recompute
-  int64_t micro_batch_sequences = 0;  ///< the decision; 0 in logs without it
-  int64_t micro_batches = 0;          ///< of a data rank in a step; 0 in those logs, too
+  std::vector<std::string> hosts;     ///< host of each rank
+  std::string recompute = "none";     ///< as decided; runs of older versions did not recompute
+  int64_t micro_batch_sequences = 0;  ///< as decided; 0 in logs of older versions
+  int64_t micro_batches = 0;          ///< of a data rank in a step; 0 in logs of older versions
   DataUse data;
   int64_t checkpoint_bytes = 0;    ///< of one checkpoint
-  int64_t takeover = 0;            ///< number (Takeovers); 0: the run was done, or an older version wrote it
-  std::optional<double> deadline;  ///< seconds since 1970 at which the job ends; nullopt if not known
-  std::string deadline_source;     ///< the name of the variable that told it, or "squeue"
+  int64_t takeover = 0;            ///< Takeover::number; 0 if the run was finished, or in older logs
+  std::optional<double> deadline;  ///< end of the job, in seconds since 1970; nullopt if not known
+  std::string deadline_source;     ///< the name of an environment variable, or "squeue"
   int64_t parameters = 0;
   int64_t trained_parameters = 0;
   double flops_per_token = 0;  ///< causal attention counted as half
   double flops_per_token_full_attention = 0;
   std::string flops_formula;
   std::optional<double> peak_flops_per_second;  ///< of all ranks together; nullopt if not known
-  std::string peak_flops_source;                ///< "measured", or the data sheet
+  std::string peak_flops_source;                ///< "measured", or the name of the data sheet
   StepCost plan;
-  int64_t kernel_plans = 0;               ///< of libraries, made before the first step; on GPUs
-  double kernel_plans_seconds = 0;        ///< time to make them
+  int64_t kernel_plans = 0;               ///< plans of GPU libraries that were made before the first step
+  double kernel_plans_seconds = 0;        ///< time to make the plans
   std::optional<StartupSeconds> startup;  ///< up to this event; nullopt in logs of versions before 0.2.0
   double time = 0;
   template <class Self, class Fields>
@@ -147,7 +146,7 @@ struct StartEvent {
   }
 };
 
-/// `step`: written for every optimizer step.
+/// `step`: an optimizer step.
 struct StepMetrics {
   static constexpr const char* kEvent = "step";
   int64_t step = 0;         ///< from 1
@@ -158,14 +157,13 @@ struct StepMetrics {
   double learning_rate = 0;
   double step_seconds = 0;
   double tokens_per_second = 0;
-  std::optional<double>
-      model_flops_utilization;  ///< of the peak in `start`, 0..1; nullopt if that is not known
-  std::optional<double> model_flops_utilization_full_attention;
+  /// Shares of the peak in `start`, 0..1; nullopt if the peak is not known.
+  std::optional<double> model_flops_utilization, model_flops_utilization_full_attention;
   int64_t peak_memory_bytes = 0;  ///< of rank 0, since the program began
   AxisSeconds communication_exposed_seconds;
   double data_wait_seconds = 0;
-  double save_wait_seconds = 0;           ///< time that updates waited for a save to read what they change
-  std::optional<StartupSeconds> startup;  ///< up to the end of the first step of a start; else nullopt
+  double save_wait_seconds = 0;           ///< waits of updates for a save that still reads the weights
+  std::optional<StartupSeconds> startup;  ///< in the first step of a start, up to its end; else nullopt
   double time = 0;
   template <class Self, class Fields>
   static void fields(Self& self, Fields& field) {
@@ -186,13 +184,13 @@ struct StepMetrics {
   }
 };
 
-/// `hosts`: written for every window of steps (SpeedWatch), if there are several ranks.
+/// `hosts`: a window of steps (SpeedWatch) has ended. Written if there are several ranks.
 struct HostsEvent {
   static constexpr const char* kEvent = "hosts";
   struct SlowRank {
     int64_t rank = 0;  ///< the launcher's number
     std::string host;
-    double speed = 0;  ///< by the median of all ranks
+    double speed = 0;  ///< as a multiple of the median rank's speed
     bool operator==(const SlowRank&) const = default;
     template <class Self, class Fields>
     static void fields(Self& self, Fields& field) {
@@ -201,13 +199,13 @@ struct HostsEvent {
       field("speed", self.speed);
     }
   };
-  int64_t step = 0;                     ///< the last of the window
-  int64_t steps = 0;                    ///< of the window
+  int64_t step = 0;                     ///< the last step of the window
+  int64_t steps = 0;                    ///< steps in the window
   std::vector<std::string> hosts;       ///< each once, in mesh order
-  std::vector<double> compute_seconds;  ///< in a step, of the rank of each host that computes longest
-  std::vector<double> wait_seconds;     ///< for collectives, of the same rank
+  std::vector<double> compute_seconds;  ///< a step, on the rank of each host that computes longest
+  std::vector<double> wait_seconds;     ///< a step, for collectives, on the same rank
   std::vector<SlowRank> slow;
-  std::string exclude;  ///< "--exclude=n2" if a rank is slow; else empty
+  std::string exclude;  ///< option of sbatch, "--exclude=n2", if a rank is slow; else empty
   double time = 0;
   template <class Self, class Fields>
   static void fields(Self& self, Fields& field) {
@@ -220,17 +218,15 @@ struct HostsEvent {
   }
 };
 
-/// `validation`.
+/// `validation`: a validation has ended.
 struct ValidationEvent {
   static constexpr const char* kEvent = "validation";
   int64_t step = 0;  ///< 0: the initial weights
   double loss = 0;   ///< mean over all targets of the split
   int64_t target_count = 0;
   double seconds = 0;
-  bool best = false;             ///< better than all validations before but that of step 0
-  std::optional<double> rouge1;  ///< F-measures, 0..1; nullopt if nothing was generated
-  std::optional<double> rouge2;
-  std::optional<double> rougeL;
+  bool best = false;  ///< better than all validations before it; step 0 does not count
+  std::optional<double> rouge1, rouge2, rougeL;  ///< F-measures, 0..1; nullopt without generated texts
   double time = 0;
   template <class Self, class Fields>
   static void fields(Self& self, Fields& field) {
@@ -239,7 +235,7 @@ struct ValidationEvent {
     field("targets", self.target_count);
     field("seconds", self.seconds);
     field("best", self.best);
-    // null would read as a score that is not finite.
+    // Absent, since null would mean a score that is not finite.
     field.if_known("rouge1", self.rouge1);
     field.if_known("rouge2", self.rouge2);
     field.if_known("rougeL", self.rougeL);
@@ -252,12 +248,12 @@ struct SaveState {
   static constexpr const char* kFailed = "failed";  ///< the checkpoints before it stay
 };
 
-/// `save`: written when a save has begun, and if it fails.
+/// `save`: a save has begun or failed.
 struct SaveEvent {
   static constexpr const char* kEvent = "save";
-  int64_t step = 0;           ///< whose weights are saved
+  int64_t step = 0;           ///< the step of the checkpoint
   std::string state;          ///< one of the SaveState words
-  double waited_seconds = 0;  ///< if `begun`: for the save before, which was still being written
+  double waited_seconds = 0;  ///< if `begun`: the wait for the end of the save before
   double time = 0;
   template <class Self, class Fields>
   static void fields(Self& self, Fields& field) {
@@ -266,14 +262,14 @@ struct SaveEvent {
   }
 };
 
-/// `checkpoint`: written when the checkpoint is committed.
+/// `checkpoint`: a checkpoint was committed.
 struct CheckpointEvent {
   static constexpr const char* kEvent = "checkpoint";
   int64_t step = 0;
   std::string path;
   int64_t bytes = 0;
-  double seconds = 0;  ///< until the last rank had written, and of the commit, which may come steps later
-  double waited_seconds = 0;  ///< the part of them that training stood still
+  double seconds = 0;         ///< for writing, until the last rank was done, and for the commit
+  double waited_seconds = 0;  ///< the part of `seconds` in which training stood still
   double time = 0;
   template <class Self, class Fields>
   static void fields(Self& self, Fields& field) {
@@ -284,7 +280,7 @@ struct CheckpointEvent {
   }
 };
 
-/// `warning`.
+/// `warning`: a text for people.
 struct WarningEvent {
   static constexpr const char* kEvent = "warning";
   int64_t step = 0;
@@ -296,9 +292,9 @@ struct WarningEvent {
   }
 };
 
-/// Why a run ended.
+/// The reasons why a run ends.
 struct EndReason {
-  static constexpr const char* kSteps = "steps";                   ///< all are done
+  static constexpr const char* kSteps = "steps";                   ///< all steps are done
   static constexpr const char* kNoImprovement = "no_improvement";  ///< train.stop_after_validations
   static constexpr const char* kStopRequested = "stop_requested";
   static constexpr const char* kTimeLimit = "time_limit";    ///< the run stopped itself before its deadline
@@ -306,7 +302,7 @@ struct EndReason {
   static constexpr const char* kError = "error";
 };
 
-/// `end`: written if the program ends by itself, also after an error.
+/// `end`: the program ends by itself, perhaps after an error.
 struct EndEvent {
   static constexpr const char* kEvent = "end";
   int64_t step = 0;
@@ -315,7 +311,7 @@ struct EndEvent {
   StepCost planned;                   ///< of rank 0
   StepCost measured;                  ///< of rank 0
   int64_t resident_before_bytes = 0;  ///< of rank 0's process, before it allocated any planned memory
-  int64_t resident_peak_bytes = 0;    ///< the peak of that process
+  int64_t resident_peak_bytes = 0;    ///< the peak of rank 0's process
   double seconds = 0;                 ///< since the program began
   double time = 0;
   template <class Self, class Fields>
@@ -343,17 +339,16 @@ class MetricsFile {
   /// Error(kStorage).
   explicit MetricsFile(const std::filesystem::path& path);
 
-  /// Appends one line. If that fails, as on a full disk, throws
-  /// Error(kStorage), leaves no part of the line in the file, and keeps it in memory: the next write, and
-  /// sync, write it first.
+  /// Appends one line. If that fails, as on a full disk, throws Error(kStorage), leaves no part of the line in
+  /// the file, and keeps the line waiting in memory. The next write() or sync() first writes waiting lines.
   void write(const MetricsEvent& event);
-  /// Keeps the line in memory: the next write, and sync, write it first.
+  /// Makes the line wait in memory.
   void keep(const MetricsEvent& event);
-  /// Appends the line as `write` does, but a failed one does not wait: the end may be another by then.
+  /// Like write(), but a line that fails does not wait: a later end may have another reason.
   void write_end(const EndEvent& event);
 
-  /// Writes the lines that wait, and returns when all lines are on the disk. Call it before a checkpoint is
-  /// committed: a resumed run counts on the lines before its checkpoint. Throws Error(kStorage).
+  /// Writes waiting lines and returns when all lines are on the disk. Call it before a checkpoint is
+  /// committed: a resumed run needs the lines before its checkpoint. Throws Error(kStorage).
   void sync();
 
   /// Lines that wait in memory, and their bytes.
@@ -381,30 +376,25 @@ struct MetricsLog {
   std::string damage;  ///< "2 lines are no events, the first is line 7: no JSON"; or empty
 };
 
-/// Reads the file. Skips a torn last line, keys and events that this version does not know, and lines that
-/// are no events, which `damage` tells of. Throws Error(kStorage) if the file cannot be read, and, without
-/// waiting for anybody to write, if it is no regular file.
+/// Reads the file. Skips a torn last line, unknown keys and events, and lines that are no events; `damage` tells
+/// of the latter. Throws Error(kStorage) if the file cannot be read, or at once if it is no regular file.
 MetricsLog read_metrics(const std::filesystem::path& path);
 
-/// The first event of the file if it is a `start` and can be read; nullopt otherwise. Reads the first line
-/// alone.
+/// The first event of the file if it is a readable `start`; else nullopt. Reads the first line alone.
 std::optional<StartEvent> first_start(const std::filesystem::path& path);
 
 /// Throws Error(kStorage) if the file exists and cannot be read or is no regular file.
 void check_metrics_file(const std::filesystem::path& path);
 
-/// Makes the log ready for a run that goes on from `step`; call it before a MetricsFile opens it. Removes
-/// every event later than `step`, so that no step is there twice, a torn last line, because its step cannot
-/// be read, and lines that are no events. (AppendFile also cuts off a torn line: it does so for every log,
-/// and also if nobody cut the file to a step.) Replaces the file in one rename if anything is removed or if
-/// the file has other hard links, because lines that are appended would show there, and in any case with
-/// `replace`: what another process has open is another file then. Does nothing if the file is absent. Throws
-/// Error(kStorage).
+/// Prepares the log for a run that goes on from `step`; call it before a MetricsFile opens the file. Removes
+/// events later than `step`, so that no step is there twice, lines that are no events, and a torn last line.
+/// Replaces the file in one rename if anything is removed, or if the file has other hard links, in which
+/// appended lines would show. With `replace`, always replaces it, so that another process that has the file
+/// open no longer writes to this one. Does nothing if the file is absent. Throws Error(kStorage).
 ///
-/// First copies the file to PATH.damaged if lines are no events, or else to PATH.uncut if it tells of a
-/// checkpoint later than `step`: then steps are removed that the run had saved. If that name is taken, .2, .3
-/// and so on is added: nothing is overwritten. Returns a text for people about the copy; empty if there is
-/// none.
+/// Before, copies the file to PATH.damaged if it has lines that are no events, or else to PATH.uncut if it has
+/// a checkpoint later than `step`: the run had saved some of the removed steps. A name that exists gets .2, .3
+/// and so on. Returns a text for people about the copy; empty without a copy.
 std::string cut_to_step(const std::filesystem::path& path, int64_t step, bool replace = false);
 
 }  // namespace ripstop

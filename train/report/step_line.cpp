@@ -9,7 +9,7 @@
 namespace ripstop {
 namespace {
 
-// "61.3/64.0 GiB"; "2.6 MiB/64.0 GiB" if the two differ by their unit.
+// "61.3/64.0 GiB"; "2.6 MiB/64.0 GiB" if the units differ.
 std::string memory_text(int64_t peak, std::optional<int64_t> limit) {
   const std::string used = bytes_text(peak);
   if (!limit) return used;
@@ -29,7 +29,6 @@ std::string step_line(const StepMetrics& step, int64_t steps, std::optional<int6
                                  steps, without_nan_sign(step.loss),
                                  small ? fmt::format("{:.2g}", norm) : fmt::format("{:.2f}", norm),
                                  step.learning_rate, step.tokens_per_second);
-  // No peak is known for some GPUs, and then there is no utilization.
   if (step.model_flops_utilization)
     line += fmt::format("  mfu {:.1f}%", 100.0 * *step.model_flops_utilization);
   return line + fmt::format("  {}  eta {}", memory_text(step.peak_memory_bytes, memory_limit_bytes),

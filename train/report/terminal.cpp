@@ -21,7 +21,7 @@ std::string_view variable(const char* name) {
   return value != nullptr ? value : "";
 }
 
-// Nothing if nobody tells.
+// Whether the launcher says that `stream` ends at a terminal; nullopt without a launcher.
 std::optional<bool> told_by_launcher(int stream) {
   const char* told = std::getenv("RIPSTOP_TERMINAL");
   if (told == nullptr) return was_launched() ? std::optional(false) : std::nullopt;
@@ -35,7 +35,7 @@ int64_t width_of(int stream) {
   return parse_whole_number(variable("COLUMNS")).value_or(0);
 }
 
-// C1 controls, the separators of lines and paragraphs, and what turns the direction of writing.
+// C1 controls, separators of lines and paragraphs, and characters that change the direction of writing.
 bool is_unseen(uint32_t letter) {
   return (letter >= 0x80 && letter < 0xA0) || letter == 0x061C || (letter >= 0x200E && letter <= 0x200F) ||
          (letter >= 0x2028 && letter <= 0x202E) || (letter >= 0x2066 && letter <= 0x2069);
@@ -80,7 +80,7 @@ std::string cut_to_width(std::string_view text, int64_t width) {
   int64_t columns = 0;
   for (size_t at = 0; width > 0 && at < line.size(); ++at) {
     const auto byte = static_cast<unsigned char>(line[at]);
-    // A letter of three or four bytes may take two columns, as in Chinese. Its other bytes take none.
+    // A letter of three or four bytes, as in Chinese, may take two columns. Later bytes take none.
     columns += (byte & 0xC0U) == 0x80 ? 0 : byte < 0xE0 ? 1 : 2;
     if (columns > width) return line.substr(0, at);
   }
