@@ -1,8 +1,7 @@
 // Structs as JSON objects, written and read by one list of fields. The list is a function that names each key
 // once, with the member and, where values may come from anywhere, its limits. Usually the struct has it:
 //
-//   template <class Self, class Fields>
-//   static void fields(Self& self, Fields& field) {
+//   static void fields(auto& self, auto& field) {
 //     field("metric", self.metric);
 //     field("step", self.step, 0, kMostSteps);
 //   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <utility>
 
 namespace ripstop {
@@ -67,8 +68,7 @@ std::vector<BeamSearch::Candidate> BeamSearch::best_candidates(std::span<const L
       all.push_back({b, token.id, next[b].log_probability(token.id) + beams_[b].score});
   }
   // Stable: candidates are sorted by beam and logit before, and ties keep that order.
-  std::stable_sort(all.begin(), all.end(),
-                   [](const Candidate& a, const Candidate& b) { return a.score > b.score; });
+  std::ranges::stable_sort(all, std::ranges::greater(), &Candidate::score);
   if (std::ssize(all) > count) all.resize(static_cast<size_t>(count));
   return all;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "model/core/error.h"
@@ -11,10 +12,6 @@ namespace ripstop {
 namespace {
 
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
-
-bool is_in(std::span<const int32_t> ascending, int32_t id) {
-  return std::binary_search(ascending.begin(), ascending.end(), id);
-}
 
 // Every earlier occurrence of the last size - 1 tokens bans the token that followed it.
 void ban_repetitions(int64_t size, std::span<const int32_t> tokens, std::vector<int32_t>& banned) {
@@ -26,21 +23,15 @@ void ban_repetitions(int64_t size, std::span<const int32_t> tokens, std::vector<
       banned.push_back(tokens[static_cast<size_t>(i + size - 1)]);
 }
 
-void sort_by_id(std::vector<ScoredToken>& tokens) {
-  std::sort(tokens.begin(), tokens.end(),
-            [](const ScoredToken& a, const ScoredToken& b) { return a.id < b.id; });
-}
-
 // Removes the tokens below the top_k-th largest logit. In place: a copy for each thread would be as large as a
 // vocabulary.
 void keep_top_k(int64_t top_k, std::vector<ScoredToken>& tokens) {
   if (top_k == 0 || top_k >= std::ssize(tokens)) return;
   const auto last = tokens.begin() + (top_k - 1);
-  std::nth_element(tokens.begin(), last, tokens.end(),
-                   [](const ScoredToken& a, const ScoredToken& b) { return a.logit > b.logit; });
+  std::ranges::nth_element(tokens, last, std::ranges::greater(), &ScoredToken::logit);
   const float least = last->logit;
   std::erase_if(tokens, [&](const ScoredToken& token) { return token.logit < least; });
-  sort_by_id(tokens);
+  std::ranges::sort(tokens, {}, &ScoredToken::id);
 }
 
 // exp(logit - largest) of tokens, and the sum in their order.
@@ -72,7 +63,7 @@ void keep_top_p(double top_p, std::vector<ScoredToken>& tokens) {
        removed + 1 < tokens.size() && cumulative <= (1 - top_p) * weights.sum();)
     cumulative += weights.of(tokens[++removed]);
   tokens.erase(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(removed));
-  sort_by_id(tokens);
+  std::ranges::sort(tokens, {}, &ScoredToken::id);
 }
 
 }  // namespace
@@ -98,7 +89,7 @@ std::vector<ScoredToken> best_tokens(std::span<const float> logits, std::span<co
   for (size_t i = 0; i < logits.size(); ++i) {
     if (!(logits[i] > least)) continue;  // also skips NaN
     const ScoredToken token{static_cast<int32_t>(i), logits[i]};
-    if (is_in(banned, token.id)) continue;
+    if (std::ranges::binary_search(banned, token.id)) continue;
     const auto place = std::find_if(best.begin(), best.end(),
                                     [&](const ScoredToken& other) { return token.logit > other.logit; });
     best.insert(place, token);
@@ -115,7 +106,7 @@ std::vector<ScoredToken> drawable_tokens(const GenerationSettings& settings, std
   tokens.reserve(logits.size());
   for (size_t i = 0; i < logits.size(); ++i) {
     const ScoredToken token{static_cast<int32_t>(i), logits[i] / temperature};
-    if (token.logit > kLowest && !is_in(banned, token.id)) tokens.push_back(token);
+    if (token.logit > kLowest && !std::ranges::binary_search(banned, token.id)) tokens.push_back(token);
   }
   keep_top_k(settings.top_k, tokens);
   keep_top_p(settings.top_p, tokens);

@@ -25,8 +25,7 @@ struct StepCost {
   MemoryUse memory;
   AxisBytes traffic_per_step;
   bool operator==(const StepCost&) const = default;
-  template <class Self, class Fields>
-  static void fields(Self& self, Fields& field) {
+  static void fields(auto& self, auto& field) {
     field.group("memory", [&](auto& part) {
       for (const MemoryCategory category : kMemoryCategories)
         part(to_string(category), self.memory[category]);
@@ -46,8 +45,7 @@ struct DataUse {
   int64_t sequences_per_epoch = 0;
   int64_t tokens_per_epoch = 0;
   bool operator==(const DataUse&) const = default;
-  template <class Self, class Fields>
-  static void fields(Self& self, Fields& field) {
+  static void fields(auto& self, auto& field) {
     field("kind", self.kind);
     field("examples", self.examples);
     field("cut_documents", self.cut_documents);
@@ -70,8 +68,7 @@ struct StartupSeconds {
   std::optional<double> first_step = {};  ///< in the first `step` event of a start; else nullopt
   double total = 0;                       ///< the sum of the others
   bool operator==(const StartupSeconds&) const = default;
-  template <class Self, class Fields>
-  static void fields(Self& self, Fields& field) {
+  static void fields(auto& self, auto& field) {
     field("program", self.program);
     field("mpi", self.mpi);
     field("data", self.data);
@@ -114,8 +111,7 @@ struct StartEvent {
   double kernel_plans_seconds = 0;        ///< time to make the plans
   std::optional<StartupSeconds> startup;  ///< up to this event; nullopt in logs of versions before 0.2.0
   double time = 0;
-  template <class Self, class Fields>
-  static void fields(Self& self, Fields& field) {
+  static void fields(auto& self, auto& field) {
     field("steps", self.steps);
     field("argv", self.argv);
     field("version", self.version);
@@ -165,8 +161,7 @@ struct StepMetrics {
   double save_wait_seconds = 0;           ///< waits of updates for a save that still reads the weights
   std::optional<StartupSeconds> startup;  ///< in the first step of a start, up to its end; else nullopt
   double time = 0;
-  template <class Self, class Fields>
-  static void fields(Self& self, Fields& field) {
+  static void fields(auto& self, auto& field) {
     field("tokens", self.tokens);
     field("tokens_seen", self.tokens_seen);
     field("loss", self.loss);
@@ -192,8 +187,7 @@ struct HostsEvent {
     std::string host;
     double speed = 0;  ///< as a multiple of the median rank's speed
     bool operator==(const SlowRank&) const = default;
-    template <class Self, class Fields>
-    static void fields(Self& self, Fields& field) {
+    static void fields(auto& self, auto& field) {
       field("rank", self.rank);
       field("host", self.host);
       field("speed", self.speed);
@@ -207,8 +201,7 @@ struct HostsEvent {
   std::vector<SlowRank> slow;
   std::string exclude;  ///< option of sbatch, "--exclude=n2", if a rank is slow; else empty
   double time = 0;
-  template <class Self, class Fields>
-  static void fields(Self& self, Fields& field) {
+  static void fields(auto& self, auto& field) {
     field("steps", self.steps);
     field("hosts", self.hosts);
     field.rounded("compute_seconds", self.compute_seconds);
@@ -228,8 +221,7 @@ struct ValidationEvent {
   bool best = false;  ///< better than all validations before it; step 0 does not count
   std::optional<double> rouge1, rouge2, rougeL;  ///< F-measures, 0..1; nullopt without generated texts
   double time = 0;
-  template <class Self, class Fields>
-  static void fields(Self& self, Fields& field) {
+  static void fields(auto& self, auto& field) {
     field("loss", self.loss);
     field.derived("perplexity", std::exp(self.loss));
     field("targets", self.target_count);
@@ -255,8 +247,7 @@ struct SaveEvent {
   std::string state;          ///< one of the SaveState words
   double waited_seconds = 0;  ///< if `begun`: the wait for the end of the save before
   double time = 0;
-  template <class Self, class Fields>
-  static void fields(Self& self, Fields& field) {
+  static void fields(auto& self, auto& field) {
     field("state", self.state);
     field("waited_seconds", self.waited_seconds);
   }
@@ -271,8 +262,7 @@ struct CheckpointEvent {
   double seconds = 0;         ///< for writing, until the last rank was done, and for the commit
   double waited_seconds = 0;  ///< the part of `seconds` in which training stood still
   double time = 0;
-  template <class Self, class Fields>
-  static void fields(Self& self, Fields& field) {
+  static void fields(auto& self, auto& field) {
     field("path", self.path);
     field("bytes", self.bytes);
     field("seconds", self.seconds);
@@ -286,10 +276,7 @@ struct WarningEvent {
   int64_t step = 0;
   std::string text;
   double time = 0;
-  template <class Self, class Fields>
-  static void fields(Self& self, Fields& field) {
-    field("text", self.text);
-  }
+  static void fields(auto& self, auto& field) { field("text", self.text); }
 };
 
 /// The reasons why a run ends.
@@ -314,8 +301,7 @@ struct EndEvent {
   int64_t resident_peak_bytes = 0;    ///< the peak of rank 0's process
   double seconds = 0;                 ///< since the program began
   double time = 0;
-  template <class Self, class Fields>
-  static void fields(Self& self, Fields& field) {
+  static void fields(auto& self, auto& field) {
     field("exit_code", self.exit_code);
     field("reason", self.reason);
     field("planned", self.planned);

@@ -9,17 +9,13 @@
 #include <optional>
 #include <string_view>
 
+#include "data/process/process_identity.h"
 #include "data/text/utf8.h"
 #include "model/core/number.h"
 #include "parallel/launcher.h"
 
 namespace ripstop {
 namespace {
-
-std::string_view variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value != nullptr ? value : "";
-}
 
 // Whether the launcher says that `stream` ends at a terminal; nullopt without a launcher.
 std::optional<bool> told_by_launcher(int stream) {
@@ -32,7 +28,7 @@ int64_t width_of(int stream) {
   winsize size{};
   // A pseudo-terminal that a launcher made has no size.
   if (ioctl(stream, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-  return parse_whole_number(variable("COLUMNS")).value_or(0);
+  return parse_whole_number(environment_variable("COLUMNS")).value_or(0);
 }
 
 // C1 controls, separators of lines and paragraphs, and characters that change the direction of writing.
@@ -48,8 +44,9 @@ Terminal terminal_of(std::FILE* stream) {
   const std::optional<bool> told = told_by_launcher(number);
   if (!told.value_or(isatty(number) == 1)) return {};
   Terminal terminal{.is_terminal = true, .width = width_of(number)};
-  terminal.rewrites = !variable("TERM").empty() && variable("TERM") != "dumb";
-  terminal.colors = terminal.rewrites && variable("NO_COLOR").empty();
+  const std::string kind = environment_variable("TERM");
+  terminal.rewrites = !kind.empty() && kind != "dumb";
+  terminal.colors = terminal.rewrites && environment_variable("NO_COLOR").empty();
   return terminal;
 }
 

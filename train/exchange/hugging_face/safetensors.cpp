@@ -6,8 +6,9 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <initializer_list>
+#include <iterator>
 #include <tuple>
+#include <utility>
 
 #include "data/text/json_reader.h"
 #include "model/device/dtype.h"
@@ -99,12 +100,9 @@ void check_places(const JsonReader& reader, const std::vector<StoredTensor>& ten
   if (end < file_bytes) reader.refuse("has {} bytes after its last tensor", file_bytes - end);
 }
 
-struct Spelling {
-  std::string_view name, safetensors;
-};
-// In the order of ExportDType.
-constexpr std::array<Spelling, 3> kSpellings = {
-    {{"float32", "F32"}, {"bfloat16", "BF16"}, {"float16", "F16"}}};
+// The name and the spelling of safetensors, in the order of ExportDType.
+constexpr std::pair<std::string_view, std::string_view> kSpellings[] = {
+    {"float32", "F32"}, {"bfloat16", "BF16"}, {"float16", "F16"}};
 
 // Rounds all numbers by `round`. Returns the first finite one that became infinite. `infinity`: its bits.
 template <class Round>
@@ -129,13 +127,12 @@ std::string StoredTensor::shape_text() const {
 }
 
 int64_t dtype_bytes(std::string_view dtype) {
-  const auto is_one_of = [&](std::initializer_list<std::string_view> names) {
-    return std::ranges::find(names, dtype) != names.end();
-  };
-  if (is_one_of({"F64", "I64", "U64", "C64"})) return 8;
-  if (is_one_of({"F32", "I32", "U32"})) return 4;
-  if (is_one_of({"F16", "BF16", "I16", "U16"})) return 2;
-  return is_one_of({"I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2"}) ? 1 : 0;
+  constexpr std::pair<int64_t, std::string_view> kDTypes[] = {
+      {8, "F64"}, {8, "I64"},  {8, "U64"},     {8, "C64"},    {4, "F32"}, {4, "I32"},
+      {4, "U32"}, {2, "F16"},  {2, "BF16"},    {2, "I16"},    {2, "U16"}, {1, "I8"},
+      {1, "U8"},  {1, "BOOL"}, {1, "F8_E4M3"}, {1, "F8_E5M2"}};
+  const auto* const found = std::ranges::find(kDTypes, dtype, [](const auto& row) { return row.second; });
+  return found == std::end(kDTypes) ? 0 : found->first;
 }
 
 std::vector<StoredTensor> read_safetensors_header(const InputFile& file) {
@@ -154,21 +151,21 @@ std::vector<StoredTensor> read_safetensors_header(const InputFile& file) {
 }
 
 std::string_view to_string(ExportDType dtype) {
-  return kSpellings[static_cast<size_t>(dtype)].name;
+  return kSpellings[static_cast<size_t>(dtype)].first;
 }
 
 std::string_view safetensors_dtype(ExportDType dtype) {
-  return kSpellings[static_cast<size_t>(dtype)].safetensors;
+  return kSpellings[static_cast<size_t>(dtype)].second;
 }
 
 std::optional<ExportDType> find_export_dtype(std::string_view name) {
-  for (size_t i = 0; i < kSpellings.size(); ++i)
-    if (name == kSpellings[i].name || name == kSpellings[i].safetensors) return static_cast<ExportDType>(i);
+  for (size_t i = 0; i < std::size(kSpellings); ++i)
+    if (name == kSpellings[i].first || name == kSpellings[i].second) return static_cast<ExportDType>(i);
   return std::nullopt;
 }
 
 int64_t element_bytes(ExportDType dtype) {
-  return dtype == ExportDType::kFloat32 ? 4 : 2;
+  return dtype_bytes(safetensors_dtype(dtype));
 }
 
 std::optional<float> convert(const float* from, int64_t count, ExportDType dtype, void* to) {

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <limits>
+#include <utility>
 
 #include "data/text/json_reader.h"
 #include "model/core/error.h"
@@ -31,17 +31,14 @@ int64_t ExportedTensor::stored_row(int64_t row) const {
 }
 
 ExportLayout::ExportLayout(const ModelConfig& config, ExportDType dtype, int64_t most_file_bytes)
-    : dtype_(dtype), units_(parameter_table(config)), files_(1) {
-  place_all("model", config.head_size(), most_file_bytes);
-}
+    : ExportLayout(parameter_table(config), "model", config.head_size(), dtype, most_file_bytes) {}
 
 ExportLayout::ExportLayout(const ModelConfig& config, const LoraConfig& lora, ExportDType dtype)
-    : dtype_(dtype), units_(adapter_table(config, lora)), files_(1) {
-  // PEFT reads one file.
-  place_all("adapter_model", config.head_size(), std::numeric_limits<int64_t>::max());
-}
+    : ExportLayout(adapter_table(config, lora), "adapter_model", config.head_size(), dtype, INT64_MAX) {}
 
-void ExportLayout::place_all(const std::string& stem, int64_t head_size, int64_t most_file_bytes) {
+ExportLayout::ExportLayout(std::vector<UnitSpec> units, const std::string& stem, int64_t head_size,
+                           ExportDType dtype, int64_t most_file_bytes)
+    : dtype_(dtype), units_(std::move(units)), files_(1) {
   for (const UnitSpec& unit : units_)
     for (const PhysicalTensor& tensor : unit.tensors)
       for (const ParameterSpec& parameter : tensor.parts) place(parameter, head_size, most_file_bytes);

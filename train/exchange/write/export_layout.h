@@ -60,7 +60,8 @@ class ExportLayout {
   std::string index_json() const;
 
  private:
-  void place_all(const std::string& stem, int64_t head_size, int64_t most_file_bytes);
+  ExportLayout(std::vector<UnitSpec> units, const std::string& stem, int64_t head_size, ExportDType dtype,
+               int64_t most_file_bytes);
   void place(const ParameterSpec& parameter, int64_t head_size, int64_t most_file_bytes);
   void write_headers(const std::string& stem);
 
