@@ -2,7 +2,6 @@
 #include <fmt/core.h>
 
 #include <cstdio>
-#include <vector>
 
 #include "parallel/agreement.h"
 #include "parallel/launcher.h"

@@ -106,10 +106,9 @@ class PretrainedInputs {
       for (const UnitSpec& unit : parameter_table(model.config))
         for (const PhysicalTensor& tensor : unit.tensors)
           for (const ParameterSpec& parameter : tensor.parts) {
-            const PretrainedTensor& found = model.tensors.at(parameter.name);
-            require(found.stored.bytes == parameter.count() * dtype_bytes(found.stored.dtype),
-                    "a parameter has its size");
-            require(found.stored.begin + found.stored.bytes <= model.files.at(found.file).bytes(),
+            const StoredTensor& found = model.tensors.at(parameter.name);
+            require(found.bytes == parameter.count() * dtype_bytes(found.dtype), "a parameter has its size");
+            require(found.begin + found.bytes <= model.files.at(found.file).bytes(),
                     "a parameter lies in its file");
           }
     });

@@ -173,9 +173,9 @@ Json json_of(const std::filesystem::path& directory, const PretrainedModel& mode
   Json parameters = Json::array();
   for (const auto& [name, tensor] : model.tensors)
     parameters.push_back({{"name", name},
-                          {"huggingface_name", tensor.stored.name},
-                          {"shape", tensor.stored.shape},
-                          {"dtype", tensor.stored.dtype},
+                          {"huggingface_name", tensor.name},
+                          {"shape", tensor.shape},
+                          {"dtype", tensor.dtype},
                           {"file", model.files[tensor.file].path().filename().string()}});
   return {{"directory", directory.string()},
           {"format", "huggingface"},
@@ -198,7 +198,7 @@ ExitCode inspect_pretrained(const CheckpointArguments& given) {
     return ExitCode::kOk;
   }
   std::set<std::string> dtypes;
-  for (const auto& [name, tensor] : model.tensors) dtypes.insert(tensor.stored.dtype);
+  for (const auto& [name, tensor] : model.tensors) dtypes.insert(tensor.dtype);
   fmt::print(
       "{}\n  verdict     readable: config.json, names, sizes and dtypes fit; the weights were not read\n",
       given.path);

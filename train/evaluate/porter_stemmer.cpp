@@ -61,10 +61,6 @@ int64_t measure(std::string_view stem) {
   return count;
 }
 
-bool contains_vowel(std::string_view stem) {
-  return shape(stem).find('v') != std::string::npos;
-}
-
 bool ends_double_consonant(std::string_view word) {
   const size_t n = word.size();
   return n >= 2 && word[n - 1] == word[n - 2] && shape(word).ends_with('c');
@@ -124,7 +120,8 @@ void remove_verb_ending(std::string& word) {
     if (measure(without(word, 3)) > 0) word.pop_back();
   } else {
     for (std::string_view suffix : {"ed", "ing"}) {
-      if (!word.ends_with(suffix) || !contains_vowel(without(word, suffix.size()))) continue;
+      if (!word.ends_with(suffix) || shape(without(word, suffix.size())).find('v') == std::string::npos)
+        continue;
       replace_end(word, suffix.size(), "");
       repair_verb(word);
       return;

@@ -58,7 +58,7 @@ int64_t longest_common_subsequence(const Words& reference, const Words& candidat
 
 }  // namespace
 
-std::array<NamedRougeScore, 3> named(const RougeScores& scores) {
+std::array<std::pair<const char*, RougeScore>, 3> named(const RougeScores& scores) {
   return {{{"rouge1", scores.rouge1}, {"rouge2", scores.rouge2}, {"rougeL", scores.rouge_l}}};
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace ripstop {
@@ -22,11 +23,7 @@ struct RougeScores {
 };
 
 /// The three scores under the names that files and tables use: rouge1, rouge2, rougeL.
-struct NamedRougeScore {
-  const char* name;
-  RougeScore score;
-};
-std::array<NamedRougeScore, 3> named(const RougeScores& scores);
+std::array<std::pair<const char*, RougeScore>, 3> named(const RougeScores& scores);
 
 /// A table of the scores (0..1) for people, in four lines.
 std::string rouge_table(const RougeScores& scores);

@@ -19,9 +19,9 @@ std::map<std::string, std::string> tensors_of(const fs::path& directory) {
   const PretrainedModel model = open_pretrained_model(directory);
   std::map<std::string, std::string> tensors;
   for (const auto& [name, tensor] : model.tensors) {
-    std::string bytes(static_cast<size_t>(tensor.stored.bytes), '\0');
-    model.files[tensor.file].read_at(tensor.stored.begin, bytes.data(), tensor.stored.bytes);
-    tensors.emplace(pretrained_name(name), tensor.stored.dtype + bytes);
+    std::string bytes(static_cast<size_t>(tensor.bytes), '\0');
+    model.files[tensor.file].read_at(tensor.begin, bytes.data(), tensor.bytes);
+    tensors.emplace(pretrained_name(name), tensor.dtype + bytes);
   }
   return tensors;
 }

@@ -1,7 +1,5 @@
 #include "train/exchange/hugging_face/generation_file.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <string_view>

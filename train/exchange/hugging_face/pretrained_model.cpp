@@ -22,6 +22,7 @@ using Json = JsonReader::Json;
 constexpr const char* kOneFile = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr int64_t kMostIndexBytes = int64_t{32} << 20;
+constexpr const char* kMadeBy = "its config.json makes it";
 
 [[noreturn]] void refuse_without_weights(const fs::path& directory) {
   for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json", "consolidated.00.pth"})
@@ -53,28 +54,26 @@ std::map<std::string, std::string> read_index(const fs::path& path) {
 }
 
 // Opens the files `names` into `files` and returns their tensors by Hugging Face's names.
-std::map<std::string, PretrainedTensor> read_headers(const fs::path& directory,
-                                                     const std::set<std::string>& names,
-                                                     std::vector<InputFile>& files) {
-  std::map<std::string, PretrainedTensor> tensors;
+NamedTensors read_headers(const fs::path& directory, const std::set<std::string>& names,
+                          std::vector<InputFile>& files) {
+  NamedTensors tensors;
   for (const std::string& name : names) {
     files.emplace_back(directory / name);
     for (StoredTensor& stored : read_safetensors_header(files.back())) {
-      const std::string tensor = stored.name;
-      if (!tensors.emplace(tensor, PretrainedTensor{files.size() - 1, std::move(stored)}).second)
-        refuse_directory(directory, fmt::format("{} is in two files", tensor));
+      stored.file = files.size() - 1;
+      if (!tensors.emplace(stored.name, stored).second)
+        refuse_directory(directory, fmt::format("{} is in two files", stored.name));
     }
   }
   return tensors;
 }
 
 // read_headers of the files in the index. Each tensor must be in the file that the index names.
-std::map<std::string, PretrainedTensor> read_indexed(const fs::path& directory,
-                                                     std::vector<InputFile>& files) {
+NamedTensors read_indexed(const fs::path& directory, std::vector<InputFile>& files) {
   const std::map<std::string, std::string> file_of = read_index(directory / kIndex);
   std::set<std::string> names;
   for (const auto& [name, file] : file_of) names.insert(file);
-  std::map<std::string, PretrainedTensor> tensors = read_headers(directory, names, files);
+  NamedTensors tensors = read_headers(directory, names, files);
   for (const auto& [name, file] : file_of) {
     const auto found = tensors.find(name);
     if (found == tensors.end() || files[found->second.file].path().filename() != file)
@@ -84,46 +83,28 @@ std::map<std::string, PretrainedTensor> read_indexed(const fs::path& directory,
   return tensors;
 }
 
-// The names that a parameter may have in the files. A tied table has the name of either use.
-std::vector<std::string> names_of(const ParameterSpec& parameter, const ModelConfig& config) {
-  std::vector<std::string> names = {pretrained_name(parameter.name)};
-  if (config.tie_word_embeddings && parameter.name == "tok_embeddings.weight")
-    names.push_back(pretrained_name("output.weight"));
-  return names;
+// A tied table may have the name of either use, or be stored twice. Leaves it in `found` under the first name.
+void take_tied_copy(const fs::path& directory, NamedTensors& found, PretrainedModel& model) {
+  const std::string table = pretrained_name("tok_embeddings.weight");
+  auto head = found.extract(pretrained_name("output.weight"));
+  if (head.empty()) return;
+  if (found.contains(table)) {
+    const ParameterSpec spec{
+        .name = table, .rows = model.config.vocab_size, .columns = model.config.hidden_size};
+    require_shape(directory, spec, head.mapped(), kMadeBy);
+    model.tied_copy = std::move(head.mapped());
+  } else {
+    head.key() = table;
+    found.insert(std::move(head));
+  }
 }
 
-// Moves the parameters' tensors from `found` to `model`. Unknown tensors stay in `found`.
-void assign(const fs::path& directory, std::map<std::string, PretrainedTensor>& found,
-            PretrainedModel& model) {
-  // A forged config may have more layers than the memory could list.
-  if (model.config.num_hidden_layers > std::ssize(found))
-    refuse_directory(directory, fmt::format("has {} tensors, too few for the {} layers of its config.json",
-                                            found.size(), model.config.num_hidden_layers));
-  std::vector<std::string> missing;
-  for (const UnitSpec& unit : parameter_table(model.config))
-    for (const PhysicalTensor& tensor : unit.tensors)
-      for (const ParameterSpec& parameter : tensor.parts) {
-        const std::vector<std::string> names = names_of(parameter, model.config);
-        for (const std::string& name : names) {
-          auto node = found.extract(name);
-          if (node.empty()) continue;
-          require_shape(directory, parameter, node.mapped().stored, "its config.json makes it");
-          if (!model.tensors.contains(parameter.name))
-            model.tensors.emplace(parameter.name, std::move(node.mapped()));
-          else
-            model.tied_copies.push_back(std::move(node.mapped()));
-        }
-        if (!model.tensors.contains(parameter.name)) missing.push_back(names.front());
-      }
-  if (!missing.empty()) refuse_directory(directory, fmt::format("has no {}", some_of(missing)));
-}
-
-StoredPlace place_of(const PretrainedModel& model, const PretrainedTensor& tensor) {
-  return {model.files[tensor.file], tensor.stored};
+StoredPlace place_of(const PretrainedModel& model, const StoredTensor& tensor) {
+  return {model.files[tensor.file], tensor};
 }
 
 // Compares the elements `got` of a tied table with its second copy `copy`: a different one would be lost.
-void check_copy(const PretrainedModel& model, const PretrainedTensor& copy, const UnitLayout& layout,
+void check_copy(const PretrainedModel& model, const StoredTensor& copy, const UnitLayout& layout,
                 int64_t begin, int64_t end, const float* got) {
   for (const Box& box : layout.boxes(begin, end)) {
     if (box.empty() || box.parameter->name != "tok_embeddings.weight") continue;
@@ -135,7 +116,7 @@ void check_copy(const PretrainedModel& model, const PretrainedTensor& copy, cons
       if (!std::equal(got + at, got + at + box.columns, other.data() + at))
         throw Error(ExitCode::kInputData,
                     fmt::format("{}: row {} of {} differs from the embedding, and config.json ties the two",
-                                model.files[copy.file].path().string(), box.row + row, copy.stored.name),
+                                model.files[copy.file].path().string(), box.row + row, copy.name),
                     "set tie_word_embeddings to false in its config.json if the head has weights of its own");
     }
   }
@@ -156,9 +137,9 @@ struct Block {
 std::vector<Block> blocks_of(const PretrainedModel& model) {
   std::vector<Block> blocks;
   for (const auto& [name, tensor] : model.tensors)
-    for (int64_t at = 0; at < tensor.stored.bytes; at += kHashedBlock)
-      blocks.push_back({model.files[tensor.file], tensor.stored.begin + at,
-                        std::min(kHashedBlock, tensor.stored.bytes - at)});
+    for (int64_t at = 0; at < tensor.bytes; at += kHashedBlock)
+      blocks.push_back(
+          {model.files[tensor.file], tensor.begin + at, std::min(kHashedBlock, tensor.bytes - at)});
   return blocks;
 }
 
@@ -177,7 +158,7 @@ bool is_pretrained_model(const fs::path& directory) {
 PretrainedModel open_pretrained_model(const fs::path& directory) {
   PretrainedModel model;
   model.config = read_pretrained_config(directory);
-  std::map<std::string, PretrainedTensor> found;
+  NamedTensors found;
   // If both are there, the whole file counts, as in transformers.
   if (is_file(directory / kOneFile))
     found = read_headers(directory, {kOneFile}, model.files);
@@ -185,13 +166,18 @@ PretrainedModel open_pretrained_model(const fs::path& directory) {
     found = read_indexed(directory, model.files);
   else
     refuse_without_weights(directory);
-  assign(directory, found, model);
-  std::vector<std::string> unknown;
-  for (const auto& [name, tensor] : found)
-    (name.ends_with(".rotary_emb.inv_freq") ? model.ignored : unknown).push_back(name.substr(0, 100));
-  if (!unknown.empty())
-    refuse_directory(directory,
-                     fmt::format("has tensors that a LLaMA model does not have: {}", some_of(unknown)));
+  // A forged config may have more layers than the memory could list.
+  if (model.config.num_hidden_layers > std::ssize(found))
+    refuse_directory(directory, fmt::format("has {} tensors, too few for the {} layers of its config.json",
+                                            found.size(), model.config.num_hidden_layers));
+  if (model.config.tie_word_embeddings) take_tied_copy(directory, found, model);
+  model.tensors = take_parameters(directory, parameter_table(model.config), kMadeBy, found);
+  std::erase_if(found, [&](const auto& entry) {
+    const bool is_ignored = entry.first.ends_with(".rotary_emb.inv_freq");
+    if (is_ignored) model.ignored.push_back(entry.first.substr(0, 100));
+    return is_ignored;
+  });
+  require_no_others(directory, found, "a LLaMA model does not have");
   return model;
 }
 
@@ -199,7 +185,7 @@ void read_pretrained(const PretrainedModel& model, const UnitLayout& layout, int
                      float* to) {
   read_stored(layout, begin, end, to, model.config.head_size(),
               [&](const std::string& name) { return place_of(model, model.tensors.at(name)); });
-  for (const PretrainedTensor& copy : model.tied_copies) check_copy(model, copy, layout, begin, end, to);
+  if (model.tied_copy) check_copy(model, *model.tied_copy, layout, begin, end, to);
 }
 
 std::string samples_hash(const PretrainedModel& model) {
@@ -207,13 +193,12 @@ std::string samples_hash(const PretrainedModel& model) {
   StreamHash hash;
   std::string sample;
   for (const auto& [name, tensor] : model.tensors) {
-    const StoredTensor& stored = tensor.stored;
-    hash.update(header_of(name, stored));
-    const int64_t last = std::max<int64_t>(stored.bytes - kSampleBytes, 0);
-    sample.resize(static_cast<size_t>(stored.bytes - last));
+    hash.update(header_of(name, tensor));
+    const int64_t last = std::max<int64_t>(tensor.bytes - kSampleBytes, 0);
+    sample.resize(static_cast<size_t>(tensor.bytes - last));
     // The last sample is at the very end: rows that somebody added are the last ones.
     for (int64_t at = 0; at < last + kHashedBlock; at += kHashedBlock) {
-      model.files[tensor.file].read_at(stored.begin + std::min(at, last), sample.data(), std::ssize(sample));
+      model.files[tensor.file].read_at(tensor.begin + std::min(at, last), sample.data(), std::ssize(sample));
       hash.update(sample);
     }
   }
@@ -241,7 +226,7 @@ std::string contents_hash(const PretrainedModel& model, Communicator& world,
     for (const std::string& digest : of_block) digests += digest;
   });
   StreamHash hash;
-  for (const auto& [name, tensor] : model.tensors) hash.update(header_of(name, tensor.stored));
+  for (const auto& [name, tensor] : model.tensors) hash.update(header_of(name, tensor));
   for (const std::string& of_rank : world.all_gather_text(digests)) hash.update(of_rank);
   return hash.hex();
 }

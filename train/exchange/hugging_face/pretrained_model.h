@@ -4,7 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,20 +34,13 @@ ModelConfig read_pretrained_config(const std::filesystem::path& directory);
 /// an equal ModelConfig, except an initializer_range of 0: transformers does not know it and gets its value.
 std::string pretrained_config_json(const ModelConfig& model, ExportDType dtype, const SpecialIds& ids);
 
-/// The tensor of one of ripstop's parameters, in its shape: F32, F16 or BF16.
-struct PretrainedTensor {
-  size_t file = 0;  ///< in PretrainedModel::files
-  StoredTensor stored;
-};
-
 /// An open model whose headers are read and whose weights are not.
 struct PretrainedModel {
   ModelConfig config;
   std::vector<InputFile> files;
-  /// By ripstop's name. Query and key rows are in Hugging Face's order (pretrained_row).
-  std::map<std::string, PretrainedTensor> tensors;
+  NamedTensors tensors;  ///< of take_parameters
   /// The second copy of a tied embedding table that the files hold twice. It must equal the first.
-  std::vector<PretrainedTensor> tied_copies;
+  std::optional<StoredTensor> tied_copy;
   /// Hugging Face's names of tensors that are not read: rotary angles, which follow from the config.
   std::vector<std::string> ignored;
 

@@ -22,6 +22,7 @@ struct StoredTensor {
   std::string name;
   std::string dtype;           ///< the file's spelling: "F32", "F16", "BF16", "I64"
   std::vector<int64_t> shape;  ///< empty for a single number
+  size_t file = 0;             ///< number of the file in a model of several files
   int64_t begin = 0;           ///< first byte in the file
   int64_t bytes = 0;
 

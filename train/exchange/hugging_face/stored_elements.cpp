@@ -80,18 +80,17 @@ class TensorReader {
 
   /// Reads the columns [column, column + columns) of `rows`.
   void read(const Rows& rows, int64_t column, int64_t columns) {
-    // Whole rows have no gaps between them: one call reads as many rows as the buffer holds.
-    const int64_t at_once = columns == columns_ ? std::max<int64_t>(buffer_elements_ / columns, 1) : 1;
-    for (int64_t row = 0; row < rows.count; row += at_once) {
-      const int64_t band = std::min(at_once, rows.count - row);
-      read_band({rows.first + row, band, rows.stride, rows.to + row * rows.stride}, column, columns);
-    }
+    // Whole rows have no gaps between them.
+    const int64_t at_once = columns == columns_ ? rows.count : 1;
+    for (int64_t row = 0; row < rows.count; row += at_once)
+      read_band({rows.first + row, at_once, rows.stride, rows.to + row * rows.stride}, column, columns);
   }
 
  private:
+  // Reads `rows`, which have no gaps between them in the file.
   void read_band(const Rows& rows, int64_t column, int64_t columns) {
     const int64_t first = rows.first * columns_ + column, count = rows.count * columns;
-    // A row may be longer than the buffer.
+    // Reads as much as the buffer holds, perhaps parts of rows.
     for (int64_t done = 0; done < count;) {
       const int64_t piece = std::min(count - done, buffer_elements_);
       place_.file.read_at(place_.tensor.begin + (first + done) * element_bytes_, buffer_.data(),
@@ -140,9 +139,24 @@ void read_turned(TensorReader& reader, const Box& box, int64_t head_size, float*
     }
 }
 
+// "a, b, c, d and 12 more". `names` must not be empty.
+std::string some_of(const std::vector<std::string>& names) {
+  constexpr size_t kMostNamed = 4;
+  const size_t shown = std::min(names.size(), kMostNamed);
+  std::string text = fmt::format("{}", fmt::join(names.data(), names.data() + shown, ", "));
+  if (names.size() > shown) text += fmt::format(" and {} more", names.size() - shown);
+  return text;
+}
+
 }  // namespace
 
 std::string pretrained_name(const std::string& name) {
+  for (const char* letter : {".lora_A", ".lora_B"})
+    if (const size_t at = name.find(letter); at != std::string::npos) {
+      std::string matrix = pretrained_name(name.substr(0, at) + ".weight");
+      matrix.resize(matrix.size() - std::string_view(".weight").size());
+      return fmt::format("base_model.model.{}{}.weight", matrix, letter);
+    }
   constexpr std::array<std::pair<const char*, const char*>, 12> kNames = {
       {{"tok_embeddings.weight", "model.embed_tokens.weight"},
        {"norm.weight", "model.norm.weight"},
@@ -200,12 +214,31 @@ void require_shape(const std::filesystem::path& directory, const ParameterSpec& 
         directory, fmt::format("{} has the dtype {}; F32, F16 and BF16 are read", stored.name, stored.dtype));
 }
 
-std::string some_of(const std::vector<std::string>& names) {
-  constexpr size_t kMostNamed = 4;
-  const size_t shown = std::min(names.size(), kMostNamed);
-  std::string text = fmt::format("{}", fmt::join(names.data(), names.data() + shown, ", "));
-  if (names.size() > shown) text += fmt::format(" and {} more", names.size() - shown);
-  return text;
+NamedTensors take_parameters(const std::filesystem::path& directory, const std::vector<UnitSpec>& table,
+                             const std::string& made_by, NamedTensors& found) {
+  NamedTensors taken;
+  std::vector<std::string> missing;
+  for (const UnitSpec& unit : table)
+    for (const PhysicalTensor& tensor : unit.tensors)
+      for (const ParameterSpec& parameter : tensor.parts) {
+        auto node = found.extract(pretrained_name(parameter.name));
+        if (node.empty()) {
+          missing.push_back(pretrained_name(parameter.name));
+          continue;
+        }
+        require_shape(directory, parameter, node.mapped(), made_by);
+        taken.emplace(parameter.name, std::move(node.mapped()));
+      }
+  if (!missing.empty()) refuse_directory(directory, fmt::format("has no {}", some_of(missing)));
+  return taken;
+}
+
+void require_no_others(const std::filesystem::path& directory, const NamedTensors& unknown,
+                       const std::string& others) {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : unknown) names.push_back(name.substr(0, 100));
+  if (!names.empty())
+    refuse_directory(directory, fmt::format("has tensors that {}: {}", others, some_of(names)));
 }
 
 void hash_bytes(const InputFile& file, int64_t begin, int64_t bytes, StreamHash& hash) {

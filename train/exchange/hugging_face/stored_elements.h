@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -13,8 +14,9 @@
 
 namespace ripstop {
 
-/// Hugging Face's name of ripstop's parameter `name`: "layers.3.attention.wq.weight" gives
-/// "model.layers.3.self_attn.q_proj.weight".
+/// Hugging Face's name of ripstop's parameter `name`, or PEFT's name if it is one of an adapter:
+/// "layers.3.attention.wq.weight" gives "model.layers.3.self_attn.q_proj.weight",
+/// "layers.3.attention.wq.lora_A.weight" gives "base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight".
 std::string pretrained_name(const std::string& name);
 
 /// Whether Hugging Face has the rows of ripstop's parameter `name` in another order (pretrained_row): true for
@@ -38,8 +40,17 @@ bool is_file(const std::filesystem::path& path);
 void require_shape(const std::filesystem::path& directory, const ParameterSpec& parameter,
                    const StoredTensor& stored, const std::string& made_by);
 
-/// "a, b, c, d and 12 more", for messages of one line. `names` must not be empty.
-std::string some_of(const std::vector<std::string>& names);
+using NamedTensors = std::map<std::string, StoredTensor>;
+
+/// Moves the tensors of all parameters in `table` from `found`, which has Hugging Face's names, to the result,
+/// which has ripstop's. Their rows keep Hugging Face's order (pretrained_row). Throws as require_shape, and
+/// Error(kInputData) if a tensor is missing.
+NamedTensors take_parameters(const std::filesystem::path& directory, const std::vector<UnitSpec>& table,
+                             const std::string& made_by, NamedTensors& found);
+
+/// Throws Error(kInputData) "`directory`: has tensors that `others`: ..." unless `unknown` is empty.
+void require_no_others(const std::filesystem::path& directory, const NamedTensors& unknown,
+                       const std::string& others);
 
 /// Adds the bytes [begin, begin + bytes) of `file` to `hash`, through 1 MiB of memory. Throws what
 /// InputFile::read_at throws.

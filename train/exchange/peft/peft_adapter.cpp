@@ -16,7 +16,6 @@
 #include "data/text/json_reader.h"
 #include "train/checkpoint/find_run.h"
 #include "train/config/nearest_name.h"
-#include "train/exchange/hugging_face/stored_elements.h"
 
 namespace ripstop {
 namespace {
@@ -180,27 +179,6 @@ void require_possible(const fs::path& directory, const LoraConfig& lora, const M
   }
 }
 
-// Moves the tensors of `found` to `adapter`. Refuses missing and unknown tensors.
-void assign_tensors(std::map<std::string, StoredTensor>& found, PeftAdapter& adapter) {
-  std::vector<std::string> missing;
-  for (const AdapterSpec& spec : adapter_specs(adapter.model, adapter.config.lora))
-    for (const ParameterSpec* parameter : {&spec.a, &spec.b}) {
-      auto node = found.extract(peft_name(parameter->name));
-      if (node.empty()) {
-        missing.push_back(peft_name(parameter->name));
-        continue;
-      }
-      require_shape(adapter.directory, *parameter, node.mapped(), "with this model and rank it is");
-      adapter.tensors.emplace(parameter->name, std::move(node.mapped()));
-    }
-  if (!missing.empty()) refuse_directory(adapter.directory, fmt::format("has no {}", some_of(missing)));
-  std::vector<std::string> unknown;
-  for (const auto& [name, tensor] : found) unknown.push_back(name.substr(0, 100));
-  if (!unknown.empty())
-    refuse_directory(adapter.directory,
-                     fmt::format("has tensors that its targets do not have: {}", some_of(unknown)));
-}
-
 }  // namespace
 
 PeftConfig parse_peft_config(std::string_view text, const std::string& name) {
@@ -250,9 +228,11 @@ PeftAdapter open_peft_adapter(const fs::path& directory, const ModelConfig& mode
                       .file = InputFile(directory / kPeftWeights),
                       .tensors = {}};
   require_possible(directory, adapter.config.lora, model);
-  std::map<std::string, StoredTensor> found;
+  NamedTensors found;
   for (const StoredTensor& stored : read_safetensors_header(adapter.file)) found.emplace(stored.name, stored);
-  assign_tensors(found, adapter);
+  adapter.tensors = take_parameters(directory, adapter_table(model, adapter.config.lora),
+                                    "with this model and rank it is", found);
+  require_no_others(directory, found, "its targets do not have");
   return adapter;
 }
 
@@ -290,16 +270,6 @@ void read_peft(const PeftAdapter& adapter, const UnitLayout& layout, int64_t beg
   read_stored(layout, begin, end, to, adapter.model.head_size(), [&](const std::string& name) {
     return StoredPlace{adapter.file, adapter.tensors.at(name)};
   });
-}
-
-std::string peft_name(const std::string& name) {
-  for (const char* letter : {".lora_A", ".lora_B"})
-    if (const size_t at = name.find(letter); at != std::string::npos) {
-      std::string matrix = pretrained_name(name.substr(0, at) + ".weight");
-      matrix.resize(matrix.size() - std::string_view(".weight").size());
-      return fmt::format("base_model.model.{}{}.weight", matrix, letter);
-    }
-  RIPSTOP_CHECK(false, "{} is no adapter", name);
 }
 
 }  // namespace ripstop

@@ -3,7 +3,6 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,7 +11,7 @@
 #include "model/lora.h"
 #include "parallel/unit_layout.h"
 #include "train/config/run_config.h"
-#include "train/exchange/hugging_face/safetensors.h"
+#include "train/exchange/hugging_face/stored_elements.h"
 
 namespace ripstop {
 
@@ -52,9 +51,7 @@ struct PeftAdapter {
   PeftConfig config;
   ModelConfig model;
   InputFile file;
-  /// By ripstop's name; F32, F16 or BF16. The rows of lora_B of q_proj and k_proj are in Hugging Face's order
-  /// (pretrained_row).
-  std::map<std::string, StoredTensor> tensors;
+  NamedTensors tensors;  ///< of take_parameters
 
   /// A hash of all weights and of lora_lines. Reads the whole file. Throws Error(kStorage).
   std::string weights_hash() const;
@@ -78,9 +75,5 @@ std::optional<PeftAdapter> open_first_adapters(const LoraSection& lora, const Mo
 
 /// Calls read_stored for the adapters' tensors. The unit of `layout` is one of adapter_table.
 void read_peft(const PeftAdapter& adapter, const UnitLayout& layout, int64_t begin, int64_t end, float* to);
-
-/// PEFT's name of a parameter of ripstop's adapters: "layers.3.attention.wq.lora_A.weight" gives
-/// "base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight".
-std::string peft_name(const std::string& name);
 
 }  // namespace ripstop

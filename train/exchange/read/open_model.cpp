@@ -95,7 +95,7 @@ bool is_export(Io& io, const StoredModel& exported, const StoredModel& base) {
   sizes.initializer_range = base.config().initializer_range;  // an export replaces 0
   if (sizes != base.config()) return false;
   // All tensors of an export have one dtype.
-  const std::string& stored_dtype = exported.pretrained()->tensors.begin()->second.stored.dtype;
+  const std::string& stored_dtype = exported.pretrained()->tensors.begin()->second.dtype;
   const ExportDType dtype = find_export_dtype(stored_dtype).value_or(ExportDType::kFloat32);
   WeightsReader of_export(io, exported), of_base(io, base);
   for (const std::vector<UnitSpec> table = parameter_table(sizes); const UnitSpec& unit : table) {
@@ -134,15 +134,10 @@ void check_sizes(const Manifest& manifest) {
 // The run of a checkpoint: "runs/a" for "runs/a/checkpoints/step_00000060". Relative if `checkpoint` is, since
 // messages name the run as the user does.
 fs::path run_of(const fs::path& checkpoint) {
-  const auto is_name = [](const fs::path& path) {
-    return path.has_filename() && path.filename() != "." && path.filename() != "..";
-  };
-  fs::path above = checkpoint.parent_path();
-  // A path such as "." has no names to look at until it is absolute. Links are not resolved: a step directory
-  // may be one.
-  if (!is_name(checkpoint) || !is_name(above)) above = normal_path(checkpoint).parent_path();
-  if (above.filename() != "checkpoints") return above;
-  return above.has_parent_path() ? above.parent_path() : fs::path(".");
+  fs::path folder = folder_of_checkpoint(checkpoint);
+  if (folder.filename() == "." || folder.filename() == "..") folder = normal_path(checkpoint).parent_path();
+  if (folder.filename() != "checkpoints") return folder;
+  return folder.has_parent_path() ? folder.parent_path() : fs::path(".");
 }
 
 }  // namespace
@@ -211,16 +206,16 @@ fs::path normal_path(const fs::path& path) {
 
 std::vector<fs::path> places_of_base(const AdaptedBase& base, const std::string& pretrained_then,
                                      const std::string& pretrained_now) {
-  if (pretrained_now != pretrained_then) return {normal_path(pretrained_now)};
-  return {base.directory, normal_path(pretrained_now)};
+  const fs::path now = normal_path(pretrained_now);
+  if (pretrained_now != pretrained_then || base.directory == now) return {now};
+  return {base.directory, now};
 }
 
 StoredModel find_base(Io& io, const AdaptedBase& base, const ModelConfig& sizes,
                       const std::vector<fs::path>& places) {
   Findings found;
-  for (auto path = places.begin(); path != places.end(); ++path)
-    if (std::find(places.begin(), path, *path) == path)
-      if (std::optional<StoredModel> model = base_at(io, base, sizes, *path, found)) return *std::move(model);
+  for (const fs::path& path : places)
+    if (std::optional<StoredModel> model = base_at(io, base, sizes, path, found)) return *std::move(model);
   refuse_places(base, found);
 }
 

@@ -21,7 +21,7 @@ constexpr int64_t kMostContext = 2048;
 
 bool has_short_values(const PretrainedModel& model) {
   return std::all_of(model.tensors.begin(), model.tensors.end(),
-                     [](const auto& entry) { return entry.second.stored.dtype != "F32"; });
+                     [](const auto& entry) { return entry.second.dtype != "F32"; });
 }
 
 // A config to evaluate the model with. A model of 16-bit values computes in bfloat16, as training does. Keys

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <string>
-#include <utility>
 
 #include "data/process/block_threads.h"
 #include "model/core/error.h"

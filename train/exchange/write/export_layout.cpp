@@ -8,7 +8,6 @@
 #include "model/core/error.h"
 #include "model/core/rounding.h"
 #include "train/exchange/hugging_face/stored_elements.h"
-#include "train/exchange/peft/peft_adapter.h"
 
 namespace ripstop {
 namespace {
@@ -48,7 +47,7 @@ ExportLayout::ExportLayout(std::vector<UnitSpec> units, const std::string& stem,
 // Appends a tensor to the last file, or to a new one. `begin` still counts from the file's first tensor.
 void ExportLayout::place(const ParameterSpec& parameter, int64_t head_size, int64_t most_file_bytes) {
   ExportedTensor tensor;
-  tensor.name = is_adapter(parameter.name) ? peft_name(parameter.name) : pretrained_name(parameter.name);
+  tensor.name = pretrained_name(parameter.name);
   tensor.bytes = parameter.count() * element_bytes(dtype_);
   tensor.columns = parameter.columns;
   tensor.shape = {parameter.rows, parameter.columns};

@@ -43,7 +43,7 @@ TEST_F(PretrainedHash, IsThatOfTheBlocksWhateverTheRanks) {
   const PretrainedModel model = open_pretrained_model(model_.path());
   StreamHash expected;
   for (const auto& [name, tensor] : model.tensors)
-    expected.update(name + " BF16 " + tensor.stored.shape_text() + ";");
+    expected.update(name + " BF16 " + tensor.shape_text() + ";");
   for (const auto& [name, tensor] : model.tensors) {
     const std::string& bytes = model_.tensor(pretrained_name(name)).values;
     for (size_t at = 0; at < bytes.size(); at += kBlock) {

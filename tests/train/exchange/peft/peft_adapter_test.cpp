@@ -34,7 +34,7 @@ class PeftAdapterFiles : public testing::Test {
     const bool turns = p.name.ends_with("wq.lora_B.weight") || p.name.ends_with("wk.lora_B.weight");
     const int64_t head = model_.head_size();
     if (turns) row = row / head * head + row % 2 * (head / 2) + row % head / 2;
-    return stored_value(peft_name(p.name), row * p.columns + column);
+    return stored_value(pretrained_name(p.name), row * p.columns + column);
   }
 
   ModelConfig model_ = pretrained_directory_model();
@@ -42,9 +42,9 @@ class PeftAdapterFiles : public testing::Test {
 };
 
 TEST(PeftName, IsThatOfTheModule) {
-  EXPECT_EQ(peft_name("layers.3.attention.wq.lora_A.weight"),
+  EXPECT_EQ(pretrained_name("layers.3.attention.wq.lora_A.weight"),
             "base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight");
-  EXPECT_EQ(peft_name("layers.13.feed_forward.w2.lora_B.weight"),
+  EXPECT_EQ(pretrained_name("layers.13.feed_forward.w2.lora_B.weight"),
             "base_model.model.model.layers.13.mlp.down_proj.lora_B.weight");
 }
 

@@ -40,7 +40,7 @@ void expect_readable(const ExportLayout& layout) {
     EXPECT_EQ(found.bytes, tensor.bytes) << tensor.name;
     EXPECT_EQ(found.shape, tensor.shape) << tensor.name;
     EXPECT_EQ(found.dtype, safetensors_dtype(layout.dtype()));
-    EXPECT_EQ(tensor.name, is_adapter(name) ? peft_name(name) : pretrained_name(name));
+    EXPECT_EQ(tensor.name, is_adapter(name) ? pretrained_name(name) : pretrained_name(name));
   }
 }
 

@@ -78,14 +78,14 @@ std::map<std::string, std::string> weights_of(const fs::path& directory) {
 // Reads every element back, by our own reader of such directories.
 void expect_weights(const fs::path& directory, const ModelConfig& model, ExportDType dtype) {
   const PretrainedModel read = open_pretrained_model(directory);
-  EXPECT_TRUE(read.ignored.empty() && read.tied_copies.empty());
+  EXPECT_TRUE(read.ignored.empty() && !read.tied_copy);
   for (const UnitSpec& unit : parameter_table(model))
     for (const PhysicalTensor& physical : unit.tensors)
       for (const ParameterSpec& p : physical.parts) {
-        const PretrainedTensor& tensor = read.tensors.at(p.name);
-        ASSERT_EQ(tensor.stored.dtype, safetensors_dtype(dtype));
-        std::vector<char> bytes(static_cast<size_t>(tensor.stored.bytes));
-        read.files[tensor.file].read_at(tensor.stored.begin, bytes.data(), tensor.stored.bytes);
+        const StoredTensor& tensor = read.tensors.at(p.name);
+        ASSERT_EQ(tensor.dtype, safetensors_dtype(dtype));
+        std::vector<char> bytes(static_cast<size_t>(tensor.bytes));
+        read.files[tensor.file].read_at(tensor.begin, bytes.data(), tensor.bytes);
         const bool turns =
             p.name.find(".wq.") != std::string::npos || p.name.find(".wk.") != std::string::npos;
         const int64_t size = element_bytes(dtype);
