@@ -26,7 +26,7 @@
 namespace ripstop {
 namespace {
 
-// Where neither the config nor a data set says how many ids there are.
+// Assumed if neither the config nor a data set gives the vocabulary.
 constexpr int64_t kUsualVocabulary = 32000;
 
 struct CheckArguments {
@@ -37,7 +37,7 @@ struct CheckArguments {
   bool json = false;
 };
 
-// One check: what is asked, and where.
+// The run that a check stands for.
 struct CheckedRun {
   RunConfig config;
   Device device;
@@ -46,7 +46,7 @@ struct CheckedRun {
   std::vector<std::string> notes;
 };
 
-// The ids of the data set; 0 if it is not there yet. Rank 0 looks for all.
+// The vocabulary of the data set, which rank 0 reads; 0 if there is no data set yet. Collective.
 int64_t dataset_vocabulary(const RunConfig& config, Communicator& world) {
   int64_t vocabulary = 0;
   do_and_agree(world, [&] {
@@ -58,7 +58,7 @@ int64_t dataset_vocabulary(const RunConfig& config, Communicator& world) {
   return of_rank_0(world, vocabulary);
 }
 
-// The config as train would take it. Collective.
+// Reads the config. Throws unless all ranks run one program with one config. Collective.
 RunConfig agreed_config(const CheckArguments& given, MpiWorld& world) {
   const RunConfig config = load_run_config(given.config_file, given.overrides);
   Communicator& all = world.communicator();
@@ -68,12 +68,11 @@ RunConfig agreed_config(const CheckArguments& given, MpiWorld& world) {
   return config;
 }
 
-// Decides what train would decide for this world. Collective.
+// Resolves the run as train would in this world. Collective.
 CheckedRun resolve(const CheckArguments& given, MpiWorld& world) {
   Communicator& all = world.communicator();
-  CheckedRun checked{
-      .config = agreed_config(given, world), .device = {}, .target = {}, .run = {}, .notes = {}};
-  RunConfig& config = checked.config;
+  CheckedRun checked;
+  RunConfig& config = checked.config = agreed_config(given, world);
   std::string device_note;
   checked.device = choose_device(config.run.device, world, device_note);
   checked.device.deterministic = config.run.deterministic;
@@ -96,7 +95,7 @@ CheckedRun resolve(const CheckArguments& given, MpiWorld& world) {
   return checked;
 }
 
-// Settings that decide which collectives there are must be the same on all ranks.
+// Throws if ranks have chosen different settings: their collectives would not match. Collective.
 void require_equal_settings(const CheckSettings& settings, MpiWorld& world) {
   Communicator& all = world.communicator();
   const ShardingOptions& sharding = settings.step.sharding;
@@ -114,9 +113,9 @@ void require_equal_settings(const CheckSettings& settings, MpiWorld& world) {
       "use nodes of one kind, and make the same files visible on all of them");
 }
 
-// Limits of what one rank may hold and compute. Collective.
+// Limits on the memory and the computation of one rank. Collective.
 CheckLimits limits_of(const CheckArguments& given, const CheckedRun& checked, MpiWorld& world) {
-  // Of the peak; small products reach less, and this need not be close.
+  // Rough estimates: the share of its peak that a rank reaches, and the rate of a rank of unknown peak.
   constexpr double kUsualShare = 0.3;
   constexpr double kUnknownFlops = 1e13;
   CheckLimits limits{.memory_bytes = checked.target.device_memory_bytes,
@@ -132,19 +131,19 @@ CheckLimits limits_of(const CheckArguments& given, const CheckedRun& checked, Mp
   return limits;
 }
 
-// Checks each axis of a mesh that has several alone. Collective.
+// If the mesh has several axes, checks each axis alone. Collective.
 std::vector<AxisCheck> check_axes_alone(const DeviceMesh& mesh, const CheckSettings& settings,
                                         const Device& device, const CheckLimits& limits) {
   std::vector<AxisCheck> axes;
   for (const MeshAxis axis : kMeshAxes) {
     const int64_t ranks = mesh.sizes()[axis];
-    // The axis of all ranks is the mesh itself.
+    // An axis of all ranks is the mesh itself.
     if (ranks == 1 || ranks == mesh.ranks()) continue;
     AxisCheck check{.axis = axis, .ranks = ranks, .holds = {}};
     DeviceMesh alone = mesh.along(axis);
     if (!limits.memory_bytes || check_bytes(settings, alone.sizes()) <= *limits.memory_bytes) {
       const bool holds = check_mesh(alone, settings, device).holds();
-      // Every group of the axis has its own verdict.
+      // Each group of the axis has a verdict of its own.
       check.holds = all_ranks(mesh.world(), holds);
     }
     axes.push_back(check);
@@ -152,7 +151,7 @@ std::vector<AxisCheck> check_axes_alone(const DeviceMesh& mesh, const CheckSetti
   return axes;
 }
 
-// A plan knows the bytes of an axis; a step that sends others is not the step that was planned.
+// A note for each axis along which rank 0 sent other bytes than planned.
 std::vector<std::string> traffic_notes(const CheckReport& report) {
   std::vector<std::string> notes;
   for (const MeshAxis axis : kMeshAxes) {
@@ -173,7 +172,7 @@ CheckReport examine_mesh(const CheckArguments& given, MpiWorld& world) {
   const CheckSettings settings =
       choose_check(checked.run, checked.device.kind, static_cast<uint64_t>(checked.config.run.seed), limits);
   require_equal_settings(settings, world);
-  // Ranks that compute alone may be done at different times.
+  // Ranks that compute alone may finish at very different times.
   world.set_deadline(std::max<double>(600, 120 * static_cast<double>(given.minutes)));
   DeviceMesh mesh(world, checked.run.mesh, checked.config.mesh.allow_tensor_across_nodes, checked.device);
   CheckReport report{.config_file = given.config_file,
@@ -208,12 +207,10 @@ void add_check(CommandLine& line) {
   Verb verb = line.verb("check", "whether this mesh of ranks computes what one rank computes");
   verb.add_details(
       "Takes two optimizer steps of two micro-batches of the config's model on the mesh that is started, and "
-      "the "
-      "same on\neach rank alone, and compares loss, gradients and updated weights. If the model is too large "
-      "for "
-      "one rank, one of\nthe same shape takes its place. Needs no data set and writes nothing. Ends with 77 "
-      "if "
-      "something differs.");
+      "the same on\neach rank alone, and compares loss, gradients and updated weights. If the model is too "
+      "large for one rank, one of\nthe same shape takes its place. Needs no data set and writes nothing. "
+      "Ends "
+      "with 77 if something differs.");
   const auto given = std::make_shared<CheckArguments>();
   verb.option("CONFIG", given->config_file, "TOML file").required();
   verb.option("overrides", given->overrides, "section.key=value, stronger than the file");

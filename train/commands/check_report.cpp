@@ -4,14 +4,14 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "data/text/json_reader.h"
 #include "train/report/human_text.h"
 
 namespace ripstop {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = JsonReader::Json;
 
 std::string checked_model_text(const CheckSettings& settings) {
   const ModelConfig& m = settings.model;
@@ -53,7 +53,7 @@ std::string computed_text(const CheckSettings& settings) {
                                                          : "units kept whole after forward");
 }
 
-// The cargo of an operation on an axis.
+// The tensors that an operation on an axis moves.
 std::string_view cargo_text(const SentByOperation& sent) {
   if (sent.axis == "world") return "loss, targets, gradient norm";
   if (sent.axis == kReplicateAxis) return "gradients";
@@ -185,7 +185,7 @@ std::string check_document(const CheckReport& report) {
                 {"clipping", settings.step.max_grad_norm > 0},
                 {"weight_decay", settings.step.adamw.weight_decay > 0}};
   add_results(report, document);
-  return document.dump(2, ' ', false, Json::error_handler_t::replace);
+  return text_of_json(document, 2);
 }
 
 std::string suspects_text(const CheckReport& report) {

@@ -1,15 +1,12 @@
 // ripstop checkpoint: lists the checkpoints of a run, verifies one. The other verbs have files of their own.
-#include <fmt/format.h>
-
-#include <nlohmann/json.hpp>
 #include <optional>
 
+#include "data/text/json_reader.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/find_run.h"
 #include "train/checkpoint/takeovers.h"
 #include "train/checkpoint/verify.h"
 #include "train/commands/checkpoint_verbs.h"
-#include "train/commands/command_line.h"
 #include "train/commands/commands.h"
 #include "train/report/human_text.h"
 #include "train/report/live_line.h"
@@ -17,9 +14,9 @@
 namespace ripstop {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = JsonReader::Json;
 
-// A checkpoint of `list`. Damaged ones are listed, too: after a crash people come to see them.
+// The object of one checkpoint in `list --json`, damaged or not: after a crash people look for damage.
 Json row_of(const ListedCheckpoint& c, bool is_best) {
   Json row = {{"step", c.step}, {"directory", c.directory.string()}, {"ok", c.manifest.has_value()}};
   if (!c.manifest) {
@@ -58,9 +55,8 @@ ExitCode list(Io& io, const CheckpointArguments& given) {
   }
   if (text.empty()) text = fmt::format("no checkpoints in {}\n", given.path);
   if (given.json)
-    print_document({{"checkpoints", std::move(rows)}, {"damaged", std::move(moved)}});
-  else
-    fmt::print("{}", text);
+    text = text_of_json({{"checkpoints", std::move(rows)}, {"damaged", std::move(moved)}}, 2) + "\n";
+  fmt::print("{}", text);
   return ExitCode::kOk;
 }
 
@@ -74,7 +70,7 @@ std::string choice_text(Io& io, const CheckpointArguments& given, const std::fil
 
 ExitCode verify(Io& io, const CheckpointArguments& given) {
   const std::filesystem::path directory = find_and_warn(io, given);
-  // Damage is a result here and no exception: people want to see all of it, not the first place.
+  // Damage is a result here, not an exception: people want to see every damaged place.
   Progress progress(stderr);
   const std::vector<CheckpointDamage> found =
       verify_checkpoint(io, directory, [&](int64_t done_bytes, int64_t total_bytes) {
@@ -85,8 +81,9 @@ ExitCode verify(Io& io, const CheckpointArguments& given) {
     Json errors = Json::array();
     for (const CheckpointDamage& damage : found)
       errors.push_back({{"file", damage.file}, {"what", damage.what}, {"offset", damage.offset}});
-    print_document(
-        {{"ok", found.empty()}, {"checkpoint", directory.string()}, {"errors", std::move(errors)}});
+    const Json document{
+        {"ok", found.empty()}, {"checkpoint", directory.string()}, {"errors", std::move(errors)}};
+    fmt::print("{}\n", text_of_json(document, 2));
   } else {
     for (const CheckpointDamage& damage : found)
       fmt::print("{}: {} (byte {})\n", damage.file, damage.what, damage.offset);
@@ -116,10 +113,6 @@ void set_action(Verb& verb, const std::shared_ptr<CheckpointArguments>& given, C
 }
 
 }  // namespace
-
-void print_document(const Json& document) {
-  fmt::print("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
-}
 
 void warn_of_superseded(Io& io, const std::filesystem::path& chosen) {
   const std::filesystem::path name = (chosen.has_filename() ? chosen : chosen.parent_path()).filename();

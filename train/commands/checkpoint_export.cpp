@@ -6,12 +6,11 @@
 #include <fmt/ranges.h>
 
 #include <chrono>
-#include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "data/files/directory.h"
 #include "data/process/shell_word.h"
+#include "data/text/json_reader.h"
 #include "parallel/agreement.h"
 #include "parallel/launcher.h"
 #include "parallel/mpi_world.h"
@@ -39,10 +38,10 @@ struct ExportArguments {
   bool json = false;
 };
 
-// Thrown where a stop is noticed; caught in export_on_all_ranks.
+// Thrown when a signal has requested a stop; caught in export_on_all_ranks.
 struct ExportStopped {};
 
-// A line for each part of the work, on rank 0.
+// The progress line on rank 0, which `speaks`. Throws ExportStopped if `stop` is requested.
 class ExportLine {
  public:
   ExportLine(bool speaks, const StopSignal* stop) : speaks_(speaks), stop_(stop) {}
@@ -59,7 +58,7 @@ class ExportLine {
   Progress progress_{stderr};
 };
 
-// The document of --json. Its keys are a contract with people's scripts.
+// The document of --json. Scripts rely on its keys.
 Json json_of(const ExportArguments& given, const TrainedModel& trained, const ExportReport& report) {
   Json files = Json::array();
   for (const CheckedFile& file : report.files)
@@ -78,11 +77,10 @@ Json json_of(const ExportArguments& given, const TrainedModel& trained, const Ex
           {"files", std::move(files)}};
 }
 
-// The line of a shell that loads the directory in Python.
+// The shell command that loads the directory in Python.
 std::string python_command(const ExportArguments& given, const ExportReport& report) {
-  // A literal of Python in double quotes, inside single quotes of a shell.
-  const std::string directory = Json(fs::absolute(given.output).lexically_normal().string())
-                                    .dump(-1, ' ', false, Json::error_handler_t::replace);
+  // A Python literal in double quotes, inside single quotes of a shell.
+  const std::string directory = text_of_json(fs::absolute(given.output).lexically_normal().string());
   const bool is_peft = given.format == kPeft, has_tokenizer = report.has_tokenizer && !is_peft;
   return "python -c " +
          shell_word(fmt::format(
@@ -92,7 +90,7 @@ std::string python_command(const ExportArguments& given, const ExportReport& rep
              has_tokenizer ? fmt::format("; t = AutoTokenizer.from_pretrained({})", directory) : ""));
 }
 
-// "10 files of 1.3 MiB in all: 1 with the weights (1.0 MiB), and config.json, README.md".
+// "1 file of weights, 1.0 MiB; beside them 2 files, 9.1 KiB: config.json, README.md".
 std::string files_text(const ExportReport& report) {
   int64_t weights = 0;
   std::vector<std::string> others;
@@ -111,7 +109,7 @@ std::string files_text(const ExportReport& report) {
 // `base_export`: ExportedAdapters::base_export.
 void print_report(const ExportArguments& given, const TrainedModel& trained, const ExportReport& report,
                   const std::string& base_export, double seconds) {
-  if (given.json) return print_document(json_of(given, trained, report));
+  if (given.json) return fmt::print("{}\n", text_of_json(json_of(given, trained, report), 2));
   fmt::print("{} holds {} as {}: {}, read back and found equal\n", given.output,
              trained.stored.directory().string(), to_string(report.dtype), counted(report.tensors, "tensor"));
   fmt::print("{}\n{} written in {}, {:.2f} GB/s\n", files_text(report), bytes_text(report.bytes()),
@@ -127,14 +125,15 @@ void print_report(const ExportArguments& given, const TrainedModel& trained, con
     fmt::print("next: {}\n", python_command(given, report));
 }
 
-// Whether `directory`, where a base is or was, is a checkpoint and no model of Hugging Face.
+// Whether `directory` of a base is a checkpoint, not a model of Hugging Face. If it is gone, its name
+// decides.
 bool is_checkpoint_place(Io& io, const fs::path& directory) {
   return directory_exists(io, directory)
              ? !is_pretrained_model(directory)
              : parse_step_directory_name(directory.filename().string()).has_value();
 }
 
-// The adapters as PEFT's files name them. Collective.
+// The adapters and the base that PEFT's files will name. Collective.
 ExportedAdapters exported_adapters(Io& io, Communicator& world, const ExportArguments& given,
                                    const TrainedModel& trained) {
   const AdaptedBase& adapted = *trained.state().adapted;
@@ -152,7 +151,7 @@ ExportedAdapters exported_adapters(Io& io, Communicator& world, const ExportArgu
 void export_checkpoint(MpiWorld& world, const ExportArguments& given, ExportLine& line) {
   PosixIo io;
   const auto begin = std::chrono::steady_clock::now();
-  // PEFT's files have the adapters and the name of their base.
+  // PEFT's files hold the adapters and only the name of the base.
   const BaseChoice base = given.format == kPeft ? BaseChoice{.is_needed = false} : BaseChoice{given.base};
   const TrainedModel trained =
       find_trained_model(io, world.communicator(), given.run, given.checkpoint, base);
@@ -171,7 +170,7 @@ void export_checkpoint(MpiWorld& world, const ExportArguments& given, ExportLine
   const ExportOptions options{
       .dtype = find_export_dtype(given.dtype),
       .adapters = adapters,
-      .hashes_files = given.json,  // which alone shows them
+      .hashes_files = given.json,  // only --json shows hashes
       .written_by = fmt::format("ripstop {} ({})", version(), git_commit()),
       .note = [](const std::string& text) { LiveLine(stderr).print("note: " + text); }};
   const auto progress = [&](const char* doing, int64_t done, int64_t total) {
@@ -186,8 +185,8 @@ void export_checkpoint(MpiWorld& world, const ExportArguments& given, ExportLine
 }
 
 ExitCode export_on_all_ranks(const ExportArguments& given) {
-  // A single process removes what it began if it is stopped. Of several ranks the signal ends each, and the
-  // next export removes it.
+  // A stopped single process removes the files that it began. On several ranks the signal kills each rank,
+  // and the next export removes the files.
   std::optional<StopSignal> stop;
   if (launch_size() == 1) stop.emplace(StopFor::kCleanUp);
   ExportLine line(launch_rank() == 0, stop ? &*stop : nullptr);
@@ -202,7 +201,7 @@ ExitCode export_on_all_ranks(const ExportArguments& given) {
     stop->end_process();
     return ExitCode::kBug;  // not reached: only a signal requests a stop
   } catch (...) {
-    // End the live line first. Else the error would follow on the same line.
+    // End the live line, so that the error gets a line of its own.
     line.finish();
     throw;
   }

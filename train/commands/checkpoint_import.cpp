@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "data/process/shell_word.h"
+#include "data/text/json_reader.h"
 #include "train/exchange/read/open_model.h"
 #include "train/exchange/write/export_model.h"
 #include "train/report/human_text.h"
@@ -23,7 +24,8 @@ struct ImportArguments {
   bool json = false;
 };
 
-// A checkpoint needs no import, and what is neither is refused as find_stored_model refuses it.
+// Opens the model at `path`. Throws Error(kUsage) for a checkpoint, which needs no import; as
+// find_stored_model.
 StoredModel open_model(Io& io, const std::string& path) {
   StoredModel model = open_stored_model(io, find_stored_model(io, path, "best"));
   if (!model.is_pretrained())
@@ -32,7 +34,8 @@ StoredModel open_model(Io& io, const std::string& path) {
   return model;
 }
 
-// Thrown where a stop is noticed, so that what was begun is removed; caught in import_checkpoint.
+// Thrown when a signal has requested a stop, so that destructors remove the unfinished files; caught in
+// import_checkpoint.
 struct ImportStopped {};
 
 int64_t import_with_progress(Io& io, const StoredModel& model, const fs::path& output,
@@ -58,11 +61,12 @@ ExitCode import_checkpoint(const ImportArguments& given) {
     stop.end_process();
   }
   if (given.json) {
-    print_document(
-        {{"directory", given.output},
-         {"checkpoint", (fs::path(given.output) / "checkpoints" / step_directory_name(0)).string()},
-         {"bytes", bytes},
-         {"parameter_count", parameter_count(model.config())}});
+    const JsonReader::Json document{
+        {"directory", given.output},
+        {"checkpoint", (fs::path(given.output) / "checkpoints" / step_directory_name(0)).string()},
+        {"bytes", bytes},
+        {"parameter_count", parameter_count(model.config())}};
+    fmt::print("{}\n", text_of_json(document, 2));
     return ExitCode::kOk;
   }
   fmt::print(

@@ -5,13 +5,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <system_error>
 
 #include "data/process/shell_word.h"
+#include "data/text/json_reader.h"
 #include "data/tokenizer/tokenizer.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/exchange/hugging_face/pretrained_model.h"
@@ -21,14 +20,14 @@ namespace ripstop {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
+using Json = JsonReader::Json;
 
 // ---- the tokenizer beside a model
 
 struct TokenizerFile {
-  std::string stated;  ///< SHA-256 that the manifest states; empty: none
-  std::string path;    ///< the tokenizer.model that is there; empty: none
-  std::string sha256;  ///< SHA-256 of that file; empty: it is damaged
+  std::string stated;  ///< SHA-256 in the manifest; empty: none
+  std::string path;    ///< of the tokenizer.model; empty: there is none
+  std::string sha256;  ///< of the tokenizer.model; empty: it is absent or damaged
   std::string problem;
   int64_t pieces = 0;
   bool has_json = false;  ///< a tokenizer.json lies there
@@ -64,7 +63,7 @@ std::string text_of(const TokenizerFile& file) {
                      file.is_same() ? "" : ": another one than that of the training");
 }
 
-// `matches`: null if there is nothing to compare.
+// `matches` is null if the manifest states no hash or there is no file.
 Json json_of(const TokenizerFile& file) {
   const bool comparable = !file.stated.empty() && !file.path.empty();
   const auto or_null = [](const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); };
@@ -79,8 +78,8 @@ Json json_of(const TokenizerFile& file) {
 // ---- what lies around a checkpoint
 
 struct Surroundings {
-  bool resumable = false;  ///< the run goes on from this checkpoint
-  std::string resume;      ///< how, or why not
+  bool resumable = false;  ///< whether the run would resume from this checkpoint
+  std::string resume;      ///< the command that resumes the run, or why this checkpoint is not used
   TokenizerFile tokenizer;
 };
 
@@ -89,7 +88,7 @@ std::optional<fs::path> run_of_checkpoint(const fs::path& directory) {
   const fs::path whole = fs::absolute(directory).lexically_normal();
   const fs::path folder = (whole.has_filename() ? whole : whole.parent_path()).parent_path();
   if (folder.filename() != "checkpoints") return std::nullopt;
-  // The path as people gave it, if it is long enough.
+  // Prefer the path as people gave it, if it names the run.
   const fs::path given = directory.parent_path();
   return given.filename() == "checkpoints" && given.has_parent_path() ? given.parent_path()
                                                                       : folder.parent_path();
@@ -126,7 +125,7 @@ Surroundings look_around(Io& io, const fs::path& directory, const Manifest& m) {
 Json json_of(const ModelConfig& model) {
   Json json;
   for_each_field(model, [&](const char* name, const auto& value) { json[name] = value; });
-  json.erase("initializer_range");  // the weights are there
+  json.erase("initializer_range");  // only for new weights
   return json;
 }
 
@@ -137,7 +136,7 @@ std::string line_of(const ModelConfig& c) {
       c.num_key_value_heads, c.vocab_size, c.tie_word_embeddings ? "pieces, tied" : "pieces");
 }
 
-// The document of `inspect --json`. Its keys are a contract with people's scripts; most are the manifest's.
+// The document of `inspect --json`. Scripts rely on its keys, most of which are the manifest's.
 Json json_of(const fs::path& directory, const Manifest& m, const Surroundings& seen) {
   const Json stored = Json::parse(manifest_text(m));
   Json parameters = Json::array();
@@ -168,8 +167,7 @@ Json json_of(const fs::path& directory, const Manifest& m, const Surroundings& s
 }
 
 // The document of `inspect --json` for a model of Hugging Face.
-Json json_of(const std::filesystem::path& directory, const PretrainedModel& model,
-             const TokenizerFile& tokenizer) {
+Json json_of(const fs::path& directory, const PretrainedModel& model, const TokenizerFile& tokenizer) {
   Json parameters = Json::array();
   for (const auto& [name, tensor] : model.tensors)
     parameters.push_back({{"name", name},
@@ -194,7 +192,7 @@ ExitCode inspect_pretrained(const CheckpointArguments& given) {
   const PretrainedModel model = open_pretrained_model(given.path);
   const TokenizerFile tokenizer = look_at_tokenizer(given.path, "");
   if (given.json) {
-    print_document(json_of(given.path, model, tokenizer));
+    fmt::print("{}\n", text_of_json(json_of(given.path, model, tokenizer), 2));
     return ExitCode::kOk;
   }
   std::set<std::string> dtypes;
@@ -241,15 +239,16 @@ void print_text(const fs::path& directory, const Manifest& m, const Surroundings
   fmt::print("  written by  {}\n", m.written_by);
 }
 
-// Damage is a result here, as in `checkpoint verify`.
+// Damage is a result here, not an exception, as in `checkpoint verify`.
 ExitCode report_damage(const CheckpointArguments& given, const ListedCheckpoint& found) {
   const std::string directory = found.directory.string();
+  const Json document{{"checkpoint", directory},
+                      {"verdict", found.verdict()},
+                      {"problem", found.problem},
+                      {"resumable", false},
+                      {"resume", "a run goes on from its newest whole checkpoint"}};
   if (given.json)
-    print_document({{"checkpoint", directory},
-                    {"verdict", found.verdict()},
-                    {"problem", found.problem},
-                    {"resumable", false},
-                    {"resume", "a run goes on from its newest whole checkpoint"}});
+    fmt::print("{}\n", text_of_json(document, 2));
   else
     fmt::print(
         "{}\n  verdict     {}: {}\n  resume      a run goes on from its newest whole checkpoint: ripstop "
@@ -260,14 +259,14 @@ ExitCode report_damage(const CheckpointArguments& given, const ListedCheckpoint&
 
 }  // namespace
 
-// Checks the manifest and the sizes of the files, not their bytes: it answers at once for any size.
+// Checks the manifest and the sizes of the files, not their bytes, and so answers at once for any size.
 ExitCode inspect_checkpoint(Io& io, const CheckpointArguments& given) {
   if (is_pretrained_model(given.path)) return inspect_pretrained(given);
   const ListedCheckpoint found = look_at_checkpoint(io, find_and_warn(io, given));
   if (!found.manifest) return report_damage(given, found);
   const Surroundings seen = look_around(io, found.directory, *found.manifest);
   if (given.json)
-    print_document(json_of(found.directory, *found.manifest, seen));
+    fmt::print("{}\n", text_of_json(json_of(found.directory, *found.manifest, seen), 2));
   else
     print_text(found.directory, *found.manifest, seen);
   return ExitCode::kOk;

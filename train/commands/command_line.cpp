@@ -18,16 +18,15 @@ namespace ripstop {
 struct CommandLine::State {
   ProgramTexts texts;
   CLI::App app;
-  // The action of each verb. It runs after the parse, so that errors of a command are not taken for errors of
-  // its words.
+  // Actions run after the parse, so that an error of an action is not taken for an error of the words.
   std::map<const CLI::App*, std::function<ExitCode()>> actions;
-  // The one section of the config whose keys a verb takes as overrides; absent: all.
+  // Verb::set_override_section; a verb without an entry takes keys of all sections.
   std::map<const CLI::App*, std::string> override_sections;
 };
 
 namespace {
 
-// The filter lets all verbs through. Without one CLI11 returns only those that it has parsed.
+// All verbs of `app`. Without a filter CLI11 returns only the verbs that it has parsed.
 std::vector<const CLI::App*> verbs_of(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
 }
@@ -37,12 +36,12 @@ std::string path_of(const CLI::App& app) {
   return app.get_parent() == nullptr ? app.get_name() : path_of(*app.get_parent()) + " " + app.get_name();
 }
 
-// The launcher starts the program on every rank, but people want to read a text once.
+// Prints on rank 0 alone: the launcher starts the program on every rank.
 void print_once(const std::string& text) {
   if (launch_rank() == 0) fmt::print("{}", text);
 }
 
-// A list of verbs on one page. CLI11's own help prints the options of all verbs, too.
+// The help text of the program: its verbs on one page. CLI11's own help prints the options of all verbs, too.
 std::string help_text(const ProgramTexts& texts, const CLI::App& app) {
   std::string text = fmt::format("{}\n\nusage: {} VERB [arguments]\n\n", texts.title, texts.name);
   for (const CLI::App* verb : verbs_of(app)) {
@@ -75,8 +74,8 @@ std::string names_of_verbs(const CLI::App& above) {
   throw CommandLineError(fmt::format("unknown verb '{}'", word), hint);
 }
 
-// The verb that the first words name. CLI11 would look for a verb after a wrong word too, and then complain
-// about the wrong word as a surplus argument; so verbs are checked here before it parses.
+// The verb that the first words name. Checked before CLI11 parses: CLI11 would skip a wrong word, look for a
+// verb behind it, and then complain of a surplus argument.
 const CLI::App& named_verb(const CLI::App& app, const Arguments& words) {
   const CLI::App* found = &app;
   for (const std::string& word : words) {
@@ -85,22 +84,22 @@ const CLI::App& named_verb(const CLI::App& app, const Arguments& words) {
     const auto verb = std::find_if(verbs.begin(), verbs.end(),
                                    [&](const CLI::App* each) { return each->get_name() == word; });
     if (verb == verbs.end()) {
-      // An unknown option after a verb is CLI11's to refuse: its message says "argument", not "verb".
+      // CLI11 refuses an unknown option after a verb: its message says "argument", not "verb".
       if (found != &app && word.rfind('-', 0) == 0) return *found;
       refuse_verb(*found, word);
     }
     found = *verb;
   }
   if (verbs_of(*found).empty()) return *found;
-  // Nothing was asked for, so this is no error to be found: whoever types it wants to see what there is.
+  // A person who types no verb wants to see the verbs, so show the help beside the error.
   print_once(found->get_parent() == nullptr ? found->help() : found->help(path_of(*found->get_parent())));
   throw CommandLineError("a verb is required", fmt::format("one of {}", names_of_verbs(*found)));
 }
 
-// An option that a verb does not have: "--name", and the word that follows as its value.
+// An option that a verb does not have: "--name VALUE" or "--name=VALUE".
 struct UnknownOption {
   std::string name;   // without dashes
-  std::string value;  // "..." if there is none
+  std::string value;  // "..." if no value follows
 };
 
 std::vector<UnknownOption> unknown_options(const CLI::App& verb, const Arguments& words) {
@@ -118,15 +117,15 @@ std::vector<UnknownOption> unknown_options(const CLI::App& verb, const Arguments
   return unknown;
 }
 
-// The value of `key` that an option means. --bf16 and --fp16 are switches, and precision.compute is a word.
+// The value for `key` that an unknown option means: --bf16 true is precision.compute=bfloat16.
 std::string value_of(const UnknownOption& option, const std::string& key) {
   if (key != "precision.compute" || (option.name != "bf16" && option.name != "fp16")) return option.value;
   return suggest(option.value, {"true", "false"}) == "false" ? "float32" : "bfloat16";
 }
 
-// Refuses options that a verb does not have. People write keys of the config as options, as in other
-// trainers: --learning_rate 1e-3, --optimizer.lr=1e-3. `section`: the only one whose keys the verb takes as
-// overrides; empty: all.
+// Refuses options that a verb does not have. People type keys of the config as options, as for other
+// trainers: --learning_rate 1e-3, --optimizer.lr=1e-3. The hint shows the overrides to type instead.
+// `section`: Verb::set_override_section; "": all.
 [[noreturn]] void refuse_options(const CLI::App& verb, const std::string& section,
                                  const std::vector<UnknownOption>& unknown) {
   Arguments known, names, nearest, overrides, kept, hints;
@@ -187,7 +186,7 @@ Option Option::choices(const Arguments& words) {
   const auto refuse_others = [words, name = option_->get_name()](std::string& word) {
     if (std::ranges::find(words, word) != words.end()) return std::string();
     const std::string meant = suggest(word, words);
-    // Not returned as CLI11's own errors are: those have no hint of their own.
+    // Thrown, not returned as a text for CLI11: such a text would have no hint.
     throw CommandLineError(
         fmt::format("{}: there is no '{}', it is one of {}", name, word, fmt::join(words, ", ")),
         meant.empty() ? "" : fmt::format("did you mean {} {}?", name, meant));
@@ -255,7 +254,7 @@ Verb CommandLine::verb(const std::string& name, const std::string& summary) {
 
 ExitCode CommandLine::run(const Arguments& words) {
   CLI::App& app = state_->app;
-  // Set after the verbs were added, which else would inherit it.
+  // Set here, after all verbs were added: a verb inherits the formatter that its parent has at that time.
   app.formatter_fn([this](const CLI::App* program, const std::string&, CLI::AppFormatMode) {
     return help_text(state_->texts, *program);
   });
@@ -266,8 +265,7 @@ ExitCode CommandLine::run(const Arguments& words) {
   }
   const CLI::App& verb = named_verb(app, words);
   try {
-    app.parse(Arguments(words.rbegin(),
-                        words.rend()));  // CLI11 takes the words from the back
+    app.parse(Arguments(words.rbegin(), words.rend()));  // CLI11 takes the words from the back
   } catch (const CLI::CallForHelp&) {
     print_once(app.help());
     return ExitCode::kOk;

@@ -1,5 +1,5 @@
-// The command line: verbs, their options, and the words that fill them. It wraps CLI11. Only command_line.cpp
-// includes CLI11, because CLI11 takes ten seconds to compile.
+// The command line: verbs and their options, a wrapper around CLI11. Only command_line.cpp includes CLI11,
+// which takes ten seconds to compile.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -16,33 +16,33 @@ class Option;
 
 namespace ripstop {
 
-/// Words of a command line.
+/// The words of a command line, without the program's name.
 using Arguments = std::vector<std::string>;
 
-/// An error in the words after the program's name. All ranks get the same words, so only rank 0 prints it.
+/// An error in the words of the command line. All ranks get the same words, so only rank 0 prints it.
 class CommandLineError : public Error {
  public:
   explicit CommandLineError(const std::string& what, const std::string& hint)
       : Error(ExitCode::kUsage, what, hint) {}
 };
 
-/// An option or a positional argument of a verb. The functions restrict it and return it, to be chained.
+/// An option or a positional argument of a verb. Calls that restrict it return it, to be chained.
 class Option {
  public:
   explicit Option(CLI::Option& option) : option_(&option) {}
 
-  /// The command line must give it.
+  /// Refuses a command line without this option.
   Option required();
   /// Accepts only integers > 0.
   Option positive();
   /// Accepts only integers from `least` to `most`.
   Option range(int64_t least, int64_t most);
-  /// Accepts only these words. Another one is refused with the nearest of them (bfloat16 for bf16).
+  /// Accepts only these words. The hint for another word names the nearest of them: bfloat16 for bf16.
   Option choices(const Arguments& words);
-  /// Shows the variable's present value in the help text, as the default.
+  /// Shows the variable's present value as the default in the help text.
   Option show_default();
 
-  /// Whether the command line gives it. To be called in the verb's action.
+  /// Whether the command line gives this option. For the verb's action, after the parse.
   bool is_given() const;
   /// The name as people type it: "--name", or the name of a positional argument.
   std::string name() const;
@@ -54,30 +54,31 @@ class Option {
 class CommandLine;
 
 /// One verb: its options, its example, its action. Variables given to option() and flag() must live until the
-/// action is done; the action usually holds them (see commands.h).
+/// action is done; usually the action holds them in a shared_ptr.
 class Verb {
  public:
   Verb(CommandLine& line, CLI::App& app) : line_(&line), app_(&app) {}
 
-  /// Binds `value` to "--name", or to a positional argument if `name` has no dashes. `value` keeps what it
-  /// has if the command line does not give the option. A vector takes several words. T: std::string, int64_t,
-  /// uint64_t, double or Arguments.
+  /// Binds `value` to "--name", or to a positional argument if `name` has no dashes. `value` does not change
+  /// if the command line lacks the option. T: std::string, int64_t, uint64_t, double, or Arguments, which
+  /// takes several words.
   template <class T>
   Option option(const std::string& name, T& value, const std::string& help);
   /// Sets `value` if the command line has "--name". A flag takes no word.
   Option flag(const std::string& name, bool& value, const std::string& help);
 
-  /// Adds a verb below this one, as in `checkpoint list`. The command line must then name one of them.
+  /// Adds a verb below this one, as in `checkpoint list`. The command line must then name one of those below.
   Verb verb(const std::string& name, const std::string& summary);
   /// Leaves the verb out of the program's list of verbs.
   void hide();
   /// Adds lines to the verb's own help text, below the summary.
   void add_details(const std::string& text);
-  /// Says that "overrides" takes keys of this section of the config alone: hints then name no others.
+  /// Restricts hints for unknown options to keys of this section of the config: the only ones that the verb's
+  /// "overrides" take.
   void set_override_section(const std::string& section);
-  /// Command lines that show how the verb is used, at the end of its help text. Every verb has one.
+  /// Sets the command lines at the end of the verb's help text. Every verb has at least one.
   void set_example(const std::string& text);
-  /// The work of the verb. CommandLine::run() calls it after all variables are filled.
+  /// Sets the work of the verb, which CommandLine::run() calls after all variables are filled.
   void set_action(std::function<ExitCode()> action);
 
  private:
@@ -102,9 +103,9 @@ class CommandLine {
   /// Adds a verb; `summary` is its line in the help text.
   Verb verb(const std::string& name, const std::string& summary);
 
-  /// Fills the variables of the verb that `words` name, does its action and returns the action's exit code.
-  /// Answers --help, `help VERB` and --version on rank 0. Throws CommandLineError, with the nearest verb or
-  /// option in the hint, if the words do not fit; then no action is done.
+  /// Fills the variables of the verb that `words` name, runs its action and returns the action's exit code.
+  /// Answers --help, `help VERB` and --version on rank 0. Throws CommandLineError before any action if the
+  /// words do not fit; the hint names the nearest verb or option.
   ExitCode run(const Arguments& words);
 
  private:

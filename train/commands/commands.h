@@ -1,21 +1,8 @@
-// The verbs of ripstop, one file each. To add one: write its file here, list the file in
-// train/CMakeLists.txt, declare its function below, and call the function in main.cpp.
+// The verbs of ripstop, one file each. To add one: write its file here (rouge.cpp is a short example), list
+// the file in train/CMakeLists.txt, declare its function below, and call the function in main.cpp.
 //
-//   struct StatusArguments {
-//     std::vector<std::string> directories;
-//   };
-//
-//   void add_status(CommandLine& line) {
-//     Verb verb = line.verb("status", "runs, last step, loss, speed, state; from files alone");
-//     const auto given = std::make_shared<StatusArguments>();
-//     verb.option("DIR", given->directories, "run directories").required();
-//     verb.set_example("ripstop status runs/*");
-//     verb.set_action([given] { return status(*given); });
-//   }
-//
-// An action throws Error if it fails. main.cpp prints the FATAL line of the error and exits with its code. An
-// action writes results for people to stdout, on rank 0 only. With --json it writes one JSON document and
-// nothing else.
+// An action throws Error if it fails; main.cpp prints the error and exits with its code. An action writes
+// results for people to stdout, on rank 0 only. With --json it writes one JSON document and nothing else.
 #pragma once
 
 namespace ripstop {

@@ -1,11 +1,10 @@
-// ripstop doctor: shows the build and the machine. Under a launcher it shows all nodes and the speed of the
+// ripstop doctor: shows the build and the machine; under a launcher all nodes, and the speed of ranks and
 // links.
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "model/core/number.h"
@@ -19,39 +18,36 @@
 #include "train/machine/link_speed.h"
 #include "train/machine/machine.h"
 #include "train/machine/version.h"
+#include "train/report/fields.h"
 #include "train/report/human_text.h"
 
 namespace ripstop {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = FieldWriter::Json;
 
-// One node of the launch, as its lowest rank describes it.
+// One node of the launch.
 struct Node {
   int64_t ranks = 0;
-  Json machine;
+  Json machine;                       ///< as_json(Machine) of its lowest rank
   std::vector<std::string> problems;  ///< of all its ranks, each text once
 };
 
-// All that rank 0 knows of the launch.
+// The launch as rank 0 reports it.
 struct Report {
   int64_t ranks = 1;
   std::string mpi;
   std::vector<Node> nodes;
   std::optional<LinkSpeed> inside_node;
   std::optional<LinkSpeed> between_nodes;
-  std::optional<RankReport> rank_report;  ///< of several ranks
+  std::optional<RankReport> rank_report;  ///< nullopt: there is one rank
 };
 
-template <class T>
-Json or_null(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
-
-// The keys are a contract with people's scripts, and carry a node's facts to rank 0.
+// Scripts rely on the keys. Ranks send this object to rank 0.
 Json as_json(const Machine& machine) {
   Json environment = Json::object();
   for (const auto& [name, value] : machine.environment) environment[name] = value;
+  const auto or_null = [](const auto& value) { return FieldWriter::to_json(value); };
   return {{"host", machine.host},
           {"system", machine.system},
           {"processor", machine.processor},
@@ -94,7 +90,7 @@ CudaMachine read_cuda_and_nccl() {
   return cuda;
 }
 
-// Problems with CUDA that will make a run fail. A node without a GPU has none: it computes on its processors.
+// Problems with CUDA that make a run on GPUs fail. None without a GPU: such a node computes on the CPU.
 std::vector<std::string> cuda_problems(const CudaMachine& cuda) {
   std::vector<std::string> found;
   if (cuda.gpus.empty()) return found;
@@ -107,17 +103,17 @@ std::vector<std::string> cuda_problems(const CudaMachine& cuda) {
   return found;
 }
 
-// The threads that a rank will compute with: $OMP_NUM_THREADS, else the cores that it may use.
+// The number of threads of a rank: $OMP_NUM_THREADS, else the cores that it may use.
 int64_t threads_of_rank(const Machine& machine) {
   const char* set = std::getenv("OMP_NUM_THREADS");
   const std::string_view text = set != nullptr ? set : "";
-  // The variable may be a list, one number for each level of nesting: "4,2".
+  // The variable may be a list, a number for each level of nested parallelism: "4,2".
   const int64_t threads = parse_whole_number(text.substr(0, text.find(','))).value_or(0);
   return threads > 0 ? threads : std::max<int64_t>(1, machine.cores_allowed);
 }
 
-// Every rank describes itself. Ranks of a node agree on the machine, but the launcher may allow them
-// different cores: so collect the problems of all ranks. Collective.
+// The nodes, each described by its lowest rank. Problems come from all ranks: the launcher may give the ranks
+// of a node different cores. Collective.
 std::vector<Node> describe_nodes(MpiWorld& world) {
   Communicator& ranks = world.communicator();
   const Machine machine = read_machine();
@@ -127,15 +123,12 @@ std::vector<Node> describe_nodes(MpiWorld& world) {
   for (std::string& text : cuda_problems(cuda)) found.push_back(std::move(text));
   Json own{{"machine", as_json(machine)}, {"complaints", found}};
   if (cuda.built) own["machine"]["cuda"] = as_json(cuda);
-  // Names and variables may hold bytes that are no UTF-8. JSON would throw without `replace`.
-  const std::vector<std::string> texts =
-      ranks.all_gather_text(own.dump(-1, ' ', false, Json::error_handler_t::replace));
+  const std::vector<std::string> texts = ranks.all_gather_text(text_of_json(own));
   std::map<int64_t, Node> nodes;
   for (size_t rank = 0; rank < texts.size(); ++rank) {
-    // Ranks come in rising order, so the first rank of a node is its lowest.
     const Json rank_json = Json::parse(texts[rank]);
     Node& of_rank = nodes[world.places()[rank].node];
-    if (of_rank.ranks++ == 0) of_rank.machine = rank_json.at("machine");
+    if (of_rank.ranks++ == 0) of_rank.machine = rank_json.at("machine");  // the node's lowest rank
     for (const std::string text : rank_json.at("complaints"))
       if (std::find(of_rank.problems.begin(), of_rank.problems.end(), text) == of_rank.problems.end())
         of_rank.problems.push_back(text);
@@ -143,24 +136,24 @@ std::vector<Node> describe_nodes(MpiWorld& world) {
   std::vector<Node> result;
   for (auto& [lowest_rank, each] : nodes) result.push_back(std::move(each));
   for (Node& each : result)
-    // train refuses such nodes, because they would round differently.
+    // train refuses such nodes: their results would differ by rounding.
     if (each.machine.at("instruction_set") != result.front().machine.at("instruction_set"))
       each.problems.push_back("another instruction set than the first node's: these cannot train together");
   return result;
 }
 
-// The slower of two measurements of the same kind of link.
+// The larger latency and the smaller bandwidth of two measurements.
 LinkSpeed slower(const LinkSpeed& a, const LinkSpeed& b) {
   return {std::max(a.latency_seconds, b.latency_seconds), std::min(a.bytes_per_second, b.bytes_per_second)};
 }
 
-// Measures a ring of the ranks for each `color`. Returns the slowest ring; none if every ring has one rank.
-// Collective.
+// The ranks of one `color` form a ring; measures all rings at once. Returns the worst latency and bandwidth
+// of any ring; nullopt if every ring has one rank. Collective.
 std::optional<LinkSpeed> measure_groups(Communicator& world, int64_t color, const std::string& name) {
   const std::unique_ptr<Communicator> group = world.split(color, world.rank(), name);
   std::optional<LinkSpeed> speed;
   if (group->size() > 1) speed = measure_ring(*group);
-  // A rank that is alone in its ring sends an empty text: every rank must take part in the collective.
+  // A rank that is alone in its ring takes part in the collective with an empty text.
   const std::vector<std::string> texts = world.all_gather_text(
       speed ? fmt::format("{} {}", speed->latency_seconds, speed->bytes_per_second) : std::string());
   std::optional<LinkSpeed> slowest;
@@ -187,14 +180,14 @@ Report examine(MpiWorld& world, const std::string& config_file) {
       std::count_if(places.begin(), places.begin() + static_cast<ptrdiff_t>(own),
                     [&](const RankHost& place) { return place.node == places[own].node; });
   report.inside_node = measure_groups(ranks, places[own].node, "node");
-  // Ranks with the same place in their nodes form a ring. All links of that ring go from node to node.
+  // A ring of the ranks with one place in their nodes: each of its links connects two nodes.
   report.between_nodes = measure_groups(ranks, place_in_node, "nodes");
   std::string note;
   report.rank_report = report_ranks(world, choose_device(DeviceChoice::kAuto, world, note), config_file);
   return report;
 }
 
-// null if there is one node, or one rank on each.
+// null for an absent measurement.
 Json as_json(const std::optional<LinkSpeed>& speed) {
   if (!speed) return nullptr;
   return {{"latency_seconds", speed->latency_seconds}, {"bytes_per_second", speed->bytes_per_second}};
@@ -220,11 +213,11 @@ void print_json(const Report& report) {
   }
   document["inside_node"] = as_json(report.inside_node);
   document["between_nodes"] = as_json(report.between_nodes);
-  if (report.rank_report) document.update(Json::parse(rank_report_json(*report.rank_report)));
-  fmt::print("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
+  if (report.rank_report) document.update(rank_report_json(*report.rank_report));
+  fmt::print("{}\n", text_of_json(document, 2));
 }
 
-// From JSON, because a node's facts come from another rank.
+// `cuda`: as_json(CudaMachine), which may come from another rank.
 void print_cuda(const Json& cuda) {
   fmt::print("  cuda        kernels for sm_ {}\n", cuda.at("architectures").get<std::string>());
   for (const Json& each : cuda.at("libraries")) {
@@ -244,11 +237,9 @@ std::string free_text(const Json& bytes) {
   return bytes.is_null() ? "unknown" : bytes_text(bytes.get<int64_t>()) + " free";
 }
 
-// From JSON, as it came from the node.
 void print_node(const Node& node) {
   const Json& machine = node.machine;
-  fmt::print("\n{}  {} rank{}\n", machine.at("host").get<std::string>(), node.ranks,
-             node.ranks == 1 ? "" : "s");
+  fmt::print("\n{}  {}\n", machine.at("host").get<std::string>(), counted(node.ranks, "rank"));
   fmt::print("  system      {}\n", machine.at("system").get<std::string>());
   fmt::print("  processor   {}\n", machine.at("processor").get<std::string>());
   fmt::print("  kernels     {}, bfloat16 {}\n", machine.at("instruction_set").get<std::string>(),
@@ -280,8 +271,8 @@ void print_for_people(const Report& report) {
   fmt::print("ripstop {} ({}), {}\n", version(), git_commit(), compiler());
   fmt::print("back ends: {}\n", back_ends().size() > 1 ? "cpu, cuda" : "cpu (no cuda in this build)");
   for (const Library& library : libraries()) fmt::print("  {:<16}{}\n", library.name, library.version);
-  fmt::print("\n{} rank{} on {} node{}, MPI at run time: {}\n", report.ranks, report.ranks == 1 ? "" : "s",
-             report.nodes.size(), report.nodes.size() == 1 ? "" : "s", report.mpi);
+  fmt::print("\n{} on {}, MPI at run time: {}\n", counted(report.ranks, "rank"),
+             counted(std::ssize(report.nodes), "node"), report.mpi);
   for (const Node& node : report.nodes) print_node(node);
   if (report.inside_node || report.between_nodes) fmt::print("\n");
   print_speed("inside a node", report.inside_node);
@@ -293,7 +284,6 @@ ExitCode doctor(bool json, const std::string& config_file) {
   MpiWorld world(world_options("doctor"));
   return world.run([&] {
     const Report report = examine(world, config_file);
-    // Rank 0 has the facts of all nodes; the others have taken part in the collectives.
     if (world.communicator().rank() != 0) return ExitCode::kOk;
     if (json)
       print_json(report);
@@ -313,9 +303,8 @@ void add_doctor(CommandLine& line) {
   verb.flag("--json", *json, "one JSON document");
   verb.add_details(
       "With several ranks it measures products, memory and links of each, names those that are slower than "
-      "0.8 of "
-      "the\nmedian with the option that leaves their nodes out of a job, and ranks whose program or config "
-      "differs.");
+      "0.8 of the\nmedian with the option that leaves their nodes out of a job, and ranks whose program or "
+      "config differs.");
   verb.set_example(
       "ripstop doctor\n  mpirun -n 4 ripstop doctor     measures between the ranks as well\n"
       "  srun ripstop doctor --config mine.toml     before a long run: slow nodes, other binaries, other "

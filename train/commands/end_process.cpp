@@ -7,11 +7,44 @@
 #include <cstdio>
 #include <thread>
 
+#include "data/text/json_reader.h"
 #include "parallel/launcher.h"
-#include "train/commands/fatal_line.h"
-#include "train/report/terminal.h"
 
 namespace ripstop {
+namespace {
+
+// The message without the rank that do_and_agree() puts before it: the line names the rank already.
+std::string without_rank(const Error& error, int64_t rank) {
+  const std::string what = error.what(), prefix = fmt::format("rank {}: ", rank);
+  return what.starts_with(prefix) ? what.substr(prefix.size()) : what;
+}
+
+// `label` in a color, if the terminal has colors, and `text`.
+std::string labelled(const std::string& label, const char* color, const std::string& text,
+                     const Terminal& terminal) {
+  return (terminal.colors ? fmt::format("\x1b[{}m{}\x1b[0m ", color, label) : label + " ") +
+         visible_text(text);
+}
+
+}  // namespace
+
+std::string fatal_line(const Error& error, int64_t rank) {
+  std::string line = fmt::format("FATAL code={} rank={} step={} what={}", static_cast<int>(error.code()),
+                                 rank, error.step() ? std::to_string(*error.step()) : "-",
+                                 text_of_json(without_rank(error, rank)));
+  if (!error.hint().empty()) line += " hint=" + text_of_json(error.hint());
+  return line;
+}
+
+std::string error_text(const Error& error, int64_t rank, const Terminal& terminal) {
+  std::string where;
+  if (error.step()) where = fmt::format("step {}", *error.step());
+  if (rank != 0) where += fmt::format("{}rank {}", where.empty() ? "" : ", ", rank);
+  const std::string what = without_rank(error, rank);
+  std::string text = labelled("error:", "1;31", where.empty() ? what : where + ": " + what, terminal);
+  if (!error.hint().empty()) text += "\n" + labelled("hint:", "1", error.hint(), terminal);
+  return text;
+}
 
 void end_failed(const Error& error, bool speaks) {
   // The error must come last, also if both streams go to one file.
@@ -26,7 +59,7 @@ void end_failed(const Error& error, bool speaks) {
   std::fflush(stderr);
   // The first rank that exits makes the launcher kill the others: give them time to print their own line.
   if (launch_size() > 1) std::this_thread::sleep_for(std::chrono::duration<double>(MpiWorld::kSecondsToEnd));
-  // Destructors of static objects could wait for MPI too.
+  // exit() would run destructors of static objects, which could wait for MPI.
   _exit(static_cast<int>(error.code()));
 }
 

@@ -1,20 +1,33 @@
-// How a failed process ends: its error is printed, and nothing is cleaned up.
+// How a failed process ends: it prints its error and cleans up nothing.
 #pragma once
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
 #include "model/core/error.h"
 #include "parallel/mpi_world.h"
+#include "train/report/terminal.h"
 
 namespace ripstop {
 
-/// Prints `error` to standard error, if this rank `speaks`, and ends the process at once with its code.
-/// MPI_Finalize and destructors are left out, because they would wait for ranks that do not come. Any thread
-/// may call it.
+/// The error for logs and files: one line without the line end,
+/// `FATAL code=64 rank=0 step=- what="..." hint="..."`. Texts are quoted and escaped as in JSON; bytes that
+/// are no UTF-8 become U+FFFD. An empty hint is left out.
+std::string fatal_line(const Error& error, int64_t rank);
+
+/// The error for people at `terminal`, without the last line end:
+///   error: step 12, rank 3: no progress for 600 s
+///   hint: ...
+/// Rank 0 is not named. An empty hint is left out.
+std::string error_text(const Error& error, int64_t rank, const Terminal& terminal);
+
+/// Prints `error` to standard error, if this rank `speaks`, and ends the process at once with the error's
+/// code. Skips MPI_Finalize and destructors: they could wait for ranks that never come. Any thread may call
+/// it.
 [[noreturn]] void end_failed(const Error& error, bool speaks = true);
 
-/// The options of a world for `command`. If MPI hangs, end_failed() tells. `directory`: of the run, if there
-/// is one (MpiOptions).
+/// The options of the MPI world of `command`. A process that hangs inside MPI ends by end_failed().
+/// `directory`: see MpiOptions.
 MpiOptions world_options(const std::string& command, const std::filesystem::path& directory = {});
 
 }  // namespace ripstop

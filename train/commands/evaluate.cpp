@@ -37,20 +37,20 @@ struct EvaluateArguments {
   bool json = false;
 };
 
-// The model, the split and the examples to score.
+// The trained model and the examples to score.
 struct Subject {
   TrainedModel trained;
   TokenDataset dataset;
   Tokenizer tokenizer;
-  int64_t examples = 0;  ///< the first so many of the split
-  /// How summaries are written; max_new_tokens 0: the split has no texts to write summaries of.
+  int64_t examples = 0;  ///< the number of examples to score, from the split's first
+  /// Settings for writing summaries. max_new_tokens is 0 if the split stores no texts, so none are written.
   GenerationSettings generation = {.max_new_tokens = 0};
 
   bool has_summaries() const { return generation.max_new_tokens > 0; }
 };
 
-// A pretrained model has neither a data set nor a place for results: its directory may be shared or be
-// written by another program.
+// Throws unless a pretrained model is given --data and --output: it has no data set of its own, and its
+// directory is no place for results, because other programs may use it.
 void require_places(const EvaluateArguments& given, const TrainedModel& trained) {
   const char* missing = given.data.empty() ? "--data" : "--output";
   if (trained.stored.is_pretrained() && (given.data.empty() || given.output.empty()))
@@ -61,13 +61,13 @@ void require_places(const EvaluateArguments& given, const TrainedModel& trained)
                 "prepare --tokenizer MODEL");
 }
 
-// "test.h5" of the run's data set or of --data.
+// The path of the split's file, in --data or else in the run's data set.
 fs::path find_split(const EvaluateArguments& given, const TrainedModel& trained) {
   require_places(given, trained);
   const fs::path data = given.data.empty() ? trained.config.data.directory : given.data;
   const fs::path file = data / (given.split + ".h5");
   std::error_code error;
-  // A file that the system refuses to look at is refused with the reason when it is opened.
+  // After an error of the system, opening the file will throw with the reason.
   if (fs::exists(file, error) || error) return file;
   std::string hint = "--data is a directory made by ripstop prepare";
   if (const std::string others = splits_with_examples(data); !others.empty())
@@ -81,7 +81,7 @@ fs::path find_split(const EvaluateArguments& given, const TrainedModel& trained)
   throw Error(ExitCode::kInputData, fmt::format("{}: there is no {}.h5", data.string(), given.split), hint);
 }
 
-// Finds and checks everything before the weights are loaded, which takes long and much memory.
+// Finds and checks the inputs. Called before the weights are loaded, which takes long and much memory.
 Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given) {
   TrainedModel trained = given.model.find(io, world, /*reads_generation_file=*/false);
   const fs::path file = find_split(given, trained);
@@ -119,7 +119,7 @@ EvaluationSettings settings_of(Communicator& world, const EvaluateArguments& giv
           .generation = subject.generation};
 }
 
-// Whether the split belongs to the data set that the run was trained on, wherever that lies now.
+// Whether --data is the data set that the run was trained on, perhaps moved.
 bool is_own_data(const EvaluateArguments& given, const TrainedModel& trained) {
   std::error_code error;
   if (given.data.empty() || fs::equivalent(given.data, trained.config.data.directory, error)) return true;
@@ -127,7 +127,7 @@ bool is_own_data(const EvaluateArguments& given, const TrainedModel& trained) {
   return fs::exists(train, error) && TokenDataset(train).content_hash() == trained.state().data_content_hash;
 }
 
-// RUN/evaluation/step_00001000-test, with suffixes for what the command line changed.
+// The name of the default directory, such as "step_00001000-test", with a suffix for each changed setting.
 std::string default_name(const EvaluateArguments& given, const Subject& subject,
                          const EvaluationSettings& settings) {
   const StoredModel& stored = subject.trained.stored;
@@ -139,14 +139,14 @@ std::string default_name(const EvaluateArguments& given, const Subject& subject,
   return evaluation_name(settings, usual);
 }
 
-// Where the results go. Only rank 0 has one.
+// The directory of the results, which only rank 0 has.
 struct Output {
   fs::path directory;
   std::optional<PredictionFile> predictions;
-  std::string note;  ///< the number of summaries that are there already; may be empty
+  std::string note;  ///< how many summaries earlier evaluations have written; may be empty
 };
 
-// Takes the directory before the weights are loaded: a refusal must not come after hours.
+// Claims the output directory. Called before the weights are loaded, so that a refusal comes at once.
 Output open_output(const EvaluateArguments& given, const Subject& subject, const InferenceOptions& options,
                    const EvaluationSettings& settings) {
   const fs::path all = subject.trained.run / "evaluation";
@@ -154,7 +154,8 @@ Output open_output(const EvaluateArguments& given, const Subject& subject, const
   output.directory =
       given.output.empty() ? all / default_name(given, subject, settings) : fs::path(given.output);
   if (subject.has_summaries()) {
-    // Throws if nothing is left for the document: the parts around it are the same in all examples.
+    // Throws if the context has no room for any document. One example decides for all: the parts of the
+    // prompt around the document are the same.
     EncodedPrompt prompt = stored_prompt(subject.dataset, 0);
     cut_document(prompt, options.context - subject.generation.max_new_tokens);
   }
@@ -165,7 +166,7 @@ Output open_output(const EvaluateArguments& given, const Subject& subject, const
   if (!file.note().empty()) fmt::print(stderr, "warning: {}\n", file.note());
   const int64_t own = std::min(file.count(), subject.examples);
   if (own > 0) output.note = fmt::format("summaries there already: {} of {}", own, subject.examples);
-  // Predictions of a pretrained model lie wherever people put them.
+  // The predictions of a pretrained model have no common folder to search.
   const FoundPredictions found = subject.trained.stored.is_pretrained()
                                      ? FoundPredictions{}
                                      : find_predictions(all, output.directory, settings);
@@ -184,7 +185,8 @@ std::string why_no_rouge(const TokenDataset& dataset) {
   return file + " holds no texts; prepare stores those of validation and test alone";
 }
 
-// A function that shows the share done of a part of the work, but of none that an earlier start has done.
+// A function that shows the progress of a part of the work, but nothing if an earlier start has done all of
+// it.
 auto share_shown(Progress* progress, const char* what, const char* unit) {
   return [=, first = int64_t{-1}](int64_t done, int64_t total) mutable {
     if (progress == nullptr || (first < 0 && done == total)) return;
@@ -194,7 +196,7 @@ auto share_shown(Progress* progress, const char* what, const char* unit) {
   };
 }
 
-// Whether the evaluation is to stop now: a signal came, or, on rank 0, the job is about to end.
+// Requests a stop on a signal and, on rank 0, when the job's time limit is near.
 class Stop {
  public:
   explicit Stop(const std::optional<Deadline>& deadline) {
@@ -215,7 +217,8 @@ class Stop {
   bool time_is_up_ = false;
 };
 
-// The loss, from where an earlier start was stopped on. On all ranks.
+// Measures the loss, continuing an evaluation that was stopped. Only rank 0 returns the whole sum.
+// Collective.
 LossSoFar measure_loss(InferenceModel& model, const Subject& subject, const Output* output, Stop& stop,
                        ReportShare report) {
   Communicator& world = model.model().mesh().world();
@@ -228,7 +231,7 @@ LossSoFar measure_loss(InferenceModel& model, const Subject& subject, const Outp
   LossSoFar loss = dataset_loss(
       model, subject.dataset, subject.examples, subject.trained.config.data.loss_on, begin,
       [&] { return stop.requested(); }, report);
-  // Only rank 0 knew the sum that it began with, and only rank 0 needs it.
+  // Only rank 0 began with the stored sum, so only its sum is whole.
   do_and_agree(world, [&] {
     if (output != nullptr && (!loss.complete || subject.has_summaries()))
       write_partial_loss(output->directory, loss);
@@ -236,8 +239,8 @@ LossSoFar measure_loss(InferenceModel& model, const Subject& subject, const Outp
   return loss;
 }
 
-// On rank 0, the loss on all ranks; nullopt on all ranks if they were stopped. `output` is rank 0's, and null
-// on the others.
+// Measures loss and ROUGE. Only rank 0 returns whole scores. Returns nullopt on all ranks after a stop.
+// `output` is null on other ranks than 0. Collective.
 std::optional<EvaluationScores> measure(InferenceModel& model, const EvaluateArguments& given,
                                         const Subject& subject, Output* output, Stop& stop) {
   const bool speaks = output != nullptr;
@@ -278,7 +281,7 @@ std::optional<EvaluationScores> measure(InferenceModel& model, const EvaluateArg
   return scores;
 }
 
-// Says, when the evaluation was stopped, which part is done and how to go on. To the stream for people.
+// Tells people, after a stop, which part is done and how to go on.
 void say_stopped(const EvaluateArguments& given, const Subject& subject, const Output& output,
                  const Stop& stop) {
   std::string part = "the loss is not done";
@@ -342,7 +345,8 @@ void add_evaluate(CommandLine& line) {
   verb.set_example("srun -n 4 ripstop evaluate runs/xsum --checkpoint best --split test");
   verb.set_action([given] {
     given->split = split_name(given->split);
-    // Both before MPI starts, which takes seconds on many nodes and may forbid to start other programs.
+    // Before MPI starts: MPI takes seconds on many nodes, and then find_deadline may not start other
+    // programs.
     std::vector<std::string> notes;
     Stop stop(launch_rank() == 0 ? find_deadline(notes) : std::nullopt);
     for (const std::string& note : notes) fmt::print(stderr, "note: {}\n", note);

@@ -21,7 +21,7 @@
 namespace ripstop {
 namespace {
 
-// An option with the name that Hugging Face users type, and its key of [generation].
+// An option, named as in Hugging Face, and its key of [generation].
 struct GenerationOption {
   const char* name;
   const char* key;
@@ -41,14 +41,13 @@ constexpr std::array kGenerationOptions = {
     GenerationOption{"--seed", "seed", "of sampling"},
 };
 
-// The key and value of "generation.num_beams=4".
+// {"num_beams", "4"} of "generation.num_beams=4".
 GenerationValue parts_of(const std::string& given) {
   const size_t dot = given.find('.'), equals = given.find('=');
   return {given.substr(dot + 1, equals - dot - 1), given.substr(equals + 1)};
 }
 
-// Removes settings that people have decided otherwise: the key itself, and settings that cannot stand beside
-// it.
+// Removes the setting of the key that the command line has decided, and settings that conflict with it.
 void remove_decided(const GenerationValue& decided, std::vector<GenerationValue>& values) {
   const auto remove = [&](std::string_view key) {
     std::erase_if(values, [&](const GenerationValue& value) { return value.key == key; });
@@ -64,7 +63,8 @@ std::optional<int64_t> number_of(const std::vector<GenerationValue>& values, std
   return found == values.end() ? std::nullopt : parse_integer(found->value);
 }
 
-// The settings of a model's generation_config.json that `own` does not decide, as overrides.
+// The settings of generation_config.json, as overrides, that the overrides `own` of the command line leave
+// open.
 std::vector<std::string> settings_of_file(const std::string& path, const std::vector<std::string>& own) {
   GenerationFile file = read_generation_file(path);
   int64_t most = number_of(file.values, "max_new_tokens").value_or(GenerationSettings{}.max_new_tokens);
@@ -88,7 +88,8 @@ std::vector<std::string> settings_of_file(const std::string& path, const std::ve
   return overrides;
 }
 
-// settings_of_file, read by rank 0, on all ranks; none if `path` is no model of Hugging Face. Collective.
+// settings_of_file, which rank 0 reads for all ranks; empty if `path` is no model of Hugging Face.
+// Collective.
 std::vector<std::string> defaults_of_file(Communicator& world, const std::string& path,
                                           const std::vector<std::string>& own) {
   std::string text;
@@ -126,7 +127,7 @@ void ModelArguments::add_to(Verb& verb, int64_t batch) {
 }
 
 Device ModelArguments::choose_rank_device(MpiWorld& world, const TrainedModel& trained) const {
-  // A model that was trained on GPUs may be used on a machine without.
+  // Not kCuda: a model that was trained on GPUs may be used on a machine without GPUs.
   const bool cpu = trained.config.run.device == DeviceChoice::kCpu;
   DeviceChoice choice = cpu ? DeviceChoice::kCpu : DeviceChoice::kAuto;
   for (const DeviceChoice given : {DeviceChoice::kAuto, DeviceChoice::kCpu, DeviceChoice::kCuda})
@@ -148,14 +149,14 @@ TrainedModel ModelArguments::find(Io& io, Communicator& world, bool reads_genera
   return trained;
 }
 
-// The overrides and the options, as overrides.
+// The overrides, and the options written as overrides.
 std::vector<std::string> ModelArguments::all_overrides() const {
   for (const std::string& text : overrides) {
-    // Sizes, precision and data belong to the trained weights. Another value would not describe them.
+    // Sizes, precision and data describe the trained weights and cannot change.
     if (!text.starts_with("generation."))
       throw CommandLineError(fmt::format("'{}' is not generation.key=value", text),
                              "a trained model keeps all else of its config; other options begin with --");
-    // Validations alone read it.
+    // Only validations of a training run read this key.
     if (text.starts_with("generation.validate_examples="))
       throw CommandLineError("generation.validate_examples is for validations of ripstop train",
                              "evaluate --limit says how many examples are scored");

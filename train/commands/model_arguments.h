@@ -1,4 +1,4 @@
-// Options that evaluate and summarize share.
+// Options that `evaluate` and `summarize` share.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,30 +12,29 @@ namespace ripstop {
 inline constexpr const char* kBaseOptionHelp =
     "of a run of adapters: the directory of the model that they were trained with; default: where it was";
 
-/// Which trained model to take, and how it writes summaries.
+/// The options that choose a trained model and how it writes summaries.
 struct ModelArguments {
   std::string path;
   std::vector<std::string> overrides;  ///< "generation.key=value"
   std::string checkpoint = "best";
-  std::string base;    ///< directory of the model under adapters; empty: where it was
+  std::string base;    ///< directory of the model under adapters; empty: where training found it
   std::string device;  ///< empty: not given
   int64_t batch_size = 0;
-  /// Values of the options of [generation], in the order of kGenerationOptions; "": not given.
-  std::vector<std::string> generation;
+  std::vector<std::string> generation;  ///< by kGenerationOptions: the option's value; "": not given
   bool do_sample = false;
 
-  /// Adds the options to `verb`; `batch` is the default of --batch-size.
+  /// Adds the options to `verb`, with `batch` as the default of --batch-size.
   void add_to(Verb& verb, int64_t batch);
 
-  /// Finds the trained model. Its config has the overrides and the options; with `reads_generation_file`, and
-  /// for a model of Hugging Face, its generation_config.json gives the settings that the command line does
-  /// not. Rank 0 prints a note for each setting that changes nothing, and what it took of that file. Throws
-  /// Error(kUsage) if an override is none of [generation], or is given as an option, too; as
+  /// Finds the trained model and applies the overrides and options to its config. With
+  /// `reads_generation_file`, the generation_config.json of a Hugging Face model gives the settings that the
+  /// command line lacks. Rank 0 prints a note on the settings taken from that file, and on each setting that
+  /// has no effect. Throws Error(kUsage) if an override is outside [generation] or repeats an option; as
   /// find_trained_model and read_generation_file. Collective.
   TrainedModel find(Io& io, Communicator& world, bool reads_generation_file) const;
 
-  /// The device that this rank computes on: as --device says; without it the CPU if the run was configured
-  /// for the CPU, else a GPU if every rank has one, else the CPU. Collective. Throws as choose_device.
+  /// The device of this rank: --device; by default the CPU if the run was configured for the CPU, else a GPU
+  /// if every rank has one, else the CPU. Collective. Throws as choose_device.
   Device choose_rank_device(MpiWorld& world, const TrainedModel& trained) const;
 
  private:

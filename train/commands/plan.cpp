@@ -36,7 +36,7 @@
 namespace ripstop {
 namespace {
 
-// A screen has room for so many, and for the lines below them.
+// Default of --limit: so many rows, and the lines below them, fit on a screen.
 constexpr int64_t kRowsOfSearch = 10;
 
 struct PlanArguments {
@@ -44,11 +44,12 @@ struct PlanArguments {
   std::vector<std::string> overrides;
   std::string device;
   std::string device_memory;
-  int64_t nodes = 0;  ///< 0, here and below: not given
-  int64_t tasks = 0;  ///< of each node
+  // 0: not given.
+  int64_t nodes = 0;
+  int64_t tasks = 0;  ///< --ntasks-per-node
   int64_t cpus_per_task = 0;
+  int64_t limit = 0;  ///< rows of the search
   bool search = false;
-  int64_t limit = 0;  ///< rows of the search; 0: not given
   bool json = false;
 };
 
@@ -70,10 +71,10 @@ void print_for_people(const RunConfig& config, const ResolvedRun& run, const Run
   for (const std::string& note : run.notes) fmt::print("note: {}\n", note);
 }
 
-/// Parses "64GiB", "80 gb" or "1.5T" to bytes; GB and GiB are both 2^30. Refuses a number without a unit,
-/// because nobody means bytes.
+/// Parses "64GiB", "80 gb" or "1.5T" to bytes; GB and GiB are both 2^30 bytes. Refuses a number without a
+/// unit: nobody means bytes. nullopt for "".
 std::optional<int64_t> parse_memory(const std::string& text) {
-  // The place of a letter is its power of 1,024, less one.
+  // The letter at index i stands for 1,024 to the power of i + 1.
   constexpr std::string_view kUnits = "KMGT";
   if (text.empty()) return std::nullopt;
   char* end = nullptr;
@@ -93,15 +94,15 @@ std::optional<int64_t> parse_memory(const std::string& text) {
   return static_cast<int64_t>(bytes);
 }
 
-/// Sets the threads of a CPU rank, because its workspaces grow with them: --cpus-per-task, else
-/// $OMP_NUM_THREADS, else an equal share of this machine's cores, as slurm/launch.sh deals them out.
+/// Sets the number of threads of a CPU rank, because workspaces grow with it: --cpus-per-task, else
+/// $OMP_NUM_THREADS, else an equal share of this machine's cores, as slurm/launch.sh does.
 void plan_for_threads(int64_t cpus_per_task, int64_t ranks_of_node) {
   if (cpus_per_task == 0 && std::getenv("OMP_NUM_THREADS") != nullptr) return;
   const int64_t share = read_machine().cores_allowed / std::max<int64_t>(ranks_of_node, 1);
   set_cpu_threads(cpus_per_task > 0 ? cpus_per_task : std::max<int64_t>(share, 1));
 }
 
-/// The training set; none if it is not there yet. A plan can do without one.
+/// The training set; nullopt if there is none yet, which a plan does not need.
 std::optional<TokenDataset> dataset_at(const std::string& directory) {
   const std::filesystem::path file = std::filesystem::path(directory) / "train.h5";
   std::error_code error;
@@ -116,29 +117,27 @@ std::string no_dataset_note(const std::string& directory) {
       directory, near.empty() ? "" : "; " + near);
 }
 
-/// Notes on a tokenizer of the data set that train would refuse, or could not check.
-std::vector<std::string> tokenizer_notes(const RunConfig& config, const TokenDataset& dataset) {
+/// A note if train would refuse the data set's tokenizer, or could not check it; else "".
+std::string tokenizer_note(const RunConfig& config, const TokenDataset& dataset) {
   try {
     const Tokenizer tokenizer(config.data.directory);
     require_dataset_tokenizer(dataset, tokenizer);
-    if (config.model.pretrained.empty()) return {};
+    if (config.model.pretrained.empty()) return "";
     PosixIo io;
     const PretrainedOrigin origin = find_pretrained_origin(io, config);
-    if (origin.has_begun) return {};
-    std::string note = compare_tokenizers({.model = origin.directory,
-                                           .model_sha256 = find_tokenizer_sha256(io, origin.directory),
-                                           .user = "the data set " + config.data.directory},
-                                          tokenizer);
-    if (!note.empty()) return {std::move(note)};
+    if (origin.has_begun) return "";
+    return compare_tokenizers({.model = origin.directory,
+                               .model_sha256 = find_tokenizer_sha256(io, origin.directory),
+                               .user = "the data set " + config.data.directory},
+                              tokenizer);
   } catch (const Error& error) {
-    return {fmt::format("train will refuse the data set: {}{}{}", error.what(),
-                        error.hint().empty() ? "" : ": ", error.hint())};
+    return fmt::format("train will refuse the data set: {}{}{}", error.what(),
+                       error.hint().empty() ? "" : ": ", error.hint());
   }
-  return {};
 }
 
-/// The speed that the run had, if it exists. Else the one that the data sheet of this machine's GPUs lets
-/// expect. Nothing is known of GPUs that are not here.
+/// The measured speed of the run if it has begun, else an estimate from the data sheet of this machine's
+/// GPUs; nullopt without GPUs.
 std::optional<RunSpeed> known_speed(const RunConfig& config, const ResolvedRun& run,
                                     const RunTarget& target) {
   const std::filesystem::path metrics = std::filesystem::path(config.run.directory) / "metrics.jsonl";
@@ -151,9 +150,9 @@ std::optional<RunSpeed> known_speed(const RunConfig& config, const ResolvedRun& 
   return speed_at_peak(run, *peak * static_cast<double>(target.ranks), "data sheet: " + gpus.front().name);
 }
 
-/// The target of the plan: the job that the options describe, or the config's mesh on a machine like this.
+/// The target of the plan: the job that the options describe, or the config's mesh on machines like this one.
 RunTarget plan_target(const RunConfig& config, const PlanArguments& given, int64_t vocabulary) {
-  // Without options, plan for the mesh that the config asks for: then `plan CONFIG` always fits its own mesh.
+  // Without options, plan for as many ranks as the config's mesh has.
   int64_t asked = 1;
   for (const MeshAxis axis : kMeshAxes) asked *= config.mesh[axis].value_or(1);
   const int64_t nodes = std::max<int64_t>(given.nodes, 1);
@@ -174,6 +173,7 @@ RunTarget plan_target(const RunConfig& config, const PlanArguments& given, int64
   return target;
 }
 
+// resolve_run; with --json, prints what would fit if the plan does not.
 ResolvedRun resolve_or_say_what_fits(const RunConfig& config, const RunTarget& target, bool json) {
   try {
     return resolve_run(config, target);
@@ -183,8 +183,8 @@ ResolvedRun resolve_or_say_what_fits(const RunConfig& config, const RunTarget& t
   }
 }
 
-// Throws if a tensor group would span nodes of so many ranks. train finds this out from MPI. Here there are
-// no nodes, so the option stands for them. 0 ranks, which is "not known", pass.
+// Throws if a tensor group would span nodes of `ranks_per_node` ranks; 0: not known, throws nothing. train
+// learns the nodes from MPI.
 void require_tensor_groups_in_nodes(const RunConfig& config, int64_t ranks_per_node) {
   if (ranks_per_node % *config.mesh.tensor != 0 && !config.mesh.allow_tensor_across_nodes)
     throw Error(ExitCode::kResources,
@@ -193,45 +193,43 @@ void require_tensor_groups_in_nodes(const RunConfig& config, int64_t ranks_per_n
                 "a tensor group must lie inside one node, or set mesh.allow_tensor_across_nodes");
 }
 
-/// Why train would not go on with the run that is at run.directory; none if it would, or there is none.
-std::vector<std::string> existing_run_notes(const RunConfig& config, const ModelConfig& model) {
+/// Why train would not go on with the run at run.directory; "" if it would, or if there is no run.
+std::string existing_run_note(const RunConfig& config, const ModelConfig& model) {
   PosixIo io;
   std::vector<ListedCheckpoint> own;
   try {
     own = list_checkpoints(io, std::filesystem::path(config.run.directory) / "checkpoints");
   } catch (const Error&) {
-    return {};  // a plan needs no directory
+    return "";  // a plan needs no directory
   }
-  for (auto at = own.rbegin(); at != own.rend(); ++at) {
-    if (!at->manifest) continue;
-    try {
-      const ResumableCheckpoint saved =
-          check_stored_config(Checkpoint{at->directory, *at->manifest}, config, model);
-      const CheckpointState& state = at->manifest->state;
-      if (const std::optional<AdaptedBase>& base = state.adapted;
-          base && state.step < config.train.steps.value_or(std::numeric_limits<int64_t>::max()))
-        find_base(io, *base, state.model,
-                  places_of_base(*base, saved.config.model.pretrained, config.model.pretrained));
-    } catch (const Error& error) {
-      return {fmt::format("train will refuse to go on with {}: {}{}{}", config.run.directory, error.what(),
-                          error.hint().empty() ? "" : ": ", error.hint())};
-    }
-    break;
+  std::erase_if(own, [](const ListedCheckpoint& each) { return !each.manifest; });
+  if (own.empty()) return "";
+  try {
+    const Checkpoint newest{own.back().directory, *own.back().manifest};
+    const ResumableCheckpoint saved = check_stored_config(newest, config, model);
+    const CheckpointState& state = newest.manifest.state;
+    if (const std::optional<AdaptedBase>& base = state.adapted;
+        base && state.step < config.train.steps.value_or(std::numeric_limits<int64_t>::max()))
+      find_base(io, *base, state.model,
+                places_of_base(*base, saved.config.model.pretrained, config.model.pretrained));
+  } catch (const Error& error) {
+    return fmt::format("train will refuse to go on with {}: {}{}{}", config.run.directory, error.what(),
+                       error.hint().empty() ? "" : ": ", error.hint());
   }
-  return {};
+  return "";
 }
 
-// Adds notes for people on the config and the data set.
-void add_notes(const RunConfig& config, const std::optional<TokenDataset>& dataset,
+// Adds notes on the data set and on the run at run.directory.
+void add_notes(const RunConfig& config, const ModelConfig& model, const std::optional<TokenDataset>& dataset,
                std::vector<std::string>& notes) {
-  if (dataset)
-    for (std::string& note : tokenizer_notes(config, *dataset)) notes.push_back(std::move(note));
-  else
-    notes.push_back(no_dataset_note(config.data.directory));
+  for (const std::string& note :
+       {dataset ? tokenizer_note(config, *dataset) : no_dataset_note(config.data.directory),
+        existing_run_note(config, model)})
+    if (!note.empty()) notes.push_back(note);
 }
 
-/// Takes the sizes of the mesh, the micro-batch and the recomputation out of `config`, but for those that the
-/// command line gives: those restrict the search.
+/// Removes the sizes of the mesh, the micro-batch and the recomputation from `config`, except those that the
+/// command line gives. Returns the given sizes of the mesh, which restrict the search.
 KeptSizes keep_given_sizes(const PlanArguments& given, RunConfig& config) {
   const auto is_given = [&](std::string_view path) { return is_overridden(path, given.overrides); };
   KeptSizes kept;
@@ -259,16 +257,14 @@ ExitCode search(RunConfig config, RunTarget target, const PlanArguments& given,
   require_tensor_groups_in_nodes(config, job.ranks_per_node);
   MeshSearch found = search_meshes(config, target, kept, given.limit > 0 ? given.limit : kRowsOfSearch);
   if (found.rows.empty()) {
-    // Refused as a plan of one of its meshes, or, if there is none, as one of the sizes given.
+    // Throw what a plan throws for one of the meshes, or, if there is no mesh, for the given sizes.
     if (found.first)
       for (const MeshAxis axis : kMeshAxes) config.mesh[axis] = (*found.first)[axis];
     resolve_or_say_what_fits(config, target, given.json);
     RIPSTOP_CHECK(false, "the search has missed {} ranks", target.ranks);
   }
   std::vector<std::string> notes = found.rows.front().notes;
-  add_notes(config, dataset, notes);
-  for (std::string& note : existing_run_notes(config, found.rows.front().model))
-    notes.push_back(std::move(note));
+  add_notes(config, found.rows.front().model, dataset, notes);
   if (given.json) {
     fmt::print("{}\n", search_document(found, target, job, notes));
     return ExitCode::kOk;
@@ -288,8 +284,7 @@ ExitCode plan(const PlanArguments& given) {
   if (given.search) return search(config, target, given, dataset);
   require_tensor_groups_in_nodes(config, given.tasks);
   ResolvedRun run = resolve_or_say_what_fits(config, target, given.json);
-  add_notes(config, dataset, run.notes);
-  for (std::string& note : existing_run_notes(config, run.model)) run.notes.push_back(std::move(note));
+  add_notes(config, run.model, dataset, run.notes);
   const FlopsPerToken flops = run.flops_per_token();
   RunLength length =
       run_length(config, run, dataset ? std::optional(count_training_data(*dataset, config)) : std::nullopt);
@@ -307,13 +302,12 @@ void add_plan(CommandLine& line) {
   Verb verb = line.verb("plan", "memory, traffic and length of a run, before it is started");
   verb.add_details(
       "--search does not use the sizes of [mesh], train.micro_batch_sequences and train.recompute in the "
-      "file. "
-      "Those on the\ncommand line, as in mesh.tensor=4, restrict it. Each row is the best of those that are "
-      "left: the fewest percent of\nthe computation lost (idle, or computed again), then the fewest bytes "
-      "between "
-      "nodes (an axis with a group on several\nnodes counts there as a whole), then the fewest bytes in all "
-      "(up "
-      "to 5% more are as few), then the larger micro-batch,\nthen the least memory.");
+      "file. Those on the\ncommand line, as in mesh.tensor=4, restrict it. Each row is the best of those "
+      "that "
+      "are left: the fewest percent of\nthe computation lost (idle, or computed again), then the fewest "
+      "bytes "
+      "between nodes (an axis with a group on several\nnodes counts there as a whole), then the fewest bytes "
+      "in all (up to 5% more are as few), then the larger micro-batch,\nthen the least memory.");
   const auto given = std::make_shared<PlanArguments>();
   verb.option("CONFIG", given->config_file, "TOML file").required();
   verb.option("overrides", given->overrides, "section.key=value, stronger than the file");

@@ -4,16 +4,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "data/process/shell_word.h"
+#include "data/text/json_reader.h"
 #include "data/text/json_struct.h"
 #include "model/kernels/cpu/processor.h"
 #include "train/plan/plan_text.h"
 #include "train/report/human_text.h"
-#include "train/run/run_report.h"
 
 namespace ripstop {
 namespace {
@@ -30,7 +28,7 @@ std::vector<std::string> sbatch_options(const SearchedJob& job, const RunTarget&
   return options;
 }
 
-// Whether an override is of a size that a search decides.
+// Whether an override sets a size that the search decides.
 bool is_searched_key(const std::string& override_text) {
   const std::string key = override_text.substr(0, override_text.find_first_of(" ="));
   return key == "train.micro_batch_sequences" || key == "train.recompute" ||
@@ -38,7 +36,8 @@ bool is_searched_key(const std::string& override_text) {
                              [&](const char* axis) { return key == "mesh." + std::string(axis); });
 }
 
-// "train CONFIG section.key=value ...", quoted for a shell, without the sizes that a search decides.
+// "train CONFIG section.key=value ...", quoted for a shell, without overrides of sizes that the search
+// decides.
 std::string train_words(const SearchedJob& job) {
   std::string text = "train " + shell_word(job.config_file);
   for (const std::string& word : job.overrides)
@@ -46,14 +45,14 @@ std::string train_words(const SearchedJob& job) {
   return text;
 }
 
-// The share of a rank's memory that `run` takes, libraries included; nullopt if that memory is not known.
+// The share of the device memory that a rank takes, with libraries; nullopt if that memory is not known.
 std::optional<double> device_share(const ResolvedRun& run, const RunTarget& target) {
   if (!target.device_memory_bytes) return std::nullopt;
   return static_cast<double>(run.memory().total() + run.library_bytes) /
          static_cast<double>(*target.device_memory_bytes);
 }
 
-// "1024 ranks (128 nodes of 8), 80.0 GiB each, of which CUDA's libraries take 3.0 GiB".
+// "1024 ranks (128 nodes of 8), each with 80.0 GiB, of which CUDA's libraries take 3.0 GiB".
 std::string job_line(const ResolvedRun& run, const RunTarget& target, const SearchedJob& job) {
   std::string text = fmt::format("{} ({} of {})", counted(target.ranks, "rank"), counted(job.nodes, "node"),
                                  job.ranks_per_node);
@@ -73,7 +72,7 @@ std::string table_row(const ResolvedRun& run, const RunTarget& target) {
                      bytes_text(sent.inside_nodes), bytes_text(sent.between_nodes));
 }
 
-// The lines for the first row.
+// The lines of config and job file for the first row.
 std::string lines_to_paste(const ResolvedRun& run, const RunTarget& target, const SearchedJob& job) {
   const std::vector<std::string> options = sbatch_options(job, target);
   return fmt::format(
@@ -96,7 +95,7 @@ Json to_json(const FittingMesh& fitting) {
           {"bytes", fitting.bytes}};
 }
 
-// Adds the members about the length of the run.
+// Adds the members on data, length, checkpoints and time of the run.
 void add_length(const RunConfig& config, const RunLength& length, Json& document) {
   document["data"] = nullptr;
   if (const std::optional<TrainingData>& data = length.data)
@@ -127,7 +126,7 @@ void add_length(const RunConfig& config, const RunLength& length, Json& document
                         {"source", length.speed->source}};
 }
 
-// The memory of the fullest rank and the traffic, as in the events of metrics.jsonl.
+// The memory of the fullest rank and the traffic of a step, written as in metrics.jsonl.
 Json cost_json(const ResolvedRun& run) {
   Json cost = FieldWriter::to_json(StepCost{run.memory(), run.plan.traffic_per_step});
   if (run.summaries) cost["memory"]["only_while_validating"] = run.summaries_memory.total();
@@ -199,7 +198,7 @@ std::string plan_document(const RunConfig& config, const ResolvedRun& run, const
                           const RunTarget& target, const FlopsPerToken& flops) {
   Json document = to_json(run, target, flops);
   add_length(config, length, document);
-  return document.dump(2);
+  return text_of_json(document, 2);
 }
 
 std::string refusal_document(const PlanTooLarge& error, const RunTarget& target) {
@@ -216,7 +215,7 @@ std::string refusal_document(const PlanTooLarge& error, const RunTarget& target)
         {"bfloat16_moments", fitting.bfloat16_moments ? to_json(*fitting.bfloat16_moments) : Json(nullptr)},
         {"device_memory", fitting.least.bytes},
         {"least", to_json(fitting.least)}}}};
-  return document.dump(2);
+  return text_of_json(document, 2);
 }
 
 std::string search_document(const MeshSearch& found, const RunTarget& target, const SearchedJob& job,
@@ -241,7 +240,7 @@ std::string search_document(const MeshSearch& found, const RunTarget& target, co
                              }),
                    best.step.sharding.sequence_count, to_string(best.step.sharding.recompute))},
       {"notes", notes}};
-  return document.dump(2);
+  return text_of_json(document, 2);
 }
 
 }  // namespace ripstop

@@ -1,5 +1,4 @@
-// Output of `ripstop plan`: the table of a search, and the documents of --json, whose keys are a contract
-// with people's scripts.
+// Output of `ripstop plan`: the table of a search, and the documents of --json. Scripts rely on their keys.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,7 +10,7 @@
 
 namespace ripstop {
 
-/// The job of a search, as its command line gives it.
+/// The job of a search, as the command line gives it.
 struct SearchedJob {
   std::string config_file;
   std::vector<std::string> overrides;
@@ -20,15 +19,15 @@ struct SearchedJob {
   int64_t cpus_per_task = 0;  ///< 0: not given
 };
 
-/// The table of `found`, at least one row, and for its first row the lines for the config and for Slurm.
+/// The table of `found`, which has a row or more, and the lines of config and job file for the first row.
 std::string search_text(const MeshSearch& found, const RunTarget& target, const SearchedJob& job);
 
-/// The document of a search: the rows of its table. Keys that plan_document has too have the values of a plan
-/// of that mesh and micro-batch.
+/// The document of a search, with an object for each row. A key that plan_document has too has the value of a
+/// plan with the row's mesh and micro-batch.
 std::string search_document(const MeshSearch& found, const RunTarget& target, const SearchedJob& job,
                             const std::vector<std::string>& notes);
 
-/// The document of a plan. `flops` are those of its model.
+/// The document of a plan. `flops`: ResolvedRun::flops_per_token of `run`.
 std::string plan_document(const RunConfig& config, const ResolvedRun& run, const RunLength& length,
                           const RunTarget& target, const FlopsPerToken& flops);
 

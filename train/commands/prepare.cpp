@@ -24,8 +24,8 @@
 namespace ripstop {
 namespace {
 
-/// The default of --threads: what Slurm granted, else the cores that this process may use. Of the latter at
-/// most 4, because people share login nodes.
+/// The default of --threads: the cores that Slurm granted; without Slurm the cores that this process may use,
+/// at most 4, because people share login nodes.
 int64_t default_threads() {
   if (const char* text = std::getenv("SLURM_CPUS_PER_TASK"))
     if (const int64_t granted = parse_whole_number(text).value_or(0); granted > 0) return granted;
@@ -46,8 +46,7 @@ std::string how_to_fill(Split split, const CorpusSource& source) {
   return split == Split::kValidation ? from + ", or --validation-fraction 0.05 takes some of train" : from;
 }
 
-// The table, on standard output unless that is JSON. Its tokens are those that are stored, BOS and EOS among
-// them. Progress and notes go to standard error.
+// Prints the table of a new data set to `stream`. Counts of tokens include BOS and EOS.
 void print_report(std::FILE* stream, const PrepareReport& report, const std::string& output, double seconds) {
   fmt::print(stream, "tokenizer    {} pieces, {}, sha256 {}\n", report.vocabulary_size,
              report.tokenizer_trained ? "trained on the train split" : "as given",
@@ -63,7 +62,7 @@ void print_report(std::FILE* stream, const PrepareReport& report, const std::str
                split.examples, split.tokens, split.targets, lengths(split.document_tokens),
                lengths(split.summary_tokens));
   }
-  // The last token of an example predicts none: plan and train count so.
+  // As plan and train count: the last token of an example predicts no token.
   const SplitReport& train = report.splits[static_cast<size_t>(Split::kTrain)];
   if (train.examples > 0) {
     fmt::print(stream,
@@ -100,13 +99,13 @@ struct PrepareArguments {
   std::string tokenizer;
   std::string splits;
   std::string source = "auto";
-  std::string data;  ///< a data set that is there
+  std::string data;  ///< an existing data set
   ShowArguments show;
   std::string loss_on = "summary";
-  // Options, to see which of them the command line gives.
-  std::vector<Option> of_making;   ///< options that make a data set
-  std::vector<Option> of_showing;  ///< options that need --show
-  std::optional<Option> seed;      ///< for making and for showing
+  // Options, so that actions can ask which of them are given.
+  std::vector<Option> of_making;   ///< only for making a data set
+  std::vector<Option> of_showing;  ///< only with --show
+  std::optional<Option> seed;      ///< for both
 };
 
 const std::map<std::string, SourceKind> kSources = {{"auto", SourceKind::kAuto},
@@ -115,13 +114,13 @@ const std::map<std::string, SourceKind> kSources = {{"auto", SourceKind::kAuto},
                                                     {"text", SourceKind::kText},
                                                     {"synthetic", SourceKind::kSynthetic}};
 
-// CLI11 knows texts and numbers. This turns them into paths, enums and functions.
+// The options of prepare() as the command line gives them.
 PrepareOptions options_of(const PrepareArguments& given, Progress& progress, const StopSignal& stop) {
   PrepareOptions options = given.options;
   options.source.kind = kSources.at(given.source);
   options.source.inputs.assign(given.inputs.begin(), given.inputs.end());
   options.source.splits = given.splits;
-  if (given.show.seed) options.source.seed = 0;  // the seed draws examples
+  if (given.show.seed) options.source.seed = 0;  // the seed given is for drawing examples
   options.output = given.output;
   options.tokenizer = given.tokenizer;
   options.prompt_template = typed_template(options.prompt_template);
@@ -129,7 +128,7 @@ PrepareOptions options_of(const PrepareArguments& given, Progress& progress, con
     progress.update("prepare: " + now.doing, now.unit, now.done, now.total);
   };
   options.note = [&](const std::string& text) {
-    // Time after the note does not belong to the part before it.
+    // End the progress line, so that its time does not go on.
     progress.finish();
     LiveLine(stderr).print("note: " + text);
   };
@@ -139,7 +138,7 @@ PrepareOptions options_of(const PrepareArguments& given, Progress& progress, con
 
 ExitCode prepare_dataset(const PrepareArguments& given) {
   Progress progress(stderr);
-  // A stop removes the unfinished data set. Nothing can be resumed here, so there is no checkpoint to write.
+  // A stop removes the unfinished data set: prepare cannot resume.
   const StopSignal stop(StopFor::kCleanUp);
   const auto begin = std::chrono::steady_clock::now();
   try {
@@ -153,20 +152,20 @@ ExitCode prepare_dataset(const PrepareArguments& given) {
     stop.end_process();
     return ExitCode::kBug;  // not reached: only a signal requests a stop
   } catch (...) {
-    // End the live line first. Else the error would follow on the same line.
+    // End the live line, so that the error gets a line of its own.
     progress.finish();
     throw;
   }
 }
 
-// The first of `options` that the command line gives, as it is typed; "" if there is none.
+// The name of the first of `options` that the command line gives; "" if it gives none.
 std::string first_given(const std::vector<Option>& options) {
   const auto found =
       std::find_if(options.begin(), options.end(), [](const Option& option) { return option.is_given(); });
   return found == options.end() ? "" : found->name();
 }
 
-// Refuses options that do not go together.
+// Throws if options do not go together.
 void check_arguments(const PrepareArguments& given) {
   const bool shows = given.show.count > 0;
   if (const std::string option = first_given(given.of_showing); !shows && !option.empty())
@@ -196,7 +195,7 @@ ExitCode make_and_show(PrepareArguments given) {
   check_arguments(given);
   given.show.split = split_name(given.show.split);
   given.show.loss_on = given.loss_on == "all" ? LossOn::kAll : LossOn::kSummary;
-  // Made texts have a seed of their own.
+  // For synthetic texts --seed is the seed of the texts.
   const bool makes_texts = given.data.empty() && given.inputs.empty();
   if (given.show.count > 0 && given.seed->is_given() && !makes_texts)
     given.show.seed = given.options.source.seed;
@@ -271,8 +270,7 @@ void add_prepare(CommandLine& line) {
   verb.add_details(
       "A file whose name begins with val or dev is validation, with test it is test, any other is train.\n"
       "With --show it prints examples as a run reads them: all tokens as text, those marked that count in "
-      "the\n"
-      "loss, and the places at which a document is cut.");
+      "the\nloss, and the places at which a document is cut.");
   const auto given = std::make_shared<PrepareArguments>();
   add_making(verb, given);
   add_show(verb, given);

@@ -1,9 +1,6 @@
 #include "train/commands/rank_report.h"
 
-#include <fmt/format.h>
-
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "data/files/hash.h"
@@ -15,9 +12,9 @@
 namespace ripstop {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = JsonReader::Json;
 
-// The content of a file as a short text; why it cannot be read, if it cannot.
+// A hash of the file's content, or the error from reading it.
 std::string content_text(const std::filesystem::path& path) {
   constexpr int64_t kMostBytes = int64_t{1} << 30;
   try {
@@ -28,7 +25,7 @@ std::string content_text(const std::filesystem::path& path) {
   }
 }
 
-// "program differs between ranks: ...", or "" if all ranks give the same text.
+// "program differs between ranks: ...", or "" if all ranks give the same text. Collective.
 std::string difference(Communicator& all, const std::vector<std::string>& hosts, const std::string& what,
                        const std::string& text) {
   const std::string groups = rank_groups_text(all.all_gather_text(text), hosts);
@@ -51,7 +48,7 @@ RankReport report_ranks(MpiWorld& world, const Device& device, const std::string
   Communicator& all = world.communicator();
   RankReport report;
   for (const RankHost& place : world.places()) report.hosts.push_back(place.host);
-  // The commit does not tell two builds with other options apart, the program's bytes do.
+  // The program's bytes tell apart two builds of one commit with different options.
   const std::string program =
       fmt::format("{} {}, content {}", version(), git_commit(), content_text("/proc/self/exe"));
   const auto compare = [&](const std::string& what, const std::string& text) {
@@ -60,7 +57,7 @@ RankReport report_ranks(MpiWorld& world, const Device& device, const std::string
   };
   compare("program", program);
   compare("MPI", world.library());
-  // On all ranks: they may have been given different options.
+  // Each rank calls this, even with an empty name: launchers may give ranks different options.
   compare("config", config_file.empty() ? "" : content_text(config_file));
   report.speeds = measure_ranks(world, device);
   report.slow = slow_ranks_of(report.speeds);
@@ -71,7 +68,7 @@ RankReport report_ranks(MpiWorld& world, const Device& device, const std::string
   return report;
 }
 
-std::string rank_report_json(const RankReport& report) {
+Json rank_report_json(const RankReport& report) {
   Json document;
   document["rank_speeds"] = Json::array();
   const auto rate = [](double value) { return value > 0 ? Json(value) : Json(nullptr); };
@@ -93,7 +90,7 @@ std::string rank_report_json(const RankReport& report) {
                                       {"share_of_median", each.share}});
   document["exclude"] = report.exclude;
   document["differences"] = report.differences;
-  return document.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return document;
 }
 
 std::string rank_report_text(const RankReport& report) {

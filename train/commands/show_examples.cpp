@@ -32,12 +32,13 @@ std::vector<int64_t> examples_to_show(const TokenDataset& dataset, const ShowArg
   return first;
 }
 
-// A split to show: the views of its examples, and their ids if it stores some.
+// The examples to show, and the split that they come from.
 struct ShownSplit {
   TokenDataset dataset;
   Tokenizer tokenizer;
   std::vector<ExampleView> views;
 
+  /// "" if the split stores no texts.
   std::string id(const ExampleView& view) const {
     return dataset.header().with_text ? dataset.text(view.example, 1).front().id : "";
   }
@@ -82,7 +83,7 @@ void print_shown_json(const ShownSplit& shown, const ShowArguments& given) {
                 {"loss_on", to_string(given.loss_on)},        {"examples", Json::array()}};
   if (given.sequence_length > 0) document["sequence_length"] = given.sequence_length;
   for (const ExampleView& view : shown.views) document["examples"].push_back(as_json(shown, view));
-  // Ids and pieces come from files and may hold any byte. On one line: lists of numbers fill pages otherwise.
+  // On one line: long lists of numbers would fill pages.
   fmt::print("{}\n", text_of_json(document));
 }
 

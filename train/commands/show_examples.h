@@ -1,4 +1,4 @@
-// --split, and prepare --show: examples of a data set as training sees them.
+// The words of --split, and `prepare --show`: examples of a data set as training sees them.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -10,29 +10,29 @@
 
 namespace ripstop {
 
-/// The words that --split accepts: train, validation and test, and what other tools call them.
+/// The words that --split accepts: train, validation, test, and other tools' words val and dev.
 Arguments split_words();
 /// The split that one of these words names: "validation" for val and dev.
 std::string split_name(const std::string& word);
 /// "train, test": the splits of the data set in `directory` that have examples. Throws as TokenDataset.
 std::string splits_with_examples(const std::filesystem::path& directory);
 
-/// Which examples to show, and how a run would read them.
+/// The options of `prepare --show`.
 struct ShowArguments {
-  int64_t count = 0;             ///< so many examples; fewer if the split has no more
+  int64_t count = 0;             ///< at most so many examples
   std::string split = "train";   ///< "train", "validation" or "test"
-  std::optional<uint64_t> seed;  ///< draws them at random; else the first
+  std::optional<uint64_t> seed;  ///< draws examples at random; nullopt: the first ones
   int64_t sequence_length = 0;   ///< 0: documents are not cut
   LossOn loss_on = LossOn::kSummary;
   bool json = false;  ///< one JSON document instead of text
 };
 
-/// Throws unless `directory` has a data set whose split has examples: Error(kUsage) if it is not there,
-/// Error(kInputData) if it is none, or if the split is empty.
+/// Throws Error(kUsage) if `directory` does not exist, Error(kInputData) if it is no data set or the split
+/// has no examples.
 void check_examples_to_show(const std::filesystem::path& directory, const ShowArguments& given);
 
-/// Prints examples of the data set in `directory` to standard output; none if the split is empty. Reads only.
-/// Throws Error(kInputData) if the data set is damaged, or if its tokenizer is another one.
+/// Prints examples of the data set in `directory` to standard output; nothing if the split is empty. Throws
+/// Error(kInputData) if the data set is damaged, or if the tokenizer there is not the one that made it.
 void show_examples(const std::filesystem::path& directory, const ShowArguments& given);
 
 }  // namespace ripstop

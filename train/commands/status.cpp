@@ -1,6 +1,4 @@
 // ripstop status: shows the state of runs, from their files alone.
-#include <fmt/core.h>
-#include <fmt/ranges.h>
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -9,9 +7,9 @@
 #include <chrono>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 
+#include "data/text/json_reader.h"
 #include "data/text/json_struct.h"
 #include "train/checkpoint/find_run.h"
 #include "train/commands/command_line.h"
@@ -34,10 +32,10 @@ struct StatusArguments {
 
 struct Runs {
   std::vector<RunStatus> runs;
-  std::optional<Error> missing;  ///< names every argument that is no run and holds none
+  std::optional<Error> missing;  ///< names all arguments where no run was found
 };
 
-// Every argument is looked at, so that a wrong one hides nothing.
+// Reads the status of all runs, also of those behind a wrong argument.
 Runs look(Io& io, const StatusArguments& given) {
   Runs found;
   std::string what;
@@ -54,7 +52,6 @@ Runs look(Io& io, const StatusArguments& given) {
 }
 
 Json as_json(const RunStatus& status) {
-  // A number that is not finite is written as null.
   const auto known = [](const auto& value) { return FieldWriter::to_json(value); };
   Json json{{"directory", status.directory.string()},
             {"state", status.state},
@@ -76,8 +73,7 @@ Json as_json(const RunStatus& status) {
   return json;
 }
 
-// Shows what changes: a table that is drawn over the one before, or, if the output is no terminal, a line for
-// each run that has changed.
+// The output of --watch: on a terminal a table that is redrawn in place, else a line for each changed run.
 class Watch {
  public:
   void show(const std::vector<RunStatus>& runs) {
@@ -89,7 +85,7 @@ class Watch {
   }
 
  private:
-  // A line that the terminal breaks, or a table that it scrolls, could not be drawn over.
+  // Cuts the table to the terminal's size: wrapped or scrolled lines could not be redrawn.
   void draw(const std::string& table) {
     winsize size{};
     if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0 || size.ws_row == 0)
@@ -115,9 +111,9 @@ class Watch {
   std::map<fs::path, std::string> lines_;
 };
 
-// Until Ctrl-C, which is the way to end it and no failure.
+// Runs until Ctrl-C, which ends it with kOk.
 ExitCode watch(Io& io, const StatusArguments& given) {
-  // Waiting for the signal instead of handling it needs no handler and loses none.
+  // sigtimedwait below takes the blocked signal: no handler, and no signal is lost.
   sigset_t interrupt;
   sigemptyset(&interrupt);
   sigaddset(&interrupt, SIGINT);
@@ -129,7 +125,7 @@ ExitCode watch(Io& io, const StatusArguments& given) {
     const Runs found = look(io, given);
     if (found.missing) throw Error(*found.missing);
     view.show(found.runs);
-    // A long log takes long to read: do not keep the file system busy with it.
+    // Wait longer after slow reads of long logs, to keep the load on the file system low.
     const double took = std::chrono::duration<double>(Clock::now() - begin).count();
     const double pause = std::max(static_cast<double>(given.interval_seconds), 10 * took);
     timespec wait{static_cast<time_t>(pause), 0};
@@ -138,7 +134,6 @@ ExitCode watch(Io& io, const StatusArguments& given) {
   }
 }
 
-// Reads files alone, so it works on a login node while the run is on others, or is over.
 ExitCode print_status(const StatusArguments& given) {
   PosixIo io;
   if (given.watch && given.json)
@@ -148,7 +143,7 @@ ExitCode print_status(const StatusArguments& given) {
   if (given.json) {
     Json document = Json::array();
     for (const RunStatus& run : found.runs) document.push_back(as_json(run));
-    fmt::print("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
+    fmt::print("{}\n", text_of_json(document, 2));
   } else if (!found.runs.empty()) {
     fmt::print("{}", status_table(found.runs));
   }

@@ -33,16 +33,15 @@ struct SummarizeArguments {
   std::string input = "-";
   std::string output = "-";
   std::string prompt_template;
-  std::string tokenizer;  ///< empty: that of the run
+  std::string tokenizer;  ///< empty: the run's own
   bool force = false;
 };
 
-/// Reads the documents. Reports a bad line before the model is loaded, so that no hours of work are lost to
-/// it.
+/// Reads the documents. Finds a bad line of a file before the model is loaded, not after hours of work.
 class DocumentInput {
  public:
-  /// Reads a file once to check it. Standard input and pipes can be read only once, so it checks only their
-  /// first document.
+  /// Checks all lines of a file. Of standard input and pipes, which can be read only once, checks the first
+  /// document.
   explicit DocumentInput(const std::string& path)
       : is_live_(path == "-" && terminal_of(stdin).is_terminal), lines_(announced(path)) {
     if (path == "-" || !fs::is_regular_file(path)) {
@@ -53,12 +52,12 @@ class DocumentInput {
     while (next_document(all)) ++total_;
   }
 
-  /// A person types the documents.
+  /// Whether a person types the documents.
   bool is_live() const { return is_live_; }
-  /// The number of documents; 0 if it is not known.
+  /// The number of documents; 0: not known.
   int64_t total() const { return total_; }
 
-  /// Returns the next documents, at most `most`; none at the end.
+  /// The next documents, at most `most`; empty at the end.
   std::vector<DocumentLine> next(int64_t most) {
     std::vector<DocumentLine> read;
     if (first_) read.push_back(*std::exchange(first_, std::nullopt));
@@ -71,7 +70,8 @@ class DocumentInput {
   }
 
  private:
-  // Opening waits for the first words: a program that does so without a word seems to hang.
+  // Returns `path`, after a prompt at a terminal: opening then waits for the first line, and a program that
+  // waits silently seems to hang.
   const std::string& announced(const std::string& path) const {
     if (is_live_)
       fmt::print(stderr,
@@ -86,7 +86,7 @@ class DocumentInput {
   int64_t total_ = 0;
 };
 
-// The prompt template of the training: the run's own copy, else that of an export, else that of the data set.
+// The prompt template: --template, else the run's copy, else the export's, else the data set's.
 std::string template_of(const TrainedModel& trained, const Tokenizer& tokenizer, const std::string& given) {
   if (!given.empty()) return given;
   const fs::path copy = trained.run / "prompt_template.txt";
@@ -98,7 +98,7 @@ std::string template_of(const TrainedModel& trained, const Tokenizer& tokenizer,
     const fs::path data = fs::path(trained.config.data.directory) / split;
     if (!fs::exists(data)) continue;
     const TokenDataset dataset(data);
-    // Another data set may lie there now, with another prompt.
+    // Throws if another data set, perhaps with another prompt, now has this path.
     require_dataset_tokenizer(dataset, tokenizer);
     return dataset.header().prompt_template;
   }
@@ -116,7 +116,7 @@ Tokenizer open_tokenizer(const TrainedModel& trained, const std::string& given) 
   return Tokenizer(given.empty() ? trained.run : fs::path(given));
 }
 
-// The tokenizer, compared with the model's: with another one the ids would decode to other words. `note` says
+// Opens the tokenizer. Throws if it is not the model's, because ids would decode to other words. Sets `note`
 // if that could not be checked.
 Tokenizer tokenizer_of(const TrainedModel& trained, const std::string& given, std::string& note) {
   Tokenizer tokenizer = open_tokenizer(trained, given);
@@ -133,7 +133,7 @@ Tokenizer tokenizer_of(const TrainedModel& trained, const std::string& given, st
   return tokenizer;
 }
 
-// The texts of all replicas, in order, on every rank.
+// The texts of all replicas, in the order of the documents. Collective.
 std::vector<WrittenText> gather_written(DeviceMesh& mesh, const std::vector<WrittenText>& own) {
   std::vector<std::string> texts;
   for (const WrittenText& written : own)
@@ -146,7 +146,7 @@ std::vector<WrittenText> gather_written(DeviceMesh& mesh, const std::vector<Writ
   return all;
 }
 
-// Summarizes documents of rank 0 on all ranks: every replica takes its share.
+// Summarizes rank 0's documents on all ranks: every replica takes a share.
 class Summarizer {
  public:
   Summarizer(InferenceModel& model, const Tokenizer& tokenizer, const PromptTemplate& prompt,
@@ -191,16 +191,16 @@ class Summarizer {
   int64_t done_ = 0;  // documents of earlier calls
 };
 
-/// Writes a summary to `file`, or to standard output if there is none.
+/// Writes a line to `file`, or to standard output if there is no file.
 void write_line(const std::string& line, std::optional<SummaryFile>& file) {
   if (file) return file->append(line);
   fmt::print("{}\n", line);
-  // Another program may read the pipe and wait for the line.
+  // A program at the other end of a pipe may wait for the line.
   std::fflush(stdout);
 }
 
-/// Summarizes batches of documents until rank 0 has no more. Only rank 0 has `input`, and `output` if it is a
-/// file. Collective.
+/// Summarizes batches of documents until rank 0 has no more. Only rank 0 has `input` and, if the output is a
+/// file, `output`. Collective.
 void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
                    std::optional<SummaryFile>& output, int64_t at_once) {
   Progress progress(stderr);
@@ -209,14 +209,14 @@ void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
   if (input) show();
   while (true) {
     std::vector<DocumentLine> read;
-    // A person wants each summary at once.
+    // A person who types waits for each summary.
     if (input) read = input->next(input->is_live() ? 1 : at_once);
     std::vector<std::string> documents;
     for (const DocumentLine& line : read) documents.push_back(line.document);
     const std::vector<WrittenText> summaries = summarizer.run(documents);
-    // All ranks see the same empty list, so all leave the loop together.
+    // The list is the same on all ranks, so all leave the loop together.
     if (summaries.empty()) break;
-    // Both streams may end at one terminal.
+    // The summary and the progress line may share a terminal.
     progress.clear();
     for (size_t i = 0; i < read.size(); ++i) {
       const auto& [text, cut_tokens] = summaries[i];
@@ -236,9 +236,9 @@ void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
   if (output) output->finish();
 }
 
-// The output would replace the input's own summaries, perhaps those that people wrote.
+// Throws if the output would replace the input, and with it summaries that people may have written.
 void refuse_same_file(const SummarizeArguments& given) {
-  std::error_code ignored;  // a file that does not exist is not the same
+  std::error_code ignored;  // a file that does not exist is another one
   if (given.output != "-" && fs::equivalent(given.input, given.output, ignored))
     throw Error(ExitCode::kUsage, fmt::format("--input and --output are the same file, {}", given.output),
                 "give --output another name, as summaries.jsonl");
@@ -247,8 +247,8 @@ void refuse_same_file(const SummarizeArguments& given) {
 void summarize(MpiWorld& world, const SummarizeArguments& given) {
   PosixIo io;
   refuse_same_file(given);
-  // Check the run first, then the files: a person at standard input should not be asked for a document if the
-  // run is wrong, and nobody should wait for the weights to learn that a file is.
+  // In this order: a wrong run is refused before a person is asked to type documents, and a wrong file before
+  // the weights are loaded.
   const TrainedModel trained = given.model.find(io, world.communicator(), /*reads_generation_file=*/true);
   std::string note;
   const Tokenizer tokenizer = tokenizer_of(trained, given.tokenizer, note);
@@ -271,7 +271,7 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
   LoadedModel model(io, world, trained, inference_options(trained, device, given.model.batch_size, settings),
                     device);
   Summarizer summarizer(model.model(), tokenizer, prompt, settings);
-  // Four batches for each replica at once: enough to keep all replicas busy, few enough to write early.
+  // Four batches for each replica: enough to keep all replicas busy, few enough to write early.
   summarize_all(summarizer, input, output, 4 * given.model.batch_size * model.mesh().data_ranks());
 }
 
@@ -296,8 +296,7 @@ void add_summarize(CommandLine& line) {
       "PATH");
   verb.add_details(
       "Of a model of Hugging Face, settings of its generation_config.json are the defaults of those below. "
-      "An export "
-      "of\nripstop brings its prompt, too.");
+      "An export of\nripstop brings its prompt, too.");
   verb.set_example("ripstop summarize runs/xsum --input articles.jsonl --output summaries.jsonl");
   verb.set_action([given] {
     MpiWorld world(world_options("summarize"));

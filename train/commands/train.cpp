@@ -1,14 +1,9 @@
 // ripstop train: does one training run.
-#include <fmt/core.h>
-
 #include <cstdio>
 #include <filesystem>
-#include <memory>
 #include <optional>
-#include <string>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "parallel/agreement.h"
 #include "parallel/launcher.h"
@@ -32,26 +27,26 @@ struct TrainArguments {
 };
 
 RunConfig read_config(const TrainArguments& given, const StopSignal& stop) {
-  // A pipe may never get a writer.
+  // Reading a pipe may wait for ever: let a signal end the process meanwhile.
   std::error_code ignored;
   std::optional<StopEndsProcess> while_reading;
   if (!std::filesystem::is_regular_file(given.config_file, ignored)) while_reading.emplace(stop);
   return load_run_config(given.config_file, given.overrides);
 }
 
-// Refuses a config that names the wrong files. Returns `notes` and the notes on it, on rank 0. Collective.
+// Throws if the config names wrong files. Returns, on rank 0, `notes` and notes on the config. Collective.
 std::vector<std::string> check_config(const TrainArguments& given, const RunConfig& config,
                                       std::vector<std::string> notes, Communicator& world) {
-  // A path on the command line is meant. A path in the file may be copied with it from another run.
+  // Trust a directory on the command line. A directory in the file may be left from a copied config.
   if (!is_overridden("run.directory", given.overrides))
     check_names_own_directory(posix_io(), given.config_file, config);
   do_and_agree(world, [&] {
     if (world.rank() != 0) return;
-    // Other mistakes show when the data set is opened.
+    // Opening the data set finds other mistakes.
     const std::string& data = config.data.directory;
     if (std::string hint = hint_for_absent(data, "data.directory=", "train.h5"); !hint.empty())
       throw Error(ExitCode::kInputData, fmt::format("{}: there is no such data set", data), std::move(hint));
-    // Now: when the run begins, its directory is there.
+    // Look now: later the run's own directory exists.
     if (std::string note = note_of_other_directory(posix_io(), given.config_file, config); !note.empty())
       notes.push_back(std::move(note));
   });
@@ -59,15 +54,15 @@ std::vector<std::string> check_config(const TrainArguments& given, const RunConf
 }
 
 ExitCode train(const TrainArguments& given) {
-  // Before MPI, which takes seconds to start on many nodes: a signal must not kill the rank then.
+  // Before MPI, which takes seconds to start on many nodes: a signal must not kill the rank meanwhile.
   const StopSignal stop(StopFor::kCheckpoint);
   StartTimes times;
   times.enter(&StartupSeconds::program);
-  // Before MPI, too: some of its networks forbid to start other programs.
+  // Before MPI, too: with some networks a process of MPI must not start other programs.
   std::vector<std::string> deadline_notes;
   std::optional<Deadline> deadline;
   if (launch_rank() == 0) deadline = find_deadline(deadline_notes);
-  // All ranks meet the same error in the config, so rank 0 reports it once, when MPI is up.
+  // All ranks meet the same error in the config, so rank 0 reports it once, after MPI is up.
   RunConfig config;
   std::optional<Error> refusal;
   MpiOptions mpi = world_options("train");
@@ -99,7 +94,7 @@ ExitCode train(const TrainArguments& given) {
     try {
       return trainer->run();
     } catch (const Error&) {
-      // The error must be told, and ends the process, though storage may never answer.
+      // A destructor that waits for storage that never answers would keep the error from being printed.
       if (!trainer->can_be_destroyed()) static_cast<void>(trainer.release());
       throw;
     }
