@@ -8,7 +8,7 @@
 namespace ripstop {
 namespace {
 
-// The purpose of a random number, a part of its counter.
+// The purpose of a random number is a part of its counter.
 enum Purpose : uint32_t { kToken = 1, kDocument = 2 };
 
 // The random words of a place in a sequence.
@@ -38,7 +38,7 @@ void append_document(const CheckTokens& tokens, int64_t step, int64_t slot, int6
 
 void append_sequence(const CheckTokens& tokens, int64_t step, int64_t slot, PackedBatch& batch) {
   const int64_t length = tokens.sequence_length;
-  // Every fourth sequence is a single document, which reaches over the rows of all tensor ranks.
+  // Every fourth sequence is a single document, which spans the rows of all tensor ranks.
   const int64_t longest = slot % 4 == 0 ? length : std::max<int64_t>(length / 3, 1);
   for (int64_t at = 0; at < length;) {
     const PhiloxBlock words = draw(tokens, step, slot, at, kDocument);
@@ -49,13 +49,13 @@ void append_sequence(const CheckTokens& tokens, int64_t step, int64_t slot, Pack
   }
 }
 
-}  // namespace
-
 bool is_empty_slot(const CheckTokens& tokens, int64_t step, int64_t slot) {
   if (step != 2) return false;
   return tokens.data_ranks > 1 ? slot % tokens.data_ranks == tokens.data_ranks - 1
                                : slot == tokens.slots() - 1;
 }
+
+}  // namespace
 
 std::vector<int64_t> filled_slots(const CheckTokens& tokens, int64_t step) {
   std::vector<int64_t> slots;

@@ -26,13 +26,13 @@ double relative_error(double found, double expected) {
   return std::abs(found - expected) / std::abs(expected);
 }
 
-// Not a number is larger than all.
+// The error over its tolerance; infinite for NaN.
 double ratio(const CheckedValue& value) {
   const double r = value.error / value.tolerance;
   return std::isnan(r) ? kInfinite : r;
 }
 
-// The value of the largest ratio among those that count; null without any.
+// The value with the largest ratio among values that `counts` accepts; null if it accepts none.
 const CheckedValue* worst_of(const std::vector<CheckedValue>& values,
                              FunctionRef<bool(const CheckedValue&)> counts) {
   const CheckedValue* worst = nullptr;
@@ -41,12 +41,12 @@ const CheckedValue* worst_of(const std::vector<CheckedValue>& values,
   return worst;
 }
 
-// Updates come after all steps.
+// The place of a value in the order of steps; updates come after all steps.
 int64_t order_of(const CheckedValue& value) {
   return value.step > 0 ? value.step : kCheckSteps + 1;
 }
 
-// The worst value that counts and does not hold, of the first step that has one; null without any.
+// The worst failure that `counts` accepts in the first step that has one; null without failures.
 const CheckedValue* worst_of_first_failure(const std::vector<CheckedValue>& values,
                                            FunctionRef<bool(const CheckedValue&)> counts) {
   int64_t first = kCheckSteps + 1;
@@ -65,7 +65,7 @@ std::string when_text(int64_t state) {
   return state < kCheckSteps ? fmt::format("in step {}", state + 1) : "after the last step";
 }
 
-// The judge's work, of which each part fills the verdict.
+// Fills the verdict part by part.
 class Judge {
  public:
   Judge(const std::vector<RankFindings>& ranks, const MeshSizes& mesh, const std::vector<std::string>& hosts,
@@ -113,7 +113,7 @@ class Judge {
   MeshVerdict verdict_;
 };
 
-// Loss, norm and targets, against each rank's own reference.
+// Compares loss and norm with each rank's own reference, and the number of targets with the tokens.
 void Judge::judge_steps() {
   for (size_t s = 0; s < kCheckSteps; ++s) {
     const int64_t number = static_cast<int64_t>(s) + 1;
@@ -141,7 +141,8 @@ void Judge::judge_steps() {
   }
 }
 
-// Sums that must be equal on all ranks, and steps that a rank could not take alone. Names one rank each.
+// Finds a rank whose sums differ from rank 0's, and a rank that skipped the step alone. Names one rank for
+// each.
 void Judge::judge_equal_sums(size_t s) {
   const StepSums& first = ranks_.front().steps[s];
   const auto other = std::find_if(ranks_.begin(), ranks_.end(),
@@ -158,8 +159,8 @@ void Judge::judge_equal_sums(size_t s) {
                                           rank_text(static_cast<size_t>(skipped - ranks_.begin())), s + 1));
 }
 
-// The errors of a parameter over all ranks. A replica has an error of its own; so has each rank of the tensor
-// axis if all hold the parameter alike. The largest counts.
+// The errors of a parameter over all ranks. Each copy of the parameter has an error of its own, of which the
+// largest counts: copies are replicas and, if the tensor axis does not cut the parameter, its ranks.
 void Judge::judge_parameter(const ParameterSpec& parameter, size_t p) {
   for (size_t state = 0; state < kComparedStates; ++state) {
     std::vector<double> copies(static_cast<size_t>(mesh_.replicate * mesh_.tensor));
@@ -195,7 +196,7 @@ void Judge::judge_parameter(const ParameterSpec& parameter, size_t p) {
   }
 }
 
-// Ranks that hold the same must hold the same bits, and padding is zero.
+// Ranks that hold copies must hold the same bits, and padding must be zero.
 void Judge::judge_units(int64_t state) {
   const auto s = static_cast<size_t>(state);
   for (size_t u = 0; u < table_.size(); ++u)
@@ -218,7 +219,7 @@ void Judge::judge_units(int64_t state) {
       if (!compare(replica, own.shard_hash == facts(replica).shard_hash, "replicas") ||
           !compare(slice, own.replicated_hash == facts(slice).replicated_hash,
                    "what the tensor axis does not cut"))
-        return;  // the others will differ, too
+        return;  // one message is enough
       if (own.padding > 0) {
         verdict_.broken.push_back(fmt::format("the padding of the {} of {} {} is {} on {}, not 0",
                                               state_text(state), table_[u].name, when_text(state),
@@ -228,7 +229,7 @@ void Judge::judge_units(int64_t state) {
     }
 }
 
-// Ranks that compute the same alone have the same bits on processors of one kind. If not, it is no error.
+// Alone, ranks with processors of one kind compute the same bits. A difference is a note, not a failure.
 void Judge::judge_ranks_alone() {
   for (size_t r = 1; r < ranks_.size(); ++r) {
     bool equal = true;
@@ -263,19 +264,18 @@ std::string CheckedValue::text() const {
   return fmt::format("{} at row {}, column {} on rank {}", text, row, column, rank);
 }
 
-// docs/check.md says where the numbers come from.
 std::array<double, kCheckedKinds.size()> check_tolerances(const CheckSettings& settings,
                                                           const MeshSizes& mesh) {
   const ShardingOptions& sharding = settings.step.sharding;
-  // The rounding of one result: in float32 also that of the long sums in it, which bfloat16 takes in float32.
+  // The rounding of one result. In float32 it includes long sums; with bfloat16 these are in float32.
   const double rounding = sharding.compute == DType::kFloat32 ? 4 * 0x1p-24 : 0x1p-9;
   const double depth = static_cast<double>(settings.model.num_hidden_layers) + 2;
-  // Pieces that travel in bfloat16 are rounded once more.
+  // A reduction in bfloat16 rounds once more.
   const double travel = mesh.fsdp > 1 && sharding.reduce == DType::kBFloat16 ? 0x1p-9 : 0;
   const double loss = 2 * rounding + travel / 8;
   const double norm = rounding * depth + travel / 8;
   const double gradient = 16 * rounding * depth + 4 * travel;
-  // Weights are stored in float32, those of norms about 1 / learning_rate times as large as their update.
+  // Weights are rounded to float32; weights of norms are about 1 / learning_rate times as large as an update.
   const double update = 2 * gradient + 2 * 0x1p-24 / settings.learning_rate;
   return {loss, norm, gradient, 3 * gradient, update, 3 * update};
 }
@@ -307,7 +307,7 @@ std::string MeshVerdict::complaint() const {
   add(worst_of_first_failure(values, [](const CheckedValue& value) { return !value.parameter.empty(); }));
   for (const CheckedKind kind : {CheckedKind::kLoss, CheckedKind::kGradientNorm})
     add(worst_of_first_failure(values, [&](const CheckedValue& value) { return value.kind == kind; }));
-  // The first failure may be the cause of the rest: a wrong norm in step 1 of other gradients in step 2.
+  // The first failure may cause the rest: a wrong norm in step 1 changes the gradients of step 2.
   std::stable_sort(failures.begin(), failures.end(),
                    [](const CheckedValue* a, const CheckedValue* b) { return order_of(*a) < order_of(*b); });
   std::string text;

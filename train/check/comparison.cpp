@@ -9,7 +9,7 @@
 namespace ripstop {
 namespace {
 
-// Elements that are on the host at a time.
+// The most elements on the host at a time.
 constexpr int64_t kElementsAtOnce = int64_t{1} << 20;
 
 // A part of a row of a parameter.
@@ -17,7 +17,7 @@ struct RowPart {
   int64_t row = 0, column = 0, count = 0;
 };
 
-// Subtracts the initial values of a box's rows, of which `elements` has `rows` from row `first` on.
+// Subtracts check_values from rows [first, first + rows) of a box, which `elements` holds.
 void subtract_initial(const Box& box, int64_t first, int64_t rows, uint64_t seed,
                       std::vector<float>& elements) {
 #pragma omp parallel for schedule(static)
@@ -30,8 +30,8 @@ void subtract_initial(const Box& box, int64_t first, int64_t rows, uint64_t seed
   }
 }
 
-// Calls body(part, elements, less_baseline) for the blocks of the rows of a box, whose buffer `read`
-// reads. Reads as many rows at once as memory is set aside for.
+// Calls body(part, elements, elements less the baseline) for each block of a box. Reads about kElementsAtOnce
+// elements at a time.
 void for_blocks(const Box& box, ReadElements read, const Baseline& baseline,
                 FunctionRef<void(const RowPart& part, std::span<const float> elements,
                                  std::span<const float> less_baseline)>
@@ -43,7 +43,7 @@ void for_blocks(const Box& box, ReadElements read, const Baseline& baseline,
     elements.resize(static_cast<size_t>((rows - 1) * box.stride + box.columns));
     read(box.offset + first * box.stride, elements);
     less_baseline = elements;
-    if (baseline.is_initial) subtract_initial(box, first, rows, baseline.seed, less_baseline);
+    if (baseline) subtract_initial(box, first, rows, *baseline, less_baseline);
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t c = 0; c < box.columns; c += kComparedBlock) {
         const RowPart part{box.row + first + r, box.column + c, std::min(kComparedBlock, box.columns - c)};
@@ -59,8 +59,8 @@ double squared_norm(std::span<const float> elements) {
   return norm;
 }
 
-// The error of one block, whose expected elements less the baseline have the squared norm `norm`.
-// `average`: the mean of such squares over the parameter.
+// The error of one block. `norm`: the squared norm of its expected elements less the baseline. `average`: the
+// mean square of an element of the parameter.
 ParameterError compare_block(const RowPart& part, std::span<const float> found,
                              std::span<const float> expected, double norm, double average) {
   ParameterError error{.row = part.row, .column = part.column};
@@ -88,7 +88,7 @@ void check_values(const ParameterSpec& parameter, uint64_t seed, int64_t first, 
 void ParameterError::add(const ParameterError& part) {
   squared_error += part.squared_error;
   finite = finite && part.finite;
-  // Not a number counts as larger than all.
+  // NaN counts as larger than all.
   if (std::isnan(worst_block) || part.worst_block <= worst_block) return;
   worst_block = part.worst_block;
   row = part.row;
@@ -119,7 +119,7 @@ std::vector<ParameterError> compare_shard(const UnitLayout& layout, int64_t begi
   for (const Box& box : layout.boxes(begin, begin + std::ssize(shard))) {
     size_t p = 0;
     while (slices[p].parameter != box.parameter) ++p;
-    // The box's rows and columns in the buffer of the one rank.
+    // The same rows and columns in the buffer of the rank alone.
     const Box there = intersection(whole.slices()[p], box);
     const double average = norms[p] / static_cast<double>(box.parameter->count());
     for_blocks(

@@ -1,9 +1,9 @@
-// Comparison of what a mesh has computed with what one rank has: by logical parameter, whatever shard and
-// slice a rank holds of it.
+// Comparison of a mesh's results with those of one rank alone, by logical parameter, whatever shard and slice
+// a rank holds.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "model/core/function_ref.h"
@@ -11,51 +11,48 @@
 
 namespace ripstop {
 
-/// The difference of a parameter, or of the part of it that a rank holds.
+/// The error of a parameter, or of a part of it.
 struct ParameterError {
   double squared_error = 0;  ///< sum over elements of (found - expected)^2
-  /// The error of the block that differs most: the root of its squared error over that of its expected
-  /// elements, or over that of an average block if these are smaller.
+  /// The relative error of the worst block: root(squared error / squared expected elements). A block of small
+  /// elements is measured by the squared elements of an average block.
   double worst_block = 0;
-  int64_t row = 0, column = 0;  ///< where that block begins
-  bool finite = true;           ///< all elements found and expected
+  int64_t row = 0, column = 0;  ///< where the worst block begins
+  bool finite = true;           ///< all found and expected elements are finite
 
-  /// Takes in another part of the same parameter.
+  /// Adds the error of another part of the same parameter.
   void add(const ParameterError& part);
 };
 
-/// Elements of a row that are compared together. So few wrong elements stand out, as a rank's share of a
-/// row at the edge of a shard, and yet the rounding of single elements evens out.
+/// The elements of a row in a block: few enough that a few wrong elements at the edge of a shard stand out,
+/// many enough that the rounding of single elements evens out.
 inline constexpr int64_t kComparedBlock = 256;
 
-/// Copies elements [first, first + size) of a unit's flat buffer, which may lie on a device, to the span.
+/// Copies elements [first, first + to.size()) of a unit's flat buffer, which may be on a device, to the span.
 using ReadElements = FunctionRef<void(int64_t first, std::span<float> to)>;
 
-/// The values with which a check begins, as initial_values; but b of an adapter, which training begins with
-/// zeros, is uniform between -1 and 1 over the root of its rows: zeros would hide what a does.
+/// The initial values of a check: initial_values, but matrix B of an adapter, which is zero in training, is
+/// uniform within 1 / sqrt(rows), because zeros would hide errors in A.
 void check_values(const ParameterSpec& parameter, uint64_t seed, int64_t first, int64_t count, float* out);
 
-/// The values that are subtracted from both sides before they are compared: nothing, or the value of each
-/// element in check_values, so that updates and not weights are compared.
-struct Baseline {
-  bool is_initial = false;
-  uint64_t seed = 0;
-};
+/// To compare updates and not weights: the seed of check_values, which are subtracted from both sides.
+/// nullopt: nothing is subtracted.
+using Baseline = std::optional<uint64_t>;
 
-/// The squared norms of the parameters of a unit, in the order of layout.slices(), over the elements of
-/// `layout`, less the baseline. `layout` is that of one rank alone.
+/// The squared norm of each parameter of a unit less the baseline, in the order of layout.slices(). `layout`
+/// is the layout on one rank alone.
 std::vector<double> squared_norms(const UnitLayout& layout, ReadElements read, const Baseline& baseline);
 
-/// Compares a shard, elements [begin, begin + shard.size()) of `layout`, with the same logical elements of
-/// one rank alone, whose layout is `whole` and whose elements `read` gives. `norms` are squared_norms of
-/// that rank. Returns an error for every parameter of the unit, in the order of layout.slices().
+/// Compares a shard, elements [begin, begin + shard.size()) of `layout`, with the same logical elements on
+/// one rank alone, which has the layout `whole`, the reader `read` and the squared_norms `norms`. Returns the
+/// error of each parameter of the unit, in the order of layout.slices().
 std::vector<ParameterError> compare_shard(const UnitLayout& layout, int64_t begin,
                                           std::span<const float> shard, const UnitLayout& whole,
                                           ReadElements read, std::span<const double> norms,
                                           const Baseline& baseline);
 
-/// The largest absolute value of the shard's padding, which must be 0: elements that belong to no parameter.
-/// Infinite if one is not finite.
+/// The largest absolute value in the shard's padding (elements of no parameter, which must be 0); infinity if
+/// an element is not finite.
 double largest_padding(const UnitLayout& layout, int64_t begin, std::span<const float> shard);
 
 }  // namespace ripstop

@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <optional>
 #include <span>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "data/files/hash.h"
 #include "parallel/unit_layout.h"
@@ -14,7 +11,7 @@
 namespace ripstop {
 namespace {
 
-// Sets a unit of adapters. Those are small enough to be on the host at once.
+// Sets the weights of a unit of adapters, which are few enough to be on the host at once.
 void set_check_values(FsdpUnit& unit, uint64_t seed) {
   const int64_t begin = unit.shard_begin(), elements = unit.layout().shard_elements();
   std::vector<float> shard(static_cast<size_t>(elements));
@@ -39,7 +36,7 @@ class CheckedSteps {
     for (FsdpUnit& unit : units()) set_check_values(unit, settings.seed);
   }
 
-  /// Step `number`, from 1, whose micro-batch m has the sequences of slots(m).
+  /// Takes step `number` (from 1), whose micro-batch m has the sequences of slots(m).
   StepSums take(int64_t number, const CheckTokens& tokens, int64_t micro_batches,
                 FunctionRef<std::vector<int64_t>(int64_t micro)> slots) {
     std::optional<PackedBatch> batch;
@@ -51,10 +48,10 @@ class CheckedSteps {
     return {result.loss, result.gradient_norm, result.target_count, result.skipped};
   }
 
-  /// The units that the steps change.
+  /// The trained units.
   std::span<FsdpUnit> units() { return step_.model().trained_units(); }
 
-  /// Copies elements of a tensor to the host, and waits.
+  /// Copies elements of a tensor to the host. Synchronous.
   void read(const Tensor& tensor, int64_t first, std::span<float> to) const {
     const int64_t bytes = std::ssize(to) * 4;
     copy_bytes(stream_, to.data(), tensor.row_range(first, std::ssize(to)).data, bytes);
@@ -69,7 +66,7 @@ class CheckedSteps {
   TrainingStep step_;
 };
 
-// The tensor of a unit that is compared as state `state`.
+// The tensor of a unit that is state `state` (RankFindings).
 const Tensor& state_of(const FsdpUnit& unit, int64_t state) {
   return state < kCheckSteps ? unit.gradient() : unit.master();
 }
@@ -90,11 +87,11 @@ UnitFacts facts_of(const UnitLayout& layout, int64_t begin, std::span<const floa
           .padding = largest_padding(layout, begin, shard)};
 }
 
-// Compares all shards of a state with what the one rank has now.
+// Compares all shards of state `state` with the present values of the rank alone.
 void compare_state(const KeptSteps& kept, const DeviceMesh& mesh, const CheckSettings& settings,
                    int64_t state, CheckedSteps& alone, RankFindings& findings) {
   const auto s = static_cast<size_t>(state);
-  const Baseline baseline{.is_initial = state == kCheckSteps, .seed = settings.seed};
+  const Baseline baseline = state == kCheckSteps ? Baseline(settings.seed) : std::nullopt;
   for (size_t u = 0; u < alone.units().size(); ++u) {
     const FsdpUnit& whole = alone.units()[u];
     const UnitLayout layout(whole.layout().unit(), mesh.sizes().tensor, mesh.coordinates().tensor,
@@ -142,7 +139,7 @@ RankFindings compare_with_one_rank(const KeptSteps& kept, const DeviceMesh& mesh
   const int64_t sequences = together.micro_batch_sequences;
   RankFindings findings{.steps = kept.steps, .reference = {}, .errors = {}, .norms = {}, .units = {}};
   for (int64_t number = 1; number <= kCheckSteps; ++number) {
-    // The sequences alone: that empty ones change nothing is part of what is checked.
+    // Without the empty slots: the check shows, too, that these change nothing.
     std::vector<int64_t> slots = filled_slots(tokens, number);
     while (std::ssize(slots) % sequences != 0) slots.push_back(-1);
     const auto slots_of_batch = [&](int64_t micro) {

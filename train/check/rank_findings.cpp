@@ -6,7 +6,7 @@
 namespace ripstop {
 namespace {
 
-// Calls each(bytes) for the arrays of the findings, in one order.
+// Calls each(bytes) for each array of the findings, always in the same order.
 template <class Findings, class Each>
 void for_arrays(Findings& findings, Each each) {
   const auto bytes_of = [&](auto& array) {

@@ -1,4 +1,4 @@
-// RankFindings: what one rank has found, in the form in which it travels to the others.
+// RankFindings: the results of one rank's comparison, which it sends to all ranks.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -10,19 +10,18 @@
 
 namespace ripstop {
 
-/// The compared states, by number: the gradients of step 1 and of step 2, then the updates of both steps
-/// together.
+/// The number of compared states: 0 and 1 are the gradients of step 1 and 2, 2 is the update by both steps.
 inline constexpr int64_t kComparedStates = kCheckSteps + 1;
 
-/// The state of a unit's shard in a few numbers.
+/// A summary of one state of a unit's shard.
 struct UnitFacts {
   uint64_t shard_hash = 0;       ///< of the bytes of the whole shard
-  uint64_t replicated_hash = 0;  ///< hash of the part that all ranks of the tensor axis hold alike
+  uint64_t replicated_hash = 0;  ///< of the part that is the same on all ranks of the tensor axis
   double padding = 0;            ///< largest_padding
   bool operator==(const UnitFacts&) const = default;
 };
 
-/// The numbers of a step that are equal on all ranks of a mesh.
+/// The results of a step that are equal on all ranks of a mesh.
 struct StepSums {
   double loss = 0, gradient_norm = 0;
   int64_t target_count = 0;
@@ -30,12 +29,12 @@ struct StepSums {
   bool operator==(const StepSums&) const = default;
 };
 
-/// One rank's findings. All ranks have as many of each.
+/// One rank's findings. The sizes are the same on all ranks.
 struct RankFindings {
   std::array<StepSums, kCheckSteps> steps;      ///< on the mesh
   std::array<StepSums, kCheckSteps> reference;  ///< of this rank alone
-  /// By state, then by parameter in the order of the parameter table: this rank's part of its error, and the
-  /// squared norm of the whole parameter, of this rank alone.
+  /// By state, then by parameter in the order of the parameter table: the error of this rank's part, and the
+  /// squared norm of the whole parameter as this rank computes it alone.
   std::array<std::vector<ParameterError>, kComparedStates> errors;
   std::array<std::vector<double>, kComparedStates> norms;
   std::array<std::vector<UnitFacts>, kComparedStates> units;  ///< by state, then by unit

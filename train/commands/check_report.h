@@ -6,7 +6,6 @@
 
 #include "train/check/check_settings.h"
 #include "train/check/check_verdict.h"
-#include "train/check/sent_by_operation.h"
 
 namespace ripstop {
 
@@ -14,23 +13,23 @@ namespace ripstop {
 struct AxisCheck {
   MeshAxis axis = MeshAxis::kReplicate;
   int64_t ranks = 1;
-  std::optional<bool> holds;  ///< nullopt: not tried, because a rank of such a mesh has too little memory
+  std::optional<bool> holds;  ///< nullopt: not checked, because a rank has too little memory for it
 };
 
-/// All that rank 0 knows of a check.
+/// A check as rank 0 reports it.
 struct CheckReport {
   std::string config_file;
   CheckSettings settings;
   MeshVerdict verdict;
-  std::vector<SentByOperation> sent;  ///< planned, in a step
-  std::vector<AxisCheck> axes_alone;  ///< if the verdict does not hold and the mesh has several axes
+  std::vector<SentByOperation> sent;  ///< planned traffic of rank 0 in a step
+  std::vector<AxisCheck> axes_alone;  ///< empty if the verdict holds or the mesh has one axis
   std::vector<std::string> notes;
 };
 
-/// The lines for people, without the last line end.
+/// The report for people, without the last line end.
 std::string check_text(const CheckReport& report);
 
-/// The document of --json. Its keys are a contract with people's scripts.
+/// The document of --json. Scripts rely on its keys.
 std::string check_document(const CheckReport& report);
 
 /// Which axis is suspect: "the tensor axis fails alone, too; fsdp alone holds". "" if nothing is known.

@@ -2,16 +2,20 @@
 
 #include <algorithm>
 #include <array>
-#include <vector>
 
 namespace ripstop {
 namespace {
 
-// Micro-batches that are walked. All between the first and the last are alike, so one of them stands for all:
-// it finds the gradients of another one and leaves its own to the next.
+// Micro-batches that a plan runs. All between the first and the last are alike, so one stands for all.
 constexpr int64_t kWalked = 3;
 
-// The first and the last coordinate on an axis; once if they are one.
+Device planned_device(const PlanRequest& request) {
+  Device device = Device::meta(request.device);
+  device.deterministic = request.deterministic;
+  return device;
+}
+
+// The first and the last coordinate on an axis, without repetition.
 std::vector<int64_t> ends_of_axis(int64_t size) {
   return size > 1 ? std::vector<int64_t>{0, size - 1} : std::vector<int64_t>{0};
 }
@@ -19,14 +23,12 @@ std::vector<int64_t> ends_of_axis(int64_t size) {
 }  // namespace
 
 RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinates) {
-  Device device = Device::meta(request.device);
-  device.deterministic = request.deterministic;
-  const Stream stream(device);
+  const Stream stream(planned_device(request));
   MemoryLedger ledger;
   DeviceMesh mesh = DeviceMesh::planned(request.mesh, coordinates, request.device);
   TrainingStep step(request.model, request.step, mesh, stream, ledger);
   const int64_t walked = std::min(request.micro_batches, kWalked);
-  std::array<AxisBytes, kWalked> sent_before;  // each micro-batch
+  std::array<AxisBytes, kWalked> sent_before;  // by micro-batch: the bytes sent until it begins
   const auto walk = [&](int64_t micro_batches) {
     step.run(
         micro_batches,
@@ -36,11 +38,11 @@ RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinate
         },
         0.0, {1}, [] { return false; });
   };
-  // Frozen weights that stay whole are gathered in the first step of a run alone: that is no usual one.
+  // Only the first step of a run gathers frozen weights that stay gathered: plan a later step.
   if (request.step.sharding.lora.any() && !request.step.sharding.reshard_after_forward) walk(1);
   walk(walked);
   RankPlan plan;
-  // Before the evaluation: its bytes are no part of a step.
+  // Taken before the evaluation, whose bytes are no part of a step.
   const AxisBytes sent = mesh.bytes_sent();
   for (const MeshAxis axis : kMeshAxes)
     plan.traffic_per_step[axis] =
@@ -61,13 +63,47 @@ RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinate
 
 RankPlan plan_fullest(const PlanRequest& request) {
   RankPlan fullest;
-  // Replicas are equal: the replicate coordinate stays 0.
+  // Replicas are alike, so the replicate coordinate stays 0.
   for (const int64_t fsdp : ends_of_axis(request.mesh.fsdp))
     for (const int64_t tensor : ends_of_axis(request.mesh.tensor)) {
       const RankPlan plan = plan_rank(request, {.fsdp = fsdp, .tensor = tensor});
       if (plan.memory.total() > fullest.memory.total()) fullest = plan;
     }
   return fullest;
+}
+
+std::vector<SentByOperation> sent_by_operation(const PlanRequest& request,
+                                               const MeshCoordinates& coordinates) {
+  std::vector<SentByOperation> record;
+  const auto add = [&](const std::string& axis, const std::string& operation, int64_t bytes) {
+    auto row = std::ranges::find_if(record, [&](const SentByOperation& each) {
+      return each.axis == axis && each.operation == operation;
+    });
+    if (row == record.end()) row = record.insert(row, {.axis = axis, .operation = operation});
+    ++row->calls;
+    row->bytes += bytes;
+  };
+  DeviceMesh mesh(request.mesh, coordinates,
+                  mesh_groups(request.mesh, coordinates, [&](const MeshGroup& group) {
+                    return make_planned_communicator(group.name, group.rank, group.size, request.device,
+                                                     [&add, group](const char* operation, int64_t bytes) {
+                                                       if (group.size > 1) add(group.name, operation, bytes);
+                                                     });
+                  }));
+  const Stream stream(planned_device(request));
+  MemoryLedger ledger;
+  TrainingStep step(request.model, request.step, mesh, stream, ledger);
+  for (const int64_t number : {1, 2}) {
+    record.clear();  // the first step of a run may gather more
+    step.run(
+        request.micro_batches, [](int64_t) { return HostTokens{}; }, 0.0, {number}, [] { return false; });
+  }
+  // Sort by axis, the sums of the step last.
+  const auto place = [](const SentByOperation& sent) {
+    return std::ranges::find(kMeshAxisWords, sent.axis) - kMeshAxisWords.begin();
+  };
+  std::ranges::stable_sort(record, {}, place);
+  return record;
 }
 
 }  // namespace ripstop

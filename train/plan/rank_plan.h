@@ -1,13 +1,15 @@
-// The plan of a training step: what a rank will allocate and send, known before any of it happens.
+// The plan of a training step: the bytes that a rank will allocate and send.
 #pragma once
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "parallel/device_mesh.h"
 #include "train/step/training_step.h"
 
 namespace ripstop {
 
-/// A step to plan. The mesh is resolved: no size is 0.
+/// A step to plan. All sizes of the mesh are known.
 struct PlanRequest {
   ModelConfig model;
   StepOptions step;
@@ -15,28 +17,40 @@ struct PlanRequest {
   DeviceKind device = DeviceKind::kCpu;
   int64_t micro_batches = 1;
   bool deterministic = false;  ///< Device::deterministic
-  bool validates = true;       ///< beside steps there are evaluations
+  bool validates = true;       ///< the run has evaluations beside steps
 };
 
 /// Memory and traffic of one rank.
 struct RankPlan {
   MemoryUse memory;  ///< all bytes that ripstop allocates on the device, at the peak
   MemoryUse arena;   ///< the arena's part of `memory`: the arena_capacity of TrainingStep
-  /// The part of a step and that of an evaluation; `arena` is the larger one. A model of few layers that
-  /// recomputes much takes more for an evaluation.
+  /// The arena of a step and of an evaluation; `arena` is the larger one. The evaluation's is larger for a
+  /// model of few layers that recomputes much.
   MemoryUse step_arena, evaluation_arena;
-  AxisBytes traffic_per_step;  ///< of every step but the first, which may gather more
+  AxisBytes traffic_per_step;  ///< of each step after the first; the first step of a run may gather more
 };
 
-/// Runs one step and, if the run validates, one evaluation on kMeta as the rank at `coordinates`. This is the
-/// code of a real step, with kernels that compute nothing and communicators that move nothing. So the plan
-/// equals the peak of a real step to the byte. Walks the first, one middle and the last micro-batch: the
-/// others send and hold what the middle one does. So it takes milliseconds for any batch. Needs no device.
-/// Not collective.
+/// Runs one step and, if the run validates, one evaluation on kMeta as the rank at `coordinates`: the code of
+/// a real step, with kernels that compute nothing and communicators that move nothing, so the plan equals the
+/// peak of a real step to the byte. Runs only the first, one middle and the last micro-batch, because all
+/// middle ones are alike, and so takes milliseconds for any batch. Needs no device. Not collective.
 RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinates);
 
 /// The plan of the rank with the largest total. Ranks differ only by the replicated parameters in their
-/// shards, so this plans the corners of the mesh and not every rank.
+/// shards, so this plans only the corners of the mesh.
 RankPlan plan_fullest(const PlanRequest& request);
+
+/// The calls of one operation on one axis in a step, and the bytes that a rank sends in them.
+struct SentByOperation {
+  std::string axis;       ///< "fsdp"; "world" for the sums of the step
+  std::string operation;  ///< "all_gather", "reduce_scatter", "all_reduce", "exchange"
+  int64_t calls = 0;
+  int64_t bytes = 0;
+};
+
+/// The traffic of the rank at `coordinates` in a step after the first, planned as by plan_rank: its sums are
+/// RankPlan::traffic_per_step. Leaves out axes of one rank. Not collective.
+std::vector<SentByOperation> sent_by_operation(const PlanRequest& request,
+                                               const MeshCoordinates& coordinates);
 
 }  // namespace ripstop

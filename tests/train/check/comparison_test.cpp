@@ -137,7 +137,7 @@ TEST(Comparison, UpdatesAreMeasuredWithoutTheInitialWeights) {
   const auto read = [&](int64_t first, std::span<float> to) {
     std::copy_n(unit.expected.begin() + first, to.size(), to.begin());
   };
-  const Baseline baseline{.is_initial = true, .seed = 9};
+  const Baseline baseline(9);
   EXPECT_NEAR(squared_norms(unit.whole, read, baseline)[0], 0.25 * static_cast<double>(p.count()), 1e-3);
   std::vector<float> found = unit.expected;
   for (float& value : found) value += 0.05F;
