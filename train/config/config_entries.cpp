@@ -17,11 +17,11 @@
 namespace ripstop {
 namespace {
 
-// A config has about a hundred lines. Refuse anything far larger before toml++ spends time and memory on it.
+// A config has about a hundred lines: refuse a far larger file before toml++ spends time and memory on it.
 constexpr size_t kLargestFileBytes = size_t{1} << 20;
-// Limits how deep dotted keys can nest, too: toml++ recurses.
+// Limits the depth of dotted keys, too: toml++ recurses.
 constexpr size_t kLongestLineBytes = 4096;
-// The search for a hint takes a millisecond: a damaged file must not take minutes.
+// Each hint takes a millisecond: limits the time for a damaged file.
 constexpr size_t kMostHints = 1000;
 
 std::vector<std::string_view> lines_of(std::string_view text) {
@@ -30,7 +30,7 @@ std::vector<std::string_view> lines_of(std::string_view text) {
   return lines;
 }
 
-// Checks the limits above and says which line is too long.
+// Throws if the text is over one of the limits above.
 void check_text(std::string_view text, const std::string& name) {
   if (text.size() > kLargestFileBytes)
     throw Error(ExitCode::kUsage,
@@ -43,8 +43,8 @@ void check_text(std::string_view text, const std::string& name) {
            kLongestLineBytes);
 }
 
-// The number of the first line that assigns `key` in the section of line `last_line`; 0 if there is none.
-// toml++ tells only the second place of a key that is given twice.
+// The number of the first line that assigns `key` in the section of line `last_line`; 0 if there is none. For
+// a key given twice, toml++ reports only the second line.
 size_t first_line_of(std::string_view text, const std::string& key, size_t last_line) {
   size_t found = 0, number = 0;
   for (const std::string_view line : lines_of(text)) {
@@ -56,13 +56,13 @@ size_t first_line_of(std::string_view text, const std::string& key, size_t last_
   return found;
 }
 
-// The text of line `number`, for a message of one line; "" if it would not be readable there.
+// The text of line `number` for a message; "" if it has unprintable characters.
 std::string shown_line(std::string_view text, size_t number) {
   constexpr size_t kShown = 80;
   const std::vector<std::string_view> lines = lines_of(text);
   std::string line(number <= lines.size() ? lines[number - 1] : "");
   line.erase(line.find_last_not_of(" \t\r") + 1);
-  // Half a character would be no UTF-8.
+  // ASCII only: cutting a longer UTF-8 character would break it.
   if (std::ranges::any_of(line, [](char c) { return c != '\t' && (c < 0x20 || c > 0x7e); })) return "";
   return line.size() > kShown ? line.substr(0, kShown) + "..." : line;
 }
@@ -71,7 +71,7 @@ std::string shown_line(std::string_view text, size_t number) {
                                 const std::string& name) {
   const std::string description(error.description());
   const uint32_t line = error.source().begin.line;
-  // toml++ names a key that is given twice, but not its first line. People need both lines to choose one.
+  // Show both lines of a key that is given twice, so that people can choose one.
   const size_t quote = description.find('\'');
   if (description.find("cannot redefine") != std::string::npos && quote != std::string::npos) {
     const std::string key = description.substr(quote + 1, description.rfind('\'') - quote - 1);
@@ -85,10 +85,9 @@ std::string shown_line(std::string_view text, size_t number) {
          shown.empty() ? "" : fmt::format("the line is: {}", shown));
 }
 
-// A value as an error shows it.
+// The value, shortened for messages of one line.
 std::string shown(const toml::node& value) {
   if (value.is_table()) return "a table";
-  // A message is one line: do not print long values.
   if (value.is_array() && value.as_array()->size() > 4) return "an array";
   std::ostringstream text;
   if (const auto string = value.value_exact<std::string>())
@@ -100,7 +99,7 @@ std::string shown(const toml::node& value) {
 }
 
 ConfigValue plain_value(const toml::node& node) {
-  // value_exact does not convert. A 1 must not become true, and a true not 1.
+  // value_exact does not convert: 1 must not become true.
   if (const auto value = node.value_exact<bool>()) return *value;
   if (const auto value = node.value_exact<int64_t>()) return *value;
   if (const auto value = node.value_exact<double>()) return *value;
@@ -109,7 +108,7 @@ ConfigValue plain_value(const toml::node& node) {
   if (array == nullptr) return std::monostate{};
   std::vector<double> numbers;
   std::vector<std::string> words;
-  // Integers among numbers are fine: people write [0, 0.95].
+  // Numbers may mix integers and floats: people write [0, 0.95].
   for (const toml::node& element : *array) {
     if (element.is_number()) numbers.push_back(*element.value<double>());
     if (element.is_string()) words.push_back(*element.value<std::string>());
@@ -144,7 +143,7 @@ void read_section(const std::string& section, const toml::table& table, const st
   }
 }
 
-// `empty_lora`: the line of a section [lora] without keys: who wrote it wants adapters.
+// Sets `empty_lora` to the line of a section [lora] without keys: whoever wrote it wants adapters.
 std::vector<ConfigEntry> read_file_entries(std::string_view text, const std::string& name,
                                            ConfigProblems& problems, std::optional<uint32_t>& empty_lora) {
   toml::table document;
@@ -171,14 +170,14 @@ std::vector<ConfigEntry> read_file_entries(std::string_view text, const std::str
     else
       add_unknown(problems, where, line, "", section);
   }
-  // toml++ gives sections and keys in alphabetical order, but people read from the top.
+  // In the order of the file, while toml++ sorts sections and keys by name.
   std::stable_sort(entries.begin(), entries.end(),
                    [](const ConfigEntry& a, const ConfigEntry& b) { return a.line < b.line; });
   return entries;
 }
 
-// The value of an override. Words need no quotes, because shells remove them. Numbers, booleans and arrays
-// are read as TOML.
+// The entry of `key` with the value `text`. Strings need no quotes, which shells remove. Numbers, booleans
+// and arrays are read as TOML.
 ConfigEntry parse_override_value(const ConfigKey& key, const std::string& text) {
   RunConfig any;
   const Field field = key.field(any);
@@ -192,12 +191,12 @@ ConfigEntry parse_override_value(const ConfigKey& key, const std::string& text) 
       if (parsed.size() == 1 && value != nullptr)
         return {&key, plain_value(*value), shown(*value), kCommandLine, 0};
     } catch (const toml::parse_error&) {
-      // A bare word such as auto, or nonsense. Keep it as text: the check of the type names the key.
+      // A bare word such as auto, or nonsense: keep the text, because assign_value refuses it with the key.
     }
   }
   const std::string shown_text = toml_string(text.substr(0, 80));
   if (std::holds_alternative<WordsField>(field) && !text.empty()) {
-    // A list without quotes, which a shell has removed: "[q_proj, v_proj]", "q_proj,v_proj".
+    // A list whose quotes a shell has removed: "[q_proj, v_proj]", "q_proj,v_proj".
     std::string bare = text;
     std::erase_if(bare, [](char c) { return c == '[' || c == ']' || c == ' '; });
     std::vector<std::string> words;
@@ -207,7 +206,7 @@ ConfigEntry parse_override_value(const ConfigKey& key, const std::string& text) 
   return {&key, text, shown_text, kCommandLine, 0};
 }
 
-// The entry of an override; nullopt, and a problem, if there is no such key.
+// The entry of an override. Returns nullopt and adds a problem if there is no such key.
 std::optional<ConfigEntry> read_override(const std::string& text, ConfigProblems& problems) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos || text.size() > kLongestLineBytes) {
@@ -216,7 +215,7 @@ std::optional<ConfigEntry> read_override(const std::string& text, ConfigProblems
     return std::nullopt;
   }
   std::string path = text.substr(0, equals);
-  // People write --train.steps=100 too, as for other programs.
+  // Accept --train.steps=100, as people type for other programs.
   path.erase(0, path.find_first_not_of('-') == std::string::npos ? 0 : path.find_first_not_of('-'));
   const size_t dot = path.find('.');
   const std::string section = dot == std::string::npos ? "" : path.substr(0, dot);
@@ -227,17 +226,17 @@ std::optional<ConfigEntry> read_override(const std::string& text, ConfigProblems
   return std::nullopt;
 }
 
-// Whether an override removes an entry of the file, because a config can have only one of the two.
+// Whether an override removes an entry of the file: a config can have only one of the two.
 bool displaces(const ConfigEntry& override_entry, const ConfigEntry& entry) {
   const std::string by = override_entry.key->path();
   const std::string of = entry.key->path();
   if (by == of) return true;
   if (by == "train.steps") return of == "train.epochs";
   if (by == "train.epochs") return of == "train.steps";
-  // A pretrained model brings its own sizes, so none of the file may stay.
+  // A pretrained model has its own sizes, so drop the file's.
   if (by == "model.pretrained") return entry.key->section == "model";
   if (by == "model.preset") return of == "model.pretrained";
-  // lora.rank=0 removes the adapters, so the file's [lora] keys have no meaning.
+  // Without adapters the file's other keys of [lora] have no meaning.
   if (by == "lora.rank" && override_entry.value == ConfigValue(int64_t{0}))
     return entry.key->section == "lora";
   return false;
@@ -266,7 +265,7 @@ std::vector<ConfigEntry> with_overrides(std::vector<ConfigEntry> entries,
                           "no spaces around =: " + shell_word(joined.substr(0, 80))});
     overrides = overrides.subspan(count);
     if (!entry) continue;
-    // The last override of a key wins, because people append to the command that they have.
+    // The last override of a key wins: people append to a command.
     std::erase_if(given, [&](const ConfigEntry& earlier) { return earlier.key == entry->key; });
     given.push_back(std::move(*entry));
   }

@@ -8,7 +8,7 @@
 namespace ripstop {
 namespace {
 
-// The table has one type of row for all enums, so an enum's type is hidden behind two functions.
+// Two functions hide the type of an enum, because all rows of the table have one type.
 template <class T>
 Field field_at(T* value) {
   if constexpr (std::is_same_v<T, decltype(LoraConfig::targets)>) {
@@ -22,17 +22,16 @@ Field field_at(T* value) {
   }
 }
 
-// Far above every real run. They refuse slips before arithmetic with them overflows.
+// Limits far above every real run: they refuse typing errors before arithmetic overflows.
 constexpr double kManySteps = 1e12;
 constexpr double kManyRanks = 1 << 20;
 constexpr double kLargestSeed = 9.2e18;
-// A step lists its sequences in memory before it reads them. No batch in use comes near this.
+// Limits the list of a step's sequences, which is in memory; far above any batch in use.
 constexpr double kManySequences = 1 << 20;
-// AdamW computes in float32, where a smaller epsilon is 0 (or a denormal number, which a device may take
-// for 0).
+// AdamW computes in float32. A smaller epsilon is 0 there, or denormal, which a device may take for 0.
 constexpr double kSmallestFloat = std::numeric_limits<float>::min();
 
-// The section, the name and the member are the same words, so a row writes them once.
+// A row names its key once: section, name and member of RunConfig are the same words.
 #define RIPSTOP_KEY(section_, name_) \
   .section = #section_, .name = #name_, .field = [](RunConfig& c) { return field_at(&c.section_.name_); }
 

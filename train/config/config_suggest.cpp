@@ -16,12 +16,12 @@
 namespace ripstop {
 namespace {
 
-// Words of other programs, separated by spaces, and what ripstop has for them. Other names of keys stand in
-// the table of keys. A word that many keys could have is written section.name, a refused value
-// section.name=value.
+// Other programs' words (separated by spaces) and ripstop's word for them, or the hint if ripstop has none.
+// The table of keys has other programs' names of keys. An ambiguous word is written section.name, a refused
+// value section.name=value.
 struct ForeignWords {
   std::string_view words;
-  std::string_view name;  // a section, a verb, or a value of a choice; empty: a sentence answers
+  std::string_view name;  // a section, a verb, or a value of a choice; empty: see `answer`
   std::string_view answer = {};
 };
 
@@ -109,8 +109,9 @@ std::string lower(std::string_view text) {
   return result;
 }
 
-// Whether other programs call the key `name`. Their documentation has a key without its section too. Of the
-// further names, one with a section fits only in that section: "name" means the preset in [model] alone.
+// Whether other programs call the key `name`. In front of the "|" (ConfigKey::elsewhere) the section may be
+// left out. Behind it a name with a section counts only in that section: model.name is the preset in [model]
+// alone.
 bool is_known_as(const ConfigKey& key, std::string_view section, std::string_view name) {
   const size_t bar = std::min(key.elsewhere.find('|'), key.elsewhere.size());
   const std::string end = fmt::format(".{}", name), path = fmt::format("{}.{}", section, name);
@@ -119,7 +120,7 @@ bool is_known_as(const ConfigKey& key, std::string_view section, std::string_vie
          has_word(key.elsewhere.substr(bar), name) || has_word(key.elsewhere.substr(bar), path);
 }
 
-// The value that was meant, as TOML; "" if none is near. One function for each type of field that has a hint.
+// The value that was meant, as TOML; "" if none is near. An overload for each type of field that has hints.
 struct MeantValue {
   const ConfigValue& given;
   bool none_is_auto;

@@ -1,5 +1,5 @@
-// Values of a config by the table of keys: reads and checks one, writes a config as TOML, compares two
-// configs, and writes the table of docs/config.md.
+// Values of a config by the table of keys: assigns and checks a value, writes TOML, compares configs, and
+// writes the table of docs/config.md.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kLongestStringBytes = 4096;
 
-// Writes one entry's value into its field. Refuses a value of a wrong type or outside its range.
+// Writes an entry's value into its field. Refuses a wrong type, and a number outside its range.
 class Assigner {
  public:
   explicit Assigner(const ConfigEntry& entry) : entry_(entry) {}
@@ -27,7 +27,7 @@ class Assigner {
     check_range(static_cast<double>(*field));
   }
   void operator()(double* field) const {
-    // People write 3 and mean 3.0.
+    // Accept 3 for 3.0.
     const auto* integer = std::get_if<int64_t>(&entry_.value);
     *field = integer != nullptr ? static_cast<double>(*integer) : value_as<double>();
     check_range(*field);
@@ -36,7 +36,7 @@ class Assigner {
     const std::string& value = value_as<std::string>();
     if (value.size() > kLongestStringBytes)
       refuse(entry_.where, fmt::format("'{}' is longer than {} bytes", path(), kLongestStringBytes));
-    // Paths appear in messages and logs of one line, and NUL would cut a path.
+    // Paths appear in messages of one line, and a NUL would end a path.
     for (const char c : value)
       if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
         refuse(entry_.where, fmt::format("'{}' holds a control character", path()));
@@ -49,7 +49,7 @@ class Assigner {
     std::copy(values.begin(), values.end(), field->begin());
   }
   void operator()(ChoiceField field) const {
-    // Some words are true and false, which people write without quotes.
+    // Accept true and false without quotes where they are words.
     const bool* flag = std::get_if<bool>(&entry_.value);
     const std::string given = flag == nullptr ? value_as<std::string>() : *flag ? "true" : "false";
     const auto word = std::find(field.words.begin(), field.words.end(), given);
@@ -85,7 +85,7 @@ class Assigner {
  private:
   std::string path() const { return entry_.key->path(); }
 
-  // The value in the type that it has in the file. Nothing is converted.
+  // The value without conversion.
   template <class T>
   const T& value_as() const {
     const T* value = std::get_if<T>(&entry_.value);
@@ -95,7 +95,7 @@ class Assigner {
 
   void check_range(double value) const {
     const ValueRange& range = entry_.key->range;
-    // Written so that NaN, which compares false with everything, is outside of every range.
+    // Negated, so that NaN, which compares false with everything, is outside every range.
     const bool low = range.above_least ? !(value > range.least) : !(value >= range.least);
     const bool high = range.below_most ? !(value < range.most) : !(value <= range.most);
     if (std::isfinite(value) && !low && !high) return;
@@ -115,15 +115,15 @@ class Assigner {
   const ConfigEntry& entry_;
 };
 
-// The shortest text that reads back as the same double. It has a point or an exponent, so that TOML does not
-// take it for an integer.
+// The shortest text that reads back as the same double, with a point or an exponent, so that it is no integer
+// in TOML.
 std::string toml_number(double value) {
   std::string text = fmt::format("{}", value);
   if (text.find_first_of(".en") == std::string::npos) text += ".0";
   return text;
 }
 
-// The value of a field as TOML; "" for an optional value that is absent.
+// value_as_toml by the type of the field.
 struct TomlWriter {
   bool none_is_auto;
   std::string operator()(const bool* value) const { return *value ? "true" : "false"; }
@@ -149,7 +149,7 @@ struct TomlWriter {
   }
 };
 
-// The type of a field, in the words of an error: "'run.seed' must be an integer, got true".
+// expected_type by the type of the field.
 struct TypeNamer {
   bool none_is_auto;
   std::string operator()(const bool*) const { return "true or false"; }
@@ -169,9 +169,9 @@ struct TypeNamer {
   std::string operator()(const std::optional<bool>*) const { return "true, false or \"auto\""; }
 };
 
-// The value as TOML; "" if the key has no line, because parse_run_config would refuse it: a size that the
-// pretrained model or the data set decides (0 in the struct), and a key of adapters where there are none.
-std::string written_value(const ConfigKey& key, RunConfig& config) {
+// The value as to_toml writes it; "" for keys that parse_run_config would refuse: sizes that the pretrained
+// model or the data set decides, and keys of [lora] without adapters.
+std::string written_value(const ConfigKey& key, const RunConfig& config) {
   const bool is_size = key.section == "model" && key.presence != Presence::kOptional;
   const bool is_unset =
       !config.model.pretrained.empty() || (key.name == "vocab_size" && config.model.vocab_size == 0);
@@ -187,24 +187,23 @@ bool may_change(const ConfigKey& key, const RunConfig& old_config, const RunConf
   const auto grows = [](std::optional<int64_t> before, std::optional<int64_t> after) {
     return before && after && *after > *before;
   };
-  // A run may become longer. Making it shorter would have to undo steps.
+  // A run may become longer; a shorter one would have to undo steps.
   if (key.path() == "train.steps") return grows(old_config.train.steps, new_config.train.steps);
   if (key.path() == "train.epochs") return grows(old_config.train.epochs, new_config.train.epochs);
-  // The base of adapters is needed at every start, and compared by its hash, not by its path.
+  // The base of adapters may have moved: a resume compares its hash, not its path.
   if (key.path() == "model.pretrained" && old_config.lora.any()) return new_config.lora.any();
   return key.may_change_on_resume;
 }
 
-// The default as docs/config.md shows it.
+// The default of the key for docs/config.md.
 std::string default_column(const ConfigKey& key) {
   if (key.presence == Presence::kRequired) return "required";
   if (!key.default_text.empty()) return std::string(key.default_text);
-  RunConfig defaults;
-  const std::string text = value_as_toml(key, defaults);
+  const std::string text = value_as_toml(key, {});
   return text.empty() || key.presence == Presence::kOptional ? "none" : fmt::format("`{}`", text);
 }
 
-// The key's meaning, and its values if they can be listed.
+// The meaning of the key, and its words if it has a list of them.
 std::string what_column(const ConfigKey& key) {
   RunConfig any;
   const Field field = key.field(any);
@@ -233,7 +232,7 @@ void assign_value(const ConfigEntry& entry, RunConfig& config) {
 
 std::string toml_string(std::string_view text) {
   std::string result = "\"";
-  // TOML forbids control characters in strings, and DEL with them.
+  // TOML forbids control characters and DEL in strings.
   for (const char c : text) {
     if (c == '"' || c == '\\')
       result += {'\\', c};
@@ -245,8 +244,9 @@ std::string toml_string(std::string_view text) {
   return result + '"';
 }
 
-std::string value_as_toml(const ConfigKey& key, RunConfig& config) {
-  return std::visit(TomlWriter{key.none_is_auto}, key.field(config));
+std::string value_as_toml(const ConfigKey& key, const RunConfig& config) {
+  // The cast is safe: TomlWriter only reads.
+  return std::visit(TomlWriter{key.none_is_auto}, key.field(const_cast<RunConfig&>(config)));
 }
 
 std::string expected_type(const ConfigKey& key) {
@@ -255,12 +255,10 @@ std::string expected_type(const ConfigKey& key) {
 }
 
 std::string to_toml(const RunConfig& config) {
-  // ConfigKey::field wants a config that may change. The copy is only read.
-  RunConfig copy = config;
   std::string result;
   std::string_view section;
   for (const ConfigKey& key : config_keys()) {
-    const std::string value = written_value(key, copy);
+    const std::string value = written_value(key, config);
     if (value.empty()) continue;
     if (key.section != section) {
       section = key.section;
@@ -277,13 +275,9 @@ std::string ConfigDifference::text() const {
 }
 
 std::vector<ConfigDifference> compare(const RunConfig& old_config, const RunConfig& new_config) {
-  RunConfig old_copy = old_config;
-  RunConfig new_copy = new_config;
   std::vector<ConfigDifference> result;
   for (const ConfigKey& key : config_keys()) {
-    std::string old_value = written_value(key, old_copy);
-    std::string new_value = written_value(key, new_copy);
-    // Compare what is written: two values that read back equal are the same value.
+    std::string old_value = written_value(key, old_config), new_value = written_value(key, new_config);
     if (old_value == new_value) continue;
     result.push_back(
         {key.path(), std::move(old_value), std::move(new_value), may_change(key, old_config, new_config)});
@@ -292,7 +286,7 @@ std::vector<ConfigDifference> compare(const RunConfig& old_config, const RunConf
 }
 
 std::vector<ConfigDifference> compare_models(const ModelConfig& old_model, const ModelConfig& new_model) {
-  // Configs that differ in their sizes alone: the table of keys knows how to compare and name those.
+  // Compare two configs that differ only in the sizes of the model.
   RunConfig before, after;
   static_cast<ModelConfig&>(before.model) = old_model;
   static_cast<ModelConfig&>(after.model) = new_model;

@@ -1,14 +1,14 @@
-// How a text is continued. The names, and what they mean, are those of Hugging Face's GenerationConfig.
+// Settings of text generation. Names and meanings are those of Hugging Face's GenerationConfig.
 #pragma once
 #include <cstdint>
 
 namespace ripstop {
 
-/// When a beam search ends although some of its beams go on.
+/// When a beam search ends while some of its beams are still running.
 enum class EarlyStopping {
-  kFalse,  ///< when the best running beam, at its present length, scores no better than the worst kept text
+  kFalse,  ///< when the best running beam, scored at its present length, is not above the worst kept text
   kTrue,   ///< when num_beams texts have ended
-  kNever,  ///< like kFalse, but at the length at which the running beam would score best
+  kNever,  ///< like kFalse, but with the beam scored at the length that is best for it
 };
 
 struct GenerationSettings {
@@ -16,7 +16,7 @@ struct GenerationSettings {
   double length_penalty = 1.0;                           ///< for a search
   EarlyStopping early_stopping = EarlyStopping::kFalse;  ///< for a search
   int64_t no_repeat_ngram_size = 0;                      ///< 0: off
-  int64_t min_new_tokens = 0;                            ///< the end token cannot be among the first so many
+  int64_t min_new_tokens = 0;                            ///< the first so many are no end token
   int64_t max_new_tokens = 64;
   bool do_sample = false;
   double temperature = 1.0;  ///< for sampling
@@ -26,12 +26,12 @@ struct GenerationSettings {
 
   bool operator==(const GenerationSettings&) const = default;
 
-  /// Whether the most likely token follows, whatever came before. Else all logits are needed.
+  /// Whether the most likely token always comes next. Else generation needs all logits.
   bool takes_the_best() const {
     return num_beams == 1 && !do_sample && no_repeat_ngram_size == 0 && min_new_tokens == 0;
   }
-  /// Settings that give the same texts, with the default for each setting that is ignored: those of a search
-  /// without beams, those of sampling without do_sample.
+  /// The same settings with defaults in place of those without effect: settings of a search if there is one
+  /// beam, settings of sampling without do_sample.
   GenerationSettings that_count() const {
     const GenerationSettings usual;
     GenerationSettings s = *this;

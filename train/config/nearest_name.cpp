@@ -15,16 +15,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The same word in another spelling, as Batch-Size for batch_size, has distance 0.
+// The name in lower case and with '_' for '-': Batch-Size is batch_size.
 std::string folded(std::string_view name) {
-  // The distance takes time that grows with the square of the length. Names are short, so cut long input.
+  // Cut long input: the time for an edit distance grows with the square of the length.
   std::string result(name.substr(0, 64));
   for (char& c : result) c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return result;
 }
 
-// Optimal string alignment: letters that are inserted, deleted, replaced, or swapped with their neighbour.
-// Three rows of the table are enough, because a swap looks back two rows.
+// Optimal string alignment. Keeps three rows of the table, because a swap looks back two rows.
 size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<size_t> before_last(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) last[j] = j;
@@ -41,7 +40,8 @@ size_t edit_distance(const std::string& a, const std::string& b) {
   return last[b.size()];
 }
 
-// The system makes the names there: one that is near is another thing, such as another descriptor.
+// Whether the system makes the names in the path's directory: a near name is not a typing error there, but
+// another descriptor or process.
 bool is_of_the_system(const fs::path& path) {
   std::error_code ignored;
   const std::string at = fs::absolute(path, ignored).lexically_normal().string();
@@ -52,7 +52,7 @@ bool is_of_the_system(const fs::path& path) {
 
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates) {
   const std::string wanted = folded(name);
-  // At most one slip in four letters. With more, "compile" would be taken for "compute".
+  // At most one error in four letters: more would take "compile" for "compute".
   size_t best = std::max<size_t>(wanted.size() / 4, 1) + 1;
   std::string result;
   for (const std::string& candidate : candidates) {
@@ -70,11 +70,11 @@ std::vector<std::string> names_in(const fs::path& directory) {
   constexpr size_t kMostNames = 10'000;
   std::vector<std::string> names;
   std::error_code error;
-  // An error makes the iterator the end.
+  // After an error the iterator is the end.
   for (fs::directory_iterator entry(directory, error), end; entry != end && names.size() < kMostNames;
        entry.increment(error))
     names.push_back(entry->path().filename().string());
-  std::ranges::sort(names);  // the system gives them in any order
+  std::ranges::sort(names);
   return names;
 }
 
@@ -87,13 +87,13 @@ std::string hint_for_absent(const fs::path& path, std::string_view option, std::
     return fmt::format("it is a link to {}, which is not there", target.string());
   const std::string name = file.filename().string();
   if (name.empty() || is_of_the_system(file)) return "";
-  // A name with a slash behind it would be that of a directory.
+  // Not `other / ""`: a trailing slash would accept only directories.
   const auto holds = [&](const fs::path& other) {
     return fs::exists(inside.empty() ? other : other / inside, ignored);
   };
   std::vector<std::string> candidates;
   for (std::string& other : names_in(file.has_parent_path() ? file.parent_path() : fs::path(".")))
-    // Few names are near, and each look at a file takes time.
+    // Compare names first: a look at a file takes longer.
     if (!nearest_name(name, {&other, 1}).empty() && holds(file.parent_path() / other))
       candidates.push_back(std::move(other));
   const std::string nearest = nearest_name(name, candidates);

@@ -1,4 +1,4 @@
-// "Did you mean": finds the closest of the valid names.
+// "Did you mean": finds the valid name that is nearest to a typing error.
 #pragma once
 #include <filesystem>
 #include <span>
@@ -8,20 +8,19 @@
 
 namespace ripstop {
 
-/// Returns the candidate with the least edit distance to `name`, the first one if several have it; "" if none
-/// is near enough to be a slip. Insertions, deletions, substitutions and swaps of neighbours count 1. Letter
-/// case, and '-' instead of '_', count 0. Source: optimal string alignment, a restricted Damerau-Levenshtein
-/// distance.
+/// Returns the first candidate with the least edit distance to `name`; "" if none is near enough to be a
+/// typing error. Insertions, deletions, substitutions and swaps of neighbours count 1 (optimal string
+/// alignment, a restricted Damerau-Levenshtein distance). Letter case, and '-' for '_', count 0.
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates);
 
-/// The names in `directory`, sorted, 10,000 of them at most; none if it cannot be read.
+/// The names in `directory`, sorted, at most 10,000; empty if it cannot be read.
 std::vector<std::string> names_in(const std::filesystem::path& directory);
 
-/// The hint for a path that is not there: "did you mean data.directory=data/xsum?" for `option`
-/// "data.directory=", with the nearest name beside it, as one word of a shell. If `inside` is not empty, the
-/// nearest that holds this file. For a link that leads nowhere: "it is a link to X, which is not there". ""
-/// if `path` is there, if the system does not say, if no name is near, and below /proc and /dev/fd. Throws
-/// nothing of the file system.
+/// The hint for a path that does not exist: for `option` "data.directory=" it is "did you mean
+/// data.directory=data/xsum?", with the nearest name in the same directory, quoted for a shell. Unless
+/// `inside` is empty, only directories that hold a file of this name count. For a dangling link: "it is a
+/// link to X, which is not there". "" if `path` exists or cannot be looked up, if no name is near, and below
+/// /proc and /dev/fd. Throws no error of the file system.
 std::string hint_for_absent(const std::filesystem::path& path, std::string_view option,
                             std::string_view inside = "");
 

@@ -1,4 +1,4 @@
-// Makes a checked config from entries: presets, types, ranges, and rules between several keys.
+// Builds a checked config from entries: presets, types, ranges, and rules between keys.
 #include "train/config/run_config.h"
 
 #include <fmt/format.h>
@@ -17,10 +17,10 @@
 namespace ripstop {
 namespace {
 
-// Far more than read_config_entries accepts, so that it refuses longer files; still an end for /dev/zero.
+// Above the limit of read_config_entries, which refuses long files; ends the read of /dev/zero.
 constexpr int64_t kMostBytesRead = int64_t{64} << 20;
 
-// The hint if a directory is given: the config of the run there, or a config that lies there.
+// The hint if the path is a directory: the config of the run there, or any config there.
 std::string config_inside(const std::filesystem::path& directory) {
   std::error_code error;
   if (std::filesystem::is_regular_file(directory / "config.toml", error))
@@ -31,7 +31,7 @@ std::string config_inside(const std::filesystem::path& directory) {
   return "give a file, as in ripstop train CONFIG.toml";
 }
 
-// The hint of a config that is not there.
+// The hint if there is no config at the path.
 std::string config_near(const std::string& path) {
   std::error_code error;
   if (const std::string near = path + ".toml"; std::filesystem::is_regular_file(near, error))
@@ -54,8 +54,7 @@ std::string read_text(const std::string& path) {
   return read_whole_file(path, kMostBytesRead, ExitCode::kUsage);
 }
 
-// Builds a config from its entries: assigns the values, fills in defaults, checks the rules that span several
-// keys. What the ranks, the data set and the device decide is left to resolve_run (train/plan).
+// resolve_run (train/plan) decides later what depends on ranks, data set and device.
 class ConfigBuilder {
  public:
   ConfigBuilder(std::string_view toml, const std::string& name, std::span<const std::string> overrides)
@@ -63,10 +62,9 @@ class ConfigBuilder {
 
   RunConfig build() {
     take_preset();
-    // Assign before looking for missing keys: a required key of a wrong type is given, but wrong.
     assign_values();
     check_required();
-    // The rules between keys need all values.
+    // The rules between keys below need valid values.
     refuse_problems(problems_);
     if (!given("data.shuffle_seed")) config_.data.shuffle_seed = config_.run.seed;
     complete_model();
@@ -80,14 +78,14 @@ class ConfigBuilder {
   }
 
  private:
-  // The entry of a key, or nullptr. A value that equals the default still counts as given.
+  // The entry of a key; null if it is not given. A value equal to the default counts as given.
   const ConfigEntry* given(std::string_view path) const {
     for (const ConfigEntry& entry : entries_)
       if (entry.key->path() == path) return &entry;
     return nullptr;
   }
 
-  // Adds a problem at the line of `path`, or, if the key is absent, of the whole file.
+  // Adds a problem at the line of `path`, or at the file if the key is absent.
   void blame(std::string_view path, const std::string& what, const std::string& hint,
              ExitCode code = ExitCode::kUsage) {
     const ConfigEntry* entry = given(path);
@@ -95,15 +93,14 @@ class ConfigBuilder {
                          (entry != nullptr ? entry->where : name_) + ": " + what, hint, code});
   }
 
-  // Whether `value` is at most `most`, the value of `other`; if not, adds a problem at `path`.
+  // Returns whether `value` <= `most`, the value of `other`. If not, adds a problem at `path`.
   bool check_at_most(std::string_view path, int64_t value, std::string_view other, int64_t most,
                      const std::string& hint) {
     if (value > most) blame(path, fmt::format("{} {} exceeds {} {}", path, value, other, most), hint);
     return value <= most;
   }
 
-  // Take the preset's sizes first. Then a size beside the preset wins, also if it comes before it in the
-  // file.
+  // Takes the preset's sizes before assign_values, so that sizes in the config win wherever they stand.
   void take_preset() {
     const ConfigEntry* entry = given("model.preset");
     const auto* word = entry == nullptr ? nullptr : std::get_if<std::string>(&entry->value);
@@ -127,7 +124,7 @@ class ConfigBuilder {
     }
   }
 
-  // A required text must not be empty either: an empty path would mean the current directory.
+  // A required text must not be empty either: an empty path would be the current directory.
   void check_required() {
     for (const ConfigKey& key : config_keys()) {
       if (key.presence != Presence::kRequired) continue;
@@ -141,7 +138,7 @@ class ConfigBuilder {
     }
   }
 
-  // Whether an unknown name seems to be this key in another spelling: one problem, not two.
+  // Whether the hint for an unknown name is this key: then that is the one problem to report.
   bool is_hinted_at(const ConfigKey& key) const {
     return problems_.size() <= kMostProblemsShown &&
            std::ranges::any_of(problems_, [&](const ConfigProblem& problem) {
@@ -162,7 +159,7 @@ class ConfigBuilder {
       return;
     }
     if (model.preset.empty() && !given("model.hidden_size")) {
-      // Given and empty: a config that a run has written has it so, beside sizes.
+      // Empty is an error only without sizes: a config that a run has written has both.
       if (given("model.pretrained"))
         return blame("model.pretrained", "'model.pretrained' is empty",
                      "give the directory of a model; or leave the key out (is a shell variable not set?) and "
@@ -181,7 +178,7 @@ class ConfigBuilder {
 
   void check_model() {
     ModelConfig sizes = config_.model;
-    if (sizes.vocab_size == 0) sizes.vocab_size = 1;  // the data set's; resolve_run checks it
+    if (sizes.vocab_size == 0) sizes.vocab_size = 1;  // resolve_run takes and checks the data set's
     try {
       validate(sizes);
     } catch (const Error& error) {
@@ -193,7 +190,7 @@ class ConfigBuilder {
             fmt::format("{}: shorten the sequences, or raise it if training begins from random weights",
                         origin(*find_config_key("model", "max_position_embeddings")))))
       return;
-    // The rule belongs to the model, but the mistake is nearly always in mesh.tensor: name that place.
+    // Blame mesh.tensor, which is nearly always the mistake.
     try {
       check_tensor_axis(sizes, *config_.mesh.tensor);
     } catch (const Error& error) {
@@ -201,8 +198,8 @@ class ConfigBuilder {
     }
   }
 
-  // Adds the message of validate(), which names one or two sizes by their keys. One may be the preset's and
-  // one the file's, so the hint says where each comes from.
+  // Adds the message of validate(), which names one or two sizes. The hint says where each comes from, such
+  // as one from the preset and one from the file.
   void blame_sizes(const std::string& what) {
     std::string blamed, origins, absent;
     for (const ConfigKey& key : config_keys()) {
@@ -218,15 +215,14 @@ class ConfigBuilder {
 
   // "num_key_value_heads = 32 is the preset's", "hidden_size = 96 is from x.toml:7".
   std::string origin(const ConfigKey& key) const {
-    RunConfig copy = config_;
     std::string from =
         config_.model.preset.empty() ? "the default" : fmt::format("the preset's ({})", config_.model.preset);
     if (const ConfigEntry* entry = given(key.path()); entry != nullptr)
       from = entry->line > 0 ? "from " + entry->where : "from the command line";
-    return fmt::format("{} = {} is {}", key.name, value_as_toml(key, copy), from);
+    return fmt::format("{} = {} is {}", key.name, value_as_toml(key, config_), from);
   }
 
-  // The rank is compared with the matrices when the model is known.
+  // unplanned_run compares the rank with the matrices, when the model is known.
   void check_lora() {
     for (const ConfigEntry& entry : entries_)
       if (entry.key->section == "lora" && entry.key->name != "rank" && !config_.lora.any())
@@ -259,7 +255,7 @@ class ConfigBuilder {
                     "leave it out: \"auto\" takes the largest that fits");
   }
 
-  // Before the run starts: its steps may be hours away.
+  // Checked here, because the steps may be hours away.
   void check_profile_steps() {
     const std::optional<int64_t>& steps = config_.train.steps;
     try {
@@ -335,7 +331,7 @@ std::vector<std::string> ignored_generation_notes(const RunConfig& config) {
 }
 
 bool is_overridden(std::string_view path, std::span<const std::string> overrides) {
-  ConfigProblems none;  // the config was read before
+  ConfigProblems none;  // load_run_config has reported them
   return std::ranges::any_of(read_config_entries("", "", overrides, none),
                              [&](const ConfigEntry& entry) { return entry.key->path() == path; });
 }

@@ -1,9 +1,8 @@
 // The config of a run as one struct. It is read from TOML, written back, and compared when a run resumes.
 //
-// A key of the file is spelled like its member here: [train] micro_batch_sequences is RunConfig::train's
-// micro_batch_sequences. The one table of keys in config_keys.cpp holds type, range, unit and documentation.
-// It drives parsing, did-you-mean, writing, comparing and the table of docs/config.md. A new key is a member
-// and a row.
+// A key of the file is spelled like its member: [train] micro_batch_sequences is RunConfig::train's
+// micro_batch_sequences. The table of keys in config_keys.cpp drives parsing, hints, writing, comparing and
+// the table of docs/config.md. A new key is a member here and a row there.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -58,12 +57,12 @@ struct RunSection {
   DeviceChoice device = DeviceChoice::kAuto;
   bool deterministic = false;
   std::string profile_steps;                ///< "10-12", or empty
-  std::optional<int64_t> deadline_seconds;  ///< none: "auto", see StepDeadline
+  std::optional<int64_t> deadline_seconds;  ///< nullopt: "auto", see StepDeadline
   bool operator==(const RunSection&) const = default;
 };
 
-/// The model's sizes, with the preset's already filled in, and their origin. `vocab_size` 0: the data set's.
-/// With `pretrained` the sizes are those of its config.json, and 0 here.
+/// The model's sizes, with the preset's filled in. `vocab_size` 0: the data set's. With `pretrained` all
+/// sizes are 0 here, and the pretrained model's count.
 struct ModelSection : ModelConfig {
   std::string pretrained;
   std::string preset;
@@ -76,10 +75,10 @@ struct LoraSection : LoraConfig {
   bool operator==(const LoraSection&) const = default;
 };
 
-/// The sizes of the axes are keys of their own. fsdp may have none: "auto", what the other axes leave.
+/// The sizes of the axes, each a key. fsdp nullopt: "auto", the ranks that the other axes leave.
 struct MeshSection : PerAxis<std::optional<int64_t>, true> {
   bool allow_tensor_across_nodes = false;
-  std::optional<bool> overlap_tensor;  ///< none: "auto"
+  std::optional<bool> overlap_tensor;  ///< nullopt: "auto"
   bool operator==(const MeshSection&) const = default;
 };
 
@@ -96,12 +95,12 @@ struct TrainSection {
   std::optional<int64_t> steps;   ///< exactly one of steps and epochs is set
   std::optional<int64_t> epochs;  ///< passes over the data
   int64_t global_batch_sequences = 0;
-  std::optional<int64_t> micro_batch_sequences;  ///< per tensor group; none: "auto"
+  std::optional<int64_t> micro_batch_sequences;  ///< per tensor group; nullopt: "auto"
   RecomputeChoice recompute = RecomputeChoice::kAuto;
   bool reshard_after_forward = true;
   bool validate_at_start = false;
   int64_t validate_every = 0;          ///< steps; 0: off
-  int64_t stop_after_validations = 0;  ///< in a row that brought no improvement; 0: never
+  int64_t stop_after_validations = 0;  ///< in a row without improvement; 0: never
   double max_grad_norm = 1.0;          ///< 0: off
   bool operator==(const TrainSection&) const = default;
 
@@ -137,7 +136,7 @@ struct CheckpointSection {
   int64_t keep = 3;           ///< newest checkpoints kept, and the best one besides; 0: all
   KeepBest keep_best = KeepBest::kLoss;
   bool asynchronous = true;
-  std::optional<int64_t> snapshot_mib;  ///< MiB of one rank; none: "auto"
+  std::optional<int64_t> snapshot_mib;  ///< MiB of one rank; nullopt: "auto"
   bool operator==(const CheckpointSection&) const = default;
 };
 
@@ -173,12 +172,11 @@ struct RunConfig {
 /// and the nearest valid key, and Error(kResources) if mesh.tensor does not divide the model's heads.
 RunConfig load_run_config(const std::string& path, std::span<const std::string> overrides = {});
 
-/// The same for TOML in memory. Messages name it `name`.
+/// The same for TOML in memory, which messages call `name`.
 RunConfig parse_run_config(std::string_view toml, const std::string& name,
                            std::span<const std::string> overrides = {});
 
-/// One note for each key of [generation] that is not the default and changes nothing, because it belongs to a
-/// search without beams, or to sampling without do_sample.
+/// A note for each key of [generation] that is set but has no effect (GenerationSettings::that_count).
 std::vector<std::string> ignored_generation_notes(const RunConfig& config);
 
 /// Whether the overrides, which load_run_config has accepted, give the key `path`, such as "run.directory".
@@ -189,8 +187,8 @@ struct StepRange {
   int64_t first = 1, last = 0;
 };
 
-/// Parses run.profile_steps: "10-12", or "" for no steps. Throws Error(kUsage) if the text is neither, or if
-/// the range begins before step 1 or ends before it begins.
+/// Parses run.profile_steps: "10-12", or "" for no steps. Throws Error(kUsage) for other texts, and for a
+/// range that begins before step 1 or ends before its begin.
 StepRange parse_step_range(std::string_view text);
 
 /// Writes the whole config as TOML, every key with its value. parse_run_config reads back an equal config.
@@ -201,7 +199,7 @@ struct ConfigDifference {
   std::string key;
   std::string old_value;
   std::string new_value;
-  bool may_change_on_resume;  ///< a run that has begun may go on with the new value
+  bool may_change_on_resume;  ///< whether a run may resume with the new value
 
   /// "train.steps: 2000 -> 4000".
   std::string text() const;
@@ -210,17 +208,16 @@ struct ConfigDifference {
 /// Returns every key that differs, in the order of the table.
 std::vector<ConfigDifference> compare(const RunConfig& old_config, const RunConfig& new_config);
 
-/// The same for two models whose sizes are all known, by the keys of [model].
+/// The same for the keys of [model], of two models whose sizes are all known.
 std::vector<ConfigDifference> compare_models(const ModelConfig& old_model, const ModelConfig& new_model);
 
-/// Returns the differences that a run may resume with, to be shown. Throws Error(kUsage) that lists old ->
-/// new of all others: "WHOSE was begun with another config: ...".
+/// Returns the differences if a run may resume with all of them. Else throws Error(kUsage) with the others:
+/// "WHOSE was begun with another config: KEY: OLD -> NEW, ...".
 std::vector<ConfigDifference> accept_differences(const std::string& whose,
                                                  std::vector<ConfigDifference> differences);
 
-/// Checks whether a run that began with the old config may go on with the new one: accept_differences of all
-/// their differences, with the directory of the new config as WHOSE: a copied run stores the name of the old
-/// one. Paths (run.directory, data.directory) may differ, because data sets are compared by their content.
+/// accept_differences of all differences between two configs. WHOSE is run.directory of the new config,
+/// because the stored config of a copied run has the old directory.
 std::vector<ConfigDifference> check_resume(const RunConfig& old_config, const RunConfig& new_config);
 
 /// Writes the table of docs/config.md: every key with its default, unit, meaning and names elsewhere. GitHub
