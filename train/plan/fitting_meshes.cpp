@@ -10,7 +10,7 @@
 namespace ripstop {
 namespace {
 
-// Beyond this a job is of another kind, and its rounding to shards no longer small.
+// The end of the search for more ranks: a larger job would be another kind of job.
 int64_t most_ranks(const RunTarget& target) {
   constexpr int64_t kTimesTheRanks = 64, kOfAnyJob = 1024;
   return std::max(kTimesTheRanks * target.ranks, kOfAnyJob);
@@ -20,7 +20,7 @@ std::string mesh_text(const FittingMesh& fitting) {
   return fmt::format("{} needs {}", fitting.settings_text(), bytes_text(fitting.bytes));
 }
 
-// Looks for the fewest ranks on a tensor axis of one size, among the multiples of `unit`.
+// Finds the fewest ranks, a multiple of `unit`, that fit with a tensor axis of one size.
 class RankSearch {
  public:
   RankSearch(const RunConfig& config, const RunTarget& target, ResolvedRun run, int64_t tensor, int64_t unit)
@@ -28,7 +28,7 @@ class RankSearch {
 
   std::optional<FittingMesh> fewest() {
     const int64_t most = most_ranks(target_) / unit_;
-    // Not from the most downwards: shards of very many ranks are rounded up to more than they save.
+    // Doubles from below: with very many ranks, rounding up the shards costs more than more ranks save.
     int64_t too_few = 0, enough = 1;
     while (enough <= most && !fits(enough)) {
       too_few = enough;
@@ -39,12 +39,12 @@ class RankSearch {
       const int64_t middle = too_few + (enough - too_few) / 2;
       (fits(middle) ? enough : too_few) = middle;
     }
-    fits(enough);  // plans it again: the last one tried may have been too small
+    fits(enough);  // plans it again, because the last one tried may not fit
     return fitting_mesh(run_);
   }
 
  private:
-  // Whether so many units fit with their smallest micro-batch. Leaves the plan in run_.
+  // Whether `units` x `unit_` ranks fit with the smallest micro-batch. Leaves the plan in run_.
   bool fits(int64_t units) {
     run_.mesh = {.fsdp = units * unit_ / tensor_, .tensor = tensor_};
     const std::vector<int64_t> sizes = micro_batches_to_try(config_, target_, run_.mesh);
@@ -59,10 +59,10 @@ class RankSearch {
   int64_t unit_;  // a multiple of tensor_
 };
 
-// The mesh of the fewest ranks in whole nodes of `ranks_per_node`; in nodes of any size if that is nullopt.
+// The mesh of the fewest ranks in whole nodes of `ranks_per_node`; nullopt: in nodes of any size.
 std::optional<FittingMesh> fewest_ranks(const RunConfig& config, const RunTarget& target,
                                         const ResolvedRun& run, std::optional<int64_t> ranks_per_node) {
-  // Ties go to the tensor axis that the config asks for, else to the smallest: a larger one is slower.
+  // Prefer the config's tensor axis, then the smallest: a larger one is slower.
   std::vector<int64_t> sizes = tensor_axis_sizes(run.model);
   std::ranges::stable_partition(sizes, [&](int64_t size) { return size == *config.mesh.tensor; });
   std::optional<FittingMesh> fewest;
@@ -75,7 +75,7 @@ std::optional<FittingMesh> fewest_ranks(const RunConfig& config, const RunTarget
   return fewest;
 }
 
-// The ranks of a node that `mesh` can have: as many as now, else the fewest more, else all on one node.
+// A number of ranks per node for `mesh`: as many as now if that divides it, else the next larger that does.
 int64_t node_size(const RunConfig& config, const MeshSizes& mesh, int64_t now) {
   for (int64_t size = now; size < mesh.ranks(); ++size)
     if (mesh.ranks() % size == 0 && (size % mesh.tensor == 0 || config.mesh.allow_tensor_across_nodes))
@@ -83,7 +83,7 @@ int64_t node_size(const RunConfig& config, const MeshSizes& mesh, int64_t now) {
   return mesh.ranks();
 }
 
-// The options of the job and the keys of the config that make it `fitting`.
+// FittingMeshes::words_to_type for `fitting`.
 std::string words_to_type(const RunConfig& config, const FittingMesh& fitting, int64_t ranks_per_node) {
   const MeshSizes& mesh = fitting.mesh;
   const int64_t micro_batch = fitting.micro_batch_sequences;
@@ -103,7 +103,7 @@ std::string words_to_type(const RunConfig& config, const FittingMesh& fitting, i
 void find_other_ranks(const RunConfig& config, const RunTarget& target, const ResolvedRun& run,
                       FittingMeshes& found) {
   found.most_ranks = most_ranks(target);
-  // Nodes are what they are, so rather more of them than others. One rank says nothing of a node.
+  // Prefer more nodes of the present size. A target of one rank per node says nothing about real nodes.
   if (target.ranks_per_node > 1) found.more_ranks = fewest_ranks(config, target, run, target.ranks_per_node);
   if (!found.more_ranks) found.more_ranks = fewest_ranks(config, target, run, std::nullopt);
   if (!found.more_ranks || target.ranks_per_node == 0) return;
@@ -111,8 +111,8 @@ void find_other_ranks(const RunConfig& config, const RunTarget& target, const Re
   found.words_to_type = words_to_type(config, *found.more_ranks, ranks_per_node);
 }
 
-// Plans `run` on each mesh fsdp x tensor of as many ranks as now, and calls body(fits). A replicate axis
-// saves no memory.
+// Plans `run` on each mesh fsdp x tensor of target.ranks ranks and calls body(fits) after each. Without
+// replicate axes, which save no memory.
 template <class Body>
 void plan_same_ranks(const RunConfig& config, const RunTarget& target, ResolvedRun& run, Body body) {
   for (const int64_t tensor : tensor_axis_sizes(run.model)) {
@@ -163,12 +163,12 @@ std::string FittingMeshes::to_text() const {
   std::string text;
   for (const FittingMesh& fitting : same_ranks) text += (text.empty() ? "" : "; ") + mesh_text(fitting);
   if (!text.empty()) return "these fit: " + text;
-  // A choice for the beginning of a run: its checkpoints have one dtype.
+  // Only for a new run: all checkpoints of a run have moments of one dtype.
   const std::string moments =
       bfloat16_moments
           ? fmt::format("; a new run with optimizer.moments=bfloat16 fits: {}", mesh_text(*bfloat16_moments))
           : "";
-  // The memory with the mesh that needs so little: another mesh of as many ranks would need more.
+  // With the mesh that needs the least memory.
   const std::string now =
       fmt::format("with {} as now, {}", counted(least.mesh.ranks(), "rank"), mesh_text(least));
   if (!more_ranks)

@@ -16,16 +16,15 @@ namespace {
 
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 
-// A mesh with a mode of recomputation and micro-batches, largest first, and their plans as far as they are
-// made.
+// A mesh with a mode of recomputation, its micro-batches to try (largest first), and the plans made so far.
 class SearchedMesh {
  public:
   SearchedMesh(const RunConfig& config, const RunTarget& target, ResolvedRun unplanned,
                std::vector<int64_t> sizes)
       : config_(config), target_(target), unplanned_(std::move(unplanned)), sizes_(std::move(sizes)) {}
 
-  // The index of the largest micro-batch that fits: from there on all fit. `size` is the one of a mesh much
-  // like this; it is tried first, and then its neighbour.
+  // The index of the largest micro-batch that fits; all later ones fit, too. Tries `size`, which fits a
+  // similar mesh, and its neighbour before bisecting.
   size_t first_that_fits(int64_t size) {
     if (!target_.device_memory_bytes) return 0;
     size_t low = 0, high = sizes_.size();  // sizes before `low` do not fit, sizes from `high` on do
@@ -59,9 +58,9 @@ class SearchedMesh {
   std::map<size_t, ResolvedRun> planned_;
 };
 
-// The micro-batches of a mesh that fit in one mode and lose the same percent, largest first. A smaller one
-// sends no less, but for what idle sequences send. So only the next of each ladder may be the best row of
-// all, and what lies below needs no plan.
+// The micro-batches of a SearchedMesh that fit and lose the same percent, largest first. Smaller ones send no
+// less (except for idle sequences). So only the next of each ladder can be the best row, and the others need
+// no plan.
 struct Ladder {
   SearchedMesh* mesh = nullptr;
   std::vector<size_t> indices;
@@ -108,11 +107,11 @@ class Search {
   }
 
  private:
-  // Adds the micro-batches of the mesh, each with the least recomputation with which it fits.
+  // Adds the micro-batches of the mesh, each with the least recomputation that fits.
   void add(const MeshSizes& mesh) {
     std::vector<int64_t> sizes = micro_batches_to_try(config_, target_, mesh);
     if (config_.train.micro_batch_sequences) sizes = {*config_.train.micro_batch_sequences};
-    // train refuses rows that the tensor axis cannot cut.
+    // Skip micro-batches whose rows the tensor axis cannot cut: train refuses them.
     if (sizes.empty() || sizes.front() * config_.data.sequence_length % mesh.tensor != 0) return;
     ResolvedRun run = unplanned_;
     run.mesh = mesh;
@@ -123,8 +122,8 @@ class Search {
     }
   }
 
-  // Adds a ladder for each percent that those of `sizes` which fit lose. Returns the number of sizes that do
-  // not fit, which are the first ones.
+  // Adds the fitting micro-batches of `sizes`, one ladder for each lost percent. Returns how many of `sizes`,
+  // which come first, do not fit.
   size_t add(const ResolvedRun& run, const std::vector<int64_t>& sizes) {
     SearchedMesh& searched = meshes_.emplace_back(config_, target_, run, sizes);
     int64_t& largest = largest_[run.step.sharding.recompute];
@@ -146,7 +145,7 @@ class Search {
     return sent_bytes(run.plan.traffic_per_step, run.mesh, target_.ranks_per_node);
   }
 
-  // Moves the best rows of ladders that lose the same percent to `rows`, until these are `most`.
+  // Moves the best rows of ladders that lose the same percent to `rows`, until `rows` has `most`.
   void add_best(std::vector<Ladder>& ladders, size_t most, std::vector<ResolvedRun>& rows) const {
     for (; rows.size() < most && !ladders.empty();
          std::erase_if(ladders, [](const Ladder& ladder) { return ladder.is_done(); })) {
@@ -156,7 +155,7 @@ class Search {
     }
   }
 
-  // The ladder, of at least one, with the best next row: see MeshSearch::rows.
+  // The ladder whose next row is best (MeshSearch::rows). `ladders` is not empty.
   Ladder& best_of(std::vector<Ladder>& ladders) const {
     int64_t between = kMost, total = kMost;
     for (const Ladder& ladder : ladders) between = std::min(between, sent(ladder).between_nodes);
@@ -177,9 +176,9 @@ class Search {
   const RunTarget& target_;
   ResolvedRun unplanned_;
   std::list<SearchedMesh> meshes_;                  // a list, because ladders point into it
-  std::map<int64_t, std::vector<Ladder>> ladders_;  // by the percent that is lost
+  std::map<int64_t, std::vector<Ladder>> ladders_;  // by lost percent
   int64_t fitting_ = 0;
-  std::map<Recompute, int64_t> largest_;  // micro-batch that fits on the last mesh
+  std::map<Recompute, int64_t> largest_;  // the largest micro-batch that fits on the last mesh
 };
 
 }  // namespace
@@ -189,8 +188,8 @@ int64_t lost_percent(const RunConfig& config, const ResolvedRun& run) {
 }
 
 SentBytes sent_bytes(const AxisBytes& traffic, const MeshSizes& mesh, int64_t ranks_per_node) {
-  // Ranks of a node follow each other on the mesh, tensor fastest: a group and those that lie between its
-  // ranks are a block of so many.
+  // Consecutive ranks share a node, and the tensor axis varies fastest. So a group of an axis lies inside an
+  // aligned block of as many ranks as this axis and all faster axes have together.
   const bool one_node = mesh.ranks() <= ranks_per_node;
   const auto inside = [&](int64_t block) { return one_node || ranks_per_node % block == 0; };
   SentBytes sent;

@@ -10,15 +10,14 @@
 namespace ripstop {
 namespace {
 
-// Rows that a CPU rank computes at once. Matrix products reach full speed with this many; more rows would
-// only take more memory.
+// The most rows that a CPU rank computes at once. Matrix products reach full speed with so many.
 constexpr int64_t kCpuRows = 4096;
 
-// Summaries that a rank writes at once while it validates, at most.
+// The most summaries that a rank writes at once in a validation.
 constexpr int64_t kSlots = 32;
 
-// Plans the model that writes summaries at validations, if the config asks for any: with as many slots as the
-// memory has room for.
+// Plans the model that writes summaries at validations, if the config asks for any, with as many slots as
+// fit.
 void plan_summaries(const RunConfig& config, const RunTarget& target, ResolvedRun& run) {
   if (!config.train.validates() || config.generation.validate_examples == 0) return;
   const int64_t share = divide_up(config.generation.validate_examples, run.mesh.data_ranks());
@@ -32,11 +31,11 @@ void plan_summaries(const RunConfig& config, const RunTarget& target, ResolvedRu
   }
 }
 
-// Plans `run` with the largest of `sizes` that fits. The smallest one does, and is planned already.
+// Plans `run` with the largest of `sizes` that fits. `run` is planned with the smallest, which fits.
 void plan_with_largest(const RunConfig& config, const RunTarget& target, const std::vector<int64_t>& sizes,
                        ResolvedRun& run) {
-  // By bisection, because a large batch has thousands of sizes: those before `low` do not fit, and those from
-  // `high` on do. The largest one first, as it mostly fits.
+  // Bisects, because a large batch has thousands of sizes: sizes before `low` do not fit, sizes from `high`
+  // on fit. Tries the largest first, which mostly fits.
   size_t low = 0, high = sizes.size() - 1;
   for (size_t middle = 0; low < high; middle = low + (high - low) / 2) {
     if (plan_with_micro_batch(config, target, sizes[middle], run))
@@ -47,10 +46,21 @@ void plan_with_largest(const RunConfig& config, const RunTarget& target, const s
   if (run.step.sharding.sequence_count != sizes[low]) plan_with_micro_batch(config, target, sizes[low], run);
 }
 
-// "data ranks 2 to 3": the data ranks from `first` to the last.
+// "data ranks 2 to 3 have".
 std::string last_data_ranks(int64_t first, int64_t data_ranks) {
   if (first == data_ranks - 1) return fmt::format("data rank {} has", first);
   return fmt::format("data ranks {} to {} have", first, data_ranks - 1);
+}
+
+// Whether tensor-parallel products are cut into parts that overlap with messages. The parts of a small
+// product do not fill a GPU, and each costs messages and launches (2,048 rows is an estimate). On a CPU the
+// messages need the cores that compute.
+bool overlaps_tensor(const RunConfig& config, const RunTarget& target, int64_t tensor,
+                     int64_t sequence_count) {
+  constexpr int64_t kLeastRows = 2048;
+  if (config.mesh.overlap_tensor) return *config.mesh.overlap_tensor;
+  return target.device == DeviceKind::kCuda &&
+         sequence_count * config.data.sequence_length / tensor >= kLeastRows;
 }
 
 }  // namespace
@@ -59,35 +69,28 @@ std::vector<int64_t> micro_batches_to_try(const RunConfig& config, const RunTarg
                                           const MeshSizes& mesh) {
   const int64_t share = divide_up(config.train.global_batch_sequences, mesh.data_ranks());
   const int64_t length = config.data.sequence_length;
-  // A GPU needs all the rows that fit to be busy; they are numbered by int32.
+  // A GPU is busy only with many rows: take all that fit. int32 numbers the rows.
   const int64_t rows = target.device == DeviceKind::kCpu ? kCpuRows : INT32_MAX;
   const int64_t most = std::clamp<int64_t>(rows / length, 1, share);
   std::vector<int64_t> sizes;
-  // For every number of micro-batches, the smallest size that covers the share: a larger one would only
-  // compute empty rows.
+  // For each number of micro-batches take the smallest size that covers the share: a larger one adds empty
+  // rows.
   for (int64_t b = most; b >= 1; --b) {
     const int64_t smallest = divide_up(share, divide_up(share, b));
     if (smallest == b && b * length % mesh.tensor == 0) sizes.push_back(b);
-    b = std::min(b, smallest + 1);  // all between take as many micro-batches as `smallest`
+    b = std::min(b, smallest + 1);  // skip sizes that need as many micro-batches as `smallest`
   }
-  // If none of these divides over the tensor axis, take any size that does, empty rows or not.
+  // If the tensor axis can cut none of these, take all sizes that it can cut.
   for (int64_t b = most; sizes.empty() && b >= 1; --b)
     if (b * length % mesh.tensor == 0) sizes.push_back(b);
   return sizes;
 }
 
 std::vector<Recompute> recomputes_to_try(const RunConfig& config) {
-  switch (config.train.recompute) {
-    case RecomputeChoice::kNone:
-      return {Recompute::kNone};
-    case RecomputeChoice::kSelective:
-      return {Recompute::kSelective};
-    case RecomputeChoice::kFull:
-      return {Recompute::kFull};
-    case RecomputeChoice::kAuto:
-      break;
-  }
-  return {kRecomputes.begin(), kRecomputes.end()};
+  if (config.train.recompute == RecomputeChoice::kAuto) return {kRecomputes.begin(), kRecomputes.end()};
+  // Both enums have the same words.
+  const std::string_view word = to_string(config.train.recompute);
+  return {*std::ranges::find(kRecomputes, word, [](Recompute mode) { return to_string(mode); })};
 }
 
 std::vector<Recompute> recomputes_from(const RunConfig& config) {
@@ -101,21 +104,6 @@ int64_t computed_sequences(const RunConfig& config, const MeshSizes& mesh, int64
   return data_ranks * divide_up(share, sequence_count) * sequence_count;
 }
 
-namespace {
-
-// Whether products are cut by peer. A product of few rows does not fill a GPU, and each part costs the host
-// messages and launches of its own (estimated from 2,048 rows on). On a CPU the messages need the cores that
-// compute.
-bool overlaps_tensor(const RunConfig& config, const RunTarget& target, int64_t tensor,
-                     int64_t sequence_count) {
-  constexpr int64_t kLeastRows = 2048;
-  if (config.mesh.overlap_tensor) return *config.mesh.overlap_tensor;
-  return target.device == DeviceKind::kCuda &&
-         sequence_count * config.data.sequence_length / tensor >= kLeastRows;
-}
-
-}  // namespace
-
 bool plan_with_micro_batch(const RunConfig& config, const RunTarget& target, int64_t sequence_count,
                            ResolvedRun& run) {
   const int64_t data_ranks = run.mesh.data_ranks(), g = config.train.global_batch_sequences;
@@ -127,7 +115,7 @@ bool plan_with_micro_batch(const RunConfig& config, const RunTarget& target, int
   run.plan = plan_fullest(run.request(target.device));
   run.snapshot = {};
   plan_summaries(config, target, run);
-  // Last: snapshots take what the others leave.
+  // Last, because snapshots take the memory that is left.
   run.snapshot = plan_snapshot(config, target, run.trained_table(), run.mesh, run.step.adamw.moments,
                                run.memory().total());
   return run.fits(target);
@@ -153,7 +141,7 @@ void enlarge_head_chunk(const RunTarget& target, ResolvedRun& run) {
   if (target.device != DeviceKind::kCuda || !target.device_memory_bytes) return;
   const int64_t rows = run.step.sharding.sequence_count * run.step.sharding.sequence_length;
   for (int64_t chunk = 8 * HeadLoss::kChunkRows; chunk > HeadLoss::kChunkRows; chunk /= 2) {
-    if (chunk / 2 >= rows) continue;  // half of it has room for all rows
+    if (chunk / 2 >= rows) continue;  // half of it holds all rows
     ResolvedRun larger = run;
     larger.step.sharding.head_chunk_rows = chunk;
     larger.plan = plan_fullest(larger.request(target.device));
@@ -175,7 +163,7 @@ std::string micro_batches_text(const RunConfig& config, const ResolvedRun& run) 
 std::string idle_text(const RunConfig& config, const ResolvedRun& run) {
   if (run.idle_share <= 0) return "";
   const int64_t data_ranks = run.mesh.data_ranks(), g = config.train.global_batch_sequences;
-  // Sequence k of a step is that of data rank k mod data_ranks (data/dataset/batch_loader.cpp).
+  // Sequence k of a step belongs to data rank k mod data_ranks (data/dataset/batch_loader.cpp).
   std::string who = "micro-batches are not full";
   if (g < data_ranks)
     who = last_data_ranks(g, data_ranks) + " no sequence";

@@ -29,12 +29,11 @@ std::string recompute_text(const ResolvedRun& run) {
 }
 
 std::string plan_text(const ResolvedRun& run, const std::optional<int64_t>& device_memory_bytes) {
-  // With the summaries' memory, because a validation needs it beside that of training.
   const MemoryUse memory = run.memory();
   std::string text;
   for (const MemoryCategory category : kMemoryCategories) {
     if (category == MemoryCategory::kSnapshot && memory[category] == 0) continue;
-    // float32 is what everybody expects; a plan with half of it says why.
+    // Explain the small number of a plan without the usual float32 moments.
     const bool halved = category == MemoryCategory::kOptimizer && run.step.adamw.moments == DType::kBFloat16;
     text += fmt::format("  {:<14}{:>12}{}\n", to_string(category), bytes_text(memory[category]),
                         halved ? " with optimizer.moments = \"bfloat16\"" : "");
@@ -51,7 +50,6 @@ std::string plan_text(const ResolvedRun& run, const std::optional<int64_t>& devi
     text += fmt::format(
         "  {:<14}{:>12} of the {} of a save in pieces: updates wait until these are written\n", "",
         bytes_text(run.snapshot.whole_bytes - run.snapshot.kept_bytes), bytes_text(run.snapshot.whole_bytes));
-  // Bytes that one rank sends: compare them with the speed of its link.
   return text + "  sent per step  " + axes_text(", ", [&](MeshAxis axis) {
            return fmt::format("{} {}", to_string(axis), bytes_text(run.plan.traffic_per_step[axis]));
          });

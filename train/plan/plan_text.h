@@ -8,8 +8,8 @@
 
 namespace ripstop {
 
-/// The plan of the fullest rank in a few aligned lines: bytes by category, the total against the memory of
-/// the device if that is known, bytes sent per step by axis. Without the last line end.
+/// The plan of the fullest rank in aligned lines: bytes by category, the total beside the device's memory if
+/// that is known, bytes sent per step by axis. Without the last line end.
 std::string plan_text(const ResolvedRun& run, const std::optional<int64_t>& device_memory_bytes);
 
 /// "6738415616 parameters", or "6738415616 frozen parameters and 8388608 of adapters (rank 16 on q_proj,
@@ -19,7 +19,7 @@ std::string parameters_text(const ResolvedRun& run);
 /// "none", or "selective (14.2% more operations than none)".
 std::string recompute_text(const ResolvedRun& run);
 
-/// "80.0 GiB", or "80.0 GiB, 3.0 GiB of it for CUDA's libraries".
+/// "80.0 GiB", or "80.0 GiB, of which CUDA's libraries take 3.0 GiB".
 std::string device_memory_text(const ResolvedRun& run, int64_t device_memory_bytes);
 
 }  // namespace ripstop

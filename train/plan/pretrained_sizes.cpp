@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The hint: a path to give instead of a path that is not there, or is no directory.
+// The hint if `path` does not exist or is no directory: the path to give instead.
 std::string hint_for_model(const std::string& path) {
   std::error_code ignored;
   if (fs::is_regular_file(path, ignored)) {
@@ -49,7 +49,7 @@ PretrainedOrigin find_pretrained_origin(Io& io, const RunConfig& config) {
   });
   if (newest != own.rend()) return {.directory = newest->directory, .has_begun = true};
   const std::string& path = config.model.pretrained;
-  // Without the model, the run can only go on: what is wrong with its checkpoint is what people must know.
+  // A run with damaged checkpoints whose pretrained model is gone can only resume: report the damage.
   if (!own.empty() && !directory_exists(io, path))
     throw Error(ExitCode::kStorage, fmt::format("cannot read the newest checkpoint: {}", own.back().problem),
                 own.back().hint.empty() ? "run the same command again when the file system answers"

@@ -19,8 +19,8 @@ std::string near_dataset(const std::string& directory) {
   return fmt::format("run ripstop prepare with --output {}, or give model.vocab_size", shell_word(directory));
 }
 
-// A pretrained model keeps its sizes. Its vocabulary may be larger than the data set's, which leaves ids
-// without a piece.
+// The sizes of the pretrained model. Its vocabulary may be larger than the data set's: some ids then have no
+// piece.
 ModelConfig resolve_pretrained(const RunConfig& config, const RunTarget& target,
                                std::vector<std::string>& notes) {
   RIPSTOP_CHECK(target.pretrained.has_value(), "the sizes of {} were not read", config.model.pretrained);
@@ -40,8 +40,7 @@ ModelConfig resolve_pretrained(const RunConfig& config, const RunTarget& target,
   if (target.dataset_vocabulary > 0 && surplus > 0)
     notes.push_back(fmt::format(
         "{} has {} token ids, the data set's tokenizer {} pieces: the last {} never occur in the data and "
-        "are "
-        "never written; their rows stay in the model",
+        "are never written; their rows stay in the model",
         config.model.pretrained, model.vocab_size, target.dataset_vocabulary, counted(surplus, "id")));
   return model;
 }
@@ -55,7 +54,7 @@ ModelConfig resolve_model(const RunConfig& config, const RunTarget& target, std:
                 fmt::format("the vocabulary is not known: there is no data set at data.directory '{}'",
                             config.data.directory),
                 near_dataset(config.data.directory));
-  // A larger model vocabulary is fine: a model may have ids without a piece.
+  // The model's vocabulary may be larger: some ids then have no piece.
   if (target.dataset_vocabulary > model.vocab_size)
     throw Error(ExitCode::kInputData,
                 fmt::format("the data set has {} token ids, model.vocab_size is {}",
@@ -75,7 +74,7 @@ DType dtype_of(FloatChoice choice) {
   return choice == FloatChoice::kFloat32 ? DType::kFloat32 : DType::kBFloat16;
 }
 
-// A slow run beats none: without bfloat16 arithmetic compute in float32, and say so.
+// precision.compute, but float32, with a note, on a processor without bfloat16 arithmetic.
 DType resolve_precision(const RunConfig& config, const RunTarget& target, std::vector<std::string>& notes) {
   if (config.precision.compute == FloatChoice::kFloat32) return DType::kFloat32;
   if (target.fast_bfloat16) return DType::kBFloat16;
@@ -85,7 +84,7 @@ DType resolve_precision(const RunConfig& config, const RunTarget& target, std::v
   return DType::kFloat32;
 }
 
-// The settings of a step except the micro-batch, which depends on the memory, and what depends on it.
+// The settings of a step, except the micro-batch and settings that depend on it.
 StepOptions resolve_step(const RunConfig& config, const RunTarget& target, std::vector<std::string>& notes) {
   StepOptions step;
   step.sharding = {.compute = resolve_precision(config, target, notes),
@@ -104,7 +103,7 @@ StepOptions resolve_step(const RunConfig& config, const RunTarget& target, std::
   return step;
 }
 
-// The micro-batch that the config gives, or those to try. Throws if the tensor axis cannot cut their rows.
+// The config's micro-batch, or the sizes to try. Throws if the tensor axis cannot cut their rows.
 std::vector<int64_t> micro_batch_sizes(const RunConfig& config, const RunTarget& target,
                                        const MeshSizes& mesh) {
   std::vector<int64_t> sizes = micro_batches_to_try(config, target, mesh);

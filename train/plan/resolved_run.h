@@ -13,7 +13,7 @@
 
 namespace ripstop {
 
-/// A run in numbers.
+/// A config after all decisions, and the plan of its step.
 struct ResolvedRun {
   ModelConfig model;
   MeshSizes mesh;
@@ -21,15 +21,15 @@ struct ResolvedRun {
   int64_t micro_batches = 1;   ///< of every data rank, in every step
   bool deterministic = false;  ///< run.deterministic
   bool validates = true;       ///< TrainSection::validates
-  double idle_share = 0;       ///< share of the sequences computed in a step that are always empty
+  double idle_share = 0;       ///< share of the sequences of a step that are always empty
   RankPlan plan;               ///< of the fullest rank
-  /// The model that writes summaries at validations, if config.generation asks for any, and the memory that
-  /// it takes beside `plan` while it lives.
+  /// The model that writes summaries at validations, if the config asks for any, and the memory that it takes
+  /// in addition to `plan` during a validation.
   std::optional<InferenceOptions> summaries;
   MemoryUse summaries_memory;
   SnapshotPlan snapshot;           ///< of saves while training goes on
-  int64_t library_bytes = 0;       ///< of the device's memory, kept free for libraries
-  std::vector<std::string> notes;  ///< for people: what was decided differently from what the config asks
+  int64_t library_bytes = 0;       ///< device memory kept free for libraries
+  std::vector<std::string> notes;  ///< for people: decisions that differ from the config, and likely mistakes
 
   /// The units that are trained and saved.
   std::vector<UnitSpec> trained_table() const { return ripstop::trained_table(model, step.sharding.lora); }
@@ -45,13 +45,13 @@ struct ResolvedRun {
   PlanRequest request(DeviceKind device) const {
     return {model, step, mesh, device, micro_batches, deterministic, validates};
   }
-  /// The most that a rank holds.
+  /// The peak memory of the fullest rank, summaries and, on a CPU, snapshots included.
   MemoryUse memory() const {
     MemoryUse sum = plan.memory;
     if (!snapshot.beside_device) sum[MemoryCategory::kSnapshot] += snapshot.kept_bytes;
     return sum += summaries_memory;
   }
-  /// Bytes of memory() without which the run does not fit.
+  /// The part of memory() that the run cannot do without: snapshots of "auto" size can shrink to nothing.
   int64_t needed_bytes() const {
     return memory().total() -
            (snapshot.takes_the_rest && !snapshot.beside_device ? snapshot.kept_bytes : int64_t{0});
@@ -60,22 +60,22 @@ struct ResolvedRun {
   bool fits(const RunTarget& target) const {
     return !target.device_memory_bytes || memory().total() + library_bytes <= *target.device_memory_bytes;
   }
-  /// Floating-point operations that backward computes again, over those of the model (MFU's): 0 to 1/3 or so.
+  /// Recomputed floating-point operations over the model's own: 0 to about 1/3.
   double recomputed_share() const;
-  /// The mesh that writes summaries. Every rank keeps its place on the tensor axis.
+  /// The mesh that writes summaries. A rank keeps its place on the tensor axis.
   MeshSizes summaries_mesh() const {
     return {.replicate = mesh.data_ranks(), .fsdp = 1, .tensor = mesh.tensor};
   }
 };
 
-/// Decides what depends on neither mesh nor micro-batch: model, precision, settings of the step, notes. The
-/// rest is left to plan_with_micro_batch (train/plan/micro_batch.h). Throws Error(kUsage) and
+/// Decides what depends on neither mesh nor micro-batch: model, precision, settings of the step, notes.
+/// plan_with_micro_batch (train/plan/micro_batch.h) decides the rest. Throws Error(kUsage) and
 /// Error(kInputData) as resolve_run.
 ResolvedRun unplanned_run(const RunConfig& config, const RunTarget& target);
 
-/// Decides mesh, micro-batch, precision and the head's chunks, and plans the step. Throws Error(kUsage) if
-/// the batch or the sequences cannot be cut as asked, Error(kInputData) if the data set's vocabulary is
-/// larger than the model's, and PlanTooLarge (train/plan/fitting_meshes.h) if the plan exceeds the memory.
+/// Decides everything and plans the step. Throws Error(kUsage) if the mesh cannot cut the batch or the
+/// sequences as asked, Error(kInputData) if the data set's vocabulary is larger than the model's, and
+/// PlanTooLarge (train/plan/fitting_meshes.h) if the plan exceeds the memory.
 ResolvedRun resolve_run(const RunConfig& config, const RunTarget& target);
 
 }  // namespace ripstop

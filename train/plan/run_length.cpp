@@ -62,7 +62,7 @@ std::string time_text(const RunSpeed& speed, double seconds) {
                      100 * *speed.utilization, speed.source, duration_text(seconds * *speed.utilization));
 }
 
-// With train.steps this is known when the config is read; with train.epochs only now.
+// The config's check for train.steps; with train.epochs the steps are known only now.
 void check_warm_up(const RunConfig& config, int64_t steps) {
   if (config.schedule.warmup_steps > steps)
     throw Error(ExitCode::kUsage,
@@ -71,20 +71,17 @@ void check_warm_up(const RunConfig& config, int64_t steps) {
                 "the run would never reach optimizer.learning_rate: warm up for a few percent of the steps");
 }
 
-// Enough that a few steps beside a save or a validation do not move the median.
+// Enough steps that a few slow ones, beside saves or validations, do not move the median.
 constexpr size_t kLastSteps = 21;
 constexpr double kStatedUtilization = 0.4;
 
-FlopsPerToken flops_of(const ResolvedRun& run) {
-  return run.flops_per_token();
-}
-
-// Whether the speed of that start is the speed of `run`.
+// Whether the speed of `start` holds for `run`.
 bool is_alike(const StartEvent& start, const ResolvedRun& run, const RunTarget& target) {
-  // Only CPUs are measured for their peak.
+  // Only the peak of CPUs is measured.
   const bool on_cpu = start.peak_flops_source.rfind("measured", 0) == 0;
   return start.mesh == run.mesh && start.recompute == to_string(run.step.sharding.recompute) &&
-         start.parameters == parameter_count(run.model) && start.flops_per_token == flops_of(run).causal &&
+         start.parameters == parameter_count(run.model) &&
+         start.flops_per_token == run.flops_per_token().causal &&
          on_cpu == (target.device == DeviceKind::kCpu);
 }
 
@@ -94,7 +91,7 @@ std::optional<double> median_speed_of_last_start(const MetricsLog& log) {
   if (log.starts.empty()) return std::nullopt;
   std::vector<double> speeds;
   for (size_t i = log.steps.size() - std::min(log.steps.size(), kLastSteps); i < log.steps.size(); ++i)
-    // Steps before the last start may come from other machines.
+    // Earlier steps may come from other machines.
     if (log.steps[i].time >= log.starts.back().time) speeds.push_back(log.steps[i].tokens_per_second);
   if (speeds.empty()) return std::nullopt;
   const auto middle = speeds.begin() + static_cast<ptrdiff_t>(speeds.size() / 2);
@@ -107,7 +104,7 @@ std::optional<RunSpeed> measured_speed(const std::filesystem::path& metrics, con
   MetricsLog log;
   try {
     log = read_metrics(metrics);
-  } catch (const Error&) {  // no file, or no log: then nothing is known
+  } catch (const Error&) {  // no file, or no log
     return std::nullopt;
   }
   if (log.starts.empty() || !is_alike(log.starts.back(), run, target)) return std::nullopt;
@@ -120,9 +117,9 @@ std::optional<RunSpeed> measured_speed(const std::filesystem::path& metrics, con
 }
 
 RunSpeed speed_at_peak(const ResolvedRun& run, double peak_flops, const std::string& source) {
-  // Idle sequences and what backward computes again take their time, but are no tokens.
+  // Idle sequences and recomputation take time, but are no tokens.
   const double useful = kStatedUtilization * (1 - run.idle_share) / (1 + run.recomputed_share());
-  return {.tokens_per_second = useful * peak_flops / flops_of(run).causal,
+  return {.tokens_per_second = useful * peak_flops / run.flops_per_token().causal,
           .tokens_seen = 0,
           .utilization = kStatedUtilization,
           .source = source};

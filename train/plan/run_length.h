@@ -1,4 +1,4 @@
-// How long a run is: its data, steps and tokens, its checkpoints on disk, and its time if that is known.
+// The length of a run: data, steps and tokens, checkpoints on disk, and the time if it is known.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -11,52 +11,52 @@
 
 namespace ripstop {
 
-/// A speed, and how it is known.
+/// A speed and its source.
 struct RunSpeed {
   double tokens_per_second = 0;       ///< of all ranks together
-  int64_t tokens_seen = 0;            ///< that the run has trained on already
-  std::optional<double> utilization;  ///< the share of the peak that is taken for granted; nullopt: measured
+  int64_t tokens_seen = 0;            ///< tokens that the run has trained on already
+  std::optional<double> utilization;  ///< assumed share of the peak; nullopt: the speed is measured
   std::string source;                 ///< "measured by the run's last steps", "data sheet: ..."
 };
 
-/// The median speed, in tokens a second, of the last steps since the last start of `log`; nullopt if it made
-/// none.
+/// The median speed, in tokens a second, of the last steps since the last start in `log`; nullopt without
+/// steps.
 std::optional<double> median_speed_of_last_start(const MetricsLog& log);
 
 /// The median speed of the last steps in a run's metrics.jsonl. nullopt if there are none, if the file cannot
-/// be read, or if the run was of another model or sequence length, on another mesh, with other recomputation
-/// or on another kind of device than `run` on `target`: their speed says nothing of this one.
+/// be read, or if the last start had another model, sequence length, mesh, recomputation or kind of device
+/// than `run` on `target`.
 std::optional<RunSpeed> measured_speed(const std::filesystem::path& metrics, const ResolvedRun& run,
                                        const RunTarget& target);
 
-/// The speed at 40 % of `peak_flops`, the data-sheet peak of all ranks together, with what backward computes
-/// again. Large models reach about that on GPUs, and small ones less. `source` says whose peak it is.
+/// An estimate: the speed at 40 % of `peak_flops`, the data-sheet peak of all ranks together, recomputation
+/// included. Large models reach about that on GPUs, small ones less. `source` names the data sheet.
 RunSpeed speed_at_peak(const ResolvedRun& run, double peak_flops, const std::string& source);
 
 /// The length of a run.
 struct RunLength {
   std::optional<TrainingData> data;  ///< nullopt: there is no data set yet
-  std::optional<int64_t> steps;      ///< of the whole run; nullopt: train.epochs of no data set
+  std::optional<int64_t> steps;      ///< of the whole run; nullopt: train.epochs without a data set
   int64_t checkpoint_bytes = 0;      ///< of one checkpoint
-  std::optional<RunSpeed> speed;     ///< nullopt: nothing is known
+  std::optional<RunSpeed> speed;     ///< nullopt: not known
 
-  /// The seconds that the rest of the run takes, its training steps alone; nullopt if that is not known.
+  /// The seconds of the training steps that are left; nullopt: not known.
   std::optional<double> seconds() const;
 };
 
-/// Counts the length of `run` on `data`, if there is any. Throws Error(kUsage) if the warm-up is longer than
-/// the run. Does not set `speed`.
+/// The length of `run` on `data`, without `speed`. Throws Error(kUsage) if the warm-up is longer than the
+/// run.
 RunLength run_length(const RunConfig& config, const ResolvedRun& run,
                      const std::optional<TrainingData>& data);
 
-/// A line about the length: a word and what it comes to.
+/// A line of length_lines: its name and its text.
 struct LengthLine {
   std::string name;
   std::string text;
 };
 
-/// The length in lines for people, those that are known of: data, epoch, run, validation
-/// (if it begins or ends anything), checkpoint, time.
+/// The length in lines for people: data, epoch, run, validation (if it comes first or may end the training),
+/// checkpoint, time. Lines whose facts are not known are left out.
 std::vector<LengthLine> length_lines(const RunConfig& config, const RunLength& length);
 
 }  // namespace ripstop

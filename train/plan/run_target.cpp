@@ -15,7 +15,6 @@ RunTarget run_target(int64_t ranks, DeviceKind device, std::optional<int64_t> de
           .dataset_vocabulary = dataset_vocabulary};
 }
 
-// For a run that starts: its ranks and memory are facts, not assumptions.
 RunTarget run_target(MpiWorld& world, const Device& device, int64_t dataset_vocabulary) {
   RunTarget target = run_target(world.communicator().size(), device.kind, memory_of_rank_bytes(world, device),
                                 dataset_vocabulary);

@@ -1,4 +1,4 @@
-// RunTarget: the ranks, the device, the data set and the pretrained model that a run is resolved for.
+// RunTarget: the ranks, the device, the data set and the pretrained model for which a run is resolved.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -9,28 +9,26 @@
 
 namespace ripstop {
 
-/// The facts outside the config that decide what "auto" becomes. run_target makes it.
+/// The facts outside the config that decide every "auto". Made by run_target.
 struct RunTarget {
   int64_t ranks = 1;
-  int64_t ranks_per_node = 0;  ///< 0: not known. Only for hints
+  int64_t ranks_per_node = 0;  ///< 0: not known. Only for hints and searches
   DeviceKind device = DeviceKind::kCpu;
   bool fast_bfloat16 = true;  ///< the device multiplies bfloat16 at least as fast as float32
-  /// Memory of one rank, for the plan and for the libraries (library_bytes). nullopt: not known, so no plan
-  /// is refused.
+  /// Memory of one rank, libraries included. nullopt: not known, so no plan is refused.
   std::optional<int64_t> device_memory_bytes;
   /// One rank's share of the host memory that is free now. nullopt: not known.
   std::optional<int64_t> host_memory_bytes = {};
-  int64_t dataset_vocabulary = 0;  ///< 0: no data set at hand, so model.vocab_size must say
+  int64_t dataset_vocabulary = 0;  ///< 0: no data set, so model.vocab_size is required
   /// The sizes of model.pretrained (read_model_sizes); nullopt without that key.
   std::optional<ModelConfig> pretrained = {};
 };
 
-/// The target of `ranks` ranks on devices of one kind. Looks up what this machine's processor can do if
-/// `device` is the CPU.
+/// The target of `ranks` ranks on devices of one kind. For CPUs, assumes this machine's processor.
 RunTarget run_target(int64_t ranks, DeviceKind device, std::optional<int64_t> device_memory_bytes,
                      int64_t dataset_vocabulary);
 
-/// The target of this very world, with the memory that its ranks have. Collective.
+/// The target of this world, with the memory of its ranks. Collective.
 RunTarget run_target(MpiWorld& world, const Device& device, int64_t dataset_vocabulary);
 
 }  // namespace ripstop

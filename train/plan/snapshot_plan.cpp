@@ -9,14 +9,13 @@
 namespace ripstop {
 namespace {
 
-// The share of the free host memory that snapshots may take: the page cache through which files are written
-// needs some, and what other programs take later.
+// The share of the free host memory that snapshots may take. The page cache and other programs need the rest.
 constexpr double kShareOfFree = 0.8;
 
 int64_t room_for_copies(const RunConfig& config, const RunTarget& target, int64_t planned_bytes) {
   if (config.checkpoint.snapshot_mib) return *config.checkpoint.snapshot_mib << 20;
   int64_t room = std::numeric_limits<int64_t>::max();
-  // On a CPU the plan and the copies share one memory.
+  // On a CPU the plan and the copies share the memory.
   const int64_t taken = target.device == DeviceKind::kCpu ? planned_bytes : 0;
   if (target.host_memory_bytes)
     room = static_cast<int64_t>(kShareOfFree * static_cast<double>(*target.host_memory_bytes)) - taken;
@@ -45,7 +44,7 @@ void limit_copies(SnapshotPlan& plan, const std::vector<UnitSpec>& units, const 
                   DType moments, int64_t most_bytes) {
   plan.most_bytes = most_bytes;
   plan.whole_bytes = plan.kept_bytes = 0;
-  // Replicas share the units among them. Of a replica, tensor index 0 stores most.
+  // Each replica saves some of the units, and within a replica tensor index 0 saves most.
   for (int64_t replica = 0; replica < std::min<int64_t>(mesh.replicate, std::ssize(units)); ++replica) {
     const int64_t rank = mesh.rank_of({.replicate = replica});
     plan.whole_bytes = std::max(plan.whole_bytes, snapshot_bytes(stored_shards(units, mesh, rank), moments));

@@ -12,7 +12,7 @@
 namespace ripstop {
 namespace {
 
-// The options that decide the sequences of an epoch. They do not depend on the ranks.
+// The options that decide the sequences of an epoch, independent of the ranks.
 BatchLoaderOptions sequence_options(const RunConfig& config) {
   return {.sequence_length = config.data.sequence_length,
           .pack = config.data.pack,
@@ -22,10 +22,11 @@ BatchLoaderOptions sequence_options(const RunConfig& config) {
           .epochs = config.train.epochs.value_or(0)};
 }
 
-// The sequences of all of train.epochs, the first of which has `first`; nullopt if `goes_on` says no.
+// The number of sequences of all train.epochs, where the first epoch has `first`; nullopt if `goes_on`
+// returns false.
 std::optional<int64_t> sequences_of_epochs(const TokenDataset& dataset, const BatchLoaderOptions& options,
                                            int64_t first, FunctionRef<bool()> goes_on) {
-  // Without packing an epoch has a sequence for each example or piece, in whatever order.
+  // Without packing each epoch has one sequence for each example or piece.
   if (!options.pack) return options.epochs * first;
   int64_t sequences = first;
   for (int64_t epoch = 1; epoch < options.epochs; ++epoch) {
@@ -61,7 +62,7 @@ std::optional<TrainingData> count_training_data(const TokenDataset& dataset, con
                     .epoch_tokens = std::reduce(reader.rows().begin(), reader.rows().end(), int64_t{0}),
                     .epoch_sequences = first.sequences,
                     .plan_hash = first.plan_hash};
-  // An example of n tokens has n - 1 whose successor is predicted.
+  // An example of n tokens predicts n - 1.
   data.cut_tokens = dataset.tokens() - dataset.examples() - data.epoch_tokens;
   const int64_t batch = config.train.global_batch_sequences;
   if (config.train.epochs) {
@@ -82,7 +83,7 @@ std::optional<TrainingData> count_training_data(const TokenDataset& dataset, con
 bool has_targets(const TokenDataset& dataset, const RunConfig& config) {
   const SequenceReader reader(dataset, config.data.sequence_length, config.data.loss_on);
   for (int64_t i = 0; i < dataset.examples(); ++i) {
-    // Text that is longer is cut into pieces, of which the first has targets if any has.
+    // Longer text is cut into pieces. The first piece has targets if any piece has.
     const int64_t rows = std::min(reader.rows()[static_cast<size_t>(i)], config.data.sequence_length);
     if (reader.target_count({.example = i, .first_row = 0, .rows = rows}) > 0) return true;
   }
@@ -91,7 +92,7 @@ bool has_targets(const TokenDataset& dataset, const RunConfig& config) {
 
 void require_targets(const TokenDataset& dataset, const RunConfig& config) {
   if (has_targets(dataset, config)) return;
-  // An example that is cut as short as can be is BOS, the separator and the begin of its summary.
+  // The shortest cut of an example is BOS, the separator and the begin of the summary.
   int64_t least = INT64_MAX, whole = 0;
   for (int64_t i = 0; i < dataset.examples(); ++i) {
     least = std::min(least, dataset.target_begin(i) - dataset.separator_begin(i) + 1);
