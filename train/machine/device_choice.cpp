@@ -33,7 +33,7 @@ bool has_fast_bfloat16(const Device& device) {
 
 namespace {
 
-/// The GPU's free bytes, divided by the ranks that use this GPU.
+// The GPU's free bytes divided by the number of ranks on this GPU. Collective.
 int64_t gpu_share_bytes(MpiWorld& world, const Device& device) {
   const std::vector<CudaGpu> gpus = look_at_cuda().gpus;
   const CudaGpu& gpu = gpus.at(static_cast<size_t>(device.index));
@@ -41,15 +41,15 @@ int64_t gpu_share_bytes(MpiWorld& world, const Device& device) {
   return cuda_free_bytes(device.index) / std::count(taken.begin(), taken.end(), gpu.identity);
 }
 
-// The memory that is free now, or what is left of the control group's limit if that is less. The limit counts
-// this process and all others of the group.
+// The machine's available memory, or the unused part of the control group's limit if that is less. All
+// processes of the group count against the limit.
 int64_t free_memory_bytes(const Machine& machine) {
   if (!machine.memory_limit_bytes) return machine.memory_available_bytes;
   return std::min(machine.memory_available_bytes,
                   *machine.memory_limit_bytes - machine.memory_limit_used_bytes.value_or(0));
 }
 
-// All ranks must plan alike, so the rank with the least memory decides for all. Collective.
+// The least share of all ranks, because all must plan alike. Collective.
 int64_t least_share_bytes(MpiWorld& world, const Device& device, int64_t of_host_bytes) {
   const int64_t own =
       device.kind == DeviceKind::kCuda ? gpu_share_bytes(world, device) : of_host_bytes / world.ranks_here();
@@ -68,10 +68,10 @@ int64_t free_memory_of_rank_bytes(MpiWorld& world, const Device& device) {
 
 // An estimate, not measured yet. In MiB:
 //     512  CUDA's context
-//     512  kernels of cuDNN and cuBLASLt, loaded at their first use
-//   1,024  NCCL's buffers for every peer of world, replicate, fsdp (twice) and tensor
-//     512  NCCL's rounding of the fsdp axis's block, if it goes through NVLink switches
-//     256  twice the level-2 cache, to empty it while products are timed
+//     512  kernels of cuDNN and cuBLASLt, loaded at first use
+//   1,024  NCCL's buffers for the peers of world, replicate, fsdp (twice) and tensor
+//     512  NCCL's rounding of the fsdp axis's block on NVLink switches
+//     256  twice the level-2 cache, which timings of products flush
 //   2,816  in total
 int64_t library_bytes(DeviceKind device) {
   return device == DeviceKind::kCuda ? int64_t{3} << 30 : 0;

@@ -24,13 +24,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The number before a unit: "16384 kB" is 16384.
+// The number before a unit: 16384 of "16384 kB".
 std::optional<int64_t> leading_number(const std::string& text) {
   return parse_integer(text.substr(0, text.find(' ')));
 }
 
-// Reads a file of lines "Key<spaces>: value", such as /proc/cpuinfo. Returns the value of the first line that
-// has one of the keys; "" if none has.
+// The value of the first line with one of `keys` in a file of lines "Key<spaces>: value", such as
+// /proc/cpuinfo; "" if there is none.
 std::string proc_value(const char* path, std::initializer_list<std::string> keys) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -50,9 +50,9 @@ int64_t meminfo_bytes(const std::string& key) {
   return leading_number(proc_value("/proc/meminfo", {key})).value_or(0) * 1024;
 }
 
-// The folders of this process's control group, from its own up to the root: those of controller `name`
-// (control groups version 1) or of the unified tree (version 2). All are read, because each level may set a
-// limit. In a container the root may be the group itself.
+// The folders of this process's control group, from its own up to the root, as each level may set a limit.
+// Control groups version 1 have a tree for each controller `name`, version 2 has one unified tree. In a
+// container the root may be the group itself.
 std::vector<fs::path> cgroup_folders(const std::string& name) {
   std::ifstream file("/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {
@@ -90,7 +90,7 @@ void read_memory_limit(Machine& machine) {
 
 void read_core_quota(Machine& machine) {
   for (const fs::path& folder : cgroup_folders("cpu")) {
-    // "200000 100000" are quota and period in microseconds; "max 100000" has no quota.
+    // "200000 100000": quota and period in microseconds. "max 100000": no quota.
     std::istringstream unified(first_line(folder / "cpu.max"));
     double quota = 0;
     double period = 0;
@@ -103,9 +103,9 @@ void read_core_quota(Machine& machine) {
   }
 }
 
-// 0 if it cannot be known. Not the number of processors online: launchers bind ranks to some of them.
+// The cores in the affinity mask, to which launchers bind ranks; 0 if the mask cannot be read.
 int64_t allowed_cores() {
-  // The call fails if the mask is too small, and 1,024 bits are too few for the largest machines.
+  // sched_getaffinity fails if the mask is too small, and 1,024 bits are too few for the largest machines.
   for (int count = 1024; count <= (1 << 18); count *= 2) {
     cpu_set_t* set = CPU_ALLOC(static_cast<size_t>(count));
     if (set == nullptr) return 0;
@@ -118,15 +118,15 @@ int64_t allowed_cores() {
   return 0;
 }
 
-// f_bavail, not f_bfree: a part of the free blocks is kept for root.
 std::optional<int64_t> free_bytes(const char* path) {
+  // f_bavail, not f_bfree, which includes blocks reserved for root.
   struct statvfs status {};
   if (statvfs(path, &status) != 0) return std::nullopt;
   return static_cast<int64_t>(status.f_bavail) * static_cast<int64_t>(status.f_frsize);
 }
 
-// The variables that explain most wrong launches. Not all of them: others may hold secrets, and reports of
-// `doctor` are passed on.
+// The variables that explain most wrong launches. No others: they may hold secrets, and people pass on the
+// reports of `doctor`.
 std::vector<std::pair<std::string, std::string>> launch_environment() {
   std::vector<std::pair<std::string, std::string>> found;
   for (const char* name :
@@ -140,7 +140,7 @@ std::vector<std::pair<std::string, std::string>> launch_environment() {
   return found;
 }
 
-// From the report and not from the process: tests make machines of their own.
+// Reads `machine` and not the process, because tests make machines of their own.
 std::string variable(const Machine& machine, const std::string& name) {
   for (const auto& [key, value] : machine.environment)
     if (key == name) return value;
@@ -156,7 +156,7 @@ Machine read_machine() {
     machine.host = names.nodename;
     machine.system = fmt::format("{} {} {}", names.sysname, names.release, names.machine);
   }
-  // x86 says "model name". ARM says "Model", or only the number of the part.
+  // x86 has "model name", ARM has "Model" or only the part's number.
   machine.processor = proc_value("/proc/cpuinfo", {"model name", "Model", "CPU part"});
   machine.instruction_set = cpu_instruction_set();
   machine.fast_bfloat16 = cpu_has_fast_bfloat16();
@@ -182,19 +182,24 @@ ResidentMemory resident_memory() {
   return {bytes("VmRSS"), bytes("VmHWM")};
 }
 
+double clock_seconds(int clock) {
+  timespec now{};
+  clock_gettime(clock, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
 double process_age_seconds() {
-  // "PID (NAME) STATE ..." with any characters in NAME: count from the last bracket. Field 22 is the start in
-  // clock ticks since boot. Source: proc(5).
+  // "PID (NAME) STATE ...": NAME may hold any character, so count fields from the last bracket. Field 22 is
+  // the start in clock ticks since boot. Source: proc(5).
   constexpr int kFieldsBehindName = 20;
   const std::string line = first_line("/proc/self/stat");
   std::istringstream fields(line.substr(std::min(line.rfind(')') + 1, line.size())));
   std::string field;
   for (int i = 0; i < kFieldsBehindName; ++i) fields >> field;
   const std::optional<int64_t> ticks = parse_whole_number(field);
-  timespec now{};
-  if (!ticks || clock_gettime(CLOCK_BOOTTIME, &now) != 0) return 0;
+  if (!ticks) return 0;
   const double started = static_cast<double>(*ticks) / static_cast<double>(sysconf(_SC_CLK_TCK));
-  return std::max(0.0, static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec) - started);
+  return std::max(0.0, clock_seconds(CLOCK_BOOTTIME) - started);
 }
 
 int64_t usable_memory_bytes(const Machine& machine) {
@@ -205,21 +210,20 @@ std::vector<std::string> machine_problems(const Machine& machine, int64_t ranks,
                                           int64_t threads) {
   std::vector<std::string> found;
   const int64_t slurm_tasks = leading_number(variable(machine, "SLURM_STEP_NUM_TASKS")).value_or(1);
-  // Without PMI every process takes itself for the only rank, and all of them would train the same run.
+  // Without PMI every process believes to be the only rank, and all would train the same run.
   if (ranks == 1 && slurm_tasks > 1)
     found.push_back(
         fmt::format("srun started {} processes, but MPI sees one alone: MPI was built without Slurm's "
                     "process management; try srun --mpi=pmix, or mpirun",
                     slurm_tasks));
-  // `cores_allowed` belongs to one rank: Slurm binds each rank to its own cores, so compare with one rank's
-  // threads.
+  // Slurm binds each rank to its own cores, so `cores_allowed` is for the threads of one rank.
   if (machine.cores_allowed > 0 && threads > machine.cores_allowed)
     found.push_back(fmt::format("{} threads a rank on {} cores that this rank may use: set OMP_NUM_THREADS",
                                 threads, machine.cores_allowed));
   if (machine.cores > 0 && ranks_here * threads > machine.cores)
     found.push_back(fmt::format("{} ranks x {} threads on {} cores: they will wait for each other",
                                 ranks_here, threads, machine.cores));
-  // A quota is a fraction of two integers: 0.01 is for rounding.
+  // 0.01 for rounding: the quota is a quotient.
   if (machine.cores_quota && *machine.cores_quota + 0.01 < static_cast<double>(ranks_here * threads))
     found.push_back(fmt::format("the control group grants {:.1f} cores to {} ranks x {} threads",
                                 *machine.cores_quota, ranks_here, threads));
@@ -230,13 +234,13 @@ std::vector<std::string> machine_problems(const Machine& machine, int64_t ranks,
   if (!machine.fast_bfloat16)
     found.push_back(
         "the processor has no bfloat16 products: precision.compute = \"bfloat16\" computes in float32");
-  // Room for MPI's buffers of one rank. Docker gives 64 MiB by default, enough for 8 ranks.
+  // MPI's buffers of one rank. Docker's default, 64 MiB, is enough for 8 ranks.
   constexpr int64_t kSharedMemoryARank = int64_t{8} << 20;
   if (machine.shared_memory_free_bytes && *machine.shared_memory_free_bytes < kSharedMemoryARank * ranks_here)
     found.push_back(
         fmt::format("/dev/shm has {} MiB free, ranks of a node talk through it (docker run --shm-size=1g)",
                     *machine.shared_memory_free_bytes >> 20));
-  // A rank opens its data, its checkpoint and several files and sockets for each other rank of the node.
+  // A rank opens its data, its checkpoint, and several files and sockets for each other rank of its node.
   constexpr int64_t kFewFiles = 256;
   if (machine.open_files_limit && *machine.open_files_limit < kFewFiles)
     found.push_back(fmt::format("only {} open files are allowed: ulimit -n 4096", *machine.open_files_limit));

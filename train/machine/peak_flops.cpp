@@ -21,14 +21,14 @@ namespace ripstop {
 namespace {
 
 struct GpuPeak {
-  std::string_view name;  ///< a part of the device name, whole words
+  std::string_view name;  ///< whole words of the device name
   double bfloat16;        ///< TFLOP/s on tensor cores, sums in float32, without sparsity
   double float32;  ///< TFLOP/s without tensor cores: model/kernels/cuda/gemm_plans.cpp does not use TF32
 };
 
-// Source: NVIDIA's data sheets of these GPUs; for GeForce and workstation cards the architecture white papers
-// (GA102, Ada). A sheet that lists only values with sparsity is halved. The first name that matches counts,
-// so the longer name comes first. Older GPUs are left out: ripstop needs compute capability 8.0.
+// Source: NVIDIA's data sheets; for GeForce and workstation cards the architecture white papers (GA102, Ada).
+// Values that a sheet lists only with sparsity are halved. The first name that matches counts, so longer
+// names come first. Older GPUs are absent: ripstop needs compute capability 8.0.
 constexpr GpuPeak kGpus[] = {
     {"GB200", 2500, 80},       {"B200", 2250, 75},       {"B100", 1750, 60},
     {"GH200", 989.4, 66.9},    {"H200 NVL", 835.5, 60},  {"H200", 989.4, 66.9},
@@ -41,7 +41,7 @@ constexpr GpuPeak kGpus[] = {
     {"RTX 4090", 165.2, 82.6},
 };
 
-// Words in the names of GPUs that are slower than the table says: cut-down models and parts of a GPU.
+// Words in the names of cut-down models and parts of a GPU, which are slower than the table says.
 constexpr std::string_view kSlower[] = {"MIG", "Laptop", "D", "Max-Q"};
 
 // Whether `words` occur in `name` as whole words: "H20" is no part of "H200".
@@ -54,14 +54,14 @@ bool has_words(std::string_view name, std::string_view words) {
   return false;
 }
 
-// The sum of the ranks' numbers, on all of them.
+// The sum of the ranks' numbers. Collective.
 int64_t sum_of_all_ranks(Communicator& world, int64_t number) {
   const std::vector<int64_t> numbers = of_all_ranks(world, number);
   return std::reduce(numbers.begin(), numbers.end());
 }
 
-// Ranks that share a GPU share its peak: each counts its part. No number if one rank's GPU is not known,
-// because a utilization of some of the GPUs would mislead.
+// Ranks on one GPU count equal parts of its peak. nullopt if one rank's GPU is unknown, because a utilization
+// of the other GPUs alone would mislead.
 std::optional<PeakFlops> peak_of_gpus(MpiWorld& world, const Device& device, DType compute) {
   Communicator& all = world.communicator();
   const std::vector<CudaGpu> gpus = look_at_cuda().gpus;
@@ -74,15 +74,8 @@ std::optional<PeakFlops> peak_of_gpus(MpiWorld& world, const Device& device, DTy
                    fmt::format("data sheet: {} in {}, dense", gpu.name, to_string(compute))};
 }
 
-// Seconds that all threads of this process have computed.
-double cpu_seconds() {
-  timespec time{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
-
-// Whether each thread of this node's ranks has a core of its own. If not, the ranks themselves take time from
-// each other, as they do in a step.
+// Whether each thread of this node's ranks has a core of its own. If not, the ranks take CPU time from each
+// other, in a step too.
 bool has_cores_for_all(MpiWorld& world) {
   const Machine machine = read_machine();
   const double cores = std::min(static_cast<double>(machine.cores_allowed),
@@ -90,13 +83,14 @@ bool has_cores_for_all(MpiWorld& world) {
   return static_cast<double>(world.ranks_here() * cpu_threads()) <= cores;
 }
 
-// One round of `times` products on all ranks at once, because they share caches, power and maybe cores in a
-// step, too. It takes as long as the slowest rank, for the same reason. Equal on all ranks.
+// One round of `times` products on all ranks at once: in a step they share caches, power and perhaps cores,
+// and the slowest rank decides. Equal on all ranks. Collective.
 PeakRound time_round(Communicator& all, TimedProduct& product, int64_t times, bool own_cores) {
   all.barrier();
-  const double before = cpu_seconds();
+  const double before = clock_seconds(CLOCK_PROCESS_CPUTIME_ID);
   const double taken = 1e-9 * static_cast<double>(product.run(times));
-  const double share = (cpu_seconds() - before) / (taken * static_cast<double>(cpu_threads()));
+  const double cpu_seconds = clock_seconds(CLOCK_PROCESS_CPUTIME_ID) - before;
+  const double share = cpu_seconds / (taken * static_cast<double>(cpu_threads()));
   PeakRound round;
   struct Own {
     double seconds, cpu_share;
@@ -113,7 +107,7 @@ PeakRound time_round(Communicator& all, TimedProduct& product, int64_t times, bo
 
 std::optional<PeakFlops> measure_cpus(MpiWorld& world, DType compute) {
   constexpr int64_t kMostProducts = 1000;
-  // On a busy machine rounds take long, and more of them would not tell more.
+  // On a busy machine rounds take long, and more rounds would not help.
   constexpr double kRoundSeconds = 0.0125, kMostSeconds = 0.4;
   Communicator& all = world.communicator();
   TimedProduct product(Device::cpu(), compute);
@@ -124,7 +118,7 @@ std::optional<PeakFlops> measure_cpus(MpiWorld& world, DType compute) {
       std::clamp<int64_t>(static_cast<int64_t>(kRoundSeconds / std::max(once, 1e-9)), 1, kMostProducts);
   std::vector<PeakRound> rounds;
   double spent = once;
-  // All ranks see the same numbers, so all end together.
+  // All ranks have equal `rounds`, so all end together.
   while (!fastest_round(rounds) && std::ssize(rounds) < kMostRounds && spent < kMostSeconds) {
     rounds.push_back(time_round(all, product, times, own_cores));
     spent += rounds.back().seconds;
@@ -153,7 +147,7 @@ std::optional<double> data_sheet_flops(const std::string& name, DType compute) {
 }
 
 std::optional<double> fastest_round(std::span<const PeakRound> rounds) {
-  // Two neighbours on the machine may slow several rounds alike. They cannot make one faster.
+  // Other programs may slow several rounds alike, but never make one faster.
   constexpr double kAlike = 1.03, kLeastShare = 0.85;
   constexpr int64_t kConfirming = 3;
   double best = std::numeric_limits<double>::infinity();

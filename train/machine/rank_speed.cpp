@@ -43,7 +43,7 @@ double measure_products(Communicator& all, const Device& device) {
   return best;
 }
 
-// A conversion reads four bytes and writes two of each element, with all threads.
+// A conversion reads four bytes and writes two for each element, with all threads.
 double measure_memory(Communicator& all, const Device& device) {
   const int64_t elements = int64_t{1} << (device.kind == DeviceKind::kCuda ? 27 : 23);
   const Stream stream(device);
@@ -54,8 +54,7 @@ double measure_memory(Communicator& all, const Device& device) {
   Arena arena(device, ledger, MemoryUse{});
   Context context{stream, arena, axis};
   const Tensor source = tensor_in(from, 0, DType::kFloat32, {elements});
-  // Fresh pages are all one page, which would stay in the cache: write them.
-  fill_zero(context, source);
+  fill_zero(context, source);  // unwritten pages would all map to one cached page
   double best = 0;
   for (int round = 0; round <= kRounds; ++round) {
     stream.synchronize();
@@ -63,13 +62,14 @@ double measure_memory(Communicator& all, const Device& device) {
     const Clock::time_point begin = Clock::now();
     convert(context, source, tensor_in(to, 0, DType::kBFloat16, {elements}));
     stream.synchronize();
-    // The first round takes the pages of `to`.
+    // Skip the first round, in which the system allocates the pages of `to`.
     if (round > 0) best = std::max(best, 6.0 * static_cast<double>(elements) / seconds_since(begin));
   }
   return best;
 }
 
-// Pairs of ranks exchange messages: those whose numbers differ in one bit. 0 if the group has one rank.
+// Exchanges messages between pairs of ranks whose numbers differ in one bit. Returns the best speed; 0 in a
+// group of one rank.
 double measure_links(Communicator& group) {
   constexpr int64_t kBytes = int64_t{4} << 20;
   constexpr int kMessages = 8, kMostPairs = 6;
@@ -83,7 +83,7 @@ double measure_links(Communicator& group) {
   for (int pair = 0; pair < kMostPairs && bit < group.size(); ++pair, bit *= 2) {
     group.barrier();
     const int64_t other = group.rank() ^ bit;
-    // All ranks of a group make equally many exchanges: one with itself moves nothing.
+    // Every rank of the group must call exchange equally often. With itself as peer it moves nothing.
     const int64_t peer = other < group.size() ? other : group.rank();
     group.exchange(stream, send, peer, receive, peer);
     const Clock::time_point begin = Clock::now();
@@ -94,7 +94,37 @@ double measure_links(Communicator& group) {
   return best;
 }
 
+// The seconds of one round in which every rank of the ring sends `bytes` bytes. Doubles the number of rounds
+// until they take long enough for the clock.
+double seconds_a_round(Communicator& group, int64_t bytes) {
+  constexpr int kMostRounds = 1000;
+  constexpr double kSecondsEach = 0.05;
+  const Stream stream(Device::cpu());
+  MemoryLedger ledger;
+  const Buffer memory(Device::cpu(), ledger, MemoryCategory::kCommunication, 2 * bytes);
+  const Tensor send = tensor_in(memory, 0, DType::kFloat32, {bytes / 4}),
+               receive = tensor_in(memory, bytes, DType::kFloat32, {bytes / 4});
+  const int64_t next = (group.rank() + 1) % group.size();
+  const int64_t before = (group.rank() + group.size() - 1) % group.size();
+  for (int rounds = 1;; rounds *= 2) {
+    // Without the barrier a rank that begins late would look like a slow link.
+    group.barrier();
+    const Clock::time_point begin = Clock::now();
+    for (int round = 0; round < rounds; ++round) group.exchange(stream, send, next, receive, before);
+    const double seconds = std::ranges::max(of_all_ranks(group, seconds_since(begin)));
+    if (seconds >= kSecondsEach || rounds >= kMostRounds) return seconds / rounds;
+  }
+}
+
 }  // namespace
+
+LinkSpeed measure_ring(Communicator& group) {
+  constexpr int64_t kSmallBytes = 8, kLargeBytes = int64_t{4} << 20;
+  LinkSpeed speed;
+  speed.latency_seconds = seconds_a_round(group, kSmallBytes);
+  speed.bytes_per_second = static_cast<double>(kLargeBytes) / seconds_a_round(group, kLargeBytes);
+  return speed;
+}
 
 std::vector<RankSpeed> measure_ranks(MpiWorld& world, const Device& device) {
   Communicator& all = world.communicator();
@@ -103,7 +133,7 @@ std::vector<RankSpeed> measure_ranks(MpiWorld& world, const Device& device) {
   speed.memory_bytes_per_second = measure_memory(all, device);
   const int64_t node = world.places()[static_cast<size_t>(all.rank())].node;
   speed.inside_bytes_per_second = measure_links(*all.split(node, all.rank(), "node"));
-  // Ranks with the same place in their nodes: all of them are on different nodes.
+  // Ranks with equal local ranks are all on different nodes.
   speed.between_bytes_per_second = measure_links(*all.split(world.local_rank(), all.rank(), "nodes"));
   return of_all_ranks(all, speed);
 }

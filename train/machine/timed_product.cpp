@@ -11,13 +11,13 @@
 namespace ripstop {
 namespace {
 
-// A CPU: large enough for full speed, small enough for the caches: half a GFLOP and 2 MiB a thread.
+// On a CPU half a GFLOP and 2 MiB a thread: large enough for full speed, small enough for the caches.
 constexpr int64_t kRowsOfThread = 256, kSide = 1024;
-// A GPU: a millisecond or more of a large one.
+// On a GPU: a millisecond or more even of a large one.
 constexpr int64_t kGpuSide = 8192;
 
-// Fresh pages are all one page of zeros, which would stay in the cache, and zeros take a GPU less power than
-// numbers. 0x3c3c is a small number in both dtypes.
+// Fills `buffer` with 0x3c3c..., a small number in both dtypes. Unwritten pages would all map to one cached
+// page of zeros, and products of zeros take a GPU less power.
 void fill(const Stream& stream, const Buffer& buffer) {
   constexpr int64_t kPiece = int64_t{1} << 20;
   const std::vector<unsigned char> bytes(static_cast<size_t>(kPiece), 0x3c);
@@ -43,7 +43,7 @@ TimedProduct::TimedProduct(const Device& device, DType compute)
   fill(stream_, w_);
 }
 
-// Memory that the arena must hold: the same product on kMeta.
+// The scratch of the kernels, from the same product on kMeta.
 MemoryUse TimedProduct::scratch() const {
   const Device meta = Device::meta(stream_.device().kind);
   const Stream stream(meta);

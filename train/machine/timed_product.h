@@ -1,4 +1,4 @@
-// TimedProduct: a matrix product that is large enough for the full speed of a device.
+// TimedProduct: a matrix product that is large enough for a device's full speed.
 #pragma once
 #include <cstdint>
 
@@ -9,15 +9,15 @@
 
 namespace ripstop {
 
-/// One product y = x w^T on a device, to be timed. Owns its memory, which is in no ledger but its own: on a
-/// CPU 4 MiB, and 2 MiB a thread in float32; on a GPU 256 MiB in bfloat16; and what the kernels need.
+/// One product y = x w^T on a device, to be timed. Owns its memory, which no other ledger counts: on a CPU
+/// 4 MiB and 2 MiB a thread in float32, on a GPU 256 MiB in bfloat16, and the kernels' scratch.
 class TimedProduct {
  public:
   TimedProduct(const Device& device, DType compute);
 
-  /// Of one product.
+  /// FLOP of one product.
   int64_t flops() const { return 2 * rows_ * inner_ * columns_; }
-  /// Computes it `times` times; returns the nanoseconds that took, at least 1.
+  /// Computes the product `times` times. Returns the nanoseconds taken, at least 1.
   int64_t run(int64_t times);
 
  private:

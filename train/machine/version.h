@@ -1,4 +1,4 @@
-// The version of ripstop and of the libraries that it was built with.
+// The versions of ripstop and of the libraries in this build.
 #pragma once
 #include <span>
 #include <string_view>
@@ -8,19 +8,19 @@ namespace ripstop {
 /// "0.1.0".
 std::string_view version();
 
-/// The short commit of the source, with "-dirty" if files were changed; "unknown" outside a git checkout.
+/// The short commit of the source, with "-dirty" for changed files; "unknown" outside a git checkout.
 std::string_view git_commit();
 
 /// "GNU 12.2.0, Release".
 std::string_view compiler();
 
-/// A library that ripstop was built with. A newer one with the same interface may be loaded at run time.
+/// A library of this build. A newer version with the same interface may be loaded at run time.
 struct Library {
   std::string_view name;
   std::string_view version;
 };
 
-/// Every library, in the order in which the build looks for them.
+/// All libraries, in the order in which the build looks for them.
 std::span<const Library> libraries();
 
 }  // namespace ripstop

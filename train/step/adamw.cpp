@@ -28,14 +28,13 @@ AdamW::AdamW(ShardedTransformer& model, const AdamWOptions& options, const Devic
 }
 
 std::vector<AdamW::Range> AdamW::ranges_of(const FsdpUnit& unit) const {
-  // The vectors (norms) come first in the unit. So one cut separates the weights without decay from those
-  // with decay.
+  // Vectors (norms) come first in the unit, so one cut separates the two kinds of weights.
   const int64_t shard = unit.master().count();
   const int64_t vectors = std::clamp<int64_t>(unit.layout().vector_elements() - unit.shard_begin(), 0, shard);
   if (options_.moments == DType::kFloat32)
     return {{0, vectors, options_.decay_norms, {}}, {vectors, shard - vectors, true, {}}};
-  // The bits belong to logical elements, so each parameter has its range. Padding between the ranges is zero
-  // in all arrays and stays zero.
+  // The random bits belong to logical elements, so each parameter has a range of its own. The padding between
+  // the ranges is and stays zero.
   std::vector<Range> ranges;
   const int64_t begin = unit.shard_begin();
   for (const Box& slice : unit.layout().slices()) {

@@ -1,4 +1,4 @@
-// The factor on optimizer.learning_rate, a pure function of the step. Used by Trainer::compute_step().
+// The learning rate's schedule, a pure function of the step.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -8,16 +8,14 @@
 
 namespace ripstop {
 
-/// The factor by which step `step` of a run of `steps` steps multiplies optimizer.learning_rate. Steps count
-/// from 1.
+/// The factor on optimizer.learning_rate in step `step` (from 1) of a run of `steps` steps.
 ///
 /// Warm-up, with w = warmup_steps: a step s <= w uses s / w, so the first step moves the weights and step w
 /// has the full rate. This is torchtitan's rule; Hugging Face's is one step behind and begins with 0.
 ///
-/// After warm-up the rate falls from 1 at step w + 1 towards minimum_ratio. The step after the last one would
-/// have minimum_ratio, so no step is wasted at rate 0. With p = (s - 1 - w) / (steps - w), linear is 1 - p
-/// and cosine is (1 + cos(pi p)) / 2; both are scaled to end at minimum_ratio (Hugging Face's rule). Constant
-/// stays at 1.
+/// After warm-up the factor falls from 1 at step w + 1 to minimum_ratio at step steps + 1, so no step is
+/// wasted at rate 0. With p = (s - 1 - w) / (steps - w), linear is 1 - p and cosine is (1 + cos(pi p)) / 2,
+/// both scaled to end at minimum_ratio (Hugging Face's rule). Constant stays at 1.
 inline double learning_rate_factor(const ScheduleSection& schedule, int64_t step, int64_t steps) {
   const int64_t warmup = schedule.warmup_steps;
   if (step <= warmup) return static_cast<double>(step) / static_cast<double>(warmup);

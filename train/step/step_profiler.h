@@ -8,13 +8,13 @@
 
 namespace ripstop {
 
-/// Lets a profiler collect while a step of the range runs, on devices that have a profiler. A run that
-/// resumes inside the range collects the rest of it; a run that stops inside the range ends the collection.
+/// Lets a profiler collect while steps of the range run, on devices that have a profiler. A run that resumes
+/// inside the range collects the rest; a run that stops inside the range ends the collection.
 class StepProfiler {
  public:
   StepProfiler(const StepRange& steps, const Device& device) : steps_(steps), device_(device) {}
 
-  /// Call them before and after every step, while the device has no work.
+  /// Call before() and after() around every step, while the device has no work.
   void before(int64_t step) {
     if (!stretch_ && step >= steps_.first && step <= steps_.last) stretch_.emplace(device_);
   }

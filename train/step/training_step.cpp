@@ -30,7 +30,7 @@ StepResult TrainingStep::run(int64_t micro_batches, NextTokens next, double lear
   for (int64_t micro = 0; micro < micro_batches; ++micro) {
     const ProfilerRange range(stream_.device(), fmt::format("micro-batch {}", micro));
     Batch batch = batch_memory_.load(stream_, options_.sharding.sequence_count, next(micro));
-    // Sequence j of a step belongs to data rank j mod their number.
+    // Sequence j of a step belongs to data rank j mod D of D.
     batch.place = {
         .seed = options_.adamw.seed,
         .step = numbers.step,
@@ -40,7 +40,7 @@ StepResult TrainingStep::run(int64_t micro_batches, NextTokens next, double lear
     target_count += batch.target_count;
     // The last micro-batch also sums over the replicate axis.
     model_.forward_backward(arena_, batch, micro + 1 == micro_batches, totals_.loss());
-    // The gradients so far are forgotten when the next step begins.
+    // The next step clears the gradients so far.
     if (hooks.gives_up && micro + 1 < micro_batches && hooks.gives_up(micro + 1)) return {.given_up = true};
   }
   const ProfilerRange range(stream_.device(), "sums and update");
@@ -48,8 +48,8 @@ StepResult TrainingStep::run(int64_t micro_batches, NextTokens next, double lear
   totals_.sum_over_world(arena_, target_count, stop_requested(),
                          hooks.save_work ? hooks.save_work() : SaveWork::kNone);
 
-  // scale = {clip / targets, 1}, or {0, 0} to skip the update. The device decides that, so the host need not
-  // wait for the sums before it queues the update.
+  // scale = {clip / targets, 1}, or {0, 0} to skip the update. The device decides, so the host queues the
+  // update without waiting for the sums.
   gradient_scale(context, totals_.for_gradient_scale(), options_.max_grad_norm, scale);
   optimizer_.step(context, model_, learning_rate, numbers.update, scale, hooks.before_update);
 
@@ -58,7 +58,7 @@ StepResult TrainingStep::run(int64_t micro_batches, NextTokens next, double lear
   const auto count = static_cast<double>(sum.target_count);
   return {.loss = sum.mean(),
           .target_count = sum.target_count,
-          // Gradients are sums over targets; loss and norm belong to their mean.
+          // Gradients are sums over targets. The norm that is reported is of the mean loss.
           .gradient_norm = sum.target_count > 0 ? std::sqrt(squared_norm) / count : 0,
           .skipped = sum.target_count == 0 || !std::isfinite(sum.loss) || !std::isfinite(squared_norm),
           .stop_requests = sum.stop_requests,

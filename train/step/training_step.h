@@ -1,5 +1,5 @@
-// TrainingStep: model, optimizer and memory of one rank, and one step of training on them. The trainer runs
-// it on a device. The planner runs the same code on kMeta.
+// TrainingStep: one rank's model, optimizer and memory, and one step of training. The trainer runs it on a
+// device, the planner on kMeta.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -28,38 +28,39 @@ struct StepResult {
   int64_t stop_requests = 0;  ///< ranks on which a stop was requested
   int64_t saving_ranks = 0;   ///< ranks on which a save was still being written
   int64_t still_disks = 0;    ///< saving ranks whose disk stands still
-  bool given_up = false;  ///< by StepHooks::gives_up: weights and moments are unchanged, the rest is not set
+  bool given_up = false;  ///< by StepHooks::gives_up: weights and moments are unchanged, the rest is unset
 };
 
 /// The place of a step in its run. The numbers differ after skipped steps, which are no updates.
 struct StepNumbers {
-  int64_t step = 1;       ///< from 1; random bits of dropout depend on it
+  int64_t step = 1;       ///< from 1; seeds dropout
   int64_t update = step;  ///< from 1; for AdamW's bias correction
 };
 
-/// The calls of a step to its run. All may be empty.
+/// Callbacks of a step. All may be empty.
 struct StepHooks {
-  /// Called after each micro-batch but the last, with the number done: true, on all ranks, ends the step.
+  /// Called after each micro-batch but the last, with the number done. True ends the step; must be equal on
+  /// all ranks.
   std::function<bool(int64_t done)> gives_up = {};
-  /// The work of this rank for a save. Called once, with `stop_requested`.
+  /// This rank's work for a save. Called once, just after `stop_requested`.
   std::function<SaveWork()> save_work = {};
   /// Called with each unit before its weights and moments change.
   std::function<void(size_t unit)> before_update = {};
 };
 
-/// One rank's share of training. Owns all memory that it uses; the arena has `arena_capacity` bytes.
+/// One rank's share of training. Owns all its memory; the arena has `arena_capacity` bytes.
 class TrainingStep {
  public:
-  /// `mesh`, `stream` and `ledger` must outlive this. Throws Error(kResources) if the mesh cannot cut the
+  /// `mesh`, `stream` and `ledger` must outlive this. Throws Error(kResources) if the mesh cannot divide the
   /// model, or if the device has too little memory.
   TrainingStep(const ModelConfig& config, const StepOptions& options, DeviceMesh& mesh, const Stream& stream,
                MemoryLedger& ledger, const MemoryUse& arena_capacity = {});
 
   /// One optimizer step over `micro_batches` micro-batches of this data rank. Ranks of one tensor group give
-  /// equal tokens. Sequence s of micro-batch m is number (m B + s) D + d of the step on data rank d of D,
-  /// for dropout. `stop_requested` tells whether this rank got a request to stop; it is called once, after
-  /// the gradients, because a signal may come while they are computed. One all-reduce of six float64 carries
-  /// loss, targets, squared norm, stop requests, ranks that save and disks that stand still. Collective.
+  /// equal tokens. Dropout numbers the sequences of a step: sequence s of micro-batch m on data rank d of D
+  /// is (m B + s) D + d, with B sequences a micro-batch. `stop_requested` (whether this rank was asked to
+  /// stop) is called once, after the gradients, because a signal may come while they are computed.
+  /// WorldTotals has the one all-reduce over the world. Collective.
   StepResult run(int64_t micro_batches, NextTokens next, double learning_rate, const StepNumbers& numbers,
                  FunctionRef<bool()> stop_requested, const StepHooks& hooks = {});
 
@@ -80,7 +81,7 @@ class TrainingStep {
   WorldTotals totals_;
   Buffer scale_memory_;
   Arena arena_;
-  /// With the tensor axis, whose rows lie in the arena; null if that axis needs none. Ends before the arena.
+  /// The arena's registration with the tensor axis; null if the axis needs none. Must end before the arena.
   std::unique_ptr<Registration> registration_;
 };
 

@@ -5,7 +5,7 @@
 namespace ripstop {
 namespace {
 
-// The places of the sums. gradient_scale reads the first three in this order.
+// The sums in memory order. gradient_scale reads the first three.
 enum Place : int64_t { kLoss, kTargets, kSquaredNorm, kStopRequests, kSavingRanks, kStillDisks, kPlaces };
 
 }  // namespace
@@ -39,7 +39,7 @@ void WorldTotals::sum_over_world(Arena& arena, int64_t target_count, bool stop_r
   const auto set = [&](Place place, double value) {
     copy_bytes(stream_, totals.row_range(place, 1).data, &value, 8);
   };
-  // The other ranks of the tensor group would count the same targets and the same loss again.
+  // Only the first rank of a tensor group counts: all of them have the same targets and loss.
   const bool counts = mesh_.tensor().rank() == 0;
   set(kTargets, counts ? static_cast<double>(target_count) : 0);
   if (!counts) set(kLoss, 0);
@@ -78,7 +78,7 @@ LossSum evaluate_batches(ShardedTransformer& model, const HostBatches& batches, 
     target_count += batch.target_count;
     model.evaluate(arena, batch, totals.loss());
   }
-  // Ask late: a signal may come while the device computes.
+  // Call stop_requested last: a signal may come while the device computes.
   stream.synchronize();
   totals.sum_over_world(arena, target_count, stop_requested());
   return totals.read().loss;

@@ -7,9 +7,9 @@
 
 namespace ripstop {
 
-/// The work of a rank for a save beside training.
+/// A rank's work for a save beside training.
 enum class SaveWork {
-  kNone,    ///< nothing, or it has written
+  kNone,    ///< no save, or this rank has written its part
   kWrites,  ///< the rank still writes
   kStands,  ///< the rank still writes, and its disk has done nothing for too long
 };
@@ -24,8 +24,8 @@ struct LossSum {
   double mean() const { return target_count > 0 ? loss / static_cast<double>(target_count) : 0; }
 };
 
-/// Six float64 sums in device memory: loss, targets, squared gradient norm, stop requests, ranks that save,
-/// disks that stand still. One all-reduce carries all of them. Owns its memory (category activations).
+/// Six float64 sums in device memory: loss, targets, squared gradient norm, stop requests, saving ranks,
+/// disks that stand still. One all-reduce sums all of them. Owns its memory (category activations).
 class WorldTotals {
  public:
   /// `mesh` and `stream` must outlive this.
@@ -34,15 +34,15 @@ class WorldTotals {
   /// Sets all sums to zero.
   void clear();
 
-  /// [1] float64 each: the kernels of this rank add to them.
+  /// [1] float64 each, to which the kernels of this rank add.
   Tensor loss() const;
   Tensor squared_norm() const;
   /// [3] float64, for gradient_scale: loss, targets, squared norm.
   Tensor for_gradient_scale() const;
 
-  /// Adds this rank's targets, stop request and work for a save, then sums everything over the world. Ranks
-  /// of one tensor group have the same loss and targets, so only the first rank of each group counts. Takes
-  /// scratch from `arena` (category communication). Collective.
+  /// Adds this rank's targets, stop request and work for a save, then sums everything over the world; loss
+  /// and targets, which are equal in a tensor group, count once for each group. Takes scratch from `arena`
+  /// (category communication). Collective.
   void sum_over_world(Arena& arena, int64_t target_count, bool stop_requested,
                       SaveWork save_work = SaveWork::kNone);
 
@@ -59,19 +59,19 @@ class WorldTotals {
   Buffer memory_;
 };
 
-/// Called for each micro-batch in turn. The tokens must live until the next call.
+/// The tokens of each micro-batch in turn, which must live until the next call.
 using NextTokens = FunctionRef<HostTokens(int64_t micro_batch)>;
 
-/// Micro-batches in host memory: how many, and of how many sequences each.
+/// Micro-batches in host memory.
 struct HostBatches {
   int64_t count = 0;
-  int64_t sequence_count = 0;
+  int64_t sequence_count = 0;  ///< of each micro-batch
   NextTokens next;
 };
 
-/// The exact loss of `batches`, of all data ranks together. Every rank gives equally many; a rank that has no
-/// more gives empty ones. `batch_memory` and `arena` hold one of them at a time. `stop_requested` is called
-/// once, after the last batch. Collective.
+/// The exact loss of the `batches` of all data ranks together. Every rank has the same count; its last ones
+/// may be empty. `batch_memory` and `arena` hold one batch at a time. `stop_requested` is called once, after
+/// the last batch. Collective.
 LossSum evaluate_batches(ShardedTransformer& model, const HostBatches& batches, BatchMemory& batch_memory,
                          WorldTotals& totals, Arena& arena, FunctionRef<bool()> stop_requested);
 
