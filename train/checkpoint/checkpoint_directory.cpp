@@ -37,7 +37,7 @@ Manifest check_manifest_and_sizes(Io& io, const std::filesystem::path& directory
   return manifest;
 }
 
-/// Fills the rest of `listed`. Never throws: a damaged checkpoint must not hide the others.
+/// Sets manifest or problem of `listed`. Throws no Error, because a damaged checkpoint must not hide others.
 void look_at(Io& io, ListedCheckpoint& listed, const Takeovers& takeovers) {
   try {
     Manifest manifest = check_manifest_and_sizes(io, listed.directory);
@@ -48,8 +48,7 @@ void look_at(Io& io, ListedCheckpoint& listed, const Takeovers& takeovers) {
     else
       listed.manifest = std::move(manifest);
   } catch (const IoError& error) {
-    // A missing file is damage. If a link leads nowhere, the archive may be unmounted, and the checkpoint
-    // whole.
+    // A missing file is damage. But if a link leads nowhere, its archive may be unmounted.
     listed.is_unreadable = !error.is_absence() || (listed.is_link && !directory_exists(io, listed.directory));
     listed.problem = error.what();
   } catch (const OtherFormat& error) {
@@ -68,8 +67,8 @@ std::optional<int64_t> step_of_replaced(const std::string& name) {
       name.substr(kReplacedPrefix.size(), name.find('.', kReplacedPrefix.size()) - kReplacedPrefix.size()));
 }
 
-/// Puts back ".old.step_00001000.123.456", the checkpoint that a save was replacing when it was killed;
-/// removes it if the new checkpoint has its place.
+/// Renames `name`, the checkpoint that a killed save was replacing, back to its step's name; removes it if
+/// the new checkpoint has that name.
 void put_back(Io& io, const std::filesystem::path& directory, const std::string& name) {
   const std::optional<int64_t> step = step_of_replaced(name);
   if (!step || path_exists(io, directory / step_directory_name(*step))) {
@@ -79,7 +78,7 @@ void put_back(Io& io, const std::filesystem::path& directory, const std::string&
   }
 }
 
-/// Writes and removes a file. Permissions alone do not tell: the file system may be read-only or full.
+/// Writes and removes a file, because a file system with the right permissions may be read-only or full.
 void check_writable(Io& io, const std::filesystem::path& directory) {
   const std::filesystem::path probe = directory / fmt::format("{}probe.{}", kAttemptPrefix, ::getpid());
   create_file(io, probe, "ripstop");
@@ -95,7 +94,7 @@ std::optional<int64_t> step_of_damaged(const std::string& name) {
   return parse_step_directory_name(name.substr(0, at));
 }
 
-/// Bytes of all files below `directory`, which is no link.
+/// The bytes of all files below `directory`, which is no link.
 int64_t tree_bytes(Io& io, const std::filesystem::path& directory) {
   int64_t bytes = 0;
   for (const Io::Entry& entry : list_directory(io, directory)) {
@@ -108,7 +107,7 @@ int64_t tree_bytes(Io& io, const std::filesystem::path& directory) {
   return bytes;
 }
 
-/// Bytes that the disk gets back if the checkpoint is deleted: the moments of an import are holes.
+/// The bytes that deleting the checkpoint frees: without holes, such as the moments of an import.
 int64_t bytes_on_disk(Io& io, const ListedCheckpoint& checkpoint) {
   int64_t sum = 0;
   for (const StoredFile& file : checkpoint.manifest->files) {
@@ -120,9 +119,8 @@ int64_t bytes_on_disk(Io& io, const ListedCheckpoint& checkpoint) {
   return sum;
 }
 
-/// Removes what lies in `directory` under the name of step `step`. First the rename, which removes it at
-/// once: a process killed while it removes the files must not leave a directory that looks like a damaged
-/// checkpoint.
+/// Removes the checkpoint `directory`. The rename comes first: if the process is killed while it removes
+/// files, no directory is left that looks like a damaged checkpoint.
 void remove_checkpoint(Io& io, const std::filesystem::path& directory, int64_t step,
                        std::vector<std::string>& warnings) {
   const std::filesystem::path trash = directory.parent_path() / temporary_name(kTrashPrefix, step);
@@ -133,7 +131,7 @@ void remove_checkpoint(Io& io, const std::filesystem::path& directory, int64_t s
 }  // namespace
 
 std::string temporary_name(std::string_view prefix, int64_t step) {
-  // Process and time: neither two ranks nor two starts of a run take the same name.
+  // Process and time, so that neither two ranks nor two starts of a run take one name.
   return fmt::format("{}{}.{}.{}", prefix, step_directory_name(step), ::getpid(),
                      std::chrono::steady_clock::now().time_since_epoch().count());
 }
@@ -153,7 +151,7 @@ std::vector<ListedCheckpoint> list_checkpoints(Io& io, const std::filesystem::pa
   const std::vector<Io::Entry> entries = list_directory(io, directory);
   const Takeovers takeovers = Takeovers::read(io, directory);
   std::map<int64_t, const Io::Entry*> by_step;
-  // ".old.*" come first by name: the step directory itself takes the place of one.
+  // Entries are sorted by name: ".old.step_*" comes before the step directory, which replaces it here.
   for (const Io::Entry& entry : entries)
     for (const std::optional<int64_t> step :
          {step_of_replaced(entry.name), parse_step_directory_name(entry.name)})
@@ -180,7 +178,7 @@ void prepare_checkpoint_directory(Io& io, const std::filesystem::path& directory
   check_writable(io, directory);  // before anything is renamed or removed
   for (const Io::Entry& entry : list_directory(io, directory)) {
     if (entry.name.starts_with(kReplacedPrefix)) put_back(io, directory, entry.name);
-    // A remainder that cannot be removed takes room but does no harm, so a failure is not an error.
+    // A remainder that cannot be removed takes room but is harmless, so a failure is no error.
     if (entry.name.starts_with(kAttemptPrefix) || entry.name.starts_with(kTrashPrefix))
       (void)remove_tree(io, directory / entry.name);
   }
@@ -195,7 +193,6 @@ void check_disk_space(Io& io, const std::filesystem::path& directory, int64_t ke
   for (const ListedCheckpoint& checkpoint : listed)
     if (checkpoint.manifest && !checkpoint.is_link) present += bytes_on_disk(io, checkpoint);
   const int64_t wanted = keep == 0 ? present + checkpoint_bytes : (keep + 1) * checkpoint_bytes;
-  // Old checkpoints are deleted after each save, so their bytes come back. The one more is the save itself.
   if (room + present >= wanted) return;
   int64_t damaged_bytes = 0;
   for (const DamagedCheckpoint& damaged : list_damaged(io, directory)) damaged_bytes += damaged.bytes;
@@ -220,7 +217,7 @@ std::vector<int64_t> remove_old_checkpoints(Io& io, const std::filesystem::path&
     const std::vector<ListedCheckpoint> listed = list_checkpoints(io, directory);
     int64_t kept = 0;
     for (auto at = listed.rbegin(); at != listed.rend(); ++at) {
-      // Damaged ones stay for a person to look at. Later ones belong to steps that this run has not done.
+      // Damaged ones stay for people to look at. Later ones belong to steps that this run has not done.
       if (at->step > step || (!at->manifest && !at->is_superseded)) continue;
       if (at->manifest && (++kept <= keep || at->step == best_step)) continue;
       removed.push_back(at->step);
@@ -228,8 +225,7 @@ std::vector<int64_t> remove_old_checkpoints(Io& io, const std::filesystem::path&
       if (at->is_superseded) warnings.push_back("removed a checkpoint: " + at->problem);
     }
     for (const DamagedCheckpoint& damaged : list_damaged(io, directory)) {
-      // Others stay for a person to look at: files that are missing today may come back tomorrow.
-      if (damaged.step != step) continue;
+      if (damaged.step != step) continue;  // others stay for people: missing files may come back
       remove_checkpoint(io, damaged.directory, damaged.step, warnings);
       warnings.push_back(fmt::format("removed {}: its step was saved again", damaged.directory.string()));
     }

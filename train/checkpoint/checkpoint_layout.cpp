@@ -10,7 +10,7 @@
 namespace ripstop {
 namespace {
 
-/// A part of one parameter that a wanted shard holds.
+/// The part of one parameter in a wanted shard.
 struct Wanted {
   int64_t unit = 0;   ///< index in the layouts
   int64_t begin = 0;  ///< where the wanted shard begins
@@ -26,7 +26,7 @@ const ParameterSpec* find_parameter(const std::vector<UnitSpec>& units, const st
   return nullptr;
 }
 
-/// By the names of parameters: meshes differ in units, slices and shards, but not in names.
+/// The boxes of the wanted shards by parameter name, which is the same on every mesh.
 WantedByName wanted_boxes(const std::vector<const UnitLayout*>& layouts, int64_t fsdp_index) {
   WantedByName wanted;
   for (size_t i = 0; i < layouts.size(); ++i) {
@@ -37,7 +37,7 @@ WantedByName wanted_boxes(const std::vector<const UnitLayout*>& layouts, int64_t
   return wanted;
 }
 
-/// The same rectangle in two buffers, with places counted from the beginning of either shard.
+/// The same rectangle in two flat buffers, with offsets from the beginning of either shard.
 Piece make_piece(const Box& source, int64_t source_begin, const Box& target, int64_t target_begin) {
   Piece piece{.rows = source.rows,
               .columns = source.columns,
@@ -46,7 +46,7 @@ Piece make_piece(const Box& source, int64_t source_begin, const Box& target, int
               .target = target.offset - target_begin,
               .target_stride = target.stride};
   const bool dense = piece.columns == piece.source_stride && piece.columns == piece.target_stride;
-  if (dense || piece.rows == 1) {  // one row, so that it is one read
+  if (dense || piece.rows == 1) {  // one long row is one read
     piece.columns *= piece.rows;
     piece.rows = 1;
     piece.source_stride = piece.target_stride = piece.columns;
@@ -66,9 +66,9 @@ std::vector<UnitShard> shards_of(const std::vector<UnitLayout>& layouts, const M
   std::vector<UnitShard> shards;
   for (size_t u = 0; u < layouts.size(); ++u) {
     const UnitLayout& layout = layouts[u];
-    // Replicas hold the same. Each writes some of the units, so that all disks and links share the work.
+    // Replicas hold equal weights. Each writes some of the units, so that all disks share the work.
     if (static_cast<int64_t>(u) % mesh.replicate != at.replicate) continue;
-    // Replicated elements are equal on the tensor axis: its first rank writes them.
+    // The first rank of the tensor axis writes the replicated elements.
     const int64_t written_by_another = at.tensor == 0 ? 0 : layout.replicated_elements();
     const int64_t end = (at.fsdp + 1) * layout.shard_elements();
     const int64_t begin = std::max(at.fsdp * layout.shard_elements(), written_by_another);
@@ -93,7 +93,6 @@ void append_pieces(const UnitLayout& layout, const UnitShard& stored, const Want
     if (found == wanted.end()) continue;
     for (const Wanted& w : found->second) {
       const Box from = intersection(source, w.box);
-      // Most pairs do not overlap: on each axis a rank holds a small part.
       if (from.empty()) continue;
       Piece piece = make_piece(from, stored.begin, intersection(w.box, source), w.begin);
       piece.rank = rank;
@@ -125,7 +124,7 @@ std::vector<UnitShard> stored_shards(const std::vector<UnitSpec>& units, const M
 }
 
 std::byte* stored_begin(const UnitStates& unit, UnitState state, const UnitShard& shard, int64_t fsdp_index) {
-  // The file may begin later than the shard: another rank writes the replicated elements.
+  // The stored part may begin later than the shard: another rank writes the replicated elements.
   const int64_t skipped = shard.begin - fsdp_index * unit.layout->shard_elements();
   RIPSTOP_CHECK(skipped >= 0 && skipped + shard.elements() <= unit.layout->shard_elements(),
                 "unit {} has another layout", unit.layout->unit().name);
@@ -153,7 +152,7 @@ std::vector<int64_t> storing_ranks(const std::vector<UnitSpec>& units, const Mes
 int64_t checkpoint_elements(const std::vector<UnitSpec>& units, const MeshSizes& mesh) {
   int64_t elements = 0;
   for (const UnitSpec& unit : units) {
-    // Each rank of the tensor axis writes its slices, one of them the replicated elements too.
+    // Each rank of the tensor axis writes its slices. Only the first writes the replicated elements.
     const UnitLayout layout(unit, mesh.tensor, 0, mesh.fsdp);
     elements += mesh.tensor * layout.elements() - (mesh.tensor - 1) * layout.replicated_elements();
   }
@@ -175,7 +174,7 @@ ReadPlan::ReadPlan(const std::vector<UnitSpec>& units, const MeshSizes& mesh)
 std::vector<Piece> ReadPlan::pieces(const std::vector<const UnitLayout*>& layouts, int64_t fsdp_index) const {
   for (const UnitLayout* layout : layouts) check_parameters(*units_, layout->unit());
   const WantedByName wanted = wanted_boxes(layouts, fsdp_index);
-  // Most units have no part in a load of one unit; this saves computing their boxes on every rank.
+  // Skips the boxes of units that this load does not read, which are most in a load of one unit.
   std::vector<bool> reads(units_->size());
   for (size_t u = 0; u < units_->size(); ++u) reads[u] = is_wanted((*units_)[u], wanted);
 
@@ -196,11 +195,19 @@ void check_parameters(const std::vector<UnitSpec>& units, const UnitSpec& wanted
     for (const ParameterSpec& p : tensor.parts) {
       const ParameterSpec* found = find_parameter(units, p.name);
       if (found == nullptr) fail(ExitCode::kStorage, "the checkpoint has no parameter {}", p.name);
-      // A name says nothing about the size of a model.
       if (found->rows != p.rows || found->columns != p.columns)
         fail(ExitCode::kStorage, "{} is [{}, {}] in the checkpoint, [{}, {}] in the model", p.name,
              found->rows, found->columns, p.rows, p.columns);
     }
+}
+
+void check_same_parameters(const std::vector<UnitSpec>& units, const std::vector<UnitSpec>& table) {
+  for (const UnitSpec& unit : table) check_parameters(units, unit);
+  for (const UnitSpec& unit : units)
+    for (const PhysicalTensor& tensor : unit.tensors)
+      for (const ParameterSpec& p : tensor.parts)
+        if (find_parameter(table, p.name) == nullptr)
+          fail(ExitCode::kStorage, "the checkpoint has the parameter {}, the model does not", p.name);
 }
 
 }  // namespace ripstop

@@ -1,19 +1,8 @@
-// Which rank writes which elements into which file, and which of them another mesh reads. Arithmetic on
-// UnitLayout; opens no file. docs/formats.md describes the files, and which elements lie in which array.
+// The elements that each rank writes into its file, and the pieces of files that each rank of another mesh
+// reads. Arithmetic on UnitLayout; opens no file. docs/formats.md describes the files.
 //
-// The stations of a weight on its way to disk, and back
-//
-//   ParameterSpec       a logical tensor [rows, columns]; part of a PhysicalTensor of a UnitSpec
-//     | UnitLayout::slices, boxes
-//   Box                 a rectangle of it, and the place of its rows in the unit's flat buffer
-//     |
-//   UnitShard           [begin, end): what one rank stores of a unit
-//     | save
-//   FileBlocks::Array   the bytes of a UnitShard in the rank's file, once for each UnitState
-//     | plan_reads
-//   Piece               rows that are in a stored UnitShard and in a shard of the rank that loads
-//     | load
-//   UnitStates          the shard in memory
+// A save writes a rank's UnitShard of each unit as one FileBlocks::Array for each UnitState. A load reads the
+// Pieces that stored UnitShards share with the shards of its own mesh into UnitStates.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -27,7 +16,7 @@
 
 namespace ripstop {
 
-/// The values that are kept of each element: the weight, and AdamW's means of the gradient and of its square.
+/// The saved values of an element: the weight, and AdamW's means of the gradient and of its square.
 enum class UnitState : uint8_t { kMaster, kFirstMoment, kSecondMoment };
 inline constexpr int kUnitStateCount = 3;
 inline constexpr UnitState kUnitStates[] = {UnitState::kMaster, UnitState::kFirstMoment,
@@ -35,14 +24,13 @@ inline constexpr UnitState kUnitStates[] = {UnitState::kMaster, UnitState::kFirs
 /// "master", "first_moment", "second_moment".
 std::string_view to_string(UnitState state);
 
-/// The dtype of a state's elements if those of the moments have the dtype `moments`: weights are float32.
+/// The dtype of a state: float32 for weights, `moments` for moments.
 constexpr DType state_dtype(UnitState state, DType moments) {
   return state == UnitState::kMaster ? DType::kFloat32 : moments;
 }
 
-/// A rank's shard of one unit: shard_elements() each, shard fsdp_index of the flat buffer, on the model's
-/// device (live_states) or in host memory. Saving reads them, loading overwrites them. If a moment is null,
-/// loading skips it. Borrowed.
+/// A rank's shard of one unit: three borrowed arrays of shard_elements(), on the model's device (live_states)
+/// or in host memory. Saving reads them, loading overwrites them. Loading skips a moment that is null.
 struct UnitStates {
   const UnitLayout* layout = nullptr;
   float* master = nullptr;
@@ -57,19 +45,19 @@ struct UnitStates {
   }
 };
 
-/// The stored part of a rank's shard of one unit: elements [begin, end) of the unit's flat buffer. For
-/// tensor index 0 it is the whole shard; for others, the shard without its replicated elements.
+/// The stored part of a rank's shard of one unit: elements [begin, end) of the unit's flat buffer. Tensor
+/// index 0 stores the whole shard, the others their shards without replicated elements.
 struct UnitShard {
-  int64_t unit = 0;  ///< index in the list that the function names
+  int64_t unit = 0;  ///< index in the function's list of units
   int64_t begin = 0, end = 0;
   int64_t elements() const { return end - begin; }
 };
 
-/// The shards in the file of rank `rank` of `mesh`, by unit (index in `units`); none if the rank writes no
-/// file. The sidecar lists the arrays in this order, the three states of a unit one after the other.
+/// The shards in the file of rank `rank` of `mesh`, in the order of `units`; none if the rank has no file.
+/// The sidecar lists the arrays in this order, the three states of a unit one after the other.
 std::vector<UnitShard> stored_shards(const std::vector<UnitSpec>& units, const MeshSizes& mesh, int64_t rank);
 
-/// The first stored byte of a state of `unit`, the shard `fsdp_index` of which `shard` is the stored part.
+/// The first stored byte of a state of `unit`, which is shard `fsdp_index`; `shard` is its stored part.
 std::byte* stored_begin(const UnitStates& unit, UnitState state, const UnitShard& shard, int64_t fsdp_index);
 
 /// An array of a rank's file.
@@ -85,15 +73,15 @@ std::vector<StoredArray> stored_arrays(const std::vector<UnitShard>& shards, DTy
 /// The ranks that store at least one element, in order.
 std::vector<int64_t> storing_ranks(const std::vector<UnitSpec>& units, const MeshSizes& mesh);
 
-/// Elements of each state of a checkpoint of `units` on `mesh`, padding included.
+/// The elements of one state in a checkpoint of `units` on `mesh`, padding included.
 int64_t checkpoint_elements(const std::vector<UnitSpec>& units, const MeshSizes& mesh);
 
-/// Bytes of all its arrays. Headers and sidecars add some KiB to each file.
+/// The bytes of all arrays of such a checkpoint. Headers and sidecars add some KiB to each file.
 int64_t checkpoint_bytes(const std::vector<UnitSpec>& units, const MeshSizes& mesh, DType moments);
 
-/// Rows that are in one stored shard and belong into one wanted shard. A row has `columns` elements.
+/// A rectangle that one stored shard and one wanted shard share: `rows` rows of `columns` elements.
 struct Piece {
-  int64_t rank = 0;   ///< whose file
+  int64_t rank = 0;   ///< rank whose file has it
   int64_t shard = 0;  ///< index in stored_shards of that rank
   int64_t rows = 0, columns = 0;
   int64_t source = 0, source_stride = 0;  ///< first element in the stored shard, and distance to the next row
@@ -101,14 +89,14 @@ struct Piece {
   int64_t target = 0, target_stride = 0;  ///< first element in the wanted shard, and distance to the next row
 };
 
-/// The pieces to read from a checkpoint of `units` on `mesh`. Takes some 24 bytes for each unit and rank of
-/// `mesh`.
+/// The layout of a checkpoint of `units` on `mesh`, from which loads get their pieces. Takes some 24 bytes
+/// for each unit and rank.
 class ReadPlan {
  public:
-  /// `units` must outlive it.
+  /// `units` must outlive this.
   ReadPlan(const std::vector<UnitSpec>& units, const MeshSizes& mesh);
 
-  /// All pieces that fill shard `fsdp_index` of each of `layouts`, ordered by rank and stored shard. Every
+  /// The pieces that fill shard `fsdp_index` of each of `layouts`, ordered by rank and stored shard. Every
   /// logical element of a wanted shard is in exactly one piece. Throws as check_parameters.
   std::vector<Piece> pieces(const std::vector<const UnitLayout*>& layouts, int64_t fsdp_index) const;
 
@@ -119,8 +107,12 @@ class ReadPlan {
   std::vector<std::vector<UnitShard>> shards_;    // by rank
 };
 
-/// Throws Error(kStorage), with both sizes, if `units` lacks a parameter of `wanted` or has it in another
-/// shape.
+/// Throws Error(kStorage) if `units`, which a checkpoint holds, lack a parameter of `wanted` or have it in
+/// another shape.
 void check_parameters(const std::vector<UnitSpec>& units, const UnitSpec& wanted);
+
+/// Throws Error(kStorage) if `units`, which a checkpoint holds, differ from `table`, the whole model, in any
+/// parameter.
+void check_same_parameters(const std::vector<UnitSpec>& units, const std::vector<UnitSpec>& table);
 
 }  // namespace ripstop

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <set>
 #include <utility>
 
 #include "data/process/shell_word.h"
@@ -21,8 +20,7 @@ std::vector<const UnitLayout*> layouts_of(const std::vector<UnitStates>& units) 
   return layouts;
 }
 
-/// Checks that every wanted element is in one piece. Without this, an error in the plan would load zeros
-/// silently.
+/// Checks that the pieces hold every wanted element. Otherwise a bug in the plan would silently load zeros.
 void check_coverage(const std::vector<Piece>& pieces, const std::vector<const UnitLayout*>& layouts,
                     int64_t fsdp_index) {
   std::vector<int64_t> found(layouts.size());
@@ -37,7 +35,7 @@ void check_coverage(const std::vector<Piece>& pieces, const std::vector<const Un
   }
 }
 
-/// No piece covers the padding, and padding must be zero: it is summed and scaled with the rest.
+/// Zeros the padding, which no piece covers. It is summed and scaled with the rest.
 void zero_padding_of(const std::vector<UnitStates>& units, int64_t fsdp_index) {
   for (const UnitStates& unit : units) {
     const int64_t elements = unit.layout->shard_elements(), begin = fsdp_index * elements;
@@ -47,7 +45,7 @@ void zero_padding_of(const std::vector<UnitStates>& units, int64_t fsdp_index) {
   }
 }
 
-/// Row by row, because rows lie apart in both buffers. A dense piece is one long row.
+/// Reads row by row, because rows lie apart in both buffers. A dense piece is one long row.
 void read_piece(BlockReader& reader, const Piece& piece, const FileBlocks::Array& array, int64_t size,
                 std::byte* target) {
   for (int64_t row = 0; row < piece.rows; ++row)
@@ -55,7 +53,7 @@ void read_piece(BlockReader& reader, const Piece& piece, const FileBlocks::Array
                 array.offset_bytes + (piece.source + row * piece.source_stride) * size);
 }
 
-/// The configs were compared before, so only a manifest that contradicts its own config comes here.
+/// Throws if a manifest contradicts its config, which the caller has compared with the run's.
 void check_moments(const Checkpoint& checkpoint, const std::vector<UnitStates>& units) {
   const DType stored = checkpoint.manifest.moments;
   for (const UnitStates& unit : units)
@@ -70,8 +68,8 @@ const StoredFile& file_of_rank(const Manifest& manifest, int64_t rank) {
   RIPSTOP_CHECK(false, "rank {} has no file", rank);
 }
 
-/// To begin with the first weights is right only if the newest takeover did so, too. Else somebody removed
-/// the checkpoint from which it went on.
+/// If all checkpoints are superseded, the run would begin with the first weights. Refuses that unless the
+/// newest takeover began so, too: else somebody removed the checkpoint from which it went on.
 void refuse_if_all_are_superseded(Io& io, const std::filesystem::path& directory,
                                   const std::vector<ListedCheckpoint>& listed) {
   if (listed.empty() || !std::ranges::all_of(listed, &ListedCheckpoint::is_superseded)) return;
@@ -84,7 +82,7 @@ void refuse_if_all_are_superseded(Io& io, const std::filesystem::path& directory
               hint_for_superseded(directory));
 }
 
-/// One rank looks: thousands that list a directory at once are a load for a parallel file system.
+/// The checkpoints, on rank 0 alone: thousands of ranks that list a directory load a parallel file system.
 std::vector<ListedCheckpoint> list_on_rank_0(Io& io, const std::filesystem::path& directory,
                                              Communicator& world) {
   std::vector<ListedCheckpoint> listed;
@@ -102,9 +100,8 @@ std::vector<ListedCheckpoint> list_on_rank_0(Io& io, const std::filesystem::path
                   "; to go on from an older checkpoint, move this one out of the directory");
 }
 
-/// Takes checkpoints off `listed` up to the newest one that is whole, which it returns; null if there is
-/// none. The newer, damaged ones go to `damaged`; superseded ones keep their names. Throws if one may be
-/// whole and cannot be read.
+/// Removes checkpoints from the end of `listed` down to the newest whole one, which it returns; nullopt if
+/// there is none. Appends newer damaged ones to `damaged`. Throws if an unreadable one may be whole.
 std::optional<ListedCheckpoint> take_newest(std::vector<ListedCheckpoint>& listed,
                                             std::vector<std::filesystem::path>& damaged,
                                             std::vector<std::string>& warnings) {
@@ -130,8 +127,8 @@ std::optional<ListedCheckpoint> take_newest(std::vector<ListedCheckpoint>& liste
   return std::nullopt;
 }
 
-/// Collective: chooses the newest of `listed` (rank 0's) that looks whole; nullopt if there are none. Throws
-/// Error(kStorage) if there were some and none is whole.
+/// Chooses the newest of rank 0's `listed` that looks whole; nullopt if there is none. Throws
+/// Error(kStorage) if there were damaged ones only. Collective.
 std::optional<Checkpoint> choose(Io& io, const std::filesystem::path& directory, Communicator& world,
                                  std::vector<ListedCheckpoint>& listed,
                                  std::vector<std::filesystem::path>& damaged,
@@ -151,7 +148,7 @@ std::optional<Checkpoint> choose(Io& io, const std::filesystem::path& directory,
   return checkpoint;
 }
 
-/// Renames a damaged checkpoint, so that no later start tries it again. Deletes nothing.
+/// Renames a damaged checkpoint, so that no later start tries it again.
 void move_aside(Io& io, const std::filesystem::path& directory, std::vector<std::string>& warnings) {
   std::filesystem::path aside = directory;
   aside += kDamagedSuffix;
@@ -188,7 +185,7 @@ void CheckpointReader::read_file_pieces(const Piece* first, const Piece* last,
   for (const Piece* begin = first; begin != last;) {
     // [begin, end) are the pieces of one stored shard.
     const Piece* end = std::find_if(begin, last, [&](const Piece& p) { return p.shard != begin->shard; });
-    // State by state, not piece by piece: all pieces of one array in a row, so that its blocks are read once.
+    // State by state: all pieces of one array in a row, so that its blocks are read once.
     for (const UnitState state : kUnitStates)
       for (const Piece* piece = begin; piece != end; ++piece)
         if (std::byte* target = units[static_cast<size_t>(piece->unit)].array(state))
@@ -214,20 +211,6 @@ void CheckpointReader::read(int64_t fsdp_index, const std::vector<UnitStates>& u
   }
 }
 
-void check_same_parameters(const Manifest& manifest, const std::vector<UnitSpec>& table) {
-  std::set<std::string_view> wanted;
-  for (const UnitSpec& unit : table) {
-    check_parameters(manifest.units, unit);
-    for (const PhysicalTensor& tensor : unit.tensors)
-      for (const ParameterSpec& p : tensor.parts) wanted.insert(p.name);
-  }
-  for (const UnitSpec& unit : manifest.units)
-    for (const PhysicalTensor& tensor : unit.tensors)
-      for (const ParameterSpec& p : tensor.parts)
-        if (!wanted.contains(p.name))
-          fail(ExitCode::kStorage, "the checkpoint has the parameter {}, the model does not", p.name);
-}
-
 Error with_hint_for_damage(const Error& error, const std::filesystem::path& directory) {
   if (error.code() != ExitCode::kStorage || !error.hint().empty()) return error;
   return {error.code(), error.what(),
@@ -242,11 +225,11 @@ std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path
                                              const std::function<void(const Checkpoint&)>& load,
                                              std::vector<std::string>& warnings) {
   std::vector<ListedCheckpoint> listed = list_on_rank_0(io, directory, world);
-  std::vector<std::filesystem::path> damaged;  // of rank 0
+  std::vector<std::filesystem::path> damaged;  // on rank 0
   for (;;) {
     const std::optional<Checkpoint> checkpoint = choose(io, directory, world, listed, damaged, warnings);
     if (!checkpoint) return std::nullopt;
-    // Outside of the try: a checkpoint of another run is not damaged, and an older one would be no better.
+    // Outside of the try: if this checkpoint belongs to another run, an older one is no better.
     accept(*checkpoint);
     std::string unreadable;  // the reason, on a rank whose system refused to read
     try {
@@ -259,10 +242,10 @@ std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path
         }
       });
     } catch (const Error& error) {
-      // Only storage errors speak against this one checkpoint.
+      // Only a storage error is about this one checkpoint.
       if (error.code() != ExitCode::kStorage) throw;
-      // All ranks know that one failed, but only that rank knows why. A second vote decides: if the system
-      // refused, the checkpoint may be whole, and an older one would lose steps.
+      // Only the rank that failed knows whether its system refused to read. Then the checkpoint may be whole,
+      // and a second agreement ends the resume on all ranks.
       do_and_agree(world, [&] {
         if (!unreadable.empty()) refuse_unreadable(unreadable);
       });
@@ -270,7 +253,7 @@ std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path
       if (world.rank() == 0) warnings.push_back(fmt::format("passing over a checkpoint: {}", error.what()));
       continue;
     }
-    // Only now: if no checkpoint is whole, the damaged ones keep their names for a person to look at.
+    // Not earlier: if no checkpoint is whole, the damaged ones keep their names for people to look at.
     for (const std::filesystem::path& path : damaged) move_aside(io, path, warnings);
     return checkpoint->manifest.state;
   }

@@ -1,5 +1,4 @@
-// Reading checkpoints: from the files of any mesh into the shards of any mesh. Each block that is read is
-// verified.
+// Reads checkpoints from the files of any mesh into the shards of any mesh, and verifies each block.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -27,14 +26,13 @@ struct Checkpoint {
 /// Reads shards of one checkpoint. Keeps the plan and the sidecars (8 bytes for each MiB of the files).
 class CheckpointReader {
  public:
-  /// `io` and `checkpoint` must outlive it.
+  /// `io` and `checkpoint` must outlive this.
   CheckpointReader(Io& io, const Checkpoint& checkpoint);
 
   /// Overwrites `units` (shard fsdp_index of each) with their values in the checkpoint, which any mesh may
-  /// have saved; padding becomes zero. Moments that are wanted must have the checkpoint's dtype. `units` may
-  /// be some of the model's, for example one after the other through one buffer. Reads only the blocks that
-  /// it needs, whole, and compares each with its hash. Several threads may call; each needs 1 MiB. Not
-  /// collective. Throws Error(kStorage) with file and place.
+  /// have saved; padding becomes zero. Moments, unless null, must have the checkpoint's dtype. `units` may be
+  /// a part of the model. Reads only the necessary blocks, each whole, and compares them with their hashes.
+  /// Several threads may call; each needs 1 MiB. Not collective. Throws Error(kStorage) with file and place.
   void read(int64_t fsdp_index, const std::vector<UnitStates>& units);
 
  private:
@@ -48,22 +46,18 @@ class CheckpointReader {
   std::map<int64_t, FileBlocks> blocks_;  // by rank
 };
 
-/// `error`, met while the checkpoint in `directory` was read, with a hint if it is one of damage and has
-/// none.
+/// Adds a hint on damage to an Error(kStorage) without a hint from reading the checkpoint in `directory`.
 Error with_hint_for_damage(const Error& error, const std::filesystem::path& directory);
 
-/// Throws Error(kStorage) if the checkpoint belongs to another model: its parameters differ from `table`,
-/// which must list the whole model.
-void check_same_parameters(const Manifest& manifest, const std::vector<UnitSpec>& table);
-
-/// Collective: has `load` read the newest checkpoint below `directory` that proves whole meanwhile, and
-/// returns its state; nullopt if there is no checkpoint at all. `accept` sees the manifest on every rank
-/// before; what it throws ends the call. `load` throws as CheckpointReader::read, and calls no collectives.
-/// Warnings, on rank 0: superseded newer checkpoints (Takeovers), and damaged newer ones, which are renamed
-/// to "step_N.damaged" and never count again: only the owner of the run may call this. Throws Error(kStorage)
-/// if there are checkpoints and none is whole, if all are superseded though the newest takeover did not begin
-/// with the first weights, and if the newest is of another format (OtherFormat) or the system refuses to read
-/// it on some rank: an older one would lose steps.
+/// Has `load` read the newest whole checkpoint in `directory`, and returns its state; nullopt if there is no
+/// checkpoint. `accept` sees the manifest first, on every rank; an exception from it ends the call. `load`
+/// throws as CheckpointReader::read and calls no collectives; if it finds damage, the next older checkpoint
+/// is tried. Damaged newer checkpoints are then renamed to "step_N.damaged" and never used again, so only the
+/// owner of the run may call this. Rank 0 gets warnings about them and about superseded newer ones
+/// (Takeovers). Throws Error(kStorage): if there are checkpoints and none is whole; if all are superseded,
+/// but the newest takeover did not begin with the first weights; and if the newest has another format
+/// (OtherFormat) or the system refuses to read it on some rank, because an older one would lose steps.
+/// Collective.
 std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path& directory,
                                              Communicator& world,
                                              const std::function<void(const Checkpoint&)>& accept,

@@ -21,7 +21,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// 0 if the manifest cannot be read: a damaged checkpoint may be replaced, but not one of another format.
+/// The takeover that committed `checkpoint`. 0 for a damaged one, which may be replaced; INT64_MAX for one of
+/// another format, which may not.
 int64_t takeover_of(Io& io, const std::filesystem::path& checkpoint) {
   try {
     return read_manifest(io, checkpoint).state.takeover;
@@ -32,10 +33,10 @@ int64_t takeover_of(Io& io, const std::filesystem::path& checkpoint) {
   }
 }
 
-// Threads of a save beside training: one of them waits for the device that is written, one copies and hashes.
+// Threads of a save beside training: while one waits for the disk, the other copies and hashes.
 constexpr int64_t kBackgroundThreads = 2;
 
-// How long a rank waits for its own thread, and then for those of others, between two votes of all ranks.
+// The wait between two votes: for this rank's own thread, and for the other ranks' threads.
 constexpr std::chrono::milliseconds kWritePause{100}, kVotePause{10};
 
 }  // namespace
@@ -72,7 +73,6 @@ void CheckpointWriter::make_attempt(const std::filesystem::path& attempt) {
   sync_directory(io_, directory_);
 }
 
-// On the main thread, as libhdf5 makes it.
 void CheckpointWriter::prepare_skeleton(const std::filesystem::path& attempt) {
   if (skeleton_ || shards_.empty()) return;
   const int64_t rank = world_.rank();
@@ -85,7 +85,7 @@ void CheckpointWriter::begin(const CheckpointState& state, const SavePolicy& pol
   const std::string name = text_of_rank_0(world_, temporary_name(kAttemptPrefix, state.step));
   const std::filesystem::path attempt = directory_ / name;
   try {
-    // A vote after each stage: no rank writes into a directory that does not exist.
+    // An agreement after each stage, so that no rank writes into a directory that does not exist.
     do_and_agree(world_, [&] {
       if (leads()) make_attempt(attempt);
     });
@@ -110,12 +110,12 @@ int64_t CheckpointWriter::progress() const {
   return save_ != nullptr ? save_->work->progress() : 0;
 }
 
-// On the thread of the save.
+// Runs on the thread of the save.
 void CheckpointWriter::write(Save& save, const BackgroundWork& work) {
-  // However this ends: training need not wait for what failed.
+  // At any exit: training must not wait for a save that failed.
   const std::unique_ptr<Snapshot, void (*)(Snapshot*)> released(snapshot_, [](Snapshot* s) { s->release(); });
   if (snapshot_ != nullptr) snapshot_->copy_kept(work);
-  // Not before: the next update waits for the copies.
+  // After copy_kept, for which the next update waits.
   if (save.policy.in_background) work.yield_processors();
   if (!shards_.empty()) save.file = write_file(save, work);
   save.milliseconds =
@@ -192,8 +192,8 @@ void CheckpointWriter::replace(const std::filesystem::path& attempt, const Check
   const std::filesystem::path target = directory_ / step_directory_name(state.step);
   const std::filesystem::path aside = directory_ / temporary_name(kReplacedPrefix, state.step);
   rename_path(io_, target, aside);
-  // After the rename, when nobody can put another there any more: an owner that was taken over must not
-  // replace the checkpoint of the one that took over.
+  // An owner that was taken over must not replace the checkpoint of its successor. Checked after the rename,
+  // when nobody can put another checkpoint there.
   if (const int64_t number = takeover_of(io_, aside); number > state.takeover) {
     rename_path(io_, aside, target);
     throw Error(ExitCode::kStorage,
@@ -213,11 +213,11 @@ void CheckpointWriter::replace(const std::filesystem::path& attempt, const Check
 void CheckpointWriter::commit_attempt(const Save& save, const Manifest& manifest,
                                       std::vector<std::string>& warnings) {
   const std::string text = manifest_text(manifest);
-  parse_manifest(text, "the manifest to be written");  // refuses one that could not be loaded
-  // Every rank has synced its own files. This makes their names and the manifest survive, before the rename
-  // below makes the directory count as a checkpoint.
+  parse_manifest(text, "the manifest to be written");  // throws if the manifest could not be loaded
+  // Every rank has synced its files. write_whole_file syncs the manifest and the directory, before the rename
+  // makes the directory count as a checkpoint.
   write_whole_file(io_, save.attempt / Manifest::kFileName, text);
-  // Asked as late as possible: a takeover between this check and the rename goes unseen.
+  // As late as possible: a takeover between this check and the rename goes unseen.
   if (save.policy.check_owner) save.policy.check_owner();
 
   const std::filesystem::path target = directory_ / step_directory_name(manifest.state.step);
@@ -226,16 +226,16 @@ void CheckpointWriter::commit_attempt(const Save& save, const Manifest& manifest
   sync_directory(io_, directory_);
 }
 
-// All ranks have left the stage that failed, so none writes here any more. After a communication error that
-// is not known, and the next start removes the attempt.
+// Removes the attempt, into which no rank writes any more. After a communication error a rank may still
+// write, so the attempt stays until the next start of the run.
 void CheckpointWriter::give_up(const Error& error, const std::filesystem::path& attempt) {
   if (leads() && error.code() != ExitCode::kCommunication) remove_tree(io_, attempt);
 }
 
-// The checkpoint is committed: what fails from here on must not look like a save that failed.
+// The checkpoint is committed, so a failure here becomes a warning.
 void CheckpointWriter::remove_old(const Save& save, SaveReport& report) {
   try {
-    // The commit may have taken long. Whoever has taken over since may need what would be removed.
+    // The commit may have taken long, and a successor may need the old checkpoints.
     if (save.policy.check_owner) save.policy.check_owner();
   } catch (const Error& error) {
     report.warnings.push_back(fmt::format("old checkpoints were not removed: {}", error.what()));
@@ -255,7 +255,6 @@ SaveReport CheckpointWriter::commit(const DiskStillness& seen) {
   try {
     await_writers(*save_, seen);
     written = Clock::now();
-    // Rank 0 commits only if every rank has written and synced its file.
     const Manifest manifest = collect(*save_, report.seconds);
     do_and_agree(world_, [&] {
       if (leads()) commit_attempt(*save_, manifest, report.warnings);
@@ -268,7 +267,7 @@ SaveReport CheckpointWriter::commit(const DiskStillness& seen) {
     throw;
   }
   const std::unique_ptr<Save> save = std::move(save_);
-  // Ranks wait for it here: in the next step's collectives they would take rank 0 for dead.
+  // All ranks wait here: in the next step's collectives they would take rank 0 for dead.
   do_and_agree(world_, [&] {
     if (leads()) remove_old(*save, report);
   });

@@ -30,7 +30,7 @@ void DiskVotes::count_from(const DiskStillness& seen) {
 
 bool DiskVotes::all_done(bool done, int64_t progress) {
   const std::vector<int64_t> numbers = all_gather_number(world_, done ? kDone : progress);
-  // Votes come many times a second. After a longer gap some rank, perhaps this one, was stopped.
+  // Votes come many times a second. In a longer gap some rank, perhaps this one, was stopped.
   constexpr double kMostGap = 1;
   const Clock::time_point now = Clock::now();
   const double gap = std::min(std::chrono::duration<double>(now - before_).count(), kMostGap);

@@ -1,4 +1,4 @@
-// DiskVotes: how ranks wait for each other's disks, and find one that does not answer.
+// DiskVotes: ranks wait for each other's disks, and find a disk that does not answer.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -10,33 +10,33 @@
 
 namespace ripstop {
 
-/// How long ranks wait for a disk on which nothing moves.
+/// The limit of a wait for a disk without progress.
 struct DiskPatience {
   double seconds = std::numeric_limits<double>::infinity();
-  std::vector<std::string> hosts = {};  ///< by rank, for the error; empty: it names ranks alone
+  std::vector<std::string> hosts = {};  ///< by rank, for the error; empty: the error names ranks alone
 };
 
-/// How long a rank's disk had been still before ranks waited for it.
+/// The time that a rank's disk had made no progress before the ranks began to wait.
 struct DiskStillness {
-  int64_t progress = 0;  ///< the number that has not changed
-  double seconds = 0;    ///< for so long
+  int64_t progress = 0;  ///< the progress that has not changed
+  double seconds = 0;    ///< since its last change
 };
 
-/// One wait of all ranks. A disk may take longer than a collective may, so ranks do not wait in one
-/// collective: they vote many times a second, and each tells how far its disk is. A slow disk moves.
+/// One wait of all ranks. A disk may take longer than the deadline of a collective, so ranks do not wait in
+/// one collective: they vote many times a second, and each tells its disk's progress.
 class DiskVotes {
  public:
   /// `world` is borrowed.
   DiskVotes(Communicator& world, DiskPatience patience);
 
-  /// Collective, before the first vote: the patience with the disk of this rank began earlier. If the next
-  /// vote tells another number, it begins then.
+  /// Before the first vote: counts the stillness of this rank's disk from an earlier time. The count begins
+  /// anew if the next vote tells another progress. Collective.
   void count_from(const DiskStillness& seen);
 
-  /// Collective: whether all ranks are `done`. `progress` of this rank, at least 0, changes whenever its disk
-  /// has done something. Throws Error(kCommunication), which names the ranks, if the progress of a rank that
-  /// is not done has not changed for DiskPatience::seconds. Time in which this process itself was stopped
-  /// does not count. Ranks throw at votes that may differ by one or two: each has a clock of its own.
+  /// A vote: whether all ranks are `done`. `progress` of this rank, at least 0, changes whenever its disk has
+  /// done something. Throws Error(kCommunication), naming the ranks, if the progress of a rank that is not
+  /// done has not changed for DiskPatience::seconds, without the time in which this process was stopped. Each
+  /// rank has a clock of its own, so ranks may throw one or two votes apart. Collective.
   bool all_done(bool done, int64_t progress);
 
  private:
@@ -45,8 +45,8 @@ class DiskVotes {
   Communicator& world_;
   const DiskPatience patience_;
   Clock::time_point before_ = Clock::now();
-  std::vector<int64_t> progress_;      ///< by rank, at the last vote; kDone
-  std::vector<double> still_seconds_;  ///< by rank, since it changed
+  std::vector<int64_t> progress_;      ///< by rank, at the last vote; kDone for ranks that are done
+  std::vector<double> still_seconds_;  ///< by rank, since its progress changed
 };
 
 }  // namespace ripstop

@@ -30,7 +30,7 @@ int64_t size_of_sidecar(int64_t file_bytes, int64_t arrays) {
   return static_cast<int64_t>(sizeof(Header)) + arrays * 16 + FileBlocks::block_count(file_bytes) * 8;
 }
 
-/// The size of `bytes` was checked before, so the copies below stay inside.
+/// The caller has checked the size of `bytes`, so the copies below stay inside.
 FileBlocks decode(const std::string& bytes, int64_t array_count, const std::string& name) {
   Header header;
   std::memcpy(&header, bytes.data(), sizeof header);
@@ -64,7 +64,7 @@ FileBlocks read_sidecar(Io& io, const std::filesystem::path& directory, const St
                         const std::vector<StoredArray>& arrays) {
   const std::filesystem::path path = directory / sidecar_file_name(file.rank);
   const int64_t expected = size_of_sidecar(file.bytes, std::ssize(arrays));
-  // At most what either side expects: a wrong file must not be read in whole, however large it is.
+  // With a limit, because a wrong file may have any size.
   const std::string bytes = read_whole_file(io, path, std::max(expected, file.sidecar_bytes));
   if (static_cast<int64_t>(bytes.size()) != file.sidecar_bytes)
     fail(ExitCode::kStorage, "{}: has {} bytes, the manifest says {}", path.string(), bytes.size(),
@@ -78,15 +78,14 @@ FileBlocks read_sidecar(Io& io, const std::filesystem::path& directory, const St
   if (file.sidecar_bytes != expected)
     fail(ExitCode::kStorage, "{}: has {} bytes, but {} arrays in a file of {} bytes need {}", path.string(),
          file.sidecar_bytes, arrays.size(), file.bytes, expected);
-  // The hash is right, so damage is out of the question. The checks below are against a file that somebody
-  // made.
+  // The hash is right, so the file is not damaged. The checks below are against forged files.
   FileBlocks blocks = decode(bytes, std::ssize(arrays), path.string());
   if (blocks.bytes != file.bytes)
     fail(ExitCode::kStorage, "{}: belongs to a file of {} bytes, the manifest says {}", path.string(),
          blocks.bytes, file.bytes);
   for (size_t i = 0; i < arrays.size(); ++i) {
     const FileBlocks::Array& a = blocks.arrays[i];
-    // Written as a division: the product of a forged number of elements could wrap around.
+    // A division, because a product with a forged number of elements could overflow.
     if (a.elements != arrays[i].elements || a.offset_bytes < 0 || a.offset_bytes > blocks.bytes ||
         a.elements > (blocks.bytes - a.offset_bytes) / element_bytes(arrays[i].dtype))
       fail(ExitCode::kStorage,
@@ -108,9 +107,8 @@ void BlockReader::read_block(int64_t block, char* to) const {
 }
 
 void BlockReader::load_block(int64_t block) {
-  // Pieces are short and in order, so the next one often lies in the same block.
-  if (block == loaded_) return;
-  loaded_ = -1;  // if the read fails, the buffer holds no block
+  if (block == loaded_) return;  // often: pieces are short and in order
+  loaded_ = -1;                  // if the read fails, the buffer holds no block
   if (!buffer_) buffer_ = std::make_unique_for_overwrite<char[]>(FileBlocks::kBlockBytes);
   read_block(block, buffer_.get());
   loaded_ = block;

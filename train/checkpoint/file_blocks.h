@@ -1,5 +1,5 @@
-// FileBlocks: the sidecar of a rank's file. It has the hash of each block and the offset of each array, so
-// that a part of the file can be read and verified, and without libhdf5.
+// FileBlocks: the sidecar of a rank's file. With the hash of each block and the offset of each array, parts
+// of the file can be read and verified, without libhdf5.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -36,20 +36,20 @@ struct FileBlocks {
 /// The bytes of the sidecar.
 std::string sidecar_bytes(const FileBlocks& blocks);
 
-/// Reads the sidecar of `file` below `directory`. Compares its hash and sizes with those of the manifest, and
-/// its arrays with `arrays`. Throws Error(kStorage) if anything differs.
+/// Reads the sidecar of `file` in `directory`. Throws Error(kStorage) if hash or sizes differ from `file`, or
+/// its arrays from `arrays`.
 FileBlocks read_sidecar(Io& io, const std::filesystem::path& directory, const StoredFile& file,
                         const std::vector<StoredArray>& arrays);
 
-/// Reads parts of a rank's file. Reads whole blocks, compares each with its hash, and keeps the last one.
+/// Reads parts of a rank's file, by whole blocks, each compared with its hash. Keeps the last block.
 class BlockReader {
  public:
-  /// `blocks` must outlive it. Throws Error(kStorage) if the file cannot be opened.
+  /// `blocks` must outlive this. Throws Error(kStorage) if the file cannot be opened.
   BlockReader(Io& io, const std::filesystem::path& path, const FileBlocks& blocks);
   /// Reads bytes [offset, offset + count) of the file. Throws Error(kStorage), with file and byte, if a block
   /// differs from its hash.
   void read(void* bytes, int64_t count, int64_t offset);
-  /// Reads `block` and compares it with its hash.
+  /// Reads `block`. Throws like read().
   void load_block(int64_t block);
 
  private:

@@ -44,9 +44,9 @@ std::vector<fs::path> runs_inside(Io& io, const fs::path& folder) {
   return runs;
 }
 
-/// "did you mean runs/first?", or what else to give.
+/// "did you mean runs/first?", or other advice.
 std::string hint_for_missing(const fs::path& path) {
-  // Only a directory has a dot in it.
+  // With the mark ".", which every directory holds.
   if (std::string hint = hint_for_absent(path, "", "."); !hint.empty()) return hint;
   if (looks_like_hub_name(path))
     return fmt::format("nothing is downloaded: give the local directory that `hf download {}` prints",
@@ -93,12 +93,12 @@ bool holds_checkpoints(Io& io, const fs::path& directory) {
   return false;
 }
 
-/// Which of a run's checkpoints.
+/// The parsed `which` of find_checkpoint.
 struct Choice {
   enum class Kind { kLatest, kBest, kStep };
   Kind kind = Kind::kStep;
   int64_t step = 0;
-  fs::path directory = {};  ///< if the step was given by the path of its directory
+  fs::path directory = {};  ///< if `which` is the path of a step directory
 };
 
 /// "250, 500".
@@ -109,18 +109,18 @@ std::string steps_text(const std::vector<ListedCheckpoint>& listed) {
   return text;
 }
 
-/// "; runs/first has those of step 250, 500"; "" if there are none to see.
+/// "; runs/first has those of step 250, 500"; "" if it has none.
 std::string steps_there(Io& io, const fs::path& path) {
   try {
     const std::vector<ListedCheckpoint> listed =
         list_checkpoints(io, find_checkpoints(io, without_slash(path)));
     return listed.empty() ? "" : fmt::format("; {} has those of step {}", path.string(), steps_text(listed));
   } catch (const Error&) {
-    return "";  // the choice is wrong whatever is wrong with the path
+    return "";  // the caller reports a wrong choice, and not what is wrong with the path
   }
 }
 
-/// `run` is only for the hint.
+/// `run` is for the hint.
 Choice parse_choice(Io& io, const fs::path& run, const std::string& which) {
   if (which == "latest") return {Choice::Kind::kLatest};
   if (which == "best") return {Choice::Kind::kBest};
@@ -136,7 +136,7 @@ Choice parse_choice(Io& io, const fs::path& run, const std::string& which) {
   return {Choice::Kind::kStep, *step, path.has_parent_path() ? path : fs::path()};
 }
 
-/// One of another format may be whole and is not passed over. Who reads it refuses it.
+/// The newest whole checkpoint, or one of another format, which may be whole: reading it throws.
 const ListedCheckpoint* newest_whole(const std::vector<ListedCheckpoint>& listed) {
   for (auto at = listed.rbegin(); at != listed.rend(); ++at)
     if (at->manifest || !at->hint.empty()) return &*at;
@@ -149,7 +149,7 @@ const ListedCheckpoint* find_step(const std::vector<ListedCheckpoint>& listed, i
   return nullptr;
 }
 
-/// The checkpoint of the step `choice` among `listed`, which lie in `directory`.
+/// The checkpoint of `choice` among `listed`, which lie in `directory`.
 fs::path find_chosen_step(const fs::path& directory, const std::vector<ListedCheckpoint>& listed,
                           const Choice& choice, const std::string& which) {
   const ListedCheckpoint* found = find_step(listed, choice.step);
@@ -179,7 +179,7 @@ fs::path find_best(const fs::path& directory, const std::vector<ListedCheckpoint
   return found->directory;
 }
 
-/// Whether new results must not come beside an entry of their directory.
+/// Whether entries_in_the_way names `path`.
 bool is_in_the_way(Io& io, const fs::path& path, bool is_folder) {
   const std::string name = path.filename().string(), extension = path.extension().string();
   const auto is_one_of = [](std::string_view word, std::initializer_list<std::string_view> words) {
@@ -190,7 +190,7 @@ bool is_in_the_way(Io& io, const fs::path& path, bool is_folder) {
            is_one_of(name, {"config.toml", kTokenizerFile, "prompt_template.txt", "prepare.json", "LOCK",
                             Manifest::kFileName});
   if (name != "checkpoints") return name != "logs" && (!name.starts_with(".") || name == ".git");
-  // Runs leave files behind, such as the LOCK of a folder that is linked.
+  // Runs leave files in a folder of checkpoints, such as LOCK.
   return !std::ranges::all_of(list_directory(io, path), [](const Io::Entry& entry) {
     return entry.name.starts_with("LOCK") || entry.name.starts_with(".") ||
            entry.name == Takeovers::kFileName;
@@ -200,10 +200,10 @@ bool is_in_the_way(Io& io, const fs::path& path, bool is_folder) {
 }  // namespace
 
 bool is_run(Io& io, const fs::path& directory) {
-  // A run writes prompt_template.txt first: one that is killed then is known by it.
+  // A run writes prompt_template.txt first, and may be killed before it writes metrics.jsonl.
   for (const char* mark : {"metrics.jsonl", "prompt_template.txt"})
     if (path_exists(io, directory / mark)) return true;
-  // The LOCK of a folder that a run's `checkpoints` links to lies among the checkpoints.
+  // A LOCK among checkpoints belongs to a run whose `checkpoints` is a link to this folder.
   if (path_exists(io, directory / "LOCK") && !holds_checkpoints(io, directory)) return true;
   const fs::path checkpoints = directory / "checkpoints";
   return directory_exists(io, checkpoints) && holds_checkpoints(io, checkpoints);
@@ -230,7 +230,7 @@ fs::path find_checkpoints(Io& io, const fs::path& path) {
 }
 
 fs::path find_checkpoint(Io& io, const fs::path& path, const std::string& which) {
-  // Checked first, so that a typing error is reported even if there is no checkpoint yet.
+  // First, so that a typing error is reported even if there is no checkpoint yet.
   const Choice choice = parse_choice(io, path, which);
   const fs::path given = without_slash(path);
   const std::optional<int64_t> own_step = parse_step_directory_name(given.filename().string());
@@ -248,7 +248,7 @@ fs::path find_checkpoint(Io& io, const fs::path& path, const std::string& which)
                 "progress of a run");
   if (choice.kind == Choice::Kind::kStep) return find_chosen_step(directory, listed, choice, which);
   const ListedCheckpoint* newest = newest_whole(listed);
-  // All are damaged. Return the newest all the same: reading it tells what is wrong with it.
+  // All are damaged. Reading the newest reports its damage.
   if (newest == nullptr) return listed.back().directory;
   return choice.kind == Choice::Kind::kBest ? find_best(directory, listed, *newest) : newest->directory;
 }

@@ -32,7 +32,7 @@ void load_states(const std::vector<UnitStates>& units, const Stream& stream,
     for (const UnitState state : kUnitStates)
       host[static_cast<size_t>(state)].assign(static_cast<size_t>(bytes_of(unit, state)), std::byte{0});
     UnitStates staged = unit;
-    // Bytes of new have the alignment of every scalar.
+    // Memory from `new` is aligned for every scalar.
     staged.master = reinterpret_cast<float*>(host[0].data());
     staged.first_moment = host[1].data();
     staged.second_moment = host[2].data();

@@ -1,4 +1,4 @@
-// The weights and moments of a rank where they are, and how they get there from files.
+// The weights and moments in a rank's memory, and loading them from files.
 #pragma once
 #include <vector>
 
@@ -8,14 +8,14 @@
 
 namespace ripstop {
 
-/// Master weights and moments of the shard of every trained unit where they are: the pointers are of the
-/// device of the model. Valid as long as `model` and `optimizer`.
+/// The master weights and moments of the shard of every trained unit: pointers into the memory of `model` and
+/// `optimizer`, on their device, valid as long as both.
 std::vector<UnitStates> live_states(ShardedTransformer& model, const AdamW& optimizer);
 
-/// Has `read` overwrite `units`, which are on the device of `stream`. On the CPU it gets all of them. On
-/// another device it gets one after the other, in host memory of the largest one (12 bytes for each
-/// parameter of its shard, 8 with bfloat16 moments), which is copied to the device; what it leaves out
-/// becomes zero. Throws what `read` throws.
+/// Has `read` overwrite `units`, which are on the device of `stream`. On a CPU `read` gets all units at once.
+/// On a GPU it gets one unit after the other in host memory (12 bytes for each parameter of the largest
+/// shard, 8 with bfloat16 moments), which is then copied to the device; elements that `read` leaves out
+/// become zero. Throws what `read` throws.
 void load_states(const std::vector<UnitStates>& units, const Stream& stream,
                  FunctionRef<void(const std::vector<UnitStates>&)> read);
 

@@ -1,5 +1,3 @@
-// The names in a checkpoint, and the text of a manifest. The bytes of one that is read may come from
-// anywhere, so every value is checked before it is used.
 #include "train/checkpoint/manifest.h"
 
 #include <algorithm>
@@ -22,17 +20,17 @@ namespace {
 
 using Json = JsonReader::Json;
 
-// Limits that keep products below 64 bits, and the work on a forged manifest small.
+// Limits that keep products within 64 bits, and the work on a forged manifest small.
 constexpr int64_t kMostElements = int64_t{1} << 50;  // of one parameter
 constexpr int64_t kMostRanks = 1'000'000, kMostUnits = 100'000, kMostRanksTimesUnits = 100'000'000;
 
-// By the number of the value.
+// Indexed by the enum's value.
 constexpr std::array<std::string_view, 3> kCuts = {"none", "rows", "columns"};
 constexpr std::array<std::string_view, 2> kMoments = {"float32", "bfloat16"};
 
 // ---- the members of a manifest, in their order
 
-/// The first members: what they say of the file itself.
+/// The first members, on the file itself.
 struct Head {
   std::string format = Manifest::kFormat;
   int64_t version = Manifest::kVersion;
@@ -68,7 +66,7 @@ template <class Fields>
 void parameter_fields(Fields& f, ParameterSpec& p) {
   f("name", p.name);
   f("rows", p.rows, 1, kMostElements);
-  // So that rows x columns stays below the limit, too.
+  // rows x columns stays within the limit, too.
   f("columns", p.columns, 1, kMostElements / p.rows);
   f.word("cut", p.cut, kCuts);
   f("grain", p.grain, 1, p.cut == Cut::kColumns ? p.columns : p.rows);
@@ -90,7 +88,7 @@ void file_fields(Fields& f, StoredFile& file) {
   f("sidecar_hash", file.sidecar_hash, 32);
 }
 
-/// Everything between the head and the hash.
+/// The members between the head and the hash.
 template <class Fields>
 void body_fields(Fields& f, Manifest& manifest) {
   CheckpointState& state = manifest.state;
@@ -109,7 +107,7 @@ void body_fields(Fields& f, Manifest& manifest) {
   f.group("validation", [&](auto& validation) {
     validation("step", state.validated_step, 0, state.step);
     validation("content_hash", state.validation_content_hash);
-    // A step is validated once at most.
+    // At most one validation a step.
     validation("since_best", state.validations_since_best, 0, state.validated_step);
   });
   f("takeover", state.takeover);
@@ -131,14 +129,14 @@ void body_fields(Fields& f, Manifest& manifest) {
          [](auto& each, StoredFile& file) { file_fields(each, file); });
 }
 
-/// The last bytes of a manifest, from the comma before "hash" on. `body`: all bytes before.
+/// The end of a manifest, from the comma before "hash" on. `body`: all bytes before.
 std::string ending_of(std::string_view body) {
   StreamHash hash;
   hash.update(body);
   return fmt::format(",\n \"hash\": \"xxh3-128:{}\"\n}}\n", hash.hex());
 }
 
-// ---- checks of what was read
+// ---- checks after reading
 
 void check_head(const JsonReader& reader, const std::string& name, const Head& head,
                 const std::string& written_by) {
@@ -155,7 +153,7 @@ void check_head(const JsonReader& reader, const std::string& name, const Head& h
         fmt::format("is of format version {} and needs a ripstop that reads version {}; this one reads "
                     "version {}",
                     head.version, head.min_reader, Manifest::kVersion));
-  // Another layout has other elements at the same offsets: hashes would be right and weights wrong.
+  // Another layout has other elements at the same offsets: hashes would be right, weights wrong.
   if (head.layout != UnitLayout::kVersion)
     refuse(fmt::format("has layout version {}; this ripstop reads {}", head.layout, UnitLayout::kVersion));
 }
@@ -174,16 +172,16 @@ void check_state(const JsonReader& reader, const CheckpointState& state) {
     reader.refuse("has a base of the dtype '{}'", state.adapted->dtype);
 }
 
-/// Checks the parts of a tensor, and sets what follows from their names.
+/// Checks the parts of a tensor, and sets ParameterSpec::vector.
 void check_tensor(const JsonReader& reader, PhysicalTensor& tensor, std::set<std::string>& names) {
   if (tensor.parts.empty()) reader.refuse("has a tensor without parameters");
-  // A name is printed and is part of an array's name, so it has no slash and no control character.
+  // No slash and no control character: the name is printed, and is part of an array's name.
   constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.";
   for (ParameterSpec& p : tensor.parts) {
     if (p.name.empty() || p.name.find_first_not_of(kLetters) != std::string::npos)
       reader.refuse("has a parameter whose name is not made of letters, digits, '_' and '.'");
     if (!names.insert(p.name).second) reader.refuse("has parameter {} twice", p.name);
-    // Parts lie below each other in one matrix: they are cut alike and have equal columns.
+    // Parts lie below each other in one matrix, so they have equal cuts and columns.
     if (p.cut != tensor.parts.front().cut || p.columns != tensor.parts.front().columns)
       reader.refuse("{} does not fit the tensor that it is in", p.name);
     p.vector = p.rows == 1 && !is_adapter(p.name);
@@ -197,7 +195,7 @@ void check_units(const JsonReader& reader, std::vector<UnitSpec>& units) {
     bool leads = true;
     for (PhysicalTensor& tensor : unit.tensors) {
       check_tensor(reader, tensor, names);
-      // A layout keeps replicated tensors in front. UnitLayout would stop the program with an internal error.
+      // Otherwise UnitLayout, which needs replicated tensors in front, would stop with an internal error.
       if (tensor.replicated() && !leads)
         reader.refuse("unit {}: replicated tensors must come first", unit.name);
       leads = tensor.replicated();
@@ -211,7 +209,7 @@ void check_files(const JsonReader& reader, const Manifest& manifest) {
   if (mesh_ranks > kMostRanks) reader.refuse("has a mesh of {} ranks", mesh_ranks);
   if (mesh_ranks > kMostRanksTimesUnits / std::ssize(manifest.units))
     reader.refuse("has {} units on {} ranks", manifest.units.size(), mesh_ranks);
-  // The names of files come from ranks, never from the manifest, so it cannot point outside its directory.
+  // File names follow from ranks, so a manifest cannot point outside its directory.
   const std::vector<int64_t> ranks = storing_ranks(manifest.units, manifest.mesh);
   if (manifest.files.size() != ranks.size())
     reader.refuse("lists {} files, {} were expected", manifest.files.size(), ranks.size());
@@ -244,7 +242,7 @@ std::optional<int64_t> parse_step_directory_name(const std::string& name) {
   constexpr std::string_view kPrefix = "step_";
   if (!name.starts_with(kPrefix)) return std::nullopt;
   const std::optional<int64_t> step = parse_whole_number(std::string_view(name).substr(kPrefix.size()));
-  // One step has one name: "step_7" is none.
+  // "step_7" is no name of a step directory.
   if (!step || name != step_directory_name(*step)) return std::nullopt;
   return step;
 }
@@ -265,9 +263,10 @@ std::string manifest_text(const Manifest& manifest) {
   Head head;
   head_fields(fields, head, written);
   body_fields(fields, written);
-  // A text that is not UTF-8 must not cost a checkpoint: wrong bytes become U+FFFD.
+  // Bytes that are not UTF-8 become U+FFFD: they must not make the save fail.
   std::string body = text_of_json(fields.json, 1);
-  body.resize(body.size() - 2);  // the last "\n}": the ending has it
+  body.resize(body.size() - 2);  // the last "
+}", which ending_of has
   return body + ending_of(body);
 }
 
@@ -276,7 +275,7 @@ Manifest parse_manifest(const std::string& bytes, const std::string& name) {
   const size_t ending_bytes = ending_of("").size();
   if (bytes.size() > static_cast<size_t>(Manifest::kMostBytes)) reader.refuse("has {} bytes", bytes.size());
   if (bytes.size() <= ending_bytes) reader.refuse("has {} bytes: it is cut short", bytes.size());
-  // The hash comes before the parser: damage is reported as damage, not as an odd value.
+  // The hash first, so that damage is reported as damage and not as an odd value.
   const std::string_view body = std::string_view(bytes).substr(0, bytes.size() - ending_bytes);
   if (std::string_view(bytes).substr(body.size()) != ending_of(body))
     reader.refuse("does not end with the hash of its bytes: it is damaged");
@@ -287,7 +286,7 @@ Manifest parse_manifest(const std::string& bytes, const std::string& name) {
   Head head;
   head_fields(fields, head, manifest);
   check_head(reader, name, head, manifest.written_by);
-  // A later version may have more members. Its min_reader says that they can be skipped.
+  // A later version may have more members, which its min_reader allows to skip.
   if (head.version > Manifest::kVersion) fields.skip_unknown();
   body_fields(fields, manifest);
   fields.known("hash");

@@ -1,4 +1,4 @@
-// manifest.json, and the names of files in a checkpoint. docs/formats.md describes every member.
+// manifest.json, and the file names of a checkpoint. docs/formats.md describes every member.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -24,34 +24,34 @@ struct BestSoFar {
   bool operator==(const BestSoFar&) const = default;
 };
 
-/// The frozen model under the adapters of a checkpoint, which holds the adapters alone.
+/// The adapters' config and the frozen base model of a checkpoint that holds adapters alone.
 struct AdaptedBase {
   LoraConfig lora;
-  std::string directory;  ///< where it was when the run last started
-  std::string hash;       ///< StoredModel::weights_hash of it; empty in a run that has not read it yet
-  std::string samples;    ///< StoredModel::samples_hash of it, by which it is found
-  std::string dtype;      ///< "bfloat16" or "float32": how ranks held it when the run last started
+  std::string directory;  ///< of the base when the run last started
+  std::string hash;       ///< StoredModel::weights_hash of the base; empty until the run has read it
+  std::string samples;    ///< StoredModel::samples_hash of the base, by which it is found again
+  std::string dtype;      ///< "bfloat16" or "float32", in which ranks held the base when the run last started
   bool operator==(const AdaptedBase&) const = default;
 };
 
-/// The state of a run without its arrays: with both, the run goes on as if it had never stopped. Texts are
+/// The state of a run besides its arrays. From both, the run goes on as if it had never stopped. Texts are
 /// UTF-8; an unknown text is empty.
 struct CheckpointState {
   int64_t step = 0;     ///< steps done
-  int64_t updates = 0;  ///< steps without those that were skipped because a value was not finite
-  int64_t epoch = 0;    ///< cursor: the next sequence to train on
+  int64_t updates = 0;  ///< steps done, less the steps skipped because a value was not finite
+  int64_t epoch = 0;    ///< with `sequence`: the next sequence to train on
   int64_t sequence = 0;
   int64_t tokens = 0;  ///< tokens seen
   ModelConfig model;
-  std::optional<AdaptedBase> adapted;  ///< none: the weights are those of the whole model
+  std::optional<AdaptedBase> adapted;  ///< none: the checkpoint has the whole model
   std::string config;                  ///< the resolved config as TOML
   std::string data_content_hash;
   std::string tokenizer_sha256;
   std::string pack_plan_hash;
   std::string validation_content_hash;  ///< "none" without a validation set; empty if unknown
-  int64_t validated_step = 0;           ///< the last step whose weights were validated; 0: none was
+  int64_t validated_step = 0;           ///< the last step whose weights were validated; 0: none
   std::optional<BestSoFar> best;
-  int64_t validations_since_best = 0;  ///< in a row without an improvement; 0 with keep_best "none"
+  int64_t validations_since_best = 0;  ///< validations without an improvement; 0 with keep_best "none"
   int64_t takeover = 0;                ///< number of the takeover that saved it (Takeovers); 0: none
   bool operator==(const CheckpointState&) const = default;
 };
@@ -66,8 +66,7 @@ struct StoredFile {
 };
 
 struct Manifest {
-  /// The version that is written, and the oldest that is read.
-  static constexpr int kVersion = 6;
+  static constexpr int kVersion = 6;  ///< the written version, and the oldest readable one
   static constexpr const char* kFormat = "ripstop checkpoint";
   static constexpr const char* kFileName = "manifest.json";
   static constexpr int64_t kMostBytes = int64_t{16} << 20;
@@ -77,25 +76,25 @@ struct Manifest {
   DType moments = DType::kFloat32;  ///< float32 or bfloat16
   std::string written_by;           ///< version and commit of ripstop
   std::vector<UnitSpec> units;      ///< names, shapes, cuts and grains, without initial values
-  std::vector<StoredFile> files;    ///< by rank; ranks that store nothing have none
+  std::vector<StoredFile> files;    ///< by rank, without ranks that store nothing
   int64_t bytes() const;            ///< of all files without the manifest
   /// The arrays in the file of rank `rank`.
   std::vector<StoredArray> arrays_of(int64_t rank) const;
 };
 
-/// The error of a manifest that another version of ripstop wrote, in a format that this one does not read:
-/// Error(kStorage). The checkpoint is not damaged.
+/// The Error(kStorage) for a manifest of a format version that this ripstop does not read. The checkpoint is
+/// not damaged.
 class OtherFormat : public Error {
  public:
   using Error::Error;
 };
 
-/// The units that a checkpoint of such a state holds: trained_table of its model.
+/// The units in a checkpoint of `state`: the trained_table of its model.
 std::vector<UnitSpec> stored_table(const CheckpointState& state);
 
 /// "step_00001000".
 std::string step_directory_name(int64_t step);
-/// The step of a name that step_directory_name gives; nullopt for any other name.
+/// The step of such a name; nullopt for any other name.
 std::optional<int64_t> parse_step_directory_name(const std::string& name);
 /// "rank_00000.h5", "rank_00000.blocks".
 std::string rank_file_name(int64_t rank);
@@ -104,13 +103,13 @@ std::string sidecar_file_name(int64_t rank);
 /// The bytes of manifest.json.
 std::string manifest_text(const Manifest& manifest);
 
-/// Reads the text of a manifest of this version, or of a later one that allows it (min_reader). The bytes may
-/// come from anywhere, so it checks: hash, size, depth, no key twice, none missing or unknown, whole numbers
-/// in range, a parameter table that can be laid out, and exactly the files that follow from table and mesh.
-/// Throws Error(kStorage) with `name`, OtherFormat for any other version.
+/// Reads the text of a manifest of this version, or of a later one whose min_reader allows it. The text may
+/// be damaged or forged, so everything is checked: hash, size, depth, keys (none twice, missing or unknown),
+/// ranges of numbers, a parameter table that can be laid out, and exactly the files that follow from table
+/// and mesh. Throws Error(kStorage) with `name`; OtherFormat for any other version.
 Manifest parse_manifest(const std::string& text, const std::string& name);
 
-/// parse_manifest of DIRECTORY/manifest.json. Throws likewise.
+/// parse_manifest of `directory`/manifest.json.
 Manifest read_manifest(Io& io, const std::filesystem::path& directory);
 
 }  // namespace ripstop

@@ -18,7 +18,7 @@
 namespace ripstop {
 namespace {
 
-/// Indices of the arrays by their offset. libhdf5 does not place them in the order of their creation.
+/// The indices of the arrays by offset: libhdf5 does not place arrays in the order of their creation.
 std::vector<size_t> by_offset(const std::vector<FileBlocks::Array>& arrays) {
   std::vector<size_t> order(arrays.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -30,19 +30,19 @@ std::vector<size_t> by_offset(const std::vector<FileBlocks::Array>& arrays) {
 /// The bytes of a rank's file. Several threads may call the members.
 class FileBytes {
  public:
-  /// Both must outlive it.
+  /// The arguments must outlive this.
   FileBytes(const RankFileSkeleton& skeleton, std::span<const ArraySource> sources) {
     RIPSTOP_CHECK(sources.size() == skeleton.arrays.size(), "{} sources for {} arrays", sources.size(),
                   skeleton.arrays.size());
     for (const size_t i : by_offset(skeleton.arrays)) {
-      // A file is gap, array, gap, array, ..., gap: libhdf5 made the gaps, the sources give the arrays.
+      // A file is gap, array, gap, array, ..., gap.
       append({.gap = skeleton.gaps[parts_.size() / 2]});
       const int64_t size = element_bytes(skeleton.dtypes[i]);
       append({.array = &sources[i],
               .number = static_cast<int64_t>(i),
               .element_bytes = size,
               .bytes = skeleton.arrays[i].elements * size});
-      // Blocks end at multiples of their size, so none of them cuts an element.
+      // Blocks end at multiples of 1 MiB, so no block cuts an element.
       RIPSTOP_CHECK(skeleton.arrays[i].offset_bytes % size == 0, "an array begins at byte {}",
                     skeleton.arrays[i].offset_bytes);
     }
@@ -101,8 +101,7 @@ bool is_zero(const char* bytes, int64_t count) {
   return *bytes == 0 && std::memcmp(bytes, bytes + 1, static_cast<size_t>(count - 1)) == 0;
 }
 
-/// The numbers of the file's blocks in the order in which they are written: first those of the arrays
-/// `first`.
+/// The file's blocks in the order of writing: the blocks of the arrays `first`, then the others.
 std::vector<int64_t> order_of_blocks(const FileBlocks& blocks, const std::vector<DType>& dtypes,
                                      const std::vector<int64_t>& first) {
   std::vector<int64_t> order;
@@ -139,7 +138,6 @@ class RankFileWriter {
     hash_of_zeros_ = hash64(zeros.data(), std::ssize(zeros));
   }
 
-  /// Rises with each block that is written or read back.
   int64_t progress() const { return progress_; }
   int64_t stretches() const { return divide_up(std::ssize(order_), kStretch); }
 
@@ -148,32 +146,29 @@ class RankFileWriter {
     const std::vector<WrittenBytes> earlier = std::exchange(memory.unread, {});
     for (int64_t i = number * kStretch; i < std::min((number + 1) * kStretch, std::ssize(order_)); ++i)
       write_block(memory, order_[static_cast<size_t>(i)]), ++progress_;
-    // The device has had a stretch's time to write them.
+    // Blocks of the stretch before: the device has had time to write them.
     read_back(memory, earlier);
   }
 
   FileBlocks finish() {
     for (Memory& memory : memory_) read_back(memory, memory.unread);
-    // Before the manifest is written: it vouches for bytes that are on the disk.
-    file_.sync_and_close();
+    file_.sync_and_close();  // the manifest, written later, vouches for bytes on the disk
     return std::move(blocks_);
   }
 
  private:
-  /// Blocks that one thread takes at once.
-  static constexpr int64_t kStretch = 4;
+  static constexpr int64_t kStretch = 4;  ///< blocks that a thread takes at once
 
   struct Memory {
     std::vector<char> block;
-    std::vector<WrittenBytes> unread;  ///< bytes that are to be read back
+    std::vector<WrittenBytes> unread;  ///< blocks to be read back
   };
 
   void write_block(Memory& memory, int64_t block) {
     const int64_t offset = block * FileBlocks::kBlockBytes, count = blocks_.block_bytes(block);
     uint64_t& hash = blocks_.hashes[static_cast<size_t>(block)];
     hash = hash_of_zeros_;
-    // The last block gives the file its size.
-    const bool is_last = block + 1 == blocks_.block_count();
+    const bool is_last = block + 1 == blocks_.block_count();  // no hole: it gives the file its size
     bool is_hole = !is_last && bytes_.are_zeros(offset, count);
     if (!is_hole) {
       memory.block.resize(static_cast<size_t>(count));
@@ -209,7 +204,7 @@ class RankFileWriter {
   std::array<Memory, kBlockThreads> memory_;
 };
 
-/// Reads the bytes before, between and after the arrays.
+/// RankFileSkeleton::gaps of `file`.
 std::vector<std::string> read_gaps(const InputFile& file, const RankFileSkeleton& skeleton) {
   const std::vector<FileBlocks::Array>& arrays = skeleton.arrays;
   std::vector<std::string> gaps;
@@ -246,7 +241,6 @@ RankFileSkeleton make_skeleton(Io& io, const std::filesystem::path& scratch,
                                {"version", int64_t{Manifest::kVersion}}};
   for (const MeshAxis axis : kMeshAxes)
     attributes.emplace_back(fmt::format("{}_index", to_string(axis)), coordinates[axis]);
-  // libhdf5 writes an empty file once. Its metadata depends on shapes alone, so every save reuses it.
   for (const Hdf5Array& array : create_hdf5(scratch, specs, attributes))
     skeleton.arrays.push_back({array.offset_bytes, array.count});
   const InputFile file(io, scratch);

@@ -1,4 +1,4 @@
-// A rank's file. libhdf5 lays it out once; then ripstop writes, hashes and syncs every byte itself.
+// A rank's file. libhdf5 lays the file out once; ripstop writes, hashes and syncs every byte itself.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -20,40 +20,39 @@ struct RankFileSkeleton {
   int64_t bytes = 0;                      ///< of the whole file
   std::vector<FileBlocks::Array> arrays;  ///< three for each stored shard, in any order of offsets
   std::vector<DType> dtypes;              ///< of each array
-  std::vector<std::string>
-      gaps;  ///< the bytes before each array, by offset, and behind the last; may be empty
+  /// The bytes outside of arrays: before each array, in file order, and after the last. May be empty.
+  std::vector<std::string> gaps;
 };
 
-/// Lets libhdf5 make the file of `shards` at the path `scratch`, keeps all bytes that are in no array, and
-/// removes the file. The arrays of that file are holes: it takes a few KiB on the disk. Main thread only
+/// Lets libhdf5 make the file of `shards` at the path `scratch`, reads all bytes outside of arrays, and
+/// removes the file. Its arrays are holes, so the file takes a few KiB on the disk. Main thread only
 /// (libhdf5). Throws Error(kStorage).
 RankFileSkeleton make_skeleton(Io& io, const std::filesystem::path& scratch,
                                const std::vector<UnitSpec>& units, const MeshCoordinates& coordinates,
                                const std::vector<UnitShard>& shards, DType moments);
 
-/// Copies elements [first, first + count) of an array, in its dtype, to `to`. Intervals come in any order, at
-/// most a block of FileBlocks at a time, and from several threads at once. Empty: an array of zeros.
+/// Copies elements [first, first + count) of an array, in its dtype, to `to`. Called from several threads at
+/// once, in any order, for at most a block of FileBlocks each. Empty: an array of zeros.
 using ArraySource = std::function<void(int64_t first, int64_t count, void* to)>;
 
-/// The arrays of a rank's file, and how they get there.
+/// The arrays of a rank's file, and how they are written. The bytes of the file depend on `sources` alone.
 struct RankFileWork {
   std::span<const ArraySource> sources;  ///< one for each array of the skeleton, in its order
   std::vector<int64_t> first = {};       ///< arrays that are copied before all others, in this order
-  /// Called when the last byte of an array has been copied from its source, which is not asked again for it.
-  /// On any of the threads. May be empty.
+  /// Called on any thread when an array has been copied to its end: its source is not called again. May be
+  /// empty.
   std::function<void(int64_t array)> copied = {};
+  /// Whether each written block is read again, from the device if the system allows it, and compared.
   bool reads_back = true;
-  int64_t threads = kBlockThreads;
+  int64_t threads = kBlockThreads;  ///< at most kBlockThreads, with a block of memory each
 };
 
-/// Writes the new file `path` from the skeleton and the sources, and syncs it. Hashes are of the written
-/// bytes: each block is copied, hashed and written from the copy. A block of zeros is a hole of the file.
-/// With `reads_back`, every other block is read again, from the device if the system allows it, and compared
-/// while later ones are written. At most kBlockThreads threads work, with a block of memory each; the bytes
-/// of the file do not depend on `first` and `threads`. `watch` is called on the caller's thread, a few times
-/// a second, with a number that rises with each block that is written or read back; what it throws ends the
-/// work. Calls no MPI, HDF5 or device function (unless a source does): any thread may call it. Returns the
-/// contents of the sidecar. Throws Error(kStorage), and what a source throws.
+/// Writes the new file `path` from the skeleton and the sources, and syncs it. Each block is copied first,
+/// then hashed and written from the copy, so the hashes are of the written bytes. A block of zeros becomes a
+/// hole. `watch` is called on the caller's thread, a few times a second, with a number that rises with each
+/// block written or read back; an exception from `watch` ends the work. Calls no MPI, HDF5 or device function
+/// (unless a source does), so any thread may call it. Returns the contents of the sidecar. Throws
+/// Error(kStorage), and what a source throws.
 FileBlocks write_rank_file(Io& io, const std::filesystem::path& path, const RankFileSkeleton& skeleton,
                            const RankFileWork& work, FunctionRef<void(int64_t progress)> watch);
 

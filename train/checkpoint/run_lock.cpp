@@ -23,6 +23,7 @@
 #include "data/process/process_identity.h"
 #include "model/core/error.h"
 #include "model/core/number.h"
+#include "train/machine/machine.h"
 
 namespace ripstop {
 namespace {
@@ -31,20 +32,26 @@ constexpr const char* kLockFile = "LOCK";
 constexpr int64_t kMostLockBytes = 16384;  // a path alone may have 4096
 using Clock = std::chrono::steady_clock;
 
-/// Reads LOCK; nullopt if it does not exist, or if its owner deletes it meanwhile.
+/// Reads LOCK; nullopt if it does not exist, or disappears during the read.
 std::optional<std::string> read_lock(Io& io, const std::filesystem::path& path) {
   try {
     return read_whole_file(io, path, kMostLockBytes);
   } catch (const Error&) {
-    // Ask again instead of looking at the error: NFS answers ESTALE for an open file that was deleted.
+    // NFS answers ESTALE for an open file that was deleted, so check again whether LOCK exists.
     Io::Status status;
     if (io.status(path, status) != 0 && errno == ENOENT) return std::nullopt;
     throw;
   }
 }
 
-/// The lines "key value" of a lock: who made it.
+/// The lines "key value" of a lock, which identify its owner.
 using Owner = ProcessIdentity;
+
+/// The value of `key`; "" if `owner` has none.
+std::string value_of(const Owner& owner, const char* key) {
+  const auto found = owner.find(key);
+  return found == owner.end() ? "" : found->second;
+}
 
 /// The directory's absolute path; "" if it has a line end, which a lock cannot hold.
 std::string absolute_path(const std::filesystem::path& directory) {
@@ -53,7 +60,7 @@ std::string absolute_path(const std::filesystem::path& directory) {
   return path.find('\n') == path.npos ? path : "";
 }
 
-/// The directory's inode: renaming it changes its path but not this. "" if the system does not tell.
+/// The directory's inode, which a rename does not change; "" if unknown.
 std::string inode(const std::filesystem::path& directory) {
   struct stat facts {};
   return ::stat(directory.c_str(), &facts) == 0 ? std::to_string(facts.st_ino) : "";
@@ -76,18 +83,13 @@ std::string text_of(const Owner& owner, uint64_t beat) {
 }
 
 std::string describe_owner(const Owner& owner) {
-  const auto job = owner.find("job");
-  const bool has_job = job != owner.end() && !job->second.empty();
-  return describe(owner) + (has_job ? fmt::format(" (job {})", job->second) : "");
+  const std::string job = value_of(owner, "job");
+  return describe(owner) + (job.empty() ? "" : fmt::format(" (job {})", job));
 }
 
-/// Whether both have all `keys`, with equal values that are not empty.
-bool agree(const Owner& a, const Owner& b, std::initializer_list<const char*> keys) {
-  for (const char* key : keys) {
-    const auto x = a.find(key), y = b.find(key);
-    if (x == a.end() || y == b.end() || x->second.empty() || x->second != y->second) return false;
-  }
-  return true;
+/// Whether both have `key`, with equal values that are not empty.
+bool agree(const Owner& a, const Owner& b, const char* key) {
+  return !value_of(a, key).empty() && value_of(a, key) == value_of(b, key);
 }
 
 Clock::time_point after(double seconds) {
@@ -95,39 +97,35 @@ Clock::time_point after(double seconds) {
 }
 
 /// Whether the lock was copied here together with a run's directory: it names another directory, by path and
-/// by inode. (A directory that was moved keeps its inode, and on another host, where it may have another
-/// path, too.)
+/// by inode. (A moved directory keeps its inode; on another host it may have another path, but not another
+/// inode.)
 bool is_copy(const Owner& owner, const Owner& self) {
   const auto is_other = [&](const char* key) {
-    const auto found = owner.find(key);
-    return found != owner.end() && !found->second.empty() && !agree(owner, self, {key});
+    return !value_of(owner, key).empty() && !agree(owner, self, key);
   };
   return is_other("directory") && is_other("inode");
 }
 
-/// Why `text`, read from LOCK, is not the lock of `self`; "" if it is.
+/// Tells why `text`, read from LOCK, is not the lock of `self`; "" if it is.
 std::string loss(const std::optional<std::string>& text, const Owner& self) {
   if (!text) return ": its LOCK is gone";
   const Owner owner = parse_process(*text);
-  return agree(owner, self, {"nonce"}) ? "" : " by " + describe_owner(owner);
+  return agree(owner, self, "nonce") ? "" : " by " + describe_owner(owner);
 }
 
 int64_t restarts(const Owner& owner) {
-  const auto found = owner.find("restart");
-  return found == owner.end() ? 0 : parse_whole_number(found->second).value_or(0);
+  return parse_whole_number(value_of(owner, "restart")).value_or(0);
 }
 
-/// Seconds since the machine was started. Goes on while it sleeps, as the clocks of others do.
+/// A clock that also counts while the machine sleeps, as the clocks of other machines do.
 double boot_seconds() {
-  timespec now{};
-  ::clock_gettime(CLOCK_BOOTTIME, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+  return clock_seconds(CLOCK_BOOTTIME);
 }
 
 }  // namespace
 
-/// The thread that raises the number in LOCK and looks whether the file is still this owner's. Its members
-/// live as long as the thread, which a file system that does not answer may hold for ever.
+/// The thread that raises the number in LOCK and checks that the file is still this owner's. An object lives
+/// as long as its thread, which a file system that does not answer may hold for ever.
 class RunLock::Heartbeat {
  public:
   Heartbeat(Io& io, std::filesystem::path path, const RunLockTimes& times, Owner self, Descriptor file)
@@ -149,8 +147,8 @@ class RunLock::Heartbeat {
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
 
-  /// Tells the thread to end. False if it is in a call of the file system for so long that it may never
-  /// return; waits until that is known.
+  /// Tells the thread to end. False if the thread has been in a file system call for fence_seconds(), so that
+  /// it may never return; waits until then.
   bool request_end() {
     std::unique_lock guard(mutex_);
     stops_ = true;
@@ -159,12 +157,12 @@ class RunLock::Heartbeat {
     return changed_.wait_for(guard, std::chrono::duration<double>(std::max(left, 0.0)),
                              [&] { return !in_call_; });
   }
-  /// Whether the thread has been in a call of the file system for so long that it may never return.
+  /// See RunLock::is_stuck.
   bool is_stuck() {
     const std::lock_guard guard(mutex_);
     return in_call_ && boot_seconds() - answered_at_ > times_.fence_seconds();
   }
-  /// Why the directory is not this owner's any more; "" if it is.
+  /// The reason why the directory is not this owner's any more; "" if it is.
   std::string reason() {
     const std::lock_guard guard(mutex_);
     return lost_;
@@ -173,18 +171,18 @@ class RunLock::Heartbeat {
     const std::lock_guard guard(mutex_);
     if (lost_.empty()) lost_ = reason;
   }
-  /// Whether the last heartbeat is young enough that nobody can have taken over.
+  /// Whether the last heartbeat is so young that nobody can have taken over.
   bool is_in_time() {
     const std::lock_guard guard(mutex_);
     if (is_late()) hurry();
     return !is_late();
   }
-  /// Waits for a late heartbeat, which alone can tell whether another start owns the directory: a file system
-  /// that does not answer this owner may not have answered others, either. False if none comes in time.
+  /// Waits for a late heartbeat, which tells whether another start owns the directory (perhaps none: the file
+  /// system may not have answered others, either). False if none comes within answer_seconds.
   bool await() {
     std::unique_lock guard(mutex_);
     if (is_late()) hurry();
-    // In pieces: the time in which this process was stopped is at most one.
+    // In pieces, so that a stop of this process costs at most one piece.
     constexpr double kPiece = 0.5;
     for (double waited = 0; waited < times_.answer_seconds; waited += kPiece)
       if (changed_.wait_for(guard, std::chrono::duration<double>(kPiece),
@@ -194,7 +192,7 @@ class RunLock::Heartbeat {
   }
 
  private:
-  /// After a SIGCONT, or when the machine wakes, the thread may sleep for some seconds yet.
+  /// Wakes the thread, which after a SIGCONT or a sleep of the machine may still wait for some seconds.
   void hurry() {
     hurries_ = true;
     wake_.notify_all();
@@ -210,7 +208,7 @@ class RunLock::Heartbeat {
       hurries_ = false;
       in_call_ = true;
       guard.unlock();
-      // Others may have seen the new number as soon as the write began.
+      // From the begin of the write on others may see the new number.
       const double began = boot_seconds();
       std::string reason;
       const bool renewed = write(count) && is_own(reason);
@@ -223,16 +221,16 @@ class RunLock::Heartbeat {
     }
   }
 
-  /// One lost heartbeat is no reason to stop writing; many are, see is_late().
   bool write(uint64_t count) {
     const std::string text = text_of(self_, count);
     return io_.pwrite(file_.value(), text.data(), text.size(), 0) == std::ssize(text) && !stops_ &&
-           (!syncs_ || io_.fsync(file_.value()) == 0);  // else other machines may not see it
+           (!syncs_ || io_.fsync(file_.value()) == 0);  // without it other machines may not see the write
   }
 
-  /// Whether LOCK is the file that was written. If it is known not to be, sets `reason`.
+  /// Whether LOCK is this owner's file. Sets `reason` if it is another.
   bool is_own(std::string& reason) {
-    // Another start that found the lock stale moves it aside, sees the new number, and puts it back.
+    // LOCK may be absent for a moment: another start that took it for stale moves it aside, sees the new
+    // number, and puts it back.
     constexpr int kLooks = 10;
     for (int look = 1; !stops_; ++look) {
       try {
@@ -258,12 +256,12 @@ class RunLock::Heartbeat {
   std::atomic<bool> stops_ = false;  ///< set under mutex_
   std::mutex mutex_;                 ///< guards the members below
   std::condition_variable wake_;     ///< wakes the thread
-  std::condition_variable changed_;  ///< wakes who waits for the thread
+  std::condition_variable changed_;  ///< wakes waits for the thread
   bool hurries_ = false;             ///< the next heartbeat is due now
-  bool in_call_ = false;
-  double answered_at_;  ///< begin of the last heartbeat whose calls returned
-  double renewed_at_;   ///< begin of the last heartbeat that was written and read back
-  std::string lost_;    ///< see reason()
+  bool in_call_ = false;             ///< the thread is in file system calls
+  double answered_at_;               ///< begin of the last heartbeat whose calls returned
+  double renewed_at_;                ///< begin of the last heartbeat that was written and read back
+  std::string lost_;                 ///< see reason()
   std::thread thread_;
 };
 
@@ -292,20 +290,20 @@ RunLock::RunLock(Io& io, const std::filesystem::path& directory, const RunLockTi
 
 RunLock::~RunLock() {
   if (!heartbeat_->request_end()) {
-    // To join the thread might take for ever, and to close the file, too. The process is about to end.
+    // Joining the thread or closing the file might never return. The process is about to end.
     static_cast<void>(heartbeat_.release());
     return;
   }
   const bool lost = !heartbeat_->reason().empty();
-  heartbeat_.reset();  // closes the file first: NFS keeps one that is deleted while it is open
+  heartbeat_.reset();  // closes the file before unlink: NFS keeps files that are deleted while open
   try {
     if (!lost && loss(read_lock(io_, path_), self_).empty()) io_.unlink(path_);
   } catch (const Error&) {
-    // A lock that cannot be read is not removed. The next start finds that its owner has ended.
+    // A lock that cannot be read stays. The next start finds that its owner has ended.
   }
 }
 
-/// A descriptor without a file if there is a lock already.
+/// Makes LOCK. Returns a descriptor without a file if LOCK exists.
 Descriptor RunLock::try_create() {
   Descriptor file(io_, io_.open(path_, O_CREAT | O_EXCL | O_RDWR));
   if (file.value() < 0) {
@@ -321,15 +319,15 @@ Descriptor RunLock::try_create() {
   fail_storage(path_, "write", error);
 }
 
-/// Returns when the owner is known to be gone; refuses if it is alive.
+/// Returns when the owner is known to be gone. Throws if it is alive.
 void RunLock::wait_until_gone(const std::string& text, const RunLockWait& wait) const {
   const Owner owner = parse_process(text);
   const bool copied = is_copy(owner, self_);
   if (copied && has_hard_links(path_)) return;
   const ProcessState state = state_of(owner);
   if (state == ProcessState::kGone) return;
-  // The owner of a copied lock owns another directory. But some file systems change inodes, so look whether
-  // its heartbeat reaches this one.
+  // A live owner of a copied lock owns another directory. But some file systems change inodes, so watch below
+  // whether its heartbeat changes this lock.
   if (state == ProcessState::kRuns && !copied) {
     const Clock::time_point end = after(times_.ending_seconds);
     while (state_of(owner) == ProcessState::kRuns) {
@@ -338,7 +336,7 @@ void RunLock::wait_until_gone(const std::string& text, const RunLockWait& wait) 
     }
     return;
   }
-  if (agree(owner, self_, {"job"}) && restarts(owner) < restarts(self_)) return;
+  if (agree(owner, self_, "job") && restarts(owner) < restarts(self_)) return;
   const Clock::time_point end = after(times_.patience_seconds);
   const std::string waits =
       fmt::format("waiting up to {:.0f} s for {}, which owned {} and may live", times_.patience_seconds,
@@ -362,8 +360,8 @@ void RunLock::refuse(const std::string& text) const {
               "wait until it ends, or give this run another directory");
 }
 
-/// Removes the lock with the text `text`. Renames first and compares then: another start may have removed
-/// that lock and made its own just before the rename. That one goes back.
+/// Removes the lock that has the text `text`. Another start may replace that lock by its own just before the
+/// rename, so compares after the rename, and puts a foreign lock back.
 void RunLock::take_away(const std::string& text) {
   std::filesystem::path aside = path_;
   aside += ".stale." + self_.at("nonce");

@@ -1,4 +1,4 @@
-// RunLock: only one live run owns a directory.
+// RunLock: at most one live run owns a directory.
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -15,56 +15,57 @@ struct RunLockTimes {
   double heartbeat_seconds = 5;
   double patience_seconds = 30;  ///< an owner on another machine is gone if its heartbeat stops for this long
   double ending_seconds = 3;     ///< time that an owner on this host gets to end after its launcher has ended
-  double answer_seconds = 600;   ///< how long an owner waits for a file system that does not answer
+  double answer_seconds = 600;   ///< the longest wait of an owner for a file system that does not answer
 
-  /// An owner writes nothing if its last heartbeat is older than this: others count from that heartbeat.
+  /// The age of its last heartbeat at which an owner must stop writing, before another start takes over.
   double fence_seconds() const { return patience_seconds - heartbeat_seconds; }
 };
 
-/// Who waits while it is not known whether an owner lives: half a minute without a word looks like a hang.
+/// Callbacks of a start that waits to learn whether an owner lives.
 struct RunLockWait {
-  std::function<void(const std::string&)> say;  ///< is told once what is waited for; may be empty
+  std::function<void(const std::string&)> say;  ///< called once with the reason of the wait; may be empty
   std::function<bool()> stop_requested;         ///< whether to give up; may be empty
 };
 
-/// Owns `directory`/LOCK from construction to destruction. The file names host, process, job and directory,
-/// and has a number that a thread raises every few seconds, the heartbeat. It is made with O_EXCL, not locked
-/// with flock, which Lustre and NFS may not have. Only rank 0 has a RunLock. The lock of a killed run is
-/// taken over: at once if its process is known to be gone (same machine), or if it is the lock of this job
-/// before a requeue; else after the heartbeat has stopped for `patience_seconds`. A lock that was copied with
-/// its directory is taken over at once if it is a hard link, else as if its owner were on another machine. A
-/// run whose directory was moved while it lives stays protected.
+/// Owns `directory`/LOCK from construction to destruction, on rank 0 only. The file names host, process, job
+/// and directory, and has a number that a thread raises every few seconds, the heartbeat. It is made with
+/// O_EXCL, because Lustre and NFS may lack flock.
 ///
-/// The thread of the heartbeat also reads LOCK back, so an owner that was taken over, as after a partition or
-/// a SIGSTOP, learns of it within `heartbeat_seconds`. From then on `check_owner` throws, for good. While the
-/// heartbeat is late (the file system does not answer, or the process stood still) another start may have
-/// taken over, or nobody: the owner must not write until the next heartbeat that gets through has told.
+/// The lock of a killed run is taken over: at once if its process is known to be gone (same machine), or if
+/// it is this job's lock from before a requeue; else after the heartbeat has stopped for `patience_seconds`.
+/// A lock that was copied with its directory is taken over at once if it is a hard link, else as if its owner
+/// were on another machine. A live run stays protected when its directory is moved.
+///
+/// The heartbeat's thread also reads LOCK back, so an owner that was taken over, for example after a network
+/// partition or a SIGSTOP, learns of it within `heartbeat_seconds`; from then on check_owner() throws. While
+/// the heartbeat is late (the file system does not answer, or the process was stopped), another start may
+/// have taken over: the owner must not write until a heartbeat gets through.
 class RunLock {
  public:
-  /// May wait for `patience_seconds`. Throws Error(kStorage), with the owner, if a live run owns the
-  /// directory, and if the lock cannot be made; Error(kRequeue) if a stop is requested while it waits.
+  /// May wait for `patience_seconds`. Throws Error(kStorage) if a live run owns the directory (the error
+  /// names it) or if the lock cannot be made; Error(kRequeue) if a stop is requested during the wait.
   RunLock(Io& io, const std::filesystem::path& directory, const RunLockTimes& times = {},
           const RunLockWait& wait = {});
   ~RunLock();
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;
 
-  /// Throws Error(kStorage) if another process has taken the directory over, as far as the heartbeat knows:
-  /// looks at no file, waits for nothing and costs next to nothing. Once it has thrown, it always throws.
+  /// Throws Error(kStorage) if the heartbeat has found that another process took the directory over; then
+  /// also in every later call. Reads no file and does not wait.
   void check_owner() const;
-  /// To be asked before every write. Throws like check_owner(); false if the last heartbeat is older than
+  /// Call it before every write. Throws like check_owner(). False if the last heartbeat is older than
   /// fence_seconds(): then the write must wait.
   bool may_write() const;
-  /// Checks the owner like check_owner(), and reads LOCK. If the last heartbeat is older than
-  /// fence_seconds(), first waits for one that gets through; throws Error(kCommunication) after
-  /// RunLockTimes::answer_seconds without one. Time in which this process was stopped does not count. Called
-  /// before every commit.
+  /// Call it before every commit. Like check_owner(), but also reads LOCK. If the last heartbeat is older
+  /// than fence_seconds(), first waits for a new one; throws Error(kCommunication) after
+  /// RunLockTimes::answer_seconds, without the time in which this process was stopped.
   void check_still_owned() const;
-  /// Whether the thread of the heartbeat is in a call of the file system that may never return.
+  /// Whether the heartbeat's thread is in a file system call that may never return.
   bool is_stuck() const;
-  /// Gives the directory up, because of `reason`, found elsewhere: throws, as check_owner does from now on.
+  /// Gives the directory up for a `reason` that the caller has found. Throws, as check_owner() does from now
+  /// on.
   [[noreturn]] void lose(const std::string& reason) const;
-  /// A text for the log about a lock that was taken over; empty if there was none.
+  /// A text for the log about the lock that was taken over; empty if there was none.
   const std::string& takeover() const { return takeover_; }
 
  private:
@@ -83,7 +84,7 @@ class RunLock {
   std::unique_ptr<Heartbeat> heartbeat_;
 };
 
-/// The owner of a run, for a process that looks at it from outside.
+/// The owner of a run, as seen by another process.
 struct RunOwner {
   enum class State { kNone, kAlive, kGone };
   State state = State::kNone;  ///< kNone: there is no LOCK, so no run is alive
@@ -91,9 +92,9 @@ struct RunOwner {
   std::string note;            ///< only for kGone: why we believe it, for messages
 };
 
-/// Reads `directory`/LOCK and changes nothing. An owner on this host is alive if its process is. On another
-/// machine, and in a copied lock, an owner is alive if the file, which each heartbeat changes, is at most
-/// RunLockTimes::patience_seconds and another 30 s old: clocks and caches differ. A file time more than 30 s
+/// Reads `directory`/LOCK and changes nothing. An owner on this host is alive if its process is. An owner on
+/// another machine, and of a copied lock, is alive if the age of the file is at most
+/// RunLockTimes::patience_seconds + 30 s (for differences of clocks and caches). A file time more than 30 s
 /// in the future tells nothing. Throws Error(kStorage) if LOCK exists and cannot be read.
 RunOwner find_run_owner(Io& io, const std::filesystem::path& directory);
 

@@ -1,5 +1,5 @@
-// Takeovers: the starts that took a run's checkpoints over, and the step from which each went on. It fences
-// off owners that were cut off: what they commit later is known by its number and never used.
+// Takeovers: the starts that took a run's checkpoints over, and the step from which each went on. They fence
+// off an owner that was cut off: its later commits carry an old number and are never used.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -13,54 +13,50 @@ namespace ripstop {
 
 /// A start that took a run over.
 struct Takeover {
-  int64_t number = 0;   ///< from 1; above that of every start and every checkpoint before it
-  int64_t step = 0;     ///< from which it went on; 0: the first weights
+  int64_t number = 0;   ///< from 1; above the number of every earlier takeover and checkpoint
+  int64_t step = 0;     ///< the step from which it went on; 0: the first weights
   std::string owner;    ///< "process 4711 on node7"
-  std::string job;      ///< number of the Slurm job, that of the array if it is one of an array; or empty
+  std::string job;      ///< number of the Slurm job, or of its array if it has one; empty outside of Slurm
   int64_t restart = 0;  ///< SLURM_RESTART_COUNT
   double time = 0;      ///< seconds since 1970-01-01 UTC
   bool operator==(const Takeover&) const = default;
 };
 
-/// The takeovers of the checkpoints in one folder, as CHECKPOINTS/takeovers.json has them. The file lies
-/// beside the step directories and not in RUN, as `checkpoints` may be a link, and then the numbers are those
-/// of the folder behind it. A takeover is written there, and synced, before its first step. Every checkpoint
-/// has the number of the takeover that committed it (CheckpointState::takeover; 0 if it has none).
+/// The takeovers of the checkpoints in one folder: CHECKPOINTS/takeovers.json. The file lies beside the step
+/// directories, because `checkpoints` may be a link into a shared folder. A takeover is written there, and
+/// synced, before its first step. Every checkpoint has the number of the takeover that committed it
+/// (CheckpointState::takeover; 0: none).
 ///
-/// A checkpoint of step s and number n must not be used if there is a takeover with a number above n that
-/// went on from a step before s: its owner was taken over, and committed it later. Equal steps are fine, as
-/// that is the checkpoint that was taken. Source: fencing tokens in M. Kleppmann, How to do distributed
+/// A checkpoint of step s and number n is superseded, and must not be used, if a takeover with a number above
+/// n went on from a step before s: an owner that had been taken over committed it. (From step s itself, the
+/// takeover went on from this checkpoint.) Source: fencing tokens in M. Kleppmann, How to do distributed
 /// locking, 2016.
 class Takeovers {
  public:
   static constexpr const char* kFileName = "takeovers.json";
-  /// The most that are kept. The oldest go first.
-  static constexpr int64_t kMost = 10'000;
+  static constexpr int64_t kMost = 10'000;  ///< takeovers that are kept, the newest ones
 
-  /// The takeovers of the folder `checkpoints`; none if it has no such file, or a damaged one: then problem()
-  /// says so. Throws Error(kStorage) if the system refuses to read it.
+  /// The takeovers of the folder `checkpoints`; none without a file, or with a damaged one, which problem()
+  /// then describes. Throws Error(kStorage) if the system refuses to read the file.
   static Takeovers read(Io& io, const std::filesystem::path& checkpoints);
-  /// Writes the file: a reader, also after a power loss, finds the old one or the new one. Throws
-  /// Error(kStorage).
+  /// Replaces the file, atomically even if the power fails. Throws Error(kStorage).
   void write(Io& io, const std::filesystem::path& checkpoints) const;
 
   const std::vector<Takeover>& all() const { return all_; }  ///< by number
   const std::string& problem() const { return problem_; }
   int64_t newest_number() const { return all_.empty() ? 0 : all_.back().number; }
-  /// Adds one with the next number, above `least_number`, too. `job`, `restart`, owner and time are those of
-  /// this process.
+  /// Adds a takeover by this process from `step`. Its number is above all others and `least_number`.
   const Takeover& add(int64_t step, int64_t least_number);
-  /// Puts `takeover` back, which was written and is not there any more.
+  /// Puts a written `takeover` back that is missing from the file.
   void restore(const Takeover& takeover);
 
-  /// Why the checkpoint of `step` that the takeover `number` committed must not be used: a text with both
-  /// numbers; "" if it may be used.
+  /// The reason why the checkpoint of `step` and number `number` is superseded; "" if it may be used.
   std::string refusal(int64_t step, int64_t number) const;
 
   /// Whether this process is a start of a Slurm job, whose restarts count.
   static bool is_in_job();
-  /// How many restarts of this process's job, the newest in a row, went on from `step`. The first start of a
-  /// job is no restart. 0 outside of a job: a person may try as often as they like.
+  /// The newest restarts of this process's job, in a row, that went on from `step`. The first start of a job
+  /// is no restart. 0 outside of a job, because people may try as often as they like.
   int64_t restarts_from(int64_t step) const;
 
  private:
@@ -68,14 +64,14 @@ class Takeovers {
   std::string problem_;
 };
 
-/// The folder that holds the step directory `checkpoint`, however that was written ("." stands for it, too).
+/// The folder that holds the step directory `checkpoint`, which may be written as ".", too.
 std::filesystem::path folder_of_checkpoint(const std::filesystem::path& checkpoint);
 
-/// Throws Error(kStorage), with Takeovers::refusal and what people can do, unless the checkpoint in the
-/// directory `checkpoint`, of `step` and committed by takeover `number`, may be used.
+/// Throws Error(kStorage) if Takeovers::refusal refuses the checkpoint in the directory `checkpoint`, of
+/// `step` and takeover `number`.
 void require_not_superseded(Io& io, const std::filesystem::path& checkpoint, int64_t step, int64_t number);
 
-/// Advice about a checkpoint that is refused, in `folder`.
+/// Advice about a superseded checkpoint in `folder`.
 std::string hint_for_superseded(const std::filesystem::path& folder);
 
 }  // namespace ripstop

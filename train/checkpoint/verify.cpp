@@ -14,19 +14,19 @@
 namespace ripstop {
 namespace {
 
-// A file of another checkpoint differs in every block; a few findings say as much.
+// A file of another checkpoint differs in every block.
 constexpr size_t kMostFindingsOfAFile = 100;
 
 class Verifier {
  public:
   Verifier(Io& io, const std::filesystem::path& directory) : io_(io), directory_(directory) {}
 
-  /// `read` is called with the bytes of rank files that are done, and with all of them.
+  /// Calls `read` with the verified and the total bytes of rank files.
   std::vector<CheckpointDamage> verify(FunctionRef<void(int64_t, int64_t)> read) {
     finding_of(Manifest::kFileName, 0, [&] {
       const Manifest manifest = read_manifest(io_, directory_);
       const std::optional<int64_t> step = parse_step_directory_name(directory_.filename().string());
-      // A renamed directory would be resumed at the wrong step.
+      // A resume of a renamed directory would begin at the wrong step.
       if (step && *step != manifest.state.step)
         add(Manifest::kFileName, fmt::format("is of step {}", manifest.state.step));
       const std::string refusal = Takeovers::read(io_, folder_of_checkpoint(directory_))
@@ -48,7 +48,7 @@ class Verifier {
     findings_.push_back({file, what, offset});
   }
 
-  /// Runs `body`. Its error becomes a finding, without the path that it begins with.
+  /// Runs `body`. An error becomes a finding, without the path at its beginning.
   bool finding_of(const std::string& file, int64_t offset, FunctionRef<void()> body) {
     try {
       body();
@@ -60,7 +60,7 @@ class Verifier {
     }
   }
 
-  /// A size that differs is found without reading, and says more than a wrong hash.
+  /// A wrong size is found without reading, and tells more than a wrong hash.
   bool has_size(const std::string& file, int64_t bytes) {
     Io::Status status;
     if (io_.status(directory_ / file, status) != 0)
@@ -77,7 +77,7 @@ class Verifier {
   void verify_rank(const Manifest& manifest, const StoredFile& file, FunctionRef<void(int64_t bytes)> read) {
     const std::string name = rank_file_name(file.rank), sidecar = sidecar_file_name(file.rank);
     const bool is_complete = has_size(name, file.bytes);
-    // Without the sidecar there are no hashes to compare the file with.
+    // The sidecar has the hashes.
     if (!has_size(sidecar, file.sidecar_bytes)) return;
     FileBlocks blocks;
     const bool has_blocks = finding_of(
@@ -88,7 +88,7 @@ class Verifier {
       BlockReader reader(io_, directory_ / name, blocks);
       for (int64_t block = 0; block < blocks.block_count(); ++block) {
         if (findings_.size() - before >= kMostFindingsOfAFile) return;
-        // One damaged block does not hide the others: go on to the end.
+        // Go on to the end: one damaged block must not hide the others.
         const int64_t begin = block * FileBlocks::kBlockBytes;
         finding_of(name, begin, [&] { reader.load_block(block); });
         read(begin + blocks.block_bytes(block));
@@ -96,7 +96,7 @@ class Verifier {
     });
   }
 
-  /// Other files do no harm to a resume, but tell of a copy that went wrong.
+  /// Foreign files do not harm a resume, but are a sign of a copy that went wrong.
   void find_foreign_files(const Manifest& manifest) {
     std::set<std::string> known = {Manifest::kFileName};
     for (const StoredFile& file : manifest.files)

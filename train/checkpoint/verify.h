@@ -1,4 +1,4 @@
-// Verifies every byte of every file of a checkpoint.
+// Verifies every byte of a checkpoint.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -11,14 +11,15 @@
 namespace ripstop {
 
 struct CheckpointDamage {
-  std::string file;  ///< name inside the checkpoint
+  std::string file;  ///< name in the checkpoint
   std::string what;
-  int64_t offset = 0;  ///< byte at which the damaged part begins; 0 if it is the whole file
+  int64_t offset = 0;  ///< begin of the damaged part; 0 for the whole file
 };
 
 /// Compares every byte of the checkpoint `directory` with the manifest and the hashes. Also finds missing and
-/// foreign files, and that it is superseded (Takeovers). At most 100 findings for each file. No findings: the
-/// checkpoint is whole. Any failure to read is a finding, not an exception. `report` is called meanwhile.
+/// foreign files, and a superseded checkpoint (Takeovers). Returns at most 100 findings for each file; none
+/// if the checkpoint is whole. A failure to read is a finding, not an exception. `report`, which may be
+/// empty, is called with the progress.
 std::vector<CheckpointDamage> verify_checkpoint(
     Io& io, const std::filesystem::path& directory,
     const std::function<void(int64_t done_bytes, int64_t total_bytes)>& report = {});

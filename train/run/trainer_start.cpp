@@ -173,7 +173,7 @@ std::optional<ResumableCheckpoint> Trainer::resume(StartFindings& found) {
     // First: another config explains another order of the data.
     resumed = check_stored_config(checkpoint, run_.config, run_.model);
     check_checkpoint(checkpoint.manifest.state, found.length.data->plan_hash);
-    check_same_parameters(checkpoint.manifest, run_.trained_table());
+    check_same_parameters(checkpoint.manifest.units, run_.trained_table());
   };
   const std::vector<UnitStates> states = live_states(step_->model(), step_->optimizer());
   const int64_t fsdp_index = mesh_.coordinates().fsdp;

@@ -255,7 +255,7 @@ TEST_F(ManifestTest, HasTheAdaptersAndTheirBase) {
     manifest_.files.push_back({rank, 5000 + rank, 100, std::string(32, 'a')});
   const Manifest read = parse_manifest(manifest_text(manifest_), "M");
   EXPECT_EQ(read.state, manifest_.state);
-  check_same_parameters(read, stored_table(read.state));
+  check_same_parameters(read.units, stored_table(read.state));
   const auto adapters = [](Json& j) -> Json& { return j["adapters"]; };
   expect_refused([&](Json& j) { adapters(j)["rank"] = 0; }, "'rank' must be a whole number");
   expect_refused([&](Json& j) { adapters(j)["rank"] = 1000; }, "has impossible adapters: lora.rank is 1000");
@@ -364,7 +364,7 @@ void expect_golden(const std::string& kind, const CheckpointState& expected, DTy
   const Manifest manifest = read_manifest(io, directory);
   EXPECT_EQ(manifest.state, expected);
   EXPECT_EQ(manifest_text(manifest), read_bytes(directory / Manifest::kFileName));
-  check_same_parameters(manifest, stored_table(expected));
+  check_same_parameters(manifest.units, stored_table(expected));
   for (const MeshSizes& mesh : {MeshSizes{1, 1, 1}, MeshSizes{1, 3, 1}, MeshSizes{2, 2, 2}}) {
     SmallRun run(tiny_model(), mesh, moments, lora);
     run.read(io, directory);

@@ -195,7 +195,7 @@ TEST(CheckpointReshard, AnotherModelIsRefused) {
   deeper.num_hidden_layers = 3;
   for (const ModelConfig& model : {wider, deeper, small_sizes(true)}) {
     SmallRun other(model, {1, 1, 1});
-    const auto accept = [&](const Checkpoint& c) { check_same_parameters(c.manifest, other.units()); };
+    const auto accept = [&](const Checkpoint& c) { check_same_parameters(c.manifest.units, other.units()); };
     std::vector<std::string> warnings;
     const auto thrown = SimulatedRanks(1).run([&](Communicator& world) {
       resume_newest(io, scratch.path(), world, accept, loading_into(io, other.ranks()[0]), warnings);

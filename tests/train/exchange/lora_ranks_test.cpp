@@ -340,7 +340,7 @@ void expect_continues_on_every_mesh(const ModelConfig& model) {
   const Checkpoint checkpoint{directory / step_directory_name(kSaved),
                               read_manifest(io, directory / step_directory_name(kSaved))};
   EXPECT_EQ(checkpoint.manifest.state, state);
-  check_same_parameters(checkpoint.manifest, stored_table(state));
+  check_same_parameters(checkpoint.manifest.units, stored_table(state));
   const std::vector<double> unbroken = adapter_losses(saved, kSaved + 1, kLast);
   for (const MeshSizes& mesh : layouts::meshes()) {
     SCOPED_TRACE(first.to_text() + " to " + mesh.to_text());

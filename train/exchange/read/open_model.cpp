@@ -122,7 +122,7 @@ void check_sizes(const Manifest& manifest) {
   if (manifest.state.model.num_hidden_layers > std::ssize(manifest.units))
     fail(ExitCode::kStorage, "the checkpoint has {} units, too few for the {} layers of its model",
          manifest.units.size(), manifest.state.model.num_hidden_layers);
-  check_same_parameters(manifest, stored_table(manifest.state));
+  check_same_parameters(manifest.units, stored_table(manifest.state));
 }
 
 [[noreturn]] void refuse_base(const fs::path& directory) {

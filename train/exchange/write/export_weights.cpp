@@ -287,7 +287,8 @@ std::vector<CheckedFile> export_weights(Io& io, Communicator& world, const Store
   do_and_agree(world, [&] {
     // A manifest with other parameters than its model has would give an export without some weights.
     const Manifest& manifest = model.checkpoint()->manifest;
-    check_same_parameters(manifest, model.base() == nullptr ? layout.units() : stored_table(manifest.state));
+    check_same_parameters(manifest.units,
+                          model.base() == nullptr ? layout.units() : stored_table(manifest.state));
     if (world.rank() == 0) own = make_files(io, layout, directory);
   });
   do_and_agree(world, [&] {
