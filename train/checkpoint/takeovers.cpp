@@ -1,7 +1,7 @@
 #include "train/checkpoint/takeovers.h"
 
 #include <algorithm>
-#include <chrono>
+#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "data/files/directory.h"
@@ -11,6 +11,7 @@
 #include "data/text/json_reader.h"
 #include "data/text/json_struct.h"
 #include "model/core/number.h"
+#include "train/machine/machine.h"
 
 namespace ripstop {
 namespace {
@@ -88,13 +89,12 @@ void Takeovers::write(Io& io, const fs::path& checkpoints) const {
 }
 
 const Takeover& Takeovers::add(int64_t step, int64_t least_number) {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
   all_.push_back({.number = std::max(newest_number(), least_number) + 1,
                   .step = step,
                   .owner = describe(this_process()),
                   .job = own_job(),
                   .restart = parse_whole_number(environment_variable("SLURM_RESTART_COUNT")).value_or(0),
-                  .time = std::chrono::duration<double>(now).count()});
+                  .time = clock_seconds(CLOCK_REALTIME)});
   if (std::ssize(all_) > kMost) all_.erase(all_.begin());
   return all_.back();
 }

@@ -10,7 +10,7 @@
 namespace ripstop {
 namespace {
 
-// Where the sizes of model.pretrained are; nullopt without the key. Rank 0 looks, all take its answer.
+// The origin of the sizes of model.pretrained, found by rank 0; nullopt without the key. Collective.
 std::optional<PretrainedOrigin> pretrained_origin(const RunConfig& config, Communicator& world) {
   if (config.model.pretrained.empty()) return std::nullopt;
   PretrainedOrigin origin;
@@ -31,7 +31,7 @@ std::string fields_text(const ModelConfig& model) {
   return text;
 }
 
-// Ranks that differ would wait for each other in different collectives.
+// Refuses ranks whose decisions differ: they would hang in different collectives. Collective.
 void require_equal_decisions(const DecidedRun& run) {
   Communicator& world = run.ranks->world();
   const std::string where = run.host();
@@ -53,14 +53,13 @@ void require_equal_decisions(const DecidedRun& run) {
 DecidedRun decide_run(const RunConfig& config, MpiWorld& world, StartTimes& times) {
   Communicator& all = world.communicator();
   const std::string& where = world.places()[static_cast<size_t>(all.rank())].host;
-  // Programs first: another version has other keys.
   require_equal_programs(all, where);
   require_equal_configs(all, config, where);
 
   times.enter(&StartupSeconds::data);
   Tokenizer tokenizer(dataset_file(config.data.directory, kTokenizerFile));
   TokenDataset dataset(dataset_file(config.data.directory, "train.h5"));
-  // Another tokenizer would be stored in the run, and read its summaries wrongly.
+  // The run keeps this tokenizer, and reads its summaries with it.
   require_dataset_tokenizer(dataset, tokenizer);
 
   times.enter(&StartupSeconds::memory);
@@ -71,13 +70,13 @@ DecidedRun decide_run(const RunConfig& config, MpiWorld& world, StartTimes& time
   RunTarget target = run_target(world, device, dataset.header().vocabulary_size);
   if (origin) {
     do_and_agree(all, [&] { target.pretrained = read_model_sizes(posix_io(), origin->directory); });
-    // Before anything depends on them: with other sizes ranks would wait in other collectives.
+    // Before anything depends on the sizes: ranks with other sizes would hang in other collectives.
     require_equal(all, ExitCode::kInputData, "the pretrained model", fields_text(*target.pretrained), where,
                   kSamePretrainedHint);
   }
   ResolvedRun resolved = resolve_run(config, target);
   if (!device_note.empty()) resolved.notes.push_back("run.device = \"auto\" is the CPU: " + device_note);
-  // Before the mesh, whose communicators take memory.
+  // Before the mesh: communicators allocate device memory.
   const LibraryMemory library_memory(device);
 
   times.enter(&StartupSeconds::mpi);

@@ -1,4 +1,4 @@
-// DecidedRun: the inputs and decisions of a run, which all ranks compare before any of them takes memory.
+// DecidedRun: the inputs and decisions of a run, which the ranks compare before any of them allocates memory.
 #pragma once
 #include <memory>
 #include <optional>
@@ -18,7 +18,7 @@ namespace ripstop {
 /// Hint for a model.pretrained that differs between nodes.
 inline constexpr const char* kSamePretrainedHint = "make the same model.pretrained visible on every node";
 
-/// The config with every "auto" decided, and everything that the decisions depend on. Never changes.
+/// The config with every "auto" decided, and all inputs of the decisions. Never changes.
 struct DecidedRun : ResolvedRun {
   RunConfig config;
   Tokenizer tokenizer;
@@ -36,7 +36,7 @@ struct DecidedRun : ResolvedRun {
   std::string host() const { return ranks->hosts()[static_cast<size_t>(ranks->position())]; }
 };
 
-/// Reads the data sets, chooses the device, resolves `config`, makes the mesh and refuses ranks that differ.
+/// Reads the data sets, chooses the device, resolves `config`, makes the mesh, and refuses ranks that differ.
 /// `world` must outlive the result. Throws Error: kUsage for the config, kInputData for the data set,
 /// kResources for mesh or memory. Collective.
 DecidedRun decide_run(const RunConfig& config, MpiWorld& world, StartTimes& times);

@@ -11,12 +11,12 @@ namespace ripstop {
 
 KernelPlans prepare_kernels(const ShardedTransformer& model, const DocumentCounts& trained,
                             const DocumentCounts& evaluated) {
-  // About as much as the first steps of a run would lose to these plans, one after another.
+  // About the time that the first steps would lose to these plans.
   constexpr double kMostSeconds = 60;
   const auto begin = std::chrono::steady_clock::now();
   KernelPlans plans;
   const auto prepare = [&](const DocumentCounts& counts, bool backward) {
-    // The most frequent first; the order of equals is the same on every rank.
+    // Most frequent first. Equal counts are ordered by size, so all ranks have the same order.
     std::vector<std::pair<int64_t, DocumentSizes>> sorted;
     for (const auto& [sizes, batches] : counts) sorted.emplace_back(-batches, sizes);
     std::sort(sorted.begin(), sorted.end());

@@ -1,4 +1,4 @@
-// Plans of libraries' kernels, made before the first step instead of in it.
+// Plans of library kernels, made before the first step.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -11,13 +11,13 @@ namespace ripstop {
 /// The number of batches with documents of each size: coming_documents.
 using DocumentCounts = std::map<DocumentSizes, int64_t>;
 
-/// Steps whose documents are looked at: the sizes come again and again after them.
+/// The number of steps whose documents get plans. Later steps repeat their sizes.
 inline constexpr int64_t kStepsLookedAt = 1000;
 
-/// The work of prepare_kernels.
+/// The result of prepare_kernels.
 struct KernelPlans {
   int64_t count = 0;  ///< plans made
-  int64_t left = 0;   ///< document sizes without a plan, for lack of time: made in the steps that meet them
+  int64_t left = 0;   ///< document sizes left, for lack of time, to the steps that have them
   double seconds = 0;
 };
 

@@ -1,4 +1,4 @@
-// LibraryMemory: the memory of a GPU that CUDA's libraries take beside the plan.
+// LibraryMemory: the GPU memory that CUDA's libraries allocate outside the plan.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -8,29 +8,29 @@
 
 namespace ripstop {
 
-/// Bytes of a GPU: free before the libraries took theirs and free now, counted by the run itself (still to
-/// take, or taken), and kept for libraries (library_bytes).
+/// The memory of a GPU, in bytes.
 struct GpuRoom {
-  int64_t free_before = 0, free_now = 0, run_bytes = 0;
-  int64_t kept_bytes = 0;
+  int64_t free_before = 0;  ///< before the libraries allocated any
+  int64_t free_now = 0;
+  int64_t run_bytes = 0;   ///< in the run's ledger, or its plan
+  int64_t kept_bytes = 0;  ///< reserved for libraries (library_bytes)
 };
 
-/// Why the run does not fit, or nullopt. Assumes that `run_bytes` are still to be allocated and that
-/// libraries use their whole reserve.
+/// The reason why the run does not fit; else nullopt. `run_bytes` are still to be allocated, and libraries
+/// may use their whole reserve.
 std::optional<std::string> lack_of_room(const GpuRoom& room);
 
-/// The warning that the libraries have taken more than their reserve, or nullopt. Assumes that `run_bytes`
-/// are allocated.
+/// A warning if the libraries use more than their reserve; else nullopt. `run_bytes` are allocated.
 std::optional<std::string> libraries_beyond_bound(const GpuRoom& room);
 
-/// Measures a device. A device without libraries' memory has room for all.
+/// Measures a GPU. On a CPU the checks do nothing.
 class LibraryMemory {
  public:
   /// Remembers the free bytes. Make it before communicators and handles.
   explicit LibraryMemory(const Device& device);
-  /// Throws Error(kResources) if the run's `planned_bytes`, which are not taken yet, do not fit any more.
+  /// Throws Error(kResources) if the run's `planned_bytes`, not yet allocated, do not fit any more.
   void check_room(int64_t planned_bytes) const;
-  /// libraries_beyond_bound now, after the run has taken `taken_bytes`.
+  /// libraries_beyond_bound now, with `taken_bytes` allocated by the run.
   std::optional<std::string> beyond_bound(int64_t taken_bytes) const;
 
  private:

@@ -1,4 +1,4 @@
-// LongStep: a stop request need not wait for the end of a step that takes long.
+// LongStep: lets a stop request end a long step early.
 #pragma once
 #include <algorithm>
 #include <chrono>
@@ -11,14 +11,14 @@
 
 namespace ripstop {
 
-/// The waits of a stop request.
+/// The times of a stop request in a long step.
 struct LongStepTimes {
-  double vote_seconds = 5;   ///< between two votes of the ranks in a long step
-  double most_seconds = 60;  ///< a step that would take longer than this from a vote on is given up
+  double vote_seconds = 5;   ///< between two votes of the ranks
+  double most_seconds = 60;  ///< the longest rest of a step after a vote; a longer step is given up
 };
 
-/// Decides between the micro-batches of a step whether to give it up. All ranks decide alike, by the clock of
-/// rank 0. In a run of short steps the ranks vote once, in the first step.
+/// Decides between the micro-batches of a step whether to give it up. All ranks decide alike, by rank 0's
+/// clock. In a run of short steps the ranks vote once, in the first step.
 class LongStep {
  public:
   explicit LongStep(Communicator& world, const LongStepTimes& times = {}) : world_(world), times_(times) {}
@@ -41,7 +41,7 @@ class LongStep {
     const std::vector<int64_t> votes = all_gather_number(world_, stop_requested() ? -elapsed_us : elapsed_us);
     const bool stops = *std::min_element(votes.begin(), votes.end()) < 0;
     const double each = 1e-6 * static_cast<double>(std::abs(votes[0])) / static_cast<double>(done);
-    // Steps are alike: the first one decides for all.
+    // Steps take equal times, so the first one decides for all.
     if (each * static_cast<double>(total) <= times_.most_seconds) steps_are_short_ = true;
     between_votes_ = std::max<int64_t>(1, static_cast<int64_t>(times_.vote_seconds / each));
     next_vote_ = done + between_votes_;
@@ -56,7 +56,7 @@ class LongStep {
   Clock::time_point begin_;
   bool steps_are_short_ = false;
   int64_t between_votes_ = 1;  ///< micro-batches
-  int64_t next_vote_ = 1;      ///< after so many micro-batches of the step
+  int64_t next_vote_ = 1;      ///< after this number of micro-batches
 };
 
 }  // namespace ripstop

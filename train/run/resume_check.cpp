@@ -8,7 +8,6 @@
 namespace ripstop {
 namespace {
 
-// The error ends the start: an older checkpoint would do no better.
 RunConfig stored_config(const Checkpoint& checkpoint) {
   const std::string manifest = (checkpoint.directory / Manifest::kFileName).string();
   try {
@@ -30,7 +29,7 @@ bool has_key(const std::vector<ConfigDifference>& differences, std::string_view 
 
 ResumableCheckpoint check_stored_config(const Checkpoint& checkpoint, const RunConfig& config,
                                         const ModelConfig& model) {
-  // Training saves none before its first step.
+  // A run saves no checkpoint of step 0.
   if (checkpoint.manifest.state.step == 0)
     throw Error(ExitCode::kUsage,
                 fmt::format("{} is an imported model, not a run", checkpoint.directory.string()),
@@ -38,7 +37,7 @@ ResumableCheckpoint check_stored_config(const Checkpoint& checkpoint, const RunC
   ResumableCheckpoint saved{
       .config = stored_config(checkpoint), .mesh = checkpoint.manifest.mesh, .differences = {}};
   std::vector<ConfigDifference> differences = compare(saved.config, config);
-  // A config may leave sizes to the data set or to a pretrained model, so the models are compared too.
+  // Compare the models, too: a config may leave sizes to the data set or to a pretrained model.
   for (ConfigDifference& difference : compare_models(checkpoint.manifest.state.model, model))
     if (!has_key(differences, difference.key)) differences.push_back(std::move(difference));
   saved.differences = accept_differences(checkpoint.directory.string(), std::move(differences));
@@ -55,7 +54,7 @@ std::vector<std::string> resume_notes(const ResumableCheckpoint& saved, const Me
     other_generation |= difference.key.starts_with("generation.");
   }
   const bool other_mesh = saved.mesh != mesh;
-  // Both change the memory that an "auto" micro-batch has.
+  // Both change the memory for an "auto" micro-batch.
   const bool other_memory = !saved.config.train.micro_batch_sequences &&
                             (other_generation || has_key(saved.differences, "train.recompute"));
   if (other_mesh || other_memory || has_key(saved.differences, "train.micro_batch_sequences"))

@@ -1,4 +1,4 @@
-// The changes that a run may make when it goes on from a checkpoint, and their effects.
+// The changes of config, mesh and model that a resumed run may make, and their effects.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,25 +9,25 @@
 
 namespace ripstop {
 
-/// A checkpoint that a run may go on from.
+/// A checkpoint that a run may resume from.
 struct ResumableCheckpoint {
-  RunConfig config;                           ///< with which it was saved
-  MeshSizes mesh;                             ///< likewise
-  std::vector<ConfigDifference> differences;  ///< from `config` to the run's config; all may differ
+  RunConfig config;                           ///< of the run that saved it
+  MeshSizes mesh;                             ///< of the run that saved it
+  std::vector<ConfigDifference> differences;  ///< from `config` to the run's config, all allowed
 };
 
-/// Compares the config and the model that the manifest stores with those of the run. Throws Error(kUsage)
-/// that lists old -> new of everything that must not differ, and Error(kStorage) if the stored config
-/// cannot be read: another version wrote it.
+/// Compares the config and the model in the manifest with the run's. Throws Error(kUsage), listing old ->
+/// new, for differences that are not allowed, and Error(kStorage) if the stored config cannot be read because
+/// another version wrote it.
 ResumableCheckpoint check_stored_config(const Checkpoint& checkpoint, const RunConfig& config,
                                         const ModelConfig& model);
 
 /// One text for each difference, and for each effect on the results: other rounding on another mesh or with
-/// other micro-batches (decided by the memory if they are "auto"), ROUGE by other [generation] settings.
+/// other micro-batches, and ROUGE with other [generation] settings.
 std::vector<std::string> resume_notes(const ResumableCheckpoint& saved, const MeshSizes& mesh);
 
-/// "the learning rate was 2.96e-06 in step 40 and is 2.01e-04 in step 41", if `step` steps are done and the
-/// next rate is another one because the run has `steps` steps now and had `old_steps`. Else empty.
+/// A note on the jump of the learning rate after `step`, if the run had `old_steps` steps and has `steps`
+/// now: "... was 2.96e-06 in step 40 and is 2.01e-04 in step 41". Empty without a jump.
 std::string rate_jump(const RunConfig& config, int64_t step, int64_t old_steps, int64_t steps);
 
 }  // namespace ripstop

@@ -15,12 +15,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Larger files are no config and no tokenizer: refuse them instead of reading them into memory.
+// Larger files are no config and no tokenizer.
 constexpr int64_t kMostConfigBytes = int64_t{1} << 20;
 constexpr int64_t kMostTokenizerBytes = int64_t{64} << 20;
 constexpr const char* kCheckpoints = "checkpoints";
 
-// Less than the deadline of saves: the other ranks wait for this one, which knows what it waits for.
+// The lock waits less than the deadline of saves, so that this rank, which knows the reason, reports first.
 constexpr double kShareOfDeadline = 0.9;
 
 bool is_folder(const fs::path& path) {
@@ -28,17 +28,17 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, ignored);
 }
 
-// The directory whose LOCK covers the folder that `run`/checkpoints leads to; nullopt for the run itself.
+// The directory whose LOCK covers the folder behind the link `run`/checkpoints; nullopt without a link.
 std::optional<fs::path> owner_of_linked_folder(Io& io, const fs::path& run) {
   std::error_code error;
   const fs::path own = fs::weakly_canonical(run, error) / kCheckpoints;
   const fs::path real = fs::weakly_canonical(run / kCheckpoints, error);
-  // A link that leads nowhere is refused when the folder is made.
+  // A broken link is refused later, when the folder is made.
   if (error || real == own || !is_folder(real)) return std::nullopt;
   return real.filename() == kCheckpoints && is_run(io, real.parent_path()) ? real.parent_path() : real;
 }
 
-// Whether the config file is the config.toml of a run, and `config` names another directory.
+// Whether `config_file` is the config.toml of a run, and `config` names another directory.
 bool is_of_another_run(Io& io, const fs::path& config_file, const RunConfig& config) {
   const fs::path beside = fs::absolute(config_file).parent_path();
   std::error_code ignored;
@@ -108,8 +108,7 @@ RunDirectory::RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tok
   std::error_code error;
   fs::create_directories(path_, error);
   if (error) fail_storage(path_, "make the directory", error.value());
-  // Before anything is read: another process may be writing these files.
-  lock(path_);
+  lock(path_);  // before any read: another process may be writing these files
   check_metrics_file(path_ / "metrics.jsonl");
   const fs::path config_file = path_ / "config.toml", tokenizer_file = path_ / kTokenizerFile;
   if (path_exists(io, config_file)) {
@@ -160,14 +159,14 @@ int64_t RunDirectory::take_over(int64_t step) {
   if (!takeovers.problem().empty())
     notes_.push_back(fmt::format("{}: it is written anew, and takeovers before this one protect nothing",
                                  takeovers.problem()));
-  // Checkpoints may have been copied here from a folder with more takeovers.
+  // Checkpoints copied from another folder may have higher numbers.
   int64_t greatest = 0;
   for (const ListedCheckpoint& checkpoint : list_checkpoints(io_, checkpoints()))
     if (checkpoint.manifest) greatest = std::max(greatest, checkpoint.manifest->state.takeover);
   const Takeover taken = takeovers.add(step, greatest);
   takeovers.write(io_, checkpoints());
   takeover_ = taken;
-  // Another start that has taken over meanwhile may have the same number, and must be alone in using it.
+  // Another start that has taken over meanwhile may have recorded the same number.
   check_still_owned();
   return takeover_.number;
 }
@@ -193,14 +192,13 @@ void RunDirectory::check_still_owned() const {
                                      takeovers.newest_number(), takeovers.all().back().owner,
                                      takeover_.number));
   if (takeovers.newest_number() == takeover_.number) return;
-  // The file was removed, damaged, or replaced by a start that had read it before this one was there.
+  // The file was removed, damaged, or overwritten by a start that had read it before this takeover.
   takeovers.restore(takeover_);
   takeovers.write(io_, checkpoints());
 }
 
-// Called after everything that may refuse the run: a refused start leaves the files of the run as they were.
 MetricsFile& RunDirectory::open_metrics(int64_t step) {
-  // First, because this file alone tells the next start that the others are a run's: see is_run.
+  // First, because this file marks the directory as a run's (is_run).
   write_whole_file(path_ / "prompt_template.txt", prompt_template_);
   write_whole_file(path_ / kTokenizerFile, tokenizer_);
   write_whole_file(path_ / "config.toml", config_);
@@ -212,7 +210,7 @@ MetricsFile& RunDirectory::open_metrics(int64_t step) {
                                  file.string(), is_there ? "empty" : "missing", step));
   const bool was_taken_over =
       std::any_of(locks_.begin(), locks_.end(), [](const auto& lock) { return !lock->takeover().empty(); });
-  // The run goes on from a checkpoint. Steps after it are computed and written again.
+  // Steps after the checkpoint are computed and written again.
   if (std::string note = cut_to_step(file, step, was_taken_over); !note.empty())
     notes_.push_back(std::move(note));
   metrics_ = std::make_unique<MetricsFile>(file);

@@ -5,7 +5,7 @@
 namespace ripstop {
 namespace {
 
-// Lines of metrics.jsonl that may wait in memory for room on the disk: those of some 100,000 steps.
+// The lines that may wait in memory: of some 100,000 steps.
 constexpr int64_t kMostWaitingBytes = int64_t{64} << 20;
 constexpr const char* kWrittenAgain = "metrics.jsonl is written again and lacks no line";
 
@@ -17,7 +17,6 @@ void RunLog::warn(const std::string& text) {
   say("warning: " + text);
 }
 
-// The disk may have room, or answer again, before the next checkpoint.
 void RunLog::write(const MetricsEvent& event) {
   if (!directory_) return;
   MetricsFile& metrics = directory_->metrics();
@@ -41,7 +40,7 @@ void RunLog::write(const MetricsEvent& event) {
   if (!failure && waited) say(kWrittenAgain);
 }
 
-// The checkpoint is worth more than its lines.
+// A checkpoint is worth more than its lines, so lines that cannot be written do not prevent the save.
 void RunLog::sync() {
   if (!directory_) return;
   MetricsFile& metrics = directory_->metrics();
@@ -49,7 +48,7 @@ void RunLog::sync() {
   try {
     metrics.sync();
   } catch (const Error& error) {
-    // If nothing waits, the disk has failed to keep what was written: no checkpoint may count on it.
+    // Without waiting lines, the sync itself failed: no checkpoint may rely on such a disk.
     if (error.code() != ExitCode::kStorage || metrics.waiting_lines() == 0) throw;
     say(fmt::format(
         "warning: {}; the checkpoint is saved all the same, and metrics.jsonl lacks {} if the run "

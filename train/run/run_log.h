@@ -1,4 +1,4 @@
-// RunLog: the output of a run while it goes on: lines for people, and events in metrics.jsonl.
+// RunLog: the output of a run: lines for people, and events in metrics.jsonl.
 #pragma once
 #include <functional>
 #include <optional>
@@ -9,12 +9,12 @@
 
 namespace ripstop {
 
-/// Rank 0 tells; on other ranks all functions do nothing.
+/// On ranks other than 0 all functions do nothing.
 class RunLog {
  public:
-  /// `say` prints a line for people and `live` shows what is going on; both may be null. `directory`, null on
-  /// other ranks than 0, opens its metrics before the first event. `step`: the steps done. The references
-  /// must outlive this.
+  /// `say` prints a line for people, `live` shows the work under way; both may be null. `directory`, set on
+  /// rank 0 only, must open its metrics before the first event. `step`: the steps done. All must outlive
+  /// this.
   RunLog(std::function<void(const std::string&)> say, LiveLine* live, std::optional<RunDirectory>& directory,
          const int64_t& step)
       : say_(std::move(say)), live_(live), directory_(directory), step_(step) {}
@@ -28,17 +28,16 @@ class RunLog {
   void end_live_line() const {
     if (live_ != nullptr) live_->clear();
   }
-  /// Null on other ranks, and if there is none.
-  const LiveLine* live() const { return live_; }
+  const LiveLine* live() const { return live_; }  ///< may be null
   bool live_is_due() const { return live_ != nullptr && live_->is_due(); }
 
-  /// A line for people and a `warning` event.
+  /// Writes a line for people and a `warning` event.
   void warn(const std::string& text);
-  /// Writes an event. Lines that cannot be written wait in memory, and training goes on. Throws
-  /// Error(kStorage) when too many wait.
+  /// Writes an event. If it cannot be written, its line waits in memory, and training goes on. Throws
+  /// Error(kStorage) if too many lines wait.
   void write(const MetricsEvent& event);
-  /// Returns when all lines are on the disk, before a checkpoint is saved: a run that resumes there does not
-  /// write them again. If they still cannot be written, says so and returns.
+  /// Syncs all lines to the disk. Call it before a save: a run that resumes from the checkpoint does not
+  /// write earlier lines again. If lines still cannot be written, warns and returns.
   void sync();
 
  private:

@@ -30,14 +30,14 @@ std::string micro_batch_text(const StartEvent& start) {
                      start.micro_batches);
 }
 
-// The share of the sequences that the ranks compute which is always empty.
+// The share of always empty sequences among the computed sequences of a step.
 double idle_share(const StartEvent& start, const RunConfig& config) {
   if (start.micro_batch_sequences == 0) return 0;
   return 1 - static_cast<double>(config.train.global_batch_sequences) /
                  static_cast<double>(computed_sequences(config, start.mesh, start.micro_batch_sequences));
 }
 
-// The share of a rank's time that brings tokens: neither empty nor computed twice.
+// The share of a rank's time that is spent on neither empty sequences nor recomputation.
 double useful_share(const StartEvent& start, const RunConfig& config, const ResolvedRun& run) {
   double again = 0;
   for (const Recompute mode : kRecomputes)
@@ -74,7 +74,7 @@ std::optional<LastStart> last_start(const std::filesystem::path& metrics) {
     const MetricsLog log = read_metrics(metrics);
     if (log.starts.empty()) return std::nullopt;
     return LastStart{.event = log.starts.back(), .tokens_per_second = median_speed_of_last_start(log)};
-  } catch (const Error&) {  // no file, or no log: then nothing is known
+  } catch (const Error&) {  // no file, or no log
     return std::nullopt;
   }
 }

@@ -1,4 +1,4 @@
-// The report of a run on itself: lines for people, and events for metrics.jsonl.
+// Reports of a run on its starts and on slow ranks: lines for people, and events for metrics.jsonl.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -16,7 +16,7 @@ namespace ripstop {
 /// "started in 1.92 s: program 0.10, MPI 0.41, data 0.20, memory 0.60, weights 0.11, ...".
 std::string startup_text(const StartupSeconds& seconds);
 
-/// The last start of a run so far.
+/// The last start of a run.
 struct LastStart {
   StartEvent event;
   std::optional<double> tokens_per_second;  ///< the median of its last steps; nullopt if it made none
@@ -25,18 +25,17 @@ struct LastStart {
 /// The last start in a metrics.jsonl; nullopt if there is none or the file cannot be read.
 std::optional<LastStart> last_start(const std::filesystem::path& metrics);
 
-/// Lines on the differences between the last start and this one: nodes, mesh, micro-batch, recomputation and
-/// their cost in idle ranks, memory, traffic and speed. The speed is expected only on an equal tensor axis.
-/// The last line says what stays the same. Empty without differences.
+/// Lines on the differences between the last start and this one: nodes, mesh, micro-batch and recomputation,
+/// their cost in idle ranks, memory and traffic, and the expected speed (only if the tensor axis is equal).
+/// The last line tells what stays the same. Empty without differences.
 std::vector<std::string> lines_since(const LastStart& before, const StartEvent& now, const RunConfig& config,
                                      const ResolvedRun& run);
 
-/// The `hosts` event of a window that ends with `step`. `hosts` of all ranks, in mesh order. Does not set
-/// `time`.
+/// The `hosts` event of a window that ends with `step`, without `time`. `hosts`: of all ranks, in mesh order.
 HostsEvent hosts_event(const SpeedWindow& window, const std::vector<std::string>& hosts, int64_t step);
 
-/// A text for each rank that is slow since this window, with the option that leaves out the nodes of all slow
-/// ranks, and for each rank that is slow no more.
+/// A text for each rank that became slow in this window, with the option that leaves out the nodes of all
+/// slow ranks, and for each rank that is slow no more.
 std::vector<std::string> speed_changes(const SpeedWindow& window, const std::vector<std::string>& hosts);
 
 }  // namespace ripstop

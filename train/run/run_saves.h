@@ -1,4 +1,4 @@
-// RunSaves: the saves of a run, beside training and between steps, and what happens if one fails.
+// RunSaves: the saves of a run, beside training and between steps, and the handling of failed saves.
 #pragma once
 #include <array>
 #include <chrono>
@@ -27,19 +27,19 @@ struct SavedRun {
 };
 
 /// Saves one state after another. All members are equal on all ranks, but for the times. A save that fails on
-/// any rank fails on all: training goes on with the checkpoints before it, but not if this process no longer
-/// owns the run, and not after three failures in a row, which throw the last error.
+/// any rank fails on all. After a failure training goes on with the older checkpoints, unless this process no
+/// longer owns the run, or three saves in a row have failed: then the last error is thrown.
 class RunSaves {
  public:
-  /// Takes memory for copies of `units`, which `compute` updates. `state`: where the run begins. Collective.
+  /// Allocates memory for copies of `units`, which `compute` updates. `state`: at the start. Collective.
   RunSaves(SavedRun lent, const Stream& compute, MemoryLedger& ledger, const std::vector<UnitStates>& units,
            const CheckpointState& state);
 
   /// Saves `state`, in the background if training goes on meanwhile. Collective, like save_now, finish, await
   /// and after_step.
   void save(const CheckpointState& state, bool in_background);
-  /// Saves `state` before the run ends, with no steps left in which to go on after a failure: tries again
-  /// until it is saved or throws. `keep`: SavePolicy::keep. `stops`: because of a stop request.
+  /// Saves `state` at the end of the run; after a failure tries again until it is saved or throws. `keep`:
+  /// SavePolicy::keep. `stops`: whether the run ends because of a stop request.
   void save_now(const CheckpointState& state, int64_t keep, bool stops);
   /// Commits the save under way, if there is one.
   void finish() {
@@ -48,11 +48,11 @@ class RunSaves {
 
   /// Call it when a step begins.
   void begin_step() { wait_seconds_ = alone_seconds_ = 0; }
-  /// Before the update of a unit, which the save under way may still read: waits until it has been read.
+  /// Waits before the update of `unit` until the save under way has read it.
   void await(size_t unit);
   /// The work of this rank for a save in this step. `step_seconds`: the usual time of a step.
   SaveWork work(double step_seconds);
-  /// After the step: commits the save if no rank was still writing.
+  /// Call it after a step: commits the save if no rank was still writing.
   void after_step(const StepResult& step);
 
   /// Whether the state after `step` is saved or being saved.
@@ -60,12 +60,12 @@ class RunSaves {
     return saved_step_ == step || (under_way_ && under_way_->state.step == step);
   }
   bool is_under_way() const { return under_way_.has_value(); }
-  /// Of the last commit; -1 before the first.
+  /// The step of the last commit or of the resumed checkpoint; -1 without either.
   int64_t saved_step() const { return saved_step_; }
-  /// The wait of the last step's updates for a save, and its part outside of collectives.
+  /// The time for which updates of the last step waited for a save, and its part outside of collectives.
   double wait_seconds() const { return wait_seconds_; }
   double alone_seconds() const { return alone_seconds_; }
-  /// The plan of the copies, which the system may have refused in part.
+  /// The plan of the copies, after what the system has refused.
   const SnapshotPlan& plan() const { return plan_; }
   /// CheckpointWriter::ends_within.
   bool ends_within(std::chrono::milliseconds most) { return writer_->ends_within(most); }
@@ -76,11 +76,11 @@ class RunSaves {
   struct UnderWay {
     CheckpointState state;
     bool in_background = false;
-    double begin_seconds = 0;                    ///< of all ranks, to begin the save
-    double stood_seconds = 0;                    ///< of training, which waited for the save so far
+    double begin_seconds = 0;                    ///< spent in CheckpointWriter::begin
+    double stood_seconds = 0;                    ///< for which training has waited so far
     DiskStillness still = {};                    ///< of this rank's disk while training goes on
-    Clock::time_point looked_at = Clock::now();  ///< at the disk
-    bool is_told = false;                        ///< people know that a disk stands still
+    Clock::time_point looked_at = Clock::now();  ///< time of the last look at the disk
+    bool is_told = false;                        ///< people were warned of a disk that stands still
   };
 
   DeviceMesh& mesh() const { return *lent_.run.ranks; }
@@ -93,12 +93,12 @@ class RunSaves {
 
   const SavedRun lent_;
   SnapshotPlan plan_;
-  MemoryLedger host_ledger_;          ///< of host memory beside a GPU's
-  std::optional<Snapshot> snapshot_;  ///< before writer_, whose thread reads it
+  MemoryLedger host_ledger_;          ///< of host memory, on a GPU
+  std::optional<Snapshot> snapshot_;  ///< must outlive writer_, whose thread reads it
   std::optional<CheckpointWriter> writer_;
   bool is_whole_ = false;  ///< all ranks keep copies of all their arrays
   std::optional<UnderWay> under_way_;
-  bool is_held_ = false;  ///< a save may still read what the next update changes
+  bool is_held_ = false;  ///< a save may still read arrays that the next update changes
   int64_t saved_step_;
   std::optional<BestSoFar> committed_best_;  ///< of the last commit
   int64_t failures_ = 0;                     ///< in a row

@@ -22,8 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The step of the newest checkpoint. Names and a look for the manifest have to do: status must stay fast over
-// many runs.
+// The step of the newest checkpoint, mostly from names alone: status must stay fast for many runs.
 std::optional<int64_t> newest_checkpoint(Io& io, const fs::path& run) {
   std::map<int64_t, fs::path, std::greater<>> by_step;
   std::error_code error;
@@ -34,19 +33,18 @@ std::optional<int64_t> newest_checkpoint(Io& io, const fs::path& run) {
   }
   const Takeovers takeovers = Takeovers::read(io, run / "checkpoints");
   for (const auto& [step, path] : by_step) {
-    // An owner that had been taken over may have committed it. Only then the manifest has to be read.
+    // Read the manifest only if there are takeovers from earlier steps: it may be superseded.
     if (takeovers.refusal(step, 0).empty()) return step;
     try {
       if (takeovers.refusal(step, read_manifest(io, path).state.takeover).empty()) return step;
     } catch (const Error&) {
-      return step;  // damaged: who looks closer will see
+      return step;  // damaged; `checkpoint list` tells
     }
   }
   return std::nullopt;
 }
 
-// The owner of the directory decides first: a resumed run may be alive and not have written a line since the
-// "end" of the run before it.
+// The owner decides first: a resumed run may be alive without a line since the last `end`.
 std::string state_of(const MetricsLog& log, RunOwner::State owner) {
   if (owner == RunOwner::State::kAlive) return "running";
   if (log.ended) {
@@ -62,7 +60,7 @@ std::span<const StepMetrics> last_of(const std::vector<StepMetrics>& steps, size
   return std::span(steps).last(std::min(steps.size(), most));
 }
 
-// The median of the last 21 steps. A few slow steps that saved or validated do not move it.
+// The median of the last 21 steps, which a few slow steps with a save or a validation do not change.
 double recent_step_seconds(const std::vector<StepMetrics>& steps) {
   std::vector<double> seconds;
   for (const StepMetrics& step : last_of(steps, 21)) seconds.push_back(step.step_seconds);
@@ -75,7 +73,7 @@ void add_note(RunStatus& status, const std::string& text) {
   if (!text.empty()) status.note += (status.note.empty() ? "" : "; ") + text;
 }
 
-// The decision of the run itself (TimeLimit), from its log.
+// The decision of the run's TimeLimit, computed from its log.
 void take_deadline(const MetricsLog& log, RunStatus& status) {
   const StartEvent& start = log.starts.back();
   double slowest = 0;
@@ -107,7 +105,7 @@ void take_slow_ranks(const HostsEvent& event, RunStatus& status) {
 void take_log(const MetricsLog& log, RunStatus& status) {
   const bool is_running = status.state == "running";
   if (!log.starts.empty()) {
-    // The start has the numbers of a run that has not finished a step yet.
+    // For a run that has not finished a step yet.
     status.step = log.starts.back().step;
     status.steps = log.starts.back().steps;
   }
@@ -121,8 +119,7 @@ void take_log(const MetricsLog& log, RunStatus& status) {
              "ended before its last step, as validations brought no improvement "
              "(train.stop_after_validations)");
   if (is_running && !log.starts.empty() && log.starts.back().deadline) take_deadline(log, status);
-  // A checkpoint may be committed without its event: the line is written later, or never after a kill. Then
-  // no save is under way.
+  // No save is under way if its checkpoint exists: the event may come later, or never after a kill.
   if (is_running && !log.saves.empty() && log.saves.back().state == SaveState::kBegun &&
       log.saves.back().step > status.newest_checkpoint.value_or(-1))
     status.saving_step = log.saves.back().step;
@@ -132,7 +129,6 @@ void take_log(const MetricsLog& log, RunStatus& status) {
   status.loss = last.loss;
   status.tokens_per_second = last.tokens_per_second;
   if (is_running && !log.hosts.empty()) take_slow_ranks(log.hosts.back(), status);
-  // A run that does not go on has no end to estimate.
   if (is_running && status.steps > last.step)
     status.eta_seconds = recent_step_seconds(log.steps) * static_cast<double>(status.steps - last.step);
 }
@@ -161,10 +157,10 @@ RunStatus read_status(Io& io, const fs::path& directory) {
     const RunOwner owner = find_run_owner(io, directory);
     const fs::path metrics = directory / "metrics.jsonl";
     MetricsLog log;
-    // A run that is still planning has only its LOCK.
+    // A run that is still planning has a LOCK only.
     if (path_exists(io, metrics)) {
       log = read_metrics(metrics);
-      // Clocks of two machines may differ a little; a time that is far in the future tells nothing.
+      // Clocks of two machines may differ a little.
       if (const double age = age_of(metrics).value_or(0); age >= -60)
         status.seconds_since_update = std::max(age, 0.0);
       else
@@ -195,7 +191,7 @@ std::string status_table(std::span<const RunStatus> runs) {
                     run.seconds_since_update ? duration_text(*run.seconds_since_update) : "-"});
     if (!run.note.empty()) notes += fmt::format("{}: {}\n", run.directory.string(), run.note);
   }
-  // The least widths. Two spaces stay between a long value and the one before it.
+  // Minimum widths. At least two spaces separate the columns.
   std::array<size_t, std::tuple_size_v<Cells>> widths = {5, 12, 15, 10, 10, 10, 12, 9, 9};
   for (const Cells& row : rows)
     for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size() + 2);

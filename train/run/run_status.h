@@ -13,12 +13,12 @@ namespace ripstop {
 
 struct RunStatus {
   std::filesystem::path directory;
-  /// running, done, stopped (the same command goes on), "failed (77)" with the exit code, interrupted (ended
-  /// without a word), empty (nothing logged), unreadable.
+  /// "running", "done", "stopped" (the same command goes on), "failed (77)" with the exit code, "interrupted"
+  /// (no `end` event), "empty" (nothing logged), "unreadable".
   std::string state;
-  std::string note;  ///< for people: what else is known; may be empty
+  std::string note;  ///< other facts, for people; may be empty
   int64_t step = 0;
-  int64_t steps = 0;  ///< of the whole run; 0: not known
+  int64_t steps = 0;  ///< of the whole run; 0: unknown
   std::optional<double> loss;
   std::optional<double> best_validation_loss;
   std::optional<double> tokens_per_second;
@@ -26,20 +26,20 @@ struct RunStatus {
   std::optional<int64_t> newest_checkpoint;  ///< step
   std::optional<int64_t> saving_step;        ///< the step that a running run is saving
   std::vector<std::string> slow_ranks;       ///< "rank 3 (n2) at 0.52 of the median"; only of a running run
-  std::string exclude;             ///< the option that leaves their nodes out; empty if there are none
+  std::string exclude;             ///< Slurm's option that leaves out the nodes of slow ranks; may be empty
   std::optional<double> deadline;  ///< in seconds since 1970, if known; only of a running run
   std::optional<double> stops_at;  ///< time at which a running run will stop itself, by its log
-  std::optional<double> seconds_since_update;  ///< of metrics.jsonl; nullopt if its time tells nothing
+  std::optional<double> seconds_since_update;  ///< of metrics.jsonl; nullopt if its time is in the future
 };
 
 /// Reads the state of the run in `directory`. Throws nothing: a run that cannot be read is "unreadable", and
 /// a damaged metrics.jsonl gives a note.
 RunStatus read_status(Io& io, const std::filesystem::path& directory);
 
-/// A table with a line for each run, and its notes below. Each line ends with a line end.
+/// A table with a line for each run, and the notes below. Each line ends with a line end.
 std::string status_table(std::span<const RunStatus> runs);
 
-/// One run in one line, without a line end and without what changes while nothing happens.
+/// One run in one line, without a line end and without fields that change while nothing happens.
 std::string status_line(const RunStatus& run);
 
 }  // namespace ripstop

@@ -65,7 +65,7 @@ std::optional<SpeedWindow> SpeedWatch::add(const RankWork& step) {
   SpeedWindow window{.steps = steps_, .ranks = {}, .speeds = {}, .slow = {}, .was_slow = windows_.slow()};
   window.ranks.resize(static_cast<size_t>(world_.size()));
   constexpr int64_t kNumbers = 4;
-  static_assert(sizeof(RankWork) == kNumbers * sizeof(double), "it travels as it lies in memory");
+  static_assert(sizeof(RankWork) == kNumbers * sizeof(double), "travels as its bytes");
   const auto numbers = [](RankWork* ranks, int64_t size) {
     return Tensor{ranks, DType::kFloat64, Shape{kNumbers * size}, Device::cpu()};
   };
@@ -75,7 +75,7 @@ std::optional<SpeedWindow> SpeedWatch::add(const RankWork& step) {
   windows_.add(window.speeds);
   window.slow = windows_.slow();
   window.was_slow.resize(window.slow.size(), false);
-  // From numbers that all ranks have, so that all end the next window with the same step.
+  // From numbers that all ranks have, so that all end the next window after the same step.
   const double a_step = window.ranks.front().compute_seconds + window.ranks.front().wait_seconds;
   const double steps = std::ceil(kWindowSeconds / std::max(a_step, 1e-6));
   window_steps_ = std::clamp(static_cast<int64_t>(steps), kSteps, kMostSteps);

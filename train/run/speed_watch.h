@@ -1,4 +1,4 @@
-// SpeedWatch: which ranks compute slower than the others while a run goes on.
+// SpeedWatch: finds ranks that compute slower than the others during a run.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -14,47 +14,46 @@ namespace ripstop {
 /// The work of a rank in a step, or its means over the steps of a window.
 struct RankWork {
   double rank = 0;             ///< the launcher's number
-  double compute_seconds = 0;  ///< of the step, less the waits for collectives or a save
+  double compute_seconds = 0;  ///< time of the step without waits for collectives and saves
   double wait_seconds = 0;     ///< for collectives
   double flops = 0;            ///< batch_flops()
 };
 
-/// Where the time of a rank's step went.
+/// The time of a rank's step.
 struct StepTimes {
   double seconds = 0;                 ///< of the whole step
   double in_collectives_seconds = 0;  ///< waits for other ranks
   double for_save_seconds = 0;        ///< waits for its own save, outside of collectives
 };
 
-/// The work of rank `rank` in a step, without its waits: all ranks wait for the slowest rank, which would
-/// hide it, and the rank that saves most would look slow. Pure.
+/// The work of rank `rank` in a step, without its waits: with them all ranks would look as slow as the
+/// slowest rank, and a rank that saves much would look slow. Pure.
 RankWork work_of_step(int64_t rank, const StepTimes& times, double flops);
 
-/// The floating-point operations that a training step needs for `batch` with whole weights: products of every
-/// row, empty ones too, causal attention inside each document, and the head of the rows with a target. With C
-/// hidden and F feed-forward size, L layers, K key-value heads of D, V ids: 3 (forward, and twice as much in
-/// backward) times 2 L (2 C C + 2 C K D + 3 C F) a row, 2 L C n^2 a document of n rows and 2 V C a target.
-/// Pure.
+/// The FLOP of a training step for `batch` with whole weights: products of all rows (empty ones too), causal
+/// attention inside each document, and the head of the rows with a target. With hidden size C, feed-forward
+/// size F, L layers, K key-value heads of size D and V ids, 3 times (forward once, backward twice): 2 L (2 C
+/// C + 2 C K D + 3 C F) a row, 2 L C n^2 a document of n rows, and 2 V C a target. Pure.
 double batch_flops(const ModelConfig& model, const PackedBatch& batch);
 
-/// The speed of each rank, by the median of all: the larger of two numbers, operations a second and steps a
-/// second, so that neither a rank with longer documents nor one with empty sequences is taken for slow. 1
-/// for a rank that computed nothing. Pure.
+/// The speed of each rank divided by the median: the larger of two ratios, of FLOP/s and of steps a second,
+/// so that neither longer documents nor empty sequences make a rank look slow. 1 for a rank that computed
+/// nothing. Pure.
 std::vector<double> relative_speeds(std::span<const RankWork> window);
 
-/// Tells slow ranks from those that stumble: a rank is slow from its third slow window in a row on, and until
-/// three in a row are none. Pure.
+/// Filters short disturbances: a rank becomes slow after three slow windows in a row, and normal after three
+/// normal windows in a row. Pure.
 class SlowWindows {
  public:
   static constexpr int kWindows = 3;
 
-  /// The windows so far and this one, with the speed of each rank (relative_speeds).
+  /// Adds a window with the speed of each rank (relative_speeds).
   void add(const std::vector<double>& speeds);
 
   const std::vector<bool>& slow() const { return slow_; }
 
  private:
-  std::vector<int> in_a_row_;  ///< windows that speak against what slow_ says
+  std::vector<int> in_a_row_;  ///< windows in a row that contradict slow_
   std::vector<bool> slow_;
 };
 
@@ -62,13 +61,13 @@ class SlowWindows {
 struct SpeedWindow {
   int64_t steps = 0;
   std::vector<RankWork> ranks;  ///< each rank's means over the steps, in mesh order
-  std::vector<double> speeds;   ///< of each rank by the median
+  std::vector<double> speeds;   ///< relative_speeds
   std::vector<bool> slow;       ///< after this window
-  std::vector<bool> was_slow;   ///< before it
+  std::vector<bool> was_slow;   ///< before this window
 };
 
-/// Collects the windows of a run. A window has 5 steps, or more if they take less than half a second: a slow
-/// rank is known after 20 steps or two seconds. One gather of four float64 a window is all that it costs.
+/// Collects the windows of a run. A window has 5 steps, or more if they take less than half a second, so a
+/// slow rank is known after 20 steps or two seconds. Costs one all-gather of four float64 a window.
 class SpeedWatch {
  public:
   static constexpr int64_t kSteps = 5, kMostSteps = 1000;
@@ -77,7 +76,7 @@ class SpeedWatch {
   /// `world` in mesh order; it must outlive this.
   explicit SpeedWatch(Communicator& world) : world_(world) {}
 
-  /// Adds a step of this rank. Returns the window that ends with it, if one does. Collective.
+  /// Adds a step of this rank. Returns the window, if it ends with this step. Collective.
   std::optional<SpeedWindow> add(const RankWork& step);
 
  private:

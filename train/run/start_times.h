@@ -1,4 +1,4 @@
-// StartTimes: where the time of a start goes, from the start of the process to the first step.
+// StartTimes: the parts of a start's time, from the start of the process to the first step.
 #pragma once
 #include <chrono>
 
@@ -7,13 +7,12 @@
 
 namespace ripstop {
 
-/// A stopwatch over the parts of StartupSeconds. At each moment one part is under way.
+/// A stopwatch over the parts of StartupSeconds, one of which is under way at each moment.
 class StartTimes {
  public:
-  /// A part, as a member of StartupSeconds.
   using Part = double StartupSeconds::*;
 
-  /// The time since the process began counts as `program`; from now on `other` is under way.
+  /// Counts the time since the process began as `program`, and begins `other`.
   StartTimes() { seconds_.program = process_age_seconds(); }
 
   /// Ends the part under way and begins `part`.

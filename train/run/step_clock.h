@@ -1,4 +1,4 @@
-// StepClock: where the time of a step goes, and what the step sends.
+// StepClock: the time and the traffic of a step.
 #pragma once
 #include <chrono>
 
@@ -10,7 +10,7 @@ inline double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// Measures one step after another on this rank.
+/// Measures the steps of this rank.
 class StepClock {
  public:
   /// `mesh` must outlive this.
@@ -23,7 +23,6 @@ class StepClock {
     all_waited_before_ = mesh_.seconds_waited_in_all();
   }
   void end() {
-    // The mesh counts since the start of the run.
     sent_ = mesh_.bytes_sent() - sent_before_;
     waited_ = mesh_.seconds_waited() - waited_before_;
     waited_in_all_ = mesh_.seconds_waited_in_all() - all_waited_before_;
@@ -31,12 +30,12 @@ class StepClock {
     smoothed_ = smoothed_ > 0 ? (1 - kSmoothing) * smoothed_ + kSmoothing * seconds_ : seconds_;
   }
 
-  /// Of the last step that was ended.
+  /// Of the last ended step.
   double seconds() const { return seconds_; }
   const AxisBytes& sent() const { return sent_; }
   const AxisSeconds& waited() const { return waited_; }
   double waited_in_all() const { return waited_in_all_; }
-  /// Of a step, smoothed over the last steps, for the time left; 0 before the first.
+  /// The seconds of a step, smoothed over the last steps; 0 before the first.
   double smoothed_seconds() const { return smoothed_; }
 
  private:

@@ -1,4 +1,4 @@
-// StepDeadline: how long a collective of a run may wait, learned from the run's own steps.
+// StepDeadline: the deadline of a run's collectives, learned from its steps.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -8,21 +8,21 @@
 
 namespace ripstop {
 
-/// The deadline of run.deadline_seconds. A number holds everywhere. "auto" is 600 s where nothing can be
-/// learned: at the start, in saves and in validations that write summaries, whose ranks may come minutes
-/// apart. In a step no rank waits longer than the slowest rank's step takes, so there it is
+/// The deadline of run.deadline_seconds. A number holds everywhere. "auto" is 600 s outside of steps: at the
+/// start, in saves, and in validations that write summaries, whose ranks may come minutes apart. In a step no
+/// rank waits longer than the slowest rank's step takes, so after three steps "auto" is
 ///
 ///   max(60 s, 3 x the second longest of the last 50 steps)
 ///
-/// from the third step on. The longest does not count: one step in which the whole job was suspended changes
-/// nothing. Three times: a node that becomes three times slower is named, not ended.
+/// The second longest, so that one step in which the whole job was suspended does not count. Three times, so
+/// that a node that becomes three times slower is reported as slow and does not end the run.
 class StepDeadline {
  public:
   /// `given`: run.deadline_seconds; nullopt: "auto".
   explicit StepDeadline(std::optional<int64_t> given) : given_(given) {}
 
-  /// Learns from a step that took `seconds`. Not for the first step of a start, which fills buffers and makes
-  /// kernels.
+  /// Learns from a step that took `seconds`. Leave out the first step of a start, which fills buffers and
+  /// makes kernels.
   void learn(double seconds) {
     seconds_.push_back(seconds);
     if (seconds_.size() > kSteps) seconds_.pop_front();

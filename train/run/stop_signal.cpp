@@ -19,7 +19,7 @@
 namespace ripstop {
 namespace {
 
-// Global, because a signal handler gets no argument of ours.
+// Globals, because a signal handler takes no other argument.
 volatile std::sig_atomic_t first_signal = 0;
 volatile std::sig_atomic_t second_interrupt_requeues = 0;
 volatile std::sig_atomic_t any_request_ends = 0;
@@ -28,11 +28,10 @@ volatile std::sig_atomic_t answer_to_interrupt = kSilent;
 std::atomic<int64_t> first_interrupt_ms = 0;  // 0: there was none
 static_assert(std::atomic<int64_t>::is_always_lock_free, "a signal handler writes it");
 
-// Nobody who wants a second Ctrl-C to count needs to be faster.
+// SIGINTs within this time count as one Ctrl-C.
 constexpr int64_t kOneRequestMs = 1000;
 
-// SIGUSR1 is Slurm's warning before the time limit, and what slurm/launch.sh passes on. SIGHUP is a closed
-// terminal.
+// SIGUSR1: Slurm's warning before the time limit, and slurm/launch.sh's. SIGHUP: a closed terminal.
 constexpr std::array kSignals = {SIGTERM, SIGINT, SIGUSR1, SIGHUP};
 
 int64_t now_ms() {
@@ -41,8 +40,7 @@ int64_t now_ms() {
   return int64_t{1000} * now.tv_sec + now.tv_nsec / 1'000'000;
 }
 
-// The step may take long: without this, a person at a terminal would not know that Ctrl-C has come. The
-// handler does not know what is under way. The texts begin with kClear.
+// Answers to a Ctrl-C at a terminal, because the step under way may take long. They begin with kClear.
 constexpr std::string_view kClear = "\r\x1b[K";
 constexpr std::string_view kFirstText = "\r\x1b[Kstop requested; Ctrl-C again ends at once\n";
 constexpr std::string_view kSecondText =
@@ -56,9 +54,9 @@ void answer_interrupt(std::string_view text) {
   errno = error;
 }
 
-// `timeout`, launchers and job scripts send one request twice: to the process and to its group. So a second
-// SIGTERM or SIGUSR1, or a SIGINT within a second, must not prevent the checkpoint or the clean-up that the
-// first one requested. _exit, write, clock_gettime, signal and raise are safe in a handler.
+// The handler. `timeout`, launchers and job scripts send one request twice, to the process and to its group.
+// So a second SIGTERM or SIGUSR1, or a SIGINT within a second, must not prevent the requested checkpoint or
+// clean-up. _exit, write, clock_gettime, signal and raise are safe in a handler.
 void remember(int signal) {
   if (first_signal == 0) first_signal = signal;
   if (any_request_ends != 0) _exit(static_cast<int>(ExitCode::kRequeue));
@@ -71,7 +69,7 @@ void remember(int signal) {
   if (now_ms() - before < kOneRequestMs) return;
   answer_interrupt(kSecondText);
   if (answer_to_interrupt == kSilent) {
-    // A live line may be on the terminal: what comes next, as the prompt, begins on a line of its own.
+    // A live line may be on the terminal: the prompt must begin on a new line.
     [[maybe_unused]] const ssize_t written = write(STDOUT_FILENO, "\n", 1);
   }
   if (second_interrupt_requeues != 0) _exit(static_cast<int>(ExitCode::kRequeue));
@@ -92,11 +90,10 @@ StopSignal::StopSignal(StopFor purpose) {
   struct sigaction action {};
   action.sa_handler = remember;
   for (const int signal : kSignals) sigaddset(&action.sa_mask, signal);
-  // System calls under way go on, so that no read fails because of a signal.
+  // System calls go on after the handler, so that no read fails.
   action.sa_flags = SA_RESTART;
   for (const int signal : kSignals) {
     struct sigaction before {};
-    // nohup ignores SIGHUP for its program: it stays ignored.
     const bool is_ignored =
         signal == SIGHUP && sigaction(signal, nullptr, &before) == 0 && before.sa_handler == SIG_IGN;
     if (!is_ignored) sigaction(signal, &action, nullptr);
@@ -111,13 +108,14 @@ StopSignal::StopSignal(StopFor purpose) {
     }
     blocked_.emplace(kSignals);
   } catch (const std::system_error&) {
-    // Without a thread of its own the handler still does what it must, almost always.
+    // Without the thread, any thread runs the handler. That is safe except inside oneDNN's products (see the
+    // header).
   }
 }
 
 StopSignal::~StopSignal() {
   const auto action_from_now_on = first_signal == 0 ? SIG_DFL : SIG_IGN;
-  // Signals that are not watched keep their action: it may be one that was set outside, as by nohup.
+  // Only signals that this object handles: nohup may have set another action.
   for (const int signal : kSignals) {
     struct sigaction action {};
     if (sigaction(signal, nullptr, &action) == 0 && action.sa_handler == remember)
@@ -135,7 +133,6 @@ bool StopSignal::requested() const {
 
 void StopSignal::end_process() const {
   if (first_signal == 0) return;
-  // By the signal itself and not by an exit code: shells and launchers then see what happened.
   std::signal(first_signal, SIG_DFL);
   unblock_signals(kSignals);
   raise(first_signal);

@@ -1,14 +1,13 @@
 #include "train/run/time_limit.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
-#include <cstdlib>
 #include <ctime>
 
 #include "data/process/child_process.h"
+#include "data/process/process_identity.h"
 #include "model/core/error.h"
 #include "model/core/number.h"
+#include "train/machine/machine.h"
 #include "train/report/human_text.h"
 
 namespace ripstop {
@@ -16,19 +15,15 @@ namespace {
 
 constexpr const char* kSlurmEnd = "SLURM_JOB_END_TIME";
 constexpr const char* kOwnDeadline = "RIPSTOP_DEADLINE";
-// Later ones mean that there is no limit: Slurm gives a year, or its largest number.
+// A later deadline means no limit: Slurm gives a year, or its largest number.
 constexpr double kNoLimitSeconds = 300.0 * 86400;
 
 double unix_seconds() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  return clock_seconds(CLOCK_REALTIME);
 }
 
-std::string value_of(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
-// The answer of `squeue` about this job: in this format of times seconds since 1970, or "N/A".
+// The end of `job` by `squeue`, which answers "N/A" if there is none. SLURM_TIME_FORMAT makes its times
+// seconds since 1970.
 std::optional<Deadline> ask_squeue(const std::string& job) {
   const std::optional<std::string> answer = output_of_program({"squeue", "-h", "-j", job, "-o", "%e"},
                                                               /*seconds=*/5, {{"SLURM_TIME_FORMAT", "%s"}});
@@ -39,23 +34,23 @@ std::optional<Deadline> ask_squeue(const std::string& job) {
 }
 
 std::optional<Deadline> slurm_deadline(std::vector<std::string>& notes) {
-  const std::string job = value_of("SLURM_JOB_ID");
+  const std::string job = environment_variable("SLURM_JOB_ID");
   if (job.empty()) return std::nullopt;
   std::optional<Deadline> found;
-  if (const std::optional<int64_t> end = parse_whole_number(value_of(kSlurmEnd)))
+  if (const std::optional<int64_t> end = parse_whole_number(environment_variable(kSlurmEnd)))
     found = Deadline{static_cast<double>(*end), kSlurmEnd};
   else
     found = ask_squeue(job);
   if (!found || found->time > unix_seconds() + kNoLimitSeconds) return std::nullopt;
   if (found->time > unix_seconds()) return found;
-  // The variable is left over from another job, or Slurm lets jobs run over their limit.
+  // The variable is from another job, or Slurm lets jobs run over their limit.
   notes.push_back(fmt::format("{} says that the job ended at {}: no time limit is known", found->source,
                               clock_text(found->time)));
   return std::nullopt;
 }
 
 std::optional<Deadline> own_deadline() {
-  const std::string text = value_of(kOwnDeadline);
+  const std::string text = environment_variable(kOwnDeadline);
   if (text.empty()) return std::nullopt;
   const std::optional<int64_t> end = parse_whole_number(text);
   if (end && static_cast<double>(*end) > unix_seconds())
@@ -89,7 +84,7 @@ void TimeLimit::took_step(double seconds) {
 }
 
 void TimeLimit::took_save(double seconds) {
-  // The slowest: the disk may be as busy again when it counts.
+  // The slowest save counts: the disk may be as busy again.
   save_seconds_ = save_is_measured_ ? std::max(save_seconds_, seconds) : seconds;
   save_is_measured_ = true;
 }
@@ -106,8 +101,7 @@ std::string TimeLimit::text() const {
 }
 
 double LookIntervals::look() {
-  const double now =
-      std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  const double now = clock_seconds(CLOCK_MONOTONIC);
   if (last_) longest_ = std::max(longest_, now - *last_);
   last_ = now;
   return longest_;

@@ -1,4 +1,4 @@
-// TimeLimit: a run that knows when its job ends stops itself in time.
+// TimeLimit: stops a run in time for a save before its job ends.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -9,23 +9,22 @@
 
 namespace ripstop {
 
-/// When the job of this process ends.
+/// The end of this process's job.
 struct Deadline {
   double time = 0;     ///< seconds since 1970-01-01 UTC
   std::string source;  ///< "SLURM_JOB_END_TIME", "squeue" or "RIPSTOP_DEADLINE"
 };
 
-/// Looks for the deadline: SLURM_JOB_END_TIME, or, in a job without that variable, the answer of `squeue`
-/// within 5 s; and RIPSTOP_DEADLINE, seconds since 1970. The earlier one counts. nullopt if neither is known,
-/// or if the job has no limit. Starts a process, so call it on one rank, before MPI starts. `notes` gets, for
-/// people, why a deadline is not used. Throws Error(kUsage) if RIPSTOP_DEADLINE is no such number, or is in
-/// the past.
+/// The earlier of two deadlines: Slurm's (SLURM_JOB_END_TIME, or, in a job without it, the answer of `squeue`
+/// within 5 s) and RIPSTOP_DEADLINE (seconds since 1970). nullopt if neither is known, or if the job has no
+/// limit. Starts a process, so call it on one rank, before MPI starts. `notes` gets the reason why a deadline
+/// is not used, for people. Throws Error(kUsage) if RIPSTOP_DEADLINE is no number or in the past.
 std::optional<Deadline> find_deadline(std::vector<std::string>& notes);
 
-/// Seconds that must be left: to save twice (a save may be under way), to the next moment at which the run
-/// can stop, and kMarginSeconds for the end itself.
+/// The seconds that a run needs before its deadline: two saves (one may be under way), `next_seconds` until
+/// it can stop next, and kMarginSeconds for its end.
 double reserve_seconds(double save_seconds, double next_seconds);
-/// The steps of which the slowest counts.
+/// The number of last steps of which the slowest counts.
 inline constexpr size_t kRecentSteps = 20;
 
 /// Decides, from the measurements of this start, whether a run must stop now. Not collective: rank 0 has one,
@@ -34,7 +33,7 @@ class TimeLimit {
  public:
   static constexpr double kMarginSeconds = 20;
 
-  /// `save_seconds`: what a save may take, until one is measured.
+  /// `save_seconds`: an estimate, used until a save is measured.
   TimeLimit(Deadline deadline, double save_seconds)
       : deadline_(std::move(deadline)), save_seconds_(save_seconds) {}
 
@@ -42,16 +41,16 @@ class TimeLimit {
   double seconds_left() const;
 
   void took_step(double seconds);
-  /// From the begin of a save to its commit.
+  /// `seconds`: from the begin of a save to its commit.
   void took_save(double seconds);
   void took_validation(double seconds) { validation_seconds_ = seconds; }
 
   /// The slowest of the last kRecentSteps steps; 0 before the first.
   double step_seconds() const;
-  /// The last validation; 0 before the first. It can be cut, so it need not fit.
+  /// The last validation; 0 before the first.
   double validation_seconds() const { return validation_seconds_; }
   double reserve(double next_seconds) const { return reserve_seconds(save_seconds_, next_seconds); }
-  /// Whether to stop now: if not, the next answer can be given only `next_seconds` later.
+  /// Whether to stop now, if the next chance to stop is `next_seconds` later.
   bool is_up(double next_seconds) const { return seconds_left() < reserve(next_seconds); }
 
   /// "the job ends at ...", for people.
@@ -65,10 +64,10 @@ class TimeLimit {
   std::deque<double> steps_;
 };
 
-/// Measures how far apart two looks at the time limit are in work of many parts, such as a validation.
+/// The intervals between looks at the time limit in work of many parts, such as a validation.
 class LookIntervals {
  public:
-  /// Call it at each look. Returns the longest time between two of them so far, in seconds.
+  /// Call it at each look. Returns the longest interval so far, in seconds.
   double look();
 
  private:
@@ -76,7 +75,7 @@ class LookIntervals {
   double longest_ = 0;
 };
 
-/// "2026-11-23 05:35:00 UTC", in the local time zone.
+/// `time`, in seconds since 1970, as "2026-11-23 05:35:00 UTC", in the local time zone.
 std::string clock_text(double time);
 
 }  // namespace ripstop

@@ -15,10 +15,10 @@
 namespace ripstop {
 namespace {
 
-// Enough to tell a bad batch from weights that are lost.
+// Enough to tell lost weights from a bad batch.
 constexpr int64_t kSkipsInARow = 3;
 
-// A step without targets is skipped, too, but is no failure.
+// Not every skipped step is a failure: a step without targets is skipped, too.
 bool is_failure(const StepResult& result) {
   return result.skipped && result.target_count > 0;
 }
@@ -59,7 +59,6 @@ ExitCode Trainer::run() {
   try {
     return train();
   } catch (const Error& error) {
-    // Write how the run ended while its lock is still held, then let the error end the process.
     throw end_failed(error);
   }
 }
@@ -72,7 +71,7 @@ bool Trainer::can_be_destroyed() {
 
 ExitCode Trainer::train() {
   at_step_ = first_step_ = state_.step;
-  // Before step 1, and if the last start was stopped between a step and its validation.
+  // Due before step 1, or if the last start was stopped between a step and its validation.
   bool stops = validation_is_due() && !validate_and_save();
   while (!stops && state_.step < steps_ && !has_stopped_improving()) {
     const std::optional<StepResult> result = take_step();
@@ -84,16 +83,15 @@ ExitCode Trainer::train() {
     const int64_t every = run_.config.checkpoint.every_steps;
     if (!stops && every > 0 && state_.step % every == 0 && !saves_->has(state_.step)) save();
   }
-  // Also after a stop request: the time until the kill is meant for the save. Initial weights are nothing to
-  // save. A save under way is not lost: it is finished first.
+  // Also after a stop request: the time until the kill is for the save. Initial weights are not saved.
   if (saves_->is_under_way() || state_.step > 0) saves_->save_now(state_, run_.config.checkpoint.keep, stops);
-  // A stop request in the last step changes nothing if no validation is due: there is nothing left to do.
+  // A stop request in the last step changes nothing if no validation is due.
   const ExitCode code = !stops || is_done() ? ExitCode::kOk : ExitCode::kRequeue;
   if (code == ExitCode::kRequeue && saves_->saved_step() <= first_step_) require_progress(first_step_);
   do_and_agree(mesh_.world(), [&] {
     if (!leads_) return;
     directory_->check_still_owned();
-    // A run whose log lacks lines is not done: the lines would be lost without a word.
+    // Throws if lines still cannot be written: a run whose log lacks lines is not done.
     directory_->metrics().sync();
     write_end(code);
     say_end(code);
@@ -115,7 +113,7 @@ std::optional<StepResult> Trainer::take_step() {
   if (result && !result->given_up) {
     if (is_failure(*result) && skips_ == 0) updated_ = state_;
     state_.step += 1;
-    // AdamW's bias correction counts updates. A skipped step is none.
+    // For AdamW's bias correction, which counts updates.
     state_.updates += result->skipped ? 0 : 1;
     state_.epoch = work.loaded.end.epoch;
     state_.sequence = work.loaded.end.sequence;
@@ -161,8 +159,8 @@ std::optional<StepResult> Trainer::compute_step(StepWork& work) {
         done, run_.micro_batches, [&] { return stop_requested(LongStepTimes{}.most_seconds); },
         [&] { stream_.synchronize(); });
   };
-  // Asked again at the end of the next step, or of the validation before it. A validation could be cut, but
-  // then it is made again.
+  // The next chance to stop is after the next step, or after the validation before it (a validation that is
+  // given up must be made again).
   const auto stops = [&] {
     if (!time_limit_) return stop_requested(0);
     const double validation = validation_is_due_at(at_step_) ? time_limit_->validation_seconds() : 0;
@@ -181,13 +179,12 @@ std::optional<StepResult> Trainer::compute_step(StepWork& work) {
 void Trainer::log_step(const StepWork& work, const StepResult& result) {
   for (const std::string& note : stream_.take_notes()) log_.warn(note);
   if (!leads_) return;
-  // The first step has loaded all kernels and filled all buffers of the libraries.
+  // After the first step the libraries have loaded all kernels and allocated all buffers.
   if (state_.step == first_step_ + 1)
     if (const auto beyond = run_.library_memory.beyond_bound(ledger_.now().total())) log_.warn(*beyond);
   const double rows_per_second = static_cast<double>(work.loaded.rows) / clock_.seconds();
   drop_wrong_peak(rows_per_second);
   const auto utilization = [&](double flops_per_token) -> std::optional<double> {
-    // No peak is known for this device: no utilization is better than a wrong one.
     if (!peak_flops_) return std::nullopt;
     return flops_per_token * rows_per_second / peak_flops_->per_second;
   };
@@ -219,7 +216,7 @@ void Trainer::log_step(const StepWork& work, const StepResult& result) {
   }
 }
 
-// Where the time went up to the end of this start's first step.
+// The parts of the time up to the end of this start's first step; nullopt in later steps.
 std::optional<StartupSeconds> Trainer::startup_of_step() const {
   if (state_.step != first_step_ + 1) return std::nullopt;
   StartTimes times = options_.start_times;
@@ -230,7 +227,7 @@ std::optional<StartupSeconds> Trainer::startup_of_step() const {
   return seconds;
 }
 
-// Looks for slow ranks.
+// Looks for slow ranks. Collective.
 void Trainer::watch_speed(double flops) {
   const StepTimes times{.seconds = clock_.seconds(),
                         .in_collectives_seconds = clock_.waited_in_all(),
@@ -242,7 +239,7 @@ void Trainer::watch_speed(double flops) {
   for (const std::string& text : speed_changes(*window, mesh_.hosts())) log_.warn(text);
 }
 
-// A step that is faster than the peak proves that the peak was measured while others used the processors.
+// Drops a measured peak that a step has beaten: other programs used the processors during the measurement.
 void Trainer::drop_wrong_peak(double rows_per_second) {
   if (!peak_flops_ || !peak_flops_->source.starts_with("measured")) return;
   if (run_.flops_per_token().causal * rows_per_second <= peak_flops_->per_second) return;
@@ -252,8 +249,8 @@ void Trainer::drop_wrong_peak(double rows_per_second) {
       "is no mfu from here on");
 }
 
-// One skipped step may be bad luck. Several in a row do not end by themselves, so the run ends. A run whose
-// last step was skipped has not done what it was asked, so it is not done.
+// Ends the run after several failed steps in a row, which no further step would mend, and if its last step
+// failed, because such a run is not done.
 void Trainer::check_numerics(const StepResult& result) {
   if (!result.skipped) skips_ = 0;
   if (is_failure(result)) {
@@ -265,12 +262,11 @@ void Trainer::check_numerics(const StepResult& result) {
     end_without_update(/*stops=*/result.stop_requests > 0);
 }
 
-// Saves the weights after the last update as the checkpoint of that step: if the run is started again, it
-// makes the skipped steps again. Older checkpoints stay, whatever checkpoint.keep says: the weights may have
-// gone wrong before the first skipped step.
+// Saves the weights after the last update as the checkpoint of that step, so that the next start makes the
+// skipped steps again. Keeps all older checkpoints: the weights may have gone wrong before the first skipped
+// step.
 void Trainer::end_without_update(bool stops) {
   const int64_t step = updated_.step;
-  // Without any update there are only the initial weights, which are nothing to save.
   saves_->finish();
   if (step > 0 && saves_->saved_step() < step) saves_->save_now(updated_, /*keep=*/0, stops);
   std::string hint = "begin a new run with a lower optimizer.learning_rate";
@@ -287,8 +283,7 @@ void Trainer::end_without_update(bool stops) {
               hint);
 }
 
-// The planned cost of the work that this start has done: a resumed start may end before a validation, and a
-// start that only validates makes no step.
+// The planned cost of the work that this start has done: steps, validations, both or neither.
 StepCost Trainer::planned_cost() const {
   MemoryUse arena = at_step_ > first_step_ ? plan_.step_arena : MemoryUse{};
   if (validation_.has_evaluated() && plan_.evaluation_arena.total() > arena.total())
@@ -305,21 +300,20 @@ StepCost Trainer::measured_cost() {
   return {measured_memory(), clock_.sent()};
 }
 
-// `use`, but of the arena's capacity only `arena`.
+// `use` with `arena` in place of the arena's planned capacity.
 MemoryUse Trainer::with_arena(MemoryUse use, const MemoryUse& arena) const {
   for (const MemoryCategory category : kMemoryCategories)
     use[category] += arena[category] - plan_.arena[category];
   return use;
 }
 
-// The most that ripstop has allocated on the device of this rank: all buffers, but only the used part of the
-// arena, so that a plan that is too large shows.
+// The peak of this rank's ledger, with the used part of the arena only, so that an oversized plan shows.
 MemoryUse Trainer::measured_memory() {
   return with_arena(ledger_.peak(), step_->arena().peak());
 }
 
-// Whether this rank wants to stop; `next_seconds` later it is asked again. Rank 0 also speaks for the time
-// limit, and throws if another process owns the run.
+// Whether this rank wants to stop, if the next chance is `next_seconds` later. On rank 0 also because of the
+// time limit; throws there if another process owns the run.
 bool Trainer::stop_requested(double next_seconds) {
   if (directory_) directory_->check_owner();
   const bool requested = options_.stop_requested && options_.stop_requested();
@@ -327,8 +321,8 @@ bool Trainer::stop_requested(double next_seconds) {
   return requested || time_is_up_;
 }
 
-// Collective. Throws if this start, which went on from `step`, is the third restart of its job in a row that
-// ends without a new checkpoint: the next one would end in the same way.
+// Throws if this start, which went on from `step`, is the third restart of its job in a row without a new
+// checkpoint. Collective.
 void Trainer::require_progress(int64_t step) {
   do_and_agree(mesh_.world(), [&] {
     if (!directory_) return;
@@ -348,8 +342,7 @@ const char* Trainer::end_reason(ExitCode code) const {
   return ends_early() ? EndReason::kNoImprovement : EndReason::kSteps;
 }
 
-// Once a start. If that fails, no line waits: the failure changes the code, and the next call writes a line
-// with its own.
+// Writes the `end` event once. If that throws, the next call writes one with the code of the failure.
 void Trainer::write_end(ExitCode code) {
   MetricsFile& metrics = directory_->metrics();
   if (!end_is_logged_)
@@ -381,7 +374,6 @@ void Trainer::say_end(ExitCode code) {
                          bytes_text(measured.traffic_per_step.sum())));
   if (code == ExitCode::kOk && (was_done_ || (log_.live() != nullptr && log_.live()->is_live()))) {
     std::string next = fmt::format("next: ripstop evaluate {} for scores", shell_word(directory));
-    // A model of running text continues it, and summarizes nothing.
     if (run_.dataset.header().kind == ExampleKind::kSummary)
       next += fmt::format(", ripstop summarize {} for summaries of other texts", shell_word(directory));
     log_.say(next);
@@ -393,25 +385,23 @@ void Trainer::say_end(ExitCode code) {
                                                 : fmt::format("after step {}", state_.step)));
 }
 
-// Writes how the run ended, and returns the error with the step and with how to go on.
+// Writes the `end` event, while the lock is still held. Returns the error with its step and with advice.
 Error Trainer::end_failed(const Error& error) {
   std::string what = error.what(), hint = error.hint();
   if (leads_) {
     bool owned = false;
     try {
-      // To a file system that does not answer, nothing is written.
+      // False if the file system does not answer.
       if (directory_->may_write()) {
         directory_->check_still_owned();
         owned = true;
         write_end(error.code());
       }
     } catch (const Error& second) {
-      // A full disk: `error` tells of it already. Another owner: it may have removed what this one was
-      // writing, and that is all that `error` tells.
+      // If the run has another owner, report that: it may have caused `error` by removing this one's files.
       if (!owned && error.code() == ExitCode::kStorage) what = second.what(), hint = second.hint();
     } catch (const std::exception&) {
     }
-    // If another process owns the run, this command is not the one to go on.
     if (owned && error.code() == ExitCode::kStorage)
       hint += fmt::format("{}the same command then goes on from {}", hint.empty() ? "" : "; ",
                           saves_->saved_step() > 0 ? fmt::format("step {}", saves_->saved_step())

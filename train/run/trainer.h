@@ -1,6 +1,5 @@
-// Trainer: one run on one rank. trainer_start.cpp is the start behind decide_run, up to the header for
-// people; trainer_weights.cpp reads the first weights; trainer.cpp is the loop and the end;
-// trainer_validation.cpp says when to validate, which scores are the best, and when they end the run.
+// Trainer: a run on one rank. trainer_start.cpp has the start after decide_run, trainer_weights.cpp the first
+// weights, trainer.cpp the loop and the end, trainer_validation.cpp the validations and the best scores.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -30,33 +29,32 @@ namespace ripstop {
 /// The input of a run.
 struct TrainerOptions {
   RunConfig config;
-  std::vector<std::string> argv;                ///< the words typed, for metrics.jsonl
-  std::vector<std::string> notes = {};          ///< for people, when the run begins; of rank 0 only
+  std::vector<std::string> argv;                ///< the command line, for metrics.jsonl
+  std::vector<std::string> notes = {};          ///< for people, at the start; on rank 0 only
   std::function<void(const std::string&)> say;  ///< prints a line for people; called on rank 0 only
   std::function<bool()> stop_requested;         ///< whether this rank got a request to save and end
-  std::optional<Deadline> deadline = {};        ///< of the job, if it is known; rank 0's counts
+  std::optional<Deadline> deadline = {};        ///< of the job, if known; rank 0's counts
   StartTimes start_times = {};                  ///< of this start so far
-  LiveLine* live = nullptr;  ///< shows what is going on, on rank 0 only; must outlive the Trainer
+  LiveLine* live = nullptr;  ///< shows the work under way, on rank 0 only; must outlive the Trainer
 };
 
 /// One run. `make` and `run` are collective, with equal options on all ranks. If one rank fails, all throw.
 class Trainer {
  public:
-  /// The run after decide_run, which has changed no file. `world` must outlive it. Throws as decide_run.
+  /// A Trainer after decide_run, which has changed no file. `world` must outlive it. Throws as decide_run.
   static std::unique_ptr<Trainer> make(TrainerOptions options, MpiWorld& world);
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  /// Refuses what cannot work, takes the run directory, and resumes from its newest whole checkpoint or
-  /// begins with random weights or those of model.pretrained. Then trains to the last step, or until as many
-  /// validations as train.stop_after_validations says brought no improvement, and returns kOk.
+  /// Checks the config against data and checkpoint, takes the run directory, and resumes from its newest
+  /// whole checkpoint, or begins with random weights or model.pretrained. Then trains to the last step, or
+  /// until train.stop_after_validations validations brought no improvement, and returns kOk.
   ///
-  /// If a stop was requested on any rank, saves after the current step and returns kRequeue. A step that
-  /// would take another minute is given up and made again when the run goes on (LongStep). A validation
-  /// under way is given up, and made when the run goes on. So is a validation that is due after the last
-  /// step. A stop before the first step returns kRequeue and writes no step.
+  /// If a stop was requested on any rank, or shortly before TrainerOptions::deadline (TimeLimit), saves after
+  /// the current step and returns kRequeue. A step that would take another minute (LongStep), and a
+  /// validation under way or due, are given up and made when the run goes on. A stop before the first step
+  /// returns kRequeue and writes no step.
   ///
-  /// The same happens shortly before TrainerOptions::deadline, in time for the save (TimeLimit).
   /// If another process takes the run over, throws kStorage within seconds, and writes nothing any more.
   /// Throws kCommunication, for no progress, if three restarts of a Slurm job committed no new step.
   ///
@@ -65,22 +63,22 @@ class Trainer {
   /// last step. Before kNumerics, saves the weights as they were after the last update.
   ExitCode run();
 
-  /// After run() has thrown. False if the thread of a save or of the lock does not end within seconds,
-  /// because storage does not answer. Then the process must end by _exit: the destructor would wait.
+  /// Call it after run() has thrown. False if the thread of a save or of the lock does not end within
+  /// seconds, because storage does not answer. Then end the process by _exit: the destructor would wait.
   bool can_be_destroyed();
 
  private:
   using Clock = std::chrono::steady_clock;
-  /// The weights of a run that begins, opened and not read yet.
+  /// The weights of a run that begins, opened but not read.
   struct FirstWeights {
-    std::optional<StoredModel> model;     ///< model.pretrained, if it is given
-    std::optional<PeftAdapter> adapters;  ///< lora.adapter, if it is given
+    std::optional<StoredModel> model;     ///< model.pretrained, if given
+    std::optional<PeftAdapter> adapters;  ///< lora.adapter, if given
   };
-  /// Everything that a start finds out for its header and its `start` event.
+  /// The findings of a start for its header and its `start` event.
   struct StartFindings {
     RunLength length;
     std::vector<std::string> notes, warnings, resume_notes;
-    std::string weights_of;  ///< where the weights were read, for people; empty: nowhere
+    std::string weights_of;  ///< source of the weights, for people; empty if none were read
     std::optional<KernelPlans> kernel_plans = {};  ///< on a GPU
   };
   /// The work of a step on this rank.
@@ -120,9 +118,8 @@ class Trainer {
   bool accept_scores(const ValidationScores& scores);
   void report_scores(const ValidationScores& scores, double seconds, bool better);
   void compare_with_start(const ValidationEvent& event);
-  /// Whether as many validations in a row as the config allows brought no improvement. Equal on all ranks.
+  /// Whether train.stop_after_validations validations in a row brought no improvement. Equal on all ranks.
   bool has_stopped_improving() const;
-  /// Whether that is why the run ends: it has steps left.
   bool ends_early() const { return has_stopped_improving() && state_.step < steps_; }
   bool is_done() const { return (state_.step >= steps_ || has_stopped_improving()) && !validation_is_due(); }
 
@@ -149,10 +146,10 @@ class Trainer {
   MemoryUse with_arena(MemoryUse use, const MemoryUse& arena) const;
   MemoryUse measured_memory();
 
-  TrainerOptions options_;  ///< without the config: all read that of run_
+  TrainerOptions options_;  ///< its config is unused: see run_.config
   const DecidedRun run_;
   MpiWorld& world_;
-  const bool leads_;  ///< rank 0: it speaks and writes for all
+  const bool leads_;  ///< whether this is rank 0, which speaks and writes for all
   const Clock::time_point begin_ = Clock::now();
 
   DeviceMesh& mesh_ = *run_.ranks;
@@ -168,7 +165,7 @@ class Trainer {
   std::optional<RunDirectory> directory_;  ///< on rank 0
   RunLog log_;
   std::optional<TimeLimit> time_limit_;  ///< on rank 0, if a deadline is known
-  bool time_is_up_ = false;              ///< the last answer about a stop was yes because of it; on rank 0
+  bool time_is_up_ = false;              ///< time_limit_ caused the last stop request; on rank 0
   StepDeadline deadline_{run_.config.run.deadline_seconds};
   std::optional<RunSaves> saves_;
 
@@ -177,17 +174,17 @@ class Trainer {
   SpeedWatch speed_watch_{mesh_.world()};
   StepProfiler profiler_{parse_step_range(run_.config.run.profile_steps), run_.device};
   std::optional<PeakFlops> peak_flops_;
-  int64_t resident_before_bytes_ = 0;  ///< of the process, before it takes planned memory
+  int64_t resident_before_bytes_ = 0;  ///< resident memory before planned memory is allocated
 
   bool start_is_validated_ = false;              ///< train.validate_at_start is done; equal on all ranks
-  std::optional<ValidationEvent> start_scores_;  ///< on rank 0, until they are compared
-  int64_t first_step_ = 0;                       ///< steps that were done when this start began
+  std::optional<ValidationEvent> start_scores_;  ///< of the initial weights, on rank 0, until compared
+  int64_t first_step_ = 0;                       ///< steps done before this start
   int64_t at_step_ = 0;                          ///< the step under way, or the last one
   int64_t skips_ = 0;             ///< steps since the last update whose loss or gradient was not finite
-  CheckpointState updated_;       ///< if skips_ > 0: the state after the last step before them
+  CheckpointState updated_;       ///< if skips_ > 0: the state before the first of these steps
   bool was_done_ = false;         ///< this start found nothing to do
-  bool has_no_progress_ = false;  ///< why the run ends, on rank 0
-  bool end_is_logged_ = false;    ///< metrics.jsonl has its `end`
+  bool has_no_progress_ = false;  ///< the run ends for no progress; on rank 0
+  bool end_is_logged_ = false;    ///< the `end` event is written
 };
 
 }  // namespace ripstop

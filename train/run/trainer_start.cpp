@@ -1,5 +1,5 @@
-// The start of a run: everything that is read, checked and resumed before its first step, and what people and
-// metrics.jsonl are told about it.
+// The start of a run: reading, checks and resume before the first step, and the report for people and
+// metrics.jsonl.
 #include <algorithm>
 #include <filesystem>
 #include <utility>
@@ -18,7 +18,7 @@
 
 namespace ripstop {
 
-// Returns false if a stop was requested. The ranks vote on it after each part that may take long.
+// Returns false if a stop was requested, on which the ranks agree after each part that may take long.
 bool Trainer::start() {
   constexpr double kSlowBytesPerSecond = 250e6;
   if (agree_to_stop()) return false;
@@ -38,7 +38,7 @@ bool Trainer::start() {
     if (!leads_) return;
     open_directory();
     if (!options_.deadline) return;
-    // A save takes as long as the last one of the run, or as its bytes take on a slow disk.
+    // Estimate: the seconds of the run's last save, or of the checkpoint's bytes on a slow disk.
     double save_seconds = static_cast<double>(found.length.checkpoint_bytes) / kSlowBytesPerSecond;
     if (std::filesystem::exists(run_.metrics_file()))
       for (const CheckpointEvent& saved : read_metrics(run_.metrics_file()).checkpoints)
@@ -47,7 +47,7 @@ bool Trainer::start() {
   });
   enter(&StartupSeconds::memory);
   plan_ = plan_rank(run_.request(run_.target.device), mesh_.coordinates());
-  // Takes memory outside the plan for a moment, so it comes before the step's memory is taken and counted.
+  // Before the step allocates its memory, because this takes memory outside the plan for a moment.
   peak_flops_ = find_peak_flops(world_, run_.device, run_.step.sharding.compute);
   if (!peak_flops_ && run_.device.kind == DeviceKind::kCpu)
     found.notes.emplace_back(
@@ -79,21 +79,21 @@ bool Trainer::start() {
   return true;
 }
 
-// Collective. Whether a stop was requested on any rank.
+// Whether a stop was requested on any rank. Collective.
 bool Trainer::agree_to_stop() {
   return any_rank(mesh_.world(), stop_requested(0));
 }
 
-// Collective: the end of a run that was stopped before its first step. In a job it counts as a start, or a
-// job whose time is too short for the start would go on being restarted without end. A person may stop as
-// many starts as they like, and nothing is written then.
+// Ends a run that was stopped before its first step. In a Slurm job this counts as a takeover, or a job whose
+// time is too short for the start would restart without end. Outside of a job nothing is written: people may
+// stop as many starts as they like. Collective.
 void Trainer::end_start() {
   do_and_agree(mesh_.world(), [&] {
     if (!leads_ || directory_ || !Takeovers::is_in_job()) return;
     try {
       open_directory();
     } catch (const Error& error) {
-      // Another start may own it, and a stop waits for nobody.
+      // A stop request ended the wait for another owner.
       if (error.code() != ExitCode::kRequeue) throw;
       directory_.reset();
     }
@@ -112,9 +112,9 @@ void Trainer::end_start() {
                   stop_cause()));
 }
 
-// Returns nullopt if a stop was requested meanwhile.
+// Counts the steps of the run; nullopt if a stop was requested meanwhile. Collective.
 std::optional<RunLength> Trainer::count_steps(std::vector<std::string>& notes) {
-  // A million epochs take hours to count, and an agreement costs more than a small epoch.
+  // A million epochs take hours to count, but an agreement takes longer than a small epoch.
   constexpr int64_t kEpochsAVote = 16;
   int64_t epochs = 0;
   const std::optional<TrainingData> data = count_training_data(
@@ -138,7 +138,7 @@ void Trainer::open_directory() {
                    checkpoint_bytes(run_.trained_table(), run_.mesh, run_.step.adamw.moments));
 }
 
-// Refuses a checkpoint that this run must not go on from, though its config fits.
+// Refuses a checkpoint whose config fits this run, but whose data or steps do not.
 void Trainer::check_checkpoint(const CheckpointState& saved, const std::string& plan_hash) const {
   const auto require_same_set = [&](bool same, const char* set) {
     if (!same)
@@ -150,12 +150,11 @@ void Trainer::check_checkpoint(const CheckpointState& saved, const std::string& 
   require_same_set(saved.data_content_hash == run_.dataset.content_hash() &&
                        saved.tokenizer_sha256 == run_.tokenizer.sha256(),
                    "data set");
-  // A run may begin to validate later, and stop validating.
+  // A resumed run may begin or stop to validate.
   const std::string& validated = saved.validation_content_hash;
   require_same_set(validated.empty() || validated == ValidationSet::kNone || !validation_.any() ||
                        validated == run_.validation.content_hash(),
                    "validation set");
-  // Equal is fine: such a run is done and says so.
   if (saved.step > steps_)
     throw Error(ExitCode::kUsage,
                 fmt::format("the run has done {} steps, train.steps is {}", saved.step, steps_),
@@ -165,12 +164,12 @@ void Trainer::check_checkpoint(const CheckpointState& saved, const std::string& 
                 "another version of ripstop began this run, and packs sequences differently");
 }
 
-// Fills weights, moments and state_ from the newest whole checkpoint. Returns how it was saved; nullopt if
-// there is none.
+// Fills weights, moments and state_ from the newest whole checkpoint. Returns the config and mesh that saved
+// it; nullopt without a checkpoint. Collective.
 std::optional<ResumableCheckpoint> Trainer::resume(StartFindings& found) {
   std::optional<ResumableCheckpoint> resumed;
   const auto accept = [&](const Checkpoint& checkpoint) {
-    // First: another config explains another order of the data.
+    // The config first: it explains a different order of the data.
     resumed = check_stored_config(checkpoint, run_.config, run_.model);
     check_checkpoint(checkpoint.manifest.state, found.length.data->plan_hash);
     check_same_parameters(checkpoint.manifest.units, run_.trained_table());
@@ -192,7 +191,7 @@ std::optional<ResumableCheckpoint> Trainer::resume(StartFindings& found) {
   found.resume_notes = resume_notes(*resumed, mesh_.sizes());
   const TrainSection &then = resumed->config.train, &now = run_.config.train;
   if (then.steps != now.steps || then.epochs != now.epochs) {
-    // Less work than count_steps() has done already: a run only grows.
+    // Needs no stop requests: the run had fewer steps, and count_steps() has counted those of now.
     const int64_t old_steps = count_training_data(run_.dataset, resumed->config).steps;
     const std::string jump = rate_jump(run_.config, state_.step, old_steps, steps_);
     if (!jump.empty()) found.resume_notes.push_back(jump);
@@ -200,8 +199,8 @@ std::optional<ResumableCheckpoint> Trainer::resume(StartFindings& found) {
   return resumed;
 }
 
-// Resumes, or begins with `first`. Returns false if a stop was requested meanwhile; then the run is as it
-// was, except that damaged checkpoints are moved aside.
+// Resumes, or begins with `first`. Returns false if a stop was requested meanwhile; then the run has not
+// changed, except that damaged checkpoints are moved aside. Collective.
 bool Trainer::resume_or_initialize(FirstWeights first, StartFindings& found) {
   const std::optional<ResumableCheckpoint> resumed = resume(found);
   if (!resumed) {
@@ -212,7 +211,7 @@ bool Trainer::resume_or_initialize(FirstWeights first, StartFindings& found) {
     state_.data_content_hash = run_.dataset.content_hash();
     state_.tokenizer_sha256 = run_.tokenizer.sha256();
   }
-  // A run that is done computes nothing, so its base may be gone.
+  // A run that is done needs no base.
   if (has_adapters() && !is_done()) {
     enter(&StartupSeconds::weights);
     found.weights_of = read_base(std::move(first), resumed);
@@ -220,17 +219,17 @@ bool Trainer::resume_or_initialize(FirstWeights first, StartFindings& found) {
   }
   state_.config = to_toml(run_.config);
   state_.pack_plan_hash = found.length.data->plan_hash;
-  // The set that the scores so far belong to stays known while the run does not validate.
+  // A run that stops validating keeps the hash of the set that its scores belong to.
   if (validation_.any() || state_.validation_content_hash.empty())
     state_.validation_content_hash = run_.validation.content_hash();
   log_.end_live_line();
   if (agree_to_stop()) {
-    // The log is not open yet.
+    // metrics.jsonl is not open yet.
     for (const std::string& text : found.warnings) log_.say("warning: " + text);
     return false;
   }
-  // Only now is it certain from which step the run goes on, and that nothing refuses it. A run that is done
-  // commits nothing: starting it again is no takeover, and no restart without progress.
+  // Not earlier: only now nothing refuses the run any more. A run that is done commits nothing, so a start of
+  // it is no takeover, and no restart without progress.
   state_.takeover = 0;
   if (!is_done()) {
     int64_t number = 0;
@@ -247,8 +246,8 @@ bool Trainer::resume_or_initialize(FirstWeights first, StartFindings& found) {
   return true;
 }
 
-// Attention has a plan for each number and length of documents, which takes up to a second. In steps, ranks
-// would make them at different times, and wait for each other. All ranks make the plans of all, at once.
+// Makes attention's plans, one for each number and length of documents, of up to a second each. In steps,
+// ranks would make them at different times and wait for each other; here all ranks make all plans at once.
 std::optional<KernelPlans> Trainer::prepare_kernels() {
   if (run_.device.kind != DeviceKind::kCuda) return std::nullopt;
   log_.show("making plans of attention");
@@ -265,7 +264,7 @@ void Trainer::say_header(const StartFindings& found, const StartEvent& event) {
   ResolvedRun run = run_;
   run.snapshot = saves_->plan();
   RunLength length = found.length;
-  // The speed that this run had before, or the speed that the data sheets of its GPUs let expect.
+  // The measured speed of a resumed run, or the speed at the peak of the GPUs' data sheets.
   if (state_.step > 0)
     length.speed = measured_speed(run_.metrics_file(), run, run_.target);
   else if (peak_flops_ && run_.target.device == DeviceKind::kCuda)
@@ -282,7 +281,6 @@ void Trainer::say_header(const StartFindings& found, const StartEvent& event) {
   for (const LengthLine& line : length_lines(config, length))
     log_.say(fmt::format("{}: {}", line.name, line.text));
   log_.say(fmt::format("plan for the fullest rank:\n{}", plan_text(run, run_.target.device_memory_bytes)));
-  // A run that has begun: the file has a start already.
   if (const auto before = last_start(run_.metrics_file()); before && state_.step > 0)
     for (const std::string& line : lines_since(*before, event, config, run)) log_.say(line);
   if (!found.weights_of.empty()) log_.say("weights of " + found.weights_of);
@@ -331,7 +329,7 @@ StartEvent Trainer::start_event(const StartFindings& found) const {
     event.peak_flops_per_second = peak_flops_->per_second;
     event.peak_flops_source = peak_flops_->source;
   } else if (run_.device.kind == DeviceKind::kCpu) {
-    event.peak_flops_source = kNoCpuPeak;  // tells, too, that the run was on CPUs (measured_speed)
+    event.peak_flops_source = kNoCpuPeak;  // also marks a run on CPUs, for measured_speed
   }
   event.plan = {run_.memory(), run_.plan.traffic_per_step};
   if (found.kernel_plans) {
@@ -346,15 +344,15 @@ StartEvent Trainer::start_event(const StartFindings& found) const {
   return event;
 }
 
-// Tells people and metrics.jsonl, on rank 0, what this run is and where it begins. A run that is done has
-// nothing to tell people but say_end().
+// Writes the header for people and the `start` event, on rank 0. A run that is done has no header.
 void Trainer::announce(const StartFindings& found) {
   StartEvent event = start_event(found);
   if (!was_done_) say_header(found, event);
   event.startup = options_.start_times.seconds();
   directory_->metrics().write(event);
   std::vector<std::string> notes = directory_->notes();
-  // Most changes are those since config.toml was written, too, and may have more to say of the resume.
+  // The directory notes most changes of the config, too. A resume note on the same change may say more, and
+  // replaces that note.
   for (const std::string& note : found.resume_notes) {
     const auto same = std::find_if(notes.begin(), notes.end(), [&](const std::string& change) {
       return note == change || note.starts_with(change + ", ");

@@ -1,4 +1,4 @@
-// Validations of a run: when one is due, which scores are the best, and when they end the run.
+// The validations of a run: when they are due, the best scores, and the end without improvement.
 #include <cmath>
 
 #include "parallel/agreement.h"
@@ -8,15 +8,14 @@
 namespace ripstop {
 namespace {
 
-// The score that checkpoint.keep_best compares, if the validation has it; the loss if it compares none.
+// The score that checkpoint.keep_best compares; the loss if it compares none.
 std::optional<double> score_of(const ValidationEvent& event, KeepBest keep) {
   return keep == KeepBest::kRougeL ? event.rougeL : event.loss;
 }
 
 }  // namespace
 
-// A start that ended before its first checkpoint may have validated the initial weights, which are the same
-// again. The log tells: no step is there twice.
+// Takes the scores of the initial weights from the log, if an earlier start has validated them. Collective.
 void Trainer::find_start_scores() {
   if (!run_.config.train.validate_at_start || state_.validated_step > 0) return;
   do_and_agree(mesh_.world(), [&] {
@@ -27,7 +26,8 @@ void Trainer::find_start_scores() {
   start_is_validated_ = all_ranks(mesh_.world(), !leads_ || start_scores_);
 }
 
-// Due before step 1 if the config says so, every validate_every steps and after the last step; once per step.
+// Whether a validation is due after `step`: with validate_at_start before step 1, every validate_every steps,
+// and after the last step; once a step.
 bool Trainer::validation_is_due_at(int64_t step) const {
   const TrainSection& train = run_.config.train;
   if (!validation_.any()) return false;
@@ -38,21 +38,20 @@ bool Trainer::validation_is_due_at(int64_t step) const {
 
 bool Trainer::has_stopped_improving() const {
   const int64_t most = run_.config.train.stop_after_validations;
-  // A count by another metric says nothing.
+  // Without the same metric the count does not apply.
   const bool same_metric = !state_.best || state_.best->metric == to_string(run_.config.checkpoint.keep_best);
   return most > 0 && same_metric && state_.validations_since_best >= most;
 }
 
-// Saves a new best at once: "best" must name a checkpoint that exists, and the checkpoint says which one is
-// best. Saves, too, if the step was saved before its validation, or a resumed run would validate it again.
-// Returns false if a stop was requested: the time left is for the save, and the validation is made when the
-// run goes on.
+// Validates, and saves a new best at once, so that "best" always names an existing checkpoint. Also saves
+// again if the step was saved before its validation, or a resumed run would repeat the validation. Returns
+// false if a stop was requested: then the validation is made when the run goes on. Collective.
 bool Trainer::validate_and_save() {
   const Clock::time_point begin = Clock::now();
-  // A checkpoint of this step exists that does not know of the validation.
+  // The checkpoint of this step lacks the validation.
   const bool late = saves_->has(state_.step);
   LookIntervals intervals;
-  // The parts take less than a step, but for summaries: a rank may write a long one alone.
+  // Each part takes less than a step, but a rank may write a long summary alone.
   if (!run_.summaries) world_.set_deadline(deadline_.in_step());
   const std::optional<ValidationScores> scores = validation_.measure(
       *step_, ledger_, [&] { return stop_requested(intervals.look()); },
@@ -72,8 +71,7 @@ bool Trainer::validate_and_save() {
 }
 
 // Takes the scores into the state. Returns true if they are the best so far and the config keeps the best
-// checkpoint. The initial weights are no checkpoint, so their scores are no best, and the first validation
-// after them counts as an improvement.
+// checkpoint. Scores of the initial weights, which are not saved, are never the best.
 bool Trainer::accept_scores(const ValidationScores& scores) {
   if (state_.step == 0) {
     start_is_validated_ = true;
@@ -81,12 +79,12 @@ bool Trainer::accept_scores(const ValidationScores& scores) {
   }
   state_.validated_step = state_.step;
   const KeepBest keep = run_.config.checkpoint.keep_best;
-  // No metric, no improvement: if one is kept again later, the count goes on.
+  // Without a metric the count of validations stays, for a later start with one.
   if (keep == KeepBest::kNone) return false;
   const bool by_rouge = keep == KeepBest::kRougeL;
   const double value = by_rouge ? scores.rouge->rouge_l.fmeasure : scores.loss.mean();
   const auto beats = [&](const BestSoFar& best) {
-    // A best by another metric (keep_best was changed) is no rival.
+    // A best by another metric (keep_best was changed) does not count.
     return best.metric != to_string(keep) || (by_rouge ? value > best.value : value < best.value);
   };
   const bool better =
@@ -125,7 +123,7 @@ void Trainer::report_scores(const ValidationScores& scores, double seconds, bool
   compare_with_start(event);
 }
 
-// Tells with the first validation whether training has improved on the initial weights.
+// Tells at the first validation whether training has improved on the initial weights.
 void Trainer::compare_with_start(const ValidationEvent& event) {
   if (event.step == 0) {
     start_scores_ = event;

@@ -1,5 +1,4 @@
-// The weights that a run begins with, and the frozen ones under its adapters: how they are found, checked and
-// read.
+// Finds, checks and reads the first weights of a run, and the frozen weights under its adapters.
 #include <fmt/format.h>
 
 #include <span>
@@ -15,9 +14,8 @@
 
 namespace ripstop {
 
-// Opens the weights of a run that has not begun. Reads headers and samples of them, before anything large is
-// allocated. Collective: refuses copies on other nodes that hold other weights, whose shards would make a
-// model of two.
+// Opens the weights of a run that has not begun, reading headers and samples only, before anything large is
+// allocated. Refuses different weights on different nodes, which would mix two models. Collective.
 Trainer::FirstWeights Trainer::open_first_weights(std::vector<std::string>& notes) {
   FirstWeights first;
   if (!run_.pretrained || run_.pretrained->has_begun) return first;
@@ -46,7 +44,7 @@ Trainer::FirstWeights Trainer::open_first_weights(std::vector<std::string>& note
   return first;
 }
 
-// The trained weights before the first step. Moments are zero. Returns where they were read, for people.
+// Sets the trained weights before the first step. Moments are zero. Returns the source, for people.
 std::string Trainer::set_first_weights(const FirstWeights& first) {
   ShardedTransformer& model = step_->model();
   const auto seed = static_cast<uint64_t>(run_.config.run.seed);
@@ -58,7 +56,7 @@ std::string Trainer::set_first_weights(const FirstWeights& first) {
     fail(ExitCode::kStorage, "{}: was there when the run started, and is gone",
          run_.pretrained->directory.string());
   if (has_adapters() && !first.adapters) {
-    // New adapters change nothing yet.
+    // Adapters that change nothing before the first update.
     model.initialize(seed, model.trained_units());
     return "";
   }
@@ -82,14 +80,13 @@ std::string Trainer::set_first_weights(const FirstWeights& first) {
                      first.model->is_pretrained() ? "Hugging Face" : "a checkpoint");
 }
 
-// The frozen weights, which no checkpoint has: every start reads them, and compares all bytes with the
-// weights that the run began with. `first` has the model of a run that begins; the model of a run that goes
-// on (`resumed`) is found again. Reading goes through host memory, because the device holds the weights in
-// the compute dtype alone, and in pieces, because the plan has no room for a unit in float32. Returns where
-// they were read.
+// Reads the frozen weights, which no checkpoint has, and compares all bytes with those the run began with.
+// `first` has the model of a run that begins; a `resumed` run finds its model again. Reads through host
+// memory, because the device holds the weights in the compute dtype only, and in pieces, because the plan has
+// no room for a unit in float32. Returns the source, for people.
 std::string Trainer::read_base(FirstWeights first, const std::optional<ResumableCheckpoint>& resumed) {
   if (resumed) {
-    // Another start of this run may have saved while this one began: then its base counts.
+    // The checkpoint's base counts: another start may have saved since `first` was opened.
     first = {};
     do_and_agree(mesh_.world(), [&] {
       first.model.emplace(find_base(
@@ -104,8 +101,7 @@ std::string Trainer::read_base(FirstWeights first, const std::optional<Resumable
     log_.show(fmt::format("hashing {}, which stays frozen  {}%", directory, percent));
   };
   require_bases(mesh_.world(), base);
-  // Empty in a new run.
-  if (adapted.hash.empty())
+  if (adapted.hash.empty())  // a new run
     adapted.hash = base.weights_hash(mesh_.world(), watch);
   else
     require_base_weights(mesh_.world(), base, adapted, watch);
@@ -119,7 +115,7 @@ std::string Trainer::read_base(FirstWeights first, const std::optional<Resumable
                      units[unit].set_shard(from, values);
                    });
   });
-  // The base may have moved, and another processor may compute in another type.
+  // The base may have moved, and another processor may compute in another dtype.
   adapted.dtype = to_string(run_.step.sharding.compute);
   adapted.directory = normal_path(base.directory()).string();
   return directory + ", frozen" +

@@ -14,7 +14,7 @@
 namespace ripstop {
 namespace {
 
-// Finds now what the first validation would find hours later.
+// Finds errors at the start that the first validation would meet hours later.
 void check_summaries(const TokenDataset& dataset, const RunConfig& config, const ResolvedRun& run) {
   const TokenDatasetHeader& header = dataset.header();
   if (header.kind != ExampleKind::kSummary || !header.with_text)
@@ -34,7 +34,7 @@ ValidationSet open_validation_set(const RunConfig& config, const ResolvedRun& ru
   if (!config.train.validates()) return {};
   const char* key = config.train.validate_every > 0 ? "validate_every" : "validate_at_start";
   const std::filesystem::path file = std::filesystem::path(config.data.directory) / "validation.h5";
-  // No error: the run can train without, and the note says what is missing.
+  // No error, because the run can train without a validation.
   std::optional<TokenDataset> set;
   if (std::filesystem::exists(file)) set.emplace(file);
   if (!set || set->examples() == 0)
@@ -75,7 +75,7 @@ std::optional<ValidationScores> Validation::measure(TrainingStep& step, MemoryLe
       [&](int64_t count, NextTokens next) { return step.evaluate(count, next, stop_requested); },
       [&](int64_t done, int64_t total) { report("sequences", done, total); });
   scores.loss = loss.sum;
-  // A part of the validation set gives no score. The run validates again when it goes on.
+  // A part of the set gives no score. The run validates again when it goes on.
   if (!loss.complete) return std::nullopt;
   if (run_.summaries) {
     scores.rouge = measure_rouge(step, ledger, stop_requested, report);
@@ -86,7 +86,6 @@ std::optional<ValidationScores> Validation::measure(TrainingStep& step, MemoryLe
 
 std::optional<RougeScores> Validation::measure_rouge(TrainingStep& step, MemoryLedger& ledger,
                                                      FunctionRef<bool()> stop_requested, ReportPart report) {
-  // The model for generation lives in this function only: its memory is free again while the run trains.
   const Stream stream(step.arena().device());
   const InferencePlan plan = plan_inference(run_.model, *run_.summaries, writing_mesh_->sizes(),
                                             writing_mesh_->coordinates(), stream.device().kind);
@@ -103,7 +102,6 @@ std::optional<RougeScores> Validation::measure_rouge(TrainingStep& step, MemoryL
                     for (size_t i = 0; i < summaries.size(); ++i)
                       mean.add(rouge(written[i].summary, summaries[i]));
                     report("summaries", first + std::ssize(summaries), examples);
-                    // The least is 0 on all ranks if a stop was requested on one of them.
                     stop_agreed = any_rank(mesh_.world(), stop_requested());
                     return !stop_agreed;
                   });

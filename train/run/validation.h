@@ -1,4 +1,4 @@
-// Validation: the loss and the ROUGE scores of the model in training on examples that it is not trained on.
+// Validation: the loss and the ROUGE scores of the model in training on the validation set.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -31,10 +31,10 @@ using ReportPart = FunctionRef<void(std::string_view part, int64_t done, int64_t
 struct ValidationSet {
   static constexpr const char* kNone = "none";
 
-  /// nullopt if nothing is to be validated: the config asks for none, or the set has no examples (`prepare`
-  /// writes a set even then), or none of them keeps a target.
+  /// nullopt without a validation: the config asks for none, the set has no examples (`prepare` writes it
+  /// even then), or no example keeps a target.
   std::optional<TokenDataset> dataset = {};
-  std::string note = {};  ///< why there is no validation although the config asks for one; else empty
+  std::string note = {};  ///< why there is no validation, if the config asks for one
 
   /// The content hash of the set; kNone if there is no set.
   std::string content_hash() const { return dataset ? dataset->content_hash() : kNone; }
@@ -45,16 +45,16 @@ struct ValidationSet {
 ValidationSet open_validation_set(const RunConfig& config, const ResolvedRun& run,
                                   const Tokenizer& tokenizer);
 
-/// Measures the model in training on a validation set. The training step itself computes the loss. ROUGE
-/// needs a model for generation on the mesh (replicate * fsdp) x 1 x tensor. That model gets its weights from
-/// the training model and lives only while it writes; ResolvedRun::summaries_memory is its memory.
+/// Measures the model in training on a validation set. The training step computes the loss. For ROUGE, a
+/// second model for generation, on the mesh (replicate * fsdp) x 1 x tensor, gets the weights of the training
+/// model and lives only while it writes; ResolvedRun::summaries_memory is its memory.
 class Validation {
  public:
   /// All arguments must outlive this.
   Validation(const ValidationSet& set, const RunConfig& config, const ResolvedRun& run,
              const Tokenizer& tokenizer, DeviceMesh& mesh);
-  /// Makes the groups of ranks that generation on `device` needs. Collective; call it when all ranks are
-  /// known to have the same config and the same set.
+  /// Makes the groups of ranks for generation on `device`. All ranks must have the same config and set.
+  /// Collective.
   void connect(MpiWorld& world, const Device& device);
 
   /// Whether there is a set.
@@ -63,12 +63,12 @@ class Validation {
   /// The documents of the batches whose loss `measure` computes; see prepare_kernels. any() must hold.
   std::map<DocumentSizes, int64_t> documents() const;
 
-  /// Measures the model as it is now. Takes the memory for generation from `ledger` and gives it back.
-  /// Returns nullopt if a stop was requested on any rank; `stop_requested` is called between batches and
-  /// between parts of the summaries, and so is `report`. any() must hold. Collective.
+  /// Measures the model now. `ledger` counts the memory for generation meanwhile. Calls `stop_requested` and
+  /// `report` between batches and between parts of the summaries; returns nullopt if a stop was requested on
+  /// any rank. any() must hold. Collective.
   std::optional<ValidationScores> measure(TrainingStep& step, MemoryLedger& ledger,
                                           FunctionRef<bool()> stop_requested, ReportPart report);
-  /// Whether `measure` has computed losses so far, and whether it has written summaries.
+  /// Whether measure() has computed losses, and written summaries, so far.
   bool has_evaluated() const { return has_evaluated_; }
   bool has_summarized() const { return has_summarized_; }
 
