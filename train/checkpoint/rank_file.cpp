@@ -175,17 +175,13 @@ class RankFileWriter {
       bytes_.copy(offset, memory.block.data(), count);
       is_hole = !is_last && is_zero(memory.block.data(), count);
     }
-    tell_copied(offset, count);
-    if (is_hole) return;
-    memory.unread.push_back(file_.write_at(offset, memory.block.data(), count));
-    hash = memory.unread.back().hash;
-  }
-
-  void tell_copied(int64_t offset, int64_t count) {
     if (work_.copied)
       bytes_.each_array(offset, count, [&](int64_t array) {
         if (--uncopied_[static_cast<size_t>(array)] == 0) work_.copied(array);
       });
+    if (is_hole) return;
+    memory.unread.push_back(file_.write_at(offset, memory.block.data(), count));
+    hash = memory.unread.back().hash;
   }
 
   void read_back(Memory& memory, const std::vector<WrittenBytes>& written) {

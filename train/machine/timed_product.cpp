@@ -34,10 +34,9 @@ TimedProduct::TimedProduct(const Device& device, DType compute)
       compute_(compute),
       rows_(device.kind == DeviceKind::kCuda ? kGpuSide : kRowsOfThread * cpu_threads()),
       inner_(device.kind == DeviceKind::kCuda ? kGpuSide : kSide),
-      columns_(inner_),
       x_(device, ledger_, MemoryCategory::kWorkspace, rows_ * inner_ * element_bytes(compute)),
-      w_(device, ledger_, MemoryCategory::kWorkspace, columns_ * inner_ * element_bytes(compute)),
-      y_(device, ledger_, MemoryCategory::kWorkspace, rows_ * columns_ * element_bytes(compute)),
+      w_(device, ledger_, MemoryCategory::kWorkspace, inner_ * inner_ * element_bytes(compute)),
+      y_(device, ledger_, MemoryCategory::kWorkspace, rows_ * inner_ * element_bytes(compute)),
       arena_(device, ledger_, scratch()) {
   fill(stream_, x_);
   fill(stream_, w_);
@@ -50,9 +49,9 @@ MemoryUse TimedProduct::scratch() const {
   MemoryLedger ledger;
   Arena arena(meta, ledger);
   Context context{stream, arena, axis_};
-  const Buffer any(meta, ledger, MemoryCategory::kWorkspace, 4 * std::max(rows_, columns_) * inner_);
-  linear(context, tensor_in(any, 0, compute_, {rows_, inner_}),
-         tensor_in(any, 0, compute_, {columns_, inner_}), tensor_in(any, 0, compute_, {rows_, columns_}));
+  const Buffer any(meta, ledger, MemoryCategory::kWorkspace, 4 * std::max(rows_, inner_) * inner_);
+  linear(context, tensor_in(any, 0, compute_, {rows_, inner_}), tensor_in(any, 0, compute_, {inner_, inner_}),
+         tensor_in(any, 0, compute_, {rows_, inner_}));
   return arena.peak();
 }
 
@@ -60,8 +59,8 @@ int64_t TimedProduct::run(int64_t times) {
   const auto begin = std::chrono::steady_clock::now();
   Context context{stream_, arena_, axis_};
   for (int64_t i = 0; i < times; ++i)
-    linear(context, tensor_in(x_, 0, compute_, {rows_, inner_}),
-           tensor_in(w_, 0, compute_, {columns_, inner_}), tensor_in(y_, 0, compute_, {rows_, columns_}));
+    linear(context, tensor_in(x_, 0, compute_, {rows_, inner_}), tensor_in(w_, 0, compute_, {inner_, inner_}),
+           tensor_in(y_, 0, compute_, {rows_, inner_}));
   stream_.synchronize();
   const auto taken = std::chrono::steady_clock::now() - begin;
   return std::max<int64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(taken).count(), 1);

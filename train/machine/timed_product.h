@@ -9,14 +9,14 @@
 
 namespace ripstop {
 
-/// One product y = x w^T on a device, to be timed. Owns its memory, which no other ledger counts: on a CPU
-/// 4 MiB and 2 MiB a thread in float32, on a GPU 256 MiB in bfloat16, and the kernels' scratch.
+/// One product y = x w^T on a device, w square, to be timed. Owns its memory, which no other ledger counts:
+/// on a CPU 4 MiB and 2 MiB a thread in float32, on a GPU 256 MiB in bfloat16, and the kernels' scratch.
 class TimedProduct {
  public:
   TimedProduct(const Device& device, DType compute);
 
   /// FLOP of one product.
-  int64_t flops() const { return 2 * rows_ * inner_ * columns_; }
+  int64_t flops() const { return 2 * rows_ * inner_ * inner_; }
   /// Computes the product `times` times. Returns the nanoseconds taken, at least 1.
   int64_t run(int64_t times);
 
@@ -27,7 +27,7 @@ class TimedProduct {
   const WholeAxis axis_;
   MemoryLedger ledger_;
   DType compute_;
-  int64_t rows_, inner_, columns_;
+  int64_t rows_, inner_;
   Buffer x_, w_, y_;
   Arena arena_;
 };
