@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// A checkpoint of step 7, on the disk and its files in memory.
+/// A checkpoint of step 7 on the disk, and a copy of its files in memory.
 class CheckpointDamageTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -141,7 +141,7 @@ TEST_F(CheckpointDamageTest, DamageAnywhereInAnArrayIsFoundWhileReading) {
   }
 }
 
-// Manifests with a right hash and wrong contents: they must be refused.
+// Manifests with a right hash and wrong contents must be refused.
 class ManifestTest : public testing::Test {
  protected:
   ManifestTest() {
@@ -343,7 +343,7 @@ CheckpointState state_of_golden_adapters() {
   return state;
 }
 
-/// Writes the golden checkpoints of the newest format version: once, when a version is new.
+/// Writes the golden checkpoints of the newest format version. Run it once for each new version.
 TEST(CheckpointGolden, DISABLED_Write) {
   PosixIo io;
   SmallRun run(tiny_model(), {2, 2, 1}, DType::kBFloat16);

@@ -1,4 +1,4 @@
-// Which checkpoints are kept, which are deleted, and from which one a run goes on.
+// The checkpoints that are kept and deleted, and the one from which a run goes on.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -140,8 +140,7 @@ TEST_F(CheckpointDirectoryTest, ResumesFromTheNewestThatIsWhole) {
   EXPECT_TRUE(std::filesystem::exists(path() / "step_00000004.damaged" / "rank_00001.h5"));
 }
 
-// One node cannot read for a moment. To go on from the older checkpoint would lose steps, and the newer one
-// is whole.
+// One node cannot read the newer checkpoint for a moment. It is whole, and an older one would lose steps.
 TEST_F(CheckpointDirectoryTest, ARankThatCannotReadAWholeCheckpointMovesNothing) {
   save(1);
   save(2);
@@ -262,8 +261,8 @@ TEST_F(CheckpointDirectoryTest, AReadOnlyDirectoryIsRefusedAtTheStart) {
   }
 }
 
-// A resume moves damaged checkpoints aside. They take room, so they are listed. One whose step was saved
-// again is of no more use.
+// Damaged checkpoints that a resume moved aside are listed, because they take room. They are deleted when
+// their step is saved again.
 TEST_F(CheckpointDirectoryTest, DamagedOnesThatWereMovedAsideGoWhenTheirStepIsSavedAgain) {
   for (int64_t step = 1; step <= 3; ++step) save(step, 2);
   damage(3, "rank_00000.h5");
@@ -320,7 +319,7 @@ TEST_F(CheckpointDirectoryTest, ChecksTheFreeSpace) {
   }
 }
 
-// An imported checkpoint has holes in place of moments: to delete it frees less than its size.
+// An imported checkpoint has holes in place of moments, so deleting it frees less than its size.
 TEST_F(CheckpointDirectoryTest, HolesAreNoRoom) {
   SmallDisk disk;
   save(1);
@@ -339,7 +338,7 @@ TEST_F(CheckpointDirectoryTest, HolesAreNoRoom) {
   EXPECT_THROW(check_disk_space(disk, path(), 3, kHole), Error);
 }
 
-// A save was replacing it when it was killed, and no training has come since to put it back.
+// A checkpoint that a killed save was replacing counts, even before the next start puts it back.
 TEST_F(CheckpointDirectoryTest, ACheckpointThatWasBeingReplacedCounts) {
   save(1);
   save(2);
@@ -347,7 +346,7 @@ TEST_F(CheckpointDirectoryTest, ACheckpointThatWasBeingReplacedCounts) {
   EXPECT_EQ(whole(), (Steps{1, 2}));
   EXPECT_EQ(find_checkpoint(io_, path(), "latest"), path() / ".old.step_00000002.1.2");
   EXPECT_EQ(find_checkpoint(io_, path(), "2"), path() / ".old.step_00000002.1.2");
-  // Its step has another: that one counts.
+  // If its step has another checkpoint, that one counts.
   std::filesystem::copy(path() / ".old.step_00000002.1.2", path() / "step_00000002");
   EXPECT_EQ(find_checkpoint(io_, path(), "latest"), path() / "step_00000002");
   EXPECT_EQ(whole(), (Steps{1, 2}));
@@ -404,7 +403,7 @@ TEST_F(LinkedCheckpointTest, ADamagedOneIsMovedAsideAsALink) {
   EXPECT_TRUE(std::filesystem::exists(archive_ / "step_00000002" / "rank_00000.h5"));
 }
 
-// The archive may be unmounted: to go on from an older checkpoint would lose steps.
+// If a link leads nowhere, its archive may be unmounted. An older checkpoint would lose steps.
 TEST_F(LinkedCheckpointTest, ALinkThatLeadsNowhereStopsTheResume) {
   save(1);
   save(2);

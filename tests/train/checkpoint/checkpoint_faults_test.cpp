@@ -1,5 +1,4 @@
-// Saves on file systems that fail, and in processes that die: the last good checkpoint stays, and all ranks
-// agree.
+// Saves on failing file systems and in dying processes: the last good checkpoint stays, and all ranks agree.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
@@ -24,7 +23,7 @@ namespace {
 
 constexpr MeshSizes kMesh{1, 2, 1};
 
-/// How the ranks spend the time of a save.
+/// The work of the ranks during a save.
 enum class Beside { kWaits, kTrainsWithCopies, kTrainsWithoutCopies };
 
 class CheckpointFaults : public testing::TestWithParam<Beside> {};
@@ -92,7 +91,7 @@ bool save_with(Beside mode, FaultIo& io, const std::filesystem::path& directory,
   return !thrown[0];
 }
 
-/// All calls, or those of pwrite to the files of one name.
+/// The number of file system calls in a save: all, or only pwrite calls to files named `pwrites_of`.
 int64_t calls_of_a_save(Beside mode, int64_t step, const std::string& pwrites_of = "") {
   ScratchDirectory scratch;
   begin(scratch.path());
@@ -103,7 +102,7 @@ int64_t calls_of_a_save(Beside mode, int64_t step, const std::string& pwrites_of
   return io.calls;
 }
 
-/// One failure at each call of a save of `step`.
+/// Saves `step` again and again, with a failure at another call each time.
 void fail_everywhere(Beside mode, int64_t step, int error, bool for_good) {
   const int64_t calls = calls_of_a_save(mode, step);
   int64_t failed = 0;
@@ -119,7 +118,7 @@ void fail_everywhere(Beside mode, int64_t step, int error, bool for_good) {
     const bool saved = save_with(mode, io, scratch.path(), step);
     failed += saved ? 0 : 1;
     const int64_t newest = newest_good(scratch.path());
-    // If the disk fails for good between the two renames of a replacement, only the next start can mend it.
+    // If the disk fails for good between the two renames of a replacement, only the next start can repair it.
     EXPECT_GE(newest, saved ? step : for_good ? 1 : 2);
     if (!saved && !for_good) {
       EXPECT_FALSE(has_left_behind(scratch.path(), ".tmp."));
@@ -135,7 +134,7 @@ void fail_everywhere(Beside mode, int64_t step, int error, bool for_good) {
   EXPECT_GT(failed, calls / 3);
 }
 
-/// Knows what a power loss could still take: the bytes and names written since the last sync of their file or
+/// Tracks what a power loss could destroy: the bytes and names written since the last sync of their file or
 /// directory.
 class VolatileIo : public PosixIo {
  public:
@@ -260,7 +259,7 @@ TEST(CheckpointReadFaults, ReadingSaysWhatFailed) {
       } catch (const Error& error) {
         EXPECT_EQ(kind, FaultIo::Kind::kError);
         EXPECT_EQ(error.code(), ExitCode::kStorage);
-        // Or the file beside it, which says whether the checkpoint may be used.
+        // Also takeovers.json, which decides whether the checkpoint may be used.
         const std::string what = error.what();
         EXPECT_TRUE(what.find("step_00000002") != what.npos || what.find("takeovers.json") != what.npos)
             << what;
@@ -296,7 +295,7 @@ void kill_everywhere(Beside mode, int64_t step) {
     io.kind = FaultIo::Kind::kKill;
     io.at = at;
     EXPECT_FALSE(survives([&] { save_with(mode, io, scratch.path(), step); }));
-    // The next start is killed too, while it cleans up.
+    // The next start is also killed, during its clean-up.
     FaultIo cleaning;
     cleaning.kind = FaultIo::Kind::kKill;
     cleaning.at = at % 12;

@@ -61,7 +61,7 @@ inline float value_of(const std::string& parameter, int64_t row, int64_t column,
   return std::bit_cast<float>((bits & 0x807fffffu) | 0x3f800000u);  // 1 <= |value| < 2
 }
 
-/// Has the manifest of `checkpoint` say that it is of format version 5, and signs it.
+/// Changes the manifest of `checkpoint` to format version 5, with a right hash.
 inline void make_older(const std::filesystem::path& checkpoint) {
   std::string text = read_bytes(checkpoint / Manifest::kFileName);
   for (const auto& [now, then] :
@@ -73,7 +73,7 @@ inline void make_older(const std::filesystem::path& checkpoint) {
   write_bytes(checkpoint / Manifest::kFileName, text + ",\n \"hash\": \"xxh3-128:" + hash.hex() + "\"\n}\n");
 }
 
-/// One rank's arrays. bfloat16 moments take the first half of theirs.
+/// One rank's arrays. bfloat16 moments use the first half of their arrays.
 class RankMemory {
  public:
   RankMemory(const std::vector<UnitSpec>& units, const MeshSizes& mesh, int64_t rank,
@@ -165,7 +165,7 @@ inline CheckpointState state_at(int64_t step, const ModelConfig& model) {
   return state;
 }
 
-/// A rank that saves through a Snapshot with at most so many bytes of copies.
+/// A rank that saves through a Snapshot with a limited number of bytes for copies.
 struct SavingRank {
   SavingRank(Io& io, const std::filesystem::path& directory, Communicator& world, const MeshSizes& mesh,
              RankMemory& memory, int64_t most_bytes)
@@ -177,7 +177,7 @@ struct SavingRank {
   CheckpointWriter writer;
 };
 
-/// What an optimizer does: overwrites the arrays of each unit as soon as it may.
+/// Acts as an optimizer: overwrites the arrays of each unit as soon as the snapshot frees it.
 inline void overwrite_when_free(Snapshot& snapshot, RankMemory& memory) {
   const std::vector<UnitStates> units = memory.units();
   for (size_t u = 0; u < units.size(); ++u) {
@@ -189,7 +189,7 @@ inline void overwrite_when_free(Snapshot& snapshot, RankMemory& memory) {
   }
 }
 
-/// A run of a model on a mesh: all its ranks. With adapters, these alone are saved.
+/// All ranks of a run on a mesh. With adapters, only the adapters are saved.
 class SmallRun {
  public:
   SmallRun(const ModelConfig& model, const MeshSizes& mesh, DType moments = DType::kFloat32,
@@ -215,7 +215,7 @@ class SmallRun {
       if (report != nullptr && world.rank() == 0) *report = done;
     });
   }
-  /// As `save`, but beside an optimizer that overwrites everything, with at most `most_bytes` of copies a
+  /// Like `save`, but beside an optimizer that overwrites all arrays, with at most `most_bytes` of copies a
   /// rank.
   std::vector<std::optional<Error>> save_beside_training(Io& io, const std::filesystem::path& directory,
                                                          const CheckpointState& state, SavePolicy policy,

@@ -12,8 +12,7 @@
 namespace ripstop {
 namespace {
 
-// The heads of the small model do not divide by 8: some slices have no key-value head, and some no
-// vocabulary.
+// On 8 tensor ranks some slices of the small model have no key-value head, and some no vocabulary.
 const std::vector<MeshSizes> kMeshes = {{1, 1, 1}, {1, 2, 1}, {1, 3, 1}, {1, 4, 1}, {1, 8, 1}, {1, 1, 2},
                                         {1, 1, 4}, {1, 1, 8}, {1, 2, 2}, {1, 4, 2}, {1, 2, 4}, {1, 5, 3},
                                         {2, 1, 1}, {4, 1, 1}, {2, 2, 2}, {3, 1, 4}};
@@ -62,7 +61,7 @@ TEST(CheckpointReshard, MomentsInBfloat16AreBitEqual) {
                   DType::kBFloat16);
 }
 
-// Exact is exact: no conversion hides in a load.
+// A load converts nothing, so bits stay equal.
 TEST(CheckpointReshard, MomentsOfAnotherDtypeAreRefused) {
   ScratchDirectory scratch;
   QuickIo io;
@@ -93,7 +92,7 @@ TEST(CheckpointReshard, MomentsInBfloat16TakeHalfTheBytes) {
   const int64_t arrays = checkpoint_bytes(run.units(), mesh, DType::kBFloat16);
   EXPECT_EQ(arrays, checkpoint_bytes(run.units(), mesh, DType::kFloat32) * 2 / 3);
   EXPECT_GE(manifest.bytes(), arrays);
-  // Arrays begin at pages, which these small ones do not fill.
+  // Arrays begin at page boundaries, and these are smaller than a page.
   EXPECT_LT(manifest.bytes(), checkpoint_bytes(run.units(), mesh, DType::kFloat32));
 }
 

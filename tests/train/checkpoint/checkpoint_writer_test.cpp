@@ -1,4 +1,4 @@
-// What ranks do around the commit of a save. Tests of resharding and of faults show that its bytes are right.
+// The ranks around the commit of a save. checkpoint_reshard_test and checkpoint_faults_test check the bytes.
 #include "train/checkpoint/checkpoint_writer.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,8 @@
 namespace ripstop {
 namespace {
 
-// Rank 0 may need long for it, and the others would wait in the next step, whose deadline is short.
+// commit() returns only after rank 0 has removed old checkpoints, which may take long: the next step has a
+// short deadline.
 TEST(CheckpointWriter, RanksLeaveWhenOldCheckpointsAreRemoved) {
   const ScratchDirectory scratch;
   QuickIo io;
@@ -21,7 +22,7 @@ TEST(CheckpointWriter, RanksLeaveWhenOldCheckpointsAreRemoved) {
   const auto errors = SimulatedRanks(4).run([&](Communicator& world) {
     CheckpointWriter writer = memory_writer(io, scratch.path(), world, mesh,
                                             run.ranks()[static_cast<size_t>(world.rank())].units());
-    // Which rank goes on first is chance.
+    // Many saves, because any rank may be the first to return.
     for (int64_t step = 1; step <= 20; ++step) {
       writer.save(state_at(step, run.model()), {.keep = 1});
       EXPECT_FALSE(std::filesystem::exists(scratch / step_directory_name(step - 1)))
@@ -31,7 +32,7 @@ TEST(CheckpointWriter, RanksLeaveWhenOldCheckpointsAreRemoved) {
   for (const auto& error : errors) EXPECT_FALSE(error) << error->what();
 }
 
-// A save beside training is committed at the end of a step, which may take minutes more.
+// SaveReport::seconds leaves out the training between the end of the writing and the commit.
 TEST(CheckpointWriter, TheTimeOfASaveIsThatOfItsWork) {
   const ScratchDirectory scratch;
   QuickIo io;

@@ -1,4 +1,4 @@
-// Ranks that wait for each other's disks, one of which is slow or does not answer.
+// Ranks wait for each other's disks, one of which is slow or does not answer.
 #include "train/checkpoint/disk_votes.h"
 
 #include <gtest/gtest.h>
@@ -16,8 +16,8 @@ using std::chrono::milliseconds;
 
 constexpr DiskPatience kHalfASecond{.seconds = 0.5, .hosts = {}};
 
-/// Two ranks wait until both are done; rank 1 is after `votes` votes, in each of which it tells the number
-/// `progress` of the vote. Returns the error of each.
+/// Two ranks vote until both are done. Rank 1 is done after `votes` votes, and tells `progress` of the number
+/// of each vote. Returns the error of each rank.
 std::vector<std::optional<Error>> wait_for_rank_1(int64_t votes, const DiskPatience& patience,
                                                   const std::function<int64_t(int64_t)>& progress) {
   return SimulatedRanks(2).run([&](Communicator& world) {
@@ -30,7 +30,7 @@ std::vector<std::optional<Error>> wait_for_rank_1(int64_t votes, const DiskPatie
   });
 }
 
-// In all it takes much longer than any of its parts may.
+// The whole write takes much longer than the patience with one part.
 TEST(DiskVotes, ASlowDiskMoves) {
   const DiskPatience patience{.seconds = 2, .hosts = {}};
   for (const auto& error : wait_for_rank_1(500, patience, [](int64_t vote) { return vote / 4; }))
@@ -45,13 +45,13 @@ TEST(DiskVotes, ADiskThatDoesNothingIsNamed) {
   for (const auto& error : errors) {
     ASSERT_TRUE(error);
     EXPECT_EQ(error->code(), ExitCode::kCommunication);
-    // The rank that votes after the other has thrown finds it gone.
+    // The other rank may have thrown already: then a vote finds it gone.
     if (std::string(error->what()).starts_with("rank 1 (n2) wrote nothing for 0 s")) ++named;
   }
   EXPECT_GE(named, 1) << errors[0]->what() << errors[1]->what();
 }
 
-// What was seen before the votes counts, unless the disk has moved since.
+// Stillness before the votes counts, unless the disk has made progress since.
 TEST(DiskVotes, TheyGoOnWhereOthersHaveCounted) {
   const DiskPatience patience{.seconds = 1000, .hosts = {"n1", "n2"}};
   const auto errors_of = [&](int64_t progress) {
@@ -69,7 +69,7 @@ TEST(DiskVotes, TheyGoOnWhereOthersHaveCounted) {
   for (const auto& error : errors_of(8)) EXPECT_FALSE(error) << error->what();
 }
 
-// All ranks may be stopped for long, as the whole job is suspended; nobody's disk is to blame.
+// Time in which all ranks are stopped, because the job is suspended, does not count.
 TEST(DiskVotes, TimeInWhichRanksWereStoppedDoesNotCount) {
   const auto errors = SimulatedRanks(2).run([&](Communicator& world) {
     DiskVotes disks(world, {.seconds = 1.5, .hosts = {}});

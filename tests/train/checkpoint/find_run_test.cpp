@@ -47,7 +47,7 @@ TEST_F(FindRun, CheckpointsByName) {
     for (const char* which : {"20", "step_00000020", "step_20", "step_00000020/", "020"})
       EXPECT_EQ(find_checkpoint(io_, start, which).filename(), "step_00000020") << which;
   }
-  // The path of a step directory, from here or from the run.
+  // The path of a step directory, relative to the current directory or to the run.
   for (const std::string& which :
        {(checkpoints / "step_00000020").string(), (checkpoints / "step_00000020/").string(),
         (run / "checkpoints/../checkpoints/step_00000020").string(),
@@ -59,7 +59,7 @@ TEST_F(FindRun, CheckpointsByName) {
   }
 }
 
-// A run whose `checkpoints` is a link puts its LOCK beside the step directories. They are still found.
+// The step directories are found beside a LOCK, which a run puts there if its `checkpoints` is a link.
 TEST_F(FindRun, TheLockOfALinkedFolderIsNoRun) {
   const fs::path run = scratch_ / "run", archive = scratch_ / "archive";
   save(run, 1, 1);
@@ -71,7 +71,7 @@ TEST_F(FindRun, TheLockOfALinkedFolderIsNoRun) {
   EXPECT_TRUE(is_run(io_, archive)) << "LOCK alone is a run that has not begun to write";
 }
 
-// What the command line names is not there: 64. What is there is damaged: 74.
+// Exit code 64 if the path names nothing, 74 if it names something damaged.
 TEST_F(FindRun, WhatIsNotThereIsAnErrorOfTheCommandLine) {
   const fs::path run = scratch_ / "run";
   save(run, 1, 1);
@@ -93,11 +93,11 @@ TEST_F(FindRun, WhatIsNotThereIsAnErrorOfTheCommandLine) {
   write_bytes(run / "config.toml", "");
   expect_refused(run / "config.toml", "latest", ExitCode::kUsage, "is not a run directory: it is a file",
                  "give " + run.string());
-  // Another run has the step, too, but was not asked.
+  // The step directory of another run is refused.
   save(scratch_ / "other", 1, 1);
   expect_refused(run, (scratch_ / "other/checkpoints/step_00000001").string(), ExitCode::kUsage,
                  "is not a checkpoint of");
-  // All are damaged: the newest is returned, and reading it says what is wrong.
+  // If all are damaged, the newest is returned: reading it reports the damage.
   for (const char* step : {"step_00000001", "step_00000002"})
     write_bytes(run / "checkpoints" / step / "manifest.json", "{");
   EXPECT_EQ(find_checkpoint(io_, run, "latest").filename(), "step_00000002");
@@ -116,7 +116,7 @@ TEST_F(FindRun, AFolderThatIsNoRunIsToldFromARunWithoutCheckpoints) {
                  "give one of them, as " + (scratch_ / "runs/a").string());
   expect_refused(scratch_ / "runs/b", "latest", ExitCode::kUsage, "has no checkpoint", "every_steps");
   EXPECT_EQ(find_checkpoints(io_, scratch_ / "runs/b"), scratch_ / "runs/b/checkpoints");
-  // A link to a file, and one that leads nowhere, are no runs and no failure.
+  // A link to a file and a broken link are neither runs nor errors.
   fs::create_symlink(scratch_ / "runs/b/metrics.jsonl", scratch_ / "runs/c");
   fs::create_symlink(scratch_ / "gone", scratch_ / "runs/d");
   fs::create_directory_symlink(scratch_ / "runs/b", scratch_ / "runs/e");

@@ -9,7 +9,8 @@
 
 namespace ripstop {
 
-/// `units`: this rank's shard of every unit, which may not change before commit() returns. All is borrowed.
+/// `units`: this rank's shard of every unit, which may not change before commit() returns. Arguments are
+/// borrowed.
 inline CheckpointWriter memory_writer(Io& io, const std::filesystem::path& directory, Communicator& world,
                                       const MeshSizes& mesh, const std::vector<UnitStates>& units) {
   std::vector<UnitSpec> table;

@@ -35,7 +35,7 @@ std::string refusal(Io& io, const std::filesystem::path& directory, const RunLoc
   return "";
 }
 
-/// An owner elsewhere whose LOCK gets beats behind `text`. A busy machine may take a while for the next one.
+/// An owner on another machine, whose heartbeats change LOCK. On a busy machine they may come late.
 struct Heart {
   Heart(const std::filesystem::path& path, const std::string& text) {
     const auto beat = [=](int64_t number) {
@@ -101,7 +101,7 @@ TEST(RunLock, AnOwnerElsewhereIsJudgedByItsHeartbeat) {
   EXPECT_EQ(refusal(io, scratch.path()), "");
 }
 
-// Half a minute without a word looks like a hang, and a job that is to end must not wait for it.
+// A start that waits says so, and gives up on a stop request.
 TEST(RunLock, WaitingIsSaidAndCanBeStopped) {
   ScratchDirectory scratch;
   PosixIo io;
@@ -136,7 +136,7 @@ TEST(RunLock, ARequeuedJobFindsItsOwnLock) {
   EXPECT_NE(lock.takeover(), "");
 }
 
-/// Just before a stale lock is moved aside, another start has done the same and made its own.
+/// Just before a stale lock is moved aside, another start replaces it by its own.
 class RacingIo : public PosixIo {
  public:
   std::string winner;
@@ -195,7 +195,7 @@ TEST_F(CopiedRun, ACopyOfALiveRunIsAnotherRun) {
   EXPECT_NE(refusal(io_, original()), "") << "the original stays protected";
 }
 
-// Each heartbeat of the original shows in a hard link.
+// A hard link shows each heartbeat of the original.
 TEST_F(CopiedRun, AHardLinkedLockIsNoSignOfLife) {
   const RunLock owner(io_, original(), {0.02, 30});
   std::filesystem::create_hard_link(original() / "LOCK", copy() / "LOCK");
@@ -211,7 +211,7 @@ TEST_F(CopiedRun, AHeartbeatThatReachesItProtectsIt) {
     const RunLock owner(io_, original(), kFast);
     text = read_bytes(original() / "LOCK");
   }
-  // As on a file system that gives a directory another inode after it was moved.
+  // Some file systems give a moved directory another inode.
   const Heart heart(copy() / "LOCK", text);
   EXPECT_NE(refusal(io_, copy(), {0.02, 5}), "");
 }
@@ -227,7 +227,7 @@ TEST_F(CopiedRun, AMovedRunStaysProtected) {
   EXPECT_TRUE(std::filesystem::exists(scratch_ / "moved/LOCK"));
 }
 
-/// The error of check_owner, asked until there is one or `seconds` have passed.
+/// The error of check_owner(), called until it throws or `seconds` have passed.
 std::string loss_within(const RunLock& lock, double seconds) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   while (std::chrono::steady_clock::now() < end) {
@@ -242,14 +242,15 @@ std::string loss_within(const RunLock& lock, double seconds) {
   return "";
 }
 
-/// As another start takes LOCK: another file. With all its text at once, since a heartbeat may look any time.
+/// Replaces LOCK by another file, as another start does. Atomically, because a heartbeat may read at any
+/// time.
 void take_over(const ScratchDirectory& scratch) {
   std::filesystem::rename(scratch / "LOCK", scratch / "LOCK.stale.x");
   write_bytes(scratch / "next", "host other\nnonce y\npid 7\n");
   std::filesystem::rename(scratch / "next", scratch / "LOCK");
 }
 
-// Within seconds, without a look at the file by the main thread. And what was lost stays lost.
+// The owner learns of it within seconds, without a read on the main thread, and stays an owner no more.
 TEST(RunLock, TheHeartbeatNoticesATakeover) {
   ScratchDirectory scratch;
   PosixIo io;
@@ -271,7 +272,7 @@ TEST(RunLock, ALockThatIsGoneIsLost) {
   EXPECT_NE(loss_within(lock, 20).find("its LOCK is gone"), std::string::npos);
 }
 
-/// Whether `lock` may be written to, or may not, within 20 s.
+/// Whether RunLock::may_write becomes `may_write` within 20 s.
 bool comes_to(const RunLock& lock, bool may_write) {
   for (int look = 0; look < 4000; ++look) {
     if (lock.may_write() == may_write) return true;
@@ -280,8 +281,8 @@ bool comes_to(const RunLock& lock, bool may_write) {
   return false;
 }
 
-// Others may take over when the heartbeat has stood still for as long: the owner must not write by then. If
-// nobody has, it goes on, however long the file system did not answer.
+// An owner with a late heartbeat must not write, because others may take over. If nobody has, it goes on,
+// however long the file system did not answer.
 TEST(RunLock, AnOwnerWhoseFileSystemHangsWritesNothingUntilItAnswers) {
   ScratchDirectory scratch;
   HangingIo io;
@@ -313,7 +314,7 @@ TEST(RunLock, AnOwnerWhoseFileSystemHangsLearnsOfATakeoverWhenItAnswers) {
   EXPECT_TRUE(std::filesystem::exists(scratch / "LOCK")) << "it is another's";
 }
 
-// A process that was stopped, or a file system that answers again, goes on if nobody has taken over.
+// After a stop of the process, or of the file system, the owner goes on if nobody has taken over.
 TEST(RunLock, AHeartbeatThatComesBackKeepsTheRun) {
   ScratchDirectory scratch;
   HangingIo io;
@@ -329,7 +330,7 @@ TEST(RunLock, AHeartbeatThatComesBackKeepsTheRun) {
   returns.join();
 }
 
-// Nobody else may be there to end the wait: a run of one rank would stand until its job's time is up.
+// The wait ends by itself: no other rank would end it in a run of one rank.
 TEST(RunLock, TheWaitForAFileSystemHasAnEnd) {
   ScratchDirectory scratch;
   HangingIo io;
@@ -359,8 +360,7 @@ int64_t threads() {
   return std::distance(begin(tasks), end(tasks));
 }
 
-// A lost directory has no heartbeat of its owner any more, but its file system answers: slowly here, so that
-// the owner ends while a call is under way.
+// An owner that lost its directory ends while a slow call of the file system is under way.
 TEST(RunLock, AnOwnerThatLostItsDirectoryEndsItsThread) {
   class SlowIo : public PosixIo {
    public:
@@ -386,7 +386,7 @@ TEST(RunLock, AnOwnerThatLostItsDirectoryEndsItsThread) {
   EXPECT_EQ(threads(), before);
 }
 
-// It hangs for less than the patience when the owner ends, and goes on hanging.
+// The file system has hung for less than the patience when the owner ends, and hangs on.
 TEST(RunLock, AFileSystemThatBeginsToHangDoesNotHoldTheEnd) {
   const auto end = [] {
     ScratchDirectory scratch;
@@ -401,7 +401,7 @@ TEST(RunLock, AFileSystemThatBeginsToHangDoesNotHoldTheEnd) {
   EXPECT_EXIT(end(), testing::ExitedWithCode(3), "");
 }
 
-// The same with a process that stands still while another takes over.
+// The same with a process that is stopped while another takes over.
 TEST(RunLock, AStoppedOwnerFindsThatItWasTakenOver) {
   ScratchDirectory scratch;
   PosixIo io;
@@ -419,7 +419,7 @@ TEST(RunLock, AStoppedOwnerFindsThatItWasTakenOver) {
     }
   }
   waitpid(child, nullptr, WUNTRACED);  // it stops itself: between a look and a write nobody could tell
-  // As if it were on another machine: on this one, a stopped process is alive.
+  // Pretends another machine: on the same machine a stopped process is alive.
   std::string text = read_bytes(scratch / "LOCK");
   text.replace(text.find("boot ") + 5, 8, "elsewher");
   write_bytes(scratch / "LOCK", text);

@@ -1,5 +1,5 @@
-// Saves beside training: whatever changes the arrays once they are free, the files are those of the moment
-// when the save began.
+// Saves beside training: the files have the values at the begin of the save, whatever changes the arrays once
+// they are free.
 #include "train/checkpoint/snapshot.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ ModelConfig model_of_blocks() {
   return model;
 }
 
-/// Lets writes begin only when a test says so.
+/// Holds writes back until a test lets them begin.
 class GatedIo : public QuickIo {
  public:
   ssize_t pwrite(int file, const void* bytes, size_t count, int64_t offset) override {
@@ -41,7 +41,7 @@ std::map<std::string, std::string> files_below(const std::filesystem::path& dire
   return files;
 }
 
-/// Bytes that rank 0 stores of `run`'s first `count` units.
+/// The bytes that rank 0 stores of `run`'s first `count` units.
 int64_t bytes_of_first(SmallRun& run, DType moments, size_t count) {
   std::vector<UnitShard> shards = stored_shards(run.units(), run.mesh(), 0);
   shards.resize(std::min(count, shards.size()));
@@ -136,7 +136,7 @@ TEST(Snapshot, KeepsTheFirstUnitsThatFit) {
   EXPECT_TRUE(kept_shards(shards, DType::kFloat32, 0).empty());
 }
 
-// A writer that goes away ends its thread, and nothing counts as a checkpoint.
+// The destructor ends the thread of a save, and leaves no checkpoint.
 TEST(Snapshot, ASaveThatNobodyCommitsIsNone) {
   ScratchDirectory scratch;
   QuickIo io;

@@ -1,4 +1,4 @@
-// Which takeover fences off which checkpoint, and what every reader does with one that is fenced off.
+// The checkpoints that a takeover fences off, and the refusals of their readers.
 #include "train/checkpoint/takeovers.h"
 
 #include <gtest/gtest.h>
@@ -87,7 +87,7 @@ TEST(Takeovers, TheFileHoldsWhatWasWritten) {
   EXPECT_EQ(read.all()[1].job, "");
 }
 
-// It protects against rare accidents, so it must not block a run. The next takeover writes it anew.
+// A damaged takeovers.json must not block a run: it protects against rare accidents only.
 TEST(Takeovers, ADamagedFileIsNone) {
   ScratchDirectory scratch;
   QuickIo io;
@@ -179,7 +179,7 @@ class LateCommits : public testing::Test {
   bool exists(int64_t step) { return fs::exists(directory(step)); }
   fs::path folder() const { return scratch_ / "run/checkpoints"; }
   fs::path directory(int64_t step) const { return folder() / step_directory_name(step); }
-  /// The step from which a start goes on, 0 for the first weights, -1 if it is refused.
+  /// The step from which a start goes on; 0: the first weights, -1: the start is refused.
   int64_t resume() {
     warnings_.clear();
     int64_t step = 0;
@@ -217,7 +217,7 @@ TEST_F(LateCommits, AreNeverTaken) {
   EXPECT_HAS(warnings_, "step_00000025: was committed by takeover 1, but takeover 2");
   EXPECT_TRUE(exists(25)) << "it is not damaged, and not moved aside";
   EXPECT_EQ(find_checkpoint(io_, scratch_ / "run", "latest"), directory(20));
-  // By its step, by its path, and from inside.
+  // Named by its step, by its path, and by "." from inside.
   for (const fs::path& path :
        {find_checkpoint(io_, scratch_ / "run", "25"), directory(25), directory(25) / ""}) {
     try {
@@ -247,14 +247,14 @@ TEST_F(LateCommits, ACopyWithAnOlderNumberIsRefused) {
   fs::remove_all(directory(30));
   fs::copy(scratch_ / "kept", directory(30), fs::copy_options::recursive);
   EXPECT_EQ(resume(), 26);
-  // Linked into the folder it is the same.
+  // The same through a link in the folder.
   fs::remove_all(directory(30));
   fs::create_directory_symlink(scratch_ / "kept", directory(30));
   EXPECT_EQ(resume(), 26);
   EXPECT_HAS(warnings_, "by takeover 2, but takeover 3");
 }
 
-// A linked folder has one count, whichever run's link leads there. A copy of the folder has its own.
+// Runs that link to one folder share its numbers. A copy of the folder has numbers of its own.
 TEST_F(LateCommits, TheNumbersBelongToTheFolder) {
   ASSERT_EQ(commit(25, 1), "");
   fs::create_directories(scratch_ / "other");
@@ -277,13 +277,13 @@ TEST_F(LateCommits, ReplaceNoCheckpointOfALaterTakeover) {
   for (const auto& entry : fs::directory_iterator(folder()))
     EXPECT_NE(entry.path().filename().string().front(), '.') << entry.path();
   EXPECT_EQ(commit(25, 2), "") << "its own may be saved again";
-  // And the other way round: what came late gives way.
+  // The successor may replace the checkpoint that came late.
   ASSERT_EQ(commit(27, 1), "");
   ASSERT_EQ(commit(27, 2), "");
   EXPECT_EQ(usable(), (StepList{10, 20, 25, 27}));
 }
 
-// Between the commit and the removal of old checkpoints another may take over, and go on from one of those.
+// Old checkpoints stay if another process takes over between the commit and their removal: it may need them.
 TEST_F(LateCommits, RemoveNothingAfterATakeover) {
   int asked = 0;
   const auto check = [&] {

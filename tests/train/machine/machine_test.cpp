@@ -17,7 +17,7 @@ Machine healthy() {
   return machine;
 }
 
-// Whether there is exactly one problem, and its text has `part`.
+// Whether there is exactly one problem, whose text has `part`.
 testing::AssertionResult only(const std::vector<std::string>& found, const std::string& part) {
   if (found.size() == 1 && found[0].find(part) != std::string::npos) return testing::AssertionSuccess();
   testing::AssertionResult result = testing::AssertionFailure() << found.size() << " problems";

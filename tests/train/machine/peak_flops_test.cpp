@@ -45,16 +45,16 @@ TEST(PeakFlops, TheFastestRoundMustBeRepeated) {
   EXPECT_FALSE(fastest_round({}));
   EXPECT_FALSE(fastest_round(rounds_of({0.010, 0.010})));
   EXPECT_EQ(fastest_round(rounds_of({0.010, 0.0102, 0.0101})), 0.010);
-  // Neighbours take time for a while, then they end.
+  // Other programs take processor time for a while, then end.
   EXPECT_FALSE(fastest_round(rounds_of({0.019, 0.025, 0.021, 0.010, 0.0101})));
   EXPECT_EQ(fastest_round(rounds_of({0.019, 0.025, 0.021, 0.010, 0.0101, 0.0102})), 0.010);
-  // No two alike: nobody knows.
+  // No two rounds agree.
   std::vector<double> wild;
   for (int64_t i = 0; i < kMostRounds; ++i) wild.push_back(0.010 * (1 + 0.05 * static_cast<double>(i)));
   EXPECT_FALSE(fastest_round(rounds_of(wild)));
 }
 
-// A neighbour that never rests slows all rounds alike; the time that the threads had tells it.
+// A program that never rests slows all rounds alike. The CPU time of the threads shows it.
 TEST(PeakFlops, RoundsOnABusyProcessorDoNotCount) {
   EXPECT_FALSE(fastest_round(rounds_of({0.020, 0.020, 0.020, 0.020}, 0.5)));
   std::vector<PeakRound> rounds = rounds_of({0.020, 0.020, 0.020}, 0.5);

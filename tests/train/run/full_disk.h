@@ -11,7 +11,7 @@
 
 namespace ripstop {
 
-/// Until it goes out of scope, no file of this process grows beyond `bytes`: a disk without room.
+/// A full disk: while it lives, no file of this process grows beyond `bytes`.
 class FullDisk {
  public:
   explicit FullDisk(rlim_t bytes) : handler_(signal(SIGXFSZ, SIG_IGN)) {
@@ -33,7 +33,7 @@ class FullDisk {
 
 class FullDiskRuns : public SmallRuns {
  protected:
-  /// Lets the disk be full from step 3 on, in the middle of a line of metrics.jsonl, until step `end`.
+  /// Fills the disk from step 3, in the middle of a line of metrics.jsonl, until step `end`.
   void fill_until(int64_t end) {
     on_line_ = [this, end](const std::string& line) {
       if (line.starts_with("step 3/"))
@@ -42,8 +42,8 @@ class FullDiskRuns : public SmallRuns {
       if (line.starts_with(fmt::format("step {}/", end))) disk_.reset();
     };
   }
-  /// Lets it be full from step 3 on until the run tells that step `step` was not saved. A save that goes on
-  /// beside training fails some time after it has begun.
+  /// Fills the disk from step 3 until the run warns that step `step` was not saved. (A save beside training
+  /// fails some time after its begin.)
   void fill_until_not_saved(int64_t step) {
     fill_until(-1);
     on_line_ = [this, step, fill = on_line_](const std::string& line) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A training run whose ranks are killed, stopped or slowed down: the others end soon and name the rank, and a slow rank is named
-# while the run goes on.
+# A run whose ranks are killed, stopped or slowed down: the other ranks end soon and name the rank; a slow rank is named while the
+# run goes on.
 #   hang_test.sh RIPSTOP LAUNCH HANGING_DISK
 set -uo pipefail
 ripstop=$(realpath "$1") launch=$(realpath "$2") hanging_disk=$(realpath "$3")
@@ -31,7 +31,7 @@ begin() {
     train.micro_batch_sequences=1 "$@" >"$work/$name.log" 2>&1 &
   run=$!
 }
-# wait_for WHAT COMMAND...: until COMMAND succeeds
+# wait_for WHAT COMMAND...: waits until COMMAND succeeds
 wait_for() {
   local what=$1
   shift
@@ -44,15 +44,15 @@ wait_for() {
 }
 has_step() { grep -q "\"event\":\"step\",\"step\":$2," "$work/$1/metrics.jsonl" 2>/dev/null; }
 last_step() { grep -o '"event":"step","step":[0-9]*' "$work/$1/metrics.jsonl" | tail -1 | grep -o '[0-9]*$'; }
-# pid_of NAME RANK: of the rank's process
+# pid_of NAME RANK: the pid of the rank
 pid_of() {
   local pid
   for pid in $(pgrep -f "^$ripstop train .*run.directory=$work/$1 "); do
     if tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx "OMPI_COMM_WORLD_RANK=$2"; then echo "$pid"; fi
   done
 }
-# expect_end NAME CODES TEXT...: the run ends by itself with one of CODES, its output has each TEXT, one FATAL line at most is
-# printed, and no process of it is left
+# expect_end NAME CODES TEXT...: the run ends by itself with one of CODES, prints each TEXT and at most one FATAL line, and leaves
+# no process
 expect_end() {
   local name=$1 codes=$2 begun=$SECONDS code=0 text lines
   shift 2
@@ -71,7 +71,7 @@ expect_end() {
   echo "$name: exit code $code, $((SECONDS - begun)) s: $(grep -E '^FATAL|was killed' "$work/$name.log" | cut -c 1-300 | head -1)"
 }
 
-# A stopped rank is named with its host, the operation, its axis and the step. mpirun kills it with the others.
+# A stopped rank is named with its host, the operation, its axis and the step. mpirun then kills all ranks.
 begin stopped run.deadline_seconds=10
 if wait_for "stopped" has_step stopped 20; then
   kill -STOP "$(pid_of stopped 2)"
@@ -85,7 +85,7 @@ if wait_for "killed" has_step killed 20; then
   expect_end killed "137 76" 'rank 1 was killed by signal 9|FATAL code=76.*rank 1'
 fi
 
-# A rank whose disk does not answer in a save is named, though all ranks are alive; so is one that no other rank waits for.
+# A rank whose disk does not answer in a save is named, though all ranks are alive.
 mkdir "$work/hanging"
 touch "$work/hanging/rank_00001.h5"
 for asynchronous in true false; do
@@ -96,7 +96,7 @@ for asynchronous in true false; do
   fi
 done
 
-# Neither does it hold the only rank of a run, whose own thread is in the write.
+# The same in a run of one rank, whose own thread is in the write.
 mkdir "$work/hanging_alone"
 touch "$work/hanging_alone/rank_00000.h5"
 LD_PRELOAD=$hanging_disk HANGING_DISK=$work/hanging_alone "$ripstop" train "$work/run.toml" "run.directory=$work/alone" \
@@ -104,14 +104,14 @@ LD_PRELOAD=$hanging_disk HANGING_DISK=$work/hanging_alone "$ripstop" train "$wor
 run=$!
 expect_end alone 76 '^FATAL code=76 rank=0 step=[0-9]+ what="rank 0 \(.+\) wrote nothing for 10 s in a save'
 
-# A LOCK that cannot be written, and no other rank that could end the wait for it. Meanwhile the next test goes on.
+# A LOCK that cannot be written, in a run of one rank. The next test goes on meanwhile.
 mkdir "$work/hanging_alone_lock"
 LD_PRELOAD=$hanging_disk HANGING_DISK=$work/hanging_alone_lock "$ripstop" train "$work/run.toml" "run.directory=$work/alone_lock" \
   run.deadline_seconds=10 checkpoint.every_steps=100 >"$work/alone_lock.log" 2>&1 &
 alone=$!
 wait_for "alone_lock" has_step alone_lock 5 && touch "$work/hanging_alone_lock/LOCK"
 
-# A LOCK that cannot be written for a minute: others may have taken over, so nothing is written meanwhile; nobody has, so it goes on.
+# A LOCK that cannot be written for a minute: the run writes nothing, as others may have taken over; then it goes on.
 mkdir "$work/hanging_lock"
 LD_PRELOAD=$hanging_disk HANGING_DISK=$work/hanging_lock begin lock checkpoint.every_steps=0
 if wait_for "lock" has_step lock 5; then
@@ -129,8 +129,8 @@ fi
 run=$alone
 expect_end alone_lock 76 '^FATAL code=76 rank=0 step=[0-9]+ what=".*alone_lock does not answer: this process waited 9 s'
 
-# A disk that hangs while training goes on beside the save: a warning names the rank, and the run ends when it must wait for the
-# save, here by a stop. It is the run of a minute from above, so that no other save comes due within the deadline.
+# A disk that hangs in a save beside training: a warning names the rank, and the run ends when it must wait for the save, here
+# because of a stop. The run is the one of a minute from above, so that no other save is due within the deadline.
 saved=$(last_step lock)
 LD_PRELOAD=$hanging_disk HANGING_DISK=$work/hanging begin lock run.deadline_seconds=10 checkpoint.every_steps=$((saved + 20))
 if wait_for "the warning" grep -qE "^warning: rank 1 \(.+\) wrote nothing for 10 s in the save of step $((saved + 20)): .* goes on" \
@@ -144,15 +144,15 @@ if wait_for "the warning" grep -qE "^warning: rank 1 \(.+\) wrote nothing for 10
 fi
 
 # A rank that is stopped three quarters of the time is named while the run goes on, with the option that leaves its node out, and
-# then is slow no more. A window of steps takes half a second or more, so it is stopped many times in each.
+# then is slow no more. It is stopped many times in each window of steps, which takes half a second or more.
 begin slow train.global_batch_sequences=36 log.every_steps=1
 slow_rank_is_named() { grep -q 'warning: rank 1 (.*) is slow: .*--exclude=' "$work/slow.log"; }
 status_names_it() { # noise may end it for a while
   "$ripstop" status "$work/slow" | grep -q 'slow: rank 1 (.*) at 0\.[0-9]* of the median speed.*--exclude='
 }
 is_slow_no_more() { grep -q 'warning: rank 1 (.*) is slow no more' "$work/slow.log"; }
-# What the log tells of rank 1 agrees with the rule: the third slow window in a row names it, and the third that is not slow, in
-# a row, ends that. Noise may judge any window.
+# The log on rank 1 agrees with SlowWindows: slow after three slow windows in a row, normal after three normal ones. Noise may
+# change any window.
 follows_the_rule() {
   grep '"event":"hosts"' "$work/slow/metrics.jsonl" | awk '
     { listed = match($0, /\{"rank":1,[^}]*"speed":[0-9.]+/); windows++ }

@@ -1,7 +1,7 @@
-// A disk that does not answer, for tests of whole programs: to be preloaded (LD_PRELOAD). A write to a file
-// whose name is that of an entry of the directory HANGING_DISK returns when that entry is gone. If the entry
-// has lines, only a write of one of them hangs, after it is done, and it returns if SIGUSR1 comes, too: so a
-// run is where the test wants it when it is asked to stop, however fast it is.
+// A disk that does not answer, for tests of whole programs, by LD_PRELOAD. While the directory HANGING_DISK
+// has an empty entry NAME, writes to files called NAME hang. If the entry has lines, only a write of one of
+// these lines hangs, after it is done, and SIGUSR1 ends that, too: so a test can hold a run at a certain step
+// until it is asked to stop.
 #include <dlfcn.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -16,7 +16,7 @@
 
 namespace {
 
-// The entry for an open file; empty without HANGING_DISK.
+// The path of the entry for an open file; empty without HANGING_DISK.
 std::string entry_of(int file) {
   const char* directory = std::getenv("HANGING_DISK");
   std::array<char, 4096> path{};

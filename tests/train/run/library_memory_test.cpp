@@ -10,7 +10,7 @@ namespace {
 constexpr int64_t kGiB = int64_t{1} << 30;
 
 TEST(LibraryMemoryTest, ARunFitsBesideWhatLibrariesMayStillTake) {
-  // 80 GiB, of which libraries have taken 1 GiB of their 3.
+  // 80 GiB; libraries have taken 1 GiB of their reserve of 3 GiB.
   GpuRoom room{
       .free_before = 80 * kGiB, .free_now = 79 * kGiB, .run_bytes = 77 * kGiB, .kept_bytes = 3 * kGiB};
   EXPECT_EQ(lack_of_room(room), std::nullopt);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The memory of a rank's process grows by its plan, give or take 3 % and 16 MiB. The 16 MiB are for memory outside the plan:
-# oneDNN's compiled kernels, MPI's buffers, sequences that are read ahead, one block of a checkpoint.
+# The memory of a rank's process grows by its plan, within 3 % and 16 MiB. The 16 MiB are for memory outside the plan: oneDNN's
+# compiled kernels, MPI's buffers, sequences that are read ahead, one block of a checkpoint.
 #   memory_test.sh RIPSTOP LAUNCH
 set -euo pipefail
 ripstop=$1 launch=$2
@@ -20,7 +20,7 @@ small=(model.preset=15m model.vocab_size=32000 model.hidden_size=288 model.inter
   model.num_attention_heads=8 model.num_key_value_heads=8 "model.max_position_embeddings=$positions"
   "data.sequence_length=$positions" "train.global_batch_sequences=$sequences")
 model=("${small[@]}")
-# row RANKS PRECISION MESH... of the model in $model
+# row RANKS PRECISION MESH...: checks a run of the model in $model
 row() {
   local ranks=$1 precision=$2
   shift 2
@@ -52,7 +52,7 @@ row 3 float32 mesh.fsdp=3 mesh.tensor=1
 row 1 bfloat16 mesh.fsdp=1 mesh.tensor=1
 row 4 bfloat16 mesh.fsdp=2 mesh.tensor=2
 row 4 bfloat16 mesh.fsdp=2 mesh.tensor=2 train.validate_every=2 generation.validate_examples=24
-# Adapters beside a model that is one table: in float32 on the host, as it is read, it would be as much again.
+# Adapters beside a model of one table, which is read in pieces: a whole copy in float32 would double the memory.
 model=(model.preset=debug model.vocab_size=100000 model.hidden_size=256 model.intermediate_size=256 model.num_hidden_layers=1
   model.num_attention_heads=4 model.num_key_value_heads=4 model.max_position_embeddings=64 model.tie_word_embeddings=true
   data.sequence_length=64 train.global_batch_sequences=2)

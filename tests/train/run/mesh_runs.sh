@@ -1,12 +1,12 @@
 # shellcheck shell=bash disable=SC2154
-# For tests of runs on several ranks. To be sourced: $ripstop and $work are set, and run NAME is in $work/NAME.
+# Functions for tests of runs on several ranks. Source it with $ripstop and $work set; run NAME is in $work/NAME.
 
-# losses NAME: "step loss" of every step, as written
+# losses NAME: "step loss" of every step in metrics.jsonl
 losses() {
   sed -n 's/.*"event":"step".*"step":\([0-9]*\),.*"loss":\([^,}]*\).*/\1 \2/p' "$work/$1/metrics.jsonl"
 }
 
-# no_ranks NAME: waits until no rank of the run is left; killed ones may need a moment
+# no_ranks NAME: waits until no rank of the run is left; killed ranks may need a moment
 no_ranks() {
   local waited
   for ((waited = 0; waited < 600; waited++)); do
@@ -16,7 +16,7 @@ no_ranks() {
   fail "ranks live on after their launcher"
 }
 
-# pids of the ranks of run NAME. Starts no process: on a busy machine a run of seconds would end before its ranks are found.
+# The pids of the ranks of run NAME. Starts no process, or a short run could end on a busy machine before its ranks are found.
 ranks_of() {
   local process word words
   for process in /proc/[0-9]*; do

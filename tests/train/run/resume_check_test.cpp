@@ -45,7 +45,7 @@ TEST(ResumeCheck, ListsAllDifferencesAtOnce) {
              "data.shuffle_seed: 1 -> 2, schedule.kind: \"cosine\" -> \"linear\"");
 }
 
-// A config may leave the vocabulary to the data set, and another program may have written config and model.
+// The model is compared, too: a config may leave the vocabulary to the data set.
 TEST(ResumeCheck, TheModelsAreComparedToo) {
   Checkpoint checkpoint = saved_with(to_toml(parsed(kSmallest)));
   checkpoint.manifest.state.model.vocab_size = 500;
@@ -88,7 +88,7 @@ TEST(ResumeCheck, NotesSayWhatChanges) {
   EXPECT_EQ(notes({"log.every_steps=9"}, same), "log.every_steps: 10 -> 9\n");
 }
 
-// The base is read at every start, an adapter to begin with at the first one.
+// Every start reads the base, but only the first start reads lora.adapter.
 TEST(ResumeCheck, AnAdapterToBeginWithIsNotReadAgain) {
   std::string toml = kSmallest;
   const std::string preset = "preset = \"15m\"";
@@ -116,7 +116,7 @@ TEST(ResumeCheck, TheRateJumpsIfTheScheduleIsStretched) {
   EXPECT_EQ(rate_jump(parsed(kSmallest, {"schedule.kind=constant"}), 40, 40, 80), "");
 }
 
-// The memory decides an "auto" micro-batch, and recomputation decides the memory.
+// Recomputation changes the memory, which decides an "auto" micro-batch.
 TEST(ResumeCheck, OtherRecomputationMayMeanAnotherMicroBatch) {
   const auto notes_of = [](const std::vector<std::string>& before) {
     std::vector<std::string> after = before;

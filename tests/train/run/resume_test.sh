@@ -25,8 +25,8 @@ model=(model.num_hidden_layers=2)
 
 source "$source/tests/train/run/mesh_runs.sh"
 
-# ended JOB NAME: waits for a launcher whose rank was killed. If a rank is killed before it has reported to mpirun, Open MPI
-# 4.1 can wait for it for ever. Then no rank is left, and this ends the launcher.
+# ended JOB NAME: waits for a launcher whose rank was killed. Ends the launcher if no rank is left: Open MPI 4.1 can wait for
+# ever for a rank that was killed before it had reported to mpirun.
 ended() {
   local without_ranks=0
   while kill -0 "$1" 2>/dev/null; do
@@ -59,8 +59,8 @@ expect_unbroken() {
 }
 
 # ---- killed: bit for bit
-# The moments of the kills lie anywhere in the time that the unbroken run took: in the start, in a step, in a save. If a run is
-# done before its kill, it is compared, and the next one is taken to be as fast.
+# Kills come at any time of the unbroken run: in the start, in a step, in a save. A run that is done before its kill is compared,
+# and its time is the limit for the next kills.
 killed=0 done=0
 while ((killed < kills)); do
   train killed 4 "${four[@]}" &
@@ -87,7 +87,7 @@ expect_unbroken killed
 echo "killed and resumed $kills times: $steps losses equal bit for bit"
 
 # ---- stopped by a signal to one rank: bit for bit, exit code 75
-# The run stands still after step 3 until it is asked to stop.
+# HANGING_DISK holds the run after step 3 until it is asked to stop.
 mkdir "$work/stand"
 echo '"event":"step","step":3,' >"$work/stand/metrics.jsonl"
 LD_PRELOAD=$hanging_disk HANGING_DISK=$work/stand train stopped 4 "${four[@]}" &
@@ -114,12 +114,12 @@ expect_near() {
     END { if (NR != steps) bad = 1; if (!bad) print name ": " NR " losses within " worst + 0; exit bad }' ||
     fail "$1 does not go as the unbroken run did"
 }
-# go_on NAME RANKS MESH...: from where the run is, a new one from its first step on
+# go_on NAME RANKS MESH...: trains the run to its end, and compares
 go_on() {
   train "$@" || fail "$1: $(tail -3 "$work/$1.log")"
   expect_near "$1"
 }
-# continue_on NAME RANKS MESH...: from step 60 on
+# continue_on NAME RANKS MESH...: resumes the run from step 60
 continue_on() {
   mkdir -p "$work/$1/checkpoints"
   cp "$work"/unbroken/{config.toml,tokenizer.model,metrics.jsonl} "$work/$1/"
@@ -132,13 +132,13 @@ continue_on tensor_4 4 mesh.fsdp=1 mesh.tensor=4
 continue_on replicate_2_fsdp_2 4 mesh.replicate=2 mesh.fsdp=2 mesh.tensor=1
 [ "$trained" = adapters ] || exit 0
 
-# The whole of it: the loader's order, the shards of the base, and the masks of dropout.
+# Whole runs on other meshes: the loader's order, the shards of the base, and the masks of dropout.
 go_on one_rank_anew 1 mesh.fsdp=1 mesh.tensor=1
 go_on fsdp_3_anew 3 mesh.fsdp=3 mesh.tensor=1
 go_on tensor_2_replicate_2_anew 4 mesh.replicate=2 mesh.fsdp=1 mesh.tensor=2
 go_on replicate_2_fsdp_2_tensor_2_anew 8 mesh.replicate=2 mesh.fsdp=2 mesh.tensor=2
 
-# ---- what is made of them: the same by one rank and by four
+# ---- results from the adapters: the same by one rank and by four
 of_last=(--checkpoint latest) few=(--split validation --limit 12 --max-new-tokens 16 --json)
 value() { sed -n "s/^ *\"$1\": \([^,]*\),*\$/\1/p" | head -1; }
 for ranks in 1 4; do
@@ -160,13 +160,13 @@ scores=$(sed -n 's/.*"event":"validation".*"rouge1":\([^,}]*\).*"rougeL":\([^,}]
 again=$(awk '/"rouge1"/ {key = 1} /"rougeL"/ {key = 2} /"fmeasure"/ && key {gsub(/[^0-9.e-]/, "", $2); v[key] = $2; key = 0}
   END {print v[1], v[2]}' "$work/scores_1.json")
 [ "$scores" = "$again" ] && [ "${scores%% *}" != 0.0 ] || fail "ROUGE of the validation is $scores, of evaluate $again"
-# A directory of Hugging Face has no adapters, and writes the same.
+# The merged export in Hugging Face's format, without adapters, writes the same.
 "$ripstop" evaluate "$work/huggingface_1" --data "$work/data" "${few[@]}" --output "$work/scores_merged" \
   >"$work/scores_merged.json" 2>"$work/evaluate.log" || fail "evaluate: $(tail -3 "$work/evaluate.log")"
 cmp "$work"/scores_{1,merged}/predictions.jsonl || fail "the merged model writes other summaries"
 echo "one rank and four: the same weights, adapters and summaries, loss $(value loss <"$work/scores_1.json")"
 
-# ---- without its base: one line, 65, whatever the ranks
+# ---- without its base: one line and exit code 65, on any number of ranks
 mv "$work/base" "$work/moved"
 code=0
 train unbroken 4 "${four[@]}" train.steps=$((steps + 1)) || code=$?

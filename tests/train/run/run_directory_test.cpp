@@ -17,7 +17,7 @@ using small_config::parsed;
 
 class RunDirectoryTest : public ::testing::Test {
  protected:
-  /// The refusal of scratch/NAME as the directory of a run; "" if it may be one.
+  /// The error for scratch/NAME as the directory of a run; "" if it is accepted.
   std::string refusal(const std::string& name) {
     try {
       check_can_hold_run(io_, scratch_ / name);

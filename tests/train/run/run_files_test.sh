@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What lies in a run's directory may be linked, copied, damaged or strange: a run goes on, or is refused, at once and without
-# harm to anything that took long to make.
+# The files of a run's directory may be links, copies, damaged or strange: the run goes on, or is refused at once, and loses
+# nothing that took long to make.
 #   run_files_test.sh RIPSTOP
 set -uo pipefail
 ripstop=$1
@@ -98,7 +98,7 @@ damaged garbage garbage
 damaged array '[1]'
 damaged text_as_step '{"event":"step","step":"4","loss":1}'
 
-# Twice damaged: the copy of the first time stays.
+# Damaged for the second time: the copy of the first time stays.
 fresh twice
 for text in first second; do
   echo "$text" >>"$run/metrics.jsonl"
@@ -108,7 +108,7 @@ done
 tail -n 1 "$run/metrics.jsonl.damaged" 2>/dev/null | grep -q first || complain "the first copy is not there"
 tail -n 1 "$run/metrics.jsonl.damaged.2" 2>/dev/null | grep -q second || complain "the second copy is not there"
 
-# ---- checkpoints that are gone: the log of the steps that they had stays
+# ---- lost checkpoints: the log of their steps stays
 
 fresh no_checkpoints
 rm -r "$run"/checkpoints/step_*
@@ -119,7 +119,7 @@ has_steps "$run" "1 2 3 4 5 6 "
 cmp -s "$run.before" "$run/metrics.jsonl.uncut" || complain "the log of the steps before is gone"
 said "$run" "metrics.jsonl.uncut"
 
-# ---- what is no file
+# ---- a pipe in place of a file
 
 fresh pipe
 rm "$run/metrics.jsonl"
@@ -139,7 +139,7 @@ train "$work/hard_copy" train.steps=8
 has_steps "$work/hard_copy" "1 2 3 4 5 6 7 8 "
 has_steps "$run" "1 2 3 4 5 6 "
 
-# A copy of a run that lives is another run. If its LOCK is a hard link, it shows the heartbeats of the original.
+# A copy of a live run is another run, even if its LOCK is a hard link, which shows the heartbeats of the original.
 case=live_copy run=$work/live
 "$ripstop" train "$work/run.toml" run.directory="$run" train.steps=1000000000 >"$run.log" 2>&1 &
 trainer=$!

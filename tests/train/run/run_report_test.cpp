@@ -9,14 +9,14 @@
 namespace ripstop {
 namespace {
 
-// A run of 8 sequences a step on `ranks` ranks, two of a node.
+// A run of 8 sequences a step on `ranks` ranks, two on each node.
 struct JobOf {
   explicit JobOf(int64_t ranks, const std::vector<std::string>& overrides = {})
       : config(small_config::parsed(small_config::kSmallest, overrides)),
         run(resolve_run(config, run_target(ranks, DeviceKind::kCpu, std::nullopt, 32000))) {
     for (int64_t r = 0; r < ranks; ++r) hosts.push_back(fmt::format("n{}", r / 2 + 1));
   }
-  // Its start as the log has it.
+  // The `start` event of the run.
   StartEvent start() const {
     StartEvent event;
     event.mesh = run.mesh;
@@ -55,7 +55,7 @@ TEST(SinceLastStart, FewerNodesCostWhatTheyCost) {
   EXPECT_EQ(text.find("recompute"), std::string::npos);
 }
 
-// Three data ranks share eight sequences as 3, 3 and 2: one of nine is empty.
+// Three data ranks compute 3, 3 and 2 of eight sequences: one of nine is empty.
 TEST(SinceLastStart, IdleRanksBringNoSpeed) {
   const std::string text = JobOf(3).since({JobOf(4).start(), 1200});
   EXPECT_HAS(text, "  idle         0.0% -> 11.1%\n");

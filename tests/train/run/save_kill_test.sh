@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# kill -9 at random moments of saves that go on beside training: what was committed stays, and the run goes on to the same
-# losses, bit for bit.
+# kill -9 at random moments of saves beside training: committed checkpoints stay, and the resumed run has the same losses, bit for
+# bit.
 #   save_kill_test.sh RIPSTOP LAUNCH [KILLS [RANKS]]       default 10 kills of runs of 2 ranks; 50 for a thorough look
 set -euo pipefail
 ripstop=$1 launch=$2 kills=${3:-10} ranks=${4:-2}
@@ -12,8 +12,8 @@ steps=60
 
 fail() { echo "FAILED: $*" >&2; exit 1; }
 
-# train NAME [OVERRIDE...]: one start of the run; output goes to NAME.log. The vocabulary makes the checkpoints large, so that
-# most of the time one is being written.
+# train NAME [OVERRIDE...]: one start of the run; output goes to NAME.log. The vocabulary makes checkpoints large, so that a save is
+# under way most of the time.
 train() (
   local name=$1
   shift
@@ -23,7 +23,7 @@ train() (
     log.every_steps=10 "$@" >>"$work/$name.log" 2>&1
 )
 source "$source/tests/train/run/mesh_runs.sh"
-# The last step of the log's `checkpoint` events: committed for certain.
+# The step of the log's last `checkpoint` event, which is certainly committed.
 acknowledged() {
   sed -n 's/.*"event":"checkpoint","step":\([0-9]*\),.*/\1/p' "$work/$1/metrics.jsonl" 2>/dev/null | sort -n | tail -1 || true
 }
@@ -41,12 +41,12 @@ expect_unbroken() {
 killed=0 in_save=0 starts=0 latest_ms=150
 while ((killed < kills || in_save == 0)); do
   ((++starts <= 10 * kills)) || fail "no kill falls into a save, or the run is always done before"
-  # Every third run writes all of it in pieces.
+  # Every third run keeps no copies.
   ((starts % 3)) && mode=() || mode=(checkpoint.snapshot_mib=0)
   train killed "${mode[@]}" &
   job=$!
   before=$(acknowledged killed)
-  # Wait for a save to begin that is not the first of this start, and let it come some way.
+  # Wait until a second save of this start has begun, and a moment longer.
   for ((wait = 0; wait < 3000; wait++)); do
     now=$(acknowledged killed)
     [[ $now != "$before" ]] && compgen -G "$work/killed/checkpoints/.tmp.step_*" >/dev/null && break
@@ -60,7 +60,7 @@ while ((killed < kills || in_save == 0)); do
   wait $job || code=$?
   no_ranks killed
   last=$(acknowledged killed)
-  # What was committed is whole, or a later one that was not told of yet.
+  # The newest checkpoint is the committed one, or a later one that the log does not have yet.
   newest=$("$ripstop" checkpoint inspect "$work/killed" --json 2>/dev/null | sed -n 's/^ *"step": \([0-9]*\),$/\1/p' | head -1 || true)
   [[ -z $last || ${newest:--1} -ge $last ]] || fail "step $last was committed, the newest checkpoint is of step ${newest:-none}"
   [[ -z $newest ]] || "$ripstop" checkpoint verify "$work/killed" >/dev/null || fail "the checkpoint of step $newest is damaged"

@@ -46,8 +46,8 @@ warmup_steps = 0
 compute = "float32"
 )";
 
-  /// Writes a data set. Equal examples, so that their order does not matter, and some whose targets the
-  /// loader cuts off: their separator alone is longer than a sequence.
+  /// Writes a data set of `equal` equal examples, whose order does not matter, and examples whose targets the
+  /// loader cuts off, because their separator is longer than a sequence.
   std::string make_data(const std::string& name, int64_t equal, int64_t without_targets = 0) {
     const std::filesystem::path directory = scratch_.path() / name;
     std::filesystem::create_directories(directory);
@@ -78,7 +78,7 @@ compute = "float32"
     text.replace(text.find("DATA"), 4, data);
     return parse_run_config(text, "test", overrides);
   }
-  /// Trains. `said()` then has what it said to people.
+  /// Trains. Then said() has the lines for people.
   ExitCode train(const RunConfig& config, std::function<bool()> stop_requested = {}) {
     said_.clear();
     const auto say = [this](const std::string& line) {
@@ -110,7 +110,7 @@ compute = "float32"
     return read_manifest(io, checkpoint(run, step)).state;
   }
   MetricsLog metrics(const std::string& run) const { return read_metrics(scratch_ / run / "metrics.jsonl"); }
-  /// The steps in metrics.jsonl. One that is there twice, or missing, shows.
+  /// The steps in metrics.jsonl, as they stand there.
   std::vector<int64_t> steps(const std::string& run) const {
     std::vector<int64_t> result;
     for (const StepMetrics& step : metrics(run).steps) result.push_back(step.step);

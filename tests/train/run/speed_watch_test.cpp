@@ -40,11 +40,11 @@ TEST(RelativeSpeeds, UnequalWorkIsNoSlowness) {
   longer[2].compute_seconds *= 2;
   longer[2].flops *= 2;
   for (const double speed : relative_speeds(longer)) EXPECT_GE(speed, 1.0);
-  // Most ranks have half the work, of rows without a document, and are not twice as fast at it.
+  // Most ranks have half the FLOP (rows without a document), but are not twice as fast.
   std::vector<RankWork> empty = even(4);
   for (size_t r = 1; r < 4; ++r) empty[r] = {static_cast<double>(r), 0.45, 0.1, 5e11};
   for (const double speed : relative_speeds(empty)) EXPECT_GE(speed, 0.8);
-  // A rank that computed nothing says nothing.
+  // A rank that computed nothing has speed 1.
   empty[3] = {3, 0, 0.5, 0};
   EXPECT_EQ(relative_speeds(empty)[3], 1.0);
 }
@@ -72,7 +72,7 @@ TEST(RelativeSpeeds, WaitsDoNotCount) {
   for (const double speed : relative_speeds(window)) EXPECT_EQ(speed, 1.0);
 }
 
-// 1,000 windows of ranks whose times differ by 6 % (deviation) and stumble now and then: nobody is named.
+// In 1,000 windows with a deviation of 6 % and rare stumbles no rank becomes slow.
 TEST(SlowWindows, NoFalseAlarmInAThousandNoisyWindows) {
   std::mt19937 random(11);
   for (const size_t ranks : {2U, 4U, 8U, 64U, 1000U}) {
@@ -90,8 +90,8 @@ TEST(SlowWindows, NoFalseAlarmInAThousandNoisyWindows) {
   }
 }
 
-// A rank at half speed is named after three windows, whatever the noise, and is forgotten three windows
-// after it has recovered.
+// With noise, a rank at half speed becomes slow after three windows, and normal three windows after it has
+// recovered.
 TEST(SlowWindows, ASlowRankIsNamedAndForgotten) {
   std::mt19937 random(12);
   std::normal_distribution<double> noise(1.0, 0.06);

@@ -33,15 +33,14 @@ TEST(StepDeadlineOfARun, OneFreakStepChangesNothingAndASlowerRunIsLearned) {
   EXPECT_EQ(deadline.in_step(), 120);
   deadline.learn(36000);  // the job was suspended for ten hours
   EXPECT_EQ(deadline.in_step(), 120);
-  // A node at half speed: no step waits longer than the deadline before it is known.
+  // A node at half speed, whose steps stay below the old deadline.
   for (int i = 0; i < 3; ++i) deadline.learn(80);
   EXPECT_EQ(deadline.in_step(), 240);
   for (int i = 0; i < 60; ++i) deadline.learn(30);
   EXPECT_EQ(deadline.in_step(), 90) << "and it is forgotten";
 }
 
-// Whatever the steps were, no wait of the next one is cut off if it takes at most 3 times the step before and
-// that was no freak; and the deadline is no longer than 3 times the longest step known.
+// For any steps the deadline is 3 times the second longest of the last 50, and at least 60 s.
 TEST(StepDeadlineOfARun, IsBetweenTheStepsItHasSeen) {
   std::mt19937 random(7);
   for (int run = 0; run < 200; ++run) {

@@ -14,12 +14,12 @@
 namespace ripstop {
 namespace {
 
-// Lets this thread take the signals, so that the handler has run when raise() returns.
+// Unblocks the signals in this thread, so that the handler has run when raise() returns.
 void take_signals() {
   unblock_signals(std::array{SIGTERM, SIGINT, SIGUSR1, SIGHUP});
 }
 
-// Ends with code 3 if no signal ends it: each test sends its signals in a process of its own.
+// Sends `signals` to this process. Ends with code 3 if none of them has ended it.
 [[noreturn]] void send(StopFor purpose, std::initializer_list<int> signals, useconds_t pause_us = 0) {
   const StopSignal stop(purpose);
   take_signals();
@@ -45,7 +45,7 @@ TEST(StopSignalTest, NohupKeepsItsMeaning) {
   EXPECT_EXIT(under_nohup(), testing::ExitedWithCode(4), "");
 }
 
-// Only a process that waits for something without an end is ended: before and after, a signal is a request.
+// Only while a StopEndsProcess lives does a signal end the process. Before and after, it is a request.
 TEST(StopSignalTest, ARequestEndsAWaitWithoutAnEnd) {
   const auto wait = [](bool before, bool after) {
     const StopSignal stop(StopFor::kCheckpoint);
@@ -76,7 +76,7 @@ TEST(StopSignalTest, ASecondInterruptEndsTheProcessAtOnce) {
   EXPECT_EXIT(send(StopFor::kCleanUp, {SIGINT, SIGINT}, kPauseUs), testing::KilledBySignal(SIGINT), "");
 }
 
-// A person who types Ctrl-C may not know that a job script or `timeout` has asked before.
+// The first Ctrl-C ends nothing, even after another signal: the person may not know of that.
 TEST(StopSignalTest, TheFirstInterruptAfterAnotherRequestEndsNothing) {
   const int requeue = static_cast<int>(ExitCode::kRequeue);
   constexpr useconds_t kPauseUs = 1'100'000;
@@ -133,7 +133,7 @@ std::array<bool, 4> blocked_in_this_thread() {
   return blocked;
 }
 
-// A handler on a thread that computes would write over the heap.
+// On a thread that computes, a handler would overwrite heap memory.
 TEST(StopSignalTest, NoThreadThatComputesTakesTheSignals) {
   constexpr std::array kAll = {true, true, true, true}, kNone = {false, false, false, false};
   {

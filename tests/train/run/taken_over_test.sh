@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A run whose owner stood still while another process took it over: the old owner writes nothing any more and ends, and what it
-# would have committed late is never used.
+# A run whose owner was stopped while another process took it over: the old owner ends and writes nothing any more, and its late
+# commits are never used.
 #   taken_over_test.sh RIPSTOP
 set -uo pipefail
 ripstop=$1
@@ -29,7 +29,7 @@ printf '%s\n' '[checkpoint]' 'every_steps = 20' 'keep = 3' '[log]' 'every_steps 
 run=$work/run
 
 last_step() { sed -n 's/.*"event":"step".*"step":\([0-9]*\),.*/\1/p' "$run/metrics.jsonl" 2>/dev/null | tail -n 1 | grep . || echo 0; }
-# within SECONDS COMMAND...: until COMMAND succeeds
+# within SECONDS COMMAND...: waits until COMMAND succeeds
 within() {
   local end=$((SECONDS + $1))
   shift
@@ -50,7 +50,7 @@ start old
 old=$pid
 within 300 has_checkpoint_after 0 || give_up "no checkpoint: $(tail -n 2 "$work/old.log")"
 kill -STOP "$old"
-# As if the owner were on another machine, which nobody can ask: on this one, a process that stands still is alive.
+# Pretends that the owner is on another machine: on this machine a stopped process is alive.
 at=$(grep -abo 'boot ' "$run/LOCK" | head -n 1 | cut -d : -f 1)
 printf elsewher | dd of="$run/LOCK" bs=1 seek=$((at + 5)) conv=notrunc status=none
 cp "$run/metrics.jsonl" "$work/before"
@@ -75,7 +75,7 @@ code=0
 wait "$new" || code=$?
 [[ $code == 75 ]] || complain "the new owner ended with $code: $(tail -n 2 "$work/new.log")"
 
-# Every step is there once, in order; the log has one end, the new owner's; later checkpoints are the new owner's.
+# The log has every step once, in order, and one `end`, the new owner's; later checkpoints are the new owner's.
 sed -n 's/.*"event":"step".*"step":\([0-9]*\),.*/\1/p' "$run/metrics.jsonl" >"$work/steps"
 cmp -s "$work/steps" <(seq 1 "$(last_step)") || complain "the steps of metrics.jsonl are not 1 to $(last_step), each once"
 [[ $(grep -c '"event":"end"' "$run/metrics.jsonl") == 1 ]] || complain "metrics.jsonl has another number of ends than 1"

@@ -1,4 +1,4 @@
-// Whole runs on one rank: what they record of their starts, and when they stop by themselves.
+// Whole runs on one rank: the records of their starts, and runs that stop by themselves.
 #include <chrono>
 #include <cstdlib>
 
@@ -58,7 +58,7 @@ TEST_F(TakeoverRuns, EveryStartThatTrainsIsRecorded) {
   EXPECT_FALSE(metrics("run").starts[2].deadline);
 }
 
-// Its archive may be mounted again tomorrow: a start that went on from an older step would supersede it.
+// The checkpoint's archive may be mounted again later. A takeover from an older step would supersede it.
 TEST_F(TakeoverRuns, AStoppedStartDoesNotGoBehindACheckpointThatCannotBeRead) {
   ASSERT_EQ(train(with_steps(2)), ExitCode::kOk);
   ASSERT_EQ(train(with_steps(4)), ExitCode::kOk);
@@ -72,7 +72,7 @@ TEST_F(TakeoverRuns, AStoppedStartDoesNotGoBehindACheckpointThatCannotBeRead) {
   EXPECT_EQ(recorded_steps(), (StepsOfStarts{0, 2, 4, 4}));
 }
 
-// The number is above those of all checkpoints, wherever they were copied from.
+// A takeover's number is above the numbers of all checkpoints, also of copied ones.
 TEST_F(TakeoverRuns, CheckpointsWithoutTheirRecordAreTaken) {
   ASSERT_EQ(train(with_steps(2)), ExitCode::kOk);
   ASSERT_EQ(train(with_steps(4)), ExitCode::kOk);
@@ -84,7 +84,7 @@ TEST_F(TakeoverRuns, CheckpointsWithoutTheirRecordAreTaken) {
   EXPECT_EQ(state("run", 6).takeover, 3);
 }
 
-// What is damaged protects nothing, and stops nothing.
+// A damaged takeovers.json stops no run.
 TEST_F(TakeoverRuns, ADamagedRecordIsWrittenAnew) {
   ASSERT_EQ(train(with_steps(2)), ExitCode::kOk);
   write_bytes(scratch_ / "run/checkpoints" / Takeovers::kFileName, "garbage");
@@ -94,7 +94,7 @@ TEST_F(TakeoverRuns, ADamagedRecordIsWrittenAnew) {
   EXPECT_EQ(state("run", 4).takeover, 2);
 }
 
-// A record that was lost while the run lives comes back before the next commit.
+// A record that is lost while the run lives is restored before the next commit.
 TEST_F(TakeoverRuns, ALostRecordIsRestored) {
   on_line_ = [&](const std::string& line) {
     if (line.starts_with("step 1/"))
@@ -104,7 +104,7 @@ TEST_F(TakeoverRuns, ALostRecordIsRestored) {
   EXPECT_EQ(recorded_steps(), (StepsOfStarts{0}));
 }
 
-// Two numbers cannot both be the newest: the older one gives way, though nothing else tells it to.
+// The owner with the older number gives way, even while it holds the LOCK.
 TEST_F(TakeoverRuns, ALaterRecordEndsTheRun) {
   on_line_ = [&](const std::string& line) {
     if (!line.starts_with("step 2/")) return;
@@ -122,7 +122,7 @@ TEST_F(TakeoverRuns, ALaterRecordEndsTheRun) {
 
 TEST_F(TakeoverRuns, ThreeRestartsWithoutACheckpointEndAJob) {
   setenv("SLURM_JOB_ID", "4711", 1);
-  // Asked for the third time, a start has the directory; the first time, it has not.
+  // At the third call of stop_requested a start has its directory, at the first call it has not.
   for (const int first_yes : {3, 1}) {
     SCOPED_TRACE(first_yes);
     std::filesystem::remove_all(scratch_ / "run");
@@ -142,7 +142,7 @@ TEST_F(TakeoverRuns, ThreeRestartsWithoutACheckpointEndAJob) {
       EXPECT_HAS(error.what(), "3 restarts of job 4711 in a row went on from step 0");
     }
   }
-  // Neither does the next one begin. Another job, or a person, may try again.
+  // The next restart does not begin, either. Another job, or a person, may try again.
   EXPECT_EQ(refusal(with_steps(4)).code(), ExitCode::kCommunication);
   setenv("SLURM_JOB_ID", "4712", 1);
   EXPECT_EQ(train(with_steps(4)), ExitCode::kOk);
@@ -176,7 +176,7 @@ TEST_F(TakeoverRuns, ATimeLimitThatIsFarAwayStopsNothing) {
   EXPECT_EQ(metrics("run").ends.at(0).reason, EndReason::kSteps);
 }
 
-// No step would be done in time. The next start of the job may have more of it.
+// A start that leaves no time for a step asks for a requeue.
 TEST_F(TakeoverRuns, AStartThatComesTooLateStopsBeforeTheFirstStep) {
   EXPECT_EQ(train_until(with_steps(4), now() + TimeLimit::kMarginSeconds), ExitCode::kRequeue);
   EXPECT_HAS(lines_, "stopped before its time limit before the first step");

@@ -26,7 +26,7 @@ std::string whole(double seconds) {
   return std::to_string(static_cast<int64_t>(seconds));
 }
 
-/// With variables of its own, and a `squeue` that says what the test wants.
+/// Sets environment variables and a `squeue` script for each test, and restores them.
 class DeadlineTest : public testing::Test {
  protected:
   static constexpr const char* kNames[] = {"SLURM_JOB_ID", "SLURM_JOB_END_TIME", "RIPSTOP_DEADLINE", "PATH"};
@@ -69,7 +69,7 @@ TEST_F(DeadlineTest, ComesFromTheJobOrFromThePerson) {
   EXPECT_EQ(found->source, "SLURM_JOB_END_TIME");
   EXPECT_NEAR(found->time, unix_now() + 100, 60);
   EXPECT_FALSE(std::filesystem::exists(scratch_ / "asked")) << "squeue is not needed";
-  // The earlier one counts.
+  // The earlier deadline counts.
   setenv("RIPSTOP_DEADLINE", whole(unix_now() + 50).c_str(), 1);
   EXPECT_EQ(find()->source, "RIPSTOP_DEADLINE");
   setenv("RIPSTOP_DEADLINE", whole(unix_now() + 5000).c_str(), 1);
@@ -96,7 +96,7 @@ TEST_F(DeadlineTest, SqueueIsAskedWhereTheVariableIsMissing) {
   EXPECT_FALSE(find()) << "a job without a limit";
 }
 
-// A variable that is left over from another job must not stop every run at once.
+// A variable from a job that has ended must not stop every run at once.
 TEST_F(DeadlineTest, TheEndOfAJobInThePastIsNone) {
   setenv("SLURM_JOB_ID", "7", 1);
   setenv("SLURM_JOB_END_TIME", "1700000000", 1);

@@ -25,7 +25,7 @@ class LoraRuns : public SmallRuns {
     model.write();
   }
 
-  /// Of the same sizes.
+  /// Another model of the same sizes.
   static void write_other_model(PretrainedDirectory& other) {
     write_model(other);
     char& first = other.tensor("lm_head.weight").values.front();
@@ -42,7 +42,7 @@ class LoraRuns : public SmallRuns {
     return made;
   }
 
-  /// The weights that a stored model has as a whole.
+  /// All weights of a stored model, with its adapters merged.
   static std::vector<float> weights_of(const StoredModel& model) {
     std::vector<float> all;
     const std::vector<UnitSpec> table = parameter_table(model.config());
@@ -71,7 +71,7 @@ TEST_F(LoraRuns, TrainsAdaptersAndSavesThemAlone) {
   PosixIo io;
   const Manifest manifest = read_manifest(io, checkpoint("run", 4));
   for (const UnitSpec& unit : manifest.units) EXPECT_HAS(unit.name, ".lora");
-  // As a stored model it is the whole one that both make.
+  // Opened as a stored model, the checkpoint is base and adapters together.
   const std::vector<float> base = weights_of(open_stored_model(io, model_.path())),
                            merged = weights_of(open_stored_model(io, checkpoint("run", 4)));
   ASSERT_EQ(base.size(), merged.size());
@@ -95,7 +95,7 @@ TEST_F(LoraRuns, AnInterruptedRunGoesOnToTheBit) {
 
 TEST_F(LoraRuns, ARunNeedsItsBase) {
   ASSERT_EQ(train(adapted("run", {"train.steps=2"})), ExitCode::kOk);
-  // Somewhere else it is the same.
+  // The base is found in another place.
   const std::filesystem::path moved = scratch_ / "moved";
   std::filesystem::rename(model_.path(), moved);
   RunConfig goes_on = adapted("run");
@@ -106,7 +106,7 @@ TEST_F(LoraRuns, ARunNeedsItsBase) {
   }
   goes_on.model.pretrained = moved.string();
   ASSERT_EQ(train(goes_on), ExitCode::kOk);
-  // Another model in its place is not.
+  // Another model in its place is refused.
   PretrainedDirectory other;
   write_other_model(other);
   goes_on.train.steps = 6;
@@ -117,7 +117,7 @@ TEST_F(LoraRuns, ARunNeedsItsBase) {
   EXPECT_HAS(error.what(), "has other weights");
 }
 
-// A config that names another place means that one, also while the base is where it was.
+// If a config names another place, only that place counts, even while the base is where it was.
 TEST_F(LoraRuns, APlaceThatTheConfigNamesAnewIsTheOnlyOne) {
   ASSERT_EQ(train(adapted("run", {"train.steps=2"})), ExitCode::kOk);
   PretrainedDirectory other;
@@ -129,14 +129,14 @@ TEST_F(LoraRuns, APlaceThatTheConfigNamesAnewIsTheOnlyOne) {
   EXPECT_EQ(std::string(error.what()), "the model that the adapters were trained with is not there: " +
                                            other.path().string() + ": has other weights");
   EXPECT_HAS(error.hint(), "it was at " + model_.path().string());
-  // The same place in other words is no other place.
+  // Another spelling of the same path is no other place.
   goes_on.model.pretrained = model_.path().string() + "/./";
   ASSERT_EQ(train(goes_on), ExitCode::kOk);
   EXPECT_EQ(state("run", 4).adapted->directory, model_.path().string());
   EXPECT_EQ(state("run", 4).adapted->hash, state("run", 2).adapted->hash);
 }
 
-// Both have read the directory before there was a checkpoint, as two jobs that wait for one lock.
+// Two starts read the directory before there is a checkpoint, like two jobs that wait for one lock.
 TEST_F(LoraRuns, AStartThatWasOvertakenGoesOnWithTheBaseOfTheOther) {
   PretrainedDirectory other;
   write_other_model(other);
@@ -179,7 +179,7 @@ TEST_F(LoraRuns, AResumeTellsOnceThatAnAdapterIsNotRead) {
   EXPECT_HAS(said(), "of which nothing is read");
 }
 
-// Between the samples by which a base is found.
+// The byte lies between the samples by which a base is found.
 TEST_F(LoraRuns, ABaseWithOneOtherByteIsRefused) {
   PretrainedDirectory wide;
   wide.config["intermediate_size"] = 4096;
@@ -198,15 +198,15 @@ TEST_F(LoraRuns, ABaseWithOneOtherByteIsRefused) {
   const Error error = refusal(run);
   EXPECT_EQ(error.code(), ExitCode::kInputData);
   EXPECT_HAS(error.what(), "the same tensors, and other bytes in them");
-  // It is read last, as it takes long: what else is wrong is told before.
+  // The base is read last, because that takes long: other errors come first.
   RunConfig other_rate = run;
   other_rate.optimizer.learning_rate = 1;
   EXPECT_EQ(refusal(other_rate).code(), ExitCode::kUsage);
-  // It also lies under the weights of the run.
+  // The merged weights of the run contain the damaged byte, too.
   RunConfig on_it = adapted("second", {"train.steps=1"});
   on_it.model.pretrained = (scratch_ / "run").string();
   EXPECT_HAS(refusal(on_it).what(), "the same tensors, and other bytes in them");
-  // The damaged one is still where the base was.
+  // The damaged model is still in the place of the base.
   PretrainedDirectory copy;
   copy.config = wide.config;
   copy.tensors = wide.tensors;
@@ -228,7 +228,7 @@ TEST_F(LoraRuns, ABaseWithAnotherRotaryAngleIsRefused) {
   EXPECT_HAS(error.what(), "has another config.json, model.rope_theta");
 }
 
-// Somebody put the checkpoint of the adapters to where its base was.
+// The checkpoint of the adapters lies in the place of its base.
 TEST_F(LoraRuns, ACheckpointThatWouldBeItsOwnBaseIsRefused) {
   ASSERT_EQ(train(config("base", data_, {"model.pretrained=" + model_.path().string()})), ExitCode::kOk);
   RunConfig on_it = adapted("run", {"train.steps=1"});
@@ -258,7 +258,7 @@ TEST_F(LoraRuns, ARunBeginsOnTheWeightsOfAnotherRunOfAdapters) {
   EXPECT_FALSE(state("whole", 1).adapted.has_value());
 }
 
-// The lowest of three models is gone.
+// The lowest of three stacked models is gone.
 TEST_F(LoraRuns, ABaseUnderABaseIsNamed) {
   ASSERT_EQ(train(adapted("first", {"train.steps=1"})), ExitCode::kOk);
   RunConfig second = adapted("second", {"train.steps=1"});

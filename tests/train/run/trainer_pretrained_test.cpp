@@ -48,7 +48,7 @@ TEST_F(PretrainedRuns, ARunBeginsWithItsWeights) {
     std::vector<float> before(static_cast<size_t>(layout.elements())), after(before.size());
     WeightsReader(io, source).read(0, {.layout = &layout, .master = before.data()});
     WeightsReader(io, saved).read(0, {.layout = &layout, .master = after.data()});
-    // The one step moved them by less than any of their digits, but for the zeros.
+    // The one step moved weights by less than their last digit, except zeros.
     for (size_t i = 0; i < before.size(); ++i) ASSERT_NEAR(before[i], after[i], 1e-20) << unit.name;
   }
 }
@@ -59,7 +59,7 @@ TEST_F(PretrainedRuns, ARunThatHasBegunNeedsTheModelNoMore) {
             ExitCode::kOk);
   const RunConfig goes_on = pretrained("broken", {"train.steps=4", "checkpoint.every_steps=1"});
   std::filesystem::remove_all(model_.path());
-  // As if a replacement of its only checkpoint had been killed.
+  // The state after a killed replacement of the only checkpoint.
   const std::filesystem::path last = checkpoint("broken", 2), folder = last.parent_path();
   std::filesystem::remove_all(checkpoint("broken", 1));
   std::filesystem::rename(last, folder / ".old.step_00000002.1.2");
@@ -72,7 +72,7 @@ TEST_F(PretrainedRuns, ARunThatHasBegunNeedsTheModelNoMore) {
   EXPECT_HAS(error.what(), "no such directory");
 }
 
-// It has opened the model, and finds a checkpoint, whose weights count.
+// A start that has opened the model finds a checkpoint: the checkpoint's weights count.
 TEST_F(PretrainedRuns, AStartThatWasOvertakenGoesOn) {
   std::string lines;
   const auto overtaken = Trainer::make({.config = pretrained("run", {"train.steps=4"}),

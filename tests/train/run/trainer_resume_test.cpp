@@ -1,4 +1,4 @@
-// Whole runs on one rank that are taken up again: what may change, and what is refused.
+// Whole runs on one rank that are resumed with changes, some of which are refused.
 #include "tests/train/run/small_runs.h"
 
 namespace ripstop {
@@ -29,7 +29,7 @@ class ResumedRuns : public SmallRuns {
   std::string data_;
 };
 
-// The manifest knows the config, too: a lost config.toml does not open the run to another one.
+// The manifest has the config, too: without config.toml the run still refuses another config.
 TEST_F(ResumedRuns, TheManifestProtectsARunWithoutItsConfig) {
   forget_config();
   const std::string directory = checkpoint("run", 4).string();
@@ -37,10 +37,10 @@ TEST_F(ResumedRuns, TheManifestProtectsARunWithoutItsConfig) {
                  directory +
                      " was begun with another config: optimizer.learning_rate: 0.01 -> 0.05, "
                      "optimizer.weight_decay: 0.1 -> 0.5");
-  // No shape tells these from the old ones.
+  // Changes of the model that no shape shows.
   expect_refused({"model.rope_theta=500000", "model.rms_norm_eps=1e-3"}, ExitCode::kUsage,
                  "model.rms_norm_eps: 1e-05 -> 0.001, model.rope_theta: 10000.0 -> 500000.0");
-  // Not "packs differently".
+  // Reported as a change of the config, and not as another packing.
   expect_refused({"run.seed=2"}, ExitCode::kUsage, "run.seed: 1 -> 2, data.shuffle_seed: 1 -> 2");
   EXPECT_EQ(train(first("run", {"train.steps=5"})), ExitCode::kOk);
   EXPECT_EQ(steps("run"), (std::vector<int64_t>{1, 2, 3, 4, 5}));
@@ -63,7 +63,7 @@ TEST_F(ResumedRuns, WhatDoesNotShapeTheWeightsMayChange) {
   EXPECT_EQ(metrics("run").validations.size(), 2U) << "that of step 4 was due, too";
   EXPECT_HAS(said(), "warning: train.validate_every: 0 -> 2");
   EXPECT_HAS(said(), "warning: ROUGE of validations is measured with other [generation] settings");
-  // And off again: the set that the best belongs to stays known.
+  // Without validation again, the state keeps the set to which the best score belongs.
   EXPECT_EQ(train(first("run", {"train.steps=7"})), ExitCode::kOk);
   EXPECT_NE(state("run", 7).validation_content_hash, "none");
 }
@@ -90,7 +90,7 @@ TEST_F(ResumedRuns, Bfloat16MomentsGoOnToTheBit) {
   EXPECT_NE(losses("exact"), losses("unbroken")) << "the moments are not rounded";
 }
 
-// Neither silently rounded nor silently widened: the dtype of the moments shapes the weights.
+// Another dtype of moments is refused, because it changes the weights.
 TEST_F(ResumedRuns, TheDtypeOfTheMomentsStays) {
   expect_refused({"optimizer.moments=bfloat16", "train.steps=6"}, ExitCode::kUsage,
                  "optimizer.moments: \"float32\" -> \"bfloat16\"");
@@ -98,7 +98,7 @@ TEST_F(ResumedRuns, TheDtypeOfTheMomentsStays) {
   const Error error = refusal(first("rounded", {"train.steps=6"}));
   EXPECT_EQ(error.code(), ExitCode::kUsage);
   EXPECT_HAS(error.what(), "optimizer.moments: \"bfloat16\" -> \"float32\"");
-  // The way that stays open: a new run with the weights.
+  // A new run may begin with the weights.
   EXPECT_EQ(
       train(first("new", {"optimizer.moments=bfloat16", "model.pretrained=" + (scratch_ / "run").string()})),
       ExitCode::kOk);

@@ -1,4 +1,4 @@
-// Saves of whole runs: beside training, in pieces or while training waits, and on a disk that is full.
+// Saves of whole runs: beside training with and without copies, while training waits, and on a full disk.
 #include <chrono>
 #include <map>
 #include <thread>
@@ -20,14 +20,13 @@ class SavingRuns : public FullDiskRuns {
                                   kCopies = "checkpoint.asynchronous=true",
                                   kPieces = "checkpoint.snapshot_mib=0";
 
-  /// All files of the run's checkpoints. Their manifests tell of the config how they were saved, which is
-  /// left out.
+  /// All files of the run's checkpoints, without the config's settings for saves in the manifests.
   std::map<std::string, std::string> files() const {
     PosixIo io;
     std::map<std::string, std::string> files;
     for (const auto& entry :
          std::filesystem::recursive_directory_iterator(scratch_ / "run" / "checkpoints")) {
-      // takeovers.json tells when a start was.
+      // takeovers.json has the times of starts.
       if (entry.is_directory() || entry.path().filename() == Takeovers::kFileName) continue;
       const std::string name = std::filesystem::relative(entry.path(), scratch_ / "run").string();
       if (entry.path().filename() != Manifest::kFileName) {
@@ -49,7 +48,7 @@ class SavingRuns : public FullDiskRuns {
     }
     return steps;
   }
-  /// Also after a run that has failed.
+  /// Also works after a failed run.
   void forget_run() {
     disk_.reset();
     on_line_ = {};
@@ -62,7 +61,7 @@ TEST_F(SavingRuns, AllWaysToSaveWriteTheSameFiles) {
   std::vector<double> losses;
   for (const std::string& mode : {kWaits, kCopies, kPieces}) {
     SCOPED_TRACE(mode);
-    // A save every step: the next comes due while one is under way.
+    // With a save every step, each is due while another is under way.
     ASSERT_EQ(train(ten_steps({mode, "checkpoint.every_steps=1", "checkpoint.keep=0"})), ExitCode::kOk);
     EXPECT_EQ(saved_steps(), (std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}));
     const MetricsLog log = metrics("run");
@@ -76,7 +75,7 @@ TEST_F(SavingRuns, AllWaysToSaveWriteTheSameFiles) {
     }
     std::vector<double> found;
     for (const StepMetrics& step : log.steps) found.push_back(step.loss);
-    // Equal to the byte: the plan counts the copies.
+    // The plan counts the copies, so both are equal to the byte.
     EXPECT_EQ(log.ends.at(0).planned.memory, log.ends.at(0).measured.memory);
     EXPECT_EQ(log.ends.at(0).planned.memory[MemoryCategory::kSnapshot] > 0, mode == kCopies);
     if (expected.empty()) expected = files(), losses = found;
@@ -121,7 +120,7 @@ TEST_F(SavingRuns, AFailedSaveCostsItselfAlone) {
   }
 }
 
-// As when a file server gives errors for some seconds: whose run it is cannot be read then.
+// A file server gives errors for some seconds, in which the owner of the run cannot be read.
 TEST_F(SavingRuns, AFolderThatCannotBeReadCostsASaveAlone) {
   const std::filesystem::path file = scratch_ / "run" / "checkpoints" / Takeovers::kFileName;
   const std::filesystem::path aside = scratch_ / "aside";
@@ -146,7 +145,7 @@ TEST_F(SavingRuns, AFolderThatCannotBeReadCostsASaveAlone) {
 TEST_F(SavingRuns, ThreeFailuresInARowEndTheRun) {
   for (const std::string& mode : {kWaits, kCopies, kPieces}) {
     SCOPED_TRACE(mode);
-    // Of steps 3, 6 and 9.
+    // The saves of steps 3, 6 and 9.
     const RunConfig config = ten_steps({mode, "checkpoint.every_steps=3", "checkpoint.keep=0"});
     fill_until(100);
     const Error error = refusal(config);
@@ -164,7 +163,7 @@ TEST_F(SavingRuns, ThreeFailuresInARowEndTheRun) {
   }
 }
 
-// There is no later step to which training could go on.
+// The last save is tried again, because no later step is left.
 TEST_F(SavingRuns, TheLastSaveIsTriedThreeTimes) {
   fill_until(100);
   const Error error = refusal(ten_steps({"checkpoint.every_steps=0"}));
@@ -195,7 +194,7 @@ TEST_F(SavingRuns, TheBestIsACheckpointThatExists) {
   }
 }
 
-// The run stops itself in time for as long as a save takes: its commit waits for the end of a step.
+// The time limit learns the time from the begin of a save to its commit, which waits for the end of a step.
 TEST_F(SavingRuns, TheTimeOfASaveHasNoStepInIt) {
   on_line_ = [](const std::string& line) {
     if (line.starts_with("step 5/")) std::this_thread::sleep_for(std::chrono::seconds(3));
@@ -215,8 +214,7 @@ TEST_F(SavingRuns, StatusTellsOfASaveUnderWay) {
   on_line_ = [&](const std::string& line) {
     if (line.starts_with("step ")) lines.push_back(status_line(read_status(io, scratch_ / "run")));
   };
-  // A save that was begun stays "begun" until its commit, which is at the end of a later step at the
-  // earliest.
+  // A save stays "begun" until its commit, at the end of a later step at the earliest.
   EXPECT_EQ(train(ten_steps({kCopies, "checkpoint.every_steps=4"})), ExitCode::kOk);
   ASSERT_EQ(lines.size(), 10U);
   EXPECT_EQ(lines[3].find("saving"), std::string::npos) << lines[3];

@@ -1,4 +1,4 @@
-// Whole runs on one rank: what the trainer counts and reports, and how it ends.
+// Whole runs on one rank: counts, reports and ends.
 #include "train/run/trainer.h"
 
 #include <numeric>
@@ -17,7 +17,7 @@ std::vector<int64_t> first_steps(int64_t count) {
 
 using TrainerTest = SmallRuns;
 
-// AdamW's bias correction goes by updates. Counted by steps, every loss after the skipped step would differ.
+// AdamW's bias correction counts updates. Counting steps would change every loss after the skipped step.
 TEST_F(TrainerTest, ASkippedStepIsNoUpdate) {
   EXPECT_EQ(train(config("plain", make_data("equal", 4), {"train.steps=8"})), ExitCode::kOk);
   EXPECT_EQ(train(config("skipping", make_data("mixed", 4, 1), {"train.steps=10"})), ExitCode::kOk);
@@ -55,7 +55,7 @@ TEST_F(TrainerTest, UtilizationIsMeasuredAgainstThePeak) {
   }
 }
 
-// A run that goes on with another mode is the same run. Utilization counts the model's operations alone.
+// A run may resume with another recompute mode. Utilization leaves recomputation out.
 TEST_F(TrainerTest, RecomputationChangesNoLoss) {
   const std::string data = make_data("equal", 4);
   const auto train_with = [&](const std::string& run, int64_t steps, const std::string& recompute) {
@@ -91,7 +91,7 @@ TEST_F(TrainerTest, RecomputationChangesNoLoss) {
   }
 }
 
-// With a rate that is far too high, the gradient stops being finite after some steps.
+// With a learning rate far too high, gradients become infinite after some steps.
 class DivergingRuns : public SmallRuns {
  protected:
   void SetUp() override {
@@ -112,7 +112,7 @@ class DivergingRuns : public SmallRuns {
   }
 
   std::string data_;
-  int64_t updates_ = 0;  ///< steps before the first that is skipped
+  int64_t updates_ = 0;  ///< steps before the first skipped one
 };
 
 TEST_F(DivergingRuns, TheWeightsAfterTheLastUpdateAreSaved) {
@@ -136,12 +136,12 @@ TEST_F(DivergingRuns, ARunWhoseLastStepWasSkippedIsNotDone) {
   EXPECT_TRUE(log.validations.empty());
   EXPECT_EQ(log.ends.back().exit_code, 77);
   EXPECT_EQ(log.ends.back().step, steps);
-  // Started again, it makes that step again, and is still not done.
+  // The next start makes that step again, and is still not done.
   EXPECT_EQ(refusal(config("short", data_, overrides)).code(), ExitCode::kNumerics);
   EXPECT_EQ(this->steps("short"), first_steps(steps));
 }
 
-// The weights may have gone wrong long before: checkpoint.keep must not cost the older checkpoint.
+// The older checkpoint stays in spite of checkpoint.keep: the weights may have gone wrong long before.
 TEST_F(DivergingRuns, OlderCheckpointsStay) {
   ASSERT_GE(updates_, 2);
   ASSERT_EQ(train(config("kept", data_, with_rate(updates_ - 1))), ExitCode::kOk);
@@ -160,7 +160,7 @@ TEST_F(TrainerTest, ARunWithoutATargetIsRefused) {
   EXPECT_FALSE(std::filesystem::exists(scratch_ / "run"));
 }
 
-// Also if nothing is validated: the run would store a tokenizer that its model was not trained with.
+// Another tokenizer is refused, even without a validation: the run would store it.
 TEST_F(TrainerTest, ATrainingSetOfAnotherTokenizerIsRefused) {
   const std::string data = make_data("data", 4);
   std::filesystem::remove(std::filesystem::path(data) / "train.h5");
@@ -184,7 +184,7 @@ TEST_F(TrainerTest, AStopBeforeTheFirstStepWritesNothing) {
   EXPECT_EQ(train(config, [] { return true; }), ExitCode::kRequeue);
   EXPECT_HAS(said(), "stopped on a signal before the first step: nothing was trained and nothing is lost");
   EXPECT_FALSE(std::filesystem::exists(scratch_ / "run"));
-  // A signal that comes later, in the start of a run that goes on.
+  // A later signal, during the start of a resumed run.
   EXPECT_EQ(train(this->config("run", config.data.directory)), ExitCode::kOk);
   const std::string before = read_bytes(scratch_ / "run" / "metrics.jsonl");
   int asked = 0;
@@ -195,7 +195,7 @@ TEST_F(TrainerTest, AStopBeforeTheFirstStepWritesNothing) {
   EXPECT_EQ(steps("run"), first_steps(3));
 }
 
-// Counting a million epochs takes hours; without a look at the signal this test would too.
+// Counting a million epochs takes hours, unless the stop request ends it.
 TEST_F(TrainerTest, AStopEndsTheCountOfEpochs) {
   std::string text = kConfig;
   text.replace(text.find("steps = 1"), 9, "epochs = 1000000");
@@ -230,7 +230,7 @@ TEST_F(FullDiskRuns, LinesOfTheLogWaitForRoom) {
   EXPECT_HAS(said(), "metrics.jsonl is written again and lacks no line");
 }
 
-// The disk has room again when the failure is told.
+// The disk has room again after the warning.
 TEST_F(FullDiskRuns, TheEndIsWrittenOnceThoughItFailsFirst) {
   on_line_ = [this](const std::string& line) {
     if (!line.starts_with("checkpoint ")) return;

@@ -9,8 +9,8 @@ namespace {
 
 class ValidatedRuns : public SmallRuns {
  protected:
-  /// Training and validation share some tokens. Validations improve while the run learns which tokens there
-  /// are, and get worse when it learns their order.
+  /// Training and validation share some tokens. Validations improve while the run learns the frequencies of
+  /// tokens, and get worse when it learns their order.
   void SetUp() override {
     data_ = make_data("data", 4);
     write_validation({1, 5, 6, 7, 8, 11, 9, 12});
@@ -49,8 +49,7 @@ class ValidatedRuns : public SmallRuns {
     for (const ValidationEvent& validation : metrics(run).validations) result.push_back(validation.step);
     return result;
   }
-  /// The step after which `most` validations in a row had no better loss than one before them; 0: there is
-  /// none.
+  /// The first step at which `most` validations in a row had no better loss than an earlier one; 0: none.
   static int64_t expected_end(const std::vector<ValidationEvent>& validations, int64_t most) {
     double best = std::numeric_limits<double>::infinity();
     int64_t count = 0;
@@ -61,7 +60,7 @@ class ValidatedRuns : public SmallRuns {
     }
     return 0;
   }
-  /// The second run did what the first did, as far as it got.
+  /// Expects the second run to equal the first, up to its end.
   void expect_begins_alike(const std::string& whole, const std::string& part) const {
     const MetricsLog expected = metrics(whole), found = metrics(part);
     ASSERT_LE(found.steps.size(), expected.steps.size());
@@ -139,7 +138,7 @@ TEST_F(ValidatedRuns, ARunThatEndedEarlyIsDoneUntilItIsToldToGoOn) {
   expect_begins_alike("whole", "run");
 }
 
-// Whichever step it is interrupted after: before its validation, between two, and in the last one.
+// For a stop after any step: before its validation, between two validations, and in the last one.
 TEST_F(ValidatedRuns, TheCountSurvivesAResume) {
   const std::vector<std::string> every_second = {"train.validate_every=2", "train.stop_after_validations=3"};
   ASSERT_EQ(train(each_step("unbroken", every_second)), ExitCode::kOk);
@@ -161,7 +160,7 @@ TEST_F(ValidatedRuns, TheCountSurvivesAResume) {
   }
 }
 
-// A run that reaches its last step has done what it was asked, whatever the count.
+// A run that reaches its last step is done, whatever the count.
 TEST_F(ValidatedRuns, TheLastStepIsNoEarlyEnd) {
   ASSERT_EQ(train(each_step("whole")), ExitCode::kOk);
   const int64_t end = expected_end(metrics("whole").validations, 2);
@@ -185,14 +184,14 @@ TEST_F(ValidatedRuns, TheInitialWeightsAreValidatedOnce) {
   EXPECT_EQ(validated("run"), (std::vector<int64_t>{0, 1, 2, 3, 4}));
   EXPECT_FALSE(metrics("run").validations[0].best);
   EXPECT_TRUE(metrics("run").validations[1].best) << "the first checkpoint that is validated";
-  // It changes nothing but the log.
+  // The validation changes nothing but the log.
   const MetricsLog plain = metrics("plain"), found = metrics("run");
   ASSERT_EQ(found.steps.size(), 4U);
   for (size_t s = 0; s < 4; ++s) EXPECT_EQ(found.steps[s].loss, plain.steps[s].loss);
   EXPECT_EQ(state("run", 4).best, state("plain", 4).best);
 }
 
-// Without a checkpoint the run begins again, and its log still has the validation.
+// Without a checkpoint the run begins again, but takes the validation of the initial weights from its log.
 TEST_F(ValidatedRuns, AStartThatIsMadeAgainDoesNotValidateAgain) {
   const RunConfig config = each_step("run", {"train.steps=3", "train.validate_at_start=true"});
   ASSERT_EQ(train(config), ExitCode::kOk);
@@ -203,7 +202,7 @@ TEST_F(ValidatedRuns, AStartThatIsMadeAgainDoesNotValidateAgain) {
   EXPECT_EQ(said().find("validation at step 0"), std::string::npos) << said();
   EXPECT_EQ(validated("run"), all);
   EXPECT_EQ(steps("run"), (std::vector<int64_t>{1, 2, 3}));
-  // If it is not in the log, it is made.
+  // Without it in the log, the validation is made.
   std::filesystem::remove_all(checkpoints);
   std::filesystem::remove(scratch_ / "run" / "metrics.jsonl");
   ASSERT_EQ(train(config), ExitCode::kOk);
@@ -233,7 +232,7 @@ TEST_F(ValidatedRuns, TheFirstValidationIsComparedWithTheStart) {
   EXPECT_HAS(said(), "better than before step 1: " + change);
   EXPECT_EQ(said().find("better than", said().find(change)), std::string::npos) << "once";
   EXPECT_TRUE(metrics("better").warnings.empty());
-  // Also by a start that did not make it itself.
+  // Also compared by a later start than the one that validated.
   EXPECT_EQ(train_until(1, each_step("resumed", at_start)), ExitCode::kRequeue);
   EXPECT_EQ(train(each_step("resumed", at_start)), ExitCode::kOk);
   EXPECT_HAS(said(), "better than before step 1: " + change);
@@ -249,7 +248,7 @@ TEST_F(ValidatedRuns, TheFirstValidationIsComparedWithTheStart) {
   EXPECT_TRUE(worse[1].best) << "the initial weights are no checkpoint, so no rival";
 }
 
-// The key alone validates nothing but the initial weights.
+// validate_at_start alone validates the initial weights only.
 TEST_F(ValidatedRuns, OnlyTheInitialWeights) {
   ASSERT_EQ(train(config("run", data_, {"train.steps=3", "train.validate_at_start=true"})), ExitCode::kOk);
   EXPECT_EQ(validated("run"), (std::vector<int64_t>{0}));

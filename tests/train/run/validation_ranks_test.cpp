@@ -143,7 +143,7 @@ class ValidationRanks : public ::testing::Test {
   std::filesystem::path directory_;
 };
 
-/// The scores of a model that was never sharded and writes one summary at a time.
+/// The scores of an unsharded model that writes one summary at a time.
 RougeScores scores_of_one_rank(const ResolvedRun& run, const Tokenizer& tokenizer,
                                const TokenDataset& dataset, const GenerationSettings& settings) {
   DeviceMesh mesh = DeviceMesh::planned({1, 1, 1}, {});
@@ -186,7 +186,7 @@ TEST_F(ValidationRanks, ScoresDoNotDependOnTheMesh) {
   }
 }
 
-// On every mesh, tied or not, in both precisions, with and without resharding after the forward pass.
+// On every mesh, with tied and untied embeddings, in both precisions, with and without resharding.
 TEST_F(ValidationRanks, WeightsAreHandedOverWhole) {
   for (const MeshSizes& sizes : mesh_training::meshes_of(test_world().communicator().size()))
     for (const bool tied : {false, true})
@@ -227,7 +227,7 @@ TEST_F(ValidationRanks, WeightsAreHandedOverWhole) {
         }
 }
 
-// The error comes at once, not after a collective has waited for ten minutes.
+// An error on one rank comes at once on all, not after the deadline of a collective.
 TEST_F(ValidationRanks, ARankWithoutTheSetIsRefused) {
   Communicator& world = test_world().communicator();
   RunConfig config = this->config("differs", mesh_training::meshes_of(world.size()).front());
@@ -280,7 +280,7 @@ TEST_F(ValidationRanks, AStopLosesNoValidation) {
   EXPECT_EQ(state("stopped", end.best->step).best->step, end.best->step) << "the best is kept";
 }
 
-// A start that resumes need not do all that the whole run does. What it does is planned to the byte.
+// The planned memory of a resumed start covers only its own steps and validations, to the byte.
 TEST_F(ValidationRanks, ThePlanOfEachStartIsItsPeak) {
   for (const MeshSizes& mesh : mesh_training::meshes_of(test_world().communicator().size()))
     for (const char* recompute : {"none", "full"}) {
@@ -309,7 +309,7 @@ TEST_F(ValidationRanks, ThePlanOfEachStartIsItsPeak) {
     }
 }
 
-// A run that learns three texts by heart: its validations get worse by far more than meshes differ.
+// A run that overfits three texts: its validations get worse by far more than meshes differ.
 TEST_F(ValidationRanks, AnotherMeshStopsAfterAsManyValidations) {
   const std::filesystem::path few = directory_ / "few";
   if (test_world().communicator().rank() == 0) {
@@ -338,7 +338,7 @@ TEST_F(ValidationRanks, AnotherMeshStopsAfterAsManyValidations) {
   EXPECT_EQ(broken.validations.size(), unbroken.validations.size()) << "that before step 1 is made once";
   EXPECT_EQ(state("broken_early", end).validations_since_best, 3);
   EXPECT_EQ(state("broken_early", end).best->step, state("unbroken_early", end).best->step);
-  // By another metric nothing was counted.
+  // Validations by another metric do not count.
   std::vector<std::string> by_rouge = overrides;
   by_rouge.insert(by_rouge.end(), {"checkpoint.keep_best=rougeL", "generation.validate_examples=2"});
   ASSERT_EQ(train("broken_early", meshes.back(), 0, by_rouge), ExitCode::kOk);

@@ -25,8 +25,7 @@ const ModelConfig kAdamwModel{.hidden_size = 8,
 
 constexpr double kRate = 1e-2;
 
-// A model on one rank, or the part of a rank of a mesh, without any batch: the test itself writes the
-// gradients.
+// A model on one rank, or one rank's part on a mesh, without batches: the test writes the gradients.
 struct Optimized {
   explicit Optimized(const AdamWOptions& options, DType compute = DType::kFloat32,
                      const ModelConfig& config = kAdamwModel, const MeshSizes& sizes = {1, 1, 1},
@@ -77,7 +76,7 @@ float gradient_of(int64_t element, int64_t update) {
                                                std::pow(10.0, static_cast<double>(element % 5) - 4));
 }
 
-// Four updates of unit `u` alone; all elements against the reference.
+// Compares all elements of unit `u` with the reference over four updates.
 void expect_reference(const AdamWOptions& options, size_t u) {
   constexpr float kFactor = 0.25F;
   Optimized run(options);
@@ -115,7 +114,7 @@ TEST(AdamW, EqualsTheReferenceWithDecayOfNorms) {
   expect_reference({.beta1 = 0.8, .beta2 = 0.99, .epsilon = 1e-5, .weight_decay = 0.3, .decay_norms = true});
 }
 
-// AdamW does not decay the replicated elements of a unit. They are exactly its norms.
+// AdamW does not decay the replicated elements of a unit, which are exactly its norms.
 TEST(AdamW, TheVectorsOfAUnitAreItsNorms) {
   Optimized run({});
   int64_t norms = 0;
@@ -190,7 +189,7 @@ struct Element {
   uint16_t first = 0, second = 0;
   bool operator==(const Element&) const = default;
 };
-// Of each logical element, the states that ranks hold: one for each copy.
+// The states of each logical element, one for each rank with a copy.
 using Elements = std::map<std::pair<std::string, int64_t>, std::vector<Element>>;
 
 // Calls body(parameter, logical element, place in the shard) for each element of the shard.
@@ -242,8 +241,8 @@ Elements update_mesh(const AdamWOptions& options, const MeshSizes& mesh) {
   return elements;
 }
 
-// The bits belong to logical elements: with equal gradients every mesh has the same weights and moments, and
-// ranks that hold the same element keep the same.
+// The random bits belong to logical elements: with equal gradients every mesh, and every copy of an element,
+// has the same weights and moments.
 TEST(Bfloat16Moments, AreTheSameBitsOnEveryMesh) {
   const Elements expected = update_mesh(kRoundedMoments, {1, 1, 1});
   for (const MeshSizes& mesh :
@@ -279,7 +278,7 @@ TEST(Bfloat16Moments, EveryParameterHasAKeyOfItsOwn) {
     for (const PhysicalTensor& tensor : unit.tensors)
       for (const ParameterSpec& p : tensor.parts)
         for (const uint64_t seed : {0, 1, 2}) EXPECT_TRUE(keys.insert(moment_key(seed, p.name)).second);
-  // A run that goes on with another version of ripstop needs the same bits.
+  // A run that resumes with another version of ripstop needs the same bits.
   EXPECT_EQ(moment_key(1, "layers.0.attention.wq.weight"), 9386953849264446916U);
 }
 
@@ -302,7 +301,7 @@ void expect_near_reference(const AdamWOptions& options, size_t u) {
     const Reference& e = expected[static_cast<size_t>(i)];
     const auto first = static_cast<double>(static_cast<float>(run.optimizer.first(u).as<BFloat16>()[i]));
     const auto second = static_cast<double>(static_cast<float>(run.optimizer.second(u).as<BFloat16>()[i]));
-    // A rounding is off by 2^-7 at most. The first moment may have passed through larger values.
+    // One rounding changes a value by 2^-7 at most. The first moment may have had larger values before.
     ASSERT_NEAR(second, e.second, 4 * 0x1p-7 * e.second) << p.name << " element " << i;
     ASSERT_NEAR(first, e.first, 4 * 0x1p-7 * std::sqrt(e.second)) << p.name << " element " << i;
     ASSERT_NEAR(unit.master().as<float>()[i], e.weight, 0.05 * kRate) << p.name << " element " << i;

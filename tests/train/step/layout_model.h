@@ -1,4 +1,4 @@
-// The model, the sequences and the meshes on which every layout is compared with one rank.
+// The model, the sequences and the meshes of the tests that compare every layout with one rank.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -29,8 +29,8 @@ inline ModelConfig model(bool tied, int64_t vocabulary = kVocabulary) {
           .tie_word_embeddings = tied};
 }
 
-/// Text of which a model can learn most: four tokens of five follow from the token before. Documents of
-/// several lengths share a sequence. The first tokens of each document have no target.
+/// Sequences that a model can learn: four of five tokens follow from the token before. Documents of several
+/// lengths share a sequence. The first tokens of each document have no target.
 inline std::vector<Sequence> sequences_of_step(int64_t step, int64_t vocabulary = kVocabulary) {
   uint64_t state = 0x9E3779B97F4A7C15ULL * static_cast<uint64_t>(step + 1);
   const auto next = [&] {
@@ -74,7 +74,7 @@ inline std::string reference_file() {
   return path == nullptr ? "" : path;
 }
 
-/// The losses of one rank, from the file that the run with one rank wrote.
+/// The losses on one rank, from the file of that run.
 inline std::vector<double> reference(const char* what) {
   return nlohmann::json::parse(std::ifstream(reference_file()))[what].get<std::vector<double>>();
 }
@@ -83,7 +83,7 @@ inline int64_t ranks() {
   return test_world().communicator().size();
 }
 
-/// The meshes to test, of as many ranks as this world has.
+/// The meshes to test with the ranks of this world.
 inline std::vector<MeshSizes> meshes() {
   switch (ranks()) {
     case 1:

@@ -102,7 +102,7 @@ TEST(LayoutRanks, KeepingWeightsUnshardedChangesNothing) {
   }
 }
 
-/// What a few steps leave: loss and norm of each, then this rank's weights.
+/// The results of a few steps: loss and norm of each, then this rank's weights.
 std::vector<double> left_by_steps(const MeshSizes& mesh, bool tied, const StepOptions& step) {
   MeshTraining run(model(tied), step, mesh, kSequences);
   run.step->model().initialize(7);
@@ -121,8 +121,8 @@ std::vector<double> left_by_steps(const MeshSizes& mesh, bool tied, const StepOp
   return left;
 }
 
-/// Computing activations again gives the same bits: packed documents, two sequences a micro-batch. Of any two
-/// of the other settings every pair of values occurs.
+/// Recomputation gives the same bits, with packed documents and two sequences a micro-batch. Every pair of
+/// values of any two other settings occurs.
 TEST(LayoutRanks, RecomputingChangesNoBit) {
   if (test_device().kind != DeviceKind::kCpu) GTEST_SKIP() << "a GPU repeats to 1e-5";
   for (const MeshSizes& mesh : meshes())
@@ -178,8 +178,8 @@ TEST(LayoutRanks, FiftyStepsOfPyTorch) {
   }
 }
 
-/// The plan runs the step, and an evaluation, on a device that computes nothing. Its memory and traffic equal
-/// those of real ones, to the byte.
+/// The plan runs the step and an evaluation on kMeta. Its memory and traffic equal the real ones, to the
+/// byte.
 TEST(LayoutRanks, PlanEqualsWhatAStepUses) {
   std::vector<Sequence> sequences = sequences_of_step(1);
   for (Sequence& sequence : sequences)  // a target in every row, as the plan assumes

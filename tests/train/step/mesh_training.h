@@ -1,4 +1,4 @@
-// MeshTraining: training on a mesh of real ranks, on sequences that the test gives.
+// MeshTraining: training on a mesh of real ranks with sequences from the test.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -15,14 +15,14 @@
 
 namespace ripstop::mesh_training {
 
-/// One sequence, before a rank gets it.
+/// One sequence of a step.
 struct Sequence {
   std::vector<int32_t> token, target, position;
   std::vector<int32_t> document;  ///< the first row of each of its documents; document[0] is 0
 };
 
-/// A micro-batch of one rank: the chosen sequences end to end. A number without a sequence stands for an
-/// empty one: token 0, no target.
+/// A micro-batch of one rank: the chosen sequences end to end. A number beyond the sequences gives an empty
+/// one: token 0, no target.
 struct DealtSequences {
   std::vector<int32_t> token, position, target, document_offset;
 
@@ -131,13 +131,13 @@ class MeshTraining {
   int64_t global_sequences_;
 };
 
-/// The rule by which the reference scripts fill weights: element i of parameter number `number`.
+/// The weights of the reference scripts: element i of parameter number `number`.
 inline float rule_weight(const std::string& name, int64_t number, int64_t i) {
   const double wave = std::sin(0.37 * static_cast<double>(i) + 1.7 * static_cast<double>(number));
   return static_cast<float>(name.find("norm") != std::string::npos ? 1 + 0.1 * wave : 0.05 * wave);
 }
 
-/// The numbers that this rule gives to the parameters.
+/// The number of each parameter in this rule.
 inline std::map<std::string, int64_t> rule_numbers(int64_t layers) {
   std::map<std::string, int64_t> numbers;
   const auto add = [&](const std::string& name) {
@@ -165,7 +165,7 @@ inline void fill_by_rule(MeshTraining& run) {
   model.weights_changed(run.step->arena());
 }
 
-/// New weights, and adapters as after some training: a new b is zero, and nothing would come of an adapter.
+/// New weights, and adapters with a nonzero b, as after some training: with b zero an adapter has no effect.
 inline void initialize_with_adapters(MeshTraining& run) {
   ShardedTransformer& model = run.step->model();
   model.initialize(7);

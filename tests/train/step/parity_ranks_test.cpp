@@ -118,7 +118,7 @@ TEST_F(ParityRanks, LossGradientsAndSixSteps) {
       }
       const double l2 = expected["l2"], tolerance = 5e-5 * l2;
       EXPECT_NEAR(std::sqrt(squares), l2, tolerance);
-      // By Cauchy-Schwarz, the largest change of the probe by an error of that size.
+      // The largest change of the probe by an error of that size (Cauchy-Schwarz).
       EXPECT_NEAR(probe, expected["probe"].get<double>(), tolerance * std::sqrt(weights));
       for (size_t i = 0; i < 4; ++i) {
         EXPECT_NEAR(gradient[i], expected["first4"][i].get<double>(), tolerance);
@@ -142,7 +142,7 @@ std::vector<double> fifty_losses(MeshTraining& run) {
   return losses;
 }
 
-// docs/parallelism.md shows these differences. Two ranks have every axis; more take minutes.
+// docs/parallelism.md shows these differences. Two ranks test every axis; more would take minutes.
 TEST_F(ParityRanks, FiftyLossesWithBfloat16MomentsAreNear) {
   if (test_world().communicator().size() > 2) return;
   for (const MeshSizes& mesh : meshes_of(test_world().communicator().size())) {
@@ -182,7 +182,7 @@ void take_steps(MeshTraining& run, int64_t first, int64_t last) {
   for (int64_t s = first; s <= last; ++s) run.run(golden_sequences(), golden()["adamw"]["lr"], s);
 }
 
-// A run that is saved and taken up again has the bits of an unbroken one.
+// A run that is saved and resumed has the bits of an unbroken one.
 TEST_F(ParityRanks, Bfloat16MomentsResumeToTheBit) {
   if (test_world().communicator().size() > 4) return;
   Device device = test_device();

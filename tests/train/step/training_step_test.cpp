@@ -1,4 +1,4 @@
-// One training step on one rank: what it reports, what it changes, and what it must leave alone.
+// One training step on one rank: its results, its changes, and the states that it must not change.
 #include "train/step/training_step.h"
 
 #include <gtest/gtest.h>
@@ -226,7 +226,7 @@ TEST(TrainingStep, ClippingScalesTheGradient) {
   }
 }
 
-// After a skipped step the next one makes the same update, of other tokens: what it drops is its own.
+// The step after a skipped one has the same update number, and must not repeat its dropout.
 TEST(TrainingStep, DropoutDependsOnTheStepAndNotOnTheUpdate) {
   LoraConfig lora{.rank = 2, .alpha = 4, .dropout = 0.5};
   const auto norm = [&](const StepNumbers& numbers) {
