@@ -14,12 +14,6 @@
 namespace ripstop {
 namespace {
 
-std::vector<const UnitLayout*> layouts_of(const std::vector<UnitStates>& units) {
-  std::vector<const UnitLayout*> layouts;
-  for (const UnitStates& unit : units) layouts.push_back(unit.layout);
-  return layouts;
-}
-
 /// Checks that the pieces hold every wanted element. Otherwise a bug in the plan would silently load zeros.
 void check_coverage(const std::vector<Piece>& pieces, const std::vector<const UnitLayout*>& layouts,
                     int64_t fsdp_index) {
@@ -60,12 +54,6 @@ void check_moments(const Checkpoint& checkpoint, const std::vector<UnitStates>& 
     if ((unit.first_moment != nullptr || unit.second_moment != nullptr) && unit.moments != stored)
       fail(ExitCode::kStorage, "{}: its moments are {}, those of the run {}", checkpoint.directory.string(),
            to_string(stored), to_string(unit.moments));
-}
-
-const StoredFile& file_of_rank(const Manifest& manifest, int64_t rank) {
-  for (const StoredFile& file : manifest.files)
-    if (file.rank == rank) return file;
-  RIPSTOP_CHECK(false, "rank {} has no file", rank);
 }
 
 /// If all checkpoints are superseded, the run would begin with the first weights. Refuses that unless the
@@ -172,8 +160,9 @@ const FileBlocks& CheckpointReader::blocks_of(int64_t rank) {
   const auto found = blocks_.find(rank);
   if (found != blocks_.end()) return found->second;
   const Manifest& manifest = checkpoint_.manifest;
-  const StoredFile& file = file_of_rank(manifest, rank);
-  FileBlocks blocks = read_sidecar(io_, checkpoint_.directory, file, manifest.arrays_of(rank));
+  const auto file = std::ranges::find(manifest.files, rank, &StoredFile::rank);
+  RIPSTOP_CHECK(file != manifest.files.end(), "rank {} has no file", rank);
+  FileBlocks blocks = read_sidecar(io_, checkpoint_.directory, *file, manifest.arrays_of(rank));
   return blocks_.emplace(rank, std::move(blocks)).first->second;
 }
 
@@ -198,7 +187,8 @@ void CheckpointReader::read_file_pieces(const Piece* first, const Piece* last,
 }
 
 void CheckpointReader::read(int64_t fsdp_index, const std::vector<UnitStates>& units) {
-  const std::vector<const UnitLayout*> layouts = layouts_of(units);
+  std::vector<const UnitLayout*> layouts;
+  for (const UnitStates& unit : units) layouts.push_back(unit.layout);
   const std::vector<Piece> pieces = plan_.pieces(layouts, fsdp_index);
   check_coverage(pieces, layouts, fsdp_index);
   check_moments(checkpoint_, units);

@@ -66,20 +66,6 @@ CheckpointWriter::CheckpointWriter(Io& io, std::filesystem::path directory, Comm
 
 CheckpointWriter::~CheckpointWriter() = default;
 
-void CheckpointWriter::make_attempt(const std::filesystem::path& attempt) {
-  make_directory(io_, directory_);
-  // Fails if it exists: two attempts must never write into one directory.
-  if (io_.mkdir(attempt) != 0) fail_storage(attempt, "make the directory", errno);
-  sync_directory(io_, directory_);
-}
-
-void CheckpointWriter::prepare_skeleton(const std::filesystem::path& attempt) {
-  if (skeleton_ || shards_.empty()) return;
-  const int64_t rank = world_.rank();
-  skeleton_ = make_skeleton(io_, attempt / (rank_file_name(rank) + ".skeleton"), specs_,
-                            mesh_coordinates(mesh_, rank), shards_, moments_);
-}
-
 void CheckpointWriter::begin(const CheckpointState& state, const SavePolicy& policy) {
   RIPSTOP_CHECK(!has_begun(), "a save of step {} is under way", save_->state.step);
   const std::string name = text_of_rank_0(world_, temporary_name(kAttemptPrefix, state.step));
@@ -87,9 +73,18 @@ void CheckpointWriter::begin(const CheckpointState& state, const SavePolicy& pol
   try {
     // An agreement after each stage, so that no rank writes into a directory that does not exist.
     do_and_agree(world_, [&] {
-      if (leads()) make_attempt(attempt);
+      if (!leads()) return;
+      make_directory(io_, directory_);
+      // Fails if it exists: two attempts must never write into one directory.
+      if (io_.mkdir(attempt) != 0) fail_storage(attempt, "make the directory", errno);
+      sync_directory(io_, directory_);
     });
-    do_and_agree(world_, [&] { prepare_skeleton(attempt); });
+    do_and_agree(world_, [&] {
+      if (skeleton_ || shards_.empty()) return;
+      const int64_t rank = world_.rank();
+      skeleton_ = make_skeleton(io_, attempt / (rank_file_name(rank) + ".skeleton"), specs_,
+                                mesh_coordinates(mesh_, rank), shards_, moments_);
+    });
   } catch (const Error& error) {
     give_up(error, attempt);
     throw;

@@ -105,8 +105,6 @@ class CheckpointWriter {
   };
 
   bool leads() const { return world_.rank() == 0; }
-  void make_attempt(const std::filesystem::path& attempt);
-  void prepare_skeleton(const std::filesystem::path& attempt);
   void write(Save& save, const BackgroundWork& work);
   StoredFile write_file(const Save& save, const BackgroundWork& work);
   void await_writers(Save& save, const DiskStillness& seen);

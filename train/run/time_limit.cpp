@@ -18,10 +18,6 @@ constexpr const char* kOwnDeadline = "RIPSTOP_DEADLINE";
 // A later deadline means no limit: Slurm gives a year, or its largest number.
 constexpr double kNoLimitSeconds = 300.0 * 86400;
 
-double unix_seconds() {
-  return clock_seconds(CLOCK_REALTIME);
-}
-
 // The end of `job` by `squeue`, which answers "N/A" if there is none. SLURM_TIME_FORMAT makes its times
 // seconds since 1970.
 std::optional<Deadline> ask_squeue(const std::string& job) {
@@ -41,8 +37,9 @@ std::optional<Deadline> slurm_deadline(std::vector<std::string>& notes) {
     found = Deadline{static_cast<double>(*end), kSlurmEnd};
   else
     found = ask_squeue(job);
-  if (!found || found->time > unix_seconds() + kNoLimitSeconds) return std::nullopt;
-  if (found->time > unix_seconds()) return found;
+  const double now = clock_seconds(CLOCK_REALTIME);
+  if (!found || found->time > now + kNoLimitSeconds) return std::nullopt;
+  if (found->time > now) return found;
   // The variable is from another job, or Slurm lets jobs run over their limit.
   notes.push_back(fmt::format("{} says that the job ended at {}: no time limit is known", found->source,
                               clock_text(found->time)));
@@ -53,7 +50,7 @@ std::optional<Deadline> own_deadline() {
   const std::string text = environment_variable(kOwnDeadline);
   if (text.empty()) return std::nullopt;
   const std::optional<int64_t> end = parse_whole_number(text);
-  if (end && static_cast<double>(*end) > unix_seconds())
+  if (end && static_cast<double>(*end) > clock_seconds(CLOCK_REALTIME))
     return Deadline{static_cast<double>(*end), kOwnDeadline};
   throw Error(ExitCode::kUsage,
               end ? fmt::format("{}={} is {}, which has passed", kOwnDeadline, text,
@@ -75,7 +72,7 @@ double reserve_seconds(double save_seconds, double next_seconds) {
 }
 
 double TimeLimit::seconds_left() const {
-  return deadline_.time - unix_seconds();
+  return deadline_.time - clock_seconds(CLOCK_REALTIME);
 }
 
 void TimeLimit::took_step(double seconds) {

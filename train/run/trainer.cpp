@@ -296,10 +296,6 @@ StepCost Trainer::planned_cost() const {
   return {planned, plan_.traffic_per_step};
 }
 
-StepCost Trainer::measured_cost() {
-  return {measured_memory(), clock_.sent()};
-}
-
 // `use` with `arena` in place of the arena's planned capacity.
 MemoryUse Trainer::with_arena(MemoryUse use, const MemoryUse& arena) const {
   for (const MemoryCategory category : kMemoryCategories)
@@ -350,7 +346,7 @@ void Trainer::write_end(ExitCode code) {
                                .exit_code = static_cast<int>(code),
                                .reason = end_reason(code),
                                .planned = planned_cost(),
-                               .measured = measured_cost(),
+                               .measured = {measured_memory(), clock_.sent()},
                                .resident_before_bytes = resident_before_bytes_,
                                .resident_peak_bytes = resident_memory().peak_bytes,
                                .seconds = seconds_since(begin_)});
@@ -366,12 +362,11 @@ void Trainer::say_end(ExitCode code) {
     log_.say(
         fmt::format("{} was done already: give more {} to train on, or another run.directory for a new run",
                     directory, config.train.steps ? "train.steps" : "train.epochs"));
-  const StepCost planned = planned_cost(), measured = measured_cost();
+  const StepCost planned = planned_cost();
   if (!was_done_)
     log_.say(fmt::format("planned / measured: memory {} / {}, sent per step {} / {}",
-                         bytes_text(planned.memory.total()), bytes_text(measured.memory.total()),
-                         bytes_text(planned.traffic_per_step.sum()),
-                         bytes_text(measured.traffic_per_step.sum())));
+                         bytes_text(planned.memory.total()), bytes_text(measured_memory().total()),
+                         bytes_text(planned.traffic_per_step.sum()), bytes_text(clock_.sent().sum())));
   if (code == ExitCode::kOk && (was_done_ || (log_.live() != nullptr && log_.live()->is_live()))) {
     std::string next = fmt::format("next: ripstop evaluate {} for scores", shell_word(directory));
     if (run_.dataset.header().kind == ExampleKind::kSummary)

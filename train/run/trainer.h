@@ -142,7 +142,6 @@ class Trainer {
   void say_end(ExitCode code);
   Error end_failed(const Error& error);
   StepCost planned_cost() const;
-  StepCost measured_cost();
   MemoryUse with_arena(MemoryUse use, const MemoryUse& arena) const;
   MemoryUse measured_memory();
 

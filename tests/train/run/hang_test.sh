@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A run whose ranks are killed, stopped or slowed down: the other ranks end soon and name the rank; a slow rank is named while the
-# run goes on.
+# A run whose ranks are killed, stopped or slowed down: the other ranks end soon and name the rank; a slow rank is named while
+# the run goes on.
 #   hang_test.sh RIPSTOP LAUNCH HANGING_DISK
 set -uo pipefail
 ripstop=$(realpath "$1") launch=$(realpath "$2") hanging_disk=$(realpath "$3")
@@ -51,8 +51,8 @@ pid_of() {
     if tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx "OMPI_COMM_WORLD_RANK=$2"; then echo "$pid"; fi
   done
 }
-# expect_end NAME CODES TEXT...: the run ends by itself with one of CODES, prints each TEXT and at most one FATAL line, and leaves
-# no process
+# expect_end NAME CODES TEXT...: the run ends by itself with one of CODES, prints each TEXT and at most one FATAL line, and
+# leaves no process
 expect_end() {
   local name=$1 codes=$2 begun=$SECONDS code=0 text lines
   shift 2

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# kill -9 at random moments of saves beside training: committed checkpoints stay, and the resumed run has the same losses, bit for
-# bit.
+# kill -9 at random moments of saves beside training: committed checkpoints stay, and the resumed run has the same losses, bit
+# for bit.
 #   save_kill_test.sh RIPSTOP LAUNCH [KILLS [RANKS]]       default 10 kills of runs of 2 ranks; 50 for a thorough look
 set -euo pipefail
 ripstop=$1 launch=$2 kills=${3:-10} ranks=${4:-2}
@@ -12,8 +12,8 @@ steps=60
 
 fail() { echo "FAILED: $*" >&2; exit 1; }
 
-# train NAME [OVERRIDE...]: one start of the run; output goes to NAME.log. The vocabulary makes checkpoints large, so that a save is
-# under way most of the time.
+# train NAME [OVERRIDE...]: one start of the run; output goes to NAME.log. The vocabulary makes checkpoints large, so that a
+# save is under way most of the time.
 train() (
   local name=$1
   shift
