@@ -120,7 +120,6 @@ void CheckpointWriter::write(Save& save, const BackgroundWork& work) {
 StoredFile CheckpointWriter::write_file(const Save& save, const BackgroundWork& work) {
   const int64_t rank = world_.rank();
   RankFileWork file{.sources = sources_,
-                    .reads_back = save.policy.read_back,
                     .threads = save.policy.in_background ? kBackgroundThreads : kBlockThreads};
   if (snapshot_ != nullptr) {
     file.first = snapshot_->urgent_arrays();

@@ -27,8 +27,7 @@
 namespace ripstop {
 
 struct SavePolicy {
-  int64_t keep = 3;       ///< newest checkpoints kept besides CheckpointState::best; 0: all
-  bool read_back = true;  ///< compare every written byte with its hash before the commit
+  int64_t keep = 3;  ///< newest checkpoints kept besides CheckpointState::best; 0: all
   /// The ranks train meanwhile: the Snapshot copies the units that it has room for, and few threads write,
   /// with the lowest priority.
   bool in_background = false;

@@ -185,7 +185,6 @@ class RankFileWriter {
   }
 
   void read_back(Memory& memory, const std::vector<WrittenBytes>& written) {
-    if (!work_.reads_back) return;
     for (const WrittenBytes& block : written) file_.read_back(block, memory.block), ++progress_;
   }
 

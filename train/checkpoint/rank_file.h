@@ -42,17 +42,16 @@ struct RankFileWork {
   /// Called on any thread when an array has been copied to its end: its source is not called again. May be
   /// empty.
   std::function<void(int64_t array)> copied = {};
-  /// Whether each written block is read again, from the device if the system allows it, and compared.
-  bool reads_back = true;
   int64_t threads = kBlockThreads;  ///< at most kBlockThreads, with a block of memory each
 };
 
 /// Writes the new file `path` from the skeleton and the sources, and syncs it. Each block is copied first,
-/// then hashed and written from the copy, so the hashes are of the written bytes. A block of zeros becomes a
-/// hole. `watch` is called on the caller's thread, a few times a second, with a number that rises with each
-/// block written or read back; an exception from `watch` ends the work. Calls no MPI, HDF5 or device function
-/// (unless a source does), so any thread may call it. Returns the contents of the sidecar. Throws
-/// Error(kStorage), and what a source throws.
+/// then hashed and written from the copy, so the hashes are of the written bytes; later it is read again,
+/// from the device if the system allows it, and compared. A block of zeros becomes a hole. `watch` is called
+/// on the caller's thread, a few times a second, with a number that rises with each block written or read
+/// back; an exception from `watch` ends the work. Calls no MPI, HDF5 or device function (unless a source
+/// does), so any thread may call it. Returns the contents of the sidecar. Throws Error(kStorage), and what a
+/// source throws.
 FileBlocks write_rank_file(Io& io, const std::filesystem::path& path, const RankFileSkeleton& skeleton,
                            const RankFileWork& work, FunctionRef<void(int64_t progress)> watch);
 
