@@ -75,7 +75,7 @@ void RunSaves::save_now(const CheckpointState& state, int64_t keep, bool stops) 
   while (!begin(state, keep, /*in_background=*/false, stops) || !commit()) continue;
 }
 
-// Commits the save under way, if there is one, and begins the next. False if that failed.
+// Commits the save under way, if there is one, and begins the next. Returns false if the begin failed.
 bool RunSaves::begin(const CheckpointState& state, int64_t keep, bool in_background, bool stops) {
   const Clock::time_point since = Clock::now();
   const bool waits = is_under_way();
@@ -108,7 +108,7 @@ bool RunSaves::begin(const CheckpointState& state, int64_t keep, bool in_backgro
   return true;
 }
 
-// Waits until all ranks have written the save under way, and commits it. False if that failed.
+// Waits until all ranks have written the save under way, and commits it. Returns false if that failed.
 bool RunSaves::commit() {
   const Clock::time_point since = Clock::now();
   const UnderWay save = *std::exchange(under_way_, std::nullopt);
