@@ -7,6 +7,7 @@
 #include <map>
 #include <string_view>
 
+#include "data/text/json_struct.h"
 #include "model/core/number.h"
 #include "model/device/cuda_machine.h"
 #include "parallel/mpi_world.h"
@@ -18,7 +19,6 @@
 #include "train/machine/machine.h"
 #include "train/machine/rank_speed.h"
 #include "train/machine/version.h"
-#include "train/report/fields.h"
 #include "train/report/human_text.h"
 
 namespace ripstop {
