@@ -55,6 +55,11 @@ const JsonReader::Json& JsonReader::member(const Json& object, const char* key) 
   return *found;
 }
 
+const JsonReader::Json* JsonReader::find(const Json& object, const char* key) const {
+  const auto found = object.find(key);
+  return found == object.end() || found->is_null() ? nullptr : &*found;
+}
+
 int64_t JsonReader::integer(const Json& object, const char* key, int64_t least, int64_t most) const {
   const Json& value = member(object, key);
   // nlohmann stores 2^63 and more as unsigned numbers, which would become negative as int64_t.

@@ -42,6 +42,8 @@ class JsonReader {
 
   /// A required member.
   const Json& member(const Json& object, const char* key) const;
+  /// An optional member; nullptr if it is absent or null.
+  const Json* find(const Json& object, const char* key) const;
   /// A whole number from `least` to `most`.
   int64_t integer(const Json& object, const char* key, int64_t least, int64_t most) const;
   double number(const Json& object, const char* key) const;
