@@ -93,13 +93,11 @@ GenerationFile read_generation_file(const fs::path& directory) {
     else
       file.values.push_back({key, value_as_toml(*row, config)});
   }
-  const auto is_taken = [&](std::string_view key) {
-    return std::ranges::any_of(file.values, [&](const GenerationValue& value) { return value.key == key; });
-  };
   if (config.generation.do_sample && config.generation.num_beams > 1) {
     std::erase_if(file.values, [](const GenerationValue& value) { return value.key == "do_sample"; });
     file.ignored.emplace_back("do_sample (ripstop's beams draw nothing)");
-  } else if (config.generation.do_sample && !is_taken("top_k")) {
+  } else if (config.generation.do_sample &&
+             std::ranges::find(file.values, "top_k", &GenerationValue::key) == file.values.end()) {
     file.values.push_back({"top_k", "50"});
   }
   return file;

@@ -128,21 +128,6 @@ std::string header_of(const std::string& name, const StoredTensor& stored) {
   return fmt::format("{} {} {};", name, stored.dtype, stored.shape_text());
 }
 
-// Bytes of a file whose hash one thread computes.
-struct Block {
-  const InputFile& file;
-  int64_t begin = 0, bytes = 0;
-};
-
-std::vector<Block> blocks_of(const PretrainedModel& model) {
-  std::vector<Block> blocks;
-  for (const auto& [name, tensor] : model.tensors)
-    for (int64_t at = 0; at < tensor.bytes; at += kHashedBlock)
-      blocks.push_back(
-          {model.files[tensor.file], tensor.begin + at, std::min(kHashedBlock, tensor.bytes - at)});
-  return blocks;
-}
-
 }  // namespace
 
 int64_t PretrainedModel::bytes() const {
@@ -207,7 +192,9 @@ std::string samples_hash(const PretrainedModel& model) {
 
 std::string contents_hash(const PretrainedModel& model, Communicator& world,
                           FunctionRef<void(int64_t percent)> watch) {
-  const std::vector<Block> blocks = blocks_of(model);
+  std::vector<std::pair<const StoredTensor*, int64_t>> blocks;  // a tensor and a byte at which a block begins
+  for (const auto& [name, tensor] : model.tensors)
+    for (int64_t at = 0; at < tensor.bytes; at += kHashedBlock) blocks.emplace_back(&tensor, at);
   // Each rank reads neighbouring blocks, forward.
   const int64_t count = std::ssize(blocks), begin = count * world.rank() / world.size(),
                 own = count * (world.rank() + 1) / world.size() - begin;
@@ -217,9 +204,10 @@ std::string contents_hash(const PretrainedModel& model, Communicator& world,
     share_blocks(
         own, kBlockThreads,
         [&](int64_t, int64_t number) {
-          const Block& block = blocks[static_cast<size_t>(begin + number)];
+          const auto& [tensor, at] = blocks[static_cast<size_t>(begin + number)];
           StreamHash hash;
-          hash_bytes(block.file, block.begin, block.bytes, hash);
+          hash_bytes(model.files[tensor->file], tensor->begin + at,
+                     std::min(kHashedBlock, tensor->bytes - at), hash);
           of_block[static_cast<size_t>(number)] = hash.hex();
         },
         [&](int64_t done) { watch(100 * done / own); });

@@ -236,16 +236,6 @@ PeftAdapter open_peft_adapter(const fs::path& directory, const ModelConfig& mode
   return adapter;
 }
 
-void require_same_lora(const PeftAdapter& adapter, const LoraConfig& lora) {
-  LoraConfig same = adapter.config.lora;
-  same.dropout = lora.dropout;
-  if (same == lora) return;
-  throw Error(ExitCode::kUsage,
-              fmt::format("lora.adapter {} has {}, [lora] says {}", adapter.directory.string(),
-                          lora_lines(same), lora_lines(lora)),
-              "write in [lora] what the adapters have");
-}
-
 std::optional<PeftAdapter> open_first_adapters(const LoraSection& lora, const ModelConfig& model) {
   if (lora.adapter.empty()) return std::nullopt;
   if (!directory_exists(posix_io(), lora.adapter)) {
@@ -262,7 +252,13 @@ std::optional<PeftAdapter> open_first_adapters(const LoraSection& lora, const Mo
                 fmt::format("ripstop checkpoint export --format peft {} OUTPUT, and give OUTPUT",
                             shell_word(lora.adapter)));
   PeftAdapter adapter = open_peft_adapter(lora.adapter, model);
-  require_same_lora(adapter, lora);
+  LoraConfig same = adapter.config.lora;
+  same.dropout = lora.dropout;
+  if (same != lora)
+    throw Error(ExitCode::kUsage,
+                fmt::format("lora.adapter {} has {}, [lora] says {}", adapter.directory.string(),
+                            lora_lines(same), lora_lines(lora)),
+                "write in [lora] what the adapters have");
   return adapter;
 }
 

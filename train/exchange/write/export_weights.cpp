@@ -97,16 +97,61 @@ class PartWriter {
 
   // Reads the part with `reader` and writes it. Then reads back the parts before it, which the device had time
   // to store meanwhile.
-  void write(const UnitPart& part, WeightsReader& reader);
+  void write(const UnitPart& part, WeightsReader& reader) {
+    const UnitLayout places(*part.unit, 1, 0, part.count);
+    const int64_t elements = places.shard_elements(), begin = part.index * elements;
+    const size_t earlier = written_.size();
+    values_.resize(static_cast<size_t>(elements));
+    reader.read(part.index, {.layout = &places, .master = values_.data()});
+    for (const Box& box : places.boxes(begin, begin + elements))
+      write_box(box, values_.data() + box.offset - begin);
+    read_back_up_to(earlier);
+  }
   void read_back_all() { read_back_up_to(written_.size()); }
   const std::vector<WrittenPlace>& written() const { return written_; }
 
  private:
   // `values`: the first element of the box.
-  void write_box(const Box& box, const float* values);
-  void write_run(const Box& box, const ExportedTensor& tensor, const RowPlace* first, int64_t rows,
-                 const float* values);
-  void read_back_up_to(size_t end);
+  void write_box(const Box& box, const float* values) {
+    const ExportedTensor& tensor = layout_.tensors().at(box.parameter->name);
+    const std::vector<RowPlace> places = row_places(box, tensor);
+    const int64_t row_bytes = box.columns * element_bytes(layout_.dtype());
+    const auto most_rows = static_cast<size_t>(std::max<int64_t>(kWriteBytes / row_bytes, 1));
+    // One write has rows that are consecutive in the file, or one part of a row.
+    for (size_t first = 0, end = 0; first < places.size(); first = end) {
+      do ++end;
+      while (end < places.size() && end - first < most_rows &&
+             places[end].stored == places[end - 1].stored + 1);
+      write_run(box, tensor, std::span(places).subspan(first, end - first), values);
+    }
+  }
+
+  void write_run(const Box& box, const ExportedTensor& tensor, std::span<const RowPlace> rows,
+                 const float* values) {
+    const int64_t element = element_bytes(layout_.dtype()), row_bytes = box.columns * element;
+    RIPSTOP_CHECK(rows.size() == 1 || box.columns == tensor.columns, "{}: {} columns of {} in {} rows",
+                  tensor.name, box.columns, tensor.columns, rows.size());
+    const int64_t bytes = std::ssize(rows) * row_bytes;
+    if (std::ssize(bytes_) < bytes) bytes_.resize(static_cast<size_t>(bytes));
+    char* to = bytes_.data();
+    for (const RowPlace& row : rows) {
+      const std::optional<float> lost =
+          convert(values + row.row * box.stride, box.columns, layout_.dtype(), to);
+      to += row_bytes;
+      if (lost)
+        throw Error(ExitCode::kInputData,
+                    fmt::format("{} has the weight {}, which {} cannot hold", tensor.name, *lost,
+                                to_string(layout_.dtype())),
+                    "export with --dtype float32");
+    }
+    const int64_t offset = tensor.begin + (rows[0].stored * tensor.columns + box.column) * element;
+    written_.push_back({tensor.file, files_.at(tensor.file).write_at(offset, bytes_.data(), bytes)});
+  }
+
+  void read_back_up_to(size_t end) {
+    for (; read_back_ < end; ++read_back_)
+      files_.at(written_[read_back_].file).read_back(written_[read_back_].place, bytes_);
+  }
 
   const ExportLayout& layout_;
   SharedFiles& files_;
@@ -115,57 +160,6 @@ class PartWriter {
   std::vector<WrittenPlace> written_;
   size_t read_back_ = 0;  // places of written_ that were read back
 };
-
-void PartWriter::write(const UnitPart& part, WeightsReader& reader) {
-  const UnitLayout places(*part.unit, 1, 0, part.count);
-  const int64_t elements = places.shard_elements(), begin = part.index * elements;
-  const size_t earlier = written_.size();
-  values_.resize(static_cast<size_t>(elements));
-  reader.read(part.index, {.layout = &places, .master = values_.data()});
-  for (const Box& box : places.boxes(begin, begin + elements))
-    write_box(box, values_.data() + box.offset - begin);
-  read_back_up_to(earlier);
-}
-
-void PartWriter::write_box(const Box& box, const float* values) {
-  const ExportedTensor& tensor = layout_.tensors().at(box.parameter->name);
-  const std::vector<RowPlace> places = row_places(box, tensor);
-  const size_t most_rows =
-      static_cast<size_t>(std::max<int64_t>(kWriteBytes / (box.columns * element_bytes(layout_.dtype())), 1));
-  // One write has rows that are consecutive in the file, or one part of a row.
-  for (size_t first = 0, end = 0; first < places.size(); first = end) {
-    for (end = first + 1;
-         end < places.size() && end - first < most_rows && places[end].stored == places[end - 1].stored + 1;
-         ++end) {
-    }
-    write_run(box, tensor, &places[first], static_cast<int64_t>(end - first), values);
-  }
-}
-
-void PartWriter::write_run(const Box& box, const ExportedTensor& tensor, const RowPlace* first, int64_t rows,
-                           const float* values) {
-  const int64_t element = element_bytes(layout_.dtype());
-  RIPSTOP_CHECK(rows == 1 || box.columns == tensor.columns, "{}: {} columns of {} in {} rows", tensor.name,
-                box.columns, tensor.columns, rows);
-  const int64_t bytes = rows * box.columns * element;
-  if (std::ssize(bytes_) < bytes) bytes_.resize(static_cast<size_t>(bytes));
-  for (int64_t i = 0; i < rows; ++i) {
-    const std::optional<float> lost = convert(values + first[i].row * box.stride, box.columns,
-                                              layout_.dtype(), bytes_.data() + i * box.columns * element);
-    if (lost)
-      throw Error(ExitCode::kInputData,
-                  fmt::format("{} has the weight {}, which {} cannot hold", tensor.name, *lost,
-                              to_string(layout_.dtype())),
-                  "export with --dtype float32");
-  }
-  const int64_t offset = tensor.begin + (first->stored * tensor.columns + box.column) * element;
-  written_.push_back({tensor.file, files_.at(tensor.file).write_at(offset, bytes_.data(), bytes)});
-}
-
-void PartWriter::read_back_up_to(size_t end) {
-  for (; read_back_ < end; ++read_back_)
-    files_.at(written_[read_back_].file).read_back(written_[read_back_].place, bytes_);
-}
 
 // Makes the files with their headers, on rank 0. They get their whole size at once: on a network file system,
 // ranks that extend a file could overwrite each other with their old ideas of its end.
