@@ -64,7 +64,7 @@ TEST(EvaluationName, SaysHowSummariesAreWritten) {
 class EvaluationDirectory : public testing::Test {
  protected:
   void claim(const EvaluationSettings& settings) { claim_evaluation_directory(place_, settings); }
-  // The error's text; "" if the directory can be taken.
+  // The error; "" if the directory is accepted.
   std::string refusal(const EvaluationSettings& settings) {
     const std::string before = read_bytes(place_ / "settings.json");
     try {
@@ -101,7 +101,7 @@ TEST_F(EvaluationDirectory, IsMadeAndTakenAgain) {
 
 TEST_F(EvaluationDirectory, OfOtherSettingsIsRefused) {
   claim(kUsual);
-  // Nothing was written yet: it is free.
+  // Without results the directory is free.
   EXPECT_EQ(refusal(limited(7)), "");
   claim(kUsual);
   write_predictions(place_, 1);
@@ -131,7 +131,7 @@ TEST_F(EvaluationDirectory, OfOtherProgramsIsRefused) {
   EXPECT_NE(refusal(kUsual).find("no settings.json"), std::string::npos);
 }
 
-// Of a slip, as `--output data/xsum`.
+// A user's mistake may name a data set: `--output data/xsum`.
 TEST_F(EvaluationDirectory, WithOtherThingsIsRefused) {
   fs::create_directories(place_ / "plots");
   write_bytes(place_ / ".hidden", "");
@@ -143,13 +143,12 @@ TEST_F(EvaluationDirectory, WithOtherThingsIsRefused) {
   EXPECT_EQ(refusal(kUsual), place_.string() + " holds no evaluation, and has plots/");
   fs::remove(place_ / "plots");
   EXPECT_EQ(refusal(kUsual), "");
-  // What people make of an evaluation may lie beside it.
+  // People may keep files made from an evaluation in its directory.
   fs::create_directories(place_ / "plots");
   EXPECT_EQ(refusal(kUsual), "");
 }
 
-// sbatch makes the log of the job before the job begins.
-// A run removes old steps with all that is in them.
+// A run removes old step directories with all files in them.
 TEST_F(EvaluationDirectory, AmongTheCheckpointsOfARunIsRefused) {
   write_bytes(scratch_ / "run/metrics.jsonl", "");
   write_bytes(scratch_ / "run/checkpoints/step_00000040/manifest.json", "{}");
@@ -159,7 +158,7 @@ TEST_F(EvaluationDirectory, AmongTheCheckpointsOfARunIsRefused) {
   }
   place_ = scratch_ / "run/evaluation/here";
   EXPECT_EQ(refusal(kUsual), "");
-  // A folder that is only called so.
+  // A folder of this name that belongs to no run.
   place_ = scratch_ / "other/checkpoints/here";
   EXPECT_EQ(refusal(kUsual), "");
 }
@@ -171,7 +170,7 @@ TEST_F(EvaluationDirectory, WithTheLogsOfItsJobIsTaken) {
   EXPECT_TRUE(fs::exists(place_ / "settings.json"));
 }
 
-// A directory of something else: its files would be mixed with the results.
+// Results must not be mixed with the files of something else.
 TEST_F(EvaluationDirectory, ThatIsARunADataSetOrAModelIsRefused) {
   for (const char* name : {"config.toml", "metrics.jsonl", "LOCK", "prompt_template.txt", "manifest.json",
                            "train.h5", "prepare.json", "tokenizer.model", "model.safetensors"}) {

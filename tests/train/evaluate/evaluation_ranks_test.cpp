@@ -1,4 +1,4 @@
-// Evaluation on real ranks: the results depend neither on the number of ranks nor on the mesh.
+// Evaluation on all ranks of this world: neither the number of ranks nor the mesh changes the results.
 #include "train/evaluate/write_summaries.h"
 
 #include <cstdlib>
@@ -25,7 +25,7 @@ const ModelConfig kModel{
     .max_position_embeddings = kContext,
     .initializer_range = 0.5};  // logits far apart, so that rounding picks no other token
 
-// A model of random weights on the mesh replicate x 1 x `tensor`.
+// A model with random weights on the mesh replicate x 1 x `tensor`.
 struct Model {
   Model(int64_t tensor, int64_t slots, int64_t prefill_tokens, const Device& device = test_device(),
         const GenerationSettings& settings = {.max_new_tokens = kNewTokens})
@@ -52,7 +52,7 @@ std::vector<int64_t> tensors_that_fit() {
   return fit;
 }
 
-// A data set in a directory of rank 0's that all ranks read.
+// A data set that rank 0 writes and all ranks read.
 class EvaluationRanks : public testing::Test {
  protected:
   void SetUp() override {
@@ -65,7 +65,8 @@ class EvaluationRanks : public testing::Test {
   }
   void TearDown() override { test_world().communicator().barrier(); }
 
-  /// Every mesh writes what one rank writes alone, in two passes of which the second one goes on.
+  /// Expects the same predictions from every mesh as from one rank, in two passes; the second resumes the
+  /// first.
   void expect_equal_predictions(const GenerationSettings& settings, const std::string& name);
 
   TokenDataset dataset() { return TokenDataset(directory_ / "test.h5"); }
@@ -97,7 +98,7 @@ void EvaluationRanks::expect_equal_predictions(const GenerationSettings& setting
     Model model(tensor, 2, 150, test_device(), settings);
     const bool speaks = model.mesh.world().rank() == 0;
     const std::filesystem::path output = directory_ / fmt::format("{}-tensor{}", name, tensor);
-    // The first pass writes a part, the second one goes on.
+    // The first pass writes 11 examples, the second pass the others.
     for (const int64_t examples : {int64_t{11}, kExamples}) {
       std::optional<PredictionFile> file;
       if (speaks) {

@@ -53,13 +53,13 @@ TEST_F(PredictionFileTest, CutsATornLine) {
     file.append(kSecond);
   }
   const std::string whole = text();
-  // A kill may leave any part of the file. The resumed evaluation must end with the same file all the same.
+  // A kill may leave any part of the file. A resumed evaluation must end with the whole file.
   for (size_t bytes = 0; bytes <= whole.size(); ++bytes) {
     write_bytes(scratch_ / "evaluation/predictions.jsonl", whole.substr(0, bytes));
     PredictionFile file = open();
     while (file.count() < 2) file.append(file.count() == 0 ? kFirst : kSecond);
     ASSERT_EQ(text(), whole) << bytes << " bytes were there";
-    // That is no damage.
+    // A torn last line is no damage.
     ASSERT_EQ(file.note(), "");
   }
   EXPECT_FALSE(std::filesystem::exists(scratch_ / "evaluation/predictions.jsonl.damaged"));
@@ -81,7 +81,7 @@ TEST_F(PredictionFileTest, CutsAtTheFirstLineOutOfOrder) {
   }
 }
 
-// Summaries may have taken hours: those that go are kept aside.
+// Removed summaries may have taken hours, so a copy stays.
 TEST_F(PredictionFileTest, KeepsACopyOfWhatItDrops) {
   {
     PredictionFile file = open();
@@ -105,7 +105,7 @@ TEST_F(PredictionFileTest, KeepsACopyOfWhatItDrops) {
   }
 }
 
-// A score must be of what the model wrote.
+// Scores must be those of the model's texts.
 TEST_F(PredictionFileTest, FindsAnEditedText) {
   {
     PredictionFile file = open();
@@ -121,7 +121,7 @@ TEST_F(PredictionFileTest, FindsAnEditedText) {
     EXPECT_EQ(file.count(), 2) << word;
     EXPECT_NE(file.note().find("line 3 was changed"), std::string::npos) << file.note();
   }
-  // Moving a word from one text to its neighbour leaves all letters in their order.
+  // A word moves from one text to the next, which keeps all letters in order.
   write_bytes(scratch_ / "evaluation/predictions.jsonl", whole);
   std::string moved = whole;
   const std::string before = R"(","document":"an article)", after = R"(an","document":" article)";
@@ -130,7 +130,7 @@ TEST_F(PredictionFileTest, FindsAnEditedText) {
   EXPECT_EQ(open().count(), 0);
 }
 
-// `cp -al` makes a copy of a run whose files are links.
+// `cp -al` copies a run with hard links.
 TEST_F(PredictionFileTest, LeavesALinkedCopyAlone) {
   { open().append(kFirst); }
   const std::string before = text();
@@ -152,7 +152,7 @@ TEST_F(PredictionFileTest, KeepsWhatTheFileSays) {
   EXPECT_EQ(file.predictions()[0].summary, "half \uFFFD");
 }
 
-// Another process may be writing: nothing is cut.
+// Another process may write the file, so reading must not cut it.
 TEST_F(PredictionFileTest, ReadingChangesNothing) {
   { open().append(kFirst); }
   const std::string torn = text() + R"({"example":1,"id":"b)";

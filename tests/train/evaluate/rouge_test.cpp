@@ -64,7 +64,7 @@ TEST(Rouge, EqualsGooglesRougeScore) {
   EXPECT_GT(pairs, 50);
 }
 
-// Worked by hand: rouge1 counts each word as often as both texts have it, rougeL keeps the order.
+// Worked by hand: rouge1 counts each word as often as both texts have it; rougeL needs the order.
 TEST(Rouge, CountsByHand) {
   const RougeScores scores = rouge("north wind and north sun", "north and north and wind");
   EXPECT_DOUBLE_EQ(scores.rouge1.recall, 4.0 / 5);     // north twice, and, wind

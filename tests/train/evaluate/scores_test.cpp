@@ -66,7 +66,7 @@ TEST(EvaluationScores, NothingIsNotZero) {
   EXPECT_NE(to_text(scores).find("no ROUGE: there are no texts\n"), std::string::npos);
 }
 
-// Examples of a document, a separator of one token and a summary of two, and BOS and EOS.
+// An example has BOS, a document, a separator of one token, a summary of two tokens, and EOS.
 TEST(CutCounts, AreThoseOfTheFirstExamples) {
   const ScratchDirectory scratch;
   {

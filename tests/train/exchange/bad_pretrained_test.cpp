@@ -1,4 +1,4 @@
-// Damaged and forged models of Hugging Face, as a user meets them: exit code 65 and one line that says what.
+// Damaged and forged models of Hugging Face make the program end with exit code 65 and an error of one line.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -17,7 +17,7 @@ class BadPretrained : public testing::Test {
     return directory_.path() / name;
   }
 
-  /// `checkpoint inspect` refuses the directory as it is.
+  /// Expects `checkpoint inspect` to refuse the directory.
   void expect_refused(const std::string& what) const {
     const ProgramRun run = run_program("checkpoint inspect '" + directory_.path().string() + "'");
     EXPECT_EQ(run.exit_code, 65) << what << "\n" << run.out << run.err;
@@ -27,12 +27,12 @@ class BadPretrained : public testing::Test {
     EXPECT_HAS(run.err, what);
     EXPECT_HAS(run.err, directory_.path().string());
   }
-  /// model.safetensors is `header` and `data_bytes` zeros.
+  /// The same, with `header` and `data_bytes` zeros as model.safetensors.
   void expect_header_refused(const std::string& header, int64_t data_bytes, const std::string& what) const {
     write_bytes(file(), safetensors_bytes(header, data_bytes));
     expect_refused(what);
   }
-  /// One tensor, described by `entry`, and its bytes.
+  /// The same, with one tensor that `entry` describes.
   void expect_entry_refused(const std::string& entry, int64_t data_bytes, const std::string& what) const {
     expect_header_refused("{\"w\":" + entry + "}", data_bytes, what);
   }

@@ -1,4 +1,4 @@
-// Adapters of checkpoints as directories of PEFT: from many meshes, by many ranks, and there and back.
+// Exports of adapters to PEFT: from many meshes, by many ranks, and of imported adapters.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kAdapterStep = 3;
 
-// Heads of four elements: rows of b of q_proj and k_proj change places.
+// Heads have four elements, so rows of lora_B of q_proj and k_proj change places.
 ModelConfig turned_model() {
   ModelConfig model = small_sizes();
   model.num_attention_heads = model.num_key_value_heads = 4;
@@ -35,7 +35,7 @@ LoraConfig every_target() {
           .targets = {true, true, true, true, true, true, true}};
 }
 
-// A checkpoint of adapters on a mesh, by rule or imported.
+// A checkpoint of adapters on a mesh. The adapters have values by a rule, or are imported.
 class SavedAdapters {
  public:
   SavedAdapters(const ModelConfig& model, const LoraConfig& lora, const MeshSizes& mesh,
@@ -56,7 +56,7 @@ class SavedAdapters {
     checkpoint_.manifest = read_manifest(io, checkpoint_.directory);
   }
 
-  // The error of each of `ranks` ranks that export together.
+  // Exports on `ranks` ranks and returns the error of each.
   std::vector<std::optional<Error>> try_export(const fs::path& output, const std::string& base,
                                                ExportOptions options = {}, int64_t ranks = 1,
                                                ExportReport* report = nullptr) const {
@@ -91,7 +91,7 @@ std::map<std::string, std::string> bytes_of_files(const fs::path& directory) {
   return files;
 }
 
-// The bytes of a tensor of PEFT's, by its name there.
+// The bytes of a tensor of the adapter.
 std::string tensor_bytes(const PeftAdapter& adapter, const std::string& name) {
   const StoredTensor& tensor = adapter.tensors.at(name);
   std::string bytes(static_cast<size_t>(tensor.bytes), '\0');
@@ -155,8 +155,8 @@ TEST(ExportAdapters, TheBytesDoNotDependOnMeshOrRanks) {
   }
 }
 
-// What peft made comes back bit by bit, from every mesh that it was read into. The exports stay below
-// RIPSTOP_EXPORT_ADAPTERS, if it is set, for check_export.py.
+// Adapters that peft wrote are read into every mesh and exported again, equal bit by bit. With
+// RIPSTOP_EXPORT_ADAPTERS=DIR the exports stay in DIR, for check_export.py.
 TEST(ExportAdapters, WhatPeftMadeComesBack) {
   const char* const keep = std::getenv("RIPSTOP_EXPORT_ADAPTERS");
   const auto golden = nlohmann::json::parse(read_text(golden_file("lora/logits.json")));

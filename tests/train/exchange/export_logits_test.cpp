@@ -1,6 +1,6 @@
-// Logits of transformers for exported directories (tests/golden/export_logits.json, made by check_export.py)
-// against ripstop's for the same weights. The golden file has the hash of each exported file, so that the
-// export that transformers read is the one that this program makes.
+// Compares ripstop's logits with those of transformers for exports of the same weights
+// (tests/golden/export_logits.json, made by check_export.py). The golden file has hashes of the exports that
+// transformers read; this program must make equal ones.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -47,7 +47,7 @@ std::vector<LogitsCase> logits_cases() {
           {"bfloat16", grouped, ExportDType::kBFloat16}};
 }
 
-// A model on one rank whose weights are those of seed 1, rounded to the type of the export.
+// A model on one rank with the weights of seed 1, rounded to the type of the export.
 class LogitsModel {
  public:
   explicit LogitsModel(const LogitsCase& given) : given_(given) {
@@ -61,7 +61,7 @@ class LogitsModel {
     on_one_rank_.model.weights_changed(on_one_rank_.arena);
   }
 
-  // The hash of model.safetensors.
+  // Exports the model. Returns the hash of model.safetensors.
   std::string export_to(const std::filesystem::path& output) {
     const ScratchDirectory run;
     std::vector<UnitStates> units;
@@ -94,7 +94,7 @@ class LogitsModel {
   OneRankModel on_one_rank_{given_.model, kPositions};
 };
 
-// With RIPSTOP_EXPORT_LOGITS=DIR it exports the cases there, for check_export.py.
+// With RIPSTOP_EXPORT_LOGITS=DIR the exports are written to DIR, for check_export.py.
 TEST(ExportLogits, TransformersComputesTheSame) {
   const char* const keep = std::getenv("RIPSTOP_EXPORT_LOGITS");
   const ScratchDirectory scratch;

@@ -1,4 +1,4 @@
-// Fifty steps from pretrained weights on every mesh of the ranks at hand, against transformers and PyTorch
+// Fifty steps from pretrained weights on every mesh of this world, compared with transformers and PyTorch
 // (tests/golden/make_finetuning.py packs the same sequences).
 #include <cmath>
 #include <fstream>
@@ -23,7 +23,7 @@ using mesh_training::MeshTraining;
 using mesh_training::Sequence;
 using nlohmann::json;
 
-/// Takes the steps of one case of the file on every mesh.
+/// Takes the steps of one case of the golden file on every mesh.
 void expect_steps(const json& golden, const json& one, const std::filesystem::path& directory,
                   const std::vector<IdPair>& pairs) {
   ASSERT_EQ(checksum(pairs), one["checksum"].get<uint32_t>()) << "other ids than PyTorch had";

@@ -1,4 +1,4 @@
-// Replays the inputs that the fuzzers of tests/fuzz kept: they end as they did there, read or refused.
+// Replays the inputs in tests/fuzz/corpus: the result must be the same as in the fuzzer, read or refused.
 #include <gtest/gtest.h>
 
 #include "tests/fuzz/pretrained_inputs.h"
@@ -11,7 +11,7 @@ using Try = PretrainedInputs::Outcome (PretrainedInputs::*)(const std::string&) 
 
 class FuzzCorpus : public testing::Test {
  protected:
-  /// Gives every file of tests/fuzz/corpus/KIND to `member`. Both ends must occur: else the corpus proves
+  /// Gives every file of tests/fuzz/corpus/KIND to `member`. Both results must occur, or the corpus proves
   /// little.
   void replay(const std::string& kind, Try member) const {
     const std::filesystem::path corpus =

@@ -1,4 +1,5 @@
-// The pairs of documents and summaries that tests/golden/make_finetuning.py and make_lora.py train on.
+// Pairs of documents and summaries for training, the same as in tests/golden/make_finetuning.py and
+// make_lora.py.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -22,7 +23,7 @@ struct IdPair {
   std::vector<int32_t> document, summary;
 };
 
-/// What both programs must have read: a digest of all ids.
+/// A checksum of all ids. The Python program has the same, if it has read the same pairs.
 inline uint32_t checksum(const std::vector<IdPair>& pairs) {
   uint32_t value = 0;
   for (const IdPair& pair : pairs) {
@@ -34,7 +35,7 @@ inline uint32_t checksum(const std::vector<IdPair>& pairs) {
   return value;
 }
 
-/// The next example of a sequence: a row for each id but the last. Only the summary and its end count.
+/// Appends an example: a row for each id except the last. The targets are the summary and EOS.
 inline void append(Sequence& sequence, const IdPair& pair) {
   std::vector<int32_t> ids = {kBegin};
   ids.insert(ids.end(), pair.document.begin(), pair.document.end());
@@ -48,7 +49,7 @@ inline void append(Sequence& sequence, const IdPair& pair) {
   }
 }
 
-/// Fills sequences in order; what stays free is a document of its own, without targets.
+/// Fills sequences in order. The free end of a sequence is a document without targets.
 inline std::vector<Sequence> packed(const std::vector<IdPair>& pairs, int64_t positions) {
   std::vector<Sequence> sequences(1);
   const auto close = [&] {

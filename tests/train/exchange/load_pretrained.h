@@ -1,4 +1,4 @@
-// Weights of Hugging Face's models in a sharded model, as every run that begins with them reads them.
+// Reads weights of Hugging Face into a sharded model.
 #pragma once
 #include <filesystem>
 #include <vector>
@@ -10,13 +10,13 @@
 
 namespace ripstop {
 
-/// Fills this rank's shards of `model`, but for adapters, with the weights in `directory`. Collective only as
-/// ShardedTransformer::weights_changed is.
+/// Fills this rank's shards of `model`, except adapters, with the weights in `directory`. Collective, like
+/// ShardedTransformer::weights_changed.
 inline void load_pretrained(const std::filesystem::path& directory, ShardedTransformer& model, Arena& arena) {
   std::vector<std::vector<float>> shards;
   std::vector<UnitStates> states;
   for (const FsdpUnit& unit : model.model_units()) {
-    // Nothing may lean on zeros that were there before.
+    // Not zeros: every element must be overwritten.
     shards.emplace_back(static_cast<size_t>(unit.layout().shard_elements()), 7.0F);
     states.push_back({.layout = &unit.layout(), .master = shards.back().data()});
   }

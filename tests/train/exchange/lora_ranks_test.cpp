@@ -1,5 +1,5 @@
-// Adapters on every mesh of the ranks at hand: fifty steps against peft (tests/golden/make_lora.py), and with
-// dropout against one rank.
+// Adapters on every mesh of this world: fifty steps compared with peft (tests/golden/make_lora.py), and steps
+// with dropout compared with one rank.
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -29,7 +29,7 @@ using mesh_training::MeshTraining;
 using mesh_training::Sequence;
 using nlohmann::json;
 
-/// Fills the adapters of the run with those of `adapter`, which may have more targets.
+/// Copies the adapters of `adapter`, which may have more targets, into the run.
 void set_adapters(MeshTraining& run, const PeftAdapter& adapter) {
   for (FsdpUnit& unit : run.step->model().trained_units()) {
     std::vector<float> shard(static_cast<size_t>(unit.layout().shard_elements()), 7.0F);
@@ -40,7 +40,7 @@ void set_adapters(MeshTraining& run, const PeftAdapter& adapter) {
   run.step->model().weights_changed(run.step->arena());
 }
 
-/// The norm of all layers' a and b of each target, as "q_proj.lora_A".
+/// The norms of a and b over all layers, by target: "q_proj.lora_A".
 std::map<std::string, double> norms_of(MeshTraining& run, const LoraConfig& lora) {
   std::map<std::string, std::string> key_of;
   std::map<std::string, double> squares;
@@ -73,8 +73,8 @@ LoraConfig lora_of(const json& one, const json& run) {
   return lora;
 }
 
-/// Takes the steps of one case of steps.json: on one rank all of its runs, on each mesh of several ranks the
-/// next one. That every mesh computes what one rank does is tested below.
+/// Takes the steps of one case of steps.json: all runs on one rank, and one run on each mesh of several
+/// ranks. Other tests below compare every mesh with one rank.
 void expect_steps_of_peft(const json& golden, const json& one, const std::filesystem::path& base,
                           const std::vector<IdPair>& pairs) {
   ASSERT_EQ(golden_pairs::checksum(pairs), one["checksum"].get<uint32_t>()) << "other ids than peft had";
@@ -144,7 +144,7 @@ using layouts::kPositions;
 using layouts::kSequences;
 using layouts::kSteps;
 
-/// Three documents a sequence, all targets, and a rank that divides by nothing.
+/// Three documents a sequence, all targets, and a LoRA rank that no axis divides.
 StepOptions with_adapters(DType compute, int64_t micro = 0) {
   StepOptions step = layouts::options(compute, micro);
   step.sharding.lora = {.rank = 5, .alpha = 8, .dropout = 0.2, .targets = {}};
@@ -169,10 +169,11 @@ std::vector<double> adapter_losses_on(const MeshSizes& mesh, bool tied, const St
   return adapter_losses(run, 1, steps);
 }
 
-// A fault of accumulation, of resident weights or of the dtype shows in every step. Fifty are taken below.
+// A fault of accumulation, resident weights or dtype shows in every step, so few are enough.
 constexpr int64_t kFewSteps = 10;
 
-// Where a layer has some of the adapters of a fused matrix, or none, and where the lowest sub-layer has none.
+// Targets with some of the adapters of a fused matrix, with none of them, and with none in the lowest
+// sub-layer.
 const std::vector<std::vector<LoraTarget>> kSomeTargets = {
     {LoraTarget::kQuery, LoraTarget::kValue},
     {LoraTarget::kKey},
@@ -238,7 +239,7 @@ TEST(LoraRanks, EveryChoiceOfTargetsAgreesWithOneRank) {
     }
 }
 
-// Equal gradients are rounded alike on every mesh; their last digits differ.
+// Rounding of equal gradients is equal on every mesh, but the last digits of gradients differ.
 TEST(LoraRanks, ShortMomentsAndShortSumsAgree) {
   for (const MeshSizes& mesh : layouts::meshes()) {
     SCOPED_TRACE(mesh.to_text());
@@ -304,7 +305,7 @@ TEST(LoraRanks, PlanEqualsWhatAStepUses) {
           step.sharding.reshard_after_forward = reshards;
           if (reshards) step.sharding.lora.targets = LoraConfig{}.targets;
           MeshTraining run(layouts::model(true), step, mesh, kSequences);
-          // Frozen weights that stay whole are gathered in the first step alone.
+          // Resident frozen weights are gathered in the first step alone.
           run.run(sequences, 1e-3, 1);
           const AxisBytes before = run.mesh.bytes_sent();
           run.run(sequences, 1e-3, 2);
@@ -318,7 +319,7 @@ TEST(LoraRanks, PlanEqualsWhatAStepUses) {
         }
 }
 
-// The base is not saved: a run that goes on has it already.
+// Checkpoints have no base: a resumed run has it already.
 void expect_continues_on_every_mesh(const ModelConfig& model) {
   constexpr int64_t kSaved = 10, kLast = 20;
   const MeshSizes first = layouts::ranks() == 4 ? MeshSizes{1, 2, 2} : layouts::meshes().front();
@@ -365,7 +366,7 @@ TEST(LoraRanks, SavedOnOneMeshContinuesOnOthers) {
   }
 }
 
-/// Of a model whose adapters are small beside it.
+/// For a model that is much larger than its adapters.
 TEST(LoraRanks, TheBaseTravelsHalfAsMuchAsInFullTraining) {
   ModelConfig config = layouts::model(false);
   config.hidden_size = 512;

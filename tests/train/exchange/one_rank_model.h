@@ -1,4 +1,4 @@
-// A model on one rank, for tests that set its weights and look at its logits.
+// A model on one rank, for tests that set weights and compare logits.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -19,7 +19,7 @@ struct OneRankModel {
                .sequence_length = positions,
                .training = false}) {}
 
-  /// [ids, V] of `token`, one document that fills the sequence.
+  /// The logits [ids, V] after `token`, one document that fills the sequence.
   std::vector<float> logits(const std::vector<int32_t>& token) {
     const auto rows = std::ssize(token);
     std::vector<int32_t> position, target(token.size(), -1);
@@ -27,7 +27,7 @@ struct OneRankModel {
     const std::vector<int32_t> documents = {0, static_cast<int32_t>(rows)};
     BatchMemory memory(Device::cpu(), ledger, 1, rows);
     const Batch batch = memory.load(stream, 1, {token, position, target, documents});
-    // In memory the vocabulary is padded.
+    // Rows in memory have padding after the vocabulary.
     const int64_t pieces = config.vocab_size, width = slice_extent(pieces, 1);
     std::vector<float> padded(static_cast<size_t>(rows * width)), values;
     model.logits(arena, batch, {padded.data(), DType::kFloat32, {rows, width}, Device::cpu()});

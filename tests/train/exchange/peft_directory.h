@@ -1,4 +1,4 @@
-// Makes directories of adapters as PEFT stores them, so that tests can spoil each part.
+// Makes directories of PEFT adapters. Tests can damage each part.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -10,12 +10,13 @@
 
 namespace ripstop {
 
-/// The sizes of PretrainedDirectory's model.
+/// The model of PretrainedDirectory.
 inline ModelConfig pretrained_directory_model() {
   return parse_pretrained_config(PretrainedDirectory().config.dump(), "config.json");
 }
 
-/// Adapters of rank 2 of q_proj, v_proj and down_proj for that model, with a config as peft 0.21 writes it.
+/// Adapters of rank 2 of q_proj, v_proj and down_proj for the model of PretrainedDirectory, with the config
+/// keys of peft 0.21.
 class PeftDirectory {
  public:
   PeftDirectory() {

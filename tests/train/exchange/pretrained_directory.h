@@ -1,4 +1,4 @@
-// Makes model directories as Hugging Face stores them, tensor by tensor, so that tests can spoil each part.
+// Makes model directories of Hugging Face, tensor by tensor. Tests can damage each part.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace ripstop {
 
-/// What a refused file or directory says.
+/// The error of a refused file or directory.
 struct InputRefusal {
   ExitCode code = ExitCode::kOk;
   std::string what, hint;
@@ -45,7 +45,7 @@ struct TensorToWrite {
   }
 };
 
-/// The bytes of a safetensors file: `header` as it is, then `data_bytes` zeros.
+/// The bytes of a safetensors file with the given header and `data_bytes` zeros.
 inline std::string safetensors_bytes(std::string_view header, int64_t data_bytes) {
   std::string bytes(8, '\0');
   for (size_t i = 0; i < 8; ++i) bytes[i] = static_cast<char>(header.size() >> (8 * i));
@@ -71,14 +71,13 @@ inline std::string safetensors_bytes(const std::vector<TensorToWrite>& tensors) 
   return bytes;
 }
 
-/// The value that `fill` gives to an element: a multiple of 1/64 below 2, which F32, F16 and BF16 hold
-/// exactly.
+/// The value that fill() gives to an element: a multiple of 1/64 below 2, exact in F32, F16 and BF16.
 inline float stored_value(const std::string& huggingface_name, int64_t element) {
   const auto name = static_cast<int64_t>(std::hash<std::string>{}(huggingface_name) % 97);
   return static_cast<float>((element * 31 + name * 17) % 251 - 125) / 64.0F;
 }
 
-/// The bits of `value`, which `dtype` must hold exactly.
+/// The bits of `value` in `dtype`; `value` must be exact in it.
 inline std::string bits_of(const std::string& dtype, float value) {
   const auto wide = std::bit_cast<uint32_t>(value);
   uint32_t bits = dtype == "F32" ? wide : wide >> 16;
@@ -129,7 +128,7 @@ class PretrainedDirectory {
     write_bytes(path() / "model.safetensors.index.json", index.dump());
   }
 
-  /// Changes the sizes of the vocabulary and of the context. The values of both tables are to be filled then.
+  /// Changes the sizes of vocabulary and context. Call fill() afterwards.
   void resize(int64_t vocabulary, int64_t positions) {
     config["vocab_size"] = vocabulary;
     config["max_position_embeddings"] = positions;

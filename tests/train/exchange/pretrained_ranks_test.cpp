@@ -1,5 +1,5 @@
-// Models of Hugging Face on every mesh of the ranks at hand: logits and ids as transformers computes them
-// (tests/golden/make_pretrained.py), and those of two published models.
+// Models of Hugging Face, two published ones among them, on every mesh of this world: logits and ids must
+// equal those of transformers (tests/golden/make_pretrained.py).
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -32,7 +32,7 @@ std::vector<MeshSizes> meshes_for(const ModelConfig& config) {
   return mesh_training::meshes_of(test_world().communicator().size(), tensor_axis_sizes(config));
 }
 
-/// Texts as documents of one sequence, which is filled up to a multiple of 8 positions.
+/// One sequence with the texts as documents, filled up to a multiple of 8 positions.
 Sequence packed(const std::vector<std::vector<int32_t>>& texts) {
   Sequence sequence;
   const auto add = [&](int32_t token, size_t position) {
@@ -90,7 +90,7 @@ double nll_of(std::span<const double> logits, int32_t id) {
   return most + std::log(sum) - logits[static_cast<size_t>(id)];
 }
 
-/// Logits of `ids` ([ids, V]) against the likelihood of each next token.
+/// Compares the logits [ids, V] after `ids` with the expected likelihood of each next token.
 void expect_nll(std::span<const double> logits, const std::vector<int32_t>& ids,
                 const std::vector<double>& expected, double tolerance) {
   const size_t vocabulary = logits.size() / ids.size();
@@ -125,7 +125,7 @@ TEST(PretrainedRanks, LogitsOfTransformers) {
   }
 }
 
-/// Runs `body` with each published model's directory and golden values; says so if they are not here.
+/// Runs `body` with directory and golden values of each published model. Prints a note for absent models.
 template <class Body>
 void each_published_model(const Body& body) {
   const auto golden = shared_file("golden/tiny_models.json");

@@ -1,4 +1,4 @@
-// Weights in and out again: a model of Hugging Face through every mesh, and through an import, is itself.
+// A model of Hugging Face that is read into a mesh, or imported, and then exported has equal weights.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The bytes of every tensor, by Hugging Face's name. A tied head that is stored twice counts once.
+// The bytes of every tensor, by Hugging Face's name. A second copy of a tied table is left out.
 std::map<std::string, std::string> tensors_of(const fs::path& directory) {
   const PretrainedModel model = open_pretrained_model(directory);
   std::map<std::string, std::string> tensors;
@@ -35,7 +35,7 @@ ExportDType dtype_of(const std::map<std::string, std::string>& tensors) {
 
 class RoundTrip : public testing::Test {
  protected:
-  // Reads the model on `mesh`, saves a checkpoint of it, exports that on as many ranks, and compares.
+  // Reads the model on `mesh`, saves a checkpoint, exports the checkpoint on as many ranks, and compares.
   void expect_same(const fs::path& source, const MeshSizes& mesh) {
     SCOPED_TRACE(source.string() + " on " + mesh.to_text());
     const StoredModel model = open_stored_model(io_, source);
@@ -101,7 +101,7 @@ TEST_F(RoundTrip, AnImportIsTheModel) {
   }
 }
 
-// Nothing was computed with an import, so no type is the one that it computed in.
+// An import has had no updates, so precision.compute does not decide the type.
 TEST_F(RoundTrip, AnImportIsExportedInFloat32UnlessToldOtherwise) {
   const fs::path model = golden_file("pretrained/old_f16");
   const ScratchDirectory scratch;

@@ -13,7 +13,7 @@ namespace {
 using Ids = std::vector<int32_t>;
 constexpr int32_t kSearchEnd = 0;
 
-// The logits after a sequence: a function of all its tokens.
+// The logits after a sequence, as a function of all its tokens.
 std::vector<float> logits_after(const Ids& tokens, int64_t vocabulary) {
   std::vector<float> logits;
   for (int64_t id = 0; id < vocabulary; ++id) {
@@ -42,7 +42,7 @@ GenerateOptions options_of(const GenerationSettings& settings, int64_t vocabular
           .settings = settings};
 }
 
-// Runs a search through a cache that holds one token a place, as the model's holds keys and values.
+// Runs a search with a cache that has one token in each place, instead of keys and values.
 struct Search {
   explicit Search(const GenerationSettings& settings, int64_t vocabulary, int64_t logit_count = 0) {
     const GenerateOptions options = options_of(settings, vocabulary);
@@ -84,7 +84,7 @@ struct Scored {
   double score = -1e30;
 };
 
-// The best of all sequences.
+// Finds the best sequence by trying all.
 void find_best(const GenerationSettings& settings, int64_t vocabulary, Ids& tokens, double sum,
                Scored& best) {
   const std::vector<float> logits = logits_after(tokens, vocabulary);
@@ -106,7 +106,7 @@ void find_best(const GenerationSettings& settings, int64_t vocabulary, Ids& toke
   }
 }
 
-// With as many beams as there are sequences nothing is cut off, so the search finds the best one.
+// A search with as many beams as sequences drops none, so it finds the best one.
 TEST(BeamSearch, FindsTheBestOfAllWithEnoughBeams) {
   for (const double length_penalty : {0.0, 0.6, 1.0, 3.0}) {
     const GenerationSettings settings{.num_beams = 300,
@@ -147,7 +147,7 @@ TEST(BeamSearch, StopsEarlyWhenItIsAsked) {
   EXPECT_LE(steps[EarlyStopping::kFalse], steps[EarlyStopping::kNever]);
 }
 
-// Three ids, no pair of tokens twice: after some tokens nothing is left to write.
+// With three ids and no pair of tokens twice, all ids are banned after some tokens.
 TEST(BeamSearch, EndsIfEverythingIsBanned) {
   const Search search({.num_beams = 2, .no_repeat_ngram_size = 1, .min_new_tokens = 20, .max_new_tokens = 20},
                       6);

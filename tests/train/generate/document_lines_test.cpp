@@ -59,7 +59,7 @@ std::string hint_of(const std::string& line) {
   return "";
 }
 
-// In words of ripstop's own, not in those of the JSON library.
+// The words are ripstop's, not those of the JSON library.
 TEST(DocumentLines, AFaultIsNamedWithItsPlace) {
   for (const char* cut : {"{\"document\": \"a", "{\"document\": \"a\"", "{\"document\":", "{"})
     EXPECT_EQ(hint_of(cut).find("the line ends within the object: "), 0u) << cut << ": " << hint_of(cut);
@@ -74,7 +74,7 @@ TEST(DocumentLines, AFaultIsNamedWithItsPlace) {
       EXPECT_EQ(hint_of(bad).find(word), std::string::npos) << hint_of(bad);
 }
 
-// The command of the hint for a line without a document.
+// The command in the hint for a line without a document.
 std::string rename_command(const std::string& line) {
   const std::string hint = hint_of(line);
   return hint.substr(hint.find("jq "));
@@ -85,7 +85,7 @@ TEST(DocumentLines, WithoutADocumentNameTheirFields) {
   EXPECT_EQ(refusal(line), "in:1: no field 'document'; the line has id, summary, length, article");
   EXPECT_EQ(rename_command(line), "jq -c '.document = .[\"article\"]' IN.jsonl >OUT.jsonl");
   EXPECT_EQ(rename_command(R"({"x": 1})"), "jq -c '.document = .NAME' IN.jsonl >OUT.jsonl");
-  // Names that jq, or the shell, would read otherwise.
+  // Names with characters that jq or the shell would interpret.
   EXPECT_EQ(rename_command(R"({"news-text": "t"})"),
             "jq -c '.document = .[\"news-text\"]' IN.jsonl >OUT.jsonl");
   EXPECT_EQ(rename_command(R"({"1st": "t"})"), "jq -c '.document = .[\"1st\"]' IN.jsonl >OUT.jsonl");

@@ -24,7 +24,7 @@ int32_t next_token(const Ids& tokens) {
   return static_cast<int32_t>((state >> 8) % kVocabulary);
 }
 
-// This model with a cache in front of it. It checks what the loop promises about its calls.
+// The model of next_token with a cache. Checks that the loop's calls keep the contract.
 class CachedModel {
  public:
   explicit CachedModel(const GenerateOptions& options) : options_(options) {}
@@ -144,8 +144,8 @@ TEST(Generate, FillsASlotAsSoonAsItIsFree) {
   const std::vector<Ids> prompts = prompts_of_many_lengths(60);
   const Generation got = generate(greedy(6, 5000, 30), prompts);
   EXPECT_EQ(got.most_at_once, 6);
-  // Without continuous batching, each group of six would take as many steps as its longest continuation has
-  // tokens, less the token that comes with the prompt.
+  // Without continuous batching, each group of six would take one step for each token of its longest
+  // continuation, except the first token, which comes with the prompt.
   int64_t steps_in_groups = 0;
   for (size_t i = 0; i < prompts.size(); i += 6) {
     int64_t longest = 0;
@@ -188,7 +188,7 @@ TEST(Generate, RefusesAPromptThatLeavesNoRoom) {
   EXPECT_THROW(generate(greedy(2, 64, 5), {Ids()}), Error);
 }
 
-// The logits of a model whose next token depends on all tokens so far, of a cache by beams and places.
+// A model whose logits depend on all tokens so far, with a cache of beams and places.
 class LogitModel {
  public:
   std::span<const LogitRow> append(std::span<const SlotTokens> items) {
@@ -259,7 +259,7 @@ TEST(Generate, TextsDoNotDependOnTheBatch) {
   }
 }
 
-// The threads that choose tokens must not end the process.
+// An exception in a thread that chooses tokens must not end the process.
 TEST(Generate, WhatAThreadThrowsReachesTheCaller) {
   for (const GenerationSettings& settings : {GenerationSettings{.num_beams = 3, .max_new_tokens = 20},
                                              GenerationSettings{.min_new_tokens = 4, .max_new_tokens = 20},
@@ -271,7 +271,7 @@ TEST(Generate, WhatAThreadThrowsReachesTheCaller) {
     const auto logits = [&](std::span<const SlotTokens> items) -> std::span<const LogitRow> {
       const std::span<const LogitRow> whole = model.append(items);
       cut.assign(whole.begin(), whole.end());
-      // The fourth text's row is too short.
+      // Makes the row of the fourth text too short.
       if (items.size() > 3) cut[3].logits = cut[3].logits.first(kVocabulary - 1);
       return cut;
     };

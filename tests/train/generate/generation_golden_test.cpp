@@ -1,4 +1,4 @@
-// The ids that Hugging Face's generate() writes (tests/golden/make_generation.py), by greedy and beam search.
+// Compares greedy and beam search with ids of Hugging Face's generate() (tests/golden/make_generation.py).
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -35,7 +35,7 @@ float uniform(uint64_t number, uint64_t index) {
   return static_cast<float>(mixed(((number << 32) + index + 1) * 0x9E3779B97F4A7C15U) >> 40) * 0x1p-23F - 1;
 }
 
-// The rule of the weights.
+// Element `index` of a parameter, by the rule in make_generation.py.
 float weight(const ParameterSpec& parameter, int64_t index) {
   const std::string& name = parameter.name;
   if (name.find("norm") != std::string::npos) return 1;

@@ -26,7 +26,7 @@ const ModelConfig kModel{
     .max_position_embeddings = 96,
     .initializer_range = 0.5};  // logits far apart, so that a wrong key or position shows
 
-// One rank with random weights.
+// A model with random weights on one rank.
 class InferenceModelTest : public testing::Test {
  protected:
   std::unique_ptr<InferenceModel> model(const InferenceOptions& options) {
@@ -72,7 +72,7 @@ std::vector<Ids> prompts_of_many_lengths() {
   return prompts;
 }
 
-// The continuation of each prompt without a cache: every token comes from a run of the whole sequence.
+// Compares with continuations without a cache, where every token comes from a run of the whole sequence.
 TEST_F(InferenceModelTest, CachedTokensEqualThoseOfTheWholeSequence) {
   const auto whole = model({.compute = DType::kFloat32, .context = 96, .slots = 1, .prefill_tokens = 96});
   std::vector<Ids> expected;
@@ -110,7 +110,7 @@ TEST_F(InferenceModelTest, NamesOnlyIdsOfTheTokenizer) {
   EXPECT_LT(*seen.rbegin(), 20);
 }
 
-// The search that keeps no keys and values: it computes each beam's whole sequence anew.
+// A beam search without a cache: computes the whole sequence of each beam in every step.
 std::vector<Ids> searched_without_cache(InferenceModel& model, const GenerateOptions& options,
                                         const std::vector<Ids>& prompts) {
   std::vector<Ids> texts;
@@ -174,7 +174,7 @@ TEST_F(InferenceModelTest, PlanIsWhatItTakes) {
     }
 }
 
-// What beams add: places for the tokens that they write, rows of logits, no second copy of a prompt.
+// Beams need places for their new tokens and rows of logits, but no second copy of the prompt.
 TEST_F(InferenceModelTest, BeamsTakeMemoryForTheirNewTokensOnly) {
   const auto memory = [&](int64_t num_beams) {
     GenerationSettings settings{.num_beams = num_beams, .min_new_tokens = 1, .max_new_tokens = 20};
@@ -188,8 +188,8 @@ TEST_F(InferenceModelTest, BeamsTakeMemoryForTheirNewTokensOnly) {
   EXPECT_EQ(memory(4) - memory(1), 11 * 3 * 20 * place + 30 * rows + places);
 }
 
-// On a CPU the host's part of choosing tokens is memory of the rank: a row of logits for each thread that
-// draws, and rows of the whole vocabulary in place of slices. On a GPU it is none of the device's.
+// On a CPU the plan includes host memory for choosing tokens: a row of logits for each thread that draws, and
+// rows of the whole vocabulary. On a GPU it does not.
 TEST_F(InferenceModelTest, WhatTheHostNeedsToChooseTokensIsPlanned) {
   const auto memory = [&](const GenerationSettings& settings, int64_t tensor, DeviceKind device) {
     const InferenceOptions options = InferenceOptions::of(kModel, 96, DType::kFloat32, 10, settings);
@@ -202,8 +202,7 @@ TEST_F(InferenceModelTest, WhatTheHostNeedsToChooseTokensIsPlanned) {
   const auto added = [&](int64_t tensor, DeviceKind device) {
     return memory(chosen, tensor, device) - memory(best, tensor, device);
   };
-  // Logits of all slices with padding (64 ids), and 3 statistics of each, in place of a value and an id of
-  // each.
+  // Each slice has logits of 64 ids, padding included, and 3 statistics, instead of one value and one id.
   EXPECT_EQ(added(1, DeviceKind::kCpu), 4 * rows * (64 + 3 - 2));
   EXPECT_EQ(added(2, DeviceKind::kCpu), 4 * rows * (64 + 2 * (3 - 2)) + 4 * rows * 61);
   EXPECT_EQ(added(2, DeviceKind::kCuda), 4 * rows * (64 + 2 * (3 - 2)));
@@ -215,7 +214,7 @@ TEST_F(InferenceModelTest, WhatTheHostNeedsToChooseTokensIsPlanned) {
             std::min<int64_t>(cpu_threads(), rows) * 61 * 8);
 }
 
-// The loss is the sum over all targets, however the sequences are cut into batches.
+// The loss is the sum over all targets, for any division of the sequences into batches.
 TEST_F(InferenceModelTest, LossesAreSums) {
   const auto loss = [&](int64_t context, int64_t prefill_tokens, int batches) {
     const auto made =

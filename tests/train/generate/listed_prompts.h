@@ -1,4 +1,4 @@
-// Prompts of a list, for tests of generation.
+// A list of prompts, for tests of generation.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace ripstop {
 
-/// A NextPrompt: gives the prompts one after the other, numbered from `first_number` on.
+/// A NextPrompt that returns the prompts in order, numbered from `first_number` on.
 class ListedPrompts {
  public:
   explicit ListedPrompts(std::vector<std::vector<int32_t>> prompts, int64_t first_number = 1)

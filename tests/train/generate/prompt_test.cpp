@@ -11,7 +11,7 @@ namespace {
 
 using Ids = std::vector<int32_t>;
 
-// BOS 1, a document of four, a separator of three.
+// BOS, a document of four tokens, a separator of three.
 EncodedPrompt example() {
   return {{1, 10, 11, 12, 13, 90, 91, 92}, 5};
 }
@@ -29,7 +29,7 @@ TEST(StoredPrompt, EndsWhereTheSummaryBegins) {
   EXPECT_EQ(stored_prompt(dataset, 0).separator_begin, 3);
   EXPECT_EQ(stored_prompt(dataset, 1).tokens, (Ids{1, 12, 90, 91}));
   EXPECT_EQ(stored_prompt(dataset, 1).separator_begin, 2);
-  // Prompts of 4 tokens each.
+  // Each prompt has 4 tokens.
   EXPECT_EQ(count_cut_documents(dataset, 2, 4), 0);
   EXPECT_EQ(count_cut_documents(dataset, 2, 3), 2);
   EXPECT_EQ(count_cut_documents(dataset, 1, 3), 1);

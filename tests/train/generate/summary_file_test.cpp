@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 class SummaryFileTest : public testing::Test {
  protected:
-  // "MESSAGE; HINT" without the directory; "" if `name` is taken.
+  // The error "MESSAGE; HINT" without the directory; "" if `name` is accepted.
   std::string refusal(const std::string& name, bool replace = false) {
     try {
       check_summary_file(scratch_ / name, replace);
@@ -35,7 +35,7 @@ class SummaryFileTest : public testing::Test {
     return "";
   }
 
-  // Of the entries of the directory, in order.
+  // The sorted names in the directory.
   std::string names() const {
     std::set<std::string> all;
     for (const fs::directory_entry& entry : fs::directory_iterator(scratch_.path()))
@@ -46,7 +46,7 @@ class SummaryFileTest : public testing::Test {
   ScratchDirectory scratch_;
 };
 
-// Hints are typed into a shell.
+// People type hints into a shell.
 TEST_F(SummaryFileTest, PathsWithSpacesAreQuotedInHints) {
   EXPECT_HAS(refusal("no dir/out.jsonl"), "; mkdir -p 'no dir'");
   fs::create_directory(scratch_ / "a dir");
@@ -104,7 +104,7 @@ TEST_F(SummaryFileTest, AnEmptyFileIsReplaced) {
   }
 }
 
-// What was hours of work stays, also if its name cannot be given.
+// The summaries took hours, so they stay if renaming fails.
 TEST_F(SummaryFileTest, WhatCannotBeRenamedStaysWhereItIs) {
   std::string what;
   {
@@ -165,14 +165,14 @@ TEST_F(SummaryFileTest, NamesThatDoNotDoAreRefused) {
   fs::create_directory(scratch_ / "folder");
   EXPECT_EQ(refusal("folder"),
             "--output folder is a directory, expected a file; --output folder/summaries.jsonl");
-  // As mktemp makes it.
+  // An empty file, as mktemp makes.
   write_bytes(scratch_ / "out.jsonl", "");
   EXPECT_EQ(refusal("out.jsonl"), "");
   write_bytes(scratch_ / "out.jsonl", "{}\n");
   EXPECT_EQ(refusal("out.jsonl"),
             "--output out.jsonl exists already; give another name, or --force to replace it");
   EXPECT_EQ(refusal("out.jsonl", true), "");
-  // It would be replaced by a file.
+  // A directory must not be replaced by a file.
   try {
     check_summary_file("/dev/null", true);
     FAIL() << "a device";
@@ -182,8 +182,8 @@ TEST_F(SummaryFileTest, NamesThatDoNotDoAreRefused) {
 }
 
 TEST_F(SummaryFileTest, AFullDiskSaysItsReason) {
-  // A limit on file sizes stands for a full disk: writes beyond it fail with EFBIG once its signal is
-  // ignored.
+  // A limit on file sizes simulates a full disk: with its signal ignored, writes beyond the limit fail with
+  // EFBIG.
   struct rlimit old {};
   getrlimit(RLIMIT_FSIZE, &old);
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);

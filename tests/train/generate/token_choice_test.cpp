@@ -89,7 +89,7 @@ TEST(TokenChoice, KeepsTheSmallestSetThatReachesTopP) {
   EXPECT_EQ(keys(drawable({.top_p = 0.8}, logits)), (Ids{1, 3, 4}));
   EXPECT_EQ(keys(drawable({.top_p = 0.949}, logits)), (Ids{0, 1, 3, 4}));
   EXPECT_EQ(keys(drawable({.top_p = 0.951}, logits)), (Ids{0, 1, 2, 3, 4}));
-  // Of the top k: 0.4 of 0.65 is more than a half.
+  // Shares among the top k: 0.4 / 0.65 is above 0.6.
   EXPECT_EQ(keys(drawable({.top_k = 2, .top_p = 0.6}, logits)), Ids{1});
   EXPECT_EQ(keys(drawable({.top_p = 0.6}, logits_of({0.25, 0.25, 0.25, 0.25}))), (Ids{0, 1, 2}))
       << "the lowest of equals stay";
@@ -104,7 +104,7 @@ TEST(TokenChoice, TemperatureScalesLogitsBeforeTopP) {
   EXPECT_EQ(keys(drawable({.temperature = 1.0, .top_p = 0.6}, logits)), (Ids{0, 1}));
 }
 
-// Chi-square over 20,000 draws: 99.9 % of the time it is below 18.5 with 4 degrees of freedom.
+// Chi-square over 20,000 draws; with 4 degrees of freedom it is below 18.5 in 99.9 % of all tests.
 TEST(TokenChoice, DrawsByProbabilityAndByKey) {
   const GenerationSettings settings{
       .do_sample = true, .temperature = 0.8, .top_k = 6, .top_p = 0.97, .seed = 3};

@@ -46,7 +46,7 @@ TEST_F(ShownTokens, LettersOfBytesAreWhole) {
   for (const int32_t id : ids)
     if (tokenizer_.piece(id).name.starts_with("<0x")) bytes.push_back(id);
   ASSERT_GE(bytes.size(), 6u);
-  // Half of a letter, as at the place of a cut.
+  // Two of the three bytes of a letter, as beside a cut.
   EXPECT_EQ(visible_tokens({bytes[0], bytes[1]}, tokenizer_), "<0xE6><0x9D>");
   EXPECT_EQ(visible_tokens({bytes[0], bytes[1], bytes[2], bytes[3]}, tokenizer_), "\u6771<0xE4>");
 }
@@ -72,7 +72,7 @@ TEST_F(ShownTokens, PlacesOfCutsAreShown) {
   EXPECT_EQ(example_text(shown, tokenizer_, plain_), "<s> The bridge<205 tokens cut>\n[[ closed</s>]]");
   EXPECT_EQ(example_text(shown, tokenizer_, colored_),
             "<s> The bridge\x1b[1;33m<205 tokens cut>\x1b[0m\n\x1b[1;32m closed</s>\x1b[0m");
-  // What counts on both sides of the cut is marked on both.
+  // Targets on both sides of the cut are marked on both sides.
   shown.first_target = 1;
   shown.cut_summary = 1;
   EXPECT_EQ(example_text(shown, tokenizer_, plain_),

@@ -24,7 +24,7 @@ TEST_F(LiveLineTest, IsRewrittenInPlaceAndCutToTheWidth) {
   EXPECT_TRUE(line.is_due());
   line.show("step 1/40  loss 2.5");
   EXPECT_FALSE(line.is_due());
-  // 19 columns: one more would put the cursor on the next line.
+  // The line has 19 columns: 20 would move the cursor to the next line.
   line.show("step 2/40  loss 2.25  eta 3s");
   EXPECT_EQ(terminal_.read_printed(), "\r\x1b[Kstep 1/40  loss 2.5\r\x1b[Kstep 2/40  loss 2.2");
 }
@@ -43,13 +43,13 @@ TEST_F(LiveLineTest, OtherLinesGoAboveIt) {
             "\r\x1b[Kdone\n");
 }
 
-// What is printed next, an error above all, begins on a clear line.
+// Later output, such as an error, must begin on a clear line.
 TEST_F(LiveLineTest, IsClearedAtItsEnd) {
   LiveLine(terminal_.stream()).show("step 1");
   EXPECT_EQ(terminal_.read_printed(), "\r\x1b[Kstep 1\r\x1b[K");
   try {
     Progress progress(terminal_.stream());
-    // The first line comes late enough to know a rate.
+    // The first line appears late enough for a rate.
     while (terminal_.read_printed().empty()) progress.update("load", "byte", 5, 10);
     throw std::runtime_error("damaged");
   } catch (const std::exception&) {
@@ -74,7 +74,7 @@ TEST_F(LiveLineTest, LogsGetWholeLinesAndNoLiveOne) {
             "a line that is longer than any terminal would be " + std::string(200, '-') + "  end\n");
 }
 
-// The terminal of a run may be closed. The run goes on.
+// A run goes on after its terminal was closed.
 TEST_F(LiveLineTest, AWriteThatFailsIsNoError) {
   std::FILE* const full = std::fopen("/dev/full", "w");
   LiveLine line(full);

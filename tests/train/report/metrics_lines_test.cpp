@@ -1,4 +1,4 @@
-// The events of metrics.jsonl: what is written of each, and what is read back.
+// The events of metrics.jsonl, written and read back.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -42,7 +42,7 @@ TEST_F(MetricsLines, EveryEventReadsBackEqual) {
   step.step = 1200;
   step.tokens = 4096;
   step.tokens_seen = 4915200;
-  // Numbers that lose their last bit if they are written with too few digits.
+  // With too few digits these numbers would lose their last bit.
   step.loss = 0.1 + 0.2;
   step.grad_norm = std::nextafter(0.41, 1.0);
   step.learning_rate = 1.98e-5;

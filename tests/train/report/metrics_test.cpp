@@ -41,7 +41,7 @@ class Metrics : public ::testing::Test {
   }
   void set_text(const std::string& text) const { std::ofstream(path_, std::ios::binary) << text; }
 
-  // A file with a start, the steps 1..count, and a validation and a checkpoint at every fourth step.
+  // Writes a start, the steps 1..count, and a validation and a checkpoint at every fourth step.
   void write_run(int64_t count) const {
     MetricsFile file(path_);
     StartEvent start;
@@ -113,7 +113,8 @@ TEST_F(Metrics, CutLeavesNoStepTwice) {
   EXPECT_FALSE(fs::exists(path_.string() + ".tmp"));
 }
 
-// What an owner that was taken over has open must not be the file of the next one.
+// A process that lost the run to a takeover may have the log open. Its later writes must not reach the new
+// log.
 TEST_F(Metrics, AReplacedLogIsAnotherFile) {
   write_run(4);
   MetricsFile old(path_);
@@ -135,7 +136,7 @@ TEST_F(Metrics, CutRemovesATornLineToo) {
   EXPECT_EQ(text(), whole);
 }
 
-// A crash of the machine or an editor may damage any line, but a log never stops a run.
+// A crash of the machine or an editor may damage any line. A damaged log must not stop a run.
 TEST_F(Metrics, LinesThatAreNoEventsArePassedOverAndKeptAside) {
   write_run(3);
   const std::string whole = text();
@@ -179,7 +180,7 @@ TEST_F(Metrics, ACopyOfADamagedFileOverwritesNothing) {
   EXPECT_EQ(read(path_.string() + ".damaged.3"), "third\n");
 }
 
-// Half a copy would stay on a full disk, and one more would come with every start.
+// On a full disk, each start would leave one more partial copy.
 TEST_F(Metrics, ACopyThatFailsIsRemoved) {
   set_text("a\n");
   FaultIo io;
@@ -197,11 +198,11 @@ TEST_F(Metrics, ACopyThatFailsIsRemoved) {
     }
   }
   EXPECT_EQ(read(path_.string() + ".damaged"), "a\n");
-  // Look, open, write, sync, close; then open, sync and close the directory, whose close may fail.
+  // The calls: stat, open, write, sync, close; then open, sync and close of the directory, which may fail.
   EXPECT_GE(io.at, 7) << "the name of the copy is not synced";
 }
 
-// A run whose checkpoints were deleted begins again at step 0. Its log may be all that is left of hours.
+// A run without its checkpoints begins again at step 0. The log may be all that is left of hours of work.
 TEST_F(Metrics, StepsThatWereSavedAreNotCutWithoutACopy) {
   write_run(7);
   const std::string whole = text();
@@ -226,7 +227,7 @@ TEST_F(Metrics, AHardLinkedCopyGetsNoLinesOfTheRun) {
   EXPECT_EQ(read_metrics(path_).warnings.size(), 1u);
 }
 
-// Nobody writes into the pipe: whoever waits for it waits for ever.
+// Nobody writes into the pipe, so reading it would never end.
 TEST_F(Metrics, AFileThatIsNoneIsRefusedAtOnce) {
   ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
   const auto refused = [&](auto&& body) {
@@ -298,7 +299,7 @@ TEST_F(Metrics, FullDiskLeavesNoHalfLine) {
   } catch (const Error& error) {
     refused = error.code() == ExitCode::kStorage;
   }
-  // An end that is not written says nothing later: its code may be wrong by then.
+  // An `end` that could not be written must not be written later: its exit code may be wrong by then.
   EXPECT_THROW(file.write_end(EndEvent{}), Error);
   setrlimit(RLIMIT_FSIZE, &before);
   EXPECT_TRUE(refused);

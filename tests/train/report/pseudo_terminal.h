@@ -1,4 +1,4 @@
-// A real terminal device for tests: what is printed to its stream can be read back.
+// A pseudo-terminal for tests, which read back the text that is printed to its stream.
 #pragma once
 #include <fcntl.h>
 #include <poll.h>
@@ -15,7 +15,7 @@ namespace ripstop {
 
 class PseudoTerminal {
  public:
-  /// Some containers have none. A test then skips.
+  /// Some containers have no pseudo-terminals: tests skip there.
   static bool is_possible() {
     const int master = posix_openpt(O_RDWR | O_NOCTTY);
     if (master >= 0) close(master);
@@ -36,7 +36,7 @@ class PseudoTerminal {
     size.ws_row = 24;
     size.ws_col = columns;
     ioctl(master_, TIOCSWINSZ, &size);
-    // Without output processing "\n" stays "\n".
+    // Turns off output processing, so that "\n" stays "\n".
     termios modes{};
     tcgetattr(fileno(stream_), &modes);
     modes.c_oflag &= ~static_cast<tcflag_t>(OPOST);
@@ -51,7 +51,7 @@ class PseudoTerminal {
 
   std::FILE* stream() const { return stream_; }
 
-  /// What was printed since the last call.
+  /// The text printed since the last call.
   std::string read_printed() const {
     std::fflush(stream_);
     std::string text;
@@ -70,7 +70,7 @@ class PseudoTerminal {
   std::FILE* stream_ = nullptr;
 };
 
-/// A variable of the environment, or its absence (null), until the end of the scope.
+/// Sets an environment variable, or removes it if the value is null, until the end of the scope.
 class ScopedVariable {
  public:
   ScopedVariable(const char* name, const char* value) : name_(name) {

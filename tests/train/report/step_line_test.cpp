@@ -31,7 +31,7 @@ TEST(StepLine, IsTheContracts) {
             "step 1200/20000  loss 2.3187  grad_norm 0.0032  lr 1.98e-05  118400 tok/s  61.3 GiB  eta 1m00s");
 }
 
-// The sign of a NaN is chance.
+// The sign of a NaN is arbitrary.
 TEST(StepLine, NanHasNoSign) {
   StepMetrics step;
   step.loss = step.grad_norm = std::copysign(std::nan(""), -1);

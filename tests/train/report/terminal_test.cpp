@@ -13,7 +13,7 @@ class TerminalTest : public testing::Test {
     if (!PseudoTerminal::is_possible()) GTEST_SKIP() << PseudoTerminal::kAbsent;
   }
 
-  // A test may itself run under a launcher, or without a terminal.
+  // The test may run under a launcher, or without a terminal.
   ScopedVariable told_{"RIPSTOP_TERMINAL", nullptr}, rank_{"OMPI_COMM_WORLD_RANK", nullptr},
       process_{"PMIX_RANK", nullptr}, term_{"TERM", "xterm"}, no_color_{"NO_COLOR", nullptr},
       columns_{"COLUMNS", "47"};
@@ -49,7 +49,7 @@ TEST_F(TerminalTest, DumbTerminalsAndPeopleWithoutColorAreHeard) {
   EXPECT_FALSE(terminal_of(pseudo_.stream()).colors);
 }
 
-// mpirun makes pseudo-terminals for its ranks, also if its own output goes to a log.
+// mpirun makes pseudo-terminals for its ranks even if its own output goes to a log.
 TEST_F(TerminalTest, UnderALauncherOnlyItsWordCounts) {
   const ScopedVariable rank("OMPI_COMM_WORLD_RANK", "0");
   EXPECT_FALSE(terminal_of(pseudo_.stream()).is_terminal);
@@ -57,7 +57,7 @@ TEST_F(TerminalTest, UnderALauncherOnlyItsWordCounts) {
   EXPECT_FALSE(terminal_of(pseudo_.stream()).is_terminal);
 }
 
-// A rank's own stream is then a pipe, whose width only $COLUMNS tells.
+// Here the stream of a rank is a pipe, so the width comes from $COLUMNS.
 TEST_F(TerminalTest, TheLauncherTellsWhichStreamsEndAtATerminal) {
   const ScopedVariable told("RIPSTOP_TERMINAL", "02");
   EXPECT_FALSE(terminal_of(stdout).is_terminal);
@@ -76,7 +76,7 @@ TEST(TerminalText, ACutKeepsLettersWhole) {
   EXPECT_EQ(cut_to_width("\u8a00\u8449", 3), "\u8a00");  // two columns each
 }
 
-// The name of a file may hold an escape sequence, in UTF-8 or as one byte of it.
+// A file name may have an escape sequence, or a byte of one that is no UTF-8.
 TEST(TerminalText, NoControlCharacterReachesTheTerminal) {
   EXPECT_EQ(cut_to_width("a\x1b[2Jb\rc\nd\x7f", 0), "a\\x1b[2Jb\\rc d\\x7f");
   EXPECT_EQ(cut_to_width("a\u009b2J", 0), "a\\u009b2J");

@@ -11,7 +11,7 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// The value of a half, by its definition.
+// The value of a binary16 number, by definition.
 double value_of_half(uint16_t half) {
   const int exponent = half >> 10 & 31, fraction = half & 1023;
   const double size = exponent == 0    ? std::ldexp(fraction, -24)
@@ -30,7 +30,7 @@ TEST(ExportRounding, EveryHalfKeepsItsBits) {
   EXPECT_TRUE(std::isnan(value_of_half(to_float16(std::nanf("")))));
 }
 
-// Between each two neighbours: just below the middle, the middle (to the even one), just above.
+// Tests the middle of each two neighbours, which goes to the even one, and the floats just below and above.
 TEST(ExportRounding, HalvesRoundToNearestAndTiesToEven) {
   for (uint32_t bits = 0; bits < 0x7bff; ++bits) {
     const auto low = static_cast<uint16_t>(bits), high = static_cast<uint16_t>(bits + 1);
@@ -60,13 +60,13 @@ TEST(ExportRounding, ALostNumberIsNamed) {
   EXPECT_FALSE(convert(large.data(), 3, ExportDType::kBFloat16, to.data()));
   const std::vector<float> largest = {1.0f, std::numeric_limits<float>::max(), 0.0f};
   EXPECT_TRUE(convert(largest.data(), 3, ExportDType::kBFloat16, to.data()));
-  // What was infinite is not lost by rounding.
+  // Rounding does not lose infinite numbers.
   const std::vector<float> infinite = {kInfinity, -kInfinity, 0.0f};
   EXPECT_FALSE(convert(infinite.data(), 3, ExportDType::kFloat16, to.data()));
 }
 
 TEST(ExportRounding, Bfloat16RoundsToNearestAndTiesToEven) {
-  // 1 + 2^-8 lies in the middle of 1 and 1 + 2^-7; 1 + 3 * 2^-8 in the middle of the next two.
+  // 1 + 2^-8 is in the middle of 1 and 1 + 2^-7, and 1 + 3 * 2^-8 in the middle of the next two numbers.
   const std::vector<float> from = {1.00390625f, 1.01171875f, std::nextafter(1.00390625f, 2.0f), -1.00390625f};
   std::vector<uint16_t> to(from.size());
   EXPECT_FALSE(convert(from.data(), 4, ExportDType::kBFloat16, to.data()));

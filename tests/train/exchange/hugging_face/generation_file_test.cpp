@@ -42,7 +42,7 @@ TEST(GenerationFile, AbsentIsNothing) {
   EXPECT_TRUE(file.values.empty() && file.ignored.empty());
 }
 
-// As transformers draws: an absent top_k is 50 there.
+// In transformers an absent top_k is 50.
 TEST(GenerationFile, SamplingIsThatOfTransformers) {
   EXPECT_EQ(values_of(generation_of(R"({"do_sample": true, "temperature": 0.6, "top_p": 0.9})")),
             "do_sample=true temperature=0.6 top_p=0.9 top_k=50 ");

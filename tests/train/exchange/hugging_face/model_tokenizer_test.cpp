@@ -22,7 +22,7 @@ class ModelTokenizer : public testing::Test {
  protected:
   void SetUp() override { model_.write_config(); }
   std::string file(const std::string& name) const { return (model_.path() / name).string(); }
-  /// The tokenizer.json that describes own_tokenizer().
+  /// A tokenizer.json for own_tokenizer().
   static nlohmann::json description() {
     for (const auto& [name, text] : tokenizer_files(own_tokenizer(), 128).texts)
       if (name == "tokenizer.json") return nlohmann::json::parse(text);

@@ -45,7 +45,7 @@ TEST(PretrainedConfig, DefaultsAreThoseOfLlamaConfig) {
   EXPECT_FALSE(model.tie_word_embeddings);
 }
 
-// Versions of transformers write the same thing at different places.
+// Versions of transformers write the same setting at different places.
 TEST(PretrainedConfig, EachSpellingIsRead) {
   EXPECT_EQ(parsed_with({{"rope_theta", 5e5}}).rope_theta, 5e5);
   EXPECT_EQ(parsed_with({{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1e6}}}}).rope_theta,
@@ -112,7 +112,7 @@ TEST(PretrainedConfig, WhatIsWrittenIsReadBackEqual) {
       pretrained_config_json(exported_model(), ExportDType::kBFloat16, {.bos = 1, .eos = 2});
   EXPECT_EQ(parse_pretrained_config(text, "config.json"), exported_model());
   const auto json = nlohmann::json::parse(text);
-  // Each in the spelling of transformers 4 and of 5.
+  // The spellings of transformers 4 and 5.
   EXPECT_EQ(json["rope_theta"], 500000.0);
   EXPECT_EQ(json["rope_parameters"]["rope_theta"], 500000.0);
   EXPECT_EQ(json["dtype"], "bfloat16");

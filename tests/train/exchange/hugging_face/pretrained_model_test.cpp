@@ -13,13 +13,13 @@ namespace {
 class PretrainedModelTest : public testing::Test {
  protected:
   PretrainedModel open() const { return open_pretrained_model(directory_.path()); }
-  // What opening says, which must be a refusal of the input.
+  // The error of opening the directory.
   std::string refused() const {
     const InputRefusal refusal = input_refusal([&] { open(); });
     EXPECT_EQ(refusal.code, ExitCode::kInputData) << refusal.what;
     return refusal.what + " " + refusal.hint;
   }
-  // Every parameter of the model lies somewhere, in its shape.
+  // Expects a tensor of the right shape for every parameter.
   static void expect_whole(const PretrainedModel& model) {
     size_t count = 0;
     for (const UnitSpec& unit : parameter_table(model.config))
@@ -128,7 +128,7 @@ TEST_F(PretrainedModelTest, AnIndexMustTellTheTruth) {
   EXPECT_HAS(refused(), "has no 'weight_map'");
   write_bytes(index, good);
   expect_whole(open());
-  // The same tensor in both files.
+  // Both files have the same tensor.
   write_bytes(directory_.path() / "model-00002-of-00002.safetensors", safetensors_bytes(directory_.tensors));
   EXPECT_HAS(refused(), "is in two files");
 }

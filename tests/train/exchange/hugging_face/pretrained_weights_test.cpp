@@ -25,8 +25,8 @@ class PretrainedWeights : public testing::Test {
     model_.fill("F32");
   }
 
-  // Hugging Face's name and the row there of row `row` of ripstop's `name`, by the definition: the rows of a
-  // head are [pairs, 2], theirs [2, pairs].
+  // The stored value of an element of ripstop's `name`, by definition: the rows of a head are [pairs, 2] in
+  // ripstop and [2, pairs] in Hugging Face's tensors.
   static float expected(const std::string& name, int64_t row, int64_t column, int64_t columns) {
     constexpr int64_t kHead = 4;
     if (name.ends_with("wq.weight") || name.ends_with("wk.weight")) {
@@ -77,7 +77,7 @@ TEST_F(PretrainedWeights, SeveralFilesAreOneModel) {
   expect_read(opened(), 2, 2);
 }
 
-// An import reads a unit piece by piece, cut anywhere.
+// An import reads a unit in pieces with any ends.
 TEST_F(PretrainedWeights, AnyIntervalIsThatPartOfTheWhole) {
   model_.write();
   const PretrainedModel model = opened();
@@ -108,7 +108,7 @@ TEST_F(PretrainedWeights, ATiedTableIsReadFromEitherName) {
 }
 
 TEST_F(PretrainedWeights, SixteenBitsBecomeFloatsExactly) {
-  // Smallest subnormal, largest subnormal, smallest normal, one, largest value; each with its negative.
+  // Smallest and largest subnormal, smallest normal, one, largest value, and their negatives.
   const std::vector<std::pair<uint16_t, float>> halves = {
       {0x0001, 0x1p-24F}, {0x03ff, 0x1.ff8p-15F}, {0x0400, 0x1p-14F}, {0x3c00, 1.0F}, {0x7bff, 65504.0F}};
   model_.fill("F16");

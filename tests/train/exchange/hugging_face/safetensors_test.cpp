@@ -14,7 +14,7 @@ class Safetensors : public testing::Test {
     write_bytes(scratch_ / "x.safetensors", bytes);
     return read_safetensors_header(InputFile(scratch_ / "x.safetensors"));
   }
-  // What reading says, which must be a refusal of the input.
+  // The error of reading `bytes`.
   std::string refused(const std::string& bytes) const {
     const InputRefusal refusal = input_refusal([&] { read(bytes); });
     EXPECT_EQ(refusal.code, ExitCode::kInputData) << bytes.substr(0, 200);
@@ -117,7 +117,7 @@ TEST_F(Safetensors, OtherFilesAreNamed) {
   EXPECT_HAS(refused(std::string("\x64\0\0\0\0\0\0\0{}", 10)), "its header alone 100");
 }
 
-// No byte of a header can be wrong in a way that leads a reader out of the file.
+// A wrong byte in a header must not lead a reader out of the file.
 TEST_F(Safetensors, EveryFlippedOrMissingByteIsRefusedOrStaysInTheFile) {
   const std::string good = safetensors_bytes({{"a", {2, 3}, "BF16"}, {"b", {5}}});
   int64_t accepted = 0;

@@ -1,4 +1,4 @@
-// The hashes of a model of Hugging Face, on all ranks of this world. Each rank has a copy of its own.
+// Hashes of a model of Hugging Face on all ranks of this world. Each rank has its own copy of the model.
 #include "train/exchange/hugging_face/pretrained_model.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ constexpr size_t kBlock = size_t{16} << 20;
 
 class PretrainedHash : public ::testing::Test {
  protected:
-  // The embedding and the head have a block and a half each.
+  // Makes the embedding and the head one and a half blocks long.
   void SetUp() override {
     constexpr int64_t kPieces = (int64_t{24} << 20) / 16;
     model_.config["vocab_size"] = kPieces;
@@ -62,7 +62,7 @@ TEST_F(PretrainedHash, OfTheContentsChangesWithAnyByte) {
     byte = static_cast<char>(byte ^ 1);
     model_.write();
   };
-  // Between the samples, in the second block.
+  // A byte between the samples, in the second block.
   change("lm_head.weight", kBlock + 5000);
   EXPECT_NE(contents(), contents_before);
   EXPECT_EQ(samples(), samples_before);

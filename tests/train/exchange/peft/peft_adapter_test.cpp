@@ -29,7 +29,8 @@ class PeftAdapterFiles : public testing::Test {
     EXPECT_EQ(refusal.what.find('\n'), std::string::npos);
   }
 
-  // The stored value of an element, by the definition: rows of b of q and k are [2, pairs] of a head there.
+  // The stored value of an element, by definition: the rows of b of q_proj and k_proj are [2, pairs] in a
+  // head of PEFT's tensors.
   float expected(const ParameterSpec& p, int64_t row, int64_t column) const {
     const bool turns = p.name.ends_with("wq.lora_B.weight") || p.name.ends_with("wk.lora_B.weight");
     const int64_t head = model_.head_size();
@@ -59,7 +60,7 @@ TEST_F(PeftAdapterFiles, HaveEveryAdapterOfTheirTargets) {
 }
 
 TEST_F(PeftAdapterFiles, EveryElementGetsToItsPlaceOnEveryMesh) {
-  // Heads that a tensor axis can cut: 2 query and 2 key-value heads.
+  // 2 query and 2 key-value heads, which a tensor axis can cut.
   model_.num_key_value_heads = 2;
   given_.config["target_modules"] = {"q_proj", "k_proj", "v_proj", "down_proj"};
   for (const char* layer : {"0", "1"}) {
@@ -89,7 +90,7 @@ TEST_F(PeftAdapterFiles, EveryElementGetsToItsPlaceOnEveryMesh) {
                         expected(*box.parameter, box.row + r, box.column + c);
               EXPECT_EQ(shard, wanted) << unit.name << " tensor " << t << " fsdp " << f;
             }
-    // Six meshes: what the axis does not cut is on both of its ranks.
+    // Over six meshes. Both ranks of the tensor axis have the parameters that it does not cut.
     EXPECT_EQ(found.at("layers.1.attention.wq.lora_B.weight"), 6 * 16);
     EXPECT_EQ(found.at("layers.1.attention.wq.lora_A.weight"), 3 * 16 + 3 * 2 * 16);
   }
@@ -118,7 +119,7 @@ TEST_F(PeftAdapterFiles, OfAnotherModelAreRefused) {
   model_.num_hidden_layers = 1;
   expect_refused("has tensors that its targets do not have: base_model.model.model.layers.1.");
   model_ = pretrained_directory_model();
-  // Four rows are all that v_proj has.
+  // v_proj has four rows.
   given_.config["r"] = 5;
   expect_refused("is not for this model, or has too high a rank: lora.rank is 5, v_proj is [4, 8]");
 }

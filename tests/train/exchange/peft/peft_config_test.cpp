@@ -36,7 +36,7 @@ TEST(PeftConfig, HasWhatPeftSaved) {
   EXPECT_FALSE(read_peft_config(golden_file("lora/qv_tied_f32")).lora.has(LoraTarget::kKey));
 }
 
-// Older versions of peft have fewer keys, and later ones more that are empty.
+// Files of older versions of peft have fewer keys; files of later versions have further empty keys.
 TEST(PeftConfig, OldAndNewFilesAreRead) {
   const Json old = {{"peft_type", "LORA"}, {"r", 16}, {"lora_alpha", 32.5}, {"target_modules", {"q_proj"}}};
   const PeftConfig config = parse_peft_config(old.dump(), "x");

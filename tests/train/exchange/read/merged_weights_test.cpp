@@ -17,7 +17,7 @@
 namespace ripstop {
 namespace {
 
-// All elements of an adapter, by rule.
+// All elements of a parameter of an adapter, by a rule.
 const auto values_of_adapter = [](const ParameterSpec& p) {
   std::vector<float> values;
   for (int64_t i = 0; i < p.count(); ++i)
@@ -25,7 +25,7 @@ const auto values_of_adapter = [](const ParameterSpec& p) {
   return values;
 };
 
-// The elements [begin, end) of a unit, by rule; padding has -7.
+// The elements [begin, end) of a unit, by a rule; padding has -7.
 std::vector<float> weights_before(const UnitLayout& layout, int64_t begin, int64_t end) {
   std::vector<float> weights(static_cast<size_t>(end - begin), -7.0F);
   for (const Box& box : layout.boxes(begin, end))
@@ -101,7 +101,7 @@ TEST_F(MergedWeights, AMatrixWithoutAnAdapterStaysAsItIs) {
   for (const std::string& name : asked) EXPECT_TRUE(name.starts_with("layers.0.")) << name;
 }
 
-// An export reads a unit piece by piece, cut anywhere.
+// An export reads a unit in pieces with any ends.
 TEST_F(MergedWeights, DependOnNoInterval) {
   use({.rank = 4, .alpha = 4, .targets = {true, true, true, true, true, true, true}});
   const UnitLayout layout(table_[1], 2, 1, 1);
@@ -115,7 +115,8 @@ TEST_F(MergedWeights, DependOnNoInterval) {
   }
 }
 
-// Adapters that peft made, merged into their base: peft's logits in float64 (tests/golden/make_lora.py).
+// Merges adapters of peft into their base, and compares with peft's logits in float64
+// (tests/golden/make_lora.py).
 TEST(MergedLogits, AreThoseOfPeft) {
   const auto golden = nlohmann::json::parse(std::ifstream(golden_file("lora/logits.json")));
   for (const nlohmann::json& given : golden.at("imports")) {
@@ -125,7 +126,7 @@ TEST(MergedLogits, AreThoseOfPeft) {
     const PeftAdapter adapter = open_peft_adapter(golden_file(name), base.config);
     const LoraConfig& lora = adapter.config.lora;
     const std::vector<AdapterSpec> adapters = adapter_specs(base.config, lora);
-    // What is read of a unit of adapter_table, by parameter.
+    // The weights of the units of adapter_table, by parameter.
     std::map<std::string, std::vector<float>> values;
     for (const UnitSpec& unit : adapter_table(base.config, lora)) {
       const UnitLayout layout(unit, 1, 0, 1);

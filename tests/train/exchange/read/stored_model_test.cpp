@@ -80,7 +80,7 @@ TEST_F(StoredModels, AnImportHoldsTheSameWeightsAndZeroMoments) {
   EXPECT_EQ(imported.config(), model.config());
   EXPECT_EQ(masters(io_, imported), masters(io_, model));
   EXPECT_EQ(parse_run_config(imported.state().config, "test").run.directory, (scratch_ / "out").string());
-  // Whole on another mesh, too, with its moments.
+  // Another mesh reads the whole model, moments included.
   SmallRun ranks(model.config(), {.replicate = 1, .fsdp = 3, .tensor = 1});
   ranks.read(io_, imported.directory());
   for (RankMemory& rank : ranks.ranks())
@@ -115,7 +115,7 @@ TEST_F(StoredModels, AManifestWithOtherParametersThanItsModelIsRefused) {
   EXPECT_HAS(refused.what, "in the checkpoint");
 }
 
-// What is in `scratch` after an import on a failing file system: nothing, or the whole checkpoint.
+// Expects nothing or the whole checkpoint in `scratch` after an import on a failing file system.
 void expect_whole_or_nothing(const std::filesystem::path& scratch) {
   PosixIo io;
   if (!std::filesystem::exists(scratch / "out")) return;
