@@ -28,27 +28,27 @@ constexpr int64_t kMostSettingsBytes = 1 << 20;
 // Digits of a hash in names and messages.
 constexpr size_t kHashDigits = 8;
 
-// The keys are those of docs/formats.md.
-Json to_json(const GenerationSettings& settings) {
-  return {{"num_beams", settings.num_beams},
-          {"max_new_tokens", settings.max_new_tokens},
-          {"length_penalty", settings.length_penalty},
-          {"early_stopping", to_string(settings.early_stopping)},
-          {"no_repeat_ngram_size", settings.no_repeat_ngram_size},
-          {"min_new_tokens", settings.min_new_tokens},
-          {"do_sample", settings.do_sample},
-          {"temperature", settings.temperature},
-          {"top_k", settings.top_k},
-          {"top_p", settings.top_p},
-          {"seed", settings.seed}};
-}
-
+// The contents of settings.json (docs/formats.md).
 Json to_json(const EvaluationSettings& settings) {
-  Json json{{"step", settings.step},       {"split", settings.split}, {"examples", settings.examples},
-            {"weights", settings.weights}, {"data", settings.data},   {"compute", settings.compute},
-            {"context", settings.context}};
-  json.update(to_json(settings.generation));
-  return json;
+  const GenerationSettings& generation = settings.generation;
+  return {{"step", settings.step},
+          {"split", settings.split},
+          {"examples", settings.examples},
+          {"weights", settings.weights},
+          {"data", settings.data},
+          {"compute", settings.compute},
+          {"context", settings.context},
+          {"num_beams", generation.num_beams},
+          {"max_new_tokens", generation.max_new_tokens},
+          {"length_penalty", generation.length_penalty},
+          {"early_stopping", to_string(generation.early_stopping)},
+          {"no_repeat_ngram_size", generation.no_repeat_ngram_size},
+          {"min_new_tokens", generation.min_new_tokens},
+          {"do_sample", generation.do_sample},
+          {"temperature", generation.temperature},
+          {"top_k", generation.top_k},
+          {"top_p", generation.top_p},
+          {"seed", generation.seed}};
 }
 
 // Reads settings.json; nullopt without the file. The file may be another program's: then "weights" is absent.

@@ -41,11 +41,10 @@ int64_t header_bytes(const InputFile& file, const JsonReader& reader) {
   if (file.bytes() < kPrefixBytes)
     reader.refuse("has {} bytes: a safetensors file begins with 8 that say how large its header is",
                   file.bytes());
-  std::array<unsigned char, kPrefixBytes> prefix{};
+  std::array<char, kPrefixBytes> prefix{};
   file.read_at(0, prefix.data(), kPrefixBytes);
-  refuse_other_files(file, std::string_view(reinterpret_cast<const char*>(prefix.data()), prefix.size()));
-  uint64_t bytes = 0;
-  for (size_t i = 0; i < prefix.size(); ++i) bytes |= uint64_t{prefix[i]} << (8 * i);
+  refuse_other_files(file, std::string_view(prefix.data(), prefix.size()));
+  const auto bytes = std::bit_cast<uint64_t>(prefix);  // of a little-endian machine (stored_elements.cpp)
   if (bytes > kMostHeaderBytes)
     reader.refuse("says that its header has {} bytes, at most {} are read: it is damaged, or not safetensors",
                   bytes, kMostHeaderBytes);

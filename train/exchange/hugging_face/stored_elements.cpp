@@ -22,13 +22,6 @@ static_assert(std::endian::native == std::endian::little, "safetensors files are
 
 constexpr int64_t kBufferBytes = int64_t{4} << 20;
 
-template <class Bits>
-Bits bits_at(const char* from, int64_t index) {
-  Bits bits;
-  std::memcpy(&bits, from + index * static_cast<int64_t>(sizeof(Bits)), sizeof(Bits));
-  return bits;
-}
-
 // float16 has 5 bits of exponent with bias 15, float32 has 8 with bias 127. A float32 with the fields of a
 // float16 is too small by the factor 2^(127 - 15), subnormal or not.
 float float_of_f16(uint32_t bits) {
@@ -41,8 +34,9 @@ float float_of_f16(uint32_t bits) {
 template <class Bits, class Convert>
 bool convert_all(const char* from, int64_t count, uint32_t exponent, float* to, Convert convert) {
   uint32_t not_finite = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    const uint32_t bits = bits_at<Bits>(from, i);
+  for (int64_t i = 0; i < count; ++i, from += sizeof(Bits)) {
+    Bits bits;
+    std::memcpy(&bits, from, sizeof(Bits));
     not_finite |= static_cast<uint32_t>((bits & exponent) == exponent);
     to[i] = convert(bits);
   }

@@ -19,11 +19,6 @@ namespace fs = std::filesystem;
 // model would fill the memory.
 constexpr int64_t kMostContext = 2048;
 
-bool has_short_values(const PretrainedModel& model) {
-  return std::all_of(model.tensors.begin(), model.tensors.end(),
-                     [](const auto& entry) { return entry.second.dtype != "F32"; });
-}
-
 // A config to evaluate the model with. A model of 16-bit values computes in bfloat16, as training does. Keys
 // that only training needs have the smallest value.
 std::string config_of(const fs::path& directory, const PretrainedModel& model) {
@@ -37,7 +32,9 @@ std::string config_of(const fs::path& directory, const PretrainedModel& model) {
   config.train.steps = 1;
   config.train.global_batch_sequences = 1;
   config.optimizer.learning_rate = 1e-5;
-  config.precision.compute = has_short_values(model) ? FloatChoice::kBfloat16 : FloatChoice::kFloat32;
+  const auto is_short = [](const auto& entry) { return entry.second.dtype != "F32"; };
+  config.precision.compute =
+      std::ranges::all_of(model.tensors, is_short) ? FloatChoice::kBfloat16 : FloatChoice::kFloat32;
   return to_toml(config);
 }
 

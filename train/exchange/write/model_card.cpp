@@ -2,11 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <exception>
+#include <map>
 #include <optional>
 #include <system_error>
-#include <vector>
 
 #include "data/dataset/prompt_template.h"
 #include "data/files/whole_file.h"
@@ -18,11 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = JsonReader::Json;
-
-// A string literal of Python: Python has all escapes of JSON strings.
-std::string python_text(const std::string& text) {
-  return text_of_json(text);
-}
 
 bool is_imported(const ModelCard& card) {
   return card.trained.state().step == 0;
@@ -37,7 +31,7 @@ bool needs_torch(const ModelCard& card) {
   return writes_summaries(card) && card.tokenizer.has_json;
 }
 
-// Python code that makes the prompt of ripstop.
+// Python code that makes the prompt of ripstop. Strings are written as JSON, whose escapes Python has.
 std::string prompt_function(const ModelCard& card) {
   const TemplateParts parts = parse_template(card.prompt_template);
   return fmt::format(
@@ -52,7 +46,7 @@ std::string prompt_function(const ModelCard& card) {
       "    end = next(i for i, place in enumerate(places) if place[1] > len(before) + len(document))\n"
       "    assert surplus < end, \"max_new_tokens leaves no room for the prompt\"\n"
       "    return ids[:end - surplus] + ids[end:]\n\n\n",
-      python_text(parts.before), python_text(parts.separator), card.trained.context());
+      text_of_json(parts.before), text_of_json(parts.separator), card.trained.context());
 }
 
 std::string generating_text(const ModelCard& card) {
@@ -63,7 +57,7 @@ std::string generating_text(const ModelCard& card) {
            "print(tokenizer.decode(output[0, inputs.shape[1]:], skip_special_tokens=True).strip())\n";
   const std::string prompt = writes_summaries(card)
                                  ? fmt::format("{}.replace(\"{{document}}\", \"The text to summarize.\")",
-                                               python_text(card.prompt_template))
+                                               text_of_json(card.prompt_template))
                                  : "\"The\"";
   return fmt::format("prompt = {}\n", prompt) +
          "inputs = tokenizer(prompt, return_tensors=\"pt\")\n"
@@ -94,9 +88,9 @@ std::string adapters_loading_text(const ModelCard& card) {
              "model = PeftModel.from_pretrained(model, \".\")  # where this file lies\n"
              "model.generation_config.max_new_tokens = {}\n"
              "tokenizer = AutoTokenizer.from_pretrained({})\n\n",
-             needs_torch(card) ? "import torch\n" : "", python_text(base_export.empty() ? base : kBaseExport),
-             dtype, card.trained.config.generation.max_new_tokens,
-             card.tokenizer.is_there() ? "\".\"" : "base") +
+             needs_torch(card) ? "import torch\n" : "",
+             text_of_json(base_export.empty() ? base : kBaseExport), dtype,
+             card.trained.config.generation.max_new_tokens, card.tokenizer.is_there() ? "\".\"" : "base") +
          generating_text(card) +
          "```\n\n`model.merge_and_unload()` adds the adapters to the weights of the base.\n";
 }
@@ -128,7 +122,7 @@ std::string prompt_text(const ModelCard& card) {
       "together had at most {} tokens in\ntraining. A document that is too long loses its last tokens, as "
       "many as "
       "needed; the text around it stays whole.\n",
-      python_text(card.prompt_template), card.trained.context());
+      text_of_json(card.prompt_template), card.trained.context());
 }
 
 std::string tokenizer_text(const ModelCard& card) {
@@ -188,7 +182,6 @@ std::string training_text(const ModelCard& card) {
 
 // The scores of one evaluation, as a row of a table with "-" for a score that was not measured.
 struct KnownScores {
-  std::string name;  // of the directory: "step_00001000-test"
   int64_t step = 0;
   std::string row;
 };
@@ -197,7 +190,7 @@ KnownScores scores_of(const Json& document, const std::string& name) {
   const auto number = [](const Json& value) {
     return value.is_number() ? fmt::format("{:.4f}", value.get<double>()) : "-";
   };
-  KnownScores scores{name, document.at("step").get<int64_t>(), {}};
+  KnownScores scores{document.at("step").get<int64_t>(), {}};
   scores.row = fmt::format("| {} | {} | {} | {} |", name, scores.step,
                            document.at("split").get<std::string>(), document.at("examples").get<int64_t>());
   for (const char* key : {"loss", "perplexity"})
@@ -209,35 +202,37 @@ KnownScores scores_of(const Json& document, const std::string& name) {
   return scores;
 }
 
-// The scores in `run`/evaluation/*/scores.json, by name, without files that cannot be read.
-std::vector<KnownScores> known_scores(const fs::path& run) {
+// The scores in `run`/evaluation/*/scores.json, by the name of the directory, without files that cannot be read.
+std::map<std::string, KnownScores> known_scores(const fs::path& run) {
   constexpr int64_t kMostBytes = int64_t{1} << 20;
-  std::vector<KnownScores> found;
+  std::map<std::string, KnownScores> found;
   std::error_code error;
   for (fs::directory_iterator at(run / "evaluation", error), end; !error && at != end; at.increment(error)) {
     try {
       const std::string text = read_plain_file(at->path() / "scores.json", kMostBytes, ExitCode::kInputData);
-      found.push_back(scores_of(Json::parse(text), at->path().filename().string()));
+      const std::string name = at->path().filename().string();
+      found.emplace(name, scores_of(Json::parse(text), name));
     } catch (const std::exception&) {
       continue;  // an unfinished evaluation has no scores.json
     }
   }
-  std::ranges::sort(found, {}, &KnownScores::name);
   return found;
 }
 
 std::string scores_text(const ModelCard& card) {
-  const std::vector<KnownScores> all = known_scores(card.trained.run);
+  const std::map<std::string, KnownScores> all = known_scores(card.trained.run);
   if (all.empty()) return "";
   std::string text =
       "\n## Evaluation\n\n| evaluation | step | split | examples | loss | perplexity | ROUGE-1 | ROUGE-2 | "
       "ROUGE-L |\n"
       "|---|---|---|---|---|---|---|---|---|\n";
-  for (const KnownScores& scores : all) text += scores.row + "\n";
   const int64_t step = card.trained.state().step;
-  if (std::ranges::any_of(all, [&](const KnownScores& scores) { return scores.step != step; }))
-    text += fmt::format("\nThese weights are those of step {}.\n", step);
-  return text;
+  bool has_other_steps = false;
+  for (const auto& [name, scores] : all) {
+    text += scores.row + "\n";
+    has_other_steps |= scores.step != step;
+  }
+  return text + (has_other_steps ? fmt::format("\nThese weights are those of step {}.\n", step) : "");
 }
 
 }  // namespace
