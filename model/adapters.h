@@ -1,4 +1,4 @@
-// Adapters: what a layer computes beside a frozen matrix. model/lora.h says what adapters are.
+// Adapters: the products of LoRA adapters beside a frozen matrix. See model/lora.h.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -10,20 +10,19 @@
 
 namespace ripstop {
 
-/// The adapters of one matrix w of a layer, which may be several logical matrices one below the other: they
-/// read one input x, and each adds to its columns of y = x w^T. With k adapters of rank r, the factor
-/// f = scale / (1 - p) and the mask m of dropout p (which each adapter draws for itself):
+/// The k adapters of one physical matrix w of a layer, one for each adapted logical matrix in w. All read the
+/// input x of w, and adapter i adds to the columns of its logical matrix in y = x w^T. With rank r, the factor
+/// f = scale / (1 - p) and the mask m of dropout p, which each adapter draws for itself:
 ///
-///   u [N, k r] = f (m x) a^T          "low" rows: one part of r columns for each adapter
-///   y[its columns] += u[its part] b^T
+///   u_i [N, r] = f (m_i x) a_i^T,   u [N, k r] = u_0 | u_1 | ...     the "low" rows
+///   y[columns of i] += u_i b_i^T
 ///
-/// Without dropout one product makes all parts. `k` may be 0: then no function may be called but any() and
-/// width(). Functions that take `first_row` have rows of x from that row of the micro-batch on.
-/// Source: arXiv:2106.09685.
+/// Without dropout one product makes all of u. With k = 0 only any() and width() may be called. `first_row`
+/// is the row of the micro-batch at which the rows of x begin. Source: arXiv:2106.09685.
 class Adapters {
  public:
   Adapters() = default;  ///< none
-  /// The members of `adapters`, the adapters of a layer, that belong to `matrix`.
+  /// Takes the adapters that belong to `matrix` from `adapters`, all those of its layer.
   Adapters(const PhysicalTensor& matrix, const std::vector<AdapterSpec>& adapters, const LoraConfig& lora,
            int64_t tensor_count);
 
@@ -38,11 +37,11 @@ class Adapters {
   void down(Context& context, const Tensor& x, int64_t first_row, const Tensor& u) const;
   /// y [N, O] += u b^T.
   void up(Context& context, const Tensor& u, const Tensor& y) const;
-  /// du [N, k r] = dy b, without the factor f: of dy's rows that may be a part of a sum over ranks.
+  /// du [N, k r] = dy b, without the factor f. The rows may be a rank's part of a sum: see scale_low.
   void up_backward_input(Context& context, const Tensor& dy, const Tensor& du) const;
   /// Writes or adds b.gradient = dy^T u.
   void up_backward_weight(Context& context, const Tensor& dy, const Tensor& u) const;
-  /// du *= f, after its sum over ranks.
+  /// du *= f. Call it once du is summed over the ranks.
   void scale_low(Context& context, const Tensor& du) const;
   /// Writes or adds a.gradient = du^T (m x).
   void down_backward_weight(Context& context, const Tensor& du, const Tensor& x, int64_t first_row) const;
@@ -51,7 +50,7 @@ class Adapters {
 
  private:
   struct Part {
-    uint64_t name = 0;                      ///< hash_of_name of the adapter: of its mask
+    uint64_t name = 0;                      ///< hash_of_name of the adapter's a, for its mask
     int64_t first_output = 0, outputs = 0;  ///< columns of y
     int64_t first_b = 0;                    ///< row of b
   };

@@ -75,12 +75,12 @@ void Attention::backward(Context& context, const Batch& batch, const Tensor& ang
   const NormSaved normed = ripstop::with_memory(context, saved.norm);
   if (saved.norm.normed.empty()) norm_again(context, norm, epsilon_, normed);
   const bool to_input = input == InputGradient::kNeeded, to_qkv = to_input || wqkv_adapters.any();
-  // Allocated before the inner frame, because they outlive it.
+  // These outlive the inner frame.
   Tensor dqkv, dnormed;
   if (to_qkv) dqkv = context.arena.allocate(saved.qkv.dtype, saved.qkv.shape);
   if (to_input) dnormed = context.arena.allocate(dresidual.dtype, dresidual.shape);
   {
-    Frame inner(context.arena);  // dout and the gathered gradient are not needed below
+    Frame inner(context.arena);  // for dout and the gathered gradient
     Tensor dout;
     if (to_qkv) dout = context.arena.allocate(saved.out.dtype, saved.out.shape);
     const RowParallelGradient gradient =

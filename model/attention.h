@@ -10,12 +10,12 @@
 
 namespace ripstop {
 
-/// One layer's cache of keys and values, and the places in it that belong to the rows at hand.
+/// One layer's cache of keys and values, and the places of a call's rows in it.
 struct CacheRows {
   Tensor cache;          ///< [slots, P, 2, K*D] of this layer
   Tensor slot;           ///< [rows] int32
   Tensor position;       ///< [rows] int32, in the sequence
-  Tensor place = {};     ///< [rows] int32, in the slot, of the rows' own keys and values
+  Tensor place = {};     ///< [rows] int32: places in the slot for the keys and values of these rows
   CachedTail tail = {};  ///< where the earlier positions of the sequences lie
 };
 
@@ -27,14 +27,14 @@ struct CacheRows {
 /// arXiv:2305.13245; the cut, arXiv:1909.08053 section 3.
 class Attention {
  public:
-  /// The tensors that backward needs, of the N rows of all ranks or of the n rows of this rank. Those without
-  /// memory are not kept by forward; norm.sum always is.
+  /// The tensors that backward needs, for the N rows of all ranks or the n rows of this rank. Forward keeps the
+  /// tensors with memory, norm.sum always.
   struct Saved {
     NormSaved norm;
     Tensor qkv;          ///< [N, (H+2K)D / t], rotated
     Tensor out;          ///< [N, HD / t], before wo
     Tensor log_sum_exp;  ///< [N, H / t] float32
-    Tensor low;          ///< [N, k r], of wqkv's adapters; kept as qkv is
+    Tensor low;          ///< [N, k r], of wqkv's adapters; kept if qkv is
   };
 
   /// Throws Error(kResources) if an axis of `tensor_count` ranks cannot cut the heads; see check_tensor_axis.
@@ -48,28 +48,28 @@ class Attention {
   /// Whether backward computes a gradient of any weight.
   bool trains() const { return !norm.gradient.empty() || wqkv_adapters.any() || wo_adapters.any(); }
 
-  /// Allocates what forward keeps of Saved for N rows in the caller's arena frame.
+  /// Makes Saved for N rows; the tensors that forward keeps are in the caller's arena frame.
   Saved allocate(Context& context, int64_t rows, DType dtype, Recompute recompute = Recompute::kNone) const;
-  /// `saved` with memory in the caller's arena frame for what is not kept.
+  /// `saved` with memory in the caller's arena frame for the tensors that are not kept.
   static Saved with_memory(Context& context, const Saved& saved);
 
-  /// Adds the residual's branch to its sum and leaves this layer's branch in its place. angle: see `rope`. If
-  /// `store` is not null, also stores all keys and values there (prefill of generation).
+  /// Adds the residual's branch to its sum and leaves this layer's branch in its place. angle: see `rope`.
+  /// Also stores all keys and values at `store`, unless it is null (prefill of generation).
   void forward(Context& context, const Batch& batch, const Tensor& angle, Residual& residual,
                const Saved& saved, const CacheRows* store = nullptr) const;
 
-  /// Forward again, from saved.norm.sum alone: writes the rest of `saved`, all of which has memory, and makes
-  /// saved.norm.sum the residual's sum and this layer's branch its branch.
+  /// Runs forward again from saved.norm.sum: writes the rest of `saved`, which has memory, the residual's sum
+  /// (saved.norm.sum) and its branch.
   void forward_again(Context& context, const Batch& batch, const Tensor& angle, Residual& residual,
                      const Saved& saved) const;
 
-  /// Turns dresidual [n, C] in place from the gradient of the loss by this layer's sum + branch into the
-  /// gradient by its input; with InputGradient::kNot leaves it as it is. Writes or adds the gradients of what
-  /// is not frozen. Norms the sum again if its norm is not kept; all else must have memory (checked).
+  /// Turns dresidual [n, C], the gradient by sum + branch after this layer, in place into the gradient by its
+  /// input, or leaves it as it is with InputGradient::kNot. Writes or adds the gradients of the weights that
+  /// are not frozen. Norms the sum again if the norm is not kept; the rest of `saved` must have memory.
   void backward(Context& context, const Batch& batch, const Tensor& angle, const Saved& saved,
                 const Tensor& dresidual, InputGradient input = InputGradient::kNeeded) const;
 
-  /// Forward of one new row per sequence, which attends to the cached rows of its sequence and to itself.
+  /// Forward of one new row per sequence. The row attends to the cached rows of its sequence and to itself.
   void decode(Context& context, const CacheRows& rows, const Tensor& angle, Residual& residual,
               const Saved& saved) const;
 

@@ -6,7 +6,7 @@
 namespace ripstop {
 namespace {
 
-// token, position, token_order, target_row, target; document_offset has one element more.
+// token, position, token_order, target_row, target, and document_offset with one element more.
 constexpr int64_t kArrays = 6;
 
 int64_t longest(std::span<const int32_t> offset) {
@@ -36,7 +36,7 @@ Batch BatchMemory::load(const Stream& stream, int64_t sequence_count, const Host
               .target_row = array(3, rows),
               .target = array(4, rows)};
   if (stream.device().kind == DeviceKind::kMeta) {
-    // The plan's batch: one long document a sequence and a target in every row need the most memory.
+    // One document a sequence and a target in every row need the most memory.
     batch.document_count = sequence_count;
     batch.longest_document = sequence_length_;
     batch.target_count = rows;

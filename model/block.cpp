@@ -45,7 +45,7 @@ Block::Saved Block::forward_again(Context& context, const Batch& batch, const Te
   again.attention = Attention::with_memory(context, saved.attention);
   again.mlp.norm = with_memory(context, saved.mlp.norm);
   Frame scratch(context.arena);
-  // The pass's own branch holds the gradient by now.
+  // A branch for this pass: the memory of forward's branch holds the gradient now.
   Residual residual{.branch = context.arena.allocate(again.mlp.norm.sum.dtype, again.mlp.norm.sum.shape)};
   attention.forward_again(context, batch, angle, residual, again.attention);
   mlp.absorb_again(context, residual, again.mlp);

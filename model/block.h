@@ -8,7 +8,7 @@ namespace ripstop {
 /// One transformer block: the residual stream goes through attention and then through the feed-forward layer.
 class Block {
  public:
-  /// The tensors that backward needs. Those without memory are not kept by forward.
+  /// The tensors that backward needs. Forward keeps those with memory.
   struct Saved {
     Attention::Saved attention;
     Mlp::Saved mlp;
@@ -20,7 +20,7 @@ class Block {
   Attention attention;
   Mlp mlp;
 
-  /// Allocates what forward keeps of Saved for N rows in the caller's arena frame: see Recompute.
+  /// Makes Saved for N rows; the tensors that forward keeps (Recompute) are in the caller's arena frame.
   Saved allocate(Context& context, int64_t rows, DType dtype, Recompute recompute = Recompute::kNone) const {
     return {attention.allocate(context, rows, dtype, recompute),
             mlp.allocate(context, rows, dtype, recompute)};
@@ -33,8 +33,8 @@ class Block {
     mlp.forward(context, residual, saved.mlp);
   }
 
-  /// Turns dresidual [n, C] in place into the gradient by the block's input, if that is needed. Overwrites
-  /// `saved`. Computes again what of it is not kept.
+  /// Turns dresidual [n, C] in place into the gradient by the block's input, if `input` needs it. Computes
+  /// again the tensors of `saved` that are not kept, and overwrites the others.
   void backward(Context& context, const Batch& batch, const Tensor& angle, const Saved& saved,
                 const Tensor& dresidual, InputGradient input = InputGradient::kNeeded) const;
 
@@ -50,16 +50,15 @@ class Block {
     return {&attention.norm, &mlp.norm, &attention.wqkv, &attention.wo, &mlp.w13, &mlp.w2};
   }
 
-  /// Gives the block `adapters`, those of its layer, beside the matrices of `unit`, its unit of
-  /// parameter_table.
+  /// Gives the block the adapters of its layer. `unit`: the block's unit of parameter_table.
   void set_adapters(const UnitSpec& unit, const std::vector<AdapterSpec>& adapters, const LoraConfig& lora,
                     int64_t tensor_count);
-  /// Their parameters in the order of the unit's tensors; see adapter_table.
+  /// The adapters' parameters in the order of the unit's tensors; see adapter_table.
   std::vector<Parameter*> adapter_parameters();
 
  private:
-  // `saved` with what the backward of both layers cannot compute again alone: attention's tensors and the
-  // norm behind it, in the caller's arena frame.
+  // Returns `saved` with attention's tensors and the feed-forward layer's norm, computed again in the caller's
+  // arena frame. The layers' own backward computes the rest again.
   Saved forward_again(Context& context, const Batch& batch, const Tensor& angle, const Saved& saved) const;
 };
 

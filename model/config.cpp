@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "model/core/error.h"
+#include "model/core/rounding.h"
 
 namespace ripstop {
 namespace {
@@ -48,11 +49,11 @@ constexpr ModelConfig sizes(int64_t hidden, int64_t feed_forward, int64_t layers
 }  // namespace
 
 void validate(const ModelConfig& config) {
-  // With these upper bounds every product of sizes, and its bytes, fits into 64 bits by far.
+  // Within these bounds every product of sizes, in bytes too, fits into 64 bits.
   check_size("hidden_size", config.hidden_size, 1 << 20);
   check_size("intermediate_size", config.intermediate_size, 1 << 22);
   check_size("num_hidden_layers", config.num_hidden_layers, 1 << 12);
-  // Bounded by another size: more heads than columns would have size 0.
+  // More heads than columns would have size 0.
   check_at_most("num_attention_heads", config.num_attention_heads, "hidden_size", config.hidden_size);
   check_at_most("num_key_value_heads", config.num_key_value_heads, "num_attention_heads",
                 config.num_attention_heads);
@@ -61,7 +62,7 @@ void validate(const ModelConfig& config) {
   check_divides("hidden_size", config.hidden_size, "num_attention_heads", config.num_attention_heads);
   check_divides("num_attention_heads", config.num_attention_heads, "num_key_value_heads",
                 config.num_key_value_heads);
-  // Divisions come first, because head_size() needs them.
+  // head_size() needs the divisions checked above.
   if (config.head_size() % 2 != 0)
     fail(ExitCode::kUsage,
          "hidden_size / num_attention_heads must be even (rotary embedding turns pairs), got {}",
@@ -72,12 +73,7 @@ void validate(const ModelConfig& config) {
 }
 
 std::vector<int64_t> tensor_axis_sizes(const ModelConfig& config) {
-  // A rank computes whole heads, and its query heads need their key-value heads.
-  const int64_t largest = std::gcd(config.num_attention_heads, config.num_key_value_heads);
-  std::vector<int64_t> sizes;
-  for (int64_t size = 1; size <= largest; ++size)
-    if (largest % size == 0) sizes.push_back(size);
-  return sizes;
+  return divisors(std::gcd(config.num_attention_heads, config.num_key_value_heads));
 }
 
 void check_tensor_axis(const ModelConfig& config, int64_t size) {
@@ -100,14 +96,13 @@ int64_t parameter_count(const ModelConfig& config) {
 }
 
 double multiplied_parameters(const ModelConfig& config) {
-  // A lookup multiplies nothing. A tied table is multiplied in the head, so it counts.
   const int64_t looked_up = config.tie_word_embeddings ? 0 : config.vocab_size * config.hidden_size;
   return static_cast<double>(parameter_count(config) - looked_up);
 }
 
 FlopsPerToken training_flops_per_token(const ModelConfig& config, int64_t sequence_length) {
   const double multiplied = multiplied_parameters(config);
-  // Per layer: scores and weighted sum, 2 C T multiply-adds forward, twice that backward.
+  // Per layer, scores and weighted sum take 2 C T multiply-adds forward and twice as many backward.
   const double attention = 12.0 * static_cast<double>(config.num_hidden_layers) *
                            static_cast<double>(config.hidden_size) * static_cast<double>(sequence_length);
   return {6.0 * multiplied + 0.5 * attention, 6.0 * multiplied + attention};

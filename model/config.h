@@ -1,4 +1,4 @@
-// The sizes of a LLaMA-2-style transformer, and what follows from them alone.
+// The sizes of a LLaMA-2-style transformer, and counts that follow from them alone.
 //
 // Letters used for shapes everywhere in ripstop:
 //   B  sequences                T  positions of a sequence     N  rows, B * T
@@ -36,9 +36,9 @@ struct ModelConfig {
   bool operator==(const ModelConfig&) const = default;
 };
 
-/// Calls `visit(name, value)` with each field of `config`, a ModelConfig that may be const. No other list of
-/// fields exists: manifests, config.json, JSON of `inspect` and comparisons of ranks follow from this one in
-/// its order, and each field is a key of [model].
+/// Calls `visit(name, value)` with each field of `config`, a ModelConfig that may be const. This is the only
+/// list of fields: manifests, config.json, JSON of `inspect` and comparisons of ranks follow its order, and
+/// each field is a key of [model].
 template <class Config, class Visit>
 constexpr void for_each_field(Config&& config, Visit&& visit) {
   visit("hidden_size", config.hidden_size);
@@ -70,8 +70,8 @@ void check_tensor_axis(const ModelConfig& config, int64_t size);
 /// Elements of all parameters; tied embeddings count once. The sizes must be valid.
 int64_t parameter_count(const ModelConfig& config);
 
-/// Elements of the parameters that a token is multiplied by: all but a table that is only looked up. The
-/// sizes must be valid.
+/// Elements of the parameters that a token is multiplied by: all but the table of an untied embedding, whose
+/// rows are looked up. The sizes must be valid.
 double multiplied_parameters(const ModelConfig& config);
 
 /// Floating-point operations of training on one token (forward and backward), a multiply-add counted as two.
@@ -80,27 +80,26 @@ struct FlopsPerToken {
   double full_attention = 0;  ///< attention counted whole, as many papers do
 };
 
-/// Counts 6 P + 12 L C T for full attention and 6 P + 6 L C T for causal attention. T is `sequence_length`. P
-/// is the number of parameters without the input table, because rows of that table are looked up and not
-/// multiplied; a tied table counts, because it is also the head. The sizes must be valid. Source:
-/// arXiv:2204.02311 (PaLM), appendix B; arXiv:2205.05198, section 5, for the causal half.
+/// Counts 6 P + 12 L C T for full attention and 6 P + 6 L C T for causal attention, with P
+/// multiplied_parameters and T `sequence_length`. The sizes must be valid. Source: arXiv:2204.02311 (PaLM),
+/// appendix B; arXiv:2205.05198, section 5, for the causal half.
 FlopsPerToken training_flops_per_token(const ModelConfig& config, int64_t sequence_length);
 
-/// Floating-point operations on one token that backward computes again, of all blocks: see Recompute. They
-/// are no model FLOPs, so no utilization counts them. The sizes must be valid.
+/// Floating-point operations that backward computes again on one token in all blocks: see Recompute. They are
+/// no model FLOPs, so no utilization counts them. The sizes must be valid.
 FlopsPerToken recomputed_flops_per_token(const ModelConfig& config, int64_t sequence_length,
                                          Recompute recompute);
 
-/// A published model under the name people know.
+/// The sizes of a published model under its usual name.
 struct ModelPreset {
   std::string_view name;
-  ModelConfig config;  ///< vocab_size 0 stands for the data set's
+  ModelConfig config;  ///< vocab_size 0: as the data set has
 };
 
 /// Every preset, smallest first.
 std::span<const ModelPreset> model_presets();
 
-/// The preset of that name, or null.
+/// The preset called `name`, or null.
 const ModelPreset* find_model_preset(std::string_view name);
 
 }  // namespace ripstop

@@ -7,7 +7,7 @@
 namespace ripstop {
 namespace {
 
-// The ids of this rank's rows of the table. The last slices may have padding, or nothing else.
+// The ids of slice `index` of `count`. The last slices may end in padding, or be padding alone.
 VocabularySlice slice_of(const ModelConfig& config, int64_t count, int64_t index) {
   const int64_t rows = slice_extent(config.vocab_size, count);
   const int64_t first = std::min(index * rows, config.vocab_size);
@@ -34,11 +34,11 @@ void HeadLoss::forward_backward(Context& context, const Batch& batch, const Para
   const Tensor normed = gather_sequence(context, saved.normed);
   const Tensor dnormed = context.arena.allocate(dresidual.dtype, dresidual.shape);
   const auto produce = [&](const Tensor& partial, int64_t) {
-    // Chunks write only rows with a target. The sum over the axis takes all rows.
+    // Chunks write only rows with a target, but the sum over the axis reads all rows.
     fill_zero(context, partial);
     add_losses(context, batch, weights, normed, total, partial);
   };
-  // Without a target no chunk writes the gradient, and the slot holds another unit's numbers.
+  // Without a target no chunk overwrites the gradient, and its memory still holds another unit's numbers.
   if (batch.target_count == 0 && weights.accumulate == Accumulate::kNo && !weights.gradient.empty())
     fill_zero(context, weights.gradient);
   context.tensor.scatter_sum(context, dnormed, produce, TensorAxis::Parts::kWhole);
@@ -57,8 +57,8 @@ void HeadLoss::forward(Context& context, const Batch& batch, const Parameter& we
 
 void HeadLoss::add_losses(Context& context, const Batch& batch, const Parameter& weights,
                           const Tensor& normed, const Tensor& total, const Tensor& dnormed) const {
-  // Chunks for N rows, some of them empty: ranks must make equal collective calls, and a
-  // plan does not know how many rows have a target.
+  // Runs the chunks of N rows, also empty ones: all ranks must make the same collective calls, and a plan does
+  // not know how many rows have a target.
   for (int64_t first = 0; first < batch.rows(); first += chunk_rows)
     chunk_loss(context, batch, weights, normed,
                {first, std::clamp<int64_t>(batch.target_count - first, 0, chunk_rows)}, total, dnormed);
@@ -71,14 +71,14 @@ void HeadLoss::chunk_loss(Context& context, const Batch& batch, const Parameter&
   Arena& arena = context.arena;
   const int64_t capacity = std::min(chunk_rows, batch.rows()), columns = weights.value.rows();
   const bool train = !dnormed.empty(), convert_gradient = train && normed.dtype != DType::kFloat32;
-  // Allocate and send capacity, not use: a plan cannot know how many rows will have a target.
+  // Allocates and sends room for a full chunk: a plan does not know how many rows will have a target.
   const Tensor statistics = arena.allocate(DType::kFloat32, {capacity, 3});
   const Tensor all = arena.allocate(DType::kFloat32, {context.tensor.count(), capacity, 3});
   const Tensor loss = arena.allocate(DType::kFloat32, {capacity}).row_range(0, chunk.rows);
   const Tensor x = arena.allocate(normed.dtype, {capacity, hidden_});
   const Tensor logits = arena.allocate(DType::kFloat32, {capacity, columns});
   const Tensor dlogits = convert_gradient ? arena.allocate(normed.dtype, {capacity, columns}) : logits;
-  // For the same reason take the scratch of every number of rows that can occur: fewer rows may need more.
+  // For the same reason reserves the scratch of every possible number of rows: fewer rows may need more.
   for (int64_t rows = capacity; rows > 0; rows -= rows % row_step() > 0 ? rows % row_step() : row_step()) {
     reserve_linear(context, x.row_range(0, rows), weights.value, logits.row_range(0, rows));
     if (train)
@@ -105,7 +105,7 @@ void HeadLoss::chunk_loss(Context& context, const Batch& batch, const Parameter&
   cross_entropy(context, used(logits), target, all, slice_, loss, train ? used(dlogits) : Tensor{});
   add_sum(context, loss, total);
   if (!train) return;
-  // The first chunk overwrites if it may. The others add to it.
+  // The first chunk may overwrite the gradient; the others add to it.
   const Accumulate accumulate = chunk.first == 0 ? weights.accumulate : Accumulate::kYes;
   clear_padding(dlogits);
   if (!weights.gradient.empty())
@@ -120,7 +120,7 @@ void HeadLoss::logits(Context& context, const Parameter& weights, Residual& resi
   Frame scratch(context.arena);
   absorb(context, norm, epsilon_, residual, saved);
   const Tensor normed = gather_sequence(context, saved.normed);
-  // All rows count: a decode step has one row for each sequence.
+  // A decode step has one row for each sequence: all rows count.
   if (row.empty()) {
     linear(context, normed, weights.value, logits);
     return;
@@ -146,7 +146,6 @@ void HeadLoss::predict(Context& context, const Parameter& weights, Residual& res
   const VocabularySlice allowed{.first = slice_.first,
                                 .valid = std::clamp<int64_t>(scores.ids - slice_.first, 0, slice_.valid)};
   argmax_rows(context, own, allowed, own_value, own_id);
-  // Two numbers a row travel, not the logits.
   context.tensor.gather(context, own_value, scores.value);
   context.tensor.gather(context, own_id, scores.id);
 }
@@ -155,7 +154,7 @@ void HeadLoss::gather_logits(Context& context, const Parameter& weights, Residua
                              const Saved& saved, const Tensor& row, const NextTokenScores& scores) const {
   Frame scratch(context.arena);
   const int64_t rows = scores.logits.shape[1], columns = weights.value.rows(), index = context.tensor.index();
-  // Computed at their places among those of all slices, so that nothing is copied.
+  // Logits and statistics are computed at this slice's place in the gathered tensors: no copies.
   const Tensor own = scores.logits.row_range(index, 1).viewed({rows, columns});
   const Tensor own_statistics = scores.statistics.row_range(index, 1).viewed({rows, 3});
   logits(context, weights, residual, saved, row, own);

@@ -7,31 +7,30 @@
 
 namespace ripstop {
 
-/// Outputs of HeadLoss::predict for the token after each of M rows. Either the first two have tensors, or
-/// the last two. All are equal on all ranks of the tensor axis.
+/// Outputs of HeadLoss::predict for the token after each of M rows, equal on all ranks of the tensor axis.
+/// Either `value` and `id` are tensors, or `logits` and `statistics`.
 struct NextTokenScores {
-  int64_t ids = 0;     ///< only ids below can be the best
-  Tensor value = {};   ///< [t, M] float32: the largest logit of each slice of the vocabulary
-  Tensor id = {};      ///< [t, M] int32: its id, the lowest of equals
-  Tensor logits = {};  ///< [t, M, V / t] float32: of each slice; columns beyond its valid ids have no meaning
+  int64_t ids = 0;         ///< `id` is below this number
+  Tensor value = {};       ///< [t, M] float32: the largest logit of each slice of the vocabulary
+  Tensor id = {};          ///< [t, M] int32: the id of that logit, the lowest of equals
+  Tensor logits = {};      ///< [t, M, V / t] float32 by slice; columns beyond the valid ids have no meaning
   Tensor statistics = {};  ///< [t, M, 3] float32: cross_entropy_statistics of each slice, without a target
 };
 
 /// loss = sum over target rows of cross-entropy(norm(residual) output^T, target).
 ///
-/// Only rows with a target are multiplied. They are taken in chunks, and the logits of a chunk turn into
-/// their gradient at once, so that neither N x V logits nor their gradient ever exist. The vocabulary is cut
-/// over the tensor axis: three floats a row travel, never logits (arXiv:1909.08053 section 3). The bytes
-/// moved depend on N alone, not on which rows have a target.
+/// Only rows with a target are multiplied, in chunks. The logits of a chunk turn into their gradient at once,
+/// so neither N x V logits nor their gradient ever exist. The vocabulary is cut over the tensor axis: three
+/// floats a row travel, never logits (arXiv:1909.08053 section 3). The bytes moved depend on N alone, not on
+/// the rows that have a target.
 class HeadLoss {
  public:
-  /// Rows of logits that exist at once, unless there is memory for more.
-  static constexpr int64_t kChunkRows = 1024;
+  static constexpr int64_t kChunkRows = 1024;  ///< chunk_rows, unless there is memory for more
 
   HeadLoss(const ModelConfig& config, int64_t tensor_count, int64_t tensor_index);
 
-  /// Rows of logits that exist at once, at most. More rows read and write the float32 gradient of the weights
-  /// less often. Equal on all ranks of the tensor axis.
+  /// The most rows of logits that exist at once. Larger chunks read and write the float32 gradient of the
+  /// weights less often. Equal on all ranks of the tensor axis.
   int64_t chunk_rows = kChunkRows;
 
   Parameter norm;  ///< [C]
@@ -53,12 +52,13 @@ class HeadLoss {
 
   /// Scores the next token after each row in row [M] (int32) of the N rows (no tensor: after all, M = N). If
   /// `scores` has values and ids, two numbers a row and slice travel over the tensor axis, and the prediction
-  /// is the id of the largest value, the lowest id if values are equal. Else all logits travel: a rank sends
-  /// 4 M V / t bytes to each other one.
+  /// is the id of the largest value, the lowest id if values are equal. Otherwise all logits travel: a rank
+  /// sends 4 M V / t bytes to each other rank.
   void predict(Context& context, const Parameter& weights, Residual& residual, const Saved& saved,
                const Tensor& row, const NextTokenScores& scores) const;
 
-  /// logits [M, V / t] float32 after the same rows. Columns beyond the slice's valid ids have no meaning.
+  /// Writes logits [M, V / t] float32 after the rows in `row`, as for predict. Columns beyond the slice's valid
+  /// ids have no meaning.
   void logits(Context& context, const Parameter& weights, Residual& residual, const Saved& saved,
               const Tensor& row, const Tensor& logits) const;
 
@@ -66,8 +66,8 @@ class HeadLoss {
   const VocabularySlice& slice() const { return slice_; }
 
  private:
-  /// The rows of a chunk are padded to a multiple of this, because back ends make a plan or a kernel for
-  /// every shape: for eight of them.
+  /// Chunks are padded to a multiple of this number of rows. Back ends make a plan or a kernel for every shape:
+  /// so there are eight.
   int64_t row_step() const { return chunk_rows / 8; }
   void gather_logits(Context& context, const Parameter& weights, Residual& residual, const Saved& saved,
                      const Tensor& row, const NextTokenScores& scores) const;

@@ -10,7 +10,7 @@
 namespace ripstop {
 namespace {
 
-// Two values of deviation 1, or between -1 and 1, from one block of random bits.
+// Two values from one block of random bits: normal with deviation 1, or uniform between -1 and 1.
 std::array<double, 2> random_pair(Initial::Kind kind, uint64_t seed, uint64_t name, uint64_t index) {
   const PhiloxBlock bits = philox({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32),
                                    static_cast<uint32_t>(name), static_cast<uint32_t>(name >> 32)},
@@ -22,8 +22,7 @@ std::array<double, 2> random_pair(Initial::Kind kind, uint64_t seed, uint64_t na
   return {radius * std::cos(angle), radius * std::sin(angle)};
 }
 
-// Fills elements [first, first + count). `first` may be the second of a pair, whose first value is then
-// dropped.
+// Fills elements [first, first + count). Drops the first value of a pair whose second element is `first`.
 void fill_random(const Initial& initial, uint64_t seed, uint64_t name, int64_t first, int64_t count,
                  float* out) {
   for (int64_t i = first; i < first + count; ++i) {
@@ -38,8 +37,8 @@ void fill_random(const Initial& initial, uint64_t seed, uint64_t name, int64_t f
 
 }  // namespace
 
-// Threads share the elements, because a model of 7 billion parameters takes one thread minutes. Each element
-// depends on its place alone, so the result does not depend on the number of threads.
+// Threads share the elements, because one thread takes minutes for 7 billion parameters. An element depends on
+// its place alone, so the result does not depend on the number of threads.
 void initial_values(const ParameterSpec& parameter, uint64_t seed, int64_t first, int64_t count, float* out) {
   const Initial& initial = parameter.initial;
   if (initial.kind == Initial::Kind::kOnes || initial.kind == Initial::Kind::kZeros) {

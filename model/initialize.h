@@ -7,10 +7,9 @@
 namespace ripstop {
 
 /// Fills out[0 .. count) with the initial values of logical elements [first, first + count) (row-major) of a
-/// parameter, as ParameterSpec::initial says. Two neighbouring random values come from one Philox block,
-/// whose key is `seed` and whose counter is the parameter's name and the elements' place. Uses all threads.
-/// Source: Philox 4x32-10, Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011;
-/// Box-Muller.
+/// parameter, as ParameterSpec::initial says. Two neighbouring random values come from one Philox block
+/// (model/core/philox.h) with key `seed` and the parameter's name and the elements' place as counter. Normal
+/// values by Box-Muller. Uses all threads.
 void initial_values(const ParameterSpec& parameter, uint64_t seed, int64_t first, int64_t count, float* out);
 
 }  // namespace ripstop

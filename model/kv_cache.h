@@ -1,4 +1,4 @@
-// KeyValueCache: keys and values of the sequences that are being generated.
+// KeyValueCache: keys and values of sequences during generation.
 #pragma once
 #include <cstdint>
 

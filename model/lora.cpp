@@ -12,7 +12,7 @@ namespace {
 constexpr std::string_view kLetterPlaces[] = {".lora_A.weight", ".lora_B.weight"};
 constexpr std::string_view kWeight = ".weight";
 
-// Where the matrix of a target is in a unit of parameter_table.
+// The place of a target's matrix in a layer's unit of parameter_table.
 struct Place {
   size_t tensor, part;
 };
@@ -53,7 +53,7 @@ std::vector<AdapterSpec> adapters_of(const UnitSpec& unit, int64_t layer, const 
   return adapters;
 }
 
-// The units of the layers: those that are named after a layer.
+// The layers' units of parameter_table.
 std::vector<UnitSpec> layers_of(const ModelConfig& model) {
   std::vector<UnitSpec> units = parameter_table(model);
   std::erase_if(units, [](const UnitSpec& unit) { return !unit.name.starts_with("layers."); });
@@ -62,7 +62,7 @@ std::vector<UnitSpec> layers_of(const ModelConfig& model) {
 
 UnitSpec unit_of(const UnitSpec& layer, const std::vector<AdapterSpec>& adapters) {
   UnitSpec unit{.name = layer.name + ".lora", .tensors = {}};
-  // One tensor for each tensor of the layer and letter; those that the axis does not cut first.
+  // One tensor for each tensor of the layer and letter. Tensors that the axis does not cut come first.
   for (const bool replicated : {true, false})
     for (size_t tensor = 0; tensor < layer.tensors.size(); ++tensor) {
       PhysicalTensor parts;

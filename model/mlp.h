@@ -9,16 +9,16 @@ namespace ripstop {
 
 /// branch = sum over slices of (silu(x w1^T) * x w3^T) w2^T with x = norm(residual).
 ///
-/// w1|w3 is column-parallel and w2 row-parallel over the tensor axis (see parallel_linear.h). If F does not
-/// divide, it is padded with zero rows and columns, which stay zero: silu(0) * 0 = 0, forward and backward.
+/// w1|w3 is column-parallel and w2 row-parallel over the tensor axis (see parallel_linear.h). If t does not
+/// divide F, zero rows and columns pad the slices. They stay zero: silu(0) * 0 = 0, forward and backward.
 /// Source: SwiGLU, arXiv:2002.05202; the cut, arXiv:1909.08053 section 3.
 class Mlp {
  public:
-  /// The tensors that backward needs, and overwrites. Those without memory are not kept by forward.
+  /// The tensors that backward needs and overwrites. Forward keeps those with memory.
   struct Saved {
     NormSaved norm;
     Tensor gate_up;  ///< [N, 2F / t]; backward turns it into its gradient
-    Tensor low;      ///< [N, k r], of w13's adapters; kept as gate_up is
+    Tensor low;      ///< [N, k r], of w13's adapters; kept if gate_up is
   };
 
   Mlp(const ModelConfig& config, int64_t tensor_count);
@@ -28,7 +28,7 @@ class Mlp {
   Parameter w2;    ///< [C, F / t]
   Adapters w13_adapters, w2_adapters;
 
-  /// Allocates what forward keeps of Saved for N rows in the caller's arena frame.
+  /// Makes Saved for N rows; the tensors that forward keeps are in the caller's arena frame.
   Saved allocate(Context& context, int64_t rows, DType dtype, Recompute recompute = Recompute::kNone) const;
 
   /// Adds the residual's branch to its sum and leaves this layer's branch in its place. If saved.norm.sum is
@@ -38,9 +38,9 @@ class Mlp {
   /// The first operation of forward alone: adds the residual's branch to its sum and writes saved.norm.
   void absorb_again(Context& context, Residual& residual, const Saved& saved) const;
 
-  /// Turns dresidual [n, C] in place into the gradient by this layer's input; with InputGradient::kNot
-  /// leaves it as it is. Writes or adds the gradients of what is not frozen. Overwrites `saved`. Computes
-  /// again what of it has no memory; saved.norm.sum must have (checked).
+  /// Turns dresidual [n, C] in place into the gradient by this layer's input, or leaves it as it is with
+  /// InputGradient::kNot. Writes or adds the gradients of the weights that are not frozen. Overwrites `saved`,
+  /// and computes its tensors without memory again; saved.norm.sum must have memory.
   void backward(Context& context, const Saved& saved, const Tensor& dresidual,
                 InputGradient input = InputGradient::kNeeded) const;
 

@@ -9,7 +9,7 @@
 namespace ripstop {
 namespace {
 
-// GEMM kernels and 16-byte loads want slices whose cut dim is a multiple of eight elements.
+// Elements to which slices are padded in the cut dim: GEMM kernels and 16-byte loads are fastest so.
 constexpr int64_t kPaddingGrain = 8;
 
 PhysicalTensor one(ParameterSpec spec) {
@@ -20,12 +20,12 @@ ParameterSpec norm(std::string name, int64_t columns) {
   return {.name = std::move(name), .rows = 1, .columns = columns, .vector = true};
 }
 
-// The weights of a layer. Norms come first: the replicated tensors of a unit lead it. Matrices that read the
-// same input lie in one tensor, so that one product computes them.
+// The weights of a layer. Norms come first, because replicated tensors lead a unit. Matrices that read the same
+// input lie in one tensor, so that one product computes them.
 UnitSpec block(const ModelConfig& config, int64_t layer, double deviation) {
   const int64_t c = config.hidden_size, f = config.intermediate_size, d = config.head_size();
   const int64_t q = config.num_attention_heads * d, kv = config.num_key_value_heads * d;
-  // Each layer adds two branches to the residual stream, whose size must not grow with the depth.
+  // Each layer adds two branches to the residual stream, which must not grow with the depth.
   const double output = deviation / std::sqrt(2.0 * static_cast<double>(config.num_hidden_layers));
   const std::string at = fmt::format("layers.{}", layer);
   const auto matrix = [&](const char* name, int64_t rows, int64_t columns, Cut cut, int64_t grain,
@@ -74,7 +74,7 @@ std::vector<UnitSpec> parameter_table(const ModelConfig& config) {
 
   std::vector<UnitSpec> units;
   if (config.tie_word_embeddings)
-    // One unit for the two uses of a tied table: it is gathered for both, and its gradients are summed.
+    // A tied table is one unit for its two uses: gathered for each, and the gradients are summed.
     units.push_back({"vocabulary", {one(norm("norm.weight", c)), one(table)}});
   else
     units.push_back({"embedding", {one(table)}});

@@ -23,10 +23,10 @@ enum class Cut : uint8_t {
 };
 
 /// The extent in memory of each of `slices` equal slices of a dim of `whole` elements: a multiple of `grain`,
-/// or of 8 if grain is 1, because GEMM kernels want that. The last slices may end in padding.
+/// or of 8 if grain is 1, for fast GEMM kernels. The last slices may end in padding.
 int64_t slice_extent(int64_t whole, int64_t slices, int64_t grain = 1);
 
-/// The values that a parameter begins with.
+/// The initial values of a parameter.
 struct Initial {
   enum class Kind : uint8_t { kOnes, kZeros, kNormal, kUniform };
   Kind kind = Kind::kOnes;
@@ -41,8 +41,7 @@ struct ParameterSpec {
   int64_t columns = 0;
   bool vector = false;  ///< the weight of a norm; a matrix may have one row, too
   Cut cut = Cut::kNone;
-  int64_t grain =
-      1;  ///< cuts fall on multiples of it in the cut dim: D for parameters of heads, which stay whole
+  int64_t grain = 1;  ///< cuts are at multiples of `grain` in the cut dim: D, so that heads stay whole
   Initial initial = {};
 
   int64_t count() const { return rows * columns; }
@@ -67,12 +66,12 @@ struct PhysicalTensor {
   bool replicated() const { return parts.front().cut == Cut::kNone; }
 };
 
-/// The tensors that are gathered and released together. Those that the tensor axis does not cut come first.
+/// The tensors that are gathered and released together. Tensors that the tensor axis does not cut come first.
 struct UnitSpec {
   /// "embedding", "layers.3", "head"; "vocabulary" if embedding and head are tied; "layers.3.lora"
   std::string name;
   std::vector<PhysicalTensor> tensors;
-  bool frozen = false;  ///< weights never change: there is neither gradient nor moment
+  bool frozen = false;  ///< the weights never change: no gradient, no moments
 };
 
 /// All units of a model in forward order. If embeddings are tied, one unit "vocabulary" {norm, table} takes
@@ -80,9 +79,9 @@ struct UnitSpec {
 /// divided by sqrt(2 L).
 std::vector<UnitSpec> parameter_table(const ModelConfig& config);
 
-/// A physical tensor as layers use it. `value` (activation dtype) and `gradient` (float32) are views. The
-/// unit sets them while it is unsharded; otherwise they are "no tensor". Matrices are [slice_rows,
-/// slice_columns], vectors [columns].
+/// A physical tensor as layers use it: views that the unit sets while it is unsharded, otherwise "no tensor".
+/// `value` has the activation dtype, `gradient` is float32. Matrices are [slice_rows, slice_columns], vectors
+/// [columns].
 struct Parameter {
   Tensor value;
   Tensor gradient;

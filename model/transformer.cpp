@@ -34,7 +34,7 @@ Transformer::Transformer(const ModelConfig& config, const LoraConfig& lora, int6
   if (stream.device().kind == DeviceKind::kMeta) return;
   const std::vector<float> table = angles(positions, d, config.rope_theta);
   copy_bytes(stream, angle_.data, table.data(), angle_.bytes());
-  stream.synchronize();  // `table` ends here
+  stream.synchronize();  // the copy reads `table`, which ends here
 }
 
 void Transformer::set_adapters(const LoraConfig& lora, int64_t tensor_count) {

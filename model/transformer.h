@@ -1,4 +1,4 @@
-// Transformer: the list of a model's layers. The loop over them is in parallel/sharded_transformer.cpp.
+// Transformer: the layers of a model. parallel/sharded_transformer.cpp has the loop over them.
 #pragma once
 #include <vector>
 
@@ -22,7 +22,7 @@ class Transformer {
   HeadLoss head;
 
   const ModelConfig& config() const { return config_; }
-  /// The head's weights: its own, or the embedding's table if they are tied.
+  /// The head's weights: its own, or the embedding's table if embeddings are tied.
   const Parameter& output() const { return config_.tie_word_embeddings ? embedding.table : head.output; }
   /// [positions, D/2, 2] float32: cosine and sine of position * theta^(-2i/D), computed in float64.
   const Tensor& angle() const { return angle_; }

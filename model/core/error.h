@@ -34,7 +34,7 @@ class Error : public std::runtime_error {
       : std::runtime_error(what), code_(code), hint_(std::move(hint)) {}
   ExitCode code() const { return code_; }
   const std::string& hint() const { return hint_; }
-  /// The training step in which it happened, if one is known.
+  /// The training step of the error, if one is known.
   std::optional<int64_t> step() const { return step_; }
   void set_step(int64_t step) { step_ = step; }
 
@@ -65,9 +65,9 @@ namespace detail {
 }  // namespace ripstop
 
 /// Throws Error(kBug) unless `condition` holds. The message has file, line, the condition and a text
-/// formatted by fmt. With RIPSTOP_ABORT in the environment it ends the process by SIGABRT instead, so that a
-/// core has the stack. For contracts between parts of ripstop; active in every build type. Refuse input from
-/// outside with `fail` instead.
+/// formatted by fmt. With RIPSTOP_ABORT in the environment ends the process by SIGABRT instead, so that a
+/// core dump has the stack. For contracts between parts of ripstop, in every build type; `fail` refuses input
+/// from outside.
 #define RIPSTOP_CHECK(condition, ...)                                                            \
   do {                                                                                           \
     if (!(condition)) [[unlikely]]                                                               \

@@ -1,4 +1,4 @@
-// FunctionRef: a view of a callable. For parameters that the callee calls before it returns.
+// FunctionRef: a view of a callable, for parameters that a function calls before it returns.
 #pragma once
 #include <memory>
 #include <type_traits>
@@ -9,7 +9,7 @@ namespace ripstop {
 template <class Signature>
 class FunctionRef;
 
-/// Refers to a callable and does not own it. Valid while the callable lives. Never allocates.
+/// Refers to a callable without owning it; valid while the callable lives. Never allocates.
 template <class Result, class... Args>
 class FunctionRef<Result(Args...)> {
  public:

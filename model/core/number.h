@@ -7,7 +7,7 @@
 
 namespace ripstop {
 
-/// The decimal integer that all of `text` is; nullopt if there is anything else, or if it does not fit.
+/// Parses a decimal integer. Returns nullopt if `text` has anything else, or if the integer does not fit.
 inline std::optional<int64_t> parse_integer(std::string_view text) {
   int64_t value = 0;
   const char* const end = text.data() + text.size();
@@ -16,7 +16,7 @@ inline std::optional<int64_t> parse_integer(std::string_view text) {
   return value;
 }
 
-/// The same for integers >= 0, without a sign.
+/// Parses a decimal integer >= 0 without a sign, like parse_integer.
 inline std::optional<int64_t> parse_whole_number(std::string_view text) {
   if (text.empty() || text.front() == '-') return std::nullopt;
   return parse_integer(text);

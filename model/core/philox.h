@@ -1,4 +1,4 @@
-// Random bits as a function of a key and a counter: nothing is streamed, so nothing depends on an order.
+// Random bits as a function of a key and a counter, so that results do not depend on the order of draws.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -8,12 +8,12 @@ namespace ripstop {
 
 using PhiloxBlock = std::array<uint32_t, 4>;
 
-/// The constants of a round: factors of counter words 0 and 2, and what each round adds to the key's words.
+/// The factors of counter words 0 and 2 in a round, and the increments of the key's words after it.
 inline constexpr uint32_t kPhiloxFactors[] = {0xD2511F53U, 0xCD9E8D57U};
 inline constexpr uint32_t kPhiloxSteps[] = {0x9E3779B9U, 0xBB67AE85U};
 inline constexpr int kPhiloxRounds = 10;
 
-/// Four random words of `counter` under `key`. The AdamW kernels have copies of it for their processors.
+/// Four random words of `counter` under `key`. Kernels have copies for processor vectors and for GPUs.
 /// Source: Philox 4x32-10, Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011.
 inline PhiloxBlock philox(PhiloxBlock counter, uint64_t key) {
   auto k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
@@ -27,15 +27,15 @@ inline PhiloxBlock philox(PhiloxBlock counter, uint64_t key) {
   return counter;
 }
 
-/// A number that stands for the name of a parameter in counters and keys: FNV-1a. Any function of the name
-/// would serve, but it must never change: seeds would give other weights.
+/// A number that stands for a parameter's name in counters and keys: FNV-1a. It must never change, because
+/// seeds would give other weights.
 inline uint64_t hash_of_name(std::string_view name) {
   uint64_t h = 0xcbf29ce484222325ULL;
   for (const char c : name) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
   return h;
 }
 
-/// A number above 0 and below 1, of 53 of the 64 bits.
+/// A number above 0 and below 1, from 53 of the 64 bits.
 inline double uniform_of(uint32_t high, uint32_t low) {
   return (static_cast<double>((uint64_t{high} << 21) ^ (low >> 11)) + 0.5) * 0x1p-53;
 }

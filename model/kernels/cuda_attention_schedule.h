@@ -1,4 +1,5 @@
-// How the documents of a batch are given to cuDNN. Memory plans and the kernels share it. Needs no CUDA.
+// The schedule by which attention gives a batch's documents to cuDNN. Memory plans and kernels share it. Needs
+// no CUDA.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -12,13 +13,12 @@ struct DocumentGroup {
   bool operator==(const DocumentGroup&) const = default;
 };
 
-/// How the documents of a call are given to cuDNN. A plan fits one number of documents and one largest length
-/// S. Making a plan takes up to a second, so plans are kept, and the schedule uses few values of both
-/// numbers.
+/// The executions of cuDNN plans for one call. A plan fits one number of documents and one largest length S.
+/// Making a plan takes up to a second, so plans are kept, and the schedule uses few values of both numbers.
 struct AttentionSchedule {
-  /// Dense: all documents have length S, a multiple of 128. Strides say where they are, no lengths are read,
-  /// and gradients are written in place. Else the documents are "ragged": cuDNN reads lengths and offsets on
-  /// the device.
+  /// Dense: all documents have length S, a multiple of 128. cuDNN finds them by strides, reads no lengths and
+  /// writes gradients in place. Otherwise documents are "ragged": cuDNN reads lengths and offsets on the
+  /// device.
   bool dense = false;
   int64_t length = 0;  ///< S
   std::vector<DocumentGroup> groups;
@@ -30,10 +30,10 @@ inline constexpr int64_t kMostDocuments = 512;
 /// S of ragged plans: the smallest power of two that is at least `longest` and at least 128.
 int64_t padded_length(int64_t longest);
 
-/// The schedule of `count` documents with `rows` rows in all and `longest` rows in the longest. The number of
-/// documents of a ragged group is a power of two, so there are few plans, and no plan is filled up with empty
-/// documents: cuDNN before 9.25 computes NaN for documents of length 0. `padded`: the plan's workspace has S
-/// rows for each document; then groups are small enough that these rows fit into attention_rows.
+/// The schedule of `count` documents with `rows` rows in all and `longest` rows in the longest. A ragged group
+/// has a power of two of documents, so there are few plans. No group is filled up with empty documents: cuDNN
+/// before 9.25 computes NaN for length 0. `padded`: the plan's workspace has S rows for each document, so
+/// groups are small enough that these rows fit into attention_rows.
 AttentionSchedule attention_schedule(int64_t rows, int64_t count, int64_t longest, bool padded);
 
 /// Rows for which the workspace of padded plans has room.

@@ -1,4 +1,4 @@
-// The workspaces of the CUDA kernels. Only formulas: a login node can plan for a GPU that it does not have.
+// The workspaces of the CUDA kernels. Formulas alone, so that a login node without a GPU can plan for one.
 #include "model/kernels/cuda_workspace_sizes.h"
 
 #include <algorithm>

@@ -9,22 +9,21 @@ namespace ripstop {
 
 class TensorAxis;
 
-/// The place of dropout's random bits beside the element: where the rows of a micro-batch are in training.
-/// Sequence s of the micro-batch is number first_sequence + s * sequence_step of the step, of all data ranks
-/// together.
+/// The place of a micro-batch in training, from which dropout takes its random bits. Sequence s of the
+/// micro-batch is number first_sequence + s * sequence_step of the step, over all data ranks.
 struct DropoutPlace {
   uint64_t seed = 0;
-  int64_t step = 0;  ///< the number of its update
+  int64_t step = 0;  ///< the update that the micro-batch belongs to
   int64_t first_sequence = 0, sequence_step = 1;
   int64_t sequence_length = 1;
 };
 
-/// All that a layer or an operation may use besides its arguments. Owns nothing; cheap to copy.
+/// Everything that a layer or an operation may use besides its arguments. Owns nothing; cheap to copy.
 struct Context {
   const Stream& stream;
   Arena& arena;
   const TensorAxis& tensor;
-  const DropoutPlace* dropout = nullptr;  ///< of a training pass; null: nothing is dropped
+  const DropoutPlace* dropout = nullptr;  ///< null outside of training: nothing is dropped
 
   const Device& device() const { return stream.device(); }
 };

@@ -1,19 +1,17 @@
-// The kernels of one device kind: one entry per operation of ops.h, in the same order. A missing entry is a
-// compile error (-Wmissing-field-initializers).
+// KernelTable: the kernels of one kind of device, one for each operation of ops.h, in the same order.
 #pragma once
 #include "model/ops/ops.h"
 
 namespace ripstop {
 
-/// The context of a kernel call: the stream, and a workspace of the size that its entry in the
-/// WorkspaceTable returned (null for 0 bytes).
+/// The stream of a kernel call, and a workspace of the size that the WorkspaceTable tells (null for 0 bytes).
 struct KernelCall {
   const Stream& stream;
   void* workspace;
 };
 
-/// Each entry has the contract of the function of the same name in ops.h. ops.cpp has checked all shapes and
-/// dtypes before it calls an entry.
+/// Each entry has the contract of the function of the same name in ops.h. ops.cpp checks shapes and dtypes
+/// before it calls an entry.
 struct KernelTable {
   void (*linear)(const KernelCall&, const Tensor& x, const Tensor& w, const Tensor& y, Accumulate);
   void (*linear_backward_input)(const KernelCall&, const Tensor& dy, const Tensor& w, const Tensor& dx,
@@ -65,22 +63,34 @@ struct KernelTable {
                 const Tensor& master, const Tensor& first, const Tensor& second, const Tensor& copy);
 };
 
+/// Calls X with the name of each entry of KernelTable, in order: first the products, then the others. A table
+/// made with these lists misses no entry (-Wmissing-field-initializers).
+#define RIPSTOP_PRODUCTS(X) X(linear) X(linear_backward_input) X(linear_backward_weight)
+// clang-format off
+#define RIPSTOP_OTHER_KERNELS(X)                                                                            \
+  X(add_rmsnorm) X(add_rmsnorm_backward) X(rope) X(attention) X(attention_backward) X(prepare_attention)    \
+  X(store_key_value) X(attention_cached) X(swiglu) X(swiglu_backward) X(embedding) X(embedding_backward)    \
+  X(gather_rows) X(scatter_rows) X(cross_entropy_statistics) X(cross_entropy) X(argmax_rows) X(add_sum)     \
+  X(add_squared_norm) X(fill_zero) X(convert) X(add) X(scale) X(dropout) X(add_dropout) X(reduce_pieces)    \
+  X(gradient_scale) X(adamw)
+// clang-format on
+
 const KernelTable& cpu_kernels();
 const KernelTable& cuda_kernels();  ///< throws Error(kResources) without the CUDA back end
 const KernelTable& meta_kernels();  ///< computes nothing
 const KernelTable& kernels(DeviceKind kind);
 
-/// The workspace of each operation on one device kind, in bytes. Pure functions of sizes (and, on the CPU, of
-/// the number of threads and the processor). They need no device of that kind, since `ripstop plan --device
-/// cuda` runs on a login node.
+/// The bytes of workspace that each operation needs on one kind of device. Pure functions of sizes (and, on
+/// the CPU, of the number of threads and the processor). They need no device of that kind: `ripstop plan
+/// --device cuda` runs on a login node.
 struct WorkspaceTable {
-  /// Of the tensors, only shapes and dtypes are read.
+  /// The products read shapes and dtypes of the tensors, never their elements.
   int64_t (*linear)(const Tensor& x, const Tensor& w, const Tensor& y, Accumulate);
   int64_t (*linear_backward_input)(const Tensor& dy, const Tensor& w, const Tensor& dx, Accumulate);
   int64_t (*linear_backward_weight)(const Tensor& dy, const Tensor& x, const Tensor& dw, Accumulate);
   int64_t (*add_rmsnorm_backward)(int64_t rows, int64_t columns);
   int64_t (*attention)(int64_t rows, const Heads&, DType);
-  /// `longest`: rows of the longest document; the workspace may grow with it.
+  /// `longest`: rows of the longest document.
   int64_t (*attention_backward)(int64_t rows, int64_t longest, const Heads&, DType, bool deterministic);
   int64_t (*attention_cached)(int64_t rows, int64_t positions, const Heads&);
   int64_t (*add_sum)(int64_t count);

@@ -12,8 +12,8 @@ KernelCall without_workspace(const Context& context) {
   return {context.stream, nullptr};
 }
 
-/// The workspace of one call. Taken from the arena, and freed when the operation returns: on a stream the
-/// next operation may use the same bytes, since it runs later.
+/// The workspace of one call, from the arena. Freed when the operation returns: the next operation of the
+/// stream runs later, so it may use the same bytes.
 class Workspace {
  public:
   Workspace(Context& context, int64_t bytes)
@@ -31,8 +31,8 @@ class Workspace {
   KernelCall call_;
 };
 
-// On kMeta, kernels(context) computes nothing, and the workspaces are those of the planned device: so the
-// same code plans and computes.
+// On kMeta the kernels compute nothing and the workspaces are those of the planned device, so the same code
+// plans and computes.
 const KernelTable& kernels(const Context& context) {
   return kernels(context.device().kind);
 }
@@ -60,10 +60,9 @@ const WorkspaceTable& workspaces(DeviceKind kind) {
 }
 
 void linear(Context& context, const Tensor& x, const Tensor& w, const Tensor& y, Accumulate accumulate) {
-  check_matrix(w, y.cols(), x.cols(), "w");
-  check_rows(y, x.rows(), w.rows(), "y");
   check_operand(x, "x");
-  check_dtype(w, x.dtype, "w");
+  check_matrix(w, y.cols(), x.cols(), x.dtype, "w");
+  check_rows(y, x.rows(), w.rows(), "y");
   check_result(y, x.dtype, "y");
   const Workspace workspace(context, workspace_bytes(context).linear(x, w, y, accumulate));
   kernels(context).linear(workspace.call(), x, w, y, accumulate);
@@ -71,10 +70,9 @@ void linear(Context& context, const Tensor& x, const Tensor& w, const Tensor& y,
 
 void linear_backward_input(Context& context, const Tensor& dy, const Tensor& w, const Tensor& dx,
                            Accumulate accumulate) {
-  check_matrix(w, dy.cols(), dx.cols(), "w");
-  check_rows(dx, dy.rows(), w.cols(), "dx");
   check_operand(dy, "dy");
-  check_dtype(w, dy.dtype, "w");
+  check_matrix(w, dy.cols(), dx.cols(), dy.dtype, "w");
+  check_rows(dx, dy.rows(), w.cols(), "dx");
   check_result(dx, dy.dtype, "dx");
   const Workspace workspace(context, workspace_bytes(context).linear_backward_input(dy, w, dx, accumulate));
   kernels(context).linear_backward_input(workspace.call(), dy, w, dx, accumulate);
@@ -82,16 +80,15 @@ void linear_backward_input(Context& context, const Tensor& dy, const Tensor& w, 
 
 void linear_backward_weight(Context& context, const Tensor& dy, const Tensor& x, const Tensor& dw,
                             Accumulate accumulate) {
-  check_matrix(dw, dy.cols(), x.cols(), "dw");
-  check_rows(x, dy.rows(), dw.cols(), "x");
   check_operand(dy, "dy");
+  check_matrix(dw, dy.cols(), x.cols(), DType::kFloat32, "dw");
+  check_rows(x, dy.rows(), dw.cols(), "x");
   check_dtype(x, dy.dtype, "x");
-  check_dtype(dw, DType::kFloat32, "dw");
   const Workspace workspace(context, workspace_bytes(context).linear_backward_weight(dy, x, dw, accumulate));
   kernels(context).linear_backward_weight(workspace.call(), dy, x, dw, accumulate);
 }
 
-// The workspace is freed at once. What remains is the peak of the arena.
+// The workspace is freed at once, but counts in the arena's peak.
 void reserve_linear(Context& context, const Tensor& x, const Tensor& w, const Tensor& y) {
   const Workspace workspace(context, workspace_bytes(context).linear(x, w, y, Accumulate::kNo));
 }
@@ -99,7 +96,7 @@ void reserve_linear(Context& context, const Tensor& x, const Tensor& w, const Te
 void reserve_linear_backward(Context& context, const Tensor& dy, const Tensor& x, const Tensor& w,
                              const Tensor& dx, const Tensor& dw) {
   const WorkspaceTable& bytes = workspace_bytes(context);
-  // The largest of the three: they run one after another in the same bytes.
+  // The products run one after another in the same bytes.
   const Workspace workspace(
       context, std::max({bytes.linear_backward_input(dy, w, dx, Accumulate::kNo),
                          dw.empty() ? 0 : bytes.linear_backward_weight(dy, x, dw, Accumulate::kNo),
@@ -109,17 +106,10 @@ void reserve_linear_backward(Context& context, const Tensor& dy, const Tensor& x
 void add_rmsnorm(Context& context, const Tensor& residual, const Tensor& branch, const Tensor& weight,
                  double epsilon, const Tensor& sum, const Tensor& normed, const Tensor& inverse_rms) {
   check_activation(residual, "residual");
-  for (const Tensor* t : {&sum, &normed}) {
-    check_matrix(*t, residual.rows(), residual.cols(), "sum or normed");
-    check_dtype(*t, residual.dtype, "sum or normed");
-  }
-  // The first norm of a model has no branch to add.
-  if (!branch.empty()) {
-    check_matrix(branch, residual.rows(), residual.cols(), "branch");
-    check_dtype(branch, residual.dtype, "branch");
-  }
-  check_count(weight, residual.cols(), "weight");
-  check_dtype(weight, residual.dtype, "weight");
+  for (const Tensor* t : {&sum, &normed})
+    check_matrix(*t, residual.rows(), residual.cols(), residual.dtype, "sum or normed");
+  if (!branch.empty()) check_matrix(branch, residual.rows(), residual.cols(), residual.dtype, "branch");
+  check_count(weight, residual.cols(), residual.dtype, "weight");
   check_float(inverse_rms, residual.rows(), "inverse_rms");
   kernels(context).add_rmsnorm(without_workspace(context), residual, branch, weight, epsilon, sum, normed,
                                inverse_rms);
@@ -129,12 +119,9 @@ void add_rmsnorm_backward(Context& context, const Tensor& dnormed, const Tensor&
                           const Tensor& inverse_rms, const Tensor& dresidual, const Tensor& dweight,
                           Accumulate accumulate) {
   check_activation(sum, "sum");
-  for (const Tensor* t : {&dnormed, &dresidual}) {
-    check_matrix(*t, sum.rows(), sum.cols(), "dnormed or dresidual");
-    check_dtype(*t, sum.dtype, "dnormed or dresidual");
-  }
-  check_count(weight, sum.cols(), "weight");
-  check_dtype(weight, sum.dtype, "weight");
+  for (const Tensor* t : {&dnormed, &dresidual})
+    check_matrix(*t, sum.rows(), sum.cols(), sum.dtype, "dnormed or dresidual");
+  check_count(weight, sum.cols(), sum.dtype, "weight");
   check_float(inverse_rms, sum.rows(), "inverse_rms");
   if (!dweight.empty()) check_float(dweight, sum.cols(), "dweight");
   const Workspace workspace(context, workspace_bytes(context).add_rmsnorm_backward(sum.rows(), sum.cols()));
@@ -146,10 +133,9 @@ void rope(Context& context, const Tensor& qkv, const Tensor& position, const Ten
           const Heads& heads, Direction direction) {
   check_heads(heads);
   check_activation(qkv, "qkv");
-  check_matrix(qkv, position.count(), heads.row(), "qkv");
+  check_rows(qkv, position.count(), heads.row(), "qkv");
   check_index(position, qkv.rows(), "position");
-  check_matrix(angle, angle.rows(), heads.size, "angle");
-  check_dtype(angle, DType::kFloat32, "angle");
+  check_matrix(angle, angle.rows(), heads.size, DType::kFloat32, "angle");
   kernels(context).rope(without_workspace(context), qkv, position, angle, heads, direction);
 }
 
@@ -158,9 +144,8 @@ void attention(Context& context, const Tensor& qkv, const Documents& documents, 
   check_heads(heads);
   check_documents(documents);
   check_activation(qkv, "qkv");
-  check_matrix(qkv, out.rows(), heads.row(), "qkv");
-  check_matrix(out, qkv.rows(), heads.query * heads.size, "out");
-  check_dtype(out, qkv.dtype, "out");
+  check_rows(qkv, out.rows(), heads.row(), "qkv");
+  check_matrix(out, qkv.rows(), heads.query * heads.size, qkv.dtype, "out");
   check_float(log_sum_exp, qkv.rows() * heads.query, "log_sum_exp");
   const Workspace workspace(context, workspace_bytes(context).attention(qkv.rows(), heads, qkv.dtype));
   kernels(context).attention(workspace.call(), qkv, documents, heads, out, log_sum_exp);
@@ -172,12 +157,9 @@ void attention_backward(Context& context, const Tensor& dout, const Tensor& qkv,
   check_heads(heads);
   check_documents(documents);
   check_activation(qkv, "qkv");
-  for (const Tensor* t : {&dout, &out}) {
-    check_matrix(*t, qkv.rows(), heads.query * heads.size, "dout or out");
-    check_dtype(*t, qkv.dtype, "dout or out");
-  }
-  for (const Tensor* t : {&qkv, &dqkv}) check_matrix(*t, out.rows(), heads.row(), "qkv or dqkv");
-  check_dtype(dqkv, qkv.dtype, "dqkv");
+  for (const Tensor* t : {&dout, &out})
+    check_matrix(*t, qkv.rows(), heads.query * heads.size, qkv.dtype, "dout or out");
+  for (const Tensor* t : {&qkv, &dqkv}) check_matrix(*t, out.rows(), heads.row(), qkv.dtype, "qkv or dqkv");
   check_float(log_sum_exp, qkv.rows() * heads.query, "log_sum_exp");
   const Workspace workspace(
       context, workspace_bytes(context).attention_backward(qkv.rows(), documents.longest, heads, qkv.dtype,
@@ -205,8 +187,7 @@ void attention_cached(Context& context, const Tensor& qkv, const Tensor& slot, c
     RIPSTOP_CHECK(tail.place.shape.dims() == 2 && tail.place.rows() == qkv.rows(),
                   "tail.place has {} rows, expected {}", tail.place.rows(), qkv.rows());
   }
-  check_matrix(out, qkv.rows(), heads.query * heads.size, "out");
-  check_dtype(out, qkv.dtype, "out");
+  check_matrix(out, qkv.rows(), heads.query * heads.size, qkv.dtype, "out");
   const Workspace workspace(context,
                             workspace_bytes(context).attention_cached(qkv.rows(), cache.shape[1], heads));
   kernels(context).attention_cached(workspace.call(), qkv, slot, position, cache, heads, tail, out);
@@ -214,15 +195,13 @@ void attention_cached(Context& context, const Tensor& qkv, const Tensor& slot, c
 
 void swiglu(Context& context, const Tensor& gate_up, const Tensor& out) {
   check_activation(out, "out");
-  check_matrix(gate_up, out.rows(), 2 * out.cols(), "gate_up");
-  check_dtype(gate_up, out.dtype, "gate_up");
+  check_matrix(gate_up, out.rows(), 2 * out.cols(), out.dtype, "gate_up");
   kernels(context).swiglu(without_workspace(context), gate_up, out);
 }
 
 void swiglu_backward(Context& context, const Tensor& gate_up, const Tensor& dout) {
   check_activation(dout, "dout");
-  check_matrix(gate_up, dout.rows(), 2 * dout.cols(), "gate_up");
-  check_dtype(gate_up, dout.dtype, "gate_up");
+  check_matrix(gate_up, dout.rows(), 2 * dout.cols(), dout.dtype, "gate_up");
   kernels(context).swiglu_backward(without_workspace(context), gate_up, dout);
 }
 
@@ -230,8 +209,7 @@ void embedding(Context& context, const Tensor& token, const Tensor& table, int64
                const Tensor& out) {
   check_activation(out, "out");
   check_index(token, out.rows(), "token");
-  check_matrix(table, table.rows(), out.cols(), "table");
-  check_dtype(table, out.dtype, "table");
+  check_matrix(table, table.rows(), out.cols(), out.dtype, "table");
   kernels(context).embedding(without_workspace(context), token, table, first_id, out);
 }
 
@@ -240,23 +218,20 @@ void embedding_backward(Context& context, const Tensor& token, const Tensor& tok
   check_activation(dout, "dout");
   check_index(token, dout.rows(), "token");
   check_index(token_order, dout.rows(), "token_order");
-  check_matrix(dtable, dtable.rows(), dout.cols(), "dtable");
-  check_dtype(dtable, DType::kFloat32, "dtable");
+  check_matrix(dtable, dtable.rows(), dout.cols(), DType::kFloat32, "dtable");
   kernels(context).embedding_backward(without_workspace(context), token, token_order, dout, first_id, dtable,
                                       accumulate);
 }
 
 void gather_rows(Context& context, const Tensor& x, const Tensor& index, const Tensor& out) {
   check_index(index, out.rows(), "index");
-  check_matrix(x, x.rows(), out.cols(), "x");
-  check_dtype(x, out.dtype, "x");
+  check_matrix(x, x.rows(), out.cols(), out.dtype, "x");
   kernels(context).gather_rows(without_workspace(context), x, index, out);
 }
 
 void scatter_rows(Context& context, const Tensor& x, const Tensor& index, const Tensor& out) {
   check_index(index, x.rows(), "index");
-  check_matrix(out, out.rows(), x.cols(), "out");
-  check_dtype(out, x.dtype, "out");
+  check_matrix(out, out.rows(), x.cols(), x.dtype, "out");
   kernels(context).scatter_rows(without_workspace(context), x, index, out);
 }
 
@@ -265,7 +240,6 @@ void cross_entropy_statistics(Context& context, const Tensor& logits, const Tens
   check_dtype(logits, DType::kFloat32, "logits");
   check_slice(slice, logits.cols());
   check_index(target, logits.rows(), "target");
-  // Maximum, sum of exponentials, and the target's logit of each row.
   check_float(statistics, 3 * logits.rows(), "statistics");
   kernels(context).cross_entropy_statistics(without_workspace(context), logits, target, slice, statistics);
 }
@@ -280,10 +254,9 @@ void cross_entropy(Context& context, const Tensor& logits, const Tensor& target,
                 "statistics of {} rows x {}, expected at least {} x 3", all.shape[1], all.shape[2],
                 logits.rows());
   check_float(loss, logits.rows(), "loss");
-  // Evaluation wants no gradient.
   if (!dlogits.empty()) {
     check_activation(dlogits, "dlogits");
-    check_matrix(dlogits, logits.rows(), logits.cols(), "dlogits");
+    check_rows(dlogits, logits.rows(), logits.cols(), "dlogits");
   }
   kernels(context).cross_entropy(without_workspace(context), logits, target, all, slice, loss, dlogits);
 }
@@ -300,24 +273,21 @@ void argmax_rows(Context& context, const Tensor& logits, const VocabularySlice& 
 void add_sum(Context& context, const Tensor& x, const Tensor& total) {
   RIPSTOP_CHECK(x.dtype == DType::kFloat32 || x.dtype == DType::kFloat64,
                 "x is {}, expected float32 or float64", to_string(x.dtype));
-  check_count(total, 1, "total");
-  check_dtype(total, DType::kFloat64, "total");
+  check_count(total, 1, DType::kFloat64, "total");
   const Workspace workspace(context, workspace_bytes(context).add_sum(x.count()));
   kernels(context).add_sum(workspace.call(), x, total);
 }
 
 void add_squared_norm(Context& context, const Tensor& x, const Tensor& total) {
   check_dtype(x, DType::kFloat32, "x");
-  check_count(total, 1, "total");
-  check_dtype(total, DType::kFloat64, "total");
+  check_count(total, 1, DType::kFloat64, "total");
   const Workspace workspace(context, workspace_bytes(context).add_squared_norm(x.count()));
   kernels(context).add_squared_norm(workspace.call(), x, total);
 }
 
 void add_squared_norm(const Stream& stream, const Tensor& x, const Tensor& total, const Tensor& workspace) {
   check_dtype(x, DType::kFloat32, "x");
-  check_count(total, 1, "total");
-  check_dtype(total, DType::kFloat64, "total");
+  check_count(total, 1, DType::kFloat64, "total");
   const int64_t needed = squared_norm_workspace_bytes(stream.device(), x.count());
   RIPSTOP_CHECK(workspace.bytes() >= needed, "workspace of {} bytes, {} needed", workspace.bytes(), needed);
   kernels(stream.device().kind).add_squared_norm({stream, workspace.data}, x, total);
@@ -328,20 +298,20 @@ int64_t squared_norm_workspace_bytes(const Device& device, int64_t count) {
 }
 
 void fill_zero(Context& context, const Tensor& x) {
-  // Here and below: some kernels must not be launched for no elements, and a shard may be empty.
+  // Here and below: a shard may be empty, and some kernels must not be launched for no elements.
   if (x.count() > 0) kernels(context).fill_zero(without_workspace(context), x);
 }
 
 void convert(Context& context, const Tensor& x, const Tensor& y) {
   check_activation(x, "x");
   check_activation(y, "y");
-  check_count(y, x.count(), "y");
+  check_count(y, x.count(), y.dtype, "y");
   if (x.count() > 0) kernels(context).convert(without_workspace(context), x, y);
 }
 
 void add(Context& context, const Tensor& x, const Tensor& y) {
   check_float(x, y.count(), "x");
-  check_dtype(y, DType::kFloat32, "y");
+  check_float(y, x.count(), "y");
   if (x.count() > 0) kernels(context).add(without_workspace(context), x, y);
 }
 
@@ -372,8 +342,7 @@ void reduce_pieces(const Stream& stream, const std::vector<RankPiece>& pieces, c
 }
 
 void gradient_scale(Context& context, const Tensor& global, double max_norm, const Tensor& scale) {
-  check_count(global, 3, "global");
-  check_dtype(global, DType::kFloat64, "global");
+  check_count(global, 3, DType::kFloat64, "global");
   check_float(scale, 2, "scale");
   kernels(context).gradient_scale(without_workspace(context), global, max_norm, scale);
 }
@@ -383,15 +352,14 @@ void adamw(Context& context, const AdamWStep& step, const Tensor& scale, const T
   check_float(scale, 2, "scale");
   for (const Tensor* t : {&gradient, &master}) check_float(*t, master.count(), "a shard");
   check_activation(first, "a moment");
-  check_dtype(second, first.dtype, "the second moment");
-  for (const Tensor* t : {&first, &second}) check_count(*t, master.count(), "a moment");
+  for (const Tensor* t : {&first, &second}) check_count(*t, master.count(), first.dtype, "a moment");
   const MomentBits& bits = step.bits;
   RIPSTOP_CHECK(bits.origin >= 0 && bits.begin >= 0 && bits.stride >= 1 && bits.columns >= 1,
                 "place {} of rows of {} from logical element {} on, of rows of {}", bits.begin, bits.stride,
                 bits.origin, bits.columns);
   if (!copy.empty()) {
     check_activation(copy, "copy");
-    check_count(copy, master.count(), "copy");
+    check_count(copy, master.count(), copy.dtype, "copy");
   }
   if (master.count() > 0)
     kernels(context).adamw(without_workspace(context), step, scale, gradient, master, first, second, copy);

@@ -6,12 +6,12 @@
 //   activation tensors and weights of a call. Arithmetic and sums are in float32, whatever is stored.
 // - The work goes to the context's stream. The call may return before the work is done.
 // - The workspace comes from the context's arena (category kWorkspace) and is freed on return.
-// - Outputs must not overlap inputs unless the contract allows it.
+// - Outputs must not overlap inputs unless the contract allows that.
 // - Throws Error(kBug) if shapes or dtypes do not fit.
 // - Results do not depend on timing: every sum has a fixed order for a given number of threads. Exception:
 //   the backward of attention on kCuda, unless the device is deterministic.
-// The letters of shapes are in model/config.h. Here also:
-//   I, O  columns of a linear's input and output       M  rows picked by a list, such as those with a target
+// model/config.h has the letters of shapes. Here also:
+//   I, O  columns of a linear's input and output       M  rows picked by a list, such as all with a target
 //   S     sequences that decode one token at a time    P  positions of a table or of a cache
 //   v     rows of this rank's slice of the vocabulary
 #pragma once
@@ -28,7 +28,7 @@ enum class Accumulate : bool { kNo = false, kYes = true };
 
 // ---- linear: y = x w^T
 
-// Of x, y, dx and dy the rows may be apart (Tensor::column_range).
+// The rows of x, y, dx and dy may be apart (Tensor::column_range).
 
 /// y [N, O] (+)= x [N, I] * w [O, I]^T. x, w activation dtype; y activation dtype or float32.
 void linear(Context& context, const Tensor& x, const Tensor& w, const Tensor& y,
@@ -45,8 +45,7 @@ void linear_backward_weight(Context& context, const Tensor& dy, const Tensor& x,
 
 /// Allocate the workspaces of the products above, free them and compute nothing. For products whose number
 /// of rows depends on data: the plan must have room for every number of rows, and fewer rows may need more
-/// workspace. Operands as above. `dw` counts for both values of Accumulate; without it the product for it
-/// does not count.
+/// workspace. Operands as above. Without a tensor `dw` its product does not count.
 void reserve_linear(Context& context, const Tensor& x, const Tensor& w, const Tensor& y);
 void reserve_linear_backward(Context& context, const Tensor& dy, const Tensor& x, const Tensor& w,
                              const Tensor& dx, const Tensor& dw);
@@ -58,15 +57,15 @@ void reserve_linear_backward(Context& context, const Tensor& dy, const Tensor& x
 ///   inverse_rms = 1 / sqrt(mean(sum^2) + epsilon)
 ///   normed = sum * inverse_rms * weight
 /// residual, branch, sum, normed [N, C] activation dtype; weight [C] activation dtype; inverse_rms [N]
-/// float32. If `branch` is no tensor, sum = residual. `sum` may be the same tensor as `residual`. The mean is
-/// that of `sum` as stored (rounded). Source: RMSNorm, arXiv:1910.07467.
+/// float32. If `branch` is no tensor, sum = residual. `sum` may be the same tensor as `residual`. The mean
+/// reads `sum` as stored (rounded). Source: RMSNorm, arXiv:1910.07467.
 void add_rmsnorm(Context& context, const Tensor& residual, const Tensor& branch, const Tensor& weight,
                  double epsilon, const Tensor& sum, const Tensor& normed, const Tensor& inverse_rms);
 
-/// Backward of `add_rmsnorm`. On entry, dresidual is d loss / d sum through everything but this norm. The
-/// operation adds the part through the norm. On return, dresidual is the gradient of residual and of branch,
-/// which are equal. dnormed, sum, dresidual [N, C] activation dtype; weight [C]; inverse_rms [N] float32;
-/// dweight [C] float32 (+)=, or no tensor.
+/// Backward of `add_rmsnorm`. On entry, dresidual is d loss / d sum through everything but this norm; the
+/// operation adds the part through the norm. The result is the gradient of residual and of branch alike.
+/// dnormed, sum, dresidual [N, C] activation dtype; weight [C]; inverse_rms [N] float32; dweight [C] float32
+/// (+)=, or no tensor.
 void add_rmsnorm_backward(Context& context, const Tensor& dnormed, const Tensor& sum, const Tensor& weight,
                           const Tensor& inverse_rms, const Tensor& dresidual, const Tensor& dweight,
                           Accumulate accumulate);
@@ -118,9 +117,9 @@ struct AttentionSizes {
   DType dtype = DType::kFloat32;
 };
 
-/// Makes what `attention`, or its backward, of such sizes keeps between calls and would else make in its
-/// first one: on kCuda plans of cuDNN, which take up to a second each. Returns how many were made. They
-/// belong to `stream`. Computes nothing; the host does all of it before this returns.
+/// Makes the plans that `attention`, or its backward, of such sizes keeps between calls and would otherwise
+/// make in its first call: on kCuda plans of cuDNN, which take up to a second each. Returns how many were
+/// made. They belong to `stream`. Computes nothing. Synchronous.
 int64_t prepare_attention(const Stream& stream, const AttentionSizes& sizes, Direction direction);
 
 /// Copies the key and value heads of row s of qkv [S, row] to cache[slot[s], position[s]] of cache
@@ -128,10 +127,10 @@ int64_t prepare_attention(const Stream& stream, const AttentionSizes& sizes, Dir
 void store_key_value(Context& context, const Tensor& qkv, const Tensor& slot, const Tensor& position,
                      const Heads& heads, const Tensor& cache);
 
-/// Where sequences that share a beginning keep the rest: position p >= first[s] of row s lies in the cache at
-/// place[s, p - first[s]] of its slot, and positions below first[s] lie at themselves. first [S] int32; place
-/// [S, G] int32. The beams of a search share a slot: they point at places instead of copying keys and values.
-/// Without tensors: every position lies at itself.
+/// The places in the cache of sequences that share a slot and its beginning, such as the beams of a search,
+/// which so copy no keys and values. Position p < first[s] of row s is at place p of its slot, position
+/// p >= first[s] at place[s, p - first[s]]. first [S] int32; place [S, G] int32. Without tensors each position
+/// p is at place p.
 struct CachedTail {
   Tensor first;
   Tensor place;
@@ -140,8 +139,8 @@ struct CachedTail {
 };
 
 /// Attention of S single rows to cached keys and values: row s attends to positions 0 .. position[s] of
-/// slot[s], which lie where `tail` says. qkv [S, row], of which only the query heads are read: call
-/// `store_key_value` first. cache [slots, P, 2, K*D], out [S, H*D].
+/// slot[s], at the places that `tail` says. Reads only the query heads of qkv [S, row]: call `store_key_value`
+/// first. cache [slots, P, 2, K*D], out [S, H*D].
 void attention_cached(Context& context, const Tensor& qkv, const Tensor& slot, const Tensor& position,
                       const Tensor& cache, const Heads& heads, const CachedTail& tail, const Tensor& out);
 
@@ -162,7 +161,7 @@ void swiglu_backward(Context& context, const Tensor& gate_up, const Tensor& dout
 void embedding(Context& context, const Tensor& token, const Tensor& table, int64_t first_id,
                const Tensor& out);
 
-/// dtable [v, C] float32 (+)= the rows of dout [N, C], each at the row of its token. token_order [N] int32 is
+/// dtable [v, C] float32 (+)= dout [N, C]: row n goes to the row of its token. token_order [N] int32:
 /// Batch::token_order.
 void embedding_backward(Context& context, const Tensor& token, const Tensor& token_order, const Tensor& dout,
                         int64_t first_id, const Tensor& dtable, Accumulate accumulate);
@@ -180,7 +179,7 @@ struct VocabularySlice {
   int64_t valid = 0;
 };
 
-/// The statistics of each row over one slice of the vocabulary, from which all ranks compute the loss.
+/// Statistics of each row over one slice of the vocabulary; the statistics of all slices give the loss.
 /// statistics [M, 3] float32 = the largest logit, the sum of exp(logit - largest), and the target's logit (0
 /// if the target is in another slice). A slice without valid columns gives -infinity, 0, 0. logits [M, v]
 /// float32; target [M] int32.
@@ -188,9 +187,9 @@ void cross_entropy_statistics(Context& context, const Tensor& logits, const Tens
                               const VocabularySlice& slice, const Tensor& statistics);
 
 /// loss [M] float32 = log sum exp(logits) - logit of the target, over all slices. `all` [slices, M, 3]
-/// float32 has the statistics of every slice. Unless dlogits is no tensor: dlogits [M, v] = softmax - one-hot
-/// of the target, the gradient of the *sum* of the losses; padding columns get 0. dlogits has the activation
-/// dtype; if that is float32, it may share memory with logits.
+/// float32 has the statistics of every slice. If dlogits is a tensor: dlogits [M, v] = softmax - one-hot of
+/// the target, the gradient of the *sum* of the losses; padding columns get 0. dlogits has the activation
+/// dtype; in float32 it may share memory with logits.
 void cross_entropy(Context& context, const Tensor& logits, const Tensor& target, const Tensor& all,
                    const VocabularySlice& slice, const Tensor& loss, const Tensor& dlogits);
 
@@ -208,8 +207,8 @@ void add_sum(Context& context, const Tensor& x, const Tensor& total);
 /// total [1] float64 += sum of squares of x [any] float32, added in float64 in blocks of fixed size.
 void add_squared_norm(Context& context, const Tensor& x, const Tensor& total);
 
-/// The same on a stream beside that of the context, whose arena is not its own. workspace:
-/// squared_norm_workspace_bytes of x, untouched until the stream is past this.
+/// add_squared_norm on a stream without an arena. workspace: squared_norm_workspace_bytes of x, untouched
+/// until the stream has passed this call.
 void add_squared_norm(const Stream& stream, const Tensor& x, const Tensor& total, const Tensor& workspace);
 int64_t squared_norm_workspace_bytes(const Device& device, int64_t count);
 
@@ -225,14 +224,14 @@ void add(Context& context, const Tensor& x, const Tensor& y);
 /// x *= factor, activation dtype.
 void scale(Context& context, double factor, const Tensor& x);
 
-/// Which elements dropout drops: those of logical elements, so that they depend on no mesh and no cut of a
-/// call. Row n and column c of the operands are the logical column l = first_column + c of row r =
-/// (first_row + n) mod T of the sequence number first_sequence + (first_row + n) / T * sequence_step of the
-/// step, with T = sequence_length. The element is dropped if word l mod 4 of the Philox block {l / 4 (two
-/// words), r, number of the sequence} under `key` is below `threshold`. Source: Philox 4x32-10,
-/// model/core/philox.h.
+/// The random bits of dropout. They belong to logical elements, so they depend neither on the mesh nor on the
+/// cut of a call. With T = sequence_length, row n and column c of the operands are the logical column
+/// l = first_column + c of position r = (first_row + n) mod T in sequence number
+///   s = first_sequence + (first_row + n) / T * sequence_step
+/// of the step. The element is dropped if word l mod 4 of the Philox block {l / 4 (two words), r, s} under
+/// `key` is below `threshold`. Source: Philox 4x32-10, model/core/philox.h.
 struct DropoutBits {
-  uint64_t key = 0;        ///< of seed, step and what is dropped
+  uint64_t key = 0;        ///< a function of seed, step and adapter
   uint32_t threshold = 0;  ///< 2^32 times the probability
   int64_t first_row = 0;   ///< of the micro-batch
   int64_t first_column = 0;
@@ -240,9 +239,9 @@ struct DropoutBits {
   int64_t first_sequence = 0, sequence_step = 1;
 };
 
-/// y = x with zeros in the place of what is dropped; nothing is scaled. x, y [N, I] activation dtype.
+/// y = x with zeros for dropped elements; the others are not scaled. x, y [N, I] activation dtype.
 void dropout(Context& context, const Tensor& x, const DropoutBits& bits, const Tensor& y);
-/// y += that.
+/// y += x without its dropped elements.
 void add_dropout(Context& context, const Tensor& x, const DropoutBits& bits, const Tensor& y);
 
 // ---- sums over ranks
@@ -258,7 +257,7 @@ struct RankPiece {
 /// out [n] (+)= pieces[0] + pieces[1] + ..., or their maximum (NaN wins). Adds in this order and rounds once:
 /// float32 and bfloat16 in float32, float64 and int32 in their own type. Each piece has `n` elements of out's
 /// dtype, or of bfloat16 if out is float32. A piece may be `out` itself. Takes a stream instead of a context,
-/// since communicators have no arena; needs no workspace. kCuda: only sums, only float32 and bfloat16, at
+/// because communicators have no arena; needs no workspace. kCuda: only sums, only float32 and bfloat16, at
 /// most kMostPieces pieces, else Error(kResources).
 void reduce_pieces(const Stream& stream, const std::vector<RankPiece>& pieces, const Tensor& out,
                    Reduce reduce, Accumulate accumulate);
@@ -266,16 +265,15 @@ inline constexpr size_t kMostPieces = 400;
 
 // ---- optimizer
 
-/// The random bits that round bfloat16 moments: those of logical elements, so that they depend neither on the
-/// mesh nor on the cut of a call. Element i of the operands lies at place p = begin + i of the rows of a
-/// slice, which have `stride` elements each, and is the logical element
+/// The random bits that round bfloat16 moments. They belong to logical elements, so they depend neither on the
+/// mesh nor on the cut of a call. Element i of the operands lies at place p = begin + i of a slice, whose rows
+/// have `stride` elements each, and is the logical element
 ///   l = origin + p / stride * columns + p mod stride
-/// Word l mod 4 of the Philox block {l / 4, step} (two words each, the lower first) under `key` has its bits:
-/// the lower 16 are the first moment's, the upper 16 the second's. A row may have more elements than belong
-/// to the parameter: padding, which is 0 in all operands and stays 0. Source: Philox 4x32-10,
-/// model/core/philox.h.
+/// Its bits are word l mod 4 of the Philox block {l / 4, step} (two words each, the lower first) under `key`:
+/// the lower 16 for the first moment, the upper 16 for the second. A row may end in padding, which is 0 in all
+/// operands and stays 0. Source: Philox 4x32-10, model/core/philox.h.
 struct MomentBits {
-  uint64_t key = 0;     ///< of the seed and the parameter
+  uint64_t key = 0;     ///< a function of seed and parameter
   int64_t origin = 0;   ///< logical element, row-major, at place 0
   int64_t begin = 0;    ///< place of element 0 of the operands
   int64_t stride = 1;   ///< elements of a row in memory
@@ -295,18 +293,18 @@ struct AdamWStep {
 /// squared norm of the summed gradients}. scale [2] float32 = {factor, 1} with
 ///   factor = clip / count,  clip = min(1, max_norm / (norm / count + 1e-6)),  clip = 1 if max_norm is 0.
 /// If the loss or the squared norm is not finite, or count is 0: scale = {0, 0}, and `adamw` skips the
-/// update. The clip rule is that of torch.nn.utils.clip_grad_norm_.
+/// update. The clip rule is torch.nn.utils.clip_grad_norm_'s.
 void gradient_scale(Context& context, const Tensor& global, double max_norm, const Tensor& scale);
 
 /// One AdamW step on a shard, with g = gradient * scale[0]. Updates the moments `first` and `second` and the
 /// master weights in float32. If `copy` is a tensor, it gets the new weights in its dtype. All operands but
 /// scale have equal counts; master and gradient float32, both moments float32 or both bfloat16. If scale[1]
 /// is 0, only `copy` is written.
-/// bfloat16 moments are read as float32, and the weights are updated from the new moments before they are
+/// bfloat16 moments are read as float32, and the weights are updated from the new moments before these are
 /// rounded. A new moment is first limited to bfloat16's largest finite number, so it never becomes infinite.
-/// Then it is rounded up or down in size at random, so that its mean is exact: 16 random bits r (MomentBits)
-/// are added to the 16 that bfloat16 lacks, and the sum is cut off. What bfloat16 holds exactly stays as it
-/// is, so zero stays zero; the sign never changes. Source: stochastic rounding, Gupta et al.,
+/// Then its size is rounded up or down at random, such that the mean is exact: 16 random bits (MomentBits) are
+/// added to the 16 bits that bfloat16 lacks, and the lower half is cut off. Numbers that bfloat16 holds exactly
+/// stay, so zero stays zero; the sign never changes. Source: stochastic rounding, Gupta et al.,
 /// arXiv:1502.02551.
 void adamw(Context& context, const AdamWStep& step, const Tensor& scale, const Tensor& gradient,
            const Tensor& master, const Tensor& first, const Tensor& second, const Tensor& copy);

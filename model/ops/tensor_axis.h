@@ -25,45 +25,45 @@ class TensorAxis {
   virtual int64_t count() const = 0;
   virtual int64_t index() const = 0;
 
-  /// How many of the `rows` rows this rank has between blocks. With sequence parallelism: rows / count, which
-  /// must divide. Without: all of them.
+  /// How many of `rows` rows this rank has between blocks: rows / count with sequence parallelism (count must
+  /// divide rows), all without.
   virtual int64_t local_rows(int64_t rows) const = 0;
 
-  /// Of `rows` rows, the first that this rank has between blocks.
+  /// The first of `rows` rows that this rank has between blocks.
   int64_t first_local_row(int64_t rows) const {
     const int64_t local = local_rows(rows);
     return local == rows ? 0 : index() * local;
   }
 
-  /// A function of some rows of the whole and the index of the first of them.
+  /// A function of a part of the whole's rows, and the index of the part's first row.
   using RowsBody = FunctionRef<void(const Tensor& rows, int64_t first_row)>;
 
   /// Gathers the local rows `x` [n, C] of all ranks. Calls `body` with parts that together are the whole [N,
-  /// C]: once with all rows, or own rows first and others as they arrive. Returns the whole, which is
-  /// complete in stream order. The whole is `x` itself if there is nothing to gather; else it is in the
-  /// caller's arena frame (category kCommunication). This rank receives (count - 1) * bytes(x).
+  /// C]: once with all rows, or own rows first and others as they arrive. Returns the whole, complete in
+  /// stream order: `x` itself if there is nothing to gather, else a tensor in the caller's arena frame
+  /// (category kCommunication). This rank receives (count - 1) * bytes(x).
   virtual Tensor gather_sequence(Context& context, const Tensor& x, RowsBody body) const = 0;
 
   /// Gathers whole [N, C] in place: each rank has written its local rows there. This rank receives
   /// (count - 1) * bytes of its rows.
   virtual void gather_rows_of(Context& context, const Tensor& whole) const = 0;
 
-  /// Calls `produce` for parts of the whole [N, C], or once with all rows. `produce` writes
+  /// Calls `produce` for parts of the whole [N, C]; with Parts::kWhole once, with all rows. `produce` writes
   /// this rank's partial sums of those rows into the tensor that it gets. Sums them over the ranks in
-  /// float32, in rank order, and writes the local rows of the sum to `out` [n, C]. With `parts` kWhole: one
-  /// call with all rows. With one rank `produce` writes directly into `out`.
+  /// float32, in rank order, and writes the local rows of the sum to `out` [n, C]. With one rank `produce`
+  /// writes directly into `out`.
   virtual void scatter_sum(Context& context, const Tensor& out, RowsBody produce,
                            Parts parts = Parts::kAny) const = 0;
 
-  /// The backward of a column-parallel product: scatter_sum(out, produce), gather_sequence(x), and a `use` of
-  /// the gathered rows, such that the gather runs beside `produce` and the sum beside `use`. If `gathered` is
-  /// a tensor, it is taken instead and nothing is gathered. Everything is done, in stream order, on return.
+  /// The backward of a column-parallel product: scatter_sum(out, produce), and `use` of gather_sequence(x). The
+  /// gather runs beside `produce` and the sum beside `use`. If `gathered` is a tensor, `use` gets it and nothing
+  /// is gathered. Everything is done, in stream order, on return.
   virtual void scatter_sum_and_gather(Context& context, const Tensor& out, RowsBody produce, const Tensor& x,
                                       const Tensor& gathered,
                                       FunctionRef<void(const Tensor& whole)> use) const = 0;
 
-  /// Copies the `x` of all ranks, which have equal sizes, into `all` [count, ...x] in rank order. `x` may lie
-  /// at its place in `all`.
+  /// Copies the `x` of all ranks, of equal sizes, into `all` [count, ...x] in rank order. `x` may lie at its
+  /// place in `all`.
   virtual void gather(Context& context, const Tensor& x, const Tensor& all) const = 0;
 };
 

@@ -1,14 +1,9 @@
-// AdamW, with t the step and b1, b2 the decay rates of the moments m and v:
+// gradient_scale, and AdamW with t the step and b1, b2 the decay rates of the moments m and v:
 //   g = gradient * scale
 //   p *= 1 - lr decay
 //   m += (1 - b1) (g - m),  v = b2 v + (1 - b2) g^2
 //   p -= lr / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + epsilon)
 // Parallel over blocks of elements. bfloat16 moments are rounded at random: see MomentBits in ops.h.
-//
-// gradient_scale turns the sums of the world (loss, targets, squared norm of the summed gradients) into
-//   scale = {min(1, max_norm / (norm + 1e-6)) / targets, 1},  norm = sqrt(squared_norm) / targets
-//   scale = {0, 0} if loss or norm is not finite, or if there is no target: adamw skips the update
-// With max_norm = 0 nothing is clipped.
 #include <cmath>
 
 #include "model/kernels/cpu/cpu_kernels.h"
@@ -37,7 +32,7 @@ struct Factors {
   }
 };
 
-/// The arrays of a call, from one of its elements on.
+/// Pointers into the arrays of a call, all at the same element.
 template <class Moment>
 struct Range {
   const float* gradient;
@@ -61,11 +56,11 @@ void update(const Factors& f, float scale, const Range<float>& x, int64_t count)
   }
 }
 
-/// bfloat16's largest finite number: what the moments are limited to, as float32.
+/// bfloat16's largest finite number, the limit of the moments.
 constexpr float kLargest = 0x1.fep127F;
 
-/// Cuts off the lower half of a finite float32 whose size is at most kLargest, after the 16 bits `random` are
-/// added to it: a random bfloat16 whose mean is x.
+/// Rounds x, |x| <= kLargest, to bfloat16 at random, such that the mean is x: adds the 16 bits `random` and
+/// cuts off the lower half.
 [[gnu::always_inline]] inline uint16_t rounded(float x, uint32_t random) {
   return static_cast<uint16_t>((__builtin_bit_cast(uint32_t, x) + random) >> 16);
 }
@@ -73,7 +68,7 @@ constexpr float kLargest = 0x1.fep127F;
   return __builtin_bit_cast(float, static_cast<uint32_t>(bits) << 16);
 }
 
-/// The same on bfloat16 moments; words[i] are the random bits of element i. The comparisons keep NaN.
+/// The update with bfloat16 moments; words[i] are the random bits of element i. The comparisons keep NaN.
 void update(const Factors& f, float scale, const Range<BFloat16>& x, const uint32_t* words, int64_t count) {
   const float* gradient = x.gradient;
   float* master = x.master;
@@ -91,29 +86,18 @@ void update(const Factors& f, float scale, const Range<BFloat16>& x, const uint3
   }
 }
 
-/// Elements whose random words are made together. They stay in the first cache.
-constexpr int64_t kPiece = 1024;
-
-/// Elements that are neighbours in their logical parameter, the first of which is `logical`.
+/// Updates `count` elements that are neighbours in their logical parameter, from logical element `logical` on.
 void update_run(const Factors& f, const AdamWStep& step, float scale, const Range<BFloat16>& x,
                 int64_t logical, int64_t count) {
-  alignas(64) uint32_t words[kPiece + 2 * kWordsAtOnce];
-  for (int64_t at = 0; at < count; at += kPiece) {
-    const int64_t n = count - at < kPiece ? count - at : kPiece;
-    // The first element may be any of its block.
-    const int64_t first = logical + at, skipped = first % 4;
-    for (int64_t i = 0; i < skipped + n; i += kWordsAtOnce)
-      store_words(static_cast<uint64_t>((first - skipped + i) / 4), static_cast<uint64_t>(step.step),
-                  step.bits.key, words + i);
-    update(f, scale, x.at(at), words + skipped, n);
-  }
+  each_words(logical, count, static_cast<uint64_t>(step.step), step.bits.key,
+             [&](int64_t at, int64_t n, const uint32_t* words) { update(f, scale, x.at(at), words, n); });
 }
 
-/// Elements [at, at + count) of a call, row by row of the slice.
+/// Updates elements [at, at + count) of a call, row by row of the slice.
 void update_rows(const Factors& f, const AdamWStep& step, float scale, const Range<BFloat16>& x, int64_t at,
                  int64_t count) {
   const MomentBits& bits = step.bits;
-  // Dense rows are one long row.
+  // Rows without padding are one long row.
   if (bits.stride == bits.columns)
     return update_run(f, step, scale, x.at(at), bits.origin + bits.begin + at, count);
   for (int64_t end = at + count; at < end;) {
@@ -141,8 +125,6 @@ void gradient_scale(const KernelCall&, const Tensor& global, double max_norm, co
 void adamw(const KernelCall&, const AdamWStep& step, const Tensor& scale, const Tensor& gradient,
            const Tensor& master, const Tensor& first, const Tensor& second, const Tensor& copy) {
   const Factors factors(step);
-  // From gradient_scale: {factor, 1}, or {0, 0} to skip the update. The copy is written in both cases, so
-  // that it always equals the weights.
   const float* factor_and_go = elements<float>(scale);
   const bool go = factor_and_go[1] != 0, rounds = first.dtype == DType::kBFloat16;
   float* weight = elements<float>(master);
@@ -157,6 +139,7 @@ void adamw(const KernelCall&, const AdamWStep& step, const Tensor& scale, const 
       if (go && rounds) update_rows(factors, step, factor_and_go[0], range(BFloat16{}), at, count);
       if (go && !rounds) update(factors, factor_and_go[0], range(float{}).at(at), count);
       if (copy.data == nullptr) return;
+      // Also without an update: the copy always equals the weights.
       T* to = elements<T>(copy) + at;
       each_vector(count, [&](int64_t i, auto lanes) { store(to + i, load(weight + at + i, lanes), lanes); });
     });

@@ -10,8 +10,8 @@
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
 
-/// Backward cuts the rows into at most so many blocks, each with a partial dw. The cut depends on N alone,
-/// and so does the order of the sum: the same bits for any number of threads.
+/// The most blocks of rows that backward makes. Each has a partial dw. The cut depends on N alone, and so does
+/// the order of the sum: the same bits for any number of threads.
 constexpr int64_t kMaxBlocks = 64;
 constexpr int64_t kMinBlockRows = 16;
 
@@ -81,7 +81,7 @@ void add_rmsnorm(const KernelCall&, const Tensor& residual, const Tensor& branch
       const int64_t at = n * columns;
       const float squares = add_row(elements<T>(residual) + at, branch_data ? branch_data + at : nullptr,
                                     columns, elements<T>(sum) + at);
-      // In float64, since it costs nothing per row.
+      // In float64: once per row that costs nothing.
       const double mean = static_cast<double>(squares) / static_cast<double>(columns);
       inverse[n] = static_cast<float>(1.0 / __builtin_sqrt(mean + epsilon));
       norm_row(elements<T>(sum) + at, elements<T>(weight), inverse[n], columns, elements<T>(normed) + at);

@@ -80,7 +80,7 @@ void attend(const Operands<T>& x, const AttentionTask& task, int64_t head, const
     const T* key = x.qkv + first * row + key_head * size;
     score(view_rows(key, row, keys, size, s.keys), s.queries, keys, columns, size, diagonal, s.scores);
     soften(s, keys, columns, size, diagonal);
-    // s.keys now takes the values: the scores no longer need the keys.
+    // The values replace the keys in s.keys: the scores are computed.
     const T* value = key + x.heads.key_value * size;
     add_weighted(view_rows(value, row, keys, size, s.keys), s.scores, keys, columns, size, diagonal,
                  s.output);
@@ -97,8 +97,8 @@ void attend(const Operands<T>& x, const AttentionTask& task, int64_t head, const
            x.heads.query * size);
 }
 
-/// One task for every 64 rows of a document. Those with most keys come first: with dynamic scheduling, long
-/// tasks at the end would leave threads idle.
+/// Makes one task for every 64 rows of a document. The tasks of a document with most keys come first: under
+/// dynamic scheduling, long tasks at the end would leave threads idle.
 int64_t list_tasks(const Documents& documents, AttentionTask* tasks) {
   const int32_t* offset = elements<int32_t>(documents.offset);
   int64_t count = 0;
@@ -113,6 +113,10 @@ int64_t list_tasks(const Documents& documents, AttentionTask* tasks) {
 }
 
 }  // namespace
+
+int64_t prepare_attention(const Stream&, const AttentionSizes&, Direction) {
+  return 0;
+}
 
 int64_t attention_bytes(int64_t rows, const Heads& heads, DType) {
   const auto task_bytes = static_cast<int64_t>(sizeof(AttentionTask)) * rows;

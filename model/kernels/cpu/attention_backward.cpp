@@ -1,10 +1,11 @@
-// The gradient of attention, with p as in attention.cpp. i counts queries, also of all heads of a group:
+// The gradient of attention, with p as in attention.cpp. Sums over i take the queries of all heads that share a
+// key-value head:
 //   delta_i = do_i . o_i
 //   ds_ij = p_ij (do_i . v_j - delta_i)
 //   dq_i = sum_j ds_ij k_j / sqrt(D),  dk_j = sum_i ds_ij q_i / sqrt(D),  dv_j = sum_i p_ij do_i
-// Parallel over (document, key-value head) if that keeps all threads busy. Else a document is cut: tasks for
-// the dq of 64 queries and tasks for the dk, dv of 256 keys, which compute p twice. No sum crosses a task, so
-// the bits do not depend on the number of threads.
+// Parallel over (document, key-value head) if that keeps all threads busy. Otherwise a document is cut into
+// tasks for the dq of 64 queries and tasks for the dk, dv of 256 keys, so p is computed twice. No sum crosses a
+// task, so the bits do not depend on the number of threads.
 #include "model/kernels/cpu/attention_tiles.h"
 
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
@@ -59,8 +60,8 @@ struct Operands {
   float scale() const { return 1.0F / __builtin_sqrtf(static_cast<float>(heads.size)); }
 };
 
-/// The work of a task. Rows [begin, end) of the batch are its document; tiles of queries and keys begin in
-/// [query_begin, query_end) and [key_begin, key_end).
+/// The work of a task in rows of the batch: its document [begin, end), and the ranges of queries and keys in
+/// which its tiles begin.
 struct Extent {
   int64_t begin, end, query_begin, query_end, key_begin, key_end;
   bool query_gradient, key_gradient;
@@ -163,7 +164,7 @@ void run_task(const Operands<T>& x, const AttentionTask& task, int64_t key_value
   if (e.key_gradient) put_key_gradients(x, e, key_value_head, s);
 }
 
-/// The work of a document: the tiles on and below the diagonal.
+/// The number of tiles of a document: those on and below the diagonal.
 int64_t tiles(int64_t length) {
   const int64_t n = (length + kTile - 1) / kTile;
   return n * (n + 1) / 2;
@@ -178,14 +179,14 @@ int64_t list_tasks(const Documents& documents, int64_t key_value_heads, Attentio
   for (int64_t d = 0; d < documents.count; ++d) {
     const int32_t begin = offset[d], end = offset[d + 1];
     const int64_t length = end - begin;
-    // A document that is at most half of a thread's share cannot keep the other threads waiting for long.
+    // The other threads wait little for a document of at most half of a thread's share.
     const bool busy = threads == 1 || 2 * tiles(length) * threads <= total;
     const bool whole = length <= kTile || (length <= kMaxWhole && busy);
     if (whole) {
       if (length > 0) tasks[count++] = {begin, end, begin, kWholeDocument};
       continue;
     }
-    // The larger tasks first, since threads take tasks in this order.
+    // Threads take tasks in this order: the larger ones come first.
     for (int32_t first = begin; first < end; first += static_cast<int32_t>(kKeysOfTask))
       tasks[count++] = {begin, end, first, kKeyGradient};
     for (int32_t first = begin; first < end; first += static_cast<int32_t>(kTile))

@@ -1,5 +1,5 @@
-// Shared by forward and backward of attention: tasks, tiles of 64 rows of heads in scratch, and one small
-// matrix product.
+// Parts of attention that forward and backward share: tasks, tiles of 64 rows of heads in scratch, and one
+// small matrix product.
 //
 // A tile of scores has keys as rows and queries as columns. So each lane of a vector belongs to another
 // query, and the softmax needs no sums across lanes.
@@ -12,7 +12,8 @@ namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 inline constexpr int64_t kTile = 64;  ///< queries, and keys, of a tile
 static_assert(kTile % kLanes == 0);
 
-/// The head size rounded up to 16: whole vectors of every instruction set, so workspaces do not depend on it.
+/// The head size rounded up to whole vectors of every instruction set, so that workspaces do not depend on the
+/// set.
 constexpr int64_t padded_size(int64_t size) {
   return (size + 15) / 16 * 16;
 }
@@ -31,8 +32,8 @@ struct Rows {
   int64_t stride;
 };
 
-// The sums of a block stay in registers: 24 of 32 with AVX-512, 12 of 16 with AVX, 8 of 16 with SSE. The
-// others are for the operands.
+// The sums of a block take 24 of 32 registers with AVX-512, 12 of 16 with AVX, 8 of 16 with SSE. The other
+// registers are for the operands.
 #if defined(__AVX512F__)
 inline constexpr int kBlockRows = 8, kBlockVectors = 3;
 #elif defined(__AVX__) || defined(__aarch64__)
@@ -84,7 +85,7 @@ inline void multiply_columns(Left a, Rows<const float> b, Rows<float> c, int64_t
 }
 
 /// c [rows, columns] (+)= a [rows, depth] b [depth, columns]; `columns` is a multiple of kLanes. Takes three
-/// vectors of columns at a time; the last four as two and two, since a single one uses the registers badly.
+/// vectors of columns at a time, but the last four as two and two: a single one uses the registers badly.
 inline void multiply(Left a, Rows<const float> b, Rows<float> c, int64_t rows, int64_t depth, int64_t columns,
                      Accumulate accumulate) {
   int64_t left = columns / kLanes;
@@ -174,14 +175,14 @@ inline void put_rows(const float* tile, int64_t count, int64_t size, float scale
 
 // ---- scores
 
-/// The first column of queries that may see `key` on the diagonal, rounded down to whole vectors. Both count
-/// from the beginning of the tile.
+/// The first column of a diagonal tile whose query may see `key`, rounded down to whole vectors. Column and
+/// key count from the beginning of the tile.
 inline int64_t first_visible(int64_t key) {
   return key / kLanes * kLanes;
 }
 
-/// scores [kTile keys, kTile queries] = keys * queries^T. On the diagonal, only (about) the visible ones: the
-/// causal mask makes half of the work there unnecessary.
+/// scores [kTile keys, kTile queries] = keys * queries^T. Skips most of the half of a diagonal tile that the
+/// causal mask hides.
 inline void score(Rows<const float> keys, const float* queries, int64_t key_count, int64_t query_columns,
                   int64_t size, bool diagonal, float* scores) {
   const int64_t step = diagonal ? kLanes : kTile;
@@ -193,8 +194,7 @@ inline void score(Rows<const float> keys, const float* queries, int64_t key_coun
   }
 }
 
-/// For the vector of queries at `column`: how many keys at least one of them sees, and how many all of them
-/// see.
+/// How many keys a vector of queries sees: at least one of its queries, and all of them.
 struct VisibleKeys {
   int64_t some, all;
 };
@@ -203,8 +203,8 @@ inline VisibleKeys visible_keys(int64_t column, int64_t key_count, bool diagonal
   const int64_t some = column + kLanes;
   return {key_count < some ? key_count : some, key_count < column ? key_count : column};
 }
-/// x in the lanes whose query sees a key, else `otherwise`. The key is `key_after` rows after the first query
-/// of the vector.
+/// x in the lanes whose query sees the key that lies `key_after` rows after the first query of the vector, else
+/// `otherwise`.
 [[gnu::always_inline]] inline Vector only_visible(Vector x, int64_t key_after, float otherwise) {
   return kLaneNumbers < static_cast<uint32_t>(key_after) ? broadcast(otherwise) : x;
 }
@@ -235,7 +235,7 @@ inline void add_transposed(const float* weights, const float* rows, int64_t key_
 
 // ---- tasks
 
-/// Work on some rows of the document [begin, end): the rows from `first` on. `kind` is for backward.
+/// Work on the document [begin, end), from row `first` on. Backward alone uses `kind`.
 struct AttentionTask {
   int32_t begin, end, first, kind;
 };

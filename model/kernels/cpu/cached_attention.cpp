@@ -2,25 +2,21 @@
 // memory: it reads every cached key and value once. Parallel over (row, key-value head).
 #include <cstring>
 
-#include "model/kernels/cpu/cpu_kernels.h"
-#include "model/kernels/cpu/vector.h"
+#include "model/kernels/cpu/attention_tiles.h"
 
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
 
 constexpr int64_t kPositions = 64;  ///< positions between two updates of the running maximum
 
-int64_t padded(int64_t size) {
-  return (size + 15) / 16 * 16;
-}
-/// The scratch of a thread: the query, the output so far and the scores.
+/// Floats of one thread's scratch: the query, the output so far and the scores.
 int64_t thread_floats(const Heads& heads) {
-  return 2 * padded(heads.size) + kPositions;
+  return 2 * padded_size(heads.size) + kPositions;
 }
 
 /// The places of a sequence's positions in its slot, as CachedTail says.
 struct Places {
-  int64_t first = INT64_MAX;  ///< positions below lie at themselves
+  int64_t first = INT64_MAX;  ///< a position below `first` is its own place
   const int32_t* of_rest = nullptr;
 
   int64_t operator()(int64_t position) const {
@@ -38,8 +34,8 @@ template <class T>
 void attend(const T* query, const T* key, const T* value, const Places& place, int64_t stride, int64_t count,
             int64_t size, float* scratch, T* out) {
   float* q = scratch;
-  float* o = q + padded(size);
-  float* score = o + padded(size);
+  float* o = q + padded_size(size);
+  float* score = o + padded_size(size);
   const float scale = 1.0F / __builtin_sqrtf(static_cast<float>(size));
   each_vector(size, [&](int64_t i, auto lanes) {
     store(q + i, load(query + i, lanes) * scale);
@@ -89,7 +85,7 @@ void store_key_value(const KernelCall&, const Tensor& qkv, const Tensor& slot, c
   const int32_t* at_slot = elements<int32_t>(slot);
   const int32_t* at_position = elements<int32_t>(position);
   parallel_rows(qkv.rows(), heads.row(), [&](int64_t s) {
-    // Keys and values are the end of a row of q|k|v, and they are side by side in the cache, too: one copy.
+    // One copy: keys and values are the end of a row of q|k|v, and lie side by side in the cache.
     const char* from = elements<char>(qkv) + (s + 1) * row_bytes - cached_bytes;
     char* to = elements<char>(cache) + (at_slot[s] * positions + at_position[s]) * cached_bytes;
     std::memcpy(to, from, static_cast<size_t>(cached_bytes));

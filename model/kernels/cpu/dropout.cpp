@@ -7,25 +7,11 @@
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
 
-/// Elements whose random words are made together. They stay in the first cache.
-constexpr int64_t kWordsOfPiece = 1024;
-
-/// Calls body(column, count, words) for pieces of row `row` of `columns` columns.
-template <class Body>
-void each_piece(const DropoutBits& bits, int64_t row, int64_t columns, Body body) {
-  alignas(64) uint32_t words[kWordsOfPiece + 2 * kWordsAtOnce];
+/// The upper half of the Philox counter of a row: its position in the sequence, and the sequence.
+uint64_t place_of(const DropoutBits& bits, int64_t row) {
   const int64_t at = bits.first_row + row;
   const int64_t sequence = bits.first_sequence + at / bits.sequence_length * bits.sequence_step;
-  const uint64_t place =
-      static_cast<uint64_t>(sequence) << 32 | static_cast<uint64_t>(at % bits.sequence_length);
-  for (int64_t column = 0; column < columns; column += kWordsOfPiece) {
-    const int64_t count = columns - column < kWordsOfPiece ? columns - column : kWordsOfPiece;
-    // The first column may be any of its block.
-    const int64_t first = bits.first_column + column, skipped = first % 4;
-    for (int64_t i = 0; i < skipped + count; i += kWordsAtOnce)
-      store_words(static_cast<uint64_t>((first - skipped + i) / 4), place, bits.key, words + i);
-    body(column, count, words + skipped);
-  }
+  return static_cast<uint64_t>(sequence) << 32 | static_cast<uint64_t>(at % bits.sequence_length);
 }
 
 /// `x` with zeros where the word is below the threshold.
@@ -50,13 +36,14 @@ void drop(const Tensor& x, const DropoutBits& bits, const Tensor& y) {
     parallel_rows(x.rows(), columns, [&](int64_t row) {
       const T* from = elements<T>(x) + row * columns;
       T* to = elements<T>(y) + row * columns;
-      each_piece(bits, row, columns, [&](int64_t column, int64_t count, const uint32_t* words) {
-        each_vector(count, [&](int64_t i, auto lanes) {
-          Vector value = kept(load(from + column + i, lanes), words + i, bits.threshold, lanes);
-          if constexpr (kAdds) value += load(to + column + i, lanes);
-          store(to + column + i, value, lanes);
-        });
-      });
+      each_words(bits.first_column, columns, place_of(bits, row), bits.key,
+                 [&](int64_t column, int64_t count, const uint32_t* words) {
+                   each_vector(count, [&](int64_t i, auto lanes) {
+                     Vector value = kept(load(from + column + i, lanes), words + i, bits.threshold, lanes);
+                     if constexpr (kAdds) value += load(to + column + i, lanes);
+                     store(to + column + i, value, lanes);
+                   });
+                 });
     });
   });
 }

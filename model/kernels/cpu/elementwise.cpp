@@ -1,4 +1,4 @@
-// Rows by index, sums, fills and conversions. A sum adds up fixed blocks in float64, and then the blocks in
+// Rows by index, sums, fills and conversions. A sum adds fixed blocks in float64, and then the blocks in
 // order: the same bits for any number of threads. Parallel over rows or blocks of elements.
 #include <cstring>
 
@@ -9,11 +9,7 @@ namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
 
 constexpr int64_t kBlock = 16384;  ///< elements of one task
-constexpr int kPartialSums = 8;    ///< independent float64 sums, whose additions overlap
-
-int64_t block_sums_bytes(int64_t count) {
-  return (count + kBlock - 1) / kBlock * 8;
-}
+constexpr int kPartialSums = 8;    ///< independent float64 sums, so that their additions overlap
 
 /// total += sum of term(x[i]).
 template <class Term>
@@ -56,7 +52,7 @@ void scatter_rows(const KernelCall&, const Tensor& x, const Tensor& index, const
 }
 
 int64_t add_sum_bytes(int64_t count) {
-  return block_sums_bytes(count);
+  return (count + kBlock - 1) / kBlock * 8;
 }
 void add_sum(const KernelCall& call, const Tensor& x, const Tensor& total) {
   if (x.dtype == DType::kFloat64) {
@@ -66,7 +62,7 @@ void add_sum(const KernelCall& call, const Tensor& x, const Tensor& total) {
   add_terms(call, x, total, [](double value) { return value; });
 }
 int64_t add_squared_norm_bytes(int64_t count) {
-  return block_sums_bytes(count);
+  return add_sum_bytes(count);
 }
 void add_squared_norm(const KernelCall& call, const Tensor& x, const Tensor& total) {
   add_terms(call, x, total, [](double value) { return value * value; });

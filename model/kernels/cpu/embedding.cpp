@@ -1,6 +1,6 @@
 // Rows of a table by token id, and the sum of gradient rows by token id. Forward is parallel over rows.
-// Backward is parallel over strips of columns and parts of token_order, which are cut only between different
-// tokens. So one thread adds up each element of the table, in row order: no atomics, and the same bits every
+// Backward is parallel over strips of columns and parts of token_order, which is cut only between different
+// tokens. So one thread sums each element of the table, in row order: no atomics, and the same bits every
 // time.
 #include <cstring>
 
@@ -11,7 +11,7 @@ namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
 
 constexpr int64_t kColumns = 64;   ///< columns of a backward task: whole cache lines
-constexpr int64_t kOrdered = 512;  ///< entries of token_order of a task, before its ends move to a cut
+constexpr int64_t kOrdered = 512;  ///< entries of token_order of a backward task, before cuts are moved
 
 /// The first entry from `at` on whose token differs from the entry before it.
 int64_t next_cut(const int32_t* token, const int32_t* order, int64_t rows, int64_t at) {
@@ -49,7 +49,7 @@ void embedding_backward(const KernelCall& call, const Tensor& token, const Tenso
     parallel_rows(strips * ranges, kColumns * kOrdered, [&](int64_t piece) {
       const int64_t column = piece % strips * kColumns, begin = piece / strips * kOrdered;
       const int64_t width = columns - column < kColumns ? columns - column : kColumns;
-      // Both ends move forward to the next change of token, so neighbouring tasks share no token.
+      // Each cut moves forward to the next change of token, so neighbouring tasks share no token.
       const int64_t end = next_cut(id, order, rows, begin + kOrdered);
       for (int64_t at = next_cut(id, order, rows, begin); at < end; ++at) {
         const int64_t row = id[order[at]] - first_id;

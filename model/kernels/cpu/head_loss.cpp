@@ -13,7 +13,7 @@ namespace {
 constexpr float kMinusInfinity = -__builtin_inff();
 
 float row_maximum(const float* x, int64_t count) {
-  constexpr int kChains = 4;  // comparisons that do not wait for each other
+  constexpr int kChains = 4;  // independent comparisons, so that they overlap
   Vector best[kChains];
   for (auto& b : best) b = broadcast(kMinusInfinity);
   int64_t i = 0;
@@ -34,8 +34,8 @@ float row_sum(const float* x, int64_t count, float maximum) {
   return total;
 }
 
-/// The largest value and the sum of e^(x - largest). Reads memory once: each block of 8 KiB fits the
-/// first-level cache and is read twice there.
+/// The largest value and the sum of e^(x - largest). Reads memory once: a block of 8 KiB stays in the
+/// first-level cache for the second pass over it.
 void row_statistics(const float* x, int64_t count, float* maximum, float* sum) {
   constexpr int64_t kBlock = 2048;
   *maximum = kMinusInfinity;
@@ -43,7 +43,7 @@ void row_statistics(const float* x, int64_t count, float* maximum, float* sum) {
   for (int64_t first = 0; first < count; first += kBlock) {
     const int64_t size = count - first < kBlock ? count - first : kBlock;
     const float most = row_maximum(x + first, size);
-    // Rescale the sum of the earlier blocks to the new maximum.
+    // Rescales the sum of the earlier blocks to the new maximum.
     if (most > *maximum) {
       *sum *= exponential(broadcast(*maximum - most))[0];
       *maximum = most;
@@ -62,14 +62,14 @@ RowStatistics combine(const float* all, int64_t slices, int64_t stride) {
     row.maximum = all[s * stride] > row.maximum ? all[s * stride] : row.maximum;
   for (int64_t s = 0; s < slices; ++s) {
     const float* one = all + s * stride;
-    // A slice without valid columns has sum 0 and maximum -infinity. Skip it: -infinity - -infinity is NaN.
+    // Skips a slice without valid columns: its maximum is -infinity, and -infinity - -infinity is NaN.
     if (one[1] != 0) row.sum += one[1] * std::exp(one[0] - row.maximum);
     row.target += one[2];
   }
   return row;
 }
 
-/// dlogits = e^(x - maximum) / sum - [column == target]. `target` < 0 or >= valid: it is in another slice.
+/// dlogits = e^(x - maximum) / sum - [column == target]. A target outside [0, valid) is in another slice.
 template <class T>
 void gradient_row(const float* x, const RowStatistics& row, int64_t target, int64_t valid, int64_t columns,
                   T* dlogits) {

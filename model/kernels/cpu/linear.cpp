@@ -1,6 +1,6 @@
-// y = x w^T and its gradients with oneDNN's matmul. oneDNN splits the work over the OpenMP threads. Weights
-// stay row-major: oneDNN's packed layout is at most a tenth faster, and each gather would have to pack again.
-// Without AVX-512 oneDNN multiplies no bfloat16: then float32 copies of the operands are multiplied.
+// y = x w^T and its gradients with oneDNN's matmul, which splits the work over the OpenMP threads. Weights stay
+// row-major: oneDNN's packed layout is at most a tenth faster, and each gather would have to pack again.
+// Without AVX-512 oneDNN multiplies no bfloat16, so float32 copies of the operands are multiplied.
 #include "model/kernels/cpu/linear.h"
 
 #include <omp.h>
@@ -39,7 +39,7 @@ dnnl::memory::desc matrix(int64_t rows, int64_t columns, DType dtype, bool trans
   return {{rows, columns}, type, strides};
 }
 
-/// The same product of float32 copies, whose rows are contiguous. A float32 c is no copy.
+/// The same product for float32 copies of the operands, whose rows are contiguous. A float32 c is not copied.
 Product widened(Product p) {
   p.a_stride = p.a_transposed ? p.m : p.k;
   p.b_stride = p.b_transposed ? p.k : p.n;
@@ -54,9 +54,8 @@ struct Primitive {
   bool of_copies = false;  ///< computes widened(product)
 };
 
-/// Compiled primitives by product and number of threads, since their code depends on both. One per process,
-/// because a KernelCall carries no owner. It holds only compiled code, so no result depends on its contents.
-/// Thread-safe; emptied when full.
+/// Compiled primitives by product and number of threads, because their code depends on both. One cache per
+/// process: a KernelCall carries no owner. No result depends on its contents. Thread-safe; emptied when full.
 class PrimitiveCache {
  public:
   static PrimitiveCache& of_process() {
@@ -66,7 +65,7 @@ class PrimitiveCache {
 
   dnnl::engine& engine() { return engine_; }
 
-  /// Returns a copy (cheap: reference counted), since another thread may empty the cache at any time.
+  /// Returns a copy (cheap: reference counted), because another thread may empty the cache at any time.
   Primitive get(const Product& product) {
     const std::lock_guard lock(mutex_);
     const std::pair key{product, omp_get_max_threads()};
@@ -79,8 +78,8 @@ class PrimitiveCache {
  private:
   static constexpr size_t kCapacity = 1024;
 
-  /// By product, not by processor: whether there is one may depend on its shape, and must not on what came
-  /// before.
+  /// Tries each product by itself: whether oneDNN has its primitive may depend on shapes, and must not depend
+  /// on earlier products.
   Primitive make_or_widen(const Product& p) {
     try {
       return make(p);
@@ -99,7 +98,7 @@ class PrimitiveCache {
     const auto b = matrix(p.k, p.n, p.in, p.b_transposed, p.b_stride);
     const auto c = matrix(p.m, p.n, p.out, false, p.c_stride);
     dnnl::primitive_attr attributes;
-    // The workspace is ours: oneDNN would allocate it, outside of every plan.
+    // The caller passes the scratchpad: memory that oneDNN allocates would be in no plan.
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     if (p.accumulate) {
       dnnl::post_ops sum;
@@ -120,7 +119,7 @@ class PrimitiveCache {
   std::map<std::pair<Product, int>, Primitive> primitives_;
 };
 
-/// Where a product's workspace has what. Offsets and sizes in bytes; oneDNN's own part is first.
+/// The layout of a product's workspace: oneDNN's own part, then float32 copies at these offsets in bytes.
 struct Workspace {
   int64_t a = 0, b = 0, c = 0, bytes = 0;
 };
@@ -191,67 +190,48 @@ void multiply(const KernelCall& call, const Product& p, const Tensor& a, const T
   if (result.data != c.data) convert_rows(call, result, c);
 }
 
-Product forward(const Tensor& x, const Tensor& w, const Tensor& y, Accumulate accumulate) {
-  return {.m = x.rows(),
-          .k = w.cols(),
-          .n = w.rows(),
-          .a_stride = x.stride(),
-          .b_stride = w.stride(),
-          .c_stride = y.stride(),
-          .b_transposed = true,
+enum class Transposed : uint8_t { kNone, kA, kB };
+
+Product product(const Tensor& a, const Tensor& b, const Tensor& c, Transposed transposed,
+                Accumulate accumulate) {
+  return {.m = c.rows(),
+          .k = transposed == Transposed::kA ? a.rows() : a.cols(),
+          .n = c.cols(),
+          .a_stride = a.stride(),
+          .b_stride = b.stride(),
+          .c_stride = c.stride(),
+          .a_transposed = transposed == Transposed::kA,
+          .b_transposed = transposed == Transposed::kB,
           .accumulate = accumulate == Accumulate::kYes,
-          .in = x.dtype,
-          .out = y.dtype};
-}
-Product backward_input(const Tensor& dy, const Tensor& w, const Tensor& dx, Accumulate accumulate) {
-  return {.m = dy.rows(),
-          .k = w.rows(),
-          .n = w.cols(),
-          .a_stride = dy.stride(),
-          .b_stride = w.stride(),
-          .c_stride = dx.stride(),
-          .accumulate = accumulate == Accumulate::kYes,
-          .in = dy.dtype,
-          .out = dx.dtype};
-}
-Product backward_weight(const Tensor& dy, const Tensor& x, const Tensor& dw, Accumulate accumulate) {
-  return {.m = dw.rows(),
-          .k = x.rows(),
-          .n = dw.cols(),
-          .a_stride = dy.stride(),
-          .b_stride = x.stride(),
-          .c_stride = dw.stride(),
-          .a_transposed = true,
-          .accumulate = accumulate == Accumulate::kYes,
-          .in = dy.dtype,
-          .out = dw.dtype};
+          .in = a.dtype,
+          .out = c.dtype};
 }
 
 }  // namespace
 
 void linear(const KernelCall& call, const Tensor& x, const Tensor& w, const Tensor& y,
             Accumulate accumulate) {
-  multiply(call, forward(x, w, y, accumulate), x, w, y);
+  multiply(call, product(x, w, y, Transposed::kB, accumulate), x, w, y);
 }
 void linear_backward_input(const KernelCall& call, const Tensor& dy, const Tensor& w, const Tensor& dx,
                            Accumulate accumulate) {
-  multiply(call, backward_input(dy, w, dx, accumulate), dy, w, dx);
+  multiply(call, product(dy, w, dx, Transposed::kNone, accumulate), dy, w, dx);
 }
 void linear_backward_weight(const KernelCall& call, const Tensor& dy, const Tensor& x, const Tensor& dw,
                             Accumulate accumulate) {
-  multiply(call, backward_weight(dy, x, dw, accumulate), dy, x, dw);
+  multiply(call, product(dy, x, dw, Transposed::kA, accumulate), dy, x, dw);
 }
 
 int64_t linear_bytes(const Tensor& x, const Tensor& w, const Tensor& y, Accumulate accumulate) {
-  return scratch_bytes(forward(x, w, y, accumulate));
+  return scratch_bytes(product(x, w, y, Transposed::kB, accumulate));
 }
 int64_t linear_backward_input_bytes(const Tensor& dy, const Tensor& w, const Tensor& dx,
                                     Accumulate accumulate) {
-  return scratch_bytes(backward_input(dy, w, dx, accumulate));
+  return scratch_bytes(product(dy, w, dx, Transposed::kNone, accumulate));
 }
 int64_t linear_backward_weight_bytes(const Tensor& dy, const Tensor& x, const Tensor& dw,
                                      Accumulate accumulate) {
-  return scratch_bytes(backward_weight(dy, x, dw, accumulate));
+  return scratch_bytes(product(dy, x, dw, Transposed::kA, accumulate));
 }
 
 std::string library_instruction_set() {

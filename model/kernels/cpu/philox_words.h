@@ -1,5 +1,5 @@
-// The random words of neighbouring elements (model/core/philox.h), as many blocks at once as a processor
-// vector takes. Compiled once per instruction set, as vector.h.
+// Philox (model/core/philox.h) on processor vectors: the random words of neighbouring elements. Compiled once
+// per instruction set, like vector.h.
 #pragma once
 #include "model/core/philox.h"
 #include "model/kernels/cpu/vector.h"
@@ -9,17 +9,17 @@
 
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 
-/// A word of some blocks: each lane has one in its lower half. The upper half is left over and not read.
+/// The same word of kBlocks blocks: one in the lower half of each lane. The upper halves are never read.
 using Words [[gnu::vector_size(4 * kLanes)]] = uint64_t;
 inline constexpr int kBlocks = kLanes / 2;
 
-/// The elements whose words are made at once: four of each block.
+/// Words that store_words makes: four of each block.
 inline constexpr int64_t kWordsAtOnce = 4 * kBlocks;
 
-/// The products of the lower halves with `factor`. Compilers make three multiplications of the plain one.
+/// The lower half of each lane times `factor`. Compilers turn the plain expression into three multiplications.
 [[gnu::always_inline]] inline Words product(Words a, uint64_t factor) {
 #if defined(__AVX512F__)
-  // Of all lanes. The form without a mask makes g++ 12 warn of its own header.
+  // The mask selects all lanes. The form without a mask makes g++ 12 warn about its own header.
   return reinterpret_cast<Words>(_mm512_maskz_mul_epu32(0xff, reinterpret_cast<__m512i>(a),
                                                         _mm512_set1_epi64(static_cast<int64_t>(factor))));
 #elif defined(__AVX2__)
@@ -40,16 +40,16 @@ constexpr Words block_numbers(std::integer_sequence<uint64_t, kLane...>) {
 template <int... kLane>
 [[gnu::always_inline]] inline void store_pairs(Words first, Words second, uint32_t* to,
                                                std::integer_sequence<int, kLane...>) {
-  // Lane 2 i is block i, lane 2 i + 1 block kBlocks / 2 + i: so the even lanes of both are the first half of
-  // the elements in order, and the odd lanes are the second half.
+  // Lane 2 i holds block i, lane 2 i + 1 holds block kBlocks / 2 + i. So the even lanes of `first` and `second`
+  // are the first half of the elements in order, and the odd lanes are the second half.
   const Words low = __builtin_shuffle(first, second, Words{(kLane / 2 * 2 + kLane % 2 * kBlocks)...});
   const Words high = __builtin_shuffle(first, second, Words{(kLane / 2 * 2 + 1 + kLane % 2 * kBlocks)...});
   __builtin_memcpy(to, &low, sizeof low);
   __builtin_memcpy(to + kLanes, &high, sizeof high);
 }
 
-/// Writes the words of the blocks {block, step}, {block + 1, step}, ... under `key` to `to`: kWordsAtOnce, in
-/// the order of the elements.
+/// Writes kWordsAtOnce words to `to`: of the blocks {block, step}, {block + 1, step}, ... under `key`, in the
+/// order of the elements.
 [[gnu::always_inline]] inline void store_words(uint64_t block, uint64_t step, uint64_t key, uint32_t* to) {
   constexpr Words kNumbers = block_numbers(std::make_integer_sequence<uint64_t, kBlocks>{});
   constexpr Words kLower = Words{} + 0xffffffffU;
@@ -67,6 +67,22 @@ template <int... kLane>
   }
   store_pairs((c0 & kLower) | c1 << 32, (c2 & kLower) | c3 << 32, to,
               std::make_integer_sequence<int, kBlocks>{});
+}
+
+/// Calls body(at, n, words) for pieces [at, at + n) of `count` elements; words[i] is the word of element
+/// first + at + i, where word l mod 4 of block {l / 4, step} under `key` belongs to element l.
+template <class Body>
+[[gnu::always_inline]] inline void each_words(int64_t first, int64_t count, uint64_t step, uint64_t key,
+                                              Body body) {
+  constexpr int64_t kPiece = 1024;  // words that stay in the first-level cache
+  alignas(64) uint32_t words[kPiece + 2 * kWordsAtOnce];
+  for (int64_t at = 0; at < count; at += kPiece) {
+    const int64_t n = count - at < kPiece ? count - at : kPiece;
+    const int64_t skipped = (first + at) % 4;  // words of the first block that belong to earlier elements
+    for (int64_t i = 0; i < skipped + n; i += kWordsAtOnce)
+      store_words(static_cast<uint64_t>((first + at - skipped + i) / 4), step, key, words + i);
+    body(at, n, words + skipped);
+  }
 }
 
 }  // namespace ripstop::RIPSTOP_INSTRUCTION_SET

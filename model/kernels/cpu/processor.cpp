@@ -22,7 +22,7 @@ RIPSTOP_TABLES(avx512_bf16)
 
 namespace {
 
-// Kernels compiled for one set of instructions. All sets have the same source.
+// The kernels compiled for one instruction set, and whether this processor has it.
 struct InstructionSet {
   const char* name;
   bool (*present)();
@@ -59,7 +59,7 @@ constexpr InstructionSet kInstructionSets[] = {
     {"generic", always, &generic::kernel_table, &generic::workspace_table},
 };
 
-// Asked at every start, because one program runs on all nodes of a cluster.
+// Chosen at start and not at build time, because one program runs on all nodes of a cluster.
 const InstructionSet& chosen() {
   for (const auto& set : kInstructionSets)
     if (set.present()) return set;
@@ -101,7 +101,7 @@ const KernelTable& cpu_kernels(std::string_view instruction_set) {
   fail(ExitCode::kBug, "no kernels for the instruction set {}", instruction_set);
 }
 
-// A static, because every operation asks.
+// Static tables, because every operation asks for them.
 const KernelTable& cpu_kernels() {
   static const KernelTable& table = *chosen().kernels;
   return table;

@@ -23,7 +23,7 @@ void join(const From* from, Sum* sum, int64_t count, Reduce reduce) {
   }
   for (int64_t i = 0; i < count; ++i) {
     const Sum value = static_cast<Sum>(from[i]);
-    // value != value is true for NaN only, which wins: a NaN on one rank must not get lost.
+    // value != value holds for NaN alone. NaN wins, so that no rank's NaN gets lost.
     sum[i] = value > sum[i] || value != value ? value : sum[i];
   }
 }
@@ -45,7 +45,7 @@ void reduce_block(const std::vector<RankPiece>& pieces, T* out, int64_t first, i
   for (const RankPiece& piece : pieces) {
     if constexpr (std::is_same_v<Sum, float>) {
       if (piece.dtype == DType::kBFloat16)
-        // The own piece may be float32 and those of other ranks bfloat16, as they travelled.
+        // This rank's piece may be float32 while the pieces of other ranks arrived in bfloat16.
         fold<BFloat16>(piece.data, first, sum, count, reduce, begins);
       else
         fold<float>(piece.data, first, sum, count, reduce, begins);

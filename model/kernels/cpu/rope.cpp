@@ -24,8 +24,8 @@ void rope(const KernelCall&, const Tensor& qkv, const Tensor& position, const Te
         T* head = elements<T>(qkv) + n * row + h * size;
         each_vector(size, [&](int64_t i, auto lanes) {
           const Vector v = load(head + i, lanes), a = load(cosine_sine + i, lanes);
-          // Both lanes of a pair get the cosine (even lane of `a`) and the sine (odd lane), with its sign
-          // flipped by an exclusive or: no branch, no multiplication.
+          // Both lanes of a pair get the cosine (even lane of `a`) and the sine (odd lane of `a`). An
+          // exclusive or flips the sign of the sine: no branch, no multiplication.
           const Bits sines = reinterpret_cast<Bits>(a) ^ turn_back;
           const Bits signed_sines = __builtin_shuffle(sines, kOdd) ^ kEvenSign;
           store(head + i,

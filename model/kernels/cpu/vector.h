@@ -1,8 +1,7 @@
 // A processor vector of float32 and its operations. Files that include this are compiled once per instruction
-// set, each time in another namespace: model/CMakeLists.txt sets RIPSTOP_INSTRUCTION_SET. Such files must not
-// emit inline functions of shared headers into their object files: the linker keeps one copy of each, and
-// that copy might use instructions that the processor does not have (tests/model/instruction_sets_test.sh
-// checks).
+// set, each time in another namespace: model/CMakeLists.txt sets RIPSTOP_INSTRUCTION_SET. They must not emit
+// inline functions of shared headers, such as std::min, into their object files: the linker keeps one copy of
+// each, which might use instructions that the processor lacks (tests/model/instruction_sets_test.sh checks).
 #pragma once
 #include <omp.h>
 
@@ -34,7 +33,8 @@ struct FirstLanes {
 };
 
 [[gnu::always_inline]] inline Vector broadcast(float x) {
-  // x - 0 is x for every x, so the compiler drops the operation. x + 0 would turn -0 into 0: a real addition.
+  // x - 0 is x for every x, so the compiler drops the operation. x + 0 would remain, because it turns -0 into
+  // 0.
   return x - Vector{};
 }
 
@@ -59,7 +59,7 @@ template <class T>
 [[gnu::always_inline]] inline void store(float* p, Vector v, AllLanes = {}) {
   __builtin_memcpy(p, &v, sizeof v);
 }
-/// Rounds to nearest, ties to even; NaN stays NaN: the same rule as BFloat16's constructor.
+/// Rounds as BFloat16's constructor: to nearest, ties to even; NaN stays NaN.
 [[gnu::always_inline]] inline void store(BFloat16* p, Vector v, AllLanes = {}) {
   const Bits u = reinterpret_cast<Bits>(v);
   const Bits rounded = (u + 0x7fffU + ((u >> 16) & 1U)) >> 16;
@@ -97,7 +97,7 @@ inline constexpr Bits kLaneNumbers = lane_numbers(std::make_integer_sequence<uin
 [[gnu::always_inline]] inline Vector smaller(Vector a, Vector b) {
   return a < b ? a : b;
 }
-/// The sum of the lanes: halves are added until one lane is left. A fixed order for each instruction set.
+/// The sum of the lanes: adds halves until one lane is left, so each instruction set has a fixed order.
 [[gnu::always_inline]] inline float sum_lanes(Vector v) {
   float lanes[kLanes];
   store(lanes, v);
@@ -113,15 +113,14 @@ inline constexpr Bits kLaneNumbers = lane_numbers(std::make_integer_sequence<uin
   return best;
 }
 
-/// e^x with an error of at most 2 units in the last place on [-87.3, 88.3]; 0 below; NaN stays NaN; x must
-/// not be above. Method: x = n ln 2 + r with |r| <= ln 2 / 2, e^r by the Taylor polynomial of degree 7, times
-/// 2^n.
+/// e^x for x <= 88.3: an error of at most 2 units in the last place from -87.3 on, 0 below; NaN stays NaN.
+/// Method: x = n ln 2 + r with |r| <= ln 2 / 2; e^r by the Taylor polynomial of degree 7, times 2^n.
 [[gnu::always_inline]] inline Vector exponential(Vector x) {
   constexpr float kMagic = 12582912.0F;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
   x = larger(broadcast(-88.0F), x);
   const Vector shifted = x * 1.44269504F + kMagic;
   const Vector n = shifted - kMagic;
-  // ln 2 in two parts, the first with few bits: n times it is exact, and r keeps all its digits.
+  // ln 2 in two parts. The first has few bits, so its product with n is exact and r keeps all digits.
   const Vector r = (x - n * 0.693359375F) + n * 2.12194440e-4F;
   Vector p = r * 1.9841270e-4F + 1.3888889e-3F;
   p = p * r + 8.3333333e-3F;
@@ -130,18 +129,18 @@ inline constexpr Bits kLaneNumbers = lane_numbers(std::make_integer_sequence<uin
   p = p * r + 0.5F;
   p = p * r + 1.0F;
   p = p * r + 1.0F;
-  // The low bits of `shifted` are n. Put n + 127 into the exponent field: this is 2^n.
+  // The low bits of `shifted` are n. A float32 with exponent field n + 127 is 2^n.
   const Bits power = (reinterpret_cast<Bits>(shifted) + 127U) << 23;
   return p * reinterpret_cast<Vector>(power);
 }
 
-/// The elements of `t`. Not checked: the caller knows the dtype.
+/// The elements of `t`. The caller knows the dtype: it is not checked.
 template <class T>
 [[gnu::always_inline]] inline T* elements(const Tensor& t) {
   return static_cast<T*>(t.data);
 }
 
-/// Calls body(T{}) with the element type of an activation dtype, so that kernels are compiled for both.
+/// Calls body(T{}) with the element type T of an activation dtype.
 template <class Body>
 [[gnu::always_inline]] inline void with_element(DType dtype, Body body) {
   if (dtype == DType::kBFloat16) {
