@@ -27,8 +27,8 @@ std::string to_text(const std::optional<Error>& error) {
   return fmt::format("{} {} {}{}", static_cast<int>(error->code()), what.size(), what, error->hint());
 }
 
-// The error of a text that to_text made, with `before` and `after` around what is wrong.
-// The length and not a line end separates the two texts: a message may hold any character.
+// The error that to_text turned into `text`, with `before` and `after` around its message. The length separates
+// message and hint, because both may hold any character.
 Error from_text(const std::string& text, const std::string& before, const std::string& after) {
   std::istringstream words(text);
   int code = 0;
@@ -44,7 +44,7 @@ void throw_first(const std::vector<std::string>& failures) {
   const auto failed = [](const std::string& text) { return !text.empty(); };
   const auto first = std::find_if(failures.begin(), failures.end(), failed);
   if (first == failures.end()) return;
-  // All ranks met the same problem, such as a missing file: it belongs to no rank in particular.
+  // All ranks met the same problem, such as a missing file: no rank is named.
   if (std::count(failures.begin(), failures.end(), *first) == std::ssize(failures))
     throw from_text(*first, "", "");
   const int64_t others = std::count_if(first + 1, failures.end(), failed);
@@ -55,8 +55,7 @@ void throw_first(const std::vector<std::string>& failures) {
 }  // namespace
 
 std::string rank_groups_text(const std::vector<std::string>& texts, const std::vector<std::string>& places) {
-  // With a thousand ranks a message would otherwise fill pages.
-  constexpr size_t kShown = 4;
+  constexpr size_t kShown = 4;  // a thousand ranks would otherwise fill pages
   std::vector<RankGroup> groups;
   for (size_t r = 0; r < texts.size(); ++r) {
     size_t g = 0;
@@ -82,7 +81,7 @@ void require_equal(Communicator& world, ExitCode code, const std::string& what, 
   if (!groups.empty()) throw Error(code, fmt::format("{} differs between ranks: {}", what, groups), hint);
 }
 
-// A gather instead of a reduction: this runs before there are devices and scratch, and seldom.
+// A gather and no reduction, because at start-up there are no devices and no scratch yet.
 int64_t least_of_all_ranks(Communicator& world, int64_t number) {
   return std::ranges::min(of_all_ranks(world, number));
 }
@@ -114,14 +113,13 @@ Error current_error() {
 }
 
 void do_and_agree(Communicator& world, FunctionRef<void()> body) {
-  // Every kind of exception becomes an Error here: a rank that left without the gather below would leave the
-  // others waiting in it.
+  // All exceptions are caught: without this rank the others would wait in the gather below.
   std::optional<Error> failure;
   try {
     body();
   } catch (...) {
     failure = current_error();
-    // The gather below would fail in the same way, after another deadline.
+    // The gather below would fail as well, after another deadline.
     if (failure->code() == ExitCode::kCommunication) throw;
   }
   throw_first(world.all_gather_text(to_text(failure)));

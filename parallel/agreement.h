@@ -1,5 +1,4 @@
-// Agreement between ranks: on values that must be equal everywhere, and on failures that one rank meets
-// alone.
+// Agreement of all ranks on values, and on the failure of one rank.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -13,18 +12,17 @@
 
 namespace ripstop {
 
-/// Who has which text: "rank 0 (node1): A; ranks 1-3 (node2, ...): B", for at most four texts; "" if all are
-/// the same. `texts` and `places` (hosts) by rank.
+/// The ranks of each text: "rank 0 (node1): A; ranks 1-3 (node2, ...): B", for at most four texts; "" if all
+/// texts are the same. `texts` and `places` (hosts) are by rank.
 std::string rank_groups_text(const std::vector<std::string>& texts, const std::vector<std::string>& places);
 
-/// Throws Error(code) on all ranks unless `text` is the same on all: a hash of the config, the program's
-/// version, the instruction set of its kernels. The message lists the groups of ranks and the text of each;
-/// `where` is this rank's host in it. Collective.
+/// Throws Error(code) on all ranks unless `text`, such as a hash of the config, is the same on all. The message
+/// names `what` and lists the ranks of each text; `where` is this rank's host. Collective.
 void require_equal(Communicator& world, ExitCode code, const std::string& what, const std::string& text,
                    const std::string& where, const std::string& hint);
 
-/// The values of all ranks of `group`, in rank order. They travel as their bytes. Throws Error(kResources) if
-/// a rank's value has another size. Collective.
+/// The values of all ranks of `group`, in rank order, sent as bytes. Throws Error(kResources) if a rank's value
+/// has another size, which another build may have. Collective.
 template <class T>
 std::vector<T> of_all_ranks(Communicator& group, const T& value) {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -42,9 +40,6 @@ std::vector<T> of_all_ranks(Communicator& group, const T& value) {
   }
   return values;
 }
-inline std::vector<int64_t> all_gather_number(Communicator& group, int64_t number) {
-  return of_all_ranks(group, number);
-}
 
 /// Rank 0's value, on all ranks. Collective.
 template <class T>
@@ -54,21 +49,21 @@ T of_rank_0(Communicator& world, const T& value) {
 /// Rank 0's text, on all ranks. Collective.
 std::string text_of_rank_0(Communicator& world, const std::string& text);
 
-/// The least of the ranks' numbers, on all ranks. A decision that depends on facts of one machine, such as
-/// its memory, must be the same everywhere. Collective.
+/// The smallest number of all ranks, on all ranks: for decisions that depend on facts of one machine, such as
+/// its memory, and must be the same everywhere. Collective.
 int64_t least_of_all_ranks(Communicator& world, int64_t number);
-/// Whether `holds` is true on all ranks, or on any of them; told to all ranks. Collective.
+/// Whether `holds` is true on all ranks, or on any rank. All ranks get the same answer. Collective.
 bool all_ranks(Communicator& world, bool holds);
 bool any_rank(Communicator& world, bool holds);
 
-/// The error of the exception that is being handled: itself if it is an Error. Call it in `catch (...)`.
+/// The exception being handled, as an Error. Call it in `catch (...)`.
 Error current_error();
 
-/// Runs `body`, which must not call collectives. If it throws on any rank, all ranks throw the same error:
-/// that of the lowest failing rank, with its number and the count of other failing ranks (without both if all
-/// failed alike). Use it for work that ranks do apart, such as making a directory on rank 0 or reading files,
-/// so that a failure does not leave the other ranks waiting. Throws Error(kCommunication) of `body` on at
-/// once, because after it no rank can be asked. Collective.
+/// Runs `body`, which must not call collectives. If it throws on any rank, all ranks throw the error of the
+/// lowest failing rank, with the rank and the number of other failing ranks (without both if all ranks have the
+/// same error). For work that ranks do alone, such as making a directory on rank 0: a failure then leaves no
+/// rank waiting. An Error(kCommunication) of `body` is rethrown at once, because then no rank can be asked.
+/// Collective.
 void do_and_agree(Communicator& world, FunctionRef<void()> body);
 
 }  // namespace ripstop

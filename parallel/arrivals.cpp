@@ -21,7 +21,8 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kFolderPrefix = ".ripstop-start.";
 
-// A run that begins has no directory yet, and a start that is refused must not make one.
+// The nearest folder at or above `near` that exists: a new run has no directory yet, and a start that is refused
+// must not make one.
 fs::path nearest_folder(const fs::path& near) {
   std::error_code error;
   fs::path path = fs::absolute(near, error);
@@ -34,8 +35,8 @@ std::string_view short_name(std::string_view host) {
   return host.substr(0, host.find('.'));
 }
 
-// The nodes of the job from which no rank has come. Empty if no node's name equals a host's name: then the
-// two cannot be compared.
+// The nodes of the job from which no rank has come. Empty if no node's name equals a host's name, because then
+// the names cannot be compared.
 std::string empty_nodes(const std::vector<std::string>& host_of, const std::vector<std::string>& nodes) {
   std::string text;
   size_t found = 0;
@@ -49,7 +50,7 @@ std::string empty_nodes(const std::vector<std::string>& host_of, const std::vect
   return found > 0 ? text : "";
 }
 
-// The rank and the host of "3@node07".
+// Parses a file's name: rank and host of "3@node07".
 std::optional<ArrivalsSeen::Rank> parse_name(const std::string& name) {
   const size_t at = name.find('@');
   if (at == std::string::npos) return std::nullopt;
@@ -99,13 +100,13 @@ Arrivals::~Arrivals() {
 
 void Arrivals::touch_again() {
   const auto pause = std::chrono::duration<double>(seconds_between_touches_);
-  // All ranks make the folder: one does, and that is enough.
+  // Every rank tries to make the folder; the first one succeeds.
   ::mkdir(folder_.c_str(), 0777);
   const int file = ::open(file_.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0666);
   std::unique_lock lock(mutex_);
   while (!ends_) {
     lock.unlock();
-    // By the file server's clock: those of two nodes may differ.
+    // Null means the file server's clock, since the clocks of two nodes may differ.
     if (file >= 0) ::futimens(file, nullptr);
     lock.lock();
     woken_.wait_for(lock, pause, [this] { return ends_; });
@@ -130,7 +131,7 @@ void Arrivals::remove_all() const {
   fs::remove_all(folder_, error);
   const auto old = fs::file_time_type::clock::now() - std::chrono::hours(24);
   fs::directory_iterator entry(folder_.parent_path(), error);
-  // The folder above a new run may be one of a thousand others: no start waits for it to be read.
+  // The folder may have thousands of entries, and no start should wait for all of them.
   constexpr int kMostEntries = 1000;
   for (int i = 0; i < kMostEntries && !error && entry != fs::directory_iterator(); ++i) {
     std::error_code ignored;

@@ -1,5 +1,4 @@
-// Arrivals: which ranks have come to the start of MPI, told by files, as no rank can be asked before MPI
-// runs.
+// Arrivals: files that show which ranks have come to the start of MPI, when no rank can be asked yet.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -16,20 +15,20 @@ struct ArrivalsSeen {
   struct Rank {
     int64_t rank = 0;
     std::string host;
-    bool moves = true;  ///< touched the file of the rank a moment ago; a stopped or dead one does not
+    bool moves = true;  ///< whether the rank touched its file a moment ago: it is neither stopped nor dead
   };
   std::filesystem::path folder;
-  std::vector<Rank> ranks;  ///< the ranks that have come, in order
+  std::vector<Rank> ranks;  ///< the ranks that have come, in rising order
 };
 
-/// Tells for people who of `size` ranks is missing: "ranks 2-3 of 4 have not come (node n2)". `nodes` are the
-/// hosts of the job, if they are known: those without a rank are named. Pure.
+/// Describes the missing ones of `size` ranks: "ranks 2-3 of 4 have not come, and nobody from n2". `nodes` are
+/// the hosts of the job, if they are known. Pure.
 std::string missing_at_start(const ArrivalsSeen& seen, int64_t size, const std::vector<std::string>& nodes);
 
-/// Says that this rank has come, from construction to leave(): a thread makes the file RANK@HOST in the
-/// folder `.ripstop-start.LAUNCH` of `near`, or of the nearest folder above it that exists, and touches it
-/// every `seconds_between_touches`. The thread alone touches files, so a file system that hangs holds up
-/// nobody else. Whatever fails, fails without a word: then this rank is not seen.
+/// Shows that this rank has come, from construction to leave(). A thread makes the file RANK@HOST in the folder
+/// `.ripstop-start.LAUNCH` of `near`, or of the nearest existing folder above it, and touches the file every
+/// `seconds_between_touches`. A file system that hangs holds up this thread alone. Errors are silent: then the
+/// other ranks do not see this one.
 class Arrivals {
  public:
   Arrivals(const std::filesystem::path& near, const std::string& launch, int64_t rank,
@@ -40,10 +39,10 @@ class Arrivals {
 
   /// Ends the thread and removes this rank's file, and with the last file the folder.
   void leave();
-  /// Removes the folder with all files that are left in it, and those that killed starts left in the same
-  /// place more than a day ago. For one rank, when all have left.
+  /// Removes the folder with all files in it, and the folders beside it that killed starts left more than a
+  /// day ago. For one rank, when all have left.
   void remove_all() const;
-  /// Reads the folder. A file that is more than four touches older than the newest does not move.
+  /// Reads the folder. `moves` is false for a file more than four touches older than the newest one.
   ArrivalsSeen look() const;
 
  private:

@@ -17,14 +17,13 @@ int64_t all_reduce_sent_bytes(int64_t count, DType dtype, int64_t rank, int64_t 
 int64_t broadcast_children(int64_t rank, int64_t root, int64_t size) {
   const int64_t place = (rank - root + size) % size;
   int64_t children = 0;
-  // A binomial tree: in each round all ranks that have the data send it to one more rank each.
   for (int64_t have = 1; have < size; have *= 2)
     if (place < have && place + have < size) ++children;
   return children;
 }
 
 int64_t Communicator::reduce_scatter_scratch_bytes(int64_t whole_count, DType travel) const {
-  // NCCL sums float32 pieces itself; scratch takes its sum if that is to be added to what is there.
+  // NCCL sums float32 pieces itself, and scratch takes the sum before it is added to `own`.
   const bool sums_on_the_way = kind() == DeviceKind::kCuda && travel == DType::kFloat32;
   const int64_t pieces = sums_on_the_way ? std::min<int64_t>(size() - 1, 1) : size() - 1;
   return whole_count / size() * pieces * element_bytes(travel);
@@ -63,7 +62,7 @@ void check_exchanges(const Communicator& group, std::span<const Exchange> exchan
     check_peer(group, to);
     check_peer(group, from);
     const bool stays = to == group.rank();
-    // A rank that sends to itself and receives from another would leave that one waiting.
+    // If this rank sent to itself and received from another, the other would wait.
     RIPSTOP_CHECK(stays == (from == group.rank()), "rank {} sends to {} and receives from {}", group.rank(),
                   to, from);
     RIPSTOP_CHECK(!stays || send.bytes() == receive.bytes(), "{} bytes sent to oneself, {} received",

@@ -1,6 +1,5 @@
-// Code that all communicators share: how collectives divide tensors, the bytes of scratch and of messages
-// that they take, and the checks before them. The real and the planned communicators count alike, so that a
-// plan equals the run.
+// Code that all communicators share: how collectives divide tensors, the bytes that they send, and the checks
+// before them. Real and planned communicators count alike, so a plan equals the run.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -15,19 +14,19 @@ struct Part {
   int64_t count = 0;
 };
 
-/// The part of rank `rank` when `count` elements are cut into `size` parts. Parts differ by at most one
-/// element; the larger ones come first.
+/// The part of rank `rank` of `count` elements on `size` ranks. Parts differ by at most one element; larger ones
+/// come first.
 Part all_reduce_part(int64_t count, int64_t rank, int64_t size);
 
 /// Bytes that rank `rank` sends in an all-reduce: every part but its own once, its own part to all others.
 int64_t all_reduce_sent_bytes(int64_t count, DType dtype, int64_t rank, int64_t size);
 
-/// How many ranks `rank` sends the data to in a broadcast. The broadcast goes down a binomial tree, with
-/// ranks counted from the root: in round k = 1, 2, 4, ... each of the first k ranks sends to the rank k
-/// places after it.
+/// The number of ranks to which `rank` sends in a broadcast. The broadcast goes down a binomial tree, with ranks
+/// counted from the root: in round k = 1, 2, 4, ... each of the first k ranks sends to the rank k places after
+/// it.
 int64_t broadcast_children(int64_t rank, int64_t root, int64_t size);
 
-/// Each throws Error(kBug) if the tensors, their dtypes or the scratch do not fit the operation, or if the
+/// Checks of operands. All throw Error(kBug) if tensors, dtypes or scratch do not fit the operation, or if the
 /// group has no such rank.
 void check_all_gather(const Communicator& group, const Tensor& own, const Tensor& all);
 void check_reduce_scatter(const Communicator& group, const Tensor& whole, const Tensor& own, DType travel,

@@ -10,33 +10,33 @@ namespace ripstop {
 
 Pending& Pending::operator=(Pending&& other) {
   if (this == &other) return *this;
-  wait();  // the collective that was here still uses its tensors
+  wait();  // for the old collective, which still uses its tensors
   operation_ = std::move(other.operation_);
   stream_ = other.stream_;
   return *this;
 }
 
 Pending::~Pending() {
-  // While an exception unwinds, the group is about to end: waiting for it could take as long as the deadline.
+  // An exception is about to end the group, and a wait could last until the deadline.
   if (std::uncaught_exceptions() == 0) wait();
 }
 
 void Pending::wait() {
   if (operation_ == nullptr) return;
-  // Taken out first, so that the destructor does not wait again if this wait throws.
+  // Moved out first, so that the destructor does not wait again if this wait throws.
   const std::unique_ptr<Operation> operation = std::move(operation_);
   operation->wait(*stream_);
 }
 
-// A group without other ranks has no deadline to keep.
+// For a group without other ranks, which needs no deadline.
 void Communicator::await(const char*, FunctionRef<bool()> done) {
   while (!done()) std::this_thread::yield();
 }
 
 namespace {
 
-// Nothing is sent. The group of one rank (`is_real`) puts results at the same places as with more ranks. A
-// planned group checks and counts as a real one does, and moves nothing: tensors of a plan have no memory.
+// A group that sends nothing: the group of one rank (`is_real`), which writes results, or a planned group, whose
+// tensors have no memory.
 class SilentCommunicator final : public Communicator {
  public:
   SilentCommunicator(std::string name, int64_t rank, int64_t size, DeviceKind kind, bool is_real,
@@ -66,7 +66,6 @@ class SilentCommunicator final : public Communicator {
   Pending reduce_scatter(const Stream& stream, const Tensor& whole, const Tensor& own, DType travel,
                          Accumulate accumulate, const Tensor& scratch) override {
     check_reduce_scatter(*this, whole, own, travel, scratch);
-    // The sum over one rank, added to what is there.
     if (is_real_ && accumulate == Accumulate::kYes)
       reduce_pieces(stream, {{whole.data, whole.dtype}}, own, Reduce::kSum, accumulate);
     else if (is_real_ && own.data != whole.data)
@@ -97,7 +96,7 @@ class SilentCommunicator final : public Communicator {
   }
 
  private:
-  // Counts an operation, which is done.
+  // Counts an operation that is done.
   Pending count(const char* operation, int64_t bytes) {
     bytes_sent_ += bytes;
     if (sent_) sent_(operation, bytes);

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "model/core/rounding.h"
 #include "parallel/rank_device.h"
 
 namespace ripstop {
@@ -46,8 +47,7 @@ std::vector<std::vector<int64_t>> ranks_by_node(const std::vector<int64_t>& node
 
 [[noreturn]] void refuse_nodes(const std::vector<std::vector<int64_t>>& nodes, const MeshSizes& sizes,
                                const std::vector<std::string>& hosts) {
-  // One line of a message for any number of nodes.
-  constexpr size_t kShown = 8;
+  constexpr size_t kShown = 8;  // a message is one line for any number of nodes
   int64_t fits = 0;
   std::string shown;
   for (size_t n = 0; n < nodes.size(); ++n) {
@@ -69,13 +69,6 @@ std::vector<std::vector<int64_t>> ranks_by_node(const std::vector<int64_t>& node
 }
 
 }  // namespace
-
-std::vector<int64_t> divisors(int64_t n) {
-  std::vector<int64_t> found;
-  for (int64_t d = 1; d <= n; ++d)
-    if (n % d == 0) found.push_back(d);
-  return found;
-}
 
 MeshSizes resolve_mesh(const MeshSizes& sizes, int64_t ranks) {
   for (const MeshAxis axis : kMeshAxes)
@@ -110,16 +103,16 @@ std::vector<int64_t> mesh_order(const std::vector<int64_t>& node_of_rank, const 
       groups.emplace_back(begin + static_cast<ptrdiff_t>(r), begin + static_cast<ptrdiff_t>(r + tensor));
     left_over.insert(left_over.end(), begin + static_cast<ptrdiff_t>(whole), ranks.end());
   }
-  // Only the ranks that are left on their nodes form groups across nodes.
+  // Ranks that are left over on their nodes form the groups across nodes.
   for (size_t r = 0; r < left_over.size(); r += tensor) {
     const auto begin = left_over.begin() + static_cast<ptrdiff_t>(r);
     groups.emplace_back(begin, begin + static_cast<ptrdiff_t>(tensor));
   }
-  // Rank 0 prints and writes. People look for it by the launcher's number, so it stays rank 0.
+  // Rank 0 prints and writes. People look for it by the launcher's number, so rank 0 stays first.
   const auto first = std::find_if(groups.begin(), groups.end(), [](const auto& group) {
     return std::find(group.begin(), group.end(), 0) != group.end();
   });
-  // Moves its group to the front and keeps the order of the others.
+  // The group of rank 0 moves to the front; the others keep their order.
   std::rotate(groups.begin(), first, first + 1);
   std::vector<int64_t> order;
   for (const auto& group : groups) order.insert(order.end(), group.begin(), group.end());
@@ -141,7 +134,7 @@ MeshGroups mesh_groups(const MeshSizes& sizes, const MeshCoordinates& at,
   MeshGroups groups;
   groups.world = make({.rank = sizes.rank_of(at), .size = sizes.ranks()});
   for (const MeshAxis axis : kMeshAxes) {
-    // The place on the other axes numbers the groups of this one.
+    // The groups of an axis are numbered by their place on the other axes.
     MeshSizes others = sizes;
     MeshCoordinates place = at;
     others[axis] = 1;
@@ -179,7 +172,6 @@ DeviceMesh DeviceMesh::along(MeshAxis axis) const {
   MeshCoordinates at;
   sizes[axis] = group.size();
   at[axis] = group.rank();
-  // Groups of their own: this mesh keeps its communicators.
   DeviceMesh mesh(sizes, at, mesh_groups(sizes, at, [&](const MeshGroup& part) {
                     return part.size > 1 ? group.split(0, group.rank(), part.name)
                                          : make_self_communicator(part.name);
@@ -191,7 +183,7 @@ DeviceMesh DeviceMesh::along(MeshAxis axis) const {
 DeviceMesh::DeviceMesh(MpiWorld& world, const MeshSizes& sizes, bool allow_tensor_across_nodes,
                        const Device& device)
     : sizes_(resolve_mesh(sizes, world.communicator().size())), mpi_(&world) {
-  // Axes are split from the group that moves device memory, if there is one.
+  // The axes are split from the group that moves device memory, if there is one.
   const std::unique_ptr<Communicator> on_device = make_device_communicator(world, device);
   Communicator& all = on_device == nullptr ? world.communicator() : *on_device;
   std::vector<int64_t> nodes;
@@ -205,14 +197,14 @@ DeviceMesh::DeviceMesh(MpiWorld& world, const MeshSizes& sizes, bool allow_tenso
   const int64_t position = std::find(order.begin(), order.end(), all.rank()) - order.begin();
   coordinates_ = mesh_coordinates(sizes_, position);
   groups_ = mesh_groups(sizes_, coordinates_, [&](const MeshGroup& group) {
-    // All ranks split, because a split is collective, but a group of one rank needs no library behind it.
+    // All ranks call split, which is collective, although a group of one rank needs no library.
     std::unique_ptr<Communicator> part = all.split(group.color, position, group.name);
     return group.size == 1 ? make_self_communicator(group.name) : std::move(part);
   });
 }
 
 DeviceMesh DeviceMesh::planned(const MeshSizes& sizes, const MeshCoordinates& coordinates, DeviceKind kind) {
-  // 0 means "auto", which only a known number of ranks resolves.
+  // fsdp 0 means "auto", which only a known number of ranks resolves.
   RIPSTOP_CHECK(sizes.fsdp > 0, "a planned mesh of {}", sizes.to_text());
   DeviceMesh mesh(sizes, coordinates, mesh_groups(sizes, coordinates, [&](const MeshGroup& group) {
                     return make_planned_communicator(group.name, group.rank, group.size, kind);
@@ -236,7 +228,6 @@ AxisSeconds DeviceMesh::seconds_waited() const {
 }
 
 std::string DeviceMesh::describe() const {
-  // A line for each tensor group. More lines than this nobody reads.
   constexpr size_t kShown = 16;
   std::vector<std::string> lines;
   for (int64_t data = 0; data < data_ranks(); ++data) {

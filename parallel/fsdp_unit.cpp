@@ -16,7 +16,7 @@ Tensor SlotPool::take(int64_t elements) {
   for (size_t s = 0; s < slots_.size(); ++s) {
     if (taken_[s]) continue;
     taken_[s] = true;
-    // All slots have the size of the largest unit, and a smaller one uses the beginning.
+    // Slots have the size of the largest unit; a smaller unit uses the beginning.
     return slots_[s].row_range(0, elements);
   }
   fail(ExitCode::kBug, "all {} slots are taken", slots_.size());
@@ -34,7 +34,7 @@ void SlotPool::give_back(const Tensor& slot) {
 MemoryUse FsdpUnit::memory_use(const UnitLayout& layout, DType compute, bool training, bool keeps_whole) {
   const int64_t n = layout.shard_elements(), size = element_bytes(compute);
   training = training && !layout.unit().frozen;
-  // In float32 the master weights themselves are gathered, so there is no second copy.
+  // In float32 the master weights themselves are gathered: there is no compute copy.
   const bool copies = compute != DType::kFloat32;
   MemoryUse use;
   use[MemoryCategory::kWeights] = (training || !copies ? 4 * n : 0) + (copies ? size * n : 0) +
@@ -63,7 +63,7 @@ FsdpUnit::FsdpUnit(const UnitSpec& unit, std::vector<Parameter*> parameters, int
 }
 
 int64_t FsdpUnit::replicated_in_shard() const {
-  // The replicated elements lead the unit, so they fill the first shards and may end inside one.
+  // Replicated elements lead the unit: they fill the first shards and may end inside a shard.
   return std::clamp<int64_t>(layout_.replicated_elements() - shard_begin_, 0, layout_.shard_elements());
 }
 
@@ -93,7 +93,7 @@ void FsdpUnit::wait() {
 
 void FsdpUnit::reshard() {
   RIPSTOP_CHECK(state_ == State::kUnsharded, "{} is resharded while it is not whole", layout_.unit().name);
-  // A layer that uses its weights too late then meets an empty tensor, and not the weights of another unit.
+  // A layer that uses its weights too late then meets an empty tensor instead of another unit's weights.
   for (Parameter* p : parameters_) p->value = Tensor{};
   if (!whole_is_shard() && resources_.weight_slots != nullptr) resources_.weight_slots->give_back(whole_);
   whole_ = Tensor{};
@@ -106,10 +106,9 @@ void FsdpUnit::set_shard(int64_t first, std::span<const float> values) {
                 "{} values from {} on for {} elements of {}", values.size(), first, layout_.shard_elements(),
                 layout_.unit().name);
   const Stream& stream = resources_.stream;
-  // Round in pieces, so that a large unit does not need a second copy of itself on the host.
   if (!master_.empty())
     copy_bytes(stream, master_.as<float>() + first, values.data(), std::ssize(values) * 4);
-  std::vector<BFloat16> rounded;
+  std::vector<BFloat16> rounded;  // in pieces: a large unit needs no second copy of itself on the host
   for (size_t at = 0; !copy_.empty() && at < values.size(); at += rounded.size()) {
     rounded.clear();
     for (const float value : values.subspan(at, std::min(kPiece, values.size() - at)))
@@ -123,7 +122,7 @@ void FsdpUnit::set_shard(int64_t first, std::span<const float> values) {
 
 void FsdpUnit::copy_whole_to(FsdpUnit& other) const {
   const Tensor& to = other.own_shard();
-  // `other` may have less padding at its end, because it is not sharded.
+  // `other` is not sharded, so it may have less padding at its end.
   RIPSTOP_CHECK(state_ == State::kUnsharded && other.whole_is_shard() && to.dtype == whole_.dtype &&
                     to.count() <= whole_.count(),
                 "{}: {} elements to {}", layout_.unit().name, whole_.count(), to.count());
@@ -144,8 +143,8 @@ bool FsdpUnit::is_vector(size_t tensor) const {
 
 void FsdpUnit::begin_gradients(Context& context) {
   RIPSTOP_CHECK(is_trained(), "gradients of {}, which is not trained", layout_.unit().name);
-  // A slot takes this visit's gradient alone, which the reduction adds to the shard. With one rank the whole
-  // is the shard itself, so only the first visit of a step may overwrite it.
+  // A slot takes this visit's gradient, and the reduction adds it to the shard. With one rank the whole is the
+  // shard itself, so only the first visit of a step may overwrite it.
   whole_gradient_ = whole_is_shard() ? gradient_ : resources_.gradient_slots->take(layout_.elements());
   const bool overwrite = !whole_is_shard() || fresh_;
   if (overwrite) zero_unwritten(context, whole_gradient_);
@@ -155,9 +154,8 @@ void FsdpUnit::begin_gradients(Context& context) {
   }
 }
 
-// Clears all elements that backward may leave as they are: a slot still holds another unit's numbers.
-// Backward always writes the matrices. It adds to the vectors, which not every visit of a unit reaches, and
-// never writes the gaps between tensors.
+// Clears the elements that backward does not overwrite, because a slot still holds another unit's numbers:
+// vectors, to which backward adds, and the gaps between tensors.
 void FsdpUnit::zero_unwritten(Context& context, const Tensor& flat) const {
   int64_t done = 0;
   const auto clear_to = [&](int64_t end) { fill_zero(context, flat.row_range(done, end - done)); };
@@ -184,7 +182,7 @@ void FsdpUnit::finish_reduce() {
   whole_gradient_ = Tensor{};
 }
 
-// The stream whose work puts the reduction's result into the shard; null while the host must do that.
+// The stream whose work puts the reduction's result into the shard; null while the host must do so.
 const Stream* FsdpUnit::reduces_on() const {
   if (whole_is_shard() || reducing_.done()) return &resources_.stream;
   return resources_.reduce.own_stream();

@@ -1,4 +1,4 @@
-// FsdpUnit: the parameters of one unit, stored as a shard and gathered while the unit computes.
+// FsdpUnit: the parameters of one unit, stored as shards and gathered while the unit computes.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -17,8 +17,7 @@ class SlotPool {
   /// `slots` slots of `elements` elements each, taken from `memory`.
   SlotPool(GroupMemory& memory, MemoryCategory category, int64_t slots, DType dtype, int64_t elements);
 
-  /// Takes a free slot and returns its first `elements` elements. Throws Error(kBug) if all slots are taken,
-  /// because then the schedule is wrong.
+  /// Takes a free slot and returns its first `elements` elements. Throws Error(kBug) if all slots are taken.
   Tensor take(int64_t elements);
   /// Gives back a slot that take() returned. Throws Error(kBug) if it is not taken.
   void give_back(const Tensor& slot);
@@ -35,7 +34,7 @@ struct UnitResources {
   Communicator& gather;     ///< the fsdp axis, for unsharding
   Communicator& reduce;     ///< the fsdp axis again, for gradients
   Communicator& replicate;  ///< the ranks that hold the same shard
-  /// For gathered weights in the compute dtype, of frozen units or of the others. Null if every unit keeps
+  /// For gathered weights in the compute dtype; frozen units have a pool of their own. Null if every unit keeps
   /// its own whole, or with one rank on the fsdp axis.
   SlotPool* weight_slots;
   /// For whole float32 gradients. Null without training, or with one rank on the fsdp axis.
@@ -43,13 +42,13 @@ struct UnitResources {
   Tensor reduce_scratch;  ///< for one reduction at a time
   SlotPool* sum_slots;    ///< scratch of sums over the replicate axis; null if they need none
   DType compute;
-  DType travel;  ///< in which gradients are sent
+  DType travel;  ///< of gradients on their way
   bool training;
 };
 
 /// The parameters of one unit. Between uses only this rank's shard exists: float32 master weights, a float32
-/// gradient and, if the compute dtype is bfloat16, the compute copy. Without training, and of a frozen unit:
-/// the weights in the compute dtype alone, and none of the functions that are about gradients may be called.
+/// gradient and, if the compute dtype is bfloat16, the compute copy. Without training, and in a frozen unit, the
+/// shard is the weights in the compute dtype alone, and the functions for gradients must not be called.
 ///
 /// The weights pass through three states, and the gradient goes from whole to shard:
 ///
@@ -57,7 +56,7 @@ struct UnitResources {
 ///
 ///   begin_gradients() --> whole gradient --start_reduce()--> on its way --finish_reduce()--> shard
 ///
-/// After the step's last reduction of a unit its shard is summed over the replicas, which `finish_sum` ends.
+/// After the unit's last reduction of a step, start_sum() and finish_sum() sum the shard over the replicas.
 ///
 /// The calls of one micro-batch, in order:
 ///
@@ -66,61 +65,61 @@ struct UnitResources {
 ///
 /// The caller starts to gather a unit before it needs it, and finishes a reduction after the next layer, so
 /// that both overlap with compute. A unit may be visited twice in one pass (tied embeddings) and any number
-/// of times in one step (accumulation), because reductions of a step add to the shard. With one rank on the
+/// of times in one step (accumulation): the reductions of a step add to the shard. With one rank on the
 /// fsdp axis nothing moves: the whole is the shard, and backward adds straight into the shard's gradient.
 /// Source: ZeRO stage 3, arXiv:1910.02054; the schedule is PyTorch FSDP2's.
 class FsdpUnit {
  public:
-  /// Takes the shard's memory. `parameters` are in the order of the unit's tensors; they and `unit` must
-  /// outlive this.
+  /// Takes the shard's memory. `parameters` are in the order of the unit's tensors. `parameters` and `unit` must
+  /// outlive the FsdpUnit.
   FsdpUnit(const UnitSpec& unit, std::vector<Parameter*> parameters, int64_t tensor_count,
            int64_t tensor_index, const UnitResources& resources);
   FsdpUnit(FsdpUnit&&) noexcept = default;
 
-  /// The bytes that a unit takes of UnitResources::memory. `keeps_whole`: there are no weight slots although
-  /// the fsdp axis has more than one rank.
+  /// The bytes that a unit takes from UnitResources::memory. `keeps_whole`: the fsdp axis has several ranks, but
+  /// there are no weight slots.
   static MemoryUse memory_use(const UnitLayout& layout, DType compute, bool training, bool keeps_whole);
 
   /// Starts to gather the unit in the compute dtype and returns at once. Does nothing if the unit is not
-  /// sharded. Sends this rank's shard to the fsdp - 1 other ranks. A unit that keeps its whole sends only
-  /// changed weights.
+  /// sharded. Sends this rank's shard to the fsdp - 1 other ranks; a unit that keeps its whole does so only after
+  /// weights_changed().
   void unshard();
   /// Waits for the gather and sets Parameter::value. Throws Error(kBug) if `unshard` was not called.
   void wait();
-  /// Sets Parameter::value to "no tensor" and gives the slot of the gathered weights back. A unit that keeps
-  /// its whole keeps the weights too. Throws Error(kBug) if the unit is not unsharded.
+  /// Sets Parameter::value to "no tensor" and gives the slot of the gathered weights back, if there is one.
+  /// Throws Error(kBug) if the unit is not unsharded.
   void reshard();
 
-  /// Sets Parameter::gradient to memory for whole gradients. A vector's gradient begins at zero and is added
-  /// to; a matrix's is written, or added to, as Parameter::accumulate says.
+  /// Sets Parameter::gradient to memory for whole gradients. Backward adds to the gradients of vectors, and
+  /// writes or adds to the gradients of matrices, as Parameter::accumulate says.
   void begin_gradients(Context& context);
-  /// Starts to sum the whole gradients over the fsdp axis, and returns at once. Only one unit's reduction may
-  /// be under way, because all share one scratch. Sends shards of (fsdp - 1) other ranks in the travel dtype.
+  /// Starts to sum the whole gradients over the fsdp axis and returns at once. Only one unit's reduction may be
+  /// under way, because all units share the scratch. Sends the shards of fsdp - 1 other ranks in the travel dtype.
   void start_reduce();
-  /// Waits for the sum, which is then in the shard's gradient.
+  /// Waits until the sum is in the shard's gradient.
   void finish_reduce();
 
   /// Starts to sum the shard's gradient over the replicate axis, after the unit's last reduction of the step,
   /// and returns at once. Takes one of sum_slots until finish_sum. Does nothing without replicas.
   void start_sum();
-  /// Whether start_sum may follow start_reduce at once, because a device then does one behind the other. Else
-  /// it may follow finish_reduce.
+  /// Whether start_sum may be called between start_reduce and finish_reduce: on a device, whose stream orders
+  /// the two sums. On the host it must come after finish_reduce.
   bool sum_may_follow() const { return reduces_on() != nullptr; }
-  /// Waits for that sum, if it has begun.
+  /// Waits for the sum over the replicate axis, if it has begun.
   void finish_sum();
-  /// The stream whose work completes the shard's gradient, once start_sum was called: whoever waits for it
-  /// may read the gradient. Null while the host must finish the sum.
+  /// After start_sum: the stream whose work completes the shard's gradient. Null while the host must finish the
+  /// sum.
   const Stream* completes_on() const;
   /// Lets the collectives of this unit make progress; never blocks.
   void poll();
 
   /// Begins a step: the next reduction overwrites the shard's gradient.
   void begin_step() { fresh_ = true; }
-  /// Must be called after the master weights (and the compute copy) have changed.
+  /// Call it after the master weights and the compute copy have changed.
   void weights_changed() { stale_ = true; }
 
-  /// Copies `values` from the host into master and compute copy, from element `first` of this rank's shard
-  /// on. Returns when the copy is done. Throws Error(kBug) if they do not fit into the shard.
+  /// Copies `values` from the host into master and compute copy, from element `first` of this rank's shard on.
+  /// Synchronous. Throws Error(kBug) if they do not fit into the shard.
   void set_shard(int64_t first, std::span<const float> values);
   /// Copies the gathered weights to the same unit of a model whose fsdp axis is 1, with equal tensor slices
   /// and compute dtype. In stream order. Throws Error(kBug) if this unit is not unsharded or the other does
@@ -128,18 +127,17 @@ class FsdpUnit {
   void copy_whole_to(FsdpUnit& other) const;
 
   const UnitLayout& layout() const { return layout_; }
-  /// This rank's shard, [shard_elements] each. Float32 weights; no tensor without training if the compute
-  /// dtype is bfloat16.
+  /// The shard's float32 weights [shard_elements]; no tensor if the unit is not trained and the compute dtype is
+  /// bfloat16.
   const Tensor& master() const { return master_; }
-  /// Their float32 gradient; no tensor without training.
+  /// The shard's float32 gradient; no tensor if the unit is not trained.
   const Tensor& gradient() const { return gradient_; }
-  /// Their bfloat16 copy, which is gathered; no tensor if the compute dtype is float32, because then the
-  /// master is gathered.
+  /// The shard's bfloat16 weights, which are gathered; no tensor in compute dtype float32, where the master is.
   const Tensor& compute_copy() const { return copy_; }
   /// First element of this rank's shard in the unit's flat buffer.
   int64_t shard_begin() const { return shard_begin_; }
-  /// Leading elements of the shard that all ranks of the tensor axis hold alike, with their padding: norms,
-  /// and those matrices of adapters that the axis does not cut.
+  /// The number of leading elements of the shard, padding included, that all ranks of the tensor axis hold alike:
+  /// norms, and the adapters' matrices that the axis does not cut.
   int64_t replicated_in_shard() const;
 
  private:
@@ -164,7 +162,7 @@ class FsdpUnit {
   Tensor whole_gradient_;  ///< from begin_gradients to finish_reduce
   Tensor sum_scratch_;     ///< while the sum over the replicate axis is under way
   Pending gathering_, reducing_, summing_;
-  bool fresh_ = true;  ///< no reduction of this step has reached the shard yet
+  bool fresh_ = true;  ///< the shard's gradient has nothing of this step yet
   bool stale_ = true;  ///< own_whole_ is older than the shard's weights
 };
 

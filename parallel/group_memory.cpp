@@ -6,7 +6,7 @@ namespace ripstop {
 namespace {
 
 const MemorySource* source_of(std::initializer_list<Communicator*> groups) {
-  // Groups of one mesh have the same back end, so the first source serves all.
+  // The groups of a mesh have the same back end, so the first source serves all of them.
   for (const Communicator* group : groups)
     if (group->memory_source() != nullptr) return group->memory_source();
   return nullptr;
@@ -18,22 +18,20 @@ GroupMemory::GroupMemory(const Device& device, MemoryLedger& ledger, const Memor
                          std::initializer_list<Communicator*> groups)
     : left_(use), memory_(device, ledger, use, source_of(groups)) {
   for (Communicator* group : groups)
-    // One block for all units: a registration costs a round of messages.
+    // Once for all units, because a registration costs a round of messages.
     if (auto registration = group->register_memory(memory_.data(), memory_.bytes()))
       registrations_.push_back(std::move(registration));
 }
 
 Tensor GroupMemory::take(MemoryCategory category, DType dtype, const Shape& shape) {
-  constexpr int64_t kAlignment = 256;  // of vector loads and of NCCL's windows
   const Tensor part = tensor_in(memory_, taken_bytes_, dtype, shape);
-  RIPSTOP_CHECK(part.bytes() <= left_[category] && part.bytes() % kAlignment == 0, "{} bytes of {} for {}",
-                part.bytes(), left_[category], to_string(category));
+  RIPSTOP_CHECK(part.bytes() <= left_[category] && part.bytes() % kMemoryAlignment == 0,
+                "{} bytes of {} for {}", part.bytes(), left_[category], to_string(category));
   left_[category] -= part.bytes();
   taken_bytes_ += part.bytes();
   return part;
 }
 
-// Finds a plan that asks for more than the units take: those bytes would be lost for the run.
 void GroupMemory::check_all_taken() const {
   for (const MemoryCategory category : kMemoryCategories)
     RIPSTOP_CHECK(left_[category] == 0, "{} bytes for {} are not used", left_[category], to_string(category));

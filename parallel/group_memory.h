@@ -8,9 +8,8 @@
 
 namespace ripstop {
 
-/// One block of memory from which the collectives of some groups send and into which they receive. It is
-/// registered with the groups' back ends, so that they need no staging buffers. `take` hands out its parts
-/// one after another; they live as long as the block.
+/// One block of memory for the collectives of some groups, registered with their back ends, so that these need no
+/// staging buffers. `take` hands out parts of the block one after another; they live as long as the block.
 class GroupMemory {
  public:
   /// Allocates the bytes of each category in `use` and registers them. Collective over each group, with equal
@@ -20,19 +19,17 @@ class GroupMemory {
               std::initializer_list<Communicator*> groups);
 
   /// Returns the next part, aligned to 256 bytes. Throws Error(kBug) if its size is not a multiple of 256
-  /// bytes or more than is left of the category.
+  /// bytes, or is more than the category has left.
   Tensor take(MemoryCategory category, DType dtype, const Shape& shape);
 
-  /// Throws Error(kBug) if bytes of a category are left. Call it after the last part was taken: then more was
-  /// allocated than is used.
+  /// Throws Error(kBug) if bytes of a category are left after the last take(), which the run would lose.
   void check_all_taken() const;
 
  private:
   MemoryUse left_;
   int64_t taken_bytes_ = 0;
   Buffer memory_;
-  std::vector<std::unique_ptr<Registration>>
-      registrations_;  ///< declared last, so that they end before the memory
+  std::vector<std::unique_ptr<Registration>> registrations_;  ///< last: they end before the memory
 };
 
 }  // namespace ripstop

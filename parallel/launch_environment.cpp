@@ -1,4 +1,4 @@
-#include "parallel/launcher.h"
+#include "parallel/launch_environment.h"
 
 #include <algorithm>
 #include <cctype>
@@ -15,22 +15,21 @@
 namespace ripstop {
 namespace {
 
-// Open MPI, PMIx, PMI (MPICH, Intel MPI), Slurm, MVAPICH2, PALS, Flux.
-// An MPI's own variables come before Slurm's, because mpirun inside a Slurm step inherits the step's numbers.
+// Variables of Open MPI, PMIx, PMI (MPICH, Intel MPI), Slurm, MVAPICH2, PALS and Flux. The MPIs come before
+// Slurm, because mpirun inside a Slurm step inherits the step's numbers.
 constexpr std::initializer_list<const char*> kRank = {
     "OMPI_COMM_WORLD_RANK", "PMIX_RANK",   "PMI_RANK",       "PMI_ID",
     "MV2_COMM_WORLD_RANK",  "PALS_RANKID", "FLUX_TASK_RANK", "SLURM_PROCID"};
 constexpr std::initializer_list<const char*> kSize = {
     "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",  "SLURM_STEP_NUM_TASKS",
     "MV2_COMM_WORLD_SIZE",  "PALS_SIZE", "FLUX_JOB_SIZE"};
-// SLURM_PROCID is missing here because a batch script's own process has it too; only a step has
-// SLURM_STEP_NUM_TASKS.
+// Not SLURM_PROCID, which a batch script's own process has too: only a step has SLURM_STEP_NUM_TASKS.
 constexpr std::initializer_list<const char*> kLaunched = {
     "OMPI_COMM_WORLD_RANK", "PMIX_RANK",       "PMI_RANK",    "PMI_ID",        "SLURM_STEP_NUM_TASKS",
     "MV2_COMM_WORLD_RANK",  "MPI_LOCALRANKID", "PALS_RANKID", "FLUX_TASK_RANK"};
 
-// Variables that tell one launch from another: of PMIx (Open MPI, srun), Slurm, PMI, PALS, Flux. A step of a
-// requeued job has the number that it had before.
+// Names of a launch by PMIx (Open MPI, srun), Slurm, PMI, PALS and Flux. kJob follows, because a requeued job
+// numbers its steps from 0 again.
 constexpr std::initializer_list<const char*> kLaunch = {"PMIX_NAMESPACE", "SLURM_STEP_ID", "PMI_JOBID",
                                                         "PALS_APID", "FLUX_JOB_ID"};
 constexpr std::initializer_list<const char*> kJob = {"SLURM_JOB_ID", "SLURM_RESTART_COUNT"};
@@ -54,8 +53,8 @@ bool is_set(const char* name) {
   return !variable(name).empty();
 }
 
-// Whether the plugins of the Open MPI whose libmpi is `library` are files of their own, and none of them
-// speaks Slurm's PMI (pmix/s1, pmix/s2). They lie in the folder openmpi beside the library, at some depth.
+// Whether the Open MPI whose libmpi is `library` has its plugins as files, and none of them speaks Slurm's PMI
+// (pmix/s1, pmix/s2). Plugins lie somewhere below the folder openmpi beside the library.
 bool lacks_slurm_pmi(const std::filesystem::path& library) {
   namespace fs = std::filesystem;
   std::error_code error;
@@ -71,7 +70,7 @@ bool lacks_slurm_pmi(const std::filesystem::path& library) {
   return has_plugins;
 }
 
-// The names of `prefix` and one part of a bracket, "3" or "08-11". False if it is no such part.
+// Appends the names that `prefix` and one part of a bracket ("3", "08-11") give. Returns false for another text.
 bool add_names(const std::string& prefix, std::string_view part, std::vector<std::string>& names) {
   constexpr size_t kMostNames = 100'000;
   const size_t dash = part.find('-');
@@ -102,7 +101,7 @@ std::vector<std::string> expand_node_list(std::string_view list) {
         parts.remove_prefix(std::min(parts.size(), std::min(parts.find(','), parts.size()) + 1));
       }
       list.remove_prefix(close + 1);
-      // Names with two brackets, as of racks, are rare: better none than wrong ones.
+      // Names with two brackets, as for racks, are rare: no names are better than wrong names.
       if (!list.empty() && list.front() != ',') return {};
     }
     list.remove_prefix(std::min(list.size(), std::min(list.find(','), list.size()) + 1));
@@ -125,7 +124,7 @@ std::string launch_name() {
   std::replace_if(
       name.begin(), name.end(),
       [](unsigned char c) { return std::isalnum(c) == 0 && c != '.' && c != '-' && c != '_'; }, '_');
-  constexpr size_t kLongest = 200;  // bytes of a file's name may be 255
+  constexpr size_t kLongest = 200;  // within the 255 bytes of a file name
   return name.substr(0, kLongest);
 }
 
@@ -141,7 +140,7 @@ int64_t launch_rank() {
 
 int64_t launch_size() {
   const int64_t size = number(kSize).value_or(1);
-  // A launcher that sets 0 knows nothing.
+  // A launcher that does not know the size may set 0.
   return size > 0 ? size : 1;
 }
 

@@ -1,5 +1,5 @@
-// The facts that mpirun, srun and other launchers put into a process's environment. They can be read before
-// MPI is started, and if it never is.
+// Environment variables by which mpirun, srun and other launchers describe the launch. Readable before MPI
+// starts, or without MPI.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -12,28 +12,27 @@ namespace ripstop {
 /// Whether a launcher started this process.
 bool was_launched();
 
-/// This process's number among those started together; 0 if it is alone or the launcher does not tell.
+/// The number of this process in its launch; 0 if it is alone or the launcher does not tell.
 int64_t launch_rank();
 
-/// How many processes were started together; 1 if it is alone or the launcher does not tell.
+/// The number of processes in the launch; 1 if this one is alone or the launcher does not tell.
 int64_t launch_size();
 
-/// The interface that srun offers to Open MPI of `major_version`, as in "pmi2", if its processes cannot find
-/// each other with that; empty if they can, if somebody else started this process, or if it is alone. Open
-/// MPI 5 needs PMIx. Open MPI 4 may also have been built for Slurm's own PMI, which the plugins beside
-/// `library`, its libmpi, tell. Such a start ends inside MPI_Init, with a page that does not say what to
-/// type. Looks at files.
+/// The interface that srun offers ("pmi2") if ranks of Open MPI `major_version` cannot find each other through
+/// it: MPI_Init would then end the process with a page that does not say what to type. Empty if they can, if
+/// srun did not start this process, or if it is alone. Open MPI 5 needs PMIx; Open MPI 4 may also be built for
+/// Slurm's own PMI, which the plugins beside `library`, its libmpi, show. Reads directories.
 std::string useless_to_open_mpi(int major_version, const std::filesystem::path& library);
 
-/// A name that the processes of this launch share and no other launch has, of letters, digits, '.', '-' and
-/// '_'; "" if the launcher gives none. A job that was requeued has another one.
+/// A unique name of this launch, equal on all its processes, of letters, digits, '.', '-' and '_'; "" if the
+/// launcher gives none. A requeued job has a new name.
 std::string launch_name();
 
-/// The nodes of the launch, as far as Slurm tells; else empty.
+/// The nodes of a launch by Slurm; else empty.
 std::vector<std::string> launch_nodes();
 
-/// The names that a list of Slurm's stands for: "n[1-3,07],gpu" is n1 n2 n3 n07 gpu. At most 100,000. A text
-/// that is no such list gives none. Pure.
+/// Expands a node list of Slurm: "n[1-3,07],gpu" gives n1 n2 n3 n07 gpu. Returns nothing for more than 100,000
+/// names, or for a text that is no such list. Pure.
 std::vector<std::string> expand_node_list(std::string_view list);
 
 }  // namespace ripstop

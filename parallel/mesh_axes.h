@@ -1,5 +1,4 @@
-// The axes of a mesh, and values for each of them. Code that does the same on all axes loops over kMeshAxes:
-// a further axis is a member of PerAxis, a word, and what only that axis does.
+// The axes of a mesh, and values for each axis. Code that treats all axes alike loops over kMeshAxes.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -8,10 +7,10 @@
 
 namespace ripstop {
 
-/// The axes of a mesh, the slowest first: neighbours on the mesh differ in `tensor`.
+/// The axes of a mesh, the slowest first: ranks next to each other differ in `tensor`.
 enum class MeshAxis { kReplicate, kFsdp, kTensor };
 inline constexpr std::array<MeshAxis, 3> kMeshAxes{MeshAxis::kReplicate, MeshAxis::kFsdp, MeshAxis::kTensor};
-/// Their words, in the same order.
+/// The names of the axes, in the order of kMeshAxes.
 inline constexpr const char *kReplicateAxis = "replicate", *kFsdpAxis = "fsdp", *kTensorAxis = "tensor";
 inline constexpr std::array<const char*, kMeshAxes.size()> kMeshAxisWords{kReplicateAxis, kFsdpAxis,
                                                                           kTensorAxis};
@@ -30,8 +29,8 @@ std::string axes_text(std::string_view between, const TextOf& text_of) {
   return text;
 }
 
-/// A value for each axis of a mesh. `kSizes`: numbers of ranks, which are 1 where nothing is said, but for
-/// fsdp, whose T{} means as many as the others leave.
+/// A value for each axis of a mesh. `kSizes`: the values are numbers of ranks, by default 1; fsdp is 0 by default,
+/// which means as many as the other axes leave.
 template <class T, bool kSizes = false>
 struct PerAxis {
   T replicate = unset();
@@ -49,7 +48,7 @@ struct PerAxis {
   }
   /// The number of ranks of a mesh of these sizes.
   constexpr T ranks() const requires kSizes { return replicate * fsdp * tensor; }
-  /// The number of data ranks: a tensor group works on the same sequences and is one of them.
+  /// The number of data ranks: each tensor group is one, because its ranks work on the same sequences.
   constexpr T data_ranks() const requires kSizes { return replicate * fsdp; }
   /// The rank at `at`, in mesh order: tensor fastest, then fsdp, then replicate.
   T rank_of(const PerAxis<T>& at) const requires kSizes {
@@ -87,7 +86,7 @@ struct PerAxis {
                                                                        &PerAxis::tensor};
 };
 
-/// Ranks along each axis. fsdp 0: as many as the other axes leave.
+/// Ranks along each axis.
 using MeshSizes = PerAxis<int64_t, true>;
 /// A rank's place on the mesh: its index on each axis.
 using MeshCoordinates = PerAxis<int64_t>;

@@ -1,8 +1,8 @@
-// The communicator over MPI, in host memory. All transfers are point to point instead of MPI's collectives.
-// So messages may have any size, sums go in rank order, and at a deadline the open requests tell which ranks
-// did not come.
+// The communicator over MPI, in host memory. It uses messages instead of MPI's collectives: so messages may have
+// any size, sums are in rank order, and at a deadline the open requests tell which ranks did not come.
 #include <algorithm>
 #include <exception>
+#include <functional>
 #include <utility>
 
 #include "parallel/collectives.h"
@@ -12,14 +12,14 @@
 namespace ripstop::mpi {
 namespace {
 
-// Calls body(peer) for all other ranks, beginning with the next one, so that not all ranks send to one rank
-// at the same time.
+// Calls body(peer) for all other ranks, the next rank first, so that not all ranks send to one rank at the same
+// time.
 template <class Body>
 void for_peers(const Group& group, Body body) {
   for (int64_t k = 1; k < group.size; ++k) body((group.rank + k) % group.size);
 }
 
-// MPI may be built without support for device memory, and would crash on such a pointer.
+// An MPI without support for device memory would crash on a device pointer.
 void check_host(const Tensor& t) {
   RIPSTOP_CHECK(t.device.kind == DeviceKind::kCpu || t.count() == 0, "MPI moves host memory, not {}",
                 to_string(t.device));
@@ -29,38 +29,43 @@ std::byte* at(const Tensor& t, int64_t offset_bytes) {
   return static_cast<std::byte*>(t.data) + offset_bytes;
 }
 
-// Messages that are complete when they have arrived.
-class MessagesOperation final : public Pending::Operation {
+// One transfer, and the work of wait() once its messages have arrived.
+class TransferOperation final : public Pending::Operation {
  public:
-  explicit MessagesOperation(Transfer transfer) : transfer_(std::move(transfer)) {}
-  void wait(const Stream&) override { transfer_.wait(); }
-  bool poll() override { return transfer_.test(); }
-
- private:
-  Transfer transfer_;
-};
-
-// The sum is made in wait(), by the caller: no thread of MPI's touches the numbers.
-class ReduceScatterOperation final : public Pending::Operation {
- public:
-  ReduceScatterOperation(Transfer transfer, std::vector<RankPiece> pieces, const Tensor& own,
-                         Accumulate accumulate)
-      : transfer_(std::move(transfer)), pieces_(std::move(pieces)), own_(own), accumulate_(accumulate) {}
+  TransferOperation(Transfer transfer, std::function<void(const Stream&)> then)
+      : transfer_(std::move(transfer)), then_(std::move(then)) {}
   void wait(const Stream& stream) override {
     transfer_.wait();
-    reduce_pieces(stream, pieces_, own_, Reduce::kSum, accumulate_);
+    if (then_) then_(stream);
   }
   bool poll() override { return transfer_.test(); }
 
  private:
   Transfer transfer_;
-  std::vector<RankPiece> pieces_;
-  Tensor own_;
-  Accumulate accumulate_;
+  std::function<void(const Stream&)> then_;
 };
 
-// Each rank reduces one part in rank order and all copy its result, so all get equal bits. Two transfers, one
-// after the other: every rank's share of this rank's part, and the finished parts.
+Pending pending(Transfer transfer, const Stream& stream, std::function<void(const Stream&)> then = {}) {
+  return {std::make_unique<TransferOperation>(std::move(transfer), std::move(then)), stream};
+}
+
+// Starts to receive a piece of `bytes` bytes of `travel` from every other rank into scratch. Returns the pieces
+// of all ranks, with `own` as this rank's.
+std::vector<RankPiece> receive_pieces(Transfer& transfer, const Group& group, const RankPiece& own,
+                                      DType travel, int64_t bytes, const Tensor& scratch) {
+  std::vector<RankPiece> pieces(static_cast<size_t>(group.size), own);
+  int64_t slot = 0;
+  for (int64_t r = 0; r < group.size; ++r) {
+    if (r == group.rank) continue;
+    std::byte* piece = at(scratch, slot++ * bytes);
+    transfer.receive(piece, bytes, r);
+    pieces[static_cast<size_t>(r)] = {piece, travel};
+  }
+  return pieces;
+}
+
+// An all-reduce in two transfers. Every rank reduces one part of x in rank order, from the shares that the others
+// send; then all ranks copy the finished parts, so all get equal bits.
 class AllReduceOperation final : public Pending::Operation {
  public:
   AllReduceOperation(Group& group, const Stream& stream, const Tensor& x, Reduce reduce,
@@ -85,7 +90,7 @@ class AllReduceOperation final : public Pending::Operation {
   Tensor x_;
   Reduce reduce_;
   std::vector<RankPiece> pieces_;
-  // Two transfers, made at once: the number of a group's transfers is the tag, and ranks reach the second at
+  // Both are made at once: a transfer's number in the group is its tag, and ranks reach the second transfer at
   // different times.
   Transfer shares_{group_, "all_reduce"}, parts_{group_, "all_reduce"};
   bool reduced_ = false;  ///< this rank's part is reduced, and the second transfer has begun
@@ -95,13 +100,7 @@ AllReduceOperation::AllReduceOperation(Group& group, const Stream& stream, const
                                        const Tensor& scratch)
     : group_(group), stream_(stream), x_(x), reduce_(reduce) {
   const Tensor own = part_of(group.rank);
-  pieces_.resize(static_cast<size_t>(group.size));
-  int64_t slot = 0;
-  for (int64_t r = 0; r < group.size; ++r) {
-    void* piece = own.data;
-    if (r != group.rank) shares_.receive(piece = at(scratch, slot++ * own.bytes()), own.bytes(), r);
-    pieces_[static_cast<size_t>(r)] = {piece, x.dtype};
-  }
+  pieces_ = receive_pieces(shares_, group, {own.data, x.dtype}, x.dtype, own.bytes(), scratch);
   for_peers(group, [&](int64_t peer) {
     const Tensor part = part_of(peer);
     shares_.send(part.data, part.bytes(), peer);
@@ -113,7 +112,7 @@ Tensor AllReduceOperation::part_of(int64_t rank) const {
   return {at(x_, part.first * element_bytes(x_.dtype)), x_.dtype, Shape{part.count}, x_.device};
 }
 
-// Reduces this rank's part of x, whose shares have come, and starts to copy every rank's part to all others.
+// Reduces this rank's part of x, once its shares have come, and starts the second transfer.
 void AllReduceOperation::finish_part() {
   if (reduced_) return;
   reduced_ = true;
@@ -157,7 +156,7 @@ MpiCommunicator::MpiCommunicator(World& world, MPI_Comm comm, const std::string&
   group_.world = &world;
   group_.comm = comm;
   group_.name = name;
-  // By default MPI aborts the process; an Error can name what failed.
+  // By default MPI aborts the process, but an Error can name the call that failed.
   check_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   int rank = 0, size = 0;
   check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
@@ -191,11 +190,11 @@ Pending MpiCommunicator::all_gather(const Stream& stream, const Tensor& own, con
   const int64_t bytes = own.bytes();
   if (at(all, group_.rank * bytes) != own.data)
     copy_bytes(stream, at(all, group_.rank * bytes), own.data, bytes);
-  // Receives first, here and below: a message that finds its receive needs no buffer of MPI's.
+  // Receives first, here and below: MPI buffers no message whose receive is posted.
   Transfer transfer(group_, "all_gather");
   for_peers(group_, [&](int64_t peer) { transfer.receive(at(all, peer * bytes), bytes, peer); });
   for_peers(group_, [&](int64_t peer) { transfer.send(own.data, bytes, peer); });
-  return {std::make_unique<MessagesOperation>(std::move(transfer)), stream};
+  return pending(std::move(transfer), stream);
 }
 
 Pending MpiCommunicator::reduce_scatter(const Stream& stream, const Tensor& whole, const Tensor& own,
@@ -204,22 +203,18 @@ Pending MpiCommunicator::reduce_scatter(const Stream& stream, const Tensor& whol
   check_host(whole);
   const int64_t count = own.count(), arrives = count * element_bytes(travel);
   Transfer transfer(group_, "reduce_scatter");
-  std::vector<RankPiece> pieces(static_cast<size_t>(group_.size));
-  int64_t slot = 0;
-  for (int64_t r = 0; r < group_.size; ++r) {
-    void* piece = at(whole, r * own.bytes());
-    if (r != group_.rank) transfer.receive(piece = at(scratch, slot++ * arrives), arrives, r);
-    pieces[static_cast<size_t>(r)] = {piece, r == group_.rank ? whole.dtype : travel};
-  }
+  std::vector<RankPiece> pieces = receive_pieces(
+      transfer, group_, {at(whole, group_.rank * own.bytes()), whole.dtype}, travel, arrives, scratch);
   if (travel != whole.dtype) {
-    // In place: a rounded copy would take half as much memory again as the unit's gradient.
+    // In place, because a rounded copy would take half as much memory again as the unit's gradient.
 #pragma omp parallel for schedule(static)
     for (int64_t r = 0; r < group_.size; ++r)
       if (r != group_.rank) round_to_bfloat16(at(whole, r * own.bytes()), count);
   }
   for_peers(group_, [&](int64_t peer) { transfer.send(at(whole, peer * own.bytes()), arrives, peer); });
-  return {std::make_unique<ReduceScatterOperation>(std::move(transfer), std::move(pieces), own, accumulate),
-          stream};
+  return pending(std::move(transfer), stream, [pieces = std::move(pieces), own, accumulate](const Stream& s) {
+    reduce_pieces(s, pieces, own, Reduce::kSum, accumulate);
+  });
 }
 
 Pending MpiCommunicator::start_all_reduce(const Stream& stream, const Tensor& x, Reduce reduce,
@@ -232,7 +227,7 @@ Pending MpiCommunicator::start_all_reduce(const Stream& stream, const Tensor& x,
 void MpiCommunicator::broadcast(const Stream&, const Tensor& x, int64_t root) {
   check_peer(*this, root);
   check_host(x);
-  // A binomial tree: with each round twice as many ranks have the tensor.
+  // A binomial tree: each round doubles the number of ranks that have the tensor.
   const int64_t size = group_.size, place = (group_.rank - root + size) % size;
   const auto rank_at = [&](int64_t p) { return (p + root) % size; };
   for (int64_t have = 1; have < size; have *= 2) {
@@ -249,7 +244,7 @@ Pending MpiCommunicator::start_exchanges(const Stream& stream, std::span<const E
     check_host(each.send);
     check_host(each.receive);
   }
-  // Even if nothing is sent: the number of transfers is the tag, so all ranks must count alike.
+  // Made even if this rank sends nothing: a transfer's number is its tag, so all ranks must count alike.
   Transfer transfer(group_, "exchange");
   for (const auto& [send, to, receive, from] : exchanges) {
     if (to == group_.rank)
@@ -259,7 +254,7 @@ Pending MpiCommunicator::start_exchanges(const Stream& stream, std::span<const E
   }
   for (const Exchange& each : exchanges)
     if (each.to != group_.rank) transfer.send(each.send.data, each.send.bytes(), each.to);
-  return {std::make_unique<MessagesOperation>(std::move(transfer)), stream};
+  return pending(std::move(transfer), stream);
 }
 
 std::vector<std::string> MpiCommunicator::all_gather_text(const std::string& text) {
@@ -268,7 +263,7 @@ std::vector<std::string> MpiCommunicator::all_gather_text(const std::string& tex
   std::vector<int64_t> length(size);
   const auto own = static_cast<int64_t>(text.size());
   {
-    // Lengths first: a receive must know the size of its message.
+    // Lengths first, because a receive must know the size of its message.
     Transfer transfer(group_, "all_gather_text");
     for_peers(group_, [&](int64_t peer) {
       transfer.receive(&length[static_cast<size_t>(peer)], sizeof own, peer);
@@ -281,7 +276,7 @@ std::vector<std::string> MpiCommunicator::all_gather_text(const std::string& tex
   Transfer transfer(group_, "all_gather_text");
   for_peers(group_, [&](int64_t peer) {
     const auto p = static_cast<size_t>(peer);
-    // Size the text before its receive is posted, because MPI writes straight into it.
+    // MPI writes straight into the text, so it has its size before the receive is posted.
     texts[p].resize(static_cast<size_t>(length[p]));
     transfer.receive(texts[p].data(), length[p], peer);
     transfer.send(text.data(), own, peer);
@@ -293,7 +288,7 @@ std::vector<std::string> MpiCommunicator::all_gather_text(const std::string& tex
 
 void MpiCommunicator::barrier() {
   const int64_t counted = group_.bytes_sent;
-  // A byte from every rank to every other one. Small groups and rare calls make a tree not worth it.
+  // Every rank sends every other rank a byte. Barriers are too rare for a tree.
   std::vector<char> come(static_cast<size_t>(group_.size));
   Transfer transfer(group_, "barrier");
   for_peers(group_, [&](int64_t peer) {
@@ -314,7 +309,7 @@ void MpiCommunicator::await(const char* operation, FunctionRef<bool()> done) {
 }
 
 std::unique_ptr<Communicator> MpiCommunicator::split(int64_t color, int64_t key, const std::string& name) {
-  barrier();  // names a rank that does not come
+  barrier();  // its error names a rank that does not come
   MPI_Comm part = MPI_COMM_NULL;
   {
     const GuardedCall guard(*group_.world, "MPI_Comm_split");

@@ -34,7 +34,7 @@ void ProgressThread::forget(const Messages& messages) {
 }
 
 void ProgressThread::run() {
-  // Long enough to cost the computing threads nothing, short beside the compute of a layer.
+  // Rare enough to cost the computing threads nothing, and short beside the compute of a layer.
   constexpr std::chrono::microseconds kPause{500};
   std::unique_lock lock(calls_);
   while (!ended_) {

@@ -1,5 +1,5 @@
-// ProgressThread: moves messages under way while the main thread computes. It includes mpi.h, so only files
-// named mpi_* include it.
+// ProgressThread: moves messages under way while the main thread computes. Only files named mpi_* include this
+// header, because it includes mpi.h.
 #pragma once
 
 // The standard has dropped the C++ bindings of MPI-2, but some headers still have them.
@@ -19,13 +19,13 @@ namespace ripstop::mpi {
 struct Messages {
   std::vector<MPI_Request> requests;
   std::vector<int64_t> peers;
-  int error = MPI_SUCCESS;  ///< that the thread met; the main thread must report it
+  int error = MPI_SUCCESS;  ///< of the progress thread, for the main thread to report
 };
 
-/// A thread that tests messages under way every half millisecond. Without it they move only while the main
-/// thread calls MPI: a gather that is started before a layer computes would begin when the layer is done. It
-/// rests while nothing is under way. Needs MPI_THREAD_SERIALIZED: whoever calls MPI holds `calls()` while
-/// messages may be under way.
+/// A thread that tests messages under way every half millisecond, and sleeps while there are none. Without it
+/// messages move only while the main thread calls MPI: a gather that is started before a layer computes would
+/// begin when the layer is done. Needs MPI_THREAD_SERIALIZED: every call of MPI holds `calls()` while messages
+/// may be under way.
 class ProgressThread {
  public:
   ProgressThread() = default;
@@ -40,10 +40,9 @@ class ProgressThread {
 
   /// Held around every call of MPI.
   std::mutex& calls() { return calls_; }
-  /// From now on the thread tests `messages`, which must stay where they are until `forget`. The caller holds
-  /// `calls()`.
+  /// Makes the thread test `messages`, which must not move until `forget`. The caller holds `calls()`.
   void watch(Messages& messages);
-  /// Ends that. May be called for messages that are not watched. The caller holds `calls()`.
+  /// Ends `watch`, if it was called for `messages`. The caller holds `calls()`.
   void forget(const Messages& messages);
 
  private:

@@ -25,8 +25,7 @@ std::vector<std::string> hosts_of(const World& world) {
   return hosts;
 }
 
-// The states of the ranks in `missing` (ranks of the group). Without watchdogs: "no data from rank 3
-// (node07)".
+// Describes the ranks in `missing` (ranks of the group); without watchdogs as "no data from rank 3 (node07)".
 std::string name_missing(const Group& group, const std::set<int64_t>& missing) {
   std::vector<int64_t> ranks;
   for (const int64_t r : missing) ranks.push_back(group.world_rank[static_cast<size_t>(r)]);
@@ -36,7 +35,7 @@ std::string name_missing(const Group& group, const std::set<int64_t>& missing) {
   return text.empty() ? "no data from " + ranks_and_hosts(ranks, hosts_of(world)) : text;
 }
 
-// There may be more ranks than cores: gives the core to ranks that compute.
+// Gives the core to ranks that compute, because there may be more ranks than cores.
 void rest(double waited) {
   if (waited < 1e-3)
     sched_yield();
@@ -55,16 +54,14 @@ void check_mpi(int result, const char* call) {
 }
 
 std::string describe_missing(World& world, const std::vector<int64_t>& waited_for) {
-  // A network that breaks makes all ranks missing; a few names tell enough.
-  constexpr int kNamed = 4;
-  // A missing rank may itself wait for another one, so ask all ranks, and name the silent ones first.
+  constexpr int kNamed = 4;  // on a broken network all ranks are missing
+  // A missing rank may itself wait for another, so all ranks are asked, and silent ones named first.
   std::vector<int64_t> all(world.places.size()), silent;
   std::iota(all.begin(), all.end(), int64_t{0});
   const std::vector<std::string> hosts = hosts_of(world);
   std::string busy;
   int named = 0;
   for (const RankState& state : world.watchdog.ask(all, 2.0)) {
-    // A rank that answers and is not waited for has nothing to do with this wait.
     if (!state.answers)
       silent.push_back(state.rank);
     else if (std::find(waited_for.begin(), waited_for.end(), state.rank) != waited_for.end() &&
@@ -78,20 +75,19 @@ std::string describe_missing(World& world, const std::vector<int64_t>& waited_fo
 
 void wait_until(Group& group, const char* operation, FunctionRef<bool()> done,
                 FunctionRef<std::set<int64_t>()> missing) {
-  // Most transfers have arrived by now: do not tell the watchdog of a wait that is none.
+  // Most transfers have arrived by now, and the watchdog need not know of a wait.
   if (done()) return;
   World& world = *group.world;
   const Clock::time_point begin = Clock::now();
   world.watchdog.begin_operation(operation, group.name);
-  // A call of MPI inside `done` may not return, as on a network that breaks.
+  // On a broken network a call of MPI inside `done` may never return.
   constexpr double kSecondsToDescribe = 4;
   const GuardedCall guard(world, fmt::format("{} on {}", operation, group.name), kSecondsToDescribe);
   Clock::time_point before = begin;
   double waited = 0;
   while (!done()) {
     const Clock::time_point now = Clock::now();
-    // A gap of more than a second means that this process was suspended; the other ranks are not to blame for
-    // that time.
+    // After a gap of more than a second this process was suspended, which is no other rank's fault.
     waited += std::min(seconds_between(before, now), 1.0);
     before = now;
     if (waited > world.options.deadline_seconds) {
@@ -111,10 +107,9 @@ void wait_until(Group& group, const char* operation, FunctionRef<bool()> done,
 
 Transfer::Transfer(Group& group, const char* operation)
     : group_(&group), operation_(operation), tag_(group.sequence), messages_(std::make_unique<Messages>()) {
-  // The tag keeps apart the messages of operations that are under way together. Every MPI allows tags up to
-  // 32767.
+  // The tag separates the messages of transfers that are under way together. Every MPI allows tags up to 32767.
   group.sequence = (group.sequence + 1) % 32768;
-  // Only leaves the name behind: a rank that stays busy then "is busy after" this operation.
+  // Only for the operation's name: a rank that stays busy then "is busy after" it.
   group.world->watchdog.begin_operation(operation, group.name);
   group.world->watchdog.end_operation();
 }
@@ -130,9 +125,8 @@ template <class Post>
 void Transfer::post_pieces(int64_t bytes, int64_t peer, Post post) {
   ProgressThread& progress = group_->world->progress;
   const std::lock_guard lock(progress.calls());
-  // Watched again below: with these messages.
-  progress.forget(*messages_);
-  // MPI counts bytes in an int, so a message ends at 2 GiB.
+  progress.forget(*messages_);  // until the messages below are added
+  // MPI counts bytes in an int, so messages are below 2 GiB.
   const int64_t longest = group_->world->options.piece_bytes;
   for (int64_t at = 0; at < bytes; at += longest) {
     MPI_Request request = MPI_REQUEST_NULL;

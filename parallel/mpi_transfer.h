@@ -22,12 +22,12 @@ struct World {
   MpiOptions options;
   Watchdog watchdog{MpiWorld::kSecondsToEnd};
   std::vector<RankHost> places;         ///< by rank of MPI_COMM_WORLD
-  std::atomic<bool> connected = false;  ///< the watchdogs know each other, and `places` stays as it is
+  std::atomic<bool> connected = false;  ///< the watchdogs know each other, and `places` is complete
   ProgressThread progress;
 };
 
-/// While it lives, the main thread is inside `call`, one of MPI's without a deadline of its own: the watchdog
-/// ends the process if it does not return within that of the world, and `more_seconds`.
+/// Guards a call of MPI while this object lives: the watchdog ends the process if the call takes longer than the
+/// world's deadline and `more_seconds`.
 class GuardedCall {
  public:
   GuardedCall(World& world, const std::string& call, double more_seconds = 0) : watchdog_(world.watchdog) {
@@ -41,11 +41,11 @@ class GuardedCall {
   Watchdog& watchdog_;
 };
 
-/// All ranks of a connected world that do not answer, by host, then those of `waited_for` (ranks of the
-/// world, in rising order) that do, each with its state. For messages.
+/// Describes all ranks of a connected world that do not answer, by host, and then the state of each rank in
+/// `waited_for` (ranks of the world, in rising order) that answers.
 std::string describe_missing(World& world, const std::vector<int64_t>& waited_for);
 
-/// A group of ranks, for the operations on it.
+/// The state of a communicator.
 struct Group {
   World* world = nullptr;
   MPI_Comm comm = MPI_COMM_NULL;
@@ -54,17 +54,16 @@ struct Group {
   std::vector<int64_t> world_rank;  ///< by rank of the group
   int64_t bytes_sent = 0;
   double seconds_waited = 0;
-  int sequence = 0;
+  int sequence = 0;  ///< the number of the next transfer
 };
 
-/// Waits until `done()`. Past the deadline throws Error(kCommunication) that names `operation`, the group,
-/// the step, and the states of the ranks that `missing()` returns (ranks of the group) as their watchdogs
-/// tell them.
+/// Waits until `done()`. Past the deadline throws Error(kCommunication) that names `operation`, the group, the
+/// step, and the states of the ranks that `missing()` returns (ranks of the group), asked of their watchdogs.
 void wait_until(Group& group, const char* operation, FunctionRef<bool()> done,
                 FunctionRef<std::set<int64_t>()> missing);
 
 /// The messages of one collective, each cut into pieces that MPI can count. All ranks of the group make their
-/// transfers in the same order; any number may be under way. The data must stay until wait has returned.
+/// transfers in the same order; any number may be under way. The data must live until wait() has returned.
 class Transfer {
  public:
   Transfer(Group& group, const char* operation);
@@ -74,10 +73,10 @@ class Transfer {
   void send(const void* data, int64_t bytes, int64_t to);
   void receive(void* data, int64_t bytes, int64_t from);
 
-  /// Whether all messages are through. Lets MPI make progress.
+  /// Whether all messages are complete. Lets MPI make progress.
   bool test();
-  /// Waits until all messages are through. Past the deadline throws Error(kCommunication) that names the
-  /// ranks that did not come.
+  /// Waits until all messages are complete. Past the deadline throws Error(kCommunication) that names the ranks
+  /// that did not come.
   void wait();
 
  private:
@@ -88,10 +87,10 @@ class Transfer {
   Group* group_;
   const char* operation_;
   int tag_;
-  std::unique_ptr<Messages> messages_;  ///< stays where it is when this moves
+  std::unique_ptr<Messages> messages_;  ///< on the heap, because the progress thread points at it
 };
 
-/// The communicator of `comm`, which it then owns.
+/// A communicator that owns `comm`.
 std::unique_ptr<Communicator> make_mpi_communicator(World& world, MPI_Comm comm, const std::string& name);
 
 }  // namespace ripstop::mpi

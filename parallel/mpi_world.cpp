@@ -13,7 +13,7 @@
 
 #include "parallel/agreement.h"
 #include "parallel/arrivals.h"
-#include "parallel/launcher.h"
+#include "parallel/launch_environment.h"
 #include "parallel/mpi_transfer.h"
 
 namespace ripstop {
@@ -29,7 +29,7 @@ using mpi::check_mpi;
       "the MPI that ripstop was built with");
 }
 
-// Open MPI would end the process inside MPI_Init.
+// Refuses a start that Open MPI would end inside MPI_Init.
 void require_fit_launcher() {
 #ifdef OMPI_MAJOR_VERSION
   Dl_info library{};
@@ -49,12 +49,12 @@ bool start_mpi(mpi::World& world) {
   require_fit_launcher();
   const mpi::GuardedCall guard(world, "MPI_Init");
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
-  // The thread of the watchdog and those of OpenMP run beside MPI, though they do not call it.
+  // The threads of the watchdog and of OpenMP run beside MPI, although they do not call it.
   if (provided < MPI_THREAD_FUNNELED)
     throw Error(ExitCode::kResources, "this MPI allows no threads in a process (MPI_THREAD_SINGLE)",
                 "build ripstop with an MPI that offers MPI_THREAD_FUNNELED");
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
-  // A launcher of another MPI starts processes that do not find each other; each would train alone.
+  // The processes of another MPI's launcher do not find each other: each would train alone.
   if (size == 1 && launch_size() > 1) refuse_single_worlds("");
   return provided >= MPI_THREAD_SERIALIZED;
 }
@@ -67,7 +67,6 @@ int64_t discover_node(mpi::World& world, int rank) {
             "MPI_Comm_split_type");
   int lowest = rank;
   check_mpi(MPI_Bcast(&lowest, 1, MPI_INT, 0, node), "MPI_Bcast");
-  // Needed only for this question. The number of a node is its lowest rank.
   MPI_Comm_free(&node);
   return lowest;
 }
@@ -77,8 +76,8 @@ int64_t discover_node(mpi::World& world, int rank) {
 struct MpiWorld::State {
   mpi::World world;
   std::unique_ptr<Communicator> communicator;
-  std::unique_ptr<Arrivals> arrivals;          ///< null if nothing is told
-  std::atomic<const Arrivals*> come{nullptr};  ///< until all ranks have come
+  std::unique_ptr<Arrivals> arrivals;          ///< null without a directory or a launch of several ranks
+  std::atomic<const Arrivals*> come{nullptr};  ///< `arrivals`, until all ranks have come
   bool started = false;
 
   void begin();
@@ -88,7 +87,7 @@ struct MpiWorld::State {
   [[noreturn]] void rethrow_at_start(const Error& error);
 };
 
-// Before MPI starts: from here on this process ends if the launcher is gone or a call of MPI never returns.
+// Runs before MPI starts: from here on the process ends if the launcher is gone or a call of MPI never returns.
 void MpiWorld::State::begin() {
   world.watchdog.start(launch_size() > 1,
                        [this](const std::string& call, double seconds) { report_hang(call, seconds); });
@@ -101,17 +100,17 @@ void MpiWorld::State::begin() {
   come.store(arrivals.get());
 }
 
-// The hosts of all ranks, and the addresses of their watchdogs.
+// Exchanges the hosts of all ranks and the addresses of their watchdogs.
 void MpiWorld::State::know_each_other() {
   Communicator& all = *communicator;
   const std::string host = world.watchdog.address().host;
   const std::vector<int64_t> nodes = of_all_ranks(all, discover_node(world, static_cast<int>(all.rank())));
   const std::vector<std::string> hosts = all.all_gather_text(host);
   for (size_t r = 0; r < nodes.size(); ++r) world.places.push_back({hosts[r], nodes[r]});
-  // All have come: nobody looks at these files any more.
+  // All ranks have come: nobody reads the files any more.
   come.store(nullptr);
   if (arrivals != nullptr) arrivals->leave();
-  // Containers on one node may have host names and networks of their own, so both must be the same.
+  // Node and host must be equal, because containers on one node may have names and networks of their own.
   const auto is_here = [&](const RankHost& place) { return place.node == 0 && place.host == hosts[0]; };
   const bool one_host = std::all_of(world.places.begin(), world.places.end(), is_here);
   world.watchdog.open(one_host ? Reach::kHost : Reach::kNetwork);
@@ -119,14 +118,13 @@ void MpiWorld::State::know_each_other() {
   for (const std::string& text : all.all_gather_text(world.watchdog.address().to_text()))
     addresses.push_back(WatchdogAddress::from_text(text));
   if (arrivals != nullptr && all.rank() == 0) arrivals->remove_all();
-  // Rank 0's number tells this world's datagrams from those of another run on the same nodes.
+  // A random number of rank 0 marks this world's datagrams: other runs may use the same nodes.
   std::random_device random;
   world.watchdog.connect(all.rank(), addresses, of_rank_0(all, (uint64_t{random()} << 32) | random()));
   world.connected = true;
 }
 
-// On a thread of the watchdog's, while the main thread hangs in MPI. All ranks may hang alike, and one of
-// them is to tell.
+// Runs on a thread of the watchdog while the main thread hangs in MPI. All ranks may hang, and one should print.
 void MpiWorld::State::report_hang(const std::string& operation, double seconds) {
   const int64_t step = world.watchdog.step();
   double wait_for_turn = 0;
@@ -149,8 +147,8 @@ void MpiWorld::State::report_hang(const std::string& operation, double seconds) 
   _exit(static_cast<int>(error.code()));
 }
 
-// Who has not come to the start, and how long to leave it to lower ranks to tell. A rank that tells ends, and
-// then the launcher ends the others.
+// Describes the ranks that have not come to the start. This rank should first wait for `wait_for_turn` seconds:
+// if a lower rank prints and ends by then, the launcher ends this one.
 std::string MpiWorld::State::describe_start(double& wait_for_turn) {
   constexpr double kTurn = 2 * kSecondsToEnd;
   const auto turn = [](int64_t before) { return kTurn * static_cast<double>(std::min<int64_t>(before, 2)); };
@@ -166,12 +164,12 @@ std::string MpiWorld::State::describe_start(double& wait_for_turn) {
   wait_for_turn =
       turn(std::count_if(seen.ranks.begin(), seen.ranks.end(),
                          [&](const ArrivalsSeen::Rank& each) { return each.moves && each.rank < rank; }));
-  // The files are of no use any more. Later ranks find nothing, and leave it to this one to tell.
+  // Without the files, later ranks cannot see more than this one, and leave the message to it.
   if (wait_for_turn == 0) files->remove_all();
   return missing_at_start(seen, size, launch_nodes());
 }
 
-// A wait that failed before the watchdogs knew each other, so on all ranks: one of them is to tell.
+// For a wait that failed before the watchdogs knew each other, so on all ranks: one should print.
 void MpiWorld::State::rethrow_at_start(const Error& error) {
   double wait_for_turn = 0;
   const std::string who = describe_start(wait_for_turn);
@@ -184,7 +182,7 @@ MpiWorld::MpiWorld(const MpiOptions& options) : state_(std::make_unique<State>()
   RIPSTOP_CHECK(options.piece_bytes > 0 && options.piece_bytes <= int64_t{1} << 30, "pieces of {} bytes",
                 options.piece_bytes);
   state.world.options = options;
-  // Without a launcher MPI_Init may fail or hang on a login node, and one rank does not need it.
+  // Without a launcher, MPI_Init may fail or hang on a login node, and one rank does not need MPI.
   if (!was_launched()) {
     state.communicator = make_self_communicator("world");
     state.world.places = {{state.world.watchdog.address().host, 0}};
@@ -193,7 +191,7 @@ MpiWorld::MpiWorld(const MpiOptions& options) : state_(std::make_unique<State>()
   state.begin();
   const bool serialized = start_mpi(state.world);
   state.started = true;
-  // A communicator of its own keeps ripstop's messages apart from those of libraries that use MPI_COMM_WORLD.
+  // A communicator of its own separates ripstop's messages from other users of MPI_COMM_WORLD.
   MPI_Comm everyone = MPI_COMM_NULL;
   {
     const mpi::GuardedCall guard(state.world, "MPI_Comm_dup");
@@ -209,7 +207,7 @@ MpiWorld::MpiWorld(const MpiOptions& options) : state_(std::make_unique<State>()
 }
 
 MpiWorld::~MpiWorld() {
-  // While an exception unwinds, other ranks may never come to MPI_Finalize: leave everything to _exit.
+  // While an exception unwinds, other ranks may never come to MPI_Finalize: everything is left to _exit.
   if (std::uncaught_exceptions() > 0) {
     static_cast<void>(state_.release());
     return;
@@ -248,13 +246,13 @@ std::string MpiWorld::library() const {
   if (!state_->started) return "none";
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
   int length = 0;
-  // Some libraries print a page. The first words are name and version.
+  // Some libraries give a page of text, which begins with name and version.
   MPI_Get_library_version(text, &length);
   const std::string whole(text, static_cast<size_t>(length));
   return whole.substr(0, whole.find_first_of(",\n"));
 }
 
-// Exceptions are only told here; main prints them and ends the process.
+// Only announces exceptions; main prints them and ends the process.
 ExitCode MpiWorld::run(FunctionRef<ExitCode()> body) {
   try {
     const RankHost& own = places()[static_cast<size_t>(state_->communicator->rank())];
@@ -271,8 +269,8 @@ void MpiWorld::tell_failure(ExitCode code) {
   if (!state_->world.connected) return;
   using std::chrono::milliseconds;
   Watchdog& watchdog = state_->world.watchdog;
-  // The lower rank announces first, even if all fail at once on a busy machine. A rank that has heard of an
-  // earlier failure waits for its watchdog to end it.
+  // Lower ranks announce first, even if all fail at once on a busy machine. A rank that has heard of an earlier
+  // failure waits for its watchdog to end it.
   std::this_thread::sleep_for(milliseconds(100 * std::min<int64_t>(state_->communicator->rank(), 10)));
   if (watchdog.failure_announced()) std::this_thread::sleep_for(milliseconds(5000));
   watchdog.announce_failure(code, kSecondsToEnd / 3);

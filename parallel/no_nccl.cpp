@@ -1,4 +1,4 @@
-// Linked in place of the nccl_*.cpp if CUDA is not built in.
+// Linked instead of nccl_*.cpp if ripstop is built without CUDA.
 #include "parallel/communicator.h"
 
 namespace ripstop {

@@ -6,7 +6,6 @@
 
 namespace ripstop {
 int gpu_of_local_rank(int64_t rank, int visible) {
-  // Slurm may show each rank one GPU alone, and then all of them have index 0.
   return visible <= 1 ? 0 : static_cast<int>(rank % visible);
 }
 
@@ -32,7 +31,7 @@ std::unique_ptr<Communicator> make_device_communicator(MpiWorld& world, const De
   Communicator& all = world.communicator();
   if (device.kind != DeviceKind::kCuda || all.size() == 1) return nullptr;
   const std::vector<CudaGpu> gpus = look_at_cuda().gpus;
-  // Identities, not indices: index 0 may be another GPU for each rank.
+  // Identities are compared, because index 0 may be another GPU for each rank.
   const std::vector<std::string> taken =
       all.all_gather_text(gpus.at(static_cast<size_t>(device.index)).identity);
   // NCCL refuses two ranks on one GPU.

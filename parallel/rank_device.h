@@ -1,5 +1,4 @@
-// The device that a rank computes on, and the communicator that moves tensors between the devices of several
-// ranks.
+// The device of a rank, and the communicator between the devices of all ranks.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -9,17 +8,17 @@
 
 namespace ripstop {
 
-/// The GPU that rank `rank` of a node takes of the `visible` GPUs. If the launcher shows each rank one GPU,
-/// that one; else the ranks of a node take turns. Pure.
+/// The index of the GPU for rank `rank` of a node with `visible` GPUs. If the launcher shows each rank one GPU, 0;
+/// else the ranks of a node take turns. Pure.
 int gpu_of_local_rank(int64_t rank, int visible);
 
-/// This rank's GPU. Not collective. Throws Error(kResources) that says what is missing if the rank has no GPU
-/// that ripstop can use.
+/// This rank's GPU. Throws Error(kResources) that says what is missing if the rank has no GPU that ripstop can
+/// use. Not collective.
 Device choose_cuda_device(MpiWorld& world);
 
 /// The communicator of all ranks of the world for tensors on `device`: NCCL if each rank has a GPU of its
-/// own, else through host memory. Null for the CPU and for one rank, because the world's own communicator
-/// serves them. Collective.
+/// own, else through host memory. Null for the CPU and for one rank, where the world's own communicator is
+/// enough. Collective.
 std::unique_ptr<Communicator> make_device_communicator(MpiWorld& world, const Device& device);
 
 }  // namespace ripstop

@@ -1,4 +1,4 @@
-// Rounding of gradients before they travel in bfloat16, without memory for a second copy.
+// Rounding of gradients before they are sent in bfloat16, without memory for a copy.
 #pragma once
 #include <cstdint>
 

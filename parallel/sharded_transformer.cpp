@@ -12,7 +12,8 @@ void ShardedTransformer::forward_backward(Arena& arena, const Batch& batch, bool
   const size_t layers = model_.blocks.size(), top = layers + 1;
   Frame pass(arena);
   const int64_t rows = batch.rows();
-  Residual residual = begin_residual(context, rows);
+  Residual residual = allocate_residual(context, context.tensor.local_rows(rows), config_.hidden_size,
+                                        options_.compute, options_.recompute);
   std::vector<Frame> frames;
   std::vector<Block::Saved> saved;
 
@@ -57,13 +58,8 @@ void ShardedTransformer::forward_backward(Arena& arena, const Batch& batch, bool
   finish_reductions();
 }
 
-Residual ShardedTransformer::begin_residual(Context& context, int64_t rows) const {
-  return allocate_residual(context, context.tensor.local_rows(rows), config_.hidden_size, options_.compute,
-                           options_.recompute);
-}
-
-// The order of a forward pass: embedding, blocks, head. If embeddings are tied, the vocabulary comes first
-// and last.
+// The visits of a forward pass: embedding, blocks, head. With tied embeddings the unit "vocabulary" is first and
+// last.
 ShardedTransformer::Visits ShardedTransformer::forward_visits() const {
   Visits visits;
   const size_t units = is_frozen() ? first_trained_ : table_.size();
@@ -73,7 +69,7 @@ ShardedTransformer::Visits ShardedTransformer::forward_visits() const {
   return visits;
 }
 
-// The order of a training pass: forward, then the blocks in reverse order, then the embedding.
+// The visits of a training pass: forward, then the blocks in reverse order, then the embedding.
 ShardedTransformer::Visits ShardedTransformer::training_visits() const {
   Visits visits = forward_visits();
   for (size_t unit = model_.blocks.size() + 1; unit-- > 0;) visits.units.push_back(unit);
@@ -81,13 +77,13 @@ ShardedTransformer::Visits ShardedTransformer::training_visits() const {
   return visits;
 }
 
-// The unit of the adapters of a unit of parameter_table. Layers follow the first unit, in both tables.
+// The adapters' unit of `unit`, a unit of parameter_table. Units 1, 2, ... of that table are the layers.
 std::optional<size_t> ShardedTransformer::adapters_of(size_t unit) const {
   if (!is_frozen() || unit == 0 || unit > model_.blocks.size()) return std::nullopt;
   return first_trained_ + unit - 1;
 }
 
-// The unit whose gradients a visit writes, if there is one.
+// The unit whose gradients a visit of `unit` writes, if there is one.
 std::optional<size_t> ShardedTransformer::trained_of(size_t unit) const {
   return is_frozen() ? adapters_of(unit) : unit;
 }
@@ -98,7 +94,7 @@ void ShardedTransformer::each_unit(size_t unit, Body body) {
   if (const auto adapters = adapters_of(unit)) body(units_[*adapters]);
 }
 
-// The name of the visit in profilers: "layers.3 backward".
+// The name of a visit in profilers: "layers.3 backward".
 std::string ShardedTransformer::visit_name(const Visits& visits, size_t visit) const {
   const size_t head = model_.blocks.size() + 1;
   const char* pass = visit < head || visits.units.size() == visits.with_weights ? " forward"
@@ -112,13 +108,13 @@ void ShardedTransformer::enter(const Visits& visits, size_t visit) {
   poll();
   const auto unshard = [](FsdpUnit& unit) { unit.unshard(); };
   each_unit(visits[visit], unshard);
-  // Before the wait: the next unit's gather runs after this one's, and then while this layer computes.
+  // Before the wait, so that the next unit's gather runs while this layer computes.
   if (visit + 1 < visits.with_weights) each_unit(visits[visit + 1], unshard);
   each_unit(visits[visit], [](FsdpUnit& unit) { unit.wait(); });
 }
 
-// Keeps the unit gathered if one of the next two visits uses it: the last block's backward comes two visits
-// after its forward.
+// Keeps the unit gathered if one of the next two visits uses it: between the last block's forward and backward
+// is only the head.
 void ShardedTransformer::leave(const Visits& visits, size_t visit) {
   visit_range_.reset();
   poll();
@@ -138,7 +134,7 @@ void ShardedTransformer::reduce_gradients(size_t visited, bool last) {
   const ProfilerRange range(stream_.device(), table_[unit].name + " reduce");
   finish_reduction();
   units_[unit].start_reduce();
-  // Not finished here: the sum runs while the next layer's backward computes.
+  // Finished later: the sum runs while the next layer's backward computes.
   reduction_ = {.open = true, .unit = unit, .sum_is_due = last};
   if (units_[unit].sum_may_follow()) start_sum();
 }
@@ -150,9 +146,9 @@ void ShardedTransformer::finish_reduction() {
   reduction_.open = false;
 }
 
-// Replicas are summed once a step, after all micro-batches: the slowest link carries the least. The sums run
-// while the layers below compute. On the host a sum keeps a slot of scratch while it is under way; on a
-// device none is waited for before the last. Each shard's norm follows its sum.
+// Starts the sum over the replicas, once a step after all micro-batches, because their links are the slowest. The
+// sum runs while lower layers compute. On the host a sum holds a slot of scratch, so the oldest sum may have to
+// finish first; on a device no sum is waited for before the last. A shard's norm follows its sum.
 void ShardedTransformer::start_sum() {
   if (!reduction_.sum_is_due) return;
   reduction_.sum_is_due = false;
@@ -176,9 +172,9 @@ void ShardedTransformer::finish_reductions() {
   while (!summing_.empty()) finish_oldest_sum();
 }
 
-// Replicated elements are not complete yet: see finish_gradients.
+// Starts the norm of a unit's shard, without replicated elements: see finish_gradients.
 void ShardedTransformer::start_norm(size_t unit) {
-  // Replicas hold equal gradients, so one of them counts.
+  // Replicas hold equal gradients, so only the first replica counts.
   if (mesh_.replicate().rank() != 0) return;
   const Tensor& gradient = units_[unit].gradient();
   const int64_t alike = units_[unit].replicated_in_shard();
@@ -187,7 +183,7 @@ void ShardedTransformer::start_norm(size_t unit) {
                  *units_[unit].completes_on());
 }
 
-// Messages of the host move only while it looks after them.
+// Lets messages move: back ends on the host need calls for that.
 void ShardedTransformer::poll() {
   if (reduction_.open) units_[reduction_.unit].poll();
   for (const size_t unit : summing_) units_[unit].poll();
@@ -195,11 +191,10 @@ void ShardedTransformer::poll() {
 
 void ShardedTransformer::finish_gradients(Arena& arena, const Tensor& total) {
   Context context = this->context(arena);
-  // Scratch of the sums below. It is free again when the optimizer runs.
   Frame frame(arena);
   sum_replicated(context);
   if (mesh_.replicate().rank() != 0) return;
-  // Of replicated elements one tensor rank counts.
+  // Replicated elements count on tensor rank 0 alone.
   const std::span<FsdpUnit> units = trained_units();
   for (size_t u = 0; u < units.size() && context.tensor.index() == 0; ++u)
     if (const int64_t alike = units[u].replicated_in_shard(); alike > 0)
@@ -207,9 +202,8 @@ void ShardedTransformer::finish_gradients(Arena& arena, const Tensor& total) {
   norm_->finish(context, total);
 }
 
-// Sums the gradients of replicated parameters over the tensor axis: norms, whose rank has seen only its own
-// rows, and matrices of adapters. One all-reduce for all units: of norms there are few elements, so the
-// latency counts, and of adapters no more than a rank has of their gradients anyway.
+// Sums the gradients of replicated parameters, norms and matrices of adapters, over the tensor axis: each rank
+// has seen only its own rows or columns. One all-reduce for all units, because latency counts for so few elements.
 void ShardedTransformer::sum_replicated(Context& context) {
   int64_t count = 0;
   for (const FsdpUnit& unit : trained_units()) count += unit.replicated_in_shard();
@@ -231,13 +225,13 @@ void ShardedTransformer::sum_replicated(Context& context) {
   each([&](const Tensor& from, const Tensor& to) { convert(context, from, to); });
 }
 
-// Runs forward through all layers and keeps nothing for backward: all blocks use the same Saved.
+// Runs forward through all layers for no backward: all blocks use the same Saved.
 void ShardedTransformer::forward_only(Context& context, const Tensor& token, BlockBody block, HeadBody head) {
   const Visits visits = forward_visits();
   Frame pass(context.arena);
   const int64_t rows = token.count();
-  Residual residual{.branch = context.arena.allocate(options_.compute,
-                                                     {context.tensor.local_rows(rows), config_.hidden_size})};
+  Residual residual = allocate_residual(context, context.tensor.local_rows(rows), config_.hidden_size,
+                                        options_.compute, Recompute::kNone);
   const Block::Saved saved = model_.blocks.front().allocate(context, rows, options_.compute);
 
   enter(visits, 0);

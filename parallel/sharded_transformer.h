@@ -16,26 +16,26 @@
 
 namespace ripstop {
 
-/// How a model is laid on the mesh and computed.
+/// Options for the layout of a model on the mesh, and for its passes.
 struct ShardingOptions {
-  DType compute = DType::kBFloat16;  ///< of activations and of weights while they are used
-  DType reduce = DType::kFloat32;    ///< in which gradients are sent over the fsdp axis
-  int64_t sequence_count = 1;        ///< sequences of a micro-batch, at most
-  int64_t sequence_length = 0;       ///< tokens of a sequence; rotation angles reach so far
+  DType compute = DType::kBFloat16;  ///< of activations and gathered weights
+  DType reduce = DType::kFloat32;    ///< of gradients on their way over the fsdp axis
+  int64_t sequence_count = 1;        ///< the most sequences of a micro-batch
+  int64_t sequence_length = 0;       ///< the most tokens of a sequence
   bool reshard_after_forward = true;
-  Recompute recompute = Recompute::kNone;  ///< the activations that training passes compute again
+  Recompute recompute = Recompute::kNone;
   bool overlap_tensor = false;
-  int64_t head_chunk_rows = HeadLoss::kChunkRows;  ///< HeadLoss::chunk_rows
-  bool training = true;  ///< false: no gradients, and the rows are not cut over the tensor axis
+  int64_t head_chunk_rows = HeadLoss::kChunkRows;
+  bool training = true;  ///< false: no gradients, and the tensor axis does not cut the rows
   LoraConfig lora = {};  ///< adapters: they are trained, and the model's own weights are frozen
 };
 
-/// Slots of each kind that units share: one for the unit that computes, one for the unit on its way.
+/// Slots in each pool that units share: for the unit that computes, and for the unit on its way.
 inline constexpr int64_t kUnitSlots = 2;
 
-/// A transformer whose parameters are sharded over the fsdp axis and sliced over the tensor axis. One rank is
-/// a mesh of one and takes the same path. Owns the layers, the units and their slots; activations lie in the
-/// caller's arena. All members that compute are collective over the mesh.
+/// A transformer whose parameters are sharded over the fsdp axis and sliced over the tensor axis. One rank is a
+/// mesh of one. Owns the layers, the units and their slots; activations are in the caller's arena. All members
+/// that compute are collective over the mesh.
 class ShardedTransformer {
  public:
   /// Allocates everything but activations. All weights are zero until `initialize` or a checkpoint fills
@@ -44,30 +44,29 @@ class ShardedTransformer {
                      const ShardingOptions& options);
   ~ShardedTransformer();
 
-  /// Fills the weights with initial values, which depend on seed, parameter and element alone; see
-  /// initial_values.
+  /// Fills the weights with initial_values.
   void initialize(uint64_t seed) { initialize(seed, units_); }
-  /// Sets the weights of `units` alone, some of this model's.
+  /// Fills the weights of `units`, some of this model's, alone.
   void initialize(uint64_t seed, std::span<FsdpUnit> units);
 
   /// Begins a step: forgets the gradients of the step before.
   void begin_step();
 
-  /// Runs one micro-batch forward and backward: adds the loss of this rank's targets to total [1] float64,
-  /// and the gradient of that sum to the shards. `last`: this is the step's last micro-batch, so also sums
-  /// the shards over the replicas. Read this function first.
+  /// Runs one micro-batch forward and backward: adds the loss of this rank's targets to total [1] float64, and
+  /// the gradient of that sum to the shards. `last`: this is the step's last micro-batch, so the shards are also
+  /// summed over the replicas. Read this function first.
   void forward_backward(Arena& arena, const Batch& batch, bool last, const Tensor& total);
 
-  /// Completes the step's gradients: sums those of replicated parameters over the tensor axis, and adds the
-  /// squared norm of this rank's shards, most of which was taken beside the last backward, to total [1]
-  /// float64. Summed over the world, each logical element counts once.
+  /// Completes the step's gradients: sums the gradients of replicated parameters over the tensor axis, and adds
+  /// the squared norm of this rank's shards, most of which was computed beside the last backward, to total [1]
+  /// float64. In the sum of `total` over the world each logical element counts once.
   void finish_gradients(Arena& arena, const Tensor& total);
 
   /// Runs forward alone and adds the loss of this rank's targets to total [1] float64.
   void evaluate(Arena& arena, const Batch& batch, const Tensor& total);
 
-  /// Runs forward alone and writes logits [N, V / t] float32 of this rank's slice of the vocabulary, after
-  /// each of the N rows, also if the tensor axis cuts the rows.
+  /// Runs forward alone and writes logits [N, V / t] float32 of this rank's slice of the vocabulary, after each
+  /// of all N rows.
   void logits(Arena& arena, const Batch& batch, const Tensor& logits);
 
   /// Runs prompts through the model, stores their keys and values at `slot` [N] (int32) and the batch's
@@ -76,29 +75,28 @@ class ShardedTransformer {
   void prefill(Arena& arena, const Batch& batch, KeyValueCache& cache, const Tensor& slot, const Tensor& row,
                const NextTokenScores& scores);
 
-  /// Runs one new token [S] of each of S sequences, whose places in the cache are `rows` (without its cache,
-  /// which differs between layers), and writes the scores of the next one, as HeadLoss::predict. Needs
-  /// training = false.
+  /// Runs one new token [S] of each of S sequences, whose places in the cache are `rows` (rows.cache is not read),
+  /// and writes the scores of the next token, as HeadLoss::predict. Needs training = false.
   void decode(Arena& arena, const Tensor& token, KeyValueCache& cache, const CacheRows& rows,
               const NextTokenScores& scores);
 
-  /// Renews the bfloat16 copies from the master weights. Must be called after master weights were written
-  /// from outside and before the next forward.
+  /// Renews the bfloat16 copies from the master weights. Call it after master weights were written from outside
+  /// and before the next forward.
   void weights_changed(Arena& arena);
 
   /// Gathers unit after unit and copies the weights to `whole`: the same model with the same tensor axis and
-  /// compute dtype and an fsdp axis of 1. Every rank gets its whole slice. Collective over the fsdp axis. In
-  /// the order of this model's stream and of `whole`'s, which may be another one.
+  /// compute dtype and an fsdp axis of 1. Every rank gets its whole slice. In the order of both models' streams.
+  /// Collective over the fsdp axis.
   void copy_weights_to(ShardedTransformer& whole);
 
-  /// Makes what attention needs for a micro-batch of such documents, forward and with `backward` also
-  /// backward; see ripstop::prepare_attention. Returns how many plans were made.
+  /// Calls ripstop::prepare_attention for a micro-batch of such documents, forward and with `backward` also
+  /// backward. Returns how many plans were made.
   int64_t prepare_attention(int64_t documents, int64_t longest, bool backward) const;
 
   /// All units, in the order of unit_table.
   std::vector<FsdpUnit>& units() { return units_; }
   const std::vector<UnitSpec>& table() const { return table_; }
-  /// The trained units, in the order of trained_table; and the others.
+  /// The trained units in the order of trained_table, and the other units.
   std::span<FsdpUnit> trained_units() { return std::span(units_).subspan(first_trained_); }
   std::span<FsdpUnit> frozen_units() { return std::span(units_).first(first_trained_); }
   /// The units of the model's own weights, in the order of parameter_table.
@@ -106,15 +104,15 @@ class ShardedTransformer {
   const ModelConfig& config() const { return config_; }
   const ShardingOptions& options() const { return options_; }
   DeviceMesh& mesh() { return mesh_; }
-  /// `dropout`: that of a training pass.
+  /// `dropout`: see Context.
   Context context(Arena& arena, const DropoutPlace* dropout = nullptr) const {
     return {stream_, arena, *tensor_axis_, dropout};
   }
 
  private:
-  /// The units of parameter_table in the order in which a pass over the layers uses them, each with the unit
-  /// of its adapters. The first `with_weights` visits need weights. The last visit of a training pass, the
-  /// embedding's backward, needs none: it only writes the gradient, if it is trained.
+  /// The units of parameter_table in the order of a pass over the layers. A visit includes the unit's adapters.
+  /// The first `with_weights` visits need weights. The last visit of a training pass, the embedding's backward,
+  /// needs none: it only writes the gradient, if the embedding is trained.
   struct Visits {
     std::vector<size_t> units;
     size_t with_weights = 0;
@@ -127,14 +125,13 @@ class ShardedTransformer {
   using HeadBody = FunctionRef<void(Residual& residual, const HeadLoss::Saved& saved)>;
   void forward_only(Context& context, const Tensor& token, BlockBody block, HeadBody head);
   void forward_batch(Context& context, const Batch& batch, HeadBody head);
-  Residual begin_residual(Context& context, int64_t rows) const;
   void sum_replicated(Context& context);
   std::optional<size_t> adapters_of(size_t unit) const;
   std::optional<size_t> trained_of(size_t unit) const;
   template <class Body>
   void each_unit(size_t unit, Body body);
   bool is_frozen() const { return first_trained_ > 0; }
-  // Below the first layer is the embedding alone.
+  // Whether a layer below is trained. Below the first layer there is only the embedding.
   InputGradient below(size_t layer) const { return InputGradient{layer > 0 || !is_frozen()}; }
   std::string visit_name(const Visits& visits, size_t visit) const;
   void enter(const Visits& visits, size_t visit);
@@ -160,11 +157,11 @@ class ShardedTransformer {
   std::unique_ptr<SlotPool> weight_slots_, frozen_slots_, gradient_slots_, sum_slots_;
   std::vector<FsdpUnit> units_;
 
-  /// Shows the visit under way to profilers, from enter to leave.
+  /// The visit under way, for profilers.
   std::optional<ProfilerRange> visit_range_;
 
-  /// The unit whose reduction over the fsdp axis is under way, and whether its sum over the replicas must
-  /// still begin.
+  /// The unit whose reduction over the fsdp axis is under way, and whether its sum over the replicas must still
+  /// be started.
   struct Reduction {
     bool open = false;
     size_t unit = 0;

@@ -12,7 +12,7 @@ namespace {
 // The slots that units share, and the memory of units and slots.
 struct UnitSlots {
   bool weights = false, gradients = false;
-  int64_t largest = 0, largest_frozen = 0;  // elements of a whole unit, of those that are trained and others
+  int64_t largest = 0, largest_frozen = 0;  // elements of the largest trained and the largest frozen unit
   // Bytes of scratch: for a reduction over the fsdp axis, and for a sum over the replicas.
   int64_t reduce_bytes = 0, sum_bytes = 0;
   MemoryUse use{};
@@ -34,8 +34,8 @@ UnitSlots unit_slots(const std::vector<UnitSpec>& table, const DeviceMesh& mesh,
                                                            kMemoryAlignment));
   }
   slots.use[MemoryCategory::kCommunication] += kUnitSlots * slots.sum_bytes;
-  // Every slot takes the largest unit, so that any unit fits into any slot. Frozen units have slots of their
-  // own: they are much larger than those of their adapters.
+  // Any unit of a pool fits into any slot. Frozen units have a pool of their own, because they are much larger
+  // than the units of adapters.
   const int64_t elements = kUnitSlots * slots.largest;
   if (slots.weights)
     slots.use[MemoryCategory::kWeights] +=
@@ -65,7 +65,7 @@ ShardedTransformer::ShardedTransformer(const ModelConfig& config, DeviceMesh& me
   model_.head.chunk_rows = options.head_chunk_rows;
   const int64_t tensor_count = mesh.tensor().size(), tensor_index = mesh.tensor().rank();
   const UnitSlots slots = unit_slots(table_, mesh, options);
-  // One block, registered with both fsdp groups: gathers and sums then need no copy into NCCL's buffers.
+  // Registered with both fsdp groups, so that gathers and sums need no copy into NCCL's buffers.
   memory_ = std::make_unique<GroupMemory>(
       stream.device(), ledger, slots.use,
       std::initializer_list<Communicator*>{&mesh.fsdp_gather(), &mesh.fsdp_reduce()});
@@ -110,9 +110,8 @@ ShardedTransformer::ShardedTransformer(const ModelConfig& config, DeviceMesh& me
 ShardedTransformer::~ShardedTransformer() = default;
 
 void ShardedTransformer::initialize(uint64_t seed, std::span<FsdpUnit> units) {
-  // A plan has no weights.
   if (stream_.device().kind == DeviceKind::kMeta) return;
-  constexpr int64_t kPiece = 1 << 18;  // elements on the host at a time, because a shard may be large
+  constexpr int64_t kPiece = 1 << 18;  // elements of a shard that are on the host at a time
   std::vector<float> host;
   for (FsdpUnit& unit : units)
     for (int64_t first = 0; first < unit.layout().shard_elements(); first += kPiece) {
@@ -134,7 +133,7 @@ void ShardedTransformer::begin_step() {
 void ShardedTransformer::weights_changed(Arena& arena) {
   Context context = this->context(arena);
   for (FsdpUnit& unit : units_) {
-    // In float32 there is no copy to renew; for generation there are no master weights.
+    // In float32 there is no copy, and without training there are no master weights.
     if (!unit.master().empty() && !unit.compute_copy().empty())
       convert(context, unit.master(), unit.compute_copy());
     unit.weights_changed();
@@ -146,7 +145,7 @@ void ShardedTransformer::copy_weights_to(ShardedTransformer& whole) {
                     whole.mesh_.tensor().rank() == mesh_.tensor().rank(),
                 "slice {} of {} to {} of {}", mesh_.tensor().rank(), mesh_.tensor().size(),
                 whole.mesh_.tensor().rank(), whole.mesh_.tensor().size());
-  stream_.wait_for(whole.stream_);  // which may still read the weights that are overwritten here
+  stream_.wait_for(whole.stream_);  // its work may still read the old weights
   for (size_t u = 0; u < units_.size(); ++u) {
     units_[u].unshard();
     if (u + 1 < units_.size()) units_[u + 1].unshard();

@@ -1,5 +1,4 @@
-// Collectives of device tensors through host memory, for ranks between which no library moves device memory.
-// Correct everywhere, and slow.
+// Collectives of device tensors through host memory. Correct everywhere, but slow.
 #include <utility>
 #include <vector>
 
@@ -9,16 +8,21 @@
 namespace ripstop {
 namespace {
 
-// A copy of a device tensor on the host.
+// A tensor in host memory, like one on the device.
 class HostTensor {
  public:
-  HostTensor(const Tensor& like, bool copied, const Stream& stream)
+  // Zeros instead of the elements of `like`.
+  explicit HostTensor(const Tensor& like)
       : memory_(static_cast<size_t>(like.bytes())),
-        tensor_{memory_.data(), like.dtype, like.shape, Device::cpu()} {
-    if (!copied) return;
-    copy_bytes(stream, memory_.data(), like.data, like.bytes());
+        tensor_{memory_.data(), like.dtype, like.shape, Device::cpu()} {}
+  // A copy of `from`.
+  HostTensor(const Tensor& from, const Stream& stream) : HostTensor(from) {
+    copy_bytes(stream, memory_.data(), from.data, from.bytes());
     stream.synchronize();  // the host sends the copy at once
   }
+  // Scratch of at least `bytes` bytes.
+  explicit HostTensor(int64_t bytes)
+      : HostTensor(Tensor{nullptr, DType::kInt32, {bytes / 4 + 1}, Device::cpu()}) {}
   const Tensor& tensor() const { return tensor_; }
   void copy_to(const Tensor& device, const Stream& stream) const {
     copy_bytes(stream, device.data, memory_.data(), device.bytes());
@@ -29,10 +33,10 @@ class HostTensor {
   Tensor tensor_;
 };
 
-// A collective of host copies; its wait copies the results to the device.
+// A collective of host tensors, whose wait copies the results to the device.
 class StagedOperation final : public Pending::Operation {
  public:
-  // The copy at `place` is a result, and belongs to `to`.
+  // The host tensor at `place` has the result for the device tensor `to`.
   struct Result {
     size_t place;
     Tensor to;
@@ -75,8 +79,8 @@ class StagedCommunicator final : public Communicator {
     if (!is_staged(all)) return host_->all_gather(stream, own, all);
     check_all_gather(*this, own, all);
     std::vector<HostTensor> copies;
-    copies.emplace_back(own, true, stream);
-    copies.emplace_back(all, false, stream);
+    copies.emplace_back(own, stream);
+    copies.emplace_back(all);
     Pending pending = host_->all_gather(host_stream_, copies[0].tensor(), copies[1].tensor());
     return staged(std::move(copies), std::move(pending), {{1, all}}, stream);
   }
@@ -85,16 +89,14 @@ class StagedCommunicator final : public Communicator {
                          Accumulate accumulate, const Tensor& scratch) override {
     if (!is_staged(whole)) return host_->reduce_scatter(stream, whole, own, travel, accumulate, scratch);
     check_reduce_scatter(*this, whole, own, travel, scratch);
-    // The host group needs more scratch than the device's, so it gets its own.
-    const Tensor room{nullptr,
-                      DType::kInt32,
-                      {host_->reduce_scatter_scratch_bytes(whole.count(), travel) / 4 + 1},
-                      Device::cpu()};
     std::vector<HostTensor> copies;
-    copies.emplace_back(whole, true, stream);
-    // The sum is added on the host, to a copy of what the device has.
-    copies.emplace_back(own, accumulate == Accumulate::kYes, stream);
-    copies.emplace_back(room, false, stream);
+    copies.emplace_back(whole, stream);
+    // The host adds the sum, so it needs a copy of the elements that are there.
+    if (accumulate == Accumulate::kYes)
+      copies.emplace_back(own, stream);
+    else
+      copies.emplace_back(own);
+    copies.emplace_back(host_->reduce_scatter_scratch_bytes(whole.count(), travel));
     Pending pending = host_->reduce_scatter(host_stream_, copies[0].tensor(), copies[1].tensor(), travel,
                                             accumulate, copies[2].tensor());
     return staged(std::move(copies), std::move(pending), {{1, own}}, stream);
@@ -104,12 +106,9 @@ class StagedCommunicator final : public Communicator {
                            const Stream* behind) override {
     if (!is_staged(x)) return host_->start_all_reduce(stream, x, reduce, scratch, behind);
     check_all_reduce(*this, x, scratch);
-    const Tensor room{
-        nullptr, DType::kInt32, {host_->all_reduce_scratch_bytes(x.count(), x.dtype) / 4 + 1}, Device::cpu()};
     std::vector<HostTensor> copies;
-    copies.emplace_back(x, true, behind == nullptr ? stream : *behind);
-    // Not x's scratch: that lies on the device.
-    copies.emplace_back(room, false, stream);
+    copies.emplace_back(x, behind == nullptr ? stream : *behind);
+    copies.emplace_back(host_->all_reduce_scratch_bytes(x.count(), x.dtype));
     Pending pending =
         host_->start_all_reduce(host_stream_, copies[0].tensor(), reduce, copies[1].tensor(), nullptr);
     return staged(std::move(copies), std::move(pending), {{0, x}}, stream);
@@ -117,8 +116,7 @@ class StagedCommunicator final : public Communicator {
 
   void broadcast(const Stream& stream, const Tensor& x, int64_t root) override {
     if (!is_staged(x)) return host_->broadcast(stream, x, root);
-    // Only the root has anything to send.
-    const HostTensor copy(x, root == rank(), stream);
+    const HostTensor copy = root == rank() ? HostTensor(x, stream) : HostTensor(x);
     host_->broadcast(host_stream_, copy.tensor(), root);
     if (root != rank()) copy.copy_to(x, stream);
   }
@@ -131,8 +129,8 @@ class StagedCommunicator final : public Communicator {
     std::vector<StagedOperation::Result> results;
     std::vector<Exchange> on_host;
     for (const auto& [send, to, receive, from] : exchanges) {
-      copies.emplace_back(send, true, stream);
-      copies.emplace_back(receive, false, stream);
+      copies.emplace_back(send, stream);
+      copies.emplace_back(receive);
       results.push_back({copies.size() - 1, receive});
       on_host.push_back({(copies.end() - 2)->tensor(), to, copies.back().tensor(), from});
     }
@@ -143,7 +141,7 @@ class StagedCommunicator final : public Communicator {
  private:
   bool is_staged(const Tensor& t) const { return t.device.kind == device_.kind; }
 
-  // Moving a vector leaves its elements where they are: the messages under way stay valid.
+  // Moving a vector does not move its elements: messages under way stay valid.
   static Pending staged(std::vector<HostTensor> copies, Pending pending,
                         std::vector<StagedOperation::Result> results, const Stream& stream) {
     return {std::make_unique<StagedOperation>(std::move(copies), std::move(pending), std::move(results)),

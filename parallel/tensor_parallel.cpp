@@ -4,11 +4,12 @@
 #include <utility>
 #include <vector>
 
+#include "model/core/rounding.h"
+
 namespace ripstop {
 namespace {
 
-// Tells the arena of a communication under way, so that no frame ends over it; after an exception frames may
-// end again.
+// Tells the arena that communication is under way, so that no frame may end, as long as this object lives.
 class OpenPending {
  public:
   explicit OpenPending(Arena& arena) : arena_(&arena) { arena.open_pending(); }
@@ -20,11 +21,6 @@ class OpenPending {
   Arena* arena_;
 };
 
-// Scratch of a collective, which may be any number of bytes.
-Tensor allocate_bytes(Context& context, int64_t bytes) {
-  return context.arena.allocate(DType::kFloat32, {(bytes + 3) / 4}, MemoryCategory::kCommunication);
-}
-
 // Memory for `count` times the rows of `x`.
 Tensor allocate_rows(Context& context, const Tensor& x, int64_t count) {
   return context.arena.allocate(x.dtype, {x.rows() * count, x.cols()}, MemoryCategory::kCommunication);
@@ -35,7 +31,6 @@ void gather_now(Communicator& group, Context& context, const Tensor& x, const Te
   group.all_gather(context.stream, x, all).wait();
 }
 
-// The axis of training: between layers each rank holds N / t rows of the residual stream.
 class SequenceAxis final : public TensorAxis {
  public:
   SequenceAxis(Communicator& group, bool overlap) : group_(&group), overlap_(overlap) {}
@@ -85,8 +80,8 @@ Tensor SequenceAxis::gather_sequence(Context& context, const Tensor& x, RowsBody
   return whole;
 }
 
-// Calls body for the rows of `whole` that belong to the ranks index + first .. index + end - 1 around the
-// ring of ranks: at once, or twice if the last rank and the first are among them.
+// Calls body for the rows of the ranks index + first .. index + end - 1 in `whole`, around the ring of ranks: once,
+// or twice if the range passes from the last rank to the first.
 void SequenceAxis::for_ranks(const Tensor& whole, int64_t first, int64_t end, RowsBody body) const {
   const int64_t n = whole.rows() / count();
   while (first < end) {
@@ -96,9 +91,9 @@ void SequenceAxis::for_ranks(const Tensor& whole, int64_t first, int64_t end, Ro
   }
 }
 
-// Gathers whole [N, C], in which this rank's rows are in place. The body gets them first, and works on them
-// while the rows of the nearer peers are on their way; then those, while the others' are. Not every peer by
-// itself: each message of its own costs the host as much as all together, and short products are slow ones.
+// Gathers whole [N, C], in which this rank's rows are in place. The body works on own rows while the nearer half of
+// the peers' rows travels, and on these while the other half travels. Halves and not single peers, because a call
+// costs the host as much for one message as for all, and short products are slow.
 void SequenceAxis::gather_in_parts(Context& context, const Tensor& whole, RowsBody body) const {
   const int64_t n = whole.rows() / count(), middle = 1 + count() / 2;
   const auto rows_of = [&](int64_t rank) { return whole.row_range(rank * n, n); };
@@ -124,7 +119,7 @@ void SequenceAxis::scatter_sum(Context& context, const Tensor& out, RowsBody pro
   sum_and_scatter(context, out, produce, parts, [] {});
 }
 
-// The gather goes first, because on a device one stream carries both: behind the sum it would come too late.
+// The gather starts first, because a device runs both on one stream: behind the sum it would be late.
 void SequenceAxis::scatter_sum_and_gather(Context& context, const Tensor& out, RowsBody produce,
                                           const Tensor& x, const Tensor& gathered,
                                           FunctionRef<void(const Tensor& whole)> use) const {
@@ -139,13 +134,12 @@ void SequenceAxis::scatter_sum_and_gather(Context& context, const Tensor& out, R
   });
 }
 
-// Sums what `produce` writes and scatters it to the ranks; `meanwhile` runs while the last rows travel.
-// Scratch is in the caller's frame.
+// Sums and scatters the rows that `produce` writes; `meanwhile` runs while the last rows travel. Scratch is in the
+// caller's frame.
 void SequenceAxis::sum_and_scatter(Context& context, const Tensor& out, RowsBody produce, Parts parts,
                                    FunctionRef<void()> meanwhile) const {
   const Tensor whole = allocate_rows(context, out, count());
-  // Taken before the choice below, so that overlap does not change memory: rows from each peer, though NCCL
-  // needs less room if it sums float32 itself.
+  // The same with and without overlap, so that the choice does not change memory.
   const Tensor staging = allocate_rows(context, out, count() - 1);
   if (overlap_ && parts == Parts::kAny)
     return scatter_in_parts(context, whole, staging, out, produce, meanwhile);
@@ -156,8 +150,8 @@ void SequenceAxis::sum_and_scatter(Context& context, const Tensor& out, RowsBody
   summing.wait();
 }
 
-// Sends the peers their rows as soon as half of them are produced; see gather_in_parts. Own rows come last,
-// because they have no way to go.
+// Sends each half of the peers their rows as soon as these are produced; see gather_in_parts. Own rows, which need
+// not travel, come last.
 void SequenceAxis::scatter_in_parts(Context& context, const Tensor& whole, const Tensor& staging,
                                     const Tensor& out, RowsBody produce,
                                     FunctionRef<void()> meanwhile) const {
@@ -179,13 +173,12 @@ void SequenceAxis::scatter_in_parts(Context& context, const Tensor& whole, const
   for_ranks(whole, 0, 1, produce);
   pieces[static_cast<size_t>(index())] = {whole.row_range(index() * n, n).data, out.dtype};
   meanwhile();
-  // All pieces are summed at the end, in rank order, so that the result does not depend on who came first.
+  // Pieces are summed at the end, in rank order, so that the result does not depend on the order of arrival.
   first.wait();
   others.wait();
   reduce_pieces(context.stream, pieces, out, Reduce::kSum, Accumulate::kNo);
 }
 
-// The axis of generation: a step may have fewer rows than ranks, so every rank holds all of them.
 class ReplicatedAxis final : public TensorAxis {
  public:
   explicit ReplicatedAxis(Communicator& group) : group_(&group) {}
@@ -201,7 +194,9 @@ class ReplicatedAxis final : public TensorAxis {
   void scatter_sum(Context& context, const Tensor& out, RowsBody produce, Parts) const override {
     produce(out, 0);
     const Frame scratch(context.arena);
-    const Tensor room = allocate_bytes(context, group_->all_reduce_scratch_bytes(out.count(), out.dtype));
+    const int64_t bytes = group_->all_reduce_scratch_bytes(out.count(), out.dtype);
+    const Tensor room =
+        context.arena.allocate(DType::kFloat32, {divide_up(bytes, 4)}, MemoryCategory::kCommunication);
     group_->all_reduce(context.stream, out, Reduce::kSum, room);
   }
   void scatter_sum_and_gather(Context& context, const Tensor& out, RowsBody produce, const Tensor& x,

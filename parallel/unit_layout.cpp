@@ -7,10 +7,8 @@
 namespace ripstop {
 namespace {
 
-// Slice `index` of `count` of a parameter. Slices are equal in memory, so the last ones may end in padding,
-// which is left out, or hold nothing else.
+// Slice `index` of `count` of a parameter, without the padding in which the last slices may end.
 Box slice_of(const ParameterSpec& p, int64_t offset, int64_t count, int64_t index) {
-  // Rounded up, so that all slices are equal; the last one has less to hold.
   const int64_t rows = p.slice_rows(count), columns = p.slice_columns(count);
   const int64_t row = p.cut == Cut::kRows ? std::min(index * rows, p.rows) : 0;
   const int64_t column = p.cut == Cut::kColumns ? std::min(index * columns, p.columns) : 0;
@@ -23,8 +21,8 @@ Box slice_of(const ParameterSpec& p, int64_t offset, int64_t count, int64_t inde
           .stride = columns};
 }
 
-// Rows [row, row + rows) and columns [column, column + columns), counted from the beginning of the slice in
-// memory, without padding.
+// Rows [row, row + rows) and columns [column, column + columns) of a box, counted from its beginning, as far as
+// the box has them.
 Box cut_box(const Box& slice, int64_t row, int64_t rows, int64_t column, int64_t columns) {
   rows = std::min(rows, slice.rows - row);
   columns = std::min(columns, slice.columns - column);
@@ -38,8 +36,8 @@ Box cut_box(const Box& slice, int64_t row, int64_t rows, int64_t column, int64_t
           .stride = slice.stride};
 }
 
-// Elements [begin, end) of a slice in memory: the rest of a first row, whole rows, the beginning of a last
-// row.
+// Appends the boxes of elements [begin, end) of a slice in memory: the rest of a first row, whole rows, the
+// beginning of a last row.
 void append_boxes(const Box& slice, int64_t begin, int64_t end, std::vector<Box>& boxes) {
   const int64_t stride = slice.stride;
   const auto append = [&](const Box& box) {
@@ -106,7 +104,7 @@ void zero_padding(const UnitLayout& layout, int64_t begin, int64_t end, void* to
   };
   for (const Box& box : layout.boxes(begin, end))
     for (int64_t row = 0; row < box.rows; ++row) {
-      // Rows may be padded, too.
+      // Rows may end in padding, too.
       zero_up_to(box.offset + row * box.stride);
       at = box.offset + row * box.stride + box.columns;
     }
@@ -114,20 +112,11 @@ void zero_padding(const UnitLayout& layout, int64_t begin, int64_t end, void* to
 }
 
 Box intersection(const Box& a, const Box& b) {
-  // By name, not by address: a checkpoint has a table of parameters of its own.
+  // Names are compared, because a checkpoint has a table of parameters of its own.
   RIPSTOP_CHECK(a.parameter->name == b.parameter->name, "boxes of {} and {}", a.parameter->name,
                 b.parameter->name);
   const int64_t row = std::max(a.row, b.row), column = std::max(a.column, b.column);
-  const int64_t rows = std::min(a.row + a.rows, b.row + b.rows) - row;
-  const int64_t columns = std::min(a.column + a.columns, b.column + b.columns) - column;
-  if (rows <= 0 || columns <= 0) return {};
-  return {.parameter = a.parameter,
-          .row = row,
-          .column = column,
-          .rows = rows,
-          .columns = columns,
-          .offset = a.offset + (row - a.row) * a.stride + (column - a.column),
-          .stride = a.stride};
+  return cut_box(a, row - a.row, b.row + b.rows - row, column - a.column, b.column + b.columns - column);
 }
 
 }  // namespace ripstop

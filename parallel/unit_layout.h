@@ -1,5 +1,5 @@
-// UnitLayout and Box: the places of a unit's elements in memory and in the logical parameters. Pure
-// arithmetic: initialisation, checkpoints and resharding need to know no more of the mesh.
+// UnitLayout and Box: the places of a unit's elements in memory and in the logical parameters. Pure arithmetic.
+// Initialisation, checkpoints and resharding know no more of the mesh.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -8,40 +8,39 @@
 
 namespace ripstop {
 
-/// A rectangle of a logical parameter, and where its rows lie in a unit's flat buffer.
+/// A rectangle of a logical parameter, and the place of its rows in a unit's flat buffer.
 struct Box {
   const ParameterSpec* parameter = nullptr;  ///< of the UnitSpec that the layout was made from
   int64_t row = 0, column = 0;               ///< first logical row and column
   int64_t rows = 0, columns = 0;
-  int64_t offset = 0;  ///< element of the flat buffer where the first row begins
-  int64_t stride = 0;  ///< elements from one row to the next there
+  int64_t offset = 0;  ///< element of the flat buffer at which the first row begins
+  int64_t stride = 0;  ///< elements of the flat buffer from one row to the next
 
   bool empty() const { return rows == 0 || columns == 0; }
 };
 
 /// One unit's flat buffer on one rank of the tensor axis. The unit's physical tensors lie end to end,
 /// replicated ones first; each begins on a multiple of 256 elements. The buffer is padded to a multiple of
-/// fsdp * 256 elements and cut into equal shards: rank i of the fsdp axis stores shard i. Refers to the
-/// UnitSpec that it is made from, which must outlive it. Layout version 1: checkpoint files hold shards of
-/// this buffer and record the number.
+/// fsdp * 256 elements and cut into equal shards: rank i of the fsdp axis stores shard i. The UnitSpec must
+/// outlive the layout.
 class UnitLayout {
  public:
-  static constexpr int kVersion = 1;
+  static constexpr int kVersion = 1;  ///< of this layout, recorded by checkpoints, whose files hold shards
   static constexpr int64_t kGrain = 256;
 
   UnitLayout(const UnitSpec& unit, int64_t tensor_count, int64_t tensor_index, int64_t fsdp_count);
 
-  /// The same flat buffer in `parts` times as many shards. The padding at its end may be longer, so shards
-  /// need not end where those of this layout do.
+  /// The same flat buffer in `parts` times as many shards. Its padding may be longer, so every `parts`-th shard
+  /// need not end where a shard of this layout ends.
   UnitLayout finer(int64_t parts) const;
 
   const UnitSpec& unit() const { return *unit_; }
   /// Elements of the whole flat buffer, padding included; equal on all ranks of the tensor axis.
   int64_t elements() const { return elements_; }
   int64_t shard_elements() const { return elements_ / fsdp_count_; }
-  /// The leading elements that every rank of the tensor axis holds alike (a multiple of kGrain; 0 with none).
+  /// The number of leading elements that all ranks of the tensor axis hold alike, a multiple of kGrain.
   int64_t replicated_elements() const { return replicated_elements_; }
-  /// The leading elements that belong to vectors, a part of these (a multiple of kGrain).
+  /// The number of leading elements of vectors, which are replicated; a multiple of kGrain.
   int64_t vector_elements() const { return vector_elements_; }
   /// First element of each of unit().tensors.
   const std::vector<int64_t>& tensor_offsets() const { return tensor_offsets_; }
@@ -49,8 +48,8 @@ class UnitLayout {
   /// slice is empty if all of it is padding.
   const std::vector<Box>& slices() const { return slices_; }
 
-  /// The logical elements in [begin, end) of the flat buffer: at most three boxes a parameter, in order.
-  /// Padding is in no box.
+  /// The logical elements in [begin, end) of the flat buffer, without padding: at most three boxes a parameter,
+  /// in order.
   std::vector<Box> boxes(int64_t begin, int64_t end) const;
 
  private:
@@ -63,8 +62,8 @@ class UnitLayout {
   std::vector<Box> slices_;
 };
 
-/// Writes zeros to the padding in [begin, end) of a flat buffer of `dtype`; `to` is where `begin` lies.
-/// Elements of parameters stay as they are.
+/// Writes zeros to the padding in [begin, end) of a flat buffer of `dtype`; `to` points at element `begin`.
+/// Elements of parameters do not change.
 void zero_padding(const UnitLayout& layout, int64_t begin, int64_t end, void* to, DType dtype);
 
 /// The part that two boxes of the same logical parameter share, with the offset and stride of the first box;

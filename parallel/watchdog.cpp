@@ -24,9 +24,9 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr const char* kLoopback = "127.0.0.1";
-constexpr int kLookMs = 500;  // between two looks of the thread, at the least
+constexpr int kLookMs = 500;  // the most between two looks of the thread at the guard
 
-// All IPv4 addresses of this host. Nobody knows which of its networks leads to another node, so try all.
+// All IPv4 addresses of this host, because any of its networks may be the one that leads to another node.
 std::vector<std::string> own_addresses() {
   std::vector<std::string> result;
   ifaddrs* list = nullptr;
@@ -44,20 +44,19 @@ std::vector<std::string> own_addresses() {
   return result;
 }
 
-// The name that people know the node by.
+// The name of this node for people.
 std::string own_host() {
   std::array<char, 256> name{};
   if (gethostname(name.data(), name.size() - 1) != 0 || name[0] == 0) return "localhost";
   return name.data();
 }
 
-// The socket addresses that may reach the process at `address`. Loopback is for processes of this host,
-// `host`; the other addresses are for processes of other hosts.
+// The socket addresses at which this process, on `host`, may reach the process at `address`: loopback on the same
+// host, all other addresses on another host.
 std::vector<sockaddr_in> destinations(const WatchdogAddress& address, const std::string& host) {
   std::vector<sockaddr_in> result;
   if (address.port == 0) return result;
   for (const std::string& ip : address.ip) {
-    // The other host's loopback address would reach this host.
     if ((ip == kLoopback) != (address.host == host)) continue;
     sockaddr_in to{};
     to.sin_family = AF_INET;
@@ -107,7 +106,7 @@ void Watchdog::open(Reach reach) {
     close(socket);
     return;  // the port stays 0: this rank cannot be reached
   }
-  // The system chose a free port. Ranks exchange the numbers through MPI.
+  // The system chose a free port.
   address_.port = ntohs(own.sin_port);
   socket_.store(socket);
   wake();
@@ -143,8 +142,7 @@ void Watchdog::listen() {
   while (!ends_.load()) {
     const int socket = socket_.load();
     pollfd ready[] = {{wake_, POLLIN, 0}, {socket, POLLIN, 0}};
-    // A second is soon enough to see that the launcher is gone; an announced failure ends this process within
-    // seconds_to_end_, so look more often then.
+    // An announced failure ends this process within seconds_to_end_, so the thread then looks more often.
     ::poll(ready, socket < 0 ? 1 : 2, failure_.load() != 0 ? 20 : kLookMs);
     uint64_t count = 0;
     static_cast<void>(!read(wake_, &count, sizeof count));
@@ -161,8 +159,7 @@ void Watchdog::receive() {
     socklen_t length = sizeof from;
     const ssize_t bytes =
         recvfrom(socket_.load(), &message, sizeof message, 0, reinterpret_cast<sockaddr*>(&from), &length);
-    // The socket reports once that an earlier datagram met a closed port. Other datagrams may wait after this
-    // report.
+    // The socket reports once that an earlier datagram met a closed port; other datagrams may follow.
     if (bytes < 0 && errno == ECONNREFUSED) continue;
     if (bytes < 0) return;
     if (bytes == sizeof message && message.magic == kMagic) take(message, from);
@@ -171,7 +168,7 @@ void Watchdog::receive() {
 
 void Watchdog::look_at_guard() {
   const Clock::time_point now = Clock::now();
-  // A longer gap means that this process was stopped: the others are not to blame for that time.
+  // After a longer gap this process was stopped, which is no other rank's fault.
   const double passed = std::min(std::chrono::duration<double>(now - looked_at_).count(), 1.5e-3 * kLookMs);
   looked_at_ = now;
   if (tells_ && std::chrono::duration<double>(now - hung_at_).count() > kSecondsToTell)
@@ -182,14 +179,14 @@ void Watchdog::look_at_guard() {
   if (guarded_for_ <= guard_seconds_) return;
   tells_ = true;
   hung_at_ = now;
-  // `hung_` gets a thread of its own: it waits for answers of other ranks, which this thread receives, and it
-  // reads files, which may never return.
+  // On a thread of its own, because `hung_` waits for answers of other ranks, which this thread receives, and
+  // reads files, which may hang.
   std::thread(hung_, guarded_, guarded_for_).detach();
 }
 
 void Watchdog::take(const Message& message, const sockaddr_in& from) {
   const std::lock_guard lock(mutex_);
-  // Another run may use the port of a watchdog that ended: its datagrams are ignored.
+  // Ignores datagrams of another run, which may use the port of a watchdog that ended.
   if (rank_ < 0 || message.run != own_.run || message.from < 0 ||
       message.from >= static_cast<int64_t>(peers_.size()))
     return;
@@ -201,7 +198,7 @@ void Watchdog::take(const Message& message, const sockaddr_in& from) {
       break;
     case Kind::kFailure:
       reply.kind = Kind::kConfirmed;
-      // The first announcement counts. A rank that failed itself ends by its own error, with its own words.
+      // The first announcement counts, but a rank that failed itself ends by its own error.
       if (failure_.load() == 0 && !failing_.load()) {
         failed_at_ = Clock::now();
         failure_.store(message.code);
@@ -216,7 +213,7 @@ void Watchdog::take(const Message& message, const sockaddr_in& from) {
       if (sender < confirmed_.size()) confirmed_[sender] = true;
       return;
   }
-  // To the sender of this datagram: that way is known to work.
+  // Back to the datagram's sender address, which is known to work.
   sendto(socket_.load(), &reply, sizeof reply, 0, reinterpret_cast<const sockaddr*>(&from), sizeof from);
 }
 
@@ -224,7 +221,7 @@ void Watchdog::send(Message message, int64_t to) {
   const std::lock_guard lock(mutex_);
   message.run = own_.run;
   message.from = rank_;
-  // A host may have several networks, and only some of them may lead there: every address gets a copy.
+  // Every address of the rank gets a copy, because only some of its networks may lead there.
   for (const sockaddr_in& peer : peers_[static_cast<size_t>(to)])
     sendto(socket_.load(), &message, sizeof message, 0, reinterpret_cast<const sockaddr*>(&peer),
            sizeof peer);
@@ -232,7 +229,7 @@ void Watchdog::send(Message message, int64_t to) {
 
 void Watchdog::end_if_due() {
   const std::chrono::duration<double> grace(seconds_to_end_);
-  // _exit, because destructors and MPI_Finalize would wait for the rank that failed.
+  // _exit, because destructors and MPI_Finalize would wait for the failed rank.
   if (failure_.load() != 0 && Clock::now() - failed_at_ > grace) _exit(failure_.load());
   // Not PR_SET_PDEATHSIG: it would fire when the launcher's *thread* that forked this process ends.
   if (several_ && getppid() != parent_) _exit(static_cast<int>(ExitCode::kCommunication));
@@ -272,7 +269,7 @@ void Watchdog::begin_operation(std::string_view operation, std::string_view axis
   const std::lock_guard lock(mutex_);
   char* to = own_.operation;
   const auto append = [&](std::string_view text) {
-    // Cut and not allocated: this runs at every collective.
+    // Cuts instead of allocating, because this runs at every collective.
     const size_t room = static_cast<size_t>(own_.operation + kTextBytes - 1 - to);
     const size_t bytes = std::min(room, text.size());
     to = std::copy_n(text.data(), bytes, to);
@@ -289,8 +286,8 @@ void Watchdog::end_operation() {
   own_.inside = 0;
 }
 
-// Sends `message` to those of `ranks` that have not replied, again and again, as datagrams may be lost.
-// Returns when all have replied or after `seconds`.
+// Sends `message` again and again to the members of `ranks` that have not replied, because datagrams may be lost.
+// Returns once all have replied or after `seconds`.
 void Watchdog::repeat(const Message& message, const std::vector<int64_t>& ranks, double seconds,
                       milliseconds pause, FunctionRef<bool(size_t rank)> replied) {
   for (const auto until = Clock::now() + std::chrono::duration<double>(seconds);;) {
@@ -309,7 +306,7 @@ void Watchdog::repeat(const Message& message, const std::vector<int64_t>& ranks,
 std::vector<RankState> Watchdog::ask(const std::vector<int64_t>& ranks, double seconds) {
   {
     const std::lock_guard lock(mutex_);
-    // Answers to an earlier question are old.
+    // Forgets the answers to an earlier question.
     answers_.assign(peers_.size(), RankState{});
     for (size_t r = 0; r < answers_.size(); ++r) answers_[r].rank = static_cast<int64_t>(r);
   }
@@ -322,7 +319,7 @@ std::vector<RankState> Watchdog::ask(const std::vector<int64_t>& ranks, double s
 }
 
 void Watchdog::announce_failure(ExitCode code, double seconds) {
-  // From now on this rank does not end for another rank's failure: its own error is to be printed.
+  // From now on another rank's failure does not end this rank, which must print its own error.
   failing_.store(true);
   std::vector<int64_t> ranks;
   {

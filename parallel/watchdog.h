@@ -1,5 +1,4 @@
-// Watchdog: tells other ranks, beside MPI, what this rank is doing, so that an error can name a rank that is
-// missing.
+// Watchdog: tells other ranks the state of this rank beside MPI, so that an error can name a missing rank.
 #pragma once
 #include <netinet/in.h>
 #include <sys/types.h>
@@ -30,11 +29,11 @@ struct WatchdogAddress {
   static WatchdogAddress from_text(const std::string& text);
 };
 
-/// The state of a rank, as its watchdog tells it.
+/// The answer of a rank's watchdog.
 struct RankState {
   int64_t rank = 0;
   bool answers = false;
-  bool inside = false;    ///< the rank waits in `operation` now; if false, `operation` was its last one
+  bool inside = false;    ///< whether the rank waits in `operation` now, else `operation` was its last wait
   int64_t step = -1;      ///< -1 before the first
   std::string operation;  ///< "all_gather on fsdp"
 
@@ -42,65 +41,64 @@ struct RankState {
   std::string describe(const std::string& host) const;
 };
 
-/// From where a watchdog can be reached.
+/// The hosts from which a watchdog can be reached.
 enum class Reach {
-  kHost,     ///< this host alone: the socket is bound to the loopback address
-  kNetwork,  ///< other hosts too: it is bound to all addresses
+  kHost,     ///< this host: the socket is bound to the loopback address
+  kNetwork,  ///< other hosts too: the socket is bound to all addresses
 };
 
-/// A thread and a UDP socket of each rank, beside MPI and independent of it. The thread answers the watchdogs
-/// of other ranks even while the main thread computes or hangs; only a process that is gone, stopped or cut
-/// off does not answer. It ends this process
-/// - with the announced exit code, `seconds_to_end` after another rank announced that it failed,
+/// A thread and a UDP socket of each rank, independent of MPI. The thread answers the watchdogs of other ranks
+/// even while the main thread computes or hangs: a rank that does not answer is gone, stopped or cut off. The
+/// thread ends this process
+/// - with the announced exit code, `seconds_to_end` after another rank announced a failure,
 /// - with exit code 76 if the launcher is gone, so that no orphans stay, and
-/// - by `hung` if a call that guard() begins does not return in time: one of MPI's, which has no deadline.
-/// The main thread alone calls the members, and `hung` in its place.
+/// - through `hung` if a guarded call (of MPI, which has no deadline) does not return in time.
+/// Only the main thread calls the members, or `hung` while the main thread hangs.
 class Watchdog {
  public:
-  /// Called on a thread of its own if the main thread hangs in `operation` for `seconds`. It should end the
-  /// process. If it has not after kSecondsToTell, the watchdog does, with 76.
+  /// Called on a thread of its own if the main thread hangs in `operation` for `seconds`. Should end the process;
+  /// after kSecondsToTell the watchdog does so, with 76.
   using Hung = std::function<void(const std::string& operation, double seconds)>;
   static constexpr double kSecondsToTell = 9;
 
-  /// `seconds_to_end`: the time between hearing of a failure and ending. Opens nothing.
+  /// `seconds_to_end`: the time between hearing of a failure and ending. Opens no socket, starts no thread.
   explicit Watchdog(double seconds_to_end);
   /// Ends the thread.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  /// Starts the thread. Call it before MPI starts. `several`: the launcher started other processes too, so
-  /// this one ends if the launcher is gone.
+  /// Starts the thread. Call it before MPI starts. `several`: the launch has several processes, so this one ends
+  /// if the launcher is gone. Throws Error(kResources) if the process may open no more files.
   void start(bool several, Hung hung);
 
-  /// From now until unguard() the main thread is inside `operation`, which must not take more than `seconds`.
-  /// Time in which this process was stopped does not count.
+  /// Begins to guard `operation` of the main thread, until unguard(): it must not take more than `seconds`. Time in
+  /// which this process was stopped does not count.
   void guard(const std::string& operation, double seconds);
   void unguard();
 
-  /// Opens the socket. If a site allows no sockets, this rank cannot be asked, and the run goes on without.
-  /// Throws Error(kResources) if the process may open no more files.
+  /// Opens the socket. Without permission for sockets this rank cannot be asked, and the run goes on.
   void open(Reach reach);
-  /// The address of the open socket. The host is known before.
+  /// The address of the open socket. address().host is known before open().
   const WatchdogAddress& address() const { return address_; }
-  /// Makes the other ranks known: the thread answers their questions from then on. `addresses` are those of
-  /// all ranks, by rank; `run` is a number that only the ranks of this world know.
+  /// Tells the watchdog the addresses of all ranks, by rank, and `run`, a number that only this world's ranks know.
+  /// From then on the thread answers their questions.
   void connect(int64_t rank, const std::vector<WatchdogAddress>& addresses, uint64_t run);
 
-  /// Set what this rank answers. Cheap; "operation on axis" is cut at 63 characters.
+  /// Set the answer of this rank. Cheap; "operation on axis" is cut at 63 characters.
   void set_step(int64_t step);
   int64_t step() const;
   void begin_operation(std::string_view operation, std::string_view axis);
   void end_operation();
 
-  /// Asks `ranks` for their states and returns them in the same order, when all have answered or after
+  /// Asks `ranks` for their states. Returns the states in the same order, once all have answered or after
   /// `seconds`.
   std::vector<RankState> ask(const std::vector<int64_t>& ranks, double seconds);
 
-  /// Tells all ranks to end with `code`. They do so after their `seconds_to_end`, without a message. Returns
-  /// when all have confirmed or after `seconds`, which should be less than that.
+  /// Tells all ranks to end with `code`: silently, after their `seconds_to_end`. Returns once all have confirmed or
+  /// after `seconds`, which should be less than `seconds_to_end`.
   void announce_failure(ExitCode code, double seconds);
-  /// Whether another rank announced a failure: this process is about to end.
+  /// Whether another rank announced a failure, so that this process is about to end.
   bool failure_announced() const;
 
  private:
@@ -110,8 +108,8 @@ class Watchdog {
 
   enum class Kind : uint32_t { kQuestion, kAnswer, kFailure, kConfirmed };
 
-  /// One datagram. All ranks run the same binary on the same kind of machine (checked at start-up), so the
-  /// struct travels as it lies in memory.
+  /// A datagram. The struct is sent as it lies in memory: all ranks run the same binary on the same kind of
+  /// machine (checked at start-up).
   struct Message {
     uint32_t magic = kMagic;
     Kind kind = Kind::kQuestion;
@@ -139,20 +137,21 @@ class Watchdog {
   const pid_t parent_;
   WatchdogAddress address_;
   std::atomic<int> socket_{-1};
-  int wake_ = -1;  ///< written if the thread has something new to look at
+  int wake_ = -1;  ///< an eventfd that ends the thread's sleep
   Hung hung_;
   bool several_ = false;
   std::thread thread_;
   std::atomic<bool> ends_{false};
-  std::atomic<int> failure_{0};       ///< the exit code that another rank announced; 0: none did
+  std::atomic<int> failure_{0};       ///< the exit code that another rank announced, or 0
   std::atomic<bool> failing_{false};  ///< this rank announced a failure itself
-  Clock::time_point failed_at_;       ///< of the thread: when failure_ was set
-  Clock::time_point looked_at_;       ///< of the thread: when it last looked at the guard
-  Clock::time_point hung_at_;         ///< of the thread: when it called hung_
-  bool tells_ = false;                ///< of the thread: it has called hung_
+  // Of the thread alone:
+  Clock::time_point failed_at_;  ///< when failure_ was set
+  Clock::time_point looked_at_;  ///< when the thread last looked at the guard
+  Clock::time_point hung_at_;    ///< when the thread called hung_
+  bool tells_ = false;           ///< the thread has called hung_
 
   mutable std::mutex mutex_;  ///< guards all members below
-  std::string guarded_;       ///< the operation; empty: none
+  std::string guarded_;       ///< the guarded operation, or ""
   double guard_seconds_ = 0;
   double guarded_for_ = 0;
   int64_t rank_ = -1;

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# What each job file of this folder sources first: env.sh, then these scripts and the ripstop of this repository on PATH.
+# Sourced first by each job file: reads env.sh, then puts these scripts and this repository's ripstop on PATH.
 scripts=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 arguments=("$@")
-# What sites load, as modules, conda and oneAPI, is written for none of these, and takes arguments of the job for its own.
+# The scripts that sites source (modules, conda, oneAPI) fail under these options, and would take the job's arguments as theirs.
 set +euo pipefail
 set --
 source "$scripts/env.sh"

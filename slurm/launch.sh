@@ -2,10 +2,10 @@
 # Starts COMMAND on N ranks: with srun inside a Slurm allocation, else with mpirun on this node.
 #   slurm/launch.sh N COMMAND [ARGUMENT...]
 # Ends with the exit code of the ranks. Ctrl-Z does nothing. Under mpirun, Ctrl-C, SIGTERM, SIGHUP and SIGUSR1 reach the
-# ranks as SIGUSR1. It asks `ripstop train` to save, however long that takes, and to end with 75. It ends any other
+# ranks as SIGUSR1, which makes `ripstop train` save, however long that takes, and end with 75, and ends any other
 # command. A second Ctrl-C, more than a second later, kills the ranks. srun has its own rules, but passes SIGUSR1 on.
 # RIPSTOP_LAUNCHER=mpirun|srun overrides the choice. RIPSTOP_LAUNCHER_OPTIONS adds options, as in "--mpi=pmix".
-# RIPSTOP_LAUNCHER_VERBOSE=1 shows what Open MPI says itself when a rank ends with an exit code other than 0.
+# RIPSTOP_LAUNCHER_VERBOSE=1 shows Open MPI's own message for a rank that ends with an exit code other than 0.
 # In a job of several nodes, mpirun asks Slurm for them. For several machines without Slurm, call mpirun yourself with your
 # host file.
 set -euo pipefail
@@ -22,12 +22,12 @@ ranks=$1
 shift
 read -ra options <<<"${RIPSTOP_LAUNCHER_OPTIONS:-}"
 
-# At a terminal, what a rank left of a line that it rewrites in place is cleared first.
+# At a terminal, messages first clear the rest of a line that a rank rewrites in place.
 clear_line=""
 if [[ -t 2 && ${TERM:-dumb} != dumb ]]; then clear_line=$'\r\e[K'; fi
 say() { printf '%slaunch.sh: %s\n' "$clear_line" "$*" >&2 2>/dev/null || true; }
 
-# These verbs start no MPI: N processes would do the same N times, and write one data set N times.
+# Verbs without MPI: N processes would do the same work N times, and write one data set N times.
 if [[ ${1##*/} == ripstop* && ${2:-} =~ ^(prepare|plan|checkpoint|rouge|status)$ && "${2:-} ${3:-}" != "checkpoint export" ]] &&
   command -v -- "$1" >/dev/null; then
   say "ripstop $2 is one process: started once, without a launcher"
@@ -44,7 +44,7 @@ if ! command -v "$launcher" >/dev/null; then
   exit 78
 fi
 
-# Ranks that stand still would miss the deadlines of their messages. Ignored, and not trapped: so it is in srun, too.
+# Ctrl-Z is ignored: stopped ranks would miss the deadlines of their messages. Ignored and not trapped, so that srun inherits it.
 trap '' TSTP
 if [[ $launcher == srun ]]; then
   # Since Slurm 22.05 srun does not inherit the job's --cpus-per-task.
@@ -56,8 +56,8 @@ if ! command -v -- "$1" >/dev/null; then
   say "no program '$1' here"
   exit 64
 fi
-# mpirun gives its ranks pipes and a pseudo-terminal, so tell them which of their streams end at a real terminal, and
-# its width.
+# Tells the ranks which of their streams end at a real terminal, and its width, because mpirun gives them pipes and a
+# pseudo-terminal.
 RIPSTOP_TERMINAL=""
 for stream in 0 1 2; do
   if [[ -t $stream ]]; then
@@ -68,24 +68,24 @@ done
 export RIPSTOP_TERMINAL
 if [[ -n $RIPSTOP_TERMINAL ]]; then export COLUMNS; fi
 
-cores=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc) # otherwise nproc would repeat these variables
+cores=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc) # nproc would print these variables
 nodes=1
 if [[ -n ${SLURM_JOB_ID:-} && ${SLURM_JOB_NUM_NODES:-1} -gt 1 ]]; then nodes=$SLURM_JOB_NUM_NODES; fi
 ranks_here=$(((ranks + nodes - 1) / nodes))
 if [[ -z ${OMP_NUM_THREADS:-} ]]; then
   export OMP_NUM_THREADS=$((cores > ranks_here ? cores / ranks_here : 1))
 fi
-# Threads spin while they wait for each other. If others need the core, that is slow: 40 steps of 4 ranks x 2 threads on
-# 2 busy cores took 130 to 190 s, and 6 to 8 s with passive waiting.
+# Threads spin while they wait for each other, which is slow if other threads need the core: 40 steps of 4 ranks x 2 threads
+# on 2 busy cores took 130 to 190 s, and 6 to 8 s with passive waiting.
 if ((ranks_here * OMP_NUM_THREADS > cores)); then export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}; fi
-# Processes in containers often run as root. These ranks touch the nodes of this job only.
+# Containers often run as root.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
 version=$(mpirun --version 2>/dev/null || true)
-# Ranks of one machine use shared memory. Without a probe of the network, no network can be misread. Those of several nodes
-# use what the site's Open MPI prefers, and the slots that Slurm gives.
-# A waiting rank yields its core, as there may be more ranks than cores.
-# Open MPI 5 holds back a line without an end, as a line is that is rewritten in place, unless it is told not to (raw).
+# Ranks of one machine use shared memory, without a probe of networks, which may go wrong. Ranks of several nodes use the
+# networks that the site's Open MPI prefers, and the slots that Slurm gives.
+# A waiting rank yields its core, because there may be more ranks than cores.
+# Without `raw`, Open MPI 5 holds back a line without an end, such as a line that is rewritten in place.
 open_mpi=()
 if [[ " ${options[*]-}" != *" --bind-to"* ]]; then open_mpi+=(--bind-to none); fi
 shared_memory=sm
@@ -98,23 +98,23 @@ if ((nodes > 1)) && [[ " ${options[*]-}" != *" --map-by"* ]]; then
   open_mpi+=(--oversubscribe --map-by "ppr:$ranks_here:node")
 elif ((nodes == 1)); then
   open_mpi+=(--oversubscribe --mca pml ob1 --mca mpi_yield_when_idle 1 --mca btl "self,$shared_memory")
-  # Launches that begin or end together race for the one session directory that Open MPI gives a user.
+  # Launches of a user that begin or end together would race for one session directory of Open MPI.
   base=${PRTE_MCA_prte_tmpdir_base:-${OMPI_MCA_orte_tmpdir_base:-${TMPDIR:-/tmp}}}
   if sessions=$(mktemp -d "$base/ripstop-XXXXXX" 2>/dev/null); then
     trap 'rm -rf "$sessions"' EXIT
     export OMPI_MCA_orte_tmpdir_base=$sessions PRTE_MCA_prte_tmpdir_base=$sessions
   fi
 fi
-# MPICH and its relatives need none of these.
+# MPICH and its relatives need no such options.
 if [[ $version == *"Open MPI"* ]]; then
   options=(${open_mpi[@]+"${open_mpi[@]}"} ${options[@]+"${options[@]}"})
 fi
 
-# mpirun kills its ranks a second after Ctrl-C or SIGTERM. So it runs in a session of its own, where the terminal's
-# signals do not reach it, and this script passes on what it gets. If this script is killed, mpirun must not live on.
+# mpirun kills its ranks a second after Ctrl-C or SIGTERM. So it runs in a session of its own, which the terminal's signals do
+# not reach, and this script passes signals on. If this script is killed, mpirun must end too.
 detached=(setsid)
 if setpriv --help 2>&1 | grep -q -- --pdeathsig; then detached+=(setpriv --pdeathsig TERM); fi
-# mpirun reads no terminal of another session, so `cat` reads it. In the background that is an end of file.
+# mpirun cannot read the terminal of another session, so `cat` reads it. In the background `cat` reads an end of file.
 typed=""
 if [[ -t 0 ]]; then
   exec < <(trap '' INT TSTP TTIN && exec cat 2>/dev/null)
@@ -129,20 +129,19 @@ say_killed() {
   if (($2 == 9)); then hint=': often lack of memory, and dmesg then names it'; fi
   say "$1 was killed by signal $2 (SIG$(kill -l "$2"))$hint"
 }
-# Passes on what mpirun and the ranks write to standard error, but for the page, between two rules, that Open MPI adds
-# if a rank ends with another code than 0: the rank has said why. If a rank was killed, this says so and ends with
-# $named_a_rank.
+# Copies standard error of mpirun and the ranks, without the page between two rules that Open MPI adds if a rank ends with a
+# code other than 0: the rank has said why. Names a rank that was killed, and then ends with $named_a_rank.
 named_a_rank=3
 without_pages() {
   trap '' INT TERM HUP USR1 TSTP PIPE
-  set +e # a full disk or a closed terminal must not end this: mpirun would write into a broken pipe
+  set +e # on a full disk or a closed terminal this must go on: mpirun would write into a broken pipe
   local byte code rest text patience page="" line_begins=true named=0 LC_ALL=C
   local rule=$'^-{70,}\n$' killed='rank ([0-9]+) .*signal[[:space:]]([0-9]+) \('
   while true; do
-    # What follows on the same line is not awaited for long: it may be a line that a rank rewrites in place.
+    # Waits only briefly for the rest of a line, because a rank may rewrite the line in place.
     code=0
     IFS= read -r -N 1 ${page:+-t 5} byte || code=$?
-    if ((code > 128)); then # a page comes at once: this is a rule of a rank's own
+    if ((code > 128)); then # not a page, which comes at once: a rank printed this rule
       printf '%s' "$page"
       page=
       continue
@@ -183,10 +182,10 @@ without_pages() {
   exit 0
 }
 
-# Set before mpirun starts: a request that comes earlier is kept and passed on then.
+# Requests are kept from here on, and passed on once mpirun has started.
 asked_by="" interrupts=0 first_interrupt_us=0 signalled=false mpirun=""
-# Signals this close together are one request. Bash 4 knows whole seconds only, and two signals that a tenth of a second
-# separates may lie in two of them.
+# Signals this close together are one request. Bash 4 knows only whole seconds, and two signals a tenth of a second apart may
+# lie in different seconds.
 one_request_us=1000000
 if [[ -z ${EPOCHREALTIME:-} ]]; then one_request_us=1000001; fi
 # The time in microseconds, to now_us.
@@ -194,13 +193,13 @@ read_clock() {
   now_us=${EPOCHREALTIME:-$SECONDS.000000}
   now_us=${now_us//[.,]/}
 }
-# ask SIGNAL: asks the ranks to stop. Before mpirun has started them, a signal would end mpirun itself or get lost.
-# Large jobs are started by other threads of mpirun, so the children of all threads count.
+# ask SIGNAL: asks the ranks to stop. Waits until mpirun has started them, because an earlier signal would end mpirun or get lost.
+# In large jobs other threads of mpirun start the ranks, so the children of all threads count.
 ask() {
   signalled=true
   asked_by=${asked_by:-$1}
   if [[ -z $mpirun ]]; then return 0; fi
-  # A child that Ctrl-Z stops would be waited for without end, and a signal to the whole group ends it.
+  # The traps let children ignore Ctrl-Z: this script would wait forever for a stopped child.
   local tries
   for ((tries = 0; tries < 100; tries++)); do
     if [[ ! -r /proc/$mpirun/task/$mpirun/children ]]; then break; fi
@@ -212,7 +211,7 @@ ask() {
 interrupt() {
   signalled=true
   read_clock
-  # `timeout` and others signal a process and then its group: that is one request.
+  # `timeout` and others signal a process and then its group, which is one request.
   if ((interrupts > 0 && now_us - first_interrupt_us < one_request_us)); then return 0; fi
   interrupts=$((interrupts + 1))
   if ((interrupts == 1)); then
@@ -251,7 +250,7 @@ fi
 mpirun=$!
 exec {errors}>&-
 if [[ -n $asked_by ]]; then ask "$asked_by"; fi
-while # a signal ends `wait`, not the run: wait again
+while # a signal ends `wait` but not the run
   signalled=false status=0
   wait "$mpirun" || status=$?
   $signalled
@@ -266,7 +265,7 @@ if [[ -n $filter ]]; then
 fi
 
 usr1=$(kill -l USR1)
-if ((interrupts > 1 && status != 0 && status != 75)); then # else the ranks were done before they could be killed
+if ((interrupts > 1 && status != 0 && status != 75)); then # with 0 and 75 the ranks were done before they were killed
   if $is_train; then say "killed; the same command goes on from the last checkpoint"; else say "killed"; fi
   exit 130
 elif [[ -n $asked_by ]] && ((status == 128 + usr1 || status == usr1)); then # not train: the request ended it
@@ -274,7 +273,7 @@ elif [[ -n $asked_by ]] && ((status == 128 + usr1 || status == usr1)); then # no
   exit $((128 + $(kill -l "$asked_by")))
 elif ((status > 128 && status <= 128 + 64)); then
   if ! $named; then say_killed "a rank" $((status - 128)); fi
-elif ((status != 0 && (status < 64 || status > 78))); then # no code of ripstop's, so perhaps nobody has said why
+elif ((status != 0 && (status < 64 || status > 78))); then # not a code of ripstop, so perhaps there was no message
   say "$1 ended with exit code $status"
 fi
 exit "$status"

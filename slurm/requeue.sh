@@ -1,27 +1,27 @@
 #!/usr/bin/env bash
-# What becomes of a Slurm job when its ranks have ended. The job files call it last; it ends with CODE.
-#   slurm/requeue.sh CODE [SIGNAL]      CODE: of the ranks. SIGNAL: USR1, TERM, HUP or INT, if the job's script got one
+# Decides whether a Slurm job is requeued when its ranks have ended. The job files call it last; it ends with CODE.
+#   slurm/requeue.sh CODE [SIGNAL]      CODE: exit code of the ranks. SIGNAL: USR1, TERM, HUP or INT, if the job's script got one
 # The job goes back into the queue, where the same command goes on from the checkpoint, if
-#   - CODE is 75 and the time was up: SIGUSR1, or no signal, as the run knows its own deadline (not that of RIPSTOP_DEADLINE);
-#   - CODE is 75 after SIGTERM, and Slurm says that the job was pre-empted, or that a node or the time was lost;
-#   - CODE is 76 or that of a signal, and a node of the job does not answer.
-# It does not if the job was cancelled, or if Slurm requeues it by itself. An array of one task at a time (--array=1-10%1)
-# is for sites that refuse requeue: its next task goes on instead, and those that are left are cancelled if there is nothing
-# to go on with.
+#   - CODE is 75 and the time was up: after SIGUSR1, or without a signal at the job's end (not at RIPSTOP_DEADLINE);
+#   - CODE is 75 after SIGTERM, and Slurm says that the job was pre-empted, lost a node or reached its time limit;
+#   - CODE is 76 or the code of a signal, and a node of the job does not answer.
+# The job is not requeued if it was cancelled, or if Slurm requeues it by itself. An array of one task at a time
+# (--array=1-10%1) is for sites that refuse requeue: its next task goes on instead. If there is nothing to go on with, the
+# tasks that are left are cancelled.
 set -euo pipefail
 if [[ ${1:-} == --help || ${1:-} == -h ]]; then
-  sed -n '2,11s/^# \?//p' "${BASH_SOURCE[0]}"
+  sed -n '2,10s/^# \?//p' "${BASH_SOURCE[0]}"
   exit
 fi
 code=${1:-} signal=${2:-}
 if [[ ! $code =~ ^[0-9]+$ ]]; then
-  sed -n '2,11s/^# \?//p' "${BASH_SOURCE[0]}" >&2
+  sed -n '2,10s/^# \?//p' "${BASH_SOURCE[0]}" >&2
   exit 64
 fi
 job=${SLURM_JOB_ID:-}
 if [[ -z $job ]] || ! command -v scontrol >/dev/null; then exit "$code"; fi
 say() { echo "requeue.sh: $*" >&2; }
-# Of its own accord, before the job's time was up. Another start would refuse a deadline that has passed.
+# Whether the run ended at RIPSTOP_DEADLINE, before the job's time was up. Another start would refuse a deadline in the past.
 own_end=false
 if [[ -z $signal && ${RIPSTOP_DEADLINE:-} =~ ^[0-9]+$ ]]; then
   if ((RIPSTOP_DEADLINE <= ${SLURM_JOB_END_TIME:-RIPSTOP_DEADLINE})); then own_end=true; fi
@@ -36,9 +36,9 @@ patiently() {
   done
   return 1
 }
-# show_job: what Slurm knows of this job, to $shown, on one line.
+# show_job: writes Slurm's description of this job, one line, to $shown.
 show_job() { shown=$(scontrol -o show job "$job" 2>&1); }
-# field NAME: its value in $shown
+# field NAME: prints the value of NAME in $shown.
 field() { [[ " $shown " =~ [[:space:]]$1=([^[:space:]]*) ]] && echo "${BASH_REMATCH[1]}"; }
 
 # Whether every node of the job still starts a process.
@@ -53,16 +53,16 @@ if ! patiently show_job; then
   say "Slurm does not answer: $shown"
   shown=
 fi
-if [[ $(field BatchFlag) == 0 ]]; then exit "$code"; fi # of salloc: somebody sits there
+if [[ $(field BatchFlag) == 0 ]]; then exit "$code"; fi # salloc: a person is there
 state=$(field JobState) || state=unknown
 pre_empted=$(field PreemptTime) || pre_empted=None
-# Of one task at a time: the tasks behind this one.
+# Whether an array of one task at a time has tasks behind this one.
 behind=false
 if [[ -n ${SLURM_ARRAY_TASK_ID:-} && $(field ArrayTaskThrottle) == 1 ]]; then
   if ((SLURM_ARRAY_TASK_ID < ${SLURM_ARRAY_TASK_MAX:-0})); then behind=true; fi
 fi
 
-# seconds TIME: of [days-]hours:minutes:seconds
+# seconds TIME: prints the seconds of [days-]hours:minutes:seconds.
 seconds() {
   [[ $1 =~ ^(([0-9]+)-)?([0-9]+):([0-9]+):([0-9]+)$ ]] || return 1
   echo $((((10#0${BASH_REMATCH[2]} * 24 + 10#${BASH_REMATCH[3]}) * 60 + 10#${BASH_REMATCH[4]}) * 60 + 10#${BASH_REMATCH[5]}))
@@ -73,7 +73,7 @@ time_is_up() {
 }
 
 if (($(field Restarts || echo 0) > ${SLURM_RESTART_COUNT:-0})); then state=PENDING; fi
-# Slurm has ended the job already, and shows the cause no more.
+# While Slurm ends the job, it no longer shows the cause.
 if [[ $state == COMPLETING ]]; then
   state=CANCELLED
   if [[ $pre_empted != None ]]; then

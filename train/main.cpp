@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "parallel/agreement.h"
-#include "parallel/launcher.h"
+#include "parallel/launch_environment.h"
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
 #include "train/commands/end_process.h"

@@ -1,4 +1,4 @@
-// AdamW with moments in bfloat16: which random bits an element gets, and what rounding with them does.
+// Tests of AdamW with bfloat16 moments: the random bits of an element, and the rounding with them.
 #include <array>
 #include <bit>
 
@@ -12,7 +12,7 @@ using Bfloat16MomentsTest = OpTest;
 
 constexpr uint64_t kKey = 0x123456789abcdef0ULL;
 
-/// The 16 bits of logical element `element`: those of the first moment, and of the second.
+/// The random bits of logical element `element`: 16 for the first moment, 16 for the second.
 std::array<uint32_t, 2> bits_of(int64_t element, int64_t step) {
   const auto block = static_cast<uint64_t>(element / 4);
   const uint32_t word = philox({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
@@ -26,7 +26,7 @@ double rounded_with(double value, uint32_t bits) {
   return static_cast<double>(std::bit_cast<float>(sum & 0xffff0000U));
 }
 
-/// Values on a grid: sums and products of a few of them are exact in float32.
+/// Values on a grid, so that sums and products of a few are exact in float32.
 Values on_grid(int64_t count, int64_t steps, double unit, int64_t factor) {
   Values values;
   for (int64_t i = 0; i < count; ++i)
@@ -34,12 +34,12 @@ Values on_grid(int64_t count, int64_t steps, double unit, int64_t factor) {
   return values;
 }
 
-/// The bits of a call whose elements are neighbours of logical element `first`.
+/// MomentBits of a call whose elements are neighbours, from logical element `first` on.
 MomentBits dense(int64_t first) {
   return {.key = kKey, .origin = first, .begin = 0, .stride = 1, .columns = 1};
 }
 
-// Every element gets the bits of its logical place, wherever it lies: rows of all widths, from any element.
+// Every element gets the bits of its logical place, for rows of all widths and from any first element.
 TEST_P(Bfloat16MomentsTest, EachElementIsRoundedWithItsOwnBits) {
   struct Place {
     int64_t count, origin, begin, stride, columns;
@@ -66,7 +66,7 @@ TEST_P(Bfloat16MomentsTest, EachElementIsRoundedWithItsOwnBits) {
                       put(gradient, DType::kFloat32, {count}), m, f, s, copy);
       return Outputs{get(m), get(f), get(s), get(copy)};
     });
-    // The moments of this reference are exact, as those of the kernel are before they are rounded.
+    // The reference's moments are exact, like the kernel's before it rounds them.
     const auto exact = reference::adamw(step, 1, gradient, {master, first, second});
     expect_close(outputs[0], exact.master, DType::kFloat32);
     expect_close(outputs[3], exact.master, dtype());
@@ -80,7 +80,7 @@ TEST_P(Bfloat16MomentsTest, EachElementIsRoundedWithItsOwnBits) {
   }
 }
 
-// A unit is cut into shards anywhere: parts of a call give the bits of the whole call.
+// Shards may begin anywhere, so parts of a call give the bits of the whole call.
 TEST_P(Bfloat16MomentsTest, ACutChangesNoBit) {
   constexpr int64_t kCount = 3001;
   AdamWStep step{.learning_rate = 1e-2, .beta2 = 0.999, .weight_decay = 0.1, .step = 7};
@@ -106,8 +106,8 @@ TEST_P(Bfloat16MomentsTest, ACutChangesNoBit) {
   EXPECT_EQ(run({0, 256, 1024, kCount}), whole);
 }
 
-// The share of elements that are rounded up is the fraction of a step that the value lies above the lower
-// bfloat16: then the mean is the value. The two moments of an element are rounded independently.
+// If a value lies a fraction f of a step above the lower bfloat16, the share f of elements is rounded up, so that
+// the mean is the value. The two moments of an element are rounded independently.
 TEST_P(Bfloat16MomentsTest, TheMeanIsTheValue) {
   constexpr int64_t kCount = 16384;
   for (const double sign : {1.0, -1.0})
@@ -121,7 +121,7 @@ TEST_P(Bfloat16MomentsTest, TheMeanIsTheValue) {
                       put(Values(kCount, static_cast<double>(gradient)), DType::kFloat32, {kCount}),
                       put(Values(kCount, 0), DType::kFloat32, {kCount}), f, s, {});
       const double square = static_cast<double>(gradient) * static_cast<double>(gradient);
-      // Where between its two neighbours each value lies.
+      // The place of each value between its two neighbours.
       const double first = fraction, second = std::fmod((square - 1) / 2 * 128, 1.0);
       const double below = 1 + std::floor((square - 1) / 2 * 128) / 128;
       double first_up = 0, second_up = 0, both = 0;
@@ -133,7 +133,7 @@ TEST_P(Bfloat16MomentsTest, TheMeanIsTheValue) {
         first_up += up, second_up += second_is_up, both += up && second_is_up;
       }
       const auto expect_share = [&](double found, double share) {
-        // Five standard deviations: a seed that fails by chance is one of a million.
+        // Five standard deviations: one seed of a million fails by chance.
         EXPECT_NEAR(found / kCount, share, 5 * std::sqrt(share * (1 - share) / kCount)) << "of " << fraction;
       };
       expect_share(first_up, first);
@@ -142,8 +142,8 @@ TEST_P(Bfloat16MomentsTest, TheMeanIsTheValue) {
     }
 }
 
-// With beta2 = 0.999 a step changes a second moment by less than half of what bfloat16 can tell apart: to
-// nearest it would stay what it is for ever. Its mean moves as it should.
+// With beta2 = 0.999 a step changes a second moment by less than half a step of bfloat16. Rounding to nearest
+// would never change it; here the mean changes as it should.
 TEST_P(Bfloat16MomentsTest, TheSecondMomentIsNotFrozen) {
   constexpr int64_t kCount = 1024, kSteps = 200;
   constexpr double kBeta = 0.999;
@@ -167,7 +167,7 @@ TEST_P(Bfloat16MomentsTest, TheSecondMomentIsNotFrozen) {
   }
 }
 
-// A second moment is never negative, nothing becomes infinite, what is exact stays, and so does the sign.
+// A second moment is never negative, no moment becomes infinite, and exact values and signs stay.
 TEST_P(Bfloat16MomentsTest, NothingLeavesItsRange) {
   constexpr int64_t kCount = 4096;
   const double largest = static_cast<double>(std::bit_cast<float>(0x7f7f0000U)), tiny = 0x1p-133;
@@ -186,11 +186,11 @@ TEST_P(Bfloat16MomentsTest, NothingLeavesItsRange) {
   EXPECT_EQ(run(0, 0, 0, step)[1], Values(kCount, 0));
   EXPECT_EQ(run(0, 0, 0, step)[2], Values(kCount, 0));
   EXPECT_EQ(run(0, 0, 0, step)[0], Values(kCount, 0.5)) << "a weight without gradients";
-  // The square of this gradient is infinite in float32; so is the difference to the moment in the next one.
+  // In float32 the square of this gradient is infinite, and so is the next gradient's difference to the moment.
   EXPECT_EQ(run(1e25, 0, 1, step)[2], Values(kCount, largest));
   EXPECT_EQ(run(3.4e38, -largest, largest, {.beta1 = 0, .step = 2, .bits = dense(0)})[1],
             Values(kCount, largest));
-  // Between the largest bfloat16 and infinity, and just below it, where half of them are rounded up.
+  // Values between the largest bfloat16 and infinity, and just below it, where half are rounded up.
   EXPECT_EQ(run(3.4e38, largest, 0, {.beta1 = 0, .step = 2, .bits = dense(0)})[1], Values(kCount, largest));
   run(-3.38e38, -largest, largest, {.beta1 = 0.5, .step = 2, .bits = dense(0)});
   // The smallest numbers that bfloat16 holds.

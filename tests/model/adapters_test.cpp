@@ -106,7 +106,7 @@ class AdaptersTest : public ::testing::Test, public LayerFixture {
     const std::vector<Parameter*> parameters = block.adapter_parameters();
     for (size_t t = 0; t < parameters.size(); ++t)
       expect_gradient(parameters[t]->value, parameters[t]->gradient, value, names_[t]);
-    // Whatever is kept, and whether something below needs a gradient: the same bits.
+    // The same bits for every Recompute, and with and without an input gradient.
     const std::vector<float> expected = gradients(block);
     for (const Recompute recompute : kRecomputes)
       for (const InputGradient input : {InputGradient::kNeeded, InputGradient::kNot}) {
@@ -114,7 +114,7 @@ class AdaptersTest : public ::testing::Test, public LayerFixture {
         pass(block, recompute, input);
         EXPECT_EQ(gradients(block), expected) << to_string(recompute);
       }
-    // Another micro-batch adds.
+    // Another micro-batch adds to the gradients.
     for (Parameter* p : block.adapter_parameters()) p->accumulate = Accumulate::kYes;
     pass(block, Recompute::kNone, InputGradient::kNot);
     const std::vector<float> twice = gradients(block);
@@ -169,7 +169,7 @@ TEST_F(AdaptersTest, MasksDependOnSeedStepAndSequence) {
   EXPECT_NE(loss(block), first);
 }
 
-// The mean of f (m x) a^T over all masks is scale x a^T: with ones for x and a, scale times the columns.
+// The mean of f (m x) a^T over all masks is scale x a^T; with ones for x and a it is scale times the columns.
 TEST_F(AdaptersTest, EachAdapterHasAMaskOfItsOwnAndKeepsTheMean) {
   constexpr int64_t kTokens = 64, kColumns = 512;
   constexpr double kDrop = 0.4;

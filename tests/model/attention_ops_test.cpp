@@ -19,21 +19,20 @@ std::vector<int32_t> offsets(const std::vector<int32_t>& lengths) {
 }
 
 std::vector<AttentionCase> attention_cases(const OpCase& op) {
-  std::vector<AttentionCase> cases{
-      {{1, 1, 2}, {1}},
-      {{2, 2, 8}, {17}},
-      {{4, 2, 48}, {1, 2, 63, 64, 65, 17, 16, 15}},
-      {{2, 1, 64}, {64, 130}},
-      {{6, 6, 48}, {128, 1, 1, 127}},
-      {{3, 1, 128}, {65, 129}},
-      {{1, 1, 20}, {300}},
-      {{2, 1, 192}, {33, 40}},
-      {{1, 1, 130}, {50}},
-      // A size that a GPU's backward takes a few documents at a time for.
-      {{4, 2, 40}, {100, 3, 128, 129, 5}},
-      // Equally long documents of whole tiles, which have a road of their own there.
-      {{2, 2, 128}, {256, 256}},
-      {{4, 1, 64}, {384}}};
+  std::vector<AttentionCase> cases{{{1, 1, 2}, {1}},
+                                   {{2, 2, 8}, {17}},
+                                   {{4, 2, 48}, {1, 2, 63, 64, 65, 17, 16, 15}},
+                                   {{2, 1, 64}, {64, 130}},
+                                   {{6, 6, 48}, {128, 1, 1, 127}},
+                                   {{3, 1, 128}, {65, 129}},
+                                   {{1, 1, 20}, {300}},
+                                   {{2, 1, 192}, {33, 40}},
+                                   {{1, 1, 130}, {50}},
+                                   // Here a GPU's backward takes a few documents at a time.
+                                   {{4, 2, 40}, {100, 3, 128, 129, 5}},
+                                   // Equally long documents of whole tiles, which are dense on a GPU.
+                                   {{2, 2, 128}, {256, 256}},
+                                   {{4, 1, 64}, {384}}};
   if (!op.slow) cases.push_back({{1, 1, 4}, {2113, 40}});
   return cases;
 }
@@ -102,7 +101,7 @@ TEST_P(AttentionTest, Backward) {
           return Outputs{get(dqkv)};
         },
         ThreadsMatter::kYes);
-    // A GPU rounds the gradients of keys and values of each query head before it sums those of a group.
+    // A GPU rounds the key and value gradients of each query head before it sums them over the group.
     const int64_t group = heads.query / heads.key_value, slack = 10 + (group > 1 ? group : 0);
     expect_close(outputs[0], reference::attention_backward(dout, qkv, forward, offset, heads), dtype(),
                  static_cast<double>(slack));
@@ -173,12 +172,12 @@ TEST_P(AttentionTest, CachedEqualsTheLastRowOfItsDocument) {
   }
 }
 
-// Beams of one slot: the first positions lie at themselves, the others in places of which some are shared.
+// Beams in one slot: the first positions are their own places, and the other places are partly shared.
 TEST_P(AttentionTest, CachedReadsTheTailWhereItLies) {
   constexpr int64_t kPlaces = 200, kCount = 90, kPrompt = 70, kRows = 3;
   for (const Heads heads : {Heads{4, 2, 6}, Heads{2, 1, 64}}) {
     const int64_t kept = heads.key_value * heads.size;
-    // Row r reads places that begin as those of row 0.
+    // The places of row r begin like the places of row 0.
     std::vector<int32_t> first(kRows, kPrompt), place, slot(kRows, 1), position(kRows, kCount - 1);
     for (int32_t r = 0; r < kRows; ++r)
       for (int32_t j = 0; j < kCount - kPrompt; ++j)

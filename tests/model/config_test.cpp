@@ -17,7 +17,7 @@ ModelConfig preset(std::string_view name) {
   return found->config;
 }
 
-// The text of the refusal, or "" when the config is accepted.
+// The text of the refusal, or "" if the config is accepted.
 std::string refusal(const ModelConfig& config) {
   try {
     validate(config);
@@ -78,7 +78,7 @@ TEST(ModelConfig, FlopsOfLlama7bAreThePublishedOnes) {
   EXPECT_DOUBLE_EQ(flops.causal, 6.0 * 6'607'343'616 + 6.0 * 32 * 4096 * 4096);
 }
 
-// Of a block's forward: 4 C (C + K D) + 6 C F in products and 2 C T or 4 C T in attention.
+// A block's forward takes 4 C (C + K D) + 6 C F in products and 2 C T or 4 C T in attention.
 TEST(ModelConfig, FlopsThatBackwardComputesAgain) {
   const auto again = [](Recompute recompute) {
     return recomputed_flops_per_token(preset("llama2-7b"), 2048, recompute);

@@ -1,5 +1,4 @@
-// Tests of the arithmetic of CUDA attention, which needs no GPU: how documents are given to cuDNN, and its
-// scratch.
+// Tests of the schedule and the workspace of CUDA attention, which need no GPU.
 #include "model/kernels/cuda_attention_schedule.h"
 
 #include <gtest/gtest.h>
@@ -63,7 +62,7 @@ TEST(CudaAttention, FewLengthsOccur) {
   EXPECT_EQ(padded_length(2049), 4096);
 }
 
-// Every part begins where the one before it ends, or later, and holds what its comment says.
+// Parts do not overlap, and each has the size that its comment says.
 TEST(CudaAttention, PartsDoNotOverlap) {
   for (const Heads& heads : {kMany, kGrouped, Heads{6, 6, 48}})
     for (const int64_t rows : {1, 192, 1000, 16384})
@@ -97,7 +96,7 @@ TEST(CudaAttention, PartsDoNotOverlap) {
         }
 }
 
-// A plan for the longest document that can occur is enough for every batch.
+// The workspace for the longest possible document is enough for every batch.
 TEST(CudaAttention, GrowsWithTheLongestDocument) {
   const WorkspaceTable& table = cuda_workspaces();
   for (const bool deterministic : {false, true})
@@ -106,8 +105,7 @@ TEST(CudaAttention, GrowsWithTheLongestDocument) {
                 table.attention_backward(4096, longest + 37, kGrouped, DType::kBFloat16, deterministic));
 }
 
-// A 7B model on 4,096 tokens takes scratch for dQ in float32 and the gradients, not for a copy of the scores
-// (1 GiB).
+// A 7B model on 4,096 tokens needs scratch for dQ in float32 and the gradients, but not for 1 GiB of scores.
 TEST(CudaAttention, BackwardOfSevenBillionIsLinear) {
   const int64_t bytes = cuda_workspaces().attention_backward(4096, 4096, kMany, DType::kBFloat16, false);
   EXPECT_GT(bytes, 4 * 4096 * 4096);

@@ -23,7 +23,7 @@ const ModelConfig kConfig{.hidden_size = 16,
                           .max_position_embeddings = 8};
 constexpr int64_t kRows = 16, kHidden = 16, kPaddedF = 24;
 
-/// Keeps the first `valid` of every `period` rows (or columns) and clears the padding.
+/// Clears all but the first `valid` of every `period` rows (or columns): the padding.
 void clear_padded_rows(const Tensor& t, int64_t valid, int64_t period) {
   for (int64_t r = 0; r < t.rows(); ++r)
     if (r % period >= valid) std::fill_n(t.as<float>() + r * t.cols(), t.cols(), 0.0F);
@@ -54,8 +54,8 @@ class GradientTest : public ::testing::Test, public LayerFixture {
     clear_padded_columns(m.w2.value, kConfig.intermediate_size);
   }
 
-  /// A loss of a sub-layer: the weighted sum of its output sum + branch. Runs forward on copies, because it
-  /// writes into the branch.
+  /// The loss of a sub-layer: the weighted sum of its output sum + branch. Runs forward on copies, because forward
+  /// overwrites the branch.
   template <class Forward>
   double weighed(const Tensor& sum, const Tensor& branch, const Tensor& weights, Forward forward) {
     Frame frame(arena);
@@ -203,7 +203,7 @@ TEST_F(GradientTest, Block) {
       block.forward(context, rows, turn, residual, block.allocate(context, kRows, DType::kFloat32));
     });
   };
-  // Whatever forward keeps, the gradients are the same to the bit.
+  // Gradients have the same bits whatever forward keeps.
   std::vector<float> of_none;
   for (const Recompute recompute : kRecomputes) {
     SCOPED_TRACE(to_string(recompute));
@@ -237,7 +237,7 @@ TEST_F(GradientTest, Block) {
   }
 }
 
-// Kept elements and bytes are those that model/recompute.h states.
+// Forward keeps the elements and bytes that model/recompute.h states.
 TEST_F(GradientTest, ABlockKeepsWhatItsModeSays) {
   const Block block(kConfig, 1);
   constexpr int64_t kC = kHidden, kKd = 8, kH = 4;  // K D = 2 heads of 4

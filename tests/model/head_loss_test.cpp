@@ -1,4 +1,4 @@
-// Tests the head's use of its arena for every number of rows with a target.
+// Tests the memory of the head for every number of rows with a target.
 #include "model/head_loss.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ void fill(const Tensor& t, double scale) {
   }
 }
 
-// Forward and backward of a head on one device; its weights are zero until they are filled.
+// Forward and backward of a head on one device, with weights that begin at zero.
 struct Head {
   Head(const Device& d, DType dtype, const MemoryUse& capacity)
       : device(d),
@@ -79,8 +79,8 @@ struct Head {
   HeadLoss layer{kConfig, 1, 0};
 };
 
-// oneDNN may take more scratch for fewer rows (it does in bfloat16 with AMX). The plan knows only the largest
-// number of rows, and must be enough for all.
+// oneDNN may need more scratch for fewer rows, as in bfloat16 with AMX. The plan knows only the largest number of
+// rows, and must be enough for every number.
 TEST(HeadLossArena, PlanHoldsForAnyNumberOfTargets) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     Head planned(Device::meta(DeviceKind::kCpu), dtype, {});
@@ -91,7 +91,7 @@ TEST(HeadLossArena, PlanHoldsForAnyNumberOfTargets) {
       const double expected = static_cast<double>(targets) * std::log(static_cast<double>(kVocabulary));
       EXPECT_NEAR(head.run(targets), expected, 1e-5 * expected) << targets << " targets";
       MemoryUse peak = head.arena.peak();
-      // Without a product there is none of its scratch, which not every processor needs.
+      // Without rows there is no product and no scratch for it, which only some processors need.
       if (targets == 0) {
         EXPECT_LE(peak[MemoryCategory::kWorkspace], planned.arena.peak()[MemoryCategory::kWorkspace]);
         peak[MemoryCategory::kWorkspace] = planned.arena.peak()[MemoryCategory::kWorkspace];
@@ -101,7 +101,7 @@ TEST(HeadLossArena, PlanHoldsForAnyNumberOfTargets) {
   }
 }
 
-// Rows are padded to a step. The padding must not reach a gradient, whatever the arena held before.
+// Rows are padded to a multiple of a step. Padding must not reach a gradient, whatever the arena held before.
 TEST(HeadLossArena, RowsThatFillUpReachNoGradient) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     Head planned(Device::meta(DeviceKind::kCpu), dtype, {});

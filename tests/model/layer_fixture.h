@@ -42,7 +42,7 @@ class LayerFixture {
     std::fill_n(parameter.gradient.as<float>(), shape.count(), 1.0F);
     parameter.accumulate = Accumulate::kNo;
   }
-  /// The same for a vector, whose gradient begins at zero and is added to, as FsdpUnit does it.
+  /// A vector parameter, whose gradient begins at zero and is added to, as in FsdpUnit.
   void fill_vector(Parameter& parameter, int64_t count) {
     fill(parameter, {count}, 0.2, 1.0);
     std::fill_n(parameter.gradient.as<float>(), count, 0.0F);

@@ -11,7 +11,7 @@ using LinearTest = OpTest;
 struct Sizes {
   int64_t n, i, o;
 };
-// Of 64 rows a GPU times its algorithms.
+// From 64 rows on, a GPU times its algorithms.
 constexpr Sizes kLinearSizes[] = {{1, 2, 3},      {17, 48, 33}, {63, 64, 65},
                                   {130, 288, 96}, {64, 40, 56}, {0, 16, 8}};
 
@@ -36,7 +36,7 @@ TEST_P(LinearTest, Forward) {
       }
 }
 
-/// Columns [first, first + columns) of `rows` rows, and the others, which must stay as they are.
+/// Columns [first, first + columns) of `rows` rows of a wider matrix, whose other columns must not change.
 struct Columns {
   int64_t rows, wide, first, columns;
 
@@ -47,7 +47,7 @@ struct Columns {
       part.insert(part.end(), whole.begin() + r * wide + first, whole.begin() + r * wide + first + columns);
     return part;
   }
-  /// `whole` with `part` in the place of these columns.
+  /// `whole` with `part` in place of these columns.
   Values with(Values whole, const Values& part) const {
     for (int64_t r = 0; r < rows; ++r)
       std::copy_n(part.begin() + r * columns, columns, whole.begin() + r * wide + first);
@@ -55,7 +55,7 @@ struct Columns {
   }
 };
 
-// The operands of adapters: a few columns of wider matrices.
+// Operands that are a few columns of wider matrices, as for adapters.
 TEST_P(LinearTest, ColumnsOfWiderMatrices) {
   constexpr int64_t kRank = 5, kIn = 40, kOut = 24;
   for (const int64_t n : {1, 17, 64}) {

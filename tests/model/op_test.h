@@ -1,6 +1,6 @@
-// A fixture for tests of one operation. Back end and dtype are its parameters. It makes tensors from float64
-// values with guards around them, and runs an operation under several numbers or orders of threads, which
-// must agree.
+// A fixture for tests of one operation, with back end and dtype as parameters. Makes tensors from float64 values
+// with guards around them, and runs an operation under several numbers or orders of threads, whose results must
+// agree.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -27,12 +27,12 @@ struct OpCase {
   const KernelTable* kernels;
   const WorkspaceTable* workspaces;
   DType dtype;
-  /// Sets up variation 0, 1, 2 or 3 of the same run; -1: as at the start.
+  /// Sets up variation 0, 1, 2 or 3 of a run; -1 restores the start.
   void (*set_variation)(int run);
   /// Whether variations may change the last bits in tests that allow it; the last two variations are then
   /// equal.
   bool threads_matter = false;
-  /// Whether even those two give equal bits.
+  /// Whether these last two variations give equal bits in such tests, too.
   bool repeatable = true;
   /// Whether tests leave out their longest sequences.
   bool slow = false;
@@ -54,7 +54,7 @@ class OpTest : public testing::TestWithParam<OpCase> {
   const WorkspaceTable& workspaces() const { return *GetParam().workspaces; }
   DType dtype() const { return GetParam().dtype; }
 
-  /// Normal values as `dtype` holds them.
+  /// Normal random values, rounded to `dtype`.
   Values random(int64_t count, DType dtype, double scale = 1) {
     std::normal_distribution<double> normal(0, scale);
     Values values(at(count));
@@ -87,7 +87,7 @@ class OpTest : public testing::TestWithParam<OpCase> {
   Tensor put_ids(const std::vector<int32_t>& ids) {
     return put_bytes(ids.data(), DType::kInt32, {static_cast<int64_t>(ids.size())});
   }
-  /// An output: NaN everywhere, so that elements which are not written show.
+  /// An output full of NaN, which shows elements that are not written.
   Tensor room(DType dtype, const Shape& shape) {
     return put(Values(at(shape.count()), std::numeric_limits<double>::quiet_NaN()), dtype, shape);
   }
@@ -108,8 +108,8 @@ class OpTest : public testing::TestWithParam<OpCase> {
     return values;
   }
 
-  /// A call with exactly the scratch that the operation asks for, filled with NaN. It is the same memory for
-  /// equal sizes: matrix products ask for 32 MiB.
+  /// A call with exactly the scratch that the operation asks for, filled with NaN. Equal sizes share the memory,
+  /// because matrix products ask for 32 MiB.
   KernelCall call(int64_t workspace_bytes = 0) {
     if (workspace_bytes == 0) return {stream_, nullptr};
     const int64_t count = (workspace_bytes + 3) / 4;
@@ -125,8 +125,8 @@ class OpTest : public testing::TestWithParam<OpCase> {
 
   using Outputs = std::vector<Values>;
   enum class ThreadsMatter : bool { kNo, kYes };
-  /// What `run` gives (a vector of Values) under each variation; runs are the same bit for bit if the number
-  /// of threads is, or always. The outputs of the last.
+  /// Calls `run`, which returns a vector of Values, under each variation, and expects the same bits if the number
+  /// of threads is the same, or always. Returns the outputs of the last variation.
   template <class Run>
   Outputs repeated(Run run, ThreadsMatter threads_matter = ThreadsMatter::kNo) {
     std::vector<Outputs> results;
@@ -145,8 +145,8 @@ class OpTest : public testing::TestWithParam<OpCase> {
     return results[3];
   }
 
-  /// Expects each value to differ from the expected one by at most `slack` roundings of `dtype`, of the value
-  /// itself or of the root mean square of all.
+  /// Expects each value within `slack` roundings of `dtype` of the expected one, relative to the larger of the value
+  /// and the root mean square of all values.
   static void expect_close(const Values& actual, const Values& expected, DType dtype, double slack = 1) {
     ASSERT_EQ(actual.size(), expected.size());
     double squares = 0;
@@ -192,7 +192,7 @@ class OpTest : public testing::TestWithParam<OpCase> {
     stream_.synchronize();
     return t;
   }
-  // The guards of a tensor.
+  // A tensor's elements with the guards around them.
   std::byte* before(size_t buffer) const { return static_cast<std::byte*>(buffers_[buffer].data()); }
   std::byte* behind(size_t buffer) const { return before(buffer) + kGuardBytes + sizes_[buffer]; }
   void expect_guards(size_t first) {

@@ -208,7 +208,7 @@ TEST_P(ElementwiseTest, SumsPiecesInOrder) {
     for (const size_t number : {1UL, 2UL, 5UL})
       for (const bool mixed : {false, true})
         for (const Accumulate accumulate : {Accumulate::kNo, Accumulate::kYes}) {
-          // A rank's own piece keeps its dtype, and one piece is not aligned to the width of vectors.
+          // A rank's own piece keeps its dtype, and one piece is not aligned to vectors.
           std::vector<Values> pieces;
           std::vector<DType> dtypes;
           for (size_t p = 0; p < number; ++p) {

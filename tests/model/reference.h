@@ -1,5 +1,5 @@
-// Every operation's formula in float64, as plainly as it can be written. Kernels are tested against these
-// formulas; reference_test.cpp tests the gradients here against finite differences.
+// The formula of every operation in float64, as plain as possible. Kernels are tested against these formulas;
+// reference_test.cpp tests their gradients against finite differences.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -18,14 +18,14 @@ inline size_t at(int64_t i) {
   return static_cast<size_t>(i);
 }
 
-/// `x` as a tensor of `dtype` would hold it.
+/// `x` rounded to `dtype`.
 inline double stored(double x, DType dtype) {
   const auto f = static_cast<float>(x);
   return dtype == DType::kBFloat16 ? static_cast<double>(static_cast<float>(BFloat16(f)))
                                    : static_cast<double>(f);
 }
 
-/// c [m, n] = a [m, k] b [k, n]; a transposed operand is stored with its dims exchanged.
+/// c [m, n] = a [m, k] b [k, n]. A transposed operand is stored as [k, m] or [n, k].
 inline Values product(const Values& a, const Values& b, int64_t m, int64_t k, int64_t n, bool a_transposed,
                       bool b_transposed) {
   Values c(at(m * n));
@@ -199,7 +199,7 @@ inline Values swiglu_backward(const Values& gate_up, const Values& dout, int64_t
 struct CrossEntropy {
   Values loss, dlogits;
 };
-/// Loss and gradient of logits [M, columns] of which the first `valid` columns count.
+/// Loss and gradient of logits [M, columns], whose first `valid` columns count.
 inline CrossEntropy cross_entropy(const Values& logits, const std::vector<int32_t>& target, int64_t columns,
                                   int64_t valid) {
   CrossEntropy result{{}, Values(logits.size())};

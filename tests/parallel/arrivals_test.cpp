@@ -26,7 +26,7 @@ TEST(MissingAtStart, NamesRanksThatHaveNotCome) {
 TEST(MissingAtStart, NamesTheNodesThatNobodyHasComeFrom) {
   EXPECT_EQ(missing_at_start(seen_of({{0, "n1.cluster"}, {1, "n1.cluster"}}), 4, {"n1", "n2"}),
             "ranks 2-3 of 4 have not come, and nobody from n2; seen: ranks 0-1 (n1.cluster)");
-  // Hosts that give themselves other names than Slurm's: then the list tells nothing.
+  // Hosts whose own names differ from Slurm's cannot be compared with Slurm's list.
   EXPECT_EQ(missing_at_start(seen_of({{0, "alpha"}}), 2, {"n1", "n2"}),
             "rank 1 of 2 has not come; seen: rank 0 (alpha)");
 }
@@ -50,7 +50,7 @@ TEST(MissingAtStart, AThousandRanksStayOneShortLine) {
   EXPECT_LT(text.size(), 400U);
 }
 
-// Between two touches: a thread of a busy machine must not seem to stand still.
+// The time between two touches: long, so that a thread of a busy machine does not seem to stand still.
 constexpr double kSeconds = 5;
 
 class ArrivalFiles : public testing::Test {
@@ -82,7 +82,7 @@ TEST_F(ArrivalFiles, RanksSeeEachOtherAndLeaveNothing) {
     EXPECT_EQ(seen.ranks[1].rank, 11);
     EXPECT_EQ(seen.ranks[1].host, "n2");
     EXPECT_TRUE(seen.ranks[0].moves && seen.ranks[1].moves);
-    // Another launch beside it is not mixed in.
+    // Files of another launch beside it are not seen.
     const Arrivals other(folder_ / "runs/new", "job.2", 1, "n3", kSeconds);
     EXPECT_EQ(look_for(other, 1).ranks.size(), 1U);
   }
@@ -91,7 +91,7 @@ TEST_F(ArrivalFiles, RanksSeeEachOtherAndLeaveNothing) {
   EXPECT_TRUE(fs::is_empty(folder_));
 }
 
-// A process that is stopped touches its file no more.
+// A stopped process no longer touches its file.
 TEST_F(ArrivalFiles, AFileThatNobodyTouchesStandsStill) {
   Arrivals first(folder_, "job", 0, "n1", kSeconds);
   ASSERT_EQ(look_for(first, 1).ranks.size(), 1U);

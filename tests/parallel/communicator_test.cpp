@@ -81,7 +81,8 @@ TEST(PlannedCommunicator, CountsAndMovesNothing) {
                        Accumulate::kYes, of(15, DType::kFloat32))
       .wait();
   EXPECT_EQ(group->bytes_sent(), 2 * 10 * 2 * 3);
-  // 6 elements over 4 ranks: 2, 2, 1, 1. Rank 1 sends the 4 that it does not sum, and its 2 to three others.
+  // 6 elements over 4 ranks: 2, 2, 1, 1. Rank 1 sends the 4 elements of other parts once, and its own 2 to three
+  // ranks.
   group->all_reduce(stream, of(6, DType::kFloat64), Reduce::kSum, of(12, DType::kFloat32));
   EXPECT_EQ(group->bytes_sent(), 2 * 10 * 2 * 3 + (4 + 6) * 8);
 }
@@ -110,7 +111,7 @@ TEST(Collectives, RefuseTensorsThatDoNotFit) {
 }
 
 TEST(RankSum, AddsInOrderAndRoundsOnce) {
-  // 1 + 2^-24 is lost when added to 1 first, kept when the small ones come first.
+  // 2^-24 is lost if it is added to 1 alone, and counts if the small numbers are added first.
   const Stream stream(Device::cpu());
   const float tiny = std::ldexp(1.0F, -24);
   std::vector<float> big{1.0F}, small_a{tiny}, small_b{tiny}, out{0.0F};
@@ -146,7 +147,7 @@ TEST(Pending, OfNothingIsDone) {
   pending.wait();
 }
 
-// Counts how often it is waited for.
+// Counts the calls of wait().
 class Counted final : public Pending::Operation {
  public:
   explicit Counted(int& waits) : waits_(&waits) {}

@@ -1,4 +1,4 @@
-// Tests of the mesh order, for the node maps that launchers give and for unusual ones.
+// Tests of the mesh order, for usual and unusual maps of ranks to nodes.
 #include "parallel/device_mesh.h"
 
 #include <gtest/gtest.h>
@@ -95,7 +95,7 @@ TEST(MeshOrder, CrossesAsLittleAsPossibleWhereAllowed) {
   EXPECT_EQ(crossing, 1);
   EXPECT_EQ(order.front(), 0);
   EXPECT_EQ(std::set<int64_t>(order.begin(), order.end()).size(), nodes.size());
-  // The node of rank 0 is too small for a group of its own: rank 0 comes first all the same.
+  // Rank 0 comes first even if its node is too small for a group of its own.
   const Ranks small = mesh_order({9, 4, 4, 4}, {1, 2, 2}, true);
   EXPECT_EQ(small.front(), 0);
   EXPECT_EQ(std::set<int64_t>(small.begin(), small.end()).size(), 4U);
@@ -143,7 +143,7 @@ TEST(DeviceMesh, OneRankAloneSendsNothing) {
     EXPECT_EQ(group->size(), 1);
 }
 
-// A group of another size or order would only show as wrong numbers.
+// Without this check a group of another size or order would give wrong numbers.
 TEST(DeviceMesh, GroupsThatDoNotFitAreRefused) {
   const MeshSizes sizes{.replicate = 1, .fsdp = 2, .tensor = 3};
   const MeshCoordinates at{.fsdp = 1, .tensor = 2};

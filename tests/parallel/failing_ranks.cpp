@@ -11,7 +11,7 @@
 #include <system_error>
 #include <thread>
 
-#include "parallel/launcher.h"
+#include "parallel/launch_environment.h"
 #include "parallel/mpi_world.h"
 
 namespace ripstop {
@@ -32,7 +32,7 @@ void go_wrong_at_start(const std::string& how, const std::string& directory) {
   if (how == "never") std::this_thread::sleep_for(std::chrono::seconds(1000));
   if (how == "stop_before") raise(SIGSTOP);
   if (how != "stop_in_start") return;
-  // The others wait for this rank inside MPI_Init, or right behind it.
+  // The others wait for this rank inside MPI_Init, or in the first collective.
   std::thread([directory] {
     namespace fs = std::filesystem;
     for (std::error_code error;;) {

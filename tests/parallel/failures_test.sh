@@ -6,8 +6,8 @@ launch=$1 program=$2 ranks=3 failed=0
 log=$(mktemp) directory=$(mktemp -d)
 trap 'rm -rf "$log" "$directory"' EXIT
 
-# expect HOW DEADLINE CODES TEXT [DIRECTORY]: the run ends by itself with one of CODES, and one FATAL line has TEXT. Nothing that it
-# could wait for instead, as a deadline of 1000 s, comes within the time that a busy machine may take.
+# expect HOW DEADLINE CODES TEXT [DIRECTORY]: the run ends by itself with one of CODES, and one FATAL line has TEXT. A deadline of
+# 1000 s never passes in the time that the test allows, even on a busy machine.
 expect() {
   local how=$1 deadline=$2 codes=$3 text=$4 begin=$SECONDS code
   timeout -k 5 200 "$launch" "$ranks" "$program" "$how" "$deadline" "${@:5}" >"$log" 2>&1
@@ -47,12 +47,13 @@ expect busy 3 76 'rank 1 \(.*\) is busy after all_gather on world, step 15'
 # mpirun sees a killed rank and kills the others. Its exit code is that rank's, or 76 if our watchdog was faster.
 expect kill 1000 '137 76' ''
 
-# At the start of MPI nobody can be asked: files tell who has come. The run's directory is not there yet, so they lie above it.
+# At the start of MPI no rank can be asked: files show which ranks have come. They lie above the run's directory, which is not
+# there yet.
 expect none 1000 0 '' "$directory/runs/first"
 expect never 6 76 'rank=0 MPI_Init \(3 ranks\) waited [0-9]+ s: rank 1 of 3 has not come; seen: ranks 0,2 \(.*\)' "$directory/runs/first"
 expect never 6 76 'rank=0 MPI_Init .*: nothing tells which rank is missing'
 until_gone ls -A "$directory" # of each start
-# The launcher wakes a stopped rank before it kills it. So this one comes late, and may leave its file.
+# The launcher wakes a stopped rank before it kills it. So the rank comes late, and may leave its file.
 expect stop_before 6 76 'rank=0 MPI_Init .*: rank 1 of 3 has not come' "$directory/runs/first"
 mkdir "$directory/other"
 expect stop_in_start 6 76 'rank=0 .*rank 1 \(.*\)( came and stands still)?' "$directory/other"

@@ -1,4 +1,4 @@
-// The life of a unit over real ranks of the fsdp axis, against plain copies and sums.
+// Tests FsdpUnit over real ranks of the fsdp axis, against plain copies and sums.
 #include "parallel/fsdp_unit.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ struct UnitOptions {
   bool reshard = true;  ///< units share two slots of weights; false: each keeps its whole
 };
 
-// Three units of one vector and one matrix each, and all that they share.
+// Three units of one vector and one matrix each, with the resources that they share.
 struct Units {
   std::array<UnitSpec, kUnits> specs{small_unit("layers.0"), small_unit("layers.1"), small_unit("layers.2")};
   std::array<std::array<Parameter, 2>, kUnits> parameters;
@@ -88,7 +88,7 @@ struct Units {
   }
 };
 
-// The weight at element i of the flat buffer of unit u, and the gradient there of one rank in one visit.
+// At element i of unit u's flat buffer: the weight, and the gradient of one rank in one visit.
 float weight(size_t u, int64_t i) {
   return sample(static_cast<int64_t>(u) + 20, i);
 }
@@ -134,7 +134,7 @@ class FsdpUnitTest : public testing::Test {
     return t.dtype == DType::kFloat32 ? t.as<float>()[i] : static_cast<float>(t.as<BFloat16>()[i]);
   }
 
-  // Whether the parameters of unit u show all weights, in the compute dtype.
+  // Whether the parameters of unit u have the whole weights, in the compute dtype.
   static void expect_whole(const Units& model, size_t u) {
     for (size_t t = 0; t < 2; ++t) {
       const Tensor& value = model.parameters[u][t].value;
@@ -151,8 +151,8 @@ class FsdpUnitTest : public testing::Test {
     for (const Parameter& p : model.parameters[u]) EXPECT_TRUE(p.value.empty());
   }
 
-  // One visit of the backward pass: the matrix's gradient is written or added to as its `accumulate` says,
-  // the norm's is added to.
+  // One visit of the backward pass: writes the matrix's gradient or adds to it, as its `accumulate` says, and adds
+  // to the norm's.
   void visit(Units& model, size_t u, int64_t number, bool last) {
     FsdpUnit& unit = model.units[u];
     unit.begin_gradients(context);
@@ -171,13 +171,13 @@ class FsdpUnitTest : public testing::Test {
     unit.finish_sum();
   }
 
-  // Whether element i of the flat buffer is one that `visit` writes.
+  // Whether `visit` writes element i of the flat buffer.
   static bool is_written(const FsdpUnit& unit, int64_t i) {
     const int64_t begin = unit.layout().tensor_offsets()[1];
     return i < kNorm || (i >= begin && i < begin + (kRows + 2) * kColumns);
   }
 
-  // The sum of one visit over the ranks, in rank order.
+  // The gradient of one visit, summed over the ranks in rank order.
   float summed(int64_t number, int64_t i) const {
     float sum = gradient(0, number, i);
     for (int64_t r = 1; r < ranks; ++r) sum += gradient(r, number, i);
@@ -283,7 +283,7 @@ TEST_F(FsdpUnitTest, ASlotGivenBackIsTakenAgain) {
   const auto model = make({});
   fill(*model);
   for (int pass = 0; pass < 2; ++pass)
-    for (size_t u = 0; u < kUnits; ++u) {  // as a pass over the layers: the next unit is on its way
+    for (size_t u = 0; u < kUnits; ++u) {  // a pass over the layers: the next unit is on its way
       model->units[u].unshard();
       if (u + 1 < kUnits) model->units[u + 1].unshard();
       model->units[u].wait();
@@ -320,7 +320,7 @@ TEST_F(FsdpUnitTest, EveryVisitOfAStepAddsAndTheNextStepBeginsAnew) {
   FsdpUnit& unit = model->units[0];
   for (int64_t step = 0; step < 2; ++step) {
     unit.begin_step();
-    visit(*model, 0, 10 * step, false);  // as the embedding and the head of a tied vocabulary
+    visit(*model, 0, 10 * step, false);  // unit 0 twice, like a tied vocabulary
     visit(*model, 1, 5, true);           // leaves other numbers in the slots
     visit(*model, 0, 10 * step + 1, true);
     expect_gradient(unit, {10 * step, 10 * step + 1});
@@ -441,7 +441,7 @@ TEST_F(FsdpUnitTest, TheGatheredUnitIsCopiedToAModelThatHoldsItWhole) {
     if (alone) continue;
     model->units[0].unshard();
     model->units[0].wait();
-    expect_bug([&] { model->units[0].copy_whole_to(model->units[1]); });  // which holds a shard alone
+    expect_bug([&] { model->units[0].copy_whole_to(model->units[1]); });  // unit 1 has only a shard
     model->units[0].reshard();
   }
 }

@@ -1,4 +1,4 @@
-// Tests of GradientNorm: its sum does not depend on the order in which the shards' norms are taken.
+// Tests that the sum of GradientNorm does not depend on the order in which the shards come.
 #include "parallel/gradient_norm.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ TEST(GradientNorm, IsAddedUpInTheOrderOfUnits) {
   Arena arena(Device::cpu(), ledger, MemoryUse{{0, 0, 0, 0, 0, 4096}});
   const WholeAxis axis;
   Context context{stream, arena, axis};
-  // The first element of unit 0 is replicated, and taken last.
+  // The first element of unit 0 is replicated, and comes last.
   double expected = 0, total = 0;
   const Tensor expected_tensor{&expected, DType::kFloat64, {1}, Device::cpu()},
       total_tensor{&total, DType::kFloat64, {1}, Device::cpu()};

@@ -1,4 +1,4 @@
-// Tests of GroupMemory: the bytes it charges for each category, and the places of its parts.
+// Tests of GroupMemory: the bytes charged for each category, and the places of its parts.
 #include "parallel/group_memory.h"
 
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ TEST(GroupMemory, ACategoryHasNoMoreThanItWasGiven) {
   EXPECT_THROW(memory.take(MemoryCategory::kWeights, DType::kFloat32, {64}), Error);
 }
 
-// Plan and run ask for the same bytes, so no other test would see too many bytes.
+// Plan and run allocate the same bytes, so no other test would find too many bytes.
 TEST(GroupMemory, WhatIsLeftIsABug) {
   const auto group = make_self_communicator("fsdp");
   MemoryLedger ledger;

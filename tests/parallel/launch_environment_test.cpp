@@ -1,4 +1,4 @@
-#include "parallel/launcher.h"
+#include "parallel/launch_environment.h"
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Sets the variables of a launcher, and puts back what was there.
+// Sets the variables of a launcher, and restores the environment in the end.
 class Launched {
  public:
   using Variables = std::map<std::string, std::string>;

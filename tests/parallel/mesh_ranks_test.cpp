@@ -16,7 +16,7 @@ TEST(DeviceMeshRanks, AxesJoinTheRanksThatDifferAlongThem) {
       const int64_t fsdp = mesh.sizes().fsdp;
       EXPECT_EQ(replicate * fsdp * tensor, ranks);
       EXPECT_EQ(mesh.position(), (r * fsdp + f) * tensor + t);
-      const auto positions = [&](Communicator& axis) { return all_gather_number(axis, mesh.position()); };
+      const auto positions = [&](Communicator& axis) { return of_all_ranks(axis, mesh.position()); };
       std::vector<int64_t> along_replicate, along_fsdp, along_tensor;
       for (int64_t k = 0; k < replicate; ++k) along_replicate.push_back((k * fsdp + f) * tensor + t);
       for (int64_t k = 0; k < fsdp; ++k) along_fsdp.push_back((r * fsdp + k) * tensor + t);

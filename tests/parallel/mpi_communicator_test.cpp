@@ -11,11 +11,10 @@
 namespace ripstop {
 namespace {
 
-// Counts of elements: none, one, odd, about a piece, several pieces, enough for several threads.
+// Numbers of elements: none, one, odd, about a piece, several pieces, enough for several threads.
 const int64_t kCounts[] = {0, 1, 3, 249, 250, 251, 1777, 70000};
 
-// The communicators under test: MPI itself, and staged through copies in other memory, as for tensors of a
-// device.
+// The communicators under test: MPI itself, and one staged through host copies, as for tensors of a device.
 enum class Path { kMpi, kStaged };
 
 class MpiCommunicatorTest : public testing::TestWithParam<Path> {
@@ -97,7 +96,7 @@ TEST_P(MpiCommunicatorTest, ManyGathersUnderWayKeepApart) {
       EXPECT_EQ(all[k][static_cast<size_t>(r * n + n - 1)], r * 100 + static_cast<int64_t>(k));
 }
 
-// The sum that every rank must get: over the ranks in order, in float32.
+// The expected sum of all ranks, in rank order and float32.
 float rank_order_sum(int64_t size, int64_t i, int64_t own, bool rounds) {
   float sum = 0;
   for (int64_t r = 0; r < size; ++r) {
@@ -226,7 +225,7 @@ TEST_P(MpiCommunicatorTest, ExchangeAlongARing) {
   }
 }
 
-// All ranks at once, this one too, with a size for each pair.
+// Exchanges with all ranks at once, this one too, and another size for each pair.
 TEST_P(MpiCommunicatorTest, ExchangeWithAllRanksAtOnce) {
   const auto count = [](int64_t from, int64_t to) { return 100 * (1 + from) + 7 * to; };
   std::vector<std::vector<float>> send, receive;

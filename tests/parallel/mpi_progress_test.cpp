@@ -1,4 +1,4 @@
-// Messages that move while the main thread computes, and collectives under way together.
+// Tests of messages that move while the main thread computes, and of several collectives under way.
 #include "parallel/mpi_progress.h"
 
 #include <atomic>
@@ -14,7 +14,7 @@ namespace {
 // Many messages, as the tests cut them into short pieces.
 constexpr int64_t kLong = int64_t{1} << 18;
 
-// Whether the value arrives within a time that only a broken test takes. Calls nothing of MPI.
+// Whether the value arrives within a generous time. Does not call MPI.
 bool arrives(float& value, float expected) {
   using Clock = std::chrono::steady_clock;
   for (const auto begin = Clock::now(); Clock::now() - begin < std::chrono::seconds(20);) {
@@ -56,7 +56,7 @@ TEST(MpiProgressTest, AllReducesUnderWayTogetherDoNotMix) {
     const Tensor values{x[i].data(), DType::kFloat32, {count}, Device::cpu()};
     pending.push_back(group.start_all_reduce(stream, values, Reduce::kSum, room, nullptr));
   }
-  // Some ranks poll, each in another order; the others come to all second halves in their waits.
+  // Some ranks poll, each in another order; the others start all second halves in their waits.
   for (int64_t k = 0; k < 50 * kTogether && rank % 2 == 0; ++k)
     pending[static_cast<size_t>((k * (rank + 1) + rank) % kTogether)].poll();
   for (size_t i = 0; i < kTogether; ++i) {

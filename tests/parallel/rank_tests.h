@@ -1,4 +1,4 @@
-// The world that the rank tests run in, and tensors and values for them.
+// The world of the rank tests, and tensors and values for them.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ inline Tensor scratch_of(std::vector<float>& memory, int64_t bytes) {
   return tensor_of(memory);
 }
 
-/// An element that differs between ranks and places, with a long fraction in float32.
+/// A value that differs between ranks and places, with a long fraction in float32.
 inline float sample(int64_t rank, int64_t i) {
   return (static_cast<float>((rank * 7919 + i * 104729) % 2003) - 1001.0F) / 37.0F;
 }

@@ -1,4 +1,4 @@
-// Both tensor axes over real ranks, against plain sums on one rank.
+// Tests both tensor axes over real ranks, against plain sums on one rank.
 #include "parallel/tensor_parallel.h"
 
 #include <algorithm>
@@ -16,9 +16,8 @@ class TensorParallelTest : public testing::Test {
   const Stream stream{Device::cpu()};
   MemoryLedger ledger;
 
-  // Runs `work` on kMeta with an axis that `make` makes over a planned group of this shape, then for real in
-  // an arena of the planned size. Plan and run must agree on memory and bytes; returns the bytes that this
-  // rank sent.
+  // Runs `work` on kMeta with an axis that `make` makes over a planned group of this shape, then for real in an
+  // arena of the planned size. Expects equal memory and bytes. Returns the bytes that this rank sent.
   template <class Make, class Work>
   int64_t run(Make make, Work work) {
     MemoryLedger none;
@@ -73,7 +72,7 @@ TEST_F(TensorParallelTest, GatherSequenceShowsAllRowsOnceOwnFirst) {
         }
       };
       const Tensor whole = context.tensor.gather_sequence(context, x, [&](const Tensor& part, int64_t first) {
-        const Frame inner(context.arena);  // as operations take their workspace
+        const Frame inner(context.arena);  // like an operation's workspace
         context.arena.allocate(DType::kFloat32, {100}, MemoryCategory::kWorkspace);
         if (calls++ == 0 && overlap) {
           EXPECT_EQ(first, index * n);
@@ -83,7 +82,7 @@ TEST_F(TensorParallelTest, GatherSequenceShowsAllRowsOnceOwnFirst) {
       });
       EXPECT_EQ(whole.rows(), n * count);
       expect_rows(whole, 0);
-      // Own rows, those of two halves of the peers, and one part more if the ring closes within a half.
+      // Own rows, the rows of each half of the peers, and one part more if the ring closes within a half.
       const int64_t halves = std::min<int64_t>(count - 1, 2), middle = 1 + count / 2;
       const bool closes = index > 0 && index + 1 < count && (index + middle) % count != 0;
       EXPECT_EQ(calls, overlap ? 1 + halves + (closes ? 1 : 0) : 1);
@@ -95,7 +94,7 @@ TEST_F(TensorParallelTest, GatherSequenceShowsAllRowsOnceOwnFirst) {
 }
 
 TEST_F(TensorParallelTest, ScatterSumAddsInRankOrder) {
-  // Large terms that cancel: another order of the same sum gives another result.
+  // Large terms cancel, so another order of the sum gives another result.
   const auto term = [&](int64_t rank, int64_t i) {
     return sample(rank, i) + (rank == 0 ? 1e8F : rank == count - 1 ? -1e8F : 0.0F);
   };
@@ -138,7 +137,7 @@ TEST_F(TensorParallelTest, ScatterSumRoundsBFloat16Once) {
   }
 }
 
-// NCCL needs one piece of scratch to sum float32; parts from every peer need one each.
+// NCCL needs one piece of scratch to sum float32, but overlap needs a piece for each peer.
 TEST_F(TensorParallelTest, ScatterSumHasRoomForThePartsOfEveryPeer) {
   const Stream stream(Device::meta(DeviceKind::kCuda));
   for (int64_t size = 2; size <= 8; ++size)

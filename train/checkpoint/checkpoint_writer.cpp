@@ -167,9 +167,9 @@ Manifest CheckpointWriter::collect(const Save& save, double& write_seconds) {
                     .written_by = fmt::format("ripstop {} ({})", version(), git_commit()),
                     .units = specs_,
                     .files = {}};
-  const auto milliseconds = all_gather_number(world_, save.milliseconds),
-             bytes = all_gather_number(world_, save.file.bytes),
-             sidecar_bytes = all_gather_number(world_, save.file.sidecar_bytes);
+  const auto milliseconds = of_all_ranks(world_, save.milliseconds),
+             bytes = of_all_ranks(world_, save.file.bytes),
+             sidecar_bytes = of_all_ranks(world_, save.file.sidecar_bytes);
   const std::vector<std::string> hashes = world_.all_gather_text(save.file.sidecar_hash);
   for (size_t rank = 0; rank < bytes.size(); ++rank)
     if (bytes[rank] > 0)

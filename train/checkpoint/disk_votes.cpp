@@ -21,16 +21,15 @@ DiskVotes::DiskVotes(Communicator& world, DiskPatience patience)
       still_seconds_(progress_.size()) {}
 
 void DiskVotes::count_from(const DiskStillness& seen) {
-  progress_ = all_gather_number(world_, seen.progress);
-  const std::vector<int64_t> milliseconds =
-      all_gather_number(world_, static_cast<int64_t>(1e3 * seen.seconds));
+  progress_ = of_all_ranks(world_, seen.progress);
+  const std::vector<int64_t> milliseconds = of_all_ranks(world_, static_cast<int64_t>(1e3 * seen.seconds));
   std::transform(milliseconds.begin(), milliseconds.end(), still_seconds_.begin(),
                  [](int64_t number) { return 1e-3 * static_cast<double>(number); });
 }
 
 bool DiskVotes::all_done(bool done, int64_t progress) {
-  const std::vector<int64_t> numbers = all_gather_number(world_, done ? kDone : progress);
-  // Votes come many times a second. In a longer gap some rank, perhaps this one, was stopped.
+  const std::vector<int64_t> numbers = of_all_ranks(world_, done ? kDone : progress);
+  // Votes come many times a second. After a longer gap some rank, perhaps this one, was stopped.
   constexpr double kMostGap = 1;
   const Clock::time_point now = Clock::now();
   const double gap = std::min(std::chrono::duration<double>(now - before_).count(), kMostGap);

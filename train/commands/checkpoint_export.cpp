@@ -12,7 +12,7 @@
 #include "data/process/shell_word.h"
 #include "data/text/json_reader.h"
 #include "parallel/agreement.h"
-#include "parallel/launcher.h"
+#include "parallel/launch_environment.h"
 #include "parallel/mpi_world.h"
 #include "train/checkpoint/manifest.h"
 #include "train/exchange/peft/peft_adapter.h"

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "model/core/number.h"
-#include "parallel/launcher.h"
+#include "parallel/launch_environment.h"
 #include "train/config/config_keys.h"
 #include "train/config/nearest_name.h"
 

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "data/text/json_reader.h"
-#include "parallel/launcher.h"
+#include "parallel/launch_environment.h"
 
 namespace ripstop {
 namespace {

@@ -5,7 +5,7 @@
 #include "data/files/hash.h"
 #include "data/files/whole_file.h"
 #include "parallel/agreement.h"
-#include "parallel/launcher.h"
+#include "parallel/launch_environment.h"
 #include "train/commands/commands.h"
 #include "train/commands/end_process.h"
 #include "train/commands/model_arguments.h"

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "model/core/rounding.h"
 #include "train/plan/fitting_meshes.h"
 #include "train/plan/micro_batch.h"
 

@@ -12,7 +12,7 @@
 #include "data/process/process_identity.h"
 #include "data/text/utf8.h"
 #include "model/core/number.h"
-#include "parallel/launcher.h"
+#include "parallel/launch_environment.h"
 
 namespace ripstop {
 namespace {

@@ -38,7 +38,7 @@ class LongStep {
     // One exchange for both: rank 0's time, and a stop request, which makes a number negative.
     const int64_t elapsed_us =
         1 + std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin_).count();
-    const std::vector<int64_t> votes = all_gather_number(world_, stop_requested() ? -elapsed_us : elapsed_us);
+    const std::vector<int64_t> votes = of_all_ranks(world_, stop_requested() ? -elapsed_us : elapsed_us);
     const bool stops = *std::min_element(votes.begin(), votes.end()) < 0;
     const double each = 1e-6 * static_cast<double>(std::abs(votes[0])) / static_cast<double>(done);
     // Steps take equal times, so the first one decides for all.

@@ -171,7 +171,7 @@ void RunSaves::tell_of_still_disks() {
   std::vector<int64_t> ranks;
   const double most = lent_.deadline.outside_steps();
   const std::vector<int64_t> stands =
-      all_gather_number(mesh().world(), under_way_->still.seconds > most ? 1 : 0);
+      of_all_ranks(mesh().world(), under_way_->still.seconds > most ? int64_t{1} : 0);
   for (size_t r = 0; r < stands.size(); ++r)
     if (stands[r] == 1) ranks.push_back(static_cast<int64_t>(r));
   under_way_->is_told = true;
