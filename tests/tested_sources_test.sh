@@ -102,7 +102,6 @@ train/machine/equal_ranks.*         tests/train/commands/mixed_ranks_test.sh
 train/machine/timed_product.*       tests/train/machine/rank_speed_test.cpp tests/train/machine/peak_flops_test.cpp
 train/machine/version.*             tests/train/commands/command_line_test.cpp
 train/machine/*                     tests/train/commands/command_line_test.cpp tests/train/run/resume_test.sh
-train/report/*                      tests/train/report/metrics_test.cpp
 train/step/step_profiler.h          tests/cuda/stream_order_test.cpp
 train/step/*                        tests/train/step/layout_ranks_test.cpp tests/train/step/parity_ranks_test.cpp
 train/checkpoint/checkpoint_*       tests/train/checkpoint/checkpoint_reshard_test.cpp
