@@ -11,7 +11,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <concepts>
 #include <limits>
@@ -19,6 +18,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "data/text/json_reader.h"
@@ -55,20 +55,13 @@ class FieldWriter {
     return list;
   }
 
-  template <class T>
-  void operator()(const char* key, const T& value, auto...) {
-    json[key] = to_json(value);
-  }
-  /// Leaves the key out if there is no value.
-  template <class T>
-  void if_known(const char* key, const std::optional<T>& value) {
-    if (value) (*this)(key, *value);
+  void operator()(const char* key, const auto& value, auto...) { json[key] = to_json(value); }
+  /// Leaves the key out if the optional has no value.
+  void if_known(const char* key, const auto& optional) {
+    if (optional) (*this)(key, *optional);
   }
   /// A value that follows from other fields: readers skip it.
-  template <class T>
-  void derived(const char* key, const T& value) {
-    (*this)(key, value);
-  }
+  void derived(const char* key, const auto& value) { (*this)(key, value); }
   /// Numbers to four digits: a list with a number for each of a thousand nodes makes a long line.
   void rounded(const char* key, std::vector<double> values) {
     for (double& value : values) {
@@ -78,30 +71,24 @@ class FieldWriter {
     }
     (*this)(key, values);
   }
-  template <class Enum, size_t n>
-  void word(const char* key, Enum value, const std::array<std::string_view, n>& words) {
+  void word(const char* key, auto value, const auto& words) {
     json[key] = words.at(static_cast<size_t>(value));
   }
-  template <size_t n>
-  void flags(const char* key, const std::array<bool, n>& flags,
-             const std::array<std::string_view, n>& words) {
+  void flags(const char* key, const auto& flags, const auto& words) {
     Json& list = json[key] = Json::array();
-    for (size_t i = 0; i < n; ++i)
+    for (size_t i = 0; i < words.size(); ++i)
       if (flags[i]) list.push_back(words[i]);
   }
   void group(const char* key, auto&& fields) { json[key] = object_of(fields); }
-  template <class T>
-  void optional(const char* key, std::optional<T>& value, auto&& fields) {
+  void optional(const char* key, auto& value, auto&& fields) {
     json[key] = value ? object_of([&](auto& field) { fields(field, *value); }) : Json(nullptr);
   }
-  template <class T>
-  void list(const char* key, std::vector<T>& values, int64_t, int64_t, auto&& fields) {
+  void list(const char* key, auto& values, int64_t, int64_t, auto&& fields) {
     json[key] = object_of([&](auto& field) { field.elements(values, fields); });
   }
-  template <class T>
-  void elements(std::vector<T>& values, auto&& fields) {
+  void elements(auto& values, auto&& fields) {
     json = Json::array();
-    for (T& value : values) json.push_back(object_of([&](auto& field) { fields(field, value); }));
+    for (auto& value : values) json.push_back(object_of([&](auto& field) { fields(field, value); }));
   }
 
   Json json = Json::object();
@@ -135,50 +122,40 @@ class FieldReader {
 
   /// Limits: `least` and `most` of an integer, 0 and INT64_MAX unless given; `most_bytes` of a text,
   /// kMostTextBytes unless given.
-  template <class T>
-  void operator()(const char* key, T& value, auto... limits) {
+  void operator()(const char* key, auto& value, auto... limits) {
     if (is_wanted(key)) read(key, value, limits...);
   }
-  template <class T>
-  void if_known(const char* key, std::optional<T>& value) {
-    (*this)(key, value);
-  }
-  template <class T>
-  void derived(const char* key, const T&) {
-    known(key);
-  }
+  void if_known(const char* key, auto& optional) { (*this)(key, optional); }
+  void derived(const char* key, const auto&) { known(key); }
   void rounded(const char* key, std::vector<double>& values) { (*this)(key, values); }
   /// The value number i of an enum, from words[i].
-  template <class Enum, size_t n>
-  void word(const char* key, Enum& value, const std::array<std::string_view, n>& words) {
+  template <class Enum>
+  void word(const char* key, Enum& value, const auto& words) {
     value = static_cast<Enum>(index(key, reader_.member(json_, known(key)), words));
   }
   /// One or more of `words`, as a list of texts.
-  template <size_t n>
-  void flags(const char* key, std::array<bool, n>& flags, const std::array<std::string_view, n>& words) {
+  void flags(const char* key, auto& flags, const auto& words) {
     flags = {};
-    for (const Json& each : reader_.list(json_, known(key), 1, n)) flags[index(key, each, words)] = true;
+    for (const Json& each : reader_.list(json_, known(key), 1, std::ssize(words)))
+      flags[index(key, each, words)] = true;
   }
   /// An object: `fields(field)`.
   void group(const char* key, auto&& fields) {
     if (is_wanted(key)) read_inside(reader_.member(json_, key), fields);
   }
   /// An object or null: `fields(field, *value)`.
-  template <class T>
-  void optional(const char* key, std::optional<T>& value, auto&& fields) {
+  void optional(const char* key, auto& value, auto&& fields) {
     const Json& json = reader_.member(json_, known(key));
     value.reset();
     if (!json.is_null()) read_inside(json, [&](auto& field) { fields(field, value.emplace()); });
   }
   /// A list of `least` to `most` objects: `fields(field, values[i])`.
-  template <class T>
-  void list(const char* key, std::vector<T>& values, int64_t least, int64_t most, auto&& fields) {
+  void list(const char* key, auto& values, int64_t least, int64_t most, auto&& fields) {
     read_inside(reader_.list(json_, known(key), least, most),
                 [&](auto& field) { field.elements(values, fields); });
   }
   /// The objects of a list that is itself an element of a list, and has no key.
-  template <class T>
-  void elements(std::vector<T>& values, auto&& fields) {
+  void elements(auto& values, auto&& fields) {
     if (!json_.is_array()) reader_.refuse("has a {} where a list was expected", json_.type_name());
     values.clear();
     for (const Json& each : json_)
@@ -241,8 +218,7 @@ class FieldReader {
     fields(inside);
     inside.end();
   }
-  template <size_t n>
-  size_t index(const char* key, const Json& json, const std::array<std::string_view, n>& words) const {
+  size_t index(const char* key, const Json& json, const auto& words) const {
     const auto found = std::ranges::find(words, json.is_string() ? json.get<std::string>() : std::string());
     if (found == words.end()) reader_.refuse("'{}' must be {}", key, fmt::join(words, " or "));
     return static_cast<size_t>(found - words.begin());
