@@ -30,6 +30,9 @@ TEST(JsonReader, GivesWhatIsAsked) {
   EXPECT_EQ(kReader.text(json, "name", 1), "a");
   EXPECT_TRUE(kReader.flag(json, "on"));
   EXPECT_EQ(kReader.list(json, "list", 0, 1).size(), 1u);
+  EXPECT_EQ(kReader.find(json, "none"), nullptr);
+  EXPECT_EQ(kReader.find(json, "absent"), nullptr);
+  EXPECT_NE(kReader.find(json, "size"), nullptr);
 }
 
 TEST(JsonReader, RefusesWhatIsNot) {
