@@ -98,11 +98,140 @@ class Judge {
     return fmt::format("rank {}{}", rank, rank < hosts_.size() ? " (" + hosts_[rank] + ")" : "");
   }
 
-  void judge_steps();
-  void judge_equal_sums(size_t s);
-  void judge_parameter(const ParameterSpec& parameter, size_t p);
-  void judge_units(int64_t state);
-  void judge_ranks_alone();
+  // Compares loss and norm with each rank's own reference, and the number of targets with the tokens.
+  void judge_steps() {
+    for (size_t s = 0; s < kCheckSteps; ++s) {
+      const int64_t number = static_cast<int64_t>(s) + 1;
+      const StepSums& first = ranks_.front().steps[s];
+      double loss = 0, norm = 0;
+      for (const RankFindings& rank : ranks_) {
+        loss = std::max(loss, relative_error(rank.steps[s].loss, rank.reference[s].loss));
+        norm = std::max(norm, relative_error(rank.steps[s].gradient_norm, rank.reference[s].gradient_norm));
+      }
+      const auto add = [&](CheckedKind kind, double error) {
+        verdict_.values.push_back(
+            {.kind = kind, .step = number, .parameter = {}, .error = error, .tolerance = tolerance(kind)});
+      };
+      add(CheckedKind::kLoss, loss);
+      add(CheckedKind::kGradientNorm, norm);
+      const int64_t targets = target_count(settings_.tokens(mesh_), number);
+      if (first.target_count != targets)
+        verdict_.broken.push_back(
+            fmt::format("step {} counted {} targets of {}", number, first.target_count, targets));
+      if (first.skipped)
+        verdict_.broken.push_back(fmt::format(
+            "step {} was skipped: its loss or gradient is not finite, loss {} and gradient norm {}", number,
+            first.loss, first.gradient_norm));
+      judge_equal_sums(s);
+    }
+  }
+
+  // Finds a rank whose sums differ from rank 0's, and a rank that skipped the step alone. Names one rank for
+  // each.
+  void judge_equal_sums(size_t s) {
+    const StepSums& first = ranks_.front().steps[s];
+    const auto other = std::find_if(ranks_.begin(), ranks_.end(), [&](const RankFindings& rank) {
+      return !same_bits(rank.steps[s], first);
+    });
+    if (other != ranks_.end())
+      verdict_.broken.push_back(fmt::format("step {}: loss {} and gradient norm {} on {}, {} and {} on {}",
+                                            s + 1, first.loss, first.gradient_norm, rank_text(0),
+                                            other->steps[s].loss, other->steps[s].gradient_norm,
+                                            rank_text(static_cast<size_t>(other - ranks_.begin()))));
+    const auto skipped = std::find_if(ranks_.begin(), ranks_.end(),
+                                      [&](const RankFindings& rank) { return rank.reference[s].skipped; });
+    if (skipped != ranks_.end())
+      verdict_.broken.push_back(fmt::format("{} alone skipped step {}: its loss or gradient is not finite",
+                                            rank_text(static_cast<size_t>(skipped - ranks_.begin())), s + 1));
+  }
+
+  // The errors of a parameter over all ranks. Each copy of the parameter has an error of its own, of which
+  // the largest counts: copies are replicas and, if the tensor axis does not cut the parameter, its ranks.
+  void judge_parameter(const ParameterSpec& parameter, size_t p) {
+    for (size_t state = 0; state < kComparedStates; ++state) {
+      std::vector<double> copies(static_cast<size_t>(mesh_.replicate * mesh_.tensor));
+      ParameterError all;
+      double norm = 0;
+      size_t worst = 0;
+      for (size_t r = 0; r < ranks_.size(); ++r) {
+        const ParameterError& part = ranks_[r].errors[state][p];
+        const MeshCoordinates at = mesh_coordinates(mesh_, static_cast<int64_t>(r));
+        const int64_t slice = parameter.cut == Cut::kNone ? at.tensor : 0;
+        copies[static_cast<size_t>(at.replicate * mesh_.tensor + slice)] += part.squared_error;
+        if (!(part.worst_block <= all.worst_block)) worst = r;
+        all.add(part);
+        norm = std::max(norm, ranks_[r].norms[state][p]);
+      }
+      double squared = 0;
+      for (const double copy : copies) squared = copy <= squared ? squared : copy;
+      const bool is_update = state == kCheckSteps;
+      CheckedValue value{.kind = is_update ? CheckedKind::kUpdate : CheckedKind::kGradient,
+                         .step = is_update ? 0 : static_cast<int64_t>(state) + 1,
+                         .parameter = parameter.name,
+                         .error = squared == 0 ? 0 : std::sqrt(squared / norm),
+                         .row = all.row,
+                         .column = all.column,
+                         .rank = static_cast<int64_t>(worst)};
+      if (!all.finite || !std::isfinite(norm)) value.error = all.worst_block = kInfinite;
+      value.tolerance = tolerance(value.kind);
+      verdict_.values.push_back(value);
+      value.kind = is_update ? CheckedKind::kUpdateBlock : CheckedKind::kGradientBlock;
+      value.error = all.worst_block;
+      value.tolerance = tolerance(value.kind);
+      verdict_.values.push_back(value);
+    }
+  }
+
+  // Ranks that hold copies must hold the same bits, and padding must be zero.
+  void judge_units(int64_t state) {
+    const auto s = static_cast<size_t>(state);
+    for (size_t u = 0; u < table_.size(); ++u)
+      for (size_t r = 0; r < ranks_.size(); ++r) {
+        const UnitFacts& own = ranks_[r].units[s][u];
+        MeshCoordinates replica = mesh_coordinates(mesh_, static_cast<int64_t>(r)), slice = replica;
+        replica.replicate = 0;
+        slice.tensor = 0;
+        const auto compare = [&](const MeshCoordinates& with, bool equal, const char* what) {
+          const auto other = static_cast<size_t>(mesh_.rank_of(with));
+          if (!equal)
+            verdict_.broken.push_back(fmt::format("the {} of {} ({}) {} {} other bits on {} than on {}",
+                                                  state_text(state), table_[u].name, what, when_text(state),
+                                                  state < kCheckSteps ? "has" : "have", rank_text(r),
+                                                  rank_text(other)));
+          return equal;
+        };
+        const auto facts = [&](const MeshCoordinates& of) -> const UnitFacts& {
+          return ranks_[static_cast<size_t>(mesh_.rank_of(of))].units[s][u];
+        };
+        if (!compare(replica, own.shard_hash == facts(replica).shard_hash, "replicas") ||
+            !compare(slice, own.replicated_hash == facts(slice).replicated_hash,
+                     "what the tensor axis does not cut"))
+          return;  // one message is enough
+        if (own.padding > 0) {
+          verdict_.broken.push_back(fmt::format("the padding of the {} of {} {} is {} on {}, not 0",
+                                                state_text(state), table_[u].name, when_text(state),
+                                                own.padding, rank_text(r)));
+          return;
+        }
+      }
+  }
+
+  // Alone, ranks with processors of one kind compute the same bits. A difference is a note, not a failure.
+  void judge_ranks_alone() {
+    for (size_t r = 1; r < ranks_.size(); ++r) {
+      bool equal = true;
+      for (size_t s = 0; s < kCheckSteps; ++s)
+        equal = equal && same_bits(ranks_[r].reference[s], ranks_.front().reference[s]);
+      for (size_t state = 0; state < kComparedStates; ++state)
+        for (size_t p = 0; p < ranks_[r].norms[state].size(); ++p)
+          equal = equal && same_bits(ranks_[r].norms[state][p], ranks_.front().norms[state][p]);
+      if (equal) continue;
+      verdict_.notes.push_back(fmt::format(
+          "{} alone computes other bits than {} alone: their processors, threads or libraries differ",
+          rank_text(r), rank_text(0)));
+      return;
+    }
+  }
 
   const std::vector<RankFindings>& ranks_;
   const MeshSizes& mesh_;
@@ -112,139 +241,6 @@ class Judge {
   std::array<double, kCheckedKinds.size()> tolerances_;
   MeshVerdict verdict_;
 };
-
-// Compares loss and norm with each rank's own reference, and the number of targets with the tokens.
-void Judge::judge_steps() {
-  for (size_t s = 0; s < kCheckSteps; ++s) {
-    const int64_t number = static_cast<int64_t>(s) + 1;
-    const StepSums& first = ranks_.front().steps[s];
-    double loss = 0, norm = 0;
-    for (const RankFindings& rank : ranks_) {
-      loss = std::max(loss, relative_error(rank.steps[s].loss, rank.reference[s].loss));
-      norm = std::max(norm, relative_error(rank.steps[s].gradient_norm, rank.reference[s].gradient_norm));
-    }
-    const auto add = [&](CheckedKind kind, double error) {
-      verdict_.values.push_back(
-          {.kind = kind, .step = number, .parameter = {}, .error = error, .tolerance = tolerance(kind)});
-    };
-    add(CheckedKind::kLoss, loss);
-    add(CheckedKind::kGradientNorm, norm);
-    const int64_t targets = target_count(settings_.tokens(mesh_), number);
-    if (first.target_count != targets)
-      verdict_.broken.push_back(
-          fmt::format("step {} counted {} targets of {}", number, first.target_count, targets));
-    if (first.skipped)
-      verdict_.broken.push_back(
-          fmt::format("step {} was skipped: its loss or gradient is not finite, loss {} and gradient norm {}",
-                      number, first.loss, first.gradient_norm));
-    judge_equal_sums(s);
-  }
-}
-
-// Finds a rank whose sums differ from rank 0's, and a rank that skipped the step alone. Names one rank for
-// each.
-void Judge::judge_equal_sums(size_t s) {
-  const StepSums& first = ranks_.front().steps[s];
-  const auto other = std::find_if(ranks_.begin(), ranks_.end(),
-                                  [&](const RankFindings& rank) { return !same_bits(rank.steps[s], first); });
-  if (other != ranks_.end())
-    verdict_.broken.push_back(fmt::format("step {}: loss {} and gradient norm {} on {}, {} and {} on {}",
-                                          s + 1, first.loss, first.gradient_norm, rank_text(0),
-                                          other->steps[s].loss, other->steps[s].gradient_norm,
-                                          rank_text(static_cast<size_t>(other - ranks_.begin()))));
-  const auto skipped = std::find_if(ranks_.begin(), ranks_.end(),
-                                    [&](const RankFindings& rank) { return rank.reference[s].skipped; });
-  if (skipped != ranks_.end())
-    verdict_.broken.push_back(fmt::format("{} alone skipped step {}: its loss or gradient is not finite",
-                                          rank_text(static_cast<size_t>(skipped - ranks_.begin())), s + 1));
-}
-
-// The errors of a parameter over all ranks. Each copy of the parameter has an error of its own, of which the
-// largest counts: copies are replicas and, if the tensor axis does not cut the parameter, its ranks.
-void Judge::judge_parameter(const ParameterSpec& parameter, size_t p) {
-  for (size_t state = 0; state < kComparedStates; ++state) {
-    std::vector<double> copies(static_cast<size_t>(mesh_.replicate * mesh_.tensor));
-    ParameterError all;
-    double norm = 0;
-    size_t worst = 0;
-    for (size_t r = 0; r < ranks_.size(); ++r) {
-      const ParameterError& part = ranks_[r].errors[state][p];
-      const MeshCoordinates at = mesh_coordinates(mesh_, static_cast<int64_t>(r));
-      const int64_t slice = parameter.cut == Cut::kNone ? at.tensor : 0;
-      copies[static_cast<size_t>(at.replicate * mesh_.tensor + slice)] += part.squared_error;
-      if (!(part.worst_block <= all.worst_block)) worst = r;
-      all.add(part);
-      norm = std::max(norm, ranks_[r].norms[state][p]);
-    }
-    double squared = 0;
-    for (const double copy : copies) squared = copy <= squared ? squared : copy;
-    const bool is_update = state == kCheckSteps;
-    CheckedValue value{.kind = is_update ? CheckedKind::kUpdate : CheckedKind::kGradient,
-                       .step = is_update ? 0 : static_cast<int64_t>(state) + 1,
-                       .parameter = parameter.name,
-                       .error = squared == 0 ? 0 : std::sqrt(squared / norm),
-                       .row = all.row,
-                       .column = all.column,
-                       .rank = static_cast<int64_t>(worst)};
-    if (!all.finite || !std::isfinite(norm)) value.error = all.worst_block = kInfinite;
-    value.tolerance = tolerance(value.kind);
-    verdict_.values.push_back(value);
-    value.kind = is_update ? CheckedKind::kUpdateBlock : CheckedKind::kGradientBlock;
-    value.error = all.worst_block;
-    value.tolerance = tolerance(value.kind);
-    verdict_.values.push_back(value);
-  }
-}
-
-// Ranks that hold copies must hold the same bits, and padding must be zero.
-void Judge::judge_units(int64_t state) {
-  const auto s = static_cast<size_t>(state);
-  for (size_t u = 0; u < table_.size(); ++u)
-    for (size_t r = 0; r < ranks_.size(); ++r) {
-      const UnitFacts& own = ranks_[r].units[s][u];
-      MeshCoordinates replica = mesh_coordinates(mesh_, static_cast<int64_t>(r)), slice = replica;
-      replica.replicate = 0;
-      slice.tensor = 0;
-      const auto compare = [&](const MeshCoordinates& with, bool equal, const char* what) {
-        const auto other = static_cast<size_t>(mesh_.rank_of(with));
-        if (!equal)
-          verdict_.broken.push_back(fmt::format(
-              "the {} of {} ({}) {} {} other bits on {} than on {}", state_text(state), table_[u].name, what,
-              when_text(state), state < kCheckSteps ? "has" : "have", rank_text(r), rank_text(other)));
-        return equal;
-      };
-      const auto facts = [&](const MeshCoordinates& of) -> const UnitFacts& {
-        return ranks_[static_cast<size_t>(mesh_.rank_of(of))].units[s][u];
-      };
-      if (!compare(replica, own.shard_hash == facts(replica).shard_hash, "replicas") ||
-          !compare(slice, own.replicated_hash == facts(slice).replicated_hash,
-                   "what the tensor axis does not cut"))
-        return;  // one message is enough
-      if (own.padding > 0) {
-        verdict_.broken.push_back(fmt::format("the padding of the {} of {} {} is {} on {}, not 0",
-                                              state_text(state), table_[u].name, when_text(state),
-                                              own.padding, rank_text(r)));
-        return;
-      }
-    }
-}
-
-// Alone, ranks with processors of one kind compute the same bits. A difference is a note, not a failure.
-void Judge::judge_ranks_alone() {
-  for (size_t r = 1; r < ranks_.size(); ++r) {
-    bool equal = true;
-    for (size_t s = 0; s < kCheckSteps; ++s)
-      equal = equal && same_bits(ranks_[r].reference[s], ranks_.front().reference[s]);
-    for (size_t state = 0; state < kComparedStates; ++state)
-      for (size_t p = 0; p < ranks_[r].norms[state].size(); ++p)
-        equal = equal && same_bits(ranks_[r].norms[state][p], ranks_.front().norms[state][p]);
-    if (equal) continue;
-    verdict_.notes.push_back(fmt::format(
-        "{} alone computes other bits than {} alone: their processors, threads or libraries differ",
-        rank_text(r), rank_text(0)));
-    return;
-  }
-}
 
 }  // namespace
 

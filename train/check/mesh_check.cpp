@@ -1,10 +1,12 @@
 #include "train/check/mesh_check.h"
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
 #include <span>
 
 #include "data/files/hash.h"
+#include "parallel/agreement.h"
 #include "parallel/unit_layout.h"
 #include "train/step/training_step.h"
 
@@ -110,6 +112,19 @@ void compare_state(const KeptSteps& kept, const DeviceMesh& mesh, const CheckSet
   }
 }
 
+// The list of each rank, in rank order. All lists have one size. Collective.
+template <class T>
+std::vector<std::vector<T>> lists_of_all_ranks(Communicator& world, const std::vector<T>& own) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  std::vector<std::vector<T>> lists;
+  const std::string bytes(reinterpret_cast<const char*>(own.data()), own.size() * sizeof(T));
+  for (const std::string& each : world.all_gather_text(bytes)) {
+    RIPSTOP_CHECK(each.size() == bytes.size(), "{} and {} bytes of findings", each.size(), bytes.size());
+    std::memcpy(lists.emplace_back(own).data(), each.data(), each.size());
+  }
+  return lists;
+}
+
 }  // namespace
 
 KeptSteps run_steps(DeviceMesh& mesh, const CheckSettings& settings, const Device& device) {
@@ -154,13 +169,27 @@ RankFindings compare_with_one_rank(const KeptSteps& kept, const DeviceMesh& mesh
   return findings;
 }
 
+std::vector<RankFindings> findings_of_all_ranks(Communicator& world, const RankFindings& own) {
+  std::vector<RankFindings> all(static_cast<size_t>(world.size()), own);
+  const auto steps = of_all_ranks(world, own.steps), reference = of_all_ranks(world, own.reference);
+  for (size_t r = 0; r < all.size(); ++r) all[r].steps = steps[r], all[r].reference = reference[r];
+  for (size_t state = 0; state < kComparedStates; ++state) {
+    const auto errors = lists_of_all_ranks(world, own.errors[state]);
+    const auto norms = lists_of_all_ranks(world, own.norms[state]);
+    const auto units = lists_of_all_ranks(world, own.units[state]);
+    for (size_t r = 0; r < all.size(); ++r) {
+      all[r].errors[state] = errors[r];
+      all[r].norms[state] = norms[r];
+      all[r].units[state] = units[r];
+    }
+  }
+  return all;
+}
+
 MeshVerdict check_mesh(DeviceMesh& mesh, const CheckSettings& settings, const Device& device) {
   const KeptSteps kept = run_steps(mesh, settings, device);
   const RankFindings own = compare_with_one_rank(kept, mesh, settings, device);
-  std::vector<RankFindings> all;
-  for (const std::string& bytes : mesh.world().all_gather_text(to_bytes(own)))
-    all.push_back(findings_of(bytes, own.errors[0].size(), own.units[0].size()));
-  MeshVerdict verdict = judge(all, mesh.sizes(), mesh.hosts(), settings);
+  MeshVerdict verdict = judge(findings_of_all_ranks(mesh.world(), own), mesh.sizes(), mesh.hosts(), settings);
   verdict.sent = kept.sent;
   return verdict;
 }

@@ -28,6 +28,10 @@ KeptSteps run_steps(DeviceMesh& mesh, const CheckSettings& settings, const Devic
 RankFindings compare_with_one_rank(const KeptSteps& kept, const DeviceMesh& mesh,
                                    const CheckSettings& settings, const Device& device);
 
+/// The findings of all ranks, in rank order. Throws Error(kBug) if ranks have different numbers of parameters
+/// or units. Collective.
+std::vector<RankFindings> findings_of_all_ranks(Communicator& world, const RankFindings& own);
+
 /// run_steps, compare_with_one_rank and the verdict, the same on all ranks. Collective over the mesh.
 MeshVerdict check_mesh(DeviceMesh& mesh, const CheckSettings& settings, const Device& device);
 

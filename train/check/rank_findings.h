@@ -1,8 +1,7 @@
-// RankFindings: the results of one rank's comparison, which it sends to all ranks.
+// RankFindings: the results of one rank's comparison.
 #pragma once
 #include <array>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "train/check/check_settings.h"
@@ -39,10 +38,5 @@ struct RankFindings {
   std::array<std::vector<double>, kComparedStates> norms;
   std::array<std::vector<UnitFacts>, kComparedStates> units;  ///< by state, then by unit
 };
-
-/// Serializes the findings; parses them. Throws Error(kBug) if `bytes` has another number of parameters or
-/// units.
-std::string to_bytes(const RankFindings& findings);
-RankFindings findings_of(const std::string& bytes, size_t parameters, size_t units);
 
 }  // namespace ripstop

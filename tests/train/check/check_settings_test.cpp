@@ -1,4 +1,4 @@
-// What a check computes: the config's model if it can be, else one of the same shape.
+// The choice of a check: the config's model if it fits, else one of the same shape.
 #include "train/check/check_settings.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ TEST(CheckSettings, MemoryDecides) {
   CheckSettings settings = choose_check(run, DeviceKind::kCpu, 1, {});
   ASSERT_EQ(settings.kind, CheckedModel::kWhole);
   const int64_t whole = check_bytes(settings, kFourRanks);
-  // The one rank recomputes before the model becomes another one.
+  // Prefers recomputation on the rank alone to a smaller model.
   settings = choose_check(run, DeviceKind::kCpu, 1, {.memory_bytes = whole - 1, .flops_text = {}});
   EXPECT_EQ(settings.kind, CheckedModel::kWhole);
   EXPECT_NE(settings.reference_recompute, Recompute::kNone);
@@ -129,7 +129,7 @@ TEST(CheckSettings, AdaptersAreThoseOfTheRunAsFarAsTheModelHasRoom) {
   EXPECT_LT(check_bytes(settings, kFourRanks), check_bytes(without, kFourRanks));
   EXPECT_EQ(settings.request(kFourRanks).step.sharding.lora, expected);
   EXPECT_EQ(settings.reference_request(kFourRanks).step.sharding.lora, expected);
-  // Gradients of a norm of 0.01 on so few elements are larger, and so is the epsilon beside them.
+  // On so few elements, gradients of norm 0.01 are larger, and so is epsilon.
   EXPECT_GT(settings.step.adamw.epsilon, without.step.adamw.epsilon);
   const CheckSettings small = choose_check(run, DeviceKind::kCpu, 1, {.flops_text = {}, .small = true});
   EXPECT_LT(small.step.sharding.lora.rank, 300);
@@ -151,7 +151,7 @@ TEST(CheckSettings, RowsDivideByTheTensorAxis) {
   EXPECT_LT(small.step.sharding.sequence_length, 200);
 }
 
-// Else a step that forgets a micro-batch would do so on both sides.
+// With equal micro-batches, a step that skips one would skip the same one on both sides.
 TEST(CheckSettings, TheOneRankTakesOtherMicroBatches) {
   ResolvedRun run = run_of("15m", kFourRanks);
   for (const MeshSizes& mesh : {MeshSizes{1, 1, 1}, MeshSizes{1, 1, 2}, MeshSizes{1, 3, 1}})
@@ -166,7 +166,7 @@ TEST(CheckSettings, TheOneRankTakesOtherMicroBatches) {
     }
 }
 
-// What the run does not do the check does not do; what it does shows.
+// The check clips and decays if and only if the run does, and enough to show.
 TEST(CheckSettings, ClippingAndDecayAreAsInTheRun) {
   ResolvedRun run = run_of("debug", kFourRanks);
   CheckSettings settings = choose_check(run, DeviceKind::kCpu, 1, {});

@@ -1,5 +1,4 @@
-// The tokens of a check: valid batches, the same sequences on every mesh, and the cases that a mesh must
-// meet.
+// The tokens of a check: valid batches, the same sequences on every mesh, and all kinds of sequences.
 #include "train/check/check_tokens.h"
 
 #include <gtest/gtest.h>
@@ -76,8 +75,8 @@ TEST(CheckTokens, EverySequenceIsDealtOnce) {
     }
 }
 
-// What a mesh must compute rightly: several documents, none, one as long as the sequence, uneven targets,
-// and a data rank that has no sequence at all.
+// The tokens include: several documents, one document as long as the sequence, uneven targets, empty
+// sequences, and a data rank without any sequence.
 TEST(CheckTokens, TheCasesThatMatterOccur) {
   const CheckTokens t = tokens(3);
   std::map<int64_t, int64_t> targets;

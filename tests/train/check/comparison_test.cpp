@@ -1,4 +1,5 @@
-// The comparison of a shard with one rank's whole: what differs is found where it is, and nothing else.
+// The comparison of a shard with the whole unit on one rank: it finds each difference where it is, and no
+// other.
 #include "train/check/comparison.h"
 
 #include <gtest/gtest.h>
@@ -97,7 +98,7 @@ TEST(Comparison, OneWrongElementIsFoundWhereItIs) {
   }
 }
 
-// A block among small ones counts by the parameter's average, one among large ones by its own size.
+// A block of small elements is measured by the parameter's average, a block of large elements by its own.
 TEST(Comparison, ABlockIsMeasuredByItsOwnSizeOrTheAverage) {
   Unit unit(0);
   const UnitLayout& layout = unit.whole;

@@ -1,5 +1,4 @@
-// The check on real meshes: every mesh that computes rightly passes, and what is changed in one rank's
-// results is named.
+// The check on real meshes: correct meshes pass, and the verdict names what is changed in one rank's results.
 #include "train/check/mesh_check.h"
 
 #include <algorithm>
@@ -15,7 +14,7 @@
 namespace ripstop {
 namespace {
 
-// Nothing divides by eight: 131 ids, 172 feed-forward columns.
+// Sizes that do not divide by eight: 131 ids, 172 feed-forward columns.
 ResolvedRun small_run(const MeshSizes& mesh, DType compute, bool tied,
                       Recompute recompute = Recompute::kNone) {
   ResolvedRun run;
@@ -43,7 +42,7 @@ MeshVerdict checked(const ResolvedRun& run, uint64_t seed = 3) {
   return check_mesh(mesh, settings_of(run, seed), test_device());
 }
 
-/// The meshes to test, of as many ranks as this world has.
+/// The meshes to test with all ranks of this world.
 std::vector<MeshSizes> meshes() {
   switch (test_world().communicator().size()) {
     case 1:
@@ -59,7 +58,7 @@ std::vector<MeshSizes> meshes() {
   }
 }
 
-// Holds, and with room: a tolerance that is nearly used up would fail on another machine.
+// Expects that the verdict holds with room to spare: other machines round otherwise.
 void expect_holds(const MeshVerdict& verdict) {
   EXPECT_TRUE(verdict.holds()) << verdict.complaint();
   EXPECT_EQ(verdict.notes, std::vector<std::string>{});
@@ -100,7 +99,8 @@ TEST(CheckRanks, EverySettingPasses) {
     }
 }
 
-// The model is frozen, and all that is compared is of adapters: of every kind of matrix, of the default ones.
+// With adapters the model is frozen, and only adapters are compared: on all matrices, and on the default
+// ones.
 TEST(CheckRanks, EveryMeshOfAdaptersPasses) {
   for (const MeshSizes& mesh : meshes())
     for (const DType compute : {DType::kFloat32, DType::kBFloat16})
@@ -110,14 +110,14 @@ TEST(CheckRanks, EveryMeshOfAdaptersPasses) {
         run.step.sharding.reshard_after_forward = reshards;
         run.step.sharding.overlap_tensor = !reshards;
         run.step.sharding.lora = {.rank = 5, .alpha = 8, .dropout = 0.2};
-        if (!reshards) run.step.sharding.lora.alpha = 320;  // the check has a factor of 1
+        if (!reshards) run.step.sharding.lora.alpha = 320;  // the check sets the scale to 1
         if (reshards) run.step.sharding.lora.targets.fill(true);
         run.step.adamw.weight_decay = 0.1;
         const MeshVerdict verdict = checked(run);
         expect_holds(verdict);
         for (const CheckedValue& value : verdict.values)
           EXPECT_TRUE(value.parameter.empty() || value.parameter.find(".lora_") != std::string::npos);
-        // What the plan of a usual step says was sent.
+        // The sent bytes are those of the plan.
         DeviceMesh planned(test_world(), mesh, /*allow_tensor_across_nodes=*/false, test_device());
         const auto plan = plan_rank(settings_of(run).request(mesh), planned.coordinates()).traffic_per_step;
         EXPECT_EQ(verdict.sent.fsdp, plan.fsdp);
@@ -126,7 +126,7 @@ TEST(CheckRanks, EveryMeshOfAdaptersPasses) {
       }
 }
 
-// While b is zero, as training begins with it, so is the gradient of a.
+// With B at zero, as at the start of training, the gradient of A would be zero.
 TEST(CheckRanks, TheFirstStepOfAdaptersHasAllGradients) {
   for (const MeshSizes& mesh : meshes())
     for (const DType compute : {DType::kFloat32, DType::kBFloat16}) {
@@ -149,7 +149,7 @@ TEST(CheckRanks, TheFirstStepOfAdaptersHasAllGradients) {
     }
 }
 
-// On one rank only the accumulation differs, and the empty sequences.
+// On a mesh of one rank only micro-batches and empty sequences differ.
 TEST(CheckRanks, OneRankNearlyEqualsItself) {
   if (test_world().communicator().size() != 1) return;
   const MeshVerdict verdict = checked(small_run({1, 1, 1}, DType::kFloat32, true));
@@ -157,7 +157,7 @@ TEST(CheckRanks, OneRankNearlyEqualsItself) {
   EXPECT_LT(verdict.worst(CheckedKind::kLoss).error, 1e-6);
 }
 
-// What is planned to be sent is sent; an axis alone is a mesh like others.
+// The planned traffic is sent. An axis alone is checked as a mesh.
 TEST(CheckRanks, AnAxisAlonePasses) {
   for (const MeshSizes& sizes : meshes()) {
     DeviceMesh mesh(test_world(), sizes, /*allow_tensor_across_nodes=*/false, test_device());
@@ -173,7 +173,7 @@ TEST(CheckRanks, AnAxisAlonePasses) {
   }
 }
 
-// One rank's results are changed after the steps: every rank's verdict names what.
+// Changes one rank's results after the steps: the verdict of every rank names the change.
 class ChangedResults : public testing::Test {
  protected:
   /// The verdict if `change` changes the kept steps of the last rank.
@@ -184,10 +184,7 @@ class ChangedResults : public testing::Test {
     KeptSteps kept = run_steps(mesh, settings, test_device());
     if (mesh.position() == mesh.ranks() - 1) change(kept, mesh);
     const RankFindings own = compare_with_one_rank(kept, mesh, settings, test_device());
-    std::vector<RankFindings> all;
-    for (const std::string& bytes : mesh.world().all_gather_text(to_bytes(own)))
-      all.push_back(findings_of(bytes, own.errors[0].size(), own.units[0].size()));
-    return judge(all, mesh.sizes(), mesh.hosts(), settings);
+    return judge(findings_of_all_ranks(mesh.world(), own), mesh.sizes(), mesh.hosts(), settings);
   }
   static void expect_complaint(const MeshVerdict& verdict, const std::string& text) {
     EXPECT_FALSE(verdict.holds());
@@ -206,8 +203,7 @@ TEST_F(ChangedResults, AGradientIsNamed) {
       const MeshVerdict verdict = verdict_of(sizes, compute, [&](KeptSteps& kept, const DeviceMesh& mesh) {
         const UnitLayout layout(table[2], sizes.tensor, mesh.coordinates().tensor, sizes.fsdp);
         const int64_t n = layout.shard_elements(), begin = n * mesh.coordinates().fsdp;
-        // The largest piece of a parameter in the shard gets the neighbour of each element: as a wrong
-        // offset.
+        // Shifts the largest piece of a parameter in the shard by one element, as a wrong offset would.
         Box largest;
         for (const Box& box : layout.boxes(begin, begin + n))
           if (box.rows * box.columns > largest.rows * largest.columns) largest = box;
