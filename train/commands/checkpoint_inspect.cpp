@@ -13,6 +13,7 @@
 #include "data/text/json_reader.h"
 #include "data/tokenizer/tokenizer.h"
 #include "train/checkpoint/checkpoint_directory.h"
+#include "train/checkpoint/takeovers.h"
 #include "train/exchange/hugging_face/pretrained_model.h"
 #include "train/report/human_text.h"
 
@@ -85,13 +86,9 @@ struct Surroundings {
 
 // The run of RUN/checkpoints/step_00001000; nullopt if the checkpoint lies elsewhere.
 std::optional<fs::path> run_of_checkpoint(const fs::path& directory) {
-  const fs::path whole = fs::absolute(directory).lexically_normal();
-  const fs::path folder = (whole.has_filename() ? whole : whole.parent_path()).parent_path();
+  const fs::path folder = folder_of_checkpoint(directory);
   if (folder.filename() != "checkpoints") return std::nullopt;
-  // Prefer the path as people gave it, if it names the run.
-  const fs::path given = directory.parent_path();
-  return given.filename() == "checkpoints" && given.has_parent_path() ? given.parent_path()
-                                                                      : folder.parent_path();
+  return (folder.has_parent_path() ? folder : fs::absolute(folder)).parent_path();
 }
 
 Surroundings look_around(Io& io, const fs::path& directory, const Manifest& m) {

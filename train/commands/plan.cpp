@@ -54,12 +54,12 @@ struct PlanArguments {
 };
 
 void print_for_people(const RunConfig& config, const ResolvedRun& run, const RunLength& length,
-                      const RunTarget& target, const FlopsPerToken& flops) {
+                      const RunTarget& target) {
   fmt::print("mesh            {} ({})\n", run.mesh.to_text(), counted(run.mesh.ranks(), "rank"));
   if (target.device == DeviceKind::kCpu) fmt::print("threads         {} a rank\n", cpu_threads());
   fmt::print("parameters      {}\n", parameter_count(run.model));
   if (run.step.sharding.lora.any()) fmt::print("adapters        {}\n", parameters_text(run));
-  fmt::print("flops per token {:.4g} (causal)\n", flops.causal);
+  fmt::print("flops per token {:.4g} (causal)\n", run.flops_per_token().causal);
   fmt::print("micro-batch     {}, {} a step{}\n", counted(run.step.sharding.sequence_count, "sequence"),
              run.micro_batches, idle_text(config, run));
   fmt::print("recompute       {}\n", recompute_text(run));
@@ -285,14 +285,12 @@ ExitCode plan(const PlanArguments& given) {
   require_tensor_groups_in_nodes(config, given.tasks);
   ResolvedRun run = resolve_or_say_what_fits(config, target, given.json);
   add_notes(config, run.model, dataset, run.notes);
-  const FlopsPerToken flops = run.flops_per_token();
-  RunLength length =
-      run_length(config, run, dataset ? std::optional(count_training_data(*dataset, config)) : std::nullopt);
+  RunLength length = run_length(config, run, dataset ? count_training_data(*dataset, config) : std::nullopt);
   length.speed = known_speed(config, run, target);
   if (given.json)
-    fmt::print("{}\n", plan_document(config, run, length, target, flops));
+    fmt::print("{}\n", plan_document(config, run, length, target));
   else
-    print_for_people(config, run, length, target, flops);
+    print_for_people(config, run, length, target);
   return ExitCode::kOk;
 }
 

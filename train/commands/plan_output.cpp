@@ -133,8 +133,9 @@ Json cost_json(const ResolvedRun& run) {
   return cost;
 }
 
-Json to_json(const ResolvedRun& run, const RunTarget& target, const FlopsPerToken& flops) {
+Json to_json(const ResolvedRun& run, const RunTarget& target) {
   const Json cost = cost_json(run);
+  const FlopsPerToken flops = run.flops_per_token();
   return {{"mesh", run.mesh},
           {"fits", target.device_memory_bytes ? Json(true) : Json(nullptr)},
           {"memory", cost["memory"]},
@@ -195,8 +196,8 @@ std::string search_text(const MeshSearch& found, const RunTarget& target, const 
 }
 
 std::string plan_document(const RunConfig& config, const ResolvedRun& run, const RunLength& length,
-                          const RunTarget& target, const FlopsPerToken& flops) {
-  Json document = to_json(run, target, flops);
+                          const RunTarget& target) {
+  Json document = to_json(run, target);
   add_length(config, length, document);
   return text_of_json(document, 2);
 }

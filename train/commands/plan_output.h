@@ -27,9 +27,9 @@ std::string search_text(const MeshSearch& found, const RunTarget& target, const 
 std::string search_document(const MeshSearch& found, const RunTarget& target, const SearchedJob& job,
                             const std::vector<std::string>& notes);
 
-/// The document of a plan. `flops`: ResolvedRun::flops_per_token of `run`.
+/// The document of a plan.
 std::string plan_document(const RunConfig& config, const ResolvedRun& run, const RunLength& length,
-                          const RunTarget& target, const FlopsPerToken& flops);
+                          const RunTarget& target);
 
 /// The document of a plan that does not fit.
 std::string refusal_document(const PlanTooLarge& error, const RunTarget& target);

@@ -147,48 +147,42 @@ std::vector<WrittenText> gather_written(DeviceMesh& mesh, const std::vector<Writ
 }
 
 // Summarizes rank 0's documents on all ranks: every replica takes a share.
-class Summarizer {
- public:
-  Summarizer(InferenceModel& model, const Tokenizer& tokenizer, const PromptTemplate& prompt,
-             const GenerationSettings& settings)
-      : model_(model), tokenizer_(tokenizer), prompt_(prompt), settings_(settings) {}
+struct Summarizer {
+  InferenceModel& model;
+  const Tokenizer& tokenizer;
+  const PromptTemplate& prompt;
+  const GenerationSettings& settings;
+  int64_t done = 0;  ///< documents of earlier calls of run()
 
   /// Returns the summaries of rank 0's `documents`, in their order, on all ranks; none if rank 0 has no more
   /// documents. Collective.
   std::vector<WrittenText> run(const std::vector<std::string>& documents) {
-    DeviceMesh& mesh = model_.model().mesh();
+    DeviceMesh& mesh = model.model().mesh();
     const std::vector<std::string> all =
         gather_dealt(mesh.world(), /*tensor=*/mesh.world().size(), documents);  // sends those of rank 0
     auto next = static_cast<size_t>(mesh.data_rank());
     std::vector<WrittenText> own;
     write_texts(
-        model_, tokenizer_, settings_,
+        model, tokenizer, settings,
         [&]() -> std::optional<DocumentPrompt> {
           if (next >= all.size()) return std::nullopt;
           const size_t document = next;
           next += static_cast<size_t>(mesh.data_ranks());
-          return DocumentPrompt{prompt_.encode(all[document]), done_ + static_cast<int64_t>(document)};
+          return DocumentPrompt{prompt.encode(all[document]), done + static_cast<int64_t>(document)};
         },
         [&](WrittenText written) { own.push_back(std::move(written)); });
-    done_ += std::ssize(all);
+    done += std::ssize(all);
     return gather_written(mesh, own);
   }
 
-  bool speaks() const { return model_.model().mesh().world().rank() == 0; }
+  bool speaks() const { return model.model().mesh().world().rank() == 0; }
 
   /// "3 of 20 documents cut to fit ...".
-  std::string cut_text(int64_t cut, int64_t done) const {
-    const int64_t context = model_.options().context;
+  std::string cut_text(int64_t cut) const {
+    const int64_t context = model.options().context;
     return fmt::format("{} of {} cut to fit the context of {} tokens beside {}", cut,
-                       counted(done, "document"), context, counted(settings_.max_new_tokens, "new token"));
+                       counted(done, "document"), context, counted(settings.max_new_tokens, "new token"));
   }
-
- private:
-  InferenceModel& model_;
-  const Tokenizer& tokenizer_;
-  const PromptTemplate& prompt_;
-  GenerationSettings settings_;
-  int64_t done_ = 0;  // documents of earlier calls
 };
 
 /// Writes a line to `file`, or to standard output if there is no file.
@@ -204,8 +198,8 @@ void write_line(const std::string& line, std::optional<SummaryFile>& file) {
 void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
                    std::optional<SummaryFile>& output, int64_t at_once) {
   Progress progress(stderr);
-  int64_t done = 0, cut = 0, empty = 0;
-  const auto show = [&] { progress.update("summarize", "document", done, input->total()); };
+  int64_t cut = 0, empty = 0;
+  const auto show = [&] { progress.update("summarize", "document", summarizer.done, input->total()); };
   if (input) show();
   while (true) {
     std::vector<DocumentLine> read;
@@ -224,15 +218,14 @@ void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
       if (cut_tokens > 0) ++cut;
       if (documents[i].empty()) ++empty;
     }
-    done += std::ssize(summaries);
     if (input && !input->is_live()) show();
   }
   if (!summarizer.speaks()) return;
   progress.finish();
-  if (cut > 0) fmt::print(stderr, "{}\n", summarizer.cut_text(cut, done));
+  if (cut > 0) fmt::print(stderr, "{}\n", summarizer.cut_text(cut));
   if (empty > 0)
     fmt::print(stderr, "{} of {} empty or null: their summaries are of nothing\n", empty,
-               counted(done, "document"));
+               counted(summarizer.done, "document"));
   if (output) output->finish();
 }
 
@@ -270,7 +263,7 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
   const Device device = given.model.choose_rank_device(world, trained);
   LoadedModel model(io, world, trained, inference_options(trained, device, given.model.batch_size, settings),
                     device);
-  Summarizer summarizer(model.model(), tokenizer, prompt, settings);
+  Summarizer summarizer{model.model(), tokenizer, prompt, settings};
   // Four batches for each replica: enough to keep all replicas busy, few enough to write early.
   summarize_all(summarizer, input, output, 4 * given.model.batch_size * model.mesh().data_ranks());
 }

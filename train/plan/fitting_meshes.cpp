@@ -20,44 +20,32 @@ std::string mesh_text(const FittingMesh& fitting) {
   return fmt::format("{} needs {}", fitting.settings_text(), bytes_text(fitting.bytes));
 }
 
-// Finds the fewest ranks, a multiple of `unit`, that fit with a tensor axis of one size.
-class RankSearch {
- public:
-  RankSearch(const RunConfig& config, const RunTarget& target, ResolvedRun run, int64_t tensor, int64_t unit)
-      : config_(config), target_(target), run_(std::move(run)), tensor_(tensor), unit_(unit) {}
-
-  std::optional<FittingMesh> fewest() {
-    const int64_t most = most_ranks(target_) / unit_;
-    // Doubles from below: with very many ranks, rounding up the shards costs more than more ranks save.
-    int64_t too_few = 0, enough = 1;
-    while (enough <= most && !fits(enough)) {
-      too_few = enough;
-      enough = enough < most ? std::min(2 * enough, most) : most + 1;
-    }
-    if (enough > most) return std::nullopt;
-    while (enough - too_few > 1) {
-      const int64_t middle = too_few + (enough - too_few) / 2;
-      (fits(middle) ? enough : too_few) = middle;
-    }
-    fits(enough);  // plans it again, because the last one tried may not fit
-    return fitting_mesh(run_);
-  }
-
- private:
-  // Whether `units` x `unit_` ranks fit with the smallest micro-batch. Leaves the plan in run_.
-  bool fits(int64_t units) {
-    run_.mesh = {.fsdp = units * unit_ / tensor_, .tensor = tensor_};
-    const std::vector<int64_t> sizes = micro_batches_to_try(config_, target_, run_.mesh);
+// The mesh of the fewest ranks, a multiple of `unit`, that fits with a tensor axis of `tensor` ranks, which
+// divides `unit`. Plans in `run`.
+std::optional<FittingMesh> fewest_units(const RunConfig& config, const RunTarget& target, ResolvedRun run,
+                                        int64_t tensor, int64_t unit) {
+  // Whether `units` x `unit` ranks fit with the smallest micro-batch. Leaves the plan in `run`.
+  const auto fits = [&](int64_t units) {
+    run.mesh = {.fsdp = units * unit / tensor, .tensor = tensor};
+    const std::vector<int64_t> sizes = micro_batches_to_try(config, target, run.mesh);
     return !sizes.empty() &&
-           plan_with_least_recompute(config_, target_, recomputes_from(config_), {sizes.back()}, run_);
+           plan_with_least_recompute(config, target, recomputes_from(config), {sizes.back()}, run);
+  };
+  const int64_t most = most_ranks(target) / unit;
+  // Doubles from below: with very many ranks, rounding up the shards costs more than more ranks save.
+  int64_t too_few = 0, enough = 1;
+  while (enough <= most && !fits(enough)) {
+    too_few = enough;
+    enough = enough < most ? std::min(2 * enough, most) : most + 1;
   }
-
-  const RunConfig& config_;
-  const RunTarget& target_;
-  ResolvedRun run_;
-  int64_t tensor_;
-  int64_t unit_;  // a multiple of tensor_
-};
+  if (enough > most) return std::nullopt;
+  while (enough - too_few > 1) {
+    const int64_t middle = too_few + (enough - too_few) / 2;
+    (fits(middle) ? enough : too_few) = middle;
+  }
+  fits(enough);  // plans it again, because the last one tried may not fit
+  return fitting_mesh(run);
+}
 
 // The mesh of the fewest ranks in whole nodes of `ranks_per_node`; nullopt: in nodes of any size.
 std::optional<FittingMesh> fewest_ranks(const RunConfig& config, const RunTarget& target,
@@ -69,7 +57,7 @@ std::optional<FittingMesh> fewest_ranks(const RunConfig& config, const RunTarget
   for (const int64_t tensor : sizes) {
     if (ranks_per_node && !tensor_groups_fit_nodes(config, target, tensor)) continue;
     const int64_t unit = std::lcm(tensor, ranks_per_node.value_or(1));
-    const std::optional<FittingMesh> found = RankSearch(config, target, run, tensor, unit).fewest();
+    const std::optional<FittingMesh> found = fewest_units(config, target, run, tensor, unit);
     if (found && (!fewest || found->mesh.ranks() < fewest->mesh.ranks())) fewest = found;
   }
   return fewest;

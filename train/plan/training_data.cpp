@@ -46,10 +46,6 @@ BatchLoaderOptions loader_options(const RunConfig& config, const ResolvedRun& ru
   return options;
 }
 
-TrainingData count_training_data(const TokenDataset& dataset, const RunConfig& config) {
-  return *count_training_data(dataset, config, [] { return true; });
-}
-
 std::optional<TrainingData> count_training_data(const TokenDataset& dataset, const RunConfig& config,
                                                 FunctionRef<bool()> goes_on) {
   const SequenceReader reader(dataset, config.data.sequence_length, config.data.loss_on);

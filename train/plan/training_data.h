@@ -30,11 +30,10 @@ struct TrainingData {
 };
 
 /// Counts from the lengths of the examples; reads no token. With train.epochs it packs every epoch, because
-/// epochs have different numbers of sequences. Throws Error(kInputData) for a set without examples.
-TrainingData count_training_data(const TokenDataset& dataset, const RunConfig& config);
-/// The same. Calls `goes_on` before each epoch after the first, and returns nullopt if it returns false.
-std::optional<TrainingData> count_training_data(const TokenDataset& dataset, const RunConfig& config,
-                                                FunctionRef<bool()> goes_on);
+/// epochs have different numbers of sequences: it calls `goes_on` before each epoch after the first, and
+/// returns nullopt if that returns false. Throws Error(kInputData) for a set without examples.
+std::optional<TrainingData> count_training_data(
+    const TokenDataset& dataset, const RunConfig& config, FunctionRef<bool()> goes_on = [] { return true; });
 
 /// Whether an example of `dataset` keeps a target when it is cut to data.sequence_length. Reads no token.
 bool has_targets(const TokenDataset& dataset, const RunConfig& config);

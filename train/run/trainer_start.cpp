@@ -191,8 +191,8 @@ std::optional<ResumableCheckpoint> Trainer::resume(StartFindings& found) {
   found.resume_notes = resume_notes(*resumed, mesh_.sizes());
   const TrainSection &then = resumed->config.train, &now = run_.config.train;
   if (then.steps != now.steps || then.epochs != now.epochs) {
-    // Needs no stop requests: the run had fewer steps, and count_steps() has counted those of now.
-    const int64_t old_steps = count_training_data(run_.dataset, resumed->config).steps;
+    // Less work than count_steps() has done already: a run only grows.
+    const int64_t old_steps = count_training_data(run_.dataset, resumed->config)->steps;
     const std::string jump = rate_jump(run_.config, state_.step, old_steps, steps_);
     if (!jump.empty()) found.resume_notes.push_back(jump);
   }

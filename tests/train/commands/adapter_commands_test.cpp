@@ -78,7 +78,7 @@ class AdapterCommands : public RandomRun {
   PretrainedDirectory model_;
 };
 
-// The verbs that need the base, each with what it computes of it.
+// The verbs that need the base. With the wrong base each would compute something else.
 TEST_F(AdapterCommands, ABaseThatHasMovedIsGivenByBase) {
   done("train " + file("c.toml"));
   const std::string documents = write("documents.jsonl", "{\"document\": \"the harbour\"}\n");
@@ -115,7 +115,7 @@ TEST_F(AdapterCommands, ABaseThatHasMovedIsGivenByBase) {
     EXPECT_EQ(given[v].result(done(given[v].words + " --base " + moved.string())), expected[v])
         << given[v].words;
 
-  // What is named is the only place: another model is not passed over.
+  // --base is the only place searched: a wrong model there is refused.
   fs::copy(moved, model_.path(), fs::copy_options::recursive);
   PretrainedDirectory other;
   other.resize(400, 256);
@@ -145,7 +145,8 @@ TEST_F(AdapterCommands, AnExportForPeftDoesWithoutTheBase) {
   };
   const std::string expected = exported("with", "");
   EXPECT_EQ(base_in("with"), model_.path().string());
-  // The base has no tokenizer. With that of the run, and the prompt of the training, the card makes its ids.
+  // The base has no tokenizer. README.md makes the ids with the tokenizer of the run and the prompt of the
+  // training.
   EXPECT_EQ(read_bytes(scratch_ / "with/tokenizer.model"), read_bytes(scratch_ / "data/tokenizer.model"));
   EXPECT_TRUE(fs::exists(scratch_ / "with/tokenizer.json"));
   const std::string card = read_bytes(scratch_ / "with/README.md");
@@ -165,7 +166,7 @@ TEST_F(AdapterCommands, AnExportForPeftDoesWithoutTheBase) {
   EXPECT_FALSE(fs::exists(scratch_ / "no"));
 }
 
-// peft reads no checkpoint of ripstop, but an export of it.
+// peft cannot read a checkpoint of ripstop, but an export of it.
 TEST_F(AdapterCommands, ABaseOfRipstopIsExportedForPeft) {
   const std::string base = run() + "/checkpoints/step_00000007",
                     peft = "checkpoint export --format peft " + file("adapted") + " ";
@@ -193,21 +194,21 @@ TEST_F(AdapterCommands, ABaseOfRipstopIsExportedForPeft) {
     EXPECT_EQ(named.err.find("note:"), std::string::npos) << named.err;
     EXPECT_HAS(read_bytes(scratch_ / ("of_" + to) / "README.md"), "base = \"" + file(to) + "\"");
   }
-  // An export of another model of these sizes.
+  // An export of another model of the same sizes.
   done("train " + file("c.toml") + " run.directory=" + file("other") + " model.pretrained=" + run() +
        " lora.rank=0");
   done("checkpoint export --dtype float32 " + file("other") + " " + file("other_float32"));
   const std::string refused = "the model that the adapters were trained with is not there: ";
   expect_refused(peft + file("no") + " --base " + file("other_float32"), 65,
                  refused + file("other_float32") + ": has other weights");
-  // Without the base nothing tells whose export it is.
+  // Without the base nothing shows which model an export came from.
   fs::rename(run(), scratch_ / "moved");
   expect_refused(peft + file("no") + " --base " + file("float32"), 65,
                  refused + file("float32") +
                      ": has other weights; whether it is an export of the base cannot be told: " + base +
                      ": no such directory");
   EXPECT_FALSE(fs::exists(scratch_ / "no"));
-  // It was a checkpoint all the same.
+  // A base that is gone was a checkpoint if its name is that of a step directory.
   EXPECT_HAS(done(peft + file("gone")).out, "next: " + command);
 }
 
@@ -221,7 +222,7 @@ TEST_F(AdapterCommands, AMergedExportSaysWhatItRounds) {
             read_bytes(scratch_ / "asked/model.safetensors"));
 }
 
-// From the files alone, in Hugging Face's order of rows: nothing here permutes any.
+// Computed from the files alone, in Hugging Face's order of rows.
 TEST_F(AdapterCommands, AMergedExportIsTheSumOfTheFiles) {
   done("train " + file("c.toml") + kAllTargets);
   done("checkpoint export --dtype float32 " + file("adapted") + " " + file("merged"));
@@ -286,7 +287,7 @@ TEST_F(AdapterCommands, CheckComparesTheAdapters) {
              "untied; frozen, with adapters of rank 2, alpha 2");
 }
 
-// plan and check refuse what train refuses of the adapters to begin with, until the run has begun.
+// plan and check refuse a wrong lora.adapter as train does, until the run has begun.
 TEST_F(AdapterCommands, AdaptersToBeginWithAreLookedAtBeforeTheRun) {
   const std::string config = file("c.toml");
   done("train " + config + " run.directory=" + file("first"));
@@ -309,14 +310,14 @@ TEST_F(AdapterCommands, AdaptersToBeginWithAreLookedAtBeforeTheRun) {
   expect_refused("checkpoint inspect " + file("start"), 64, "has adapters of PEFT, and no model or run");
   EXPECT_HAS(done("train " + config + start + " run.directory=" + file("second")).out,
              "frozen; the adapters begin as those of " + file("start"));
-  // What train says of a run that has begun, plan says before.
+  // plan says beforehand what train will refuse in a run that has begun.
   EXPECT_HAS(done("plan " + config + " run.directory=" + file("first") + " lora.rank=1").out,
              "note: train will refuse to go on with " + file("first") + ": ");
   EXPECT_HAS(
       done("plan --search --ntasks-per-node 1 " + config + " run.directory=" + file("first") + " lora.rank=1")
           .out,
       "note: train will refuse to go on with " + file("first") + ": ");
-  // Of a model with other sizes.
+  // Adapters of a model with other sizes.
   PretrainedDirectory other;
   other.resize(400, 256);
   other.config["num_hidden_layers"] = 1;
@@ -328,7 +329,7 @@ TEST_F(AdapterCommands, AdaptersToBeginWithAreLookedAtBeforeTheRun) {
                  "has tensors that its targets do not have: ");
   EXPECT_FALSE(fs::exists(scratch_ / "adapted"));
   for (const std::string& verb : all) done(verb + start);
-  // Now they are not needed any more.
+  // The run has begun, so it needs lora.adapter no more.
   fs::remove_all(scratch_ / "start");
   for (const std::string& verb : all) done(verb + start);
 }

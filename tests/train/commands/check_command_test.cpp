@@ -53,8 +53,8 @@ TEST_F(CheckCommand, TheDocumentHasEveryError) {
   EXPECT_EQ(document["recompute_alone"], "none");
   EXPECT_EQ(document["clipping"], true);
   EXPECT_EQ(document["worst"].size(), 6U);
-  // Loss and norm of two steps; of each parameter two gradients and the update, whole and by block. The debug
-  // model has 2 blocks of 9, a norm and a table.
+  // Loss and norm of two steps; for each parameter two gradients and the update, whole and by block. The
+  // debug model has 2 layers of 9 parameters, a norm and an embedding.
   EXPECT_EQ(document["values"].size(), 4U + 6U * 20U);
   for (const Json& value : document["values"]) {
     EXPECT_EQ(value["holds"], true) << value;
@@ -68,7 +68,7 @@ TEST_F(CheckCommand, ASmallModelTakesItsPlace) {
   const ProgramRun small = check("--small model.preset=15m model.vocab_size=32003");
   EXPECT_EQ(small.exit_code, 0) << small.err;
   EXPECT_HAS(small.out, "model       a small one of the same shape (--small asks for it): ");
-  // Nobody says how many ids there are.
+  // Neither the config nor a data set gives the vocabulary.
   std::string config = read_bytes(scratch_ / "config.toml");
   config.erase(config.find("vocab_size = 400\n"), 17);
   write_bytes(scratch_ / "config.toml", config);
@@ -94,7 +94,7 @@ TEST_F(CheckCommand, WhatTrainRefusesIsRefused) {
   EXPECT_HAS(absent.err, "no.toml");
 }
 
-// Of a run whose data set is there, its ids count.
+// The vocabulary of an existing data set counts.
 TEST_F(CheckCommand, TheDataSetGivesTheVocabulary) {
   const ProgramRun data =
       run_program("prepare --source synthetic --examples 200 --seed 1 --vocab-size 380 --output " +

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Plants faults in the parallel path of a copy of the source, one at a time, and looks whether `ripstop check` finds each on
+# Plants faults in the parallel path of a copy of the source, one at a time, and reports whether `ripstop check` finds each on
 # meshes of four ranks. Prints a table, fault by mesh. Takes a build from nothing and a minute or two; no part of ctest.
 #   tests/train/commands/check_faults.sh                 all of it, in a temporary folder
 #   tests/train/commands/check_faults.sh --plant TREE    only plants them in a copy of the tree; build its target `ripstop`
@@ -126,7 +126,7 @@ base >"$work/out" 2>&1 || { cat "$work/out" && exit 1; }
   sed '/^\[model\]/,/^$/d' "$source/configs/quickstart.toml"
   printf '[model]\npretrained = "%s"\n[lora]\nalpha = 16\n' "$work/base"
 } >"$work/adapters.toml"
-# check FAULT MESH-AND-OVERRIDES...: exit code into `code`, what it said into $work/out
+# check FAULT MESH-AND-OVERRIDES...: sets `code` to the exit code, writes the output to $work/out
 check() {
   local config=("$source/configs/quickstart.toml" "${sizes[@]}")
   if [[ " $* " == *" lora.rank="* ]]; then config=("$work/adapters.toml"); fi

@@ -55,7 +55,7 @@ TEST_F(CheckpointCommand, ListsWhatAResumeMovedAside) {
   EXPECT_GT(json["damaged"][0].at("bytes"), 1000);
 }
 
-// What an owner committed after another had taken over is shown, and taken by no verb.
+// A checkpoint that an owner committed after another had taken over is listed, but no verb uses it.
 TEST_F(CheckpointCommand, ASupersededCheckpointIsShownAndNotUsed) {
   Takeovers takeovers;
   takeovers.add(0, 0);
@@ -100,7 +100,7 @@ TEST_F(CheckpointCommand, AnEarlierFormatIsSaidAndIsNoDamage) {
   EXPECT_EQ(nlohmann::json::parse(asked.out).at("verdict"), "unreadable");
 }
 
-// A folder that is no run is told from a run without checkpoints.
+// The messages for a folder that is no run and for a run without checkpoints differ.
 TEST_F(CheckpointCommand, AFolderThatIsNoRunIsRefused) {
   std::filesystem::create_directories(scratch_ / "folder");
   const ProgramRun none = run_program("checkpoint list '" + (scratch_ / "folder").string() + "'");
@@ -125,7 +125,7 @@ TEST_F(CheckpointCommand, Inspects) {
   EXPECT_EQ(json.at("parameter_count"), parameter_count(tiny_model()));
 }
 
-// With the keys of the manifest.
+// The keys are those of the manifest.
 TEST_F(CheckpointCommand, InspectsAdapters) {
   const LoraConfig lora{
       .rank = 2, .alpha = 3, .dropout = 0.5, .rslora = true, .targets = {true, false, true}};
@@ -154,7 +154,7 @@ TEST_F(CheckpointCommand, InspectGivesAVerdict) {
     EXPECT_EQ(run.exit_code, 0) << run.err;
     return nlohmann::json::parse(run.out);
   };
-  // Weights of a run that is not there.
+  // A checkpoint whose run is gone.
   auto json = inspected();
   EXPECT_EQ(json.at("verdict"), "whole");
   EXPECT_EQ(json.at("problem"), nullptr);
@@ -226,7 +226,7 @@ TEST_F(CheckpointCommand, Verifies) {
   EXPECT_EQ(run_program("checkpoint verify --help").exit_code, 0);
 }
 
-// People look into a model before they train it.
+// inspect shows a model of Hugging Face, too.
 TEST(CheckpointInspect, ShowsAModelOfHuggingFace) {
   PretrainedDirectory directory;
   directory.write();

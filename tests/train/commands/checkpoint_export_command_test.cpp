@@ -14,7 +14,7 @@ TEST_F(CheckpointExportCommand, WritesADirectoryThatInspectReads) {
   EXPECT_HAS(done.out, file("out") + " holds " + run() + "/checkpoints/step_00000007 as float32: 21 tensors");
   EXPECT_HAS(done.out, "1 file of weights, ");
   EXPECT_HAS(done.out, ": config.json, generation_config.json, README.md, tokenizer.model, ");
-  // Without a prompt, ripstop could not summarize.
+  // Without the prompt, ripstop could not summarize with the export.
   EXPECT_HAS(done.out, "next: python -c 'from transformers import AutoModelForCausalLM, AutoTokenizer; m = ");
   for (const char* name : {"config.json", "generation_config.json", "model.safetensors", "tokenizer.model",
                            "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "README.md"})
@@ -27,12 +27,12 @@ TEST_F(CheckpointExportCommand, WritesADirectoryThatInspectReads) {
   EXPECT_EQ(json["format"], "huggingface");
   EXPECT_EQ(json["parameters"][0]["dtype"], "F32");
   EXPECT_EQ(json["model"]["hidden_size"], 32);
-  // The run's own config says how to generate.
+  // The export has the generation settings of the run's config.
   EXPECT_EQ(nlohmann::json::parse(read_bytes(scratch_ / "out" / "generation_config.json"))["max_new_tokens"],
             12);
 }
 
-// The directory brings all that the run had to write summaries, so the summaries are the same.
+// An export has all that the run needs to write summaries, so the summaries are the same.
 TEST_F(CheckpointExportCommand, SummariesOfAnExportAreThoseOfTheRun) {
   write("run/prompt_template.txt", "Read: {document}\n\nTL;DR:");
   const ProgramRun done = run_program("checkpoint export " + run() + " " + file("out"));
@@ -52,7 +52,7 @@ TEST_F(CheckpointExportCommand, SummariesOfAnExportAreThoseOfTheRun) {
   EXPECT_EQ(lines_of(of_run.out).size(), 2U);
   EXPECT_HAS(of_run.out, "cut_tokens");
   EXPECT_HAS(of_export.err, "note: from " + file("out") + "/generation_config.json: max_new_tokens = 12");
-  // The command line wins, and what is not known is named.
+  // The command line wins, and a note names unknown settings.
   const std::string settings =
       write("out/generation_config.json",
             R"({"max_new_tokens": 12, "min_new_tokens": 8, "do_sample": true, "penalty_alpha": 0.6})");

@@ -72,10 +72,10 @@ TEST(CommandLine, WrongVerbsAreRefused) {
   expect_refused(run_program("qqqqqqqqqq"), 64, "unknown verb 'qqqqqqqqqq'", "ripstop --help");
   expect_refused(run_program("'a\"b\\c\nd'"), 64, "unknown verb 'a\\\"b\\\\c\\nd'");
   expect_refused(run_program("--wrong"), 64, "unknown verb '--wrong'", "ripstop --help");
-  // The first wrong word is named, not the verb after it.
+  // The error names the first wrong word, not the verb behind it.
   expect_refused(run_program("statsu train"), 64, "unknown verb 'statsu'", "did you mean 'status'?");
   expect_refused(run_program("checkpoint verfy run"), 64, "unknown verb 'verfy'", "did you mean 'verify'?");
-  // Words of other programs.
+  // Other programs' words for the verbs.
   expect_refused(run_program("eval run"), 64, "unknown verb 'eval'", "did you mean 'evaluate'?");
   expect_refused(run_program("generate run"), 64, "unknown verb 'generate'", "did you mean 'summarize'?");
   expect_refused(run_program("checkpoint show run"), 64, "unknown verb 'show'",
@@ -96,7 +96,7 @@ TEST(CommandLine, WithoutAVerbTheHelpIsShown) {
   }
 }
 
-// Directories may be called like verbs.
+// Directories may have names of verbs.
 TEST(CommandLine, ArgumentsMayBeCalledLikeVerbs) {
   expect_refused(run_program("status no-run train"), 64, "no-run: no such directory");
   expect_refused(run_program("checkpoint list verify"), 64, "verify: no such directory");
@@ -146,7 +146,7 @@ TEST(CommandLine, WrongWordsOfOptionsNameTheNearest) {
   EXPECT_TRUE(has(run_program("plan --help").out, "{cpu,cuda}"));
 }
 
-// The launcher says how many ranks there are, and people look for an option.
+// Options for the number of ranks: the hint names the launcher.
 TEST(CommandLine, OptionsOfLaunchersAreAnswered) {
   for (const char* words :
        {"train c.toml --gpus 2", "evaluate run --num-gpus=2", "plan c.toml --nproc_per_node 2"})
@@ -165,7 +165,7 @@ TEST(CommandLine, ATrainedModelTakesNoOverridesButGeneration) {
                  "overrides are generation.key=value: generation.early_stopping=never");
 }
 
-// As other trainers have them: every key of the config is an option there.
+// Keys of the config typed as options, as for other trainers.
 TEST(CommandLine, KeysGivenAsOptionsAreShownAsOverrides) {
   expect_refused(run_program("train c.toml --learning_rate 1e-3"), 64,
                  "ripstop train has no option --learning_rate",
@@ -183,7 +183,7 @@ TEST(CommandLine, KeysGivenAsOptionsAreShownAsOverrides) {
                    "precision.compute=bfloat16");
   expect_refused(run_program("train c.toml --bf16 false"), 64, "no option --bf16",
                  "precision.compute=float32");
-  // A verb without overrides has none to offer.
+  // The hint of a verb without overrides names none.
   expect_refused(run_program("status --learning_rate 1e-3 run"), 64, "no option --learning_rate",
                  "ripstop status --help");
 }
@@ -223,7 +223,7 @@ TEST(CommandLine, FatalLineEscapesWhatWouldBreakIt) {
             "FATAL code=74 rank=0 step=- what=\"a\xEF\xBF\xBDz\"");
 }
 
-// do_and_agree() puts it before what one rank alone has met.
+// do_and_agree() puts the rank before an error of one rank.
 TEST(CommandLine, TheRankIsNamedOnce) {
   const Error error(ExitCode::kUsage, "rank 0: no such directory");
   EXPECT_EQ(fatal_line(error, 0), "FATAL code=64 rank=0 step=- what=\"no such directory\"");
@@ -244,7 +244,7 @@ TEST(CommandLine, AtATerminalErrorsAreLinesForPeople) {
             "\x1b[1;31merror:\x1b[0m no\n\x1b[1mhint:\x1b[0m yes");
 }
 
-// slurm/launch.sh tells that the standard error of the ranks ends at a terminal.
+// slurm/launch.sh tells the ranks that their standard error ends at a terminal.
 TEST(CommandLine, TheProgramAsksWhetherItSpeaksToPeople) {
   EXPECT_EQ(run_program("statsu", "NO_COLOR=1 TERM=dumb RIPSTOP_TERMINAL=2").err,
             "error: unknown verb 'statsu'\nhint: did you mean 'status'?\n");

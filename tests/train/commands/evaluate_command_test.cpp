@@ -27,12 +27,12 @@ TEST_F(EvaluateCommand, ScoresASplit) {
   EXPECT_EQ(scores.at("split"), "test");
   EXPECT_EQ(scores.at("examples"), 9);
   EXPECT_GT(scores.at("targets"), 9);
-  // Random weights know nothing, so the loss is that of guessing or worse.
+  // With random weights the loss is that of guessing, or larger.
   EXPECT_GT(scores.at("loss"), 5.0);
   EXPECT_NEAR(scores.at("perplexity").get<double>(), std::exp(scores.at("loss").get<double>()),
               1e-9 * scores.at("perplexity").get<double>());
   EXPECT_EQ(json::parse(read_bytes(fs::path(output) / "scores.json")), scores);
-  // The scores are those of the predictions that were written.
+  // The scores match the written predictions.
   const std::string predictions = read_bytes(fs::path(output) / "predictions.jsonl");
   std::string references;
   for (const json& line : lines_of(predictions))
@@ -44,7 +44,7 @@ TEST_F(EvaluateCommand, ScoresASplit) {
     EXPECT_EQ(json::parse(again.out).at(name), scores.at(name));
 }
 
-// A run that was scored for hours is not overwritten by a look at five examples.
+// An evaluation of five examples does not overwrite one of the whole split.
 TEST_F(EvaluateCommand, OtherSettingsGoToDirectoriesOfTheirOwn) {
   ASSERT_EQ(run_program("evaluate " + run()).exit_code, 0);
   const std::string plain = "step_00000007-test/";
@@ -60,7 +60,7 @@ TEST_F(EvaluateCommand, OtherSettingsGoToDirectoriesOfTheirOwn) {
   const json limited = json::parse(result("step_00000007-test-limit5/scores.json"));
   EXPECT_EQ(limited.at("examples"), 5);
   EXPECT_EQ(limited.at("split_examples"), split);
-  // The loss is over the same five.
+  // The loss is over the same five examples.
   const TokenDataset dataset(scratch_ / "data/test.h5");
   int64_t targets = 0;
   for (int64_t i = 0; i < 5; ++i) targets += dataset.example_end(i) - dataset.target_begin(i);
@@ -82,7 +82,7 @@ TEST_F(EvaluateCommand, OtherSettingsGoToDirectoriesOfTheirOwn) {
   EXPECT_EQ(result(plain + "scores.json"), scores);
   EXPECT_EQ(result(plain + "predictions.jsonl"), predictions);
 
-  // The run's own settings, spelled out, are no other settings.
+  // Giving the run's own settings changes nothing.
   const ProgramRun same =
       run_program(fmt::format("evaluate {} generation.max_new_tokens=12 --limit {}", run(), split + 1));
   EXPECT_NE(same.out.find(fmt::format("summaries there already: {0} of {0}\n", split)), std::string::npos)
@@ -142,7 +142,7 @@ TEST_F(EvaluateCommand, WritesBesideTheRun) {
   ASSERT_EQ(got.exit_code, 0) << got.err;
   EXPECT_NE(got.out.find("rougeL"), std::string::npos);
   EXPECT_NE(result("step_00000007-validation-limit2/scores.json"), "");
-  // As people give the paths, who may stand inside. The results lie beside the run all the same.
+  // Paths as people type them, also from inside the run: the results are always in the run.
   const std::string inside = "cd " + run() + "/checkpoints/step_00000007 &&";
   for (const char* path : {".", "../step_00000007", "../../", "../../checkpoints"}) {
     const ProgramRun again =
@@ -170,7 +170,7 @@ TEST_F(EvaluateCommand, TrainGetsALossAndNoRouge) {
   EXPECT_EQ(result("step_00000007-train-limit4/predictions.jsonl"), "");
 }
 
-// The documents of a split lose their end if they leave no room for the summary: both verbs say how many.
+// evaluate and summarize say how many documents lose their end to leave room for the summary.
 TEST_F(EvaluateCommand, SaysHowManyDocumentsWereCut) {
   constexpr int64_t kContext = 256, kNewTokens = 150, kExamples = 6;
   const TokenDataset dataset(scratch_ / "data/test.h5");
@@ -181,7 +181,7 @@ TEST_F(EvaluateCommand, SaysHowManyDocumentsWereCut) {
     const int64_t prompt = dataset.target_begin(i) - dataset.example_begin(i);
     surplus.push_back(std::max<int64_t>(prompt - (kContext - kNewTokens), 0));
     if (surplus.back() > 0) ++cut;
-    // The first two stay whole.
+    // The first two documents stay whole.
     documents +=
         json{{"document", i < 2 ? "Short." : dataset.text(i, 1)[0].document}, {"cut_tokens", 1}}.dump() +
         "\n";
@@ -252,7 +252,7 @@ TEST_F(EvaluateCommand, ADamagedCheckpointComesWithAHint) {
   EXPECT_NE(older.err.find("was written by an older ripstop"), std::string::npos) << older.err;
   write_bytes(fs::path(checkpoint) / "manifest.json", manifest);
   std::string bytes = read_bytes(fs::path(checkpoint) / "rank_00000.h5");
-  // Weights are among these bytes. The moments are not read.
+  // The changed bytes include weights. Moments are not read.
   for (size_t at = bytes.size() / 32; at < bytes.size(); at += bytes.size() / 16) bytes[at] ^= 1;
   write_bytes(fs::path(checkpoint) / "rank_00000.h5", bytes);
   expect_hint();
@@ -266,7 +266,7 @@ TEST_F(EvaluateCommand, WritesAsTheRunsConfigAsks) {
   EXPECT_EQ(own.exit_code, 0) << own.err;
   const std::string results = file("beams") + "/evaluation/step_00000007-test-limit3/";
   EXPECT_NE(read_bytes(results + "settings.json").find("\"num_beams\": 3"), std::string::npos);
-  // The same by options on a run that is greedy.
+  // Options have the same effect on a run with greedy settings.
   const ProgramRun given =
       run_program("evaluate " + run() + " --limit 3 --num-beams 3 --no-repeat-ngram-size 3");
   EXPECT_EQ(given.exit_code, 0) << given.err;
@@ -278,7 +278,7 @@ TEST_F(EvaluateCommand, WritesAsTheRunsConfigAsks) {
             lines_of(read_bytes(results + "predictions.jsonl")));
 }
 
-// An evaluation that goes on, and summarize, write what one start writes.
+// An evaluation that resumes, and summarize, write the summaries of an evaluation without a stop.
 TEST_F(EvaluateCommand, SamplesGoOnAsTheyBegan) {
   const std::string sampling = " --do-sample --temperature 1.3 --top-k 40 --top-p 0.9 --seed 5";
   const std::string name = "-sample-temperature1.3-top_k40-top_p0.9-seed5/predictions.jsonl";
@@ -321,13 +321,14 @@ TEST_F(EvaluateCommand, NoKeyOnTheCommandLineIsIgnored) {
   }
 }
 
-// Cut again and again, an evaluation keeps what it has, and its scores are those of one that was not cut.
+// An evaluation that is stopped again and again keeps its parts, and ends with the scores of one without a
+// stop.
 TEST_F(EvaluateCommand, GoesOnAfterItsTimeLimit) {
   const std::string command = "evaluate " + run() + " --batch-size 2 --json --output ";
   const ProgramRun whole = run_program(command + file("whole"));
   ASSERT_EQ(whole.exit_code, 0) << whole.err;
   const fs::path cut = file("cut");
-  // Seconds from now: less than the margin, so each start stops as soon as it has done a part.
+  // Seconds from now, less than the margin: each start stops as soon as it has done a part.
   const std::string soon = "RIPSTOP_DEADLINE=$(($(date +%s) + 19))";
   const auto count = [&] {
     return fs::exists(cut / "predictions.jsonl") ? std::ssize(lines_of(read_bytes(cut / "predictions.jsonl")))
@@ -357,12 +358,11 @@ TEST_F(EvaluateCommand, GoesOnAfterItsTimeLimit) {
   EXPECT_FALSE(fs::exists(cut / "loss.json")) << "it is in scores.json";
 }
 
-// SIGTERM and SIGUSR1 mean the same.
+// SIGTERM and SIGUSR1 stop an evaluation alike.
 TEST_F(EvaluateCommand, ASignalStopsIt) {
   for (const char* signal : {"USR1", "TERM", "INT"}) {
     const std::string output = file(signal);
-    // `exec`, so that the number is the program's; it is stopped when it has begun to write, and has
-    // long summaries to write.
+    // `exec`, so that the process id is that of the program. It is stopped while it writes long summaries.
     write("start.sh", "ulimit -c 0\n'" RIPSTOP_PROGRAM "' evaluate " + run() +
                           " --min-new-tokens 100 --max-new-tokens 100 --num-beams 8 --output " + output +
                           " >" + output + ".out 2>&1 &\nwhile ! [ -s " + output +

@@ -1,4 +1,4 @@
-// `ripstop plan` on a data set and beside a run: what it says is what the run then does.
+// `ripstop plan` on a data set and beside a run: the run then does what the plan says.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -41,7 +41,7 @@ class PlanCommand : public testing::Test {
   ScratchDirectory scratch_;
 };
 
-// The line of `text` that begins with `begin`, without that; "" if there is none.
+// The rest of the line of `text` that begins with `begin`; "" if there is none.
 std::string line_of(const std::string& text, const std::string& begin) {
   const size_t at = ("\n" + text).find("\n" + begin);
   if (at == std::string::npos) return "";
@@ -54,7 +54,7 @@ TEST_F(PlanCommand, ThePlanIsWhatTheRunDoes) {
   EXPECT_GT(before["data"]["cut_documents"], 0) << before;
   EXPECT_GT(before["data"]["cut_tokens"], 0);
   EXPECT_EQ(before["run"]["epochs"], 1);
-  EXPECT_TRUE(before["time"].is_null());  // nothing has run yet, and no speed is invented
+  EXPECT_TRUE(before["time"].is_null());  // no speed is known before the run
   EXPECT_EQ(before["checkpoint"]["most_on_disk"], 4);
 
   const std::string text = plan().out;
@@ -75,13 +75,13 @@ TEST_F(PlanCommand, ThePlanIsWhatTheRunDoes) {
   EXPECT_EQ(before["data"]["tokens_per_epoch"], use.tokens_per_epoch);
   EXPECT_EQ(before["run"]["steps"], log.steps.back().step);
   EXPECT_EQ(before["run"]["tokens"], log.steps.back().tokens_seen);
-  // Headers and hashes of the files are a few KiB.
+  // The headers and hashes of the files take a few KiB more.
   const auto planned = before["checkpoint"]["bytes"].get<int64_t>();
   EXPECT_EQ(planned, log.starts.at(0).checkpoint_bytes);
   EXPECT_GE(log.checkpoints.at(0).bytes, planned);
   EXPECT_LT(log.checkpoints.at(0).bytes, planned + 65536);
 
-  // Now the speed is known, from the run itself.
+  // Now the speed of the run is known.
   const Json after = plan_json("train.epochs=3");
   ASSERT_FALSE(after["time"].is_null()) << after;
   EXPECT_GT(after["time"]["tokens_per_second"], 0);
@@ -108,7 +108,7 @@ TEST_F(PlanCommand, WithoutADataSetOnlyWhatIsKnown) {
   EXPECT_GT(epochs["checkpoint"]["bytes"], 0);
 }
 
-// What train refuses because of the data set, plan refuses too.
+// plan refuses a data set that train refuses.
 TEST_F(PlanCommand, WhatTheDataSetRulesOutIsRefused) {
   const ProgramRun nothing = plan("data.sequence_length=2");
   EXPECT_EQ(nothing.exit_code, 64) << nothing.out;
@@ -118,7 +118,7 @@ TEST_F(PlanCommand, WhatTheDataSetRulesOutIsRefused) {
   EXPECT_NE(warm_up.err.find("steps that train.epochs come to"), std::string::npos) << warm_up.err;
 }
 
-// train refuses it (65). A plan needs no tokenizer, so it says so and goes on.
+// train refuses the tokenizer (65). plan needs none, so it prints a note.
 TEST_F(PlanCommand, AnotherTokenizerIsANote) {
   EXPECT_EQ(plan().out.find("train will refuse the data set"), std::string::npos);
   const ProgramRun other =
@@ -147,7 +147,7 @@ TEST_F(PlanCommand, APlanThatIsTooLargeSaysWhatWouldFit) {
   EXPECT_HAS(plan("train.recompute=full").out,
              fmt::format("\nrecompute       full ({:.1f}% more operations than none)\n",
                          100 * full["recomputed_share"].get<double>()));
-  // A save's copies take what is left.
+  // The copies of a save take the memory that is left.
   const int64_t need = one["memory"]["total"].get<int64_t>() - one["memory"]["snapshot"].get<int64_t>();
   const std::string memory = "--device-memory " + std::to_string((need - 1) / 1024) + "KiB";
   EXPECT_EQ(plan_json("--device-memory 80GiB")["fits"], true);
@@ -162,7 +162,7 @@ TEST_F(PlanCommand, APlanThatIsTooLargeSaysWhatWouldFit) {
   EXPECT_GT(document["refused"]["bytes"], document["device_memory"]);
   const Json& other = document["would_fit"]["same_ranks"].at(0);
   EXPECT_EQ(document["would_fit"]["least"]["bytes"], document["would_fit"]["device_memory"]);
-  // It does fit.
+  // The hint is right: that plan fits.
   EXPECT_EQ(
       plan(fmt::format("train.micro_batch_sequences={} train.recompute={} ",
                        other["micro_batch_sequences"].get<int64_t>(), other["recompute"].get<std::string>()) +
@@ -171,14 +171,14 @@ TEST_F(PlanCommand, APlanThatIsTooLargeSaysWhatWouldFit) {
       0);
 }
 
-// Moments in bfloat16 halve the optimizer's memory and take 4 of a checkpoint's 12 bytes a weight away.
+// Moments in bfloat16 halve the optimizer's memory, and a checkpoint has 8 bytes a weight, not 12.
 TEST_F(PlanCommand, Bfloat16MomentsAreInThePlan) {
   const Json exact = plan_json(), rounded = plan_json("optimizer.moments=bfloat16");
   EXPECT_EQ(exact["moments"], "float32");
   EXPECT_EQ(rounded["moments"], "bfloat16");
   const int64_t saved = exact["memory"]["optimizer"].get<int64_t>() / 2;
   EXPECT_EQ(rounded["memory"]["optimizer"], saved);
-  // Copies that a save takes have the moments' dtype, too.
+  // The copies of a save have the moments' dtype, too.
   const auto without_copies = [](const Json& plan) {
     return plan["memory"]["total"].get<int64_t>() - plan["memory"]["snapshot"].get<int64_t>();
   };
@@ -187,7 +187,7 @@ TEST_F(PlanCommand, Bfloat16MomentsAreInThePlan) {
   EXPECT_EQ(rounded["checkpoint"]["bytes"], exact["checkpoint"]["bytes"].get<int64_t>() * 2 / 3);
   EXPECT_EQ(plan().out.find("optimizer.moments"), std::string::npos);
   EXPECT_HAS(plan("optimizer.moments=bfloat16").out, " with optimizer.moments = \"bfloat16\"\n");
-  // As much memory as the run with bfloat16 moments needs, and no more.
+  // Exactly the memory of the run with bfloat16 moments.
   const std::string memory =
       fmt::format(" --search --device-memory {}KiB", rounded["memory"]["total"].get<int64_t>() / 1024 + 1);
   const Json found = plan_json("optimizer.moments=bfloat16" + memory);
@@ -206,7 +206,7 @@ TEST_F(PlanCommand, Bfloat16MomentsAreInThePlan) {
   EXPECT_EQ(run_program("checkpoint verify " + run().string()).exit_code, 0);
 }
 
-// Both options of a job of 6 ranks, and a memory that some meshes and micro-batches exceed.
+// Options of a job of 6 ranks, with a memory that some meshes and micro-batches exceed.
 class PlanSearch : public PlanCommand {
  protected:
   void SetUp() override {
@@ -224,7 +224,7 @@ class PlanSearch : public PlanCommand {
     fitting_of_any_memory_ = all["fitting"];
   }
   Json search(const std::string& more) const { return plan_json(job_ + " --search" + more); }
-  // What `plan` says of the mesh and micro-batch of a row.
+  // The plan of the mesh and micro-batch of a row.
   Json plan_of(const Json& row) const {
     return plan_json(
         fmt::format("{} mesh.replicate={} mesh.fsdp={} mesh.tensor={} train.micro_batch_sequences={}", job_,
@@ -236,7 +236,7 @@ class PlanSearch : public PlanCommand {
   int64_t fitting_of_any_memory_ = 0;
 };
 
-// The keys that a row of a search and a plan both have.
+// The keys that a row of a search shares with a plan.
 Json shared_keys(const Json& row) {
   Json shared;
   for (const char* key : {"mesh", "micro_batch_sequences", "micro_batches_per_step", "idle_share",
@@ -261,7 +261,7 @@ TEST_F(PlanSearch, RowsAreWhatPlanSays) {
               traffic["replicate"].get<int64_t>() + traffic["fsdp"].get<int64_t>() +
                   traffic["tensor"].get<int64_t>());
   }
-  // The comparison can fail.
+  // Two rows differ, so the comparison can fail.
   EXPECT_NE(shared_keys(rows[0]), shared_keys(plan_of(rows[1])));
 }
 
@@ -290,7 +290,7 @@ TEST_F(PlanSearch, TheTableHasRowsAndLinesToPaste) {
   const ProgramRun two = plan(job_ + " --search --limit 2");
   EXPECT_HAS(two.out, fmt::format("\n{} more fit; --limit {} shows all\n",
                                   found["fitting"].get<int64_t>() - 2, found["fitting"].get<int64_t>()));
-  // The command of the document is the best row.
+  // The command of the document gives the best row.
   const std::string command = found["command"];
   ASSERT_EQ(command.rfind("ripstop train " + config() + " ", 0), 0U) << command;
   const ProgramRun same = run_program("plan " + command.substr(std::string("ripstop train ").size()) + " " +
@@ -299,7 +299,7 @@ TEST_F(PlanSearch, TheTableHasRowsAndLinesToPaste) {
   EXPECT_EQ(shared_keys(best), shared_keys(Json::parse(same.out)));
 }
 
-// The sizes of the file are those of another job, perhaps; the command line means this one.
+// A search ignores sizes in the file, which may be of another job, and keeps sizes on the command line.
 TEST_F(PlanSearch, OnlyTheCommandLineRestrictsIt) {
   const Json free = search(" --limit 1000");
   write_bytes(scratch_ / "config.toml",
@@ -315,7 +315,7 @@ TEST_F(PlanSearch, OnlyTheCommandLineRestrictsIt) {
   const Json full = search(" --limit 1000 train.recompute=full");
   for (const Json& row : full["rows"]) EXPECT_EQ(row["recompute"], "full");
   EXPECT_HAS(full["command"].get<std::string>(), " train.recompute=full");
-  // Nodes of 3 have no room for whole groups of 2: the file's are not used, and those asked for are refused.
+  // Nodes of 3 ranks cannot hold tensor groups of 2: ignored in the file, refused on the command line.
   const std::string threes = "--nodes 2 --ntasks-per-node 3 --device cpu --search";
   const Json ones = plan_json(threes);
   for (const Json& row : ones["rows"]) EXPECT_EQ(row["mesh"]["tensor"], 1);
@@ -335,7 +335,7 @@ TEST_F(PlanSearch, NothingFitsIsRefusedWithWhatWould) {
   EXPECT_EQ(document["fits"], false);
   EXPECT_EQ(document["would_fit"]["least"]["ranks"], 6);
   EXPECT_LE(document["would_fit"]["least"]["mesh"]["tensor"], 2);
-  // A larger micro-batch than fits, asked for: the hint has smaller ones.
+  // The given micro-batch is too large: the hint names smaller ones.
   const ProgramRun large = plan(job_ + " --search train.micro_batch_sequences=32");
   EXPECT_EQ(large.exit_code, 78) << large.out;
   EXPECT_HAS(large.err, "these fit: ");

@@ -1,4 +1,4 @@
-// ripstop prepare as users call it: what it says about its input, and what it leaves.
+// `ripstop prepare` through the program: its messages about the input, and its files.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ class PrepareCommand : public testing::Test {
     write_bytes(scratch_ / name, bytes);
     return file(name);
   }
-  /// Lines of `count` pairs that differ.
+  /// `count` lines, each with another pair.
   static std::string pairs(int count) {
     std::string lines;
     for (int i = 0; i < count; ++i) {
@@ -38,7 +38,7 @@ class PrepareCommand : public testing::Test {
   ScratchDirectory scratch_;
 };
 
-// Half of the articles could vanish, and the exit code was 0.
+// A damaged archive is refused: reading only a part of its articles would go unnoticed.
 TEST_F(PrepareCommand, DamagedGzipIsRefusedByName) {
   const std::string text = pairs(300);
   write_gzip(scratch_ / "first.gz", text);
@@ -70,9 +70,9 @@ TEST_F(PrepareCommand, WhatItCountsHasAUnit) {
   const ProgramRun run = prepare("--vocab-size 350 --input " + write("train.jsonl", pairs(300)));
   ASSERT_EQ(run.exit_code, 0) << run.err;
   EXPECT_NE(run.err.find("prepare: encoding  26.4 KiB in "), std::string::npos) << run.err;
-  // Nothing has a rate over 0s.
+  // A time of 0s gives no rate.
   EXPECT_EQ(run.err.find("in 0s  "), std::string::npos) << run.err;
-  // The time of learning is not that of reading.
+  // The time of training the tokenizer is not part of reading.
   const size_t learns = run.err.find("note: learning a tokenizer of 350 pieces from 19.7 KiB of text\n");
   EXPECT_NE(learns, std::string::npos) << run.err;
   EXPECT_LT(run.err.find("prepare: reading text for the tokenizer  26.4 KiB in "), learns) << run.err;
@@ -88,7 +88,7 @@ TEST_F(PrepareCommand, HelpSaysWhatIsReadAndHowSplitsAreTold) {
   EXPECT_NE(run.out.find("begins with val or dev is validation, with test it is test"), std::string::npos);
 }
 
-// The table counts the tokens that are stored, plan and train those that predict another.
+// The table counts stored tokens; plan and train count tokens that predict another.
 TEST_F(PrepareCommand, TheTokensOfAnEpochAreThoseOfPlan) {
   const ProgramRun run = prepare("--vocab-size 350 --input " + write("train.jsonl", pairs(300)));
   ASSERT_EQ(run.exit_code, 0) << run.err;

@@ -32,7 +32,7 @@ TEST_F(PretrainedCommands, ImportMakesACheckpoint) {
   ASSERT_EQ(imported.exit_code, 0) << imported.err;
   EXPECT_HAS(imported.out, "model.pretrained=" + path("out") + " begins a run with its weights");
   EXPECT_EQ(run_program("checkpoint verify " + path("out")).exit_code, 0);
-  // The same scores from both.
+  // The model and its import have the same scores.
   const std::string rest = " --data " + path("data") + " --limit 3 --max-new-tokens 4 --json --output ";
   const ProgramRun theirs = run_program("evaluate " + model() + rest + path("theirs"));
   const ProgramRun ours = run_program("evaluate " + path("out") + rest + path("ours"));
@@ -41,7 +41,7 @@ TEST_F(PretrainedCommands, ImportMakesACheckpoint) {
   EXPECT_EQ(nlohmann::json::parse(theirs.out)["loss"], nlohmann::json::parse(ours.out)["loss"]);
   EXPECT_EQ(read_bytes(scratch_ / "theirs" / "predictions.jsonl"),
             read_bytes(scratch_ / "ours" / "predictions.jsonl"));
-  // Nothing was written into the model.
+  // No verb writes into the directory of the model.
   EXPECT_FALSE(std::filesystem::exists(model_.path() / "evaluation"));
   const std::string documents = path("documents.jsonl");
   write_bytes(documents, "{\"document\": \"a b\"}\n");
@@ -52,16 +52,16 @@ TEST_F(PretrainedCommands, ImportMakesACheckpoint) {
   expect_refused("summarize " + model() + " --input " + documents, 64, "does not say which prompt");
   expect_refused("summarize " + model() + "/model.safetensors --input " + documents, 64,
                  "it is a file of a model: give its directory, " + model());
-  // The card of an export says where the weights are from.
+  // README.md of the export names the origin of the weights.
   ASSERT_EQ(run_program("checkpoint export " + path("out") + " " + path("back")).exit_code, 0);
   EXPECT_HAS(read_bytes(scratch_ / "back" / "README.md"),
              "not trained by it: the weights are those of `" + model());
-  // It was told which device to use.
+  // --device works with an import, too.
   const ProgramRun on_cpu = run_program("evaluate " + path("out") + rest + path("cpu") + " --device cpu");
   EXPECT_EQ(on_cpu.exit_code, 0) << on_cpu.err;
 }
 
-// Fine-tuning with another tokenizer would give nonsense, so it must be known before the run is started.
+// plan warns of another tokenizer, with which fine-tuning would give nonsense.
 TEST_F(PretrainedCommands, PlanComparesTheTokenizers) {
   const std::string config = path("c.toml");
   write_bytes(config, "[run]\ndirectory = \"" + path("new") +
@@ -136,11 +136,11 @@ TEST_F(PretrainedCommands, PlanKnowsItsSizes) {
   EXPECT_HAS(plan.out,
              "parameters      " + std::to_string(parameter_count(open_pretrained_model(model()).config)));
   expect_refused("plan " + config + " data.sequence_length=512", 64, "exceeds the 256 positions");
-  // Its one key-value head is known only here.
+  // The one key-value head of the model is known only here.
   expect_refused("plan " + config + " mesh.tensor=2 --ntasks-per-node 2", 78, "tensor");
   expect_refused("plan " + config + " model.pretrained=meta-llama/Llama-2-7b-hf", 64,
                  "hf download meta-llama/Llama-2-7b-hf");
-  // As the shipped configs have it.
+  // The setting of the shipped configs.
   expect_refused("plan " + config + " model.pretrained=models/Llama-2-7b-hf", 64,
                  "give a directory with config.json and model.safetensors");
 }

@@ -91,7 +91,7 @@ class RandomRun : public testing::Test {
   }
   std::string run() { return (scratch_ / "run").string(); }
   std::string file(const std::string& name) { return (scratch_ / name).string(); }
-  /// Of an evaluation below the run.
+  /// The scores of an evaluation in the run.
   std::string result(const std::string& name) {
     return read_bytes(std::filesystem::path(run()) / "evaluation" / name);
   }

@@ -92,7 +92,7 @@ TEST_F(ShowExamples, TheTextShowsWhatCounts) {
       "<s> The harbour number 1 opened. The old bridge in \u6771\u4eac stays closed.\n\nTL;DR:[[ Harbour");
   const ProgramRun all = show("1 --loss-on all " + file("data"));
   EXPECT_HAS(all.out, "<s>[[ The harbour number 0 opened.\n\nTL;DR: Harbour 0 opened.</s>]]\n");
-  // The texts of validation are stored, and with them ids.
+  // Validation stores texts and their ids.
   const ProgramRun stored = show("9 --split val " + file("data"));
   EXPECT_HAS(stored.out, "validation.h5: 1 of 1 example, ");
   EXPECT_HAS(stored.out, "\nexample 0  id n  tokens: document ");
@@ -123,13 +123,13 @@ TEST_F(ShowExamples, ANewDataSetIsShownAtOnce) {
   ASSERT_NE(written, std::string::npos) << made.out;
   EXPECT_GT(made.out.find("again/train.h5: 2 of 300 examples, "), written) << made.out;
   EXPECT_HAS(made.out, "TL;DR:[[ Harbour 1 opened.</s>]]\n");
-  // The seed is used: it draws.
+  // The seed draws the examples.
   const ProgramRun json = show(make + file("third") + " --json --seed 3");
   ASSERT_EQ(json.exit_code, 0) << json.err;
   EXPECT_EQ(nlohmann::json::parse(json.out).at("examples").size(), 2u);
   EXPECT_HAS(json.err, "written      ");
   EXPECT_EQ(json.err.find("not used: --seed"), std::string::npos) << json.err;
-  // The report has said already that the split is empty.
+  // The report names the empty split, so --show prints nothing.
   const ProgramRun empty = show(make + file("fourth") + " --json --split test");
   EXPECT_EQ(empty.exit_code, 0) << empty.err;
   EXPECT_EQ(nlohmann::json::parse(empty.out).at("examples").size(), 0u);

@@ -173,7 +173,7 @@ TEST_F(Status, TheLockTellsARunThatDiedFromOneThatRuns) {
   EXPECT_TRUE(has(status("killed_here").at("note"), "ended without releasing the run"));
 }
 
-// A folder's other directories are passed over; a wrong argument is named, and hides nothing.
+// Directories of a folder that are no runs are skipped. A wrong argument is named, and the others are shown.
 TEST_F(Status, WrongArgumentsAreNamedBesideTheOthers) {
   write_run("a", 0);
   write_run("c", 75);
@@ -192,7 +192,7 @@ TEST_F(Status, WrongArgumentsAreNamedBesideTheOthers) {
   EXPECT_TRUE(has(none.err, "did you mean " + folder + "/b_data?")) << none.err;
 }
 
-// A folder of folders is searched by nobody, and both the help and the refusal say so.
+// Runs are looked for one level deep, as the help and the refusal say.
 TEST_F(Status, ListsTheRunsOfAFolderAndNoneDeeper) {
   write_run("sweep/a", 0);
   write_run("sweep/b", 0);
@@ -204,7 +204,7 @@ TEST_F(Status, ListsTheRunsOfAFolderAndNoneDeeper) {
   EXPECT_TRUE(has(run_program("status --help").out, "folders that hold runs themselves, not deeper"));
 }
 
-// A log never hides a run: what can be read is shown.
+// A damaged log does not hide its run: the readable part is shown.
 TEST_F(Status, ADamagedLogSaysWhatItCan) {
   write_run("a", -1);
   const auto log = scratch_ / "a/metrics.jsonl";
@@ -216,7 +216,7 @@ TEST_F(Status, ADamagedLogSaysWhatItCan) {
   EXPECT_TRUE(has(run_program("status " + (scratch_ / "a").string()).out, "3 lines are no events"));
 }
 
-// Nobody writes into the pipe: whoever waits for it waits for ever.
+// The pipe has no writer, so a status that waited for it would hang.
 TEST_F(Status, ANamedPipeIsRefusedAndWaitedForByNobody) {
   write_run("a", 0);
   std::filesystem::create_directories(scratch_ / "b");
@@ -227,7 +227,7 @@ TEST_F(Status, ANamedPipeIsRefusedAndWaitedForByNobody) {
   EXPECT_TRUE(has(runs[1].at("note"), "not a plain file")) << runs[1];
 }
 
-// A clock that was wrong, or `touch -d 2100-01-01`.
+// Files from the future: a wrong clock, or `touch -d 2100-01-01`.
 TEST_F(Status, ATimeInTheFutureIsNotBelieved) {
   write_run("a", -1);
   PosixIo io;
@@ -258,7 +258,7 @@ TEST_F(Status, NewestCheckpointIsACommittedOne) {
   EXPECT_EQ(status_of(run).at(0).at("newest_checkpoint"), 20);
 }
 
-// From the log alone: what the run itself computes.
+// Status computes the stop from the log alone, as the run itself does.
 TEST_F(Status, ARunningRunTellsWhenItStopsItself) {
   std::filesystem::create_directories(scratch_ / "run");
   {
@@ -320,7 +320,7 @@ class Watched {
     kill(pid_, SIGKILL);
     waitpid(pid_, nullptr, 0);
   }
-  // Reads on until `part` has come; all that has come since the last call.
+  // Reads until `part` has come. Returns all output since the last call.
   std::string read_until(const std::string& part) {
     std::string text;
     char block[4096];

@@ -1,4 +1,4 @@
-// summarize, as users call it, on a run of random weights: what it reads and writes, and refusals.
+// `ripstop summarize` on a run of random weights: input, output and refusals.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -57,7 +57,7 @@ TEST_F(SummarizeCommand, ReadsGzip) {
   EXPECT_EQ(lines_of(got.out).size(), 2u);
 }
 
-// Summaries that took hours are not replaced without a word.
+// An existing output is not replaced without --force.
 TEST_F(SummarizeCommand, KeepsAnOutputThatExists) {
   const std::string input = write("in.jsonl", "{\"document\": \"one\"}\n{\"document\": null}\n");
   const std::string output = write("out.jsonl", "summaries\n");
@@ -72,7 +72,7 @@ TEST_F(SummarizeCommand, KeepsAnOutputThatExists) {
   EXPECT_NE(replaced.err.find("1 of 2 documents empty or null"), std::string::npos) << replaced.err;
 }
 
-// A program that waits for a person says so, and answers each line at once.
+// At a terminal, summarize prompts for documents and answers each line at once.
 TEST_F(SummarizeCommand, SaysThatItReadsATerminal) {
   const int keyboard = posix_openpt(O_RDWR | O_NOCTTY);
   if (keyboard < 0) GTEST_SKIP() << "no pseudo-terminals here: /dev/ptmx cannot be opened";

@@ -31,7 +31,7 @@ class TrainCommand : public testing::Test {
     return run_program("train " + (made_ / "config.toml").string() + " run.directory=" + run().string() +
                        " " + overrides);
   }
-  // A refused start leaves the run as it was: its metrics have not changed by a byte.
+  // A refused start leaves metrics.jsonl as it was, to the byte.
   void expect_refused(const std::string& overrides, int code, const std::string& what) const {
     const std::string before = read_bytes(run() / "metrics.jsonl");
     const ProgramRun result = train(overrides);
@@ -40,7 +40,7 @@ class TrainCommand : public testing::Test {
     EXPECT_NE(result.err.find(what), std::string::npos) << overrides << "\n" << result.err;
     EXPECT_EQ(read_bytes(run() / "metrics.jsonl"), before) << overrides;
   }
-  // The steps in metrics.jsonl. One that is there twice, or missing, shows.
+  // The steps in metrics.jsonl, in order: a repeated or missing step shows.
   std::vector<int64_t> steps() const {
     std::vector<int64_t> result;
     for (const StepMetrics& step : read_metrics(run() / "metrics.jsonl").steps) result.push_back(step.step);
@@ -71,15 +71,15 @@ TEST_F(TrainCommand, ARunThatIsDoneSaysSo) {
       << again.out;
   for (const char* of_a_run : {"planned / measured", "plan for", "resumes"})
     EXPECT_EQ(again.out.find(of_a_run), std::string::npos) << again.out;
-  // With more to do it is not done.
+  // With more steps the run goes on.
   EXPECT_EQ(train("train.steps=3").out.find("done already"), std::string::npos);
 }
 
-// A pipe without a writer is waited for: until someone stops it.
+// train waits for a pipe without a writer until a signal stops it.
 TEST_F(TrainCommand, AConfigFromAPipeIsReadAndTheWaitForItCanBeStopped) {
   const std::string pipe = (scratch_ / "pipe").string(), config = (made_ / "config.toml").string();
   for (const char* signal : {"TERM", "INT"}) {
-    // The signal is sent when the program has a handler for the last one of those that it takes, SIGHUP.
+    // Sends the signal when SIGHUP, the last signal to get a handler, has one.
     write_bytes(
         scratch_ / "start.sh",
         "rm -f " + pipe + " && mkfifo " + pipe + "\n'" RIPSTOP_PROGRAM "' train " + pipe + " 2>" + pipe +
@@ -104,7 +104,7 @@ TEST_F(TrainCommand, ADataDirectoryThatIsNotThereIsNamedWithTheCommandThatMakesI
   expect_refused("data.directory=no/such/data", 65, "ripstop prepare --output no/such/data makes one");
 }
 
-// The run would store it, and all that it writes later would be nonsense.
+// train refuses another tokenizer than the data set's: the run would store it and write nonsense.
 TEST_F(TrainCommand, AnotherTokenizerBesideTheTrainingSetIsRefusedWithoutValidation) {
   const ProgramRun other =
       run_program("prepare --source synthetic --examples 200 --seed 9 --vocab-size 400 --output " +
@@ -132,14 +132,14 @@ TEST_F(TrainCommand, WhatShapesTheRunMayNotChange) {
   expect_refused("precision.compute=bfloat16", 64, "precision.compute: \\\"float32\\\" -> \\\"bfloat16\\\"");
 }
 
-// Its config.toml names the run that it was copied from.
+// The config.toml of a copied run names the original run.
 TEST_F(TrainCommand, ACopiedRunDoesNotGoOnInTheOldOne) {
   const std::string copied = "train " + (run() / "config.toml").string();
   const ProgramRun refused = run_program(copied + " train.steps=3");
   EXPECT_EQ(refused.exit_code, 64) << refused.out;
   EXPECT_NE(refused.err.find("add run.directory=" + run().string()), std::string::npos) << refused.err;
   EXPECT_EQ(read_metrics(made_ / "run" / "metrics.jsonl").steps.size(), 2U);
-  // The copy stores the old name, and is named by its own.
+  // Messages use the name of the copy, although its config has the old one.
   const ProgramRun differs = run_program("train " + (made_ / "config.toml").string() +
                                          " run.seed=2 run.directory=" + run().string());
   EXPECT_EQ(differs.exit_code, 64) << differs.err;
@@ -161,7 +161,7 @@ TEST_F(TrainCommand, ANewRunByTheConfigOfAnotherIsNoted) {
                            ", which stays as it is: a new run begins in " + fresh),
             std::string::npos)
       << begun.out;
-  // Not if none begins.
+  // No note if no run begins.
   const std::string taken = (scratch_ / "taken").string();
   write_bytes(scratch_ / "taken/src/a.py", "");
   const ProgramRun refused = run_program("train " + config + " run.directory=" + taken + "/src/a.py/run");
@@ -209,7 +209,7 @@ TEST_F(TrainCommand, OtherDataIsRefusedByContent) {
   expect_refused("train.steps=4 data.directory=" + prepare("texts", "--tokenizer " + tokenizer), 64,
                  "data set");
   expect_refused("train.steps=4 data.directory=" + prepare("tokens", "--vocab-size 400"), 64, "tokenizer");
-  // The same data under another name is the same data.
+  // data.directory may change if the content is the same.
   std::filesystem::copy(made_ / "data", scratch_ / "moved", std::filesystem::copy_options::recursive);
   const ProgramRun moved = train("train.steps=3 data.directory=" + (scratch_ / "moved").string());
   EXPECT_EQ(moved.exit_code, 0) << moved.err;
@@ -219,7 +219,7 @@ TEST_F(TrainCommand, DirectoriesThatCannotBeWrittenAreStorageErrors) {
   expect_refused("run.directory=/proc/no-such-run", 74, "/proc/no-such-run");
 }
 
-// The command line names it, and nothing is wrong with the file.
+// A wrong directory on the command line: the message does not blame the file.
 TEST_F(TrainCommand, AFileIsNoRunDirectory) {
   write_bytes(scratch_ / "file", "x");
   const std::string file = (scratch_ / "file").string();

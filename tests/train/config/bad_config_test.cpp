@@ -86,7 +86,7 @@ TEST_F(BadConfig, KeysAndTypes) {
                  "'model.num_hidden_layers' must be an integer, got \\\"12a\\\"");
   expect_refused(config_with("train.steps="), 64, "'train.steps' or 'train.epochs' is required");
   expect_refused(config_with("optimizer.learning_rate="), 64, "'optimizer.learning_rate' is required");
-  // Several mistakes are told at once, those of the command line too.
+  // One message has all mistakes, of file and command line.
   expect_refused(config_with("train.stesp=5") + " run.sed=2", 64,
                  "unknown key 'train.stesp' (did you mean 'train.steps'?); command line: unknown key "
                  "'run.sed' (did you mean 'run.seed'?)",
@@ -99,7 +99,7 @@ TEST_F(BadConfig, KeysAndTypes) {
   expect_refused(config_with("run.seed=1") + " --no-such-option", 64, "--no-such-option");
 }
 
-// Adapters of a model that is there: what [lora] may not say.
+// Values of [lora] that are refused although the model exists.
 TEST_F(BadConfig, Adapters) {
   const PretrainedDirectory model;
   model.write();
@@ -124,7 +124,7 @@ TEST_F(BadConfig, Adapters) {
   expect_refused(with_lora("alpha = 4\n"), 64, "'lora.alpha' is of adapters, and there are none");
   expect_refused(with_lora(good + "dropout = 1.0\n"), 64, "'lora.dropout' must be at least 0 and below 1");
   expect_refused(config_with("lora.rank=2") + " lora.alpha=4", 64, "'model.pretrained' has none");
-  // What the model decides; train would look at its data first.
+  // Mistakes that only the model shows. Only plan, because train would look at its data first.
   const ProgramRun large = run_program("plan " + with_lora("rank = 5\nalpha = 4\n"));
   EXPECT_EQ(large.exit_code, 64);
   EXPECT_NE(large.err.find("lora.rank is 5, k_proj is [4, 8]"), std::string::npos) << large.err;
@@ -139,7 +139,7 @@ TEST_F(BadConfig, AValueThatThisVersionDoesNotDoIsRefused) {
                  "command line: not in this version of ripstop: log.tensorboard = true");
 }
 
-// Nobody means 80 bytes.
+// A memory without a unit is refused: nobody means 80 bytes.
 TEST_F(BadConfig, MemoryHasAUnit) {
   const std::string plan = "plan " + config_with("mesh.fsdp=2") + " --device cpu --json --device-memory ";
   const ProgramRun bare = run_program(plan + "80");

@@ -1,4 +1,4 @@
-// What may change when a run resumes.
+// Keys that may change when a run resumes.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -24,7 +24,7 @@ TEST(ConfigChanges, ResumeAcceptsTheMeshAndRefusesTheModel) {
   EXPECT_EQ(accepted.size(), 7u);
   EXPECT_EQ(accepted[0].text(), "mesh.tensor: 1 -> 2");
 
-  // What does not shape the weights.
+  // Keys that do not affect the weights.
   EXPECT_EQ(check_resume(
                 before, parsed(kSmallest, {"train.validate_every=5", "train.stop_after_validations=2",
                                            "generation.num_beams=2", "generation.length_penalty=2.0",
@@ -56,7 +56,7 @@ TEST(ConfigChanges, EveryChangeIsADifference) {
   // If compare() overlooked a key, a resumed run could go on with another meaning of its config.
   for (const ConfigKey& key : config_keys()) {
     RunConfig before = parsed(kSmallest);
-    // Without adapters their keys mean nothing, and are no difference.
+    // Without adapters, keys of [lora] have no meaning and make no difference.
     if (key.section == "lora") static_cast<LoraConfig&>(before.lora) = {.rank = 8, .alpha = 16};
     RunConfig after = before;
     std::visit(

@@ -57,11 +57,11 @@ TEST(ConfigEntries, OverridesTypedWithSpacesAreShownWithout) {
   EXPECT_HAS(several.what, "(no spaces around =: " + key + "=1e-3)");
   EXPECT_HAS(several.what, "'steps' is not section.key=value");
   EXPECT_EQ(several.what.find("unknown key ''"), std::string::npos) << several.what;
-  // An empty value ends the line, or another override follows.
+  // An override with an empty value comes last, or in front of another override.
   expect_usage(refusal(kSmallest, {key + "=", "run.seed=1"}), "must be a number, got \"\"");
 }
 
-// Any bytes are accepted, or refused as a usage or mesh error. Nothing else may happen.
+// Random bytes are accepted, or refused as a usage or mesh error.
 TEST(ConfigEntries, DamagedFilesAreRefusedCleanly) {
   std::ifstream file(std::filesystem::path(RIPSTOP_SOURCE_DIR) / "configs/quickstart.toml");
   const std::string whole{std::istreambuf_iterator<char>(file), {}};

@@ -44,13 +44,13 @@ TEST(ConfigSuggest, AllUnknownKeysAreToldAtOnceInTheOrderOfTheFile) {
             0u)
       << result.what;
   EXPECT_HAS(result.hint, "docs/config.md");
-  // One message stays one line that people can read.
+  // The message stays one readable line.
   std::string many = kSmallest;
   for (int i = 0; i < 20; ++i) many += "zzz" + std::to_string(i) + " = 1\n";
   EXPECT_HAS(refusal(many).what, "; and 12 more");
 }
 
-// A far-fetched guess misleads. If other programs have a key and ripstop has none, the hint says so.
+// No far-fetched guesses: for other programs' keys without a counterpart the hint says so.
 TEST(ConfigSuggest, FarOffNamesGetNoGuess) {
   const auto hint = [](const std::string& override) { return refusal(kSmallest, {override}).hint; };
   EXPECT_EQ(hint("train.compile=true"), "not in ripstop: its kernels are compiled with it");

@@ -1,4 +1,4 @@
-// Values that a config may not have.
+// Values that a config cannot have.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -86,7 +86,7 @@ TEST(ConfigValues, ImpossibleValuesAreNamed) {
   expect_usage(refusal(with("run", "seed = 18446744073709551616")), "64 bits");
 }
 
-// The hint is the line to write: nothing is converted in silence.
+// A value of a wrong type is not converted: the hint is the line to write.
 TEST(ConfigValues, WordsFromElsewhereGetTheLineToWrite) {
   const auto hint = [](const std::string& section, const std::string& line) {
     const Refusal result = refusal(with(section, line));
@@ -135,7 +135,7 @@ TEST(ConfigValues, RequiredKeysAreToldAtOnce) {
   expect_usage(result, "'optimizer.learning_rate' is required");
 }
 
-// Of two sizes that do not go together, people often gave only one.
+// If two sizes conflict, the hint says where each comes from: people often gave only one.
 TEST(ConfigValues, SizesThatDisagreeSayWhereEachComesFrom) {
   std::string toml = with("model", "num_attention_heads = 4");
   toml.replace(toml.find("preset = \"15m\""), 14, "preset = \"llama2-7b\"");
@@ -179,7 +179,7 @@ TEST(ConfigValues, RequiredKeysAreNamed) {
   expect_usage(refusal(""), "required");
 }
 
-// Without validations, or without a metric, nothing can stop improving.
+// Early stopping needs validations and a metric.
 TEST(ConfigValues, StopAfterValidationsNeedsThemAndAMetric) {
   const std::string key = "train.stop_after_validations=3";
   expect_usage(refusal(kSmallest, {key}), "command line: 'train.stop_after_validations' needs validations",

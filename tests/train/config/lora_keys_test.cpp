@@ -50,7 +50,7 @@ TEST(LoraKeys, EveryKeyIsReadAndWritten) {
   EXPECT_TRUE(parse_run_config(written, "written") == config);
 }
 
-// A run of all weights stores no key that would be refused beside its rank.
+// A run without adapters stores no key of [lora] that would be refused with rank 0.
 TEST(LoraKeys, WithoutAdaptersTheRankAloneIsWritten) {
   const std::string written = to_toml(parsed(kSmallest));
   EXPECT_HAS(written, "[lora]\nrank = 0\n\n");
@@ -62,7 +62,7 @@ TEST(LoraKeys, ARankOfZeroRemovesWhatTheFileSaysOfAdapters) {
   const RunConfig config = parsed(toml, {"lora.rank=0"});
   EXPECT_TRUE(config.lora == LoraSection());
   EXPECT_EQ(config.model.pretrained, "models/a");
-  // Another rank keeps them.
+  // With another rank the other keys of [lora] stay.
   EXPECT_EQ(parsed(toml, {"lora.rank=2"}).lora.alpha, 2.5);
 }
 
@@ -138,7 +138,7 @@ TEST(LoraKeys, WithoutARankNothingElseMayBeGiven) {
   EXPECT_EQ(refusal(lora_toml("rank = 0\n")).code, ExitCode::kOk);
 }
 
-// What PEFT does and ripstop does not: the hint says so, and guesses no key.
+// For PEFT's features that ripstop lacks, the hint says so and guesses no key.
 TEST(LoraKeys, WhatIsNotDoneIsSaid) {
   const auto hint = [](const std::string& line) {
     const Refusal result = refusal(lora_toml("rank = 8\nalpha = 16\n" + line + "\n"));
@@ -180,13 +180,14 @@ TEST(LoraKeys, AResumedRunKeepsItsAdapters) {
   // The order of a list has no meaning.
   EXPECT_EQ(check_resume(before, parsed(lora_toml(), {"lora.targets=o_proj,v_proj,k_proj,q_proj"})).size(),
             0u);
-  // The base may have moved: it is known by its hash. What a run of all weights began with may not change.
+  // The base of adapters may have moved: its hash identifies it. Without adapters model.pretrained may not
+  // change.
   EXPECT_EQ(check_resume(before, parsed(lora_toml(), {"model.pretrained=elsewhere"})).size(), 1u);
   EXPECT_HAS(refused(parsed(lora_toml(), {"model.pretrained=elsewhere", "lora.rank=0"})),
              "model.pretrained: \"models/a\" -> \"elsewhere\", lora.rank: 8 -> 0");
   const RunConfig whole = parsed(lora_toml("rank = 0\n"));
   EXPECT_THROW(check_resume(whole, parsed(lora_toml("rank = 0\n"), {"model.pretrained=elsewhere"})), Error);
-  // An adapter to begin with has done its work when a run has begun.
+  // lora.adapter has no effect on a run that has begun.
   const std::vector<ConfigDifference> accepted =
       check_resume(before, parsed(lora_toml(), {"lora.adapter=elsewhere"}));
   ASSERT_EQ(accepted.size(), 1u);

@@ -131,7 +131,7 @@ TEST(RunConfig, EveryKeyIsReadFromTheFile) {
   expected.log = {1, false};
   EXPECT_EQ(config, expected);
   EXPECT_EQ(parsed(to_toml(config)), config);
-  // All keys but those that exclude the ones given.
+  // All keys except those that conflict with a given one.
   std::set<std::string> missing;
   for (const ConfigKey& key : config_keys())
     if (to_toml(config).find("\n" + std::string(key.name) + " = ") == std::string::npos)
@@ -176,7 +176,7 @@ TEST(RunConfig, OverridesComeLastAndNeedNoQuotes) {
   EXPECT_EQ(config.log.every_steps, 3);
   EXPECT_EQ(config.run.directory, "runs/x=1");
   EXPECT_EQ(parsed(kSmallest, {"train.steps=7", "run.seed=2", "train.steps=8"}).train.steps, 8);
-  // If two keys exclude each other, that of the command line wins.
+  // Of two keys that exclude each other, the one on the command line wins.
   const RunConfig by_epochs = parsed(kSmallest, {"train.epochs=2"});
   EXPECT_FALSE(by_epochs.train.steps.has_value());
   EXPECT_EQ(by_epochs.train.epochs, 2);
@@ -210,7 +210,7 @@ TEST(RunConfig, FilesThatCannotBeRead) {
   EXPECT_HAS(load("/tmp"), "is a directory");
 }
 
-// What lies beside the name that was given, or in it, is what was meant.
+// Hints for a wrong path: the near name beside it, or the config in it.
 TEST(RunConfig, FilesThatCannotBeReadAreAnsweredWithThoseThatCan) {
   const ScratchDirectory scratch;
   for (const char* name : {"first.toml", "run/config.toml", "configs/b.toml", "configs/a.toml", "none/x.txt"})
@@ -231,7 +231,7 @@ TEST(RunConfig, FilesThatCannotBeReadAreAnsweredWithThoseThatCan) {
   EXPECT_EQ(hint("none"), "give a file, as in ripstop train CONFIG.toml");
   EXPECT_HAS(hint("other.toml"), "a relative path counts from the current directory, /");
   EXPECT_HAS(hint("no/such/first.toml"), "a relative path counts from the current directory, /");
-  // A link that leads nowhere has the very name that was given.
+  // A dangling link has the given name itself.
   std::filesystem::create_symlink("gone.toml", scratch / "first2.toml");
   EXPECT_EQ(hint("first2.toml"), "it is a link to gone.toml, which is not there");
 }
@@ -253,7 +253,7 @@ TEST(RunConfig, NamesBesideAnAbsentPathAreSuggestedIfTheyHoldWhatIsWanted) {
   std::filesystem::create_symlink(scratch / "gone", scratch / "data3");
   EXPECT_EQ(hint_for_absent(scratch / "data3/", "data.directory=", "train.h5"),
             "it is a link to " + place + "/gone, which is not there");
-  // The system does not say whether it is there: a link to itself.
+  // A link to itself: the system cannot say whether the file exists.
   std::filesystem::create_symlink("data4", scratch / "data4");
   EXPECT_EQ(hint_for_absent(scratch / "data4", "", "train.h5"), "");
   EXPECT_EQ(hint_for_absent("", ""), "");
@@ -284,7 +284,7 @@ TEST(RunConfig, RulesBetweenKeysHaveHints) {
   expect_usage(refusal(toml), "'model.intermediate_size' is required if there is no preset", "model.preset");
 }
 
-// Whatever its kind: people mend all of them after one look.
+// Problems of all kinds come in one message, so that people can fix them together.
 TEST(RunConfig, AllProblemsAreToldAtOnce) {
   std::string toml = with("log", "tensorboard = true");
   toml.insert(toml.find("steps = 100"), "stesp = 5\n");
@@ -301,7 +301,7 @@ TEST(RunConfig, AllProblemsAreToldAtOnce) {
       refusal(kSmallest, {"schedule.warmup_steps=101", "model.hidden_size=290"});
   expect_usage(rules, "schedule.warmup_steps 101 exceeds train.steps 100 (");
   expect_usage(rules, "hidden_size");
-  // They come by their lines, whatever is checked first; those of the command line come last.
+  // Problems come in the order of lines; problems of the command line come last.
   const std::string what =
       refusal(with("run", "profile_steps = \"99-101\"") + "[checkpoint]\nkeep_best = \"rougeL\"\n",
               {"schedule.warmup_steps=101"})
@@ -310,12 +310,12 @@ TEST(RunConfig, AllProblemsAreToldAtOnce) {
                second = what.find("'checkpoint.keep_best'"),
                last = what.find("command line: schedule.warmup_steps 101");
   EXPECT_TRUE(first == 0 && first < second && second < last && last != std::string::npos) << what;
-  // A name that is one of ours in another spelling is one problem.
+  // A misspelled required key is one problem.
   std::string renamed = kSmallest;
   renamed.replace(renamed.find("learning_rate"), 13, "lr");
   expect_usage(refusal(renamed), "x.toml:13: unknown key 'optimizer.lr'",
                "did you mean 'optimizer.learning_rate'?");
-  // And one that is not is two.
+  // An unknown key beside a missing key are two problems.
   expect_usage(refusal("[run]\ncolour = 1\n"), "'run.directory' is required", "docs/config.md");
 }
 

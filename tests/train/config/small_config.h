@@ -12,7 +12,7 @@
 
 namespace ripstop::small_config {
 
-/// A config with the required keys alone.
+/// A config with only the required keys.
 inline constexpr const char* kSmallest = R"(
 [run]
 directory = "runs/a"
@@ -32,7 +32,7 @@ inline RunConfig parsed(const std::string& toml, const std::vector<std::string>&
   return parse_run_config(toml, "x.toml", overrides);
 }
 
-/// The error that a config is refused with; kOk if it is accepted.
+/// The error that refuses a config; kOk if it is accepted.
 struct Refusal {
   ExitCode code = ExitCode::kOk;
   std::string what;

@@ -23,10 +23,10 @@ RunTarget target_of(int64_t ranks, std::optional<int64_t> memory_bytes, int64_t 
   return target;
 }
 
-// One head, so that a tensor axis does not help, one mode of recomputation, and so many layers that more
-// ranks need less.
+// A config with one head (a tensor axis does not help), one mode of recomputation, and so many layers that
+// more ranks need less memory each.
 std::vector<std::string> one_head(const std::vector<std::string>& more = {}) {
-  // What oneDNN needs for bfloat16 depends on the processor.
+  // float32, because oneDNN's memory for bfloat16 depends on the processor.
   std::vector<std::string> keys{"model.num_attention_heads=1", "model.num_key_value_heads=1",
                                 "model.num_hidden_layers=16", "train.recompute=full",
                                 "precision.compute=float32"};
@@ -41,7 +41,7 @@ int64_t need_with_one_head(int64_t ranks) {
       .total();
 }
 
-// What a rank needs with the smallest micro-batch.
+// The bytes that a rank needs with the smallest micro-batch.
 int64_t need(int64_t ranks) {
   return resolve_run(parsed(kSmallest, {"train.micro_batch_sequences=1", "train.recompute=full"}),
                      target_of(ranks, std::nullopt))
@@ -79,7 +79,7 @@ TEST(FittingMeshes, TheFewestRanksThatFitFitAndFewerDoNot) {
   EXPECT_NO_THROW(resolve_run(config, target_of(1, error.fitting().least.bytes)));
 }
 
-// The memory that would do belongs to the mesh that the hint names beside it, also if another was refused.
+// The hint names the least memory together with its mesh, which may differ from the refused one.
 TEST(FittingMeshes, TheLeastMemoryIsThatOfTheMeshBesideIt) {
   const RunConfig config = parsed(kSmallest);
   const PlanTooLarge error = refusal_of(config, target_of(2, 1 << 20));
@@ -98,7 +98,7 @@ TEST(FittingMeshes, TheLeastMemoryIsThatOfTheMeshBesideIt) {
   EXPECT_THROW(resolve_run(named, target_of(2, least.bytes - 1)), PlanTooLarge);
 }
 
-// Moments in bfloat16 may save what is missing. That is named if nothing else fits these ranks.
+// The hint names moments in bfloat16 if only they make these ranks fit.
 TEST(FittingMeshes, MomentsInBfloat16AreNamedIfTheyHelp) {
   const RunConfig exact = parsed(kSmallest), rounded = parsed(kSmallest, {"optimizer.moments=bfloat16"});
   const int64_t memory = refusal_of(rounded, target_of(1, 1 << 20)).fitting().least.bytes;
@@ -107,7 +107,7 @@ TEST(FittingMeshes, MomentsInBfloat16AreNamedIfTheyHelp) {
   EXPECT_LE(error.fitting().bfloat16_moments->bytes, memory);
   EXPECT_HAS(error.hint(), "; a new run with optimizer.moments=bfloat16 fits: ");
   EXPECT_NO_THROW(resolve_run(rounded, target_of(1, memory)));
-  // Nothing is said that does not help.
+  // The hint does not name them if they do not help.
   const PlanTooLarge small = refusal_of(exact, target_of(1, memory - 1));
   EXPECT_FALSE(small.fitting().bfloat16_moments.has_value());
   EXPECT_EQ(small.hint().find("moments"), std::string::npos);
@@ -123,7 +123,7 @@ TEST(FittingMeshes, NodesAreWhole) {
       << error.hint();
 }
 
-// Nodes of three ranks hold no tensor group that helps, so nodes of another size are named.
+// Nodes of three ranks can hold no tensor group that helps, so the hint names nodes of another size.
 TEST(FittingMeshes, NodesOfAnotherSizeAreNamed) {
   const ScratchDirectory scratch;
   const std::string config = (scratch / "7b.toml").string();
@@ -136,7 +136,7 @@ TEST(FittingMeshes, NodesOfAnotherSizeAreNamed) {
        {"--nodes 1 --ntasks-per-node 9", "--nodes 2 --ntasks-per-node 3", "--nodes 2 --ntasks-per-node 1"}) {
     const ProgramRun refused = run_program(plan + nodes, "OMP_NUM_THREADS=1");
     EXPECT_EQ(refused.exit_code, 78) << nodes;
-    // How many depends on the processor: its oneDNN may need some memory for products.
+    // The number depends on the processor: oneDNN may need memory for products.
     const std::string before = "would fit (";
     const size_t begin = refused.err.find(before), end = refused.err.find(')', begin);
     ASSERT_NE(begin, std::string::npos) << refused.err;
@@ -144,7 +144,7 @@ TEST(FittingMeshes, NodesOfAnotherSizeAreNamed) {
     EXPECT_HAS(words, " mesh.tensor=4");
     const std::string own = nodes.substr(nodes.find("--ntasks")) + ' ';
     EXPECT_EQ(words.find(own), std::string::npos) << words;
-    // What is named can be typed, and a tensor group less does not fit.
+    // The named options work, and one tensor group less does not fit.
     const ProgramRun fits = run_program(plan + words, "OMP_NUM_THREADS=1");
     EXPECT_EQ(fits.exit_code, 0) << fits.err;
     int64_t count = 0, tasks = 0;
@@ -156,7 +156,7 @@ TEST(FittingMeshes, NodesOfAnotherSizeAreNamed) {
   }
 }
 
-// A job of one rank may need more than 64.
+// The search for more ranks goes beyond 64 times one rank.
 TEST(FittingMeshes, SmallJobsLookAtManyRanks) {
   const int64_t memory = need_with_one_head(128);
   ASSERT_GT(need_with_one_head(64), memory);
@@ -166,7 +166,7 @@ TEST(FittingMeshes, SmallJobsLookAtManyRanks) {
   EXPECT_LE(error.fitting().more_ranks->mesh.ranks(), 128);
 }
 
-// train refuses a tensor group that spans nodes, so a hint names none.
+// The hint names no tensor groups that span nodes: train would refuse them.
 TEST(FittingMeshes, TensorGroupsLieInsideNodes) {
   const PlanTooLarge error = refusal_of(parsed(kSmallest), target_of(6, 1 << 20, 2));
   EXPECT_EQ(error.fitting().least.mesh.tensor, 2);
@@ -206,14 +206,14 @@ TEST(FittingMeshes, MoreRecomputationIsNamed) {
       "these fit: replicate 1 x fsdp 1 x tensor 1 with micro_batch_sequences 1 and recompute selective "
       "needs ");
   EXPECT_HAS(error.what(), "micro_batch_sequences 1 needs ");
-  // Less than the config asks for is not named, as it would need more.
+  // The hint does not name less recomputation, which needs more memory.
   const RunConfig full = parsed(kSmallest, {one[0], "train.recompute=full"});
   const PlanTooLarge of_full = refusal_of(full, target_of(2, need_with("full") / 2));
   for (const FittingMesh& fitting : of_full.fitting().same_ranks)
     EXPECT_EQ(fitting.recompute, Recompute::kFull);
 }
 
-// The words for more ranks have the mode if the config's own would not do.
+// The words for more ranks include the mode of recomputation if the config's does not fit.
 TEST(FittingMeshes, WordsToTypeNameTheRecomputation) {
   const int64_t memory = need_with_one_head(3);  // with recompute full
   RunConfig config = parsed(kSmallest, one_head({"train.recompute=none", "train.micro_batch_sequences=1"}));

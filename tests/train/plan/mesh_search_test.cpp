@@ -19,7 +19,7 @@ using small_config::parsed;
 
 constexpr int64_t kAllRows = 1000;
 
-// Six heads, so tensor axes of 1, 2, 3 and 6; one layer, because every row of some searches is planned.
+// Six heads, so that tensor axes are 1, 2, 3 and 6; one layer, to plan all rows of a search fast.
 RunConfig searched(const std::vector<std::string>& overrides = {}) {
   std::vector<std::string> all{"model.num_hidden_layers=1", "model.vocab_size=300", "data.sequence_length=24",
                                "train.global_batch_sequences=50"};
@@ -33,7 +33,7 @@ RunTarget nodes_of(int64_t nodes, int64_t ranks_per_node, std::optional<int64_t>
   return target;
 }
 
-// The run of that mesh and micro-batch, as train and plan resolve it.
+// The run of a mesh and micro-batch as resolve_run plans it.
 ResolvedRun resolved(const RunTarget& target, const MeshSizes& mesh, int64_t micro_batch,
                      const std::vector<std::string>& more = {}) {
   std::vector<std::string> overrides{
@@ -56,7 +56,7 @@ std::set<Row> rows_of(const MeshSearch& found) {
   return rows;
 }
 
-// The definition, mesh by mesh and size by size.
+// The rows by their definition: tries each mesh and each size.
 std::set<Row> every_row_that_fits(const RunTarget& target) {
   std::set<Row> rows;
   for (int64_t replicate = 1; replicate <= target.ranks; ++replicate)
@@ -118,7 +118,7 @@ TEST(MeshSearch, RowsHaveTheSettingsOfTheConfig) {
   }
 }
 
-// What trains nothing: empty sequences and what backward computes again.
+// lost_percent counts empty sequences and recomputation.
 int64_t percent_lost(const ResolvedRun& run) {
   const int64_t computed =
       run.mesh.replicate * run.mesh.fsdp * run.micro_batches * run.step.sharding.sequence_count;
@@ -127,7 +127,7 @@ int64_t percent_lost(const ResolvedRun& run) {
                               (1 - 50 / (static_cast<double>(computed) * (1 + run.recomputed_share()))));
 }
 
-// Whether `rows[first]` is what MeshSearch::rows promises: the best of the rows from there on.
+// Whether `rows[first]` is the best of the rows from there on, as MeshSearch::rows promises.
 bool is_best_of_the_rest(const std::vector<ResolvedRun>& rows, size_t first, int64_t ranks_per_node) {
   const auto sent = [&](const ResolvedRun& run) {
     return sent_bytes(run.plan.traffic_per_step, run.mesh, ranks_per_node);
@@ -167,7 +167,7 @@ TEST(MeshSearch, EachRowIsTheBestOfThoseLeft) {
   }
 }
 
-// A row computes again only what it must, and comes behind rows that do not, unless these are as idle.
+// A row has the least recomputation that fits, which counts as lost as idle time does.
 TEST(MeshSearch, RecomputationIsLostTime) {
   const auto deep = [](const std::string& recompute) {
     return searched({"model.num_hidden_layers=6", "train.recompute=" + recompute});

@@ -22,7 +22,7 @@ RunTarget target(DeviceKind device, std::optional<int64_t> memory_bytes = std::n
   return run_target(1, device, memory_bytes, 300);
 }
 
-// The definition, size by size.
+// The sizes by their definition: tries each size.
 std::vector<int64_t> all_sizes(int64_t share, int64_t most, int64_t length, int64_t tensor) {
   std::vector<int64_t> sizes;
   for (int64_t b = most; b >= 1; --b)
@@ -65,7 +65,7 @@ TEST(MicroBatch, TheLargestThatFitsIsFound) {
   EXPECT_EQ(run.step.sharding.sequence_count, 1) << "the error tells what even that needs";
 }
 
-// A model of so many layers that what they keep is most of the memory.
+// A model of so many layers that activations take most of the memory.
 RunConfig deep_config(const std::vector<std::string>& more = {}) {
   std::vector<std::string> overrides{"train.global_batch_sequences=8", "data.sequence_length=64",
                                      "model.num_hidden_layers=24", "model.vocab_size=300"};
@@ -81,7 +81,7 @@ int64_t need_of(const std::string& recompute, int64_t micro_batch) {
   return run.memory().total() + run.library_bytes;
 }
 
-// No recomputation with any micro-batch comes before some with a larger one, as it costs time.
+// Less recomputation with a smaller micro-batch comes before more with a larger one.
 TEST(MicroBatch, AutoRecomputesAsLittleAsFits) {
   const auto chosen = [](int64_t memory, const std::string& more = "train.recompute=auto") {
     const ResolvedRun run = resolve_run(deep_config({more}), target(DeviceKind::kCuda, memory));
@@ -102,13 +102,13 @@ TEST(MicroBatch, AutoRecomputesAsLittleAsFits) {
   EXPECT_EQ(chosen(selective - 1), "full 3");
   EXPECT_EQ(chosen(full), "full 1");
   EXPECT_THROW(chosen(full - 1), PlanTooLarge);
-  // A micro-batch that is given is kept, and a mode that is given, too.
+  // A given micro-batch and a given mode are kept.
   EXPECT_EQ(chosen(need_of("selective", 4), "train.micro_batch_sequences=4"), "selective 4");
   EXPECT_EQ(chosen(none, "train.recompute=full"), "full 4");
   EXPECT_THROW(chosen(none - 1, "train.recompute=none"), PlanTooLarge);
 }
 
-// The head's chunks take memory that would lie idle, and never a smaller micro-batch.
+// Larger chunks of the head take only unused memory, and never make the micro-batch smaller.
 TEST(MicroBatch, TheHeadsChunksTakeWhatIsLeft) {
   const RunConfig config = parsed(kSmallest, {"train.global_batch_sequences=128", "data.sequence_length=64",
                                               "model.num_hidden_layers=1", "model.vocab_size=5000"});
@@ -138,7 +138,7 @@ TEST(MicroBatch, TheHeadsChunksTakeWhatIsLeft) {
   EXPECT_EQ(chosen(need(8192), few), 4096) << "of which it uses 2,112";
 }
 
-// Size by size, the largest batch would take many minutes.
+// Fast for the largest batch, too: trying each size would take many minutes.
 TEST(MicroBatch, ALargeBatchIsResolvedAtOnce) {
   const RunConfig config = config_of(1 << 20, 16);
   const ResolvedRun run = resolve_run(config, target(DeviceKind::kCuda, int64_t{4} << 30));
@@ -157,7 +157,7 @@ std::string text_of(int64_t batch, int64_t ranks, const std::string& micro_batch
                             resolve_run(config, run_target(ranks, DeviceKind::kCpu, std::nullopt, 300)));
 }
 
-// Whose time is lost, and the batch that uses it.
+// idle_text names the idle ranks and the batch that would keep them busy.
 TEST(MicroBatch, TheTextSaysWhoIsIdle) {
   EXPECT_EQ(text_of(8, 2, "auto"), "1 micro-batch of 4 on each of 2 data ranks");
   EXPECT_EQ(text_of(1, 2, "1"),
@@ -172,7 +172,7 @@ TEST(MicroBatch, TheTextSaysWhoIsIdle) {
   EXPECT_EQ(text_of(6, 2, "2"),
             "2 micro-batches of 2 on each of 2 data ranks, 25.0% idle: micro-batches are not full, "
             "train.global_batch_sequences=8 takes the same time");
-  // What it names does use all ranks.
+  // The named batch does keep all ranks busy.
   EXPECT_EQ(text_of(8, 4, "2"), "1 micro-batch of 2 on each of 4 data ranks");
 }
 

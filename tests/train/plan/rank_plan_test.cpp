@@ -8,7 +8,7 @@
 namespace ripstop {
 namespace {
 
-// If sums must have a fixed order, attention writes dS of every head to scratch.
+// With deterministic sums, attention on CUDA writes dS of every head to scratch.
 TEST(Plan, DeterministicAttentionTakesScratchOnCuda) {
   PlanRequest request{.model = find_model_preset("110m")->config,
                       .step = {},
@@ -32,7 +32,7 @@ TEST(Plan, DeterministicAttentionTakesScratchOnCuda) {
   EXPECT_EQ(memory(true), memory(false));
 }
 
-// The plan by its definition: every micro-batch is walked.
+// The plan by its definition: runs every micro-batch.
 RankPlan walk_all(const PlanRequest& request, const MeshCoordinates& at) {
   const Stream stream(Device::meta(request.device));
   MemoryLedger ledger;
@@ -82,7 +82,8 @@ void expect_walk_of_all(PlanRequest request, const MeshSizes& mesh, int64_t coun
   EXPECT_EQ(found.traffic_per_step, expected.traffic_per_step) << where;
 }
 
-// Three micro-batches stand for all: to the byte on every mesh, with and without gathers in each micro-batch.
+// The plan from three micro-batches equals the plan from all, on every mesh, with and without gathers in
+// each.
 TEST(Plan, EqualsAWalkOfEveryMicroBatch) {
   const MeshSizes meshes[] = {{1, 1, 1}, {1, 3, 1}, {2, 1, 1}, {1, 1, 2}, {1, 2, 2}, {2, 2, 2}};
   for (const MeshSizes& mesh : meshes)
@@ -99,7 +100,7 @@ TEST(Plan, EqualsAWalkOfEveryMicroBatch) {
             }
 }
 
-// The arena is registered with the tensor axis, on all of whose ranks it must have one size.
+// Ranks of a tensor group register their arenas with each other, so all must have one size.
 TEST(Plan, RanksOfATensorGroupHaveArenasOfOneSize) {
   for (const bool tied : {false, true})
     for (const bool overlap : {false, true})
@@ -117,8 +118,8 @@ TEST(Plan, RanksOfATensorGroupHaveArenasOfOneSize) {
       }
 }
 
-// A model of few layers that keeps little takes more for an evaluation than for a step. A run that never
-// validates must not be planned for that.
+// A model of few layers that recomputes needs more for an evaluation than for a step. The plan of a run
+// without validations must not include that.
 TEST(Plan, WithoutValidationsItIsThatOfAStep) {
   PlanRequest request = small_request(false, true, DType::kFloat32);
   request.model.num_hidden_layers = 1;
@@ -134,8 +135,8 @@ TEST(Plan, WithoutValidationsItIsThatOfAStep) {
   EXPECT_EQ(with.memory.total() - without.memory.total(), with.arena.total() - without.arena.total());
 }
 
-// Computing again gathers no weight once more. Only kFull sends more over the tensor axis: of each block the
-// rows that attention reads, gathered, and its branch, scattered.
+// Recomputation gathers no weights again. Only kFull sends more, along the tensor axis: for each block a
+// gather of the rows that attention reads, and a scatter of its branch.
 TEST(Plan, RecomputingRepeatsFewCollectives) {
   for (const bool reshard : {false, true}) {
     PlanRequest request = small_request(false, reshard, DType::kFloat32);
@@ -154,7 +155,7 @@ TEST(Plan, RecomputingRepeatsFewCollectives) {
   }
 }
 
-// Of another block, each mode takes what model/recompute.h states, and nothing else.
+// One block more costs in each mode exactly the bytes that model/recompute.h states.
 TEST(Plan, AnotherBlockTakesWhatItsModeKeeps) {
   PlanRequest request{.model = find_model_preset("110m")->config,
                       .step = {},
@@ -178,7 +179,7 @@ TEST(Plan, AnotherBlockTakesWhatItsModeKeeps) {
   EXPECT_LT(arena(6, Recompute::kFull), arena(6, Recompute::kSelective));
 }
 
-// Walked one by one, a billion micro-batches would take hours.
+// A plan of a billion micro-batches is fast, because only three run.
 TEST(Plan, TheNumberOfMicroBatchesCostsNothing) {
   PlanRequest request = small_request(false, true, DType::kFloat32);
   request.mesh = {.replicate = 2, .fsdp = 2, .tensor = 2};

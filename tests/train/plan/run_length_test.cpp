@@ -10,7 +10,7 @@ namespace {
 using small_config::kSmallest;
 using small_config::parsed;
 
-// The lines as "name: text", one below the other.
+// length_lines as "name: text", a line each.
 std::string text_of(const RunConfig& config, const RunLength& length) {
   std::string text;
   for (const LengthLine& line : length_lines(config, length)) text += line.name + ": " + line.text + "\n";

@@ -19,7 +19,7 @@ class RunSpeedTest : public ::testing::Test {
     start_.peak_flops_source = "measured: linear in float32 on all ranks at once";
     start_.time = 1000;
   }
-  // A log of one start and of steps of these speeds.
+  // Writes a log with one start and steps of these speeds.
   std::optional<RunSpeed> measured(const std::vector<double>& speeds) {
     std::filesystem::remove(path_);
     MetricsFile file(path_);
@@ -53,14 +53,14 @@ TEST_F(RunSpeedTest, TheMedianOfTheLastSteps) {
   EXPECT_FALSE(speed->utilization.has_value());
 }
 
-// Processors that others kept busy have no peak, and the run still was on processors.
+// A start without a measured peak (other programs kept the processors busy) was still on CPUs.
 TEST_F(RunSpeedTest, ARunWithoutAPeakHasASpeed) {
   start_.peak_flops_per_second = std::nullopt;
   start_.peak_flops_source = kNoCpuPeak;
   EXPECT_TRUE(measured({5}).has_value());
 }
 
-// No number is better than one of another machine or model.
+// The speed of another machine or model is not used.
 TEST_F(RunSpeedTest, AnotherRunTellsNothing) {
   ASSERT_TRUE(measured({5}).has_value());
   EXPECT_FALSE(measured({}).has_value());
@@ -95,7 +95,7 @@ TEST_F(RunSpeedTest, AShareOfThePeak) {
   const RunSpeed speed = speed_at_peak(run_, 1e15, "data sheet: X");
   EXPECT_EQ(speed.utilization, 0.4);
   EXPECT_NEAR(speed.tokens_per_second * flops, 0.4e15 * (1 - run_.idle_share), 1e9);
-  // What backward computes again takes its time.
+  // Recomputation lowers the speed.
   ResolvedRun again = run_;
   again.step.sharding.recompute = Recompute::kFull;
   const double slower = speed_at_peak(again, 1e15, "data sheet: X").tokens_per_second;

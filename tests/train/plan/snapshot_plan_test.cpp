@@ -51,7 +51,7 @@ TEST(SnapshotPlan, BesideAGpuTheyLieInHostMemory) {
   EXPECT_HAS(plan_text(run, std::nullopt), "in pieces: updates wait until these are written");
 }
 
-// Training comes first: a mesh and a micro-batch that fit without copies fit.
+// Copies of "auto" size never make a mesh or micro-batch too large.
 TEST(SnapshotPlan, TheyTakeWhatTheRestOfThePlanLeaves) {
   const RunConfig without = saving_config({"checkpoint.asynchronous=false"});
   const int64_t needed = resolve_run(without, target_of(1, DeviceKind::kCpu)).memory().total();

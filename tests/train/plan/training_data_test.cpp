@@ -19,13 +19,13 @@ class TrainingDataTest : public ::testing::Test {
   ScratchDirectory scratch_;
 };
 
-// What is counted from the lengths is what the loader deals.
+// The numbers counted from lengths equal those of the loader.
 TEST_F(TrainingDataTest, CountsWhatTheLoaderDeals) {
   const TokenDataset dataset(scratch_ / "train.h5");
   for (const char* pack : {"data.pack=true", "data.pack=false"}) {
     const RunConfig config = parsed(
         kSmallest, {"train.epochs=3", "data.sequence_length=90", "train.global_batch_sequences=7", pack});
-    const TrainingData data = count_training_data(dataset, config);
+    const TrainingData data = *count_training_data(dataset, config);
     BatchLoader loader(dataset, {.sequence_length = 90,
                                  .pack = config.data.pack,
                                  .shuffle_seed = static_cast<uint64_t>(config.data.shuffle_seed),
@@ -47,7 +47,7 @@ TEST_F(TrainingDataTest, CountsWhatTheLoaderDeals) {
 
 TEST_F(TrainingDataTest, StepsWithoutEpochsAreAPartOfThem) {
   const TokenDataset dataset(scratch_ / "train.h5");
-  const TrainingData data = count_training_data(
+  const TrainingData data = *count_training_data(
       dataset, parsed(kSmallest, {"train.steps=10", "data.sequence_length=90", "data.pack=false"}));
   EXPECT_EQ(data.steps, 10);
   EXPECT_EQ(data.epoch_sequences, 120);
@@ -59,8 +59,8 @@ TEST_F(TrainingDataTest, CutDocumentsSummariesAndTokensAreCounted) {
   const TokenDataset dataset(scratch_ / "train.h5");
   for (const int64_t length : {12, 60, 1000}) {
     const TrainingData data =
-        count_training_data(dataset, parsed(kSmallest, {"model.max_position_embeddings=1000",
-                                                        fmt::format("data.sequence_length={}", length)}));
+        *count_training_data(dataset, parsed(kSmallest, {"model.max_position_embeddings=1000",
+                                                         fmt::format("data.sequence_length={}", length)}));
     int64_t documents = 0, summaries = 0, tokens = 0;
     for (int64_t i = 0; i < dataset.examples(); ++i) {
       const int64_t rows = dataset.example_end(i) - dataset.example_begin(i) - 1;
