@@ -3,7 +3,11 @@
 
 #include <cuda_profiler_api.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <iterator>
+#include <sstream>
 #include <utility>
 
 #include "tests/emulated_device/device_memory.h"
@@ -30,6 +34,10 @@ constexpr ErrorText kErrors[] = {
     {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
 };
 
+int device_count() {
+  return static_cast<int>(gpu_buses().size());
+}
+
 const ErrorText* find(cudaError_t error) {
   for (const ErrorText& each : kErrors)
     if (each.error == error) return &each;
@@ -37,6 +45,23 @@ const ErrorText* find(cudaError_t error) {
 }
 
 }  // namespace
+
+const std::vector<int>& gpu_buses() {
+  static const std::vector<int> buses = [] {
+    const char* text = std::getenv("RIPSTOP_EMULATED_GPUS");
+    std::istringstream in(text == nullptr ? "0 1 2 3 4 5 6 7" : text);
+    return std::vector<int>(std::istream_iterator<int>(in), {});
+  }();
+  return buses;
+}
+
+int hardware_queues() {
+  static const int queues = [] {
+    const char* text = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    return std::clamp(text == nullptr ? 8 : std::atoi(text), 1, 32);
+  }();
+  return queues;
+}
 
 int current_device() {
   return device;
@@ -54,7 +79,8 @@ using namespace ripstop::emulated;  // NOLINT: the functions below are C's
 extern "C" {
 
 cudaError_t cudaSetDevice(int index) {
-  if (index < 0 || index >= kDevices) return answer(cudaErrorInvalidDevice);
+  static_cast<void>(hardware_queues());
+  if (index < 0 || index >= device_count()) return answer(cudaErrorInvalidDevice);
   device = index;
   return cudaSuccess;
 }
@@ -65,15 +91,17 @@ cudaError_t cudaGetDevice(int* index) {
 }
 cudaError_t cudaGetDeviceCount(int* count) {
   if (count == nullptr) return answer(cudaErrorInvalidValue);
-  *count = kDevices;
+  *count = device_count();
+  static_cast<void>(hardware_queues());
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int index) {
   if (properties == nullptr) return answer(cudaErrorInvalidValue);
-  if (index < 0 || index >= kDevices) return answer(cudaErrorInvalidDevice);
+  if (index < 0 || index >= device_count()) return answer(cudaErrorInvalidDevice);
   std::memset(properties, 0, sizeof *properties);
   std::strcpy(properties->name, "emulated GPU");
   std::memset(properties->uuid.bytes, index + 1, sizeof properties->uuid.bytes);
+  properties->pciBusID = gpu_buses()[static_cast<size_t>(index)];
   properties->totalGlobalMem = static_cast<size_t>(device_bytes());
   properties->major = 9;
   properties->multiProcessorCount = 132;
@@ -81,7 +109,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int index) {
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int index) {
   if (value == nullptr) return answer(cudaErrorInvalidValue);
-  if (index < 0 || index >= kDevices) return answer(cudaErrorInvalidDevice);
+  if (index < 0 || index >= device_count()) return answer(cudaErrorInvalidDevice);
   switch (attribute) {
     case cudaDevAttrComputeCapabilityMajor:
       *value = 9;

@@ -2,10 +2,13 @@
 #pragma once
 #include <cuda_runtime_api.h>
 
+#include <vector>
+
 namespace ripstop::emulated {
 
-/// GPUs of every process. Ranks of one machine see the same ones, as their identities say.
-inline constexpr int kDevices = 8;
+/// The PCI bus number of each GPU of every process, from $RIPSTOP_EMULATED_GPUS: by default 8 GPUs. Ranks of one
+/// machine see the same ones. Two GPUs with one number are parts (MIG) of one card.
+const std::vector<int>& gpu_buses();
 
 /// The device of this host thread: 0 until it calls cudaSetDevice.
 int current_device();

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <set>
 
+#include "tests/emulated_device/cuda_runtime.h"
 #include "tests/emulated_device/nccl_state.h"
 #include "tests/emulated_device/work_queue.h"
 
@@ -26,6 +27,7 @@ Living& living() {
 ncclComm_t make_communicator(bool blocking) {
   auto* comm = new ncclComm;
   comm->blocking = blocking;
+  static_cast<void>(cudaStreamCreateWithFlags(&comm->own_stream, cudaStreamNonBlocking));
   const std::lock_guard lock(living().mutex);
   living().all.insert(comm);
   return comm;
@@ -36,13 +38,14 @@ void free_communicator(ncclComm_t comm) {
     const std::lock_guard lock(living().mutex);
     living().all.erase(comm);
   }
+  static_cast<void>(cudaStreamDestroy(comm->own_stream));
   delete comm;
 }
 
 // What the ranks of a group tell each other when it begins or is split.
 struct Introduction {
   enum class Kind : int64_t { kInit, kSplit, kPart } kind = Kind::kInit;
-  std::array<char, 16> gpu{};
+  int gpu = 0;  ///< its PCI bus, as NCCL compares them (init.cc 903)
   int64_t color = 0, key = 0;
   SharedMemoryName memory{};
 };
@@ -61,14 +64,6 @@ Introduction introduction_in(const SharedExchange::Record& record) {
   return value;
 }
 
-std::array<char, 16> gpu_of(int device) {
-  cudaDeviceProp properties{};
-  static_cast<void>(cudaGetDeviceProperties(&properties, device));
-  std::array<char, 16> gpu{};
-  std::memcpy(gpu.data(), properties.uuid.bytes, gpu.size());
-  return gpu;
-}
-
 // Meets the other ranks of a new communicator.
 ncclResult_t meet(ncclComm_t comm, const SharedMemoryName& memory, int rank, int ranks,
                   CommunicatorCore* parent) {
@@ -77,7 +72,8 @@ ncclResult_t meet(ncclComm_t comm, const SharedMemoryName& memory, int rank, int
   comm->sends_connected.assign(static_cast<size_t>(ranks), false);
   comm->receives_connected.assign(static_cast<size_t>(ranks), false);
   comm->core->exchange = std::make_unique<SharedExchange>(memory, rank, ranks);
-  const Introduction own{.kind = Introduction::Kind::kInit, .gpu = gpu_of(comm->device)};
+  const Introduction own{.kind = Introduction::Kind::kInit,
+                         .gpu = gpu_buses()[static_cast<size_t>(comm->device)]};
   const std::vector<SharedExchange::Record> all = comm->exchange().all_gather(record_of(own), [&] {
     return comm->core->abort.load() || (parent != nullptr && parent->abort.load());
   });

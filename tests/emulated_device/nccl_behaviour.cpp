@@ -42,6 +42,8 @@ NcclBehaviour read_behaviour() {
   result.has_windows = result.version >= 22703;
   result.late_windows = result.version >= 22800;
   result.symmetric = setting("RIPSTOP_EMULATED_NCCL_WINDOWS", "1") != "0";
+  result.switches_add = setting("NCCL_NVLS_ENABLE", "2") != "0";
+  result.multicast_fails = result.switches_add && setting("RIPSTOP_EMULATED_NCCL_WINDOWS", "1") == "broken";
   result.seed = static_cast<uint64_t>(number_in("RIPSTOP_EMULATED_SEED"));
   return result;
 }

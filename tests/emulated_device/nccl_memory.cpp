@@ -121,6 +121,8 @@ ncclResult_t make_window(ncclComm_t comm, const WindowTask& task) {
     };
     if (block.begin == nullptr)
       return fail(ncclUnhandledCudaError, "cuMemRetainAllocationHandle: this memory is not of ncclMemAlloc");
+    if (behaviour().multicast_fails)
+      return fail(ncclUnhandledCudaError, "cuMulticastCreate: operation not supported");
     if (offset % kWindowAlignment != 0) return fail(ncclInvalidArgument, "the window is not aligned");
     if (const ncclResult_t result = agree_on_window(comm, task, offset); result != ncclSuccess) return result;
     memory->window = true;

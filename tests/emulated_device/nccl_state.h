@@ -18,7 +18,8 @@ namespace ripstop::emulated {
 
 /// How the emulated NCCL behaves. The environment sets it once:
 /// RIPSTOP_EMULATED_NCCL=2.19|2.21|2.27|2.28 (default 2.28), whose behaviours are those of 2.19.3, 2.21.5,
-/// 2.27.7 and 2.28.9; RIPSTOP_EMULATED_NCCL_WINDOWS=0, if the GPUs do not reach each other's memory;
+/// 2.27.7 and 2.28.9; RIPSTOP_EMULATED_NCCL_WINDOWS=0, if the GPUs do not reach each other's memory, or =broken, if
+/// multicast fails, which windows use unless NCCL_NVLS_ENABLE is 0;
 /// RIPSTOP_EMULATED_NCCL_ROOM=n, if n collectives fill the GPU (0: none does; default: from the seed, 1 to 3
 /// if collectives have a launch order); RIPSTOP_EMULATED_SEED.
 struct NcclBehaviour {
@@ -27,9 +28,12 @@ struct NcclBehaviour {
   /// From then on every group of a communicator that does not block gets a thread, and a launch order is
   /// known.
   bool one_job_a_group = true;
-  bool has_windows = true;   ///< 2.27 and later
-  bool late_windows = true;  ///< 2.28: ncclCommWindowRegister returns ncclSuccess and writes later
-  bool symmetric = true;     ///< the GPUs reach each other's memory
+  bool has_windows = true;       ///< 2.27 and later
+  bool late_windows = true;      ///< 2.28: ncclCommWindowRegister returns ncclSuccess and writes later
+  bool symmetric = true;         ///< the GPUs reach each other's memory
+  bool multicast_fails = false;  ///< all its slots in the switches are taken
+  /// NVLink switches add up, in an order of their own. As NCCL, NCCL_NVLS_ENABLE is read once.
+  bool switches_add = true;
   uint64_t seed = 0;
 };
 const NcclBehaviour& behaviour();
@@ -141,6 +145,7 @@ struct ncclComm {
       std::make_shared<ripstop::emulated::CommunicatorCore>();
   int rank = -1, ranks = -1, device = -1;
   bool blocking = true;
+  cudaStream_t own_stream = nullptr;  ///< takes a hardware queue, as NCCL's device stream
   std::atomic<ncclResult_t> async{ncclSuccess};
   std::shared_ptr<ripstop::emulated::GroupJob> group_job;
   std::shared_ptr<ripstop::emulated::CommunicatorCore> child;  ///< in a split under way

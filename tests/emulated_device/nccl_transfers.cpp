@@ -6,9 +6,10 @@
 #include <cmath>
 #include <cstring>
 #include <deque>
+#include <random>
 #include <utility>
 
-#include "tests/emulated_device/work_queue.h"
+#include "tests/emulated_device/scheduler.h"
 
 namespace ripstop::emulated {
 namespace {
@@ -230,13 +231,26 @@ void reduce_into(const Call& call, std::byte* into, const std::byte* from, int64
   }
 }
 
-// All-reduce and reduce-scatter: the same pieces of all ranks come together and are summed, in an order that
-// depends on the place alone. As around a ring: the rank after the one that keeps the sum begins.
+// The order in which the parts of all ranks are added. Without NVLink switches as around a ring: the rank
+// after the one that keeps the sum begins. A switch adds in an order that nothing but the seed fixes.
+std::vector<size_t> order_of_sum(int64_t ranks, int64_t keeper, int64_t collective, int64_t piece) {
+  std::vector<size_t> order(static_cast<size_t>(ranks));
+  for (int64_t step = 0; step < ranks; ++step)
+    order[static_cast<size_t>(step)] = static_cast<size_t>((keeper + 1 + step) % ranks);
+  if (behaviour().switches_add) {
+    std::seed_seq drawn{static_cast<int64_t>(Scheduler::instance().seed()), keeper, collective, piece};
+    std::shuffle(order.begin(), order.end(), std::minstd_rand(drawn));
+  }
+  return order;
+}
+
+// All-reduce and reduce-scatter: the same pieces of all ranks come together and are summed.
 class Reduction final : public Transfer {
  public:
   Reduction(CommunicatorCore& core, const Task& task, int64_t number)
       : agreement_(core, task.call, number),
         call_(task.call),
+        number_(number),
         rank_(core.exchange->rank()),
         ranks_(core.exchange->ranks()),
         scatters_(task.call.kind == Call::Kind::kReduceScatter),
@@ -279,16 +293,17 @@ class Reduction final : public Transfer {
     std::memcpy(all[static_cast<size_t>(rank_)].data(), own_ + done_, static_cast<size_t>(part));
     for (Incoming& in : in_) in.take(all[static_cast<size_t>(in.from())].data(), part);
     const int64_t keeper = scatters_ ? rank_ : done_ / kPieceBytes % ranks_;
-    const auto first = static_cast<size_t>((keeper + 1) % ranks_);
-    for (size_t step = 1; step < all.size(); ++step)
-      reduce_into(call_, all[first].data(), all[(first + step) % all.size()].data(), part);
-    std::memcpy(receive_ + done_, all[first].data(), static_cast<size_t>(part));
+    const std::vector<size_t> order = order_of_sum(ranks_, keeper, number_, done_ / kPieceBytes);
+    for (size_t step = 1; step < order.size(); ++step)
+      reduce_into(call_, all[order[0]].data(), all[order[step]].data(), part);
+    std::memcpy(receive_ + done_, all[order[0]].data(), static_cast<size_t>(part));
     done_ += part;
     return true;
   }
 
   Agreement agreement_;
   Call call_;
+  int64_t number_;
   int rank_, ranks_;
   bool scatters_;
   int64_t bytes_, done_ = 0;

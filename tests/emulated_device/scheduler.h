@@ -36,7 +36,8 @@ class Scheduler {
  public:
   static Scheduler& instance();
 
-  /// `blocking`: ordered with the legacy stream, as cudaStreamDefault is.
+  /// `blocking`: ordered with the legacy stream, as cudaStreamDefault is. The stream takes the hardware queue
+  /// that has the fewest.
   cudaStream_t make_stream(int device, bool blocking);
   /// Its work goes on; the handle is no longer known.
   void end_stream(cudaStream_t stream);
@@ -62,10 +63,14 @@ class Scheduler {
   /// Runs a few pieces of work, or none: what a device may do between two calls of the host. `at_least`, of
   /// 8: how often it runs something.
   void run_a_bit(uint64_t at_least = 0);
+  /// The most streams that have shared one hardware queue.
+  int64_t most_streams_of_a_queue() const;
   /// A random number in [0, limit), from the seed of this rank.
   uint64_t draw(uint64_t limit);
   /// Begins anew with this seed. At the start it is $RIPSTOP_EMULATED_SEED, or 1.
   void set_seed(uint64_t seed);
+  /// The seed of now, equal on all ranks.
+  uint64_t seed() const;
   /// The name of the work that runs now, or null. Readable without the lock, for signal handlers.
   const char* running() const { return running_; }
 
@@ -75,6 +80,8 @@ class Scheduler {
     Work work;
     std::vector<PointHandle> after;
     std::shared_ptr<Point> end;
+    int64_t given = 0;  ///< the number of this work among all
+    bool begun = false;
   };
   struct Queue {
     int64_t number = 0;
@@ -82,6 +89,7 @@ class Scheduler {
     bool blocking = false, ended = false;
     std::deque<Item> items;
     PointHandle last;
+    size_t hardware_queue = 0;
     uint64_t rank = 0;  ///< the scheduler prefers streams with a larger one
   };
   enum class Progress { kRan, kWaits, kIdle };
@@ -91,14 +99,17 @@ class Scheduler {
   Progress run_one();
   bool run_head(Queue& queue);
   void shuffle();
+  bool may_begin(const Queue& queue) const;
   void live();
   bool is_idle() const;
   std::string heads() const;
 
   std::vector<std::unique_ptr<Queue>> queues_;  ///< the legacy stream first
   std::map<cudaStream_t, Queue*> known_;
-  int64_t made_ = 0;
+  std::vector<int64_t> streams_of_;  ///< by hardware queue
+  int64_t made_ = 0, given_ = 0, most_streams_ = 0;
   std::mt19937_64 generator_;
+  uint64_t seed_ = 0;
   uint64_t eagerness_ = 0;  ///< of 8: how often work runs between two calls
   const char* volatile running_ = nullptr;
   std::chrono::steady_clock::time_point last_sign_;  ///< of the host

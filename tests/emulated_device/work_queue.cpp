@@ -96,7 +96,13 @@ void Scheduler::set_seed(uint64_t seed) {
   const DeviceLock lock;
   std::seed_seq mixed{seed & 0xffffffffU, seed >> 32, static_cast<uint64_t>(rank_of_process())};
   generator_.seed(mixed);
+  seed_ = seed;
   shuffle();
+}
+
+uint64_t Scheduler::seed() const {
+  const DeviceLock lock;
+  return seed_;
 }
 
 uint64_t Scheduler::draw(uint64_t limit) {
@@ -111,6 +117,10 @@ cudaStream_t Scheduler::make_stream(int device, bool blocking) {
   queue->device = device;
   queue->blocking = blocking;
   queue->rank = generator_();
+  streams_of_.resize(static_cast<size_t>(hardware_queues()));
+  const auto least = std::min_element(streams_of_.begin(), streams_of_.end());
+  most_streams_ = std::max(most_streams_, ++*least);
+  queue->hardware_queue = static_cast<size_t>(least - streams_of_.begin());
   known_[handle_of(made_)] = queue.get();
   queues_.push_back(std::move(queue));
   return handle_of(made_);
@@ -119,6 +129,7 @@ cudaStream_t Scheduler::make_stream(int device, bool blocking) {
 void Scheduler::end_stream(cudaStream_t stream) {
   const DeviceLock lock;
   find(stream)->ended = true;
+  --streams_of_[find(stream)->hardware_queue];
   known_.erase(stream);
 }
 
@@ -146,7 +157,7 @@ PointHandle Scheduler::append(cudaStream_t stream, std::string name, Work work, 
   const DeviceLock lock;
   last_sign_ = Clock::now();
   Queue& queue = *find(stream);
-  Item item{std::move(name), std::move(work), {}, std::make_shared<Point>()};
+  Item item{std::move(name), std::move(work), {}, std::make_shared<Point>(), given_++};
   const auto add = [&](const PointHandle& point) {
     if (point != nullptr && !point->reached) item.after.push_back(point);
   };
@@ -196,10 +207,29 @@ void Scheduler::shuffle() {
   eagerness_ = kTempers[generator_() % std::size(kTempers)];
 }
 
+int64_t Scheduler::most_streams_of_a_queue() const {
+  const DeviceLock lock;
+  return most_streams_;
+}
+
+// Whether the head of the stream has begun, or all work that its hardware queue was given earlier has. The
+// legacy stream has a queue of its own.
+bool Scheduler::may_begin(const Queue& queue) const {
+  const Item& head = queue.items.front();
+  if (head.begun || &queue == queues_.front().get()) return true;
+  return std::all_of(queues_.begin() + 1, queues_.end(), [&](const auto& other) {
+    if (other->hardware_queue != queue.hardware_queue) return true;
+    const auto first =
+        std::find_if(other->items.begin(), other->items.end(), [](const Item& item) { return !item.begun; });
+    return first == other->items.end() || first->given >= head.given;
+  });
+}
+
 // Runs the head of a stream. Returns whether it is done.
 bool Scheduler::run_head(Queue& queue) {
   Item& item = queue.items.front();
   running_ = item.name.c_str();
+  item.begun = true;
   bool done = false;
   try {
     done = item.work();
@@ -223,7 +253,8 @@ Scheduler::Progress Scheduler::run_one() {
   }
   std::vector<Queue*> ready;
   for (const auto& queue : queues_)
-    if (!queue->items.empty() && all_reached(queue->items.front().after)) ready.push_back(queue.get());
+    if (!queue->items.empty() && all_reached(queue->items.front().after) && may_begin(*queue))
+      ready.push_back(queue.get());
   std::sort(ready.begin(), ready.end(), [](const Queue* a, const Queue* b) { return a->rank > b->rank; });
   for (Queue* queue : ready)
     if (run_head(*queue)) return Progress::kRan;
