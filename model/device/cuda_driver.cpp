@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
+
 namespace ripstop {
 namespace {
 
@@ -18,6 +20,13 @@ std::string identity_text(const cudaDeviceProp& properties) {
   for (const char byte : properties.uuid.bytes)
     text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
   return text;
+}
+
+// Returns cudaGetDeviceCount. Streams that share one of the device's queues wait for each other, and CUDA
+// makes 8 unless it is told before its first call. 32 is the most.
+cudaError_t count_gpus(int& count) {
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
+  return cudaGetDeviceCount(&count);
 }
 
 CudaGpu look_at_gpu(int index) {
@@ -41,7 +50,7 @@ bool cuda_is_built() noexcept {
 
 int cuda_device_count() noexcept {
   int count = 0;
-  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  if (count_gpus(count) == cudaSuccess) return count;
   static_cast<void>(cudaGetLastError());
   return 0;
 }
@@ -59,13 +68,13 @@ CudaMachine look_at_cuda() {
   int driver = 0, runtime = 0, count = 0;
   static_cast<void>(cudaDriverGetVersion(&driver));
   static_cast<void>(cudaRuntimeGetVersion(&runtime));
+  const cudaError_t result = count_gpus(count);
   // A driver runs programs of every toolkit with its major version (minor version compatibility), so the
   // oldest that works is X.0.
   machine.libraries.push_back({"driver, for CUDA", version_text(CUDART_VERSION / 1000 * 1000),
                                version_text(CUDART_VERSION), version_text(driver)});
   machine.libraries.push_back({"CUDA run time", "12.0", version_text(CUDART_VERSION), version_text(runtime)});
   for (const CudaLibrary& library : cuda_kernel_libraries()) machine.libraries.push_back(library);
-  const cudaError_t result = cudaGetDeviceCount(&count);
   if (result != cudaSuccess) {
     machine.problem = driver == 0 ? "there is no NVIDIA driver" : cudaGetErrorString(result);
     static_cast<void>(cudaGetLastError());
