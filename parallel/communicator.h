@@ -179,13 +179,15 @@ std::unique_ptr<Communicator> make_planned_communicator(const std::string& name,
 std::unique_ptr<Communicator> make_staged_communicator(std::unique_ptr<Communicator> host,
                                                        const Device& device);
 
-/// The group of `host` for tensors on the CUDA device `index`, over NCCL. Collective; each rank has a GPU of
+/// The group of `host` for tensors on the CUDA device `device`, over NCCL. Collective; each rank has a GPU of
 /// its own. Collectives run on a stream of this communicator, ordered by events: a call returns at once, and
-/// its wait blocks the caller's stream, not the host. All ranks must give the GPU work in the same order. Sums
-/// follow NCCL's order, which is the same on every run with one topology; pieces that travel in bfloat16
-/// are summed in rank order in float32. Passes tensors in host memory to `host`. Throws Error(kResources) if
+/// its wait blocks the caller's stream, not the host. All ranks must give the GPU work in the same order.
+/// Sums follow NCCL's order. That order is the same on every run with one topology if the device is
+/// deterministic; otherwise it varies where NVLink switches add. Pieces that travel in bfloat16 are summed in
+/// rank order in float32. Passes tensors in host memory to `host`. Throws Error(kResources) if
 /// CUDA is not built in. See nccl_*.cpp and no_nccl.cpp.
-std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> host, int index);
+std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> host,
+                                                     const Device& device);
 
 /// The versions of NCCL at build time and at run time; "" if NCCL is not built in.
 CudaLibrary nccl_library();

@@ -270,12 +270,13 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int64_t color, int64_t key
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> host, int index) {
+std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> host,
+                                                     const Device& device) {
   // NCCL takes the device of the calling thread.
-  check_cuda(cudaSetDevice(index), "cudaSetDevice");
-  auto group = std::make_unique<NcclGroup>(std::make_shared<NcclWorld>(), std::move(host), index);
-  group->initialize();
-  return std::make_unique<NcclCommunicator>(std::move(group), index);
+  check_cuda(cudaSetDevice(device.index), "cudaSetDevice");
+  auto group = std::make_unique<NcclGroup>(std::make_shared<NcclWorld>(), std::move(host), device.index);
+  group->initialize(device.deterministic);
+  return std::make_unique<NcclCommunicator>(std::move(group), device.index);
 }
 
 }  // namespace ripstop

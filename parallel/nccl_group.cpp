@@ -47,11 +47,17 @@ ncclConfig_t NcclGroup::config() const {
   return nccl_config(host_->name().c_str(), beside_kernels);
 }
 
-void NcclGroup::initialize() {
+void NcclGroup::initialize(bool deterministic) {
   // Without this, collectives of several groups may begin in different orders on different ranks and wait for
   // each other for ever. NCCL reads the variable when the first group is made.
   setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);
   // Rank 0 makes the number by which the others find it. MPI carries it.
+  if (deterministic) {
+    // NVLink switches add in an order that changes between runs: in kernels for windows, too.
+    setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/1);
+    // Network switches (CollNet) stay out as well.
+    setenv("NCCL_ALGO", "Ring", /*overwrite=*/0);
+  }
   ncclUniqueId id{};
   if (host_->rank() == 0) check(ncclGetUniqueId(&id), "ncclGetUniqueId");
   const Stream on_host(Device::cpu());

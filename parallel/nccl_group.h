@@ -65,8 +65,9 @@ class NcclGroup {
   NcclGroup& operator=(const NcclGroup&) = delete;
 
   /// Makes the NCCL communicator: a new one, or a part of another group's. Collective over the group, or over
-  /// the other group.
-  void initialize();
+  /// the other group. `deterministic`: sums of all groups of this process have a fixed order. NCCL reads its
+  /// settings once, so the first group of the process decides.
+  void initialize(bool deterministic);
   void initialize_part(NcclGroup& whole, int64_t color, int64_t key);
 
   /// Throws Error(kCommunication) unless `result`, which `call` returned, is success. If NCCL goes on in the

@@ -3,7 +3,7 @@
 
 namespace ripstop {
 
-std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator>, int) {
+std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator>, const Device&) {
   throw Error(ExitCode::kResources, "this ripstop was built without NCCL",
               "build the preset cuda, or set run.device = \"cpu\"");
 }

@@ -38,7 +38,7 @@ std::unique_ptr<Communicator> make_device_communicator(MpiWorld& world, const De
   const bool shared = std::set<std::string>(taken.begin(), taken.end()).size() < taken.size();
   std::unique_ptr<Communicator> host = all.split(0, all.rank(), all.name());
   return shared ? make_staged_communicator(std::move(host), device)
-                : make_nccl_communicator(std::move(host), device.index);
+                : make_nccl_communicator(std::move(host), device);
 }
 
 }  // namespace ripstop

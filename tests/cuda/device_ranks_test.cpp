@@ -116,7 +116,7 @@ TEST_F(DeviceRanks, PlanEqualsWhatAStepUses) {
 // NCCL with one rank: every collective is a copy.
 TEST_F(DeviceRanks, NcclOfOneRank) {
   if (test_world().communicator().rank() != 0) return;
-  const auto group = make_nccl_communicator(make_self_communicator("fsdp"), device.index);
+  const auto group = make_nccl_communicator(make_self_communicator("fsdp"), device);
   const Stream stream(device);
   MemoryLedger ledger;
   constexpr int64_t kCount = 1000;
@@ -146,7 +146,7 @@ TEST_F(DeviceRanks, NcclOfOneRank) {
 // Registered memory is ready when the constructor returns: a gather may follow at once.
 TEST_F(DeviceRanks, RegisteredMemoryOfOneRank) {
   if (test_world().communicator().rank() != 0) return;
-  const auto group = make_nccl_communicator(make_self_communicator(kFsdpAxis), device.index);
+  const auto group = make_nccl_communicator(make_self_communicator(kFsdpAxis), device);
   const Stream stream(device);
   MemoryLedger ledger;
   constexpr int64_t kCount = 64 * 1024;
@@ -179,7 +179,7 @@ TEST_F(DeviceRanks, NcclOfTwoRanksOnOneGpu) {
   const int64_t rank = world.rank(), size = world.size();
   setenv("NCCL_HOSTID", fmt::format("ripstop-{}", rank).c_str(), /*overwrite=*/1);
   setenv("NCCL_SOCKET_IFNAME", "lo", /*overwrite=*/0);
-  const auto group = make_nccl_communicator(world.split(0, rank, kFsdpAxis), device.index);
+  const auto group = make_nccl_communicator(world.split(0, rank, kFsdpAxis), device);
   const Stream stream(device);
   MemoryLedger ledger;
   constexpr int64_t kCount = 10000;

@@ -276,7 +276,8 @@ TEST_F(StreamOrder, WhatTravelsLiesInMemoryThatNcclKnows) {
 
 // If NCCL has too little memory, the error is that of any other memory. No other failure gives this error.
 TEST_F(StreamOrder, MemoryThatNcclDoesNotGiveIsToldWithItsReason) {
-  const std::unique_ptr<Communicator> group = make_nccl_communicator(make_self_communicator(kFsdpAxis), 0);
+  const std::unique_ptr<Communicator> group =
+      make_nccl_communicator(make_self_communicator(kFsdpAxis), Device::cuda(0));
   MemoryLedger ledger;
   MemoryUse use;
   use[MemoryCategory::kWeights] = int64_t{1} << 20;

@@ -152,7 +152,7 @@ const std::map<std::string, std::function<void(Fault&)>>& modes() {
        [](Fault& f) {
          f.world.set_deadline(3);
          const std::unique_ptr<Communicator> first =
-             make_nccl_communicator(f.mpi.split(0, f.rank, "first"), f.rank);
+             make_nccl_communicator(f.mpi.split(0, f.rank, "first"), Device::cuda(f.rank));
          const std::unique_ptr<Communicator> second = first->split(0, f.rank, "second");
          const Stream one(Device::cuda(f.rank)), two(Device::cuda(f.rank));
          const Tensor a{f.memory, DType::kFloat32, {1024}, Device::cuda(f.rank)};

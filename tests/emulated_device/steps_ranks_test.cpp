@@ -138,6 +138,29 @@ INSTANTIATE_TEST_SUITE_P(
                     Variant{"Adapters", DType::kBFloat16, DType::kFloat32, true, true, true, true}),
     [](const auto& info) { return std::string(info.param.name); });
 
+// NCCL's own streams among them, which wait for events as well.
+TEST(EmulatedQueues, NoStreamOfAStepWaitsBehindAnother) {
+  const int64_t ranks = test_world().communicator().size();
+  train({"Float32", DType::kFloat32, DType::kFloat32}, {1, ranks, 1}, test_device());
+  EXPECT_EQ(emulated::Scheduler::instance().most_streams_of_a_queue(), 1);
+}
+
+// Runs without EmulatedSteps: NCCL keeps the settings of a process's first group.
+TEST(DeterministicSteps, RepeatTheirBitsOnNvlinkSwitches) {
+  const int64_t ranks = test_world().communicator().size();
+  Device device = test_device();
+  device.deterministic = true;
+  const Variant variant{"Float32", DType::kFloat32, DType::kFloat32};
+  for (const MeshSizes& mesh : {MeshSizes{1, ranks, 1}, MeshSizes{ranks, 1, 1}, MeshSizes{1, 1, ranks}}) {
+    SCOPED_TRACE(mesh.to_text());
+    emulated::Scheduler::instance().set_seed(1);
+    const std::vector<double> first = train(variant, mesh, device);
+    emulated::Scheduler::instance().set_seed(2);
+    EXPECT_EQ(train(variant, mesh, device), first);
+    if (has_failed_somewhere()) return;
+  }
+}
+
 /// One buffer for each unit of a model, of the bytes of a tensor of it.
 template <class TensorOf>
 std::vector<Buffer> buffers_of(ShardedTransformer& model, MemoryLedger& ledger, TensorOf tensor_of) {

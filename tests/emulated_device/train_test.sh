@@ -19,7 +19,7 @@ train() {
     "run.directory=$work/$name" "run.device=$device" "precision.compute=$precision" "train.steps=$steps" \
     train.validate_every=6 checkpoint.every_steps=4 checkpoint.keep=0 model.hidden_size=64 model.intermediate_size=176 model.num_hidden_layers=2 \
     train.global_batch_sequences=4 train.micro_batch_sequences=1 data.sequence_length=128 generation.max_new_tokens=4 \
-    schedule.warmup_steps=2 log.every_steps=4 "$@" >>"$work/$name.log" 2>&1 || fail "$name: $(tail -5 "$work/$name.log")"
+    run.deterministic=true schedule.warmup_steps=2 log.every_steps=4 "$@" >>"$work/$name.log" 2>&1 || fail "$name: $(tail -5 "$work/$name.log")"
 }
 # Of steps and of validations.
 losses() {
