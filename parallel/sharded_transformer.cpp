@@ -136,11 +136,16 @@ void ShardedTransformer::reduce_gradients(size_t visited, bool last) {
   units_[unit].start_reduce();
   // Finished later: the sum runs while the next layer's backward computes.
   reduction_ = {.open = true, .unit = unit, .sum_is_due = last};
-  if (units_[unit].sum_may_follow()) start_sum();
+  const bool waits = mesh_.sizes().fsdp > 1 && mesh_.sizes().replicate > 1;
+  if (!waits && units_[unit].sum_may_follow()) start_sum();
 }
 
+// NCCL begins collectives in the order in which the host gives them. A sum that waits for its reduction would
+// hold back the gathers given after it, so it comes here, behind those of the visit after the reduction's.
 void ShardedTransformer::finish_reduction() {
   if (!reduction_.open) return;
+  // Before finish_reduce: behind the reduction alone, not behind all work of the stream.
+  if (units_[reduction_.unit].sum_may_follow()) start_sum();
   units_[reduction_.unit].finish_reduce();
   start_sum();
   reduction_.open = false;

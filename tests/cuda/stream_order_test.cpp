@@ -400,6 +400,30 @@ TEST_F(StreamOrder, ReplicasAreSummedWhileUnitsCompute) {
   EXPECT_EQ(beside, steps * kLayers);
 }
 
+// Of replicas of several shards. NCCL begins collectives in the order in which they are given.
+TEST_F(StreamOrder, SumsOverReplicasAreGivenBehindTheGathersOfTheNextVisit) {
+  train({.mesh = {.replicate = 2, .fsdp = 2, .tensor = 1}});
+  EXPECT_TRUE(races.empty()) << races.front();
+  size_t sums = 0, behind = 0;
+  for (size_t i = 0; i < log.size(); ++i) {
+    if (log[i].name != "all_reduce" || log[i].writes[0].bytes < 2 * 64 * 64) continue;
+    ++sums;
+    size_t j = i;
+    while (j > 0 && !(log[j].name.rfind("reduce_", 0) == 0 && reads(log[i], log[j].writes[0]))) --j;
+    EXPECT_TRUE(log[j].happens_before(log[i]));
+    bool gathered = false, computed = false;
+    for (; j < i; ++j) {
+      gathered = gathered || gathers_unit(log[j]);
+      computed = computed || (computes(log[j]) && log[j].name == "linear_backward_weight");
+    }
+    behind += gathered && computed ? 1 : 0;
+  }
+  // Of each step one for each unit. Behind the last three reductions no block is gathered.
+  const size_t steps = 2;
+  EXPECT_EQ(sums, steps * (kLayers + 2));
+  EXPECT_EQ(behind, steps * (kLayers - 1));
+}
+
 // The squared norm of a unit's gradients is taken while products of units below run, of one replica alone.
 TEST_F(StreamOrder, NormsAreTakenWhileUnitsCompute) {
   for (const MeshSizes& mesh : {MeshSizes{1, 2, 2}, MeshSizes{1, 1, 4}, MeshSizes{2, 1, 2}}) {
