@@ -6,10 +6,13 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "model/device/dtype.h"
+#include "model/device/cuda_device.h"
+#include "model/kernels/cuda/gemm_plans.h"
+#include "model/kernels/cuda_workspace_sizes.h"
 #include "tests/emulated_device/scheduler.h"
 
 namespace ripstop::emulated {
@@ -234,6 +237,44 @@ TEST_F(CublasLt, AlignmentWorkspaceAndAlgorithmAreHeldTo) {
   };
   EXPECT_EXIT(multiply_host_memory(), testing::ExitedWithCode(70),
               "D of 8 x 8.*not in one block of device memory");
+}
+
+struct CountingWaiter final : CudaWaiter {
+  void await(FunctionRef<bool()> done) override {
+    ++waits;
+    while (!done()) {
+    }
+  }
+  int waits = 0;
+};
+
+// A card that is filled to the brim: an accumulating product cannot be timed, and costs no wait for ever.
+TEST_F(CublasLt, WithoutSpareMemoryTheHostDoesNotWaitForProducts) {
+  const Stream compute(Device::cuda(0));
+  const auto waiter = std::make_shared<CountingWaiter>();
+  cuda_stream(compute).set_waiter(waiter);
+  constexpr int64_t kRows = 64, kOut = 32, kIn = 16;
+  MemoryLedger ledger;
+  const Buffer memory(Device::cuda(0), ledger, MemoryCategory::kWorkspace, 1 << 16),
+      workspace(Device::cuda(0), ledger, MemoryCategory::kWorkspace, cuda::kGemmWorkspaceBytes);
+  const Tensor dy = tensor_in(memory, 0, DType::kFloat32, {kRows, kOut}),
+               x = tensor_in(memory, 1 << 14, DType::kFloat32, {kRows, kIn}),
+               dw = tensor_in(memory, 1 << 15, DType::kFloat32, {kOut, kIn});
+  cuda::GemmPlans plans(0);
+  size_t free = 0, total = 0;
+  succeed(cudaMemGetInfo(&free, &total));
+  void* rest = nullptr;
+  succeed(cudaMalloc(&rest, free));
+  for (int use = 0; use < 20; ++use)
+    plans.multiply({compute, workspace.data()}, cuda::backward_weight_gemm(dy, x, dw), x.data, dy.data,
+                   dw.data, Accumulate::kYes);
+  EXPECT_EQ(waiter->waits, 0);
+  succeed(cudaFree(rest));
+  // Nor is the product timed now.
+  for (int use = 0; use < 20; ++use)
+    plans.multiply({compute, workspace.data()}, cuda::backward_weight_gemm(dy, x, dw), x.data, dy.data,
+                   dw.data, Accumulate::kYes);
+  EXPECT_EQ(waiter->waits, 0);
 }
 
 TEST_F(CublasLt, AHandleThatWasDestroyedIsRefused) {

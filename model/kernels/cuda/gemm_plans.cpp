@@ -240,20 +240,21 @@ cublasStatus_t GemmPlans::run(const Work& work, const GemmDescriptors& descripto
 }
 
 // Timing repeats the product. If the product accumulates, the candidates write to spare memory. If there is
-// none, count the uses again from 0 and measure later.
+// none, count the uses again from 0 and measure later, without a wait of the host.
 void GemmPlans::measure(const Work& work, Plan& plan, Accumulate accumulate) {
   const Gemm& gemm = work.gemm;
   const bool adds = accumulate == Accumulate::kYes;
-  // Earlier work may wait for other ranks. Wait for it here, with a deadline: the waits of the stopwatch have
-  // none.
-  work.call.stream.synchronize();
   const SpareMemory spare(adds ? gemm.ldd * gemm.n * element_bytes(gemm.out) : 0,
                           native_stream(work.call.stream));
   if (adds && spare.data() == nullptr) {
     plan.uses = 0;
+    plan.settled = ++plan.tries == kMostTries;
     return;
   }
   plan.settled = true;
+  // Earlier work may wait for other ranks. Wait for it here, with a deadline: the waits of the stopwatch have
+  // none.
+  work.call.stream.synchronize();
   const auto algorithms = candidates(gemm, plan.descriptors, kMostCandidates);
   const Work timed{work.call, gemm, work.a, work.b, adds ? spare.data() : work.d};
   const auto times = microseconds(timed, plan.descriptors, algorithms);

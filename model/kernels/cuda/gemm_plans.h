@@ -21,12 +21,14 @@ struct GemmDescriptors {
 
 /// The plans of one stream, made when a product is first asked for. If the file of choices has an algorithm,
 /// the plan uses it. Else it uses cuBLASLt's first suggestion until the product has been asked for
-/// kUsesBeforeMeasuring times. Then the suggestions are timed, and the plan uses the fastest. Nothing is
+/// kUsesBeforeMeasuring times. Then the suggestions are timed, and the plan uses the fastest. A product that
+/// accumulates is timed into spare memory; after kMostTries without any the suggestion stays. Nothing is
 /// timed on deterministic devices, since the choice must not depend on time, or if the number of rows is not
 /// a multiple of kMeasuredRows, since such a product hardly occurs again.
 class GemmPlans {
  public:
   static constexpr int64_t kUsesBeforeMeasuring = 3;
+  static constexpr int64_t kMostTries = 2;
   static constexpr int64_t kMeasuredRows = 64;
 
   explicit GemmPlans(int device);
@@ -45,6 +47,7 @@ class GemmPlans {
     GemmDescriptors descriptors;
     cublasLtMatmulAlgo_t algorithm{};
     int64_t uses = 0;      ///< calls before the measurement
+    int64_t tries = 0;     ///< measurements that found no spare memory
     bool settled = false;  ///< the algorithm does not change any more
   };
   /// A product with its operands.
