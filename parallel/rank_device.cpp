@@ -1,6 +1,8 @@
 #include "parallel/rank_device.h"
 
-#include <set>
+#include <cstdlib>
+#include <map>
+#include <utility>
 
 #include "model/device/cuda_machine.h"
 
@@ -27,15 +29,37 @@ Device choose_cuda_device(MpiWorld& world) {
   return Device::cuda(index);
 }
 
+namespace {
+
+// Whether two ranks of a node are at one of the PCI addresses `taken`, as NCCL compares them. Throws if they
+// are, unless that is asked for: through host memory a job is a hundred times slower.
+bool refuse_shared_gpu(const MpiWorld& world, const std::vector<std::string>& taken) {
+  std::map<std::pair<int64_t, std::string>, size_t> first;
+  for (size_t rank = 0; rank < taken.size(); ++rank) {
+    const RankHost& place = world.places()[rank];
+    const auto [found, is_first] = first.try_emplace({place.node, taken[rank]}, rank);
+    if (is_first) continue;
+    if (const char* asked = std::getenv("RIPSTOP_SHARE_GPU"); asked != nullptr && asked[0] == '1')
+      return true;
+    throw Error(
+        ExitCode::kResources,
+        fmt::format("ranks {} and {} on {} would share the GPU at {} (parts of one card, MIG, count as "
+                    "one): NCCL needs a GPU for each rank",
+                    found->second, rank, place.host, taken[rank]),
+        "start one rank for each GPU; for tests, RIPSTOP_SHARE_GPU=1 exchanges through host memory");
+  }
+  return false;
+}
+
+}  // namespace
+
 std::unique_ptr<Communicator> make_device_communicator(MpiWorld& world, const Device& device) {
   Communicator& all = world.communicator();
   if (device.kind != DeviceKind::kCuda || all.size() == 1) return nullptr;
   const std::vector<CudaGpu> gpus = look_at_cuda().gpus;
-  // Identities are compared, because index 0 may be another GPU for each rank.
-  const std::vector<std::string> taken =
-      all.all_gather_text(gpus.at(static_cast<size_t>(device.index)).identity);
-  // NCCL refuses two ranks on one GPU.
-  const bool shared = std::set<std::string>(taken.begin(), taken.end()).size() < taken.size();
+  // Addresses, not indices: index 0 may be another GPU for each rank.
+  const std::vector<std::string> taken = all.all_gather_text(gpus.at(static_cast<size_t>(device.index)).bus);
+  const bool shared = refuse_shared_gpu(world, taken);
   std::unique_ptr<Communicator> host = all.split(0, all.rank(), all.name());
   return shared ? make_staged_communicator(std::move(host), device)
                 : make_nccl_communicator(std::move(host), device);

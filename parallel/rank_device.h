@@ -16,9 +16,9 @@ int gpu_of_local_rank(int64_t rank, int visible);
 /// use. Not collective.
 Device choose_cuda_device(MpiWorld& world);
 
-/// The communicator of all ranks of the world for tensors on `device`: NCCL if each rank has a GPU of its
-/// own, else through host memory. Null for the CPU and for one rank, where the world's own communicator is
-/// enough. Collective.
+/// The communicator of all ranks of the world for tensors on `device`: NCCL. Null for the CPU and for one
+/// rank, because the world's own communicator serves them. Collective. If two ranks share a GPU: goes through
+/// host memory if RIPSTOP_SHARE_GPU is 1, else throws Error(kResources) on all ranks.
 std::unique_ptr<Communicator> make_device_communicator(MpiWorld& world, const Device& device);
 
 }  // namespace ripstop

@@ -35,6 +35,8 @@ CudaGpu look_at_gpu(int index) {
   if (cudaGetDeviceProperties(&properties, index) != cudaSuccess) return gpu;
   gpu.name = properties.name;
   gpu.identity = identity_text(properties);
+  gpu.bus = fmt::format("{:04x}:{:02x}:{:02x}.0", properties.pciDomainID, properties.pciBusID,
+                        properties.pciDeviceID);
   gpu.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
   gpu.major = properties.major;
   gpu.minor = properties.minor;
@@ -66,9 +68,9 @@ CudaMachine look_at_cuda() {
   machine.built = true;
   machine.architectures = RIPSTOP_CUDA_ARCHITECTURES;
   int driver = 0, runtime = 0, count = 0;
+  const cudaError_t result = count_gpus(count);
   static_cast<void>(cudaDriverGetVersion(&driver));
   static_cast<void>(cudaRuntimeGetVersion(&runtime));
-  const cudaError_t result = count_gpus(count);
   // A driver runs programs of every toolkit with its major version (minor version compatibility), so the
   // oldest that works is X.0.
   machine.libraries.push_back({"driver, for CUDA", version_text(CUDART_VERSION / 1000 * 1000),

@@ -10,6 +10,7 @@ namespace ripstop {
 struct CudaGpu {
   std::string name;      ///< "NVIDIA H100 80GB HBM3"
   std::string identity;  ///< the GPU's UUID: unique over all nodes
+  std::string bus;       ///< the PCI address, "0000:1b:00.0": parts of one card (MIG) share it
   int64_t memory_bytes = 0;
   int major = 0, minor = 0;  ///< compute capability
   int multiprocessors = 0;
