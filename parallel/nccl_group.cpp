@@ -2,6 +2,7 @@
 #include "parallel/nccl_group.h"
 
 #include <cstdlib>
+#include <string_view>
 #include <utility>
 
 #include "parallel/mesh_axes.h"
@@ -51,13 +52,13 @@ void NcclGroup::initialize(bool deterministic) {
   // Without this, collectives of several groups may begin in different orders on different ranks and wait for
   // each other for ever. NCCL reads the variable when the first group is made.
   setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);
-  // Rank 0 makes the number by which the others find it. MPI carries it.
   if (deterministic) {
     // NVLink switches add in an order that changes between runs: in kernels for windows, too.
     setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/1);
     // Network switches (CollNet) stay out as well.
     setenv("NCCL_ALGO", "Ring", /*overwrite=*/0);
   }
+  // Rank 0 makes the number by which the others find it. MPI carries it.
   ncclUniqueId id{};
   if (host_->rank() == 0) check(ncclGetUniqueId(&id), "ncclGetUniqueId");
   const Stream on_host(Device::cpu());
@@ -109,7 +110,10 @@ void NcclGroup::check(ncclResult_t result, const char* call) {
   throw Error(ExitCode::kCommunication,
               fmt::format("{} on {}: {}: {}", call, host_->name(), ncclGetErrorString(result),
                           ncclGetLastError(comm_)),
-              "NCCL_DEBUG=WARN makes NCCL say more");
+              std::string_view(call).starts_with("ncclComm")
+                  ? "NCCL_DEBUG=WARN makes NCCL say more; NCCL_NVLS_ENABLE=0 does without multicast, and "
+                    "NCCL_WIN_ENABLE=0 without windows"
+                  : "NCCL_DEBUG=WARN makes NCCL say more");
 }
 
 namespace {
