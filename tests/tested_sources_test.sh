@@ -54,7 +54,7 @@ model/device/dtype.h                tests/model/ops_test.cpp
 model/device/tensor.h               tests/model/ops_test.cpp
 model/device/no_cuda_device.cpp     tests/train/commands/command_line_test.cpp
 model/device/cuda_machine.*         tests/cuda/device_ranks_test.cpp
-model/device/cuda_*                 tests/emulated_device/copies_test.cpp tests/cuda/stream_order_test.cpp tests/emulated_device/emulated_device_op_cases.cpp
+model/device/cuda_*                 tests/emulated_device/gpus_test.sh tests/emulated_device/copies_test.cpp tests/cuda/stream_order_test.cpp tests/emulated_device/emulated_device_op_cases.cpp
 model/ops/ops.*                     tests/model/ops_test.cpp tests/model/attention_ops_test.cpp tests/model/linear_ops_test.cpp tests/model/vocabulary_ops_test.cpp
 model/ops/kernel_table.h            tests/model/ops_test.cpp
 model/ops/operand_checks.*          tests/model/ops_test.cpp tests/model/attention_ops_test.cpp tests/model/linear_ops_test.cpp

@@ -42,6 +42,10 @@ bool cuda_is_built() noexcept;
 /// Collects all of it. Never throws, works without a driver, and takes no memory on any GPU.
 CudaMachine look_at_cuda();
 
+/// What speaks against the GPU, one sentence each, as NVIDIA's management library (NVML) tells: its compute
+/// mode, uncorrected errors of its memory, other processes that hold memory of it. Empty without that library.
+std::vector<std::string> gpu_complaints(const CudaGpu& gpu);
+
 /// Returns the bytes that are free now on GPU `index`; 0 if CUDA fails. Creates a context on that GPU.
 int64_t cuda_free_bytes(int index) noexcept;
 

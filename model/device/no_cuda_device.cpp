@@ -28,6 +28,10 @@ int cuda_device_count() noexcept {
   return 0;
 }
 
+std::vector<std::string> gpu_complaints(const CudaGpu&) {
+  return {};
+}
+
 int64_t cuda_free_bytes(int) noexcept {
   return 0;
 }

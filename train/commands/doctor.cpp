@@ -109,10 +109,12 @@ std::vector<std::string> cuda_problems(const CudaMachine& cuda) {
   if (cuda.gpus.empty()) return found;
   for (const CudaLibrary& each : cuda.libraries)
     if (const std::string text = each.complaint(); !text.empty()) found.push_back(text);
-  for (const CudaGpu& gpu : cuda.gpus)
+  for (const CudaGpu& gpu : cuda.gpus) {
+    for (std::string& text : gpu_complaints(gpu)) found.push_back(std::move(text));
     if (!gpu.is_supported())
       found.push_back(fmt::format("{} has compute capability {}.{}, ripstop needs {}.0", gpu.name, gpu.major,
                                   gpu.minor, CudaGpu::kOldestMajor));
+  }
   return found;
 }
 

@@ -27,6 +27,17 @@ Device choose_device(DeviceChoice choice, MpiWorld& world, std::string& note) {
   return Device::cpu();
 }
 
+std::vector<std::string> device_complaints(MpiWorld& world, const Device& device) {
+  if (device.kind != DeviceKind::kCuda) return {};
+  const CudaGpu gpu = look_at_cuda().gpus.at(static_cast<size_t>(device.index));
+  const std::string& host = world.places()[static_cast<size_t>(world.communicator().rank())].host;
+  std::string own;
+  for (const std::string& text : gpu_complaints(gpu)) own += (own.empty() ? host + ": " : "; ") + text;
+  std::vector<std::string> found = world.communicator().all_gather_text(own);
+  std::erase(found, "");
+  return found;
+}
+
 bool has_fast_bfloat16(const Device& device) {
   return device.kind == DeviceKind::kCuda || read_machine().fast_bfloat16;
 }

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "parallel/mpi_world.h"
 #include "train/config/run_config.h"
@@ -12,6 +13,9 @@ namespace ripstop {
 /// on all ranks; then `note` tells a rank that has a GPU why the GPU stays unused. Collective for kAuto.
 /// Throws Error(kResources) for kCuda if this rank has no working GPU.
 Device choose_device(DeviceChoice choice, MpiWorld& world, std::string& note);
+
+/// What speaks against the GPUs of the ranks (gpu_complaints), one text for each GPU. Collective.
+std::vector<std::string> device_complaints(MpiWorld& world, const Device& device);
 
 /// Whether `device` multiplies bfloat16 at least as fast as float32.
 bool has_fast_bfloat16(const Device& device);

@@ -66,6 +66,8 @@ DecidedRun decide_run(const RunConfig& config, MpiWorld& world, StartTimes& time
   std::string device_note;
   Device device = choose_device(config.run.device, world, device_note);
   device.deterministic = config.run.deterministic;
+  // Before the first rank uses its GPU.
+  const std::vector<std::string> complaints = device_complaints(world, device);
   std::optional<PretrainedOrigin> origin = pretrained_origin(config, all);
   RunTarget target = run_target(world, device, dataset.header().vocabulary_size);
   if (origin) {
@@ -76,6 +78,7 @@ DecidedRun decide_run(const RunConfig& config, MpiWorld& world, StartTimes& time
   }
   ResolvedRun resolved = resolve_run(config, target);
   if (!device_note.empty()) resolved.notes.push_back("run.device = \"auto\" is the CPU: " + device_note);
+  for (const std::string& text : complaints) resolved.notes.push_back(text);
   // Before the mesh: communicators allocate device memory.
   const LibraryMemory library_memory(device);
 

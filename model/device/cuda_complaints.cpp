@@ -1,0 +1,57 @@
+// What NVML, the management library of the driver, tells of a GPU. Opened by name: not all machines have it.
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+
+#include "model/device/cuda_machine.h"
+
+namespace ripstop {
+namespace {
+
+// As nvml.h of CUDA 13 declares them.
+struct Process {
+  unsigned pid;
+  unsigned long long used_bytes;
+  unsigned gpu_instance, compute_instance;
+};
+constexpr int kExclusiveThread = 1, kProhibited = 2;
+constexpr int kUncorrected = 1, kSinceTheDriverStarted = 0;
+
+/// Calls a function of the library by its name. False if it is missing or fails.
+template <class... Arguments>
+bool call(const char* name, Arguments... arguments) {
+  static void* const library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+  void* const function = library == nullptr ? nullptr : dlsym(library, name);
+  return function != nullptr && reinterpret_cast<int (*)(Arguments...)>(function)(arguments...) == 0;
+}
+
+}  // namespace
+
+std::vector<std::string> gpu_complaints(const CudaGpu& gpu) {
+  std::vector<std::string> found;
+  const auto add = [&](const std::string& text) {
+    found.push_back(fmt::format("{} at {} {}", gpu.name, gpu.bus, text));
+  };
+  void* device = nullptr;
+  if (!call("nvmlInit_v2") || !call("nvmlDeviceGetHandleByPciBusId_v2", gpu.bus.c_str(), &device))
+    return found;
+  int mode = 0;
+  if (call("nvmlDeviceGetComputeMode", device, &mode) && (mode == kProhibited || mode == kExclusiveThread))
+    add("is in a compute mode that keeps programs out: `nvidia-smi -c DEFAULT`");
+  unsigned long long errors = 0;
+  if (call("nvmlDeviceGetTotalEccErrors", device, kUncorrected, kSinceTheDriverStarted, &errors) &&
+      errors > 0)
+    add(fmt::format("has had {} uncorrected memory errors (ECC): reset or replace it", errors));
+  std::array<Process, 64> processes{};
+  auto count = static_cast<unsigned>(processes.size());
+  if (!call("nvmlDeviceGetComputeRunningProcesses_v3", device, &count, processes.data())) return found;
+  for (unsigned i = 0; i < count; ++i)
+    if (processes[i].pid != static_cast<unsigned>(getpid()))
+      add(fmt::format("is also used by process {}, which holds {} MiB", processes[i].pid,
+                      processes[i].used_bytes >> 20));
+  return found;
+}
+
+}  // namespace ripstop

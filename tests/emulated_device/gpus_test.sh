@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# What is wrong with GPUs is named at the start: two ranks on one, parts of one card, and what NVML tells.
+#   gpus_test.sh RIPSTOP_ON_EMULATED_DEVICE LAUNCH FOLDER_OF_NVML
+set -euo pipefail
+ripstop=$1 launch=$2
+export LD_LIBRARY_PATH=$3${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+source=$(cd "$(dirname "$0")/../.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export RIPSTOP_CACHE=$work/cache
+fail() { echo "FAILED: $*" >&2; exit 1; }
+
+"$ripstop" prepare --source synthetic --examples 200 --seed 3 --vocab-size 400 --output "$work/data" >"$work/prepare.log" 2>&1 ||
+  fail "prepare: $(cat "$work/prepare.log")"
+
+# train NAME CODE [VARIABLE=VALUE...]: two ranks, one step; output goes to NAME.log
+train() {
+  local name=$1 expected=$2 code=0
+  shift 2
+  env "$@" "$launch" 2 "$ripstop" train "$source/configs/quickstart.toml" "data.directory=$work/data" "run.directory=$work/$name" \
+    run.device=cuda mesh.fsdp=2 mesh.tensor=1 train.steps=1 schedule.warmup_steps=0 model.hidden_size=32 model.intermediate_size=88 model.num_hidden_layers=1 data.sequence_length=128 \
+    train.global_batch_sequences=2 generation.max_new_tokens=2 >"$work/$name.log" 2>&1 || code=$?
+  [ "$code" -eq "$expected" ] || fail "$name ends with $code, not $expected: $(tail -5 "$work/$name.log")"
+}
+says() { grep -q "$2" "$work/$1.log" || fail "$1 does not say '$2': $(cat "$work/$1.log")"; }
+
+train one_gpu 78 RIPSTOP_EMULATED_GPUS=3
+says one_gpu "ranks 0 and 1 on .* would share the GPU at 0000:03:00.0"
+says one_gpu "RIPSTOP_SHARE_GPU=1"
+train parts 78 RIPSTOP_EMULATED_GPUS="3 3"
+says parts "parts of one card, MIG, count as one"
+train shared 0 RIPSTOP_EMULATED_GPUS=3 RIPSTOP_SHARE_GPU=1
+train multicast 76 RIPSTOP_EMULATED_NCCL_WINDOWS=broken
+says multicast "NCCL_NVLS_ENABLE=0 does without multicast"
+train without_multicast 0 RIPSTOP_EMULATED_NCCL_WINDOWS=broken NCCL_NVLS_ENABLE=0
+train ill 0 RIPSTOP_EMULATED_NVML="2 3 4711 1048576"
+says ill "emulated GPU at 0000:01:00.0 is in a compute mode that keeps programs out"
+says ill "has had 3 uncorrected memory errors"
+says ill "is also used by process 4711, which holds 1 MiB"
+train well 0
+! grep -q "emulated GPU at" "$work/well.log" || fail "a healthy GPU is complained of: $(grep "GPU at" "$work/well.log")"
+RIPSTOP_EMULATED_NVML="0 5" "$ripstop" doctor >"$work/doctor.log" 2>&1 || true
+says doctor "emulated GPU at 0000:07:00.0 has had 5 uncorrected memory errors"
+echo "shared GPUs, parts of cards and ill GPUs are named"

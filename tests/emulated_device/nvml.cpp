@@ -1,0 +1,62 @@
+// A stand-in of NVML as the library that programs open by name. Every GPU has what $RIPSTOP_EMULATED_NVML says: its
+// compute mode, its uncorrected errors since the driver started, and a process with its bytes, such as "2 3 4711 1048576"; unset: a
+// healthy GPU.
+#include <cstdlib>
+#include <sstream>
+
+namespace {
+
+constexpr int kSuccess = 0, kUninitialized = 1, kTooSmall = 7;
+
+struct Facts {
+  int mode = 0;
+  unsigned long long errors = 0, bytes = 0;
+  unsigned process = 0;
+};
+Facts facts() {
+  Facts read;
+  const char* text = std::getenv("RIPSTOP_EMULATED_NVML");
+  std::istringstream(text == nullptr ? "" : text) >> read.mode >> read.errors >> read.process >> read.bytes;
+  return read;
+}
+
+struct Process {
+  unsigned pid;
+  unsigned long long used_bytes;
+  unsigned gpu_instance, compute_instance;
+};
+
+bool initialized = false;
+
+}  // namespace
+
+extern "C" {
+
+int nvmlInit_v2() {
+  initialized = true;
+  return kSuccess;
+}
+int nvmlDeviceGetHandleByPciBusId_v2(const char*, void** device) {
+  if (!initialized) return kUninitialized;
+  *device = &initialized;
+  return kSuccess;
+}
+int nvmlDeviceGetComputeMode(void*, int* mode) {
+  *mode = facts().mode;
+  return kSuccess;
+}
+int nvmlDeviceGetTotalEccErrors(void*, int type, int counter, unsigned long long* errors) {
+  *errors = type == 1 && counter == 0 ? facts().errors : 0;
+  return kSuccess;
+}
+int nvmlDeviceGetComputeRunningProcesses_v3(void*, unsigned* count, Process* processes) {
+  const Facts now = facts();
+  const unsigned found = now.process == 0 ? 0 : 1;
+  const bool fits = *count >= found;
+  *count = found;
+  if (!fits) return kTooSmall;
+  if (found > 0) processes[0] = {now.process, now.bytes, 0, 0};
+  return kSuccess;
+}
+
+}  // extern "C"
