@@ -44,8 +44,8 @@ DropoutBits Adapters::bits_of(const Context& context, const Part& part, int64_t 
           .sequence_step = at.sequence_step};
 }
 
-// Calls body(input, first, count) for parts of the low rows' columns and the input that makes them: x for all,
-// or for each adapter x after its dropout.
+// Calls body(input, first, count) for parts of the low rows' columns and the input that makes them: x for
+// all, or for each adapter x after its dropout.
 template <class Body>
 void Adapters::each_input(Context& context, const Tensor& x, int64_t first_row, Body body) const {
   if (!drops(context)) return body(x, int64_t{0}, width());

@@ -11,8 +11,8 @@
 namespace ripstop {
 
 /// The k adapters of one physical matrix w of a layer, one for each adapted logical matrix in w. All read the
-/// input x of w, and adapter i adds to the columns of its logical matrix in y = x w^T. With rank r, the factor
-/// f = scale / (1 - p) and the mask m of dropout p, which each adapter draws for itself:
+/// input x of w, and adapter i adds to the columns of its logical matrix in y = x w^T. With rank r, the
+/// factor f = scale / (1 - p) and the mask m of dropout p, which each adapter draws for itself:
 ///
 ///   u_i [N, r] = f (m_i x) a_i^T,   u [N, k r] = u_0 | u_1 | ...     the "low" rows
 ///   y[columns of i] += u_i b_i^T
@@ -21,8 +21,8 @@ namespace ripstop {
 /// is the row of the micro-batch at which the rows of x begin. Source: arXiv:2106.09685.
 class Adapters {
  public:
-  Adapters() = default;  ///< none
-  /// Takes the adapters that belong to `matrix` from `adapters`, all those of its layer.
+  Adapters() = default;  ///< k = 0
+  /// `adapters`: all adapters of a layer, of which those for `matrix` are taken.
   Adapters(const PhysicalTensor& matrix, const std::vector<AdapterSpec>& adapters, const LoraConfig& lora,
            int64_t tensor_count);
 

@@ -16,7 +16,7 @@ struct CacheRows {
   Tensor slot;           ///< [rows] int32
   Tensor position;       ///< [rows] int32, in the sequence
   Tensor place = {};     ///< [rows] int32: places in the slot for the keys and values of these rows
-  CachedTail tail = {};  ///< where the earlier positions of the sequences lie
+  CachedTail tail = {};  ///< the places of earlier positions in the slot
 };
 
 /// branch = sum over slices of attention(rope(norm(residual) wqkv^T)) wo^T.
@@ -27,8 +27,8 @@ struct CacheRows {
 /// arXiv:2305.13245; the cut, arXiv:1909.08053 section 3.
 class Attention {
  public:
-  /// The tensors that backward needs, for the N rows of all ranks or the n rows of this rank. Forward keeps the
-  /// tensors with memory, norm.sum always.
+  /// The tensors that backward needs, for the N rows of all ranks or the n rows of this rank. Forward keeps
+  /// the tensors with memory, norm.sum always.
   struct Saved {
     NormSaved norm;
     Tensor qkv;          ///< [N, (H+2K)D / t], rotated
@@ -76,7 +76,7 @@ class Attention {
   const Heads& heads() const { return heads_; }
 
  private:
-  // From saved.norm.normed to the branch.
+  // Computes the branch from saved.norm.normed.
   void attend(Context& context, const Batch& batch, const Tensor& angle, const Saved& saved,
               const Tensor& branch, const CacheRows* store) const;
 

@@ -8,7 +8,7 @@ namespace ripstop {
 /// One transformer block: the residual stream goes through attention and then through the feed-forward layer.
 class Block {
  public:
-  /// The tensors that backward needs. Forward keeps those with memory.
+  /// The tensors that backward needs. Forward keeps the tensors with memory.
   struct Saved {
     Attention::Saved attention;
     Mlp::Saved mlp;
@@ -57,8 +57,8 @@ class Block {
   std::vector<Parameter*> adapter_parameters();
 
  private:
-  // Returns `saved` with attention's tensors and the feed-forward layer's norm, computed again in the caller's
-  // arena frame. The layers' own backward computes the rest again.
+  // Returns `saved` with attention's tensors and the feed-forward layer's norm, computed again in the
+  // caller's arena frame. The layers' own backward computes the rest again.
   Saved forward_again(Context& context, const Batch& batch, const Tensor& angle, const Saved& saved) const;
 };
 

@@ -33,19 +33,6 @@ void check_constant(const char* key, double value, bool zero_is_valid, double la
          zero_is_valid ? "at least" : "above", largest, value);
 }
 
-// A row of the table of presets.
-constexpr ModelConfig sizes(int64_t hidden, int64_t feed_forward, int64_t layers, int64_t heads,
-                            int64_t key_value_heads, int64_t vocabulary, int64_t positions, bool tied) {
-  return {.hidden_size = hidden,
-          .intermediate_size = feed_forward,
-          .num_hidden_layers = layers,
-          .num_attention_heads = heads,
-          .num_key_value_heads = key_value_heads,
-          .vocab_size = vocabulary,
-          .max_position_embeddings = positions,
-          .tie_word_embeddings = tied};
-}
-
 }  // namespace
 
 void validate(const ModelConfig& config) {
@@ -124,14 +111,16 @@ FlopsPerToken recomputed_flops_per_token(const ModelConfig& config, int64_t sequ
 }
 
 std::span<const ModelPreset> model_presets() {
+  // Hidden and feed-forward size, layers, query and key-value heads, vocabulary, positions, epsilon, theta,
+  // tied.
   static constexpr ModelPreset presets[] = {
-      {"debug", sizes(64, 192, 2, 4, 2, 0, 512, true)},
-      {"15m", sizes(288, 768, 6, 6, 6, 32000, 256, true)},
-      {"110m", sizes(768, 2048, 12, 12, 12, 32000, 1024, true)},
-      {"tinyllama-1.1b", sizes(2048, 5632, 22, 32, 4, 32000, 2048, false)},
-      {"llama2-7b", sizes(4096, 11008, 32, 32, 32, 32000, 4096, false)},
-      {"llama2-13b", sizes(5120, 13824, 40, 40, 40, 32000, 4096, false)},
-      {"llama2-70b", sizes(8192, 28672, 80, 64, 8, 32000, 4096, false)},
+      {"debug", {64, 192, 2, 4, 2, 0, 512, 1e-5, 1e4, true}},
+      {"15m", {288, 768, 6, 6, 6, 32000, 256, 1e-5, 1e4, true}},
+      {"110m", {768, 2048, 12, 12, 12, 32000, 1024, 1e-5, 1e4, true}},
+      {"tinyllama-1.1b", {2048, 5632, 22, 32, 4, 32000, 2048, 1e-5, 1e4, false}},
+      {"llama2-7b", {4096, 11008, 32, 32, 32, 32000, 4096, 1e-5, 1e4, false}},
+      {"llama2-13b", {5120, 13824, 40, 40, 40, 32000, 4096, 1e-5, 1e4, false}},
+      {"llama2-70b", {8192, 28672, 80, 64, 8, 32000, 4096, 1e-5, 1e4, false}},
   };
   return presets;
 }

@@ -6,9 +6,9 @@
 
 namespace ripstop {
 
-/// The first layer: looks up a row of the table for each token, which begins the residual stream. The table is
-/// cut by rows over the tensor axis. A rank without a token's row gives zeros, so the sum over the axis is the
-/// row. Source: arXiv:1909.08053 section 3.
+/// The first layer: looks up a row of the table for each token, which begins the residual stream. The table
+/// is cut by rows over the tensor axis. A rank without a token's row gives zeros, so the sum over the axis is
+/// the row. Source: arXiv:1909.08053 section 3.
 class Embedding {
  public:
   Parameter table;  ///< [V / t, C]; the head reads it too if embeddings are tied

@@ -57,8 +57,8 @@ void HeadLoss::forward(Context& context, const Batch& batch, const Parameter& we
 
 void HeadLoss::add_losses(Context& context, const Batch& batch, const Parameter& weights,
                           const Tensor& normed, const Tensor& total, const Tensor& dnormed) const {
-  // Runs the chunks of N rows, also empty ones: all ranks must make the same collective calls, and a plan does
-  // not know how many rows have a target.
+  // Runs the chunks of N rows, also empty ones: all ranks must make the same collective calls, and a plan
+  // does not know how many rows have a target.
   for (int64_t first = 0; first < batch.rows(); first += chunk_rows)
     chunk_loss(context, batch, weights, normed,
                {first, std::clamp<int64_t>(batch.target_count - first, 0, chunk_rows)}, total, dnormed);
@@ -78,7 +78,7 @@ void HeadLoss::chunk_loss(Context& context, const Batch& batch, const Parameter&
   const Tensor x = arena.allocate(normed.dtype, {capacity, hidden_});
   const Tensor logits = arena.allocate(DType::kFloat32, {capacity, columns});
   const Tensor dlogits = convert_gradient ? arena.allocate(normed.dtype, {capacity, columns}) : logits;
-  // For the same reason reserves the scratch of every possible number of rows: fewer rows may need more.
+  // Reserves the scratch of every possible number of rows, too, because fewer rows may need more scratch.
   for (int64_t rows = capacity; rows > 0; rows -= rows % row_step() > 0 ? rows % row_step() : row_step()) {
     reserve_linear(context, x.row_range(0, rows), weights.value, logits.row_range(0, rows));
     if (train)

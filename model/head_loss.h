@@ -57,8 +57,8 @@ class HeadLoss {
   void predict(Context& context, const Parameter& weights, Residual& residual, const Saved& saved,
                const Tensor& row, const NextTokenScores& scores) const;
 
-  /// Writes logits [M, V / t] float32 after the rows in `row`, as for predict. Columns beyond the slice's valid
-  /// ids have no meaning.
+  /// Writes logits [M, V / t] float32 after the rows in `row`, as for predict. Columns beyond the slice's
+  /// valid ids have no meaning.
   void logits(Context& context, const Parameter& weights, Residual& residual, const Saved& saved,
               const Tensor& row, const Tensor& logits) const;
 
@@ -66,8 +66,8 @@ class HeadLoss {
   const VocabularySlice& slice() const { return slice_; }
 
  private:
-  /// Chunks are padded to a multiple of this number of rows. Back ends make a plan or a kernel for every shape:
-  /// so there are eight.
+  /// Chunks are padded to a multiple of this number of rows. Back ends make a plan or a kernel for every
+  /// shape: so there are eight.
   int64_t row_step() const { return chunk_rows / 8; }
   void gather_logits(Context& context, const Parameter& weights, Residual& residual, const Saved& saved,
                      const Tensor& row, const NextTokenScores& scores) const;

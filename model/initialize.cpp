@@ -37,8 +37,8 @@ void fill_random(const Initial& initial, uint64_t seed, uint64_t name, int64_t f
 
 }  // namespace
 
-// Threads share the elements, because one thread takes minutes for 7 billion parameters. An element depends on
-// its place alone, so the result does not depend on the number of threads.
+// Threads share the elements, because one thread takes minutes for 7 billion parameters. An element depends
+// on its place alone, so the result does not depend on the number of threads.
 void initial_values(const ParameterSpec& parameter, uint64_t seed, int64_t first, int64_t count, float* out) {
   const Initial& initial = parameter.initial;
   if (initial.kind == Initial::Kind::kOnes || initial.kind == Initial::Kind::kZeros) {

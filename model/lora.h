@@ -54,9 +54,9 @@ struct AdapterSpec {
   LoraTarget target = LoraTarget::kQuery;
   int64_t layer = 0;
   ParameterSpec matrix;  ///< w, as parameter_table has it
-  /// The adapter's matrices in ripstop's order of rows: b has the rows of w. The tensor axis cuts b by rows if it
-  /// cuts w by rows, and a by columns if it cuts w by columns, so each rank's slice of b a matches its slice of w.
-  /// The uncut one of a and b is on all ranks.
+  /// The adapter's matrices in ripstop's order of rows: b has the rows of w. The tensor axis cuts b by rows
+  /// if it cuts w by rows, and a by columns if it cuts w by columns, so each rank's slice of b a matches its
+  /// slice of w. The uncut one of a and b is on all ranks.
   ParameterSpec a, b;
 };
 
@@ -73,14 +73,14 @@ std::string adapter_name(const std::string& matrix, char letter);
 /// Whether `parameter` is the name of an adapter's parameter.
 bool is_adapter(std::string_view parameter);
 
-/// All adapters, by layer and then in the order of kLoraTargets; empty without adapters. Initial values are as
-/// in peft: a uniform between -1 / sqrt(I) and 1 / sqrt(I), b zero.
+/// All adapters, by layer and then in the order of kLoraTargets; empty without adapters. Initial values are
+/// as in peft: a uniform between -1 / sqrt(I) and 1 / sqrt(I), b zero.
 std::vector<AdapterSpec> adapter_specs(const ModelConfig& model, const LoraConfig& lora);
 
-/// A unit "layers.3.lora" for each layer, beside its unit of parameter_table; empty without adapters. Matrices
-/// that read one input have their a in one tensor and their b in another, in the order of the matrices. The
-/// tensors of a unit, as far as the targets have them: a of q|k|v, b of o, a of gate|up, b of down, then b of
-/// q|k|v, a of o, b of gate|up, a of down.
+/// A unit "layers.3.lora" for each layer, beside its unit of parameter_table; empty without adapters.
+/// Matrices that read one input have their a in one tensor and their b in another, in the order of the
+/// matrices. The tensors of a unit, as far as the targets have them: a of q|k|v, b of o, a of gate|up, b of
+/// down, then b of q|k|v, a of o, b of gate|up, a of down.
 std::vector<UnitSpec> adapter_table(const ModelConfig& model, const LoraConfig& lora);
 
 /// The units that training changes and checkpoints hold: adapter_table, or parameter_table without adapters.

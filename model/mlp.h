@@ -14,7 +14,7 @@ namespace ripstop {
 /// Source: SwiGLU, arXiv:2002.05202; the cut, arXiv:1909.08053 section 3.
 class Mlp {
  public:
-  /// The tensors that backward needs and overwrites. Forward keeps those with memory.
+  /// The tensors that backward needs and overwrites. Forward keeps the tensors with memory.
   struct Saved {
     NormSaved norm;
     Tensor gate_up;  ///< [N, 2F / t]; backward turns it into its gradient
@@ -39,8 +39,8 @@ class Mlp {
   void absorb_again(Context& context, Residual& residual, const Saved& saved) const;
 
   /// Turns dresidual [n, C] in place into the gradient by this layer's input, or leaves it as it is with
-  /// InputGradient::kNot. Writes or adds the gradients of the weights that are not frozen. Overwrites `saved`,
-  /// and computes its tensors without memory again; saved.norm.sum must have memory.
+  /// InputGradient::kNot. Writes or adds the gradients of the weights that are not frozen. Overwrites
+  /// `saved`, and computes its tensors without memory again; saved.norm.sum must have memory.
   void backward(Context& context, const Saved& saved, const Tensor& dresidual,
                 InputGradient input = InputGradient::kNeeded) const;
 

@@ -15,9 +15,9 @@ namespace ripstop {
 //
 // A weight without a gradient is frozen: backward computes none. The tensor axis cuts one matrix of each
 // adapter; the other matrix is on all ranks, and each rank has a part of its gradient to sum, as for norms.
-// Column-parallel: a is on all ranks. Low rows u are made from local rows and gathered, and their gradients are
-// summed and scattered, so only rows of k r columns travel. Row-parallel: b is on all ranks. The sum of the
-// product contains the adapters' part, so nothing more travels.
+// Column-parallel: a is on all ranks. Low rows u are made from local rows and gathered, and their gradients
+// are summed and scattered, so only rows of k r columns travel. Row-parallel: b is on all ranks. The sum of
+// the product contains the adapters' part, so nothing more travels.
 
 /// y [N, O / t] = x w^T + u b^T. x [n, I] holds this rank's rows, w [O / t, I] its slice. Writes u [N, k r],
 /// the low rows of `adapters`, which backward needs. Gathers x over the axis. Returns the gathered x [N, I],
@@ -25,10 +25,10 @@ namespace ripstop {
 Tensor column_parallel_linear(Context& context, const Tensor& x, const Parameter& w, const Adapters& adapters,
                               const Tensor& u, const Tensor& y);
 
-/// Backward of column_parallel_linear. If dx is a tensor: dx [n, I] = this rank's rows of the sum over the axis
-/// of dy w, plus the part through the adapters. Writes or adds the gradients of w, unless it is frozen, and of
-/// the adapters. For w.gradient gathers x again if `gathered` [N, I] is no tensor: keeping the gathered rows
-/// from forward would take N * I elements a layer.
+/// Backward of column_parallel_linear. If dx is a tensor: dx [n, I] = this rank's rows of the sum over the
+/// axis of dy w, plus the part through the adapters. Writes or adds the gradients of w, unless it is frozen,
+/// and of the adapters. For w.gradient gathers x again if `gathered` [N, I] is no tensor: keeping the
+/// gathered rows from forward would take N * I elements a layer.
 void column_parallel_linear_backward(Context& context, const Tensor& dy, const Tensor& x, const Parameter& w,
                                      const Adapters& adapters, const Tensor& u, const Tensor& dx,
                                      const Tensor& gathered = {});
@@ -49,8 +49,9 @@ struct RowParallelGradient {
 RowParallelGradient row_parallel_linear_backward_input(Context& context, const Tensor& dy, const Parameter& w,
                                                        const Adapters& adapters, const Tensor& dx);
 
-/// Backward of row_parallel_linear for its weights: writes or adds the gradients of w, unless it is frozen, and
-/// of the adapters. Separate from the input's, because the caller may compute x [N, I / t] again in between.
+/// Backward of row_parallel_linear for its weights: writes or adds the gradients of w, unless it is frozen,
+/// and of the adapters. Separate from the input's, because the caller may compute x [N, I / t] again in
+/// between.
 void row_parallel_linear_backward_weight(Context& context, const RowParallelGradient& gradient,
                                          const Tensor& x, const Parameter& w, const Adapters& adapters);
 

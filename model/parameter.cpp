@@ -20,8 +20,8 @@ ParameterSpec norm(std::string name, int64_t columns) {
   return {.name = std::move(name), .rows = 1, .columns = columns, .vector = true};
 }
 
-// The weights of a layer. Norms come first, because replicated tensors lead a unit. Matrices that read the same
-// input lie in one tensor, so that one product computes them.
+// The weights of a layer. Norms come first, because replicated tensors lead a unit. Matrices that read the
+// same input lie in one tensor, so that one product computes them.
 UnitSpec block(const ModelConfig& config, int64_t layer, double deviation) {
   const int64_t c = config.hidden_size, f = config.intermediate_size, d = config.head_size();
   const int64_t q = config.num_attention_heads * d, kv = config.num_key_value_heads * d;

@@ -30,7 +30,7 @@ int64_t slice_extent(int64_t whole, int64_t slices, int64_t grain = 1);
 struct Initial {
   enum class Kind : uint8_t { kOnes, kZeros, kNormal, kUniform };
   Kind kind = Kind::kOnes;
-  double size = 0;  ///< standard deviation of kNormal; kUniform is between -size and size
+  double size = 0;  ///< standard deviation of kNormal; limit of kUniform's absolute values
 };
 
 /// One logical parameter, as checkpoints and Hugging Face see it: a matrix [rows, columns], or a vector [1,

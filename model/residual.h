@@ -7,8 +7,8 @@
 
 namespace ripstop {
 
-/// A tensor that backward needs: in the caller's arena frame if forward keeps it, else an empty tensor that has
-/// only dtype and shape.
+/// A tensor that backward needs: in the caller's arena frame if forward keeps it, else an empty tensor that
+/// has only dtype and shape.
 inline Tensor saved_tensor(Context& context, bool is_kept, DType dtype, const Shape& shape) {
   return is_kept ? context.arena.allocate(dtype, shape) : Tensor{nullptr, dtype, shape, context.device()};
 }
@@ -18,8 +18,8 @@ inline Tensor with_memory(Context& context, const Tensor& saved) {
   return saved.empty() ? context.arena.allocate(saved.dtype, saved.shape) : saved;
 }
 
-/// The residual stream from sub-layer to sub-layer: the sum so far, and the last sub-layer's branch, which the
-/// next sub-layer adds to the sum in one kernel with its norm. n = TensorAxis::local_rows(N).
+/// The residual stream from sub-layer to sub-layer: the sum so far, and the last sub-layer's branch, which
+/// the next sub-layer adds to the sum in one kernel with its norm. n = TensorAxis::local_rows(N).
 struct Residual {
   Tensor sum{};   ///< [n, C], or no tensor before the first sum: then `branch` alone is the sum
   Tensor branch;  ///< [n, C]; each sub-layer reads it and then writes its own branch into the same memory
@@ -35,7 +35,7 @@ Residual allocate_residual(Context& context, int64_t rows, int64_t columns, DTyp
 /// Whether a backward must give the gradient by the layer's input: kNot if all weights below are frozen.
 enum class InputGradient : bool { kNot = false, kNeeded = true };
 
-/// The tensors that the backward of a sub-layer's norm needs. Forward keeps those with memory.
+/// The tensors that the backward of a sub-layer's norm needs. Forward keeps the tensors with memory.
 struct NormSaved {
   Tensor sum;          ///< [n, C] the residual sum
   Tensor normed;       ///< [n, C] the normed sum, input of the sub-layer's first GEMM
@@ -58,8 +58,8 @@ NormSaved with_memory(Context& context, const NormSaved& saved);
 void absorb(Context& context, const Parameter& norm, double epsilon, Residual& residual,
             const NormSaved& saved);
 
-/// Computes saved.normed and saved.inverse_rms again from saved.sum, with the same bits: norms read the stored
-/// sum.
+/// Computes saved.normed and saved.inverse_rms again from saved.sum, with the same bits: norms read the
+/// stored sum.
 void norm_again(Context& context, const Parameter& norm, double epsilon, const NormSaved& saved);
 
 /// Backward of `absorb`: adds the gradient that comes through the norm to dresidual [n, C], and writes or

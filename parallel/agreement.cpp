@@ -13,22 +13,22 @@
 namespace ripstop {
 namespace {
 
-// The ranks that gave the same text.
+// The ranks with the same text.
 struct RankGroup {
   std::string text;
   std::vector<int64_t> ranks;
   std::string where;  // the host of the first rank
 };
 
-// "code length-of-what what hint", or "" without an error.
+// An error as text: "code length what hint", with the length of `what`; "" without an error.
 std::string to_text(const std::optional<Error>& error) {
   if (!error) return "";
   const std::string what = error->what();
   return fmt::format("{} {} {}{}", static_cast<int>(error->code()), what.size(), what, error->hint());
 }
 
-// The error that to_text turned into `text`, with `before` and `after` around its message. The length separates
-// message and hint, because both may hold any character.
+// The error that to_text turned into `text`, with `before` and `after` around its message. The length
+// separates message and hint, because both may hold any character.
 Error from_text(const std::string& text, const std::string& before, const std::string& after) {
   std::istringstream words(text);
   int code = 0;

@@ -16,13 +16,13 @@ namespace ripstop {
 /// texts are the same. `texts` and `places` (hosts) are by rank.
 std::string rank_groups_text(const std::vector<std::string>& texts, const std::vector<std::string>& places);
 
-/// Throws Error(code) on all ranks unless `text`, such as a hash of the config, is the same on all. The message
-/// names `what` and lists the ranks of each text; `where` is this rank's host. Collective.
+/// Throws Error(code) on all ranks unless `text`, such as a hash of the config, is the same on all. The
+/// message names `what` and lists the ranks of each text; `where` is this rank's host. Collective.
 void require_equal(Communicator& world, ExitCode code, const std::string& what, const std::string& text,
                    const std::string& where, const std::string& hint);
 
-/// The values of all ranks of `group`, in rank order, sent as bytes. Throws Error(kResources) if a rank's value
-/// has another size, which another build may have. Collective.
+/// The values of all ranks of `group`, in rank order, sent as bytes. Throws Error(kResources) if a rank's
+/// value has another size, which another build may have. Collective.
 template <class T>
 std::vector<T> of_all_ranks(Communicator& group, const T& value) {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -60,10 +60,10 @@ bool any_rank(Communicator& world, bool holds);
 Error current_error();
 
 /// Runs `body`, which must not call collectives. If it throws on any rank, all ranks throw the error of the
-/// lowest failing rank, with the rank and the number of other failing ranks (without both if all ranks have the
-/// same error). For work that ranks do alone, such as making a directory on rank 0: a failure then leaves no
-/// rank waiting. An Error(kCommunication) of `body` is rethrown at once, because then no rank can be asked.
-/// Collective.
+/// lowest failing rank, with the rank and the number of other failing ranks (without both if all ranks have
+/// the same error). For work that ranks do alone, such as making a directory on rank 0: a failure then leaves
+/// no rank waiting. An Error(kCommunication) of `body` is rethrown at once, because then no rank can be
+/// asked. Collective.
 void do_and_agree(Communicator& world, FunctionRef<void()> body);
 
 }  // namespace ripstop

@@ -21,8 +21,8 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kFolderPrefix = ".ripstop-start.";
 
-// The nearest folder at or above `near` that exists: a new run has no directory yet, and a start that is refused
-// must not make one.
+// The nearest folder at or above `near` that exists: a new run has no directory yet, and a start that is
+// refused must not make one.
 fs::path nearest_folder(const fs::path& near) {
   std::error_code error;
   fs::path path = fs::absolute(near, error);
@@ -35,8 +35,8 @@ std::string_view short_name(std::string_view host) {
   return host.substr(0, host.find('.'));
 }
 
-// The nodes of the job from which no rank has come. Empty if no node's name equals a host's name, because then
-// the names cannot be compared.
+// The nodes of the job from which no rank has come. Empty if no node's name equals a host's name, because
+// then the names cannot be compared.
 std::string empty_nodes(const std::vector<std::string>& host_of, const std::vector<std::string>& nodes) {
   std::string text;
   size_t found = 0;

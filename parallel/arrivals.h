@@ -21,14 +21,14 @@ struct ArrivalsSeen {
   std::vector<Rank> ranks;  ///< the ranks that have come, in rising order
 };
 
-/// Describes the missing ones of `size` ranks: "ranks 2-3 of 4 have not come, and nobody from n2". `nodes` are
-/// the hosts of the job, if they are known. Pure.
+/// Describes the ranks of `size` that are missing: "ranks 2-3 of 4 have not come, and nobody from n2".
+/// `nodes` are the hosts of the job, if they are known. Pure.
 std::string missing_at_start(const ArrivalsSeen& seen, int64_t size, const std::vector<std::string>& nodes);
 
-/// Shows that this rank has come, from construction to leave(). A thread makes the file RANK@HOST in the folder
-/// `.ripstop-start.LAUNCH` of `near`, or of the nearest existing folder above it, and touches the file every
-/// `seconds_between_touches`. A file system that hangs holds up this thread alone. Errors are silent: then the
-/// other ranks do not see this one.
+/// Shows that this rank has come, from construction to leave(). A thread makes the file RANK@HOST in the
+/// folder `.ripstop-start.LAUNCH` of `near`, or of the nearest existing folder above it, and touches the file
+/// every `seconds_between_touches`. A file system that hangs holds up this thread alone. Errors are silent:
+/// then the other ranks do not see this one.
 class Arrivals {
  public:
   Arrivals(const std::filesystem::path& near, const std::string& launch, int64_t rank,

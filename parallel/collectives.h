@@ -14,20 +14,20 @@ struct Part {
   int64_t count = 0;
 };
 
-/// The part of rank `rank` of `count` elements on `size` ranks. Parts differ by at most one element; larger ones
-/// come first.
+/// The part of rank `rank` of `count` elements on `size` ranks. Parts differ by at most one element; larger
+/// ones come first.
 Part all_reduce_part(int64_t count, int64_t rank, int64_t size);
 
 /// Bytes that rank `rank` sends in an all-reduce: every part but its own once, its own part to all others.
 int64_t all_reduce_sent_bytes(int64_t count, DType dtype, int64_t rank, int64_t size);
 
-/// The number of ranks to which `rank` sends in a broadcast. The broadcast goes down a binomial tree, with ranks
-/// counted from the root: in round k = 1, 2, 4, ... each of the first k ranks sends to the rank k places after
-/// it.
+/// The number of ranks to which `rank` sends in a broadcast. The broadcast goes down a binomial tree, with
+/// ranks counted from the root: in round k = 1, 2, 4, ... each of the first k ranks sends to the rank k
+/// places after it.
 int64_t broadcast_children(int64_t rank, int64_t root, int64_t size);
 
-/// Checks of operands. All throw Error(kBug) if tensors, dtypes or scratch do not fit the operation, or if the
-/// group has no such rank.
+/// Checks of operands. All throw Error(kBug) if tensors, dtypes or scratch do not fit the operation, or if
+/// the group has no such rank.
 void check_all_gather(const Communicator& group, const Tensor& own, const Tensor& all);
 void check_reduce_scatter(const Communicator& group, const Tensor& whole, const Tensor& own, DType travel,
                           const Tensor& scratch);

@@ -35,8 +35,8 @@ void Communicator::await(const char*, FunctionRef<bool()> done) {
 
 namespace {
 
-// A group that sends nothing: the group of one rank (`is_real`), which writes results, or a planned group, whose
-// tensors have no memory.
+// A group that sends nothing: the group of one rank (`is_real`), which writes results, or a planned group,
+// whose tensors have no memory.
 class SilentCommunicator final : public Communicator {
  public:
   SilentCommunicator(std::string name, int64_t rank, int64_t size, DeviceKind kind, bool is_real,

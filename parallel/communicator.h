@@ -56,8 +56,8 @@ class Registration {
   virtual bool is_window() const = 0;
 };
 
-/// Two messages: `send` to rank `to`, and one from rank `from` into `receive`. Both peers are this rank, or both
-/// are other ranks.
+/// Two messages: `send` to rank `to`, and one from rank `from` into `receive`. Both peers are this rank, or
+/// both are other ranks.
 struct Exchange {
   Tensor send;
   int64_t to = 0;
@@ -66,8 +66,8 @@ struct Exchange {
 };
 
 /// Collectives over the ranks of one group. All ranks of the group call the same operations in the same order
-/// with equal sizes. Tensors are contiguous and lie on this communicator's device; counts are 64-bit. Sums are
-/// in rank order, so equal inputs give equal bits whatever the timing. Only one thread may call.
+/// with equal sizes. Tensors are contiguous and lie on this communicator's device; counts are 64-bit. Sums
+/// are in rank order, so equal inputs give equal bits whatever the timing. Only one thread may call.
 ///
 /// Every wait has a deadline. Past the deadline, Error(kCommunication) names operation, axis and step.
 class Communicator {
@@ -105,9 +105,9 @@ class Communicator {
 
   /// Replaces x by its sum or maximum over all ranks, with equal bits on all. float32, float64, bfloat16,
   /// int32. Sends at most 2 * bytes(x) * (size - 1) / size, rounded up to whole elements. scratch:
-  /// all_reduce_scratch_bytes, untouched until the wait. Returns at once. If the work of another stream writes
-  /// x, that stream is `behind`: the collective begins behind its work, and only the wait concerns `stream`.
-  /// All ranks must wait for several all-reduces in the same order.
+  /// all_reduce_scratch_bytes, untouched until the wait. Returns at once. If the work of another stream
+  /// writes x, that stream is `behind`: the collective begins behind its work, and only the wait concerns
+  /// `stream`. All ranks must wait for several all-reduces in the same order.
   [[nodiscard]] virtual Pending start_all_reduce(const Stream& stream, const Tensor& x, Reduce reduce,
                                                  const Tensor& scratch, const Stream* behind) = 0;
 
@@ -123,8 +123,8 @@ class Communicator {
   /// Replaces x on every rank by the x of rank `root`. Blocks (in stream order).
   virtual void broadcast(const Stream& stream, const Tensor& x, int64_t root) = 0;
 
-  /// Makes all `exchanges` in one call of the back end. Sender and receiver of a message give equal sizes. Returns
-  /// at once; the wait is for all exchanges.
+  /// Makes all `exchanges` in one call of the back end. Sender and receiver of a message give equal sizes.
+  /// Returns at once; the wait is for all exchanges.
   [[nodiscard]] virtual Pending start_exchanges(const Stream& stream,
                                                 std::span<const Exchange> exchanges) = 0;
 
@@ -138,8 +138,8 @@ class Communicator {
   virtual const MemorySource* memory_source() const { return nullptr; }
 
   /// Registers `bytes` bytes of memory from memory_source() with the back end, so that collectives need no
-  /// staging buffers for them. All ranks call with equal sizes, and then use parts at equal offsets. Returns null
-  /// if this back end has no registration. Group and memory must outlive the registration. Collective.
+  /// staging buffers for them. All ranks call with equal sizes, and then use parts at equal offsets. Returns
+  /// null if this back end has no registration. Group and memory must outlive the registration. Collective.
   [[nodiscard]] virtual std::unique_ptr<Registration> register_memory(void*, int64_t) { return nullptr; }
 
   /// Gathers a short text of every rank, in rank order: for start-up, errors and host names. Blocks.
@@ -148,8 +148,8 @@ class Communicator {
   /// Returns when all ranks have called it.
   virtual void barrier() = 0;
 
-  /// Calls `done` until it returns true, at the pace and with the deadline of this group's own waits: for back
-  /// ends that are built on this one. The error names `operation`.
+  /// Calls `done` until it returns true, at the pace and with the deadline of this group's own waits: for
+  /// back ends that are built on this one. The error names `operation`.
   virtual void await(const char* operation, FunctionRef<bool()> done);
 
   /// Makes the group of the ranks with equal `color`, in the order of `key`. Collective.
@@ -157,25 +157,25 @@ class Communicator {
 
   /// Bytes that this rank has sent in collectives of tensors.
   virtual int64_t bytes_sent() const = 0;
-  /// Exposed communication: seconds that compute stood still for this group. Host back ends count waits of the
-  /// host, NCCL counts waits of the device's stream.
+  /// Exposed communication: seconds that compute stood still for this group. Host back ends count waits of
+  /// the host, NCCL counts waits of the device's stream.
   virtual double seconds_waited() const = 0;
 };
 
 /// The group of one rank. Collectives with an output are copies; collectives in place do nothing.
 std::unique_ptr<Communicator> make_self_communicator(const std::string& name);
 
-/// Rank `rank` of a planned group of `size` ranks: checks operands and counts bytes like a real group, but moves
-/// nothing. The planner runs a step with it on kMeta; `kind` is the kind of the planned device. Calls `sent`
-/// with each operation ("all_gather", ...) and the bytes that it sends.
+/// Rank `rank` of a planned group of `size` ranks: checks operands and counts bytes like a real group, but
+/// moves nothing. The planner runs a step with it on kMeta; `kind` is the kind of the planned device. Calls
+/// `sent` with each operation ("all_gather", ...) and the bytes that it sends.
 using SentObserver = std::function<void(const char* operation, int64_t bytes)>;
 std::unique_ptr<Communicator> make_planned_communicator(const std::string& name, int64_t rank, int64_t size,
                                                         DeviceKind kind = DeviceKind::kCpu,
                                                         SentObserver sent = {});
 
 /// The group of `host` for tensors on `device`, through host memory: for ranks between which no library moves
-/// device memory, such as several ranks on one GPU. The host waits for every collective. Passes tensors in host
-/// memory to `host` as they are.
+/// device memory, such as several ranks on one GPU. The host waits for every collective. Passes tensors in
+/// host memory to `host` as they are.
 std::unique_ptr<Communicator> make_staged_communicator(std::unique_ptr<Communicator> host,
                                                        const Device& device);
 

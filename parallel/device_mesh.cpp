@@ -228,9 +228,9 @@ AxisSeconds DeviceMesh::seconds_waited() const {
 }
 
 std::string DeviceMesh::describe() const {
-  constexpr size_t kShown = 16;
-  std::vector<std::string> lines;
-  for (int64_t data = 0; data < data_ranks(); ++data) {
+  constexpr int64_t kShown = 16;
+  std::string text = fmt::format("mesh {}: {} rank{}", sizes_.to_text(), ranks(), ranks() == 1 ? "" : "s");
+  for (int64_t data = 0; data < std::min(data_ranks(), kShown); ++data) {
     const auto begin = hosts_.begin() + data * sizes_.tensor;
     std::string on = *begin;
     for (auto host = begin + 1; host != begin + sizes_.tensor; ++host)
@@ -238,12 +238,10 @@ std::string DeviceMesh::describe() const {
     const int64_t first = data * sizes_.tensor, last = first + sizes_.tensor - 1;
     const std::string ranks =
         first == last ? fmt::format("rank {}", first) : fmt::format("ranks {}-{}", first, last);
-    lines.push_back(
-        fmt::format("  replicate {}  fsdp {}  {:<14} {}", data / sizes_.fsdp, data % sizes_.fsdp, ranks, on));
+    text += fmt::format("\n  replicate {}  fsdp {}  {:<14} {}", data / sizes_.fsdp, data % sizes_.fsdp, ranks,
+                        on);
   }
-  std::string text = fmt::format("mesh {}: {} rank{}", sizes_.to_text(), ranks(), ranks() == 1 ? "" : "s");
-  for (size_t i = 0; i < lines.size() && i < kShown; ++i) text += "\n" + lines[i];
-  if (lines.size() > kShown) text += fmt::format("\n  ... and {} more", lines.size() - kShown);
+  if (data_ranks() > kShown) text += fmt::format("\n  ... and {} more", data_ranks() - kShown);
   return text;
 }
 

@@ -12,8 +12,8 @@
 
 namespace ripstop {
 
-/// `sizes` with fsdp filled in. Throws Error(kResources), whose hint has meshes of about this shape that fit, if
-/// the mesh has another number of ranks than `ranks`.
+/// `sizes` with fsdp filled in. Throws Error(kResources), whose hint has meshes of about this shape that fit,
+/// if the mesh has another number of ranks than `ranks`.
 MeshSizes resolve_mesh(const MeshSizes& sizes, int64_t ranks);
 
 /// The world's rank at each place of the mesh, tensor fastest, then fsdp, then replicate. Whatever order the
@@ -54,20 +54,20 @@ class DeviceMesh {
   DeviceMesh(MpiWorld& world, const MeshSizes& sizes, bool allow_tensor_across_nodes = false,
              const Device& device = Device::cpu());
 
-  /// The mesh of the rank at `coordinates`, made of planned communicators. For the planner, which runs one rank
-  /// on kMeta; `kind` is the kind of the planned device.
+  /// The mesh of the rank at `coordinates`, made of planned communicators. For the planner, which runs one
+  /// rank on kMeta; `kind` is the kind of the planned device.
   static DeviceMesh planned(const MeshSizes& sizes, const MeshCoordinates& coordinates,
                             DeviceKind kind = DeviceKind::kCpu);
 
-  /// The mesh of the rank at `coordinates`, made of existing groups. Throws Error(kBug) if a group has another
-  /// size or rank than the mesh. Not collective.
+  /// The mesh of the rank at `coordinates`, made of existing groups. Throws Error(kBug) if a group has
+  /// another size or rank than the mesh. Not collective.
   DeviceMesh(const MeshSizes& sizes, const MeshCoordinates& coordinates, MeshGroups groups);
 
   /// This rank alone, as a mesh of one. Not collective.
   static DeviceMesh alone();
 
-  /// A mesh of the ranks that differ from this one along `axis` alone; its other axes have one rank. Collective
-  /// over `axis`.
+  /// A mesh of the ranks that differ from this one along `axis` alone; its other axes have one rank.
+  /// Collective over `axis`.
   DeviceMesh along(MeshAxis axis) const;
 
   const MeshSizes& sizes() const { return sizes_; }

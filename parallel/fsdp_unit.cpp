@@ -143,8 +143,8 @@ bool FsdpUnit::is_vector(size_t tensor) const {
 
 void FsdpUnit::begin_gradients(Context& context) {
   RIPSTOP_CHECK(is_trained(), "gradients of {}, which is not trained", layout_.unit().name);
-  // A slot takes this visit's gradient, and the reduction adds it to the shard. With one rank the whole is the
-  // shard itself, so only the first visit of a step may overwrite it.
+  // A slot takes this visit's gradient, and the reduction adds it to the shard. With one rank the whole is
+  // the shard itself, so only the first visit of a step may overwrite it.
   whole_gradient_ = whole_is_shard() ? gradient_ : resources_.gradient_slots->take(layout_.elements());
   const bool overwrite = !whole_is_shard() || fresh_;
   if (overwrite) zero_unwritten(context, whole_gradient_);

@@ -29,26 +29,26 @@ class SlotPool {
 
 /// The memory and the groups that all units of a model share.
 struct UnitResources {
-  GroupMemory& memory;      ///< every unit takes FsdpUnit::memory_use of it
+  GroupMemory& memory;      ///< every unit takes FsdpUnit::memory_use from it
   const Stream& stream;     ///< the stream that layers compute on
-  Communicator& gather;     ///< the fsdp axis, for unsharding
-  Communicator& reduce;     ///< the fsdp axis again, for gradients
+  Communicator& gather;     ///< the fsdp axis, to gather weights
+  Communicator& reduce;     ///< the fsdp axis again, to reduce gradients
   Communicator& replicate;  ///< the ranks that hold the same shard
-  /// For gathered weights in the compute dtype; frozen units have a pool of their own. Null if every unit keeps
-  /// its own whole, or with one rank on the fsdp axis.
+  /// For gathered weights in the compute dtype; frozen units have a pool of their own. Null if every unit
+  /// keeps its own whole, or with one rank on the fsdp axis.
   SlotPool* weight_slots;
   /// For whole float32 gradients. Null without training, or with one rank on the fsdp axis.
   SlotPool* gradient_slots;
   Tensor reduce_scratch;  ///< for one reduction at a time
-  SlotPool* sum_slots;    ///< scratch of sums over the replicate axis; null if they need none
+  SlotPool* sum_slots;    ///< scratch of sums over the replicate axis; null if sums need no scratch
   DType compute;
-  DType travel;  ///< of gradients on their way
+  DType travel;  ///< of gradients while they are sent
   bool training;
 };
 
 /// The parameters of one unit. Between uses only this rank's shard exists: float32 master weights, a float32
-/// gradient and, if the compute dtype is bfloat16, the compute copy. Without training, and in a frozen unit, the
-/// shard is the weights in the compute dtype alone, and the functions for gradients must not be called.
+/// gradient and, if the compute dtype is bfloat16, the compute copy. Without training, and in a frozen unit,
+/// the shard is the weights in the compute dtype alone, and the functions for gradients must not be called.
 ///
 /// The weights pass through three states, and the gradient goes from whole to shard:
 ///
@@ -70,19 +70,19 @@ struct UnitResources {
 /// Source: ZeRO stage 3, arXiv:1910.02054; the schedule is PyTorch FSDP2's.
 class FsdpUnit {
  public:
-  /// Takes the shard's memory. `parameters` are in the order of the unit's tensors. `parameters` and `unit` must
-  /// outlive the FsdpUnit.
+  /// Takes the shard's memory. `parameters` are in the order of the unit's tensors. `parameters` and `unit`
+  /// must outlive the FsdpUnit.
   FsdpUnit(const UnitSpec& unit, std::vector<Parameter*> parameters, int64_t tensor_count,
            int64_t tensor_index, const UnitResources& resources);
   FsdpUnit(FsdpUnit&&) noexcept = default;
 
-  /// The bytes that a unit takes from UnitResources::memory. `keeps_whole`: the fsdp axis has several ranks, but
-  /// there are no weight slots.
+  /// The bytes that a unit takes from UnitResources::memory. `keeps_whole`: the fsdp axis has several ranks,
+  /// but there are no weight slots.
   static MemoryUse memory_use(const UnitLayout& layout, DType compute, bool training, bool keeps_whole);
 
   /// Starts to gather the unit in the compute dtype and returns at once. Does nothing if the unit is not
-  /// sharded. Sends this rank's shard to the fsdp - 1 other ranks; a unit that keeps its whole does so only after
-  /// weights_changed().
+  /// sharded. Sends this rank's shard to the fsdp - 1 other ranks; a unit that keeps its whole does so only
+  /// after weights_changed().
   void unshard();
   /// Waits for the gather and sets Parameter::value. Throws Error(kBug) if `unshard` was not called.
   void wait();
@@ -93,8 +93,9 @@ class FsdpUnit {
   /// Sets Parameter::gradient to memory for whole gradients. Backward adds to the gradients of vectors, and
   /// writes or adds to the gradients of matrices, as Parameter::accumulate says.
   void begin_gradients(Context& context);
-  /// Starts to sum the whole gradients over the fsdp axis and returns at once. Only one unit's reduction may be
-  /// under way, because all units share the scratch. Sends the shards of fsdp - 1 other ranks in the travel dtype.
+  /// Starts to sum the whole gradients over the fsdp axis and returns at once. Only one unit's reduction may
+  /// be under way, because all units share the scratch. Sends the shards of fsdp - 1 other ranks in the
+  /// travel dtype.
   void start_reduce();
   /// Waits until the sum is in the shard's gradient.
   void finish_reduce();
@@ -107,8 +108,8 @@ class FsdpUnit {
   bool sum_may_follow() const { return reduces_on() != nullptr; }
   /// Waits for the sum over the replicate axis, if it has begun.
   void finish_sum();
-  /// After start_sum: the stream whose work completes the shard's gradient. Null while the host must finish the
-  /// sum.
+  /// After start_sum: the stream whose work completes the shard's gradient. Null while the host must finish
+  /// the sum.
   const Stream* completes_on() const;
   /// Lets the collectives of this unit make progress; never blocks.
   void poll();
@@ -118,8 +119,8 @@ class FsdpUnit {
   /// Call it after the master weights and the compute copy have changed.
   void weights_changed() { stale_ = true; }
 
-  /// Copies `values` from the host into master and compute copy, from element `first` of this rank's shard on.
-  /// Synchronous. Throws Error(kBug) if they do not fit into the shard.
+  /// Copies `values` from the host into master and compute copy, from element `first` of this rank's shard
+  /// on. Synchronous. Throws Error(kBug) if they do not fit into the shard.
   void set_shard(int64_t first, std::span<const float> values);
   /// Copies the gathered weights to the same unit of a model whose fsdp axis is 1, with equal tensor slices
   /// and compute dtype. In stream order. Throws Error(kBug) if this unit is not unsharded or the other does
@@ -127,17 +128,18 @@ class FsdpUnit {
   void copy_whole_to(FsdpUnit& other) const;
 
   const UnitLayout& layout() const { return layout_; }
-  /// The shard's float32 weights [shard_elements]; no tensor if the unit is not trained and the compute dtype is
-  /// bfloat16.
+  /// The shard's float32 weights [shard_elements]; no tensor if the unit is not trained and the compute dtype
+  /// is bfloat16.
   const Tensor& master() const { return master_; }
   /// The shard's float32 gradient; no tensor if the unit is not trained.
   const Tensor& gradient() const { return gradient_; }
-  /// The shard's bfloat16 weights, which are gathered; no tensor in compute dtype float32, where the master is.
+  /// The shard's bfloat16 weights, which are gathered; no tensor in compute dtype float32, where the master
+  /// is.
   const Tensor& compute_copy() const { return copy_; }
   /// First element of this rank's shard in the unit's flat buffer.
   int64_t shard_begin() const { return shard_begin_; }
-  /// The number of leading elements of the shard, padding included, that all ranks of the tensor axis hold alike:
-  /// norms, and the adapters' matrices that the axis does not cut.
+  /// The number of leading elements of the shard, padding included, that all ranks of the tensor axis hold
+  /// alike: norms, and the adapters' matrices that the axis does not cut.
   int64_t replicated_in_shard() const;
 
  private:

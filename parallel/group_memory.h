@@ -8,8 +8,9 @@
 
 namespace ripstop {
 
-/// One block of memory for the collectives of some groups, registered with their back ends, so that these need no
-/// staging buffers. `take` hands out parts of the block one after another; they live as long as the block.
+/// One block of memory for the collectives of some groups, registered with their back ends, so that these
+/// need no staging buffers. `take` hands out parts of the block one after another; they live as long as the
+/// block.
 class GroupMemory {
  public:
   /// Allocates the bytes of each category in `use` and registers them. Collective over each group, with equal

@@ -53,8 +53,8 @@ bool is_set(const char* name) {
   return !variable(name).empty();
 }
 
-// Whether the Open MPI whose libmpi is `library` has its plugins as files, and none of them speaks Slurm's PMI
-// (pmix/s1, pmix/s2). Plugins lie somewhere below the folder openmpi beside the library.
+// Whether the Open MPI whose libmpi is `library` has its plugins as files, and none of them speaks Slurm's
+// PMI (pmix/s1, pmix/s2). Plugins lie somewhere below the folder openmpi beside the library.
 bool lacks_slurm_pmi(const std::filesystem::path& library) {
   namespace fs = std::filesystem;
   std::error_code error;
@@ -70,7 +70,8 @@ bool lacks_slurm_pmi(const std::filesystem::path& library) {
   return has_plugins;
 }
 
-// Appends the names that `prefix` and one part of a bracket ("3", "08-11") give. Returns false for another text.
+// Appends the names that `prefix` and one part of a bracket ("3", "08-11") give. Returns false for another
+// text.
 bool add_names(const std::string& prefix, std::string_view part, std::vector<std::string>& names) {
   constexpr size_t kMostNames = 100'000;
   const size_t dash = part.find('-');

@@ -29,8 +29,8 @@ std::string axes_text(std::string_view between, const TextOf& text_of) {
   return text;
 }
 
-/// A value for each axis of a mesh. `kSizes`: the values are numbers of ranks, by default 1; fsdp is 0 by default,
-/// which means as many as the other axes leave.
+/// A value for each axis of a mesh. `kSizes`: the values are numbers of ranks, by default 1; fsdp is 0 by
+/// default, which means as many as the other axes leave.
 template <class T, bool kSizes = false>
 struct PerAxis {
   T replicate = unset();

@@ -1,5 +1,5 @@
-// The communicator over MPI, in host memory. It uses messages instead of MPI's collectives: so messages may have
-// any size, sums are in rank order, and at a deadline the open requests tell which ranks did not come.
+// The communicator over MPI, in host memory. It uses messages instead of MPI's collectives: so messages may
+// have any size, sums are in rank order, and at a deadline the open requests tell which ranks did not come.
 #include <algorithm>
 #include <exception>
 #include <functional>
@@ -12,8 +12,8 @@
 namespace ripstop::mpi {
 namespace {
 
-// Calls body(peer) for all other ranks, the next rank first, so that not all ranks send to one rank at the same
-// time.
+// Calls body(peer) for all other ranks, the next rank first, so that not all ranks send to one rank at the
+// same time.
 template <class Body>
 void for_peers(const Group& group, Body body) {
   for (int64_t k = 1; k < group.size; ++k) body((group.rank + k) % group.size);
@@ -49,8 +49,8 @@ Pending pending(Transfer transfer, const Stream& stream, std::function<void(cons
   return {std::make_unique<TransferOperation>(std::move(transfer), std::move(then)), stream};
 }
 
-// Starts to receive a piece of `bytes` bytes of `travel` from every other rank into scratch. Returns the pieces
-// of all ranks, with `own` as this rank's.
+// Starts to receive a piece of `bytes` bytes of `travel` from every other rank into scratch. Returns the
+// pieces of all ranks, with `own` as this rank's.
 std::vector<RankPiece> receive_pieces(Transfer& transfer, const Group& group, const RankPiece& own,
                                       DType travel, int64_t bytes, const Tensor& scratch) {
   std::vector<RankPiece> pieces(static_cast<size_t>(group.size), own);
@@ -64,8 +64,8 @@ std::vector<RankPiece> receive_pieces(Transfer& transfer, const Group& group, co
   return pieces;
 }
 
-// An all-reduce in two transfers. Every rank reduces one part of x in rank order, from the shares that the others
-// send; then all ranks copy the finished parts, so all get equal bits.
+// An all-reduce in two transfers. Every rank reduces one part of x in rank order, from the shares that the
+// others send; then all ranks copy the finished parts, so all get equal bits.
 class AllReduceOperation final : public Pending::Operation {
  public:
   AllReduceOperation(Group& group, const Stream& stream, const Tensor& x, Reduce reduce,
@@ -90,8 +90,8 @@ class AllReduceOperation final : public Pending::Operation {
   Tensor x_;
   Reduce reduce_;
   std::vector<RankPiece> pieces_;
-  // Both are made at once: a transfer's number in the group is its tag, and ranks reach the second transfer at
-  // different times.
+  // Both are made at once: a transfer's number in the group is its tag, and ranks reach the second transfer
+  // at different times.
   Transfer shares_{group_, "all_reduce"}, parts_{group_, "all_reduce"};
   bool reduced_ = false;  ///< this rank's part is reduced, and the second transfer has begun
 };
@@ -231,7 +231,7 @@ void MpiCommunicator::broadcast(const Stream&, const Tensor& x, int64_t root) {
   const int64_t size = group_.size, place = (group_.rank - root + size) % size;
   const auto rank_at = [&](int64_t p) { return (p + root) % size; };
   for (int64_t have = 1; have < size; have *= 2) {
-    Transfer transfer(group_, "broadcast");  // on all ranks, because its number is the tag
+    Transfer transfer(group_, "broadcast");  // made on all ranks, because its number is the tag
     if (place < have && place + have < size) transfer.send(x.data, x.bytes(), rank_at(place + have));
     if (place >= have && place < 2 * have) transfer.receive(x.data, x.bytes(), rank_at(place - have));
     transfer.wait();

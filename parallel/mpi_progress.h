@@ -1,5 +1,5 @@
-// ProgressThread: moves messages under way while the main thread computes. Only files named mpi_* include this
-// header, because it includes mpi.h.
+// ProgressThread: moves messages under way while the main thread computes. Only files named mpi_* include
+// this header, because it includes mpi.h.
 #pragma once
 
 // The standard has dropped the C++ bindings of MPI-2, but some headers still have them.
@@ -24,8 +24,8 @@ struct Messages {
 
 /// A thread that tests messages under way every half millisecond, and sleeps while there are none. Without it
 /// messages move only while the main thread calls MPI: a gather that is started before a layer computes would
-/// begin when the layer is done. Needs MPI_THREAD_SERIALIZED: every call of MPI holds `calls()` while messages
-/// may be under way.
+/// begin when the layer is done. Needs MPI_THREAD_SERIALIZED: every call of MPI holds `calls()` while
+/// messages may be under way.
 class ProgressThread {
  public:
   ProgressThread() = default;

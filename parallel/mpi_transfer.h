@@ -26,8 +26,8 @@ struct World {
   ProgressThread progress;
 };
 
-/// Guards a call of MPI while this object lives: the watchdog ends the process if the call takes longer than the
-/// world's deadline and `more_seconds`.
+/// Guards a call of MPI while this object lives: the watchdog ends the process if the call takes longer than
+/// the world's deadline and `more_seconds`.
 class GuardedCall {
  public:
   GuardedCall(World& world, const std::string& call, double more_seconds = 0) : watchdog_(world.watchdog) {
@@ -51,14 +51,15 @@ struct Group {
   MPI_Comm comm = MPI_COMM_NULL;
   std::string name;
   int64_t rank = 0, size = 1;
-  std::vector<int64_t> world_rank;  ///< by rank of the group
+  std::vector<int64_t> world_rank;  ///< the rank in MPI_COMM_WORLD of each rank of the group
   int64_t bytes_sent = 0;
   double seconds_waited = 0;
   int sequence = 0;  ///< the number of the next transfer
 };
 
-/// Waits until `done()`. Past the deadline throws Error(kCommunication) that names `operation`, the group, the
-/// step, and the states of the ranks that `missing()` returns (ranks of the group), asked of their watchdogs.
+/// Waits until `done()`. Past the deadline throws Error(kCommunication) that names `operation`, the group,
+/// the step, and the states of the ranks that `missing()` returns (ranks of the group), asked of their
+/// watchdogs.
 void wait_until(Group& group, const char* operation, FunctionRef<bool()> done,
                 FunctionRef<std::set<int64_t>()> missing);
 
@@ -75,8 +76,8 @@ class Transfer {
 
   /// Whether all messages are complete. Lets MPI make progress.
   bool test();
-  /// Waits until all messages are complete. Past the deadline throws Error(kCommunication) that names the ranks
-  /// that did not come.
+  /// Waits until all messages are complete. Past the deadline throws Error(kCommunication) that names the
+  /// ranks that did not come.
   void wait();
 
  private:

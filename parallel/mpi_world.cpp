@@ -87,7 +87,8 @@ struct MpiWorld::State {
   [[noreturn]] void rethrow_at_start(const Error& error);
 };
 
-// Runs before MPI starts: from here on the process ends if the launcher is gone or a call of MPI never returns.
+// Runs before MPI starts: from here on the process ends if the launcher is gone or a call of MPI never
+// returns.
 void MpiWorld::State::begin() {
   world.watchdog.start(launch_size() > 1,
                        [this](const std::string& call, double seconds) { report_hang(call, seconds); });
@@ -124,7 +125,8 @@ void MpiWorld::State::know_each_other() {
   world.connected = true;
 }
 
-// Runs on a thread of the watchdog while the main thread hangs in MPI. All ranks may hang, and one should print.
+// Runs on a thread of the watchdog while the main thread hangs in MPI. All ranks may hang, and one should
+// print.
 void MpiWorld::State::report_hang(const std::string& operation, double seconds) {
   const int64_t step = world.watchdog.step();
   double wait_for_turn = 0;
@@ -147,8 +149,8 @@ void MpiWorld::State::report_hang(const std::string& operation, double seconds) 
   _exit(static_cast<int>(error.code()));
 }
 
-// Describes the ranks that have not come to the start. This rank should first wait for `wait_for_turn` seconds:
-// if a lower rank prints and ends by then, the launcher ends this one.
+// Describes the ranks that have not come to the start. This rank should first wait for `wait_for_turn`
+// seconds: if a lower rank prints and ends by then, the launcher ends this one.
 std::string MpiWorld::State::describe_start(double& wait_for_turn) {
   constexpr double kTurn = 2 * kSecondsToEnd;
   const auto turn = [](int64_t before) { return kTurn * static_cast<double>(std::min<int64_t>(before, 2)); };
@@ -269,8 +271,8 @@ void MpiWorld::tell_failure(ExitCode code) {
   if (!state_->world.connected) return;
   using std::chrono::milliseconds;
   Watchdog& watchdog = state_->world.watchdog;
-  // Lower ranks announce first, even if all fail at once on a busy machine. A rank that has heard of an earlier
-  // failure waits for its watchdog to end it.
+  // Lower ranks announce first, even if all fail at once on a busy machine. A rank that has heard of an
+  // earlier failure waits for its watchdog to end it.
   std::this_thread::sleep_for(milliseconds(100 * std::min<int64_t>(state_->communicator->rank(), 10)));
   if (watchdog.failure_announced()) std::this_thread::sleep_for(milliseconds(5000));
   watchdog.announce_failure(code, kSecondsToEnd / 3);

@@ -15,14 +15,15 @@ namespace ripstop {
 struct MpiOptions {
   /// The command of this process: "train". run() refuses ranks with another command.
   std::string command = {};
-  /// The longest time for one wait, after which the run ends with Error(kCommunication), and for one call of MPI
-  /// such as MPI_Init, after which `end_process` is called. Time in which this process was stopped does not count.
+  /// The longest time for one wait, after which the run ends with Error(kCommunication), and for one call of
+  /// MPI such as MPI_Init, after which `end_process` is called. Time in which this process was stopped does
+  /// not count.
   double deadline_seconds = 600;
-  /// The run's directory, which may not exist yet. Ranks leave files there before MPI starts, so that an error
-  /// can name missing ranks (Arrivals). Empty: no files.
+  /// The run's directory, which may not exist yet. Ranks leave files there before MPI starts, so that an
+  /// error can name missing ranks (Arrivals). Empty: no files.
   std::filesystem::path directory = {};
-  /// Prints the error and ends the process, on a thread of its own, if the main thread hangs inside MPI. Called on
-  /// one rank; the other ranks end silently. Empty: all ranks end silently.
+  /// Prints the error and ends the process, on a thread of its own, if the main thread hangs inside MPI.
+  /// Called on one rank; the other ranks end silently. Empty: all ranks end silently.
   std::function<void(const Error&)> end_process = {};
   /// The longest message of MPI, whose counts are `int`. Longer messages are cut.
   int64_t piece_bytes = int64_t{1} << 30;
@@ -34,8 +35,8 @@ struct RankHost {
   int64_t node = 0;  ///< the lowest rank of the node
 };
 
-/// Starts the watchdog and MPI, and ends both. At most one per process. A process without a launcher is a world
-/// of one and does not start MPI, which may not work there. Only the main thread may call
+/// Starts the watchdog and MPI, and ends both. At most one per process. A process without a launcher is a
+/// world of one and does not start MPI, which may not work there. Only the main thread may call
 /// (MPI_THREAD_FUNNELED). Communicators must be destroyed before the world. Works with Open MPI 4 and 5,
 /// MPICH and other libraries that keep to MPI-3. Tensors must lie in host memory.
 class MpiWorld {
@@ -44,9 +45,9 @@ class MpiWorld {
   /// error.
   static constexpr double kSecondsToEnd = 1.5;
 
-  /// If a rank does not come, the others end with 76 after the deadline. Throws Error(kResources) if MPI cannot
-  /// be called beside other threads, or if the launch has several processes but each is alone in its MPI world.
-  /// Collective.
+  /// If a rank does not come, the others end with 76 after the deadline. Throws Error(kResources) if MPI
+  /// cannot be called beside other threads, or if the launch has several processes but each is alone in its
+  /// MPI world. Collective.
   explicit MpiWorld(const MpiOptions& options = {});
   /// Waits for all ranks and calls MPI_Finalize. Does nothing while an exception unwinds.
   ~MpiWorld();
@@ -55,7 +56,7 @@ class MpiWorld {
 
   /// All ranks, in the launcher's order: "world".
   Communicator& communicator();
-  /// By rank of `communicator()`.
+  /// The places of all ranks, by rank of `communicator()`.
   const std::vector<RankHost>& places() const;
   /// The number of ranks on this rank's node.
   int64_t ranks_here() const;
@@ -68,11 +69,11 @@ class MpiWorld {
   void set_step(int64_t step);
   void set_deadline(double seconds);
 
-  /// Runs `body`, the whole command. If it throws, announces the failure to all ranks and rethrows, so that the
-  /// error is printed once. The other ranks end by _exit with the error's exit code after kSecondsToEnd, silently
-  /// and without MPI_Finalize, which would wait for ranks that do not come. If several ranks fail at about the
-  /// same time, the lowest one rethrows and the others end. Throws Error(kUsage) on all ranks, before `body`, if
-  /// their MpiOptions::command differ: their collectives would mix.
+  /// Runs `body`, the whole command. If it throws, announces the failure to all ranks and rethrows, so that
+  /// the error is printed once. The other ranks end by _exit with the error's exit code after kSecondsToEnd,
+  /// silently and without MPI_Finalize, which would wait for ranks that do not come. If several ranks fail at
+  /// about the same time, the lowest one rethrows and the others end. Throws Error(kUsage) on all ranks,
+  /// before `body`, if their MpiOptions::command differ: their collectives would mix.
   ExitCode run(FunctionRef<ExitCode()> body);
 
  private:

@@ -8,12 +8,12 @@
 
 namespace ripstop {
 
-/// The index of the GPU for rank `rank` of a node with `visible` GPUs. If the launcher shows each rank one GPU, 0;
-/// else the ranks of a node take turns. Pure.
+/// The index of the GPU for rank `rank` of a node with `visible` GPUs. If the launcher shows each rank one
+/// GPU, 0; else the ranks of a node take turns. Pure.
 int gpu_of_local_rank(int64_t rank, int visible);
 
-/// This rank's GPU. Throws Error(kResources) that says what is missing if the rank has no GPU that ripstop can
-/// use. Not collective.
+/// This rank's GPU. Throws Error(kResources) that says what is missing if the rank has no GPU that ripstop
+/// can use. Not collective.
 Device choose_cuda_device(MpiWorld& world);
 
 /// The communicator of all ranks of the world for tensors on `device`: NCCL. Null for the CPU and for one

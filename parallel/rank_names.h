@@ -12,8 +12,8 @@ std::string rank_ranges(const std::vector<int64_t>& ranks);
 /// "rank 3", "ranks 0-2,5".
 std::string ranks_text(const std::vector<int64_t>& ranks);
 
-/// Ranks by host: "ranks 0-3 (n1), rank 9 (n3)", for at most eight hosts; the other ranks are counted. `host_of`
-/// is by rank.
+/// Ranks by host: "ranks 0-3 (n1), rank 9 (n3)", for at most eight hosts; the other ranks are counted.
+/// `host_of` is by rank.
 std::string ranks_and_hosts(const std::vector<int64_t>& ranks, const std::vector<std::string>& host_of);
 
 }  // namespace ripstop

@@ -58,8 +58,8 @@ void ShardedTransformer::forward_backward(Arena& arena, const Batch& batch, bool
   finish_reductions();
 }
 
-// The visits of a forward pass: embedding, blocks, head. With tied embeddings the unit "vocabulary" is first and
-// last.
+// The visits of a forward pass: embedding, blocks, head. With tied embeddings the unit "vocabulary" is first
+// and last.
 ShardedTransformer::Visits ShardedTransformer::forward_visits() const {
   Visits visits;
   const size_t units = is_frozen() ? first_trained_ : table_.size();
@@ -113,8 +113,8 @@ void ShardedTransformer::enter(const Visits& visits, size_t visit) {
   each_unit(visits[visit], [](FsdpUnit& unit) { unit.wait(); });
 }
 
-// Keeps the unit gathered if one of the next two visits uses it: between the last block's forward and backward
-// is only the head.
+// Keeps the unit gathered if one of the next two visits uses it: between the last block's forward and
+// backward is only the head.
 void ShardedTransformer::leave(const Visits& visits, size_t visit) {
   visit_range_.reset();
   poll();
@@ -151,9 +151,9 @@ void ShardedTransformer::finish_reduction() {
   reduction_.open = false;
 }
 
-// Starts the sum over the replicas, once a step after all micro-batches, because their links are the slowest. The
-// sum runs while lower layers compute. On the host a sum holds a slot of scratch, so the oldest sum may have to
-// finish first; on a device no sum is waited for before the last. A shard's norm follows its sum.
+// Starts the sum over the replicas, once a step after all micro-batches, because their links are the slowest.
+// The sum runs while lower layers compute. On the host a sum holds a slot of scratch, so the oldest sum may
+// have to finish first; on a device no sum is waited for before the last. A shard's norm follows its sum.
 void ShardedTransformer::start_sum() {
   if (!reduction_.sum_is_due) return;
   reduction_.sum_is_due = false;
@@ -207,8 +207,9 @@ void ShardedTransformer::finish_gradients(Arena& arena, const Tensor& total) {
   norm_->finish(context, total);
 }
 
-// Sums the gradients of replicated parameters, norms and matrices of adapters, over the tensor axis: each rank
-// has seen only its own rows or columns. One all-reduce for all units, because latency counts for so few elements.
+// Sums the gradients of replicated parameters, norms and matrices of adapters, over the tensor axis: each
+// rank has seen only its own rows or columns. One all-reduce for all units, because latency counts for so few
+// elements.
 void ShardedTransformer::sum_replicated(Context& context) {
   int64_t count = 0;
   for (const FsdpUnit& unit : trained_units()) count += unit.replicated_in_shard();

@@ -19,7 +19,7 @@ namespace ripstop {
 /// Options for the layout of a model on the mesh, and for its passes.
 struct ShardingOptions {
   DType compute = DType::kBFloat16;  ///< of activations and gathered weights
-  DType reduce = DType::kFloat32;    ///< of gradients on their way over the fsdp axis
+  DType reduce = DType::kFloat32;    ///< of gradients sent over the fsdp axis
   int64_t sequence_count = 1;        ///< the most sequences of a micro-batch
   int64_t sequence_length = 0;       ///< the most tokens of a sequence
   bool reshard_after_forward = true;
@@ -33,9 +33,9 @@ struct ShardingOptions {
 /// Slots in each pool that units share: for the unit that computes, and for the unit on its way.
 inline constexpr int64_t kUnitSlots = 2;
 
-/// A transformer whose parameters are sharded over the fsdp axis and sliced over the tensor axis. One rank is a
-/// mesh of one. Owns the layers, the units and their slots; activations are in the caller's arena. All members
-/// that compute are collective over the mesh.
+/// A transformer whose parameters are sharded over the fsdp axis and sliced over the tensor axis. One rank is
+/// a mesh of one. Owns the layers, the units and their slots; activations are in the caller's arena. All
+/// members that compute are collective over the mesh.
 class ShardedTransformer {
  public:
   /// Allocates everything but activations. All weights are zero until `initialize` or a checkpoint fills
@@ -52,21 +52,21 @@ class ShardedTransformer {
   /// Begins a step: forgets the gradients of the step before.
   void begin_step();
 
-  /// Runs one micro-batch forward and backward: adds the loss of this rank's targets to total [1] float64, and
-  /// the gradient of that sum to the shards. `last`: this is the step's last micro-batch, so the shards are also
-  /// summed over the replicas. Read this function first.
+  /// Runs one micro-batch forward and backward: adds the loss of this rank's targets to total [1] float64,
+  /// and the gradient of that sum to the shards. `last`: this is the step's last micro-batch, so the shards
+  /// are also summed over the replicas. Read this function first.
   void forward_backward(Arena& arena, const Batch& batch, bool last, const Tensor& total);
 
-  /// Completes the step's gradients: sums the gradients of replicated parameters over the tensor axis, and adds
-  /// the squared norm of this rank's shards, most of which was computed beside the last backward, to total [1]
-  /// float64. In the sum of `total` over the world each logical element counts once.
+  /// Completes the step's gradients: sums the gradients of replicated parameters over the tensor axis, and
+  /// adds the squared norm of this rank's shards, most of which was computed beside the last backward, to
+  /// total [1] float64. In the sum of `total` over the world each logical element counts once.
   void finish_gradients(Arena& arena, const Tensor& total);
 
   /// Runs forward alone and adds the loss of this rank's targets to total [1] float64.
   void evaluate(Arena& arena, const Batch& batch, const Tensor& total);
 
-  /// Runs forward alone and writes logits [N, V / t] float32 of this rank's slice of the vocabulary, after each
-  /// of all N rows.
+  /// Runs forward alone and writes logits [N, V / t] float32 of this rank's slice of the vocabulary, after
+  /// each of all N rows.
   void logits(Arena& arena, const Batch& batch, const Tensor& logits);
 
   /// Runs prompts through the model, stores their keys and values at `slot` [N] (int32) and the batch's
@@ -75,18 +75,18 @@ class ShardedTransformer {
   void prefill(Arena& arena, const Batch& batch, KeyValueCache& cache, const Tensor& slot, const Tensor& row,
                const NextTokenScores& scores);
 
-  /// Runs one new token [S] of each of S sequences, whose places in the cache are `rows` (rows.cache is not read),
-  /// and writes the scores of the next token, as HeadLoss::predict. Needs training = false.
+  /// Runs one new token [S] of each of S sequences, whose places in the cache are `rows` (rows.cache is not
+  /// read), and writes the scores of the next token, as HeadLoss::predict. Needs training = false.
   void decode(Arena& arena, const Tensor& token, KeyValueCache& cache, const CacheRows& rows,
               const NextTokenScores& scores);
 
-  /// Renews the bfloat16 copies from the master weights. Call it after master weights were written from outside
-  /// and before the next forward.
+  /// Renews the bfloat16 copies from the master weights. Call it after master weights were written from
+  /// outside and before the next forward.
   void weights_changed(Arena& arena);
 
   /// Gathers unit after unit and copies the weights to `whole`: the same model with the same tensor axis and
-  /// compute dtype and an fsdp axis of 1. Every rank gets its whole slice. In the order of both models' streams.
-  /// Collective over the fsdp axis.
+  /// compute dtype and an fsdp axis of 1. Every rank gets its whole slice. In the order of both models'
+  /// streams. Collective over the fsdp axis.
   void copy_weights_to(ShardedTransformer& whole);
 
   /// Calls ripstop::prepare_attention for a micro-batch of such documents, forward and with `backward` also
@@ -110,9 +110,9 @@ class ShardedTransformer {
   }
 
  private:
-  /// The units of parameter_table in the order of a pass over the layers. A visit includes the unit's adapters.
-  /// The first `with_weights` visits need weights. The last visit of a training pass, the embedding's backward,
-  /// needs none: it only writes the gradient, if the embedding is trained.
+  /// The units of parameter_table in the order of a pass over the layers. A visit includes the unit's
+  /// adapters. The first `with_weights` visits need weights. The last visit of a training pass, the
+  /// embedding's backward, needs none: it only writes the gradient, if the embedding is trained.
   struct Visits {
     std::vector<size_t> units;
     size_t with_weights = 0;
@@ -160,8 +160,8 @@ class ShardedTransformer {
   /// The visit under way, for profilers.
   std::optional<ProfilerRange> visit_range_;
 
-  /// The unit whose reduction over the fsdp axis is under way, and whether its sum over the replicas must still
-  /// be started.
+  /// The unit whose reduction over the fsdp axis is under way, and whether its sum over the replicas must
+  /// still be started.
   struct Reduction {
     bool open = false;
     size_t unit = 0;
@@ -170,7 +170,7 @@ class ShardedTransformer {
   /// The units whose sums over the replicas are under way, oldest first.
   std::deque<size_t> summing_;
 
-  std::optional<GradientNorm> norm_;  ///< with training
+  std::optional<GradientNorm> norm_;  ///< only with training
 };
 
 }  // namespace ripstop

@@ -34,8 +34,8 @@ UnitSlots unit_slots(const std::vector<UnitSpec>& table, const DeviceMesh& mesh,
                                                            kMemoryAlignment));
   }
   slots.use[MemoryCategory::kCommunication] += kUnitSlots * slots.sum_bytes;
-  // Any unit of a pool fits into any slot. Frozen units have a pool of their own, because they are much larger
-  // than the units of adapters.
+  // Any unit of a pool fits into any slot. Frozen units have a pool of their own, because they are much
+  // larger than the units of adapters.
   const int64_t elements = kUnitSlots * slots.largest;
   if (slots.weights)
     slots.use[MemoryCategory::kWeights] +=
@@ -69,21 +69,17 @@ ShardedTransformer::ShardedTransformer(const ModelConfig& config, DeviceMesh& me
   memory_ = std::make_unique<GroupMemory>(
       stream.device(), ledger, slots.use,
       std::initializer_list<Communicator*>{&mesh.fsdp_gather(), &mesh.fsdp_reduce()});
-  if (slots.weights)
-    weight_slots_ = std::make_unique<SlotPool>(*memory_, MemoryCategory::kWeights, kUnitSlots,
-                                               options.compute, slots.largest);
-  if (slots.weights && is_frozen())
-    frozen_slots_ = std::make_unique<SlotPool>(*memory_, MemoryCategory::kWeights, kUnitSlots,
-                                               options.compute, slots.largest_frozen);
-  if (slots.gradients)
-    gradient_slots_ = std::make_unique<SlotPool>(*memory_, MemoryCategory::kGradients, kUnitSlots,
-                                                 DType::kFloat32, slots.largest);
+  const auto pool = [&](bool is_needed, MemoryCategory category, DType dtype, int64_t elements) {
+    return is_needed ? std::make_unique<SlotPool>(*memory_, category, kUnitSlots, dtype, elements) : nullptr;
+  };
+  weight_slots_ = pool(slots.weights, MemoryCategory::kWeights, options.compute, slots.largest);
+  frozen_slots_ =
+      pool(slots.weights && is_frozen(), MemoryCategory::kWeights, options.compute, slots.largest_frozen);
+  gradient_slots_ = pool(slots.gradients, MemoryCategory::kGradients, DType::kFloat32, slots.largest);
   const Tensor scratch =
       slots.gradients ? memory_->take(MemoryCategory::kCommunication, DType::kInt32, {slots.reduce_bytes / 4})
                       : Tensor{};
-  if (slots.sum_bytes > 0)
-    sum_slots_ = std::make_unique<SlotPool>(*memory_, MemoryCategory::kCommunication, kUnitSlots,
-                                            DType::kInt32, slots.sum_bytes / 4);
+  sum_slots_ = pool(slots.sum_bytes > 0, MemoryCategory::kCommunication, DType::kInt32, slots.sum_bytes / 4);
   UnitResources resources{.memory = *memory_,
                           .stream = stream,
                           .gather = mesh.fsdp_gather(),

@@ -80,8 +80,8 @@ Tensor SequenceAxis::gather_sequence(Context& context, const Tensor& x, RowsBody
   return whole;
 }
 
-// Calls body for the rows of the ranks index + first .. index + end - 1 in `whole`, around the ring of ranks: once,
-// or twice if the range passes from the last rank to the first.
+// Calls body for the rows of the ranks index + first .. index + end - 1 in `whole`, around the ring of ranks:
+// once, or twice if the range passes from the last rank to the first.
 void SequenceAxis::for_ranks(const Tensor& whole, int64_t first, int64_t end, RowsBody body) const {
   const int64_t n = whole.rows() / count();
   while (first < end) {
@@ -91,9 +91,9 @@ void SequenceAxis::for_ranks(const Tensor& whole, int64_t first, int64_t end, Ro
   }
 }
 
-// Gathers whole [N, C], in which this rank's rows are in place. The body works on own rows while the nearer half of
-// the peers' rows travels, and on these while the other half travels. Halves and not single peers, because a call
-// costs the host as much for one message as for all, and short products are slow.
+// Gathers whole [N, C], in which this rank's rows are in place. The body works on own rows while the nearer
+// half of the peers' rows travels, and on these while the other half travels. Halves and not single peers,
+// because a call costs the host as much for one message as for all, and short products are slow.
 void SequenceAxis::gather_in_parts(Context& context, const Tensor& whole, RowsBody body) const {
   const int64_t n = whole.rows() / count(), middle = 1 + count() / 2;
   const auto rows_of = [&](int64_t rank) { return whole.row_range(rank * n, n); };
@@ -134,8 +134,8 @@ void SequenceAxis::scatter_sum_and_gather(Context& context, const Tensor& out, R
   });
 }
 
-// Sums and scatters the rows that `produce` writes; `meanwhile` runs while the last rows travel. Scratch is in the
-// caller's frame.
+// Sums and scatters the rows that `produce` writes; `meanwhile` runs while the last rows travel. Scratch is
+// in the caller's frame.
 void SequenceAxis::sum_and_scatter(Context& context, const Tensor& out, RowsBody produce, Parts parts,
                                    FunctionRef<void()> meanwhile) const {
   const Tensor whole = allocate_rows(context, out, count());
@@ -150,8 +150,8 @@ void SequenceAxis::sum_and_scatter(Context& context, const Tensor& out, RowsBody
   summing.wait();
 }
 
-// Sends each half of the peers their rows as soon as these are produced; see gather_in_parts. Own rows, which need
-// not travel, come last.
+// Sends each half of the peers their rows as soon as these are produced; see gather_in_parts. Own rows, which
+// need not travel, come last.
 void SequenceAxis::scatter_in_parts(Context& context, const Tensor& whole, const Tensor& staging,
                                     const Tensor& out, RowsBody produce,
                                     FunctionRef<void()> meanwhile) const {

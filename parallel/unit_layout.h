@@ -1,5 +1,5 @@
-// UnitLayout and Box: the places of a unit's elements in memory and in the logical parameters. Pure arithmetic.
-// Initialisation, checkpoints and resharding know no more of the mesh.
+// UnitLayout and Box: the places of a unit's elements in memory and in the logical parameters. Pure
+// arithmetic. Initialisation, checkpoints and resharding know no more of the mesh.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -25,13 +25,13 @@ struct Box {
 /// outlive the layout.
 class UnitLayout {
  public:
-  static constexpr int kVersion = 1;  ///< of this layout, recorded by checkpoints, whose files hold shards
+  static constexpr int kVersion = 1;  ///< layout version, recorded in checkpoints, whose files hold shards
   static constexpr int64_t kGrain = 256;
 
   UnitLayout(const UnitSpec& unit, int64_t tensor_count, int64_t tensor_index, int64_t fsdp_count);
 
-  /// The same flat buffer in `parts` times as many shards. Its padding may be longer, so every `parts`-th shard
-  /// need not end where a shard of this layout ends.
+  /// The same flat buffer in `parts` times as many shards. Its padding may be longer, so every `parts`-th
+  /// shard need not end where a shard of this layout ends.
   UnitLayout finer(int64_t parts) const;
 
   const UnitSpec& unit() const { return *unit_; }
@@ -48,8 +48,8 @@ class UnitLayout {
   /// slice is empty if all of it is padding.
   const std::vector<Box>& slices() const { return slices_; }
 
-  /// The logical elements in [begin, end) of the flat buffer, without padding: at most three boxes a parameter,
-  /// in order.
+  /// The logical elements in [begin, end) of the flat buffer, without padding: at most three boxes a
+  /// parameter, in order.
   std::vector<Box> boxes(int64_t begin, int64_t end) const;
 
  private:

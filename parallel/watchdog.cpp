@@ -51,8 +51,8 @@ std::string own_host() {
   return name.data();
 }
 
-// The socket addresses at which this process, on `host`, may reach the process at `address`: loopback on the same
-// host, all other addresses on another host.
+// The socket addresses at which this process, on `host`, may reach the process at `address`: loopback on the
+// same host, all other addresses on another host.
 std::vector<sockaddr_in> destinations(const WatchdogAddress& address, const std::string& host) {
   std::vector<sockaddr_in> result;
   if (address.port == 0) return result;
@@ -286,8 +286,8 @@ void Watchdog::end_operation() {
   own_.inside = 0;
 }
 
-// Sends `message` again and again to the members of `ranks` that have not replied, because datagrams may be lost.
-// Returns once all have replied or after `seconds`.
+// Sends `message` again and again to the members of `ranks` that have not replied, because datagrams may be
+// lost. Returns once all have replied or after `seconds`.
 void Watchdog::repeat(const Message& message, const std::vector<int64_t>& ranks, double seconds,
                       milliseconds pause, FunctionRef<bool(size_t rank)> replied) {
   for (const auto until = Clock::now() + std::chrono::duration<double>(seconds);;) {

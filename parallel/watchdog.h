@@ -47,17 +47,17 @@ enum class Reach {
   kNetwork,  ///< other hosts too: the socket is bound to all addresses
 };
 
-/// A thread and a UDP socket of each rank, independent of MPI. The thread answers the watchdogs of other ranks
-/// even while the main thread computes or hangs: a rank that does not answer is gone, stopped or cut off. The
-/// thread ends this process
+/// A thread and a UDP socket of each rank, independent of MPI. The thread answers the watchdogs of other
+/// ranks even while the main thread computes or hangs: a rank that does not answer is gone, stopped or cut
+/// off. The thread ends this process
 /// - with the announced exit code, `seconds_to_end` after another rank announced a failure,
 /// - with exit code 76 if the launcher is gone, so that no orphans stay, and
 /// - through `hung` if a guarded call (of MPI, which has no deadline) does not return in time.
 /// Only the main thread calls the members, or `hung` while the main thread hangs.
 class Watchdog {
  public:
-  /// Called on a thread of its own if the main thread hangs in `operation` for `seconds`. Should end the process;
-  /// after kSecondsToTell the watchdog does so, with 76.
+  /// Called on a thread of its own if the main thread hangs in `operation` for `seconds`. Should end the
+  /// process; after kSecondsToTell the watchdog does so, with 76.
   using Hung = std::function<void(const std::string& operation, double seconds)>;
   static constexpr double kSecondsToTell = 9;
 
@@ -68,12 +68,12 @@ class Watchdog {
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  /// Starts the thread. Call it before MPI starts. `several`: the launch has several processes, so this one ends
-  /// if the launcher is gone. Throws Error(kResources) if the process may open no more files.
+  /// Starts the thread. Call it before MPI starts. `several`: the launch has several processes, so this one
+  /// ends if the launcher is gone. Throws Error(kResources) if the process may open no more files.
   void start(bool several, Hung hung);
 
-  /// Begins to guard `operation` of the main thread, until unguard(): it must not take more than `seconds`. Time in
-  /// which this process was stopped does not count.
+  /// Begins to guard `operation` of the main thread, until unguard(): it must not take more than `seconds`.
+  /// Time in which this process was stopped does not count.
   void guard(const std::string& operation, double seconds);
   void unguard();
 
@@ -81,8 +81,8 @@ class Watchdog {
   void open(Reach reach);
   /// The address of the open socket. address().host is known before open().
   const WatchdogAddress& address() const { return address_; }
-  /// Tells the watchdog the addresses of all ranks, by rank, and `run`, a number that only this world's ranks know.
-  /// From then on the thread answers their questions.
+  /// Tells the watchdog the addresses of all ranks, by rank, and `run`, a number that only this world's ranks
+  /// know. From then on the thread answers their questions.
   void connect(int64_t rank, const std::vector<WatchdogAddress>& addresses, uint64_t run);
 
   /// Set the answer of this rank. Cheap; "operation on axis" is cut at 63 characters.
@@ -95,8 +95,8 @@ class Watchdog {
   /// `seconds`.
   std::vector<RankState> ask(const std::vector<int64_t>& ranks, double seconds);
 
-  /// Tells all ranks to end with `code`: silently, after their `seconds_to_end`. Returns once all have confirmed or
-  /// after `seconds`, which should be less than `seconds_to_end`.
+  /// Tells all ranks to end with `code`: silently, after their `seconds_to_end`. Returns once all have
+  /// confirmed or after `seconds`, which should be less than `seconds_to_end`.
   void announce_failure(ExitCode code, double seconds);
   /// Whether another rank announced a failure, so that this process is about to end.
   bool failure_announced() const;
@@ -144,7 +144,7 @@ class Watchdog {
   std::atomic<bool> ends_{false};
   std::atomic<int> failure_{0};       ///< the exit code that another rank announced, or 0
   std::atomic<bool> failing_{false};  ///< this rank announced a failure itself
-  // Of the thread alone:
+  // Only the thread uses these four:
   Clock::time_point failed_at_;  ///< when failure_ was set
   Clock::time_point looked_at_;  ///< when the thread last looked at the guard
   Clock::time_point hung_at_;    ///< when the thread called hung_
@@ -157,8 +157,8 @@ class Watchdog {
   int64_t rank_ = -1;
   std::vector<std::vector<sockaddr_in>> peers_;
   Message own_;                     ///< the answer to a question
-  std::vector<RankState> answers_;  ///< to the question under way, by rank
-  std::vector<bool> confirmed_;     ///< of the failure under way, by rank
+  std::vector<RankState> answers_;  ///< answers to the question under way, by rank
+  std::vector<bool> confirmed_;     ///< whether a rank has confirmed our failure, by rank
 };
 
 }  // namespace ripstop

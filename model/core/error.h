@@ -22,12 +22,12 @@ enum class ExitCode : int {
   kStorage = 74,        ///< file system, checkpoint
   kRequeue = 75,        ///< checkpointed on a signal; run the same command again
   kCommunication = 76,  ///< a lost rank, a hang
-  kNumerics = 77,       ///< loss or gradient not finite, or not what one rank computes
+  kNumerics = 77,       ///< loss or gradient not finite, or different from one rank's
   kResources = 78,      ///< memory, mesh, machine
 };
 
-/// The only exception that ripstop throws on purpose. `what()` is one line: what is wrong, what was found and
-/// what was expected. `hint()` says what the user can do; it may be empty. train/main.cpp catches it.
+/// The only exception that ripstop throws on purpose. `what()` is one line: the problem, with the values
+/// found and expected. `hint()` tells the user a remedy, or is empty. train/main.cpp catches it.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& what, std::string hint = {})

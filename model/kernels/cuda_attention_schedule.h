@@ -1,5 +1,5 @@
-// The schedule by which attention gives a batch's documents to cuDNN. Memory plans and kernels share it. Needs
-// no CUDA.
+// The schedule by which attention gives a batch's documents to cuDNN. Memory plans and kernels share it.
+// Needs no CUDA.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -30,10 +30,10 @@ inline constexpr int64_t kMostDocuments = 512;
 /// S of ragged plans: the smallest power of two that is at least `longest` and at least 128.
 int64_t padded_length(int64_t longest);
 
-/// The schedule of `count` documents with `rows` rows in all and `longest` rows in the longest. A ragged group
-/// has a power of two of documents, so there are few plans. No group is filled up with empty documents: cuDNN
-/// before 9.25 computes NaN for length 0. `padded`: the plan's workspace has S rows for each document, so
-/// groups are small enough that these rows fit into attention_rows.
+/// The schedule of `count` documents with `rows` rows in all and `longest` rows in the longest. A ragged
+/// group has a power of two of documents, so there are few plans. No group is filled up with empty documents:
+/// cuDNN before 9.25 computes NaN for length 0. `padded`: the plan's workspace has S rows for each document,
+/// so groups are small enough that these rows fit into attention_rows.
 AttentionSchedule attention_schedule(int64_t rows, int64_t count, int64_t longest, bool padded);
 
 /// Rows for which the workspace of padded plans has room.

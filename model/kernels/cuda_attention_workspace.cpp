@@ -12,17 +12,14 @@ constexpr int64_t kForwardPlanBytes = 256 * kMostDocuments + 768;
 constexpr int64_t kBackwardPlanBytes = 2 * kForwardPlanBytes;
 
 /// Assigns offsets one after another.
-class Layout {
- public:
+struct Layout {
+  int64_t end = 0;
+
   int64_t take(int64_t bytes) {
-    const int64_t offset = end_;
-    end_ += round_up(bytes, kMemoryAlignment);
+    const int64_t offset = end;
+    end += round_up(bytes, kMemoryAlignment);
     return offset;
   }
-  int64_t end() const { return end_; }
-
- private:
-  int64_t end_ = 0;
 };
 
 // The first part of the workspace, in forward and backward. `padded`: rows of log_sum_exp.
@@ -42,7 +39,7 @@ AttentionWorkspace attention_workspace(int64_t rows, const Heads& heads) {
   Layout layout;
   AttentionWorkspace workspace = first_parts(layout, rows, rows, heads);
   workspace.plan = layout.take(kForwardPlanBytes);
-  workspace.bytes = layout.end();
+  workspace.bytes = layout.end;
   return workspace;
 }
 
@@ -57,15 +54,16 @@ AttentionWorkspace attention_backward_workspace(int64_t rows, int64_t longest, c
   workspace.dvalue = layout.take(2 * rows * key_value);
   workspace.dquery_sum = layout.take(4 * padded * query);
   workspace.row_sum = layout.take(4 * padded * heads.query);
-  // With grouped heads dK and dV are bfloat16, but NVIDIA's front end reserves four bytes an element. Without,
-  // a plan for Ampere wants one more float32 for each element of dQ: two bytes in each of the two parts.
+  // With grouped heads dK and dV are bfloat16, but NVIDIA's front end reserves four bytes an element.
+  // Without, a plan for Ampere wants one more float32 for each element of dQ: two bytes in each of the two
+  // parts.
   const int64_t grouped = (heads.query == heads.key_value ? 2 : 4) * padded * query;
   workspace.dkey_grouped = layout.take(grouped);
   workspace.dvalue_grouped = layout.take(grouped);
   workspace.plan = layout.take(kBackwardPlanBytes);
   // Sums::kFromScores writes the gradient of all scores in bfloat16, S columns for each row.
   if (deterministic) layout.take(2 * heads.query * padded * padded_length(longest));
-  workspace.bytes = layout.end();
+  workspace.bytes = layout.end;
   return workspace;
 }
 

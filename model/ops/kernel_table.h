@@ -7,7 +7,7 @@ namespace ripstop {
 /// The stream of a kernel call, and a workspace of the size that the WorkspaceTable tells (null for 0 bytes).
 struct KernelCall {
   const Stream& stream;
-  void* workspace;
+  void* workspace = nullptr;
 };
 
 /// Each entry has the contract of the function of the same name in ops.h. ops.cpp checks shapes and dtypes

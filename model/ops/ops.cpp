@@ -8,31 +8,20 @@
 namespace ripstop {
 namespace {
 
-KernelCall without_workspace(const Context& context) {
-  return {context.stream, nullptr};
-}
-
 /// The workspace of one call, from the arena. Freed when the operation returns: the next operation of the
 /// stream runs later, so it may use the same bytes.
-class Workspace {
- public:
-  Workspace(Context& context, int64_t bytes)
-      : frame_(context.arena),
-        call_{
-            context.stream,
-            bytes == 0
-                ? nullptr
-                : context.arena.allocate(DType::kInt32, {(bytes + 3) / 4}, MemoryCategory::kWorkspace).data} {
+struct Workspace {
+  Workspace(Context& context, int64_t bytes) : frame(context.arena), call{context.stream} {
+    if (bytes > 0)
+      call.workspace =
+          context.arena.allocate(DType::kInt32, {(bytes + 3) / 4}, MemoryCategory::kWorkspace).data;
   }
-  const KernelCall& call() const { return call_; }
-
- private:
-  Frame frame_;
-  KernelCall call_;
+  Frame frame;
+  KernelCall call;
 };
 
-// On kMeta the kernels compute nothing and the workspaces are those of the planned device, so the same code
-// plans and computes.
+// On kMeta the kernels compute nothing and the workspaces have the sizes of the planned device, so the same
+// code plans and computes.
 const KernelTable& kernels(const Context& context) {
   return kernels(context.device().kind);
 }
@@ -65,7 +54,7 @@ void linear(Context& context, const Tensor& x, const Tensor& w, const Tensor& y,
   check_rows(y, x.rows(), w.rows(), "y");
   check_result(y, x.dtype, "y");
   const Workspace workspace(context, workspace_bytes(context).linear(x, w, y, accumulate));
-  kernels(context).linear(workspace.call(), x, w, y, accumulate);
+  kernels(context).linear(workspace.call, x, w, y, accumulate);
 }
 
 void linear_backward_input(Context& context, const Tensor& dy, const Tensor& w, const Tensor& dx,
@@ -75,7 +64,7 @@ void linear_backward_input(Context& context, const Tensor& dy, const Tensor& w, 
   check_rows(dx, dy.rows(), w.cols(), "dx");
   check_result(dx, dy.dtype, "dx");
   const Workspace workspace(context, workspace_bytes(context).linear_backward_input(dy, w, dx, accumulate));
-  kernels(context).linear_backward_input(workspace.call(), dy, w, dx, accumulate);
+  kernels(context).linear_backward_input(workspace.call, dy, w, dx, accumulate);
 }
 
 void linear_backward_weight(Context& context, const Tensor& dy, const Tensor& x, const Tensor& dw,
@@ -85,7 +74,7 @@ void linear_backward_weight(Context& context, const Tensor& dy, const Tensor& x,
   check_rows(x, dy.rows(), dw.cols(), "x");
   check_dtype(x, dy.dtype, "x");
   const Workspace workspace(context, workspace_bytes(context).linear_backward_weight(dy, x, dw, accumulate));
-  kernels(context).linear_backward_weight(workspace.call(), dy, x, dw, accumulate);
+  kernels(context).linear_backward_weight(workspace.call, dy, x, dw, accumulate);
 }
 
 // The workspace is freed at once, but counts in the arena's peak.
@@ -111,8 +100,7 @@ void add_rmsnorm(Context& context, const Tensor& residual, const Tensor& branch,
   if (!branch.empty()) check_matrix(branch, residual.rows(), residual.cols(), residual.dtype, "branch");
   check_count(weight, residual.cols(), residual.dtype, "weight");
   check_float(inverse_rms, residual.rows(), "inverse_rms");
-  kernels(context).add_rmsnorm(without_workspace(context), residual, branch, weight, epsilon, sum, normed,
-                               inverse_rms);
+  kernels(context).add_rmsnorm({context.stream}, residual, branch, weight, epsilon, sum, normed, inverse_rms);
 }
 
 void add_rmsnorm_backward(Context& context, const Tensor& dnormed, const Tensor& sum, const Tensor& weight,
@@ -125,8 +113,8 @@ void add_rmsnorm_backward(Context& context, const Tensor& dnormed, const Tensor&
   check_float(inverse_rms, sum.rows(), "inverse_rms");
   if (!dweight.empty()) check_float(dweight, sum.cols(), "dweight");
   const Workspace workspace(context, workspace_bytes(context).add_rmsnorm_backward(sum.rows(), sum.cols()));
-  kernels(context).add_rmsnorm_backward(workspace.call(), dnormed, sum, weight, inverse_rms, dresidual,
-                                        dweight, accumulate);
+  kernels(context).add_rmsnorm_backward(workspace.call, dnormed, sum, weight, inverse_rms, dresidual, dweight,
+                                        accumulate);
 }
 
 void rope(Context& context, const Tensor& qkv, const Tensor& position, const Tensor& angle,
@@ -136,7 +124,7 @@ void rope(Context& context, const Tensor& qkv, const Tensor& position, const Ten
   check_rows(qkv, position.count(), heads.row(), "qkv");
   check_index(position, qkv.rows(), "position");
   check_matrix(angle, angle.rows(), heads.size, DType::kFloat32, "angle");
-  kernels(context).rope(without_workspace(context), qkv, position, angle, heads, direction);
+  kernels(context).rope({context.stream}, qkv, position, angle, heads, direction);
 }
 
 void attention(Context& context, const Tensor& qkv, const Documents& documents, const Heads& heads,
@@ -148,7 +136,7 @@ void attention(Context& context, const Tensor& qkv, const Documents& documents, 
   check_matrix(out, qkv.rows(), heads.query * heads.size, qkv.dtype, "out");
   check_float(log_sum_exp, qkv.rows() * heads.query, "log_sum_exp");
   const Workspace workspace(context, workspace_bytes(context).attention(qkv.rows(), heads, qkv.dtype));
-  kernels(context).attention(workspace.call(), qkv, documents, heads, out, log_sum_exp);
+  kernels(context).attention(workspace.call, qkv, documents, heads, out, log_sum_exp);
 }
 
 void attention_backward(Context& context, const Tensor& dout, const Tensor& qkv, const Tensor& out,
@@ -164,7 +152,7 @@ void attention_backward(Context& context, const Tensor& dout, const Tensor& qkv,
   const Workspace workspace(
       context, workspace_bytes(context).attention_backward(qkv.rows(), documents.longest, heads, qkv.dtype,
                                                            context.device().deterministic));
-  kernels(context).attention_backward(workspace.call(), dout, qkv, out, log_sum_exp, documents, heads, dqkv);
+  kernels(context).attention_backward(workspace.call, dout, qkv, out, log_sum_exp, documents, heads, dqkv);
 }
 
 int64_t prepare_attention(const Stream& stream, const AttentionSizes& sizes, Direction direction) {
@@ -175,7 +163,7 @@ int64_t prepare_attention(const Stream& stream, const AttentionSizes& sizes, Dir
 void store_key_value(Context& context, const Tensor& qkv, const Tensor& slot, const Tensor& position,
                      const Heads& heads, const Tensor& cache) {
   check_cache(qkv, slot, position, heads, cache);
-  kernels(context).store_key_value(without_workspace(context), qkv, slot, position, heads, cache);
+  kernels(context).store_key_value({context.stream}, qkv, slot, position, heads, cache);
 }
 
 void attention_cached(Context& context, const Tensor& qkv, const Tensor& slot, const Tensor& position,
@@ -190,19 +178,19 @@ void attention_cached(Context& context, const Tensor& qkv, const Tensor& slot, c
   check_matrix(out, qkv.rows(), heads.query * heads.size, qkv.dtype, "out");
   const Workspace workspace(context,
                             workspace_bytes(context).attention_cached(qkv.rows(), cache.shape[1], heads));
-  kernels(context).attention_cached(workspace.call(), qkv, slot, position, cache, heads, tail, out);
+  kernels(context).attention_cached(workspace.call, qkv, slot, position, cache, heads, tail, out);
 }
 
 void swiglu(Context& context, const Tensor& gate_up, const Tensor& out) {
   check_activation(out, "out");
   check_matrix(gate_up, out.rows(), 2 * out.cols(), out.dtype, "gate_up");
-  kernels(context).swiglu(without_workspace(context), gate_up, out);
+  kernels(context).swiglu({context.stream}, gate_up, out);
 }
 
 void swiglu_backward(Context& context, const Tensor& gate_up, const Tensor& dout) {
   check_activation(dout, "dout");
   check_matrix(gate_up, dout.rows(), 2 * dout.cols(), dout.dtype, "gate_up");
-  kernels(context).swiglu_backward(without_workspace(context), gate_up, dout);
+  kernels(context).swiglu_backward({context.stream}, gate_up, dout);
 }
 
 void embedding(Context& context, const Tensor& token, const Tensor& table, int64_t first_id,
@@ -210,7 +198,7 @@ void embedding(Context& context, const Tensor& token, const Tensor& table, int64
   check_activation(out, "out");
   check_index(token, out.rows(), "token");
   check_matrix(table, table.rows(), out.cols(), out.dtype, "table");
-  kernels(context).embedding(without_workspace(context), token, table, first_id, out);
+  kernels(context).embedding({context.stream}, token, table, first_id, out);
 }
 
 void embedding_backward(Context& context, const Tensor& token, const Tensor& token_order, const Tensor& dout,
@@ -219,20 +207,20 @@ void embedding_backward(Context& context, const Tensor& token, const Tensor& tok
   check_index(token, dout.rows(), "token");
   check_index(token_order, dout.rows(), "token_order");
   check_matrix(dtable, dtable.rows(), dout.cols(), DType::kFloat32, "dtable");
-  kernels(context).embedding_backward(without_workspace(context), token, token_order, dout, first_id, dtable,
+  kernels(context).embedding_backward({context.stream}, token, token_order, dout, first_id, dtable,
                                       accumulate);
 }
 
 void gather_rows(Context& context, const Tensor& x, const Tensor& index, const Tensor& out) {
   check_index(index, out.rows(), "index");
   check_matrix(x, x.rows(), out.cols(), out.dtype, "x");
-  kernels(context).gather_rows(without_workspace(context), x, index, out);
+  kernels(context).gather_rows({context.stream}, x, index, out);
 }
 
 void scatter_rows(Context& context, const Tensor& x, const Tensor& index, const Tensor& out) {
   check_index(index, x.rows(), "index");
   check_matrix(out, out.rows(), x.cols(), x.dtype, "out");
-  kernels(context).scatter_rows(without_workspace(context), x, index, out);
+  kernels(context).scatter_rows({context.stream}, x, index, out);
 }
 
 void cross_entropy_statistics(Context& context, const Tensor& logits, const Tensor& target,
@@ -241,7 +229,7 @@ void cross_entropy_statistics(Context& context, const Tensor& logits, const Tens
   check_slice(slice, logits.cols());
   check_index(target, logits.rows(), "target");
   check_float(statistics, 3 * logits.rows(), "statistics");
-  kernels(context).cross_entropy_statistics(without_workspace(context), logits, target, slice, statistics);
+  kernels(context).cross_entropy_statistics({context.stream}, logits, target, slice, statistics);
 }
 
 void cross_entropy(Context& context, const Tensor& logits, const Tensor& target, const Tensor& all,
@@ -258,7 +246,7 @@ void cross_entropy(Context& context, const Tensor& logits, const Tensor& target,
     check_activation(dlogits, "dlogits");
     check_rows(dlogits, logits.rows(), logits.cols(), "dlogits");
   }
-  kernels(context).cross_entropy(without_workspace(context), logits, target, all, slice, loss, dlogits);
+  kernels(context).cross_entropy({context.stream}, logits, target, all, slice, loss, dlogits);
 }
 
 void argmax_rows(Context& context, const Tensor& logits, const VocabularySlice& slice, const Tensor& value,
@@ -267,7 +255,7 @@ void argmax_rows(Context& context, const Tensor& logits, const VocabularySlice& 
   check_slice(slice, logits.cols());
   check_float(value, logits.rows(), "value");
   check_index(id, logits.rows(), "id");
-  kernels(context).argmax_rows(without_workspace(context), logits, slice, value, id);
+  kernels(context).argmax_rows({context.stream}, logits, slice, value, id);
 }
 
 void add_sum(Context& context, const Tensor& x, const Tensor& total) {
@@ -275,14 +263,14 @@ void add_sum(Context& context, const Tensor& x, const Tensor& total) {
                 "x is {}, expected float32 or float64", to_string(x.dtype));
   check_count(total, 1, DType::kFloat64, "total");
   const Workspace workspace(context, workspace_bytes(context).add_sum(x.count()));
-  kernels(context).add_sum(workspace.call(), x, total);
+  kernels(context).add_sum(workspace.call, x, total);
 }
 
 void add_squared_norm(Context& context, const Tensor& x, const Tensor& total) {
   check_dtype(x, DType::kFloat32, "x");
   check_count(total, 1, DType::kFloat64, "total");
   const Workspace workspace(context, workspace_bytes(context).add_squared_norm(x.count()));
-  kernels(context).add_squared_norm(workspace.call(), x, total);
+  kernels(context).add_squared_norm(workspace.call, x, total);
 }
 
 void add_squared_norm(const Stream& stream, const Tensor& x, const Tensor& total, const Tensor& workspace) {
@@ -299,35 +287,35 @@ int64_t squared_norm_workspace_bytes(const Device& device, int64_t count) {
 
 void fill_zero(Context& context, const Tensor& x) {
   // Here and below: a shard may be empty, and some kernels must not be launched for no elements.
-  if (x.count() > 0) kernels(context).fill_zero(without_workspace(context), x);
+  if (x.count() > 0) kernels(context).fill_zero({context.stream}, x);
 }
 
 void convert(Context& context, const Tensor& x, const Tensor& y) {
   check_activation(x, "x");
   check_activation(y, "y");
   check_count(y, x.count(), y.dtype, "y");
-  if (x.count() > 0) kernels(context).convert(without_workspace(context), x, y);
+  if (x.count() > 0) kernels(context).convert({context.stream}, x, y);
 }
 
 void add(Context& context, const Tensor& x, const Tensor& y) {
   check_float(x, y.count(), "x");
   check_float(y, x.count(), "y");
-  if (x.count() > 0) kernels(context).add(without_workspace(context), x, y);
+  if (x.count() > 0) kernels(context).add({context.stream}, x, y);
 }
 
 void scale(Context& context, double factor, const Tensor& x) {
   check_activation(x, "x");
-  if (x.count() > 0) kernels(context).scale(without_workspace(context), factor, x);
+  if (x.count() > 0) kernels(context).scale({context.stream}, factor, x);
 }
 
 void dropout(Context& context, const Tensor& x, const DropoutBits& bits, const Tensor& y) {
   check_dropout(x, bits, y);
-  if (x.count() > 0) kernels(context).dropout(without_workspace(context), x, bits, y);
+  if (x.count() > 0) kernels(context).dropout({context.stream}, x, bits, y);
 }
 
 void add_dropout(Context& context, const Tensor& x, const DropoutBits& bits, const Tensor& y) {
   check_dropout(x, bits, y);
-  if (x.count() > 0) kernels(context).add_dropout(without_workspace(context), x, bits, y);
+  if (x.count() > 0) kernels(context).add_dropout({context.stream}, x, bits, y);
 }
 
 void reduce_pieces(const Stream& stream, const std::vector<RankPiece>& pieces, const Tensor& out,
@@ -337,14 +325,13 @@ void reduce_pieces(const Stream& stream, const std::vector<RankPiece>& pieces, c
     RIPSTOP_CHECK(
         piece.dtype == out.dtype || (piece.dtype == DType::kBFloat16 && out.dtype == DType::kFloat32),
         "cannot reduce {} into {}", to_string(piece.dtype), to_string(out.dtype));
-  if (out.count() > 0)
-    kernels(out.device.kind).reduce_pieces({stream, nullptr}, pieces, out, reduce, accumulate);
+  if (out.count() > 0) kernels(out.device.kind).reduce_pieces({stream}, pieces, out, reduce, accumulate);
 }
 
 void gradient_scale(Context& context, const Tensor& global, double max_norm, const Tensor& scale) {
   check_count(global, 3, DType::kFloat64, "global");
   check_float(scale, 2, "scale");
-  kernels(context).gradient_scale(without_workspace(context), global, max_norm, scale);
+  kernels(context).gradient_scale({context.stream}, global, max_norm, scale);
 }
 
 void adamw(Context& context, const AdamWStep& step, const Tensor& scale, const Tensor& gradient,
@@ -362,7 +349,7 @@ void adamw(Context& context, const AdamWStep& step, const Tensor& scale, const T
     check_count(copy, master.count(), copy.dtype, "copy");
   }
   if (master.count() > 0)
-    kernels(context).adamw(without_workspace(context), step, scale, gradient, master, first, second, copy);
+    kernels(context).adamw({context.stream}, step, scale, gradient, master, first, second, copy);
 }
 
 }  // namespace ripstop

@@ -128,9 +128,9 @@ void store_key_value(Context& context, const Tensor& qkv, const Tensor& slot, co
                      const Heads& heads, const Tensor& cache);
 
 /// The places in the cache of sequences that share a slot and its beginning, such as the beams of a search,
-/// which so copy no keys and values. Position p < first[s] of row s is at place p of its slot, position
-/// p >= first[s] at place[s, p - first[s]]. first [S] int32; place [S, G] int32. Without tensors each position
-/// p is at place p.
+/// which so copy no keys and values. Position p < first[s] of row s is at place p of its slot, position p >=
+/// first[s] at place[s, p - first[s]]. first [S] int32; place [S, G] int32. Without tensors each position p
+/// is at place p.
 struct CachedTail {
   Tensor first;
   Tensor place;
@@ -139,8 +139,8 @@ struct CachedTail {
 };
 
 /// Attention of S single rows to cached keys and values: row s attends to positions 0 .. position[s] of
-/// slot[s], at the places that `tail` says. Reads only the query heads of qkv [S, row]: call `store_key_value`
-/// first. cache [slots, P, 2, K*D], out [S, H*D].
+/// slot[s], at the places that `tail` says. Reads only the query heads of qkv [S, row]: call
+/// `store_key_value` first. cache [slots, P, 2, K*D], out [S, H*D].
 void attention_cached(Context& context, const Tensor& qkv, const Tensor& slot, const Tensor& position,
                       const Tensor& cache, const Heads& heads, const CachedTail& tail, const Tensor& out);
 
@@ -233,7 +233,7 @@ void scale(Context& context, double factor, const Tensor& x);
 struct DropoutBits {
   uint64_t key = 0;        ///< a function of seed, step and adapter
   uint32_t threshold = 0;  ///< 2^32 times the probability
-  int64_t first_row = 0;   ///< of the micro-batch
+  int64_t first_row = 0;   ///< in the micro-batch
   int64_t first_column = 0;
   int64_t sequence_length = 1;
   int64_t first_sequence = 0, sequence_step = 1;
@@ -248,7 +248,7 @@ void add_dropout(Context& context, const Tensor& x, const DropoutBits& bits, con
 
 enum class Reduce : uint8_t { kSum, kMax };
 
-/// The elements that one rank sent. On the same device as the result.
+/// The elements from one rank, on the device of the result.
 struct RankPiece {
   const void* data = nullptr;
   DType dtype = DType::kFloat32;
@@ -265,13 +265,13 @@ inline constexpr size_t kMostPieces = 400;
 
 // ---- optimizer
 
-/// The random bits that round bfloat16 moments. They belong to logical elements, so they depend neither on the
-/// mesh nor on the cut of a call. Element i of the operands lies at place p = begin + i of a slice, whose rows
-/// have `stride` elements each, and is the logical element
+/// The random bits that round bfloat16 moments. They belong to logical elements, so they depend neither on
+/// the mesh nor on the cut of a call. Element i of the operands lies at place p = begin + i of a slice, whose
+/// rows have `stride` elements each, and is the logical element
 ///   l = origin + p / stride * columns + p mod stride
 /// Its bits are word l mod 4 of the Philox block {l / 4, step} (two words each, the lower first) under `key`:
-/// the lower 16 for the first moment, the upper 16 for the second. A row may end in padding, which is 0 in all
-/// operands and stays 0. Source: Philox 4x32-10, model/core/philox.h.
+/// the lower 16 for the first moment, the upper 16 for the second. A row may end in padding, which is 0 in
+/// all operands and stays 0. Source: Philox 4x32-10, model/core/philox.h.
 struct MomentBits {
   uint64_t key = 0;     ///< a function of seed and parameter
   int64_t origin = 0;   ///< logical element, row-major, at place 0
@@ -281,7 +281,7 @@ struct MomentBits {
   bool operator==(const MomentBits&) const = default;
 };
 
-/// The hyperparameters of one AdamW step. Source: arXiv:1711.05101, algorithm 2, with the order of operations
+/// The hyperparameters of one AdamW step. Source: arXiv:1711.05101, algorithm 2, in the order of operations
 /// of torch.optim.AdamW.
 struct AdamWStep {
   double learning_rate = 0, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0;
@@ -299,13 +299,12 @@ void gradient_scale(Context& context, const Tensor& global, double max_norm, con
 /// One AdamW step on a shard, with g = gradient * scale[0]. Updates the moments `first` and `second` and the
 /// master weights in float32. If `copy` is a tensor, it gets the new weights in its dtype. All operands but
 /// scale have equal counts; master and gradient float32, both moments float32 or both bfloat16. If scale[1]
-/// is 0, only `copy` is written.
-/// bfloat16 moments are read as float32, and the weights are updated from the new moments before these are
-/// rounded. A new moment is first limited to bfloat16's largest finite number, so it never becomes infinite.
-/// Then its size is rounded up or down at random, such that the mean is exact: 16 random bits (MomentBits) are
-/// added to the 16 bits that bfloat16 lacks, and the lower half is cut off. Numbers that bfloat16 holds exactly
-/// stay, so zero stays zero; the sign never changes. Source: stochastic rounding, Gupta et al.,
-/// arXiv:1502.02551.
+/// is 0, only `copy` is written. bfloat16 moments are read as float32, and the weights are updated from the
+/// new moments before these are rounded. A new moment is first limited to bfloat16's largest finite number,
+/// so it never becomes infinite. Then its size is rounded up or down at random, such that the mean is exact:
+/// 16 random bits (MomentBits) are added to the 16 bits that bfloat16 lacks, and the lower half is cut off.
+/// Numbers that bfloat16 holds exactly stay, so zero stays zero; the sign never changes. Source: stochastic
+/// rounding, Gupta et al., arXiv:1502.02551.
 void adamw(Context& context, const AdamWStep& step, const Tensor& scale, const Tensor& gradient,
            const Tensor& master, const Tensor& first, const Tensor& second, const Tensor& copy);
 

@@ -1,4 +1,4 @@
-// TensorAxis: how a layer communicates with the ranks that have the other slices of its weights.
+// TensorAxis: the communication of a layer with the ranks that have the other slices of its weights.
 #pragma once
 #include <cstdint>
 
@@ -55,9 +55,9 @@ class TensorAxis {
   virtual void scatter_sum(Context& context, const Tensor& out, RowsBody produce,
                            Parts parts = Parts::kAny) const = 0;
 
-  /// The backward of a column-parallel product: scatter_sum(out, produce), and `use` of gather_sequence(x). The
-  /// gather runs beside `produce` and the sum beside `use`. If `gathered` is a tensor, `use` gets it and nothing
-  /// is gathered. Everything is done, in stream order, on return.
+  /// The backward of a column-parallel product: scatter_sum(out, produce), and `use` of gather_sequence(x).
+  /// The gather runs beside `produce` and the sum beside `use`. If `gathered` is a tensor, `use` gets it and
+  /// nothing is gathered. Everything is done, in stream order, on return.
   virtual void scatter_sum_and_gather(Context& context, const Tensor& out, RowsBody produce, const Tensor& x,
                                       const Tensor& gathered,
                                       FunctionRef<void(const Tensor& whole)> use) const = 0;

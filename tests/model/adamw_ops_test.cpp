@@ -106,8 +106,8 @@ TEST_P(Bfloat16MomentsTest, ACutChangesNoBit) {
   EXPECT_EQ(run({0, 256, 1024, kCount}), whole);
 }
 
-// If a value lies a fraction f of a step above the lower bfloat16, the share f of elements is rounded up, so that
-// the mean is the value. The two moments of an element are rounded independently.
+// If a value lies a fraction f of a step above the lower bfloat16, the share f of elements is rounded up, so
+// that the mean is the value. The two moments of an element are rounded independently.
 TEST_P(Bfloat16MomentsTest, TheMeanIsTheValue) {
   constexpr int64_t kCount = 16384;
   for (const double sign : {1.0, -1.0})
@@ -186,7 +186,8 @@ TEST_P(Bfloat16MomentsTest, NothingLeavesItsRange) {
   EXPECT_EQ(run(0, 0, 0, step)[1], Values(kCount, 0));
   EXPECT_EQ(run(0, 0, 0, step)[2], Values(kCount, 0));
   EXPECT_EQ(run(0, 0, 0, step)[0], Values(kCount, 0.5)) << "a weight without gradients";
-  // In float32 the square of this gradient is infinite, and so is the next gradient's difference to the moment.
+  // In float32 the square of this gradient is infinite, and so is the next gradient's difference to the
+  // moment.
   EXPECT_EQ(run(1e25, 0, 1, step)[2], Values(kCount, largest));
   EXPECT_EQ(run(3.4e38, -largest, largest, {.beta1 = 0, .step = 2, .bits = dense(0)})[1],
             Values(kCount, largest));

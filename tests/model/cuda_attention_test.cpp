@@ -21,7 +21,7 @@ TEST(CudaAttention, EqualDocumentsOfWholeTilesAreDense) {
   EXPECT_EQ(dense.length, 1024);
   EXPECT_EQ(dense.groups, (std::vector<DocumentGroup>{{0, 4}}));
   EXPECT_TRUE(attention_schedule(384, 1, 384, false).dense);
-  // 192 is no whole number of tiles; in the second, one document is shorter.
+  // 192 rows are no whole number of tiles; in the second case one document is shorter.
   EXPECT_FALSE(attention_schedule(4 * 192, 4, 192, false).dense);
   EXPECT_FALSE(attention_schedule(4 * 1024 - 1, 4, 1024, false).dense);
 }

@@ -54,8 +54,8 @@ class GradientTest : public ::testing::Test, public LayerFixture {
     clear_padded_columns(m.w2.value, kConfig.intermediate_size);
   }
 
-  /// The loss of a sub-layer: the weighted sum of its output sum + branch. Runs forward on copies, because forward
-  /// overwrites the branch.
+  /// The loss of a sub-layer: the weighted sum of its output sum + branch. Runs forward on copies, because
+  /// forward overwrites the branch.
   template <class Forward>
   double weighed(const Tensor& sum, const Tensor& branch, const Tensor& weights, Forward forward) {
     Frame frame(arena);

@@ -79,8 +79,8 @@ struct Head {
   HeadLoss layer{kConfig, 1, 0};
 };
 
-// oneDNN may need more scratch for fewer rows, as in bfloat16 with AMX. The plan knows only the largest number of
-// rows, and must be enough for every number.
+// oneDNN may need more scratch for fewer rows, as in bfloat16 with AMX. The plan knows only the largest
+// number of rows, and must be enough for every number.
 TEST(HeadLossArena, PlanHoldsForAnyNumberOfTargets) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     Head planned(Device::meta(DeviceKind::kCpu), dtype, {});

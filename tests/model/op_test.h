@@ -1,6 +1,6 @@
-// A fixture for tests of one operation, with back end and dtype as parameters. Makes tensors from float64 values
-// with guards around them, and runs an operation under several numbers or orders of threads, whose results must
-// agree.
+// A fixture for tests of one operation, with back end and dtype as parameters. Makes tensors from float64
+// values with guards around them, and runs an operation under several numbers or orders of threads, whose
+// results must agree.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -108,8 +108,8 @@ class OpTest : public testing::TestWithParam<OpCase> {
     return values;
   }
 
-  /// A call with exactly the scratch that the operation asks for, filled with NaN. Equal sizes share the memory,
-  /// because matrix products ask for 32 MiB.
+  /// A call with exactly the scratch that the operation asks for, filled with NaN. Equal sizes share the
+  /// memory, because matrix products ask for 32 MiB.
   KernelCall call(int64_t workspace_bytes = 0) {
     if (workspace_bytes == 0) return {stream_, nullptr};
     const int64_t count = (workspace_bytes + 3) / 4;
@@ -125,8 +125,8 @@ class OpTest : public testing::TestWithParam<OpCase> {
 
   using Outputs = std::vector<Values>;
   enum class ThreadsMatter : bool { kNo, kYes };
-  /// Calls `run`, which returns a vector of Values, under each variation, and expects the same bits if the number
-  /// of threads is the same, or always. Returns the outputs of the last variation.
+  /// Calls `run`, which returns a vector of Values, under each variation, and expects the same bits if the
+  /// number of threads is the same, or always. Returns the outputs of the last variation.
   template <class Run>
   Outputs repeated(Run run, ThreadsMatter threads_matter = ThreadsMatter::kNo) {
     std::vector<Outputs> results;
@@ -145,8 +145,8 @@ class OpTest : public testing::TestWithParam<OpCase> {
     return results[3];
   }
 
-  /// Expects each value within `slack` roundings of `dtype` of the expected one, relative to the larger of the value
-  /// and the root mean square of all values.
+  /// Expects each value within `slack` roundings of `dtype` of the expected one, relative to the larger of
+  /// the value and the root mean square of all values.
   static void expect_close(const Values& actual, const Values& expected, DType dtype, double slack = 1) {
     ASSERT_EQ(actual.size(), expected.size());
     double squares = 0;
@@ -214,7 +214,7 @@ class OpTest : public testing::TestWithParam<OpCase> {
   std::vector<int64_t> sizes_;
   struct Scratch {
     Tensor tensor;
-    std::vector<unsigned char> nan;  // what fills it
+    std::vector<unsigned char> nan;  // the bytes that fill `tensor`
   };
   std::map<int64_t, Scratch> scratch_;  // of `call`, by number of elements
   Stream stream_;

@@ -81,8 +81,8 @@ TEST(PlannedCommunicator, CountsAndMovesNothing) {
                        Accumulate::kYes, of(15, DType::kFloat32))
       .wait();
   EXPECT_EQ(group->bytes_sent(), 2 * 10 * 2 * 3);
-  // 6 elements over 4 ranks: 2, 2, 1, 1. Rank 1 sends the 4 elements of other parts once, and its own 2 to three
-  // ranks.
+  // 6 elements over 4 ranks: 2, 2, 1, 1. Rank 1 sends the 4 elements of other parts once, and its own 2 to
+  // three ranks.
   group->all_reduce(stream, of(6, DType::kFloat64), Reduce::kSum, of(12, DType::kFloat32));
   EXPECT_EQ(group->bytes_sent(), 2 * 10 * 2 * 3 + (4 + 6) * 8);
 }

@@ -151,8 +151,8 @@ class FsdpUnitTest : public testing::Test {
     for (const Parameter& p : model.parameters[u]) EXPECT_TRUE(p.value.empty());
   }
 
-  // One visit of the backward pass: writes the matrix's gradient or adds to it, as its `accumulate` says, and adds
-  // to the norm's.
+  // One visit of the backward pass: writes the matrix's gradient or adds to it, as its `accumulate` says, and
+  // adds to the norm's.
   void visit(Units& model, size_t u, int64_t number, bool last) {
     FsdpUnit& unit = model.units[u];
     unit.begin_gradients(context);

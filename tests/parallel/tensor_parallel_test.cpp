@@ -16,8 +16,8 @@ class TensorParallelTest : public testing::Test {
   const Stream stream{Device::cpu()};
   MemoryLedger ledger;
 
-  // Runs `work` on kMeta with an axis that `make` makes over a planned group of this shape, then for real in an
-  // arena of the planned size. Expects equal memory and bytes. Returns the bytes that this rank sent.
+  // Runs `work` on kMeta with an axis that `make` makes over a planned group of this shape, then for real in
+  // an arena of the planned size. Expects equal memory and bytes. Returns the bytes that this rank sent.
   template <class Make, class Work>
   int64_t run(Make make, Work work) {
     MemoryLedger none;

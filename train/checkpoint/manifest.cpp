@@ -265,11 +265,8 @@ std::string manifest_text(const Manifest& manifest) {
   body_fields(fields, written);
   // Bytes that are not UTF-8 become U+FFFD: they must not make the save fail.
   std::string body = text_of_json(fields.json, 1);
-  body.resize(body.size() - 2);  // the last "
-}
-", which ending_of has
-    return body +
-    ending_of(body);
+  body.resize(body.size() - 2);  // the last "\n}", which ending_of has
+  return body + ending_of(body);
 }
 
 Manifest parse_manifest(const std::string& bytes, const std::string& name) {

@@ -86,7 +86,8 @@ void update(const Factors& f, float scale, const Range<BFloat16>& x, const uint3
   }
 }
 
-/// Updates `count` elements that are neighbours in their logical parameter, from logical element `logical` on.
+/// Updates `count` elements that are neighbours in their logical parameter, from logical element `logical`
+/// on.
 void update_run(const Factors& f, const AdamWStep& step, float scale, const Range<BFloat16>& x,
                 int64_t logical, int64_t count) {
   each_words(logical, count, static_cast<uint64_t>(step.step), step.bits.key,
@@ -139,7 +140,7 @@ void adamw(const KernelCall&, const AdamWStep& step, const Tensor& scale, const 
       if (go && rounds) update_rows(factors, step, factor_and_go[0], range(BFloat16{}), at, count);
       if (go && !rounds) update(factors, factor_and_go[0], range(float{}).at(at), count);
       if (copy.data == nullptr) return;
-      // Also without an update: the copy always equals the weights.
+      // The copy is written also without an update, so that it always equals the weights.
       T* to = elements<T>(copy) + at;
       each_vector(count, [&](int64_t i, auto lanes) { store(to + i, load(weight + at + i, lanes), lanes); });
     });

@@ -1,11 +1,11 @@
-// The gradient of attention, with p as in attention.cpp. Sums over i take the queries of all heads that share a
-// key-value head:
+// The gradient of attention, with p as in attention.cpp. Sums over i take the queries of all heads that share
+// a key-value head:
 //   delta_i = do_i . o_i
 //   ds_ij = p_ij (do_i . v_j - delta_i)
 //   dq_i = sum_j ds_ij k_j / sqrt(D),  dk_j = sum_i ds_ij q_i / sqrt(D),  dv_j = sum_i p_ij do_i
 // Parallel over (document, key-value head) if that keeps all threads busy. Otherwise a document is cut into
-// tasks for the dq of 64 queries and tasks for the dk, dv of 256 keys, so p is computed twice. No sum crosses a
-// task, so the bits do not depend on the number of threads.
+// tasks for the dq of 64 queries and tasks for the dk, dv of 256 keys, so p is computed twice. No sum crosses
+// a task, so the bits do not depend on the number of threads.
 #include "model/kernels/cpu/attention_tiles.h"
 
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
@@ -164,7 +164,7 @@ void run_task(const Operands<T>& x, const AttentionTask& task, int64_t key_value
   if (e.key_gradient) put_key_gradients(x, e, key_value_head, s);
 }
 
-/// The number of tiles of a document: those on and below the diagonal.
+/// The number of tiles on and below the diagonal of a document.
 int64_t tiles(int64_t length) {
   const int64_t n = (length + kTile - 1) / kTile;
   return n * (n + 1) / 2;

@@ -12,8 +12,8 @@ namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 inline constexpr int64_t kTile = 64;  ///< queries, and keys, of a tile
 static_assert(kTile % kLanes == 0);
 
-/// The head size rounded up to whole vectors of every instruction set, so that workspaces do not depend on the
-/// set.
+/// The head size rounded up to whole vectors of every instruction set, so that workspaces do not depend on
+/// the set.
 constexpr int64_t padded_size(int64_t size) {
   return (size + 15) / 16 * 16;
 }
@@ -203,8 +203,8 @@ inline VisibleKeys visible_keys(int64_t column, int64_t key_count, bool diagonal
   const int64_t some = column + kLanes;
   return {key_count < some ? key_count : some, key_count < column ? key_count : column};
 }
-/// x in the lanes whose query sees the key that lies `key_after` rows after the first query of the vector, else
-/// `otherwise`.
+/// x in the lanes whose query sees the key that lies `key_after` rows after the first query of the vector,
+/// else `otherwise`.
 [[gnu::always_inline]] inline Vector only_visible(Vector x, int64_t key_after, float otherwise) {
   return kLaneNumbers < static_cast<uint32_t>(key_after) ? broadcast(otherwise) : x;
 }

@@ -1,5 +1,5 @@
 // The CPU kernels that are compiled once per instruction set. Each has the type of its entry in the
-// KernelTable, and is in the file of its operation; small ones are in elementwise.cpp.
+// KernelTable, and is in the file of its operation; small kernels are in elementwise.cpp.
 #pragma once
 #include <type_traits>
 

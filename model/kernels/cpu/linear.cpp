@@ -1,5 +1,5 @@
-// y = x w^T and its gradients with oneDNN's matmul, which splits the work over the OpenMP threads. Weights stay
-// row-major: oneDNN's packed layout is at most a tenth faster, and each gather would have to pack again.
+// y = x w^T and its gradients with oneDNN's matmul, which splits the work over the OpenMP threads. Weights
+// stay row-major: oneDNN's packed layout is at most a tenth faster, and each gather would have to pack again.
 // Without AVX-512 oneDNN multiplies no bfloat16, so float32 copies of the operands are multiplied.
 #include "model/kernels/cpu/linear.h"
 

@@ -16,7 +16,8 @@ inline constexpr int kBlocks = kLanes / 2;
 /// Words that store_words makes: four of each block.
 inline constexpr int64_t kWordsAtOnce = 4 * kBlocks;
 
-/// The lower half of each lane times `factor`. Compilers turn the plain expression into three multiplications.
+/// The lower half of each lane times `factor`. Compilers turn the plain expression into three
+/// multiplications.
 [[gnu::always_inline]] inline Words product(Words a, uint64_t factor) {
 #if defined(__AVX512F__)
   // The mask selects all lanes. The form without a mask makes g++ 12 warn about its own header.
@@ -40,8 +41,8 @@ constexpr Words block_numbers(std::integer_sequence<uint64_t, kLane...>) {
 template <int... kLane>
 [[gnu::always_inline]] inline void store_pairs(Words first, Words second, uint32_t* to,
                                                std::integer_sequence<int, kLane...>) {
-  // Lane 2 i holds block i, lane 2 i + 1 holds block kBlocks / 2 + i. So the even lanes of `first` and `second`
-  // are the first half of the elements in order, and the odd lanes are the second half.
+  // Lane 2 i holds block i, lane 2 i + 1 holds block kBlocks / 2 + i. So the even lanes of `first` and
+  // `second` are the first half of the elements in order, and the odd lanes are the second half.
   const Words low = __builtin_shuffle(first, second, Words{(kLane / 2 * 2 + kLane % 2 * kBlocks)...});
   const Words high = __builtin_shuffle(first, second, Words{(kLane / 2 * 2 + 1 + kLane % 2 * kBlocks)...});
   __builtin_memcpy(to, &low, sizeof low);

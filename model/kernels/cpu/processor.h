@@ -27,8 +27,8 @@ int64_t cpu_threads();
 /// launches with another number.
 void set_cpu_threads(int64_t threads);
 
-/// The kernels of one of `cpu_instruction_sets`, for tests and benchmarks; `cpu_kernels()` returns those of
-/// the first. Throws Error(kBug) for other names.
+/// The kernels of one of `cpu_instruction_sets`, for tests and benchmarks; `cpu_kernels()` returns the
+/// kernels of the first. Throws Error(kBug) for other names.
 const KernelTable& cpu_kernels(std::string_view instruction_set);
 
 }  // namespace ripstop

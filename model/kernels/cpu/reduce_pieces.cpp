@@ -10,31 +10,21 @@ namespace {
 // The sums of a block, at most 16 KiB, stay in the first-level cache while the pieces pass by.
 constexpr int64_t kBlock = 2048;
 
-template <class From, class Sum>
-void start(const From* from, Sum* sum, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) sum[i] = static_cast<Sum>(from[i]);
-}
-
-template <class From, class Sum>
-void join(const From* from, Sum* sum, int64_t count, Reduce reduce) {
-  if (reduce == Reduce::kSum) {
-    for (int64_t i = 0; i < count; ++i) sum[i] = static_cast<Sum>(sum[i] + static_cast<Sum>(from[i]));
-    return;
-  }
-  for (int64_t i = 0; i < count; ++i) {
-    const Sum value = static_cast<Sum>(from[i]);
-    // value != value holds for NaN alone. NaN wins, so that no rank's NaN gets lost.
-    sum[i] = value > sum[i] || value != value ? value : sum[i];
-  }
-}
-
+/// Adds elements [first, first + count) of a piece to `sum`, or begins the sum with them.
 template <class From, class Sum>
 void fold(const void* data, int64_t first, Sum* sum, int64_t count, Reduce reduce, bool begins) {
   const From* from = static_cast<const From*>(data) + first;
-  if (begins)
-    start(from, sum, count);
-  else
-    join(from, sum, count, reduce);
+  if (begins) {
+    for (int64_t i = 0; i < count; ++i) sum[i] = static_cast<Sum>(from[i]);
+  } else if (reduce == Reduce::kSum) {
+    for (int64_t i = 0; i < count; ++i) sum[i] = static_cast<Sum>(sum[i] + static_cast<Sum>(from[i]));
+  } else {
+    for (int64_t i = 0; i < count; ++i) {
+      const Sum value = static_cast<Sum>(from[i]);
+      // value != value holds for NaN alone. NaN wins, so that no rank's NaN gets lost.
+      sum[i] = value > sum[i] || value != value ? value : sum[i];
+    }
+  }
 }
 
 template <class T, class Sum>

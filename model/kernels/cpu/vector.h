@@ -25,7 +25,7 @@ using Vector [[gnu::vector_size(4 * kLanes)]] = float;
 using Bits [[gnu::vector_size(4 * kLanes)]] = uint32_t;
 using Halves [[gnu::vector_size(2 * kLanes)]] = uint16_t;
 
-/// Which lanes of a vector are in memory: all, or the first `count`. The other lanes are read as 0 and not
+/// The lanes of a vector that are in memory: all, or the first `count`. Other lanes are read as 0 and not
 /// written.
 struct AllLanes {};
 struct FirstLanes {
