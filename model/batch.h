@@ -9,9 +9,8 @@
 
 namespace ripstop {
 
-/// B sequences of T positions, N = B * T rows. A sequence holds one or more documents one after another.
-/// Views; all int32. Every row belongs to exactly one document, and no document crosses the end of a
-/// sequence.
+/// B sequences of T positions, N = B * T rows. A sequence is one or more whole documents one after another.
+/// Views; all int32.
 struct Batch {
   Tensor token;     ///< [N] input ids, in [0, V)
   Tensor position;  ///< [N] place within the document, from 0; RoPE turns by it

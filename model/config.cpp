@@ -111,8 +111,7 @@ FlopsPerToken recomputed_flops_per_token(const ModelConfig& config, int64_t sequ
 }
 
 std::span<const ModelPreset> model_presets() {
-  // Hidden and feed-forward size, layers, query and key-value heads, vocabulary, positions, epsilon, theta,
-  // tied.
+  // In the order of ModelConfig.
   static constexpr ModelPreset presets[] = {
       {"debug", {64, 192, 2, 4, 2, 0, 512, 1e-5, 1e4, true}},
       {"15m", {288, 768, 6, 6, 6, 32000, 256, 1e-5, 1e4, true}},

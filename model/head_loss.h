@@ -77,8 +77,7 @@ class HeadLoss {
     int64_t first = 0;
     int64_t rows = 0;
   };
-  /// Adds the loss of all targets to total and, if dnormed is a tensor, the gradients to dnormed [N, C] and
-  /// `weights`.
+  /// Adds the loss of all targets to total and, if dnormed is a tensor, the gradients to it and to weights.
   void add_losses(Context& context, const Batch& batch, const Parameter& weights, const Tensor& normed,
                   const Tensor& total, const Tensor& dnormed) const;
   void chunk_loss(Context& context, const Batch& batch, const Parameter& weights, const Tensor& normed,

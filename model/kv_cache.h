@@ -7,8 +7,7 @@
 
 namespace ripstop {
 
-/// Owns the keys and values of `slots` sequences of up to `positions` tokens, for all layers and for this
-/// rank's heads.
+/// Owns the keys and values of this rank's heads, in all layers, of `slots` sequences of `positions` tokens.
 class KeyValueCache {
  public:
   KeyValueCache(const ModelConfig& config, int64_t tensor_count, int64_t slots, int64_t positions,

@@ -33,8 +33,7 @@ struct Initial {
   double size = 0;  ///< standard deviation of kNormal; limit of kUniform's absolute values
 };
 
-/// One logical parameter, as checkpoints and Hugging Face see it: a matrix [rows, columns], or a vector [1,
-/// columns].
+/// A logical parameter, as in checkpoints: a matrix [rows, columns] or a vector [1, columns].
 struct ParameterSpec {
   std::string name;  ///< Meta's: "layers.3.attention.wq.weight"
   int64_t rows = 0;

@@ -28,8 +28,7 @@ struct Residual {
   Tensor shared_sum{};
 };
 
-/// Allocates branch, and shared_sum if `recompute` needs it, in the caller's arena frame. There is no sum
-/// yet.
+/// Allocates branch, and shared_sum if `recompute` needs it, in the caller's arena frame; sum is no tensor.
 Residual allocate_residual(Context& context, int64_t rows, int64_t columns, DType dtype, Recompute recompute);
 
 /// Whether a backward must give the gradient by the layer's input: kNot if all weights below are frozen.
@@ -58,8 +57,7 @@ NormSaved with_memory(Context& context, const NormSaved& saved);
 void absorb(Context& context, const Parameter& norm, double epsilon, Residual& residual,
             const NormSaved& saved);
 
-/// Computes saved.normed and saved.inverse_rms again from saved.sum, with the same bits: norms read the
-/// stored sum.
+/// Computes saved.normed and saved.inverse_rms again from saved.sum, with the same bits.
 void norm_again(Context& context, const Parameter& norm, double epsilon, const NormSaved& saved);
 
 /// Backward of `absorb`: adds the gradient that comes through the norm to dresidual [n, C], and writes or

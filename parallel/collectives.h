@@ -14,8 +14,7 @@ struct Part {
   int64_t count = 0;
 };
 
-/// The part of rank `rank` of `count` elements on `size` ranks. Parts differ by at most one element; larger
-/// ones come first.
+/// The part of `rank` in `count` elements on `size` ranks. Larger parts, by one element, come first.
 Part all_reduce_part(int64_t count, int64_t rank, int64_t size);
 
 /// Bytes that rank `rank` sends in an all-reduce: every part but its own once, its own part to all others.

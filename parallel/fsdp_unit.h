@@ -108,8 +108,7 @@ class FsdpUnit {
   bool sum_may_follow() const { return reduces_on() != nullptr; }
   /// Waits for the sum over the replicate axis, if it has begun.
   void finish_sum();
-  /// After start_sum: the stream whose work completes the shard's gradient. Null while the host must finish
-  /// the sum.
+  /// After start_sum: the stream whose work completes the shard's gradient; null while the host must do so.
   const Stream* completes_on() const;
   /// Lets the collectives of this unit make progress; never blocks.
   void poll();

@@ -12,8 +12,7 @@
 namespace ripstop::mpi {
 namespace {
 
-// Calls body(peer) for all other ranks, the next rank first, so that not all ranks send to one rank at the
-// same time.
+// Calls body(peer) for all other ranks, the next rank first, so that not all send to one rank at once.
 template <class Body>
 void for_peers(const Group& group, Body body) {
   for (int64_t k = 1; k < group.size; ++k) body((group.rank + k) % group.size);

@@ -107,8 +107,7 @@ void wait_until(Group& group, const char* operation, FunctionRef<bool()> done,
 
 Transfer::Transfer(Group& group, const char* operation)
     : group_(&group), operation_(operation), tag_(group.sequence), messages_(std::make_unique<Messages>()) {
-  // The tag separates the messages of transfers that are under way together. Every MPI allows tags up to
-  // 32767.
+  // The tag separates the messages of transfers under way together. Every MPI allows tags up to 32767.
   group.sequence = (group.sequence + 1) % 32768;
   // Only for the operation's name: a rank that stays busy then "is busy after" it.
   group.world->watchdog.begin_operation(operation, group.name);

@@ -87,8 +87,7 @@ struct MpiWorld::State {
   [[noreturn]] void rethrow_at_start(const Error& error);
 };
 
-// Runs before MPI starts: from here on the process ends if the launcher is gone or a call of MPI never
-// returns.
+// Runs before MPI starts. From here on the process ends if the launcher is gone or a call of MPI hangs.
 void MpiWorld::State::begin() {
   world.watchdog.start(launch_size() > 1,
                        [this](const std::string& call, double seconds) { report_hang(call, seconds); });
@@ -125,8 +124,7 @@ void MpiWorld::State::know_each_other() {
   world.connected = true;
 }
 
-// Runs on a thread of the watchdog while the main thread hangs in MPI. All ranks may hang, and one should
-// print.
+// Runs on a thread of the watchdog while the main thread hangs in MPI. If all ranks hang, one should print.
 void MpiWorld::State::report_hang(const std::string& operation, double seconds) {
   const int64_t step = world.watchdog.step();
   double wait_for_turn = 0;

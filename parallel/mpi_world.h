@@ -41,8 +41,7 @@ struct RankHost {
 /// MPICH and other libraries that keep to MPI-3. Tensors must lie in host memory.
 class MpiWorld {
  public:
-  /// Seconds from hearing of a failure to the end of the process, so that the failing rank can print its
-  /// error.
+  /// Seconds between hearing of a failure and ending, in which the failing rank can print its error.
   static constexpr double kSecondsToEnd = 1.5;
 
   /// If a rank does not come, the others end with 76 after the deadline. Throws Error(kResources) if MPI

@@ -58,8 +58,7 @@ void ShardedTransformer::forward_backward(Arena& arena, const Batch& batch, bool
   finish_reductions();
 }
 
-// The visits of a forward pass: embedding, blocks, head. With tied embeddings the unit "vocabulary" is first
-// and last.
+// The visits of a forward pass: embedding, blocks, head. A tied table's unit "vocabulary" is first and last.
 ShardedTransformer::Visits ShardedTransformer::forward_visits() const {
   Visits visits;
   const size_t units = is_frozen() ? first_trained_ : table_.size();
@@ -208,8 +207,7 @@ void ShardedTransformer::finish_gradients(Arena& arena, const Tensor& total) {
 }
 
 // Sums the gradients of replicated parameters, norms and matrices of adapters, over the tensor axis: each
-// rank has seen only its own rows or columns. One all-reduce for all units, because latency counts for so few
-// elements.
+// rank has seen only its own rows or columns. One all-reduce for all units, because latency counts.
 void ShardedTransformer::sum_replicated(Context& context) {
   int64_t count = 0;
   for (const FsdpUnit& unit : trained_units()) count += unit.replicated_in_shard();

@@ -91,8 +91,7 @@ class Watchdog {
   void begin_operation(std::string_view operation, std::string_view axis);
   void end_operation();
 
-  /// Asks `ranks` for their states. Returns the states in the same order, once all have answered or after
-  /// `seconds`.
+  /// Returns the states of `ranks`, in their order, once all have answered or after `seconds`.
   std::vector<RankState> ask(const std::vector<int64_t>& ranks, double seconds);
 
   /// Tells all ranks to end with `code`: silently, after their `seconds_to_end`. Returns once all have

@@ -4,8 +4,7 @@
 
 namespace ripstop::cuda {
 
-/// The workspace of cuBLASLt. Its documentation advises 32 MiB for Hopper. Algorithms that want more are not
-/// chosen.
+/// The workspace of cuBLASLt, which advises 32 MiB for Hopper. Algorithms that want more are not chosen.
 inline constexpr int64_t kGemmWorkspaceBytes = int64_t{32} << 20;
 
 /// Blocks of add_rmsnorm_backward. Each sums its own row of dweight. 528 is four blocks on each of the 132

@@ -23,8 +23,7 @@ int64_t add_rmsnorm_backward(int64_t rows, int64_t columns) {
 int64_t attention(int64_t rows, const Heads& heads, DType dtype) {
   return dtype == DType::kBFloat16 ? cuda::attention_workspace(rows, heads).bytes : 0;
 }
-// The bfloat16 workspace is also large enough for plain_attention_backward, the fallback for head sizes that
-// cuDNN refuses.
+// In bfloat16 large enough for the fallback plain_attention_backward, too (head sizes that cuDNN refuses).
 int64_t attention_backward(int64_t rows, int64_t longest, const Heads& heads, DType dtype,
                            bool deterministic) {
   return dtype == DType::kBFloat16

@@ -1,5 +1,4 @@
-// The checks that ops.cpp makes on operands, on each device. All throw Error(kBug), which names the operand
-// by `what`.
+// The checks of ops.cpp on operands. All throw Error(kBug), which names the operand by `what`.
 #pragma once
 #include <cstdint>
 

@@ -86,8 +86,7 @@ void update(const Factors& f, float scale, const Range<BFloat16>& x, const uint3
   }
 }
 
-/// Updates `count` elements that are neighbours in their logical parameter, from logical element `logical`
-/// on.
+/// Updates `count` neighbouring elements of a logical parameter, from element `logical` on.
 void update_run(const Factors& f, const AdamWStep& step, float scale, const Range<BFloat16>& x,
                 int64_t logical, int64_t count) {
   each_words(logical, count, static_cast<uint64_t>(step.step), step.bits.key,

@@ -20,8 +20,7 @@ int64_t block_rows(int64_t rows) {
   return even < kMinBlockRows ? kMinBlockRows : even;
 }
 
-/// Writes s = residual + branch. Returns the sum of the squares of the stored, rounded s, which backward
-/// reads.
+/// Writes s = residual + branch. Returns the sum of squares of the stored s, which backward reads.
 template <class T>
 float add_row(const T* residual, const T* branch, int64_t columns, T* sum) {
   Vector squares{};

@@ -95,8 +95,7 @@ void take_queries(const Operands<T>& x, int64_t first, int64_t count, int64_t he
   }
 }
 
-/// weights = e^(scores - l) and dscores = weights * (dscores - delta); zero if the query does not see the
-/// key.
+/// weights = e^(scores - l), dscores = weights * (dscores - delta); zero for hidden keys.
 void differentiate(const Scratch& s, int64_t key_count, int64_t query_columns, bool diagonal) {
   for (int64_t q = 0; q < query_columns; q += kLanes) {
     const VisibleKeys visible = visible_keys(q, key_count, diagonal);

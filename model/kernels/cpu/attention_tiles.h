@@ -12,8 +12,7 @@ namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 inline constexpr int64_t kTile = 64;  ///< queries, and keys, of a tile
 static_assert(kTile % kLanes == 0);
 
-/// The head size rounded up to whole vectors of every instruction set, so that workspaces do not depend on
-/// the set.
+/// The head size rounded up to whole vectors of every instruction set: workspaces are the same for all sets.
 constexpr int64_t padded_size(int64_t size) {
   return (size + 15) / 16 * 16;
 }

@@ -28,8 +28,7 @@ Places places_of(const CachedTail& tail, int64_t s) {
   return {elements<int32_t>(tail.first)[s], elements<int32_t>(tail.place) + s * tail.place.cols()};
 }
 
-/// Attention of one query head to positions [0, count) of key and value, whose rows are `stride` elements
-/// apart.
+/// Attention of a query head to positions [0, count) of key and value, with rows `stride` elements apart.
 template <class T>
 void attend(const T* query, const T* key, const T* value, const Places& place, int64_t stride, int64_t count,
             int64_t size, float* scratch, T* out) {

@@ -11,8 +11,7 @@ namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 RIPSTOP_OTHER_KERNELS(RIPSTOP_CPU_KERNEL)
 #undef RIPSTOP_CPU_KERNEL
 
-/// Workspaces of these kernels. None depends on the instruction set, so a plan made on another processor is
-/// valid.
+/// Workspaces of the kernels. None depends on the instruction set: plans hold for other processors, too.
 #define RIPSTOP_CPU_WORKSPACE(kernel) std::remove_pointer_t<decltype(WorkspaceTable::kernel)> kernel##_bytes;
 RIPSTOP_CPU_WORKSPACE(add_rmsnorm_backward)
 RIPSTOP_CPU_WORKSPACE(attention)

@@ -1,7 +1,6 @@
 // Rows of a table by token id, and the sum of gradient rows by token id. Forward is parallel over rows.
 // Backward is parallel over strips of columns and parts of token_order, which is cut only between different
-// tokens. So one thread sums each element of the table, in row order: no atomics, and the same bits every
-// time.
+// tokens. So one thread sums each element of the table, in row order: no atomics, the same bits every time.
 #include <cstring>
 
 #include "model/kernels/cpu/cpu_kernels.h"

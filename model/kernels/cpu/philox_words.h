@@ -16,8 +16,7 @@ inline constexpr int kBlocks = kLanes / 2;
 /// Words that store_words makes: four of each block.
 inline constexpr int64_t kWordsAtOnce = 4 * kBlocks;
 
-/// The lower half of each lane times `factor`. Compilers turn the plain expression into three
-/// multiplications.
+/// The lower half of each lane times `factor`. Compilers make three multiplications of the plain expression.
 [[gnu::always_inline]] inline Words product(Words a, uint64_t factor) {
 #if defined(__AVX512F__)
   // The mask selects all lanes. The form without a mask makes g++ 12 warn about its own header.

@@ -25,16 +25,14 @@ using Vector [[gnu::vector_size(4 * kLanes)]] = float;
 using Bits [[gnu::vector_size(4 * kLanes)]] = uint32_t;
 using Halves [[gnu::vector_size(2 * kLanes)]] = uint16_t;
 
-/// The lanes of a vector that are in memory: all, or the first `count`. Other lanes are read as 0 and not
-/// written.
+/// The lanes of a vector in memory: all, or the first `count`. Other lanes are read as 0 and not written.
 struct AllLanes {};
 struct FirstLanes {
   int64_t count;
 };
 
 [[gnu::always_inline]] inline Vector broadcast(float x) {
-  // x - 0 is x for every x, so the compiler drops the operation. x + 0 would remain, because it turns -0 into
-  // 0.
+  // x - 0 is x for every x, so the compiler drops the subtraction. It must keep x + 0, which turns -0 into 0.
   return x - Vector{};
 }
 
