@@ -23,14 +23,14 @@ struct LossSoFar {
   LossSum sum;            ///< stop_requests above 0: a stop request ended the computation early
 };
 
-/// `options` changed to one epoch in the data set's order, with the smallest steps, since a stop request waits
-/// for the end of a step.
+/// `options` changed to one epoch in the data set's order, with the smallest steps, since a stop request
+/// waits for the end of a step.
 BatchLoaderOptions once_through(BatchLoaderOptions options);
 
 /// Continues `begin` to the loss over every target of `dataset`, each counted once. Packs sequences by
 /// once_through(options). If a stop is requested on any rank, ends after the current step; the result is then
-/// the `begin` of a later call. Equal on all ranks. Collective. Throws Error(kInputData) on all ranks if one of
-/// them cannot read the data set.
+/// the `begin` of a later call. Equal on all ranks. Collective. Throws Error(kInputData) on all ranks if one
+/// of them cannot read the data set.
 LossSoFar dataset_loss(Communicator& world, const TokenDataset& dataset, BatchLoaderOptions options,
                        const LossSoFar& begin, EvaluateBatches evaluate, ReportShare report);
 

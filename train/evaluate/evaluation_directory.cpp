@@ -152,7 +152,7 @@ void loss_fields(auto& field, auto& loss) {
 
 // "-beams4-length_penalty0.6".
 std::string generation_suffixes(const GenerationSettings& now, const GenerationSettings& usual_ones) {
-  // Settings without an effect in `now` get no suffix. Settings without an effect in `usual_ones` may get one.
+  // A setting without an effect in `now` gets no suffix, whatever its effect in `usual_ones` is.
   GenerationSettings usual = usual_ones;
   usual.num_beams = now.num_beams;
   usual.do_sample = now.do_sample;

@@ -1,5 +1,4 @@
-// The directory of an evaluation: its name, its settings, and the loss of an interrupted evaluation. Not
-// collective.
+// The directory of an evaluation: its name, settings and partial loss. Not collective.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -25,16 +24,16 @@ struct EvaluationSettings {
   GenerationSettings generation = {.max_new_tokens = 0};
 };
 
-/// The name of the directory below RUN/evaluation: "step_00001000-test". `usual` is the evaluation of the whole
-/// split by the run's config. Each setting that has an effect and differs from `usual` adds a suffix, in this
-/// order: "-limit5", generation such as "-beams4", "-length_penalty0.6" or "-max_new_tokens32", and
+/// The name of the directory below RUN/evaluation: "step_00001000-test". `usual` is the evaluation of the
+/// whole split by the run's config. Each setting that has an effect and differs from `usual` adds a suffix,
+/// in this order: "-limit5", generation such as "-beams4", "-length_penalty0.6" or "-max_new_tokens32", and
 /// "-data-0123abcd" (the first digits of the hash).
 std::string evaluation_name(const EvaluationSettings& settings, const EvaluationSettings& usual);
 
 /// Makes `directory`, if absent, and writes settings.json. Results of the same settings stay, so that an
 /// interrupted evaluation goes on. Throws Error(kUsage) if the directory has results of other settings (the
-/// message has each difference as old -> new), if it holds something else than an evaluation (the message names
-/// entries_in_the_way), or if it is a file or below a file. One process writes. Throws Error(kStorage).
+/// message has each difference as old -> new), if it holds something else than an evaluation (the message
+/// names entries_in_the_way), or if it is a file or below a file. One process writes. Throws Error(kStorage).
 void claim_evaluation_directory(const std::filesystem::path& directory, const EvaluationSettings& settings);
 
 /// Predictions of another evaluation.
@@ -43,16 +42,16 @@ struct FoundPredictions {
   std::vector<Prediction> predictions;
 };
 
-/// Finds the directory in `evaluations`, other than `own`, with the most predictions of `settings`; the number
-/// of examples may differ. Changes nothing. Skips directories that cannot be read.
+/// Finds the directory in `evaluations`, other than `own`, with the most predictions of `settings`; the
+/// number of examples may differ. Changes nothing. Skips directories that cannot be read.
 FoundPredictions find_predictions(const std::filesystem::path& evaluations, const std::filesystem::path& own,
                                   const EvaluationSettings& settings);
 
 inline constexpr const char* kPartialLossFile = "loss.json";
 
-/// The loss in `directory`/loss.json; a loss over no sequences if the file is absent or damaged. The caller has
-/// checked that the settings are the same (claim_evaluation_directory). Throws Error(kStorage) if the system
-/// refuses to read the file.
+/// The loss in `directory`/loss.json; a loss over no sequences if the file is absent or damaged. The caller
+/// has checked that the settings are the same (claim_evaluation_directory). Throws Error(kStorage) if the
+/// system refuses to read the file.
 LossSoFar read_partial_loss(const std::filesystem::path& directory);
 
 /// Writes loss.json, whole or not at all. One process writes. Throws Error(kStorage).

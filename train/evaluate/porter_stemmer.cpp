@@ -19,8 +19,8 @@ constexpr Rule kIrregular[] = {
     {"howe", "howe"},      {"proceed", "proceed"}, {"exceed", "exceed"},    {"succeed", "succeed"},
 };
 
-// The tables of steps 1a, 2, 3 and 4 of Porter's algorithm. Only the first suffix that matches counts, so longer
-// suffixes come before their ends.
+// The tables of steps 1a, 2, 3 and 4 of Porter's algorithm. Only the first suffix that matches counts, so
+// longer suffixes come before their ends.
 constexpr Rule kPlural[] = {{"sses", "ss"}, {"ies", "i"}, {"ss", "ss"}, {"s", ""}};
 
 constexpr Rule kDoubleSuffix[] = {
@@ -82,8 +82,8 @@ void replace_end(std::string& word, size_t letters, std::string_view replacement
   word += replacement;
 }
 
-// Finds the first rule whose suffix the word has, and applies it if the stem before the suffix has a measure of
-// at least `least_measure`.
+// Finds the first rule whose suffix the word has, and applies it if the stem before the suffix has a measure
+// of at least `least_measure`.
 void apply_first(std::string& word, std::span<const Rule> rules, int64_t least_measure) {
   for (const Rule& rule : rules) {
     if (!word.ends_with(rule.suffix)) continue;

@@ -55,13 +55,13 @@ std::optional<Prediction> parse_prediction(std::string_view line, int64_t exampl
 std::string line_of(const Prediction& prediction, int64_t example) {
   Json object{{"example", example}};
   for (const auto& [name, member] : kTexts) object[name] = prediction.*member;
-  // Hashes the texts as a reader gets them: text_of_json changes half a UTF-8 character, which a model may write.
+  // Hashes the texts as a reader gets them: text_of_json changes bytes of a model that are no UTF-8.
   object["hash"] = hash_of(*parse_prediction(text_of_json(object), example, /*checks_hash=*/false));
   return text_of_json(object) + '\n';
 }
 
-// Appends the predictions of `text` up to the first line that is not the next prediction. Returns the bytes of
-// their lines, and whether a whole line follows.
+// Appends the predictions of `text` up to the first line that is not the next prediction. Returns the bytes
+// of their lines, and whether a whole line follows.
 std::pair<size_t, bool> take_predictions(std::string_view text, std::vector<Prediction>& predictions) {
   size_t kept_bytes = 0;
   for (size_t end; (end = text.find('\n', kept_bytes)) != std::string::npos; kept_bytes = end + 1) {

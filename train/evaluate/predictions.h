@@ -25,10 +25,10 @@ struct Prediction {
 /// One process writes. Throws Error(kStorage).
 class PredictionFile {
  public:
-  /// Opens `directory`/predictions.jsonl; makes it if it is absent. Removes lines from the first one on that is
-  /// torn, changed or out of order. If that removes whole lines, keeps a copy of the file as
-  /// predictions.jsonl.damaged, and note() says so. Replaces a file that has other hard links, in which appended
-  /// lines would show. The caller has checked that the lines have the same settings
+  /// Opens `directory`/predictions.jsonl; makes it if it is absent. Removes lines from the first one on that
+  /// is torn, changed or out of order. If that removes whole lines, keeps a copy of the file as
+  /// predictions.jsonl.damaged, and note() says so. Replaces a file that has other hard links, in which
+  /// appended lines would show. The caller has checked that the lines have the same settings
   /// (claim_evaluation_directory).
   explicit PredictionFile(const std::filesystem::path& directory);
 

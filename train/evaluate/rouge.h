@@ -34,9 +34,9 @@ std::string rouge_table(const RougeScores& scores);
 std::vector<std::string> rouge_words(std::string_view text);
 
 /// The scores of one candidate against one reference. Equals RougeScorer(["rouge1", "rouge2", "rougeL"],
-/// use_stemmer=True).score(reference, candidate) of Google's rouge-score 0.1.2. Time grows with the product of
-/// the two numbers of words, memory with their sum. Source: C.-Y. Lin, ROUGE: A Package for Automatic Evaluation
-/// of Summaries, 2004, sections 2 and 3.1.
+/// use_stemmer=True).score(reference, candidate) of Google's rouge-score 0.1.2. Time grows with the product
+/// of the two numbers of words, memory with their sum. Source: C.-Y. Lin, ROUGE: A Package for Automatic
+/// Evaluation of Summaries, 2004, sections 2 and 3.1.
 RougeScores rouge(std::string_view reference, std::string_view candidate);
 
 /// Means over examples. The same order of calls gives the same bits.

@@ -42,8 +42,8 @@ struct EvaluationScores {
   double mean_loss() const;
 };
 
-/// The text of scores.json and of evaluate --json, with a line end. People's scripts rely on its keys. A number
-/// that is not finite becomes null.
+/// The text of scores.json and of evaluate --json, with a line end. People's scripts rely on its keys. A
+/// number that is not finite becomes null.
 std::string to_json(const EvaluationScores& scores);
 
 /// The scores for people, in some lines.

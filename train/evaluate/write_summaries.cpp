@@ -9,8 +9,8 @@
 namespace ripstop {
 namespace {
 
-// Examples for each slot between two gathers of the texts. More would lose more work in an interruption; fewer
-// would make replicas wait for the slowest one more often.
+// Examples for each slot between two gathers of the texts. More would lose more work in an interruption;
+// fewer would make replicas wait for the slowest one more often.
 constexpr int64_t kExamplesPerSlot = 4;
 
 }  // namespace
@@ -22,8 +22,8 @@ void write_summaries(InferenceModel& model, const TokenDataset& dataset, const T
   const int64_t at_once = replicas * model.options().slots * kExamplesPerSlot;
   for (int64_t first = begin; first < end; first += at_once) {
     const int64_t last = std::min(first + at_once, end);
-    // Replica r takes the examples first + r, first + r + replicas, ... Neighbours in a data set are alike, so
-    // replicas get about equal work.
+    // Replica r takes the examples first + r, first + r + replicas, ... Neighbours in a data set are alike,
+    // so replicas get about equal work.
     int64_t next = first + mesh.data_rank();
     std::vector<std::string> own;
     write_texts(

@@ -9,16 +9,16 @@
 namespace ripstop {
 
 /// A beam search for the best continuation of one prompt. A step takes the 2 * num_beams most likely
-/// continuations of all beams by one token, best first. A continuation among the first num_beams that ends (by
-/// the end token or max_new_tokens) becomes a text with the score sum of log probabilities /
+/// continuations of all beams by one token, best first. A continuation among the first num_beams that ends
+/// (by the end token or max_new_tokens) becomes a text with the score sum of log probabilities /
 /// length^length_penalty; the best num_beams texts are kept. The best num_beams continuations that do not end
-/// are the next beams. A length counts the new tokens and the end token. settings.early_stopping says when the
-/// search ends. Log probabilities and scores are float32; ties go to the lower beam, then to the lower id. The
-/// result equals that of transformers' generate() for the same logits.
+/// are the next beams. A length counts the new tokens and the end token. settings.early_stopping says when
+/// the search ends. Log probabilities and scores are float32; ties go to the lower beam, then to the lower
+/// id. The result equals that of transformers' generate() for the same logits.
 ///
 /// The beams share a slot of the key-value cache. All read the prompt. New token j of beam b has the place
-/// prompt + j * num_beams + b of its own, so a beam that continues another one copies a list of places, and no
-/// keys and values.
+/// prompt + j * num_beams + b of its own, so a beam that continues another one copies a list of places, and
+/// no keys and values.
 ///
 /// Source: the vectorized beam search of transformers 5 (generation/utils.py).
 class BeamSearch {

@@ -20,8 +20,8 @@ struct DocumentLine {
 };
 
 /// Returns the next object of `lines`; nullopt at the end. Skips blank lines. Throws Error(kInputData) with
-/// file and line if a line is no JSON object with a string or null as `document`. If that field is absent, the
-/// message lists the others.
+/// file and line if a line is no JSON object with a string or null as `document`. If that field is absent,
+/// the message lists the others.
 std::optional<DocumentLine> next_document(TextLines& lines);
 
 /// Adds the field `summary` to `line` and keeps the order of the other fields. Returns no line end. An old
@@ -29,13 +29,13 @@ std::optional<DocumentLine> next_document(TextLines& lines);
 /// field: the tokens that the document lost because it did not fit.
 std::string with_summary(const std::string& line, const std::string& summary, int64_t cut_tokens = 0);
 
-/// Throws Error(kUsage), with what to type instead, if the summaries cannot be written to `path`: its directory
-/// is absent, it is no plain file, it has bytes and `replace` is false, or its name ends with .gz.
+/// Throws Error(kUsage), with what to type instead, if the summaries cannot be written to `path`: its
+/// directory is absent, it is no plain file, it has bytes and `replace` is false, or its name ends with .gz.
 void check_summary_file(const std::filesystem::path& path, bool replace);
 
 /// A file that appears at `path` only when it is complete, since half of the summaries could be mistaken for
-/// all. Until then the lines are in a directory PATH.partial-PID (make_partial_directory), which the destructor
-/// removes. All members throw Error(kStorage).
+/// all. Until then the lines are in a directory PATH.partial-PID (make_partial_directory), which the
+/// destructor removes. All members throw Error(kStorage).
 class SummaryFile {
  public:
   /// Throws Error(kUsage) if a process of this host writes `path` now. Calls `note` for each directory that
@@ -49,8 +49,8 @@ class SummaryFile {
   /// Appends `line` and a line end.
   void append(const std::string& line);
   /// Syncs the file and gives it its name. Nothing may be appended after this. If `replace` is false and
-  /// another process has made a non-empty file `path` meanwhile, the file becomes PATH.2, PATH.3 or so on, and
-  /// Error(kUsage) says so. If renaming fails, the file stays in PATH.partial-PID.
+  /// another process has made a non-empty file `path` meanwhile, the file becomes PATH.2, PATH.3 or so on,
+  /// and Error(kUsage) says so. If renaming fails, the file stays in PATH.partial-PID.
   void finish();
 
  private:

@@ -77,8 +77,8 @@ class ChosenText : public SingleText {
   }
 };
 
-// A fixed number of slots. The next prompt takes a slot as soon as its sequence ends, so no sequence waits for
-// the longest one of a batch. `Append` returns a Text::Next for each item.
+// A fixed number of slots. The next prompt takes a slot as soon as its sequence ends, so no sequence waits
+// for the longest one of a batch. `Append` returns a Text::Next for each item.
 template <class Text, class Append>
 class GenerationLoop {
  public:

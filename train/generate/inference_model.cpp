@@ -10,8 +10,8 @@
 namespace ripstop {
 namespace {
 
-// Calls with prompts have a multiple of this number of rows. The rows that fill up the multiple are a document,
-// which must fit into a slot.
+// Calls with prompts have a multiple of this number of rows. The rows that fill up the multiple are a
+// document, which must fit into a slot.
 int64_t row_step(const InferenceOptions& options) {
   return std::min(InferenceModel::kRowStep, options.context);
 }

@@ -62,8 +62,8 @@ class InferenceModel {
 
   /// The AppendTokens of generate(): best() among the ids below `ids`, and logits(), which needs
   /// InferenceOptions::all_logits. A call with one token an item must have an item for every sequence that
-  /// goes on. Every step computes all rows, and prompts are computed in multiples of kRowStep rows: few shapes
-  /// occur, and the tokens of a sequence do not depend on the other sequences.
+  /// goes on. Every step computes all rows, and prompts are computed in multiples of kRowStep rows: few
+  /// shapes occur, and the tokens of a sequence do not depend on the other sequences.
   ///
   /// logits() copies 4 * rows * V bytes to the host: 16 MB a step for 32 summaries by 4 beams of 32,000 ids,
   /// less than a hundredth of the weights that a step of a 1.1B model reads. The best few logits of a row
@@ -121,8 +121,7 @@ class InferenceModel {
   Arena arena_;
 };
 
-/// Plans the memory of the rank at `coordinates` of `mesh`: runs all shapes of the model on kMeta. Not
-/// collective.
+/// Plans the memory of the rank at `coordinates`: runs all shapes of the model on kMeta. Not collective.
 InferencePlan plan_inference(const ModelConfig& config, const InferenceOptions& options,
                              const MeshSizes& mesh, const MeshCoordinates& coordinates, DeviceKind device);
 

@@ -6,8 +6,8 @@
 
 namespace ripstop {
 
-/// InferenceOptions::of the trained model, in the precision of its training, or in float32 on a device without
-/// fast bfloat16.
+/// InferenceOptions::of the trained model, in the precision of its training, or in float32 on a device
+/// without fast bfloat16.
 InferenceOptions inference_options(const TrainedModel& trained, const Device& device, int64_t slots,
                                    const GenerationSettings& settings);
 

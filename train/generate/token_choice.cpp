@@ -23,8 +23,7 @@ void ban_repetitions(int64_t size, std::span<const int32_t> tokens, std::vector<
       banned.push_back(tokens[static_cast<size_t>(i + size - 1)]);
 }
 
-// Removes the tokens below the top_k-th largest logit. In place: a copy for each thread would be as large as a
-// vocabulary.
+// Removes the tokens below the top_k-th largest logit, in place: a copy would be as large as a vocabulary.
 void keep_top_k(int64_t top_k, std::vector<ScoredToken>& tokens) {
   if (top_k == 0 || top_k >= std::ssize(tokens)) return;
   const auto last = tokens.begin() + (top_k - 1);

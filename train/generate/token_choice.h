@@ -30,8 +30,8 @@ struct PartialText {
 };
 
 /// The ids that must not come next, ascending: ids that would repeat an n-gram of no_repeat_ngram_size tokens
-/// in `text`, prompt included, and `end_token` before min_new_tokens. Source: the n-gram rule of Paulus et al.,
-/// arXiv:1705.04304, section 2.5, applied to prompts as in transformers.
+/// in `text`, prompt included, and `end_token` before min_new_tokens. Source: the n-gram rule of Paulus et
+/// al., arXiv:1705.04304, section 2.5, applied to prompts as in transformers.
 std::vector<int32_t> banned_tokens(const GenerationSettings& settings, const PartialText& text,
                                    int32_t end_token);
 
@@ -41,8 +41,8 @@ struct ScoredToken {
   float logit = 0;
 };
 
-/// The `count` ids with the largest logits, best first, the lowest id first among equals. Skips ids in `banned`
-/// (ascending) and logits that are minus infinity or NaN, so there may be fewer.
+/// The `count` ids with the largest logits, best first, the lowest id first among equals. Skips ids in
+/// `banned` (ascending) and logits that are minus infinity or NaN, so there may be fewer.
 std::vector<ScoredToken> best_tokens(std::span<const float> logits, std::span<const int32_t> banned,
                                      int64_t count);
 
@@ -52,14 +52,14 @@ struct DrawKey {
   int64_t position = 0;  ///< the number of the new token in its text
 };
 
-/// The ids that may be drawn, ascending, with logits / temperature: the top_k largest logits and all that equal
-/// the last of them; of these the most likely ones until their probabilities sum to top_p. At the edge of top_p
-/// the lowest ids of equals stay. Source: top-p, arXiv:1904.09751; ties of top_k as in transformers.
+/// The ids that may be drawn, ascending, with logits / temperature: the top_k largest logits and all that
+/// equal the last of them; of these the most likely ones until their probabilities sum to top_p. At the edge
+/// of top_p the lowest ids of equals stay. Source: top-p, arXiv:1904.09751; ties of top_k as in transformers.
 std::vector<ScoredToken> drawable_tokens(const GenerationSettings& settings, std::span<const float> logits,
                                          std::span<const int32_t> banned);
 
-/// Draws one of drawable_tokens() by a random number that depends on settings.seed and `key` alone; nullopt if
-/// there are none. Memory: kDrawBytes for each logit.
+/// Draws one of drawable_tokens() by a random number that depends on settings.seed and `key` alone; nullopt
+/// if there are none. Memory: kDrawBytes for each logit.
 inline constexpr int64_t kDrawBytes = sizeof(ScoredToken);
 std::optional<int32_t> draw_token(const GenerationSettings& settings, std::span<const float> logits,
                                   std::span<const int32_t> banned, const DrawKey& key);

@@ -14,8 +14,7 @@
 
 namespace ripstop {
 
-/// The prompt of an example of a data set. Any thread may call. Throws Error(kInputData) if the file is
-/// damaged.
+/// The prompt of an example. Any thread may call. Throws Error(kInputData) if the file is damaged.
 EncodedPrompt stored_prompt(const TokenDataset& dataset, int64_t example);
 
 /// Removes tokens from the end of the document until the prompt has at most `longest` tokens. BOS (the first
@@ -42,10 +41,10 @@ struct WrittenText {
 
 using TakeText = FunctionRef<void(WrittenText written)>;
 
-/// Generates the text after each prompt (generate()), and gives the texts to `take` in the order of the prompts.
-/// `model` was made for `settings` (InferenceOptions::of). Generates only ids of the tokenizer, though a model
-/// may have more. Cuts documents (cut_document) to leave room for max_new_tokens in the context. All ranks of a
-/// tensor group call it with equal prompts.
+/// Generates the text after each prompt (generate()), and gives the texts to `take` in the order of the
+/// prompts. `model` was made for `settings` (InferenceOptions::of). Generates only ids of the tokenizer,
+/// though a model may have more. Cuts documents (cut_document) to leave room for max_new_tokens in the
+/// context. All ranks of a tensor group call it with equal prompts.
 void write_texts(InferenceModel& model, const Tokenizer& tokenizer, const GenerationSettings& settings,
                  NextDocumentPrompt next_prompt, TakeText take);
 

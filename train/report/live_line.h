@@ -1,5 +1,5 @@
-// LiveLine: the last line of a terminal, rewritten in place, and the lines above it. Progress: rate, share and
-// time left of long work, as a live line.
+// LiveLine: the last line of a terminal, rewritten in place, and the lines above it. Progress: rate, share
+// and time left of long work, as a live line.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -11,8 +11,8 @@
 namespace ripstop {
 
 /// The lines of one stream. A stream that is no terminal has no live line. Failed writes are ignored, since a
-/// run outlives its terminal; main() checks the stream before the program ends. Not thread-safe. Only one object
-/// may have a live line at a terminal, or they overwrite each other.
+/// run outlives its terminal; main() checks the stream before the program ends. Not thread-safe. Only one
+/// object may have a live line at a terminal, or they overwrite each other.
 class LiveLine {
  public:
   /// `stream` must outlive this object.
@@ -65,8 +65,7 @@ class Progress {
   /// Removes the live line until the next update, before another stream writes to the same terminal.
   void clear() { line_.clear(); }
 
-  /// Removes the live line and prints the final line of the current part, if any, with the rate over all its
-  /// time.
+  /// Removes the live line and prints the final line of the current part, with the rate over all its time.
   void finish();
 
  private:

@@ -1,10 +1,10 @@
 // metrics.jsonl: the log of a run, one event as a JSON object a line, for people's scripts.
 //
-// `event` names the kind of event. Every event has `step` and `time` (seconds since 1970). Numbers have enough
-// digits to restore the same double; a number that is not finite is null. One write() writes a line, so a
-// killed run leaves at most a torn last line. Readers skip it, and the next run removes it. A crash of the
-// machine or an editor may damage other lines. A damaged log never stops a run: readers skip lines that are no
-// events, and the next run keeps a copy of the file.
+// `event` names the kind of event. Every event has `step` and `time` (seconds since 1970). Numbers have
+// enough digits to restore the same double; a number that is not finite is null. One write() writes a line,
+// so a killed run leaves at most a torn last line. Readers skip it, and the next run removes it. A crash of
+// the machine or an editor may damage other lines. A damaged log never stops a run: readers skip lines that
+// are no events, and the next run keeps a copy of the file.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -321,12 +321,12 @@ using MetricsEvent = std::variant<StartEvent, StepMetrics, HostsEvent, Validatio
 /// Appends events to a metrics.jsonl and fills in `time`. Only rank 0 has one.
 class MetricsFile {
  public:
-  /// Opens the file for appending, and makes it if it is absent. Cuts off a torn last line. Throws
-  /// Error(kStorage).
+  /// Opens or makes the file for appending. Cuts off a torn last line. Throws Error(kStorage).
   explicit MetricsFile(const std::filesystem::path& path);
 
-  /// Appends one line. If that fails, as on a full disk, throws Error(kStorage), leaves no part of the line in
-  /// the file, and keeps the line waiting in memory. The next write() or sync() first writes waiting lines.
+  /// Appends one line. If that fails, as on a full disk, throws Error(kStorage), leaves no part of the line
+  /// in the file, and keeps the line waiting in memory. The next write() or sync() first writes waiting
+  /// lines.
   void write(const MetricsEvent& event);
   /// Makes the line wait in memory.
   void keep(const MetricsEvent& event);
@@ -362,8 +362,9 @@ struct MetricsLog {
   std::string damage;  ///< "2 lines are no events, the first is line 7: no JSON"; or empty
 };
 
-/// Reads the file. Skips a torn last line, unknown keys and events, and lines that are no events; `damage` tells
-/// of the latter. Throws Error(kStorage) if the file cannot be read, or at once if it is no regular file.
+/// Reads the file. Skips a torn last line, unknown keys and events, and lines that are no events; `damage`
+/// tells of the latter. Throws Error(kStorage) if the file cannot be read, or at once if it is no regular
+/// file.
 MetricsLog read_metrics(const std::filesystem::path& path);
 
 /// The first event of the file if it is a readable `start`; else nullopt. Reads the first line alone.
@@ -378,9 +379,9 @@ void check_metrics_file(const std::filesystem::path& path);
 /// appended lines would show. With `replace`, always replaces it, so that another process that has the file
 /// open no longer writes to this one. Does nothing if the file is absent. Throws Error(kStorage).
 ///
-/// Before, copies the file to PATH.damaged if it has lines that are no events, or else to PATH.uncut if it has
-/// a checkpoint later than `step`: the run had saved some of the removed steps. A name that exists gets .2, .3
-/// and so on. Returns a text for people about the copy; empty without a copy.
+/// Before, copies the file to PATH.damaged if it has lines that are no events, or else to PATH.uncut if it
+/// has a checkpoint later than `step`: the run had saved some of the removed steps. A name that exists gets
+/// .2, .3 and so on. Returns a text for people about the copy; empty without a copy.
 std::string cut_to_step(const std::filesystem::path& path, int64_t step, bool replace = false);
 
 }  // namespace ripstop

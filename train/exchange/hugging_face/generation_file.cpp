@@ -20,7 +20,7 @@ constexpr int64_t kMostGenerationBytes = int64_t{1} << 20;
 constexpr size_t kMostTemplateBytes = size_t{1} << 20;
 constexpr int64_t kMostPromptBytes = int64_t{8} << 20;  // JSON may write a byte as six: \u0000
 
-// Keys that change nothing here: a text of ripstop ends at the tokenizer's EOS, and ripstop always has a cache.
+// Keys that change nothing here: texts end at the tokenizer's EOS, and there always is a cache.
 constexpr std::array<std::string_view, 6> kOfEveryModel = {"bos_token_id", "eos_token_id",
                                                            "pad_token_id", "_from_model_config",
                                                            "use_cache",    "transformers_version"};

@@ -53,8 +53,8 @@ std::map<std::string, int64_t> ids_of_pieces(const fs::path& path) {
   return ids;
 }
 
-// A message about the first piece of `tokenizer` that differs in the tokenizer.json at `path`; "" if none does.
-// Special tokens are not compared: their names differ between the files of one tokenizer.
+// A message about the first piece of `tokenizer` that differs in the tokenizer.json at `path`; "" if none
+// does. Special tokens are not compared: their names differ between the files of one tokenizer.
 std::string first_difference(const fs::path& path, const Tokenizer& tokenizer) {
   const std::map<std::string, int64_t> ids = ids_of_pieces(path);
   for (int32_t id = 0; id < tokenizer.vocabulary_size(); ++id) {

@@ -83,7 +83,7 @@ NamedTensors read_indexed(const fs::path& directory, std::vector<InputFile>& fil
   return tensors;
 }
 
-// A tied table may have the name of either use, or be stored twice. Leaves it in `found` under the first name.
+// A tied table may have the name of either use, or both. Leaves it in `found` under the first name.
 void take_tied_copy(const fs::path& directory, NamedTensors& found, PretrainedModel& model) {
   const std::string table = pretrained_name("tok_embeddings.weight");
   auto head = found.extract(pretrained_name("output.weight"));

@@ -1,6 +1,6 @@
-// A model in a directory of Hugging Face: its config.json, and where the bytes of each of ripstop's parameters
-// lie. The bytes are read into the layout of ripstop's units, and hashed: the files have no hashes of their
-// own.
+// A model in a directory of Hugging Face: its config.json, and where the bytes of each of ripstop's
+// parameters lie. The bytes are read into the layout of ripstop's units, and hashed: the files have no hashes
+// of their own.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -57,8 +57,8 @@ bool is_pretrained_model(const std::filesystem::path& directory);
 /// convert them.
 PretrainedModel open_pretrained_model(const std::filesystem::path& directory);
 
-/// Calls read_stored for the model's tensors. The unit of `layout` is one of parameter_table(model.config). If
-/// the files hold a tied table twice, reads both and throws Error(kInputData) if they differ.
+/// Calls read_stored for the model's tensors. The unit of `layout` is one of parameter_table(model.config).
+/// If the files hold a tied table twice, reads both and throws Error(kInputData) if they differ.
 void read_pretrained(const PretrainedModel& model, const UnitLayout& layout, int64_t begin, int64_t end,
                      float* to);
 
@@ -67,11 +67,11 @@ void read_pretrained(const PretrainedModel& model, const UnitLayout& layout, int
 /// contents_hash throws.
 std::string samples_hash(const PretrainedModel& model);
 
-/// XXH3-128 of the names, dtypes and shapes of all tensors, and of the XXH3-128 (32 hex digits) of each 16 MiB
-/// of each tensor, in the order of ripstop's names. Each rank reads its part of the bytes with kBlockThreads
-/// threads, through 1 MiB each; the number of ranks does not change the result. Calls `watch` a few times a
-/// second with the percent of this rank's part that is done. Collective over `world`; if a rank fails, all
-/// throw. Throws Error(kStorage), and Error(kInputData) if a file became shorter.
+/// XXH3-128 of the names, dtypes and shapes of all tensors, and of the XXH3-128 (32 hex digits) of each 16
+/// MiB of each tensor, in the order of ripstop's names. Each rank reads its part of the bytes with
+/// kBlockThreads threads, through 1 MiB each; the number of ranks does not change the result. Calls `watch` a
+/// few times a second with the percent of this rank's part that is done. Collective over `world`; if a rank
+/// fails, all throw. Throws Error(kStorage), and Error(kInputData) if a file became shorter.
 std::string contents_hash(
     const PretrainedModel& model, Communicator& world,
     FunctionRef<void(int64_t percent)> watch = [](int64_t) {});

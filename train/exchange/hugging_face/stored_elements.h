@@ -16,11 +16,12 @@ namespace ripstop {
 
 /// Hugging Face's name of ripstop's parameter `name`, or PEFT's name if it is one of an adapter:
 /// "layers.3.attention.wq.weight" gives "model.layers.3.self_attn.q_proj.weight",
-/// "layers.3.attention.wq.lora_A.weight" gives "base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight".
+/// "layers.3.attention.wq.lora_A.weight" gives
+/// "base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight".
 std::string pretrained_name(const std::string& name);
 
-/// Whether Hugging Face has the rows of ripstop's parameter `name` in another order (pretrained_row): true for
-/// wq, wk and lora_B of their adapters.
+/// Whether Hugging Face has the rows of ripstop's parameter `name` in another order (pretrained_row): true
+/// for wq, wk and lora_B of their adapters.
 bool has_turned_rows(const std::string& name);
 
 /// The row of Hugging Face's tensor that holds row `row` of ripstop's wq or wk. ripstop and LLaMA turn the
@@ -42,9 +43,9 @@ void require_shape(const std::filesystem::path& directory, const ParameterSpec& 
 
 using NamedTensors = std::map<std::string, StoredTensor>;
 
-/// Moves the tensors of all parameters in `table` from `found`, which has Hugging Face's names, to the result,
-/// which has ripstop's. Their rows keep Hugging Face's order (pretrained_row). Throws as require_shape, and
-/// Error(kInputData) if a tensor is missing.
+/// Moves the tensors of all parameters in `table` from `found`, which has Hugging Face's names, to the
+/// result, which has ripstop's. Their rows keep Hugging Face's order (pretrained_row). Throws as
+/// require_shape, and Error(kInputData) if a tensor is missing.
 NamedTensors take_parameters(const std::filesystem::path& directory, const std::vector<UnitSpec>& table,
                              const std::string& made_by, NamedTensors& found);
 
@@ -52,8 +53,7 @@ NamedTensors take_parameters(const std::filesystem::path& directory, const std::
 void require_no_others(const std::filesystem::path& directory, const NamedTensors& unknown,
                        const std::string& others);
 
-/// Adds the bytes [begin, begin + bytes) of `file` to `hash`, through 1 MiB of memory. Throws what
-/// InputFile::read_at throws.
+/// Adds the bytes [begin, begin + bytes) of `file` to `hash`, by 1 MiB. Throws as InputFile::read_at.
 void hash_bytes(const InputFile& file, int64_t begin, int64_t bytes, StreamHash& hash);
 
 /// A tensor and the file that holds it. Both are borrowed.

@@ -64,9 +64,9 @@ struct PeftAdapter {
 /// sizes are not detected, as in PEFT.
 PeftAdapter open_peft_adapter(const std::filesystem::path& directory, const ModelConfig& model);
 
-/// Opens the adapters at lora.adapter; nullopt if it is empty. Throws Error(kUsage) if it is no directory, or if
-/// the adapters have another rank, alpha, rslora or other targets than [lora] (the dropout may differ), and as
-/// open_peft_adapter.
+/// Opens the adapters at lora.adapter; nullopt if it is empty. Throws Error(kUsage) if it is no directory, or
+/// if the adapters have another rank, alpha, rslora or other targets than [lora] (the dropout may differ),
+/// and as open_peft_adapter.
 std::optional<PeftAdapter> open_first_adapters(const LoraSection& lora, const ModelConfig& model);
 
 /// Calls read_stored for the adapters' tensors. The unit of `layout` is one of adapter_table.

@@ -88,8 +88,8 @@ std::optional<StoredModel> base_at(Io& io, const AdaptedBase& base, const ModelC
                                 base.directory));
 }
 
-// Whether the weights of `exported` are the weights of `base`, rounded: compares the begin, the middle and the
-// end of every unit.
+// Whether the weights of `exported` are the weights of `base`, rounded: compares the begin, the middle and
+// the end of every unit.
 bool is_export(Io& io, const StoredModel& exported, const StoredModel& base) {
   ModelConfig sizes = exported.config();
   sizes.initializer_range = base.config().initializer_range;  // an export replaces 0
@@ -131,8 +131,8 @@ void check_sizes(const Manifest& manifest) {
               "leave --base out");
 }
 
-// The run of a checkpoint: "runs/a" for "runs/a/checkpoints/step_00000060". Relative if `checkpoint` is, since
-// messages name the run as the user does.
+// The run of a checkpoint: "runs/a" for "runs/a/checkpoints/step_00000060". Relative if `checkpoint` is,
+// since messages name the run as the user does.
 fs::path run_of(const fs::path& checkpoint) {
   fs::path folder = folder_of_checkpoint(checkpoint);
   if (folder.filename() == "." || folder.filename() == "..") folder = normal_path(checkpoint).parent_path();
@@ -190,8 +190,7 @@ TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& 
   });
   require_bases(world, trained->stored);
   if (!trained->stored.is_pretrained()) return *std::move(trained);
-  // A checkpoint's blocks have hashes. A model of Hugging Face has none, and its copies on several nodes may
-  // differ.
+  // Unlike a checkpoint, a model of Hugging Face has no hashes. Its copies on several nodes may differ.
   std::string hash;
   do_and_agree(world, [&] { hash = trained->stored.samples_hash(); });
   require_equal(world, ExitCode::kInputData, "the model", hash, fmt::format("rank {}", world.rank()),

@@ -52,8 +52,8 @@ TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& 
 std::filesystem::path normal_path(const std::filesystem::path& path);
 
 /// The places where a resumed run looks for its base: where the base was, then model.pretrained of the config
-/// (`pretrained_now`). If that differs from the checkpoint's config (`pretrained_then`), it is the only place:
-/// the user has moved the base, and must get an error if another model is there.
+/// (`pretrained_now`). If that differs from the checkpoint's config (`pretrained_then`), it is the only
+/// place: the user has moved the base, and must get an error if another model is there.
 std::vector<std::filesystem::path> places_of_base(const AdaptedBase& base, const std::string& pretrained_then,
                                                   const std::string& pretrained_now);
 

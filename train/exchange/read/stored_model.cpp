@@ -15,8 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The longest default context of a model that has no ripstop_prompt.json: the key-value cache of a long-context
-// model would fill the memory.
+// The longest default context of a model that has no ripstop_prompt.json: the key-value cache of a
+// long-context model would fill the memory.
 constexpr int64_t kMostContext = 2048;
 
 // A config to evaluate the model with. A model of 16-bit values computes in bfloat16, as training does. Keys

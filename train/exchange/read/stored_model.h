@@ -25,8 +25,8 @@ class StoredModel {
 
   /// The checkpoint's directory, or Hugging Face's.
   const std::filesystem::path& directory() const { return directory_; }
-  /// The facts beside the weights. For a model of Hugging Face: its sizes, the hash of its tokenizer.model, if
-  /// any, a config to evaluate it with, step 0, and no data set.
+  /// The facts beside the weights. For a model of Hugging Face: its sizes, the hash of its tokenizer.model,
+  /// if any, a config to evaluate it with, step 0, and no data set.
   const CheckpointState& state() const { return state_; }
   const ModelConfig& config() const { return state_.model; }
   bool is_pretrained() const { return checkpoint() == nullptr; }

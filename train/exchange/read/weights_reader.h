@@ -54,11 +54,11 @@ void read_weights(Io& io, const StoredModel& model, int64_t fsdp_index, std::spa
 using ReadAdapter = FunctionRef<std::vector<float>(const ParameterSpec& parameter)>;
 
 /// Adds scale * (b a) of the adapters to the elements [begin, end) of the flat buffer of `layout`, a unit of
-/// parameter_table on any mesh. `to` points to element `begin`. Elements without an adapter, and padding, stay
-/// unchanged. Sums over the LoRA rank are float64 in the order of the rank, and the result is rounded once, to
-/// float32: neither mesh nor interval changes it. `adapters`: adapter_specs, or a part of them. Calls `read`
-/// for a and b of the adapters in the interval, one adapter at a time, and holds their elements. Several
-/// threads may call if `read` allows it.
+/// parameter_table on any mesh. `to` points to element `begin`. Elements without an adapter, and padding,
+/// stay unchanged. Sums over the LoRA rank are float64 in the order of the rank, and the result is rounded
+/// once, to float32: neither mesh nor interval changes it. `adapters`: adapter_specs, or a part of them.
+/// Calls `read` for a and b of the adapters in the interval, one adapter at a time, and holds their elements.
+/// Several threads may call if `read` allows it.
 void add_adapters(const UnitLayout& layout, int64_t begin, int64_t end, float* to,
                   std::span<const AdapterSpec> adapters, double scale, ReadAdapter read);
 

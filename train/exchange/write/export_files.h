@@ -17,7 +17,7 @@ namespace ripstop {
 struct TokenizerFiles {
   SpecialIds ids = {};
   std::vector<std::pair<std::string, std::string>> texts = {};  ///< name and bytes
-  /// The texts to which AutoTokenizer and Tokenizer::encode give different ids, for people; empty: none known.
+  /// For people: texts to which AutoTokenizer and Tokenizer::encode give different ids; empty: none known.
   std::string difference = {};
   bool has_json = false;  ///< has tokenizer.json: AutoTokenizer can map tokens to places in the text
 
@@ -28,15 +28,15 @@ struct TokenizerFiles {
 /// prefers tokenizer.json: from the .model alone, LlamaTokenizer of transformers 5 gives other ids to leading
 /// spaces and runs of spaces. "<s>", "</s>" and "<unk>" in a text stay text, as in ripstop. If the tokenizer
 /// has user-defined pieces, or spaces at the ends of words, there is no tokenizer.json, and `difference` says
-/// so. `longest`: positions of the model. Sources: https://github.com/huggingface/tokenizers (the JSON form of
-/// Tokenizer); https://github.com/google/sentencepiece (bpe_model.cc: the order of merges).
+/// so. `longest`: positions of the model. Sources: https://github.com/huggingface/tokenizers (the JSON form
+/// of Tokenizer); https://github.com/google/sentencepiece (bpe_model.cc: the order of merges).
 TokenizerFiles tokenizer_files(const Tokenizer& tokenizer, int64_t longest);
 
 /// Adapters and their base.
 struct ExportedAdapters {
   LoraConfig lora;
   std::string base;  ///< base_model_name_or_path: the base's directory, or empty
-  /// The command that exports a base that is a checkpoint; empty for a base of Hugging Face or an unknown one.
+  /// The command that exports the base, if it is a checkpoint; empty for another or an unknown base.
   std::string base_export = {};
 };
 
@@ -50,9 +50,9 @@ struct ModelCard {
   std::string written_by;       ///< version and commit of this program
 };
 
-/// The text of README.md: what the model is, how to load and to prompt it, its origin, and the readable scores
-/// in RUN/evaluation/*/scores.json. Step 0 is called an import that ripstop has not trained. The card of
-/// adapters says how to load them on their base.
+/// The text of README.md: what the model is, how to load and to prompt it, its origin, and the readable
+/// scores in RUN/evaluation/*/scores.json. Step 0 is called an import that ripstop has not trained. The card
+/// of adapters says how to load them on their base.
 std::string model_card(const ModelCard& card);
 
 }  // namespace ripstop

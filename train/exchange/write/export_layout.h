@@ -34,8 +34,9 @@ struct ExportedFile {
   int64_t bytes = 0;
 };
 
-/// The files of an export, with the tensors in the order of the parameter table: model.safetensors, or several
-/// files of at most `most_file_bytes` (a larger tensor has a file of its own). A tied head is not stored.
+/// The files of an export, with the tensors in the order of the parameter table: model.safetensors, or
+/// several files of at most `most_file_bytes` (a larger tensor has a file of its own). A tied head is not
+/// stored.
 /// Source: https://github.com/huggingface/safetensors, README, "Format"; huggingface_hub,
 /// split_torch_state_dict_into_shards().
 class ExportLayout {

@@ -28,13 +28,13 @@ struct CheckedFile {
 using ExportProgress = FunctionRef<void(const char* doing, int64_t done_bytes, int64_t total_bytes)>;
 
 /// Writes the files of `layout` into `directory`, which rank 0 has made and all ranks see. `model` is a
-/// checkpoint of any mesh; adapters are merged (add_adapters). Ranks, and kBlockThreads threads of each, share
-/// the work in parts of some 16 MiB. A thread reads a part, puts rows into Hugging Face's order, rounds once,
-/// writes, and later reads the part back from the device and compares. After all files are synced, checks that
-/// every byte was written once. With several ranks, or if `hashes_files` asks for hashes, ranks then read and
-/// compare whole files, perhaps from the page cache. Returns the files on all ranks. Memory: 20 MiB a thread,
-/// and the memory of CheckpointReader. Collective. Throws Error(kStorage), and Error(kInputData) with the
-/// tensor and the number if the type cannot hold a weight.
+/// checkpoint of any mesh; adapters are merged (add_adapters). Ranks, and kBlockThreads threads of each,
+/// share the work in parts of some 16 MiB. A thread reads a part, puts rows into Hugging Face's order, rounds
+/// once, writes, and later reads the part back from the device and compares. After all files are synced,
+/// checks that every byte was written once. With several ranks, or if `hashes_files` asks for hashes, ranks
+/// then read and compare whole files, perhaps from the page cache. Returns the files on all ranks. Memory: 20
+/// MiB a thread, and the memory of CheckpointReader. Collective. Throws Error(kStorage), and
+/// Error(kInputData) with the tensor and the number if the type cannot hold a weight.
 std::vector<CheckedFile> export_weights(Io& io, Communicator& world, const StoredModel& model,
                                         const ExportLayout& layout, const std::filesystem::path& directory,
                                         bool hashes_files, ExportProgress progress);
@@ -77,13 +77,13 @@ ExportReport export_model(Io& io, Communicator& world, const TrainedModel& train
                           ExportProgress progress);
 
 /// Writes a model of Hugging Face as the run directory `output`, with the checkpoint
-/// checkpoints/step_00000000 of one rank and the model's tokenizer.model, if any. The weights are float32; the
-/// moments are zeros, which take no room. Threads read and write blocks (write_rank_file), so memory does not
-/// grow with the model. `output` appears complete or not at all. Calls `note` for each directory that killed
-/// imports left, and `progress`, on this thread, with the number of weights done; an exception of `progress`
-/// ends the import. Needs no MPI; main thread only (libhdf5). Throws Error(kUsage) if `output` exists and is
-/// not an empty directory, Error(kInputData) as read_pretrained, Error(kStorage). Returns the bytes of the
-/// checkpoint.
+/// checkpoints/step_00000000 of one rank and the model's tokenizer.model, if any. The weights are float32;
+/// the moments are zeros, which take no room. Threads read and write blocks (write_rank_file), so memory does
+/// not grow with the model. `output` appears complete or not at all. Calls `note` for each directory that
+/// killed imports left, and `progress`, on this thread, with the number of weights done; an exception of
+/// `progress` ends the import. Needs no MPI; main thread only (libhdf5). Throws Error(kUsage) if `output`
+/// exists and is not an empty directory, Error(kInputData) as read_pretrained, Error(kStorage). Returns the
+/// bytes of the checkpoint.
 int64_t import_model(Io& io, const StoredModel& model, const std::filesystem::path& output,
                      const std::function<void(const std::string&)>& note = {},
                      const std::function<void(int64_t elements)>& progress = {});

@@ -95,8 +95,8 @@ class PartWriter {
  public:
   PartWriter(const ExportLayout& layout, SharedFiles& files) : layout_(layout), files_(files) {}
 
-  // Reads the part with `reader` and writes it. Then reads back the parts before it, which the device had time
-  // to store meanwhile.
+  // Reads the part with `reader` and writes it. Then reads back the parts before it, which the device had
+  // time to store meanwhile.
   void write(const UnitPart& part, WeightsReader& reader) {
     const UnitLayout places(*part.unit, 1, 0, part.count);
     const int64_t elements = places.shard_elements(), begin = part.index * elements;
@@ -232,8 +232,8 @@ void check_places(const std::string& name, int64_t bytes, std::span<const Writte
   RIPSTOP_CHECK(end == bytes, "{}: bytes {} to {} were written by nobody", name, end, bytes);
 }
 
-// Reads the file from begin to end, compares it with the hashes of `places`, and returns the hash of the file.
-// Calls `done` with the bytes of each place.
+// Reads the file from begin to end, compares it with the hashes of `places`, and returns the hash of the
+// file. Calls `done` with the bytes of each place.
 std::string check_file(const InputFile& file, int64_t bytes, std::span<const WrittenPlace> places,
                        FunctionRef<void(int64_t bytes)> done) {
   if (file.bytes() != bytes)

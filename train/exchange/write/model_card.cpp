@@ -202,7 +202,7 @@ KnownScores scores_of(const Json& document, const std::string& name) {
   return scores;
 }
 
-// The scores in `run`/evaluation/*/scores.json, by the name of the directory, without files that cannot be read.
+// The scores in the readable files `run`/evaluation/*/scores.json, by the name of the directory.
 std::map<std::string, KnownScores> known_scores(const fs::path& run) {
   constexpr int64_t kMostBytes = int64_t{1} << 20;
   std::map<std::string, KnownScores> found;
