@@ -120,13 +120,6 @@ ExportDType dtype_of(const TrainedModel& trained, const ExportOptions& options) 
                                                                     : ExportDType::kFloat32;
 }
 
-ExportLayout layout_of(const TrainedModel& trained, const ExportOptions& options) {
-  const ModelConfig& model = trained.state().model;
-  const ExportDType dtype = dtype_of(trained, options);
-  return options.adapters ? ExportLayout(model, options.adapters->lora, dtype)
-                          : ExportLayout(model, dtype, options.most_file_bytes);
-}
-
 // Throws if the disk of `folder` has less than `bytes` free. `what_needs` in the message: "the export needs".
 void require_room(Io& io, const fs::path& folder, int64_t bytes, const std::string& what_needs,
                   const std::string& hint) {
@@ -162,8 +155,11 @@ int64_t ExportReport::bytes() const {
 
 ExportReport export_model(Io& io, Communicator& world, const TrainedModel& trained, const fs::path& output,
                           const ExportOptions& options, ExportProgress progress) {
-  const ExportLayout layout = layout_of(trained, options);
-  ExportReport report{.dtype = layout.dtype(), .tensors = std::ssize(layout.tensors()), .files = {}};
+  const ModelConfig& model = trained.state().model;
+  const ExportDType dtype = dtype_of(trained, options);
+  const ExportLayout layout = options.adapters ? ExportLayout(model, options.adapters->lora, dtype)
+                                               : ExportLayout(model, dtype, options.most_file_bytes);
+  ExportReport report{.dtype = dtype, .tensors = std::ssize(layout.tensors()), .files = {}};
   std::optional<PartialDirectory> partial;  // rank 0's
   std::vector<CheckedFile> small;
   do_and_agree(world, [&] {
