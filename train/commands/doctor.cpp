@@ -10,6 +10,7 @@
 
 #include "data/files/hash.h"
 #include "data/files/whole_file.h"
+#include "data/text/json_reader.h"
 #include "data/text/json_struct.h"
 #include "model/core/number.h"
 #include "model/device/cuda_machine.h"
