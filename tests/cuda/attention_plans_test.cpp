@@ -161,6 +161,8 @@ TEST_F(AttentionPlansTest, DeterministicOnesAreMadeWithinTheirWorkspace) {
 TEST_F(AttentionPlansTest, AreRefusedForOtherHeads) {
   for (const bool dense : {true, false}) {
     EXPECT_NE(refusal(kH100, {8, 8, 60}, 2, 1024, dense), "") << "size 60";
+    EXPECT_EQ(refusal(kB200, heads, 2, 2048, true, true), "");
+    EXPECT_EQ(refusal(kB200, heads, 4, 2048, false, true), "");
     EXPECT_NE(refusal(kH100, {8, 8, 4}, 2, 1024, dense), "") << "size 4";
     EXPECT_NE(refusal(kH100, {8, 8, 264}, 2, 1024, dense), "") << "size 264";
     EXPECT_NE(refusal(kH100, {32, 5, 128}, 2, 1024, dense), "") << "5 of 32";
@@ -196,7 +198,8 @@ TEST(AttentionSums, FollowGpuVersionAndHeadSize) {
   EXPECT_EQ(attention_sums(newer, 128, false, true), Sums::kOrdered);
   EXPECT_EQ(attention_sums(a100, 128, true, true), Sums::kFromScores);
   EXPECT_EQ(attention_sums(a100, 128, false, true), std::nullopt);
-  EXPECT_EQ(attention_sums(b200, 128, true, true), std::nullopt);
+  EXPECT_EQ(attention_sums(b200, 128, true, true), Sums::kFromScores);
+  EXPECT_EQ(attention_sums({10, 91701}, 128, true, true), std::nullopt);
 }
 
 }  // namespace

@@ -220,10 +220,20 @@ Plan backward(const AttentionShape& shape, const PlanTarget& target, int64_t mos
   a.query_gradient(dscores, kt);
 
   // The engine's stages knob: with this value, blocks add to a sum one after another.
-  constexpr int64_t kOneAfterAnother = 4;
-  const Knob ordered{CUDNN_KNOB_TYPE_STAGES, kOneAfterAnother};
-  return std::move(g).plan(target, most_workspace_bytes,
-                           {&ordered, shape.sums == Sums::kOrdered ? size_t{1} : 0});
+  constexpr Knob kOneAfterAnother[] = {{CUDNN_KNOB_TYPE_STAGES, 4}};
+  if (shape.sums == Sums::kOrdered) return std::move(g).plan(target, most_workspace_bytes, kOneAfterAnother);
+  if (shape.sums != Sums::kFromScores || target.major != kBlackwell)
+    return std::move(g).plan(target, most_workspace_bytes);
+  // Heuristics refuse this graph. Source: override_heuristics_query in scaled_dot_product_flash_attention.h of
+  // NVIDIA's front end.
+  constexpr int64_t kEngine = 5;
+  constexpr size_t kFirstOfTiles = 92300;
+  constexpr Knob kBefore[] = {{CUDNN_KNOB_TYPE_KERNEL_CFG, 31}, {CUDNN_KNOB_TYPE_STAGES, 2}};
+  constexpr Knob kTiles[] = {{CUDNN_KNOB_TYPE_TILE_M, 3},     {CUDNN_KNOB_TYPE_TILE_N, 2},
+                             {CUDNN_KNOB_TYPE_KERNEL_CFG, 2}, {CUDNN_KNOB_TYPE_STREAM_K, 0},
+                             {CUDNN_KNOB_TYPE_TILE_CGA_M, 0}, {CUDNN_KNOB_TYPE_STAGES, 2}};
+  const auto knobs = cudnnGetVersion() < kFirstOfTiles ? std::span<const Knob>(kBefore) : kTiles;
+  return std::move(g).plan(target, most_workspace_bytes, knobs, kEngine);
 }
 
 }  // namespace

@@ -9,6 +9,9 @@
 
 namespace ripstop::cuda {
 
+/// First numbers of compute capabilities.
+inline constexpr int kAmpere = 8, kHopper = 9, kBlackwell = 10;
+
 /// How backward adds up sums to which several thread blocks contribute.
 enum class Sums : uint8_t {
   kByRow,      ///< in float32 buffers with a place for each row; no fixed order

@@ -120,12 +120,13 @@ class Bindings {
 
 std::optional<Sums> attention_sums(const AttentionGpu& gpu, int64_t head_size, bool dense,
                                    bool deterministic) {
-  constexpr int kAmpere = 8, kHopper = 9, kBlackwell = 10;
-  constexpr size_t kFirstOrdered = 92500;  // cuDNN 9.25.0
+  // cuDNN 9.25.0, and 9.18.0 on Blackwell.
+  constexpr size_t kFirstOrdered = 92500, kFirstOnBlackwell = 91800;
   // On other GPUs, NVIDIA's front end avoids buffers by row, since they give wrong results there.
   const bool by_row = (gpu.major == kHopper || gpu.major == kBlackwell) && head_size % 16 == 0;
   if (!deterministic) return by_row ? Sums::kByRow : Sums::kByPlace;
   if (gpu.major == kHopper && by_row && gpu.cudnn_version >= kFirstOrdered) return Sums::kOrdered;
+  if (gpu.major == kBlackwell && by_row && gpu.cudnn_version >= kFirstOnBlackwell) return Sums::kFromScores;
   if (gpu.major == kHopper ? by_row || dense : gpu.major == kAmpere && dense) return Sums::kFromScores;
   return std::nullopt;
 }
@@ -172,7 +173,7 @@ const Plan& AttentionPlans::plan(Pass pass, const AttentionShape& shape, int64_t
   const std::pair key{pass, shape};
   const auto found = plans_.find(key);
   if (found != plans_.end()) return found->second;
-  const PlanTarget target{.handle = handle_};
+  const PlanTarget target{.handle = handle_, .major = gpu_.major};
   return plans_
       .emplace(key, pass == Pass::kForward ? attention_plan(shape, target, most_workspace_bytes)
                                            : attention_backward_plan(shape, target, most_workspace_bytes))
@@ -181,12 +182,16 @@ const Plan& AttentionPlans::plan(Pass pass, const AttentionShape& shape, int64_t
 
 // Collects the plans of all groups before any of them runs: either cuDNN does all documents of a call or
 // none.
-std::optional<std::string> AttentionPlans::all_plans(Pass pass, const AttentionSchedule& schedule,
-                                                     AttentionShape shape, int64_t most_workspace_bytes,
+std::optional<std::string> AttentionPlans::all_plans(const Stream& stream, Pass pass,
+                                                     const AttentionSchedule& schedule, AttentionShape shape,
+                                                     int64_t most_workspace_bytes,
                                                      std::vector<const Plan*>& plans) {
+  ensure_handle(stream);
   for (const DocumentGroup& group : schedule.groups) {
     shape.documents = group.count;
     plans.push_back(&plan(pass, shape, most_workspace_bytes));
+    if (const std::string& why = plans.back()->left_out(); !why.empty())
+      cuda_stream(stream).note("cuDNN's first choice for attention does not run, another does", why);
     if (!plans.back()->ok()) return "cuDNN refuses it: " + plans.back()->refusal();
     if (plans.back()->workspace_bytes() > most_workspace_bytes)
       return fmt::format("cuDNN needs {} bytes of workspace; the plan has {}",
@@ -206,12 +211,10 @@ int64_t AttentionPlans::prepare(const Stream& stream, const AttentionSizes& size
   const bool deterministic = stream.device().deterministic;
   if (direction == Direction::kForward) {
     const ForwardCall c(sizes);
-    ensure_handle(stream);
-    static_cast<void>(all_plans(Pass::kForward, c.schedule, c.shape, c.most_workspace(), plans));
+    static_cast<void>(all_plans(stream, Pass::kForward, c.schedule, c.shape, c.most_workspace(), plans));
   } else if (const auto sums = attention_sums(gpu_, sizes.heads.size, is_dense(sizes), deterministic)) {
     const BackwardCall c(sizes, *sums, deterministic);
-    ensure_handle(stream);
-    static_cast<void>(all_plans(Pass::kBackward, c.schedule, c.shape, c.most_workspace(), plans));
+    static_cast<void>(all_plans(stream, Pass::kBackward, c.schedule, c.shape, c.most_workspace(), plans));
   }
   return count() - before;
 }
@@ -221,9 +224,9 @@ std::optional<std::string> AttentionPlans::forward(const KernelCall& call, const
   if (auto why = unsupported(sizes)) return why;
   const ForwardCall c(sizes);
   const auto& [schedule, layout, shape] = c;
-  ensure_handle(call.stream);
   std::vector<const Plan*> plans;
-  if (auto why = all_plans(Pass::kForward, schedule, shape, c.most_workspace(), plans)) return why;
+  if (auto why = all_plans(call.stream, Pass::kForward, schedule, shape, c.most_workspace(), plans))
+    return why;
   const RaggedOffsets offsets = offsets_in(layout, call.workspace);
   auto* by_place = reinterpret_cast<float*>(place(call.workspace, layout.log_sum_exp));
   if (!schedule.dense) locate_documents(call, o.documents, o.heads, offsets);
@@ -248,9 +251,9 @@ std::optional<std::string> AttentionPlans::backward(const KernelCall& call, cons
   const BackwardCall c(sizes, *sums, deterministic);
   const auto& [schedule, layout, shape, by_place, own] = c;
   const bool dense = schedule.dense;
-  ensure_handle(call.stream);
   std::vector<const Plan*> plans;
-  if (auto why = all_plans(Pass::kBackward, schedule, shape, c.most_workspace(), plans)) return why;
+  if (auto why = all_plans(call.stream, Pass::kBackward, schedule, shape, c.most_workspace(), plans))
+    return why;
 
   const auto part = [&](int64_t at) { return place(call.workspace, at); };
   const RaggedOffsets offsets = offsets_in(layout, call.workspace);

@@ -59,8 +59,9 @@ class AttentionPlans {
  private:
   enum class Pass : bool { kForward, kBackward };
   const Plan& plan(Pass pass, const AttentionShape& shape, int64_t most_workspace_bytes);
-  std::optional<std::string> all_plans(Pass pass, const AttentionSchedule& schedule, AttentionShape shape,
-                                       int64_t most_workspace_bytes, std::vector<const Plan*>& plans);
+  std::optional<std::string> all_plans(const Stream& stream, Pass pass, const AttentionSchedule& schedule,
+                                       AttentionShape shape, int64_t most_workspace_bytes,
+                                       std::vector<const Plan*>& plans);
   std::optional<std::string> unsupported(const AttentionSizes& sizes) const;
   void ensure_handle(const Stream& stream);
 

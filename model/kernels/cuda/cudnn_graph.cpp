@@ -60,25 +60,12 @@ int64_t engine_index(const Descriptor& configuration) {
   return get_one<int64_t>(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64);
 }
 
-// A new configuration of the same engine: the given knobs, and all others as they were. cuDNN cannot change a
-// finalized configuration.
-Descriptor with_knobs(const Descriptor& graph, const PlanTarget& target, const Descriptor& configuration,
-                      std::span<const Knob> knobs, std::vector<Descriptor>& parts) {
-  std::vector<Descriptor> choices;
-  for (const Knob& knob : knobs) choices.push_back(knob_choice(knob));
-  // Asked for none, cuDNN 9.26 does not tell how many there are.
-  for (const Descriptor& old : get_list(configuration, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
-                                        CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, CUDNN_KNOB_TYPE_COUNTS)) {
-    const Knob knob{
-        get_one<cudnnBackendKnobType_t>(old, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE),
-        get_one<int64_t>(old, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64)};
-    const bool given =
-        std::any_of(knobs.begin(), knobs.end(), [&](const Knob& k) { return k.type == knob.type; });
-    if (!given) choices.push_back(knob_choice(knob));
-  }
+// A configuration of the engine with these knobs.
+Descriptor configuration_of(const Descriptor& graph, const PlanTarget& target, int64_t index,
+                            std::vector<Descriptor> choices, std::vector<Descriptor>& parts) {
   Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   engine.set(CUDNN_ATTR_ENGINE_OPERATION_GRAPH, graph);
-  engine.set(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, engine_index(configuration));
+  engine.set(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, index);
   if (target.properties != nullptr) engine.set(CUDNN_ATTR_ENGINE_DEVICEPROP, *target.properties);
   engine.finalize();
   Descriptor changed(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
@@ -92,6 +79,44 @@ Descriptor with_knobs(const Descriptor& graph, const PlanTarget& target, const D
   parts.push_back(std::move(engine));
   for (Descriptor& choice : choices) parts.push_back(std::move(choice));
   return changed;
+}
+
+std::vector<Descriptor> choices_of(std::span<const Knob> knobs) {
+  std::vector<Descriptor> choices;
+  for (const Knob& knob : knobs) choices.push_back(knob_choice(knob));
+  return choices;
+}
+
+// A new configuration of the same engine: the given knobs, and all others as they were. cuDNN cannot change a
+// finalized configuration.
+Descriptor with_knobs(const Descriptor& graph, const PlanTarget& target, const Descriptor& configuration,
+                      std::span<const Knob> knobs, std::vector<Descriptor>& parts) {
+  std::vector<Descriptor> choices = choices_of(knobs);
+  // Asked for none, cuDNN 9.26 does not tell how many there are.
+  for (const Descriptor& old : get_list(configuration, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
+                                        CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, CUDNN_KNOB_TYPE_COUNTS)) {
+    const Knob knob{
+        get_one<cudnnBackendKnobType_t>(old, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE),
+        get_one<int64_t>(old, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64)};
+    const bool given =
+        std::any_of(knobs.begin(), knobs.end(), [&](const Knob& k) { return k.type == knob.type; });
+    if (!given) choices.push_back(knob_choice(knob));
+  }
+  return configuration_of(graph, target, engine_index(configuration), std::move(choices), parts);
+}
+
+// The configurations that cuDNN's heuristics suggest, best first. They refer to `heuristics`.
+std::vector<Descriptor> best_first(const Descriptor& graph, const PlanTarget& target,
+                                   Descriptor& heuristics) {
+  heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
+  heuristics.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, CUDNN_HEUR_MODE_A);
+  if (target.properties != nullptr) heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *target.properties);
+  heuristics.finalize();
+  int64_t count = 0;
+  check_cudnn(cudnnBackendGetAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                       CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, nullptr),
+              "cudnnBackendGetAttribute");
+  return get_list(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, count);
 }
 
 }  // namespace
@@ -284,25 +309,23 @@ void Graph::reshape(const GraphTensor& x, const GraphTensor& y) {
   add(std::move(o));
 }
 
-Plan Graph::plan(const PlanTarget& target, int64_t most_workspace_bytes, std::span<const Knob> knobs) && {
+Plan Graph::plan(const PlanTarget& target, int64_t most_workspace_bytes, std::span<const Knob> knobs,
+                 std::optional<int64_t> engine) && {
   Descriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
             std::span<const cudnnBackendDescriptor_t>(operations_));
   // Without a GPU the properties of a device stand for it: plans can be tested anywhere.
   if (target.handle != nullptr) graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, target.handle);
   graph.finalize();
-  Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-  heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
-  heuristics.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, CUDNN_HEUR_MODE_A);
-  if (target.properties != nullptr) heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *target.properties);
-  heuristics.finalize();
   Plan result;
-  int64_t count = 0;
-  check_cudnn(cudnnBackendGetAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                       CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, nullptr),
-              "cudnnBackendGetAttribute");
-  auto configurations =
-      get_list(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, count);
+  Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+  std::vector<Descriptor> configurations;
+  if (engine) {
+    configurations.push_back(configuration_of(graph, target, *engine, choices_of(knobs), result.parts_));
+    knobs = {};
+  } else {
+    configurations = best_first(graph, target, heuristics);
+  }
   // Try the configurations in cuDNN's order, best first, and collect the reasons of those that fail.
   if (configurations.empty()) result.refusal_ = "no engine: " + last_words();
   for (Descriptor& heuristic : configurations) {
@@ -323,7 +346,7 @@ Plan Graph::plan(const PlanTarget& target, int64_t most_workspace_bytes, std::sp
       result.refusal_ += fmt::format("{} bytes of workspace, {} allowed; ", bytes, most_workspace_bytes);
       continue;
     }
-    result.refusal_.clear();
+    result.left_out_ = std::exchange(result.refusal_, "");
     result.workspace_bytes_ = bytes;
     result.plan_ = std::move(plan);
     result.parts_.push_back(std::move(configuration));

@@ -51,10 +51,11 @@ class Descriptor {
   cudnnBackendDescriptor_t descriptor_ = nullptr;
 };
 
-/// The GPU for which a plan is made. Set exactly one of the two.
+/// The GPU for which a plan is made. Set exactly one of the first two.
 struct PlanTarget {
   cudnnHandle_t handle = nullptr;
   const Descriptor* properties = nullptr;  ///< of a described GPU, see device_properties
+  int major = 0;                           ///< first number of the compute capability
 };
 
 /// A GPU described by cuDNN's JSON of device properties. Plans for it can be made but not run. Needs cuDNN
@@ -73,6 +74,8 @@ class Plan {
   bool ok() const { return refusal_.empty(); }
   const std::string& refusal() const { return refusal_; }
   int64_t workspace_bytes() const { return workspace_bytes_; }
+  /// Why configurations that cuDNN prefers to this plan's were left out; empty if none was.
+  const std::string& left_out() const { return left_out_; }
 
   /// Gives the plan's kernels to the stream of `handle`. Has read the host scalars when it returns.
   void run(cudnnHandle_t handle, std::span<const Binding> bindings, void* workspace) const;
@@ -83,7 +86,7 @@ class Plan {
   Descriptor plan_;
   std::vector<Descriptor> parts_;  ///< descriptors to which the plan refers
   int64_t workspace_bytes_ = 0;
-  std::string refusal_;
+  std::string refusal_, left_out_;
 };
 Plan refused(const std::string& why);
 
@@ -136,8 +139,10 @@ class Graph {
   void reshape(const GraphTensor& x, const GraphTensor& y);
 
   /// Makes a plan of the first configuration of cuDNN's heuristics that works with `knobs` set and needs at
-  /// most `most_workspace_bytes` of workspace. Returns a refusal if there is none. The graph is consumed.
-  Plan plan(const PlanTarget& target, int64_t most_workspace_bytes, std::span<const Knob> knobs = {}) &&;
+  /// most `most_workspace_bytes` of workspace; with `engine`, of that engine and these knobs alone. Returns a
+  /// refusal if there is none. The graph is consumed.
+  Plan plan(const PlanTarget& target, int64_t most_workspace_bytes, std::span<const Knob> knobs = {},
+            std::optional<int64_t> engine = std::nullopt) &&;
 
  private:
   Descriptor& keep(Descriptor descriptor);
