@@ -75,9 +75,11 @@ __global__ void __launch_bounds__(kThreads) backward(Gradient<T> x) {
   const int64_t row = token - x.first_id;
   if (row < 0 || row >= x.held) return;
   if (begin > 0 && x.token[x.order[begin - 1]] == token) return;
-  // Every thread finds the end itself. A token repeats rarely, so this is cheaper than a barrier.
-  int64_t end = begin + 1;
-  while (end < x.rows && x.token[x.order[end]] == token) ++end;
+  // Every thread finds the end itself, without a barrier: in steps that double, then by halves.
+  int64_t end = begin + 1, step = 1;
+  for (; end + step <= x.rows && x.token[x.order[end + step - 1]] == token; step *= 2) end += step;
+  for (; step > 0; step /= 2)
+    if (end + step <= x.rows && x.token[x.order[end + step - 1]] == token) end += step;
   for (int64_t i = threadIdx.x * kWidth; i < x.columns; i += blockDim.x * kWidth) {
     float* to = x.dtable + row * x.columns + i;
     Floats<kWidth> sum = load<kWidth>(to);
