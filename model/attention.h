@@ -10,31 +10,31 @@
 
 namespace ripstop {
 
-/// One layer's cache of keys and values, and the places of a call's rows in it.
+/// One layer's cache of keys and values, and where the rows of one decode step lie in the cache.
 struct CacheRows {
   Tensor cache;          ///< [slots, P, 2, K*D] of this layer
-  Tensor slot;           ///< [rows] int32
-  Tensor position;       ///< [rows] int32, in the sequence
+  Tensor slot;           ///< [rows] int32: the slot of each row's sequence
+  Tensor position;       ///< [rows] int32: the position of each row in its sequence, from 0
   Tensor place = {};     ///< [rows] int32: places in the slot for the keys and values of these rows
   CachedTail tail = {};  ///< the places of earlier positions in the slot
 };
 
-/// branch = sum over slices of attention(rope(norm(residual) wqkv^T)) wo^T.
+/// branch = attention(rope(norm(residual) wqkv^T)) wo^T, summed over the ranks of the tensor axis.
 ///
-/// A rank of the tensor axis holds H/t query and K/t key-value heads. wqkv is column-parallel and wo
-/// row-parallel (see parallel_linear.h): forward gathers the rows before the first GEMM and scatters the sum
-/// after the last; backward mirrors that. Source: LLaMA 2, arXiv:2307.09288; grouped-query attention,
-/// arXiv:2305.13245; the cut, arXiv:1909.08053 section 3.
+/// Each of the t ranks holds H/t query and K/t key-value heads. wqkv is column-parallel and wo row-parallel
+/// (see parallel_linear.h): forward gathers the rows before the first GEMM and scatters the sum after the
+/// last one; backward gathers and scatters in the same places. Source: LLaMA 2, arXiv:2307.09288;
+/// grouped-query attention, arXiv:2305.13245; the cut, arXiv:1909.08053 section 3.
 class Attention {
  public:
-  /// The tensors that backward needs, for the N rows of all ranks or the n rows of this rank. Forward keeps
-  /// the tensors with memory, norm.sum always.
+  /// Tensors of forward that backward needs: `norm` for the n rows of this rank, the others for the N rows of
+  /// all ranks. Forward keeps those that have memory; norm.sum always has memory.
   struct Saved {
     NormSaved norm;
     Tensor qkv;          ///< [N, (H+2K)D / t], rotated
     Tensor out;          ///< [N, HD / t], before wo
     Tensor log_sum_exp;  ///< [N, H / t] float32
-    Tensor low;          ///< [N, k r], of wqkv's adapters; kept if qkv is
+    Tensor low;          ///< [N, k r], low rows of wqkv's adapters; kept if qkv is kept
   };
 
   /// Throws Error(kResources) if an axis of `tensor_count` ranks cannot cut the heads; see check_tensor_axis.
@@ -50,22 +50,24 @@ class Attention {
 
   /// Makes Saved for N rows; the tensors that forward keeps are in the caller's arena frame.
   Saved allocate(Context& context, int64_t rows, DType dtype, Recompute recompute = Recompute::kNone) const;
-  /// `saved` with memory in the caller's arena frame for the tensors that are not kept.
+  /// Returns `saved`, with memory in the caller's arena frame for each tensor that forward did not keep.
   static Saved with_memory(Context& context, const Saved& saved);
 
-  /// Adds the residual's branch to its sum and leaves this layer's branch in its place. angle: see `rope`.
-  /// Also stores all keys and values at `store`, unless it is null (prefill of generation).
+  /// Adds residual.branch to residual.sum, then overwrites residual.branch with this layer's branch. `angle`:
+  /// see rope(). If `store` is not null, also copies the keys and values of all rows into the cache of
+  /// `store` (prefill of generation).
   void forward(Context& context, const Batch& batch, const Tensor& angle, Residual& residual,
                const Saved& saved, const CacheRows* store = nullptr) const;
 
-  /// Runs forward again from saved.norm.sum: writes the rest of `saved`, which has memory, the residual's sum
-  /// (saved.norm.sum) and its branch.
+  /// Runs forward again from saved.norm.sum. Every tensor of `saved` must have memory. Writes the other
+  /// tensors of `saved` and residual.branch, and sets residual.sum to saved.norm.sum.
   void forward_again(Context& context, const Batch& batch, const Tensor& angle, Residual& residual,
                      const Saved& saved) const;
 
-  /// Turns dresidual [n, C], the gradient by sum + branch after this layer, in place into the gradient by its
-  /// input, or leaves it as it is with InputGradient::kNot. Writes or adds the gradients of the weights that
-  /// are not frozen. Norms the sum again if the norm is not kept; the rest of `saved` must have memory.
+  /// On entry, dresidual [n, C] is the gradient of the loss by residual.sum + residual.branch after this
+  /// layer. Turns dresidual in place into the gradient by the layer's input; with InputGradient::kNot leaves
+  /// it unchanged. Writes or adds the gradients of the weights that are not frozen. Computes the norm again
+  /// if forward did not keep it; all other tensors of `saved` must have memory.
   void backward(Context& context, const Batch& batch, const Tensor& angle, const Saved& saved,
                 const Tensor& dresidual, InputGradient input = InputGradient::kNeeded) const;
 
@@ -76,7 +78,7 @@ class Attention {
   const Heads& heads() const { return heads_; }
 
  private:
-  // Computes the branch from saved.norm.normed.
+  // Computes qkv, attention and `branch` from saved.norm.normed.
   void attend(Context& context, const Batch& batch, const Tensor& angle, const Saved& saved,
               const Tensor& branch, const CacheRows* store) const;
 

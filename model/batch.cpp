@@ -6,7 +6,8 @@
 namespace ripstop {
 namespace {
 
-// token, position, token_order, target_row, target, and document_offset with one element more.
+// The number of arrays in memory_: token, position, token_order, target_row, target, and document_offset,
+// which has one element more than the others.
 constexpr int64_t kArrays = 6;
 
 int64_t longest(std::span<const int32_t> offset) {
@@ -36,7 +37,7 @@ Batch BatchMemory::load(const Stream& stream, int64_t sequence_count, const Host
               .target_row = array(3, rows),
               .target = array(4, rows)};
   if (stream.device().kind == DeviceKind::kMeta) {
-    // One document a sequence and a target in every row need the most memory.
+    // The plan assumes one document per sequence and a target in every row: this takes the most memory.
     batch.document_count = sequence_count;
     batch.longest_document = sequence_length_;
     batch.target_count = rows;

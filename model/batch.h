@@ -9,11 +9,12 @@
 
 namespace ripstop {
 
-/// B sequences of T positions, N = B * T rows. A sequence is one or more whole documents one after another.
-/// Views; all int32.
+/// The tokens of B sequences of T positions: N = B * T rows. A sequence holds one or more documents, one
+/// after another. Every row belongs to exactly one document, and no document crosses the end of a sequence.
+/// The tensors are int32 views of a BatchMemory.
 struct Batch {
   Tensor token;     ///< [N] input ids, in [0, V)
-  Tensor position;  ///< [N] place within the document, from 0; RoPE turns by it
+  Tensor position;  ///< [N] position in the document, from 0: gives the angle of the rotary embedding
   /// [N + 1], of which document_count + 1 are used: document d is rows [document_offset[d],
   /// document_offset[d + 1]).
   Tensor document_offset;
@@ -21,12 +22,12 @@ struct Batch {
   int64_t longest_document = 0;
   /// [N] the rows sorted by (token id, row), so that the embedding's backward adds in a fixed order.
   Tensor token_order;
-  /// [N], of which target_count are used: the rows whose prediction counts, ascending, and the ids that they
-  /// must predict.
+  /// [N], of which target_count are used. target_row: the rows whose prediction counts, ascending. target:
+  /// the token id that each of these rows must predict.
   Tensor target_row;
   Tensor target;
   int64_t target_count = 0;
-  DropoutPlace place = {};  ///< used in training passes alone
+  DropoutPlace place = {};  ///< for dropout; read in training passes alone
 
   int64_t rows() const { return token.count(); }
 };
@@ -37,16 +38,16 @@ class BatchMemory {
  public:
   BatchMemory(const Device& device, MemoryLedger& ledger, int64_t sequence_count, int64_t sequence_length);
 
-  /// Copies a batch of `sequence_count` sequences (at most B) to the device, in stream order, over the batch
-  /// before. Throws Error(kBug) if the arrays do not have N rows. On kMeta `tokens` is not read: the batch
-  /// has a target in every row, as a plan needs.
+  /// Copies a batch of `sequence_count` sequences (at most B) to the device, in stream order. The new batch
+  /// overwrites the previous one. On kMeta `tokens` is not read: every row has a target, as a plan assumes.
+  /// Throws Error(kBug) if the arrays do not have N rows.
   Batch load(const Stream& stream, int64_t sequence_count, const HostTokens& tokens);
 
  private:
   int64_t capacity_rows_;
   int64_t sequence_length_;
   Buffer memory_;
-  std::vector<int32_t> host_;  ///< source of copies; reused when the stream has passed them
+  std::vector<int32_t> host_;  ///< token_order, target_row and target, before they are copied to the device
 };
 
 }  // namespace ripstop

@@ -8,7 +8,8 @@ namespace ripstop {
 /// One transformer block: the residual stream goes through attention and then through the feed-forward layer.
 class Block {
  public:
-  /// The tensors that backward needs. Forward keeps the tensors with memory.
+  /// Tensors of forward that backward needs. Forward keeps those that have memory; backward computes the
+  /// others again.
   struct Saved {
     Attention::Saved attention;
     Mlp::Saved mlp;
@@ -26,15 +27,16 @@ class Block {
             mlp.allocate(context, rows, dtype, recompute)};
   }
 
-  /// See Attention::forward. With Recompute::kFull the residual has a shared_sum.
+  /// See Attention::forward. With Recompute::kFull, residual.shared_sum must be a tensor.
   void forward(Context& context, const Batch& batch, const Tensor& angle, Residual& residual,
                const Saved& saved, const CacheRows* store = nullptr) const {
     attention.forward(context, batch, angle, residual, saved.attention, store);
     mlp.forward(context, residual, saved.mlp);
   }
 
-  /// Turns dresidual [n, C] in place into the gradient by the block's input, if `input` needs it. Computes
-  /// again the tensors of `saved` that are not kept, and overwrites the others.
+  /// On entry, dresidual [n, C] is the gradient of the loss by the block's output. Turns it in place into the
+  /// gradient by the block's input; with InputGradient::kNot its elements on return have no meaning. Computes
+  /// the tensors of `saved` without memory again, and overwrites the others.
   void backward(Context& context, const Batch& batch, const Tensor& angle, const Saved& saved,
                 const Tensor& dresidual, InputGradient input = InputGradient::kNeeded) const;
 

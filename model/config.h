@@ -37,8 +37,8 @@ struct ModelConfig {
 };
 
 /// Calls `visit(name, value)` with each field of `config`, a ModelConfig that may be const. This is the only
-/// list of fields: manifests, config.json, JSON of `inspect` and comparisons of ranks follow its order, and
-/// each field is a key of [model].
+/// list of fields: each one is a key of [model], and manifests, config.json, the JSON of `inspect` and the
+/// comparison of configs between ranks have the fields in this order.
 template <class Config, class Visit>
 constexpr void for_each_field(Config&& config, Visit&& visit) {
   visit("hidden_size", config.hidden_size);
@@ -54,30 +54,34 @@ constexpr void for_each_field(Config&& config, Visit&& visit) {
   visit("initializer_range", config.initializer_range);
 }
 
-/// Throws Error(kUsage) that names the first key whose value is impossible, and the key that bounds it, if
-/// one does: a size below 1 or too large for 64-bit counts of elements, heads that do not divide, an odd head
-/// size (rotary embedding turns pairs), a constant that is not a finite number in its range.
+/// Throws Error(kUsage) for the first impossible value. The message names its key, and the key that limits
+/// the value if there is one. Impossible are:
+/// - a size below 1, or too large for 64-bit counts of elements;
+/// - a num_attention_heads that does not divide hidden_size, or a num_key_value_heads that does not divide
+///   num_attention_heads;
+/// - an odd head size (rotary embedding rotates pairs);
+/// - a constant that is not a finite number in its range.
 void validate(const ModelConfig& config);
 
 /// The sizes of the tensor axis that can cut the model, ascending: the common divisors of H and K, because a
 /// rank of the axis computes whole heads. The sizes must be valid.
 std::vector<int64_t> tensor_axis_sizes(const ModelConfig& config);
 
-/// Throws Error(kResources), with the sizes that work as its hint, if a tensor axis of `size` ranks cannot
-/// cut the model.
+/// Throws Error(kResources) if a tensor axis of `size` ranks cannot cut the model. The hint lists the sizes
+/// that can.
 void check_tensor_axis(const ModelConfig& config, int64_t size);
 
 /// Elements of all parameters; tied embeddings count once. The sizes must be valid.
 int64_t parameter_count(const ModelConfig& config);
 
-/// Elements of the parameters that a token is multiplied by: all but the table of an untied embedding, whose
-/// rows are looked up. The sizes must be valid.
+/// Number of parameter elements by which each token is multiplied: all parameters, except the table of an
+/// untied embedding, from which rows are only copied. The sizes must be valid.
 double multiplied_parameters(const ModelConfig& config);
 
 /// Floating-point operations of training on one token (forward and backward), a multiply-add counted as two.
 struct FlopsPerToken {
-  double causal = 0;          ///< attention counted as half, as a causal mask needs
-  double full_attention = 0;  ///< attention counted whole, as many papers do
+  double causal = 0;          ///< with half of attention's T x T products: the causal mask needs no others
+  double full_attention = 0;  ///< with all of attention's T x T products, as in many papers
 };
 
 /// Counts 6 P + 12 L C T for full attention and 6 P + 6 L C T for causal attention, with P
@@ -85,15 +89,15 @@ struct FlopsPerToken {
 /// appendix B; arXiv:2205.05198, section 5, for the causal half.
 FlopsPerToken training_flops_per_token(const ModelConfig& config, int64_t sequence_length);
 
-/// Floating-point operations that backward computes again on one token in all blocks: see Recompute. They are
-/// no model FLOPs, so no utilization counts them. The sizes must be valid.
+/// Floating-point operations that backward repeats for one token in all blocks (see Recompute). Model FLOPs
+/// do not include them, so no utilization counts them. The sizes must be valid.
 FlopsPerToken recomputed_flops_per_token(const ModelConfig& config, int64_t sequence_length,
                                          Recompute recompute);
 
 /// The sizes of a published model under its usual name.
 struct ModelPreset {
   std::string_view name;
-  ModelConfig config;  ///< vocab_size 0: as the data set has
+  ModelConfig config;  ///< vocab_size is 0: the data set determines it
 };
 
 /// Every preset, smallest first.

@@ -11,10 +11,10 @@ void Embedding::forward(Context& context, const Tensor& token, const Tensor& out
 }
 
 void Embedding::backward(Context& context, const Batch& batch, const Tensor& dresidual) const {
-  if (table.gradient.empty()) return;  // frozen
+  if (table.gradient.empty()) return;  // the table is frozen
   const ProfilerRange range(context.device(), "embedding backward");
   Frame scratch(context.arena);
-  // Rows of any rank may have tokens of this rank's slice.
+  // Among the rows of every rank may be tokens of this rank's slice.
   const Tensor dout = gather_sequence(context, dresidual);
   const int64_t first_id = context.tensor.index() * table.gradient.rows();
   embedding_backward(context, batch.token, batch.token_order, dout, first_id, table.gradient,

@@ -38,7 +38,8 @@ void HeadLoss::forward_backward(Context& context, const Batch& batch, const Para
     fill_zero(context, partial);
     add_losses(context, batch, weights, normed, total, partial);
   };
-  // Without a target no chunk overwrites the gradient, and its memory still holds another unit's numbers.
+  // Without a target no chunk overwrites the gradient, and the memory of the gradient still holds another
+  // unit's numbers.
   if (batch.target_count == 0 && weights.accumulate == Accumulate::kNo && !weights.gradient.empty())
     fill_zero(context, weights.gradient);
   context.tensor.scatter_sum(context, dnormed, produce, TensorAxis::Parts::kWhole);
@@ -71,14 +72,15 @@ void HeadLoss::chunk_loss(Context& context, const Batch& batch, const Parameter&
   Arena& arena = context.arena;
   const int64_t capacity = std::min(chunk_rows, batch.rows()), columns = weights.value.rows();
   const bool train = !dnormed.empty(), convert_gradient = train && normed.dtype != DType::kFloat32;
-  // Allocates and sends room for a full chunk: a plan does not know how many rows will have a target.
+  // Allocates and gathers the statistics of a full chunk, since a plan does not know how many rows have a
+  // target.
   const Tensor statistics = arena.allocate(DType::kFloat32, {capacity, 3});
   const Tensor all = arena.allocate(DType::kFloat32, {context.tensor.count(), capacity, 3});
   const Tensor loss = arena.allocate(DType::kFloat32, {capacity}).row_range(0, chunk.rows);
   const Tensor x = arena.allocate(normed.dtype, {capacity, hidden_});
   const Tensor logits = arena.allocate(DType::kFloat32, {capacity, columns});
   const Tensor dlogits = convert_gradient ? arena.allocate(normed.dtype, {capacity, columns}) : logits;
-  // Reserves the scratch of every possible number of rows, too, because fewer rows may need more scratch.
+  // For the same reason reserves the workspace of each possible number of rows: fewer rows may need more.
   for (int64_t rows = capacity; rows > 0; rows -= rows % row_step() > 0 ? rows % row_step() : row_step()) {
     reserve_linear(context, x.row_range(0, rows), weights.value, logits.row_range(0, rows));
     if (train)
@@ -120,7 +122,7 @@ void HeadLoss::logits(Context& context, const Parameter& weights, Residual& resi
   Frame scratch(context.arena);
   absorb(context, norm, epsilon_, residual, saved);
   const Tensor normed = gather_sequence(context, saved.normed);
-  // A decode step has one row for each sequence: all rows count.
+  // `row` is no tensor in a decode step, which has one row for each sequence: all rows are scored.
   if (row.empty()) {
     linear(context, normed, weights.value, logits);
     return;

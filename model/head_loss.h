@@ -10,7 +10,7 @@ namespace ripstop {
 /// Outputs of HeadLoss::predict for the token after each of M rows, equal on all ranks of the tensor axis.
 /// Either `value` and `id` are tensors, or `logits` and `statistics`.
 struct NextTokenScores {
-  int64_t ids = 0;         ///< `id` is below this number
+  int64_t ids = 0;         ///< only token ids below this number are candidates for `id`
   Tensor value = {};       ///< [t, M] float32: the largest logit of each slice of the vocabulary
   Tensor id = {};          ///< [t, M] int32: the id of that logit, the lowest of equals
   Tensor logits = {};      ///< [t, M, V / t] float32 by slice; columns beyond the valid ids have no meaning
@@ -25,7 +25,7 @@ struct NextTokenScores {
 /// the rows that have a target.
 class HeadLoss {
  public:
-  static constexpr int64_t kChunkRows = 1024;  ///< chunk_rows, unless there is memory for more
+  static constexpr int64_t kChunkRows = 1024;  ///< the default of chunk_rows; with more memory it is larger
 
   HeadLoss(const ModelConfig& config, int64_t tensor_count, int64_t tensor_index);
 
@@ -40,9 +40,9 @@ class HeadLoss {
   using Saved = NormSaved;
   Saved allocate(Context& context, int64_t rows, DType dtype) const;
 
-  /// Adds the batch's summed loss to total [1] float64, equal on all ranks of the tensor axis. Writes
-  /// dresidual [n, C], the gradient of that loss by the residual, and writes or adds the gradients of norm
-  /// and `weights`, which is `output` or the tied table, unless they are frozen.
+  /// Adds the batch's summed loss, which is equal on all ranks of the tensor axis, to total [1] float64.
+  /// Writes dresidual [n, C], the gradient of this loss by the residual. Writes or adds the gradients of norm
+  /// and of `weights` (`output` or the tied table), unless they are frozen.
   void forward_backward(Context& context, const Batch& batch, const Parameter& weights, Residual& residual,
                         const Saved& saved, const Tensor& total, const Tensor& dresidual) const;
 
@@ -50,15 +50,15 @@ class HeadLoss {
   void forward(Context& context, const Batch& batch, const Parameter& weights, Residual& residual,
                const Saved& saved, const Tensor& total) const;
 
-  /// Scores the next token after each row in row [M] (int32) of the N rows (no tensor: after all, M = N). If
-  /// `scores` has values and ids, two numbers a row and slice travel over the tensor axis, and the prediction
-  /// is the id of the largest value, the lowest id if values are equal. Otherwise all logits travel: a rank
-  /// sends 4 M V / t bytes to each other rank.
+  /// Scores the next token after each of M of the N rows: those in row [M] (int32), or all N if `row` is no
+  /// tensor. If scores.value and scores.id are tensors, a rank sends two numbers for each row to each other
+  /// rank; the prediction is the id of the largest value over the slices, the lowest such id if values are
+  /// equal. Otherwise a rank sends all its logits, 4 M V / t bytes, to each other rank.
   void predict(Context& context, const Parameter& weights, Residual& residual, const Saved& saved,
                const Tensor& row, const NextTokenScores& scores) const;
 
-  /// Writes logits [M, V / t] float32 after the rows in `row`, as for predict. Columns beyond the slice's
-  /// valid ids have no meaning.
+  /// Writes this rank's logits [M, V / t] float32 of the token after each row in `row`, which is as in
+  /// predict(). Columns beyond the slice's valid ids have no meaning.
   void logits(Context& context, const Parameter& weights, Residual& residual, const Saved& saved,
               const Tensor& row, const Tensor& logits) const;
 
@@ -66,8 +66,8 @@ class HeadLoss {
   const VocabularySlice& slice() const { return slice_; }
 
  private:
-  /// Chunks are padded to a multiple of this number of rows. Back ends make a plan or a kernel for every
-  /// shape: so there are eight.
+  /// Chunks are padded to a multiple of this number of rows. Back ends keep a plan or a kernel for each
+  /// shape; so no more than eight are needed.
   int64_t row_step() const { return chunk_rows / 8; }
   void gather_logits(Context& context, const Parameter& weights, Residual& residual, const Saved& saved,
                      const Tensor& row, const NextTokenScores& scores) const;
@@ -77,7 +77,8 @@ class HeadLoss {
     int64_t first = 0;
     int64_t rows = 0;
   };
-  /// Adds the loss of all targets to total and, if dnormed is a tensor, the gradients to it and to weights.
+  /// Adds the loss of all targets to total. If dnormed is a tensor, writes the rows with a target of dnormed
+  /// [N, C], and writes or adds the gradient of `weights`.
   void add_losses(Context& context, const Batch& batch, const Parameter& weights, const Tensor& normed,
                   const Tensor& total, const Tensor& dnormed) const;
   void chunk_loss(Context& context, const Batch& batch, const Parameter& weights, const Tensor& normed,

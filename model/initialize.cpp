@@ -10,7 +10,7 @@
 namespace ripstop {
 namespace {
 
-// Two values from one block of random bits: normal with deviation 1, or uniform between -1 and 1.
+// Two values from one Philox block: normal with standard deviation 1, or uniform between -1 and 1.
 std::array<double, 2> random_pair(Initial::Kind kind, uint64_t seed, uint64_t name, uint64_t index) {
   const PhiloxBlock bits = philox({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32),
                                    static_cast<uint32_t>(name), static_cast<uint32_t>(name >> 32)},
@@ -22,7 +22,8 @@ std::array<double, 2> random_pair(Initial::Kind kind, uint64_t seed, uint64_t na
   return {radius * std::cos(angle), radius * std::sin(angle)};
 }
 
-// Fills elements [first, first + count). Drops the first value of a pair whose second element is `first`.
+// Writes elements [first, first + count) to `out`. If `first` is odd, it is the second element of its pair,
+// and the first value of this pair is dropped.
 void fill_random(const Initial& initial, uint64_t seed, uint64_t name, int64_t first, int64_t count,
                  float* out) {
   for (int64_t i = first; i < first + count; ++i) {

@@ -7,7 +7,8 @@
 
 namespace ripstop {
 
-/// Owns the keys and values of this rank's heads, in all layers, of `slots` sequences of `positions` tokens.
+/// Owns the keys and values of up to `slots` sequences of up to `positions` tokens each, for all layers and
+/// for the key-value heads of this rank.
 class KeyValueCache {
  public:
   KeyValueCache(const ModelConfig& config, int64_t tensor_count, int64_t slots, int64_t positions,

@@ -12,7 +12,7 @@ namespace {
 constexpr std::string_view kLetterPlaces[] = {".lora_A.weight", ".lora_B.weight"};
 constexpr std::string_view kWeight = ".weight";
 
-// The place of a target's matrix in a layer's unit of parameter_table.
+// The place of a target's matrix in the UnitSpec of a layer: tensors[tensor].parts[part].
 struct Place {
   size_t tensor, part;
 };
@@ -41,7 +41,7 @@ AdapterSpec adapter_of(const ParameterSpec& matrix, LoraTarget target, int64_t l
                 .initial = {Initial::Kind::kZeros}}};
 }
 
-// The adapters of one layer's unit.
+// The adapters of the layer whose unit of parameter_table is `unit`.
 std::vector<AdapterSpec> adapters_of(const UnitSpec& unit, int64_t layer, const LoraConfig& lora) {
   std::vector<AdapterSpec> adapters;
   for (size_t t = 0; t < kLoraTargets.size(); ++t) {
@@ -53,7 +53,7 @@ std::vector<AdapterSpec> adapters_of(const UnitSpec& unit, int64_t layer, const 
   return adapters;
 }
 
-// The layers' units of parameter_table.
+// The units of parameter_table that are layers.
 std::vector<UnitSpec> layers_of(const ModelConfig& model) {
   std::vector<UnitSpec> units = parameter_table(model);
   std::erase_if(units, [](const UnitSpec& unit) { return !unit.name.starts_with("layers."); });
@@ -62,7 +62,8 @@ std::vector<UnitSpec> layers_of(const ModelConfig& model) {
 
 UnitSpec unit_of(const UnitSpec& layer, const std::vector<AdapterSpec>& adapters) {
   UnitSpec unit{.name = layer.name + ".lora", .tensors = {}};
-  // One tensor for each tensor of the layer and letter. Tensors that the axis does not cut come first.
+  // For each tensor of the layer, one tensor with the a of its adapters and one with their b. Tensors that
+  // the tensor axis does not cut come first.
   for (const bool replicated : {true, false})
     for (size_t tensor = 0; tensor < layer.tensors.size(); ++tensor) {
       PhysicalTensor parts;

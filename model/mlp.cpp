@@ -55,8 +55,8 @@ void Mlp::backward(Context& context, const Saved& saved, const Tensor& dresidual
     const Tensor& hidden = dhidden;
     const RowParallelGradient gradient = row_parallel_linear_backward_input(
         context, dresidual, w2, w2_adapters, to_gate_up ? dhidden : Tensor{});
-    // silu(gate) * up is not kept from forward, where it would take N * F / t elements a layer.
-    // swiglu_backward computes it again over its gradient, which nobody reads later.
+    // Forward does not keep silu(gate) * up, which would take N * F / t elements a layer. swiglu_backward
+    // computes it again and writes it over its own gradient, which nobody reads later.
     if (to_gate_up) {
       swiglu_backward(context, gate_up, dhidden);
     } else {

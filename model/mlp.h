@@ -7,18 +7,18 @@
 
 namespace ripstop {
 
-/// branch = sum over slices of (silu(x w1^T) * x w3^T) w2^T with x = norm(residual).
+/// branch = (silu(x w1^T) * x w3^T) w2^T, summed over the ranks of the tensor axis, with x = norm(residual).
 ///
 /// w1|w3 is column-parallel and w2 row-parallel over the tensor axis (see parallel_linear.h). If t does not
-/// divide F, zero rows and columns pad the slices. They stay zero: silu(0) * 0 = 0, forward and backward.
-/// Source: SwiGLU, arXiv:2002.05202; the cut, arXiv:1909.08053 section 3.
+/// divide F, rows of w1|w3 and columns of w2 are padded with zeros. The padding stays zero: silu(0) * 0 = 0,
+/// forward and backward. Source: SwiGLU, arXiv:2002.05202; the cut, arXiv:1909.08053 section 3.
 class Mlp {
  public:
-  /// The tensors that backward needs and overwrites. Forward keeps the tensors with memory.
+  /// Tensors of forward that backward needs and overwrites. Forward keeps those that have memory.
   struct Saved {
     NormSaved norm;
-    Tensor gate_up;  ///< [N, 2F / t]; backward turns it into its gradient
-    Tensor low;      ///< [N, k r], of w13's adapters; kept if gate_up is
+    Tensor gate_up;  ///< [N, 2F / t]; backward overwrites it with its gradient
+    Tensor low;      ///< [N, k r], low rows of w13's adapters; kept if gate_up is kept
   };
 
   Mlp(const ModelConfig& config, int64_t tensor_count);
@@ -31,16 +31,17 @@ class Mlp {
   /// Makes Saved for N rows; the tensors that forward keeps are in the caller's arena frame.
   Saved allocate(Context& context, int64_t rows, DType dtype, Recompute recompute = Recompute::kNone) const;
 
-  /// Adds the residual's branch to its sum and leaves this layer's branch in its place. If saved.norm.sum is
-  /// not kept, the sum is in residual.shared_sum.
+  /// Adds residual.branch to residual.sum, then overwrites residual.branch with this layer's branch. If
+  /// saved.norm.sum has no memory, residual.shared_sum becomes the sum.
   void forward(Context& context, Residual& residual, const Saved& saved) const;
 
-  /// The first operation of forward alone: adds the residual's branch to its sum and writes saved.norm.
+  /// The first operation of forward alone: adds residual.branch to residual.sum and writes saved.norm.
   void absorb_again(Context& context, Residual& residual, const Saved& saved) const;
 
-  /// Turns dresidual [n, C] in place into the gradient by this layer's input, or leaves it as it is with
-  /// InputGradient::kNot. Writes or adds the gradients of the weights that are not frozen. Overwrites
-  /// `saved`, and computes its tensors without memory again; saved.norm.sum must have memory.
+  /// On entry, dresidual [n, C] is the gradient of the loss by residual.sum + residual.branch after this
+  /// layer. Turns dresidual in place into the gradient by the layer's input; with InputGradient::kNot leaves
+  /// it unchanged. Writes or adds the gradients of the weights that are not frozen. Computes the tensors of
+  /// `saved` without memory again, and overwrites the others; saved.norm.sum must have memory.
   void backward(Context& context, const Saved& saved, const Tensor& dresidual,
                 InputGradient input = InputGradient::kNeeded) const;
 

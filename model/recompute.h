@@ -27,7 +27,7 @@ namespace ripstop {
 /// large and cheap activations).
 enum class Recompute { kNone, kSelective, kFull };
 
-/// Least recomputation first.
+/// All modes, that with the least recomputation first.
 inline constexpr std::array<Recompute, 3> kRecomputes{Recompute::kNone, Recompute::kSelective,
                                                       Recompute::kFull};
 

@@ -12,7 +12,7 @@ namespace ripstop {
 /// memory (parallel/fsdp_unit.h) sets them. Owns the table of rotation angles.
 class Transformer {
  public:
-  /// Makes rotation angles for positions [0, positions). Throws Error(kResources) if an axis of
+  /// Makes the rotation angles of positions [0, positions). Throws Error(kResources) if an axis of
   /// `tensor_count` ranks cannot cut the heads.
   Transformer(const ModelConfig& config, const LoraConfig& lora, int64_t tensor_count, int64_t tensor_index,
               int64_t positions, const Stream& stream, MemoryLedger& ledger);
@@ -22,7 +22,7 @@ class Transformer {
   HeadLoss head;
 
   const ModelConfig& config() const { return config_; }
-  /// The head's weights: its own, or the embedding's table if embeddings are tied.
+  /// The head's weights: head.output, or the embedding's table if embeddings are tied.
   const Parameter& output() const { return config_.tie_word_embeddings ? embedding.table : head.output; }
   /// [positions, D/2, 2] float32: cosine and sine of position * theta^(-2i/D), computed in float64.
   const Tensor& angle() const { return angle_; }

@@ -13,17 +13,19 @@
 
 namespace ripstop {
 
-/// The exit code of a process, for scripts. The numbers follow sysexits.h if it has one for the case.
+/// The exit code of a process, for scripts. Where sysexits.h has a number for the case, the code is that
+/// number.
 enum class ExitCode : int {
   kOk = 0,
-  kUsage = 64,          ///< command line or config
-  kInputData = 65,      ///< corpus, tokenizer, data set
-  kBug = 70,            ///< ripstop itself is wrong
-  kStorage = 74,        ///< file system, checkpoint
-  kRequeue = 75,        ///< checkpointed on a signal; run the same command again
-  kCommunication = 76,  ///< a lost rank, a hang
-  kNumerics = 77,       ///< loss or gradient not finite, or different from one rank's
-  kResources = 78,      ///< memory, mesh, machine
+  kUsage = 64,          ///< wrong command line or config file
+  kInputData = 65,      ///< wrong corpus, tokenizer or data set
+  kBug = 70,            ///< a fault of ripstop itself
+  kStorage = 74,        ///< the file system or a checkpoint failed
+  kRequeue = 75,        ///< no error: a signal came, and the checkpoint is saved; run the same command again
+  kCommunication = 76,  ///< a rank was lost or does not answer
+  /// the loss or a gradient is not finite, or differs from the same computation on one rank
+  kNumerics = 77,
+  kResources = 78,  ///< too little memory, or a mesh or machine that does not fit
 };
 
 /// The only exception that ripstop throws on purpose. `what()` is one line: the problem, with the values
@@ -34,7 +36,7 @@ class Error : public std::runtime_error {
       : std::runtime_error(what), code_(code), hint_(std::move(hint)) {}
   ExitCode code() const { return code_; }
   const std::string& hint() const { return hint_; }
-  /// The training step of the error, if one is known.
+  /// The training step in which the error occurred, if known.
   std::optional<int64_t> step() const { return step_; }
   void set_step(int64_t step) { step_ = step; }
 
@@ -65,9 +67,9 @@ namespace detail {
 }  // namespace ripstop
 
 /// Throws Error(kBug) unless `condition` holds. The message has file, line, the condition and a text
-/// formatted by fmt. With RIPSTOP_ABORT in the environment ends the process by SIGABRT instead, so that a
-/// core dump has the stack. For contracts between parts of ripstop, in every build type; `fail` refuses input
-/// from outside.
+/// formatted by fmt. If RIPSTOP_ABORT is set in the environment, ends the process by SIGABRT instead, so that
+/// a core dump has the stack. Active in every build type. For contracts between parts of ripstop; for wrong
+/// input from outside call fail().
 #define RIPSTOP_CHECK(condition, ...)                                                            \
   do {                                                                                           \
     if (!(condition)) [[unlikely]]                                                               \

@@ -1,4 +1,4 @@
-// Numbers from text.
+// Parsing of integers.
 #pragma once
 #include <charconv>
 #include <cstdint>
@@ -7,7 +7,8 @@
 
 namespace ripstop {
 
-/// Parses a decimal integer. Returns nullopt if `text` has anything else, or if the integer does not fit.
+/// Parses a decimal integer. Returns nullopt if `text` is anything but one decimal integer that fits into 64
+/// bits.
 inline std::optional<int64_t> parse_integer(std::string_view text) {
   int64_t value = 0;
   const char* const end = text.data() + text.size();
@@ -16,7 +17,7 @@ inline std::optional<int64_t> parse_integer(std::string_view text) {
   return value;
 }
 
-/// Parses a decimal integer >= 0 without a sign, like parse_integer.
+/// Like parse_integer, but returns nullopt for a minus sign, too.
 inline std::optional<int64_t> parse_whole_number(std::string_view text) {
   if (text.empty() || text.front() == '-') return std::nullopt;
   return parse_integer(text);

@@ -8,7 +8,8 @@ namespace ripstop {
 
 using PhiloxBlock = std::array<uint32_t, 4>;
 
-/// The factors of counter words 0 and 2 in a round, and the increments of the key's words after it.
+/// kPhiloxFactors: the multipliers of counter words 0 and 2 in each round. kPhiloxSteps: the numbers added to
+/// the two words of the key after each round.
 inline constexpr uint32_t kPhiloxFactors[] = {0xD2511F53U, 0xCD9E8D57U};
 inline constexpr uint32_t kPhiloxSteps[] = {0x9E3779B9U, 0xBB67AE85U};
 inline constexpr int kPhiloxRounds = 10;
@@ -27,15 +28,15 @@ inline PhiloxBlock philox(PhiloxBlock counter, uint64_t key) {
   return counter;
 }
 
-/// A number that stands for a parameter's name in counters and keys: FNV-1a. It must never change, because
-/// seeds would give other weights.
+/// The FNV-1a hash of a parameter's name, for counters and keys. The function must never change: another hash
+/// would give other initial weights for the same seed.
 inline uint64_t hash_of_name(std::string_view name) {
   uint64_t h = 0xcbf29ce484222325ULL;
   for (const char c : name) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
   return h;
 }
 
-/// A number above 0 and below 1, from 53 of the 64 bits.
+/// A number in the open interval (0, 1), made of the upper 53 bits of `high` and `low`.
 inline double uniform_of(uint32_t high, uint32_t low) {
   return (static_cast<double>((uint64_t{high} << 21) ^ (low >> 11)) + 0.5) * 0x1p-53;
 }

@@ -47,7 +47,8 @@ Tensor Arena::allocate(DType dtype, const Shape& shape, MemoryCategory category)
 
 Frame::~Frame() {
   if (arena_ == nullptr) return;
-  // While an exception unwinds, frames may end out of order. The user must see that error and not this one.
+  // While an exception unwinds, frames may end out of order. The user must see the exception, not this
+  // message.
   if (std::uncaught_exceptions() == 0 &&
       (arena_->pending_ > pending_ || arena_->now_.total() < mark_.total())) {
     // A destructor cannot throw. If the program continued, two tensors would share memory.

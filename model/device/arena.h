@@ -12,10 +12,10 @@ namespace ripstop {
 /// step on kMeta is the capacity that the same step needs on the planned device. Not thread-safe.
 class Arena {
  public:
-  /// Allocates `capacity.total()` bytes at once and charges the ledger by the categories of `capacity`, which
-  /// is the `peak()` of the same work on kMeta. On kMeta itself `capacity` is ignored: nothing is allocated
-  /// or charged. The block comes from `source`, or from the device if that is null. Throws Error(kResources)
-  /// if the device has too little memory.
+  /// Allocates `capacity.total()` bytes at once, from `source`, or from the device if `source` is null.
+  /// Charges the ledger by the categories of `capacity`: the peak() of an arena on kMeta in which the same
+  /// work ran. On kMeta itself ignores `capacity`, and neither allocates nor charges. Throws
+  /// Error(kResources) if the device has too little memory.
   Arena(const Device& device, MemoryLedger& ledger, const MemoryUse& capacity = {},
         const MemorySource* source = nullptr);
   ~Arena();
@@ -23,21 +23,22 @@ class Arena {
   Arena& operator=(const Arena&) = delete;
 
   /// Returns a tensor with unspecified elements, aligned to 256 bytes and valid until the innermost open
-  /// Frame ends. Throws Error(kBug) if the capacity is exceeded: then the plan was wrong.
+  /// Frame ends. Throws Error(kBug) if the capacity is exceeded, which means that the memory plan was wrong.
   Tensor allocate(DType dtype, const Shape& shape, MemoryCategory category = MemoryCategory::kActivations);
 
   /// Bytes in use when the total was largest, by category.
   const MemoryUse& peak() const { return peak_; }
-  /// Begins to look for the peak anew.
+  /// Sets the peak to the bytes in use now.
   void forget_peak() { peak_ = now_; }
   int64_t used_bytes() const { return now_.total(); }
-  /// The block: where it begins (null on kMeta), and its bytes.
+  /// data() is the address of the arena's block (null on kMeta), capacity_bytes() its size.
   void* data() const { return memory_; }
   int64_t capacity_bytes() const { return capacity_.total(); }
   const Device& device() const { return device_; }
 
-  /// Count the communications that currently read or write arena memory. All that began inside a Frame must
-  /// be closed before the Frame ends (checked).
+  /// Call open_pending() when a communication that reads or writes arena memory begins, and close_pending()
+  /// when it is done. A communication that begins inside a Frame must be done before the Frame ends
+  /// (checked).
   void open_pending() { ++pending_; }
   void close_pending() { --pending_; }
 
@@ -66,7 +67,7 @@ class Frame {
  private:
   Arena* arena_;
   MemoryUse mark_;
-  int pending_ = 0;  ///< communications open when it began
+  int pending_ = 0;  ///< number of communications that were open when the frame began
 };
 
 }  // namespace ripstop

@@ -9,7 +9,8 @@ namespace ripstop {
 namespace {
 
 void* allocate(const Device&, int64_t bytes) {
-  // aligned_alloc wants a multiple of the alignment. One step more, so that 0 bytes get an address, too.
+  // aligned_alloc needs a multiple of the alignment. The quotient plus one, so that 0 bytes get an address,
+  // too.
   const int64_t whole = (bytes / kMemoryAlignment + 1) * kMemoryAlignment;
   void* data = std::aligned_alloc(kMemoryAlignment, static_cast<size_t>(whole));
   if (data != nullptr) std::memset(data, 0, static_cast<size_t>(whole));

@@ -1,6 +1,6 @@
 // The device table of NVIDIA GPUs: device memory, streams that do not wait for the legacy stream, events
-// without times, and pinned staging buffers between host and device. Only allocation and copies to the host
-// block.
+// without times, and pinned staging buffers between host and device. Allocation and copies to pageable host
+// memory block the calling thread.
 #include "model/device/cuda_device.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace ripstop {
 namespace {
 
 // Whether the error is a fault of ripstop (a wrong argument, a kernel that reads outside its memory). All
-// other errors are the machine's: too little memory, a missing driver, a lost GPU.
+// other errors come from the machine: too little memory, a missing driver, a lost GPU.
 bool is_bug(cudaError_t error) {
   switch (error) {
     case cudaErrorInvalidValue:
@@ -50,7 +50,8 @@ void* allocate(const Device& device, int64_t bytes) {
   }
   check_cuda(result, "cudaMalloc");
   check_cuda(cudaMemset(data, 0, size), "cudaMemset");
-  // cudaMemset ran on the legacy stream. Our streams do not wait for that one, so the host does.
+  // cudaMemset ran on the legacy stream. Our streams do not wait for the legacy stream, so the host waits for
+  // it.
   check_cuda(cudaStreamSynchronize(nullptr), "cudaMemset");
   return data;
 }
@@ -96,17 +97,17 @@ bool is_host(cudaMemoryType type) {
 }
 
 void copy(const Stream& stream, void* to, const void* from, int64_t bytes) {
-  // Threads that save copy, too, and each has a device of its own.
+  // Threads that save checkpoints copy, too, and CUDA's current device is a setting of each thread.
   select(stream.device());
   CudaStream& cuda = cuda_stream(stream);
   const cudaMemoryType target = memory_type(to);
   const bool to_host = is_host(target), from_host = is_host(memory_type(from));
   if (to_host && from_host) {
-    // In stream order, which for the host means after all earlier work.
+    // The copy must be in stream order. The host makes it, so all earlier work of the stream must be done.
     stream.synchronize();
     std::memmove(to, from, static_cast<size_t>(bytes));
   } else if (target == cudaMemoryTypeHost) {
-    // Pinned: the GPU writes it by itself.
+    // The destination is pinned: the GPU writes it without the host.
     check_cuda(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, cuda.native()),
                "cudaMemcpyAsync");
   } else if (to_host) {

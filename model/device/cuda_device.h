@@ -35,7 +35,7 @@ void close_range() noexcept;
 void start_profiler(const Device& device);
 void stop_profiler(const Device& device) noexcept;
 
-/// How the host waits for work that may depend on other ranks: with a deadline, and with checks for errors of
+/// Lets the host wait for work that may depend on other ranks, with a deadline and with checks for errors of
 /// those ranks.
 class CudaWaiter {
  public:
@@ -56,7 +56,7 @@ class CudaStream {
   cudaStream_t native() const { return native_; }
   int device() const { return device_; }
 
-  /// From now on the host waits for this stream through `waiter`, as long as the waiter lives.
+  /// Makes the host wait for this stream through `waiter`, from now on and as long as `waiter` lives.
   void set_waiter(std::weak_ptr<CudaWaiter> waiter) { waiter_ = std::move(waiter); }
   /// Blocks the host until all work given to this stream is done.
   void synchronize();
@@ -66,8 +66,8 @@ class CudaStream {
   void note(const std::string& what, const std::string& why);
   std::vector<std::string> take_notes() { return std::exchange(notes_, {}); }
 
-  /// Returns this stream's T, constructed as `T(device)` on first use and destroyed with the stream. For
-  /// handles and plans of libraries, which belong to one thread and one stream.
+  /// Returns this stream's object of type T, constructed as T(device) on first use and destroyed with the
+  /// stream. For handles and plans of libraries, which belong to one thread and one stream.
   template <class T>
   T& state() {
     std::shared_ptr<void>& state = states_[std::type_index(typeid(T))];
@@ -75,15 +75,15 @@ class CudaStream {
     return *static_cast<T*>(state.get());
   }
 
-  /// Copy between host and device in stream order through the pinned staging buffers. `from_host` returns
-  /// when the host memory has been read; it does not wait for earlier work unless the staging buffers are
-  /// full. `to_host` returns when the host memory has been written.
+  /// from_host copies host memory to the device and to_host device memory to the host, in stream order,
+  /// through the pinned staging buffers. from_host returns when `from` has been read; it waits for earlier
+  /// work only if the staging buffers are full. to_host returns when `to` has been written.
   void from_host(void* to, const void* from, int64_t bytes);
   void to_host(void* to, const void* from, int64_t bytes);
 
  private:
-  // Pinned memory, filled from the beginning. It may be reused when `left` is reached: then all copies from
-  // or to it are done.
+  // Pinned memory, filled from its beginning. When the event `left` is reached, all copies from or to the
+  // buffer are done, and it may be filled again.
   struct StagingBuffer {
     std::byte* memory = nullptr;
     cudaEvent_t left = nullptr;
@@ -102,10 +102,11 @@ class CudaStream {
   StagingBuffer staging_[kStagingBuffers];
   size_t current_ = 0;
   int64_t used_ = 0;
-  cudaEvent_t end_ = nullptr;  ///< recorded after all work when the host waits for it
+  /// recorded after all work of the stream whenever the host waits for the stream
+  cudaEvent_t end_ = nullptr;
   std::weak_ptr<CudaWaiter> waiter_;
   std::set<std::string> noted_;
-  std::vector<std::string> notes_;  ///< not yet taken
+  std::vector<std::string> notes_;  ///< notes that take_notes has not returned yet
 };
 
 /// The CudaStream of a stream on kCuda.

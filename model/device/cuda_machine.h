@@ -24,22 +24,22 @@ struct CudaGpu {
 /// "9.19.0"; empty if not known.
 struct CudaLibrary {
   std::string name, oldest, built, found;
-  /// Says why the library cannot work; empty if it can.
+  /// The reason why the library cannot work; empty if it can.
   std::string complaint() const;
 };
 
 struct CudaMachine {
-  bool built = false;                  ///< this ripstop has the CUDA back end
+  bool built = false;                  ///< whether this ripstop has the CUDA back end
   std::string architectures;           ///< compute capabilities of the compiled kernels: "80 90 100"
   std::vector<CudaLibrary> libraries;  ///< driver, run time, cuBLASLt, cuDNN
   std::vector<CudaGpu> gpus;           ///< visible to this process
-  std::string problem;                 ///< why there are none: no driver, too old a driver, no device
+  std::string problem;                 ///< why `gpus` is empty: no driver, too old a driver, no device
 };
 
 /// Whether this ripstop has the CUDA back end.
 bool cuda_is_built() noexcept;
 
-/// Collects all of it. Never throws, works without a driver, and takes no memory on any GPU.
+/// Finds out what a CudaMachine holds. Never throws, works without a driver, and takes no memory on any GPU.
 CudaMachine look_at_cuda();
 
 /// What speaks against the GPU, one sentence each, as NVIDIA's management library (NVML) tells: its compute
@@ -52,10 +52,11 @@ int64_t cuda_free_bytes(int index) noexcept;
 /// Returns how many GPUs this process sees; 0 without the CUDA back end or without a driver. Cheap.
 int cuda_device_count() noexcept;
 
-/// Returns cuBLASLt and cuDNN for `look_at_cuda`. Defined in model/kernels/cuda/library_versions.cpp.
+/// The entries of cuBLASLt and cuDNN for CudaMachine::libraries. Defined in
+/// model/kernels/cuda/library_versions.cpp.
 std::vector<CudaLibrary> cuda_kernel_libraries();
 
-/// Compares versions number by number: 12.4 is older than 12.10.
+/// Whether `version` is older than `than`, compared number by number: 12.4 is older than 12.10.
 bool version_is_older(const std::string& version, const std::string& than);
 
 }  // namespace ripstop

@@ -46,7 +46,7 @@ void MemoryLedger::remove(MemoryCategory category, int64_t bytes) {
 
 void MemoryLedger::add(const MemoryUse& use) {
   now_ += use;
-  // The peak keeps the categories of that moment, so that they add up to its total.
+  // Copies all categories, so that those of the peak belong to one moment and add up to its total.
   if (now_.total() > peak_.total()) peak_ = now_;
 }
 
@@ -72,7 +72,7 @@ const MemorySource* host_memory(const Device& device) {
 
 namespace {
 
-// Checked here, before a negative size becomes a huge unsigned one.
+// Refuses a negative size here, before it becomes a huge unsigned one.
 MemoryUse use_of(MemoryCategory category, int64_t bytes) {
   RIPSTOP_CHECK(bytes >= 0, "a buffer of {} bytes", bytes);
   MemoryUse use;

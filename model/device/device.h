@@ -69,24 +69,25 @@ class MemoryLedger {
   void remove(MemoryCategory category, int64_t bytes);
   void add(const MemoryUse& use);
   void remove(const MemoryUse& use);
-  /// The bytes that are allocated now.
+  /// The bytes that are allocated now, by category.
   const MemoryUse& now() const { return now_; }
-  /// The bytes that were allocated when the total was largest.
+  /// The bytes that were allocated when their total was largest, by category.
   const MemoryUse& peak() const { return peak_; }
 
  private:
   MemoryUse now_, peak_;
 };
 
-/// Another allocator of device memory than the device itself, such as NCCL's. The functions have the contract
-/// of those in DeviceTable, but that of host_memory does not zero. Not used on kMeta.
+/// An allocator of device memory that replaces the device's own, such as NCCL's. The two functions do what
+/// the functions of these names in DeviceTable do, except that allocate() of host_memory() does not zero. Not
+/// used on kMeta.
 struct MemorySource {
   void* (*allocate)(const Device&, int64_t bytes);
   void (*release)(const Device&, void*) noexcept;
 };
 
-/// Host memory that `device` copies to by itself, at the full rate of its link (pinned). Null if all memory
-/// of the device is host memory.
+/// Pinned host memory: `device` copies to it without the host and at the full rate of its link. Null if all
+/// memory of the device is host memory.
 const MemorySource* host_memory(const Device& device);
 
 /// Owns zeroed bytes on a device, aligned to 256 bytes. On kMeta it owns no memory, and the address `data()`
@@ -122,7 +123,7 @@ class Buffer {
 /// so `synchronize` does nothing.
 class Stream {
  public:
-  /// `urgent`: if the device is busy, it runs work of this stream before work of other streams.
+  /// `urgent`: a busy device runs work of this stream before work of other streams.
   explicit Stream(const Device& device, bool urgent = false);
   ~Stream();
   Stream(const Stream&) = delete;
@@ -185,11 +186,11 @@ const DeviceTable& cpu_device();
 const DeviceTable& cuda_device();  ///< throws Error(kResources) without the CUDA back end
 const DeviceTable& meta_device();
 const DeviceTable& device_table(DeviceKind kind);
-const MemorySource& cuda_host_memory();  ///< see cuda_device()
+const MemorySource& cuda_host_memory();  ///< throws Error(kResources) without the CUDA back end
 
-/// Copies `bytes` bytes in stream order. Either side may be host memory. A host source has been read when
-/// this returns; a host destination is written when the stream has been synchronized. If it is host_memory(),
-/// this does not wait for the copy. On a meta stream: does nothing.
+/// Copies `bytes` bytes in stream order. `from`, `to` or both may be host memory. Host memory at `from` has
+/// been read on return. Host memory at `to` is written when the stream has been synchronized; if it comes
+/// from host_memory(), the call does not wait for the copy. Does nothing on a meta stream.
 void copy_bytes(const Stream& stream, void* to, const void* from, int64_t bytes);
 
 /// A named range of host time, which profilers show beside the kernels that the host launched in it. An NVTX

@@ -45,20 +45,20 @@ struct Tensor {
   bool empty() const { return data == nullptr; }
   int64_t count() const { return shape.count(); }
   bool is_contiguous() const { return row_stride == 0; }
-  /// Of a contiguous tensor (checked).
+  /// Bytes of all elements. Requires a contiguous tensor (checked).
   int64_t bytes() const {
     RIPSTOP_CHECK(is_contiguous(), "the bytes of {} columns of {}", cols(), row_stride);
     return count() * element_bytes(dtype);
   }
   int64_t rows() const { return shape[0]; }
-  /// Elements of one row: the product of all extents but the first.
+  /// Elements of one row: the product of all extents except the first.
   int64_t cols() const {
     int64_t n = 1;
     for (int d = 1; d < shape.dims(); ++d) n *= shape[d];
     return n;
   }
 
-  /// Elements from one row to the next.
+  /// Elements from the beginning of one row to the beginning of the next.
   int64_t stride() const { return row_stride != 0 ? row_stride : cols(); }
 
   /// The elements as T, which must be the stored type (checked). Do not read them on kMeta.
@@ -68,7 +68,7 @@ struct Tensor {
                   to_string(DTypeOf<T>::value));
     return static_cast<T*>(data);
   }
-  /// The same elements, which are contiguous, with another shape of equal count (checked).
+  /// The same elements with another shape of equal count. Requires a contiguous tensor (both checked).
   Tensor viewed(const Shape& other) const {
     RIPSTOP_CHECK(other.count() == count() && is_contiguous(), "{} elements viewed as {}", count(),
                   other.count());
@@ -85,8 +85,8 @@ struct Tensor {
                                            : Shape{row_count, shape[1], shape[2], shape[3]};
     return {begin, dtype, part, device, row_stride};
   }
-  /// Columns [first, first + column_count) of a matrix (checked). Only the products of ops.h take such a view
-  /// unless it has all columns.
+  /// Columns [first, first + column_count) of a matrix (checked). Unless they are all columns, only the
+  /// linear functions of ops.h take the view.
   Tensor column_range(int64_t first, int64_t column_count) const {
     RIPSTOP_CHECK(shape.dims() == 2 && first >= 0 && column_count >= 0 && first + column_count <= cols(),
                   "columns {}+{} of {}", first, column_count, cols());
