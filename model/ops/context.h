@@ -9,13 +9,14 @@ namespace ripstop {
 
 class TensorAxis;
 
-/// The place of a micro-batch in training, from which dropout takes its random bits. Sequence s of the
-/// micro-batch is number first_sequence + s * sequence_step of the step, over all data ranks.
+/// The place of a micro-batch in training, from which dropout takes its random bits. Among the sequences of
+/// all data ranks in the step, sequence s of the micro-batch has the number first_sequence + s *
+/// sequence_step.
 struct DropoutPlace {
   uint64_t seed = 0;
-  int64_t step = 0;  ///< the update that the micro-batch belongs to
+  int64_t step = 0;  ///< number of the update to which the micro-batch belongs
   int64_t first_sequence = 0, sequence_step = 1;
-  int64_t sequence_length = 1;
+  int64_t sequence_length = 1;  ///< T of the micro-batch
 };
 
 /// Everything that a layer or an operation may use besides its arguments. Owns nothing; cheap to copy.

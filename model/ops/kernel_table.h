@@ -4,7 +4,8 @@
 
 namespace ripstop {
 
-/// The stream of a kernel call, and a workspace of the size that the WorkspaceTable tells (null for 0 bytes).
+/// What a kernel gets besides its operands: the stream, and a workspace of the size that WorkspaceTable gives
+/// for the call (null for 0 bytes).
 struct KernelCall {
   const Stream& stream;
   void* workspace = nullptr;
@@ -63,8 +64,8 @@ struct KernelTable {
                 const Tensor& master, const Tensor& first, const Tensor& second, const Tensor& copy);
 };
 
-/// Calls X with the name of each entry of KernelTable, in order: first the products, then the others. A table
-/// made with these lists misses no entry (-Wmissing-field-initializers).
+/// RIPSTOP_PRODUCTS(X) and RIPSTOP_OTHER_KERNELS(X) call the macro X with the name of each entry of
+/// KernelTable, in order. A table made with these two lists misses no entry (-Wmissing-field-initializers).
 #define RIPSTOP_PRODUCTS(X) X(linear) X(linear_backward_input) X(linear_backward_weight)
 // clang-format off
 #define RIPSTOP_OTHER_KERNELS(X)                                                                            \
@@ -75,9 +76,11 @@ struct KernelTable {
   X(gradient_scale) X(adamw)
 // clang-format on
 
+/// The kernels for this processor; see model/kernels/cpu/processor.h.
 const KernelTable& cpu_kernels();
 const KernelTable& cuda_kernels();  ///< throws Error(kResources) without the CUDA back end
-const KernelTable& meta_kernels();  ///< computes nothing
+const KernelTable& meta_kernels();  ///< the kernels compute nothing
+/// The table of the devices of this kind. Throws Error(kResources) for kCuda without the CUDA back end.
 const KernelTable& kernels(DeviceKind kind);
 
 /// The bytes of workspace that each operation needs on one kind of device. Pure functions of sizes (and, on

@@ -6,29 +6,30 @@
 
 namespace ripstop {
 
-/// Shape [rows, columns]. Rows may be apart (Tensor::column_range).
+/// Checks that t has shape [rows, columns]. The rows may be apart (Tensor::column_range).
 void check_rows(const Tensor& t, int64_t rows, int64_t columns, const char* what);
-/// Shape [rows, columns], contiguous.
+/// Checks that t has shape [rows, columns] and this dtype, and is contiguous.
 void check_matrix(const Tensor& t, int64_t rows, int64_t columns, DType dtype, const char* what);
-/// `count` elements of any shape, contiguous.
+/// Checks that t has `count` elements (in any shape) and this dtype, and is contiguous.
 void check_count(const Tensor& t, int64_t count, DType dtype, const char* what);
 void check_dtype(const Tensor& t, DType dtype, const char* what);
 
-/// float32 or bfloat16, the types of weights and activations.
+/// Checks that t is float32 or bfloat16, the dtypes of weights and activations.
 void check_operand(const Tensor& t, const char* what);
-/// float32 or bfloat16, contiguous.
+/// Checks that t is float32 or bfloat16, and contiguous.
 void check_activation(const Tensor& t, const char* what);
-/// The activation dtype or float32: logits and sums over ranks are float32 beside bfloat16 operands.
+/// Checks that t is of dtype `activation` or float32: logits and sums over ranks are float32 beside bfloat16
+/// operands.
 void check_result(const Tensor& t, DType activation, const char* what);
-/// `count` int32.
+/// Checks that t has `count` int32 elements.
 void check_index(const Tensor& t, int64_t count, const char* what);
-/// `count` float32.
+/// Checks that t has `count` float32 elements.
 void check_float(const Tensor& t, int64_t count, const char* what);
 
-/// K divides H, and D is even because the rotary embedding turns pairs.
+/// Checks that K divides H, and that D is even, because the rotary embedding rotates pairs.
 void check_heads(const Heads& heads);
 void check_documents(const Documents& documents);
-/// The rows of a decode step, and the cache that takes their keys and values.
+/// Checks the rows of a decode step, and the cache to which their keys and values belong.
 void check_cache(const Tensor& qkv, const Tensor& slot, const Tensor& position, const Heads& heads,
                  const Tensor& cache);
 void check_dropout(const Tensor& x, const DropoutBits& bits, const Tensor& y);

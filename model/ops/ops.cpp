@@ -77,7 +77,7 @@ void linear_backward_weight(Context& context, const Tensor& dy, const Tensor& x,
   kernels(context).linear_backward_weight(workspace.call, dy, x, dw, accumulate);
 }
 
-// The workspace is freed at once, but counts in the arena's peak.
+// The workspace is freed at once, but counts in the peak of the arena.
 void reserve_linear(Context& context, const Tensor& x, const Tensor& w, const Tensor& y) {
   const Workspace workspace(context, workspace_bytes(context).linear(x, w, y, Accumulate::kNo));
 }
@@ -85,7 +85,7 @@ void reserve_linear(Context& context, const Tensor& x, const Tensor& w, const Te
 void reserve_linear_backward(Context& context, const Tensor& dy, const Tensor& x, const Tensor& w,
                              const Tensor& dx, const Tensor& dw) {
   const WorkspaceTable& bytes = workspace_bytes(context);
-  // The products run one after another in the same bytes.
+  // The products above run one after another, each with the whole workspace: reserve the largest.
   const Workspace workspace(
       context, std::max({bytes.linear_backward_input(dy, w, dx, Accumulate::kNo),
                          dw.empty() ? 0 : bytes.linear_backward_weight(dy, x, dw, Accumulate::kNo),

@@ -9,65 +9,70 @@
 namespace ripstop {
 
 /// The tensor axis of the mesh, as layers see it. parallel/tensor_parallel.h implements it with a
-/// communicator; `WholeAxis` is the axis of one rank. `gather_sequence`, `scatter_sum` and `gather` are
-/// collective: all ranks of the axis call them in the same order.
+/// communicator; WholeAxis is the axis of one rank. The functions that gather or sum are collective: all
+/// ranks of the axis call them in the same order.
 ///
 /// Source: Megatron-LM tensor parallelism, arXiv:1909.08053 section 3; sequence parallelism, arXiv:2205.05198
-/// section 4.2.2. Each of `gather_sequence` and `scatter_sum` is the backward of the other.
+/// section 4.2.2. gather_sequence() is the backward of scatter_sum(), and scatter_sum() that of
+/// gather_sequence().
 class TensorAxis {
  public:
-  /// Whether `produce` may be called for parts of the rows, or must be called once with all rows.
+  /// Whether scatter_sum() may call `produce` for parts of the rows (kAny), or must call it once with all
+  /// rows (kWhole).
   enum class Parts : bool { kAny, kWhole };
 
   virtual ~TensorAxis() = default;
 
-  /// The number of ranks on the axis, and the index of this one.
+  /// The number of ranks on the axis, and the index of this rank among them, from 0.
   virtual int64_t count() const = 0;
   virtual int64_t index() const = 0;
 
-  /// How many of `rows` rows this rank has between blocks: rows / count with sequence parallelism (count must
-  /// divide rows), all without.
+  /// The number of local rows: those of `rows` rows that this rank holds between sub-layers. With sequence
+  /// parallelism rows / count(), which must be a whole number; otherwise all.
   virtual int64_t local_rows(int64_t rows) const = 0;
 
-  /// The first of `rows` rows that this rank has between blocks.
+  /// The index of this rank's first local row among the `rows` rows.
   int64_t first_local_row(int64_t rows) const {
     const int64_t local = local_rows(rows);
     return local == rows ? 0 : index() * local;
   }
 
-  /// A function of a part of the whole's rows, and the index of the part's first row.
+  /// A function that gets a part of the rows of a tensor [N, C], and the index of the part's first row in
+  /// this tensor.
   using RowsBody = FunctionRef<void(const Tensor& rows, int64_t first_row)>;
 
-  /// Gathers the local rows `x` [n, C] of all ranks. Calls `body` with parts that together are the whole [N,
-  /// C]: once with all rows, or own rows first and others as they arrive. Returns the whole, complete in
-  /// stream order: `x` itself if there is nothing to gather, else a tensor in the caller's arena frame
-  /// (category kCommunication). This rank receives (count - 1) * bytes(x).
+  /// Gathers the local rows `x` [n, C] of all ranks to the whole [N, C]. Calls `body` for parts that together
+  /// are the whole: once with all rows, or first with this rank's rows and then with the rows of each other
+  /// rank as they arrive. Returns the whole, complete in stream order: `x` itself if there is nothing to
+  /// gather, else a tensor in the caller's arena frame (category kCommunication). This rank receives (count -
+  /// 1) * bytes(x).
   virtual Tensor gather_sequence(Context& context, const Tensor& x, RowsBody body) const = 0;
 
-  /// Gathers whole [N, C] in place: each rank has written its local rows there. This rank receives
-  /// (count - 1) * bytes of its rows.
+  /// Gathers whole [N, C] in place. Requires that each rank has written its local rows of `whole`; writes the
+  /// rows of the other ranks. This rank receives count - 1 times the bytes of its local rows.
   virtual void gather_rows_of(Context& context, const Tensor& whole) const = 0;
 
-  /// Calls `produce` for parts of the whole [N, C]; with Parts::kWhole once, with all rows. `produce` writes
-  /// this rank's partial sums of those rows into the tensor that it gets. Sums them over the ranks in
-  /// float32, in rank order, and writes the local rows of the sum to `out` [n, C]. With one rank `produce`
-  /// writes directly into `out`.
+  /// Calls `produce` for parts of the whole [N, C]; with Parts::kWhole once, for all rows. `produce` writes
+  /// this rank's terms of the sum for those rows into the tensor that it gets. Sums the terms of all ranks in
+  /// float32, in rank order, and writes the local rows of the sum to `out` [n, C]. On an axis of one rank,
+  /// `produce` writes directly into `out`.
   virtual void scatter_sum(Context& context, const Tensor& out, RowsBody produce,
                            Parts parts = Parts::kAny) const = 0;
 
-  /// The backward of a column-parallel product: scatter_sum(out, produce), and `use` of gather_sequence(x).
-  /// The gather runs beside `produce` and the sum beside `use`. If `gathered` is a tensor, `use` gets it and
-  /// nothing is gathered. Everything is done, in stream order, on return.
+  /// The communication in the backward of a column-parallel product: scatter_sum(out, produce), and
+  /// use(whole) with whole = gather_sequence(x), or whole = `gathered` if that is a tensor. The gather is
+  /// overlapped with `produce`, the sum with `use`. On return, all of it is done in stream order.
   virtual void scatter_sum_and_gather(Context& context, const Tensor& out, RowsBody produce, const Tensor& x,
                                       const Tensor& gathered,
                                       FunctionRef<void(const Tensor& whole)> use) const = 0;
 
-  /// Copies the `x` of all ranks, of equal sizes, into `all` [count, ...x] in rank order. `x` may lie at its
-  /// place in `all`.
+  /// Copies the tensors `x` of all ranks, which have the same shape, into `all` [count, ...x] in rank order.
+  /// `x` may be this rank's part of `all`.
   virtual void gather(Context& context, const Tensor& x, const Tensor& all) const = 0;
 };
 
-/// The local rows `x` [n, C] of all ranks, [N, C]: TensorAxis::gather_sequence without a body.
+/// Returns the local rows `x` [n, C] of all ranks as one tensor [N, C]: TensorAxis::gather_sequence without a
+/// body.
 inline Tensor gather_sequence(Context& context, const Tensor& x) {
   return context.tensor.gather_sequence(context, x, [](const Tensor&, int64_t) {});
 }
