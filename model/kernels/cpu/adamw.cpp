@@ -1,9 +1,11 @@
 // gradient_scale, and AdamW with t the step and b1, b2 the decay rates of the moments m and v:
+//
 //   g = gradient * scale
 //   p *= 1 - lr decay
 //   m += (1 - b1) (g - m),  v = b2 v + (1 - b2) g^2
 //   p -= lr / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + epsilon)
-// Parallel over blocks of elements. bfloat16 moments are rounded at random: see MomentBits in ops.h.
+//
+// Parallel over blocks of elements. bfloat16 moments are rounded stochastically: see MomentBits in ops.h.
 #include <cmath>
 
 #include "model/kernels/cpu/cpu_kernels.h"
@@ -16,7 +18,7 @@ namespace {
 // Elements of one task: 32 KiB of each array.
 constexpr int64_t kBlock = 8192;
 
-/// The constants of the inner loop: computed in float64, then rounded once.
+/// The constants of the inner loop, computed in float64 and then rounded once to float32.
 struct Factors {
   float keep, one_minus_beta1, beta2, one_minus_beta2, step_size, inverse_root, epsilon;
 
@@ -32,7 +34,7 @@ struct Factors {
   }
 };
 
-/// Pointers into the arrays of a call, all at the same element.
+/// Pointers to the same element in each array of a call.
 template <class Moment>
 struct Range {
   const float* gradient;
@@ -56,11 +58,11 @@ void update(const Factors& f, float scale, const Range<float>& x, int64_t count)
   }
 }
 
-/// bfloat16's largest finite number, the limit of the moments.
+/// bfloat16's largest finite number: moments are limited to this magnitude.
 constexpr float kLargest = 0x1.fep127F;
 
-/// Rounds x, |x| <= kLargest, to bfloat16 at random, such that the mean is x: adds the 16 bits `random` and
-/// cuts off the lower half.
+/// Rounds x, |x| <= kLargest, stochastically to bfloat16: adds the 16 bits `random` and truncates the lower
+/// half. The mean over all values of `random` is x.
 [[gnu::always_inline]] inline uint16_t rounded(float x, uint32_t random) {
   return static_cast<uint16_t>((__builtin_bit_cast(uint32_t, x) + random) >> 16);
 }
@@ -68,7 +70,8 @@ constexpr float kLargest = 0x1.fep127F;
   return __builtin_bit_cast(float, static_cast<uint32_t>(bits) << 16);
 }
 
-/// The update with bfloat16 moments; words[i] are the random bits of element i. The comparisons keep NaN.
+/// The update with bfloat16 moments; words[i] holds the random bits of element i. The limits do not change
+/// NaN.
 void update(const Factors& f, float scale, const Range<BFloat16>& x, const uint32_t* words, int64_t count) {
   const float* gradient = x.gradient;
   float* master = x.master;
@@ -86,14 +89,14 @@ void update(const Factors& f, float scale, const Range<BFloat16>& x, const uint3
   }
 }
 
-/// Updates `count` neighbouring elements of a logical parameter, from element `logical` on.
+/// Updates `count` elements that are consecutive in the logical parameter, from its element `logical` on.
 void update_run(const Factors& f, const AdamWStep& step, float scale, const Range<BFloat16>& x,
                 int64_t logical, int64_t count) {
   each_words(logical, count, static_cast<uint64_t>(step.step), step.bits.key,
              [&](int64_t at, int64_t n, const uint32_t* words) { update(f, scale, x.at(at), words, n); });
 }
 
-/// Updates elements [at, at + count) of a call, row by row of the slice.
+/// Updates elements [at, at + count) of the operands, one row of the slice after another.
 void update_rows(const Factors& f, const AdamWStep& step, float scale, const Range<BFloat16>& x, int64_t at,
                  int64_t count) {
   const MomentBits& bits = step.bits;
@@ -139,7 +142,7 @@ void adamw(const KernelCall&, const AdamWStep& step, const Tensor& scale, const 
       if (go && rounds) update_rows(factors, step, factor_and_go[0], range(BFloat16{}), at, count);
       if (go && !rounds) update(factors, factor_and_go[0], range(float{}).at(at), count);
       if (copy.data == nullptr) return;
-      // The copy is written also without an update, so that it always equals the weights.
+      // Runs also if the update is skipped: the copy must always equal the weights.
       T* to = elements<T>(copy) + at;
       each_vector(count, [&](int64_t i, auto lanes) { store(to + i, load(weight + at + i, lanes), lanes); });
     });

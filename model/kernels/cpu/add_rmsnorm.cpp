@@ -10,8 +10,8 @@
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
 
-/// The most blocks of rows that backward makes. Each has a partial dw. The cut depends on N alone, and so
-/// does the order of the sum: the same bits for any number of threads.
+/// The most blocks of rows that backward makes. Each block sums its own dw, and these are added in order. How
+/// the rows are cut depends on N alone, so dw has the same bits for any number of threads.
 constexpr int64_t kMaxBlocks = 64;
 constexpr int64_t kMinBlockRows = 16;
 
@@ -20,7 +20,8 @@ int64_t block_rows(int64_t rows) {
   return even < kMinBlockRows ? kMinBlockRows : even;
 }
 
-/// Writes s = residual + branch. Returns the sum of squares of the stored s, which backward reads.
+/// Writes s = residual + branch and returns the sum of s^2. The squares are those of s as stored, since
+/// backward reads the rounded s, too.
 template <class T>
 float add_row(const T* residual, const T* branch, int64_t columns, T* sum) {
   Vector squares{};
@@ -80,7 +81,7 @@ void add_rmsnorm(const KernelCall&, const Tensor& residual, const Tensor& branch
       const int64_t at = n * columns;
       const float squares = add_row(elements<T>(residual) + at, branch_data ? branch_data + at : nullptr,
                                     columns, elements<T>(sum) + at);
-      // float64 costs nothing once per row.
+      // Computed in float64, which costs nothing once per row.
       const double mean = static_cast<double>(squares) / static_cast<double>(columns);
       inverse[n] = static_cast<float>(1.0 / __builtin_sqrt(mean + epsilon));
       norm_row(elements<T>(sum) + at, elements<T>(weight), inverse[n], columns, elements<T>(normed) + at);

@@ -13,12 +13,12 @@ namespace {
 
 enum TaskKind : int32_t { kWholeDocument, kQueryGradient, kKeyGradient };
 
-/// Longer documents are always cut, which bounds the scratch of a thread.
+/// Longer documents are always cut into several tasks, which bounds the scratch of a thread.
 constexpr int64_t kMaxWhole = 2048;
 constexpr int64_t kKeysOfTask = 256;
 static_assert(kKeysOfTask % kTile == 0 && kKeysOfTask <= kMaxWhole);
 
-/// Keys whose dk and dv one task accumulates.
+/// The most keys whose dk and dv one task accumulates, in a batch of `rows` rows.
 constexpr int64_t held_keys(int64_t rows) {
   const int64_t whole = (rows + kTile - 1) / kTile * kTile;
   return whole < kMaxWhole ? whole : kMaxWhole;
@@ -60,8 +60,8 @@ struct Operands {
   float scale() const { return 1.0F / __builtin_sqrtf(static_cast<float>(heads.size)); }
 };
 
-/// The work of a task in rows of the batch: its document [begin, end), and the ranges of queries and keys in
-/// which its tiles begin.
+/// What a task does, in rows of the batch: its document [begin, end), and the ranges in which its tiles of
+/// queries and of keys begin.
 struct Extent {
   int64_t begin, end, query_begin, query_end, key_begin, key_end;
   bool query_gradient, key_gradient;
@@ -75,7 +75,7 @@ Extent extent_of(const AttentionTask& t) {
   return {begin, end, begin, end, begin, end, true, true};
 }
 
-/// Loads a tile of queries into scratch: q and do, both also transposed, and l and delta.
+/// Loads a tile of queries into scratch: q and do (each of them as rows and transposed), l and delta.
 template <class T>
 void take_queries(const Operands<T>& x, int64_t first, int64_t count, int64_t head, const Scratch& s) {
   const int64_t size = x.heads.size, width = padded_size(size), out_row = x.heads.query * size;
@@ -95,7 +95,8 @@ void take_queries(const Operands<T>& x, int64_t first, int64_t count, int64_t he
   }
 }
 
-/// weights = e^(scores - l), dscores = weights * (dscores - delta); zero for hidden keys.
+/// Computes weights = e^(scores - l) and dscores = weights * (dscores - delta). Both are 0 where the query
+/// does not see the key.
 void differentiate(const Scratch& s, int64_t key_count, int64_t query_columns, bool diagonal) {
   for (int64_t q = 0; q < query_columns; q += kLanes) {
     const VisibleKeys visible = visible_keys(q, key_count, diagonal);
@@ -163,13 +164,13 @@ void run_task(const Operands<T>& x, const AttentionTask& task, int64_t key_value
   if (e.key_gradient) put_key_gradients(x, e, key_value_head, s);
 }
 
-/// The number of tiles on and below the diagonal of a document.
+/// The number of tiles of scores that a document of `length` rows has on and below the diagonal.
 int64_t tiles(int64_t length) {
   const int64_t n = (length + kTile - 1) / kTile;
   return n * (n + 1) / 2;
 }
 
-/// Fills `tasks` and returns their number, which is at most the number of rows.
+/// Fills `tasks` and returns the number of tasks, which is at most the number of rows.
 int64_t list_tasks(const Documents& documents, int64_t key_value_heads, AttentionTask* tasks) {
   const int32_t* offset = elements<int32_t>(documents.offset);
   const int64_t threads = omp_get_max_threads();
@@ -178,14 +179,15 @@ int64_t list_tasks(const Documents& documents, int64_t key_value_heads, Attentio
   for (int64_t d = 0; d < documents.count; ++d) {
     const int32_t begin = offset[d], end = offset[d + 1];
     const int64_t length = end - begin;
-    // The other threads wait little for a document of at most half of a thread's share.
+    // A whole document as one task keeps the other threads busy if it is at most half of a thread's share of
+    // all tiles.
     const bool busy = threads == 1 || 2 * tiles(length) * threads <= total;
     const bool whole = length <= kTile || (length <= kMaxWhole && busy);
     if (whole) {
       if (length > 0) tasks[count++] = {begin, end, begin, kWholeDocument};
       continue;
     }
-    // Threads take tasks in this order: the larger ones come first.
+    // The key tasks are larger than the query tasks, so they come first: threads take tasks in this order.
     for (int32_t first = begin; first < end; first += static_cast<int32_t>(kKeysOfTask))
       tasks[count++] = {begin, end, first, kKeyGradient};
     for (int32_t first = begin; first < end; first += static_cast<int32_t>(kTile))

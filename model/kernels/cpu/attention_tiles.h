@@ -1,4 +1,4 @@
-// Parts of attention that forward and backward share: tasks, tiles of 64 rows of heads in scratch, and one
+// Parts of attention that forward and backward share: tasks, tiles (64 rows of one head in scratch), and one
 // small matrix product.
 //
 // A tile of scores has keys as rows and queries as columns. So each lane of a vector belongs to another
@@ -9,30 +9,31 @@
 
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 
-inline constexpr int64_t kTile = 64;  ///< queries, and keys, of a tile
+inline constexpr int64_t kTile = 64;  ///< rows of a tile of queries or of keys
 static_assert(kTile % kLanes == 0);
 
-/// The head size rounded up to whole vectors of every instruction set: workspaces are the same for all sets.
+/// The head size rounded up to a multiple of 16: whole vectors of every instruction set, so that the size of
+/// workspaces does not depend on the instruction set.
 constexpr int64_t padded_size(int64_t size) {
   return (size + 15) / 16 * 16;
 }
 
 // ---- c [rows, columns] (+)= a [rows, depth] b [depth, columns]
 
-/// A left operand: element (row, k) is data[row * row_stride + k * depth_stride].
+/// The left operand of a product: element (row, k) is data[row * row_stride + k * depth_stride].
 struct Left {
   const float* data;
   int64_t row_stride, depth_stride;
 };
-/// A right operand, or a result, with contiguous rows.
+/// The right operand or the result of a product: contiguous rows, `stride` elements from one row to the next.
 template <class T>
 struct Rows {
   T* data;
   int64_t stride;
 };
 
-// The sums of a block take 24 of 32 registers with AVX-512, 12 of 16 with AVX, 8 of 16 with SSE. The other
-// registers are for the operands.
+// The size of a block. Its sums take 24 of 32 registers with AVX-512, 12 of 16 with AVX, 8 of 16 with SSE;
+// the operands need the other registers.
 #if defined(__AVX512F__)
 inline constexpr int kBlockRows = 8, kBlockVectors = 3;
 #elif defined(__AVX__) || defined(__aarch64__)
@@ -83,8 +84,9 @@ inline void multiply_columns(Left a, Rows<const float> b, Rows<float> c, int64_t
                                 {c.data + r * c.stride, c.stride}, depth, accumulate);
 }
 
-/// c [rows, columns] (+)= a [rows, depth] b [depth, columns]; `columns` is a multiple of kLanes. Takes three
-/// vectors of columns at a time, but the last four as two and two: a single one uses the registers badly.
+/// c [rows, columns] (+)= a [rows, depth] b [depth, columns]; `columns` is a multiple of kLanes. With AVX-512
+/// takes three vectors of columns at a time, but the last four as two and two, because a single vector would
+/// use the registers badly.
 inline void multiply(Left a, Rows<const float> b, Rows<float> c, int64_t rows, int64_t depth, int64_t columns,
                      Accumulate accumulate) {
   int64_t left = columns / kLanes;
@@ -117,7 +119,8 @@ inline void take_rows(const T* from, int64_t stride, int64_t count, int64_t size
   }
 }
 
-/// Rows of keys or values as float32: float32 rows in place, bfloat16 rows converted into `tile`.
+/// Returns rows of keys or values as float32. float32 rows are returned in place; bfloat16 rows are converted
+/// into `tile`.
 inline Rows<const float> view_rows(const float* from, int64_t stride, int64_t, int64_t, float*) {
   return {from, stride};
 }
@@ -130,8 +133,8 @@ inline Rows<const float> view_rows(const BFloat16* from, int64_t stride, int64_t
   return {tile, padded_size(size)};
 }
 
-/// One step of a transpose: for each pair of rows kStep apart, exchanges the upper blocks of kStep lanes of
-/// the first with the lower blocks of the second.
+/// One step of a transpose: for each pair of rows that are kStep apart, exchanges the upper blocks of kStep
+/// lanes of the first row with the lower blocks of the second row.
 template <int kStep>
 [[gnu::always_inline]] inline void exchange_blocks(Vector (&row)[kLanes]) {
   constexpr Bits kUpper = kLaneNumbers & static_cast<uint32_t>(kStep);
@@ -174,8 +177,8 @@ inline void put_rows(const float* tile, int64_t count, int64_t size, float scale
 
 // ---- scores
 
-/// The first column of a diagonal tile whose query may see `key`, rounded down to whole vectors. Column and
-/// key count from the beginning of the tile.
+/// In a diagonal tile, the first column whose query may see `key`, rounded down to whole vectors. Columns and
+/// keys are counted from the beginning of the tile.
 inline int64_t first_visible(int64_t key) {
   return key / kLanes * kLanes;
 }
@@ -193,7 +196,8 @@ inline void score(Rows<const float> keys, const float* queries, int64_t key_coun
   }
 }
 
-/// How many keys a vector of queries sees: at least one of its queries, and all of them.
+/// The keys that a vector of queries sees: at least one query of the vector sees each of keys [0, some), and
+/// every query sees all of keys [0, all).
 struct VisibleKeys {
   int64_t some, all;
 };
@@ -202,8 +206,8 @@ inline VisibleKeys visible_keys(int64_t column, int64_t key_count, bool diagonal
   const int64_t some = column + kLanes;
   return {key_count < some ? key_count : some, key_count < column ? key_count : column};
 }
-/// x in the lanes whose query sees the key that lies `key_after` rows after the first query of the vector,
-/// else `otherwise`.
+/// Returns x in the lanes whose query sees the key, and `otherwise` in the other lanes. The key is
+/// `key_after` rows after the vector's first query.
 [[gnu::always_inline]] inline Vector only_visible(Vector x, int64_t key_after, float otherwise) {
   return kLaneNumbers < static_cast<uint32_t>(key_after) ? broadcast(otherwise) : x;
 }
@@ -234,7 +238,8 @@ inline void add_transposed(const float* weights, const float* rows, int64_t key_
 
 // ---- tasks
 
-/// Work on the document [begin, end), from row `first` on. Backward alone uses `kind`.
+/// A part of the work on the document [begin, end): the rows from `first` on, and for backward the `kind` of
+/// gradients.
 struct AttentionTask {
   int32_t begin, end, first, kind;
 };

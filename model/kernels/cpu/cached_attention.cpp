@@ -14,9 +14,9 @@ int64_t thread_floats(const Heads& heads) {
   return 2 * padded_size(heads.size) + kPositions;
 }
 
-/// The places of a sequence's positions in its slot, as CachedTail says.
+/// The places in the slot of one sequence's positions: see CachedTail.
 struct Places {
-  int64_t first = INT64_MAX;  ///< a position below `first` is its own place
+  int64_t first = INT64_MAX;  ///< a position below `first` lies at the place of the same number
   const int32_t* of_rest = nullptr;
 
   int64_t operator()(int64_t position) const {
@@ -28,7 +28,8 @@ Places places_of(const CachedTail& tail, int64_t s) {
   return {elements<int32_t>(tail.first)[s], elements<int32_t>(tail.place) + s * tail.place.cols()};
 }
 
-/// Attention of a query head to positions [0, count) of key and value, with rows `stride` elements apart.
+/// Attention of one query to positions [0, count) of one key-value head. `stride` elements lie between the
+/// rows of neighbouring places.
 template <class T>
 void attend(const T* query, const T* key, const T* value, const Places& place, int64_t stride, int64_t count,
             int64_t size, float* scratch, T* out) {
@@ -84,7 +85,7 @@ void store_key_value(const KernelCall&, const Tensor& qkv, const Tensor& slot, c
   const int32_t* at_slot = elements<int32_t>(slot);
   const int32_t* at_position = elements<int32_t>(position);
   parallel_rows(qkv.rows(), heads.row(), [&](int64_t s) {
-    // One copy: keys and values are the end of a row of q|k|v, and lie side by side in the cache.
+    // One copy for keys and values: they are the end of a row of q|k|v, and lie side by side in the cache.
     const char* from = elements<char>(qkv) + (s + 1) * row_bytes - cached_bytes;
     char* to = elements<char>(cache) + (at_slot[s] * positions + at_position[s]) * cached_bytes;
     std::memcpy(to, from, static_cast<size_t>(cached_bytes));

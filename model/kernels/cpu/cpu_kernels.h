@@ -1,5 +1,5 @@
 // The CPU kernels that are compiled once per instruction set. Each has the type of its entry in the
-// KernelTable, and is in the file of its operation; small kernels are in elementwise.cpp.
+// KernelTable. A kernel is defined in the file named after its operation, a small one in elementwise.cpp.
 #pragma once
 #include <type_traits>
 
@@ -11,7 +11,8 @@ namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 RIPSTOP_OTHER_KERNELS(RIPSTOP_CPU_KERNEL)
 #undef RIPSTOP_CPU_KERNEL
 
-/// Workspaces of the kernels. None depends on the instruction set: plans hold for other processors, too.
+/// The workspaces of these kernels. Their sizes do not depend on the instruction set, so a plan made on
+/// another processor is valid.
 #define RIPSTOP_CPU_WORKSPACE(kernel) std::remove_pointer_t<decltype(WorkspaceTable::kernel)> kernel##_bytes;
 RIPSTOP_CPU_WORKSPACE(add_rmsnorm_backward)
 RIPSTOP_CPU_WORKSPACE(attention)

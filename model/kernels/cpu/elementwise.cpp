@@ -1,5 +1,6 @@
-// Rows by index, sums, fills and conversions. A sum adds fixed blocks in float64, and then the blocks in
-// order: the same bits for any number of threads. Parallel over rows or blocks of elements.
+// Rows by index, sums, fills and conversions. A sum adds up each block of a fixed size in float64, and then
+// adds the blocks' sums in order: the same bits for any number of threads. Parallel over rows or blocks of
+// elements.
 #include <cstring>
 
 #include "model/kernels/cpu/cpu_kernels.h"

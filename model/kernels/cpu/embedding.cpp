@@ -9,10 +9,11 @@
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
 
-constexpr int64_t kColumns = 64;   ///< columns of a backward task: whole cache lines
-constexpr int64_t kOrdered = 512;  ///< entries of token_order of a backward task, before cuts are moved
+constexpr int64_t kColumns = 64;  ///< columns of a backward task: whole cache lines
+/// entries of token_order in a backward task, before its ends move to changes of token
+constexpr int64_t kOrdered = 512;
 
-/// The first entry from `at` on whose token differs from the entry before it.
+/// The first index >= `at` into `order` whose token differs from the token of the index before.
 int64_t next_cut(const int32_t* token, const int32_t* order, int64_t rows, int64_t at) {
   if (at == 0) return 0;
   while (at < rows && token[order[at]] == token[order[at - 1]]) ++at;
@@ -48,7 +49,7 @@ void embedding_backward(const KernelCall& call, const Tensor& token, const Tenso
     parallel_rows(strips * ranges, kColumns * kOrdered, [&](int64_t piece) {
       const int64_t column = piece % strips * kColumns, begin = piece / strips * kOrdered;
       const int64_t width = columns - column < kColumns ? columns - column : kColumns;
-      // Each cut moves forward to the next change of token, so neighbouring tasks share no token.
+      // Each end of a task moves forward to the next change of token, so no two tasks share a token.
       const int64_t end = next_cut(id, order, rows, begin + kOrdered);
       for (int64_t at = next_cut(id, order, rows, begin); at < end; ++at) {
         const int64_t row = id[order[at]] - first_id;

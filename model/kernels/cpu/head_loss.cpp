@@ -13,7 +13,7 @@ namespace {
 constexpr float kMinusInfinity = -__builtin_inff();
 
 float row_maximum(const float* x, int64_t count) {
-  constexpr int kChains = 4;  // independent comparisons, so that they overlap
+  constexpr int kChains = 4;  // number of independent comparisons, so that they overlap
   Vector best[kChains];
   for (auto& b : best) b = broadcast(kMinusInfinity);
   int64_t i = 0;
@@ -24,7 +24,7 @@ float row_maximum(const float* x, int64_t count) {
   return most;
 }
 
-/// Sum of e^(x - maximum).
+/// The sum of e^(x[i] - maximum).
 float row_sum(const float* x, int64_t count, float maximum) {
   Vector sum{};
   int64_t i = 0;
@@ -34,8 +34,8 @@ float row_sum(const float* x, int64_t count, float maximum) {
   return total;
 }
 
-/// The largest value and the sum of e^(x - largest). Reads memory once: a block of 8 KiB stays in the
-/// first-level cache for the second pass over it.
+/// Computes the maximum of x, and the sum of e^(x[i] - maximum). Reads main memory once: each block of 8 KiB
+/// stays in the first-level cache for the second pass over the block.
 void row_statistics(const float* x, int64_t count, float* maximum, float* sum) {
   constexpr int64_t kBlock = 2048;
   *maximum = kMinusInfinity;
@@ -52,7 +52,7 @@ void row_statistics(const float* x, int64_t count, float* maximum, float* sum) {
   }
 }
 
-/// The statistics of one row over all slices.
+/// The statistics of one row, combined over all slices of the vocabulary.
 struct RowStatistics {
   float maximum = kMinusInfinity, sum = 0, target = 0;
 };
@@ -69,13 +69,14 @@ RowStatistics combine(const float* all, int64_t slices, int64_t stride) {
   return row;
 }
 
-/// dlogits = e^(x - maximum) / sum - [column == target]. A target outside [0, valid) is in another slice.
+/// dlogits = e^(x - maximum) / sum - [column == target]. If `target` is outside [0, valid), the target is in
+/// another slice.
 template <class T>
 void gradient_row(const float* x, const RowStatistics& row, int64_t target, int64_t valid, int64_t columns,
                   T* dlogits) {
   const float scale = 1.0F / row.sum;
   const bool here = target >= 0 && target < valid;
-  // Read before the loop: dlogits may be the memory of x.
+  // Reads the target's logit before the loop, because dlogits may be the memory of x.
   const float target_logit = here ? x[target] : 0.0F;
   each_vector(valid, [&](int64_t i, auto lanes) {
     store(dlogits + i, exponential(load(x + i, lanes) - row.maximum) * scale, lanes);

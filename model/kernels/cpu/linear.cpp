@@ -1,6 +1,7 @@
 // y = x w^T and its gradients with oneDNN's matmul, which splits the work over the OpenMP threads. Weights
-// stay row-major: oneDNN's packed layout is at most a tenth faster, and each gather would have to pack again.
-// Without AVX-512 oneDNN multiplies no bfloat16, so float32 copies of the operands are multiplied.
+// stay row-major: with oneDNN's packed layout products are at most a tenth faster, and weights would have to
+// be packed after each gather. Without AVX-512 oneDNN multiplies no bfloat16, so float32 copies of the
+// operands are multiplied.
 #include "model/kernels/cpu/linear.h"
 
 #include <omp.h>
@@ -20,7 +21,7 @@ namespace {
 
 using Tag = dnnl::memory::format_tag;
 
-/// c [m, n] (+)= a [m, k] * b [k, n]. A transposed operand is stored as [k, m] or [n, k]. The strides are
+/// c [m, n] (+)= a [m, k] * b [k, n]. A transposed operand is stored as [k, m] or [n, k]. The strides are the
 /// elements from one stored row to the next.
 struct Product {
   int64_t m = 0, k = 0, n = 0;
@@ -39,7 +40,8 @@ dnnl::memory::desc matrix(int64_t rows, int64_t columns, DType dtype, bool trans
   return {{rows, columns}, type, strides};
 }
 
-/// The same product for float32 copies of the operands, whose rows are contiguous. A float32 c is not copied.
+/// Returns product `p` for float32 copies of its operands; rows of copies are contiguous. A c in float32 is
+/// not copied.
 Product widened(Product p) {
   p.a_stride = p.a_transposed ? p.m : p.k;
   p.b_stride = p.b_transposed ? p.k : p.n;
@@ -51,11 +53,12 @@ Product widened(Product p) {
 struct Primitive {
   dnnl::memory::desc a, b, c, scratch;
   dnnl::matmul run;
-  bool of_copies = false;  ///< computes widened(product)
+  bool of_copies = false;  ///< whether `run` computes widened(product) on float32 copies
 };
 
-/// Compiled primitives by product and number of threads, because their code depends on both. One cache per
-/// process: a KernelCall carries no owner. No result depends on its contents. Thread-safe; emptied when full.
+/// Compiled primitives by product and number of threads, on which their code depends. There is one cache per
+/// process, because a KernelCall carries no owner for one. What the cache holds changes no result.
+/// Thread-safe; emptied when full.
 class PrimitiveCache {
  public:
   static PrimitiveCache& of_process() {
@@ -65,7 +68,8 @@ class PrimitiveCache {
 
   dnnl::engine& engine() { return engine_; }
 
-  /// Returns a copy (cheap: reference counted), because another thread may empty the cache at any time.
+  /// Returns a copy, because another thread may empty the cache at any time. Copies are cheap: reference
+  /// counted.
   Primitive get(const Product& product) {
     const std::lock_guard lock(mutex_);
     const std::pair key{product, omp_get_max_threads()};
@@ -78,8 +82,8 @@ class PrimitiveCache {
  private:
   static constexpr size_t kCapacity = 1024;
 
-  /// Tries each product by itself: whether oneDNN has its primitive may depend on shapes, and must not depend
-  /// on earlier products.
+  /// Compiles the product, or widened(p) if oneDNN has no primitive for p. Tries each product anew: whether
+  /// oneDNN has a primitive may depend on the shape, and must not depend on earlier products.
   Primitive make_or_widen(const Product& p) {
     try {
       return make(p);
@@ -98,7 +102,7 @@ class PrimitiveCache {
     const auto b = matrix(p.k, p.n, p.in, p.b_transposed, p.b_stride);
     const auto c = matrix(p.m, p.n, p.out, false, p.c_stride);
     dnnl::primitive_attr attributes;
-    // The caller passes the scratchpad: memory that oneDNN allocates would be in no plan.
+    // The caller passes the scratchpad, because no memory plan would count what oneDNN allocates.
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     if (p.accumulate) {
       dnnl::post_ops sum;
@@ -119,7 +123,8 @@ class PrimitiveCache {
   std::map<std::pair<Product, int>, Primitive> primitives_;
 };
 
-/// The layout of a product's workspace: oneDNN's own part, then float32 copies at these offsets in bytes.
+/// The layout of a product's workspace: oneDNN's scratchpad at the beginning, then the float32 copies of a, b
+/// and c, at these offsets in bytes.
 struct Workspace {
   int64_t a = 0, b = 0, c = 0, bytes = 0;
 };
@@ -157,7 +162,7 @@ void convert_rows(const KernelCall& call, const Tensor& from, const Tensor& to) 
 
 void multiply(const KernelCall& call, const Product& p, const Tensor& a, const Tensor& b, const Tensor& c) {
   if (p.m == 0 || p.n == 0) return;
-  // oneDNN refuses empty products. A sum of nothing is 0.
+  // oneDNN refuses k = 0, where the product is 0.
   if (p.k == 0) {
     if (!p.accumulate) std::memset(c.data, 0, static_cast<size_t>(c.bytes()));
     return;

@@ -1,4 +1,4 @@
-// The linear kernels, on oneDNN, which chooses its own instruction set.
+// The linear kernels, by oneDNN. They are compiled once: oneDNN chooses an instruction set at run time.
 #pragma once
 #include <string>
 #include <type_traits>

@@ -9,14 +9,16 @@
 
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 
-/// The same word of kBlocks blocks: one in the lower half of each lane. The upper halves are never read.
+/// The words of one index in kBlocks Philox blocks, one block for each lane, in the lower half of the lane.
+/// The upper halves are never read.
 using Words [[gnu::vector_size(4 * kLanes)]] = uint64_t;
 inline constexpr int kBlocks = kLanes / 2;
 
-/// Words that store_words makes: four of each block.
+/// The number of words that store_words writes: four of each block.
 inline constexpr int64_t kWordsAtOnce = 4 * kBlocks;
 
-/// The lower half of each lane times `factor`. Compilers make three multiplications of the plain expression.
+/// The lower half of each lane of `a` times `factor`. (Compilers would make three multiplications of a *
+/// factor.)
 [[gnu::always_inline]] inline Words product(Words a, uint64_t factor) {
 #if defined(__AVX512F__)
   // The mask selects all lanes. The form without a mask makes g++ 12 warn about its own header.
@@ -48,8 +50,8 @@ template <int... kLane>
   __builtin_memcpy(to + kLanes, &high, sizeof high);
 }
 
-/// Writes kWordsAtOnce words to `to`: of the blocks {block, step}, {block + 1, step}, ... under `key`, in the
-/// order of the elements.
+/// Writes the kWordsAtOnce words of the blocks {block, step}, {block + 1, step}, ... under `key` to `to`, in
+/// the order of the elements.
 [[gnu::always_inline]] inline void store_words(uint64_t block, uint64_t step, uint64_t key, uint32_t* to) {
   constexpr Words kNumbers = block_numbers(std::make_integer_sequence<uint64_t, kBlocks>{});
   constexpr Words kLower = Words{} + 0xffffffffU;
@@ -69,16 +71,17 @@ template <int... kLane>
               std::make_integer_sequence<int, kBlocks>{});
 }
 
-/// Calls body(at, n, words) for pieces [at, at + n) of `count` elements; words[i] is the word of element
-/// first + at + i, where word l mod 4 of block {l / 4, step} under `key` belongs to element l.
+/// Calls body(at, n, words) for pieces [at, at + n) of `count` elements. words[i] is the random word of
+/// logical element l = first + at + i: word l mod 4 of block {l / 4, step} under `key`.
 template <class Body>
 [[gnu::always_inline]] inline void each_words(int64_t first, int64_t count, uint64_t step, uint64_t key,
                                               Body body) {
-  constexpr int64_t kPiece = 1024;  // words that stay in the first-level cache
+  constexpr int64_t kPiece = 1024;  // number of words in a piece: they stay in the first-level cache
   alignas(64) uint32_t words[kPiece + 2 * kWordsAtOnce];
   for (int64_t at = 0; at < count; at += kPiece) {
     const int64_t n = count - at < kPiece ? count - at : kPiece;
-    const int64_t skipped = (first + at) % 4;  // words of the first block that belong to earlier elements
+    // words of the first block that belong to elements before this piece
+    const int64_t skipped = (first + at) % 4;
     for (int64_t i = 0; i < skipped + n; i += kWordsAtOnce)
       store_words(static_cast<uint64_t>((first + at - skipped + i) / 4), step, key, words + i);
     body(at, n, words + skipped);

@@ -59,7 +59,8 @@ constexpr InstructionSet kInstructionSets[] = {
     {"generic", always, &generic::kernel_table, &generic::workspace_table},
 };
 
-// Chosen at start and not at build time, because one program runs on all nodes of a cluster.
+// The instruction set chosen when the program starts, and not when it is built, because one program runs on
+// all nodes of a cluster.
 const InstructionSet& chosen() {
   for (const auto& set : kInstructionSets)
     if (set.present()) return set;

@@ -6,7 +6,7 @@ namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
 
 constexpr Bits kPartner = kLaneNumbers ^ 1U, kEven = kLaneNumbers & ~1U, kOdd = kLaneNumbers | 1U;
-/// The sign bit of the even lanes, in which the sine is subtracted.
+/// The sign bit in the even lanes, and 0 in the odd lanes: an even lane subtracts its product with the sine.
 constexpr Bits kEvenSign = (kPartner & 1U) << 31;
 
 }  // namespace
@@ -24,8 +24,9 @@ void rope(const KernelCall&, const Tensor& qkv, const Tensor& position, const Te
         T* head = elements<T>(qkv) + n * row + h * size;
         each_vector(size, [&](int64_t i, auto lanes) {
           const Vector v = load(head + i, lanes), a = load(cosine_sine + i, lanes);
-          // Both lanes of a pair get the cosine (even lane of `a`) and the sine (odd lane of `a`). An
-          // exclusive or flips the sign of the sine: no branch, no multiplication.
+          // `a` holds (cosine, sine) pairs: both lanes of a pair get the cosine from the even lane and the
+          // sine from the odd lane. An exclusive or flips the sign of the sine without a branch or a
+          // multiplication.
           const Bits sines = reinterpret_cast<Bits>(a) ^ turn_back;
           const Bits signed_sines = __builtin_shuffle(sines, kOdd) ^ kEvenSign;
           store(head + i,

@@ -1,7 +1,8 @@
-// A processor vector of float32 and its operations. Files that include this are compiled once per instruction
-// set, each time in another namespace: model/CMakeLists.txt sets RIPSTOP_INSTRUCTION_SET. They must not emit
-// inline functions of shared headers, such as std::min, into their object files: the linker keeps one copy of
-// each, which might use instructions that the processor lacks (tests/model/instruction_sets_test.sh checks).
+// A processor vector of float32 and its operations. Files that include this header are compiled once per
+// instruction set, each time in another namespace: model/CMakeLists.txt sets RIPSTOP_INSTRUCTION_SET. Such a
+// file must not emit inline functions of shared headers, such as std::min, into its object file: the linker
+// keeps one copy of each function, which might use instructions that the processor lacks
+// (tests/model/instruction_sets_test.sh checks this).
 #pragma once
 #include <omp.h>
 
@@ -25,7 +26,8 @@ using Vector [[gnu::vector_size(4 * kLanes)]] = float;
 using Bits [[gnu::vector_size(4 * kLanes)]] = uint32_t;
 using Halves [[gnu::vector_size(2 * kLanes)]] = uint16_t;
 
-/// The lanes of a vector in memory: all, or the first `count`. Other lanes are read as 0 and not written.
+/// Which lanes of a vector are in memory: all (AllLanes), or the first `count` (FirstLanes). The other lanes
+/// are loaded as 0 and not stored.
 struct AllLanes {};
 struct FirstLanes {
   int64_t count;
@@ -88,7 +90,7 @@ constexpr Bits lane_numbers(std::integer_sequence<uint32_t, kLane...>) {
 /// 0, 1, 2, ...
 inline constexpr Bits kLaneNumbers = lane_numbers(std::make_integer_sequence<uint32_t, kLanes>{});
 
-/// The larger in each lane; b if one of them is NaN.
+/// The larger of a and b in each lane; b if one of the two is NaN.
 [[gnu::always_inline]] inline Vector larger(Vector a, Vector b) {
   return a > b ? a : b;
 }
@@ -132,7 +134,7 @@ inline constexpr Bits kLaneNumbers = lane_numbers(std::make_integer_sequence<uin
   return p * reinterpret_cast<Vector>(power);
 }
 
-/// The elements of `t`. The caller knows the dtype: it is not checked.
+/// The elements of `t`, which must have dtype T (not checked).
 template <class T>
 [[gnu::always_inline]] inline T* elements(const Tensor& t) {
   return static_cast<T*>(t.data);
@@ -148,11 +150,11 @@ template <class Body>
   }
 }
 
-/// Below so many elements, starting threads costs more time than it saves.
+/// The fewest elements worth several threads: with fewer, starting the threads takes longer than it saves.
 inline constexpr int64_t kParallelElements = 16384;
 
-/// Calls body(first, count) for consecutive blocks of `block` of `total` things, in parallel. The blocks do
-/// not depend on the number of threads. `weight`: elements per thing.
+/// Calls body(first, count) for consecutive blocks of `block` of the `total` items (such as rows), in
+/// parallel. The cut into blocks does not depend on the number of threads. `weight`: elements per item.
 template <class Body>
 inline void parallel_blocks(int64_t total, int64_t block, int64_t weight, Body body) {
   const int64_t blocks = (total + block - 1) / block;
