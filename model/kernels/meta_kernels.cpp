@@ -1,4 +1,5 @@
-// The kernel table that computes nothing. A step with it is the plan of the same step on a real device.
+// The kernel table that computes nothing. A step that runs with it is the plan of the same step on a real
+// device.
 #include "model/ops/kernel_table.h"
 
 namespace ripstop {

@@ -1,11 +1,13 @@
 // AdamW, with t the step and b1, b2 the decay rates of the moments m and v:
+//
 //   g = gradient * scale
 //   p *= 1 - lr decay
 //   m += (1 - b1) (g - m),  v = b2 v + (1 - b2) g^2
 //   p -= lr / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + epsilon)
-// Each thread updates four neighbouring elements. Bound by memory: every array is read and written once.
-// bfloat16 moments are rounded at random (MomentBits in ops.h): the four elements are one Philox block, a
-// hundred instructions beside the 88 bytes that they move.
+//
+// Each thread updates four consecutive elements. Bound by memory: every array is read and written once.
+// bfloat16 moments are rounded stochastically (MomentBits in ops.h). The random bits of a thread's four
+// elements are one Philox block: a hundred instructions, few beside the 88 bytes that the four elements move.
 #include <cmath>
 #include <type_traits>
 
@@ -19,7 +21,7 @@ namespace ripstop::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kElements = 4;  ///< per thread: 16 bytes of float32 in one access
+constexpr int kElements = 4;  ///< elements of a thread: 16 bytes of float32 in one access
 
 /// The constants of the kernel: computed on the host in float64, then rounded once.
 struct Factors {
@@ -42,26 +44,26 @@ struct Shard {
   const float *scale, *gradient;
   float* master;
   Moment *first, *second;
-  Copy* copy;  ///< or null
+  Copy* copy;  ///< null if no copy is written
   MomentBits bits;
   uint64_t step;
 };
 
-/// The logical element that element i of the operands is.
+/// Returns the logical element of element i of the operands.
 __device__ inline int64_t logical_element(const MomentBits& bits, int64_t i) {
   const int64_t place = bits.begin + i;
   if (bits.stride == bits.columns) return bits.origin + place;
   return bits.origin + place / bits.stride * bits.columns + place % bits.stride;
 }
 
-/// bfloat16's largest finite number; what is larger becomes it, NaN stays.
+/// bfloat16's largest finite number. limited() reduces larger magnitudes to it and keeps NaN.
 constexpr float kLargest = 0x1.fep127F;
 __device__ inline float limited(float x) {
   return x > kLargest ? kLargest : x < -kLargest ? -kLargest : x;
 }
 
-/// Stores moments whose sizes are at most kLargest. `random`: 16 bits for each. They are added to the bits
-/// that bfloat16 lacks, and the sum is cut off. With float32 moments there is nothing to round.
+/// Stores moments with magnitudes of at most kLargest. Rounds stochastically to bfloat16: adds the 16 random
+/// bits in random[c] to element c and truncates the lower 16 bits. float32 moments are stored as they are.
 template <int kWidth>
 __device__ inline void store_rounded(float* to, const Floats<kWidth>& x, const uint32_t*) {
   store(to, x);
@@ -80,7 +82,8 @@ __device__ inline void store_rounded(BFloat16* to, const Floats<kWidth>& x, cons
   }
 }
 
-/// Stores the moments of elements [i, i + kWidth). With kWidth 4 they are one block.
+/// Stores the moments of elements [i, i + kWidth). With kWidth 4, the random bits of these elements must be
+/// one block.
 template <int kWidth, class Moment, class Copy>
 __device__ void store_moments(const Shard<Moment, Copy>& x, int64_t i, const Floats<kWidth>& m,
                               const Floats<kWidth>& v) {
@@ -91,7 +94,8 @@ __device__ void store_moments(const Shard<Moment, Copy>& x, int64_t i, const Flo
 #pragma unroll
     for (int c = 0; c < kWidth; ++c) {
       uint32_t word = words.at[c];
-      // Without an index that is known only later: that would put the words into memory.
+      // Selects the word by comparisons: an index known only at run time would move the words from registers
+      // to memory.
       if constexpr (kWidth == 1) {
         const uint32_t at = element % 4;
         word = at == 0 ? words.at[0] : at == 1 ? words.at[1] : at == 2 ? words.at[2] : words.at[3];
@@ -124,7 +128,8 @@ __device__ void update(const Shard<Moment, Copy>& x, const Factors& f, float sca
   if (x.copy != nullptr) store(x.copy + i, p);
 }
 
-/// Reads the scale on the device: the host does not wait to learn whether the step is skipped.
+/// The kernel reads the scale from device memory, so the host need not wait to learn whether the step is
+/// skipped.
 template <int kWidth, class Moment, class Copy>
 __global__ void __launch_bounds__(kThreads)
     step_shard(Shard<Moment, Copy> x, Factors factors, int64_t count) {
@@ -138,7 +143,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Whether any four neighbouring elements, from a multiple of four on, are one block of random words.
+/// Whether every four consecutive elements that begin at a multiple of four have their random bits in one
+/// Philox block.
 bool are_blocks(const MomentBits& bits) {
   if (bits.stride == bits.columns) return (bits.origin + bits.begin) % 4 == 0;
   return bits.origin % 4 == 0 && bits.begin % 4 == 0 && bits.stride % 4 == 0 && bits.columns % 4 == 0;
@@ -149,7 +155,7 @@ __device__ bool finite(double x) {
   return fabs(x) < static_cast<double>(kInfinity);
 }
 
-/// One thread: the work is three numbers.
+/// Runs in one thread, because the work is three numbers.
 __global__ void find_scale(const double* global, double max_norm, float* scale) {
   if (threadIdx.x > 0) return;
   const double loss = global[0], targets = global[1], squared_norm = global[2];

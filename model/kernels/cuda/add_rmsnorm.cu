@@ -1,9 +1,12 @@
 // Residual addition and RMSNorm. r is the inverse root mean square, C the number of columns.
+//
 //   forward    s = residual + branch,  r = 1 / sqrt(mean(s^2) + epsilon),  y = s r w
 //   backward   ds = r (dy w) - s r^3 / C * sum(dy w s),  dw = sum over rows of dy s r
+//
 // Forward: one block per row. Backward: a fixed number of blocks; block b takes rows b, b + blocks, ... and
-// sums its own dw, and a second kernel adds these up in order. If a row fits, threads hold it in registers
-// and read it once ("held"). Else they read it twice, one element at a time ("looped").
+// sums its own dw, and a second kernel adds the blocks' dw in order. Each kernel has two variants: if the
+// registers of a block hold a whole row, threads read it once ("held"); otherwise they read the row twice,
+// one element at a time ("looped").
 #include "model/kernels/cuda/cuda_kernels.h"
 #include "model/kernels/cuda/launch.h"
 #include "model/kernels/cuda/reduce.cuh"
@@ -14,12 +17,13 @@ namespace ripstop::cuda {
 namespace {
 
 constexpr int kThreads = 512;
-constexpr int kForwardHeld = 4;  ///< accesses of 16 bytes that a thread holds in registers
-/// Backward holds one access of each operand, and that of the next row.
+constexpr int kForwardHeld = 4;  ///< accesses of 16 bytes that a thread of forward holds in registers
+/// A thread of backward holds one access of 16 bytes of each operand for the current row, and one for the
+/// next row.
 constexpr int kBackwardThreads = 1024;
 
-/// Writes residual + branch to `sum` and returns it as stored. The mean must be that of the rounded sum,
-/// since backward reads the rounded sum.
+/// Writes residual + branch to `sum` and returns the values as stored: the mean must be that of the rounded
+/// sum, which backward reads.
 template <int kWidth, class T>
 __device__ Floats<kWidth> add_branch(const T* residual, const T* branch, T* sum, int64_t at) {
   Floats<kWidth> x = load<kWidth>(residual + at);
@@ -59,11 +63,13 @@ struct Forward {
   float epsilon;
 };
 
-/// The inverse root mean square of the block's row, from this thread's share of the sum of squares.
+/// Returns the inverse root mean square of the block's row. `squares` is this thread's share of the sum of
+/// squares.
 template <class T>
 __device__ float finish_squares(const Forward<T>& x, float squares) {
   const float mean = block_sum(squares) / static_cast<float>(x.columns);
-  // Rounded once: it scales the whole row, and rsqrtf is off by up to two units in the last place.
+  // Computed in float64 and rounded once: it scales the whole row, and rsqrtf is off by up to two units in
+  // the last place.
   const float inverse =
       static_cast<float>(1.0 / sqrt(static_cast<double>(mean) + static_cast<double>(x.epsilon)));
   if (threadIdx.x == 0) x.inverse_rms[blockIdx.x] = inverse;
@@ -108,17 +114,18 @@ struct Backward {
   const T *dnormed, *sum, *weight;
   const float* inverse_rms;
   T* dresidual;
-  float* dweight;  ///< one row a block
+  float* dweight;  ///< [blocks, columns]
   int64_t rows, columns;
 };
 
-/// The factor r^3 / C * sum(dy w s) of s in ds, from this thread's share of the sum.
+/// Returns the factor of s in ds, r^3 / C * sum(dy w s). `dot` is this thread's share of the sum, `inverse`
+/// is r.
 template <class T>
 __device__ float finish_dot(const Backward<T>& x, float dot, float inverse) {
   return block_sum(dot) * inverse * inverse * inverse / static_cast<float>(x.columns);
 }
 
-/// A thread's part of a row.
+/// The part of a row that one thread holds.
 struct HeldRow {
   Stored dnormed, sum, dresidual;
   float inverse;
@@ -131,14 +138,15 @@ __device__ HeldRow load_row(const Backward<T>& x, int64_t row, int64_t column) {
           x.inverse_rms[row]};
 }
 
-// The next row is on its way while this one is summed over the block and written: else the memory would stand
-// still meanwhile. Rows stay as memory has them until they are used, so that both fit into few registers.
+// Loads the next row while the current row is summed over the block and written: otherwise memory would be
+// idle meanwhile. Both rows stay in the dtype of memory until they are used, so that they fit into few
+// registers.
 template <class T>
 __global__ void __launch_bounds__(kBackwardThreads) backward_held(Backward<T> x) {
   constexpr int kWidth = kWhole<T>;
   const int64_t column = static_cast<int64_t>(threadIdx.x) * kWidth;
   const bool holds = column < x.columns;
-  // In registers over all rows of the block: dweight goes to memory once.
+  // Kept in registers over all rows of the block, so that it is written to memory once.
   Floats<kWidth> dweight = {};
   HeldRow next{};
   if (holds) next = load_row(x, blockIdx.x, column);
@@ -191,11 +199,11 @@ __global__ void __launch_bounds__(kThreads) backward_looped(Backward<T> x) {
   }
 }
 
-/// total (+)= the sum of `count` rows. A block adds up 32 columns. First each warp sums every 32nd row, a
-/// column per lane, so that reads are contiguous. Then each warp sums one column over the 32 partial sums.
+/// total (+)= the sum of `count` rows. Each block adds up 32 columns. First each warp sums every 32nd row,
+/// one column per lane, so that reads are contiguous. Then each warp sums the 32 partial sums of one column.
 __global__ void __launch_bounds__(1024)
     add_rows(const float* rows, int64_t count, int64_t columns, bool accumulate, float* total) {
-  __shared__ float sums[32][33];  // 33: reading a column then hits 32 different banks
+  __shared__ float sums[32][33];  // 33 columns, so that the 32 numbers of a column lie in different banks
   const int64_t first = static_cast<int64_t>(blockIdx.x) * 32;
   float sum = 0;
   if (first + lane_number() < columns)
@@ -207,7 +215,7 @@ __global__ void __launch_bounds__(1024)
   if (lane_number() == 0 && column < columns) total[column] = (accumulate ? total[column] : 0.0F) + sum;
 }
 
-/// Whether `threads` threads with `held` accesses each cover a row.
+/// Whether `threads` threads that hold `held` accesses of 16 bytes each can hold a row.
 template <class T>
 bool fits(int64_t columns, int64_t threads, int held) {
   return columns <= threads * held * kWhole<T>;
@@ -264,7 +272,7 @@ void add_rmsnorm_backward(const KernelCall& call, const Tensor& dnormed, const T
     }
   });
   if (dweight.empty()) return;
-  // On the same stream, so it runs after all partial sums are written.
+  // Runs on the same stream, and so after all partial sums are written.
   launch(call, "add_rmsnorm_backward", add_rows, {divide_up(columns, 32)}, 1024, partial, blocks, columns,
          accumulate == Accumulate::kYes, elements<float>(dweight));
 }

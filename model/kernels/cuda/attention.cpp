@@ -1,5 +1,4 @@
-// Attention: bfloat16 on cuDNN, and the plain kernels as the fallback for float32 and for all that cuDNN
-// refuses.
+// Attention: on cuDNN in bfloat16; on the plain kernels in float32 and wherever cuDNN refuses.
 #include "model/device/cuda_device.h"
 #include "model/kernels/cuda/attention_plans.h"
 #include "model/kernels/cuda/cuda_kernels.h"
@@ -7,7 +6,7 @@
 namespace ripstop::cuda {
 namespace {
 
-// The fallback is correct but many times slower than tensor cores: tell the user.
+// Notes for the user that the plain kernels ran: they are correct, but many times slower than tensor cores.
 void note_plain(const KernelCall& call, const char* what, const Tensor& qkv, const Heads& heads,
                 const std::string& why) {
   cuda_stream(call.stream)

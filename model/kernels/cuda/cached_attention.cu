@@ -20,14 +20,14 @@ template <class T>
 struct Cached {
   const T *qkv, *cache;
   const int32_t *slot, *position;
-  const int32_t *tail_first, *tail_place;  ///< CachedTail, or null
+  const int32_t *tail_first, *tail_place;  ///< CachedTail::first and CachedTail::place, or null
   T* out;
-  int64_t row, positions, tail;  ///< `tail` places a row
-  int heads, group, size;        ///< `group` query heads share a key-value head; there are heads / group
+  int64_t row, positions, tail;  ///< `tail`: columns of CachedTail::place
+  int heads, group, size;        ///< heads: query heads, of which `group` share each key-value head
   float scale;
 };
 
-/// Where the keys of positions `begin`, begin + 1, ... lie in their slot.
+/// The offset in a slot of the keys of position begin + k, in elements.
 struct PlacedRows {
   int64_t begin, stride, first;
   const int32_t* place;
@@ -47,7 +47,8 @@ __global__ void __launch_bounds__(32 * kAttentionWarps, 1) attend_cached(Cached<
   if (warp_number() == 0) take_head(x.qkv + s * x.row + head * x.size, x.size, x.scale, query);
   __syncthreads();
   const int64_t count = x.position[s] + 1;
-  // A multiple of 32 positions per warp, so that only the last warp has lanes without a position.
+  // The positions of a warp: a multiple of 32, so that only the last warp with positions has lanes without
+  // one.
   const int64_t share = (count + 32 * kAttentionWarps - 1) / (32 * kAttentionWarps) * 32;
   const int64_t first = warp_number() * share;
   const int64_t own = count - first < share ? count - first : share;
@@ -64,7 +65,7 @@ __global__ void __launch_bounds__(32 * kAttentionWarps, 1) attend_cached(Cached<
 #pragma unroll
   for (int e = 0; e < kPerLane; ++e) outs[warp_number()][lane_number() + 32 * e] = part.out[e];
   __syncthreads();
-  // Warps without positions have maximum -infinity and sum 0, and add nothing.
+  // A warp without positions has maximum -infinity and sum 0, and so adds nothing.
   float maximum = -kInfinity, sum = 0;
   for (const float m : maxima) maximum = fmaxf(maximum, m);
   for (int w = 0; w < kAttentionWarps; ++w) sum += sums[w] * expf(maxima[w] - maximum);
@@ -87,7 +88,8 @@ void store_key_value(const KernelCall& call, const Tensor& qkv, const Tensor& sl
            elements<Unit>(qkv), heads.row() * per_element / unit_bytes, elements<int32_t>(slot),
            elements<int32_t>(position), cache.shape[1], kept, elements<Unit>(cache));
   };
-  // Copy in units of 16 bytes if possible. Else of 4 bytes, which always works: head sizes are even.
+  // Copies in units of 16 bytes if all rows are aligned to 16. Otherwise in units of 4 bytes, which always
+  // fit, because head sizes are even.
   if (aligned(16, heads.size, {&qkv, &cache})) {
     run(uint4{});
   } else {

@@ -1,4 +1,5 @@
-// Index of the CUDA back end: own_kernels(), and the operations that cuBLASLt and cuDNN do.
+// The kernel table of the CUDA back end: own_kernels(), with linear products by cuBLASLt and attention by
+// cuDNN.
 #include "model/kernels/cuda/cuda_kernels.h"
 
 namespace ripstop {

@@ -53,21 +53,23 @@ RIPSTOP_CUDA_KERNEL(gradient_scale)
 RIPSTOP_CUDA_KERNEL(adamw)
 #undef RIPSTOP_CUDA_KERNEL
 
-/// `attention` and `attention_backward` without tensor cores: for float32, as the fallback if cuDNN refuses,
-/// and as a reference in tests. Head sizes up to kPlainHeadSize, else Error(kResources). Do not read
-/// `longest` of the documents. Forward needs no workspace, backward plain_attention_backward_bytes.
-/// Deterministic. Defined in plain_attention.cu and plain_attention_backward.cu.
+/// Compute attention() and attention_backward() without tensor cores: for float32, wherever cuDNN refuses,
+/// and as a reference in tests. They do not read `longest` of the documents. Forward needs no workspace,
+/// backward plain_attention_backward_bytes. Deterministic. Throw Error(kResources) for head sizes above
+/// kPlainHeadSize. Defined in plain_attention.cu and plain_attention_backward.cu.
 std::remove_pointer_t<decltype(KernelTable::attention)> plain_attention;
 std::remove_pointer_t<decltype(KernelTable::attention_backward)> plain_attention_backward;
 
 inline constexpr int64_t kPlainHeadSize = 512;
 
-/// One float32 per row and query head. At most cuda_workspaces().attention_backward.
+/// The workspace of plain_attention_backward: one float32 per row and query head. At most as large as
+/// cuda_workspaces().attention_backward.
 constexpr int64_t plain_attention_backward_bytes(int64_t rows, const Heads& heads) {
   return 4 * rows * heads.query;
 }
 
-/// The table of ripstop's own kernels, with plain attention; `linear` and its gradients are null.
+/// The table of ripstop's own kernels, with plain attention. linear, linear_backward_input and
+/// linear_backward_weight are null.
 constexpr KernelTable own_kernels() {
   return {
       .linear = nullptr,

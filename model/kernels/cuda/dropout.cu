@@ -1,5 +1,6 @@
 // Dropout: y = m x or y += m x, where m is 0 or 1 by the random word of the element (DropoutBits in ops.h).
-// Each thread takes the four elements of a Philox block, or one element if blocks and 16 bytes do not meet.
+// Each thread takes the four elements of one Philox block, or one element where the blocks of four are not
+// aligned in memory.
 #include "model/kernels/cuda/cuda_kernels.h"
 #include "model/kernels/cuda/launch.h"
 #include "model/kernels/cuda/philox.cuh"
@@ -26,7 +27,8 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int c = 0; c < kWidth; ++c) {
     uint32_t word = words.at[c];
-    // Without an index that is known only later: that would put the words into memory.
+    // Selects the word by comparisons: an index known only at run time would move the words from registers to
+    // memory.
     if constexpr (kWidth == 1) {
       const int64_t at = column % 4;
       word = at == 0 ? words.at[0] : at == 1 ? words.at[1] : at == 2 ? words.at[2] : words.at[3];

@@ -1,6 +1,7 @@
-// Sums, fills and conversions. A sum takes two kernels: a number of blocks that depends on the count alone,
-// each with a float64 partial sum, and one block that adds these up. So the order is fixed, without atomics.
-// All others: each thread takes a few neighbouring elements.
+// Sums, fills and conversions. A sum takes two kernels: in the first, each block writes a float64 partial
+// sum, and in the second, one block adds these up. The number of blocks depends only on the number of
+// elements, so the order is fixed; there are no atomics. In all other kernels each thread takes a few
+// consecutive elements.
 #include "model/kernels/cuda/cuda_kernels.h"
 #include "model/kernels/cuda/launch.h"
 #include "model/kernels/cuda/reduce.cuh"
@@ -11,7 +12,8 @@ namespace ripstop::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kElementsOfSumBlock = 4096;  ///< at least, if there is more than one block
+/// the most elements of a block, unless that takes more than kSumBlocks blocks
+constexpr int64_t kElementsOfSumBlock = 4096;
 
 struct Value {
   __device__ double operator()(float x) const { return static_cast<double>(x); }
@@ -20,8 +22,8 @@ struct Square {
   __device__ double operator()(float x) const { return static_cast<double>(x) * static_cast<double>(x); }
 };
 
-/// partial[block] = the block's share of the sum of term(x). Each thread strides over the elements by the
-/// size of the grid.
+/// partial[block] = the sum of term(x[i]) over the block's elements. Each thread steps over the elements by
+/// the number of threads in the grid.
 template <int kWidth, class Term>
 __global__ void __launch_bounds__(kThreads)
     partial_sums(const float* x, int64_t count, double* partial, Term term) {
@@ -41,7 +43,7 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-/// total += the partial sums, or other float64 numbers; one block.
+/// total += the sum of `count` float64 numbers, such as partial sums. Runs in one block.
 __global__ void __launch_bounds__(kThreads)
     add_partial_sums(const double* partial, int count, double* total) {
   double sum = 0;
@@ -59,7 +61,7 @@ void add_terms(const KernelCall& call, const char* name, const Tensor& x, const 
     launch(call, name, partial_sums<width.value, Term>, {blocks}, kThreads, elements<float>(x), count,
            partial, term);
   });
-  // Without elements there are no partial sums, and `total` does not change.
+  // Without elements there are no blocks and no partial sums, and `total` must not change.
   if (blocks > 0)
     launch(call, name, add_partial_sums, {}, kThreads, partial, static_cast<int>(blocks),
            elements<double>(total));

@@ -8,8 +8,8 @@
 namespace ripstop::cuda {
 namespace {
 
-// cuBLASLt uses wide loads only if it knows that the addresses are aligned. 256 is what cudaMalloc
-// guarantees.
+// Returns the largest power of two, up to 256, that divides the address: cuBLASLt uses wide loads only if it
+// knows that addresses are aligned. cudaMalloc guarantees 256.
 int64_t alignment(const Tensor& t) {
   const auto address = std::bit_cast<uintptr_t>(t.data);
   return int64_t{1} << std::min(std::countr_zero(address), 8);

@@ -8,16 +8,17 @@
 
 namespace ripstop::cuda {
 
-/// D [m, n] (+)= op(A) op(B), with op(A) [m, k] and op(B) [k, n]. All matrices are column-major with the
-/// leading dimensions lda, ldb and ldd: a row-major matrix is the transpose of a column-major one. Whether
-/// the product accumulates is not a member, since it does not influence the choice of an algorithm.
+/// The sizes of a product D [m, n] (+)= op(A) op(B), with op(A) [m, k] and op(B) [k, n]. All matrices are
+/// column-major with the leading dimensions lda, ldb and ldd; a row-major matrix is the transpose of a
+/// column-major one. Whether the product accumulates is not a member, since it does not influence the choice
+/// of an algorithm.
 struct Gemm {
   int64_t m = 0, n = 0, k = 0;
   int64_t lda = 0, ldb = 0, ldd = 0;
-  int64_t rows = 0;  ///< N of ops.h: one of m, n and k, the one that depends on the batch
+  int64_t rows = 0;  ///< N of ops.h, which depends on the batch; equals m, n or k
   bool transpose_a = false, transpose_b = false;
   DType in = DType::kFloat32, out = DType::kFloat32;
-  /// Powers of two that divide the addresses, at most 256 (bytes).
+  /// The largest powers of two, up to 256, that divide the addresses of A, B and D in bytes.
   int64_t alignment_a = 256, alignment_b = 256, alignment_d = 256;
 
   auto operator<=>(const Gemm&) const = default;
@@ -30,8 +31,8 @@ Gemm backward_input_gemm(const Tensor& dy, const Tensor& w, const Tensor& dx);
 /// dw^T [I, O] = x^T dy: A = x, B = dy, D = dw.
 Gemm backward_weight_gemm(const Tensor& dy, const Tensor& x, const Tensor& dw);
 
-/// A name without blanks that identifies the Gemm: "m4096-n2048-k11008-tn-bfloat16-float32-a256.256.16", with
-/// "-l6144.16.6144" (the leading dimensions) behind it if the rows of an operand are apart.
+/// A name without blanks that identifies the Gemm: "m4096-n2048-k11008-tn-bfloat16-float32-a256.256.16". If
+/// the rows of an operand are apart, "-l6144.16.6144" (the leading dimensions) follows.
 std::string gemm_name(const Gemm& gemm);
 
 }  // namespace ripstop::cuda

@@ -14,7 +14,8 @@
 namespace ripstop::cuda {
 namespace {
 
-// The beginning of the first line. Change the number if the format changes: old files then count as empty.
+// The beginning of the first line. If the format changes, change the number: files of the old format then
+// count as empty.
 constexpr const char* kFormat = "ripstop gemm choices 1";
 
 std::string first_line(const std::string& owner) {
@@ -53,7 +54,7 @@ const GemmChoice* GemmChoices::find(const std::string& gemm) const {
 }
 
 void GemmChoices::add(const std::string& gemm, const GemmChoice& choice) {
-  // merge keeps our own choice if the file has the same product.
+  // merge() adds the file's choices, but keeps our own where both have the same product.
   choices_.merge(read());
   choices_[gemm] = choice;
   write();
@@ -69,7 +70,7 @@ std::map<std::string, GemmChoice> GemmChoices::read() const {
     std::istringstream words(line);
     std::string name, hex, rest;
     GemmChoice choice;
-    // Exactly three words; skip anything else, such as a line that was cut off.
+    // A line must have exactly three words. Skips any other line, such as one that was cut off.
     if (!(words >> name >> hex >> choice.microseconds) || words >> rest) continue;
     const auto algorithm = from_hex(hex);
     if (!algorithm || !std::isfinite(choice.microseconds) || choice.microseconds <= 0) continue;
@@ -83,8 +84,8 @@ void GemmChoices::write() const {
   if (!path_) return;
   std::error_code ignored;
   std::filesystem::create_directories(path_->parent_path(), ignored);
-  // Write another file and rename it, so that readers never see half a file. Its name has host and process,
-  // since ranks of several nodes may share the folder.
+  // Writes a new file and renames it, so that readers never see half a file. The name of the new file has
+  // host and process, since ranks of several nodes may share the folder.
   std::filesystem::path partial = *path_;
   char host[256] = "";
   gethostname(host, sizeof host - 1);
@@ -112,7 +113,8 @@ std::optional<std::filesystem::path> cache_folder() {
 }
 
 std::optional<std::filesystem::path> gemm_choices_path(const std::string& owner) {
-  // A file name from a product name with blanks and commas: each run of other characters becomes one dash.
+  // Makes the name of a file from the owner: each run of characters other than letters and digits becomes one
+  // dash.
   std::string name = "gemm-";
   for (const char c : owner) {
     const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0;

@@ -9,27 +9,30 @@
 
 namespace ripstop::cuda {
 
-/// An algorithm as cuBLASLt describes it: opaque, and valid only for the same version of the library.
+/// An algorithm in cuBLASLt's own form, which is opaque and valid only for the version of the library that
+/// made it.
 using AlgorithmBytes = std::array<unsigned char, 64>;
 
+/// The algorithm chosen for a product.
 struct GemmChoice {
   AlgorithmBytes algorithm{};
-  double microseconds = 0;  ///< measured when it was chosen
+  double microseconds = 0;  ///< time of the product when the algorithm was chosen
 };
 
-/// The choices for one kind of GPU and one version of cuBLASLt, in a text file. The first line names the
-/// owner (GPU and version); each further line has the gemm_name of a product, the algorithm in hexadecimal
-/// and microseconds. A missing file and a file of another owner count as empty; damaged lines are skipped. If
-/// the file cannot be written, the next run measures again. If several ranks write at the same time, some
-/// lines may be lost, but the file stays valid.
+/// The choices for one kind of GPU and one version of cuBLASLt, in a text file. The first line names these
+/// two, the owner of the file; each further line has the gemm_name of a product, its algorithm in
+/// hexadecimal, and microseconds. A missing file and a file of another owner count as empty; damaged lines
+/// are skipped. If the file cannot be written, the next run measures again. If several ranks write at the
+/// same time, some lines may be lost, but the file stays valid.
 class GemmChoices {
  public:
   /// Without a path, nothing is read or written.
   GemmChoices(std::optional<std::filesystem::path> path, std::string owner);
 
-  /// Null if the product was not measured yet.
+  /// Returns the choice for the product with this gemm_name; null if the product was not measured yet.
   const GemmChoice* find(const std::string& gemm) const;
-  /// Adds a choice and writes the file, together with the choices that other processes have added meanwhile.
+  /// Adds a choice and writes the file, which then also has the choices that other processes have added to
+  /// it.
   void add(const std::string& gemm, const GemmChoice& choice);
 
  private:
@@ -41,7 +44,8 @@ class GemmChoices {
   std::map<std::string, GemmChoice> choices_;
 };
 
-/// $RIPSTOP_CACHE, else $XDG_CACHE_HOME/ripstop, else $HOME/.cache/ripstop; nullopt if none of them is set.
+/// The folder for files that ripstop can make again: $RIPSTOP_CACHE, else $XDG_CACHE_HOME/ripstop, else
+/// $HOME/.cache/ripstop; nullopt if none of them is set.
 std::optional<std::filesystem::path> cache_folder();
 
 /// The file in cache_folder() for an owner such as "NVIDIA H100 80GB HBM3, cuBLASLt 130100".

@@ -14,8 +14,8 @@ namespace {
 constexpr int kThreads = 512;
 constexpr int kWide = 4;
 
-/// Joins the values of the 32 lanes, in all of them. T::from_lane(step) is the value of the lane whose number
-/// differs from this one's in the bits of `step`.
+/// Joins the values of a warp's 32 lanes; every lane gets the result. own.from_lane(step) returns the value
+/// of the lane whose number is this lane's number with the bits of `step` flipped.
 template <class T, class Join>
 __device__ T join_warp(T own, Join join) {
 #pragma unroll
@@ -23,9 +23,9 @@ __device__ T join_warp(T own, Join join) {
   return own;
 }
 
-/// Joins one value of each thread of the block, in a fixed order. Warp 0 has the result; the other warps do
-/// not. Call it once in a kernel: a second call would need a barrier before it writes to the same shared
-/// memory.
+/// Joins one value of each thread of the block, in a fixed order. Only the threads of warp 0 get the result.
+/// Requires that a kernel calls it once: a second call would need a barrier before it writes to the same
+/// shared memory.
 template <class T, class Join>
 __device__ T join_block(T own, T none, Join join) {
   __shared__ T of_warp[32];
@@ -49,7 +49,7 @@ __device__ constexpr Statistics of_nothing() {
   return {-kInfinity, 0};
 }
 
-/// e^(from - to), and 1 if both are the same infinity, whose difference would be NaN.
+/// e^(from - to), but 1 if `from` and `to` are the same infinity, whose difference would be NaN.
 __device__ float rescaled(float from, float to) {
   return from == to ? 1.0F : expf(from - to);
 }
@@ -71,8 +71,8 @@ __device__ void add_logits(const Floats<kWidth>& x, Statistics& s) {
   s.maximum = most, s.sum = sum;
 }
 
-/// Calls visit(index, elements) for elements [0, count) of a row: `kWidth` at a time, the last ones one by
-/// one.
+/// Calls visit(index, elements) for this thread's share of elements [0, count) of a row: kWidth elements at a
+/// time, at the end of the row one at a time.
 template <int kWidth, class Visit>
 __device__ void each_part(const float* row, int64_t count, Visit visit) {
   for (int64_t i = threadIdx.x * kWidth; i < count; i += blockDim.x * kWidth) {
@@ -104,9 +104,9 @@ template <class T>
 struct Loss {
   const float* logits;
   const int32_t* target;
-  const float* all;  ///< [slices, stride / 3, 3]
+  const float* all;  ///< [slices, stride / 3, 3]: the statistics of every slice
   float* loss;
-  T* dlogits;  ///< or null
+  T* dlogits;  ///< null if there is no gradient to write
   int64_t columns, slices, stride;
   VocabularySlice slice;
 };
@@ -126,8 +126,8 @@ __device__ void store_gradient(const Loss<T>& x, const Statistics& whole, int64_
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kThreads) find_loss(Loss<T> x) {
   const int64_t n = blockIdx.x;
-  // Every thread combines the slices itself: a few numbers, in the same order and so with the same bits, and
-  // no barrier.
+  // Every thread combines the slices itself. They are few, all threads take the same order and so get the
+  // same bits, and no barrier is needed.
   Statistics whole = of_nothing();
   float target_logit = 0;
   for (int64_t s = 0; s < x.slices; ++s) {
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(kThreads) find_loss(Loss<T> x) {
 
 struct Best {
   float value;
-  int column;  ///< the lowest of equals
+  int column;  ///< the lowest column with that value
 
   __device__ Best from_lane(int step) const {
     return {__shfl_xor_sync(kAllLanes, value, step), __shfl_xor_sync(kAllLanes, column, step)};
@@ -153,7 +153,8 @@ struct Best {
 };
 constexpr int kNoColumn = 0x7fffffff;
 
-/// The larger value; the lower column of equal values. NaN is never better.
+/// The one of a and b with the larger value, or with the lower column if the values are equal. NaN is never
+/// larger.
 __device__ Best better(const Best& a, const Best& b) {
   if (a.value == b.value) return a.column < b.column ? a : b;
   return b.value > a.value ? b : a;
@@ -202,8 +203,8 @@ void cross_entropy(const KernelCall& call, const Tensor& logits, const Tensor& t
                     all.shape[0],
                     3 * all.shape[1],
                     slice};
-    // A thread stores kWide elements: 8 bytes in bfloat16, 16 in float32. float32 dlogits may share memory
-    // with logits, whose rows are checked for 16.
+    // A thread stores kWide elements: 8 bytes in bfloat16, 16 bytes in float32. Checking dlogits for 8 is
+    // enough: float32 dlogits that share memory with logits are checked for 16 as logits.
     with_width<kWide>(aligned(16, columns, {&logits}) && aligned(8, columns, {&dlogits}), [&](auto width) {
       launch(call, "cross_entropy", find_loss<width.value, T>, {logits.rows()},
              row_threads(columns, 4 * width.value, kThreads), x);

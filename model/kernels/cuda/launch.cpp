@@ -1,4 +1,5 @@
-// Connects launch.h to cuda_device.h. The CPU emulation of the kernels replaces this file.
+// Defines the functions of launch.h by those of cuda_device.h. The CPU emulation of the kernels replaces this
+// file.
 #include "model/kernels/cuda/launch.h"
 
 #include "model/device/cuda_device.h"

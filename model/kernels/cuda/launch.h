@@ -17,13 +17,13 @@ cudaStream_t native_stream(const KernelCall& call);
 /// Throws unless `result` is cudaSuccess, as check_cuda does.
 void check(cudaError_t result, const char* call);
 
-/// The blocks of a launch. If x or y is 0, nothing is launched.
+/// The number of blocks of a launch in x and y. If one of them is 0, nothing is launched.
 struct Grid {
   int64_t x = 1, y = 1;
 };
 
-/// Launches `kernel` on the call's stream. The error message has `name`. `threads` must be a multiple of 32:
-/// shuffles over a warp need all of its lanes. Asynchronous.
+/// Launches `kernel` on the call's stream. `name` is for the error message. `threads` must be a multiple of
+/// 32, because shuffles over a warp need all of its lanes. Asynchronous.
 template <class... Parameters>
 void launch(const KernelCall& call, const char* name, void (*kernel)(Parameters...), Grid grid, int threads,
             std::type_identity_t<Parameters>... arguments) {
@@ -37,15 +37,15 @@ void launch(const KernelCall& call, const char* name, void (*kernel)(Parameters.
   check(cudaLaunchKernelEx(&config, kernel, arguments...), name);
 }
 
-/// The number of threads for a row of `parts` parts: a multiple of 32, with at most `per_thread` parts each,
-/// unless that takes more than `most` threads.
+/// The number of threads for a row of `parts` parts: a multiple of 32, so large that a thread takes at most
+/// `per_thread` parts, but at most `most`.
 inline int row_threads(int64_t parts, int64_t per_thread, int most) {
   const int64_t threads = round_up(divide_up(parts, per_thread), 32);
   return threads < 32 ? 32 : threads > most ? most : static_cast<int>(threads);
 }
 
-/// Whether all rows of `columns` elements of these tensors begin on multiples of `bytes`. Ignores empty
-/// tensors.
+/// Whether each row (of `columns` elements) of these tensors begins at a multiple of `bytes` bytes. Ignores
+/// empty tensors.
 inline bool aligned(int64_t bytes, int64_t columns, std::initializer_list<const Tensor*> tensors) {
   for (const Tensor* t : tensors) {
     if (t->empty()) continue;
@@ -55,7 +55,7 @@ inline bool aligned(int64_t bytes, int64_t columns, std::initializer_list<const 
   return true;
 }
 
-/// Calls `body` with a value of the element type of an activation dtype.
+/// Calls body(T{}) with the element type T of an activation dtype.
 template <class Body>
 void with_element(DType dtype, Body body) {
   if (dtype == DType::kBFloat16) {
@@ -72,7 +72,7 @@ inline constexpr int kWhole = 16 / static_cast<int>(sizeof(T));
 template <int kValue>
 using Width = std::integral_constant<int, kValue>;
 
-/// Calls `body` with the number of elements per access: kWide if `wide`, else 1.
+/// Calls `body` with the number of elements per access, as a Width: kWide if `wide`, else 1.
 template <int kWide, class Body>
 void with_width(bool wide, Body body) {
   if (wide) {
@@ -82,7 +82,7 @@ void with_width(bool wide, Body body) {
   }
 }
 
-/// The elements of `t` as T; null if it is no tensor. Not checked: ops.cpp has checked the dtype.
+/// The elements of `t` as T; null if `t` is no tensor. Does not check the dtype, which ops.cpp has checked.
 template <class T>
 T* elements(const Tensor& t) {
   return static_cast<T*>(t.data);

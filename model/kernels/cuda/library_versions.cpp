@@ -1,4 +1,4 @@
-// The versions of cuBLASLt and cuDNN. Here, since only this folder includes their headers.
+// The versions of cuBLASLt and cuDNN. In this folder, because no other folder includes their headers.
 #include <cublasLt.h>
 #include <cudnn_graph.h>
 
@@ -18,7 +18,7 @@ std::string version_text(size_t version) {
 }  // namespace
 
 std::vector<CudaLibrary> cuda_kernel_libraries() {
-  // The oldest version, the version at build time, and the version at run time.
+  // For each library: the oldest version that works, the version at build time, and the version at run time.
   return {{"cuBLASLt", "12.0", fmt::format("{}.{}.{}", CUBLAS_VER_MAJOR, CUBLAS_VER_MINOR, CUBLAS_VER_PATCH),
            version_text(cublasLtGetVersion())},
           {"cuDNN", version_text(cuda::kOldestCudnn), version_text(CUDNN_VERSION),

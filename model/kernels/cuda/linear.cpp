@@ -1,5 +1,6 @@
-// y = x w^T and its gradients with cuBLASLt: bfloat16 or float32 operands, sums in float32 (no TF32). The
-// product itself accumulates (beta = 1): no extra kernel adds a weight gradient to its float32 tensor.
+// y = x w^T and its gradients with cuBLASLt: bfloat16 or float32 operands, sums in float32 (no TF32).
+// cuBLASLt adds to the output itself (beta = 1), so a weight gradient needs no extra kernel that adds it to
+// its float32 tensor.
 #include "model/device/cuda_device.h"
 #include "model/kernels/cuda/cuda_kernels.h"
 #include "model/kernels/cuda/gemm_plans.h"

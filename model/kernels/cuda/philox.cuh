@@ -6,7 +6,7 @@
 
 namespace ripstop::cuda {
 
-/// The random words of the elements of a Philox block. Source: model/core/philox.h.
+/// The four random words of a Philox block, one for each of four elements. Source: model/core/philox.h.
 struct Words {
   uint32_t at[4];
 };
@@ -16,7 +16,7 @@ __device__ inline Words philox(uint64_t block, uint64_t step, uint64_t key) {
   auto k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
 #pragma unroll
   for (int round = 0; round < kPhiloxRounds; ++round) {
-    // The factors are copied: device code cannot refer to an array of the host.
+    // Copies the factors, because device code cannot refer to an array of the host.
     constexpr uint64_t kFirst = kPhiloxFactors[0], kSecond = kPhiloxFactors[1];
     constexpr uint32_t kFirstStep = kPhiloxSteps[0], kSecondStep = kPhiloxSteps[1];
     const uint64_t a = kFirst * c[0], b = kSecond * c[2];

@@ -8,15 +8,16 @@
 
 namespace ripstop::cuda {
 
-inline constexpr int kAttentionWarps = 8;  ///< per block
+inline constexpr int kAttentionWarps = 8;  ///< warps of a block
 
-/// Copies a head to shared memory, times `scale`. By one warp; needs __syncwarp before others read it.
+/// Copies a head, times `scale`, to shared memory. All lanes of one warp call it; the caller must call
+/// __syncwarp before another lane reads `to`.
 template <class T>
 __device__ inline void take_head(const T* from, int size, float scale, float* to) {
   for (int i = lane_number(); i < size; i += 32) to[i] = load<1>(from + i).at[0] * scale;
 }
 
-/// The dot product of a head in memory and one in shared memory, by one lane.
+/// The dot product of a head in memory (`row`) and a head in shared memory (`with`), computed by one lane.
 template <int kWidth, class T>
 __device__ inline float dot(const T* row, const float* with, int size) {
   float sum = 0;
@@ -28,14 +29,14 @@ __device__ inline float dot(const T* row, const float* with, int size) {
   return sum;
 }
 
-/// Rows of a matrix, `stride` elements apart.
+/// The offset of row k of a matrix whose rows are `stride` elements apart.
 struct StridedRows {
   int64_t stride;
   __device__ int64_t operator()(int64_t k) const { return k * stride; }
 };
 
-/// sum += the sum of weight[j] * row first + j for j < count; row k begins at rows + at(k). Lane l has
-/// elements l, l + 32, ... of the head.
+/// sum += weight[j] * row (first + j), for each j < count. Row k begins at rows + at(k). sum[e] of lane l is
+/// for element l + 32 e of the head.
 template <int kPerLane, class T, class At>
 __device__ inline void add_weighted(const T* rows, const At& at, int64_t first, int count,
                                     const float* weight, int size, float (&sum)[kPerLane]) {
@@ -49,22 +50,22 @@ __device__ inline void add_weighted(const T* rows, const At& at, int64_t first, 
   }
 }
 
-/// 32 numbers that the lanes of a warp exchange, in two sets that take turns: while slow lanes still read one
-/// set, fast lanes write the other. So one barrier per turn is enough.
+/// Shared memory for 32 numbers that the lanes of a warp exchange. It has two sets, used in turns: fast lanes
+/// write one set while slow lanes still read the other. So one barrier per turn is enough.
 struct Shown {
   float sets[2][32];
 };
 
-/// A running softmax over keys: the weighted sum of values and the sum of weights so far, both relative to
-/// the largest score so far: weights are e^(score - maximum).
+/// A running softmax over keys. `maximum` is the largest score so far. A key has the weight e^(score -
+/// maximum); `sum` is the sum of the weights, and `out` the sum of the values times their weights.
 template <int kPerLane>
 struct Softmax {
   float out[kPerLane] = {};
   float maximum = -kInfinity, sum = 0;
 };
 
-/// Adds `count` keys and values to the softmax; those of position k begin at(k) elements behind `key` and
-/// `value`. `query` (scaled) and `shown` are the warp's own, in shared memory.
+/// Adds keys and values 0 .. count - 1 to the softmax. Key k begins at key + at(k), its value at value +
+/// at(k). `query` (already scaled) and `shown` are in shared memory and belong to this warp.
 template <int kWidth, int kPerLane, class T, class At>
 __device__ inline void attend(const T* key, const T* value, const At& at, int64_t count, int size,
                               const float* query, Shown& shown, Softmax<kPerLane>& s) {
@@ -89,7 +90,7 @@ __device__ inline void attend(const T* key, const T* value, const At& at, int64_
 struct AttentionSizes {
   const int32_t* offset;
   int64_t rows, documents, row;
-  int heads, group, size;  ///< `group` query heads share a key-value head; there are heads / group
+  int heads, group, size;  ///< heads: query heads, of which `group` share each key-value head
   float scale;
 };
 inline AttentionSizes sizes_of(const Tensor& qkv, const Documents& documents, const Heads& heads) {
@@ -103,7 +104,8 @@ inline AttentionSizes sizes_of(const Tensor& qkv, const Documents& documents, co
           1.0F / sqrtf(static_cast<float>(heads.size))};
 }
 
-/// The document of `row`, as rows [begin, end), by binary search: offset [count + 1] ascends.
+/// The rows [begin, end) of a document. document_of() finds that of `row` by binary search in offset [count +
+/// 1], which ascends.
 struct DocumentRows {
   int64_t begin, end;
 };
@@ -120,8 +122,8 @@ __device__ inline DocumentRows document_of(const int32_t* offset, int64_t count,
   return {offset[low], offset[high]};
 }
 
-/// Calls `body` with the number of elements per access and the number of elements of a head per lane. Four
-/// variants: a lane holds 4 elements of heads up to 128, else 16, in registers.
+/// Calls `body` with the number of elements per access and the number of elements of a head that each lane
+/// holds in registers: 4 for heads of up to 128 elements, else 16.
 template <class T, class Body>
 void with_head(const Heads& heads, std::initializer_list<const Tensor*> tensors, Body body) {
   if (heads.size > kPlainHeadSize)

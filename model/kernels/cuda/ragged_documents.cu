@@ -1,6 +1,8 @@
-// Kernels around cuDNN's plans. Offsets: one thread per document. log_sum_exp by place: one thread per
-// position and head. Joined gradients: one block per row, 16 bytes per thread and access. Single rows: one
-// block per document, one thread per element of a row.
+// Kernels around cuDNN's plans, with this division of work:
+// - offsets: one thread per document;
+// - log_sum_exp by place: one thread per position and head;
+// - joined gradients: one block per row, 16 bytes per thread and access;
+// - single rows: one block per document, one thread per element of a row.
 #include "model/kernels/cuda/launch.h"
 #include "model/kernels/cuda/ragged_documents.h"
 #include "model/kernels/cuda/vector.cuh"
@@ -17,7 +19,7 @@ struct RowWidths {
 __global__ void __launch_bounds__(kThreads)
     locate(const int32_t* begin, int64_t count, RowWidths width, RaggedOffsets to) {
   const int64_t d = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (d > count) return;  // d == count writes the end of the last document
+  if (d > count) return;  // thread d == count writes the end of the last document
   const int64_t first = begin[d];
   to.row[d] = first * width.row;
   to.query[d] = first * width.query;
@@ -26,7 +28,8 @@ __global__ void __launch_bounds__(kThreads)
   if (d < count) to.length[d] = begin[d + 1] - begin[d];
 }
 
-// The place of a thread: position p of head h in the document that begins at row `first` and has `rows` rows.
+// What a thread works on: position p of head h in the document that begins at row `first` and has `rows`
+// rows.
 struct HeadPosition {
   int64_t h, p, first, rows;
 };

@@ -1,15 +1,15 @@
-// Kernels around attention plans: the offsets of documents, log_sum_exp by place, one tensor of gradients
-// from three, and the gradients of documents of one row.
+// Kernels around attention plans: the offsets of documents, log_sum_exp by place, the join of three gradients
+// into one tensor, and the gradients of documents of one row.
 #pragma once
 #include "model/kernels/cuda_attention_schedule.h"
 #include "model/ops/kernel_table.h"
 
 namespace ripstop::cuda {
 
-/// The places of the documents of a batch, in device memory. Element d of an array, d = 0 .. documents, is
-/// the beginning of document d and the end of document d - 1, counted in elements of a tensor: of q|k|v
-/// (`row`), of the query heads, of the key-value heads, and of one number per query head (`heads`). length
-/// [documents]: in rows.
+/// Where the documents of a batch begin and how long they are, in device memory. Element d of an offset
+/// array, d = 0 .. documents, is where document d begins and document d - 1 ends, counted in elements of one
+/// kind of tensor: rows of q|k|v (`row`), of all query heads (`query`), of all key-value heads (`key_value`),
+/// or of one number per query head (`heads`). length [documents] counts rows.
 struct RaggedOffsets {
   int64_t *row = nullptr, *query = nullptr, *key_value = nullptr, *heads = nullptr;
   int32_t* length = nullptr;
@@ -19,20 +19,22 @@ struct RaggedOffsets {
 void locate_documents(const KernelCall& call, const Documents& documents, const Heads& heads,
                       const RaggedOffsets& offsets);
 
-/// by_place [documents of `group`, H, length] = log_sum_exp [N, H] of the group's documents, 0 beyond the end
-/// of each; float32. No document of the group is longer than `length`.
+/// Copies log_sum_exp [N, H] of the group's documents to by_place [documents of `group`, H, length]; both
+/// float32. Positions beyond the end of a document get 0. Requires that no document of the group is longer
+/// than `length`.
 void log_sum_exp_by_place(const KernelCall& call, const Documents& documents, const DocumentGroup& group,
                           int64_t length, const Tensor& log_sum_exp, float* by_place);
-/// The way back: writes the rows of log_sum_exp that belong to the group's documents.
+/// The inverse of log_sum_exp_by_place: copies `by_place` to the rows of log_sum_exp that belong to the
+/// group's documents.
 void log_sum_exp_by_row(const KernelCall& call, const Documents& documents, const DocumentGroup& group,
                         int64_t length, const float* by_place, const Tensor& log_sum_exp);
 
-/// The gradients of the query [N, H*D], key and value [N, K*D] heads, as ragged plans write them. bfloat16.
+/// The gradients by queries [N, H*D], keys [N, K*D] and values [N, K*D], as ragged plans write them.
 struct SeparateGradients {
   const BFloat16 *query = nullptr, *key = nullptr, *value = nullptr;
 };
 
-/// dqkv [N, row] = the three side by side. H*D and K*D are multiples of 8.
+/// dqkv [N, row] = the three gradients side by side. Requires that H*D and K*D are multiples of 8.
 void join_gradients(const KernelCall& call, const SeparateGradients& gradients, const Heads& heads,
                     const Tensor& dqkv);
 

@@ -1,6 +1,6 @@
 // out (+)= pieces[0] + pieces[1] + ..., added in this order in float32 and rounded once. For pieces that
-// ranks sent each other in bfloat16, and for sums that NCCL left in another tensor than they belong to. Each
-// thread takes a few neighbouring elements of all pieces.
+// ranks sent each other in bfloat16, and for sums that NCCL left in another tensor than `out`. Each thread
+// takes a few consecutive elements of all pieces.
 #include "model/kernels/cuda/cuda_kernels.h"
 #include "model/kernels/cuda/launch.h"
 #include "model/kernels/cuda/vector.cuh"
@@ -9,9 +9,10 @@ namespace ripstop::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kElements = 8;  ///< per thread: 16 bytes of bfloat16
+constexpr int kElements = 8;  ///< elements of a thread: 16 bytes of bfloat16
 
-// A kernel parameter, passed by value: the kernel may run long after the caller's vector is gone.
+// The pieces as a kernel parameter, passed by value: the kernel may run long after the caller's vector is
+// gone.
 struct PieceTable {
   const void* data[kMostPieces];
   bool is_bfloat16[kMostPieces];

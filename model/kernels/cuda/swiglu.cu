@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kThreads) forward(const T* gate_up, T* out, in
   }
 }
 
-/// Each thread loads its elements of all three arrays before it overwrites them.
+/// Overwrites gate, up and dout: each thread loads its elements of all three before it stores.
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kThreads) backward(T* gate_up, T* dout, int64_t columns) {
   T* gate = gate_up + 2 * columns * blockIdx.x;

@@ -9,14 +9,14 @@
 
 namespace ripstop::cuda {
 
-/// Neighbouring elements in registers.
+/// kWidth consecutive elements in registers, as float32.
 template <int kWidth>
 struct Floats {
   float at[kWidth];
 };
 
-/// Loads kWidth (1, 2, 4 or 8) elements. `from` must be aligned to their size, or to 16 bytes if they are
-/// larger.
+/// Loads kWidth (1, 2, 4 or 8) elements. `from` must be aligned to the size of these elements, but to no more
+/// than 16 bytes.
 template <int kWidth>
 __device__ inline Floats<kWidth> load(const float* from) {
   Floats<kWidth> x;
@@ -48,7 +48,8 @@ __device__ inline void store(float* to, const Floats<kWidth>& x) {
   }
 }
 
-/// A bfloat16 is the upper half of a float32. Of two in a 32-bit word, the first is in the lower half.
+/// Loads bfloat16 elements. A bfloat16 is the upper half of a float32; of two in a 32-bit word, the first is
+/// in the lower half.
 template <int kWidth>
 __device__ inline Floats<kWidth> load(const BFloat16* from) {
   Floats<kWidth> x;
@@ -74,18 +75,19 @@ __device__ inline Floats<kWidth> load(const BFloat16* from) {
   return x;
 }
 
-/// 16 bytes of elements as memory has them: bfloat16 takes half the registers that it takes as Floats.
+/// 16 bytes of elements in registers, in the dtype of memory: bfloat16 elements take half the registers of
+/// Floats.
 struct Stored {
   uint4 bits;
 };
 
-/// Loads 16 bytes. `from` must be aligned to them.
+/// Loads 16 bytes. `from` must be aligned to 16 bytes.
 template <class T>
 __device__ inline Stored load_stored(const T* from) {
   return {*reinterpret_cast<const uint4*>(from)};
 }
 
-/// The elements in `x`, of the type that is pointed to.
+/// Returns the elements in `x` as float32. The pointer, which is not read, gives their type.
 __device__ inline Floats<4> floats_of(const float*, const Stored& x) {
   return {{__uint_as_float(x.bits.x), __uint_as_float(x.bits.y), __uint_as_float(x.bits.z),
            __uint_as_float(x.bits.w)}};
@@ -101,14 +103,14 @@ __device__ inline Floats<8> floats_of(const BFloat16*, const Stored& x) {
   return floats;
 }
 
-/// Two elements rounded to bfloat16, as one word.
+/// Rounds two elements to bfloat16 and returns both in one word.
 __device__ inline uint32_t rounded_pair(float first, float second) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
   return static_cast<uint32_t>(__bfloat16_as_ushort(pair.x)) |
          static_cast<uint32_t>(__bfloat16_as_ushort(pair.y)) << 16;
 }
 
-/// Rounds to nearest, ties to even.
+/// Stores elements as bfloat16, rounded to nearest, ties to even.
 template <int kWidth>
 __device__ inline void store(BFloat16* to, const Floats<kWidth>& x) {
   if constexpr (kWidth == 1) {
@@ -127,7 +129,7 @@ __device__ inline void store(BFloat16* to, const Floats<kWidth>& x) {
   }
 }
 
-/// The x that `load` would return after `store` to an address of this type.
+/// Returns x as load() would return it after a store() of x to this type of memory. The pointer is not read.
 template <int kWidth>
 __device__ inline Floats<kWidth> as_stored(const float*, const Floats<kWidth>& x) {
   return x;
