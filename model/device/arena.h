@@ -30,6 +30,7 @@ class Arena {
   const MemoryUse& peak() const { return peak_; }
   /// Sets the peak to the bytes in use now.
   void forget_peak() { peak_ = now_; }
+  /// Bytes in use now.
   int64_t used_bytes() const { return now_.total(); }
   /// data() is the address of the arena's block (null on kMeta), capacity_bytes() its size.
   void* data() const { return memory_; }

@@ -62,7 +62,7 @@ constexpr DeviceTable kCpuTable{.allocate = allocate,
                                 .start_profiler = start_nothing,
                                 .stop_profiler = stop_nothing};
 
-// Work on the meta device is done when the call returns, too: only memory differs.
+// The table of the CPU except for memory: work on the meta device is done when the call returns, too.
 constexpr DeviceTable kMetaTable = [] {
   DeviceTable table = kCpuTable;
   table.allocate = allocate_nothing;

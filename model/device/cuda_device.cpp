@@ -78,7 +78,7 @@ void* allocate_pinned(const Device& device, int64_t bytes) {
   return data;
 }
 
-// cudaFreeHost waits for the device, too.
+// Leaks the memory while an exception unwinds, as release() does: cudaFreeHost waits for the device, too.
 void release_pinned(const Device& device, void* data) noexcept {
   if (std::uncaught_exceptions() > 0) return;
   static_cast<void>(cudaSetDevice(device.index));

@@ -1,4 +1,4 @@
-// Reads driver, GPUs and versions through the CUDA run time. Works without a driver: then it says so.
+// Reads driver, GPUs and versions through the CUDA run time. Without a driver, the result says so.
 #include <cuda_runtime_api.h>
 
 #include "model/device/cuda_machine.h"

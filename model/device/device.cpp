@@ -101,7 +101,7 @@ Buffer::Buffer(const Device& device, MemoryLedger& ledger, const MemoryUse& use,
   if (data_ == nullptr)
     fail(ExitCode::kResources, "{} cannot allocate {} bytes for {}", to_string(device), bytes(),
          purpose(use));
-  // Last, since release() takes a null ledger_ for "owns nothing".
+  // Set last: a null ledger_ tells release() that the buffer owns nothing.
   ledger_ = &ledger;
   ledger.add(use_);
 }

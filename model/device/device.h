@@ -169,10 +169,10 @@ struct DeviceTable {
   void* (*allocate)(const Device&, int64_t bytes);  ///< zeroed; null if there is too little
   void (*release)(const Device&, void*) noexcept;
   void (*copy)(const Stream&, void* to, const void* from, int64_t bytes);
-  void* (*make_stream)(const Device&, bool urgent);
+  void* (*make_stream)(const Device&, bool urgent);  ///< returns Stream::handle()
   void (*end_stream)(const Device&, void*) noexcept;
   void (*synchronize)(const Device&, void* stream);
-  std::vector<std::string> (*take_notes)(void* stream);
+  std::vector<std::string> (*take_notes)(void* stream);  ///< see Stream::take_notes
   void* (*make_event)(const Device&);
   void (*end_event)(const Device&, void*) noexcept;
   void (*record)(const Device&, void* event, void* stream);
@@ -189,8 +189,8 @@ const DeviceTable& device_table(DeviceKind kind);
 const MemorySource& cuda_host_memory();  ///< throws Error(kResources) without the CUDA back end
 
 /// Copies `bytes` bytes in stream order. `from`, `to` or both may be host memory. Host memory at `from` has
-/// been read on return. Host memory at `to` is written when the stream has been synchronized; if it comes
-/// from host_memory(), the call does not wait for the copy. Does nothing on a meta stream.
+/// been read on return. Host memory at `to` is written when the stream has been synchronized; if `to` is in
+/// host_memory(), the call does not wait for the copy. Does nothing on a meta stream.
 void copy_bytes(const Stream& stream, void* to, const void* from, int64_t bytes);
 
 /// A named range of host time, which profilers show beside the kernels that the host launched in it. An NVTX
