@@ -60,6 +60,7 @@ RIPSTOP_CUDA_KERNEL(adamw)
 std::remove_pointer_t<decltype(KernelTable::attention)> plain_attention;
 std::remove_pointer_t<decltype(KernelTable::attention_backward)> plain_attention_backward;
 
+/// The largest head size of the plain attention kernels.
 inline constexpr int64_t kPlainHeadSize = 512;
 
 /// The workspace of plain_attention_backward: one float32 per row and query head. At most as large as

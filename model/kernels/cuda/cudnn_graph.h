@@ -45,6 +45,7 @@ class Descriptor {
   void set(cudnnBackendAttributeName_t attribute, const Descriptor& value) {
     set(attribute, CUDNN_TYPE_BACKEND_DESCRIPTOR, value.get());
   }
+  /// Ends the setting of attributes: cuDNN checks them, and the descriptor can be used.
   void finalize();
 
  private:
@@ -74,6 +75,7 @@ class Plan {
   bool ok() const { return refusal_.empty(); }
   /// Why there is no plan; empty if there is one.
   const std::string& refusal() const { return refusal_; }
+  /// The workspace that run() needs.
   int64_t workspace_bytes() const { return workspace_bytes_; }
   /// Why configurations that cuDNN prefers to this plan's were left out; empty if none was.
   const std::string& left_out() const { return left_out_; }
@@ -141,7 +143,9 @@ class Graph {
   GraphTensor compare(cudnnPointwiseMode_t mode, const GraphTensor& a, const GraphTensor& b);
   /// Returns, for each element, x where `mask` is true, else `other`.
   GraphTensor select(const GraphTensor& x, const GraphTensor& mask, const GraphTensor& other);
+  /// y = x reduced by `op` along the dims in which y has extent 1.
   void reduce(cudnnReduceTensorOp_t op, const GraphTensor& x, const GraphTensor& y);
+  /// y = the elements of x in the extents and strides of y.
   void reshape(const GraphTensor& x, const GraphTensor& y);
 
   /// Makes a plan from cuDNN's suggested configurations: the first that works with `knobs` set and with at

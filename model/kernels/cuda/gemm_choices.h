@@ -36,6 +36,7 @@ class GemmChoices {
   void add(const std::string& gemm, const GemmChoice& choice);
 
  private:
+  /// The choices in the file; empty if it is missing or belongs to another owner.
   std::map<std::string, GemmChoice> read() const;
   void write() const;
 

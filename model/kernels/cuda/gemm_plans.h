@@ -71,6 +71,7 @@ class GemmPlans {
                      const cublasLtMatmulAlgo_t& algorithm, float beta) const;
   /// Times cuBLASLt's suggestions and sets the plan's algorithm to the fastest. Blocks the host.
   void measure(const Work& work, Plan& plan, Accumulate accumulate);
+  /// The shortest time of each algorithm on the stream; infinite if it fails. Blocks the host.
   std::vector<double> microseconds(const Work& work, const GemmDescriptors& descriptors,
                                    const std::vector<cublasLtMatmulAlgo_t>& algorithms) const;
 

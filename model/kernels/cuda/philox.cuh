@@ -10,6 +10,7 @@ namespace ripstop::cuda {
 struct Words {
   uint32_t at[4];
 };
+/// The random words of block {block, step} (two words each, the lower first) under `key`.
 __device__ inline Words philox(uint64_t block, uint64_t step, uint64_t key) {
   uint32_t c[4] = {static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
                    static_cast<uint32_t>(step), static_cast<uint32_t>(step >> 32)};

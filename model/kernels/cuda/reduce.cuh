@@ -8,9 +8,11 @@ namespace ripstop::cuda {
 inline constexpr unsigned kAllLanes = 0xffffffffU;
 inline constexpr float kInfinity = __builtin_inff();
 
+/// The number of this thread in its warp, 0 .. 31.
 __device__ inline int lane_number() {
   return static_cast<int>(threadIdx.x % 32);
 }
+/// The number of this warp in its block, from 0.
 __device__ inline int warp_number() {
   return static_cast<int>(threadIdx.x / 32);
 }
