@@ -1,4 +1,5 @@
-// The checks of ops.cpp on operands. All throw Error(kBug), which names the operand by `what`.
+// The checks that ops.cpp makes on operands, on each device. All throw Error(kBug), which names the operand
+// by `what`.
 #pragma once
 #include <cstdint>
 
@@ -28,11 +29,15 @@ void check_float(const Tensor& t, int64_t count, const char* what);
 
 /// Checks that K divides H, and that D is even, because the rotary embedding rotates pairs.
 void check_heads(const Heads& heads);
+/// Checks that offset is int32 and has room for `count` + 1 elements.
 void check_documents(const Documents& documents);
 /// Checks the rows of a decode step, and the cache to which their keys and values belong.
 void check_cache(const Tensor& qkv, const Tensor& slot, const Tensor& position, const Heads& heads,
                  const Tensor& cache);
+/// Checks that x and y are contiguous, of one shape and one activation dtype, and that no place in `bits` is
+/// negative.
 void check_dropout(const Tensor& x, const DropoutBits& bits, const Tensor& y);
+/// Checks that at most `columns` columns are valid.
 void check_slice(const VocabularySlice& slice, int64_t columns);
 
 }  // namespace ripstop

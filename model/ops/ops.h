@@ -79,6 +79,7 @@ struct Heads {
   int64_t key_value = 0;  ///< K; divides H
   int64_t size = 0;       ///< D; even
 
+  /// Elements of a row of q|k|v.
   int64_t row() const { return (query + 2 * key_value) * size; }
 };
 
@@ -216,6 +217,7 @@ void add_squared_norm(Context& context, const Tensor& x, const Tensor& total);
 /// The same on a stream, without an arena. `workspace` has squared_norm_workspace_bytes(device, x.count())
 /// bytes, and must not be used otherwise until the stream has done this call.
 void add_squared_norm(const Stream& stream, const Tensor& x, const Tensor& total, const Tensor& workspace);
+/// Bytes of the workspace with which add_squared_norm adds up `count` elements on this device.
 int64_t squared_norm_workspace_bytes(const Device& device, int64_t count);
 
 /// x = 0.
@@ -294,6 +296,7 @@ struct MomentBits {
 /// The hyperparameters of one AdamW step. Source: arXiv:1711.05101, algorithm 2, in the order of operations
 /// of torch.optim.AdamW.
 struct AdamWStep {
+  /// beta1, beta2: decay rates of the first and the second moment.
   double learning_rate = 0, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0;
   int64_t step = 1;      ///< number of the update, from 1; for the bias correction
   MomentBits bits = {};  ///< read only for bfloat16 moments
