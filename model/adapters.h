@@ -38,8 +38,8 @@ class Adapters {
   void down(Context& context, const Tensor& x, int64_t first_row, const Tensor& u) const;
   /// y [N, O] += u b^T.
   void up(Context& context, const Tensor& u, const Tensor& y) const;
-  /// du [N, k r] = dy b, without the factor f. If dy is only a rank's part of a sum, sum du over the ranks
-  /// before scale_low().
+  /// du [N, k r] = dy b, without the factor f. If the tensor axis cuts w by rows, each rank computes only a
+  /// part of du: sum du over the ranks before scale_low().
   void up_backward_input(Context& context, const Tensor& dy, const Tensor& du) const;
   /// b.gradient = dy^T u, or += if b.accumulate says so.
   void up_backward_weight(Context& context, const Tensor& dy, const Tensor& u) const;
@@ -58,8 +58,11 @@ class Adapters {
     int64_t first_output = 0, outputs = 0;
     int64_t first_b = 0;  ///< first row of the adapter's part of b
   };
+  /// Whether dropout acts: in training, and with a probability above 0.
   bool drops(const Context& context) const { return context.dropout != nullptr && dropout_ > 0; }
+  /// The random bits of the part's dropout for the rows from `first_row` on.
   DropoutBits bits_of(const Context& context, const Part& part, int64_t first_row) const;
+  /// The columns of `low` that belong to part number `part`.
   Tensor of_part(const Tensor& low, size_t part) const {
     return low.column_range(static_cast<int64_t>(part) * rank_, rank_);
   }

@@ -12,7 +12,7 @@ namespace ripstop {
 struct NextTokenScores {
   int64_t ids = 0;         ///< only token ids below this number are candidates for `id`
   Tensor value = {};       ///< [t, M] float32: the largest logit of each slice of the vocabulary
-  Tensor id = {};          ///< [t, M] int32: the id of that logit, the lowest of equals
+  Tensor id = {};          ///< [t, M] int32: the id of that logit; of equal logits, the lowest id
   Tensor logits = {};      ///< [t, M, V / t] float32 by slice; columns beyond the valid ids have no meaning
   Tensor statistics = {};  ///< [t, M, 3] float32: cross_entropy_statistics of each slice, without a target
 };

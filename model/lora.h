@@ -26,17 +26,19 @@ inline constexpr std::array<std::string_view, 7> kLoraTargets{"q_proj",    "k_pr
 ///
 /// and only a and b are trained. Source: arXiv:2106.09685; rank-stabilized, arXiv:2312.03732.
 struct LoraConfig {
-  int64_t rank = 0;    ///< 0: there are no adapters, and the model itself is trained
-  double alpha = 0;    ///< must be above 0
-  double dropout = 0;  ///< probability in [0, 1) that training drops an element of an adapter's input
-  bool rslora = false;
+  int64_t rank = 0;     ///< 0: there are no adapters, and the model itself is trained
+  double alpha = 0;     ///< must be above 0
+  double dropout = 0;   ///< probability in [0, 1) that training drops an element of an adapter's input
+  bool rslora = false;  ///< rank-stabilized: scale is alpha / sqrt(rank)
   /// Whether each LoraTarget has an adapter; by default the four matrices of attention have one.
   std::array<bool, kLoraTargets.size()> targets{true, true, true, true, false, false, false};
 
   /// Hugging Face's names of `targets`, in the order of kLoraTargets.
   std::vector<std::string_view> target_names() const;
+  /// Whether the model has adapters.
   bool any() const { return rank > 0; }
   bool has(LoraTarget target) const { return targets[static_cast<size_t>(target)]; }
+  /// The factor of b a: alpha / rank, or alpha / sqrt(rank) with rslora.
   double scale() const;
   bool operator==(const LoraConfig&) const = default;
 };
@@ -55,7 +57,7 @@ void validate(const LoraConfig& lora, const ModelConfig& model);
 /// The adapter of one logical matrix.
 struct AdapterSpec {
   LoraTarget target = LoraTarget::kQuery;
-  int64_t layer = 0;
+  int64_t layer = 0;     ///< from 0
   ParameterSpec matrix;  ///< w, as parameter_table has it
   /// The adapter's matrices, in ripstop's order of rows: b has the rows of w. The tensor axis cuts b by rows
   /// if it cuts w by rows, and a by columns if it cuts w by columns, so each rank's slice of b a matches its

@@ -61,7 +61,8 @@ NormSaved with_memory(Context& context, const NormSaved& saved);
 void absorb(Context& context, const Parameter& norm, double epsilon, Residual& residual,
             const NormSaved& saved);
 
-/// Computes saved.normed and saved.inverse_rms again from saved.sum, with the same bits.
+/// Computes saved.normed and saved.inverse_rms again from saved.sum, with the same bits: norms read the
+/// stored sum.
 void norm_again(Context& context, const Parameter& norm, double epsilon, const NormSaved& saved);
 
 /// Backward of absorb(): adds the part of the gradient that comes through the norm to dresidual [n, C].

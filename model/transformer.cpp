@@ -43,7 +43,7 @@ void Transformer::set_adapters(const LoraConfig& lora, int64_t tensor_count) {
   std::vector<std::vector<AdapterSpec>> by_layer(blocks.size());
   for (AdapterSpec& adapter : adapter_specs(config_, lora))
     by_layer[static_cast<size_t>(adapter.layer)].push_back(std::move(adapter));
-  // The unit of layer 0 is the second one.
+  // table[0] is the unit of the embedding or vocabulary, so the unit of layer i is table[i + 1].
   for (size_t layer = 0; layer < blocks.size(); ++layer)
     blocks[layer].set_adapters(table[layer + 1], by_layer[layer], lora, tensor_count);
 }
