@@ -143,7 +143,7 @@ class Graph {
   GraphTensor compare(cudnnPointwiseMode_t mode, const GraphTensor& a, const GraphTensor& b);
   /// Returns, for each element, x where `mask` is true, else `other`.
   GraphTensor select(const GraphTensor& x, const GraphTensor& mask, const GraphTensor& other);
-  /// y = x reduced by `op` along the dims in which y has extent 1.
+  /// y = x reduced by `op` along each dim in which y has a smaller extent than x.
   void reduce(cudnnReduceTensorOp_t op, const GraphTensor& x, const GraphTensor& y);
   /// y = the elements of x in the extents and strides of y.
   void reshape(const GraphTensor& x, const GraphTensor& y);
