@@ -33,19 +33,6 @@ void check_constant(const char* key, double value, bool zero_is_valid, double la
          zero_is_valid ? "at least" : "above", largest, value);
 }
 
-// Returns the ModelConfig of one row in the table of presets.
-constexpr ModelConfig sizes(int64_t hidden, int64_t feed_forward, int64_t layers, int64_t heads,
-                            int64_t key_value_heads, int64_t vocabulary, int64_t positions, bool tied) {
-  return {.hidden_size = hidden,
-          .intermediate_size = feed_forward,
-          .num_hidden_layers = layers,
-          .num_attention_heads = heads,
-          .num_key_value_heads = key_value_heads,
-          .vocab_size = vocabulary,
-          .max_position_embeddings = positions,
-          .tie_word_embeddings = tied};
-}
-
 }  // namespace
 
 void validate(const ModelConfig& config) {
@@ -53,7 +40,7 @@ void validate(const ModelConfig& config) {
   check_size("hidden_size", config.hidden_size, 1 << 20);
   check_size("intermediate_size", config.intermediate_size, 1 << 22);
   check_size("num_hidden_layers", config.num_hidden_layers, 1 << 12);
-  // With more heads than columns, a head would have size 0.
+  // More heads than columns would have size 0.
   check_at_most("num_attention_heads", config.num_attention_heads, "hidden_size", config.hidden_size);
   check_at_most("num_key_value_heads", config.num_key_value_heads, "num_attention_heads",
                 config.num_attention_heads);

@@ -7,27 +7,10 @@
 
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
-// Elements of a block. Their sums, at most 16 KiB, stay in the first-level cache while all pieces are added.
+// The sums of a block, at most 16 KiB, stay in the first-level cache while the pieces pass by.
 constexpr int64_t kBlock = 2048;
 
-template <class From, class Sum>
-void start(const From* from, Sum* sum, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) sum[i] = static_cast<Sum>(from[i]);
-}
-
-template <class From, class Sum>
-void join(const From* from, Sum* sum, int64_t count, Reduce reduce) {
-  if (reduce == Reduce::kSum) {
-    for (int64_t i = 0; i < count; ++i) sum[i] = static_cast<Sum>(sum[i] + static_cast<Sum>(from[i]));
-    return;
-  }
-  for (int64_t i = 0; i < count; ++i) {
-    const Sum value = static_cast<Sum>(from[i]);
-    // value != value holds for NaN alone: a NaN replaces the maximum, so that no rank's NaN gets lost.
-    sum[i] = value > sum[i] || value != value ? value : sum[i];
-  }
-}
-
+/// Adds elements [first, first + count) of a piece to `sum`, or begins the sum with them.
 template <class From, class Sum>
 void fold(const void* data, int64_t first, Sum* sum, int64_t count, Reduce reduce, bool begins) {
   const From* from = static_cast<const From*>(data) + first;
@@ -52,8 +35,7 @@ void reduce_block(const std::vector<RankPiece>& pieces, T* out, int64_t first, i
   for (const RankPiece& piece : pieces) {
     if constexpr (std::is_same_v<Sum, float>) {
       if (piece.dtype == DType::kBFloat16)
-        // Each piece has its own dtype: this rank's piece may be float32 while those of other ranks arrived
-        // in bfloat16.
+        // This rank's piece may be float32 while the pieces of other ranks arrived in bfloat16.
         fold<BFloat16>(piece.data, first, sum, count, reduce, begins);
       else
         fold<float>(piece.data, first, sum, count, reduce, begins);

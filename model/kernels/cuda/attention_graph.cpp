@@ -9,14 +9,12 @@ constexpr auto kBFloat16 = CUDNN_DATA_BFLOAT16;
 constexpr auto kFloat = CUDNN_DATA_FLOAT;
 
 /// A graph with the tensors that forward and backward share. Extents are [documents, heads, rows, elements].
-/// The strides of a ragged tensor hold within a document; its array of offsets says where each document
-/// begins.
+/// The strides of a ragged tensor hold within a document; its offsets say where each document begins.
 class AttentionGraph {
  public:
   explicit AttentionGraph(const AttentionShape& shape) : s(shape) {
     if (s.dense) return;
-    // Offsets count elements of the tensor, so tensors whose rows have the same number of elements share one
-    // array.
+    // Offsets count elements of the tensor, so tensors with rows of one width share one array of offsets.
     const Extents offsets{s.documents + 1, 1, 1, 1}, lengths{s.documents, 1, 1, 1}, ones{1, 1, 1, 1};
     offset_row_ = graph.tensor(CUDNN_DATA_INT64, offsets, ones, kOffsetRow);
     offset_query_ = graph.tensor(CUDNN_DATA_INT64, offsets, ones, kOffsetQuery);
@@ -35,15 +33,13 @@ class AttentionGraph {
   const GraphTensor* key_value_offset() const { return s.dense ? nullptr : &offset_key_value_; }
   const GraphTensor* heads_offset() const { return s.dense ? nullptr : &offset_heads_; }
   const GraphTensor* length() const { return s.dense ? nullptr : &length_; }
-  /// Whether log_sum_exp, the row sums and dQ's sum lie in memory by (document, head, position). If not, they
-  /// lie by row.
+  /// Whether numbers of rows and sums lie by place. If not, they lie by row.
   bool by_place() const { return s.dense || s.sums == Sums::kByPlace; }
 
   Extents heads(int64_t count) const { return {s.documents, count, s.length, s.head_size}; }
-  /// Strides of a tensor whose rows have `width` elements, with the heads side by side in a row.
+  /// Strides of rows of `width` elements, with the heads side by side in a row.
   Extents rows_of(int64_t width) const { return {s.length * width, s.head_size, width, 1}; }
-  /// Strides of a tensor in which each of `count` heads has its own rows, and the heads lie one after
-  /// another.
+  /// Strides of heads one after another, each with its own rows.
   Extents places(int64_t count) const {
     return {count * s.length * s.head_size, s.length * s.head_size, s.head_size, 1};
   }
@@ -54,24 +50,24 @@ class AttentionGraph {
   GraphTensor out() {
     return graph.tensor(kBFloat16, heads(s.query_heads), rows_of(query()), kOut, query_offset());
   }
-  /// Keys or values as [documents, heads, elements, rows]: the right operand of cuDNN's product.
+  /// Keys or values with rows and elements exchanged: the right operand of cuDNN's product.
   GraphTensor transposed(AttentionTensor id) {
     const Extents extents{s.documents, s.key_value_heads, s.head_size, s.length};
     return graph.tensor(kBFloat16, extents, {s.length * row(), s.head_size, 1, row()}, id, row_offset());
   }
   Extents lines() const { return {s.documents, s.query_heads, s.length, 1}; }
-  /// One float32 per row and query head, stored by row: [N, H]. Only for ragged plans.
+  /// One float32 per row and query head, [N, H]. Ragged only.
   GraphTensor by_row_and_head(AttentionTensor id) {
     const Extents strides{s.length * s.query_heads, 1, s.query_heads, 1};
     return graph.tensor(kFloat, lines(), strides, id, heads_offset());
   }
-  /// One float32 per row and query head as [documents, H, length]: virtual without an id, else in memory.
+  /// The same as [documents, H, length]: between operations, or in memory by place.
   GraphTensor line(int64_t id = Graph::kNoId) {
     return graph.tensor(kFloat, lines(), {s.query_heads * s.length, s.length, 1, 1}, id);
   }
-  /// log_sum_exp: [documents, H, length] if by_place(), else [N, H]. cuDNN before 9.26 ignores the strides of
-  /// a log_sum_exp that is not ragged, and on compute capability 8.x and 12.x misreads a ragged one. Source:
-  /// cudnn-frontend, sdpa_support_surface.h, and its pull request 304.
+  /// [N, H], or [documents, H, length]. cuDNN before 9.26 ignores the strides of one that is not ragged, and
+  /// takes a ragged one for another on compute capability 8.x and 12.x. Source: cudnn-frontend,
+  /// sdpa_support_surface.h, and its pull request 304.
   GraphTensor log_sum_exp() { return by_place() ? line(kLogSumExp) : by_row_and_head(kLogSumExp); }
   GraphTensor scores(cudnnDataType_t type = kFloat) {
     const int64_t square = s.length * s.length;
@@ -86,7 +82,7 @@ class AttentionGraph {
     return t;
   }
 
-  /// x, with -infinity where the row or the column is beyond the end of its document.
+  /// x, and -infinity if the row or the column is beyond the end of its document.
   GraphTensor without_padding(const GraphTensor& x) {
     if (s.dense) return x;
     const GraphTensor row = graph.compare(CUDNN_POINTWISE_CMP_LT, graph.index(x, 2), length_);
@@ -94,7 +90,7 @@ class AttentionGraph {
     return graph.select(x, graph.compare(CUDNN_POINTWISE_LOGICAL_AND, row, column),
                         graph.scalar(kMaskedPadding));
   }
-  /// x, with -infinity where the column is after its row (the causal mask).
+  /// x, and -infinity if the column is after its row (the causal mask).
   GraphTensor without_future(const GraphTensor& x) {
     const GraphTensor row = graph.index(x, 2), column = graph.index(x, 3);
     return graph.select(x, graph.compare(CUDNN_POINTWISE_CMP_GE, row, column), graph.scalar(kMaskedFuture));
@@ -107,8 +103,8 @@ class AttentionGraph {
   GraphTensor offset_row_, offset_query_, offset_key_value_, offset_heads_, length_;
 };
 
-// Returns a refusal if cuDNN throws while the graph is built, for example if heads do not divide: to the
-// caller this is the same as a graph that no engine can run.
+// cuDNN may throw while the graph is built, for example if heads do not divide. To the caller that is a
+// refusal, as if no engine could run the graph.
 template <class Build>
 Plan plan_or_refusal(Build build) {
   try {
@@ -146,7 +142,7 @@ class BackwardGraph : public AttentionGraph {
  public:
   using AttentionGraph::AttentionGraph;
 
-  /// The row sums of dO * O. Stored in memory, because another kernel of the plan reads them.
+  /// The sum over a row of dO * O. Stored in memory, since another kernel of the plan reads it.
   GraphTensor row_sum(const GraphTensor& dout) {
     const GraphTensor product =
         graph.tensor(kFloat, heads(s.query_heads),
@@ -159,8 +155,8 @@ class BackwardGraph : public AttentionGraph {
     return stored;
   }
 
-  /// Adds the gradient of keys or values to the graph: transposed scores times `rows`, summed over the query
-  /// heads of each group.
+  /// The gradient of keys or values: transposed scores times `rows`, summed over the query heads of each
+  /// group.
   void key_value_gradient(const GraphTensor& scores, const GraphTensor& rows, AttentionTensor id,
                           AttentionTensor grouped_id) {
     const GraphTensor transposed = transposed_scores(scores);
@@ -168,8 +164,8 @@ class BackwardGraph : public AttentionGraph {
     const GraphTensor gradient = graph.tensor(kBFloat16, heads(s.key_value_heads),
                                               rows_of(s.dense ? row() : key_value()), id, key_value_offset());
     if (!grouped()) return graph.matmul(transposed, rows, gradient, lengths);
-    // The gradient before the sum over a group has more heads than key_value_offset() counts, by a factor of
-    // the size of a group. That is what cuDNN expects: it multiplies the offsets by the size of a group.
+    // This ragged tensor is wider than its offsets say, by the size of a group: cuDNN multiplies the offsets
+    // by it.
     const GraphTensor by_head =
         by_place()
             ? graph.tensor(kBFloat16, heads(s.query_heads), places(s.query_heads))
@@ -204,12 +200,12 @@ Plan backward(const AttentionShape& shape, const PlanTarget& target, int64_t mos
   const GraphTensor row_sum = a.row_sum(dout);
   const Graph::Lengths square{.m = a.length(), .n = a.length(), .k = nullptr};
 
-  // P = softmax of Q K^T by the stored log_sum_exp, then dV = P^T dO.
+  // P from Q K^T and the stored log_sum_exp, then dV = P^T dO.
   GraphTensor x = a.scores();
   g.matmul(q, kt, x, square);
   x = g.pointwise(CUDNN_POINTWISE_MUL, x, &scale);
-  // Masks after the subtraction, as NVIDIA's front end does: rows beyond the end of a document would
-  // otherwise get the log_sum_exp of other rows.
+  // Mask after the subtraction, as NVIDIA's front end does: rows beyond the end of a document would read the
+  // log_sum_exp of other rows.
   x = g.pointwise(CUDNN_POINTWISE_SUB, x, &log_sum_exp);
   const GraphTensor p = g.pointwise(CUDNN_POINTWISE_EXP, a.without_future(a.without_padding(x)));
   a.key_value_gradient(p, dout, kDValue, kDValueGrouped);
@@ -223,11 +219,21 @@ Plan backward(const AttentionShape& shape, const PlanTarget& target, int64_t mos
   a.key_value_gradient(dscores, q, kDKey, kDKeyGrouped);
   a.query_gradient(dscores, kt);
 
-  // A value of the engine's stages knob: thread blocks add to a sum one after another.
-  constexpr int64_t kOneAfterAnother = 4;
-  const Knob ordered{CUDNN_KNOB_TYPE_STAGES, kOneAfterAnother};
-  return std::move(g).plan(target, most_workspace_bytes,
-                           {&ordered, shape.sums == Sums::kOrdered ? size_t{1} : 0});
+  // The engine's stages knob: with this value, blocks add to a sum one after another.
+  constexpr Knob kOneAfterAnother[] = {{CUDNN_KNOB_TYPE_STAGES, 4}};
+  if (shape.sums == Sums::kOrdered) return std::move(g).plan(target, most_workspace_bytes, kOneAfterAnother);
+  if (shape.sums != Sums::kFromScores || target.major != kBlackwell)
+    return std::move(g).plan(target, most_workspace_bytes);
+  // Heuristics refuse this graph. Source: override_heuristics_query in scaled_dot_product_flash_attention.h of
+  // NVIDIA's front end.
+  constexpr int64_t kEngine = 5;
+  constexpr size_t kFirstOfTiles = 92300;
+  constexpr Knob kBefore[] = {{CUDNN_KNOB_TYPE_KERNEL_CFG, 31}, {CUDNN_KNOB_TYPE_STAGES, 2}};
+  constexpr Knob kTiles[] = {{CUDNN_KNOB_TYPE_TILE_M, 3},     {CUDNN_KNOB_TYPE_TILE_N, 2},
+                             {CUDNN_KNOB_TYPE_KERNEL_CFG, 2}, {CUDNN_KNOB_TYPE_STREAM_K, 0},
+                             {CUDNN_KNOB_TYPE_TILE_CGA_M, 0}, {CUDNN_KNOB_TYPE_STAGES, 2}};
+  const auto knobs = cudnnGetVersion() < kFirstOfTiles ? std::span<const Knob>(kBefore) : kTiles;
+  return std::move(g).plan(target, most_workspace_bytes, knobs, kEngine);
 }
 
 }  // namespace

@@ -9,29 +9,31 @@
 
 namespace ripstop::cuda {
 
-/// How backward adds up a sum to which several thread blocks contribute.
+/// First numbers of compute capabilities.
+inline constexpr int kAmpere = 8, kHopper = 9, kBlackwell = 10;
+
+/// How backward adds up sums to which several thread blocks contribute.
 enum class Sums : uint8_t {
-  kByRow,  ///< adds into float32 buffers, indexed by row; the order of the additions varies
-  /// adds into float32 buffers, indexed by (document, head, position); the order of the additions varies
-  kByPlace,
-  kOrdered,    ///< adds into float32 buffers, indexed by row, in a fixed order (cuDNN 9.25 and later)
-  kFromScores  ///< computes dQ from the gradient of the scores, stored in bfloat16; in a fixed order
+  kByRow,      ///< in float32 buffers with a place for each row; no fixed order
+  kByPlace,    ///< in buffers with a place for each document and position below `length`; no fixed order
+  kOrdered,    ///< by row, in a fixed order (cuDNN 9.25 and later)
+  kFromScores  ///< from the gradient of the scores, stored in bfloat16; a fixed order
 };
 
-/// The sizes for which a plan is made.
+/// The key of a plan: `documents` documents of at most `length` rows each, or of exactly `length` if dense.
 struct AttentionShape {
   int64_t query_heads = 0, key_value_heads = 0, head_size = 0;
-  int64_t documents = 0, length = 0;  ///< `length`: the most rows of a document
-  bool dense = false;                 ///< whether each document has exactly `length` rows
-  Sums sums = Sums::kByRow;           ///< read for backward only
+  int64_t documents = 0, length = 0;
+  bool dense = false;
+  Sums sums = Sums::kByRow;  ///< backward only
 
   auto operator<=>(const AttentionShape&) const = default;
 };
 
-/// The ids under which an execution binds memory. Scalars are host floats: kScale = 1/sqrt(D), kMaskedPadding
-/// and kMaskedFuture = -infinity, kOne = 1. Ragged plans read kLength (int32 [documents]) and offsets (int64
-/// [documents + 1]; see RaggedOffsets): kOffsetKeyValue only in backward, kOffsetHeads not with kByPlace.
-/// kDKeyGrouped and kDValueGrouped exist only in ragged plans with grouped heads and kByRow or kOrdered.
+/// The ids under which an execution binds memory. Ragged plans read lengths (int32 [documents]) and four
+/// arrays of offsets (int64 [documents + 1]; see RaggedOffsets), forward without kOffsetKeyValue, kByPlace
+/// without kOffsetHeads. kDKeyGrouped and kDValueGrouped: only ragged plans with grouped heads and kByRow or
+/// kOrdered. Scalars are host floats: scale = 1/sqrt(D), masked = -infinity, one = 1.
 enum AttentionTensor : int64_t {
   kQuery = 1,
   kKey,
@@ -57,14 +59,13 @@ enum AttentionTensor : int64_t {
   kOffsetHeads
 };
 
-/// Makes the plan of forward, or a refusal. The plan reads q, k and v in place from rows of q|k|v, and writes
-/// out [N, H*D] bfloat16 and log_sum_exp float32, which is [documents, H, length] if dense, else [N, H].
+/// The plan of forward, or a refusal. Reads q, k and v in place from rows of q|k|v. out [N, H*D] bfloat16;
+/// log_sum_exp float32 [N, H], or [documents, H, length] if dense.
 Plan attention_plan(const AttentionShape& shape, const PlanTarget& target, int64_t most_workspace_bytes);
 
-/// Makes the plan of backward, or a refusal. A dense plan writes the gradients in place into rows of
-/// dq|dk|dv; a ragged plan writes three tensors [N, H*D], [N, K*D] and [N, K*D]. log_sum_exp is [documents,
-/// H, length] if dense or kByPlace, and must then be finite beyond the end of a document; otherwise it is [N,
-/// H].
+/// The plan of backward, or a refusal. A dense plan writes the gradients in place into rows of dq|dk|dv. A
+/// ragged plan writes three tensors [N, H*D], [N, K*D] and [N, K*D]. log_sum_exp is [documents, H, length] if
+/// dense or kByPlace (then finite beyond the end of a document), else [N, H].
 Plan attention_backward_plan(const AttentionShape& shape, const PlanTarget& target,
                              int64_t most_workspace_bytes);
 

@@ -31,7 +31,7 @@ AttentionShape shape_of(const Heads& heads, const AttentionSchedule& schedule) {
           .dense = schedule.dense};
 }
 
-/// The schedule, workspace and shape with which cuDNN does a call of forward.
+/// How a call of forward is given to cuDNN.
 struct ForwardCall {
   ForwardCall(const AttentionSizes& sizes)
       : schedule(attention_schedule(sizes.rows, sizes.documents, sizes.longest, /*padded=*/false)),
@@ -44,7 +44,7 @@ struct ForwardCall {
   AttentionShape shape;
 };
 
-/// The schedule, workspace and shape with which cuDNN does a call of backward.
+/// How a call of backward is given to cuDNN.
 struct BackwardCall {
   BackwardCall(const AttentionSizes& sizes, Sums sums, bool deterministic)
       : schedule(attention_schedule(sizes.rows, sizes.documents, sizes.longest, padded(sums))),
@@ -55,16 +55,15 @@ struct BackwardCall {
     shape.sums = sums;
   }
   int64_t most_workspace() const { return layout.bytes - own; }
-  /// Whether the plan needs workspace for every position below `length`, even beyond a document's end. If so,
-  /// groups must be small.
+  /// kByPlace and kFromScores need workspace for every position below `length`, so groups must be small.
   static bool padded(Sums sums) { return sums == Sums::kByPlace || sums == Sums::kFromScores; }
 
   AttentionSchedule schedule;
   AttentionWorkspace layout;
   AttentionShape shape;
-  bool by_place;  ///< whether log_sum_exp is indexed by document, head and position
-  /// Where the plan's own workspace begins. With `by_place` the plan itself allocates dK and dV per query
-  /// head, so its workspace includes the memory that the layout reserves for them.
+  bool by_place;  ///< log_sum_exp is read by document, head and position
+  /// Where the plan's own workspace begins. If the plan keeps dK and dV per query head itself, it includes
+  /// the memory reserved for them.
   int64_t own;
 };
 
@@ -72,13 +71,13 @@ AttentionSizes sizes_of(const AttentionOperands& o) {
   return {o.qkv.rows(), o.documents.count, o.documents.longest, o.heads, o.qkv.dtype};
 }
 
-// The schedule's `dense` does not depend on `padded`.
+// Dense does not depend on `padded`.
 bool is_dense(const AttentionSizes& sizes) {
   return attention_schedule(sizes.rows, sizes.documents, sizes.longest, /*padded=*/false).dense;
 }
 
 /// The memory that an execution binds: operands, scalars, and the offsets and lengths of a group of
-/// documents. cuDNN reads the scalars from this object, which must therefore outlive the call of Plan::run.
+/// documents. cuDNN reads the scalars from this object, so it must outlive the call of `run`.
 class Bindings {
  public:
   Bindings(const AttentionOperands& o, void* log_sum_exp)
@@ -97,8 +96,8 @@ class Bindings {
 
   void bind(AttentionTensor id, void* data) { bindings_.push_back({id, data}); }
   void bind_one() { bind(kOne, &one_); }
-  /// Binds the offsets and lengths of a ragged group that begins at document `first`, in place of those of
-  /// the previous group.
+  /// Binds the offsets and lengths of a ragged group that begins at document `first`. Replaces those of the
+  /// group before.
   void bind_group(const RaggedOffsets& offsets, int64_t first, bool backward, bool by_place = false) {
     if (shared_ == 0) shared_ = bindings_.size();
     bindings_.resize(shared_);
@@ -121,9 +120,9 @@ class Bindings {
 
 std::optional<Sums> attention_sums(const AttentionGpu& gpu, int64_t head_size, bool dense,
                                    bool deterministic) {
-  constexpr int kAmpere = 8, kHopper = 9, kBlackwell = 10;
-  constexpr size_t kFirstOrdered = 92500;  // cuDNN 9.25.0
-  // On other GPUs buffers by row give wrong results; NVIDIA's front end avoids them there.
+  // cuDNN 9.25.0, and 9.18.0 on Blackwell.
+  constexpr size_t kFirstOrdered = 92500, kFirstOnBlackwell = 91800;
+  // On other GPUs, NVIDIA's front end avoids buffers by row, since they give wrong results there.
   const bool by_row = (gpu.major == kHopper || gpu.major == kBlackwell) && head_size % 16 == 0;
   if (!deterministic) return by_row ? Sums::kByRow : Sums::kByPlace;
   if (gpu.major == kHopper && by_row && gpu.cudnn_version >= kFirstOrdered) return Sums::kOrdered;
@@ -133,7 +132,7 @@ std::optional<Sums> attention_sums(const AttentionGpu& gpu, int64_t head_size, b
 }
 
 std::optional<std::string> attention_unsupported(const AttentionGpu& gpu, bool dense) {
-  constexpr size_t kFirstPackedAmpere = 91801;  // cuDNN 9.18.1, as its release notes say
+  constexpr size_t kFirstPackedAmpere = 91801;  // cuDNN 9.18.1, says its release notes
   if (gpu.cudnn_version < kOldestCudnn)
     return fmt::format("this cuDNN ({}) is older than {}", gpu.cudnn_version, kOldestCudnn);
   if (dense) return std::nullopt;
@@ -141,8 +140,7 @@ std::optional<std::string> attention_unsupported(const AttentionGpu& gpu, bool d
     return fmt::format(
         "this cuDNN ({}) is older than {}, the first for packed documents on compute capability 8.x",
         gpu.cudnn_version, kFirstPackedAmpere);
-  // Source: Transformer Engine, which keeps packed rows of q|k|v from cuDNN on compute capability 12.x (its
-  // pull request 2693).
+  // Source: Transformer Engine (its pull request 2693), which keeps packed rows of q|k|v from cuDNN there.
   if (gpu.major == 12)
     return "on compute capability 12.x, cuDNN does not support packed documents whose queries, keys and "
            "values "
@@ -157,20 +155,20 @@ AttentionPlans::AttentionPlans(int device) : device_(device) {
 }
 
 AttentionPlans::~AttentionPlans() {
-  // Destroys the plans before the handle, to which they refer.
+  // Plans refer to the handle, so they go first.
   plans_.clear();
   if (handle_ != nullptr) static_cast<void>(cudnnDestroy(handle_));
 }
 
-// Makes the handle on first use, because it takes device memory and time that a run without cuDNN attention
-// should not pay for.
+// Makes the handle on first use: it takes device memory and time, which runs without cuDNN attention should
+// not pay.
 void AttentionPlans::ensure_handle(const Stream& stream) {
   if (handle_ != nullptr) return;
   check_cudnn(cudnnCreate(&handle_), "cudnnCreate");
   check_cudnn(cudnnSetStream(handle_, native_stream(stream)), "cudnnSetStream");
 }
 
-// Keeps a refusal as well, so that cuDNN is not asked again in every layer.
+// A refusal is kept as well, so that cuDNN is not asked again in every layer.
 const Plan& AttentionPlans::plan(Pass pass, const AttentionShape& shape, int64_t most_workspace_bytes) {
   const std::pair key{pass, shape};
   const auto found = plans_.find(key);
@@ -182,10 +180,11 @@ const Plan& AttentionPlans::plan(Pass pass, const AttentionShape& shape, int64_t
       .first->second;
 }
 
-// Collects the plans of all groups before any of them runs, so that cuDNN does either all documents of a call
-// or none.
-std::optional<std::string> AttentionPlans::all_plans(Pass pass, const AttentionSchedule& schedule,
-                                                     AttentionShape shape, int64_t most_workspace_bytes,
+// Collects the plans of all groups before any of them runs: either cuDNN does all documents of a call or
+// none.
+std::optional<std::string> AttentionPlans::all_plans(const Stream& stream, Pass pass,
+                                                     const AttentionSchedule& schedule, AttentionShape shape,
+                                                     int64_t most_workspace_bytes,
                                                      std::vector<const Plan*>& plans) {
   ensure_handle(stream);
   for (const DocumentGroup& group : schedule.groups) {

@@ -15,22 +15,22 @@ namespace ripstop::cuda {
 /// The oldest cuDNN that works. Earlier ones compute attention wrongly or lack features that are used here.
 inline constexpr size_t kOldestCudnn = 91100;
 
-/// What attention_sums() and attention_unsupported() must know of the GPU and cuDNN.
+/// The facts that decide how backward may add up.
 struct AttentionGpu {
   int major = 0;             ///< first number of the compute capability: 8 Ampere, 9 Hopper, 10 Blackwell
-  size_t cudnn_version = 0;  ///< as cudnnGetVersion returns it
+  size_t cudnn_version = 0;  ///< of cudnnGetVersion
 };
 
-/// Returns how backward adds up. Returns nullopt if cuDNN computes no correct gradient on this GPU or, with
-/// `deterministic`, none that is deterministic.
+/// How backward adds up. nullopt if cuDNN has no correct way, or none that is deterministic if that is asked
+/// for.
 std::optional<Sums> attention_sums(const AttentionGpu& gpu, int64_t head_size, bool dense,
                                    bool deterministic);
 
-/// Returns the reason why cuDNN must not compute the attention of such documents on this GPU, although it
-/// would make the plans; nullopt if it may.
+/// Why attention of such documents must not be given to cuDNN on this GPU, though it makes plans without a
+/// word; nullopt if it may.
 std::optional<std::string> attention_unsupported(const AttentionGpu& gpu, bool dense);
 
-/// The operands of one call, as in ops.h. `dout` and `dqkv` are null in forward.
+/// The operands of one call, as in ops.h. The gradients are null in forward.
 struct AttentionOperands {
   const Documents& documents;
   const Heads& heads;
@@ -38,8 +38,9 @@ struct AttentionOperands {
   const Tensor *dout = nullptr, *dqkv = nullptr;
 };
 
-/// cuDNN's plans of attention for one stream. A plan is made (in up to a second) when its number of documents
-/// and length first occur in a call or are prepared, and then kept.
+/// The plans of one stream. A plan is made when a number of documents and a length occur for the first time,
+/// or are prepared (up to a second each), and kept. `forward` and `backward` return nullopt if they gave the
+/// work to the stream. If cuDNN refuses a plan that they need, they do nothing and return the reason.
 class AttentionPlans {
  public:
   explicit AttentionPlans(int device);
@@ -47,31 +48,26 @@ class AttentionPlans {
   AttentionPlans(const AttentionPlans&) = delete;
   AttentionPlans& operator=(const AttentionPlans&) = delete;
 
-  /// Gives the work of attention() or attention_backward() to the stream and returns nullopt. If cuDNN
-  /// refuses a plan that the call needs, does nothing and returns the reason.
   std::optional<std::string> forward(const KernelCall& call, const AttentionOperands& operands);
   std::optional<std::string> backward(const KernelCall& call, const AttentionOperands& operands);
 
-  /// Makes the plans that a call with these sizes needs, if cuDNN supports it. Returns the number of plans
-  /// and refusals made.
+  /// Makes the plans that a call of such sizes needs, if cuDNN computes it. Returns how many were made.
   int64_t prepare(const Stream& stream, const AttentionSizes& sizes, Direction direction);
-  /// The number of plans and refusals made so far.
+  /// Plans and refusals so far.
   int64_t count() const { return std::ssize(plans_); }
 
  private:
   enum class Pass : bool { kForward, kBackward };
-  /// The plan for `shape`, made on first use. It may be a refusal.
   const Plan& plan(Pass pass, const AttentionShape& shape, int64_t most_workspace_bytes);
-  /// Appends the plan of each group of the schedule to `plans`. Returns the reason if one of them is a
-  /// refusal or needs too much workspace, else nullopt.
-  std::optional<std::string> all_plans(Pass pass, const AttentionSchedule& schedule, AttentionShape shape,
-                                       int64_t most_workspace_bytes, std::vector<const Plan*>& plans);
+  std::optional<std::string> all_plans(const Stream& stream, Pass pass, const AttentionSchedule& schedule,
+                                       AttentionShape shape, int64_t most_workspace_bytes,
+                                       std::vector<const Plan*>& plans);
   std::optional<std::string> unsupported(const AttentionSizes& sizes) const;
   void ensure_handle(const Stream& stream);
 
   int device_;
   AttentionGpu gpu_;
-  cudnnHandle_t handle_ = nullptr;  ///< made before the first plan
+  cudnnHandle_t handle_ = nullptr;  ///< made with the first plan
   std::map<std::pair<Pass, AttentionShape>, Plan> plans_;
 };
 

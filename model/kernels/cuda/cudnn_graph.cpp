@@ -6,7 +6,7 @@
 namespace ripstop::cuda {
 namespace {
 
-// The text of cuDNN's last error, on one line.
+// cuDNN's text on its last error, on one line.
 std::string last_words() {
   char text[2048] = "";
   cudnnGetLastErrorString(text, sizeof text);
@@ -15,8 +15,8 @@ std::string last_words() {
   return line;
 }
 
-// Returns the descriptors that are the value of `attribute` of `from`: up to `most`. cuDNN fills descriptors
-// that the caller has created.
+// The descriptors in an attribute of another descriptor, `most` or fewer. cuDNN fills descriptors that the
+// caller has created.
 std::vector<Descriptor> get_list(const Descriptor& from, cudnnBackendAttributeName_t attribute,
                                  cudnnBackendDescriptorType_t type, int64_t most) {
   std::vector<Descriptor> list;
@@ -30,7 +30,7 @@ std::vector<Descriptor> get_list(const Descriptor& from, cudnnBackendAttributeNa
   return list;
 }
 
-// Returns the value of an attribute that has one value.
+// One value of an attribute.
 template <class T>
 T get_one(const Descriptor& from, cudnnBackendAttributeName_t attribute, cudnnBackendAttributeType_t type) {
   T value{};
@@ -40,7 +40,7 @@ T get_one(const Descriptor& from, cudnnBackendAttributeName_t attribute, cudnnBa
   return value;
 }
 
-// The descriptor of a knob, a setting of an engine such as its tile size.
+// A setting of an engine, such as its tile size, as cuDNN wants it.
 Descriptor knob_choice(const Knob& knob) {
   Descriptor choice(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
   choice.set(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, knob.type);
@@ -49,7 +49,7 @@ Descriptor knob_choice(const Knob& knob) {
   return choice;
 }
 
-// The number of the engine in a configuration that cuDNN's heuristics made.
+// The number of the engine that heuristics chose for a configuration.
 int64_t engine_index(const Descriptor& configuration) {
   const Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   cudnnBackendDescriptor_t raw = engine.get();
@@ -60,23 +60,9 @@ int64_t engine_index(const Descriptor& configuration) {
   return get_one<int64_t>(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64);
 }
 
-// Makes a new configuration of the same engine, with the given knobs and all other knobs as in
-// `configuration`. (cuDNN cannot change a finalized configuration.) Appends to `parts` what the new
-// configuration refers to.
-Descriptor with_knobs(const Descriptor& graph, const PlanTarget& target, const Descriptor& configuration,
-                      std::span<const Knob> knobs, std::vector<Descriptor>& parts) {
-  std::vector<Descriptor> choices;
-  for (const Knob& knob : knobs) choices.push_back(knob_choice(knob));
-  // Asks for as many knobs as there can be: asked with room for none, cuDNN 9.26 does not tell their number.
-  for (const Descriptor& old : get_list(configuration, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
-                                        CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, CUDNN_KNOB_TYPE_COUNTS)) {
-    const Knob knob{
-        get_one<cudnnBackendKnobType_t>(old, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE),
-        get_one<int64_t>(old, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64)};
-    const bool given =
-        std::any_of(knobs.begin(), knobs.end(), [&](const Knob& k) { return k.type == knob.type; });
-    if (!given) choices.push_back(knob_choice(knob));
-  }
+// A configuration of the engine with these knobs.
+Descriptor configuration_of(const Descriptor& graph, const PlanTarget& target, int64_t index,
+                            std::vector<Descriptor> choices, std::vector<Descriptor>& parts) {
   Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   engine.set(CUDNN_ATTR_ENGINE_OPERATION_GRAPH, graph);
   engine.set(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, index);
@@ -89,7 +75,7 @@ Descriptor with_knobs(const Descriptor& graph, const PlanTarget& target, const D
   changed.set(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR,
               std::span<const cudnnBackendDescriptor_t>(raw));
   changed.finalize();
-  // The configuration refers to its engine and knobs, which must therefore live as long as it.
+  // The configuration refers to its engine and knobs, so they must live as long.
   parts.push_back(std::move(engine));
   for (Descriptor& choice : choices) parts.push_back(std::move(choice));
   return changed;
@@ -166,7 +152,7 @@ Descriptor device_properties(const std::string& json) {
   return properties;
 }
 
-// Makes a plan that cannot run and keeps the reason for the caller's message.
+// A plan that cannot run. It keeps the reason for the caller's message.
 Plan refused(const std::string& why) {
   Plan plan;
   plan.refusal_ = why;
@@ -183,7 +169,7 @@ void Plan::run(cudnnHandle_t handle, std::span<const Binding> bindings, void* wo
   Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
   pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, std::span<const int64_t>(ids));
   pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, std::span<void* const>(pointers));
-  // The pointers are bound anew in each call; the plan stays the same.
+  // Pointers change from call to call, the plan stays.
   pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, workspace);
   pack.finalize();
   check_cudnn(cudnnBackendExecute(handle, plan_.get(), pack.get()), "cudnnBackendExecute");
@@ -200,9 +186,8 @@ void Graph::add(Descriptor operation) {
 
 GraphTensor Graph::tensor(cudnnDataType_t type, const Extents& extents, const Extents& strides, int64_t id,
                           const GraphTensor* ragged_offset) {
-  // The alignment that we promise to cuDNN. Heads that it accepts have a multiple of 8 elements, so each head
-  // begins at a multiple of 16 bytes. Lengths and offsets may begin at any document, so only at their own
-  // size.
+  // A promise to cuDNN: the heads that it accepts have a multiple of 8 elements, so each begins on 16 bytes.
+  // Lengths and offsets begin at any document.
   const bool index = id != kNoId && (type == CUDNN_DATA_INT32 || type == CUDNN_DATA_INT64);
   const int64_t alignment = !index ? 16 : type == CUDNN_DATA_INT32 ? 4 : 8;
   Descriptor t(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
@@ -226,7 +211,7 @@ GraphTensor Graph::scalar(int64_t id) {
   t.set(CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, std::span<const int64_t>(kOne));
   t.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, id);
   t.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, int64_t{16});
-  // The scalar is given in host memory at each run, so that it needs no copy to the device.
+  // Given in host memory at each run, so that a scale needs no copy to the device.
   t.set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, true);
   return {keep(std::move(t)).get(), CUDNN_DATA_FLOAT, kOne, kOne};
 }
@@ -239,7 +224,7 @@ void Graph::matmul(const GraphTensor& a, const GraphTensor& b, const GraphTensor
   Descriptor kind(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
   // Sums in float32, whatever the operands are.
   kind.set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
-  // Makes rows beyond a document's length count as zeros, and not as what their memory holds.
+  // Rows beyond a document's length count as zeros, not as what lies in memory.
   if (lengths.zeros_beyond) kind.set(CUDNN_ATTR_MATMUL_PADDING_VALUE, CUDNN_TYPE_DOUBLE, 0.0);
   const cudnnBackendDescriptor_t math = keep(std::move(kind)).get();
   Descriptor o(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
@@ -329,17 +314,19 @@ Plan Graph::plan(const PlanTarget& target, int64_t most_workspace_bytes, std::sp
   Descriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
             std::span<const cudnnBackendDescriptor_t>(operations_));
-  // Without a GPU, a description of one replaces the handle, so that plans can be made in tests anywhere.
+  // Without a GPU the properties of a device stand for it: plans can be tested anywhere.
   if (target.handle != nullptr) graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, target.handle);
   graph.finalize();
   Plan result;
-  int64_t count = 0;
-  check_cudnn(cudnnBackendGetAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                       CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, nullptr),
-              "cudnnBackendGetAttribute");
-  auto configurations =
-      get_list(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, count);
-  // Tries the configurations in cuDNN's order, best first, and collects the reasons of those that fail.
+  Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+  std::vector<Descriptor> configurations;
+  if (engine) {
+    configurations.push_back(configuration_of(graph, target, *engine, choices_of(knobs), result.parts_));
+    knobs = {};
+  } else {
+    configurations = best_first(graph, target, heuristics);
+  }
+  // Try the configurations in cuDNN's order, best first, and collect the reasons of those that fail.
   if (configurations.empty()) result.refusal_ = "no engine: " + last_words();
   for (Descriptor& heuristic : configurations) {
     Descriptor configuration =
@@ -354,7 +341,7 @@ Plan Graph::plan(const PlanTarget& target, int64_t most_workspace_bytes, std::sp
       continue;
     }
     const auto bytes = get_one<int64_t>(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64);
-    // The arena has room for `most_workspace_bytes` and no more.
+    // The arena was planned for this much.
     if (bytes > most_workspace_bytes) {
       result.refusal_ += fmt::format("{} bytes of workspace, {} allowed; ", bytes, most_workspace_bytes);
       continue;

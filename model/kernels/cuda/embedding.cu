@@ -1,7 +1,7 @@
 // Rows of a table by token id or index, and the sum of gradient rows by token id. Forward: one block per row.
-// Backward: one block per entry of token_order. The block of a token's first entry adds up all rows of the
-// token, in order; the blocks of its other entries end at once. So one thread adds up each element of the
-// table: no atomics, and a fixed order.
+// Backward: one block per entry of token_order. The block of the first entry of a token adds up all rows of
+// that token, in order; the other blocks end at once. So one thread adds up each element: no atomics, a fixed
+// order.
 #include "model/kernels/cuda/cuda_kernels.h"
 #include "model/kernels/cuda/launch.h"
 #include "model/kernels/cuda/vector.cuh"
@@ -10,10 +10,10 @@ namespace ripstop::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kRowsAtOnce = 4;  ///< rows whose loads are in flight at the same time
+constexpr int kRowsAtOnce = 4;  ///< loads in flight at the same time
 
-/// Row n of `to` = row index[n] - first of `from`, or zeros if `from` has no such row. A row consists of
-/// `units` elements of type Unit.
+/// Row n of `to` = row index[n] - first of `from`, or zeros if `from` has no such row. A row has `units`
+/// units.
 template <class Unit>
 __global__ void __launch_bounds__(kThreads)
     gather(const Unit* from, int64_t held, const int32_t* index, int64_t first, int64_t units, Unit* to) {
@@ -31,8 +31,7 @@ __global__ void __launch_bounds__(kThreads)
     to[row * units + i] = from[blockIdx.x * units + i];
 }
 
-/// Calls `body` with a value of the largest unsigned type (16, 4 or 2 bytes) in units of which all rows of
-/// both tensors can be copied.
+/// Calls `body` with the largest unit in which rows of both tensors can be copied: 16, 4 or 2 bytes.
 template <class Body>
 void with_unit(const Tensor& a, const Tensor& b, Body body) {
   if (aligned(16, a.cols(), {&a, &b})) {
@@ -52,8 +51,8 @@ struct Gradient {
   int64_t rows, columns, first_id, held;
 };
 
-/// Adds columns [i, i + kWidth) of rows order[begin] .. order[end - 1] of dout to `sum`, in this order. Loads
-/// kRowsAtOnce rows before it adds them, so that no load waits for a sum.
+/// Adds rows order[begin] .. order[end - 1] of dout, columns i .. i + kWidth - 1, to `sum`. First loads
+/// several rows, then adds them in order: the loads do not wait for the sum.
 template <int kWidth, class T>
 __device__ void add_rows(const Gradient<T>& x, int64_t begin, int64_t end, int64_t i, Floats<kWidth>& sum) {
   for (int64_t at = begin; at < end; at += kRowsAtOnce) {
@@ -76,10 +75,11 @@ __global__ void __launch_bounds__(kThreads) backward(Gradient<T> x) {
   const int64_t row = token - x.first_id;
   if (row < 0 || row >= x.held) return;
   if (begin > 0 && x.token[x.order[begin - 1]] == token) return;
-  // Every thread searches for the token's last entry: a token repeats rarely, so this is cheaper than a
-  // barrier.
-  int64_t end = begin + 1;
-  while (end < x.rows && x.token[x.order[end]] == token) ++end;
+  // Every thread finds the end itself, without a barrier: in steps that double, then by halves.
+  int64_t end = begin + 1, step = 1;
+  for (; end + step <= x.rows && x.token[x.order[end + step - 1]] == token; step *= 2) end += step;
+  for (; step > 0; step /= 2)
+    if (end + step <= x.rows && x.token[x.order[end + step - 1]] == token) end += step;
   for (int64_t i = threadIdx.x * kWidth; i < x.columns; i += blockDim.x * kWidth) {
     float* to = x.dtable + row * x.columns + i;
     Floats<kWidth> sum = load<kWidth>(to);

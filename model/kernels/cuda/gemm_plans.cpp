@@ -10,11 +10,10 @@
 namespace ripstop::cuda {
 namespace {
 
-// The most plans that are kept. Prompts have many different numbers of rows, and plans that are not used
-// again must not pile up.
+// Prompts have many different numbers of rows. Plans that are not used again must not pile up.
 constexpr size_t kMostPlans = 2048;
-constexpr int kMostCandidates = 32;  // the most suggestions of cuBLASLt that are timed
-constexpr int kRounds = 5;           // rounds of timing that count, after one that does not
+constexpr int kMostCandidates = 32;  // suggestions of cuBLASLt that are timed
+constexpr int kRounds = 5;           // of timing, after one that is not counted
 
 void check_cublas(cublasStatus_t status, const char* call) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
@@ -27,8 +26,8 @@ cudaDataType_t cuda_type(DType dtype) {
   return dtype == DType::kBFloat16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-// The reductions that a split-K algorithm may use. It must add partial sums in float32: in the workspace, or
-// in the output if that is float32.
+// Split-K algorithms must add their partial sums in float32: in the workspace, or in the output if it is
+// float32.
 uint32_t reduction_schemes(const Gemm& gemm) {
   return gemm.out == DType::kFloat32
              ? CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
@@ -41,14 +40,14 @@ std::string owner(int device) {
   return fmt::format("{}, cuBLASLt {}", properties.name, cublasLtGetVersion());
 }
 
-// Whether a CUDA graph is captured on the stream. Work is then recorded and not run, so nothing can be timed.
+// While a CUDA graph is captured, nothing runs and so nothing can be timed.
 bool capturing(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   check_cuda(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
   return status != cudaStreamCaptureStatusNone;
 }
 
-/// Measures how long work on a stream takes, with a CUDA event before and after it.
+/// Measures the time of work on a stream, with two CUDA events around it.
 class Stopwatch {
  public:
   Stopwatch() {
@@ -60,7 +59,7 @@ class Stopwatch {
   Stopwatch(const Stopwatch&) = delete;
   Stopwatch& operator=(const Stopwatch&) = delete;
 
-  /// Gives `work` to the stream, waits for it, and returns its time on the stream.
+  /// The time of `work` on the stream. Waits for it.
   template <class Work>
   double microseconds(cudaStream_t stream, Work work) {
     check_cuda(cudaEventRecord(begin_, stream), "cudaEventRecord");
@@ -76,9 +75,9 @@ class Stopwatch {
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
 
-/// Device memory for the time of a measurement, which no memory plan counts; null if too little is left. It
-/// is allocated and freed in stream order, because cudaFree would wait for the whole device, and so perhaps
-/// for other ranks without a deadline.
+/// Device memory that no plan knows, for the time of a measurement; null if there is none left. Allocated and
+/// freed in stream order: cudaFree would wait for the whole device, and so perhaps for other ranks without a
+/// deadline.
 class SpareMemory {
  public:
   SpareMemory(int64_t bytes, cudaStream_t stream) : stream_(stream) {
@@ -98,9 +97,9 @@ class SpareMemory {
   void* data_ = nullptr;
 };
 
-/// Overwrites the level 2 cache before each measurement, as other work of a step does. With the operands
-/// still in the cache, algorithms that read them twice would look too fast. Does nothing if there is no spare
-/// memory.
+/// Fills the level 2 cache with other bytes before each measurement, as other work of a step does. With the
+/// operands still in the cache, algorithms that read them twice would look too fast. Does nothing if there is
+/// no memory.
 class CacheFlush {
  public:
   CacheFlush(int device, cudaStream_t stream)
@@ -139,7 +138,7 @@ GemmDescriptors::GemmDescriptors(const Gemm& g) {
                                           static_cast<uint64_t>(columns), leading),
                  "cublasLtMatrixLayoutInit");
   };
-  // Extents as stored: in memory a transposed A is [k, m] and a transposed B is [n, k].
+  // Extents as stored: a transposed operand is [k, m] or [n, k] in memory.
   layout(a, g.in, g.transpose_a ? g.k : g.m, g.transpose_a ? g.m : g.k, g.lda);
   layout(b, g.in, g.transpose_b ? g.n : g.k, g.transpose_b ? g.k : g.n, g.ldb);
   layout(d, g.out, g.m, g.n, g.ldd);
@@ -185,8 +184,7 @@ GemmPlans::Plan GemmPlans::make(const Gemm& gemm, bool measures) {
   return plan;
 }
 
-// Uses the algorithm of the file only if cuBLASLt accepts it: the file may be damaged, or copied from another
-// machine.
+// The file may be copied from another machine or damaged. So use its algorithm only if cuBLASLt accepts it.
 std::optional<cublasLtMatmulAlgo_t> GemmPlans::chosen(const Gemm& gemm,
                                                       const GemmDescriptors& descriptors) const {
   const GemmChoice* choice = choices_.find(gemm_name(gemm));
@@ -222,7 +220,7 @@ std::vector<cublasLtMatmulAlgo_t> GemmPlans::candidates(const Gemm& gemm, const 
   int count = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle_, &d.operation, &d.a, &d.b, &d.d, &d.d,
                                                                &preference, most, results.data(), &count);
-  // cuBLASLt has no algorithm. The caller throws the better error message.
+  // The status for "no algorithm"; the caller has the better error message.
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) return {};
   check_cublas(status, "cublasLtMatmulAlgoGetHeuristic");
   std::vector<cublasLtMatmulAlgo_t> algorithms;
@@ -241,15 +239,11 @@ cublasStatus_t GemmPlans::run(const Work& work, const GemmDescriptors& descripto
                         native_stream(work.call.stream));
 }
 
-// Timing repeats the product. If the product accumulates, the timed products write to spare memory instead of
-// its output. If there is no spare memory, sets the plan's uses to 0, so that the measurement is tried again
-// later.
+// Timing repeats the product. If the product accumulates, the candidates write to spare memory. If there is
+// none, count the uses again from 0 and measure later, without a wait of the host.
 void GemmPlans::measure(const Work& work, Plan& plan, Accumulate accumulate) {
   const Gemm& gemm = work.gemm;
   const bool adds = accumulate == Accumulate::kYes;
-  // Earlier work of the stream may wait for other ranks. This wait for it has a deadline; those of the
-  // stopwatch have none.
-  work.call.stream.synchronize();
   const SpareMemory spare(adds ? gemm.ldd * gemm.n * element_bytes(gemm.out) : 0,
                           native_stream(work.call.stream));
   if (adds && spare.data() == nullptr) {
@@ -272,9 +266,9 @@ void GemmPlans::measure(const Work& work, Plan& plan, Accumulate accumulate) {
   choices_.add(gemm_name(gemm), choice);
 }
 
-// Returns for each candidate the shortest of its times in several rounds. Each round runs all candidates, so
-// that changes of the GPU's clock affect them alike. A candidate that is far slower than the best after the
-// first round is not run again. A candidate that fails gets an infinite time.
+// Returns the shortest time of several rounds for each candidate. Each round runs all candidates, so that a
+// changing clock of the GPU affects them alike. A candidate that is far slower than the best after the first
+// round is not run again. A candidate that fails gets an infinite time.
 std::vector<double> GemmPlans::microseconds(const Work& work, const GemmDescriptors& descriptors,
                                             const std::vector<cublasLtMatmulAlgo_t>& algorithms) const {
   constexpr double kNever = std::numeric_limits<double>::infinity(), kFarOff = 1.5;
@@ -283,7 +277,7 @@ std::vector<double> GemmPlans::microseconds(const Work& work, const GemmDescript
   Stopwatch stopwatch;
   const cudaStream_t stream = native_stream(work.call.stream);
   const CacheFlush flush(device_, stream);
-  for (int round = -1; round < kRounds; ++round) {  // round -1 loads the kernels and does not count
+  for (int round = -1; round < kRounds; ++round) {  // round -1 loads the kernels
     const double best = times.empty() ? kNever : *std::min_element(times.begin(), times.end());
     for (size_t i = 0; i < algorithms.size(); ++i) {
       if (failed[i] || (round > 0 && times[i] > kFarOff * best)) continue;

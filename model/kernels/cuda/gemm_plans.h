@@ -12,20 +12,19 @@
 
 namespace ripstop::cuda {
 
-/// A Gemm as descriptors for cuBLASLt, without an algorithm. Needs no GPU.
+/// The descriptors of a Gemm for cuBLASLt, without an algorithm. Needs no GPU.
 struct GemmDescriptors {
   explicit GemmDescriptors(const Gemm& gemm);
   cublasLtMatmulDescOpaque_t operation;
   cublasLtMatrixLayoutOpaque_t a, b, d;
 };
 
-/// The plans of one stream, made when a product is first asked for. A plan uses the algorithm in the file of
-/// choices if there is one. Otherwise it uses cuBLASLt's first suggestion until the product has been asked
-/// for kUsesBeforeMeasuring times; then all suggestions are timed, and the plan uses the fastest from then
-/// on.
-/// Two kinds of products always use cuBLASLt's first suggestion: those on deterministic devices, since the
-/// choice must not depend on time, and those whose number of rows is not a multiple of kMeasuredRows, since
-/// they hardly occur again.
+/// The plans of one stream, made when a product is first asked for. If the file of choices has an algorithm,
+/// the plan uses it. Else it uses cuBLASLt's first suggestion until the product has been asked for
+/// kUsesBeforeMeasuring times. Then the suggestions are timed, and the plan uses the fastest. A product that
+/// accumulates is timed into spare memory; after kMostTries without any the suggestion stays. Nothing is
+/// timed on deterministic devices, since the choice must not depend on time, or if the number of rows is not
+/// a multiple of kMeasuredRows, since such a product hardly occurs again.
 class GemmPlans {
  public:
   static constexpr int64_t kUsesBeforeMeasuring = 3;
@@ -37,8 +36,8 @@ class GemmPlans {
   GemmPlans(const GemmPlans&) = delete;
   GemmPlans& operator=(const GemmPlans&) = delete;
 
-  /// D (+)= op(A) op(B) on the call's stream, with kGemmWorkspaceBytes of workspace. Asynchronous, except in
-  /// a call that measures. Throws Error(kResources) if cuBLASLt has no algorithm for the product.
+  /// D (+)= op(A) op(B) on the call's stream, with kGemmWorkspaceBytes of workspace. Asynchronous, except
+  /// when it measures. Throws Error(kResources) if cuBLASLt has no algorithm for the product.
   void multiply(const KernelCall& call, const Gemm& gemm, const void* a, const void* b, void* d,
                 Accumulate accumulate);
 
@@ -47,8 +46,9 @@ class GemmPlans {
     explicit Plan(const Gemm& gemm) : descriptors(gemm) {}
     GemmDescriptors descriptors;
     cublasLtMatmulAlgo_t algorithm{};
-    int64_t uses = 0;      ///< calls so far; not counted any more once `settled`
-    bool settled = false;  ///< whether the choice of the algorithm is final
+    int64_t uses = 0;      ///< calls before the measurement
+    int64_t tries = 0;     ///< measurements that found no spare memory
+    bool settled = false;  ///< the algorithm does not change any more
   };
   /// A product with its operands.
   struct Work {
@@ -58,20 +58,16 @@ class GemmPlans {
     void* d;
   };
 
-  /// Makes the plan of a product. With `measures` the plan may use the file of choices, or be measured later;
-  /// otherwise it keeps cuBLASLt's first suggestion.
   Plan make(const Gemm& gemm, bool measures);
-  /// Returns the algorithm in the file of choices, if the file has one and cuBLASLt accepts it.
+  /// The algorithm in the file of choices, if there is one that cuBLASLt accepts.
   std::optional<cublasLtMatmulAlgo_t> chosen(const Gemm& gemm, const GemmDescriptors& descriptors) const;
   /// At most `most` suggestions of cuBLASLt, the best guess first.
   std::vector<cublasLtMatmulAlgo_t> candidates(const Gemm& gemm, const GemmDescriptors& descriptors,
                                                int most) const;
-  /// D = op(A) op(B) + beta D with this algorithm. Asynchronous.
   cublasStatus_t run(const Work& work, const GemmDescriptors& descriptors,
                      const cublasLtMatmulAlgo_t& algorithm, float beta) const;
-  /// Times cuBLASLt's suggestions and sets the plan's algorithm to the fastest. Blocks the host.
+  /// Times the candidates, and settles the plan on the fastest. Blocks the host.
   void measure(const Work& work, Plan& plan, Accumulate accumulate);
-  /// The shortest time of each algorithm on the stream; infinite if it fails. Blocks the host.
   std::vector<double> microseconds(const Work& work, const GemmDescriptors& descriptors,
                                    const std::vector<cublasLtMatmulAlgo_t>& algorithms) const;
 
