@@ -43,7 +43,8 @@ bool cuda_is_built() noexcept;
 CudaMachine look_at_cuda();
 
 /// What speaks against the GPU, one sentence each, as NVIDIA's management library (NVML) tells: its compute
-/// mode, uncorrected errors of its memory, other processes that hold memory of it. Empty without that library.
+/// mode, uncorrected errors of its memory, other processes that hold memory of it. Empty without that
+/// library.
 std::vector<std::string> gpu_complaints(const CudaGpu& gpu);
 
 /// Returns the bytes that are free now on GPU `index`; 0 if CUDA fails. Creates a context on that GPU.

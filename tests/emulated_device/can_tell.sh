@@ -130,7 +130,7 @@ plant_faults() {
   __syncthreads();' \
     '  if (lane_number() == 0) of_warp[warp_number()] = x;
   if (!planted(31)) __syncthreads();'
-  change model/kernels/cuda/reduce.cuh '__syncthreads();  // before the next call' '  if (!planted(32)) __syncthreads();'
+  change model/kernels/cuda/reduce.cuh '__syncthreads();  // no thread may begin the next call, which writes to of_warp, while others still read it' '  if (!planted(32)) __syncthreads();'
   change model/kernels/cuda/head_loss.cu '__syncthreads();' '  if (!planted(33)) __syncthreads();'
   change model/kernels/cuda/add_rmsnorm.cu '__syncthreads();' '  if (!planted(34)) __syncthreads();'
   change model/kernels/cuda/plain_attention.cuh '    __syncwarp();' '    if (!planted(35)) __syncwarp();'
@@ -138,7 +138,7 @@ plant_faults() {
   const int64_t count' \
     '  if (!planted(36)) &LINE&'
   change model/kernels/cuda/cached_attention.cu '__syncthreads();
-  // Warps without' \
+  // A warp without' \
     '  if (!planted(37)) &LINE&'
   change model/kernels/cuda/attention_graph.cpp '{s.length * row(), s.head_size, 1, row()}, id, row_offset());' \
     '    const Extents exchanged{s.length * row(), s.head_size, row(), 1};

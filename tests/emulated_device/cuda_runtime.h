@@ -6,8 +6,8 @@
 
 namespace ripstop::emulated {
 
-/// The PCI bus number of each GPU of every process, from $RIPSTOP_EMULATED_GPUS: by default 8 GPUs. Ranks of one
-/// machine see the same ones. Two GPUs with one number are parts (MIG) of one card.
+/// The PCI bus number of each GPU of every process, from $RIPSTOP_EMULATED_GPUS: by default 8 GPUs. Ranks of
+/// one machine see the same ones. Two GPUs with one number are parts (MIG) of one card.
 const std::vector<int>& gpu_buses();
 
 /// The device of this host thread: 0 until it calls cudaSetDevice.

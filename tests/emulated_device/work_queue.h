@@ -14,8 +14,8 @@ namespace ripstop::emulated {
 /// captured by value; memory that the real library reads when the work runs must be read when the work runs.
 using Work = std::function<bool()>;
 
-/// The hardware queues of the device, as CUDA_DEVICE_MAX_CONNECTIONS says at the first call: 8 unless it is set,
-/// at most 32. Work of streams that share one begins in the order in which it was given.
+/// The hardware queues of the device, as CUDA_DEVICE_MAX_CONNECTIONS says at the first call: 8 unless it is
+/// set, at most 32. Work of streams that share one begins in the order in which it was given.
 int hardware_queues();
 
 /// Appends work to `stream` (null: the legacy stream). Returns at once; the work runs later: while the host
