@@ -37,7 +37,8 @@ Manifest check_manifest_and_sizes(Io& io, const std::filesystem::path& directory
   return manifest;
 }
 
-/// Sets manifest or problem of `listed`. Throws no Error, because a damaged checkpoint must not hide others.
+/// Checks the checkpoint `listed`: sets its manifest if the checkpoint may be used, else its problem. Throws
+/// no Error, because a damaged checkpoint must not hide the others.
 void look_at(Io& io, ListedCheckpoint& listed, const Takeovers& takeovers) {
   try {
     Manifest manifest = check_manifest_and_sizes(io, listed.directory);
@@ -48,7 +49,8 @@ void look_at(Io& io, ListedCheckpoint& listed, const Takeovers& takeovers) {
     else
       listed.manifest = std::move(manifest);
   } catch (const IoError& error) {
-    // A missing file is damage. But if a link leads nowhere, its archive may be unmounted.
+    // A missing file is damage, except behind a symbolic link that leads nowhere: its archive may be
+    // unmounted.
     listed.is_unreadable = !error.is_absence() || (listed.is_link && !directory_exists(io, listed.directory));
     listed.problem = error.what();
   } catch (const OtherFormat& error) {
@@ -67,8 +69,8 @@ std::optional<int64_t> step_of_replaced(const std::string& name) {
       name.substr(kReplacedPrefix.size(), name.find('.', kReplacedPrefix.size()) - kReplacedPrefix.size()));
 }
 
-/// Renames `name`, the checkpoint that a killed save was replacing, back to its step's name; removes it if
-/// the new checkpoint has that name.
+/// Undoes the interrupted replacement of a checkpoint: renames the directory `name` (".old.step_*") back to
+/// the name of its step, or removes it if a new checkpoint has that name.
 void put_back(Io& io, const std::filesystem::path& directory, const std::string& name) {
   const std::optional<int64_t> step = step_of_replaced(name);
   if (!step || path_exists(io, directory / step_directory_name(*step))) {
@@ -94,7 +96,7 @@ std::optional<int64_t> step_of_damaged(const std::string& name) {
   return parse_step_directory_name(name.substr(0, at));
 }
 
-/// The bytes of all files below `directory`, which is no link.
+/// The bytes of all files below `directory`. Requires that `directory` is no symbolic link.
 int64_t tree_bytes(Io& io, const std::filesystem::path& directory) {
   int64_t bytes = 0;
   for (const Io::Entry& entry : list_directory(io, directory)) {
@@ -107,7 +109,8 @@ int64_t tree_bytes(Io& io, const std::filesystem::path& directory) {
   return bytes;
 }
 
-/// The bytes that deleting the checkpoint frees: without holes, such as the moments of an import.
+/// The bytes that deleting the checkpoint frees. Holes in its files, such as the moments of an import, do not
+/// count.
 int64_t bytes_on_disk(Io& io, const ListedCheckpoint& checkpoint) {
   int64_t sum = 0;
   for (const StoredFile& file : checkpoint.manifest->files) {
@@ -131,7 +134,8 @@ void remove_checkpoint(Io& io, const std::filesystem::path& directory, int64_t s
 }  // namespace
 
 std::string temporary_name(std::string_view prefix, int64_t step) {
-  // Process and time, so that neither two ranks nor two starts of a run take one name.
+  // The name has the process and the time, so that neither two ranks nor two starts of a run use the same
+  // name.
   return fmt::format("{}{}.{}.{}", prefix, step_directory_name(step), ::getpid(),
                      std::chrono::steady_clock::now().time_since_epoch().count());
 }
@@ -151,7 +155,8 @@ std::vector<ListedCheckpoint> list_checkpoints(Io& io, const std::filesystem::pa
   const std::vector<Io::Entry> entries = list_directory(io, directory);
   const Takeovers takeovers = Takeovers::read(io, directory);
   std::map<int64_t, const Io::Entry*> by_step;
-  // Entries are sorted by name: ".old.step_*" comes before the step directory, which replaces it here.
+  // Entries are sorted by name, so the step directory, if it exists, replaces the ".old.step_*" of its step
+  // in the map.
   for (const Io::Entry& entry : entries)
     for (const std::optional<int64_t> step :
          {step_of_replaced(entry.name), parse_step_directory_name(entry.name)})
@@ -178,7 +183,8 @@ void prepare_checkpoint_directory(Io& io, const std::filesystem::path& directory
   check_writable(io, directory);  // before anything is renamed or removed
   for (const Io::Entry& entry : list_directory(io, directory)) {
     if (entry.name.starts_with(kReplacedPrefix)) put_back(io, directory, entry.name);
-    // A remainder that cannot be removed takes room but is harmless, so a failure is no error.
+    // The remains of a killed save or deletion take disk space but are harmless, so a failed removal is no
+    // error.
     if (entry.name.starts_with(kAttemptPrefix) || entry.name.starts_with(kTrashPrefix))
       (void)remove_tree(io, directory / entry.name);
   }
@@ -217,7 +223,8 @@ std::vector<int64_t> remove_old_checkpoints(Io& io, const std::filesystem::path&
     const std::vector<ListedCheckpoint> listed = list_checkpoints(io, directory);
     int64_t kept = 0;
     for (auto at = listed.rbegin(); at != listed.rend(); ++at) {
-      // Damaged ones stay for people to look at. Later ones belong to steps that this run has not done.
+      // Skips damaged checkpoints, which people may want to look at, and later steps, which this run has not
+      // done.
       if (at->step > step || (!at->manifest && !at->is_superseded)) continue;
       if (at->manifest && (++kept <= keep || at->step == best_step)) continue;
       removed.push_back(at->step);
@@ -225,7 +232,7 @@ std::vector<int64_t> remove_old_checkpoints(Io& io, const std::filesystem::path&
       if (at->is_superseded) warnings.push_back("removed a checkpoint: " + at->problem);
     }
     for (const DamagedCheckpoint& damaged : list_damaged(io, directory)) {
-      if (damaged.step != step) continue;  // others stay for people: missing files may come back
+      if (damaged.step != step) continue;  // other damaged checkpoints stay: missing files may come back
       remove_checkpoint(io, damaged.directory, damaged.step, warnings);
       warnings.push_back(fmt::format("removed {}: its step was saved again", damaged.directory.string()));
     }

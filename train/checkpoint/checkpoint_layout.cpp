@@ -12,8 +12,8 @@ namespace {
 
 /// The part of one parameter in a wanted shard.
 struct Wanted {
-  int64_t unit = 0;   ///< index in the layouts
-  int64_t begin = 0;  ///< where the wanted shard begins
+  int64_t unit = 0;   ///< index of the unit in the layouts
+  int64_t begin = 0;  ///< begin of the wanted shard in the unit's flat buffer
   Box box;
 };
 using WantedByName = std::map<std::string_view, std::vector<Wanted>>;
@@ -26,7 +26,7 @@ const ParameterSpec* find_parameter(const std::vector<UnitSpec>& units, const st
   return nullptr;
 }
 
-/// The boxes of the wanted shards by parameter name, which is the same on every mesh.
+/// The boxes of the wanted shards, by the name of their parameter. Names are equal on all meshes.
 WantedByName wanted_boxes(const std::vector<const UnitLayout*>& layouts, int64_t fsdp_index) {
   WantedByName wanted;
   for (size_t i = 0; i < layouts.size(); ++i) {
@@ -37,7 +37,8 @@ WantedByName wanted_boxes(const std::vector<const UnitLayout*>& layouts, int64_t
   return wanted;
 }
 
-/// The same rectangle in two flat buffers, with offsets from the beginning of either shard.
+/// The Piece that copies the box `source` to `target`, the same rectangle in another flat buffer. The shards
+/// begin at `source_begin` and `target_begin` in these buffers; the offsets of the Piece count from there.
 Piece make_piece(const Box& source, int64_t source_begin, const Box& target, int64_t target_begin) {
   Piece piece{.rows = source.rows,
               .columns = source.columns,
@@ -46,7 +47,7 @@ Piece make_piece(const Box& source, int64_t source_begin, const Box& target, int
               .target = target.offset - target_begin,
               .target_stride = target.stride};
   const bool dense = piece.columns == piece.source_stride && piece.columns == piece.target_stride;
-  if (dense || piece.rows == 1) {  // one long row is one read
+  if (dense || piece.rows == 1) {  // all rows are merged into one, for a single read
     piece.columns *= piece.rows;
     piece.rows = 1;
     piece.source_stride = piece.target_stride = piece.columns;
@@ -66,7 +67,7 @@ std::vector<UnitShard> shards_of(const std::vector<UnitLayout>& layouts, const M
   std::vector<UnitShard> shards;
   for (size_t u = 0; u < layouts.size(); ++u) {
     const UnitLayout& layout = layouts[u];
-    // Replicas hold equal weights. Each writes some of the units, so that all disks share the work.
+    // Replicas hold equal weights, so each replica writes a part of the units, and all disks share the work.
     if (static_cast<int64_t>(u) % mesh.replicate != at.replicate) continue;
     // The first rank of the tensor axis writes the replicated elements.
     const int64_t written_by_another = at.tensor == 0 ? 0 : layout.replicated_elements();
@@ -85,7 +86,7 @@ std::vector<std::vector<UnitLayout>> layouts_by_tensor_index(const std::vector<U
   return layouts;
 }
 
-/// The pieces of stored shard number `number` of `rank`.
+/// Appends the pieces that `wanted` shares with `stored`, which is stored shard number `number` of `rank`.
 void append_pieces(const UnitLayout& layout, const UnitShard& stored, const WantedByName& wanted,
                    int64_t rank, int64_t number, std::vector<Piece>& pieces) {
   for (const Box& source : layout.boxes(stored.begin, stored.end)) {
@@ -174,7 +175,7 @@ ReadPlan::ReadPlan(const std::vector<UnitSpec>& units, const MeshSizes& mesh)
 std::vector<Piece> ReadPlan::pieces(const std::vector<const UnitLayout*>& layouts, int64_t fsdp_index) const {
   for (const UnitLayout* layout : layouts) check_parameters(*units_, layout->unit());
   const WantedByName wanted = wanted_boxes(layouts, fsdp_index);
-  // Skips the boxes of units that this load does not read, which are most in a load of one unit.
+  // Skips the boxes of units that this load does not read. In a load of one unit these are most boxes.
   std::vector<bool> reads(units_->size());
   for (size_t u = 0; u < units_->size(); ++u) reads[u] = is_wanted((*units_)[u], wanted);
 

@@ -29,7 +29,8 @@ void check_coverage(const std::vector<Piece>& pieces, const std::vector<const Un
   }
 }
 
-/// Zeros the padding, which no piece covers. It is summed and scaled with the rest.
+/// Sets the padding to zero. No piece covers the padding, but updates sum and scale it like the other
+/// elements.
 void zero_padding_of(const std::vector<UnitStates>& units, int64_t fsdp_index) {
   for (const UnitStates& unit : units) {
     const int64_t elements = unit.layout->shard_elements(), begin = fsdp_index * elements;
@@ -47,7 +48,8 @@ void read_piece(BlockReader& reader, const Piece& piece, const FileBlocks::Array
                 array.offset_bytes + (piece.source + row * piece.source_stride) * size);
 }
 
-/// Throws if a manifest contradicts its config, which the caller has compared with the run's.
+/// Throws Error(kStorage) if the checkpoint's moments have another dtype than `units`. The caller has
+/// compared the configs, so the manifest then contradicts its own config.
 void check_moments(const Checkpoint& checkpoint, const std::vector<UnitStates>& units) {
   const DType stored = checkpoint.manifest.moments;
   for (const UnitStates& unit : units)
@@ -56,8 +58,9 @@ void check_moments(const Checkpoint& checkpoint, const std::vector<UnitStates>& 
            to_string(stored), to_string(unit.moments));
 }
 
-/// If all checkpoints are superseded, the run would begin with the first weights. Refuses that unless the
-/// newest takeover began so, too: else somebody removed the checkpoint from which it went on.
+/// Throws Error(kStorage) if all checkpoints are superseded, because the run would begin again with the first
+/// weights. Does not throw if the newest takeover began with the first weights, too; otherwise somebody has
+/// removed the checkpoint from which that takeover went on.
 void refuse_if_all_are_superseded(Io& io, const std::filesystem::path& directory,
                                   const std::vector<ListedCheckpoint>& listed) {
   if (listed.empty() || !std::ranges::all_of(listed, &ListedCheckpoint::is_superseded)) return;
@@ -70,7 +73,8 @@ void refuse_if_all_are_superseded(Io& io, const std::filesystem::path& directory
               hint_for_superseded(directory));
 }
 
-/// The checkpoints, on rank 0 alone: thousands of ranks that list a directory load a parallel file system.
+/// Lists the checkpoints on rank 0; other ranks get an empty list, because a listing by thousands of ranks
+/// would overload a parallel file system. Collective.
 std::vector<ListedCheckpoint> list_on_rank_0(Io& io, const std::filesystem::path& directory,
                                              Communicator& world) {
   std::vector<ListedCheckpoint> listed;
@@ -88,8 +92,9 @@ std::vector<ListedCheckpoint> list_on_rank_0(Io& io, const std::filesystem::path
                   "; to go on from an older checkpoint, move this one out of the directory");
 }
 
-/// Removes checkpoints from the end of `listed` down to the newest whole one, which it returns; nullopt if
-/// there is none. Appends newer damaged ones to `damaged`. Throws if an unreadable one may be whole.
+/// Removes the newest checkpoints from `listed`, up to the first whole one, and returns that one; nullopt if
+/// none is whole. Appends the removed damaged ones to `damaged`. Throws Error(kStorage) at an unreadable one,
+/// which may be whole.
 std::optional<ListedCheckpoint> take_newest(std::vector<ListedCheckpoint>& listed,
                                             std::vector<std::filesystem::path>& damaged,
                                             std::vector<std::string>& warnings) {
@@ -115,8 +120,8 @@ std::optional<ListedCheckpoint> take_newest(std::vector<ListedCheckpoint>& liste
   return std::nullopt;
 }
 
-/// Chooses the newest of rank 0's `listed` that looks whole; nullopt if there is none. Throws
-/// Error(kStorage) if there were damaged ones only. Collective.
+/// Chooses the newest checkpoint of rank 0's `listed` that looks whole, and reads its manifest; nullopt if
+/// there is none. Throws Error(kStorage) if none is whole and some are damaged. Collective.
 std::optional<Checkpoint> choose(Io& io, const std::filesystem::path& directory, Communicator& world,
                                  std::vector<ListedCheckpoint>& listed,
                                  std::vector<std::filesystem::path>& damaged,
@@ -140,7 +145,7 @@ std::optional<Checkpoint> choose(Io& io, const std::filesystem::path& directory,
 void move_aside(Io& io, const std::filesystem::path& directory, std::vector<std::string>& warnings) {
   std::filesystem::path aside = directory;
   aside += kDamagedSuffix;
-  if (io.rename(directory, aside) != 0) {  // an earlier one may have this name
+  if (io.rename(directory, aside) != 0) {  // an earlier damaged checkpoint may have this name
     aside += fmt::format(".{}", std::chrono::steady_clock::now().time_since_epoch().count());
     if (io.rename(directory, aside) != 0) {
       warnings.push_back(fmt::format("cannot move {} aside", directory.string()));
@@ -166,7 +171,7 @@ const FileBlocks& CheckpointReader::blocks_of(int64_t rank) {
   return blocks_.emplace(rank, std::move(blocks)).first->second;
 }
 
-// Reads the pieces [first, last), all of one rank's file.
+// Reads the pieces [first, last). All must be in the file of one rank.
 void CheckpointReader::read_file_pieces(const Piece* first, const Piece* last,
                                         const std::vector<UnitStates>& units) {
   const FileBlocks& blocks = blocks_of(first->rank);
@@ -174,7 +179,8 @@ void CheckpointReader::read_file_pieces(const Piece* first, const Piece* last,
   for (const Piece* begin = first; begin != last;) {
     // [begin, end) are the pieces of one stored shard.
     const Piece* end = std::find_if(begin, last, [&](const Piece& p) { return p.shard != begin->shard; });
-    // State by state: all pieces of one array in a row, so that its blocks are read once.
+    // Reads one state after the other: the pieces of an array then come in a row, and each block is read
+    // once.
     for (const UnitState state : kUnitStates)
       for (const Piece* piece = begin; piece != end; ++piece)
         if (std::byte* target = units[static_cast<size_t>(piece->unit)].array(state))
@@ -215,11 +221,11 @@ std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path
                                              const std::function<void(const Checkpoint&)>& load,
                                              std::vector<std::string>& warnings) {
   std::vector<ListedCheckpoint> listed = list_on_rank_0(io, directory, world);
-  std::vector<std::filesystem::path> damaged;  // on rank 0
+  std::vector<std::filesystem::path> damaged;  // damaged checkpoints, on rank 0
   for (;;) {
     const std::optional<Checkpoint> checkpoint = choose(io, directory, world, listed, damaged, warnings);
     if (!checkpoint) return std::nullopt;
-    // Outside of the try: if this checkpoint belongs to another run, an older one is no better.
+    // Outside of the try block: if this checkpoint belongs to another run, the older ones do, too.
     accept(*checkpoint);
     std::string unreadable;  // the reason, on a rank whose system refused to read
     try {
@@ -232,10 +238,10 @@ std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path
         }
       });
     } catch (const Error& error) {
-      // Only a storage error is about this one checkpoint.
+      // Other errors are not about this checkpoint, so an older one would not help.
       if (error.code() != ExitCode::kStorage) throw;
-      // Only the rank that failed knows whether its system refused to read. Then the checkpoint may be whole,
-      // and a second agreement ends the resume on all ranks.
+      // Only the rank that failed knows whether its system refused to read. If so, the checkpoint may be
+      // whole, and this second agreement ends the resume on all ranks.
       do_and_agree(world, [&] {
         if (!unreadable.empty()) refuse_unreadable(unreadable);
       });
@@ -243,7 +249,7 @@ std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path
       if (world.rank() == 0) warnings.push_back(fmt::format("passing over a checkpoint: {}", error.what()));
       continue;
     }
-    // Not earlier: if no checkpoint is whole, the damaged ones keep their names for people to look at.
+    // Not earlier: if no checkpoint is whole, the damaged ones must keep their names for people to look at.
     for (const std::filesystem::path& path : damaged) move_aside(io, path, warnings);
     return checkpoint->manifest.state;
   }

@@ -21,8 +21,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// The takeover that committed `checkpoint`. 0 for a damaged one, which may be replaced; INT64_MAX for one of
-/// another format, which may not.
+/// The number of the takeover that committed `checkpoint`. Returns 0 for a damaged checkpoint, which may be
+/// replaced, and INT64_MAX for one of another format, which may not be replaced.
 int64_t takeover_of(Io& io, const std::filesystem::path& checkpoint) {
   try {
     return read_manifest(io, checkpoint).state.takeover;
@@ -36,7 +36,8 @@ int64_t takeover_of(Io& io, const std::filesystem::path& checkpoint) {
 // Threads of a save beside training: while one waits for the disk, the other copies and hashes.
 constexpr int64_t kBackgroundThreads = 2;
 
-// The wait between two votes: for this rank's own thread, and for the other ranks' threads.
+// The wait before each vote for this rank's own thread, and the pause after a vote if only other ranks still
+// write.
 constexpr std::chrono::milliseconds kWritePause{100}, kVotePause{10};
 
 }  // namespace
@@ -75,7 +76,7 @@ void CheckpointWriter::begin(const CheckpointState& state, const SavePolicy& pol
     do_and_agree(world_, [&] {
       if (!leads()) return;
       make_directory(io_, directory_);
-      // Fails if it exists: two attempts must never write into one directory.
+      // mkdir fails if the directory exists: two attempts must never write into one directory.
       if (io_.mkdir(attempt) != 0) fail_storage(attempt, "make the directory", errno);
       sync_directory(io_, directory_);
     });
@@ -107,10 +108,10 @@ int64_t CheckpointWriter::progress() const {
 
 // Runs on the thread of the save.
 void CheckpointWriter::write(Save& save, const BackgroundWork& work) {
-  // At any exit: training must not wait for a save that failed.
+  // Releases the snapshot at any exit: training must not wait for a save that failed.
   const std::unique_ptr<Snapshot, void (*)(Snapshot*)> released(snapshot_, [](Snapshot* s) { s->release(); });
   if (snapshot_ != nullptr) snapshot_->copy_kept(work);
-  // After copy_kept, for which the next update waits.
+  // Only after copy_kept(), because the next update waits for those copies.
   if (save.policy.in_background) work.yield_processors();
   if (!shards_.empty()) save.file = write_file(save, work);
   save.milliseconds =
@@ -178,9 +179,9 @@ Manifest CheckpointWriter::collect(const Save& save, double& write_seconds) {
   return manifest;
 }
 
-// A rename cannot replace a directory that is not empty, so the old checkpoint is moved aside first. If the
-// process is killed between the two renames, the next start of the run puts it back
-// (prepare_checkpoint_directory).
+// Commits `attempt` in place of the old checkpoint of its step. A rename cannot replace a directory that is
+// not empty, so the old checkpoint is moved aside first. If the process is killed between the two renames,
+// the next start of the run puts the old checkpoint back (prepare_checkpoint_directory).
 void CheckpointWriter::replace(const std::filesystem::path& attempt, const CheckpointState& state,
                                std::vector<std::string>& warnings) {
   const std::filesystem::path target = directory_ / step_directory_name(state.step);
@@ -207,11 +208,11 @@ void CheckpointWriter::replace(const std::filesystem::path& attempt, const Check
 void CheckpointWriter::commit_attempt(const Save& save, const Manifest& manifest,
                                       std::vector<std::string>& warnings) {
   const std::string text = manifest_text(manifest);
-  parse_manifest(text, "the manifest to be written");  // throws if the manifest could not be loaded
+  parse_manifest(text, "the manifest to be written");  // throws if no load would accept this manifest
   // Every rank has synced its files. write_whole_file syncs the manifest and the directory, before the rename
   // makes the directory count as a checkpoint.
   write_whole_file(io_, save.attempt / Manifest::kFileName, text);
-  // As late as possible: a takeover between this check and the rename goes unseen.
+  // Checks the owner as late as possible: a takeover between this check and the rename goes unseen.
   if (save.policy.check_owner) save.policy.check_owner();
 
   const std::filesystem::path target = directory_ / step_directory_name(manifest.state.step);
@@ -226,7 +227,7 @@ void CheckpointWriter::give_up(const Error& error, const std::filesystem::path& 
   if (leads() && error.code() != ExitCode::kCommunication) remove_tree(io_, attempt);
 }
 
-// The checkpoint is committed, so a failure here becomes a warning.
+// Removes old checkpoints. The new one is committed, so a failure here becomes a warning.
 void CheckpointWriter::remove_old(const Save& save, SaveReport& report) {
   try {
     // The commit may have taken long, and a successor may need the old checkpoints.
@@ -256,12 +257,13 @@ SaveReport CheckpointWriter::commit(const DiskStillness& seen) {
     report.bytes = manifest.bytes();
   } catch (const Error& error) {
     give_up(error, save_->attempt);
-    // After a communication error the thread may be in a call that does not return.
+    // After a communication error the thread may be in a call that does not return: then `save_` stays.
     if (save_->work->is_done()) save_.reset();
     throw;
   }
   const std::unique_ptr<Save> save = std::move(save_);
-  // All ranks wait here: in the next step's collectives they would take rank 0 for dead.
+  // All ranks wait while rank 0 removes checkpoints: in the next step's collectives they would take it for
+  // dead.
   do_and_agree(world_, [&] {
     if (leads()) remove_old(*save, report);
   });

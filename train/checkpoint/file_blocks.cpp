@@ -25,12 +25,12 @@ struct Header {
 static_assert(sizeof(Header) == 32 && sizeof(FileBlocks::Array) == 16);
 constexpr char kMagic[] = "RIPBLOCK";
 
-/// An array takes 16 bytes, a hash 8.
+/// The bytes of a sidecar. An array takes 16 bytes, a hash 8.
 int64_t size_of_sidecar(int64_t file_bytes, int64_t arrays) {
   return static_cast<int64_t>(sizeof(Header)) + arrays * 16 + FileBlocks::block_count(file_bytes) * 8;
 }
 
-/// The caller has checked the size of `bytes`, so the copies below stay inside.
+/// Decodes a sidecar. Requires that `bytes` has the size of a sidecar, so that the copies below stay inside.
 FileBlocks decode(const std::string& bytes, int64_t array_count, const std::string& name) {
   Header header;
   std::memcpy(&header, bytes.data(), sizeof header);
@@ -64,7 +64,7 @@ FileBlocks read_sidecar(Io& io, const std::filesystem::path& directory, const St
                         const std::vector<StoredArray>& arrays) {
   const std::filesystem::path path = directory / sidecar_file_name(file.rank);
   const int64_t expected = size_of_sidecar(file.bytes, std::ssize(arrays));
-  // With a limit, because a wrong file may have any size.
+  // Reads with a limit, because a wrong file may have any size.
   const std::string bytes = read_whole_file(io, path, std::max(expected, file.sidecar_bytes));
   if (static_cast<int64_t>(bytes.size()) != file.sidecar_bytes)
     fail(ExitCode::kStorage, "{}: has {} bytes, the manifest says {}", path.string(), bytes.size(),
@@ -107,7 +107,7 @@ void BlockReader::read_block(int64_t block, char* to) const {
 }
 
 void BlockReader::load_block(int64_t block) {
-  if (block == loaded_) return;  // often: pieces are short and in order
+  if (block == loaded_) return;  // the frequent case: pieces are short and in order
   loaded_ = -1;                  // if the read fails, the buffer holds no block
   if (!buffer_) buffer_ = std::make_unique_for_overwrite<char[]>(FileBlocks::kBlockBytes);
   read_block(block, buffer_.get());

@@ -18,14 +18,14 @@ struct FileBlocks {
   static constexpr int64_t kBlockBytes = int64_t{1} << 20;
 
   struct Array {
-    int64_t offset_bytes = 0;  ///< in the file
+    int64_t offset_bytes = 0;  ///< offset of the array in the file
     int64_t elements = 0;
     bool operator==(const Array&) const = default;
   };
 
-  int64_t bytes = 0;          ///< of rank_*.h5
-  std::vector<Array> arrays;  ///< in the order of stored_shards, three for each
-  std::vector<uint64_t> hashes;
+  int64_t bytes = 0;             ///< size of rank_*.h5
+  std::vector<Array> arrays;     ///< three for each shard, in the order of stored_shards
+  std::vector<uint64_t> hashes;  ///< of each block
 
   static int64_t block_count(int64_t file_bytes) { return (file_bytes + kBlockBytes - 1) / kBlockBytes; }
   int64_t block_count() const { return block_count(bytes); }
@@ -33,15 +33,16 @@ struct FileBlocks {
   bool operator==(const FileBlocks&) const = default;
 };
 
-/// The bytes of the sidecar.
+/// The contents of the sidecar file that holds `blocks`.
 std::string sidecar_bytes(const FileBlocks& blocks);
 
-/// Reads the sidecar of `file` in `directory`. Throws Error(kStorage) if hash or sizes differ from `file`, or
-/// its arrays from `arrays`.
+/// Reads the sidecar of `file` in `directory`. Throws Error(kStorage) if the sidecar's hash or sizes differ
+/// from `file`, or its arrays from `arrays`.
 FileBlocks read_sidecar(Io& io, const std::filesystem::path& directory, const StoredFile& file,
                         const std::vector<StoredArray>& arrays);
 
-/// Reads parts of a rank's file, by whole blocks, each compared with its hash. Keeps the last block.
+/// Reads parts of a rank's file, in whole blocks, and compares each block with its hash. Keeps the last block
+/// in memory.
 class BlockReader {
  public:
   /// `blocks` must outlive this. Throws Error(kStorage) if the file cannot be opened.
@@ -57,8 +58,8 @@ class BlockReader {
 
   InputFile file_;
   const FileBlocks* blocks_;
-  std::unique_ptr<char[]> buffer_;  ///< of one block; null until a part of a block is read
-  int64_t loaded_ = -1;
+  std::unique_ptr<char[]> buffer_;  ///< memory for one block; null until a part of a block is read
+  int64_t loaded_ = -1;             ///< index of the block in buffer_; -1: none
 };
 
 }  // namespace ripstop

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kMarks = "metrics.jsonl, LOCK, prompt_template.txt or checkpoint";
 
-/// "run/" is "run".
+/// The path without a slash at its end: "run" for "run/".
 fs::path without_slash(const fs::path& path) {
   return path.has_filename() ? path : path.parent_path();
 }
@@ -38,15 +38,15 @@ std::vector<fs::path> runs_inside(Io& io, const fs::path& folder) {
     try {
       if (is_run(io, folder / entry.name)) runs.push_back(folder / entry.name);
     } catch (const Error&) {
-      // One directory that may not be entered must not hide the others.
+      // A directory that this process may not enter must not hide the others.
     }
   }
   return runs;
 }
 
-/// "did you mean runs/first?", or other advice.
+/// Advice for a `path` that does not exist: "did you mean runs/first?", or another text.
 std::string hint_for_missing(const fs::path& path) {
-  // With the mark ".", which every directory holds.
+  // Looks for names of directories that hold ".", that is, of all directories.
   if (std::string hint = hint_for_absent(path, "", "."); !hint.empty()) return hint;
   if (looks_like_hub_name(path))
     return fmt::format("nothing is downloaded: give the local directory that `hf download {}` prints",
@@ -54,7 +54,7 @@ std::string hint_for_missing(const fs::path& path) {
   return "give the directory of a run (its run.directory), or one of its checkpoints";
 }
 
-/// Throws unless `path` is a directory.
+/// Throws Error(kUsage) unless `path` is a directory.
 void require_directory(Io& io, const fs::path& path) {
   if (path.empty()) throw Error(ExitCode::kUsage, "the name of a directory is empty");
   if (directory_exists(io, path)) return;
@@ -71,7 +71,7 @@ void require_directory(Io& io, const fs::path& path) {
               hint_for_missing(path));
 }
 
-/// Refuses a directory that is none of what was looked for.
+/// Throws Error(kUsage) for a directory that holds neither a run nor checkpoints, with advice.
 [[noreturn]] void refuse(Io& io, const fs::path& path) {
   if (path_exists(io, path / "adapter_config.json"))
     throw Error(
@@ -98,10 +98,10 @@ struct Choice {
   enum class Kind { kLatest, kBest, kStep };
   Kind kind = Kind::kStep;
   int64_t step = 0;
-  fs::path directory = {};  ///< if `which` is the path of a step directory
+  fs::path directory = {};  ///< set if `which` is the path of a step directory
 };
 
-/// "250, 500".
+/// The steps of `listed`: "250, 500".
 std::string steps_text(const std::vector<ListedCheckpoint>& listed) {
   std::string text;
   for (const ListedCheckpoint& checkpoint : listed)
@@ -109,18 +109,18 @@ std::string steps_text(const std::vector<ListedCheckpoint>& listed) {
   return text;
 }
 
-/// "; runs/first has those of step 250, 500"; "" if it has none.
+/// The steps of the checkpoints of `path`: "; runs/first has those of step 250, 500"; "" if there are none.
 std::string steps_there(Io& io, const fs::path& path) {
   try {
     const std::vector<ListedCheckpoint> listed =
         list_checkpoints(io, find_checkpoints(io, without_slash(path)));
     return listed.empty() ? "" : fmt::format("; {} has those of step {}", path.string(), steps_text(listed));
   } catch (const Error&) {
-    return "";  // the caller reports a wrong choice, and not what is wrong with the path
+    return "";  // the caller reports the wrong choice, not a problem of `path`
   }
 }
 
-/// `run` is for the hint.
+/// Parses `which` of find_checkpoint. `run` is used in the error's hint alone.
 Choice parse_choice(Io& io, const fs::path& run, const std::string& which) {
   if (which == "latest") return {Choice::Kind::kLatest};
   if (which == "best") return {Choice::Kind::kBest};
@@ -136,7 +136,8 @@ Choice parse_choice(Io& io, const fs::path& run, const std::string& which) {
   return {Choice::Kind::kStep, *step, path.has_parent_path() ? path : fs::path()};
 }
 
-/// The newest whole checkpoint, or one of another format, which may be whole: reading it throws.
+/// The newest checkpoint that is whole or has another format. One of another format may be whole; reading it
+/// throws.
 const ListedCheckpoint* newest_whole(const std::vector<ListedCheckpoint>& listed) {
   for (auto at = listed.rbegin(); at != listed.rend(); ++at)
     if (at->manifest || !at->hint.empty()) return &*at;
@@ -149,7 +150,7 @@ const ListedCheckpoint* find_step(const std::vector<ListedCheckpoint>& listed, i
   return nullptr;
 }
 
-/// The checkpoint of `choice` among `listed`, which lie in `directory`.
+/// The directory of the checkpoint in `listed` that `choice` names. All of `listed` lie in `directory`.
 fs::path find_chosen_step(const fs::path& directory, const std::vector<ListedCheckpoint>& listed,
                           const Choice& choice, const std::string& which) {
   const ListedCheckpoint* found = find_step(listed, choice.step);
@@ -165,7 +166,8 @@ fs::path find_chosen_step(const fs::path& directory, const std::vector<ListedChe
   return found->directory;
 }
 
-/// The checkpoint that the newest whole one calls the best. Without a validation, the newest is the best.
+/// The directory of the best checkpoint, as the manifest of `newest` names it; without a validation, of
+/// `newest`.
 fs::path find_best(const fs::path& directory, const std::vector<ListedCheckpoint>& listed,
                    const ListedCheckpoint& newest) {
   const std::optional<BestSoFar> best = newest.manifest ? newest.manifest->state.best : std::nullopt;
@@ -179,7 +181,7 @@ fs::path find_best(const fs::path& directory, const std::vector<ListedCheckpoint
   return found->directory;
 }
 
-/// Whether entries_in_the_way names `path`.
+/// Whether entries_in_the_way lists `path`.
 bool is_in_the_way(Io& io, const fs::path& path, bool is_folder) {
   const std::string name = path.filename().string(), extension = path.extension().string();
   const auto is_one_of = [](std::string_view word, std::initializer_list<std::string_view> words) {
@@ -230,7 +232,7 @@ fs::path find_checkpoints(Io& io, const fs::path& path) {
 }
 
 fs::path find_checkpoint(Io& io, const fs::path& path, const std::string& which) {
-  // First, so that a typing error is reported even if there is no checkpoint yet.
+  // Parsed first, so that a typing error is reported even if there is no checkpoint yet.
   const Choice choice = parse_choice(io, path, which);
   const fs::path given = without_slash(path);
   const std::optional<int64_t> own_step = parse_step_directory_name(given.filename().string());
@@ -248,7 +250,7 @@ fs::path find_checkpoint(Io& io, const fs::path& path, const std::string& which)
                 "progress of a run");
   if (choice.kind == Choice::Kind::kStep) return find_chosen_step(directory, listed, choice, which);
   const ListedCheckpoint* newest = newest_whole(listed);
-  // All are damaged. Reading the newest reports its damage.
+  // All are damaged. Returns the newest, because reading it reports its damage.
   if (newest == nullptr) return listed.back().directory;
   return choice.kind == Choice::Kind::kBest ? find_best(directory, listed, *newest) : newest->directory;
 }

@@ -12,10 +12,10 @@ namespace ripstop {
 /// `optimizer`, on their device, valid as long as both.
 std::vector<UnitStates> live_states(ShardedTransformer& model, const AdamW& optimizer);
 
-/// Has `read` overwrite `units`, which are on the device of `stream`. On a CPU `read` gets all units at once.
-/// On a GPU it gets one unit after the other in host memory (12 bytes for each parameter of the largest
-/// shard, 8 with bfloat16 moments), which is then copied to the device; elements that `read` leaves out
-/// become zero. Throws what `read` throws.
+/// Loads `units`, which are on the device of `stream`, by calls of read(). On a CPU, read() gets all units at
+/// once and overwrites them. On a GPU, it gets one unit after the other in host memory (12 bytes for each
+/// parameter of the largest shard, 8 with bfloat16 moments), which is then copied to the device; elements
+/// that read() does not set become zero. Throws what read() throws.
 void load_states(const std::vector<UnitStates>& units, const Stream& stream,
                  FunctionRef<void(const std::vector<UnitStates>&)> read);
 

@@ -21,16 +21,16 @@ namespace {
 using Json = JsonReader::Json;
 
 // Limits that keep products within 64 bits, and the work on a forged manifest small.
-constexpr int64_t kMostElements = int64_t{1} << 50;  // of one parameter
+constexpr int64_t kMostElements = int64_t{1} << 50;  // elements of one parameter
 constexpr int64_t kMostRanks = 1'000'000, kMostUnits = 100'000, kMostRanksTimesUnits = 100'000'000;
 
-// Indexed by the enum's value.
+// Names of the cuts, indexed by the value of the enum.
 constexpr std::array<std::string_view, 3> kCuts = {"none", "rows", "columns"};
 constexpr std::array<std::string_view, 2> kMoments = {"float32", "bfloat16"};
 
 // ---- the members of a manifest, in their order
 
-/// The first members, on the file itself.
+/// The first members of a manifest, which describe the file itself.
 struct Head {
   std::string format = Manifest::kFormat;
   int64_t version = Manifest::kVersion;
@@ -66,7 +66,7 @@ template <class Fields>
 void parameter_fields(Fields& f, ParameterSpec& p) {
   f("name", p.name);
   f("rows", p.rows, 1, kMostElements);
-  // rows x columns stays within the limit, too.
+  // the product of rows and columns must stay within the limit, too
   f("columns", p.columns, 1, kMostElements / p.rows);
   f.word("cut", p.cut, kCuts);
   f("grain", p.grain, 1, p.cut == Cut::kColumns ? p.columns : p.rows);
@@ -88,7 +88,7 @@ void file_fields(Fields& f, StoredFile& file) {
   f("sidecar_hash", file.sidecar_hash, 32);
 }
 
-/// The members between the head and the hash.
+/// The members of a manifest between its head and its hash.
 template <class Fields>
 void body_fields(Fields& f, Manifest& manifest) {
   CheckpointState& state = manifest.state;
@@ -107,7 +107,7 @@ void body_fields(Fields& f, Manifest& manifest) {
   f.group("validation", [&](auto& validation) {
     validation("step", state.validated_step, 0, state.step);
     validation("content_hash", state.validation_content_hash);
-    // At most one validation a step.
+    // A step has at most one validation.
     validation("since_best", state.validations_since_best, 0, state.validated_step);
   });
   f("takeover", state.takeover);
@@ -153,7 +153,8 @@ void check_head(const JsonReader& reader, const std::string& name, const Head& h
         fmt::format("is of format version {} and needs a ripstop that reads version {}; this one reads "
                     "version {}",
                     head.version, head.min_reader, Manifest::kVersion));
-  // Another layout has other elements at the same offsets: hashes would be right, weights wrong.
+  // Another layout version has other elements at the same offsets: hashes would match, but weights would be
+  // wrong.
   if (head.layout != UnitLayout::kVersion)
     refuse(fmt::format("has layout version {}; this ripstop reads {}", head.layout, UnitLayout::kVersion));
 }
@@ -195,7 +196,7 @@ void check_units(const JsonReader& reader, std::vector<UnitSpec>& units) {
     bool leads = true;
     for (PhysicalTensor& tensor : unit.tensors) {
       check_tensor(reader, tensor, names);
-      // Otherwise UnitLayout, which needs replicated tensors in front, would stop with an internal error.
+      // Replicated tensors must come first: otherwise UnitLayout would stop with an internal error.
       if (tensor.replicated() && !leads)
         reader.refuse("unit {}: replicated tensors must come first", unit.name);
       leads = tensor.replicated();
@@ -257,7 +258,7 @@ std::string sidecar_file_name(int64_t rank) {
 
 std::string manifest_text(const Manifest& manifest) {
   Manifest written = manifest;
-  // JSON has no NaN.
+  // JSON has no NaN and no infinity, so a best value that is not finite is left out.
   if (written.state.best && !std::isfinite(written.state.best->value)) written.state.best.reset();
   FieldWriter fields;
   Head head;
@@ -274,7 +275,7 @@ Manifest parse_manifest(const std::string& bytes, const std::string& name) {
   const size_t ending_bytes = ending_of("").size();
   if (bytes.size() > static_cast<size_t>(Manifest::kMostBytes)) reader.refuse("has {} bytes", bytes.size());
   if (bytes.size() <= ending_bytes) reader.refuse("has {} bytes: it is cut short", bytes.size());
-  // The hash first, so that damage is reported as damage and not as an odd value.
+  // Compares the hash first, so that damage is reported as damage and not as an odd value.
   const std::string_view body = std::string_view(bytes).substr(0, bytes.size() - ending_bytes);
   if (std::string_view(bytes).substr(body.size()) != ending_of(body))
     reader.refuse("does not end with the hash of its bytes: it is damaged");
@@ -285,7 +286,7 @@ Manifest parse_manifest(const std::string& bytes, const std::string& name) {
   Head head;
   head_fields(fields, head, manifest);
   check_head(reader, name, head, manifest.written_by);
-  // A later version may have more members, which its min_reader allows to skip.
+  // A later version may have more members; its min_reader says that this version may skip them.
   if (head.version > Manifest::kVersion) fields.skip_unknown();
   body_fields(fields, manifest);
   fields.known("hash");

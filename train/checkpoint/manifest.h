@@ -20,30 +20,30 @@ namespace ripstop {
 struct BestSoFar {
   std::string metric;  ///< "loss" or "rougeL"
   double value = 0;
-  int64_t step = 0;  ///< whose checkpoint has these weights
+  int64_t step = 0;  ///< step of the checkpoint that has these weights
   bool operator==(const BestSoFar&) const = default;
 };
 
 /// The adapters' config and the frozen base model of a checkpoint that holds adapters alone.
 struct AdaptedBase {
   LoraConfig lora;
-  std::string directory;  ///< of the base when the run last started
+  std::string directory;  ///< directory of the base model when the run last started
   std::string hash;       ///< StoredModel::weights_hash of the base; empty until the run has read it
   std::string samples;    ///< StoredModel::samples_hash of the base, by which it is found again
   std::string dtype;      ///< "bfloat16" or "float32", in which ranks held the base when the run last started
   bool operator==(const AdaptedBase&) const = default;
 };
 
-/// The state of a run besides its arrays. From both, the run goes on as if it had never stopped. Texts are
-/// UTF-8; an unknown text is empty.
+/// The state of a run except its weights and moments. A run that loads all three goes on as if it had never
+/// stopped. Texts are UTF-8; a text is empty if it is unknown.
 struct CheckpointState {
-  int64_t step = 0;     ///< steps done
-  int64_t updates = 0;  ///< steps done, less the steps skipped because a value was not finite
-  int64_t epoch = 0;    ///< with `sequence`: the next sequence to train on
-  int64_t sequence = 0;
-  int64_t tokens = 0;  ///< tokens seen
+  int64_t step = 0;      ///< steps done
+  int64_t updates = 0;   ///< steps done, less the steps skipped because a value was not finite
+  int64_t epoch = 0;     ///< epoch of the next sequence to train on
+  int64_t sequence = 0;  ///< number of the next sequence in that epoch
+  int64_t tokens = 0;    ///< tokens seen
   ModelConfig model;
-  std::optional<AdaptedBase> adapted;  ///< none: the checkpoint has the whole model
+  std::optional<AdaptedBase> adapted;  ///< nullopt: the checkpoint has the whole model, not adapters
   std::string config;                  ///< the resolved config as TOML
   std::string data_content_hash;
   std::string tokenizer_sha256;
@@ -52,19 +52,20 @@ struct CheckpointState {
   int64_t validated_step = 0;           ///< the last step whose weights were validated; 0: none
   std::optional<BestSoFar> best;
   int64_t validations_since_best = 0;  ///< validations without an improvement; 0 with keep_best "none"
-  int64_t takeover = 0;                ///< number of the takeover that saved it (Takeovers); 0: none
+  int64_t takeover = 0;  ///< number of the takeover whose process saved the checkpoint (Takeovers); 0: none
   bool operator==(const CheckpointState&) const = default;
 };
 
-/// A rank's file and its sidecar, as committed.
+/// The sizes and the hash of a rank's file and its sidecar in a committed checkpoint.
 struct StoredFile {
   int64_t rank = 0;
-  int64_t bytes = 0;          ///< of rank_*.h5
-  int64_t sidecar_bytes = 0;  ///< of rank_*.blocks
+  int64_t bytes = 0;          ///< size of rank_*.h5
+  int64_t sidecar_bytes = 0;  ///< size of rank_*.blocks
   std::string sidecar_hash;   ///< XXH3-128 of rank_*.blocks, 32 hexadecimal digits
   bool operator==(const StoredFile&) const = default;
 };
 
+/// The contents of manifest.json.
 struct Manifest {
   static constexpr int kVersion = 6;  ///< the written version, and the oldest readable one
   static constexpr const char* kFormat = "ripstop checkpoint";
@@ -73,11 +74,11 @@ struct Manifest {
 
   CheckpointState state;
   MeshSizes mesh;
-  DType moments = DType::kFloat32;  ///< float32 or bfloat16
+  DType moments = DType::kFloat32;  ///< dtype of the moments: float32 or bfloat16
   std::string written_by;           ///< version and commit of ripstop
   std::vector<UnitSpec> units;      ///< names, shapes, cuts and grains, without initial values
-  std::vector<StoredFile> files;    ///< by rank, without ranks that store nothing
-  int64_t bytes() const;            ///< of all files without the manifest
+  std::vector<StoredFile> files;    ///< ordered by rank; ranks that store nothing have none
+  int64_t bytes() const;            ///< of all files except the manifest
   /// The arrays in the file of rank `rank`.
   std::vector<StoredArray> arrays_of(int64_t rank) const;
 };
@@ -92,15 +93,15 @@ class OtherFormat : public Error {
 /// The units in a checkpoint of `state`: the trained_table of its model.
 std::vector<UnitSpec> stored_table(const CheckpointState& state);
 
-/// "step_00001000".
+/// The name of a step directory: "step_00001000".
 std::string step_directory_name(int64_t step);
-/// The step of such a name; nullopt for any other name.
+/// The step in a name made by step_directory_name; nullopt for any other name.
 std::optional<int64_t> parse_step_directory_name(const std::string& name);
-/// "rank_00000.h5", "rank_00000.blocks".
+/// The names of a rank's file and its sidecar: "rank_00000.h5", "rank_00000.blocks".
 std::string rank_file_name(int64_t rank);
 std::string sidecar_file_name(int64_t rank);
 
-/// The bytes of manifest.json.
+/// The text of manifest.json for a manifest, with its hash.
 std::string manifest_text(const Manifest& manifest);
 
 /// Reads the text of a manifest of this version, or of a later one whose min_reader allows it. The text may
@@ -109,7 +110,7 @@ std::string manifest_text(const Manifest& manifest);
 /// and mesh. Throws Error(kStorage) with `name`; OtherFormat for any other version.
 Manifest parse_manifest(const std::string& text, const std::string& name);
 
-/// parse_manifest of `directory`/manifest.json.
+/// Reads `directory`/manifest.json and returns what parse_manifest makes of it. Throws as parse_manifest.
 Manifest read_manifest(Io& io, const std::filesystem::path& directory);
 
 }  // namespace ripstop

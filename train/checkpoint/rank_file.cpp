@@ -27,7 +27,7 @@ std::vector<size_t> by_offset(const std::vector<FileBlocks::Array>& arrays) {
   return order;
 }
 
-/// The bytes of a rank's file. Several threads may call the members.
+/// The bytes of a rank's file, put together from skeleton and sources. Several threads may call the members.
 class FileBytes {
  public:
   /// The arguments must outlive this.
@@ -49,7 +49,7 @@ class FileBytes {
     append({.gap = skeleton.gaps.back()});
   }
 
-  /// Whether all of [offset, offset + count) is in arrays of zeros.
+  /// Whether all bytes in [offset, offset + count) belong to arrays of zeros.
   bool are_zeros(int64_t offset, int64_t count) const {
     for (auto part = part_at(offset); part != parts_.end() && part->begin < offset + count; ++part)
       if (part->bytes > 0 && (part->array == nullptr || *part->array)) return false;
@@ -62,7 +62,7 @@ class FileBytes {
       if (part->array != nullptr && part->bytes > 0) body(part->number);
   }
 
-  /// Copies [offset, offset + count).
+  /// Copies bytes [offset, offset + count) of the file to `to`.
   void copy(int64_t offset, char* to, int64_t count) const {
     for (auto part = part_at(offset); count > 0; ++part) {
       const int64_t first = offset - part->begin, size = std::min(count, part->bytes - first);
@@ -80,8 +80,8 @@ class FileBytes {
  private:
   struct Part {
     std::string_view gap = {};
-    const ArraySource* array = nullptr;  ///< null for a gap
-    int64_t number = 0;                  ///< index of the array
+    const ArraySource* array = nullptr;  ///< source of the array; null for a gap
+    int64_t number = 0;                  ///< index of the array in the skeleton
     int64_t element_bytes = 1, bytes = 0, begin = 0;
   };
 
@@ -146,7 +146,7 @@ class RankFileWriter {
     const std::vector<WrittenBytes> earlier = std::exchange(memory.unread, {});
     for (int64_t i = number * kStretch; i < std::min((number + 1) * kStretch, std::ssize(order_)); ++i)
       write_block(memory, order_[static_cast<size_t>(i)]), ++progress_;
-    // Blocks of the stretch before: the device has had time to write them.
+    // Reads back the thread's earlier stretch: the device has had time to write its blocks.
     read_back(memory, earlier);
   }
 
@@ -161,14 +161,14 @@ class RankFileWriter {
 
   struct Memory {
     std::vector<char> block;
-    std::vector<WrittenBytes> unread;  ///< blocks to be read back
+    std::vector<WrittenBytes> unread;  ///< blocks written but not yet read back
   };
 
   void write_block(Memory& memory, int64_t block) {
     const int64_t offset = block * FileBlocks::kBlockBytes, count = blocks_.block_bytes(block);
     uint64_t& hash = blocks_.hashes[static_cast<size_t>(block)];
     hash = hash_of_zeros_;
-    const bool is_last = block + 1 == blocks_.block_count();  // no hole: it gives the file its size
+    const bool is_last = block + 1 == blocks_.block_count();  // never a hole: gives the file its size
     bool is_hole = !is_last && bytes_.are_zeros(offset, count);
     if (!is_hole) {
       memory.block.resize(static_cast<size_t>(count));
@@ -199,7 +199,7 @@ class RankFileWriter {
   std::array<Memory, kBlockThreads> memory_;
 };
 
-/// RankFileSkeleton::gaps of `file`.
+/// Reads the bytes between the arrays of `file`, for RankFileSkeleton::gaps.
 std::vector<std::string> read_gaps(const InputFile& file, const RankFileSkeleton& skeleton) {
   const std::vector<FileBlocks::Array>& arrays = skeleton.arrays;
   std::vector<std::string> gaps;

@@ -17,10 +17,11 @@ namespace ripstop {
 
 /// An HDF5 file without the contents of its arrays. A rank's file has the same skeleton in every save.
 struct RankFileSkeleton {
-  int64_t bytes = 0;                      ///< of the whole file
+  int64_t bytes = 0;                      ///< size of the whole file
   std::vector<FileBlocks::Array> arrays;  ///< three for each stored shard, in any order of offsets
-  std::vector<DType> dtypes;              ///< of each array
-  /// The bytes outside of arrays: before each array, in file order, and after the last. May be empty.
+  std::vector<DType> dtypes;              ///< dtype of each array
+  /// The bytes outside of the arrays, in file order: before each array, and after the last. An element may be
+  /// empty.
   std::vector<std::string> gaps;
 };
 
@@ -31,8 +32,8 @@ RankFileSkeleton make_skeleton(Io& io, const std::filesystem::path& scratch,
                                const std::vector<UnitSpec>& units, const MeshCoordinates& coordinates,
                                const std::vector<UnitShard>& shards, DType moments);
 
-/// Copies elements [first, first + count) of an array, in its dtype, to `to`. Called from several threads at
-/// once, in any order, for at most a block of FileBlocks each. Empty: an array of zeros.
+/// Copies elements [first, first + count) of an array, in its dtype, to `to`. Several threads may call it at
+/// once, in any order, for at most a block of FileBlocks each. An empty function means an array of zeros.
 using ArraySource = std::function<void(int64_t first, int64_t count, void* to)>;
 
 /// The arrays of a rank's file, and how they are written. The bytes of the file depend on `sources` alone.

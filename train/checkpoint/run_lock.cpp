@@ -29,7 +29,7 @@ namespace ripstop {
 namespace {
 
 constexpr const char* kLockFile = "LOCK";
-constexpr int64_t kMostLockBytes = 16384;  // a path alone may have 4096
+constexpr int64_t kMostLockBytes = 16384;  // the path in a lock alone may have 4096 bytes
 using Clock = std::chrono::steady_clock;
 
 /// Reads LOCK; nullopt if it does not exist, or disappears during the read.
@@ -147,8 +147,9 @@ class RunLock::Heartbeat {
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
 
-  /// Tells the thread to end. False if the thread has been in a file system call for fence_seconds(), so that
-  /// it may never return; waits until then.
+  /// Tells the thread to end, and waits until it has left its file system call, but only until the last
+  /// heartbeat is fence_seconds() old. Returns false if the thread is still in the call, which may never
+  /// return.
   bool request_end() {
     std::unique_lock guard(mutex_);
     stops_ = true;
@@ -157,12 +158,12 @@ class RunLock::Heartbeat {
     return changed_.wait_for(guard, std::chrono::duration<double>(std::max(left, 0.0)),
                              [&] { return !in_call_; });
   }
-  /// See RunLock::is_stuck.
+  /// Whether the thread is in a file system call that may never return; see RunLock::is_stuck.
   bool is_stuck() {
     const std::lock_guard guard(mutex_);
     return in_call_ && boot_seconds() - answered_at_ > times_.fence_seconds();
   }
-  /// The reason why the directory is not this owner's any more; "" if it is.
+  /// The reason why this owner has lost the directory; "" if it has not.
   std::string reason() {
     const std::lock_guard guard(mutex_);
     return lost_;
@@ -171,18 +172,19 @@ class RunLock::Heartbeat {
     const std::lock_guard guard(mutex_);
     if (lost_.empty()) lost_ = reason;
   }
-  /// Whether the last heartbeat is so young that nobody can have taken over.
+  /// Whether the last heartbeat is so recent that no other start can have taken over.
   bool is_in_time() {
     const std::lock_guard guard(mutex_);
     if (is_late()) hurry();
     return !is_late();
   }
-  /// Waits for a late heartbeat, which tells whether another start owns the directory (perhaps none: the file
-  /// system may not have answered others, either). False if none comes within answer_seconds.
+  /// If the last heartbeat is late, waits until one gets through, or shows that another start owns the
+  /// directory. (Perhaps none does: the file system may not have answered the others, either.) Returns false
+  /// if neither happens within answer_seconds.
   bool await() {
     std::unique_lock guard(mutex_);
     if (is_late()) hurry();
-    // In pieces, so that a stop of this process costs at most one piece.
+    // Waits in pieces, so that a stop of this process counts as one piece at most.
     constexpr double kPiece = 0.5;
     for (double waited = 0; waited < times_.answer_seconds; waited += kPiece)
       if (changed_.wait_for(guard, std::chrono::duration<double>(kPiece),
@@ -192,7 +194,8 @@ class RunLock::Heartbeat {
   }
 
  private:
-  /// Wakes the thread, which after a SIGCONT or a sleep of the machine may still wait for some seconds.
+  /// Wakes the thread for a heartbeat now: after a SIGCONT or a sleep of the machine, the thread may still
+  /// wait for some seconds.
   void hurry() {
     hurries_ = true;
     wake_.notify_all();
@@ -208,7 +211,7 @@ class RunLock::Heartbeat {
       hurries_ = false;
       in_call_ = true;
       guard.unlock();
-      // From the begin of the write on others may see the new number.
+      // The heartbeat's time is the begin of the write: from then on others may see the new number.
       const double began = boot_seconds();
       std::string reason;
       const bool renewed = write(count) && is_own(reason);
@@ -227,7 +230,7 @@ class RunLock::Heartbeat {
            (!syncs_ || io_.fsync(file_.value()) == 0);  // without it other machines may not see the write
   }
 
-  /// Whether LOCK is this owner's file. Sets `reason` if it is another.
+  /// Whether LOCK is still this owner's file. Sets `reason` if LOCK is gone or is another owner's.
   bool is_own(std::string& reason) {
     // LOCK may be absent for a moment: another start that took it for stale moves it aside, sees the new
     // number, and puts it back.
@@ -253,22 +256,22 @@ class RunLock::Heartbeat {
   const Owner self_;
   const Descriptor file_;
   const bool syncs_;
-  std::atomic<bool> stops_ = false;  ///< set under mutex_
+  std::atomic<bool> stops_ = false;  ///< the thread must end; changed under mutex_ only
   std::mutex mutex_;                 ///< guards the members below
   std::condition_variable wake_;     ///< wakes the thread
-  std::condition_variable changed_;  ///< wakes waits for the thread
+  std::condition_variable changed_;  ///< wakes callers that wait for the thread
   bool hurries_ = false;             ///< the next heartbeat is due now
   bool in_call_ = false;             ///< the thread is in file system calls
   double answered_at_;               ///< begin of the last heartbeat whose calls returned
   double renewed_at_;                ///< begin of the last heartbeat that was written and read back
-  std::string lost_;                 ///< see reason()
+  std::string lost_;                 ///< the return value of reason()
   std::thread thread_;
 };
 
 RunLock::RunLock(Io& io, const std::filesystem::path& directory, const RunLockTimes& times,
                  const RunLockWait& wait)
     : io_(io), path_(directory / kLockFile), times_(times), self_(this_owner(directory)) {
-  constexpr int kAttempts = 3;  // another start may win the race for a stale lock
+  constexpr int kAttempts = 3;  // another start may be first to replace a stale lock
   Descriptor file = try_create();
   for (int attempt = 0; file.value() < 0; ++attempt) {
     const std::optional<std::string> text = read_lock(io_, path_);
@@ -290,7 +293,8 @@ RunLock::RunLock(Io& io, const std::filesystem::path& directory, const RunLockTi
 
 RunLock::~RunLock() {
   if (!heartbeat_->request_end()) {
-    // Joining the thread or closing the file might never return. The process is about to end.
+    // The thread is in a call that may never return, so joining it or closing the file might not return,
+    // either. The process is about to end.
     static_cast<void>(heartbeat_.release());
     return;
   }
@@ -313,21 +317,22 @@ Descriptor RunLock::try_create() {
   const std::string text = text_of(self_, 0);
   const ssize_t done = io_.pwrite(file.value(), text.data(), text.size(), 0);
   if (done == std::ssize(text) && io_.fsync(file.value()) == 0) return file;
-  // A short write sets no errno, and means a full disk.
+  // A short write means a full disk, but sets no errno.
   const int error = done < 0 || done == std::ssize(text) ? errno : ENOSPC;
   io_.unlink(path_);
   fail_storage(path_, "write", error);
 }
 
-/// Returns when the owner is known to be gone. Throws if it is alive.
+/// Returns when the owner named in the lock's `text` is known to be gone. Throws Error(kStorage) if the owner
+/// is alive, and Error(kRequeue) if a stop is requested meanwhile.
 void RunLock::wait_until_gone(const std::string& text, const RunLockWait& wait) const {
   const Owner owner = parse_process(text);
   const bool copied = is_copy(owner, self_);
   if (copied && has_hard_links(path_)) return;
   const ProcessState state = state_of(owner);
   if (state == ProcessState::kGone) return;
-  // A live owner of a copied lock owns another directory. But some file systems change inodes, so watch below
-  // whether its heartbeat changes this lock.
+  // The live owner of a copied lock owns the other directory. But some file systems change inodes, so the
+  // lock may be no copy: watch below whether the owner's heartbeat changes it.
   if (state == ProcessState::kRuns && !copied) {
     const Clock::time_point end = after(times_.ending_seconds);
     while (state_of(owner) == ProcessState::kRuns) {
@@ -360,8 +365,8 @@ void RunLock::refuse(const std::string& text) const {
               "wait until it ends, or give this run another directory");
 }
 
-/// Removes the lock that has the text `text`. Another start may replace that lock by its own just before the
-/// rename, so compares after the rename, and puts a foreign lock back.
+/// Removes the lock that has the text `text`. Just before the rename another start may replace that lock by
+/// its own, so the text is compared after the rename, and a foreign lock is put back.
 void RunLock::take_away(const std::string& text) {
   std::filesystem::path aside = path_;
   aside += ".stale." + self_.at("nonce");

@@ -12,19 +12,19 @@
 namespace ripstop {
 
 struct RunLockTimes {
-  double heartbeat_seconds = 5;
-  double patience_seconds = 30;  ///< an owner on another machine is gone if its heartbeat stops for this long
-  double ending_seconds = 3;     ///< time that an owner on this host gets to end after its launcher has ended
+  double heartbeat_seconds = 5;  ///< interval between two heartbeats
+  double patience_seconds = 30;  ///< an owner elsewhere is gone after this time without a heartbeat
+  double ending_seconds = 3;     ///< the longest wait for the end of a running owner on this host
   double answer_seconds = 600;   ///< the longest wait of an owner for a file system that does not answer
 
-  /// The age of its last heartbeat at which an owner must stop writing, before another start takes over.
+  /// The age of the last heartbeat at which an owner must stop writing. Another start takes over only later.
   double fence_seconds() const { return patience_seconds - heartbeat_seconds; }
 };
 
 /// Callbacks of a start that waits to learn whether an owner lives.
 struct RunLockWait {
   std::function<void(const std::string&)> say;  ///< called once with the reason of the wait; may be empty
-  std::function<bool()> stop_requested;         ///< whether to give up; may be empty
+  std::function<bool()> stop_requested;  ///< whether a stop was requested, which ends the wait; may be empty
 };
 
 /// Owns `directory`/LOCK from construction to destruction, on rank 0 only. The file names host, process, job
@@ -42,8 +42,9 @@ struct RunLockWait {
 /// have taken over: the owner must not write until a heartbeat gets through.
 class RunLock {
  public:
-  /// May wait for `patience_seconds`. Throws Error(kStorage) if a live run owns the directory (the error
-  /// names it) or if the lock cannot be made; Error(kRequeue) if a stop is requested during the wait.
+  /// Takes the lock; may wait for `patience_seconds`. Throws Error(kStorage) if a live run owns the directory
+  /// (the error names that run) or if the lock cannot be made; Error(kRequeue) if a stop is requested during
+  /// the wait.
   RunLock(Io& io, const std::filesystem::path& directory, const RunLockTimes& times = {},
           const RunLockWait& wait = {});
   ~RunLock();
@@ -53,17 +54,18 @@ class RunLock {
   /// Throws Error(kStorage) if the heartbeat has found that another process took the directory over; then
   /// also in every later call. Reads no file and does not wait.
   void check_owner() const;
-  /// Call it before every write. Throws like check_owner(). False if the last heartbeat is older than
-  /// fence_seconds(): then the write must wait.
+  /// Call it before every write. Throws as check_owner(). Returns false if the last heartbeat is older than
+  /// fence_seconds(); then the write must wait.
   bool may_write() const;
-  /// Call it before every commit. Like check_owner(), but also reads LOCK. If the last heartbeat is older
-  /// than fence_seconds(), first waits for a new one; throws Error(kCommunication) after
-  /// RunLockTimes::answer_seconds, without the time in which this process was stopped.
+  /// Call it before every commit. Reads LOCK, and throws Error(kStorage) if another process has taken the
+  /// directory over. If the last heartbeat is older than fence_seconds(), first waits for a new one; throws
+  /// Error(kCommunication) if none comes within RunLockTimes::answer_seconds. Time in which this process was
+  /// stopped does not count.
   void check_still_owned() const;
   /// Whether the heartbeat's thread is in a file system call that may never return.
   bool is_stuck() const;
-  /// Gives the directory up for a `reason` that the caller has found. Throws, as check_owner() does from now
-  /// on.
+  /// Gives up the directory for a `reason` that the caller has found. Throws the Error(kStorage) that
+  /// check_owner() throws from now on.
   [[noreturn]] void lose(const std::string& reason) const;
   /// A text for the log about the lock that was taken over; empty if there was none.
   const std::string& takeover() const { return takeover_; }
@@ -89,13 +91,14 @@ struct RunOwner {
   enum class State { kNone, kAlive, kGone };
   State state = State::kNone;  ///< kNone: there is no LOCK, so no run is alive
   std::string who;             ///< "process 4711 on node7 (job 42)"; empty for kNone
-  std::string note;            ///< only for kGone: why we believe it, for messages
+  std::string note;            ///< only for kGone: the reason why the owner counts as gone, for messages
 };
 
-/// Reads `directory`/LOCK and changes nothing. An owner on this host is alive if its process is. An owner on
-/// another machine, and of a copied lock, is alive if the age of the file is at most
-/// RunLockTimes::patience_seconds + 30 s (for differences of clocks and caches). A file time more than 30 s
-/// in the future tells nothing. Throws Error(kStorage) if LOCK exists and cannot be read.
+/// Finds the owner from `directory`/LOCK; changes nothing. An owner on this host is alive if its process
+/// runs. An owner on another machine, and the owner of a copied lock, is alive if the age of LOCK is at most
+/// RunLockTimes::patience_seconds + 30 s (for differences of clocks and caches). If the time of LOCK is more
+/// than 30 s in the future, the state is kGone with a note that nothing is known. Throws Error(kStorage) if
+/// LOCK exists and cannot be read.
 RunOwner find_run_owner(Io& io, const std::filesystem::path& directory);
 
 }  // namespace ripstop

@@ -20,7 +20,7 @@ int64_t snapshot_bytes(const std::vector<UnitShard>& shards, DType moments) {
 }
 
 std::vector<UnitShard> kept_shards(const std::vector<UnitShard>& shards, DType moments, int64_t most_bytes) {
-  // The first units are updated first, while the later ones are still being written.
+  // Keeps the first units, because they are updated first, while the later ones are still being written.
   std::vector<UnitShard> kept;
   int64_t bytes = 0;
   for (const UnitShard& shard : shards) {
@@ -77,7 +77,7 @@ void Snapshot::keep(int64_t most_bytes) {
 }
 
 void Snapshot::hold(bool keeps) {
-  copies_.wait_for(compute_);  // the thread that saves must see finished updates
+  copies_.wait_for(compute_);  // the thread that saves must read the values after all queued updates
   keeps_ = keeps;
   const std::lock_guard lock(mutex_);
   unread_.assign(shards_.size(), kUnitStateCount);
@@ -152,7 +152,7 @@ std::vector<int64_t> Snapshot::urgent_arrays() const {
 
 void Snapshot::array_is_read(int64_t array) {
   const auto shard = static_cast<size_t>(array / kUnitStateCount);
-  if (is_kept(shard)) return;  // copy_kept has freed it
+  if (is_kept(shard)) return;  // copy_kept() has freed the unit already
   const std::lock_guard lock(mutex_);
   if (--unread_[shard] == 0) freed_.notify_all();
 }

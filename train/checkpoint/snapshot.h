@@ -22,7 +22,7 @@ namespace ripstop {
 
 /// The bytes of all arrays of `shards`.
 int64_t snapshot_bytes(const std::vector<UnitShard>& shards, DType moments);
-/// The first shards, as many as have copies in `most_bytes` of host memory.
+/// The first of `shards`, as many as have copies in `most_bytes` of host memory.
 std::vector<UnitShard> kept_shards(const std::vector<UnitShard>& shards, DType moments, int64_t most_bytes);
 
 class Snapshot {
@@ -62,10 +62,10 @@ class Snapshot {
 
   /// Copies the kept units one after the other, until `work` is asked to stop.
   void copy_kept(const BackgroundWork& work);
-  /// The sources of the file's arrays, three for each shard: the copies of kept arrays, the device for
-  /// others.
+  /// The sources of the file's arrays, three for each shard. The source of a kept array reads its copy, any
+  /// other source the device.
   std::vector<ArraySource> sources();
-  /// The arrays that are not kept, whose updates wait for the writing.
+  /// The indices of the arrays that are not kept. The updates of their units wait for the writing.
   std::vector<int64_t> urgent_arrays() const;
   /// Tells that an array of sources() has been read to its end.
   void array_is_read(int64_t array);
@@ -74,15 +74,15 @@ class Snapshot {
 
  private:
   struct Array {
-    const std::byte* live = nullptr;  ///< on the device
-    std::byte* copy = nullptr;        ///< on the host, if kept
+    const std::byte* live = nullptr;  ///< the array on the device
+    std::byte* copy = nullptr;        ///< its copy on the host; null if the array is not kept
     int64_t bytes = 0;
   };
   bool is_kept(size_t shard) const { return keeps_ && shard < static_cast<size_t>(kept_); }
   void read_live(void* to, const std::byte* from, int64_t bytes);
 
   const Stream& compute_;
-  const Stream copies_;  ///< of the thread that saves
+  const Stream copies_;  ///< stream of the thread that saves
   MemoryLedger& ledger_;
   std::vector<UnitSpec> specs_;
   std::vector<UnitShard> shards_;

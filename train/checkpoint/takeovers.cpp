@@ -23,7 +23,8 @@ constexpr const char* kTakeoversFormat = "ripstop takeovers";
 constexpr int64_t kMostTakeoversBytes = int64_t{16} << 20;
 constexpr size_t kMostTextBytes = 1024;
 
-/// This process's job. For a task of an array the array: the tasks of `--array=1-10%1` are starts of one run.
+/// The number of this process's Slurm job. For a task of a job array, the number of the array, because the
+/// tasks of `--array=1-10%1` are starts of one run.
 std::string own_job() {
   const std::string array = environment_variable("SLURM_ARRAY_JOB_ID");
   return array.empty() ? environment_variable("SLURM_JOB_ID") : array;
@@ -39,7 +40,7 @@ void takeover_fields(Fields& f, Takeover& takeover) {
   f("time", takeover.time);
 }
 
-/// The whole file. A reader accepts any `version`.
+/// The members of the file. A reader accepts any `version`.
 template <class Fields>
 void file_fields(Fields& f, std::string& format, int64_t& version, std::vector<Takeover>& all) {
   f("format", format);
@@ -133,7 +134,8 @@ fs::path folder_of_checkpoint(const fs::path& checkpoint) {
   const fs::path name = checkpoint.filename();
   if (!name.empty() && name != "." && name != ".." && checkpoint.has_parent_path())
     return checkpoint.parent_path();
-  // For "." or a slash at the end. Symbolic links are not resolved, because a step directory may be one.
+  // Makes the path absolute without a slash at the end, so that "." has a parent, too. Symbolic links are not
+  // resolved, because a step directory may be one.
   const fs::path whole = fs::absolute(checkpoint).lexically_normal();
   return (whole.has_filename() ? whole : whole.parent_path()).parent_path();
 }

@@ -36,8 +36,9 @@ class Takeovers {
   static constexpr const char* kFileName = "takeovers.json";
   static constexpr int64_t kMost = 10'000;  ///< takeovers that are kept, the newest ones
 
-  /// The takeovers of the folder `checkpoints`; none without a file, or with a damaged one, which problem()
-  /// then describes. Throws Error(kStorage) if the system refuses to read the file.
+  /// Reads the takeovers of the folder `checkpoints`. There are none without a file, and none if the file is
+  /// damaged; then problem() describes the damage. Throws Error(kStorage) if the system refuses to read the
+  /// file.
   static Takeovers read(Io& io, const std::filesystem::path& checkpoints);
   /// Replaces the file, atomically even if the power fails. Throws Error(kStorage).
   void write(Io& io, const std::filesystem::path& checkpoints) const;
@@ -47,7 +48,7 @@ class Takeovers {
   int64_t newest_number() const { return all_.empty() ? 0 : all_.back().number; }
   /// Adds a takeover by this process from `step`. Its number is above all others and `least_number`.
   const Takeover& add(int64_t step, int64_t least_number);
-  /// Puts a written `takeover` back that is missing from the file.
+  /// Adds `takeover` again, which was written earlier but is missing from the file now.
   void restore(const Takeover& takeover);
 
   /// The reason why the checkpoint of `step` and number `number` is superseded; "" if it may be used.
@@ -55,8 +56,8 @@ class Takeovers {
 
   /// Whether this process is a start of a Slurm job, whose restarts count.
   static bool is_in_job();
-  /// The newest restarts of this process's job, in a row, that went on from `step`. The first start of a job
-  /// is no restart. 0 outside of a job, because people may try as often as they like.
+  /// The number of restarts of this process's job, the newest in a row, that went on from `step`. The first
+  /// start of a job is no restart. 0 outside of a job, because people may try as often as they like.
   int64_t restarts_from(int64_t step) const;
 
  private:
@@ -64,14 +65,14 @@ class Takeovers {
   std::string problem_;
 };
 
-/// The folder that holds the step directory `checkpoint`, which may be written as ".", too.
+/// The folder that holds the step directory `checkpoint`. The path may be relative, such as ".".
 std::filesystem::path folder_of_checkpoint(const std::filesystem::path& checkpoint);
 
 /// Throws Error(kStorage) if Takeovers::refusal refuses the checkpoint in the directory `checkpoint`, of
 /// `step` and takeover `number`.
 void require_not_superseded(Io& io, const std::filesystem::path& checkpoint, int64_t step, int64_t number);
 
-/// Advice about a superseded checkpoint in `folder`.
+/// Advice for people who find a superseded checkpoint in `folder`.
 std::string hint_for_superseded(const std::filesystem::path& folder);
 
 }  // namespace ripstop

@@ -11,7 +11,7 @@
 namespace ripstop {
 
 struct CheckpointDamage {
-  std::string file;  ///< name in the checkpoint
+  std::string file;  ///< name of the file in the checkpoint
   std::string what;
   int64_t offset = 0;  ///< begin of the damaged part; 0 for the whole file
 };
