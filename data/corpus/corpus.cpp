@@ -17,20 +17,21 @@
 namespace ripstop {
 namespace {
 
-/// Whether `path` is a JSON file without examples that Hugging Face's save_to_disk writes beside its data.
+/// Whether `path` is one of the JSON metadata files that Hugging Face's save_to_disk writes beside its data
+/// files. They have no examples.
 bool is_metadata(const std::filesystem::path& path) {
   const std::string name = path.filename().string();
   return name == "dataset_info.json" || name == "dataset_dict.json" || name == "state.json";
 }
 
-/// Whether a name in `path` begins with a dot.
+/// Whether the name of a directory or file in `path` begins with a dot.
 bool has_hidden_name(const std::filesystem::path& path) {
   return std::any_of(path.begin(), path.end(),
                      [](const auto& name) { return name.string().starts_with('.'); });
 }
 
-/// Adds the files below the directory `path` that the source reads to `files`, the others to
-/// source.passed_over, both sorted.
+/// Adds the files below the directory `path` to `files` if the source reads them, else to source.passed_over.
+/// Adds them sorted by name.
 void add_files_below(const std::filesystem::path& path, CorpusSource& source,
                      std::vector<std::filesystem::path>& files) {
   std::vector<std::filesystem::path> read, other;
@@ -60,7 +61,7 @@ void add_files_below(const std::filesystem::path& path, CorpusSource& source,
   throw Error(ExitCode::kInputData, fmt::format("{}: no such file or directory", path), hint);
 }
 
-/// Adds `path` if it is a file, else the files below it.
+/// Adds `path` to `files` if it is a file; adds the files below it if it is a directory.
 void add_files(const std::filesystem::path& path, CorpusSource& source,
                std::vector<std::filesystem::path>& files) {
   std::error_code ignored;
@@ -70,18 +71,18 @@ void add_files(const std::filesystem::path& path, CorpusSource& source,
     add_files_below(path, source, files);
     return;
   }
-  // A pipe can be read only once; prepare reads its input up to three times.
+  // prepare reads its input up to three times, and a pipe can be read only once.
   if (!std::filesystem::is_regular_file(status)) {
     throw Error(ExitCode::kInputData, fmt::format("{}: not a file", path.string()),
                 "prepare reads its input several times: write it to a file first");
   }
-  // With --source xsum, a shell pattern may match the split file or a README.
+  // With --source xsum, a shell pattern may match the split file or a README, which are passed over.
   const bool is_other = source.kind == SourceKind::kXsum && !is_read_as(source.kind, path);
   (is_other ? source.passed_over : files).push_back(path);
 }
 
-/// Whether the first object of a JSONL file is running text: a "text" with neither document nor summary.
-/// False for a damaged line, which read_lines refuses.
+/// Whether the first object of a JSONL file is running text: it has a "text", but neither a document nor a
+/// summary. Returns false for a damaged line; read_lines refuses it.
 bool first_line_is_text(const std::filesystem::path& path, const CorpusSource& source) {
   LineInput lines(path);
   for (std::string line; lines.next(line);) {
@@ -103,12 +104,14 @@ void refuse_utf16(const std::filesystem::path& path) {
       "convert it, and give the new file: " + conversion_command(path, "iconv -f UTF-16 -t UTF-8", "utf8"));
 }
 
-/// A sink throws it to end the reading.
+/// Exception that a sink throws to end the reading.
 struct EnoughSeen {};
 
-/// Refuses a file in UTF-16, and JSONL whose first line is bad, before hours of work on the files before it.
+/// Refuses UTF-16 files and JSONL files whose first line is bad. Otherwise prepare would notice a bad file
+/// only after hours of work on the files before it.
 void check_first_lines(const CorpusSource& source) {
-  // On a network file system, even the first blocks of more files take too long.
+  // Only so many files are checked: on a network file system, even reading the first block of more files
+  // takes too long.
   constexpr size_t kMostFiles = 1000;
   CorpusSource one = source;
   for (size_t i = 0; i < std::min(source.inputs.size(), kMostFiles); ++i) {
@@ -131,7 +134,7 @@ void check_first_lines(const CorpusSource& source) {
               format.convert);
 }
 
-/// Throws if an option is set that this kind of source does not use.
+/// Throws an Error if an option is set that does not apply to source.kind.
 void check_options_of_kind(const CorpusSource& source) {
   if (source.kind != SourceKind::kXsum && !source.splits.empty()) {
     throw Error(ExitCode::kUsage,
@@ -151,12 +154,13 @@ void check_options_of_kind(const CorpusSource& source) {
   }
 }
 
-/// The kind that all files have. Throws Error(kUsage) if there is none.
+/// The kind that all `files` have in common. Throws Error(kUsage) if their kinds differ or the name of a file
+/// does not tell its kind.
 SourceKind common_kind(const std::vector<std::filesystem::path>& files, const CorpusSource& source) {
   SourceKind common = SourceKind::kAuto;
   for (const auto& file : files) {
     SourceKind kind = kind_of_name(file);
-    // The names of JSONL files do not tell pairs from running text.
+    // The name of a JSONL file does not tell whether it has pairs or running text.
     if (kind == SourceKind::kJsonl && first_line_is_text(file, source)) kind = SourceKind::kText;
     if (kind == SourceKind::kAuto) {
       throw Error(ExitCode::kUsage, fmt::format("{}: cannot tell what this is by its name", file.string()),
@@ -184,7 +188,7 @@ void refuse_twice(const std::vector<std::filesystem::path>& files) {
   }
 }
 
-/// Throws because the inputs have no file that the source reads.
+/// Throws Error(kUsage): the inputs have no file that the source reads.
 [[noreturn]] void refuse_nothing(const CorpusSource& source) {
   for (const auto& file : source.passed_over)
     if (!foreign_format(file).what.empty()) refuse_format(file);
@@ -200,8 +204,8 @@ void refuse_twice(const std::vector<std::filesystem::path>& files) {
       fmt::format("files are found by their names: {}", name_ends(source.kind)));
 }
 
-/// The files to read of all inputs; sets source.passed_over. Throws Error(kUsage) if there are none, or if
-/// one has a foreign format.
+/// Returns the files to read, of all inputs. Sets source.passed_over. Throws Error(kUsage) if there is no
+/// such file, or if a file has a foreign format.
 std::vector<std::filesystem::path> find_files(CorpusSource& source) {
   source.passed_over.clear();
   std::vector<std::filesystem::path> files;
@@ -214,7 +218,7 @@ std::vector<std::filesystem::path> find_files(CorpusSource& source) {
   return files;
 }
 
-/// Size and time of the last change of a file: if they differ later, it has changed.
+/// Size and modification time of a file. If a later stamp of the file differs, the file has changed.
 struct FileStamp {
   int64_t bytes = 0, seconds = 0, nanoseconds = 0;
   friend bool operator==(const FileStamp&, const FileStamp&) = default;
@@ -263,8 +267,8 @@ CorpusSource resolve_source(CorpusSource source) {
   if (source.kind == SourceKind::kAuto) source.kind = common_kind(files, source);
   source.inputs = std::move(files);
   check_options_of_kind(source);
-  // XSum has hundreds of thousands of articles: a stat of each takes minutes on a network file system.
-  // prepare drops articles that come twice, as it drops all equal examples.
+  // XSum has hundreds of thousands of articles, and a stat of each takes minutes on a network file system. If
+  // an article is given twice, prepare drops the second, as it drops any duplicate example.
   if (source.kind != SourceKind::kXsum) {
     refuse_twice(source.inputs);
     check_first_lines(source);
@@ -283,7 +287,8 @@ CorpusCounts read_corpus(const CorpusSource& source, CorpusProgress& progress, c
     read_synthetic(source, progress, sink);
     return {};
   }
-  // Two stats of each of hundreds of thousands of .summary files take minutes on a network file system.
+  // Watch the files for changes only if they are few: two stats of each of hundreds of thousands of .summary
+  // files take minutes on a network file system.
   const bool watch = progress_unit(source) == "byte";
   std::vector<FileStamp> before;
   progress = {};

@@ -1,5 +1,5 @@
-// Corpora as streams of examples. corpus_xsum.cpp, corpus_lines.cpp and corpus_synthetic.cpp have the
-// readers, read_corpus calls the right one.
+// Corpora as streams of examples. read_corpus() calls the reader of the source's kind; the readers are in
+// corpus_xsum.cpp, corpus_lines.cpp and corpus_synthetic.cpp.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -10,27 +10,33 @@
 
 namespace ripstop {
 
+/// The part of a data set that an example belongs to.
 enum class Split { kTrain, kValidation, kTest };
 inline constexpr int kSplits = 3;
-/// "train", "validation", "test".
+/// The name of the split: "train", "validation" or "test".
 std::string_view to_string(Split split);
 
+/// The form of a corpus: kAuto (told by the file names), XSum's articles, JSON lines of pairs, running text,
+/// or invented articles.
 enum class SourceKind { kAuto, kXsum, kJsonl, kText, kSynthetic };
-/// "auto", "xsum", "jsonl", "text", "synthetic".
+/// The name of the kind, as in --source: "auto", "xsum", "jsonl", "text" or "synthetic".
 std::string_view to_string(SourceKind kind);
 
 /// The corpus that prepare reads.
 struct CorpusSource {
   SourceKind kind = SourceKind::kAuto;
   std::vector<std::filesystem::path> inputs;  ///< files and directories; none for synthetic
-  /// xsum: the official {train, validation, test: [ids]}, .json or .json.gz; empty: every article is train
+  /// XSum's split file, a JSON object {"train": [ids], "validation": [ids], "test": [ids]}, perhaps gzip. If
+  /// the path is empty, every article is in train.
   std::filesystem::path splits;
-  std::string document_field = "document";  ///< of JSON lines; for kText the default means "text"
-  std::string summary_field = "summary";    ///< of JSON lines
-  double validation_fraction = 0;           ///< see split_of_document
-  int64_t examples = 0;                     ///< synthetic: of all splits together
-  uint64_t seed = 0;                        ///< synthetic
-  /// Set by resolve_source: files of the inputs that this kind does not read.
+  /// JSON lines: key of the document; for kText the default means "text".
+  std::string document_field = "document";
+  std::string summary_field = "summary";  ///< JSON lines: key of the summary
+  double validation_fraction =
+      0;                 ///< share of the train documents that split_of_document() moves to validation
+  int64_t examples = 0;  ///< synthetic: number of examples to make, in all splits together
+  uint64_t seed = 0;     ///< synthetic: seed of the random numbers
+  /// The files of the inputs that a source of this kind does not read. resolve_source() sets them.
   std::vector<std::filesystem::path> passed_over;
 };
 
@@ -39,52 +45,59 @@ struct CorpusExample {
   Split split = Split::kTrain;
   std::string id;
   std::string document;
-  std::string summary;        ///< empty in running text
+  std::string summary;        ///< empty if the example is running text
   std::string file;           ///< for messages; "" for synthetic
-  int64_t line = 0;           ///< from 1; 0 if the whole file is the example
-  bool invalid_utf8 = false;  ///< the source is not UTF-8; document and summary are empty
+  int64_t line = 0;           ///< line number in `file`, from 1; 0 if the whole file is one example
+  bool invalid_utf8 = false;  ///< the example in the file is not UTF-8; then document and summary are empty
 };
 
-/// The position of a reader in units of progress_unit(). The reader sets it before each example.
+/// The position of a reader: `done` of `total`, both in the unit of progress_unit(). The reader updates it
+/// before each example.
 struct CorpusProgress {
   int64_t done = 0, total = 0;
 };
 
-/// Counts that are known after a corpus has been read.
+/// Counts that are known only after the whole corpus has been read.
 struct CorpusCounts {
-  int64_t absent_ids = 0;  ///< xsum: ids of the split file that no file has
-  int64_t unlisted = 0;    ///< xsum: files that the split file does not name
+  int64_t absent_ids = 0;  ///< xsum: number of ids in the split file for which there is no article
+  int64_t unlisted = 0;    ///< xsum: number of articles that the split file does not list
 };
 
 /// The unit of CorpusProgress for a resolved source: "byte" (on disk, perhaps compressed), "example" for
 /// synthetic, or "file" if there are so many files that asking for their sizes takes minutes.
 std::string_view progress_unit(const CorpusSource& source);
 
-/// Receives each example; may move from it.
+/// Function that receives each example and may move from it.
 using ExampleSink = std::function<void(CorpusExample& example)>;
 
-/// Returns the source with its `kind` decided and its `inputs` expanded to files in the order of reading
-/// (sorted by name in a directory). Lists other files in `passed_over`, except hidden ones and the metadata
-/// of Hugging Face's save_to_disk. Reads the first line of JSONL files to tell pairs from running text and to
-/// refuse bad ones early. Throws Error(kUsage) if there is no file to read, if the inputs are of several
-/// kinds or if an option is not for this kind; Error(kInputData) if a path does not exist or a first line is
-/// bad.
+/// Returns `source` with its `kind` decided and its `inputs` expanded to files in the order of reading; the
+/// files of a directory are sorted by name. Lists the files that are not read in `passed_over`, except hidden
+/// files and the metadata of Hugging Face's save_to_disk. Reads the first line of each JSONL file, to tell
+/// pairs from running text and to refuse bad files early.
+/// Throws Error(kUsage) if there is no file to read, if the files are of several kinds, or if an option does
+/// not apply to the kind.
+/// Throws Error(kInputData) if a path does not exist or a first line is bad.
 CorpusSource resolve_source(CorpusSource source);
 
-/// Reads the whole corpus of a resolved source in a fixed order, one example at a time, in bounded memory.
-/// Throws Error(kInputData) with file and line if the input is damaged or not in the form of its kind, and if
-/// a file changed while it was read. `sink` may throw.
+/// Reads the whole corpus of a resolved source in a fixed order and passes each example to `sink`, which may
+/// throw. Uses bounded memory.
+/// Throws Error(kInputData), with file and line, if the input is damaged or does not have the form of its
+/// kind.
+/// Throws Error(kInputData) if a file changed while it was read.
 CorpusCounts read_corpus(const CorpusSource& source, CorpusProgress& progress, const ExampleSink& sink);
 
-// ---- the readers, and functions for them
+// ---- the readers of the kinds, and functions that they share
 
+/// Reads the kind kXsum.
 CorpusCounts read_xsum(const CorpusSource& source, CorpusProgress& progress, const ExampleSink& sink);
 /// Reads the kinds kJsonl and kText.
 void read_lines(const CorpusSource& source, CorpusProgress& progress, const ExampleSink& sink);
+/// Makes the examples of the kind kSynthetic.
 void read_synthetic(const CorpusSource& source, CorpusProgress& progress, const ExampleSink& sink);
 
-/// Moves the share `validation_fraction` of the train documents to validation. Returns the new split of this
-/// document. Depends on its text alone, so it stays in its split if the rest of the corpus changes.
+/// Returns the split that `document` of split `split` goes to: moves the share `validation_fraction` of the
+/// train documents to validation. The choice depends on the text of the document alone, so a document stays
+/// in its split when the rest of the corpus changes.
 Split split_of_document(Split split, std::string_view document, double validation_fraction);
 /// Replaces "\r\n" by "\n" in `text`.
 void normalize_line_ends(std::string& text);

@@ -1,5 +1,5 @@
-// XSum's official distribution: one file an article, in a directory or in a tar.gz, and a JSON file of
-// splits.
+// Reader of XSum's official distribution: one file for each article, in a directory or a tar.gz, and a JSON
+// file of splits.
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -16,7 +16,7 @@
 namespace ripstop {
 namespace {
 
-// Limits against hostile files, far above those of XSum.
+// Limits against hostile files, far above the sizes in XSum.
 constexpr int64_t kMostArticleBytes = int64_t{64} << 20;
 constexpr int64_t kMostSplitBytes = int64_t{1} << 30;
 
@@ -34,7 +34,7 @@ constexpr std::array<std::string_view, 11> kBoilerplate = {
     "Copy this link",
     "These are external links and will open in a new window"};
 
-/// The text of the split file, which may be gzip.
+/// Returns the text of the split file, unpacked if it is gzip.
 std::string read_split_file(const std::filesystem::path& path) {
   LineInput lines(path);
   std::string text;
@@ -46,7 +46,7 @@ std::string read_split_file(const std::filesystem::path& path) {
   return text;
 }
 
-/// The split of each id: 16 bytes an id.
+/// Table of the split of each article id. Takes 16 bytes an id.
 class SplitTable {
  public:
   explicit SplitTable(const std::filesystem::path& path) {
@@ -66,12 +66,12 @@ class SplitTable {
     }
     if (entries_.empty()) reader.refuse("names no ids");
     std::ranges::sort(entries_, {}, &Entry::id_hash);
-    // Refuses two ids with one hash, too: for XSum that has a chance of 1 in 10^9.
+    // Equal hashes of two different ids are refused, too: for XSum the probability is 1 in 10^9.
     if (std::ranges::adjacent_find(entries_, {}, &Entry::id_hash) != entries_.end())
       reader.refuse("an id is listed twice");
   }
 
-  /// The split of `id`, which counts as seen from now on.
+  /// Returns the split of `id` and marks `id` as seen; nullopt if the split file does not list `id`.
   std::optional<Split> find(const std::string& id) {
     const uint64_t hash = hash64(id);
     const auto at = std::ranges::lower_bound(entries_, hash, {}, &Entry::id_hash);
@@ -79,7 +79,7 @@ class SplitTable {
     at->seen = true;
     return at->split;
   }
-  /// The number of ids that were not seen.
+  /// The number of listed ids that find() has not been called with.
   int64_t absent() const { return std::ranges::count(entries_, false, &Entry::seen); }
 
  private:
@@ -108,7 +108,7 @@ std::string drop_boilerplate(std::string_view text) {
   return kept;
 }
 
-/// The parts of `text` between its marks, which are all "[SN]" or all "[XSUM]".
+/// The parts of `text` between the marks, which are either all "[SN]" or all "[XSUM]".
 std::vector<std::string_view> split_at_marks(std::string_view text) {
   const std::string_view mark = strip(text).starts_with("[XSUM]") ? "[XSUM]" : "[SN]";
   std::vector<std::string_view> parts;
@@ -120,13 +120,14 @@ std::vector<std::string_view> split_at_marks(std::string_view text) {
   }
 }
 
-/// Fills the texts of an example from an article file.
+/// Parses an article file into the document and summary of `example`.
 void parse_article(std::string bytes, CorpusExample& example) {
   example.invalid_utf8 = invalid_utf8(bytes).has_value();
   if (example.invalid_utf8) return;
   normalize_line_ends(bytes);
   const std::string kept = drop_boilerplate(bytes);
-  // "", URL, its line, TITLE, its line, FIRST-SENTENCE, the summary, RESTBODY, the document
+  // The nine parts: "", "URL", the URL, "TITLE", the title, "FIRST-SENTENCE", the summary, "RESTBODY", the
+  // document.
   const std::vector<std::string_view> parts = split_at_marks(kept);
   if (parts.size() < 9 || strip(parts[5]) != "FIRST-SENTENCE" || strip(parts[7]) != "RESTBODY") {
     throw Error(ExitCode::kInputData, fmt::format("{}: not an article in XSum's form", example.file),
@@ -147,7 +148,7 @@ CorpusCounts read_xsum(const CorpusSource& source, CorpusProgress& progress, con
     CorpusExample example;
     example.id = file_name.substr(0, file_name.find('.'));
     example.file = file;
-    // Look up the split before `content` reads the article, which is not used without a split.
+    // Look up the split first: an article without a split is not used, so its content need not be read.
     const std::optional<Split> split = splits ? splits->find(example.id) : Split::kTrain;
     if (!split) {
       ++counts.unlisted;

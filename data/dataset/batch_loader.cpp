@@ -15,7 +15,8 @@
 namespace ripstop {
 namespace {
 
-/// `options`, checked before any member of the loader uses them.
+/// Returns `options` after checking them, so that the initializers of the loader's members use only valid
+/// options.
 const BatchLoaderOptions& checked(const BatchLoaderOptions& options) {
   RIPSTOP_CHECK(options.sequence_length >= 2, "sequence_length is {}", options.sequence_length);
   RIPSTOP_CHECK(options.global_batch_sequences >= 1 && options.micro_batch_sequences >= 1,
@@ -23,36 +24,39 @@ const BatchLoaderOptions& checked(const BatchLoaderOptions& options) {
                 options.micro_batch_sequences);
   RIPSTOP_CHECK(options.data_rank >= 0 && options.data_rank < options.data_ranks, "data rank {} of {}",
                 options.data_rank, options.data_ranks);
-  // document_offset numbers rows by int32.
+  // document_offset stores row numbers as int32.
   RIPSTOP_CHECK(options.micro_batch_sequences <= INT32_MAX / options.sequence_length, "{} x {} rows",
                 options.micro_batch_sequences, options.sequence_length);
   return options;
 }
 
-/// Batches of a step. Every rank has as many, some of them empty, because every batch has collectives.
+/// The number of batches that each rank reads in a step. It is the same on every rank, because every batch
+/// has collectives; some batches may be empty.
 int64_t count_batches(const BatchLoaderOptions& options) {
   return divide_up(divide_up(options.global_batch_sequences, options.data_ranks),
                    options.micro_batch_sequences);
 }
 
-/// The plan of an epoch. Every rank computes it from lengths and a key, which is cheaper than sending it.
+/// The plan of an epoch. Every rank computes the same plan from lengths and key, which is cheaper than
+/// sending the plan.
 PackPlan plan_epoch(const SequenceReader& reader, const BatchLoaderOptions& options, int64_t epoch) {
   return {reader.rows(),
           {options.sequence_length, options.shuffle_seed, epoch, options.pack, options.shuffle}};
 }
 
-/// Decides the sequences of each step, epoch after epoch. The same on every rank.
+/// Decides which sequences belong to each step, epoch after epoch. All ranks decide the same.
 class StepPlanner {
  public:
   /// `reader` must outlive the planner.
   StepPlanner(const SequenceReader& reader, const BatchLoaderOptions& options, DataCursor start)
       : reader_(reader), options_(options), plan_(plan_epoch(reader, options, start.epoch)), at_(start) {}
 
-  /// Sequences of the cursor's epoch.
+  /// Number of sequences in the epoch of the current plan.
   int64_t sequences_per_epoch() const { return plan_.sequences(); }
   bool is_over() const { return options_.epochs > 0 && at_.epoch >= options_.epochs; }
 
-  /// Moves the cursor past one step and fills in `step`. Returns the items of its sequences in order.
+  /// Advances the cursor by one step and fills in `step`. Returns the items of each sequence of the step, in
+  /// order.
   std::vector<std::vector<PackItem>> take_step(LoaderStep& step);
 
  private:
@@ -66,7 +70,7 @@ std::vector<std::vector<PackItem>> StepPlanner::take_step(LoaderStep& step) {
   std::vector<std::vector<PackItem>> sequences;
   step.begin = at_;
   while (static_cast<int64_t>(sequences.size()) < options_.global_batch_sequences && !is_over()) {
-    // Keep one plan at a time: it takes about 24 bytes an example.
+    // Keep only one plan in memory: a plan takes about 24 bytes an example.
     if (plan_.epoch() != at_.epoch) plan_ = plan_epoch(reader_, options_, at_.epoch);
     sequences.push_back(plan_.sequence(at_.sequence));
     for (const PackItem& item : sequences.back()) {
@@ -78,21 +82,22 @@ std::vector<std::vector<PackItem>> StepPlanner::take_step(LoaderStep& step) {
   }
   step.end = at_;
   step.sequences = static_cast<int64_t>(sequences.size());
-  // At the end of an epoch plan_ is still the plan of that epoch.
+  // At the end of an epoch, plan_ is still the plan of the epoch that has ended.
   const bool same_plan = plan_.epoch() == at_.epoch;
   step.epoch = static_cast<double>(at_.epoch) +
                (same_plan ? static_cast<double>(at_.sequence) / static_cast<double>(plan_.sequences()) : 0.0);
   return sequences;
 }
 
-/// One batch on its way to the consumer. The first batch of a step brings the LoaderStep along. An entry with
-/// neither ends the run.
+/// One batch on its way to the consumer. For the first batch of a step, the entry also has the LoaderStep. An
+/// entry with neither of the two marks the end of the run.
 struct QueueEntry {
   std::optional<LoaderStep> step;
   std::optional<PackedBatch> batch;
 };
 
-/// Hands entries from the reading thread to the consumer. The reading thread is at most four batches ahead.
+/// Queue from the reading thread to the consumer. Holds at most four batches, so that the reading thread is
+/// at most four ahead.
 class ReadAheadQueue {
  public:
   /// Waits for room, then adds `entry`. Returns false if the queue was stopped.
@@ -110,7 +115,7 @@ class ReadAheadQueue {
     failure_ = std::move(failure);
     changed_.notify_all();
   }
-  /// Waits for an entry, then removes it.
+  /// Waits for an entry, then removes and returns it.
   QueueEntry pop() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return !entries_.empty() || failure_; });
@@ -136,8 +141,9 @@ class ReadAheadQueue {
   bool stopped_ = false;
 };
 
-/// Calls `body` with the items of each sequence in batch `number` of a data rank. `sequences` are those of
-/// the step, dealt to the data ranks in turn. An empty sequence has no items.
+/// Calls body(items) for each sequence of batch `number` of the data rank `data_rank`. `sequences` holds the
+/// items of all sequences of the step; the data ranks take sequences in turn. For an empty sequence, `items`
+/// is empty.
 template <class Body>
 void for_sequences(const BatchLoaderOptions& options, const std::vector<std::vector<PackItem>>& sequences,
                    int64_t number, int64_t data_rank, Body body) {
@@ -167,8 +173,8 @@ PackedBatch read_batch(const SequenceReader& reader, const BatchLoaderOptions& o
   return batch;
 }
 
-/// Reads the batches of one step into `queue`. Returns false at the end of the run, or if the queue was
-/// stopped.
+/// Reads the batches of one step and pushes them to `queue`. Returns false at the end of the run, or if the
+/// queue was stopped.
 bool read_step(const SequenceReader& reader, const BatchLoaderOptions& options, StepPlanner& planner,
                ReadAheadQueue& queue) {
   if (planner.is_over()) {
@@ -221,11 +227,11 @@ std::map<DocumentSizes, int64_t> coming_documents(const TokenDataset& dataset,
 struct BatchLoader::State {
   BatchLoaderOptions options;
   SequenceReader reader;
-  StepPlanner planner;  // only the reading thread uses it
+  StepPlanner planner;  // used only by the reading thread
   int64_t sequences_per_epoch;
   ReadAheadQueue queue;
 
-  // Only the consumer uses these.
+  // The members below are used only by the consumer.
   std::optional<PackedBatch> current;
   int64_t batches_left = 0;
   bool at_end = false;
@@ -277,7 +283,7 @@ std::optional<LoaderStep> BatchLoader::next_step() {
     s.at_end = true;
     return std::nullopt;
   }
-  // The entry has the first batch, too: next_batch() returns it without another pop().
+  // The entry also has the first batch of the step: keep it for next_batch(), which then needs no pop().
   s.current = std::move(entry.batch);
   s.batches_left = batches_per_step();
   return entry.step;

@@ -11,14 +11,14 @@
 namespace ripstop {
 namespace {
 
-/// The view of an item of `dataset` that `reader` has cut.
+/// The view of `item` of `dataset`, with the tokens that `reader` keeps.
 ExampleView view_item(const TokenDataset& dataset, const SequenceReader& reader, const PackItem& item) {
   ItemTokens tokens = reader.read(item);
   ExampleView view;
   view.example = item.example;
   view.token = std::move(tokens.token);
   const int64_t kept = static_cast<int64_t>(view.token.size());
-  view.first_target = std::min(tokens.first_target, kept);  // no target may be left
+  view.first_target = std::min(tokens.first_target, kept);  // the cut may leave no target
   view.document = kept;
   if (dataset.header().kind == ExampleKind::kText) return view;
   const int64_t begin = dataset.example_begin(item.example), end = dataset.example_end(item.example);
@@ -43,7 +43,7 @@ std::vector<ExampleView> view_examples(const TokenDataset& dataset, const std::v
   for (const int64_t example : examples) {
     RIPSTOP_CHECK(example >= 0 && example < dataset.examples(), "example {} of {}", example,
                   dataset.examples());
-    // A plan of this example alone. Without packing, every piece has a sequence of its own.
+    // A plan for this example alone. With pack = false, every piece gets a sequence of its own.
     const PackPlan plan(reader.rows().subspan(static_cast<size_t>(example), 1),
                         {.sequence_length = length, .pack = false, .shuffle = false});
     for (int64_t piece = 0; piece < plan.sequences(); ++piece) {

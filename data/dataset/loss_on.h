@@ -1,9 +1,9 @@
-// LossOn: the choice of the target tokens. SequenceReader applies it.
+// LossOn: the choice of the tokens that are targets.
 #pragma once
 
 namespace ripstop {
 
-/// The targets: the summary's tokens and EOS, or every token.
+/// The tokens that are targets: the summary and EOS (kSummary), or every token (kAll).
 enum class LossOn { kSummary, kAll };
 
 }  // namespace ripstop

@@ -11,7 +11,7 @@
 namespace ripstop {
 namespace {
 
-/// One number of the SplitMix64 sequence. Source: Steele, Lea and Flood, OOPSLA 2014.
+/// The output of SplitMix64 for the state `z`. Source: Steele, Lea and Flood, OOPSLA 2014.
 uint64_t mix(uint64_t z) {
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
@@ -20,13 +20,15 @@ uint64_t mix(uint64_t z) {
 
 constexpr uint64_t kGolden = 0x9e3779b97f4a7c15ull;
 
-/// A number in [0, bound), equally likely except for a bias of bound / 2^64.
+/// Maps the random 64-bit number `random` to [0, bound). The numbers are equally likely, except for a bias of
+/// bound / 2^64.
 uint64_t below(uint64_t bound, uint64_t random) {
   __extension__ using Wide = unsigned __int128;
   return static_cast<uint64_t>((Wide{random} * bound) >> 64);
 }
 
-/// The key of a permutation. `purpose` tells the permutations of items (1) and of sequences (2) apart.
+/// The key of a permutation of an epoch. `purpose` is 1 for the permutation of the items and 2 for that of
+/// the sequences.
 uint64_t epoch_key(uint64_t seed, int64_t epoch, uint64_t purpose) {
   return mix(mix(mix(seed + kGolden) + static_cast<uint64_t>(epoch) + kGolden) + purpose);
 }
@@ -36,7 +38,8 @@ uint64_t epoch_key(uint64_t seed, int64_t epoch, uint64_t purpose) {
 std::vector<int64_t> keyed_permutation(int64_t count, uint64_t key) {
   std::vector<int64_t> order(static_cast<size_t>(count));
   std::iota(order.begin(), order.end(), int64_t{0});
-  // Not std::shuffle, whose order depends on the standard library: a resumed run needs the same order.
+  // std::shuffle would give another order with another standard library, and a resumed run needs the same
+  // order.
   for (uint64_t i = static_cast<uint64_t>(count); i > 1; --i) {
     std::swap(order[i - 1], order[below(i, mix(key + i * kGolden))]);
   }
@@ -59,14 +62,14 @@ PackPlan::PackPlan(std::span<const int64_t> rows, const PackPlanOptions& options
     fill(visits);
     if (options.shuffle) shuffle_sequences(epoch_key(options.shuffle_seed, epoch_, 2));
   } else {
-    // Sequence i is item i of the order.
+    // Without packing, sequence i is item i of the order.
     order_ = std::move(visits);
     sequence_begin_.resize(order_.size() + 1);
     std::iota(sequence_begin_.begin(), sequence_begin_.end(), int64_t{0});
   }
 }
 
-/// Fills first_item_, unless no example is cut.
+/// Fills first_item_; leaves it empty if no example is longer than a sequence.
 void PackPlan::number_items() {
   const bool whole =
       std::all_of(rows_.begin(), rows_.end(), [&](int64_t r) { return r <= sequence_length_; });
@@ -87,7 +90,8 @@ PackItem PackPlan::item(int64_t number) const {
 
 void PackPlan::fill(const std::vector<int64_t>& visits) {
   std::vector<int64_t> sequence_of(visits.size());
-  std::set<std::pair<int64_t, int64_t>> open;  // (free rows, sequence), the fullest first
+  std::set<std::pair<int64_t, int64_t>>
+      open;  // pairs (free rows, sequence); the first is the fullest sequence
   int64_t sequences = 0;
   for (size_t i = 0; i < visits.size(); ++i) {
     const int64_t needed = item(visits[i]).rows;
@@ -96,7 +100,7 @@ void PackPlan::fill(const std::vector<int64_t>& visits) {
     auto room = open.lower_bound({needed, -1});
     std::pair<int64_t, int64_t> entry;
     if (room == open.end()) {
-      // Close the fullest one, which wastes the fewest rows.
+      // Close the fullest open sequence: it wastes the fewest rows.
       if (static_cast<int64_t>(open.size()) == kOpenSequences) open.erase(open.begin());
       entry = {sequence_length_, sequences++};
     } else {
@@ -105,9 +109,9 @@ void PackPlan::fill(const std::vector<int64_t>& visits) {
     }
     sequence_of[i] = entry.second;
     entry.first -= needed;
-    if (entry.first > 0) open.insert(entry);  // a full sequence is closed
+    if (entry.first > 0) open.insert(entry);  // a full sequence is not opened again
   }
-  // Counting sort by sequence, which keeps the order inside a sequence.
+  // Counting sort of the items by sequence, which keeps the order of the items inside a sequence.
   sequence_begin_.assign(static_cast<size_t>(sequences) + 1, 0);
   for (const int64_t sequence : sequence_of) ++sequence_begin_[static_cast<size_t>(sequence) + 1];
   std::partial_sum(sequence_begin_.begin(), sequence_begin_.end(), sequence_begin_.begin());
@@ -147,7 +151,7 @@ std::string PackPlan::hash() const {
   const int64_t head[] = {kVersion, sequence_length_, epoch_, static_cast<int64_t>(rows_.size()),
                           items(),  sequences()};
   hash.update(head, sizeof head);
-  // Hash the lengths, too: plans of other data may have the same order.
+  // Hash the lengths, too: plans of other examples may have the same order.
   hash.update(rows_.data(), static_cast<int64_t>(rows_.size_bytes()));
   hash.update(order_.data(), static_cast<int64_t>(order_.size() * sizeof(int64_t)));
   hash.update(sequence_begin_.data(), static_cast<int64_t>(sequence_begin_.size() * sizeof(int64_t)));

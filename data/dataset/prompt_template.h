@@ -1,5 +1,5 @@
-// PromptTemplate: makes prompts of documents and examples of pairs, for training, evaluation and generation
-// alike.
+// PromptTemplate: makes the prompt of a document and the example of a pair. Training, evaluation and
+// generation use the same prompts.
 #pragma once
 #include <string>
 #include <string_view>
@@ -10,42 +10,49 @@
 
 namespace ripstop {
 
-/// Has no space at the end: the space would become a token that running text never has there.
+/// The default template. It has no space at the end: the space would become a token that running text never
+/// has there.
 inline constexpr std::string_view kDefaultTemplate = "{document}\n\nTL;DR:";
 
-/// A template cut at its {document}.
+/// The two parts of a template around {document}.
 struct TemplateParts {
   std::string before, separator;  ///< the texts before and after {document}
 };
 
-/// Cuts `prompt_template`. Throws Error(kUsage) if it has no {document} or two, no text after it, or ends in
-/// a space. Needs no tokenizer, so prepare can check a template before it trains a tokenizer.
+/// Cuts `prompt_template` at {document}. Needs no tokenizer, so prepare can check a template before it trains
+/// a tokenizer.
+/// Throws Error(kUsage) if {document} is missing or occurs twice.
+/// Throws Error(kUsage) if no text follows {document}, or if that text ends in a space.
 TemplateParts parse_template(const std::string& prompt_template);
 
-/// Replaces \n by a line feed and \t by a tab: a shell's single quotes leave them as two characters.
+/// Returns `typed` with each "
+/// " of two characters replaced by a line feed and each "\t" by a tab: between a shell's single quotes a user
+/// types them as two characters.
 std::string typed_template(std::string typed);
 
-/// The ids of BOS, template and document. Cutting the document must keep [separator_begin, end).
+/// The token ids of a prompt: BOS, template and document. Code that cuts the document must keep the tokens
+/// from separator_begin on.
 struct EncodedPrompt {
   std::vector<int32_t> tokens;
   int64_t separator_begin = 0;
 };
 
-/// A template and its tokenizer. Several threads may call const members.
+/// A template with its tokenizer. Several threads may call const members at once.
 class PromptTemplate {
  public:
-  /// `tokenizer` must outlive it. Throws the errors of parse_template.
+  /// `tokenizer` must outlive this object. Throws the errors of parse_template().
   PromptTemplate(const Tokenizer& tokenizer, std::string prompt_template);
 
   const std::string& text() const { return template_; }
   const std::string& separator() const { return parts_.separator; }
 
-  /// The prompt of a document: BOS, and the ids of the whole text encoded at once. A token that spans the
-  /// document's end and the separator's begin belongs to the separator.
+  /// The prompt of `document`: BOS, and the ids of the whole text, encoded at once. A token that spans the
+  /// end of the document and the begin of the separator counts as separator.
   EncodedPrompt encode(std::string_view document) const;
-  /// The prompt, the summary as continuation of the separator and a space, EOS.
+  /// The example of a pair: the prompt of `document`, then a space and `summary`, encoded as the continuation
+  /// of the separator, then EOS.
   TokenExample encode_pair(std::string_view document, std::string_view summary) const;
-  /// Running text: BOS, text, EOS. All tokens after BOS are targets.
+  /// The example of a running text: BOS, text, EOS. All tokens after BOS are targets.
   TokenExample encode_text(std::string_view text) const;
 
  private:
@@ -54,7 +61,7 @@ class PromptTemplate {
   const Tokenizer* tokenizer_;
   std::string template_;
   TemplateParts parts_;
-  std::vector<int32_t> separator_ids_;  // the usual ids of the separator; empty if unknown
+  std::vector<int32_t> separator_ids_;  // ids of the separator in most prompts; empty if unknown
 };
 
 }  // namespace ripstop
