@@ -32,8 +32,8 @@ struct CorpusSource {
   /// JSON lines: key of the document; for kText the default means "text".
   std::string document_field = "document";
   std::string summary_field = "summary";  ///< JSON lines: key of the summary
-  double validation_fraction =
-      0;                 ///< share of the train documents that split_of_document() moves to validation
+  /// Share of the train documents that split_of_document() moves to validation.
+  double validation_fraction = 0;
   int64_t examples = 0;  ///< synthetic: number of examples to make, in all splits together
   uint64_t seed = 0;     ///< synthetic: seed of the random numbers
   /// The files of the inputs that a source of this kind does not read. resolve_source() sets them.

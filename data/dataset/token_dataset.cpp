@@ -17,7 +17,8 @@ std::string_view to_string(ExampleKind kind) {
 std::string content_hash(const TokenDatasetHeader& header, const std::array<std::string, 4>& parts,
                          const std::string& text_hash) {
   StreamHash hash;
-  // The lengths of template and separator tell a line end inside them from one between parts.
+  // With their lengths in the hash, a line end inside template or separator cannot pass for one between two
+  // parts.
   hash.update(fmt::format("ripstop tokens {}\n{}\n{}\n{}\n{}:{}\n{}:{}\n", kTokenDatasetVersion,
                           to_string(header.kind), header.vocabulary_size, header.tokenizer_sha256,
                           header.prompt_template.size(), header.prompt_template, header.separator.size(),
@@ -52,7 +53,8 @@ std::string hash_of(const std::vector<T>& values) {
   return hash.hex();
 }
 
-/// Compares the file with its entry in the prepare.json beside it, if it has one.
+/// If the prepare.json beside the file has an entry for it, compares the file with that entry. Throws
+/// Error(kInputData) if they differ.
 void check_against_prepare_json(const InputFile& file) {
   const std::filesystem::path beside = file.path().parent_path() / "prepare.json";
   std::error_code ignored;
@@ -60,7 +62,7 @@ void check_against_prepare_json(const InputFile& file) {
   const JsonReader reader(beside.string(), ExitCode::kInputData);
   const JsonReader::Json json = reader.parse(read_plain_file(beside, 64 << 20, ExitCode::kInputData));
   const std::string file_name = file.path().filename().string();
-  // A file that was copied beside another prepare.json has no entry, but still its content hash.
+  // A file that was copied beside another prepare.json has no entry there, but it still has its content hash.
   if (!json.contains("files") || !json["files"].contains(file_name)) return;
   const JsonReader::Json& entry = json["files"][file_name];
   const int64_t bytes = reader.integer(entry, "bytes", 0, INT64_MAX);
@@ -81,13 +83,13 @@ void check_against_prepare_json(const InputFile& file) {
 
 TokenDataset::TokenDataset(const std::filesystem::path& path) : path_(path) {
   file_.emplace(path);
-  check_against_prepare_json(*file_);  // before libhdf5, which may crash on a damaged file
+  check_against_prepare_json(*file_);  // before libhdf5 opens the file: it may crash on a damaged one
   Hdf5File hdf5(path);
   read_header(hdf5);
   read_index(hdf5);
   check_index();
   check_content_hash(hdf5);
-  // Only text() needs libhdf5 from now on.
+  // Keep the file open in libhdf5 only for text(): nothing else needs libhdf5 from now on.
   if (header_.with_text) hdf5_.emplace(std::move(hdf5));
 }
 
@@ -132,7 +134,7 @@ void TokenDataset::read_index(const Hdf5File& hdf5) {
     fail(ExitCode::kInputData, "{}: {} offsets, {} separators, {} targets for {} examples", where,
          example_offset_.size(), count, target_begin_.size(), hdf5.integer("examples"));
   }
-  // The attributes repeat the sizes for readers of h5dump, and must agree with them.
+  // The sizes are also stored as attributes, where h5dump shows them. Attributes and arrays must agree.
   if (example_offset_.back() != tokens.count || hdf5.integer("tokens") != tokens.count) {
     fail(ExitCode::kInputData, "{}: the index says {} tokens, /tokens has {}", where, example_offset_.back(),
          tokens.count);
@@ -152,13 +154,14 @@ void TokenDataset::read_index(const Hdf5File& hdf5) {
   }
 }
 
-/// Whether the separator has its place: not after the targets of a summary, or at the end of running text.
+/// Whether separator_begin of `example` is valid: at or before target_begin for a summary, at the end of the
+/// example for running text.
 bool TokenDataset::is_in_order(int64_t example) const {
   if (header_.kind == ExampleKind::kSummary) return separator_begin(example) <= target_begin(example);
   return separator_begin(example) == example_end(example);
 }
 
-/// Refuses a damaged index: later code trusts the offsets.
+/// Throws Error(kInputData) if the index is damaged: all later code trusts its offsets.
 void TokenDataset::check_index() const {
   if (example_offset_.front() != 0) {
     fail(ExitCode::kInputData, "{}: the first example begins at token {}", path_.string(),
@@ -180,7 +183,7 @@ void TokenDataset::check_index() const {
 }
 
 void TokenDataset::check_content_hash(const Hdf5File& hdf5) const {
-  // Covers the tokens through the hashes of their blocks, which read_block compares.
+  // The content hash covers the tokens through the hashes of their blocks, which read_block() compares.
   const std::string found = ripstop::content_hash(
       header_,
       {hash_of(example_offset_), hash_of(separator_begin_), hash_of(target_begin_), hash_of(block_hash_)},
@@ -191,7 +194,7 @@ void TokenDataset::check_content_hash(const Hdf5File& hdf5) const {
   }
 }
 
-/// Reads and checks a whole block.
+/// Reads one whole block of /tokens into `bytes` and compares its hash.
 void TokenDataset::read_block(int64_t block, std::string& bytes) const {
   const int64_t first = block * kTokenBlockBytes;
   bytes.resize(static_cast<size_t>(std::min(kTokenBlockBytes, tokens() * token_bytes_ - first)));
@@ -215,7 +218,7 @@ void TokenDataset::read_tokens(int64_t begin, int64_t end, int32_t* out) const {
       std::memcpy(token_bytes_ == 2 ? static_cast<void*>(&narrow) : static_cast<void*>(out), token,
                   static_cast<size_t>(token_bytes_));
       if (token_bytes_ == 2) *out = narrow;
-      // The hash does not find a mistake of the writer. The embedding would read outside its table.
+      // The hash does not reveal a mistake of the writer, and the embedding would read outside its table.
       if (*out < 0 || *out >= header_.vocabulary_size) {
         fail(ExitCode::kInputData, "{}: token {} at place {}, the vocabulary has {}", path_.string(), *out,
              at, header_.vocabulary_size);

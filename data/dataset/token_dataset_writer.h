@@ -10,15 +10,16 @@
 
 namespace ripstop {
 
-/// One example to write. Indices count from its first token; see token_dataset.h.
+/// One example to write. Indices count from the first token of the example; see token_dataset.h.
 struct TokenExample {
   std::vector<int32_t> tokens;
   int64_t separator_begin = 0;
   int64_t target_begin = 0;
 };
 
-/// Writes one file. Memory does not grow with the number of examples: `add` writes to spool files beside
-/// `path`, and `finish` assembles them. Main thread only. Throws Error(kStorage).
+/// Writes a data set to one HDF5 file. Memory does not grow with the number of examples: add() writes to
+/// spool files beside `path`, and finish() assembles them. Use it on the main thread only. Throws
+/// Error(kStorage).
 class TokenDatasetWriter {
  public:
   TokenDatasetWriter(const std::filesystem::path& path, TokenDatasetHeader header);
@@ -26,11 +27,12 @@ class TokenDatasetWriter {
   TokenDatasetWriter(const TokenDatasetWriter&) = delete;
   TokenDatasetWriter& operator=(const TokenDatasetWriter&) = delete;
 
-  /// Adds an example. Requires `text` exactly if the header has with_text.
+  /// Adds an example. `text` must be given if the header has with_text, and must be null otherwise.
   void add(const TokenExample& example, const ExampleText* text = nullptr);
+  /// Number of examples, and of their tokens, that add() has added so far.
   int64_t examples() const;
   int64_t tokens() const;
-  /// Writes and syncs the file and removes the spool files. Returns the content hash (32 hex digits).
+  /// Assembles and syncs the file, then removes the spool files. Returns the content hash (32 hex digits).
   std::string finish();
 
  private:

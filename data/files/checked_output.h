@@ -1,4 +1,4 @@
-// CheckedOutput: writes a file, and reads earlier bytes back from the device while it writes later ones.
+// CheckedOutput: writes a file and, while it writes later bytes, reads earlier ones back from the device.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -8,29 +8,30 @@
 
 namespace ripstop {
 
-/// The bytes of a file that one call of `write_at` wrote.
+/// The byte range of a file that one call of write_at() wrote, and its hash.
 struct WrittenBytes {
   int64_t offset = 0, bytes = 0;
   uint64_t hash = 0;  ///< XXH3-64 of the bytes that the caller passed
 };
 
-/// A file that is written at byte offsets. Several threads may call `write_at` and `read_back` at once. All
-/// members throw Error(kStorage).
+/// A file that is written at byte offsets and read back. Several threads may call write_at() and read_back()
+/// at once. All members throw Error(kStorage).
 class CheckedOutput {
  public:
-  /// Opens the file like OutputFile.
+  /// Opens the file as OutputFile does.
   CheckedOutput(Io& io, const std::filesystem::path& path, OutputFile::Mode mode = OutputFile::Mode::kCreate);
 
-  /// Hashes and writes exactly `bytes` bytes at byte `offset`. Starts to write them to the device, and does
-  /// not wait for it.
+  /// Hashes and writes exactly `bytes` bytes at byte `offset`. Starts their transfer to the device, and does
+  /// not wait for its end.
   WrittenBytes write_at(int64_t offset, const void* data, int64_t bytes);
 
-  /// Waits until `written` has gone to the device, drops it from the page cache, reads it into `buffer` and
-  /// compares the hash. On a file system that cannot wait or drop, the page cache may answer instead of the
-  /// device. The latest write takes longest to wait for, so call this for earlier ones.
+  /// Waits until the bytes `written` are on the device, drops them from the page cache, reads them into
+  /// `buffer` and compares their hash. If the file system cannot wait or drop, the page cache may answer
+  /// instead of the device. Call it for bytes that were written earlier: the latest write takes longest to
+  /// wait for.
   void read_back(const WrittenBytes& written, std::vector<char>& buffer) const;
 
-  /// Waits until the bytes survive a power loss, and closes the file. The last call.
+  /// Waits until the bytes survive a power loss, and closes the file. Must be the last call.
   void sync_and_close();
 
  private:
@@ -38,8 +39,8 @@ class CheckedOutput {
   InputFile input_;
 };
 
-/// Reads the bytes `written` of `file` into the begin of `buffer`, which grows if it is too small. Throws
-/// Error(kStorage) if their hash differs.
+/// Reads the bytes `written` of `file` to the begin of `buffer`, which grows if it is too small. Throws
+/// Error(kStorage) if the hash of the bytes read is not written.hash.
 void require_hash(const InputFile& file, const WrittenBytes& written, std::vector<char>& buffer);
 
 }  // namespace ripstop

@@ -16,14 +16,14 @@ void sync_directory(Io& io, const std::filesystem::path& directory) {
   const Descriptor file(io, io.open(directory, O_RDONLY | O_DIRECTORY));
   if (file.value() < 0) fail_storage(directory, "open", errno);
   while (io.fsync(file.value()) != 0) {
-    // The answer of a file system that cannot sync a directory.
+    // EINVAL: this file system cannot sync a directory.
     if (errno == EINVAL) return;
     if (errno != EINTR) fail_storage(directory, "sync", errno);
   }
 }
 
 void make_directory(Io& io, const std::filesystem::path& directory) {
-  // Another rank, or an earlier start of the run, may have made it.
+  // EEXIST is no error: another rank, or an earlier start of the run, may have made the directory.
   if (io.mkdir(directory) != 0 && errno != EEXIST) fail_storage(directory, "make the directory", errno);
 }
 
@@ -41,7 +41,7 @@ bool path_exists(Io& io, const std::filesystem::path& path) {
 
 bool directory_exists(Io& io, const std::filesystem::path& path) {
   Io::Status status;
-  // Io::status does not follow a link, but the dot makes the system follow it.
+  // Io::status does not follow a link to a directory. With "/." behind it, the system follows the link.
   if (io.status(path / ".", status) == 0) return true;
   if (errno != ENOENT && errno != ENOTDIR) fail_storage(path, "look at it", errno);
   return false;
@@ -79,7 +79,7 @@ bool may_be_shared(const std::filesystem::path& path) {
 bool remove_tree(Io& io, const std::filesystem::path& path) {
   Io::Status status;
   if (io.status(path, status) != 0) return errno == ENOENT;
-  // Io::list follows a link, so unlink it here: it may point to a user's archive.
+  // Unlink a symbolic link before Io::list, which would follow it: its target may be a user's archive.
   if (!status.is_directory) return io.unlink(path) == 0;
   std::vector<Io::Entry> entries;
   if (io.list(path, entries) != 0) return errno == ENOENT;

@@ -5,11 +5,11 @@
 #include <string>
 #include <string_view>
 
-struct XXH3_state_s;  // of xxHash
+struct XXH3_state_s;  // declared by xxHash
 
 namespace ripstop {
 
-/// XXH3-64 of `bytes` bytes.
+/// XXH3-64 of the `bytes` bytes at `data`.
 uint64_t hash64(const void* data, int64_t bytes);
 inline uint64_t hash64(std::string_view text) {
   return hash64(text.data(), std::ssize(text));
@@ -21,14 +21,14 @@ class StreamHash {
   StreamHash();
   void update(const void* data, int64_t bytes);
   void update(std::string_view text) { update(text.data(), static_cast<int64_t>(text.size())); }
-  /// The hash of all bytes so far, as 32 hex digits.
+  /// XXH3-128 of all bytes passed so far, as 32 hex digits.
   std::string hex() const;
 
  private:
   std::unique_ptr<XXH3_state_s, void (*)(XXH3_state_s*)> state_;
 };
 
-/// SHA-256 of `bytes` as 64 hex digits. Source: FIPS 180-4.
+/// SHA-256 of the string `bytes`, as 64 hex digits. Source: FIPS 180-4.
 std::string sha256_hex(std::string_view bytes);
 
 }  // namespace ripstop

@@ -1,4 +1,5 @@
-// What Hdf5Writer and Hdf5File share of libhdf5. Only the files of data/hdf5/ include this header.
+// Functions and handles for libhdf5 that Hdf5Writer and Hdf5File share. Only the files of data/hdf5/ include
+// this header.
 #pragma once
 #include <hdf5.h>
 
@@ -22,9 +23,9 @@ class Handle {
     return *this;
   }
   hid_t get() const { return id_; }
-  /// Passes the ownership to the caller.
+  /// Returns the id, which the caller now owns.
   hid_t release() { return std::exchange(id_, H5I_INVALID_HID); }
-  /// Closes the object now; negative if that fails.
+  /// Closes the object now. Returns a negative number if that fails.
   herr_t reset() {
     const hid_t id = release();
     return id < 0 ? 0 : Close(id);
@@ -40,21 +41,22 @@ using TypeHandle = Handle<H5Tclose>;
 using PropertyHandle = Handle<H5Pclose>;
 using AttributeHandle = Handle<H5Aclose>;
 
-/// The type of an array's elements on disk: little-endian on any machine, so that a file reads the same
-/// there.
+/// The type of an array's elements on disk. It is little-endian on any machine, so that any machine can read
+/// the file.
 TypeHandle disk_type(Hdf5Type type);
 
 /// The type of UTF-8 text of variable length.
 TypeHandle string_type();
 
 /// The properties for opening files: format of HDF5 1.8, no locks. Objects of at least `alignment_bytes`
-/// begin at a multiple of it.
+/// begin at a multiple of `alignment_bytes`.
 PropertyHandle file_access(int64_t alignment_bytes);
 
-/// Keeps libhdf5 from printing errors and from its clean-up at exit. Call it before any other function here.
+/// Stops libhdf5 from printing errors and from cleaning up at exit. Call it before any other function of this
+/// header.
 void quiet_library();
 
-/// The innermost message of libhdf5's error stack, on one line.
+/// The innermost message on libhdf5's error stack, on one line.
 std::string library_error();
 
 }  // namespace ripstop

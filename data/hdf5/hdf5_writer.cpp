@@ -10,7 +10,7 @@ struct Hdf5Writer::State {
   FileHandle file;
 
   ~State() {
-    // Leak the handle of a file that close() did not close: H5Fclose would write again, after an error.
+    // If close() did not close the file, leak its handle: H5Fclose would write again after an error.
     file.release();
   }
   template <class Result>
@@ -18,7 +18,8 @@ struct Hdf5Writer::State {
     if (result < 0) fail(ExitCode::kStorage, "{}: HDF5 cannot {}: {}", path.string(), doing, library_error());
     return result;
   }
-  /// Creates the dataset `name` and the groups above it, without time stamps, which would change the bytes.
+  /// Creates the dataset `name` and the groups in its name. Stores no time stamps, which would differ between
+  /// calls.
   DatasetHandle create(const std::string& name, hid_t type, int64_t count, bool allocate) {
     const hsize_t extent = static_cast<hsize_t>(count);
     SpaceHandle space(need(H5Screate_simple(1, &extent, nullptr), "make a data space"));
@@ -26,7 +27,8 @@ struct Hdf5Writer::State {
     H5Pset_obj_track_times(creation.get(), false);
     H5Pset_create_intermediate_group(link.get(), 1);
     if (allocate) {
-      // Allocate now to know the offset. Fill nothing: the caller writes every byte with pwrite.
+      // Allocate the array now, so that its offset is known. Fill it with nothing: the caller writes every
+      // byte with pwrite.
       H5Pset_alloc_time(creation.get(), H5D_ALLOC_TIME_EARLY);
       H5Pset_fill_time(creation.get(), H5D_FILL_TIME_NEVER);
     }
@@ -65,7 +67,7 @@ void Hdf5Writer::add_strings(const std::string& name, int64_t count,
   const TypeHandle type = string_type();
   DatasetHandle dataset = state_->create(name, type.get(), count, false);
   SpaceHandle file_space(H5Dget_space(dataset.get()));
-  // A few at a time: the texts of a data set may not fit into memory.
+  // Write a few strings at a time: the texts of a data set may not fit into memory.
   constexpr int64_t kBatch = 64;
   std::vector<std::string> texts;
   std::vector<const char*> pointers;
@@ -75,7 +77,7 @@ void Hdf5Writer::add_strings(const std::string& name, int64_t count,
     texts.clear();
     pointers.clear();
     for (hsize_t i = 0; i < extent; ++i) texts.emplace_back(next());
-    // Take the pointers last: emplace_back may move the strings.
+    // Take the pointers after the last emplace_back, which may move the strings.
     for (const std::string& text : texts) pointers.push_back(text.c_str());
     SpaceHandle memory_space(H5Screate_simple(1, &extent, nullptr));
     state_->need(H5Sselect_hyperslab(file_space.get(), H5S_SELECT_SET, &start, nullptr, &extent, nullptr),
@@ -97,7 +99,7 @@ void Hdf5Writer::set_attribute(const std::string& name, const Hdf5Value& value) 
   };
   if (const auto* integer = std::get_if<int64_t>(&value)) write(H5T_STD_I64LE, H5T_NATIVE_INT64, integer);
   if (const auto* text = std::get_if<std::string>(&value)) {
-    // Fixed-length text stays inside the object header, where every tool can read it.
+    // A fixed-length text is stored inside the object header, where every tool can read it.
     TypeHandle type(H5Tcopy(H5T_C_S1));
     H5Tset_size(type.get(), std::max<size_t>(1, text->size()));
     H5Tset_cset(type.get(), H5T_CSET_UTF8);
@@ -107,7 +109,7 @@ void Hdf5Writer::set_attribute(const std::string& name, const Hdf5Value& value) 
 }
 
 void Hdf5Writer::close() {
-  // Flush first, so that the error of a failed write does not say "close".
+  // Flush before closing: otherwise the message about a failed write would say "close".
   state_->need(H5Fflush(state_->file.get(), H5F_SCOPE_GLOBAL), "write its metadata");
   state_->need(state_->file.reset(), "close the file");
 }

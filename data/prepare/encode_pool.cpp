@@ -5,7 +5,7 @@
 namespace ripstop {
 namespace {
 
-// A full batch has so many examples or bytes. It makes up for the start of a thread.
+// A batch is full with this many examples or bytes. Its work is worth the start of a thread.
 constexpr size_t kBatchExamples = 512;
 constexpr int64_t kBatchBytes = 1 << 20;
 
@@ -26,7 +26,8 @@ void EncodePool::take_all(Batch batch) {
 }
 
 void EncodePool::submit() {
-  // Wait for the oldest batch, so that the same input fails at the same example for any number of threads.
+  // Wait for the oldest batch before anything else, so that the same input fails at the same example with any
+  // number of threads.
   Batch first;
   if (batches_.size() == threads_) first = wait_for_first();
   filling_bytes_ = 0;

@@ -1,4 +1,4 @@
-// EncodePool: encodes examples on several threads and hands them back in their order.
+// EncodePool: encodes examples on several threads and returns them in order.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -11,7 +11,7 @@
 
 namespace ripstop {
 
-/// An example and the results of its encoder.
+/// An example and the results that the encoder computed for it.
 struct EncodedExample {
   CorpusExample source;
   TokenExample tokens;
@@ -19,9 +19,9 @@ struct EncodedExample {
   bool has_control = false;
 };
 
-/// Calls `encode` for examples on up to `threads` other threads at once, and `take` on the caller's thread in
-/// the order of add(). Holds at most one batch of examples a thread. add() and finish() throw what `encode`
-/// throws; then call neither again. The destructor drops the examples that are not taken.
+/// Calls encode(example) on up to `threads` other threads at once, and take(example) on the caller's thread,
+/// in the order of add(). Holds at most one batch of examples a thread. add() and finish() throw what
+/// `encode` throws; after that, call neither of them. The destructor drops the examples that were not taken.
 class EncodePool {
  public:
   EncodePool(int64_t threads, std::function<void(EncodedExample&)> encode,
@@ -30,7 +30,7 @@ class EncodePool {
   EncodePool& operator=(const EncodePool&) = delete;
 
   void add(CorpusExample&& example);
-  /// Waits for all examples and hands them to `take`.
+  /// Waits until all examples are encoded and passes them to `take`.
   void finish();
 
  private:
@@ -43,7 +43,8 @@ class EncodePool {
   size_t threads_;
   Batch filling_;
   int64_t filling_bytes_ = 0;
-  std::deque<std::future<Batch>> batches_;  // in order; the destructors wait for the threads
+  // Oldest first; the destructors of the futures wait for the threads.
+  std::deque<std::future<Batch>> batches_;
 };
 
 }  // namespace ripstop

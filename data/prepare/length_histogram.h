@@ -1,4 +1,4 @@
-// LengthHistogram: quantiles of lengths, in bounded memory.
+// LengthHistogram: quantiles of lengths, computed in bounded memory.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace ripstop {
 
-/// Counts lengths. Quantiles count lengths above kExact as kExact; the mean and the longest are exact.
+/// Histogram of lengths. A length above kExact counts as kExact in the quantiles; mean and maximum are exact.
 class LengthHistogram {
  public:
   static constexpr int64_t kExact = 65536;
@@ -26,7 +26,7 @@ class LengthHistogram {
   }
 
  private:
-  /// The smallest length that a `share` of the lengths do not exceed.
+  /// The quantile `share`: the smallest length such that at least this share of the lengths are not greater.
   int64_t at(double share) const {
     const auto needed =
         std::max<int64_t>(1, static_cast<int64_t>(share * static_cast<double>(count_) + 0.999999));

@@ -25,13 +25,13 @@
 namespace ripstop {
 namespace {
 
-/// A tokenizer is trained on a sample of the train split of at most this size.
+/// Bound on the sample of the train split on which a tokenizer is trained.
 constexpr int64_t kSampleBytes = int64_t{32} << 20;
 
 /// The reason why an example cannot be used.
 enum class Fault { kNone, kEmptyDocument, kEmptySummary, kInvalidUtf8, kNul, kDuplicate };
 
-/// "FILE:LINE: why", or "FILE: why" if the file is one example.
+/// Text for a message: "FILE:LINE: why", or "FILE: why" if the whole file is one example.
 std::string describe(const CorpusExample& example, Fault fault) {
   constexpr std::array<std::string_view, 6> kWhy = {"nothing",
                                                     "the document is empty or null",
@@ -44,12 +44,13 @@ std::string describe(const CorpusExample& example, Fault fault) {
   return fmt::format("{}{}: {}", file, line, kWhy.at(static_cast<size_t>(fault)));
 }
 
-/// Whether `c` is an ASCII control character that text does not use. A bad conversion often leaves some.
+/// Whether `c` is an ASCII control character other than those of text. A bad conversion often leaves such
+/// characters.
 bool is_control(unsigned char c) {
   return (c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f;
 }
 
-/// The fault of one example by itself, which excludes kDuplicate.
+/// The fault of an example, judged by the example alone: never kDuplicate.
 Fault fault_of(const CorpusExample& example, ExampleKind kind) {
   if (example.invalid_utf8) return Fault::kInvalidUtf8;
   const auto has_nul = [](const std::string& text) { return text.find('\0') != std::string::npos; };
@@ -59,7 +60,7 @@ Fault fault_of(const CorpusExample& example, ExampleKind kind) {
   return Fault::kNone;
 }
 
-/// One split while it is written.
+/// Writer and counts of one split while the split is written.
 struct SplitState {
   std::optional<TokenDatasetWriter> writer;
   SplitReport report;
@@ -88,7 +89,7 @@ class Preparation {
   ExampleKind kind() const {
     return report_.source.kind == SourceKind::kText ? ExampleKind::kText : ExampleKind::kSummary;
   }
-  /// Whether the progress counts bytes of compressed text.
+  /// Whether the progress counts the bytes of compressed files.
   bool is_packed() const {
     const auto& inputs = report_.source.inputs;
     return std::any_of(inputs.begin(), inputs.end(), is_compressed);
@@ -107,7 +108,8 @@ class Preparation {
   HashSet seen_;
 };
 
-/// Reads the corpus once. Reports progress. Throws PrepareStopped if a stop was requested.
+/// Reads the corpus once, passes each example to `sink` and reports progress. Throws PrepareStopped if a stop
+/// was requested.
 CorpusCounts Preparation::read(const std::string& doing, const ExampleSink& sink) {
   CorpusProgress position;
   const std::string unit(progress_unit(report_.source));
@@ -120,13 +122,13 @@ CorpusCounts Preparation::read(const std::string& doing, const ExampleSink& sink
     if (++examples % 256 == 0) tell();
     sink(example);
   });
-  // End the progress at 100 %.
+  // Report 100 % at the end.
   position.done = position.total;
   tell();
   return counts;
 }
 
-/// "74 bytes", "19.7 KiB", "32.0 MiB".
+/// A size for people: "74 bytes", "19.7 KiB", "32.0 MiB".
 std::string size_text(int64_t bytes) {
   if (bytes < 1 << 10) return fmt::format("{} bytes", bytes);
   const bool small = bytes < 1 << 20;
@@ -134,14 +136,15 @@ std::string size_text(int64_t bytes) {
                      small ? "KiB" : "MiB");
 }
 
-/// Trains a tokenizer on the train split, with the separator behind every document.
+/// Trains a tokenizer on the train split, with the separator appended to every document. Returns the bytes of
+/// the .model file.
 std::string Preparation::learn_tokenizer() {
   const std::string separator = parse_template(template_).separator;
   TextSample sample(kSampleBytes);
   std::string first_fault;
   read(is_packed() ? "reading compressed text for the tokenizer" : "reading text for the tokenizer",
        [&](CorpusExample& example) {
-         // The tokenizer must not learn from the texts that measure the model.
+         // Skip validation and test: the tokenizer must not be trained on texts that evaluate the model.
          if (example.split != Split::kTrain) return;
          if (const Fault fault = fault_of(example, kind()); fault != Fault::kNone) {
            if (first_fault.empty()) first_fault = describe(example, fault);
@@ -154,7 +157,7 @@ std::string Preparation::learn_tokenizer() {
   if (sample.empty()) refuse_empty_train(report_.source, first_fault);
   note(fmt::format("learning a tokenizer of {} pieces from {} of text", options_.vocab_size,
                    size_text(sample.bytes())));
-  // SentencePiece cannot be interrupted, but a child process can be killed at any time.
+  // Train in a child process: SentencePiece cannot be interrupted, but a process can be killed at any time.
   const std::optional<std::string> model = run_in_child(
       [&] {
         return train_tokenizer([&](std::string& line) { return sample.next_line(line); },
@@ -177,11 +180,11 @@ void Preparation::skip(const CorpusExample& example, Fault fault) {
   split.duplicates += fault == Fault::kDuplicate;
 }
 
-/// Writes one encoded example, in the order of the corpus.
+/// Writes one encoded example to its split. Called in the order of the corpus.
 void Preparation::take(EncodedExample& encoded) {
   const CorpusExample& source = encoded.source;
   Fault fault = fault_of(source, kind());
-  // Examples arrive here in the order of the corpus, so the first of equal ones stays.
+  // Examples arrive in the order of the corpus, so of several equal examples the first stays.
   if (fault == Fault::kNone && !seen_.insert(encoded.pair_hash)) fault = Fault::kDuplicate;
   if (fault != Fault::kNone) {
     skip(source, fault);
@@ -189,7 +192,8 @@ void Preparation::take(EncodedExample& encoded) {
   }
   SplitState& split = splits_[static_cast<size_t>(source.split)];
   const auto tokens = static_cast<int64_t>(encoded.tokens.tokens.size());
-  // Scoring needs the texts of validation and test. Those of train would double the data set.
+  // Store the texts of validation and test, which scoring needs. Those of train would double the size of the
+  // data set.
   if (source.split == Split::kTrain) {
     split.writer->add(encoded.tokens);
   } else {
@@ -198,7 +202,7 @@ void Preparation::take(EncodedExample& encoded) {
   }
   split.report.targets += tokens - encoded.tokens.target_begin;
   split.report.control_characters += encoded.has_control;
-  split.documents.add(encoded.tokens.separator_begin - 1);  // without BOS
+  split.documents.add(encoded.tokens.separator_begin - 1);  // not counting BOS
   split.summaries.add(kind() == ExampleKind::kText ? 0 : tokens - encoded.tokens.target_begin - 1);
   split.examples.add(tokens);
 }
@@ -217,7 +221,7 @@ void Preparation::encode_all(const Tokenizer& tokenizer, const PromptTemplate& p
         directory / fmt::format("{}.h5", to_string(static_cast<Split>(s))), header);
   }
   {
-    // The threads of the pool end with this scope, before the writers finish.
+    // The threads of the pool end with this scope, so they have ended before the writers finish.
     EncodePool pool(
         options_.threads,
         [&](EncodedExample& example) {
@@ -225,7 +229,7 @@ void Preparation::encode_all(const Tokenizer& tokenizer, const PromptTemplate& p
           if (fault_of(source, kind()) != Fault::kNone) return;
           example.tokens = kind() == ExampleKind::kText ? prompt.encode_text(source.document)
                                                         : prompt.encode_pair(source.document, source.summary);
-          // The NUL byte marks the end of the document, which has none.
+          // The NUL byte marks the end of the document: a document contains no NUL byte.
           example.pair_hash = hash64(source.document + '\0' + source.summary);
           example.has_control = std::any_of(source.document.begin(), source.document.end(), is_control) ||
                                 std::any_of(source.summary.begin(), source.summary.end(), is_control);
@@ -250,7 +254,7 @@ void Preparation::encode_all(const Tokenizer& tokenizer, const PromptTemplate& p
 }
 
 PrepareReport Preparation::run() {
-  // The checks that need no corpus come first, cheap ones before others.
+  // The checks that need no corpus come first, the cheapest of them at the start.
   check_options(options_, template_);
   PartialDirectory directory(posix_io(), options_.output, options_.note);
   std::optional<Tokenizer> tokenizer;

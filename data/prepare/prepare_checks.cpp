@@ -15,16 +15,16 @@
 namespace ripstop {
 namespace {
 
-/// Whether the names of the files decide their splits.
+/// Whether the splits of this source are decided by the names of its files.
 bool names_tell_splits(const CorpusSource& source) {
   return source.kind == SourceKind::kJsonl || source.kind == SourceKind::kText;
 }
 
-/// The hint if `file` is for train although its name says otherwise.
+/// The hint that tells how to use `file` for train although its name stands for another split.
 std::string how_to_train_on(const std::filesystem::path& file) {
   const std::filesystem::path renamed = renamed_to_train(file);
   std::error_code error;
-  // The file exists but was not given: a rename would overwrite it.
+  // The renamed file exists, but is not an input: the rename in the hint would overwrite it.
   if (std::filesystem::exists(std::filesystem::symlink_status(renamed, error)))
     return fmt::format("{} is there: add it to --input", shell_word(renamed.string()));
   return fmt::format("if it is for train: mv -n {} {}", shell_word(file.string()),
@@ -46,7 +46,7 @@ void check_options(const PrepareOptions& options, const std::string& prompt_temp
                             options.tokenizer.string(), options.vocab_size),
                 "leave out --vocab-size to use the tokenizer, or --tokenizer to train one");
   }
-  // Check it before the tokenizer is trained, which may take minutes.
+  // Check the template before the tokenizer is trained, which may take minutes.
   parse_template(prompt_template);
   if (options.vocab_size != 0) check_vocabulary_size(options.vocab_size);
   if (options.threads < 1 || options.threads > 1024) {
@@ -54,7 +54,7 @@ void check_options(const PrepareOptions& options, const std::string& prompt_temp
                 "leave it out for the cores of this job");
   }
   const double fraction = options.source.validation_fraction;
-  // Refuses NaN, too.
+  // Written with !( ) so that NaN is refused, too.
   if (!(fraction >= 0 && fraction < 1)) {
     throw Error(ExitCode::kUsage,
                 fmt::format("--validation-fraction is {}, 0 to below 1 is possible", fraction),
@@ -83,7 +83,7 @@ std::vector<std::string> notes_on(const CorpusSource& source) {
                                 describe_passed_over(source.passed_over), to_string(source.kind),
                                 name_ends(source.kind)));
   }
-  // Only the split file says which split an article of XSum belongs to.
+  // For XSum's articles, only a split file tells the splits.
   if (source.kind == SourceKind::kXsum && source.splits.empty()) {
     notes.push_back(
         fmt::format("no --splits FILE: every article goes to train{}, those that XSum keeps for tests "

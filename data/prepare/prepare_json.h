@@ -1,4 +1,5 @@
-// prepare.json: the arguments and counts of `ripstop prepare`, and the hashes of its files.
+// Writes prepare.json: the arguments and counts of `ripstop prepare`, and the hashes of the files that it
+// made.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -7,8 +8,9 @@
 
 namespace ripstop {
 
-/// Writes and syncs prepare.json in `directory`, where the .h5 files of all splits must be complete: it
-/// hashes them. `prompt_template` is the one in use. Main thread only. Throws Error(kStorage).
+/// Hashes the .h5 files of all splits in `directory`, which must be complete, and writes and syncs
+/// prepare.json beside them. `prompt_template` is the template that was used. Call it on the main thread
+/// only. Throws Error(kStorage).
 void write_prepare_json(const std::filesystem::path& directory, const PrepareOptions& options,
                         const std::string& prompt_template, const PrepareReport& report);
 
