@@ -1,4 +1,4 @@
-// BackgroundWork: a function on a thread of its own while the owner's thread goes on.
+// BackgroundWork: runs a function on a thread of its own while the owner's thread goes on.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -11,33 +11,34 @@
 
 namespace ripstop {
 
-/// Runs a function once, on a new thread that takes no signals except those of its own faults
-/// (BlockedSignals). The owner's thread follows its progress and rethrows its exception.
+/// Runs a function once, on a new thread that blocks all signals except those of its own faults
+/// (BlockedSignals). The owner's thread can ask for the progress of the function and rethrow its exception.
 class BackgroundWork {
  public:
-  /// Starts `body`, which must end soon once `stop_requested()` is true. If the system gives no more threads,
-  /// runs `body` on the caller's thread and returns after it.
+  /// Starts body(*this) on a new thread. `body` must return soon once stop_requested() is true. If the system
+  /// gives no more threads, runs `body` on the caller's thread instead and returns after it.
   explicit BackgroundWork(std::function<void(const BackgroundWork& self)> body);
-  /// Requests a stop and waits for the end.
+  /// Requests a stop and waits until `body` has returned.
   ~BackgroundWork();
   BackgroundWork(const BackgroundWork&) = delete;
   BackgroundWork& operator=(const BackgroundWork&) = delete;
 
-  /// Any thread may call these five.
+  /// Any thread may call the next five functions.
   bool is_done() const { return done_; }
   void request_stop() { stops_ = true; }
   bool stop_requested() const { return stops_; }
-  /// `body` calls it for each part that is done: `progress()` tells whether it stands still.
+  /// Counts one more finished part of the work. `body` calls it, so that progress() tells the owner whether
+  /// the work stands still.
   void count_progress() const { ++progress_; }
   int64_t progress() const { return progress_; }
-  /// For `body`: its thread, and threads that it starts later, give way to others (nice 10): they get idle
-  /// processors, and a tenth of a busy one. Cannot be undone without privileges, so it does nothing if `body`
-  /// runs on the owner's thread.
+  /// Lowers the priority of the calling thread, and of threads that it starts later, to nice 10: they get
+  /// idle processors, and a tenth of a busy one. Only `body` may call it. Does nothing if `body` runs on the
+  /// owner's thread, because a priority cannot be raised again without privileges.
   void yield_processors() const;
 
-  /// Waits until the work has ended, but no longer than `most`. Returns whether it has ended.
+  /// Waits until the work has ended, but at most for the time `most`. Returns whether the work has ended.
   bool wait(std::chrono::milliseconds most);
-  /// Throws the exception that `body` threw, if any. Call it only when is_done().
+  /// Throws the exception that `body` threw, if any. Requires is_done().
   void rethrow() const;
 
  private:
@@ -46,9 +47,9 @@ class BackgroundWork {
   const std::function<void(const BackgroundWork&)> body_;
   std::atomic<bool> done_ = false, stops_ = false;
   mutable std::atomic<int64_t> progress_ = 0;
-  bool has_thread_ = true;  ///< set before body_ runs
+  bool has_thread_ = true;  ///< set before `body_` runs
   std::exception_ptr failure_;
-  std::mutex mutex_;  ///< for `ended_`
+  std::mutex mutex_;  ///< guards the wait for `ended_`
   std::condition_variable ended_;
   std::thread thread_;
 };

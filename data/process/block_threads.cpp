@@ -12,12 +12,12 @@
 namespace ripstop {
 namespace {
 
-// Deals the numbers to threads and counts the calls that have ended.
+// Deals the numbers of the calls to threads and counts the calls that have ended.
 class BlockQueue {
  public:
   BlockQueue(int64_t count, FunctionRef<void(int64_t, int64_t)> body) : count_(count), body_(body) {}
 
-  // The body of a thread: takes numbers until there are none.
+  // The function of each thread: takes numbers and calls body_ with them until none is left.
   void work(int64_t thread) {
     for (int64_t number = take(); number < count_; number = take()) {
       std::exception_ptr failure;
@@ -28,14 +28,15 @@ class BlockQueue {
       }
       const std::lock_guard lock(mutex_);
       ++done_;
-      // Calls with lower numbers were started earlier and will end: the lowest failure wins.
+      // Calls with lower numbers have started earlier and will end, so the failure with the lowest number is
+      // kept, whatever the speed of the threads.
       if (failure && number < failed_) failed_ = number, failure_ = failure;
       if (failure) stopped_ = true;
       changed_.notify_all();
     }
   }
 
-  // Calls `tell` until all calls have ended or one has failed, and once after that.
+  // Calls tell(number of ended calls) until all calls have ended or one has failed, and once after that.
   void watch(FunctionRef<void(int64_t)> tell) {
     constexpr std::chrono::milliseconds kPause{100};
     for (bool ended = false; !ended;) {
@@ -47,7 +48,7 @@ class BlockQueue {
     }
   }
 
-  // Its destructor makes take() deal no more numbers.
+  // Its destructor stops the queue: take() then returns no more numbers.
   struct Stop {
     BlockQueue& queue;
     ~Stop() {
@@ -55,13 +56,13 @@ class BlockQueue {
       queue.stopped_ = true;
     }
   };
-  // Call it after the threads have ended.
+  // Throws the kept failure, if any. Call it after the threads have ended.
   void rethrow() const {
     if (failure_) std::rethrow_exception(failure_);
   }
 
  private:
-  // The next number; count_ if there is none.
+  // Returns the next number; count_ if none is left.
   int64_t take() {
     const std::lock_guard lock(mutex_);
     return stopped_ ? count_ : std::min(next_++, count_);
@@ -73,7 +74,7 @@ class BlockQueue {
   std::condition_variable changed_;
   int64_t next_ = 0, done_ = 0;
   bool stopped_ = false;
-  int64_t failed_ = count_;  // the lowest number that failed
+  int64_t failed_ = count_;  // the lowest number whose call failed; count_ if none did
   std::exception_ptr failure_;
 };
 
@@ -90,7 +91,7 @@ void share_blocks(int64_t count, int64_t threads, FunctionRef<void(int64_t, int6
       for (int64_t t = 0; t < std::min(threads, count); ++t)
         pool.emplace_back([&queue, t] { queue.work(t); });
     } catch (const std::system_error&) {
-      // The system gives no more threads: the existing ones do the work.
+      // The system gives no more threads: go on with those that have started.
     }
     if (pool.empty()) queue.work(0);
     queue.watch(watch);

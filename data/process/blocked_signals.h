@@ -1,17 +1,17 @@
-// BlockedSignals: blocks signals in a thread, and in the threads that it starts meanwhile.
+// BlockedSignals: blocks signals in a thread, and in the threads that this thread starts meanwhile.
 #pragma once
 #include <csignal>
 #include <span>
 
 namespace ripstop {
 
-/// Blocks signals in the thread that constructs it, until its destruction on the same thread. A thread that
-/// is started meanwhile inherits the blocked signals and keeps them. A signal that every thread blocks stays
-/// pending.
+/// Blocks signals in the thread that constructs the object, until the object is destroyed on the same thread.
+/// A thread that is started meanwhile inherits the blocked signals and keeps them blocked. A signal that
+/// every thread of the process blocks stays pending.
 class BlockedSignals {
  public:
-  /// Blocks all signals except SIGSEGV and others of a thread's own faults: while it is blocked, a fault ends
-  /// the process without its handler.
+  /// Blocks all signals except those of the thread's own faults, such as SIGSEGV: while such a signal is
+  /// blocked, a fault ends the process without calling the handler.
   BlockedSignals();
   /// Blocks `signals` in addition to those that are blocked already.
   explicit BlockedSignals(std::span<const int> signals);

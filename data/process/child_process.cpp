@@ -22,10 +22,12 @@
 namespace ripstop {
 namespace {
 
-/// The first character of the child's message. Behind it: the text, or an Error's code, what() and hint().
+/// First character of the child's message. It is followed by the text (kText), or by code, what() and hint()
+/// of an Error (kError).
 constexpr char kText = 'T', kError = 'E';
 
-/// The child's process. Never returns: the destructors of the parent's objects would remove its files.
+/// Runs `work` in the child's process and writes its result to `pipe`. Never returns: a return would run the
+/// destructors of the parent's objects, which would remove the parent's files.
 [[noreturn]] void be_child(FunctionRef<std::string()> work, int pipe) {
   std::string message;
   try {
@@ -44,8 +46,8 @@ constexpr char kText = 'T', kError = 'E';
   ::_exit(0);
 }
 
-/// A child process that writes to a pipe. The destructor kills it if it may still run, and waits for it: a
-/// child that nobody waits for stays in the system's table.
+/// A child process that writes to a pipe. The destructor kills the process if it may still run, and waits for
+/// it: the system keeps an ended child in its table until someone waits for it.
 class Child {
  public:
   Child(pid_t pid, Descriptor read_end) : pid_(pid), read_end_(std::move(read_end)) {}
@@ -57,7 +59,8 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  /// Waits for output, a tenth of a second at most, and appends it. False at the end of the output.
+  /// Waits for output of the child, at most a tenth of a second, and appends it to `output`. Returns false at
+  /// the end of the output.
   bool read(std::string& output) const {
     struct pollfd ready {
       read_end_.value(), POLLIN, 0
@@ -69,8 +72,8 @@ class Child {
     output.append(bytes.data(), static_cast<size_t>(got));
     return got > 0;
   }
-  /// Waits for the end of the process and returns the status of waitpid(2). With WNOHANG in `options`,
-  /// returns nullopt if the process runs.
+  /// Waits until the process ends and returns its status as in waitpid(2). With WNOHANG in `options`, returns
+  /// nullopt at once if the process still runs.
   std::optional<int> wait(int options = 0) {
     int status = 0;
     pid_t ended = 0;
@@ -86,7 +89,7 @@ class Child {
   Descriptor read_end_;
 };
 
-/// This process's environment with `changes`, as "NAME=VALUE".
+/// The environment of this process with `changes` applied, each variable as "NAME=VALUE".
 std::vector<std::string> changed_environment(
     const std::vector<std::pair<std::string, std::string>>& changes) {
   std::vector<std::string> all;
@@ -106,7 +109,8 @@ std::vector<char*> pointers_to(std::vector<std::string>& words) {
   return pointers;
 }
 
-/// Starts the program `words` with its standard output in `pipe`, without input and errors. 0 if that fails.
+/// Starts the program `words` with `pipe` as its standard output, without standard input and standard error.
+/// Returns the process id; 0 if the program cannot be started.
 pid_t start_program(std::vector<std::string> words, std::vector<std::string> environment, int pipe) {
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;
@@ -114,7 +118,7 @@ pid_t start_program(std::vector<std::string> words, std::vector<std::string> env
   ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   ::posix_spawn_file_actions_adddup2(&actions, pipe, STDOUT_FILENO);
   ::posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-  // Unblock all signals: Ctrl-C must end the program even if this thread blocks SIGINT.
+  // Unblock all signals in the program: Ctrl-C must end it even if this thread blocks SIGINT.
   sigset_t none;
   sigemptyset(&none);
   ::posix_spawnattr_setsigmask(&attributes, &none);
@@ -138,7 +142,7 @@ std::optional<std::string> run_in_child(FunctionRef<std::string()> work, Functio
   if (pid < 0) fail(ExitCode::kResources, "cannot start a process: {}", std::strerror(errno));
   if (pid == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    // The parent may have died before the line above.
+    // The parent may have died before the line above took effect.
     if (::getppid() != parent) ::_exit(1);
     be_child(work, write_end.value());
   }
@@ -148,7 +152,7 @@ std::optional<std::string> run_in_child(FunctionRef<std::string()> work, Functio
   while (child.read(message))
     if (stop_requested()) return std::nullopt;
   const int status = child.wait().value();
-  // Ctrl-C reaches the child, too.
+  // The terminal sends Ctrl-C to the child, too: its end may come before the parent's stop is seen.
   if (stop_requested()) return std::nullopt;
   if (WIFSIGNALED(status)) {
     throw Error(ExitCode::kResources,
@@ -182,7 +186,7 @@ std::optional<std::string> output_of_program(
     if (is_late()) return std::nullopt;
     output.resize(std::min(output.size(), kMostBytes));
   }
-  // A program that has closed its output may still run.
+  // A program may close its output and still run.
   std::optional<int> status;
   while (!(status = child.wait(WNOHANG))) {
     if (is_late()) return std::nullopt;

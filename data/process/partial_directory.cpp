@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Names inside a partial directory: the file with the owning process, and the future output.
+/// Names inside a partial directory: the file that names the owning process, and the directory of the output.
 constexpr const char *kOwnerFile = "OWNER", *kContent = "content";
 
 fs::path parent_of(const fs::path& path) {
@@ -28,20 +28,21 @@ ProcessIdentity owner_of(Io& io, const fs::path& partial) {
   try {
     return parse_process(read_whole_file(io, partial / kOwnerFile, 4096));
   } catch (const Error&) {
-    // The owner was killed before it wrote the file.
+    // There is no readable file: the owner was killed before it wrote the file.
     return {};
   }
 }
 
-/// The first step of make_partial_directory. Two processes cannot make `output`: only one of them could put
-/// its directory in place.
+/// Removes what killed processes left of `output`: the first step of make_partial_directory(). Throws
+/// Error(kUsage) if a running process makes `output`: of two such processes, only one could put its directory
+/// in place.
 void remove_leftovers(Io& io, const fs::path& output, const std::function<void(const std::string&)>& note) {
   const auto tell = [&](const std::string& text) {
     if (note) note(text);
   };
   const std::string begin = output.filename().string() + ".partial-";
   std::vector<Io::Entry> entries;
-  // A parent that cannot be listed may still take a new directory.
+  // Not being able to list the parent is no error: a new directory may still be made in it.
   if (io.list(parent_of(output), entries) != 0) return;
   for (const Io::Entry& entry : entries) {
     if (!entry.is_directory || !entry.name.starts_with(begin)) continue;
@@ -72,7 +73,8 @@ bool is_empty_directory(Io& io, const fs::path& path) {
 fs::path make_partial_directory(Io& io, const fs::path& output,
                                 const std::function<void(const std::string&)>& note) {
   remove_leftovers(io, output, note);
-  // A process with the same id on another machine may have made one: then a second number follows.
+  // If the name is taken, append a second number: a process with the same id on another machine may have made
+  // that directory.
   const std::string begin = output.string() + fmt::format(".partial-{}", getpid());
   fs::path partial = begin;
   for (int64_t more = 1; io.mkdir(partial) != 0; ++more) {
@@ -117,7 +119,7 @@ void PartialDirectory::make(const std::function<void(const std::string&)>& note)
   for (fs::path parent = folder(); !path_exists(io_, parent); parent = parent_of(parent))
     missing.push_back(parent);
   if (!missing.empty()) made_parent_ = missing.back();
-  // Ignore errors: without its parent, the directory below fails with a better message.
+  // Ignore errors here: if a parent is missing, making the directory below fails with a better message.
   for (; !missing.empty(); missing.pop_back()) (void)io_.mkdir(missing.back());
   partial_ = make_partial_directory(io_, output_, note);
   content_ = partial_ / kContent;
@@ -136,25 +138,25 @@ void PartialDirectory::remove() {
   if (!partial_.empty()) remove_tree(io_, partial_);
   if (made_parent_.empty()) return;
   for (fs::path parent = folder();; parent = parent_of(parent)) {
-    // Fails if others have put something there.
+    // rmdir fails, as it should, if others have put something into the parent.
     io_.rmdir(parent);
     if (parent == made_parent_) return;
   }
 }
 
 void PartialDirectory::rename_to_output() {
-  // Sync the entries before the name: a power loss must not leave an empty output.
+  // Sync the entries of the directory before its rename: a power loss must not leave an empty output.
   sync_directory(io_, content_);
-  if (io_.rename(content_, output_) != 0)  // replaces an empty directory
+  if (io_.rename(content_, output_) != 0)  // `output_` may be an empty directory, which this replaces
     fail_storage(output_, "put it in place", errno);
   try {
     sync_directory(io_, folder());
   } catch (...) {
-    // Undo the rename: the error says that there is no output.
+    // Undo the rename: the error tells the user that there is no output.
     (void)io_.rename(output_, content_);
     throw;
   }
-  // If this fails, the next process for this output removes the rest.
+  // If the removal fails, the next process with this output removes the rest.
   remove_tree(io_, partial_);
   partial_.clear();
 }

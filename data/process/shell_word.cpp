@@ -18,7 +18,8 @@ std::string shell_word(std::string_view text) {
   if (!text.empty() && std::all_of(text.begin(), text.end(), is_plain_in_shell)) return std::string(text);
   std::string word = "'";
   for (const char c : text) {
-    word += c == '\'' ? "'\\''" : std::string(1, c);  // only the quote is special inside single quotes
+    // Inside single quotes, only the single quote is special.
+    word += c == '\'' ? "'\\''" : std::string(1, c);
   }
   return word + "'";
 }

@@ -7,7 +7,7 @@
 namespace ripstop {
 namespace {
 
-constexpr size_t kShownBytes = 100;  // of the document, in a message
+constexpr size_t kShownBytes = 100;  // bytes of the document that a message shows
 
 }  // namespace
 
@@ -22,10 +22,10 @@ std::string text_of_json(const nlohmann::ordered_json& json, int indent) {
 }
 
 JsonReader::Json JsonReader::parse(std::string_view text) const {
-  // Far more than any file needs. Code that walks a document later may recurse.
+  // Far deeper than any file needs, but bounded, so that code that walks a document later may recurse.
   constexpr int kDeepest = 32;
-  // Programs differ on which of two equal keys counts, so refuse them.
-  std::vector<std::set<std::string>> keys;  // of the open objects
+  // Programs differ on which of two equal keys they use, so refuse a key that occurs twice.
+  std::vector<std::set<std::string>> keys;  // the keys so far of each open object
   const auto check = [&](int depth, Json::parse_event_t event, Json& value) {
     using Event = Json::parse_event_t;
     if (depth > kDeepest) refuse("nests deeper than {} levels", kDeepest);
@@ -40,7 +40,8 @@ JsonReader::Json JsonReader::parse(std::string_view text) const {
     if (!document.is_object()) refuse("is not a JSON object");
     return document;
   } catch (const Json::parse_error& error) {
-    // "[json.exception.parse_error.101] parse error at line 1, column 3: ..." -> the text behind the place
+    // From nlohmann's "[json.exception.parse_error.101] parse error at line 1, column 3: REASON", keep the
+    // REASON.
     const std::string what = error.what();
     refuse("is not JSON at byte {}: {}", error.byte, what.substr(what.find(": ") + 2, 2 * kShownBytes));
   } catch (const Json::exception& error) {
@@ -62,7 +63,7 @@ const JsonReader::Json* JsonReader::find(const Json& object, const char* key) co
 
 int64_t JsonReader::integer(const Json& object, const char* key, int64_t least, int64_t most) const {
   const Json& value = member(object, key);
-  // nlohmann stores 2^63 and more as unsigned numbers, which would become negative as int64_t.
+  // nlohmann stores numbers of 2^63 and more as unsigned; as int64_t they would become negative.
   const bool fits = value.is_number_unsigned() ? value.get<uint64_t>() <= static_cast<uint64_t>(most)
                                                : value.is_number_integer() && value.get<int64_t>() <= most;
   if (!fits || value.get<int64_t>() < least)

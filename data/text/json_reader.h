@@ -10,47 +10,51 @@
 
 namespace ripstop {
 
-/// `text` with a space for each control character, because a message is one line.
+/// `text` with each control character replaced by a space, because a message is one line.
 std::string in_one_line(std::string text);
 
-/// `json` as text, in one line if `indent` is negative. Bytes that are not UTF-8 become U+FFFD.
+/// `json` as text, with `indent` spaces a level, or on one line if `indent` is negative. Bytes that are not
+/// UTF-8 become U+FFFD.
 std::string text_of_json(const nlohmann::ordered_json& json, int indent = -1);
 
-/// Reads one document. Throws only Error(`refusal`), whose message begins with `name`, the file's name for
-/// people.
+/// Reads one JSON document. Throws only Error(`refusal`), with a message that begins with `name`, the name of
+/// the file for people.
 class JsonReader {
  public:
   using Json = nlohmann::ordered_json;
 
   JsonReader(std::string name, ExitCode refusal) : name_(std::move(name)), refusal_(refusal) {}
 
-  /// Throws "`name`: " and the text that fmt formats, in one line.
+  /// Throws Error(`refusal`) with the message "NAME: " and the formatted text, on one line.
   template <class... Args>
   [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
     refuse_with("", format, std::forward<Args>(args)...);
   }
-  /// Refuses with a hint.
+  /// Throws Error(`refusal`) with the message "NAME: " and the formatted text, on one line, and with the hint
+  /// `hint`.
   template <class... Args>
   [[noreturn]] void refuse_with(const std::string& hint, fmt::format_string<Args...> format,
                                 Args&&... args) const {
     throw Error(refusal_, name_ + ": " + in_one_line(fmt::format(format, std::forward<Args>(args)...)), hint);
   }
 
-  /// Parses `text`. Refuses it if it is not JSON (RFC 8259), not an object, nests deeper than 32 levels, or
-  /// has a key twice in one object.
+  /// Parses `text`. Refuses text that is not JSON (RFC 8259), is not an object, nests deeper than 32 levels,
+  /// or has a key twice in one object.
   Json parse(std::string_view text) const;
 
-  /// A required member.
+  /// The member `key` of `object`. Refuses an object without it.
   const Json& member(const Json& object, const char* key) const;
-  /// An optional member; nullptr if it is absent or null.
+  /// The member `key` of `object`; nullptr if it is absent or null.
   const Json* find(const Json& object, const char* key) const;
-  /// A whole number from `least` to `most`.
+  /// The member `key`, which must be a whole number from `least` to `most`.
   int64_t integer(const Json& object, const char* key, int64_t least, int64_t most) const;
+  /// The member `key`, which must be a number.
   double number(const Json& object, const char* key) const;
-  /// A text of at most `most_bytes`. The limit keeps messages and file names short.
+  /// The member `key`, which must be a text of at most `most_bytes` bytes. The limit keeps messages and file
+  /// names short.
   std::string text(const Json& object, const char* key, size_t most_bytes) const;
   bool flag(const Json& object, const char* key) const;
-  /// A list of `least` to `most` members.
+  /// The member `key`, which must be a list of `least` to `most` members.
   const Json& list(const Json& object, const char* key, int64_t least, int64_t most) const;
 
  private:

@@ -1,5 +1,6 @@
-// Structs as JSON objects, written and read by one list of fields. The list is a function that names each key
-// once, with the member and, where values may come from anywhere, its limits. Usually the struct has it:
+// FieldWriter and FieldReader: write structs as JSON objects and read them back, with one list of fields for
+// both. The list is a function that names each key once, with the member of the struct and, for values that
+// may come from anywhere, the limits of the value. Usually the function is a member of the struct:
 //
 //   static void fields(auto& self, auto& field) {
 //     field("metric", self.metric);
@@ -25,14 +26,14 @@
 
 namespace ripstop {
 
-/// Structs with a list of fields as a member.
+/// A struct that has its list of fields as a member function.
 template <class T>
 concept HasFields = std::is_class_v<T> && requires(T& value, int& any) {
   T::fields(value, any);
 };
 
-/// Writes members in the order of the calls. Ignores limits. A number that is not finite becomes null when
-/// the JSON becomes text. Text that is not UTF-8 stays as it is.
+/// Writes members of a JSON object in the order of the calls. Ignores limits. A number that is not finite
+/// becomes null when the JSON is printed. Text that is not UTF-8 is not changed.
 class FieldWriter {
  public:
   using Json = JsonReader::Json;
@@ -56,17 +57,18 @@ class FieldWriter {
   }
 
   void operator()(const char* key, const auto& value, auto...) { json[key] = to_json(value); }
-  /// Leaves the key out if the optional has no value.
+  /// Writes the member if the optional has a value; leaves the key out otherwise.
   void if_known(const char* key, const auto& optional) {
     if (optional) (*this)(key, *optional);
   }
-  /// A value that follows from other fields: readers skip it.
+  /// Writes a value that follows from other fields. Readers ignore it.
   void derived(const char* key, const auto& value) { (*this)(key, value); }
-  /// Numbers to four digits: a list with a number for each of a thousand nodes makes a long line.
+  /// Writes numbers rounded to four significant digits: with one number for each of a thousand nodes, a line
+  /// would otherwise be long.
   void rounded(const char* key, std::vector<double> values) {
     for (double& value : values) {
       const double unit = value > 0 ? std::pow(10.0, std::floor(std::log10(value)) - 3) : 1;
-      // Dividing by a whole number keeps the digits short: 3 * 0.1 is 0.30000000000000004.
+      // Dividing by a whole number gives few digits: 3 / 10 is 0.3, but 3 * 0.1 is 0.30000000000000004.
       value = unit < 1 ? std::round(value / unit) / std::round(1 / unit) : std::round(value);
     }
     (*this)(key, values);
@@ -101,45 +103,45 @@ class FieldWriter {
   }
 };
 
-/// Reads members of a JSON object. Refuses as `reader` does.
+/// Reads members of a JSON object. Bad members are refused with the Error of `reader`.
 class FieldReader {
  public:
   using Json = JsonReader::Json;
   static constexpr size_t kMostTextBytes = 256;
   enum class Mode {
-    kExact,         ///< refuses members that are absent, beyond their limits, or (in end()) unknown
-    kSkipsUnknown,  ///< refuses members that are absent or beyond their limits
-    /// Refuses members of another type alone. An absent member keeps its value. null is NaN as a number, and
-    /// no value as an optional.
+    kExact,         ///< refuses members that are absent or beyond their limits; end() refuses unknown members
+    kSkipsUnknown,  ///< refuses members that are absent or beyond their limits; accepts unknown members
+    /// Refuses only members of another type. For an absent member, the value is left as it is. null is read
+    /// as NaN for a number, and as no value for an optional.
     kLenient
   };
 
   /// `reader` and `json` must outlive this object.
   FieldReader(const JsonReader& reader, const Json& json, Mode mode = Mode::kExact)
       : reader_(reader), json_(json), mode_(mode) {}
-  /// Changes kExact to kSkipsUnknown for this object and those that it holds.
+  /// Changes kExact to kSkipsUnknown, for this object and for the objects inside it.
   void skip_unknown() { mode_ = Mode::kSkipsUnknown; }
 
-  /// Limits: `least` and `most` of an integer, 0 and INT64_MAX unless given; `most_bytes` of a text,
-  /// kMostTextBytes unless given.
+  /// Reads the member `key` into `value`. `limits` are `least` and `most` for an integer (0 and INT64_MAX
+  /// unless given), or `most_bytes` for a text (kMostTextBytes unless given).
   void operator()(const char* key, auto& value, auto... limits) {
     if (is_wanted(key)) read(key, value, limits...);
   }
   void if_known(const char* key, auto& optional) { (*this)(key, optional); }
   void derived(const char* key, const auto&) { known(key); }
   void rounded(const char* key, std::vector<double>& values) { (*this)(key, values); }
-  /// The value number i of an enum, from words[i].
+  /// Reads a text that must be one of `words` into an enum: words[i] gives the enumerator with the number i.
   template <class Enum>
   void word(const char* key, Enum& value, const auto& words) {
     value = static_cast<Enum>(index(key, reader_.member(json_, known(key)), words));
   }
-  /// One or more of `words`, as a list of texts.
+  /// Reads a list of one or more of `words`: flags[i] becomes true if words[i] is in the list.
   void flags(const char* key, auto& flags, const auto& words) {
     flags = {};
     for (const Json& each : reader_.list(json_, known(key), 1, std::ssize(words)))
       flags[index(key, each, words)] = true;
   }
-  /// An object: `fields(field)`.
+  /// Reads an object: calls fields(field) with a reader of the object.
   void group(const char* key, auto&& fields) {
     if (is_wanted(key)) read_inside(reader_.member(json_, key), fields);
   }
@@ -161,12 +163,12 @@ class FieldReader {
     for (const Json& each : json_)
       read_inside(each, [&](auto& field) { fields(field, values.emplace_back()); });
   }
-  /// Tells end() of a member that is read elsewhere. Returns `key`.
+  /// Notes that the member `key` is read by other code, so that end() does not refuse it. Returns `key`.
   const char* known(const char* key) {
     if (mode_ == Mode::kExact) known_.insert(key);
     return key;
   }
-  /// Call it after the last field: in mode kExact it refuses members that no call has named.
+  /// Call it after the last field. In mode kExact, refuses members that no call has named.
   void end() const {
     if (mode_ != Mode::kExact || !json_.is_object()) return;
     for (const auto& [key, value] : json_.items())

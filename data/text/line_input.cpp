@@ -7,20 +7,22 @@
 namespace ripstop {
 namespace {
 
-// The limit keeps a hostile file from filling the memory.
+// Limit on a line, so that a hostile file cannot fill the memory.
 constexpr int64_t kMostLineBytes = int64_t{64} << 20;
 
 }  // namespace
 
 LineInput::LineInput(const std::filesystem::path& path) : input_(path) {
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
-  // A pipe may give the mark in parts. Wait for more only while the bytes match it.
+  // A pipe may deliver the byte order mark in parts. Wait for more bytes only while those in the buffer match
+  // the mark.
   while (buffer_.size() < kByteOrderMark.size() && kByteOrderMark.starts_with(buffer_) && refill()) {
   }
   if (std::string_view(buffer_).starts_with(kByteOrderMark)) at_ = kByteOrderMark.size();
 }
 
-/// Drops the lines before at_ from the buffer and appends the next bytes; false at the end.
+/// Drops the lines before at_ from the buffer and appends the next bytes of the file. Returns false at the
+/// end of the file.
 bool LineInput::refill() {
   buffer_.erase(0, at_);
   at_ = 0;
@@ -30,7 +32,8 @@ bool LineInput::refill() {
 }
 
 bool LineInput::next(std::string& line) {
-  // After a refill, search only the new bytes: else a line of many refills would take quadratic time.
+  // After a refill, search only the new bytes: searching all would take quadratic time for a line of many
+  // refills.
   size_t searched = at_;
   for (;;) {
     const size_t end = buffer_.find('\n', searched);
@@ -46,7 +49,7 @@ bool LineInput::next(std::string& line) {
     }
     if (!refill()) {
       if (at_ == buffer_.size()) return false;
-      // The last line may lack its line end.
+      // The last line of the file may lack its line end.
       line.assign(buffer_, at_, std::string::npos);
       at_ = buffer_.size();
       break;

@@ -1,4 +1,4 @@
-// TarInput: the files in an archive. Wraps libarchive.
+// TarInput: reads the files in a tar archive, with libarchive.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -7,9 +7,9 @@
 
 namespace ripstop {
 
-/// Reads the regular files of a .tar, .tar.gz or .tgz one after another, in bounded memory; of concatenated
-/// archives, too. All members throw the errors of UnpackedInput, and Error(kInputData) if the archive is
-/// damaged, cut short or lacks tar's end mark.
+/// Reads the regular files of a .tar, .tar.gz or .tgz one after another, in bounded memory. Reads
+/// concatenated archives, too. All members throw the errors of UnpackedInput, and Error(kInputData) if the
+/// archive is damaged, cut short or lacks the end mark of tar.
 class TarInput {
  public:
   explicit TarInput(const std::filesystem::path& path);
@@ -17,13 +17,13 @@ class TarInput {
   TarInput(const TarInput&) = delete;
   TarInput& operator=(const TarInput&) = delete;
 
-  /// Moves to the next regular file; false at the end.
+  /// Moves to the next regular file. Returns false if there is none.
   bool next();
-  /// Path of the file inside the archive.
+  /// Path of the current file inside the archive.
   const std::string& name() const;
-  /// The bytes of the file. Throws Error(kInputData) if there are more than 64 MiB.
+  /// Returns the bytes of the current file. Throws Error(kInputData) if there are more than 64 MiB.
   std::string content();
-  /// UnpackedInput::bytes_read of the archive.
+  /// Bytes of the archive read so far, before unpacking (UnpackedInput::bytes_read).
   int64_t bytes_read() const;
 
  private:

@@ -1,4 +1,4 @@
-// Text files line by line: one text a line, or one JSON object a line.
+// TextLines: reads text files with one text a line, or one JSON object a line.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -15,23 +15,25 @@ class TextLines {
   /// Throws Error(kInputData) if the file cannot be opened.
   explicit TextLines(const std::string& path) : input_(path) {}
 
-  /// Reads the next line into `line`, without its line end. Returns false at the end of the file. Throws
-  /// Error(kInputData) with file and line for invalid UTF-8, and the errors of LineInput.
+  /// Reads the next line into `line`, without its line end. Returns false at the end of the file.
+  /// Throws Error(kInputData), with file and line, for invalid UTF-8.
+  /// Throws the errors of LineInput.
   bool next(std::string& line);
-  /// Number of the line that next() returned last, from 1.
+  /// Number of the line that next() returned last; the first line is 1.
   int64_t number() const { return input_.line_number(); }
-  /// The path, or "standard input".
+  /// The path of the file, or "standard input".
   const std::string& name() const { return input_.name(); }
-  /// "NAME:NUMBER", for messages.
+  /// Place of the last line, for messages: "NAME:NUMBER".
   std::string place() const;
 
  private:
   LineInput input_;
 };
 
-/// Reads the texts of `path` ("-" is standard input). If the first line that is not blank is a JSON object,
-/// every line that is not blank must be one, and its string `summary` is the text. Otherwise each line is a
-/// text. Throws Error(kInputData) with file and line for a bad line, and for a file without a text.
+/// Reads the texts of the file `path`; "-" stands for standard input. If the first line that is not blank is
+/// a JSON object, every line that is not blank must be a JSON object, and its member "summary" is the text.
+/// Otherwise each line is a text. Throws Error(kInputData) for a bad line, with file and line, and for a file
+/// without any text.
 std::vector<std::string> read_summaries(const std::string& path);
 
 }  // namespace ripstop

@@ -23,7 +23,7 @@ size_t sequence_bytes(std::string_view text) {
 }
 
 uint32_t code_point(std::string_view sequence) {
-  // The first of n > 1 bytes has n + 1 bits of prefix.
+  // The first byte of a sequence of n > 1 bytes begins with n ones and a zero.
   uint32_t value = static_cast<unsigned char>(sequence.front());
   if (sequence.size() > 1) value &= 0xffu >> (sequence.size() + 1);
   for (const char byte : sequence.substr(1)) value = value << 6 | (static_cast<unsigned char>(byte) & 0x3fu);
@@ -67,7 +67,7 @@ std::string_view strip(std::string_view text) {
     text.remove_prefix(bytes);
   }
   while (!text.empty()) {
-    // Go back over continuation bytes to the begin of the last sequence.
+    // Go back over the continuation bytes to the first byte of the last sequence.
     size_t bytes = 1;
     while (bytes < 4 && bytes < text.size() &&
            (static_cast<unsigned char>(text[text.size() - bytes]) & 0xc0) == 0x80) {

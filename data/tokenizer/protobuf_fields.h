@@ -8,13 +8,13 @@
 
 namespace ripstop {
 
-/// Iterates over the fields of a message, up to the first damage. The message must outlive it. Source:
-/// https://protobuf.dev/programming-guides/encoding/.
+/// Iterates over the fields of a message, until the first damage. The message must outlive this object.
+/// Source: https://protobuf.dev/programming-guides/encoding/.
 class ProtobufFields {
  public:
   explicit ProtobufFields(std::string_view message) : left_(message) {}
 
-  /// Moves to the next field; false at the end or at damage.
+  /// Moves to the next field. Returns false at the end of the message, or if it is damaged.
   bool next() {
     const auto key = varint();
     if (!key) return false;
@@ -42,10 +42,10 @@ class ProtobufFields {
   }
 
   uint32_t number = 0;
-  std::string_view value;  ///< of wire types 1, 2 and 5: the bytes
-  uint64_t integer = 0;    ///< of wire type 0: an integer, a bool, an enum
+  std::string_view value;  ///< bytes of the field, for wire types 1, 2 and 5
+  uint64_t integer = 0;    ///< value of the field, for wire type 0: an integer, a bool or an enum
 
-  /// The float in a field of four bytes; 0 for other fields.
+  /// The value of a float field (wire type 5); 0 for a field that does not have four bytes.
   float as_float() const {
     static_assert(std::endian::native == std::endian::little);
     float number = 0;
@@ -65,7 +65,7 @@ class ProtobufFields {
     }
     return std::nullopt;
   }
-  // Sets `value` to the next bytes; false if the message has fewer.
+  // Sets `value` to the next `bytes` bytes of the message. Returns false if the message has fewer.
   bool take(uint64_t bytes) {
     if (bytes > left_.size()) return false;
     value = left_.substr(0, bytes);

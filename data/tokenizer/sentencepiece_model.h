@@ -1,4 +1,5 @@
-// Reads a serialized SentencePiece model: its settings, for files of other libraries, and its character map.
+// Reads a serialized SentencePiece model: its pieces and settings, for export to files of other libraries,
+// and its character map.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,37 +8,38 @@
 
 namespace ripstop {
 
-/// The kinds of pieces, numbered as in sentencepiece_model.proto.
+/// Kinds of pieces, numbered as in sentencepiece_model.proto.
 enum class PieceKind : uint8_t { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused, kByte };
 
-/// One piece; its id is its index in the model.
+/// One piece of a model. The id of the piece is its index in the model.
 struct ModelPiece {
   std::string text;  ///< in the model's spelling: "\u2581The"
   float score = 0;
   PieceKind kind = PieceKind::kNormal;
 };
 
-/// Pieces and settings of a model. Defaults are those of sentencepiece_model.proto.
+/// Pieces and settings of a model, with the field of sentencepiece_model.proto that each comes from. Defaults
+/// are those of that file.
 struct SentencePieceModel {
   static constexpr uint64_t kBpe = 2;
 
   std::vector<ModelPiece> pieces;
-  uint64_t algorithm = 1;  ///< model_type: 1 unigram, kBpe, 3 words, 4 letters
+  uint64_t algorithm = 1;  ///< model_type: 1 unigram, 2 (kBpe) BPE, 3 words, 4 letters
   bool byte_fallback = false;
   bool spaces_end_words = false;  ///< treat_whitespace_as_suffix
-  std::string character_map;      ///< precompiled_charsmap; empty if texts are not normalized
+  std::string character_map;      ///< precompiled_charsmap; empty if texts are not normalized with a map
   bool adds_space = true;         ///< add_dummy_prefix
   bool removes_extra_spaces = true;
   bool escapes_spaces = true;
 };
 
-/// Reads the bytes of a .model file. Ignores damage, because Tokenizer refuses a damaged model. Source:
+/// Parses the bytes of a .model file. Does not report damage: Tokenizer refuses a damaged model. Source:
 /// https://github.com/google/sentencepiece, src/sentencepiece_model.proto.
 SentencePieceModel read_sentencepiece_model(std::string_view bytes);
 
-/// Returns the damage of the character map in the bytes of a .model file, or "" if it is sound or absent.
-/// Call it before the library loads the model: the library follows the links of the map, a double-array trie
-/// with replacement texts, without bounds checks. Source: the unit layout of darts-clone.
+/// Describes the damage of the character map in the bytes `model` of a .model file; "" if the map is sound or
+/// absent. Call it before SentencePiece loads the model: the library follows the links in the map, a
+/// double-array trie with replacement texts, without bounds checks. Source: the unit layout of darts-clone.
 std::string find_character_map_damage(std::string_view model);
 
 }  // namespace ripstop
