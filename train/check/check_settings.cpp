@@ -16,19 +16,20 @@ namespace {
 constexpr int64_t kFewLayers = 3, kSmallLayers = 2;
 // With more layers, rounding in bfloat16 adds up to errors that could hide a fault.
 constexpr int64_t kMostLayersOfBfloat16 = 6;
-// Sizes of the small model, unless its heads need more.
+// Limits of the small model: largest hidden size (exceeded only if heads of size 8 need more), longest
+// sequence, smallest vocabulary.
 constexpr int64_t kSmallHidden = 512, kSmallRows = 128, kSmallVocabulary = 256;
 
-// The least size >= `least` (but <= `model_size`) whose slices have the same padding as those of
-// `model_size`.
+// The least size from `least` to `model_size` whose slices on `tensor` ranks have as much padding as the
+// slices of `model_size`.
 int64_t with_padding_of(int64_t model_size, int64_t least, int64_t tensor) {
   const int64_t period = 8 * tensor;
   const int64_t rest = ((model_size - least) % period + period) % period;
   return std::min(model_size, least + rest);
 }
 
-// B: 2, so that a rank's rows may begin inside a sequence; 1 if the run has 1; more if the tensor axis cannot
-// cut so few rows.
+// The micro-batch (B) of the check: 2, so that a rank's rows may begin inside a sequence; 1 if the run's is
+// 1; more if the tensor axis cannot cut the rows of so few sequences.
 int64_t micro_batch_of(int64_t sequence_length, int64_t tensor, int64_t of_run) {
   const int64_t least = tensor / std::gcd(sequence_length, tensor);
   return least == 1 && of_run > 1 ? 2 : least;
@@ -40,9 +41,12 @@ ModelConfig model_of(CheckedModel kind, int64_t layers, const ResolvedRun& run) 
   return kind == CheckedModel::kSmall ? small_model(model, run.mesh.tensor) : model;
 }
 
-// Changes the adapters of the run for a check. No dropout: a mask depends on the place of a sequence in the
-// batch, and the rank alone has another order. A rank that fits the matrices of a small model. A scale of 1:
-// with a large scale, random weights would amplify the rounding of one layer in the next.
+// Changes the run's adapters for a check:
+// no dropout, because a mask depends on the place of a sequence in the batch, and one rank alone has another
+// order of sequences;
+// a LoRA rank no larger than any matrix of the checked model;
+// a scale of 1, because with a large scale random weights would amplify the rounding of one layer in the
+// next.
 void set_adapters(const ModelConfig& model, LoraConfig& lora) {
   if (!lora.any()) return;
   lora.dropout = 0;
@@ -51,21 +55,22 @@ void set_adapters(const ModelConfig& model, LoraConfig& lora) {
   lora.alpha = lora.alpha / lora.scale();
 }
 
-// The optimizer of a check. An update changes weights by about a fifth, so that the next step shows it, and
-// decay by a tenth of their value. Epsilon is about as large as a gradient, so that an update is proportional
-// to it; with AdamW's usual epsilon an update is nearly the gradient's sign, which rounding may flip.
+// Sets the optimizer of a check. An update changes weights by about a fifth of their standard deviation, so
+// that the next step shows the update; weight decay changes them by a tenth of their value. Epsilon is about
+// as large as an element of the gradient, so that an update is proportional to the gradient; with AdamW's
+// usual epsilon an update is nearly the gradient's sign, which rounding may flip.
 void set_optimizer(CheckSettings& settings) {
   const ModelConfig& model = settings.model;
   StepOptions& step = settings.step;
   const LoraConfig& lora = step.sharding.lora;
   const double usual = 1 / std::sqrt(static_cast<double>(model.hidden_size));
-  // The deviation of a uniform value is its bound over the root of 3.
+  // A value that is uniform in [-b, b] has the standard deviation b / sqrt(3).
   const double deviation = lora.any()                    ? usual / std::sqrt(3.0)
                            : model.initializer_range > 0 ? model.initializer_range
                                                          : usual;
   settings.learning_rate = 0.2 * deviation;
   if (step.adamw.weight_decay > 0) step.adamw.weight_decay = 0.1 / settings.learning_rate;
-  // Smaller than the norm of any new model, so that both steps are clipped.
+  // Smaller than the gradient norm of any new model, so that both steps are clipped.
   if (step.max_grad_norm > 0) step.max_grad_norm = 0.01;
   const double norm = step.max_grad_norm > 0 ? step.max_grad_norm : 1;
   step.adamw.epsilon = norm / std::sqrt(static_cast<double>(lora.any() ? adapter_parameter_count(model, lora)
@@ -101,8 +106,8 @@ double reference_flops(const CheckSettings& settings, const MeshSizes& mesh) {
           recomputed_flops_per_token(settings.model, sharding.sequence_length, sharding.recompute).causal);
 }
 
-// Sets reference_recompute to the least with which the check fits. Returns why it does not fit; "" if it
-// does.
+// Sets settings.reference_recompute to the least recomputation that fits into limits.memory_bytes. Returns
+// why the check exceeds `limits`; "" if it does not.
 std::string fit(CheckSettings& settings, const ResolvedRun& run, const CheckLimits& limits) {
   int64_t bytes = 0;
   for (const Recompute recompute : kRecomputes) {
@@ -148,7 +153,7 @@ PlanRequest CheckSettings::reference_request(const MeshSizes& mesh) const {
   ShardingOptions& sharding = request.step.sharding;
   sharding.sequence_count = reference_tokens(mesh).micro_batch_sequences;
   request.micro_batches = divide_up(tokens(mesh).slots(), sharding.sequence_count);
-  // Turn off what only several ranks need.
+  // Neutral values for settings that matter on several ranks only.
   sharding.reduce = DType::kFloat32;
   sharding.overlap_tensor = false;
   sharding.reshard_after_forward = true;
@@ -180,7 +185,8 @@ int64_t check_bytes(const CheckSettings& settings, const MeshSizes& mesh) {
   for (const std::vector<UnitSpec> table = trained_table(settings.model, settings.step.sharding.lora);
        const UnitSpec& unit : table)
     shard += UnitLayout(unit, mesh.tensor, 0, mesh.fsdp).shard_elements();
-  // KeptSteps: the gradients of every step, and the weights after the last.
+  // KeptSteps holds float32 copies of the shard: its gradients in every step, and its weights after the last
+  // step.
   return plan + 4 * (kCheckSteps + 1) * shard;
 }
 
@@ -198,21 +204,21 @@ CheckSettings choose_check(const ResolvedRun& run, DeviceKind device, uint64_t s
     candidates.push_back(settings_of(CheckedModel::kFewerLayers, kFewLayers, run, device, seed));
   candidates.push_back(settings_of(CheckedModel::kSmall, all_layers, run, device, seed));
   for (CheckSettings& settings : candidates) {
-    // Name the candidate after its model: the small model may equal the config's, and the first may lack
-    // layers.
+    // Set the kind by the resulting model: the small model may equal the config's model, and the first
+    // candidate may have fewer layers.
     if (settings.model == run.model)
       settings.kind = CheckedModel::kWhole;
     else if (settings.kind == CheckedModel::kWhole)
       settings.kind = CheckedModel::kFewerLayers;
     CheckLimits of_kind = limits;
-    // The last candidate computes least, so it has no bound.
+    // The last candidate computes least: take it even if it exceeds limits.flops.
     if (&settings == &candidates.back()) of_kind.flops = 0;
     const std::string why = fit(settings, run, of_kind);
     if (why.empty()) {
       settings.reason = reason;
       return settings;
     }
-    // Keep the reason of the first, largest candidate.
+    // Report why the first candidate, the largest, does not fit.
     if (&settings == &candidates.front()) reason = why;
     if (&settings == &candidates.back())
       throw Error(ExitCode::kResources, fmt::format("the small model of a check does not fit: {}", why),

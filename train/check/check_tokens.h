@@ -12,14 +12,14 @@ namespace ripstop {
 /// rank gets no sequence; if there is one data rank, only the last slot is empty.
 struct CheckTokens {
   uint64_t seed = 1;
-  int64_t vocabulary = 0;       ///< the number of ids
-  int64_t sequence_length = 0;  ///< T
+  int64_t vocabulary = 0;       ///< number of token ids
+  int64_t sequence_length = 0;  ///< tokens of a sequence (T)
   int64_t data_ranks = 1;
   int64_t micro_batches = 2;
-  int64_t micro_batch_sequences = 1;  ///< B
+  int64_t micro_batch_sequences = 1;  ///< sequences of a micro-batch (B)
 
-  /// The slots of a step. Slot j belongs to data rank j mod data_ranks, whose slots fill its micro-batches in
-  /// order, as BatchLoader deals them.
+  /// The number of slots of a step. Slot j belongs to data rank j mod data_ranks. The slots of a data rank
+  /// fill its micro-batches in order, as BatchLoader deals sequences.
   int64_t slots() const { return data_ranks * micro_batches * micro_batch_sequences; }
 };
 
@@ -29,10 +29,10 @@ std::vector<int64_t> filled_slots(const CheckTokens& tokens, int64_t step);
 /// The slots of micro-batch `micro` (from 0) of data rank `data_rank`; -1 for an empty slot.
 std::vector<int64_t> slots_of(const CheckTokens& tokens, int64_t step, int64_t data_rank, int64_t micro);
 
-/// A micro-batch of the sequences of `slots` (B of them), end to end. Slot -1 is one document of tokens 0
-/// without targets, as a data rank without a sequence computes it. Every fourth sequence is one document,
-/// others hold several. The first tokens of a document, sometimes all, have no target, so data ranks differ
-/// in the number of their targets.
+/// Returns a micro-batch of the B sequences in `slots`, end to end. Slot -1 is a single document without
+/// targets whose tokens are all 0, as for a data rank without a sequence in training. Every fourth sequence
+/// is a single document, the others hold several. The first tokens of a document, sometimes all, have no
+/// target, so that data ranks differ in the number of their targets.
 PackedBatch check_batch(const CheckTokens& tokens, int64_t step, const std::vector<int64_t>& slots);
 
 /// The number of targets in all slots of a step.

@@ -32,7 +32,7 @@ double ratio(const CheckedValue& value) {
   return std::isnan(r) ? kInfinite : r;
 }
 
-// The value with the largest ratio among values that `counts` accepts; null if it accepts none.
+// The value with the largest ratio() among those with counts(value); null if there is none.
 const CheckedValue* worst_of(const std::vector<CheckedValue>& values,
                              FunctionRef<bool(const CheckedValue&)> counts) {
   const CheckedValue* worst = nullptr;
@@ -46,7 +46,8 @@ int64_t order_of(const CheckedValue& value) {
   return value.step > 0 ? value.step : kCheckSteps + 1;
 }
 
-// The worst failure that `counts` accepts in the first step that has one; null without failures.
+// The worst failure among values with counts(value) in the first step that has such a failure; null if there
+// is none.
 const CheckedValue* worst_of_first_failure(const std::vector<CheckedValue>& values,
                                            FunctionRef<bool(const CheckedValue&)> counts) {
   int64_t first = kCheckSteps + 1;
@@ -98,7 +99,8 @@ class Judge {
     return fmt::format("rank {}{}", rank, rank < hosts_.size() ? " (" + hosts_[rank] + ")" : "");
   }
 
-  // Compares loss and norm with each rank's own reference, and the number of targets with the tokens.
+  // Compares each rank's loss and gradient norm with the same rank's reference, and rank 0's number of
+  // targets with target_count().
   void judge_steps() {
     for (size_t s = 0; s < kCheckSteps; ++s) {
       const int64_t number = static_cast<int64_t>(s) + 1;
@@ -126,8 +128,8 @@ class Judge {
     }
   }
 
-  // Finds a rank whose sums differ from rank 0's, and a rank that skipped the step alone. Names one rank for
-  // each.
+  // Reports one rank whose StepSums differ from rank 0's, and one rank that skipped the step when it computed
+  // alone.
   void judge_equal_sums(size_t s) {
     const StepSums& first = ranks_.front().steps[s];
     const auto other = std::find_if(ranks_.begin(), ranks_.end(), [&](const RankFindings& rank) {
@@ -145,8 +147,9 @@ class Judge {
                                             rank_text(static_cast<size_t>(skipped - ranks_.begin())), s + 1));
   }
 
-  // The errors of a parameter over all ranks. Each copy of the parameter has an error of its own, of which
-  // the largest counts: copies are replicas and, if the tensor axis does not cut the parameter, its ranks.
+  // Judges a parameter by the findings of all ranks. Each copy of the parameter has an error; the largest of
+  // these errors counts. Each replica has a copy; if the tensor axis does not cut the parameter, each index
+  // on the tensor axis has one.
   void judge_parameter(const ParameterSpec& parameter, size_t p) {
     for (size_t state = 0; state < kComparedStates; ++state) {
       std::vector<double> copies(static_cast<size_t>(mesh_.replicate * mesh_.tensor));
@@ -182,7 +185,7 @@ class Judge {
     }
   }
 
-  // Ranks that hold copies must hold the same bits, and padding must be zero.
+  // Reports copies of a unit's shard that are not bitwise equal, and padding that is not zero.
   void judge_units(int64_t state) {
     const auto s = static_cast<size_t>(state);
     for (size_t u = 0; u < table_.size(); ++u)
@@ -216,7 +219,7 @@ class Judge {
       }
   }
 
-  // Alone, ranks with processors of one kind compute the same bits. A difference is a note, not a failure.
+  // Adds a note, not a failure, if a rank alone computes other bits than rank 0 alone: processors may differ.
   void judge_ranks_alone() {
     for (size_t r = 1; r < ranks_.size(); ++r) {
       bool equal = true;
@@ -263,15 +266,17 @@ std::string CheckedValue::text() const {
 std::array<double, kCheckedKinds.size()> check_tolerances(const CheckSettings& settings,
                                                           const MeshSizes& mesh) {
   const ShardingOptions& sharding = settings.step.sharding;
-  // The rounding of one result. In float32 it includes long sums; with bfloat16 these are in float32.
+  // The relative rounding error of one result. The value for float32 allows for long sums; with bfloat16,
+  // long sums are accumulated in float32 and add little.
   const double rounding = sharding.compute == DType::kFloat32 ? 4 * 0x1p-24 : 0x1p-9;
   const double depth = static_cast<double>(settings.model.num_hidden_layers) + 2;
-  // A reduction in bfloat16 rounds once more.
+  // The reduction of gradients in bfloat16 rounds once more.
   const double travel = mesh.fsdp > 1 && sharding.reduce == DType::kBFloat16 ? 0x1p-9 : 0;
   const double loss = 2 * rounding + travel / 8;
   const double norm = rounding * depth + travel / 8;
   const double gradient = 16 * rounding * depth + 4 * travel;
-  // Weights are rounded to float32; weights of norms are about 1 / learning_rate times as large as an update.
+  // The last term is the rounding of weights to float32, relative to an update: weights of norms are about 1,
+  // an update is about as large as the learning rate.
   const double update = 2 * gradient + 2 * 0x1p-24 / settings.learning_rate;
   return {loss, norm, gradient, 3 * gradient, update, 3 * update};
 }

@@ -1,4 +1,4 @@
-// The verdict of a check: every error beside its tolerance, and values that must be equal to the bit.
+// The verdict of a check: errors beside their tolerances, and failures of values that must be bitwise equal.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -10,8 +10,9 @@
 
 namespace ripstop {
 
-/// Values that may differ by rounding. Errors are relative: of a whole parameter root(squared error / squared
-/// norm), of a block ParameterError::worst_block. The update of a weight is its change by all steps.
+/// The kinds of values that may differ by rounding. All errors are relative. Error of a whole parameter:
+/// sqrt(squared error / squared norm). Error of a block: ParameterError::worst_block. An update is the change
+/// of the weights by all steps.
 enum class CheckedKind { kLoss, kGradientNorm, kGradient, kGradientBlock, kUpdate, kUpdateBlock };
 inline constexpr std::array<CheckedKind, 6> kCheckedKinds{CheckedKind::kLoss,     CheckedKind::kGradientNorm,
                                                           CheckedKind::kGradient, CheckedKind::kGradientBlock,
@@ -19,47 +20,50 @@ inline constexpr std::array<CheckedKind, 6> kCheckedKinds{CheckedKind::kLoss,   
 /// "loss", "gradient_norm", "gradient", "gradient_block", "update", "update_block".
 std::string_view to_string(CheckedKind kind);
 
-/// One error and its bound.
+/// The error of one value, and its tolerance.
 struct CheckedValue {
   CheckedKind kind = CheckedKind::kLoss;
-  int64_t step = 0;       ///< from 1; 0: of all steps
+  int64_t step = 0;       ///< from 1; 0: an update by all steps
   std::string parameter;  ///< logical name; "" for loss and norm
   double error = 0;       ///< infinite if a value is not finite
   double tolerance = 0;
-  int64_t row = 0, column = 0, rank = 0;  ///< of a block: where it begins, and the rank that holds it
+  int64_t row = 0, column = 0, rank = 0;  ///< begin of the parameter's worst block, and its rank
 
   bool holds() const { return error <= tolerance; }
   /// "the gradient of layers.1.attention.wq.weight in step 1".
   std::string text() const;
 };
 
-/// The tolerances on a mesh, by CheckedKind. docs/check.md derives them.
+/// The largest relative errors to accept on a mesh, indexed by CheckedKind. docs/check.md derives them.
 std::array<double, kCheckedKinds.size()> check_tolerances(const CheckSettings& settings,
                                                           const MeshSizes& mesh);
 
-/// The result of a check of one mesh. Equal on all ranks, but for `sent`.
+/// The result of the check of one mesh. All ranks have the same, except for `sent`.
 struct MeshVerdict {
   MeshSizes mesh;
   std::array<StepSums, kCheckSteps> steps, reference;
-  std::vector<CheckedValue> values;  ///< loss and norm of each step, then each parameter
+  /// loss and gradient norm of each step, then two errors of each parameter for each state
+  std::vector<CheckedValue> values;
   /// Failures that no tolerance excuses, in words: replicas with other bits, padding that is not zero, a
   /// wrong number of targets, values that are not finite.
   std::vector<std::string> broken;
+  /// Differences for people to know that are no failures.
   std::vector<std::string> notes;
-  AxisBytes sent;  ///< by this rank in the last step
+  AxisBytes sent;  ///< bytes that this rank sent in the last step
 
+  /// Whether every error is within its tolerance and nothing is broken.
   bool holds() const;
-  /// The value of one kind with the largest ratio of error to tolerance.
+  /// The value of kind `kind` with the largest ratio of error to tolerance.
   const CheckedValue& worst(CheckedKind kind) const;
-  /// The worst value of any parameter. If some fail, the worst of the first step with a failure, because
-  /// later failures follow from it.
+  /// The value of a parameter with the largest ratio of error to tolerance. If parameters fail, only the
+  /// failures in the first step with a failure count: later failures may follow from these.
   const CheckedValue& worst_parameter() const;
-  /// One line with all failures, in the order of steps: the worst parameter, loss, norm; then `broken`. "" if
-  /// the verdict holds.
+  /// One line for people: the worst failure of parameters, of the loss and of the gradient norm, in the order
+  /// of steps, then `broken`. "" if the verdict holds.
   std::string complaint() const;
 };
 
-/// Judges the findings of all ranks of a mesh, in mesh order. `hosts`: by rank, for messages. Pure.
+/// Judges the findings of all ranks of a mesh. `ranks` and `hosts` (for messages) are indexed by rank. Pure.
 MeshVerdict judge(const std::vector<RankFindings>& ranks, const MeshSizes& mesh,
                   const std::vector<std::string>& hosts, const CheckSettings& settings);
 

@@ -9,15 +9,15 @@
 namespace ripstop {
 namespace {
 
-// The most elements on the host at a time.
+// Elements that are read to the host at once, unless a single row has more.
 constexpr int64_t kElementsAtOnce = int64_t{1} << 20;
 
-// A part of a row of a parameter.
+// `count` elements of a parameter: those of row `row` from column `column`.
 struct RowPart {
   int64_t row = 0, column = 0, count = 0;
 };
 
-// Subtracts check_values from rows [first, first + rows) of a box, which `elements` holds.
+// Subtracts check_values from `elements`, which holds rows [first, first + rows) of a box.
 void subtract_initial(const Box& box, int64_t first, int64_t rows, uint64_t seed,
                       std::vector<float>& elements) {
 #pragma omp parallel for schedule(static)
@@ -59,8 +59,8 @@ double squared_norm(std::span<const float> elements) {
   return norm;
 }
 
-// The error of one block. `norm`: the squared norm of its expected elements less the baseline. `average`: the
-// mean square of an element of the parameter.
+// The error of one block. `norm`: squared norm of the block's expected elements less the baseline. `average`:
+// mean square of all the parameter's expected elements less the baseline.
 ParameterError compare_block(const RowPart& part, std::span<const float> found,
                              std::span<const float> expected, double norm, double average) {
   ParameterError error{.row = part.row, .column = part.column};

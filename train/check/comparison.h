@@ -14,8 +14,8 @@ namespace ripstop {
 /// The error of a parameter, or of a part of it.
 struct ParameterError {
   double squared_error = 0;  ///< sum over elements of (found - expected)^2
-  /// The relative error of the worst block: root(squared error / squared expected elements). A block of small
-  /// elements is measured by the squared elements of an average block.
+  /// The largest relative error of a block: sqrt(sum of squared errors / sum of squared expected elements).
+  /// For a block of small elements the divisor is that of an average block of the parameter.
   double worst_block = 0;
   int64_t row = 0, column = 0;  ///< where the worst block begins
   bool finite = true;           ///< all found and expected elements are finite
@@ -24,28 +24,29 @@ struct ParameterError {
   void add(const ParameterError& part);
 };
 
-/// The elements of a row in a block: few enough that a few wrong elements at the edge of a shard stand out,
-/// many enough that the rounding of single elements evens out.
+/// The most elements of a block, which is a part of one row: few enough that a few wrong elements at the edge
+/// of a shard stand out, many enough that the rounding of single elements evens out.
 inline constexpr int64_t kComparedBlock = 256;
 
-/// Copies elements [first, first + to.size()) of a unit's flat buffer, which may be on a device, to the span.
+/// Copies elements [first, first + to.size()) of a unit's flat buffer to `to`. The buffer may be on a device.
 using ReadElements = FunctionRef<void(int64_t first, std::span<float> to)>;
 
-/// The initial values of a check: initial_values, but matrix B of an adapter, which is zero in training, is
-/// uniform within 1 / sqrt(rows), because zeros would hide errors in A.
+/// Writes elements [first, first + count) of a parameter's initial values in a check to `out`. These are
+/// initial_values, except for matrix B of an adapter: B begins at zero in training, but here it is uniform
+/// within +-1 / sqrt(rows), because zeros would hide errors in A.
 void check_values(const ParameterSpec& parameter, uint64_t seed, int64_t first, int64_t count, float* out);
 
-/// To compare updates and not weights: the seed of check_values, which are subtracted from both sides.
-/// nullopt: nothing is subtracted.
+/// What is subtracted from the elements of both sides. A seed: the check_values of this seed, so that updates
+/// are compared and not weights. nullopt: nothing.
 using Baseline = std::optional<uint64_t>;
 
-/// The squared norm of each parameter of a unit less the baseline, in the order of layout.slices(). `layout`
-/// is the layout on one rank alone.
+/// For each parameter of a unit, in the order of layout.slices(): the squared norm of its elements less the
+/// baseline. `layout` is the unit's layout on one rank alone.
 std::vector<double> squared_norms(const UnitLayout& layout, ReadElements read, const Baseline& baseline);
 
 /// Compares a shard, elements [begin, begin + shard.size()) of `layout`, with the same logical elements on
-/// one rank alone, which has the layout `whole`, the reader `read` and the squared_norms `norms`. Returns the
-/// error of each parameter of the unit, in the order of layout.slices().
+/// one rank alone. `whole`, `read` and `norms`: layout, reader and squared_norms of the unit on one rank
+/// alone. Returns the error of each parameter of the unit, in the order of layout.slices().
 std::vector<ParameterError> compare_shard(const UnitLayout& layout, int64_t begin,
                                           std::span<const float> shard, const UnitLayout& whole,
                                           ReadElements read, std::span<const double> norms,

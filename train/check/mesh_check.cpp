@@ -13,7 +13,8 @@
 namespace ripstop {
 namespace {
 
-// Sets the weights of a unit of adapters, which are few enough to be on the host at once.
+// Sets the weights of a unit of adapters to check_values. Adapters are small enough to be on the host at
+// once.
 void set_check_values(FsdpUnit& unit, uint64_t seed) {
   const int64_t begin = unit.shard_begin(), elements = unit.layout().shard_elements();
   std::vector<float> shard(static_cast<size_t>(elements));
@@ -24,7 +25,7 @@ void set_check_values(FsdpUnit& unit, uint64_t seed) {
   unit.set_shard(0, shard);
 }
 
-// Model, optimizer and memory of the steps on one mesh.
+// Takes the steps of a check on one mesh. Holds the model, the optimizer and their memory.
 class CheckedSteps {
  public:
   CheckedSteps(const PlanRequest& request, const CheckSettings& settings, DeviceMesh& mesh,
@@ -68,7 +69,7 @@ class CheckedSteps {
   TrainingStep step_;
 };
 
-// The tensor of a unit that is state `state` (RankFindings).
+// The tensor of `unit` that holds state `state` (kComparedStates).
 const Tensor& state_of(const FsdpUnit& unit, int64_t state) {
   return state < kCheckSteps ? unit.gradient() : unit.master();
 }
@@ -89,7 +90,8 @@ UnitFacts facts_of(const UnitLayout& layout, int64_t begin, std::span<const floa
           .padding = largest_padding(layout, begin, shard)};
 }
 
-// Compares all shards of state `state` with the present values of the rank alone.
+// Compares this rank's kept shards of state `state` with the present values of `alone`. Adds the results to
+// `findings`.
 void compare_state(const KeptSteps& kept, const DeviceMesh& mesh, const CheckSettings& settings,
                    int64_t state, CheckedSteps& alone, RankFindings& findings) {
   const auto s = static_cast<size_t>(state);
@@ -112,7 +114,7 @@ void compare_state(const KeptSteps& kept, const DeviceMesh& mesh, const CheckSet
   }
 }
 
-// The list of each rank, in rank order. All lists have one size. Collective.
+// The list of each rank, in rank order. All lists must have the same size. Collective.
 template <class T>
 std::vector<std::vector<T>> lists_of_all_ranks(Communicator& world, const std::vector<T>& own) {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -154,7 +156,7 @@ RankFindings compare_with_one_rank(const KeptSteps& kept, const DeviceMesh& mesh
   const int64_t sequences = together.micro_batch_sequences;
   RankFindings findings{.steps = kept.steps, .reference = {}, .errors = {}, .norms = {}, .units = {}};
   for (int64_t number = 1; number <= kCheckSteps; ++number) {
-    // Without the empty slots: the check shows, too, that these change nothing.
+    // Leave out the empty slots, so that the check shows, too, that empty slots change nothing on the mesh.
     std::vector<int64_t> slots = filled_slots(tokens, number);
     while (std::ssize(slots) % sequences != 0) slots.push_back(-1);
     const auto slots_of_batch = [&](int64_t micro) {
