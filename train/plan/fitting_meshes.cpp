@@ -10,7 +10,7 @@
 namespace ripstop {
 namespace {
 
-// The end of the search for more ranks: a larger job would be another kind of job.
+// The most ranks that the search for more ranks tries. An advice to start far larger jobs would not help.
 int64_t most_ranks(const RunTarget& target) {
   constexpr int64_t kTimesTheRanks = 64, kOfAnyJob = 1024;
   return std::max(kTimesTheRanks * target.ranks, kOfAnyJob);
@@ -20,8 +20,9 @@ std::string mesh_text(const FittingMesh& fitting) {
   return fmt::format("{} needs {}", fitting.settings_text(), bytes_text(fitting.bytes));
 }
 
-// The mesh of the fewest ranks, a multiple of `unit`, that fits with a tensor axis of `tensor` ranks, which
-// divides `unit`. Plans in `run`.
+// The mesh of the fewest ranks that fits, among numbers of ranks that are a multiple of `unit` and with a
+// tensor axis of `tensor` ranks. Requires that `tensor` divides `unit`. nullopt if no mesh of up to
+// most_ranks() ranks fits.
 std::optional<FittingMesh> fewest_units(const RunConfig& config, const RunTarget& target, ResolvedRun run,
                                         int64_t tensor, int64_t unit) {
   // Whether `units` x `unit` ranks fit with the smallest micro-batch. Leaves the plan in `run`.
@@ -32,7 +33,7 @@ std::optional<FittingMesh> fewest_units(const RunConfig& config, const RunTarget
            plan_with_least_recompute(config, target, recomputes_from(config), {sizes.back()}, run);
   };
   const int64_t most = most_ranks(target) / unit;
-  // Doubles from below: with very many ranks, rounding up the shards costs more than more ranks save.
+  // Double from 1: far more ranks than needed may not fit again, because the padding of shards grows.
   int64_t too_few = 0, enough = 1;
   while (enough <= most && !fits(enough)) {
     too_few = enough;
@@ -43,11 +44,12 @@ std::optional<FittingMesh> fewest_units(const RunConfig& config, const RunTarget
     const int64_t middle = too_few + (enough - too_few) / 2;
     (fits(middle) ? enough : too_few) = middle;
   }
-  fits(enough);  // plans it again, because the last one tried may not fit
+  fits(enough);  // plan again: the last number tried may not fit
   return fitting_mesh(run);
 }
 
-// The mesh of the fewest ranks in whole nodes of `ranks_per_node`; nullopt: in nodes of any size.
+// The mesh of the fewest ranks that fits, in whole nodes of `ranks_per_node` ranks; without `ranks_per_node`,
+// in nodes of any size. nullopt if none fits.
 std::optional<FittingMesh> fewest_ranks(const RunConfig& config, const RunTarget& target,
                                         const ResolvedRun& run, std::optional<int64_t> ranks_per_node) {
   // Prefer the config's tensor axis, then the smallest: a larger one is slower.
@@ -63,7 +65,8 @@ std::optional<FittingMesh> fewest_ranks(const RunConfig& config, const RunTarget
   return fewest;
 }
 
-// A number of ranks per node for `mesh`: as many as now if that divides it, else the next larger that does.
+// The ranks per node to advise for `mesh`: the least number from `now` that divides the ranks of the mesh and
+// keeps tensor groups inside nodes, unless the config allows such groups across nodes.
 int64_t node_size(const RunConfig& config, const MeshSizes& mesh, int64_t now) {
   for (int64_t size = now; size < mesh.ranks(); ++size)
     if (mesh.ranks() % size == 0 && (size % mesh.tensor == 0 || config.mesh.allow_tensor_across_nodes))
@@ -71,7 +74,7 @@ int64_t node_size(const RunConfig& config, const MeshSizes& mesh, int64_t now) {
   return mesh.ranks();
 }
 
-// FittingMeshes::words_to_type for `fitting`.
+// The options and overrides to type for `fitting`, as FittingMeshes::words_to_type.
 std::string words_to_type(const RunConfig& config, const FittingMesh& fitting, int64_t ranks_per_node) {
   const MeshSizes& mesh = fitting.mesh;
   const int64_t micro_batch = fitting.micro_batch_sequences;
@@ -99,8 +102,8 @@ void find_other_ranks(const RunConfig& config, const RunTarget& target, const Re
   found.words_to_type = words_to_type(config, *found.more_ranks, ranks_per_node);
 }
 
-// Plans `run` on each mesh fsdp x tensor of target.ranks ranks and calls body(fits) after each. Without
-// replicate axes, which save no memory.
+// Plans `run` on each mesh fsdp x tensor of target.ranks ranks and calls body(fits) after each plan. The
+// replicate axis has one rank: replicas save no memory.
 template <class Body>
 void plan_same_ranks(const RunConfig& config, const RunTarget& target, ResolvedRun& run, Body body) {
   for (const int64_t tensor : tensor_axis_sizes(run.model)) {
@@ -156,7 +159,7 @@ std::string FittingMeshes::to_text() const {
       bfloat16_moments
           ? fmt::format("; a new run with optimizer.moments=bfloat16 fits: {}", mesh_text(*bfloat16_moments))
           : "";
-  // With the mesh that needs the least memory.
+  // The present number of ranks, with the mesh that needs the least memory.
   const std::string now =
       fmt::format("with {} as now, {}", counted(least.mesh.ranks(), "rank"), mesh_text(least));
   if (!more_ranks)

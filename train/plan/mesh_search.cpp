@@ -24,8 +24,8 @@ class SearchedMesh {
                std::vector<int64_t> sizes)
       : config_(config), target_(target), unplanned_(std::move(unplanned)), sizes_(std::move(sizes)) {}
 
-  // The index of the largest micro-batch that fits; all later ones fit, too. Tries `size`, which fits a
-  // similar mesh, and its neighbour before bisecting.
+  // The index of the largest micro-batch that fits, sizes().size() if none fits. All later sizes fit, too.
+  // Tries `size`, the result on a similar mesh, and then one of its neighbours before bisecting.
   size_t first_that_fits(int64_t size) {
     if (!target_.device_memory_bytes) return 0;
     size_t low = 0, high = sizes_.size();  // sizes before `low` do not fit, sizes from `high` on do
@@ -59,9 +59,9 @@ class SearchedMesh {
   std::map<size_t, ResolvedRun> planned_;
 };
 
-// The micro-batches of a SearchedMesh that fit and lose the same percent, largest first. Smaller ones send no
-// less (except for idle sequences). So only the next of each ladder can be the best row, and the others need
-// no plan.
+// Micro-batches of one SearchedMesh that fit and have the same lost_percent, largest first. A smaller
+// micro-batch sends at least as many bytes (except for idle sequences). So only the micro-batch at `next` can
+// be the best row of the ladder, and later ones need no plan yet.
 struct Ladder {
   SearchedMesh* mesh = nullptr;
   std::vector<size_t> indices;
@@ -108,7 +108,7 @@ class Search {
   }
 
  private:
-  // Adds the micro-batches of the mesh, each with the least recomputation that fits.
+  // Adds the micro-batches that fit on `mesh`, each with the least recomputation with which it fits.
   void add(const MeshSizes& mesh) {
     std::vector<int64_t> sizes = micro_batches_to_try(config_, target_, mesh);
     if (config_.train.micro_batch_sequences) sizes = {*config_.train.micro_batch_sequences};
@@ -123,8 +123,8 @@ class Search {
     }
   }
 
-  // Adds the fitting micro-batches of `sizes`, one ladder for each lost percent. Returns how many of `sizes`,
-  // which come first, do not fit.
+  // Adds those of `sizes` that fit, in one ladder for each lost_percent. Returns the number of `sizes` that
+  // do not fit; these come first.
   size_t add(const ResolvedRun& run, const std::vector<int64_t>& sizes) {
     SearchedMesh& searched = meshes_.emplace_back(config_, target_, run, sizes);
     int64_t& largest = largest_[run.step.sharding.recompute];
@@ -146,7 +146,8 @@ class Search {
     return sent_bytes(run.plan.traffic_per_step, run.mesh, target_.ranks_per_node);
   }
 
-  // Moves the best rows of ladders that lose the same percent to `rows`, until `rows` has `most`.
+  // Moves rows from `ladders`, which all have the same lost_percent, to `rows`, the best first, until there
+  // are `most` rows.
   void add_best(std::vector<Ladder>& ladders, size_t most, std::vector<ResolvedRun>& rows) const {
     for (; rows.size() < most && !ladders.empty();
          std::erase_if(ladders, [](const Ladder& ladder) { return ladder.is_done(); })) {
@@ -177,9 +178,9 @@ class Search {
   const RunTarget& target_;
   ResolvedRun unplanned_;
   std::list<SearchedMesh> meshes_;                  // a list, because ladders point into it
-  std::map<int64_t, std::vector<Ladder>> ladders_;  // by lost percent
+  std::map<int64_t, std::vector<Ladder>> ladders_;  // by lost_percent
   int64_t fitting_ = 0;
-  std::map<Recompute, int64_t> largest_;  // the largest micro-batch that fits on the last mesh
+  std::map<Recompute, int64_t> largest_;  // the largest that fits on the mesh before
 };
 
 }  // namespace

@@ -25,7 +25,8 @@ SentBytes sent_bytes(const AxisBytes& traffic, const MeshSizes& mesh, int64_t ra
 /// Axis sizes that a search must keep; nullopt: free.
 using KeptSizes = PerAxis<std::optional<int64_t>>;
 
-/// Counts up to this many times the fewest are as good as the fewest: padding alone makes such a difference.
+/// Numbers of bytes up to this many times the fewest bytes rank as equal: padding alone makes such a
+/// difference.
 inline constexpr double kAsFewBytes = 1.05;
 
 /// The percent, rounded down, of all computation that goes to empty sequences and to recomputation.
@@ -33,19 +34,20 @@ int64_t lost_percent(const RunConfig& config, const ResolvedRun& run);
 
 /// The result of a search.
 struct MeshSearch {
-  /// Best first: the least lost_percent, then the fewest bytes between nodes, then the fewest bytes in all
-  /// (both by kAsFewBytes), then the largest micro-batch, then the least memory. Each row is planned as
-  /// resolve_run plans its mesh and micro-batch: with the least recomputation that fits.
+  /// Best first: the least lost_percent, then the fewest bytes sent between nodes, then the fewest bytes sent
+  /// in all (differences within kAsFewBytes do not count), then the largest micro-batch, then the least
+  /// memory. Each row has the least recomputation that fits, as resolve_run plans this mesh and micro-batch.
   std::vector<ResolvedRun> rows;
   int64_t fitting = 0;             ///< pairs of mesh and micro-batch that fit, those in `rows` included
   std::optional<MeshSizes> first;  ///< the first mesh tried; nullopt if the kept sizes allow none
 };
 
-/// Tries every mesh of target.ranks ranks with the kept sizes, with config.train.micro_batch_sequences or,
-/// for "auto", every size of micro_batches_to_try. Skips tensor groups across nodes unless
-/// config.mesh.allow_tensor_across_nodes. Does not use the sizes of config.mesh. target.ranks_per_node must
-/// be known. Returns at most `most_rows` rows. Needs about two plans for each mesh and mode of recomputation,
-/// because memory grows with the micro-batch. Throws as unplanned_run.
+/// Tries every mesh of target.ranks ranks that has the sizes in `kept`, with
+/// config.train.micro_batch_sequences or, for "auto", every size of micro_batches_to_try. Ignores the sizes
+/// of config.mesh. Skips meshes whose tensor groups would span nodes, unless
+/// config.mesh.allow_tensor_across_nodes is set. Requires that target.ranks_per_node is known. Returns at
+/// most `most_rows` rows. Makes about two plans for each mesh and mode of recomputation, because memory grows
+/// with the micro-batch. Throws as unplanned_run.
 MeshSearch search_meshes(const RunConfig& config, const RunTarget& target, const KeptSizes& kept,
                          int64_t most_rows);
 

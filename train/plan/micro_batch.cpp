@@ -10,7 +10,7 @@
 namespace ripstop {
 namespace {
 
-// The most rows that a CPU rank computes at once. Matrix products reach full speed with so many.
+// The most rows of a micro-batch on a CPU: with so many, matrix products reach full speed.
 constexpr int64_t kCpuRows = 4096;
 
 // The most summaries that a rank writes at once in a validation.
@@ -31,7 +31,8 @@ void plan_summaries(const RunConfig& config, const RunTarget& target, ResolvedRu
   }
 }
 
-// Plans `run` with the largest of `sizes` that fits. `run` is planned with the smallest, which fits.
+// Plans `run` with the largest of `sizes` that fits. Requires that `run` is planned with the smallest of
+// them, and fits.
 void plan_with_largest(const RunConfig& config, const RunTarget& target, const std::vector<int64_t>& sizes,
                        ResolvedRun& run) {
   // Bisects, because a large batch has thousands of sizes: sizes before `low` do not fit, sizes from `high`
@@ -46,15 +47,15 @@ void plan_with_largest(const RunConfig& config, const RunTarget& target, const s
   if (run.step.sharding.sequence_count != sizes[low]) plan_with_micro_batch(config, target, sizes[low], run);
 }
 
-// "data ranks 2 to 3 have".
+// The data ranks from `first` to the last, with the verb: "data ranks 2 to 3 have".
 std::string last_data_ranks(int64_t first, int64_t data_ranks) {
   if (first == data_ranks - 1) return fmt::format("data rank {} has", first);
   return fmt::format("data ranks {} to {} have", first, data_ranks - 1);
 }
 
-// Whether tensor-parallel products are cut into parts that overlap with messages. The parts of a small
-// product do not fill a GPU, and each costs messages and launches (2,048 rows is an estimate). On a CPU the
-// messages need the cores that compute.
+// Whether tensor-parallel products are cut into parts that overlap with messages: mesh.overlap_tensor, by
+// default on a GPU from kLeastRows rows a rank (an estimate). Parts of smaller products do not fill a GPU,
+// and each part costs messages and kernel launches. On a CPU the messages need the cores that compute.
 bool overlaps_tensor(const RunConfig& config, const RunTarget& target, int64_t tensor,
                      int64_t sequence_count) {
   constexpr int64_t kLeastRows = 2048;
@@ -69,18 +70,18 @@ std::vector<int64_t> micro_batches_to_try(const RunConfig& config, const RunTarg
                                           const MeshSizes& mesh) {
   const int64_t share = divide_up(config.train.global_batch_sequences, mesh.data_ranks());
   const int64_t length = config.data.sequence_length;
-  // A GPU is busy only with many rows: take all that fit. int32 numbers the rows.
+  // A GPU is busy only with many rows, so any number that fits is tried; an int32 is the index of a row.
   const int64_t rows = target.device == DeviceKind::kCpu ? kCpuRows : INT32_MAX;
   const int64_t most = std::clamp<int64_t>(rows / length, 1, share);
   std::vector<int64_t> sizes;
-  // For each number of micro-batches take the smallest size that covers the share: a larger one adds empty
-  // rows.
+  // For each number of micro-batches take the smallest size that is enough for the data rank's share of the
+  // sequences: a larger size only adds empty sequences.
   for (int64_t b = most; b >= 1; --b) {
     const int64_t smallest = divide_up(share, divide_up(share, b));
     if (smallest == b && b * length % mesh.tensor == 0) sizes.push_back(b);
     b = std::min(b, smallest + 1);  // skip sizes that need as many micro-batches as `smallest`
   }
-  // If the tensor axis can cut none of these, take all sizes that it can cut.
+  // If the tensor axis cannot cut any of these sizes, take all sizes that the axis can cut.
   for (int64_t b = most; sizes.empty() && b >= 1; --b)
     if (b * length % mesh.tensor == 0) sizes.push_back(b);
   return sizes;
@@ -88,7 +89,7 @@ std::vector<int64_t> micro_batches_to_try(const RunConfig& config, const RunTarg
 
 std::vector<Recompute> recomputes_to_try(const RunConfig& config) {
   if (config.train.recompute == RecomputeChoice::kAuto) return {kRecomputes.begin(), kRecomputes.end()};
-  // Both enums have the same words.
+  // Recompute and RecomputeChoice have the same words.
   const std::string_view word = to_string(config.train.recompute);
   return {*std::ranges::find(kRecomputes, word, [](Recompute mode) { return to_string(mode); })};
 }
@@ -141,7 +142,7 @@ void enlarge_head_chunk(const RunTarget& target, ResolvedRun& run) {
   if (target.device != DeviceKind::kCuda || !target.device_memory_bytes) return;
   const int64_t rows = run.step.sharding.sequence_count * run.step.sharding.sequence_length;
   for (int64_t chunk = 8 * HeadLoss::kChunkRows; chunk > HeadLoss::kChunkRows; chunk /= 2) {
-    if (chunk / 2 >= rows) continue;  // half of it holds all rows
+    if (chunk / 2 >= rows) continue;  // half of the chunk holds all rows
     ResolvedRun larger = run;
     larger.step.sharding.head_chunk_rows = chunk;
     larger.plan = plan_fullest(larger.request(target.device));

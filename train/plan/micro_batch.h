@@ -19,7 +19,8 @@ std::vector<Recompute> recomputes_to_try(const RunConfig& config);
 /// The modes with at least the recomputation that the config asks for.
 std::vector<Recompute> recomputes_from(const RunConfig& config);
 
-/// The sequences, empty ones included, that all data ranks of `mesh` compute in a step with this micro-batch.
+/// The number of sequences, empty ones included, that all data ranks of `mesh` together compute in a step
+/// with micro-batches of `sequence_count`.
 int64_t computed_sequences(const RunConfig& config, const MeshSizes& mesh, int64_t sequence_count);
 
 /// Sets the micro-batch of `run` to `sequence_count` and plans its step, summaries and snapshots, with the
@@ -27,17 +28,17 @@ int64_t computed_sequences(const RunConfig& config, const MeshSizes& mesh, int64
 bool plan_with_micro_batch(const RunConfig& config, const RunTarget& target, int64_t sequence_count,
                            ResolvedRun& run);
 
-/// Plans `run` with the first of `recomputes` with which any of `sizes` fits, and then the largest size that
-/// fits: a larger micro-batch is faster, but recomputation costs more than it gains. Neither list is empty;
-/// `sizes` begins with the largest. If nothing fits, returns false and plans the smallest size with the mode
-/// that needs the least memory. Takes milliseconds for any batch.
+/// Plans `run` with the first of `recomputes` with which any of `sizes` fits, and then with the largest size
+/// that fits: a larger micro-batch gains less than more recomputation costs. Requires that neither list is
+/// empty and that `sizes` begins with the largest. If nothing fits, returns false and plans the smallest size
+/// with the mode that needs the least memory. Takes milliseconds for any batch.
 bool plan_with_least_recompute(const RunConfig& config, const RunTarget& target,
                                const std::vector<Recompute>& recomputes, const std::vector<int64_t>& sizes,
                                ResolvedRun& run);
 
 /// On a GPU, enlarges the head's chunks of rows as far as the memory that `run` leaves allows: up to 8 times
-/// HeadLoss::kChunkRows, and no more than the rows of a micro-batch need. Larger chunks save time and change
-/// only the order of sums. `run` is planned and fits.
+/// HeadLoss::kChunkRows, but no further than one chunk for all rows of a micro-batch. Larger chunks save time
+/// and change only the order of sums. Requires that `run` is planned and fits.
 void enlarge_head_chunk(const RunTarget& target, ResolvedRun& run);
 
 /// "1 micro-batch of 4 on each of 2 data ranks", followed by idle_text.

@@ -8,17 +8,19 @@
 
 namespace ripstop {
 
-/// The model that gives a run with model.pretrained its sizes.
+/// The model from which a run with model.pretrained takes its sizes.
 struct PretrainedOrigin {
-  /// The newest whole checkpoint of the run if it has begun, else the model that model.pretrained names: a
-  /// directory of Hugging Face, or a checkpoint (the best one of a run).
+  /// The newest whole checkpoint of the run if the run has begun, else the model that model.pretrained names:
+  /// a directory of Hugging Face, a checkpoint, or the best checkpoint of a run.
   std::filesystem::path directory;
   bool has_begun = false;  ///< `directory` is a checkpoint of the run itself
 };
 
-/// Finds the origin for a config with model.pretrained. Reads only directories and manifests. Throws
-/// Error(kUsage), with the path to type instead, if the run has not begun and there is no such model; as
-/// find_stored_model.
+/// Finds the origin for a config with model.pretrained. Reads only directories and manifests.
+/// Throws Error(kUsage), with the path to type instead, if the run has not begun and there is no such
+/// directory.
+/// Throws Error(kStorage) if there is none and the run has only checkpoints that cannot be read.
+/// Throws as find_stored_model.
 PretrainedOrigin find_pretrained_origin(Io& io, const RunConfig& config);
 
 /// The sizes of the model in `directory`, from its config.json or its manifest. Throws as

@@ -6,7 +6,7 @@
 namespace ripstop {
 namespace {
 
-// Micro-batches that a plan runs. All between the first and the last are alike, so one stands for all.
+// The most micro-batches that a plan runs: the first, one that stands for all middle ones, and the last.
 constexpr int64_t kWalked = 3;
 
 Device planned_device(const PlanRequest& request) {
@@ -28,7 +28,7 @@ RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinate
   DeviceMesh mesh = DeviceMesh::planned(request.mesh, coordinates, request.device);
   TrainingStep step(request.model, request.step, mesh, stream, ledger);
   const int64_t walked = std::min(request.micro_batches, kWalked);
-  std::array<AxisBytes, kWalked> sent_before;  // by micro-batch: the bytes sent until it begins
+  std::array<AxisBytes, kWalked> sent_before;  // by micro-batch: bytes sent before it
   const auto walk = [&](int64_t micro_batches) {
     step.run(
         micro_batches,
@@ -42,7 +42,7 @@ RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinate
   if (request.step.sharding.lora.any() && !request.step.sharding.reshard_after_forward) walk(1);
   walk(walked);
   RankPlan plan;
-  // Taken before the evaluation, whose bytes are no part of a step.
+  // Read before the evaluation: the bytes of an evaluation are no part of a step.
   const AxisBytes sent = mesh.bytes_sent();
   for (const MeshAxis axis : kMeshAxes)
     plan.traffic_per_step[axis] =
@@ -94,11 +94,11 @@ std::vector<SentByOperation> sent_by_operation(const PlanRequest& request,
   MemoryLedger ledger;
   TrainingStep step(request.model, request.step, mesh, stream, ledger);
   for (const int64_t number : {1, 2}) {
-    record.clear();  // the first step of a run may gather more
+    record.clear();  // drop the first step: it may gather more
     step.run(
         request.micro_batches, [](int64_t) { return HostTokens{}; }, 0.0, {number}, [] { return false; });
   }
-  // Sort by axis, the sums of the step last.
+  // Sort by axis; "world", which is no axis of the mesh, comes last.
   const auto place = [](const SentByOperation& sent) {
     return std::ranges::find(kMeshAxisWords, sent.axis) - kMeshAxisWords.begin();
   };

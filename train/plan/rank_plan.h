@@ -16,18 +16,18 @@ struct PlanRequest {
   MeshSizes mesh;
   DeviceKind device = DeviceKind::kCpu;
   int64_t micro_batches = 1;
-  bool deterministic = false;  ///< Device::deterministic
-  bool validates = true;       ///< the run has evaluations beside steps
+  bool deterministic = false;  ///< as Device::deterministic
+  bool validates = true;       ///< whether the run also has evaluations
 };
 
 /// Memory and traffic of one rank.
 struct RankPlan {
   MemoryUse memory;  ///< all bytes that ripstop allocates on the device, at the peak
   MemoryUse arena;   ///< the arena's part of `memory`: the arena_capacity of TrainingStep
-  /// The arena of a step and of an evaluation; `arena` is the larger one. The evaluation's is larger for a
-  /// model of few layers that recomputes much.
+  /// The arena's peak in a step and in an evaluation; `arena` is the larger of both. An evaluation needs more
+  /// than a step in a model of few layers that recomputes much.
   MemoryUse step_arena, evaluation_arena;
-  AxisBytes traffic_per_step;  ///< of each step after the first; the first step of a run may gather more
+  AxisBytes traffic_per_step;  ///< bytes sent in each step after the first, in which a run may gather more
 };
 
 /// Runs one step and, if the run validates, one evaluation on kMeta as the rank at `coordinates`: the code of
@@ -36,8 +36,8 @@ struct RankPlan {
 /// middle ones are alike, and so takes milliseconds for any batch. Needs no device. Not collective.
 RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinates);
 
-/// The plan of the rank with the largest total. Ranks differ only by the replicated parameters in their
-/// shards, so this plans only the corners of the mesh.
+/// The plan of the rank whose total memory is the largest. Ranks differ only by the replicated parameters in
+/// their shards, so only the corners of the mesh are planned.
 RankPlan plan_fullest(const PlanRequest& request);
 
 /// The calls of one operation on one axis in a step, and the bytes that a rank sends in them.
@@ -48,8 +48,8 @@ struct SentByOperation {
   int64_t bytes = 0;
 };
 
-/// The traffic of the rank at `coordinates` in a step after the first, planned as by plan_rank: its sums are
-/// RankPlan::traffic_per_step. Leaves out axes of one rank. Not collective.
+/// The traffic of the rank at `coordinates` in a step after the first, planned as by plan_rank: for each axis
+/// the bytes add up to RankPlan::traffic_per_step. Leaves out axes of one rank. Not collective.
 std::vector<SentByOperation> sent_by_operation(const PlanRequest& request,
                                                const MeshCoordinates& coordinates);
 

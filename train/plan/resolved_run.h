@@ -18,22 +18,22 @@ struct ResolvedRun {
   ModelConfig model;
   MeshSizes mesh;
   StepOptions step;
-  int64_t micro_batches = 1;   ///< of every data rank, in every step
+  int64_t micro_batches = 1;   ///< micro-batches of each data rank in a step
   bool deterministic = false;  ///< run.deterministic
   bool validates = true;       ///< TrainSection::validates
   double idle_share = 0;       ///< share of the sequences of a step that are always empty
-  RankPlan plan;               ///< of the fullest rank
-  /// The model that writes summaries at validations, if the config asks for any, and the memory that it takes
-  /// in addition to `plan` during a validation.
+  RankPlan plan;               ///< memory and traffic of the fullest rank
+  /// The model that writes summaries at validations; nullopt if the config asks for no summaries.
   std::optional<InferenceOptions> summaries;
+  /// The memory that this model takes during a validation, in addition to `plan`.
   MemoryUse summaries_memory;
-  SnapshotPlan snapshot;           ///< of saves while training goes on
+  SnapshotPlan snapshot;           ///< copies for saves while training goes on
   int64_t library_bytes = 0;       ///< device memory kept free for libraries
   std::vector<std::string> notes;  ///< for people: decisions that differ from the config, and likely mistakes
 
   /// The units that are trained and saved.
   std::vector<UnitSpec> trained_table() const { return ripstop::trained_table(model, step.sharding.lora); }
-  /// Logical parameters that training changes.
+  /// The number of logical parameters that training changes.
   int64_t trained_parameters() const {
     const LoraConfig& lora = step.sharding.lora;
     return lora.any() ? adapter_parameter_count(model, lora) : parameter_count(model);
@@ -42,27 +42,30 @@ struct ResolvedRun {
   FlopsPerToken flops_per_token() const {
     return training_flops_per_token(model, step.sharding.lora, step.sharding.sequence_length);
   }
+  /// The request for the plan of a step.
   PlanRequest request(DeviceKind device) const {
     return {model, step, mesh, device, micro_batches, deterministic, validates};
   }
-  /// The peak memory of the fullest rank, summaries and, on a CPU, snapshots included.
+  /// The peak memory of the fullest rank, including summaries and, on a CPU, snapshots.
   MemoryUse memory() const {
     MemoryUse sum = plan.memory;
     if (!snapshot.beside_device) sum[MemoryCategory::kSnapshot] += snapshot.kept_bytes;
     return sum += summaries_memory;
   }
-  /// The part of memory() that the run cannot do without: snapshots of "auto" size can shrink to nothing.
+  /// The part of memory() that the run cannot do without. With checkpoint.snapshot_mib "auto", snapshots can
+  /// shrink to nothing.
   int64_t needed_bytes() const {
     return memory().total() -
            (snapshot.takes_the_rest && !snapshot.beside_device ? snapshot.kept_bytes : int64_t{0});
   }
-  /// Whether memory() and the libraries fit into a rank's memory. True if that memory is not known.
+  /// Whether memory() and the libraries fit into a rank's memory. True if target.device_memory_bytes is not
+  /// known.
   bool fits(const RunTarget& target) const {
     return !target.device_memory_bytes || memory().total() + library_bytes <= *target.device_memory_bytes;
   }
-  /// Recomputed floating-point operations over the model's own: 0 to about 1/3.
+  /// The floating-point operations of recomputation as a share of all others: 0 to about 1/3.
   double recomputed_share() const;
-  /// The mesh that writes summaries. A rank keeps its place on the tensor axis.
+  /// The mesh that writes summaries. Each rank keeps its index on the tensor axis.
   MeshSizes summaries_mesh() const {
     return {.replicate = mesh.data_ranks(), .fsdp = 1, .tensor = mesh.tensor};
   }
@@ -73,9 +76,10 @@ struct ResolvedRun {
 /// Error(kInputData) as resolve_run.
 ResolvedRun unplanned_run(const RunConfig& config, const RunTarget& target);
 
-/// Decides everything and plans the step. Throws Error(kUsage) if the mesh cannot cut the batch or the
-/// sequences as asked, Error(kInputData) if the data set's vocabulary is larger than the model's, and
-/// PlanTooLarge (train/plan/fitting_meshes.h) if the plan exceeds the memory.
+/// Decides everything and plans the step.
+/// Throws Error(kUsage) if the mesh cannot cut the batch or the sequences as asked.
+/// Throws Error(kInputData) if the data set's vocabulary is larger than the model's.
+/// Throws PlanTooLarge (train/plan/fitting_meshes.h) if the plan exceeds the memory.
 ResolvedRun resolve_run(const RunConfig& config, const RunTarget& target);
 
 }  // namespace ripstop

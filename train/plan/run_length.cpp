@@ -45,7 +45,8 @@ std::string validation_text(const RunConfig& config) {
   return text;
 }
 
-// "171.2 MiB; checkpoint.keep + 1 of them take 684.9 MiB". One is written before the oldest is deleted.
+// "171.2 MiB; checkpoint.keep + 1 = 4 of them take 684.9 MiB": a save writes a checkpoint before it deletes
+// the oldest.
 std::string checkpoint_text(const RunConfig& config, int64_t bytes) {
   const int64_t keep = config.checkpoint.keep;
   if (keep == 0) return fmt::format("{}; checkpoint.keep = 0 keeps all of them", bytes_text(bytes));
@@ -62,7 +63,8 @@ std::string time_text(const RunSpeed& speed, double seconds) {
                      100 * *speed.utilization, speed.source, duration_text(seconds * *speed.utilization));
 }
 
-// The config's check for train.steps; with train.epochs the steps are known only now.
+// Throws if the warm-up is longer than `steps`. The config checks train.steps; with train.epochs the steps
+// are known only now.
 void check_warm_up(const RunConfig& config, int64_t steps) {
   if (config.schedule.warmup_steps > steps)
     throw Error(ExitCode::kUsage,
@@ -71,13 +73,14 @@ void check_warm_up(const RunConfig& config, int64_t steps) {
                 "the run would never reach optimizer.learning_rate: warm up for a few percent of the steps");
 }
 
-// Enough steps that a few slow ones, beside saves or validations, do not move the median.
+// The steps for the median: so many that a few slow ones, during saves or validations, do not change it.
 constexpr size_t kLastSteps = 21;
 constexpr double kStatedUtilization = 0.4;
 
-// Whether the speed of `start` holds for `run`.
+// Whether `run` on `target` should be as fast as the steps after `start`: same mesh, recomputation, model,
+// sequence length and kind of device.
 bool is_alike(const StartEvent& start, const ResolvedRun& run, const RunTarget& target) {
-  // Only the peak of CPUs is measured.
+  // Only a CPU's peak is measured; a GPU's is from its data sheet.
   const bool on_cpu = start.peak_flops_source.rfind("measured", 0) == 0;
   return start.mesh == run.mesh && start.recompute == to_string(run.step.sharding.recompute) &&
          start.parameters == parameter_count(run.model) &&
@@ -91,7 +94,7 @@ std::optional<double> median_speed_of_last_start(const MetricsLog& log) {
   if (log.starts.empty()) return std::nullopt;
   std::vector<double> speeds;
   for (size_t i = log.steps.size() - std::min(log.steps.size(), kLastSteps); i < log.steps.size(); ++i)
-    // Earlier steps may come from other machines.
+    // Steps before the last start may be from other machines.
     if (log.steps[i].time >= log.starts.back().time) speeds.push_back(log.steps[i].tokens_per_second);
   if (speeds.empty()) return std::nullopt;
   const auto middle = speeds.begin() + static_cast<ptrdiff_t>(speeds.size() / 2);
@@ -117,7 +120,7 @@ std::optional<RunSpeed> measured_speed(const std::filesystem::path& metrics, con
 }
 
 RunSpeed speed_at_peak(const ResolvedRun& run, double peak_flops, const std::string& source) {
-  // Idle sequences and recomputation take time, but are no tokens.
+  // Idle sequences and recomputation take time, but train on no tokens.
   const double useful = kStatedUtilization * (1 - run.idle_share) / (1 + run.recomputed_share());
   return {.tokens_per_second = useful * peak_flops / run.flops_per_token().causal,
           .tokens_seen = 0,

@@ -29,8 +29,9 @@ std::optional<double> median_speed_of_last_start(const MetricsLog& log);
 std::optional<RunSpeed> measured_speed(const std::filesystem::path& metrics, const ResolvedRun& run,
                                        const RunTarget& target);
 
-/// An estimate: the speed at 40 % of `peak_flops`, the data-sheet peak of all ranks together, recomputation
-/// included. Large models reach about that on GPUs, small ones less. `source` names the data sheet.
+/// An estimate for a run on GPUs that has no steps yet: the speed at 40 % of `peak_flops`, the data-sheet
+/// peak of all ranks together. Operations of recomputation and of idle sequences count towards the 40 %.
+/// Large models reach about this share, small ones less. `source` names the data sheet.
 RunSpeed speed_at_peak(const ResolvedRun& run, double peak_flops, const std::string& source);
 
 /// The length of a run.
@@ -40,12 +41,12 @@ struct RunLength {
   int64_t checkpoint_bytes = 0;      ///< of one checkpoint
   std::optional<RunSpeed> speed;     ///< nullopt: not known
 
-  /// The seconds of the training steps that are left; nullopt: not known.
+  /// The seconds that the remaining training steps take, without validations and saves; nullopt: not known.
   std::optional<double> seconds() const;
 };
 
-/// The length of `run` on `data`, without `speed`. Throws Error(kUsage) if the warm-up is longer than the
-/// run.
+/// The length of `run` on `data`. Leaves RunLength::speed empty. Throws Error(kUsage) if the warm-up is
+/// longer than the run.
 RunLength run_length(const RunConfig& config, const ResolvedRun& run,
                      const std::optional<TrainingData>& data);
 

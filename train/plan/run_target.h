@@ -12,7 +12,7 @@ namespace ripstop {
 /// The facts outside the config that decide every "auto". Made by run_target.
 struct RunTarget {
   int64_t ranks = 1;
-  int64_t ranks_per_node = 0;  ///< 0: not known. Only for hints and searches
+  int64_t ranks_per_node = 0;  ///< 0: not known; for hints and searches only
   DeviceKind device = DeviceKind::kCpu;
   bool fast_bfloat16 = true;  ///< the device multiplies bfloat16 at least as fast as float32
   /// Memory of one rank, libraries included. nullopt: not known, so no plan is refused.

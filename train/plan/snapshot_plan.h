@@ -10,31 +10,33 @@
 
 namespace ripstop {
 
-/// The memory of a rank's Snapshot. All numbers are 0 if no save goes on beside training.
+/// The memory of a rank's Snapshot. All numbers are 0 if no save goes on while training does.
 struct SnapshotPlan {
-  int64_t most_bytes = 0;      ///< limit of a rank's copies
-  int64_t whole_bytes = 0;     ///< all arrays that the fullest rank saves
-  int64_t kept_bytes = 0;      ///< the fullest rank's copies
+  int64_t most_bytes = 0;      ///< the most that copies may take on a rank
+  int64_t whole_bytes = 0;     ///< bytes of all arrays that the fullest rank saves
+  int64_t kept_bytes = 0;      ///< bytes of the copies on the fullest rank
   bool beside_device = false;  ///< on a GPU: copies are in host memory, not in the device's
   bool takes_the_rest =
       false;  ///< checkpoint.snapshot_mib is "auto": with less memory there are fewer copies
 
+  /// Whether all saved arrays have copies.
   bool is_whole() const { return kept_bytes == whole_bytes; }
 };
 
-/// Whether a save may go on beside training: it is asynchronous, and due before the last step.
+/// Whether some save goes on while training does: saves are asynchronous, and one is due before the last
+/// step.
 bool saves_while_training(const RunConfig& config);
 
 /// The bytes of the copies that rank `rank` of the mesh keeps if it may take `most_bytes`.
 int64_t kept_bytes(const std::vector<UnitSpec>& units, const MeshSizes& mesh, int64_t rank, DType moments,
                    int64_t most_bytes);
 
-/// Sets the limit of `plan` to `most_bytes` of a rank, and its other sizes for this limit.
+/// Sets plan.most_bytes to `most_bytes`, and whole_bytes and kept_bytes to the sizes for this limit.
 void limit_copies(SnapshotPlan& plan, const std::vector<UnitSpec>& units, const MeshSizes& mesh,
                   DType moments, int64_t most_bytes);
 
-/// Plans the snapshots of a model of `units` on `mesh`, whose ranks take `planned_bytes` for everything else.
-/// The limit is checkpoint.snapshot_mib, or for "auto" the free memory that the rest of the plan leaves.
+/// Plans the snapshots of a model of `units` on `mesh`. `planned_bytes`: memory of a rank for everything
+/// else. The limit is checkpoint.snapshot_mib, or for "auto" the free memory that everything else leaves.
 SnapshotPlan plan_snapshot(const RunConfig& config, const RunTarget& target,
                            const std::vector<UnitSpec>& units, const MeshSizes& mesh, DType moments,
                            int64_t planned_bytes);

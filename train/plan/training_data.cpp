@@ -22,8 +22,8 @@ BatchLoaderOptions sequence_options(const RunConfig& config) {
           .epochs = config.train.epochs.value_or(0)};
 }
 
-// The number of sequences of all train.epochs, where the first epoch has `first`; nullopt if `goes_on`
-// returns false.
+// The number of sequences in all train.epochs together. `first`: the number in the first epoch. nullopt if
+// goes_on() returns false.
 std::optional<int64_t> sequences_of_epochs(const TokenDataset& dataset, const BatchLoaderOptions& options,
                                            int64_t first, FunctionRef<bool()> goes_on) {
   // Without packing each epoch has one sequence for each example or piece.
@@ -79,7 +79,7 @@ std::optional<TrainingData> count_training_data(const TokenDataset& dataset, con
 bool has_targets(const TokenDataset& dataset, const RunConfig& config) {
   const SequenceReader reader(dataset, config.data.sequence_length, config.data.loss_on);
   for (int64_t i = 0; i < dataset.examples(); ++i) {
-    // Longer text is cut into pieces. The first piece has targets if any piece has.
+    // Longer text is cut into pieces. If any piece has a target, the first piece has one.
     const int64_t rows = std::min(reader.rows()[static_cast<size_t>(i)], config.data.sequence_length);
     if (reader.target_count({.example = i, .first_row = 0, .rows = rows}) > 0) return true;
   }
