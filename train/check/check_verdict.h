@@ -42,7 +42,7 @@ std::array<double, kCheckedKinds.size()> check_tolerances(const CheckSettings& s
 struct MeshVerdict {
   MeshSizes mesh;
   std::array<StepSums, kCheckSteps> steps, reference;
-  /// loss and gradient norm of each step, then two errors of each parameter for each state
+  /// Loss and gradient norm of each step, then two errors of each parameter for each state.
   std::vector<CheckedValue> values;
   /// Failures that no tolerance excuses, in words: replicas with other bits, padding that is not zero, a
   /// wrong number of targets, values that are not finite.
