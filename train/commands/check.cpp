@@ -26,7 +26,7 @@
 namespace ripstop {
 namespace {
 
-// Assumed if neither the config nor a data set gives the vocabulary.
+// The vocabulary to assume if neither the config nor a data set gives it.
 constexpr int64_t kUsualVocabulary = 32000;
 
 struct CheckArguments {
@@ -37,7 +37,7 @@ struct CheckArguments {
   bool json = false;
 };
 
-// The run that a check stands for.
+// The run whose computation a check examines, resolved for this world.
 struct CheckedRun {
   RunConfig config;
   Device device;
@@ -58,7 +58,8 @@ int64_t dataset_vocabulary(const RunConfig& config, Communicator& world) {
   return of_rank_0(world, vocabulary);
 }
 
-// Reads the config. Throws unless all ranks run one program with one config. Collective.
+// Reads the config on each rank. Throws Error unless all ranks run the same program with an equal config.
+// Collective.
 RunConfig agreed_config(const CheckArguments& given, MpiWorld& world) {
   const RunConfig config = load_run_config(given.config_file, given.overrides);
   Communicator& all = world.communicator();
@@ -68,7 +69,8 @@ RunConfig agreed_config(const CheckArguments& given, MpiWorld& world) {
   return config;
 }
 
-// Resolves the run as train would in this world. Collective.
+// Resolves the run as train would with these ranks. Assumes kUsualVocabulary, with a note, if the vocabulary
+// is not known. Collective.
 CheckedRun resolve(const CheckArguments& given, MpiWorld& world) {
   Communicator& all = world.communicator();
   CheckedRun checked;
@@ -95,7 +97,8 @@ CheckedRun resolve(const CheckArguments& given, MpiWorld& world) {
   return checked;
 }
 
-// Throws if ranks have chosen different settings: their collectives would not match. Collective.
+// Throws Error(kResources) if ranks have chosen different settings: then their collectives would not match.
+// Collective.
 void require_equal_settings(const CheckSettings& settings, MpiWorld& world) {
   Communicator& all = world.communicator();
   const ShardingOptions& sharding = settings.step.sharding;
@@ -113,9 +116,10 @@ void require_equal_settings(const CheckSettings& settings, MpiWorld& world) {
       "use nodes of one kind, and make the same files visible on all of them");
 }
 
-// Limits on the memory and the computation of one rank. Collective.
+// The limits that memory and --minutes set on what one rank may compute alone. Collective.
 CheckLimits limits_of(const CheckArguments& given, const CheckedRun& checked, MpiWorld& world) {
-  // Rough estimates: the share of its peak that a rank reaches, and the rate of a rank of unknown peak.
+  // Rough estimates: the share of its peak speed that a rank reaches, and the speed of a rank whose peak is
+  // not known.
   constexpr double kUsualShare = 0.3;
   constexpr double kUnknownFlops = 1e13;
   CheckLimits limits{.memory_bytes = checked.target.device_memory_bytes,
@@ -131,19 +135,19 @@ CheckLimits limits_of(const CheckArguments& given, const CheckedRun& checked, Mp
   return limits;
 }
 
-// If the mesh has several axes, checks each axis alone. Collective.
+// Checks each axis of more than one rank alone, unless the axis is the whole mesh. Collective.
 std::vector<AxisCheck> check_axes_alone(const DeviceMesh& mesh, const CheckSettings& settings,
                                         const Device& device, const CheckLimits& limits) {
   std::vector<AxisCheck> axes;
   for (const MeshAxis axis : kMeshAxes) {
     const int64_t ranks = mesh.sizes()[axis];
-    // An axis of all ranks is the mesh itself.
+    // An axis that has all ranks is the mesh itself, which has been checked.
     if (ranks == 1 || ranks == mesh.ranks()) continue;
     AxisCheck check{.axis = axis, .ranks = ranks, .holds = {}};
     DeviceMesh alone = mesh.along(axis);
     if (!limits.memory_bytes || check_bytes(settings, alone.sizes()) <= *limits.memory_bytes) {
       const bool holds = check_mesh(alone, settings, device).holds();
-      // Each group of the axis has a verdict of its own.
+      // Each group of ranks along the axis has a verdict; all must hold.
       check.holds = all_ranks(mesh.world(), holds);
     }
     axes.push_back(check);

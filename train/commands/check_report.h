@@ -9,20 +9,21 @@
 
 namespace ripstop {
 
-/// One axis of the mesh, checked alone.
+/// The result of checking one axis of the mesh alone: a mesh of the ranks along this axis.
 struct AxisCheck {
   MeshAxis axis = MeshAxis::kReplicate;
   int64_t ranks = 1;
-  std::optional<bool> holds;  ///< nullopt: not checked, because a rank has too little memory for it
+  /// Whether all groups of the axis compute what one rank computes; nullopt: not checked, too little memory.
+  std::optional<bool> holds;
 };
 
-/// A check as rank 0 reports it.
+/// The results of a check that rank 0 reports.
 struct CheckReport {
   std::string config_file;
   CheckSettings settings;
   MeshVerdict verdict;
   std::vector<SentByOperation> sent;  ///< planned traffic of rank 0 in a step
-  std::vector<AxisCheck> axes_alone;  ///< empty if the verdict holds or the mesh has one axis
+  std::vector<AxisCheck> axes_alone;  ///< empty if the verdict holds or only one axis has several ranks
   std::vector<std::string> notes;
 };
 
@@ -32,7 +33,8 @@ std::string check_text(const CheckReport& report);
 /// The document of --json. Scripts rely on its keys.
 std::string check_document(const CheckReport& report);
 
-/// Which axis is suspect: "the tensor axis fails alone, too; fsdp alone holds". "" if nothing is known.
+/// The axes that fail or hold when checked alone: "the tensor axis fails alone, too; fsdp alone holds". "" if
+/// no axis was checked alone.
 std::string suspects_text(const CheckReport& report);
 
 }  // namespace ripstop

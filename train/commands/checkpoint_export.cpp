@@ -41,7 +41,8 @@ struct ExportArguments {
 // Thrown when a signal has requested a stop; caught in export_on_all_ranks.
 struct ExportStopped {};
 
-// The progress line on rank 0, which `speaks`. Throws ExportStopped if `stop` is requested.
+// Shows progress in a live line on the rank with `speaks`. update() throws ExportStopped if a stop is
+// requested.
 class ExportLine {
  public:
   ExportLine(bool speaks, const StopSignal* stop) : speaks_(speaks), stop_(stop) {}
@@ -77,9 +78,9 @@ Json json_of(const ExportArguments& given, const TrainedModel& trained, const Ex
           {"files", std::move(files)}};
 }
 
-// The shell command that loads the directory in Python.
+// The shell command that loads the exported directory in Python.
 std::string python_command(const ExportArguments& given, const ExportReport& report) {
-  // A Python literal in double quotes, inside single quotes of a shell.
+  // A Python string in double quotes: the shell's quotes around the program are single.
   const std::string directory = text_of_json(fs::absolute(given.output).lexically_normal().string());
   const bool is_peft = given.format == kPeft, has_tokenizer = report.has_tokenizer && !is_peft;
   return "python -c " +
@@ -106,7 +107,8 @@ std::string files_text(const ExportReport& report) {
                      bytes_text(report.bytes() - weights), fmt::join(others, ", "));
 }
 
-// `base_export`: ExportedAdapters::base_export.
+// Prints the report of an export, and the next command to type. `base_export`: as
+// ExportedAdapters::base_export.
 void print_report(const ExportArguments& given, const TrainedModel& trained, const ExportReport& report,
                   const std::string& base_export, double seconds) {
   if (given.json) return fmt::print("{}\n", text_of_json(json_of(given, trained, report), 2));
@@ -125,15 +127,16 @@ void print_report(const ExportArguments& given, const TrainedModel& trained, con
     fmt::print("next: {}\n", python_command(given, report));
 }
 
-// Whether `directory` of a base is a checkpoint, not a model of Hugging Face. If it is gone, its name
-// decides.
+// Whether the base in `directory` is a checkpoint, not a model of Hugging Face. If the directory does not
+// exist, its name decides.
 bool is_checkpoint_place(Io& io, const fs::path& directory) {
   return directory_exists(io, directory)
              ? !is_pretrained_model(directory)
              : parse_step_directory_name(directory.filename().string()).has_value();
 }
 
-// The adapters and the base that PEFT's files will name. Collective.
+// The adapters, and the path of their base to write to PEFT's files: --base if given, else the base of
+// training. Collective.
 ExportedAdapters exported_adapters(Io& io, Communicator& world, const ExportArguments& given,
                                    const TrainedModel& trained) {
   const AdaptedBase& adapted = *trained.state().adapted;
@@ -151,7 +154,7 @@ ExportedAdapters exported_adapters(Io& io, Communicator& world, const ExportArgu
 void export_checkpoint(MpiWorld& world, const ExportArguments& given, ExportLine& line) {
   PosixIo io;
   const auto begin = std::chrono::steady_clock::now();
-  // PEFT's files hold the adapters and only the name of the base.
+  // The base itself is not needed for PEFT: these files hold the adapters and only the name of the base.
   const BaseChoice base = given.format == kPeft ? BaseChoice{.is_needed = false} : BaseChoice{given.base};
   const TrainedModel trained =
       find_trained_model(io, world.communicator(), given.run, given.checkpoint, base);

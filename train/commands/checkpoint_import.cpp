@@ -24,8 +24,8 @@ struct ImportArguments {
   bool json = false;
 };
 
-// Opens the model at `path`. Throws Error(kUsage) for a checkpoint, which needs no import; as
-// find_stored_model.
+// Opens the model at `path`. Throws Error(kUsage) for a checkpoint of ripstop, which needs no import. Throws
+// as find_stored_model.
 StoredModel open_model(Io& io, const std::string& path) {
   StoredModel model = open_stored_model(io, find_stored_model(io, path, "best"));
   if (!model.is_pretrained())

@@ -26,12 +26,12 @@ using Json = JsonReader::Json;
 // ---- the tokenizer beside a model
 
 struct TokenizerFile {
-  std::string stated;  ///< SHA-256 in the manifest; empty: none
-  std::string path;    ///< of the tokenizer.model; empty: there is none
-  std::string sha256;  ///< of the tokenizer.model; empty: it is absent or damaged
+  std::string stated;  ///< SHA-256 in the manifest; empty: the manifest has none
+  std::string path;    ///< path of the tokenizer.model; empty: there is none
+  std::string sha256;  ///< SHA-256 of the tokenizer.model; empty: the file is absent or damaged
   std::string problem;
   int64_t pieces = 0;
-  bool has_json = false;  ///< a tokenizer.json lies there
+  bool has_json = false;  ///< the directory has a tokenizer.json
 
   bool is_same() const { return !sha256.empty() && (stated.empty() || stated == sha256); }
 };
@@ -64,7 +64,8 @@ std::string text_of(const TokenizerFile& file) {
                      file.is_same() ? "" : ": another one than that of the training");
 }
 
-// `matches` is null if the manifest states no hash or there is no file.
+// The object `tokenizer` of the document. Its member `matches` is null if the manifest has no hash or there
+// is no tokenizer.model.
 Json json_of(const TokenizerFile& file) {
   const bool comparable = !file.stated.empty() && !file.path.empty();
   const auto or_null = [](const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); };
@@ -79,12 +80,12 @@ Json json_of(const TokenizerFile& file) {
 // ---- what lies around a checkpoint
 
 struct Surroundings {
-  bool resumable = false;  ///< whether the run would resume from this checkpoint
-  std::string resume;      ///< the command that resumes the run, or why this checkpoint is not used
+  bool resumable = false;  ///< whether the run would go on from this checkpoint
+  std::string resume;      ///< how to go on: the command, or why the run does not go on from here
   TokenizerFile tokenizer;
 };
 
-// The run of RUN/checkpoints/step_00001000; nullopt if the checkpoint lies elsewhere.
+// RUN if `directory` is RUN/checkpoints/step_00001000; nullopt if it is not in a directory "checkpoints".
 std::optional<fs::path> run_of_checkpoint(const fs::path& directory) {
   const fs::path folder = folder_of_checkpoint(directory);
   if (folder.filename() != "checkpoints") return std::nullopt;
@@ -122,7 +123,7 @@ Surroundings look_around(Io& io, const fs::path& directory, const Manifest& m) {
 Json json_of(const ModelConfig& model) {
   Json json;
   for_each_field(model, [&](const char* name, const auto& value) { json[name] = value; });
-  json.erase("initializer_range");  // only for new weights
+  json.erase("initializer_range");  // it matters for new weights only
   return json;
 }
 
@@ -133,7 +134,7 @@ std::string line_of(const ModelConfig& c) {
       c.num_key_value_heads, c.vocab_size, c.tie_word_embeddings ? "pieces, tied" : "pieces");
 }
 
-// The document of `inspect --json`. Scripts rely on its keys, most of which are the manifest's.
+// The document of `inspect --json` for a checkpoint. Scripts rely on its keys; most are keys of the manifest.
 Json json_of(const fs::path& directory, const Manifest& m, const Surroundings& seen) {
   const Json stored = Json::parse(manifest_text(m));
   Json parameters = Json::array();
@@ -184,7 +185,7 @@ Json json_of(const fs::path& directory, const PretrainedModel& model, const Toke
           {"parameters", std::move(parameters)}};
 }
 
-// Checks config, headers and sizes, not the weights.
+// Prints a model of Hugging Face. Checks its config, file headers and file sizes, not its weights.
 ExitCode inspect_pretrained(const CheckpointArguments& given) {
   const PretrainedModel model = open_pretrained_model(given.path);
   const TokenizerFile tokenizer = look_at_tokenizer(given.path, "");
@@ -256,7 +257,8 @@ ExitCode report_damage(const CheckpointArguments& given, const ListedCheckpoint&
 
 }  // namespace
 
-// Checks the manifest and the sizes of the files, not their bytes, and so answers at once for any size.
+// Prints a checkpoint. Checks its manifest and the sizes of its files, not their bytes, so it answers at once
+// for any size.
 ExitCode inspect_checkpoint(Io& io, const CheckpointArguments& given) {
   if (is_pretrained_model(given.path)) return inspect_pretrained(given);
   const ListedCheckpoint found = look_at_checkpoint(io, find_and_warn(io, given));

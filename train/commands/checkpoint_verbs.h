@@ -8,7 +8,7 @@
 
 namespace ripstop {
 
-/// The command line of a verb on one checkpoint.
+/// The command line of a verb on one checkpoint: PATH, --checkpoint and --json.
 struct CheckpointArguments {
   std::string path;
   std::string which = "latest";
@@ -19,7 +19,7 @@ struct CheckpointArguments {
 /// damaged, superseded or of another format.
 ExitCode inspect_checkpoint(Io& io, const CheckpointArguments& given);
 
-/// Add the verbs `import` (one process) and `export` (all ranks) to `checkpoint`.
+/// Add a verb to `checkpoint`: `import`, for one process, and `export`, for all ranks.
 void add_checkpoint_import(Verb& checkpoint);
 void add_checkpoint_export(Verb& checkpoint);
 
@@ -27,7 +27,7 @@ void add_checkpoint_export(Verb& checkpoint);
 /// nothing if the checkpoints cannot be listed.
 void warn_of_superseded(Io& io, const std::filesystem::path& chosen);
 
-/// Returns the checkpoint that `given` names (find_checkpoint), after warn_of_superseded.
+/// Finds the checkpoint that `given` names (find_checkpoint), and calls warn_of_superseded for it.
 std::filesystem::path find_and_warn(Io& io, const CheckpointArguments& given);
 
 }  // namespace ripstop

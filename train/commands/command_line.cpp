@@ -18,20 +18,21 @@ namespace ripstop {
 struct CommandLine::State {
   ProgramTexts texts;
   CLI::App app;
-  // Actions run after the parse, so that an error of an action is not taken for an error of the words.
+  // The action of each verb. Actions run after the parse, so that an error of an action is not taken for a
+  // wrong command line.
   std::map<const CLI::App*, std::function<ExitCode()>> actions;
-  // Verb::set_override_section; a verb without an entry takes keys of all sections.
+  // The section of each verb with Verb::set_override_section. Other verbs take keys of all sections.
   std::map<const CLI::App*, std::string> override_sections;
 };
 
 namespace {
 
-// All verbs of `app`. Without a filter CLI11 returns only the verbs that it has parsed.
+// The verbs directly below `app`. Without a filter CLI11 would return only the verbs that it has parsed.
 std::vector<const CLI::App*> verbs_of(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
 }
 
-// "ripstop checkpoint list".
+// The words that name a verb: "ripstop checkpoint list".
 std::string path_of(const CLI::App& app) {
   return app.get_parent() == nullptr ? app.get_name() : path_of(*app.get_parent()) + " " + app.get_name();
 }
@@ -41,7 +42,8 @@ void print_once(const std::string& text) {
   if (launch_rank() == 0) fmt::print("{}", text);
 }
 
-// The help text of the program: its verbs on one page. CLI11's own help prints the options of all verbs, too.
+// The help text of the program: all verbs on one page. CLI11's own text would show the options of all verbs,
+// too.
 std::string help_text(const ProgramTexts& texts, const CLI::App& app) {
   std::string text = fmt::format("{}\n\nusage: {} VERB [arguments]\n\n", texts.title, texts.name);
   for (const CLI::App* verb : verbs_of(app)) {
@@ -54,7 +56,7 @@ std::string help_text(const ProgramTexts& texts, const CLI::App& app) {
   return text;
 }
 
-// "list, inspect, verify".
+// The names of the verbs directly below `above`: "list, inspect, verify".
 std::string names_of_verbs(const CLI::App& above) {
   Arguments names;
   for (const CLI::App* verb : verbs_of(above))
@@ -74,8 +76,8 @@ std::string names_of_verbs(const CLI::App& above) {
   throw CommandLineError(fmt::format("unknown verb '{}'", word), hint);
 }
 
-// The verb that the first words name. Checked before CLI11 parses: CLI11 would skip a wrong word, look for a
-// verb behind it, and then complain of a surplus argument.
+// The verb that the first words name. Throws CommandLineError if there is none. Called before CLI11 parses:
+// CLI11 would skip a wrong word, look for a verb behind that word, and then complain of a surplus argument.
 const CLI::App& named_verb(const CLI::App& app, const Arguments& words) {
   const CLI::App* found = &app;
   for (const std::string& word : words) {
@@ -84,7 +86,7 @@ const CLI::App& named_verb(const CLI::App& app, const Arguments& words) {
     const auto verb = std::find_if(verbs.begin(), verbs.end(),
                                    [&](const CLI::App* each) { return each->get_name() == word; });
     if (verb == verbs.end()) {
-      // CLI11 refuses an unknown option after a verb: its message says "argument", not "verb".
+      // Leave an unknown option after a verb to CLI11, whose message calls it an argument, not a verb.
       if (found != &app && word.rfind('-', 0) == 0) return *found;
       refuse_verb(*found, word);
     }
@@ -96,7 +98,7 @@ const CLI::App& named_verb(const CLI::App& app, const Arguments& words) {
   throw CommandLineError("a verb is required", fmt::format("one of {}", names_of_verbs(*found)));
 }
 
-// An option that a verb does not have: "--name VALUE" or "--name=VALUE".
+// An option on the command line that the verb does not have: "--name VALUE" or "--name=VALUE".
 struct UnknownOption {
   std::string name;   // without dashes
   std::string value;  // "..." if no value follows
@@ -117,15 +119,15 @@ std::vector<UnknownOption> unknown_options(const CLI::App& verb, const Arguments
   return unknown;
 }
 
-// The value for `key` that an unknown option means: --bf16 true is precision.compute=bfloat16.
+// The value to write for `key` in place of an unknown option: --bf16 true becomes precision.compute=bfloat16.
 std::string value_of(const UnknownOption& option, const std::string& key) {
   if (key != "precision.compute" || (option.name != "bf16" && option.name != "fp16")) return option.value;
   return suggest(option.value, {"true", "false"}) == "false" ? "float32" : "bfloat16";
 }
 
-// Refuses options that a verb does not have. People type keys of the config as options, as for other
-// trainers: --learning_rate 1e-3, --optimizer.lr=1e-3. The hint shows the overrides to type instead.
-// `section`: Verb::set_override_section; "": all.
+// Throws CommandLineError for options that a verb does not have. People type keys of the config as options,
+// as for other trainers: --learning_rate 1e-3, --optimizer.lr=1e-3. The hint shows the overrides to type
+// instead. `section`: as in Verb::set_override_section; "": all sections.
 [[noreturn]] void refuse_options(const CLI::App& verb, const std::string& section,
                                  const std::vector<UnknownOption>& unknown) {
   Arguments known, names, nearest, overrides, kept, hints;
@@ -220,7 +222,8 @@ Option Verb::flag(const std::string& name, bool& value, const std::string& help)
 }
 
 Verb Verb::verb(const std::string& name, const std::string& summary) {
-  // At most one as well: a later word that spells a verb, such as a run directory `list`, is an argument.
+  // Exactly one verb, not several: a later word that spells a verb, such as a run directory `list`, is an
+  // argument.
   app_->require_subcommand(1);
   return {*line_, *app_->add_subcommand(name, summary)};
 }
@@ -254,7 +257,8 @@ Verb CommandLine::verb(const std::string& name, const std::string& summary) {
 
 ExitCode CommandLine::run(const Arguments& words) {
   CLI::App& app = state_->app;
-  // Set here, after all verbs were added: a verb inherits the formatter that its parent has at that time.
+  // Set the formatter only now, after all verbs were added: a new verb inherits its parent's formatter, but
+  // this one is for the program alone.
   app.formatter_fn([this](const CLI::App* program, const std::string&, CLI::AppFormatMode) {
     return help_text(state_->texts, *program);
   });

@@ -26,23 +26,25 @@ class CommandLineError : public Error {
       : Error(ExitCode::kUsage, what, hint) {}
 };
 
-/// An option or a positional argument of a verb. Calls that restrict it return it, to be chained.
+/// An option or a positional argument of a verb. Functions that restrict the option return it, so that calls
+/// can be chained.
 class Option {
  public:
   explicit Option(CLI::Option& option) : option_(&option) {}
 
-  /// Refuses a command line without this option.
+  /// The command line must have this option.
   Option required();
   /// Accepts only integers > 0.
   Option positive();
   /// Accepts only integers from `least` to `most`.
   Option range(int64_t least, int64_t most);
-  /// Accepts only these words. The hint for another word names the nearest of them: bfloat16 for bf16.
+  /// Accepts only these words. The hint for another word names the word that it probably means: bfloat16 for
+  /// bf16.
   Option choices(const Arguments& words);
   /// Shows the variable's present value as the default in the help text.
   Option show_default();
 
-  /// Whether the command line gives this option. For the verb's action, after the parse.
+  /// Whether the command line has this option. Valid only after the parse, as in the verb's action.
   bool is_given() const;
   /// The name as people type it: "--name", or the name of a positional argument.
   std::string name() const;
@@ -59,26 +61,28 @@ class Verb {
  public:
   Verb(CommandLine& line, CLI::App& app) : line_(&line), app_(&app) {}
 
-  /// Binds `value` to "--name", or to a positional argument if `name` has no dashes. `value` does not change
-  /// if the command line lacks the option. T: std::string, int64_t, uint64_t, double, or Arguments, which
-  /// takes several words.
+  /// Adds an option that sets `value`: "--name", or a positional argument if `name` has no dashes. Without
+  /// the option on the command line, `value` does not change. T: std::string, int64_t, uint64_t, double, or
+  /// Arguments, which takes several words.
   template <class T>
   Option option(const std::string& name, T& value, const std::string& help);
-  /// Sets `value` if the command line has "--name". A flag takes no word.
+  /// Adds a flag, an option without a value, that sets `value` to true.
   Option flag(const std::string& name, bool& value, const std::string& help);
 
-  /// Adds a verb below this one, as in `checkpoint list`. The command line must then name one of those below.
+  /// Adds a verb below this one, as in `checkpoint list`. The command line must then name one of the verbs
+  /// below this one.
   Verb verb(const std::string& name, const std::string& summary);
   /// Leaves the verb out of the program's list of verbs.
   void hide();
   /// Adds lines to the verb's own help text, below the summary.
   void add_details(const std::string& text);
-  /// Restricts hints for unknown options to keys of this section of the config: the only ones that the verb's
-  /// "overrides" take.
+  /// Declares that the verb's "overrides" take only keys of this section of the config, so that hints for
+  /// unknown options show no other keys.
   void set_override_section(const std::string& section);
   /// Sets the command lines at the end of the verb's help text. Every verb has at least one.
   void set_example(const std::string& text);
-  /// Sets the work of the verb, which CommandLine::run() calls after all variables are filled.
+  /// Sets the function that does the verb's work. CommandLine::run() calls the function after all variables
+  /// are set.
   void set_action(std::function<ExitCode()> action);
 
  private:
@@ -103,9 +107,9 @@ class CommandLine {
   /// Adds a verb; `summary` is its line in the help text.
   Verb verb(const std::string& name, const std::string& summary);
 
-  /// Fills the variables of the verb that `words` name, runs its action and returns the action's exit code.
+  /// Sets the variables of the verb that `words` name, runs its action and returns the action's exit code.
   /// Answers --help, `help VERB` and --version on rank 0. Throws CommandLineError before any action if the
-  /// words do not fit; the hint names the nearest verb or option.
+  /// words are not a valid command line; the hint names the nearest verb or option.
   ExitCode run(const Arguments& words);
 
  private:

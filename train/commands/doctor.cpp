@@ -34,20 +34,21 @@ using Json = FieldWriter::Json;
 // One node of the launch.
 struct Node {
   int64_t ranks = 0;
-  Json machine;                       ///< as_json(Machine) of its lowest rank
-  std::vector<std::string> problems;  ///< of all its ranks, each text once
+  Json machine;                       ///< as_json(Machine) of the node's lowest rank
+  std::vector<std::string> problems;  ///< problems of all ranks of the node, without repetition
 };
 
 // The ranks of a launch: their speeds, and whether all run the same program and config.
 struct RankReport {
   std::vector<std::string> hosts;  ///< by rank
   std::vector<RankSpeed> speeds;   ///< by rank
+  // Ranks that are much slower than others.
   std::vector<SlowRankFound> slow;
   std::string exclude;                   ///< the sbatch option that leaves out slow hosts; "" without any
   std::vector<std::string> differences;  ///< "program differs between ranks: ..."; empty: all are alike
 };
 
-// The launch as rank 0 reports it.
+// The facts on the launch that rank 0 reports.
 struct Report {
   int64_t ranks = 1;
   std::string mpi;
@@ -57,7 +58,8 @@ struct Report {
   std::optional<RankReport> rank_report;  ///< nullopt: there is one rank
 };
 
-// Scripts rely on the keys. Ranks send this object to rank 0.
+// The object of a machine in the document of --json. Scripts rely on its keys. Each rank also sends its
+// object to rank 0.
 Json as_json(const Machine& machine) {
   Json environment = Json::object();
   for (const auto& [name, value] : machine.environment) environment[name] = value;
@@ -97,14 +99,14 @@ Json as_json(const CudaMachine& cuda) {
   return json;
 }
 
-// The driver, the GPUs and the libraries, NCCL included.
+// The facts on CUDA of this machine: driver, GPUs and libraries, including NCCL.
 CudaMachine read_cuda_and_nccl() {
   CudaMachine cuda = look_at_cuda();
   if (cuda.built) cuda.libraries.push_back(nccl_library());
   return cuda;
 }
 
-// Problems with CUDA that make a run on GPUs fail. None without a GPU: such a node computes on the CPU.
+// The problems with CUDA that make a run on GPUs fail. A node without GPUs has none: it computes on the CPU.
 std::vector<std::string> cuda_problems(const CudaMachine& cuda) {
   std::vector<std::string> found;
   if (cuda.gpus.empty()) return found;
@@ -119,7 +121,7 @@ std::vector<std::string> cuda_problems(const CudaMachine& cuda) {
   return found;
 }
 
-// The number of threads of a rank: $OMP_NUM_THREADS, else the cores that it may use.
+// The number of threads of a rank: $OMP_NUM_THREADS, else the number of cores that the rank may use.
 int64_t threads_of_rank(const Machine& machine) {
   const char* set = std::getenv("OMP_NUM_THREADS");
   const std::string_view text = set != nullptr ? set : "";
@@ -128,8 +130,8 @@ int64_t threads_of_rank(const Machine& machine) {
   return threads > 0 ? threads : std::max<int64_t>(1, machine.cores_allowed);
 }
 
-// The nodes, each described by its lowest rank. Problems come from all ranks: the launcher may give the ranks
-// of a node different cores. Collective.
+// The nodes of the launch. The machine of a node is that of its lowest rank. Its problems come from all its
+// ranks: the launcher may give them different cores. Collective.
 std::vector<Node> describe_nodes(MpiWorld& world) {
   Communicator& ranks = world.communicator();
   const Machine machine = read_machine();
@@ -158,7 +160,7 @@ std::vector<Node> describe_nodes(MpiWorld& world) {
   return result;
 }
 
-// A hash of the file's content, or the error from reading it.
+// A text that is equal for equal files: a hash of the content, or the error from reading the file.
 std::string content_text(const std::filesystem::path& path) {
   constexpr int64_t kMostBytes = int64_t{1} << 30;
   try {
@@ -186,8 +188,9 @@ std::string row(const std::string& rank, const std::string& host, const std::str
                      between);
 }
 
-// Measures each rank on its `device`. Compares the content of the programs and, unless its name is empty, of
-// `config_file`. Returns the same report on all ranks. Collective.
+// Measures the speed of each rank on its `device`. Compares the programs of the ranks and, unless
+// `config_file` is "", the configs: the ranks must read the same bytes. Returns the same report on all ranks.
+// Collective.
 RankReport report_ranks(MpiWorld& world, const Device& device, const std::string& config_file) {
   Communicator& all = world.communicator();
   RankReport report;
@@ -201,7 +204,7 @@ RankReport report_ranks(MpiWorld& world, const Device& device, const std::string
   };
   compare("program", program);
   compare("MPI", world.library());
-  // Each rank calls this, even with an empty name: launchers may give ranks different options.
+  // All ranks call this, even with an empty name: launchers may give ranks different command lines.
   compare("config", config_file.empty() ? "" : content_text(config_file));
   report.speeds = measure_ranks(world, device);
   report.slow = slow_ranks_of(report.speeds);
@@ -264,13 +267,14 @@ std::string rank_report_text(const RankReport& report) {
   return text;
 }
 
-// The larger latency and the smaller bandwidth of two measurements.
+// A link with the larger latency and the smaller bandwidth of `a` and `b`.
 LinkSpeed slower(const LinkSpeed& a, const LinkSpeed& b) {
   return {std::max(a.latency_seconds, b.latency_seconds), std::min(a.bytes_per_second, b.bytes_per_second)};
 }
 
-// The ranks of one `color` form a ring; measures all rings at once. Returns the worst latency and bandwidth
-// of any ring; nullopt if every ring has one rank. Collective.
+// Measures the links between ranks: the ranks with the same `color` form a ring, and all rings are measured
+// at once. Returns the worst latency and the worst bandwidth of any ring; nullopt if every ring has one rank.
+// Collective.
 std::optional<LinkSpeed> measure_groups(Communicator& world, int64_t color, const std::string& name) {
   const std::unique_ptr<Communicator> group = world.split(color, world.rank(), name);
   std::optional<LinkSpeed> speed;
@@ -302,7 +306,7 @@ Report examine(MpiWorld& world, const std::string& config_file) {
       std::count_if(places.begin(), places.begin() + static_cast<ptrdiff_t>(own),
                     [&](const RankHost& place) { return place.node == places[own].node; });
   report.inside_node = measure_groups(ranks, places[own].node, "node");
-  // A ring of the ranks with one place in their nodes: each of its links connects two nodes.
+  // One ring for each index of a rank in its node, so that each link of a ring connects two nodes.
   report.between_nodes = measure_groups(ranks, place_in_node, "nodes");
   std::string note;
   report.rank_report = report_ranks(world, choose_device(DeviceChoice::kAuto, world, note), config_file);

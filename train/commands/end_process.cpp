@@ -13,13 +13,14 @@
 namespace ripstop {
 namespace {
 
-// The message without the rank that do_and_agree() puts before it: the line names the rank already.
+// The message of `error` without the rank that do_and_agree() puts first: the caller writes the rank in
+// another place.
 std::string without_rank(const Error& error, int64_t rank) {
   const std::string what = error.what(), prefix = fmt::format("rank {}: ", rank);
   return what.starts_with(prefix) ? what.substr(prefix.size()) : what;
 }
 
-// `label` in a color, if the terminal has colors, and `text`.
+// `label`, in a color if the terminal has colors, followed by `text`.
 std::string labelled(const std::string& label, const char* color, const std::string& text,
                      const Terminal& terminal) {
   return (terminal.colors ? fmt::format("\x1b[{}m{}\x1b[0m ", color, label) : label + " ") +
@@ -47,10 +48,10 @@ std::string error_text(const Error& error, int64_t rank, const Terminal& termina
 }
 
 void end_failed(const Error& error, bool speaks) {
-  // The error must come last, also if both streams go to one file.
+  // Print what stdout still holds, so that the error comes last if both streams go to one file.
   std::fflush(stdout);
   const Terminal terminal = terminal_of(stderr);
-  // Another rank may have left its live line.
+  // Clear the line: another rank may have left its live line there.
   const char* const clear = terminal.rewrites ? "\r\x1b[K" : "";
   if (speaks)
     fmt::print(

@@ -21,13 +21,13 @@ std::string fatal_line(const Error& error, int64_t rank);
 /// Rank 0 is not named. An empty hint is left out.
 std::string error_text(const Error& error, int64_t rank, const Terminal& terminal);
 
-/// Prints `error` to standard error, if this rank `speaks`, and ends the process at once with the error's
-/// code. Skips MPI_Finalize and destructors: they could wait for ranks that never come. Any thread may call
+/// Prints `error` to standard error unless `speaks` is false, and ends the process at once with the error's
+/// code. Skips MPI_Finalize and destructors, which could wait for ranks that never come. Any thread may call
 /// it.
 [[noreturn]] void end_failed(const Error& error, bool speaks = true);
 
-/// The options of the MPI world of `command`. A process that hangs inside MPI ends by end_failed().
-/// `directory`: see MpiOptions.
+/// The options of the MPI world for the verb `command`. With these, a process that hangs inside MPI ends by
+/// end_failed(). `directory`: as in MpiOptions.
 MpiOptions world_options(const std::string& command, const std::filesystem::path& directory = {});
 
 }  // namespace ripstop
