@@ -18,6 +18,7 @@
 
 namespace ripstop {
 
+/// A checkpoint whose manifest has been read.
 struct Checkpoint {
   std::filesystem::path directory;
   Manifest manifest;

@@ -80,9 +80,9 @@ class CheckpointWriter {
   void begin(const CheckpointState& state, const SavePolicy& policy);
   /// Whether a save was begun and is neither committed nor given up. Equal on all ranks.
   bool has_begun() const { return save_ != nullptr; }
-  /// Whether the thread of this rank still writes (is_writing), and its progress for DiskVotes, between
-  /// begin() and commit(). false and 0 without a save.
+  /// Whether the thread of this rank still writes; false without a save.
   bool is_writing() const;
+  /// A number that changes whenever the thread's disk has done something, for DiskVotes; 0 without a save.
   int64_t progress() const;
   /// The rest of save(). Waits for the threads of all ranks in many short collectives (DiskVotes), however
   /// long a slow disk takes. `seen`: the time for which progress() of this rank has not changed before the

@@ -88,10 +88,11 @@ class RunLock {
 
 /// The owner of a run, as seen by another process.
 struct RunOwner {
+  /// kNone: there is no LOCK, so no run is alive. kGone: LOCK remains, but its owner has ended.
   enum class State { kNone, kAlive, kGone };
-  State state = State::kNone;  ///< kNone: there is no LOCK, so no run is alive
-  std::string who;             ///< "process 4711 on node7 (job 42)"; empty for kNone
-  std::string note;            ///< only for kGone: the reason why the owner counts as gone, for messages
+  State state = State::kNone;
+  std::string who;   ///< "process 4711 on node7 (job 42)"; empty for kNone
+  std::string note;  ///< only for kGone: the reason why the owner counts as gone, for messages
 };
 
 /// Finds the owner from `directory`/LOCK; changes nothing. An owner on this host is alive if its process

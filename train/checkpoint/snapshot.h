@@ -25,6 +25,7 @@ int64_t snapshot_bytes(const std::vector<UnitShard>& shards, DType moments);
 /// The first of `shards`, as many as have copies in `most_bytes` of host memory.
 std::vector<UnitShard> kept_shards(const std::vector<UnitShard>& shards, DType moments, int64_t most_bytes);
 
+/// Holds the states of the shards that this rank stores, for one save at a time.
 class Snapshot {
  public:
   /// `units`: this rank's shard of every unit of the parameter table, in table order, with arrays on the

@@ -10,9 +10,10 @@
 
 namespace ripstop {
 
+/// A finding of verify_checkpoint.
 struct CheckpointDamage {
-  std::string file;  ///< name of the file in the checkpoint
-  std::string what;
+  std::string file;    ///< name of the file in the checkpoint
+  std::string what;    ///< what is wrong, for people
   int64_t offset = 0;  ///< begin of the damaged part; 0 for the whole file
 };
 
