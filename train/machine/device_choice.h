@@ -20,12 +20,12 @@ std::vector<std::string> device_complaints(MpiWorld& world, const Device& device
 /// Whether `device` multiplies bfloat16 at least as fast as float32.
 bool has_fast_bfloat16(const Device& device);
 
-/// The bytes of its device that a rank may use: an equal share of the node's memory, or of the GPU's free
-/// memory. The least of all ranks, because micro-batches and meshes, which must be equal on all ranks, follow
-/// from it. Collective.
+/// The bytes of its device's memory that a rank may use: an equal share of the node's memory, or of the GPU's
+/// free memory. Every rank gets the smallest share of all ranks, because micro-batches and meshes, which must
+/// be equal on all ranks, follow from it. Collective.
 int64_t memory_of_rank_bytes(MpiWorld& world, const Device& device);
-/// The same with the node's free memory instead of all. For evaluate and summarize, whose mesh may differ
-/// from call to call. Collective.
+/// As memory_of_rank_bytes, but on a CPU with a share of the node's free memory. For evaluate and summarize,
+/// whose mesh may differ from call to call. Collective.
 int64_t free_memory_of_rank_bytes(MpiWorld& world, const Device& device);
 /// An upper bound of the bytes that libraries allocate on a device outside every plan and ledger.
 int64_t library_bytes(DeviceKind device);

@@ -21,7 +21,7 @@ void require_equal_programs(Communicator& world, const std::string& where) {
 }
 
 void require_equal_configs(Communicator& world, const RunConfig& config, const std::string& where) {
-  constexpr size_t kShown = 6;  // keys in the message; another file may differ in nearly all
+  constexpr size_t kShown = 6;  // keys named in the message; all may differ
   const std::vector<std::string> texts = world.all_gather_text(to_toml(config)),
                                  places = world.all_gather_text(where);
   if (rank_groups_text(texts, places).empty()) return;

@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The number before a unit: 16384 of "16384 kB".
+// The number at the begin of `text`, before a unit: 16384 for "16384 kB".
 std::optional<int64_t> leading_number(const std::string& text) {
   return parse_integer(text.substr(0, text.find(' ')));
 }
@@ -45,13 +45,13 @@ std::string proc_value(const char* path, std::initializer_list<std::string> keys
   return "";
 }
 
-// /proc/meminfo counts in KiB.
+// The value of `key` in /proc/meminfo, which counts in KiB, in bytes.
 int64_t meminfo_bytes(const std::string& key) {
   return leading_number(proc_value("/proc/meminfo", {key})).value_or(0) * 1024;
 }
 
-// The folders of this process's control group, from its own up to the root, as each level may set a limit.
-// Control groups version 1 have a tree for each controller `name`, version 2 has one unified tree. In a
+// The folders of this process's control group and of all groups above it, because each level may set a limit.
+// Control groups version 1 have a tree for each controller `name`; version 2 has one unified tree. In a
 // container the root may be the group itself.
 std::vector<fs::path> cgroup_folders(const std::string& name) {
   std::ifstream file("/proc/self/cgroup");
@@ -103,7 +103,7 @@ void read_core_quota(Machine& machine) {
   }
 }
 
-// The cores in the affinity mask, to which launchers bind ranks; 0 if the mask cannot be read.
+// The number of cores in the affinity mask, which launchers set to bind ranks; 0 if the mask cannot be read.
 int64_t allowed_cores() {
   // sched_getaffinity fails if the mask is too small, and 1,024 bits are too few for the largest machines.
   for (int count = 1024; count <= (1 << 18); count *= 2) {
@@ -119,14 +119,14 @@ int64_t allowed_cores() {
 }
 
 std::optional<int64_t> free_bytes(const char* path) {
-  // f_bavail, not f_bfree, which includes blocks reserved for root.
+  // Uses f_bavail, because f_bfree includes blocks reserved for root.
   struct statvfs status {};
   if (statvfs(path, &status) != 0) return std::nullopt;
   return static_cast<int64_t>(status.f_bavail) * static_cast<int64_t>(status.f_frsize);
 }
 
-// The variables that explain most wrong launches. No others: they may hold secrets, and people pass on the
-// reports of `doctor`.
+// The environment variables that explain most wrong launches. Other variables are left out: they may hold
+// secrets, and people pass on the reports of `doctor`.
 std::vector<std::pair<std::string, std::string>> launch_environment() {
   std::vector<std::pair<std::string, std::string>> found;
   for (const char* name :
@@ -140,7 +140,8 @@ std::vector<std::pair<std::string, std::string>> launch_environment() {
   return found;
 }
 
-// Reads `machine` and not the process, because tests make machines of their own.
+// The value of an environment variable; "" if it is not set. Reads `machine` and not the process, because
+// tests make machines of their own.
 std::string variable(const Machine& machine, const std::string& name) {
   for (const auto& [key, value] : machine.environment)
     if (key == name) return value;
@@ -210,7 +211,7 @@ std::vector<std::string> machine_problems(const Machine& machine, int64_t ranks,
                                           int64_t threads) {
   std::vector<std::string> found;
   const int64_t slurm_tasks = leading_number(variable(machine, "SLURM_STEP_NUM_TASKS")).value_or(1);
-  // Without PMI every process believes to be the only rank, and all would train the same run.
+  // Without PMI every process believes that it is the only rank, and all would train the same run.
   if (ranks == 1 && slurm_tasks > 1)
     found.push_back(
         fmt::format("srun started {} processes, but MPI sees one alone: MPI was built without Slurm's "
@@ -223,7 +224,7 @@ std::vector<std::string> machine_problems(const Machine& machine, int64_t ranks,
   if (machine.cores > 0 && ranks_here * threads > machine.cores)
     found.push_back(fmt::format("{} ranks x {} threads on {} cores: they will wait for each other",
                                 ranks_here, threads, machine.cores));
-  // 0.01 for rounding: the quota is a quotient.
+  // 0.01 allows for rounding: the quota is a quotient.
   if (machine.cores_quota && *machine.cores_quota + 0.01 < static_cast<double>(ranks_here * threads))
     found.push_back(fmt::format("the control group grants {:.1f} cores to {} ranks x {} threads",
                                 *machine.cores_quota, ranks_here, threads));
@@ -234,7 +235,7 @@ std::vector<std::string> machine_problems(const Machine& machine, int64_t ranks,
   if (!machine.fast_bfloat16)
     found.push_back(
         "the processor has no bfloat16 products: precision.compute = \"bfloat16\" computes in float32");
-  // MPI's buffers of one rank. Docker's default, 64 MiB, is enough for 8 ranks.
+  // The shared memory for MPI's buffers of one rank. Docker's default, 64 MiB, is enough for 8 ranks.
   constexpr int64_t kSharedMemoryARank = int64_t{8} << 20;
   if (machine.shared_memory_free_bytes && *machine.shared_memory_free_bytes < kSharedMemoryARank * ranks_here)
     found.push_back(

@@ -20,11 +20,11 @@ struct Machine {
   std::optional<double> cores_quota;  ///< CPU time that the control group grants, in cores
   int64_t memory_bytes = 0;
   int64_t memory_available_bytes = 0;               ///< free memory and cache that the kernel can give up
-  std::optional<int64_t> memory_limit_bytes;        ///< of the control group
-  std::optional<int64_t> memory_limit_used_bytes;   ///< use by the control group now
-  std::optional<int64_t> shared_memory_free_bytes;  ///< of /dev/shm, through which ranks of a node talk
-  std::optional<int64_t> disk_free_bytes;           ///< of the current directory's disk
-  std::optional<int64_t> open_files_limit;          ///< none: unlimited
+  std::optional<int64_t> memory_limit_bytes;        ///< limit of the control group
+  std::optional<int64_t> memory_limit_used_bytes;   ///< memory that the control group uses now
+  std::optional<int64_t> shared_memory_free_bytes;  ///< free in /dev/shm, through which ranks of a node talk
+  std::optional<int64_t> disk_free_bytes;           ///< free on the current directory's disk
+  std::optional<int64_t> open_files_limit;          ///< nullopt: unlimited
   std::vector<std::pair<std::string, std::string>>
       environment;  ///< variables of Slurm, Open MPI and OpenMP that are set
 };
@@ -35,7 +35,7 @@ Machine read_machine();
 /// The memory that this process uses; 0 if unknown.
 struct ResidentMemory {
   int64_t now_bytes = 0;
-  int64_t peak_bytes = 0;  ///< since the process began
+  int64_t peak_bytes = 0;  ///< the most since the process began
 };
 ResidentMemory resident_memory();
 
@@ -45,11 +45,11 @@ double clock_seconds(int clock);
 /// Seconds since the kernel started this process, to a hundredth; 0 if unknown.
 double process_age_seconds();
 
-/// The machine's memory, or the control group's limit if that is less.
+/// The machine's memory, or the limit of the control group if the limit is smaller.
 int64_t usable_memory_bytes(const Machine& machine);
 
-/// Problems that will make a run fail or slow, one sentence each. `ranks`: the ranks of this launch on all
-/// machines; `ranks_here`: on this machine; `threads`: of each rank.
+/// Problems that will make a run fail or slow, one sentence each. `ranks`: all ranks of this launch;
+/// `ranks_here`: its ranks on this machine; `threads`: the threads of each rank.
 std::vector<std::string> machine_problems(const Machine& machine, int64_t ranks, int64_t ranks_here,
                                           int64_t threads);
 

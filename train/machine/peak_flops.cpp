@@ -21,7 +21,7 @@ namespace ripstop {
 namespace {
 
 struct GpuPeak {
-  std::string_view name;  ///< whole words of the device name
+  std::string_view name;  ///< words of the device name, each a whole word
   double bfloat16;        ///< TFLOP/s on tensor cores, sums in float32, without sparsity
   double float32;  ///< TFLOP/s without tensor cores: model/kernels/cuda/gemm_plans.cpp does not use TF32
 };
@@ -54,14 +54,15 @@ bool has_words(std::string_view name, std::string_view words) {
   return false;
 }
 
-// The sum of the ranks' numbers. Collective.
+// The sum of `number` over all ranks. Collective.
 int64_t sum_of_all_ranks(Communicator& world, int64_t number) {
   const std::vector<int64_t> numbers = of_all_ranks(world, number);
   return std::reduce(numbers.begin(), numbers.end());
 }
 
-// Ranks on one GPU count equal parts of its peak. nullopt if one rank's GPU is unknown, because a utilization
-// of the other GPUs alone would mislead.
+// The peak of all ranks' GPUs by the data sheets. Ranks that share a GPU count equal parts of its peak.
+// nullopt if the GPU of any rank is unknown, because a utilization of the other GPUs alone would mislead.
+// Collective.
 std::optional<PeakFlops> peak_of_gpus(MpiWorld& world, const Device& device, DType compute) {
   Communicator& all = world.communicator();
   const std::vector<CudaGpu> gpus = look_at_cuda().gpus;
@@ -74,8 +75,8 @@ std::optional<PeakFlops> peak_of_gpus(MpiWorld& world, const Device& device, DTy
                    fmt::format("data sheet: {} in {}, dense", gpu.name, to_string(compute))};
 }
 
-// Whether each thread of this node's ranks has a core of its own. If not, the ranks take CPU time from each
-// other, in a step too.
+// Whether this node has a core for each thread of its ranks. If not, the ranks take CPU time from each other,
+// in training steps as well.
 bool has_cores_for_all(MpiWorld& world) {
   const Machine machine = read_machine();
   const double cores = std::min(static_cast<double>(machine.cores_allowed),
@@ -83,8 +84,8 @@ bool has_cores_for_all(MpiWorld& world) {
   return static_cast<double>(world.ranks_here() * cpu_threads()) <= cores;
 }
 
-// One round of `times` products on all ranks at once: in a step they share caches, power and perhaps cores,
-// and the slowest rank decides. Equal on all ranks. Collective.
+// Times one round: all ranks compute `times` products at once, because in a step they share caches, power and
+// perhaps cores, and the slowest rank decides. Equal on all ranks. Collective.
 PeakRound time_round(Communicator& all, TimedProduct& product, int64_t times, bool own_cores) {
   all.barrier();
   const double before = clock_seconds(CLOCK_PROCESS_CPUTIME_ID);
@@ -112,13 +113,13 @@ std::optional<PeakFlops> measure_cpus(MpiWorld& world, DType compute) {
   Communicator& all = world.communicator();
   TimedProduct product(Device::cpu(), compute);
   const bool own_cores = has_cores_for_all(world);
-  product.run(1);  // makes the kernel
+  product.run(1);  // the first product makes the kernel
   const double once = time_round(all, product, 1, own_cores).seconds;
   const auto times =
       std::clamp<int64_t>(static_cast<int64_t>(kRoundSeconds / std::max(once, 1e-9)), 1, kMostProducts);
   std::vector<PeakRound> rounds;
   double spent = once;
-  // All ranks have equal `rounds`, so all end together.
+  // `rounds` is equal on all ranks, so all ranks leave the loop together.
   while (!fastest_round(rounds) && std::ssize(rounds) < kMostRounds && spent < kMostSeconds) {
     rounds.push_back(time_round(all, product, times, own_cores));
     spent += rounds.back().seconds;

@@ -26,12 +26,13 @@ double seconds_since(Clock::time_point begin) {
   return std::max(std::chrono::duration<double>(Clock::now() - begin).count(), 1e-9);
 }
 
-// All ranks compute at once, as in a step: they share power, caches and memory.
+// The FLOP/s of this rank in matrix products. All ranks compute at once, because they also share power,
+// caches and memory in a step. Collective.
 double measure_products(Communicator& all, const Device& device) {
   constexpr double kRoundSeconds = 0.03;
   constexpr int64_t kMostProducts = 1000;
   TimedProduct product(device, device.kind == DeviceKind::kCuda ? DType::kBFloat16 : DType::kFloat32);
-  product.run(1);  // makes the kernel
+  product.run(1);  // the first product makes the kernel
   const double once = 1e-9 * static_cast<double>(product.run(1));
   const auto times = std::clamp<int64_t>(static_cast<int64_t>(kRoundSeconds / once), 1, kMostProducts);
   double best = 0;
@@ -43,7 +44,8 @@ double measure_products(Communicator& all, const Device& device) {
   return best;
 }
 
-// A conversion reads four bytes and writes two for each element, with all threads.
+// The bytes/s that this rank reads and writes in a conversion with all threads: four bytes read and two
+// written for each element. Collective.
 double measure_memory(Communicator& all, const Device& device) {
   const int64_t elements = int64_t{1} << (device.kind == DeviceKind::kCuda ? 27 : 23);
   const Stream stream(device);
@@ -62,14 +64,14 @@ double measure_memory(Communicator& all, const Device& device) {
     const Clock::time_point begin = Clock::now();
     convert(context, source, tensor_in(to, 0, DType::kBFloat16, {elements}));
     stream.synchronize();
-    // Skip the first round, in which the system allocates the pages of `to`.
+    // Skips the first round, in which the system allocates the pages of `to`.
     if (round > 0) best = std::max(best, 6.0 * static_cast<double>(elements) / seconds_since(begin));
   }
   return best;
 }
 
-// Exchanges messages between pairs of ranks whose numbers differ in one bit. Returns the best speed; 0 in a
-// group of one rank.
+// Exchanges messages between pairs of ranks whose numbers differ in one bit. Returns the bytes/s of this
+// rank's best pair; 0 in a group of one rank. Collective.
 double measure_links(Communicator& group) {
   constexpr int64_t kBytes = int64_t{4} << 20;
   constexpr int kMessages = 8, kMostPairs = 6;
@@ -83,7 +85,7 @@ double measure_links(Communicator& group) {
   for (int pair = 0; pair < kMostPairs && bit < group.size(); ++pair, bit *= 2) {
     group.barrier();
     const int64_t other = group.rank() ^ bit;
-    // Every rank of the group must call exchange equally often. With itself as peer it moves nothing.
+    // Every rank of the group must call exchange equally often. A rank that is its own peer moves nothing.
     const int64_t peer = other < group.size() ? other : group.rank();
     group.exchange(stream, send, peer, receive, peer);
     const Clock::time_point begin = Clock::now();
@@ -94,8 +96,8 @@ double measure_links(Communicator& group) {
   return best;
 }
 
-// The seconds of one round in which every rank of the ring sends `bytes` bytes. Doubles the number of rounds
-// until they take long enough for the clock.
+// The seconds of one round, in which every rank of the ring sends `bytes` bytes. Repeats the measurement with
+// twice as many rounds until it takes long enough for the clock. Collective.
 double seconds_a_round(Communicator& group, int64_t bytes) {
   constexpr int kMostRounds = 1000;
   constexpr double kSecondsEach = 0.05;

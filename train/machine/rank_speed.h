@@ -8,13 +8,14 @@
 
 namespace ripstop {
 
-/// The measured speeds of one rank. 0: nothing to measure.
+/// The measured speeds of one rank. A speed is 0 if there is nothing to measure.
 struct RankSpeed {
-  /// Matrix products in bfloat16 on a GPU and float32 on a CPU, on all ranks at once.
+  /// FLOP/s of matrix products, in bfloat16 on a GPU and in float32 on a CPU, while all ranks compute.
   double flops_per_second = 0;
-  /// Bytes that a kernel that hardly computes reads and writes, on all ranks at once.
+  /// Bytes/s that a kernel with hardly any arithmetic reads and writes, while all ranks compute.
   double memory_bytes_per_second = 0;
-  /// Bytes sent to a rank of the same node, and of another node, while as many are received.
+  /// Bytes/s sent to a rank of the same node (inside) and of another node (between), while as many are
+  /// received.
   double inside_bytes_per_second = 0;
   double between_bytes_per_second = 0;
 };
@@ -24,21 +25,21 @@ struct RankSpeed {
 /// the speeds by rank, equal on all ranks. Collective.
 std::vector<RankSpeed> measure_ranks(MpiWorld& world, const Device& device);
 
-/// A rank with one speed below kSlowShare of the median.
+/// A speed of a rank that is below kSlowShare of the median.
 struct SlowRankFound {
   int64_t rank = 0;
   std::string what;  ///< "products", "memory", "links inside the node", "links between nodes"
-  double share = 0;  ///< of the median
-  double value = 0;  ///< FLOP/s or bytes/s
+  double share = 0;  ///< `value` as a multiple of the median rank's
+  double value = 0;  ///< the speed, in FLOP/s or bytes/s
 };
 
-/// All findings, by rank. Pure.
+/// The speeds in `speeds` that are below kSlowShare of their median, ordered by rank. Pure.
 std::vector<SlowRankFound> slow_ranks_of(const std::vector<RankSpeed>& speeds);
 
-/// The speed of a ring's slowest rank.
+/// The speed of the slowest rank in a ring.
 struct LinkSpeed {
-  double latency_seconds = 0;   ///< of a message of 8 bytes
-  double bytes_per_second = 0;  ///< sent by a rank while it receives as many
+  double latency_seconds = 0;   ///< time of a message of 8 bytes
+  double bytes_per_second = 0;  ///< bytes that a rank sends in a second while it receives as many
 };
 
 /// Measures a ring: every rank sends to the next rank of `group` and receives from the one before, first

@@ -6,15 +6,15 @@
 
 namespace ripstop {
 
-/// A rank is slow below this share of the median speed.
+/// The share of the median speed below which a rank is slow.
 inline constexpr double kSlowShare = 0.8;
 
-/// Each rate divided by the median of the known rates, which are above 0 (the mean of the two middle ones if
-/// their number is even). An unknown rate gives 1. Pure.
+/// The rates as multiples of their median. The median is of the known rates alone, which are above 0; for an
+/// even number of them it is the mean of the two middle ones. The multiple of an unknown rate is 1. Pure.
 std::vector<double> relative_to_median(std::span<const double> rates);
 
-/// The option of sbatch and srun that leaves `hosts` out: "--exclude=n2,n7", each host once and without its
-/// domain; "" without hosts. Pure.
+/// The option of sbatch and srun that keeps `hosts` out of a job: "--exclude=n2,n7", each host once and
+/// without its domain; "" if there are no hosts. Pure.
 std::string exclude_option(std::span<const std::string> hosts);
 
 }  // namespace ripstop

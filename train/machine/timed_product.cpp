@@ -11,9 +11,10 @@
 namespace ripstop {
 namespace {
 
-// On a CPU half a GFLOP and 2 MiB a thread: large enough for full speed, small enough for the caches.
+// The size on a CPU: half a GFLOP and 2 MiB for each thread, large enough for full speed, small enough for
+// caches.
 constexpr int64_t kRowsOfThread = 256, kSide = 1024;
-// On a GPU: a millisecond or more even of a large one.
+// The size on a GPU: a product takes a millisecond or more even on a large GPU.
 constexpr int64_t kGpuSide = 8192;
 
 // Fills `buffer` with 0x3c3c..., a small number in both dtypes. Unwritten pages would all map to one cached
@@ -42,7 +43,7 @@ TimedProduct::TimedProduct(const Device& device, DType compute)
   fill(stream_, w_);
 }
 
-// The scratch of the kernels, from the same product on kMeta.
+// The scratch memory of the product's kernels, found by the same product on kMeta.
 MemoryUse TimedProduct::scratch() const {
   const Device meta = Device::meta(stream_.device().kind);
   const Stream stream(meta);

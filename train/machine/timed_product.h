@@ -9,10 +9,12 @@
 
 namespace ripstop {
 
-/// One product y = x w^T on a device, w square, to be timed. Owns its memory, which no other ledger counts:
-/// on a CPU 4 MiB and 2 MiB a thread in float32, on a GPU 256 MiB in bfloat16, and the kernels' scratch.
+/// One product y = x w^T on a device, with a square w, to be timed. Owns its memory, which no other ledger
+/// counts: on a CPU 4 MiB, and 2 MiB for each thread, in float32; on a GPU 256 MiB in bfloat16; on both the
+/// kernels' scratch.
 class TimedProduct {
  public:
+  /// `compute`: the dtype of x, w and y.
   TimedProduct(const Device& device, DType compute);
 
   /// FLOP of one product.

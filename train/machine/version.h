@@ -5,16 +5,17 @@
 
 namespace ripstop {
 
-/// "0.1.0".
+/// The version of ripstop: "0.1.0".
 std::string_view version();
 
 /// The short commit of the source, with "-dirty" for changed files; "unknown" outside a git checkout.
 std::string_view git_commit();
 
-/// "GNU 12.2.0, Release".
+/// The compiler and the build type: "GNU 12.2.0, Release".
 std::string_view compiler();
 
-/// A library of this build. A newer version with the same interface may be loaded at run time.
+/// A library of this build. The library that is loaded at run time may be a newer version with the same
+/// interface.
 struct Library {
   std::string_view name;
   std::string_view version;
