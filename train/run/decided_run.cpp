@@ -10,7 +10,8 @@
 namespace ripstop {
 namespace {
 
-// The origin of the sizes of model.pretrained, found by rank 0; nullopt without the key. Collective.
+// Where the sizes of the model come from, according to model.pretrained; rank 0 reads it. nullopt if the
+// config has no model.pretrained. Collective.
 std::optional<PretrainedOrigin> pretrained_origin(const RunConfig& config, Communicator& world) {
   if (config.model.pretrained.empty()) return std::nullopt;
   PretrainedOrigin origin;
@@ -22,7 +23,7 @@ std::optional<PretrainedOrigin> pretrained_origin(const RunConfig& config, Commu
   return origin;
 }
 
-// "hidden_size 2048, intermediate_size 5632, ...".
+// The sizes of `model` as text: "hidden_size 2048, intermediate_size 5632, ...".
 std::string fields_text(const ModelConfig& model) {
   std::string text;
   for_each_field(model, [&](const char* name, const auto& value) {
@@ -31,7 +32,8 @@ std::string fields_text(const ModelConfig& model) {
   return text;
 }
 
-// Refuses ranks whose decisions differ: they would hang in different collectives. Collective.
+// Throws on all ranks if decisions differ between ranks: these would hang in different collectives.
+// Collective.
 void require_equal_decisions(const DecidedRun& run) {
   Communicator& world = run.ranks->world();
   const std::string where = run.host();
@@ -59,7 +61,7 @@ DecidedRun decide_run(const RunConfig& config, MpiWorld& world, StartTimes& time
   times.enter(&StartupSeconds::data);
   Tokenizer tokenizer(dataset_file(config.data.directory, kTokenizerFile));
   TokenDataset dataset(dataset_file(config.data.directory, "train.h5"));
-  // The run keeps this tokenizer, and reads its summaries with it.
+  // The tokenizer must be the data set's: the run keeps it, and reads its summaries with it.
   require_dataset_tokenizer(dataset, tokenizer);
 
   times.enter(&StartupSeconds::memory);
@@ -72,14 +74,14 @@ DecidedRun decide_run(const RunConfig& config, MpiWorld& world, StartTimes& time
   RunTarget target = run_target(world, device, dataset.header().vocabulary_size);
   if (origin) {
     do_and_agree(all, [&] { target.pretrained = read_model_sizes(posix_io(), origin->directory); });
-    // Before anything depends on the sizes: ranks with other sizes would hang in other collectives.
+    // Compared before anything depends on the sizes: ranks with other sizes would hang in other collectives.
     require_equal(all, ExitCode::kInputData, "the pretrained model", fields_text(*target.pretrained), where,
                   kSamePretrainedHint);
   }
   ResolvedRun resolved = resolve_run(config, target);
   if (!device_note.empty()) resolved.notes.push_back("run.device = \"auto\" is the CPU: " + device_note);
   for (const std::string& text : complaints) resolved.notes.push_back(text);
-  // Before the mesh: communicators allocate device memory.
+  // Made before the mesh, because communicators allocate device memory.
   const LibraryMemory library_memory(device);
 
   times.enter(&StartupSeconds::mpi);
@@ -94,7 +96,7 @@ DecidedRun decide_run(const RunConfig& config, MpiWorld& world, StartTimes& time
                  library_memory,        std::move(ranks)};
   require_equal_decisions(run);
   if (!run.validation.dataset) {
-    // The plan counted memory for validations before the set was opened.
+    // The plan was made before the set was opened, and counted memory for validations.
     run.validates = false;
     run.summaries.reset();
     run.summaries_memory = {};

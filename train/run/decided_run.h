@@ -15,7 +15,7 @@
 
 namespace ripstop {
 
-/// Hint for a model.pretrained that differs between nodes.
+/// The hint of the error for a model.pretrained that differs between nodes.
 inline constexpr const char* kSamePretrainedHint = "make the same model.pretrained visible on every node";
 
 /// The config with every "auto" decided, and all inputs of the decisions. Never changes.
@@ -26,7 +26,7 @@ struct DecidedRun : ResolvedRun {
   ValidationSet validation;
   Device device;
   RunTarget target;
-  std::optional<PretrainedOrigin> pretrained;  ///< if model.pretrained is given
+  std::optional<PretrainedOrigin> pretrained;  ///< set if model.pretrained is given
   LibraryMemory library_memory;
   std::unique_ptr<DeviceMesh> ranks;  ///< the ranks as a mesh
 

@@ -13,24 +13,24 @@
 
 namespace ripstop {
 
-/// The number of batches with documents of each size: coming_documents.
+/// The number of batches for each combination of document sizes, as coming_documents counts them.
 using DocumentCounts = std::map<DocumentSizes, int64_t>;
 
-/// The number of steps whose documents get plans. Later steps repeat their sizes.
+/// The number of coming steps whose documents get plans. Later steps have the same sizes again.
 inline constexpr int64_t kStepsLookedAt = 1000;
 
 /// The result of prepare_kernels.
 struct KernelPlans {
-  int64_t count = 0;  ///< plans made
-  int64_t left = 0;   ///< document sizes left, for lack of time, to the steps that have them
-  double seconds = 0;
+  int64_t count = 0;   ///< plans made
+  int64_t left = 0;    ///< document sizes without a plan for lack of time; steps make these plans
+  double seconds = 0;  ///< time that the plans took
 };
 
-/// Makes the plans that `model` needs for batches of the documents in `trained` and `evaluated`, the most
-/// frequent first, for about a minute at most. Does nothing on devices that need none.
+/// Makes the plans that `model` needs for batches of the documents in `trained` and `evaluated`, those of the
+/// most frequent sizes first, for about a minute at most. Does nothing on devices that need no plans.
 inline KernelPlans prepare_kernels(const ShardedTransformer& model, const DocumentCounts& trained,
                                    const DocumentCounts& evaluated) {
-  // About the time that the first steps would lose to these plans.
+  // The time limit: about what the first steps would lose if they made these plans.
   constexpr double kMostSeconds = 60;
   const auto begin = std::chrono::steady_clock::now();
   KernelPlans plans;

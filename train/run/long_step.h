@@ -11,10 +11,10 @@
 
 namespace ripstop {
 
-/// The times of a stop request in a long step.
+/// The times that decide about a stop request in a long step.
 struct LongStepTimes {
-  double vote_seconds = 5;   ///< between two votes of the ranks
-  double most_seconds = 60;  ///< the longest rest of a step after a vote; a longer step is given up
+  double vote_seconds = 5;   ///< time between two votes of the ranks
+  double most_seconds = 60;  ///< a step is given up if its rest would take longer than this
 };
 
 /// Decides between the micro-batches of a step whether to give it up. All ranks decide alike, by rank 0's
@@ -35,7 +35,8 @@ class LongStep {
                 FunctionRef<void()> wait_for_device) {
     if (steps_are_short_ || done < next_vote_) return false;
     wait_for_device();
-    // One exchange for both: rank 0's time, and a stop request, which makes a number negative.
+    // One exchange carries both: the elapsed time, of which rank 0's counts, and a stop request as a minus
+    // sign.
     const int64_t elapsed_us =
         1 + std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin_).count();
     const std::vector<int64_t> votes = of_all_ranks(world_, stop_requested() ? -elapsed_us : elapsed_us);
@@ -55,8 +56,8 @@ class LongStep {
   const LongStepTimes times_;
   Clock::time_point begin_;
   bool steps_are_short_ = false;
-  int64_t between_votes_ = 1;  ///< micro-batches
-  int64_t next_vote_ = 1;      ///< after this number of micro-batches
+  int64_t between_votes_ = 1;  ///< micro-batches from one vote to the next
+  int64_t next_vote_ = 1;      ///< number of done micro-batches at which the ranks vote next
 };
 
 }  // namespace ripstop

@@ -54,7 +54,7 @@ std::vector<std::string> resume_notes(const ResumableCheckpoint& saved, const Me
     other_generation |= difference.key.starts_with("generation.");
   }
   const bool other_mesh = saved.mesh != mesh;
-  // Both change the memory for an "auto" micro-batch.
+  // Other [generation] settings or another train.recompute change the memory for an "auto" micro-batch.
   const bool other_memory = !saved.config.train.micro_batch_sequences &&
                             (other_generation || has_key(saved.differences, "train.recompute"));
   if (other_mesh || other_memory || has_key(saved.differences, "train.micro_batch_sequences"))

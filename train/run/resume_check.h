@@ -11,23 +11,24 @@ namespace ripstop {
 
 /// A checkpoint that a run may resume from.
 struct ResumableCheckpoint {
-  RunConfig config;                           ///< of the run that saved it
-  MeshSizes mesh;                             ///< of the run that saved it
+  RunConfig config;                           ///< config of the run that saved the checkpoint
+  MeshSizes mesh;                             ///< mesh of the run that saved the checkpoint
   std::vector<ConfigDifference> differences;  ///< from `config` to the run's config, all allowed
 };
 
-/// Compares the config and the model in the manifest with the run's. Throws Error(kUsage), listing old ->
-/// new, for differences that are not allowed, and Error(kStorage) if the stored config cannot be read because
-/// another version wrote it.
+/// Compares the config and the model in the manifest with the run's. Throws Error(kUsage), which lists old ->
+/// new, for differences that are not allowed. Throws Error(kStorage) if the stored config cannot be read
+/// because another version wrote it.
 ResumableCheckpoint check_stored_config(const Checkpoint& checkpoint, const RunConfig& config,
                                         const ModelConfig& model);
 
-/// One text for each difference, and for each effect on the results: other rounding on another mesh or with
-/// other micro-batches, and ROUGE with other [generation] settings.
+/// Notes for people: one for each difference, and one for each effect on the results. These effects are other
+/// rounding on another mesh or with other micro-batches, and other ROUGE scores with other [generation]
+/// settings.
 std::vector<std::string> resume_notes(const ResumableCheckpoint& saved, const MeshSizes& mesh);
 
-/// A note on the jump of the learning rate after `step`, if the run had `old_steps` steps and has `steps`
-/// now: "... was 2.96e-06 in step 40 and is 2.01e-04 in step 41". Empty without a jump.
+/// A note if the learning rate jumps after `step` because the run had `old_steps` steps and has `steps` now:
+/// "... was 2.96e-06 in step 40 and is 2.01e-04 in step 41". Empty without a jump.
 std::string rate_jump(const RunConfig& config, int64_t step, int64_t old_steps, int64_t steps);
 
 }  // namespace ripstop

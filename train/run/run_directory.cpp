@@ -15,12 +15,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Larger files are no config and no tokenizer.
+// The limit of a file's size: a larger file is no config and no tokenizer.
 constexpr int64_t kMostConfigBytes = int64_t{1} << 20;
 constexpr int64_t kMostTokenizerBytes = int64_t{64} << 20;
 constexpr const char* kCheckpoints = "checkpoints";
 
-// The lock waits less than the deadline of saves, so that this rank, which knows the reason, reports first.
+// The longest wait of the lock as a share of the deadline of saves. It is less than 1, so that this rank,
+// which knows the reason, reports before the others.
 constexpr double kShareOfDeadline = 0.9;
 
 bool is_folder(const fs::path& path) {
@@ -38,7 +39,7 @@ std::optional<fs::path> owner_of_linked_folder(Io& io, const fs::path& run) {
   return real.filename() == kCheckpoints && is_run(io, real.parent_path()) ? real.parent_path() : real;
 }
 
-// Whether `config_file` is the config.toml of a run, and `config` names another directory.
+// Whether `config_file` is the config.toml of a run, but `config`, read from it, names another directory.
 bool is_of_another_run(Io& io, const fs::path& config_file, const RunConfig& config) {
   const fs::path beside = fs::absolute(config_file).parent_path();
   std::error_code ignored;
@@ -159,7 +160,8 @@ int64_t RunDirectory::take_over(int64_t step) {
   if (!takeovers.problem().empty())
     notes_.push_back(fmt::format("{}: it is written anew, and takeovers before this one protect nothing",
                                  takeovers.problem()));
-  // Checkpoints copied from another folder may have higher numbers.
+  // Checkpoints copied from another folder may have higher takeover numbers than this folder's
+  // takeovers.json.
   int64_t greatest = 0;
   for (const ListedCheckpoint& checkpoint : list_checkpoints(io_, checkpoints()))
     if (checkpoint.manifest) greatest = std::max(greatest, checkpoint.manifest->state.takeover);
@@ -192,13 +194,14 @@ void RunDirectory::check_still_owned() const {
                                      takeovers.newest_number(), takeovers.all().back().owner,
                                      takeover_.number));
   if (takeovers.newest_number() == takeover_.number) return;
-  // The file was removed, damaged, or overwritten by a start that had read it before this takeover.
+  // This takeover is missing: the file was removed, damaged, or overwritten by a start that had read it
+  // before.
   takeovers.restore(takeover_);
   takeovers.write(io_, checkpoints());
 }
 
 MetricsFile& RunDirectory::open_metrics(int64_t step) {
-  // First, because this file marks the directory as a run's (is_run).
+  // Written first, because this file marks the directory as a run's (is_run).
   write_whole_file(path_ / "prompt_template.txt", prompt_template_);
   write_whole_file(path_ / kTokenizerFile, tokenizer_);
   write_whole_file(path_ / "config.toml", config_);
@@ -210,7 +213,7 @@ MetricsFile& RunDirectory::open_metrics(int64_t step) {
                                  file.string(), is_there ? "empty" : "missing", step));
   const bool was_taken_over =
       std::any_of(locks_.begin(), locks_.end(), [](const auto& lock) { return !lock->takeover().empty(); });
-  // Steps after the checkpoint are computed and written again.
+  // The run computes the steps after the checkpoint again, and writes their lines again.
   if (std::string note = cut_to_step(file, step, was_taken_over); !note.empty())
     notes_.push_back(std::move(note));
   metrics_ = std::make_unique<MetricsFile>(file);

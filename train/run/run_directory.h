@@ -35,11 +35,11 @@ class RunDirectory {
   /// if the folder is its `checkpoints`, else a LOCK in the folder. Throws Error(kStorage) if another run
   /// owns it.
   void prepare_checkpoints();
-  /// The step of the newest checkpoint that prepare_checkpoints found, readable or not (a start from an older
-  /// step would supersede it); 0 if there was none.
+  /// The step of the newest checkpoint that prepare_checkpoints found; 0 if there was none. Checkpoints that
+  /// cannot be read count, too, because a start from an older step would supersede them.
   int64_t newest_step() const { return newest_step_; }
 
-  /// Throws Error(kCommunication), for no progress, if the last three restarts of this job went on from
+  /// Throws Error(kCommunication) if this job makes no progress: its last three restarts went on from
   /// `newest_step`, the newest committed step. Changes nothing.
   void require_progress(int64_t newest_step) const;
   /// Records that this start goes on from `step` (Takeovers). Returns the takeover's number for
@@ -53,12 +53,14 @@ class RunDirectory {
   /// metrics.jsonl becomes a new file, into which the previous owner cannot write.
   MetricsFile& open_metrics(int64_t step);
   MetricsFile& metrics() { return *metrics_; }
-  /// RunLock::check_owner, may_write and is_stuck of all locks.
+  /// The results of RunLock::check_owner, may_write and is_stuck for all locks together: check_owner() throws
+  /// if any lock is lost, may_write() is true if all locks may be written under, is_stuck() if any is stuck.
   void check_owner() const;
   bool may_write() const;
   bool is_stuck() const;
-  /// RunLock::check_still_owned of all locks; also throws Error(kStorage) if another process has recorded a
-  /// later takeover. Its wait for a file system ends before the deadline of the run's saves.
+  /// Calls RunLock::check_still_owned of all locks; also throws Error(kStorage) if another process has
+  /// recorded a later takeover. The wait for a file system that does not answer ends before the deadline of
+  /// the run's saves.
   void check_still_owned() const;
 
  private:
@@ -72,9 +74,9 @@ class RunDirectory {
   std::vector<std::string> notes_;
   RunLockWait wait_;
   const RunLockTimes lock_times_;
-  std::vector<std::unique_ptr<RunLock>> locks_;  ///< of the run, and of an outside folder of checkpoints
+  std::vector<std::unique_ptr<RunLock>> locks_;  ///< for the run, and for an outside folder of checkpoints
   int64_t newest_step_ = 0;
-  Takeover takeover_;  ///< number 0 until it is recorded
+  Takeover takeover_;  ///< this start's takeover; its number is 0 until it is recorded
   std::unique_ptr<MetricsFile> metrics_;
 };
 

@@ -5,7 +5,7 @@
 namespace ripstop {
 namespace {
 
-// The lines that may wait in memory: of some 100,000 steps.
+// The most bytes of lines that may wait in memory: the lines of some 100,000 steps.
 constexpr int64_t kMostWaitingBytes = int64_t{64} << 20;
 constexpr const char* kWrittenAgain = "metrics.jsonl is written again and lacks no line";
 
@@ -48,7 +48,7 @@ void RunLog::sync() {
   try {
     metrics.sync();
   } catch (const Error& error) {
-    // Without waiting lines, the sync itself failed: no checkpoint may rely on such a disk.
+    // No line waits, so the sync itself failed: no checkpoint may rely on such a disk.
     if (error.code() != ExitCode::kStorage || metrics.waiting_lines() == 0) throw;
     say(fmt::format(
         "warning: {}; the checkpoint is saved all the same, and metrics.jsonl lacks {} if the run "

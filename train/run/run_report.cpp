@@ -30,14 +30,14 @@ std::string micro_batch_text(const StartEvent& start) {
                      start.micro_batches);
 }
 
-// The share of always empty sequences among the computed sequences of a step.
+// The share of the computed sequences of a step that are always empty.
 double idle_share(const StartEvent& start, const RunConfig& config) {
   if (start.micro_batch_sequences == 0) return 0;
   return 1 - static_cast<double>(config.train.global_batch_sequences) /
                  static_cast<double>(computed_sequences(config, start.mesh, start.micro_batch_sequences));
 }
 
-// The share of a rank's time that is spent on neither empty sequences nor recomputation.
+// The share of a rank's time that goes neither into empty sequences nor into recomputation.
 double useful_share(const StartEvent& start, const RunConfig& config, const ResolvedRun& run) {
   double again = 0;
   for (const Recompute mode : kRecomputes)

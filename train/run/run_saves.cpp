@@ -12,7 +12,8 @@
 namespace ripstop {
 namespace {
 
-// One failure may be bad luck, such as a disk that is full for a moment. Several in a row are not.
+// The number of failures in a row that ends the run. A single failure may be bad luck, such as a disk that is
+// full for a moment.
 constexpr int64_t kFailuresInARow = 3;
 
 // The pause between two votes of ranks that wait for each other's disks.
@@ -32,8 +33,8 @@ RunSaves::RunSaves(SavedRun lent, const Stream& compute, MemoryLedger& ledger,
   writer_.emplace(posix_io(), lent_.run.checkpoints(), mesh().world(), mesh().sizes(), *snapshot_);
 }
 
-// Makes the snapshot. A system may refuse pinned memory though the machine has enough: then takes less, if
-// the config sets no size.
+// Makes the snapshot. The system may refuse pinned memory though the machine has enough: if the config sets
+// no size, tries again with less memory. Collective.
 void RunSaves::take_copies(const Stream& compute, MemoryLedger& ledger,
                            const std::vector<UnitStates>& units) {
   const bool may_take_less = plan_.beside_device && plan_.takes_the_rest;
@@ -60,7 +61,8 @@ void RunSaves::take_copies(const Stream& compute, MemoryLedger& ledger,
                     bytes_text(wanted), bytes_text(plan_.kept_bytes)));
 }
 
-// A disk without progress ends the run after the deadline of saves, like a missing rank.
+// The wait for a disk without progress: after the deadline of saves such a disk ends the run, like a missing
+// rank.
 DiskPatience RunSaves::patience() const {
   return {.seconds = lent_.deadline.outside_steps(), .hosts = mesh().hosts()};
 }
@@ -129,7 +131,8 @@ bool RunSaves::commit() {
   log.end_live_line();
   for (const std::string& text : report.warnings) log.warn(text);
   const double waited = save.stood_seconds + seconds_since(since);
-  // At least `waited`: a save beside training may be written long before the step ends that commits it.
+  // At least `waited`: a save beside training may be written long before the end of the step that commits the
+  // save.
   const double seconds = std::max(save.begin_seconds + report.seconds, waited);
   if (lent_.time_limit) lent_.time_limit->took_save(seconds);
   log.write(CheckpointEvent{.step = save.state.step,
@@ -154,7 +157,8 @@ void RunSaves::after_step(const StepResult& step) {
 SaveWork RunSaves::work(double step_seconds) {
   if (!under_way_ || !writer_->is_writing()) return SaveWork::kNone;
   const Clock::time_point before = std::exchange(under_way_->looked_at, Clock::now());
-  // The most time between two looks that counts as stillness: in more time this process was stopped or busy.
+  // The most time between two looks at the disk that counts as time without progress. More time means that
+  // this process was stopped or busy.
   constexpr double kShort = 1, kMostSteps = 2;
   const double passed = std::min(std::chrono::duration<double>(under_way_->looked_at - before).count(),
                                  std::max(kShort, kMostSteps * step_seconds));
@@ -166,7 +170,8 @@ SaveWork RunSaves::work(double step_seconds) {
   return still.seconds > lent_.deadline.outside_steps() ? SaveWork::kStands : SaveWork::kWrites;
 }
 
-// Only a warning: training needs no disk until the next save. Collective.
+// Warns of disks without progress. No more than a warning, because training needs no disk until the next
+// save. Collective.
 void RunSaves::tell_of_still_disks() {
   std::vector<int64_t> ranks;
   const double most = lent_.deadline.outside_steps();
@@ -185,7 +190,7 @@ void RunSaves::take_failure(const Error& error, const CheckpointState& state) {
   is_held_ = false;
   lent_.log.end_live_line();
   if (error.code() != ExitCode::kStorage) throw error;
-  // Not check_still_owned(), which reads files, because the disk may have failed.
+  // Calls check_owner(), because check_still_owned() reads files and the disk may have failed.
   do_and_agree(mesh().world(), [&] {
     if (lent_.directory) lent_.directory->check_owner();
   });
@@ -203,8 +208,9 @@ void RunSaves::take_failure(const Error& error, const CheckpointState& state) {
                                  : "there is no checkpoint yet"));
 }
 
-// With copies of all arrays each rank waits alone, for a moment. Without, a wait may take as long as a disk,
-// so all ranks wait together: in the next step's collectives they would take the slow rank for dead.
+// If all ranks have copies of all their arrays, each rank waits alone, for a moment. Otherwise a wait may
+// take as long as a disk, so all ranks wait together: in the next step's collectives they would take a slow
+// rank for dead.
 void RunSaves::await(size_t unit) {
   if (!is_held_) return;
   const Clock::time_point since = Clock::now();

@@ -21,17 +21,18 @@ struct SavedRun {
   RunLog& log;
   std::optional<RunDirectory>& directory;  ///< set on rank 0 alone
   std::optional<TimeLimit>& time_limit;    ///< set on rank 0 alone; learns how long saves take
-  const StepDeadline& deadline;
+  const StepDeadline& deadline;            ///< outside of steps, also the patience with a disk
   /// The states whose `best` must name a checkpoint that exists, also after a failed save.
   std::array<CheckpointState*, 2> states;
 };
 
-/// Saves one state after another. All members are equal on all ranks, but for the times. A save that fails on
-/// any rank fails on all. After a failure training goes on with the older checkpoints, unless this process no
-/// longer owns the run, or three saves in a row have failed: then the last error is thrown.
+/// Saves one state after another. All results but times are equal on all ranks. A save that fails on any rank
+/// fails on all ranks. Training then goes on with the older checkpoints; but if this process no longer owns
+/// the run, or three saves in a row have failed, the last error is thrown.
 class RunSaves {
  public:
-  /// Allocates memory for copies of `units`, which `compute` updates. `state`: at the start. Collective.
+  /// Allocates memory for copies of `units`, which the stream `compute` updates. `state`: the state at the
+  /// start. Collective.
   RunSaves(SavedRun lent, const Stream& compute, MemoryLedger& ledger, const std::vector<UnitStates>& units,
            const CheckpointState& state);
 
@@ -62,12 +63,13 @@ class RunSaves {
   bool is_under_way() const { return under_way_.has_value(); }
   /// The step of the last commit or of the resumed checkpoint; -1 without either.
   int64_t saved_step() const { return saved_step_; }
-  /// The time for which updates of the last step waited for a save, and its part outside of collectives.
+  /// The time for which the updates of the last step waited for a save; alone_seconds() is the part of this
+  /// time that was spent outside of collectives.
   double wait_seconds() const { return wait_seconds_; }
   double alone_seconds() const { return alone_seconds_; }
-  /// The plan of the copies, after what the system has refused.
+  /// The plan of the copies, with less memory if the system has refused some.
   const SnapshotPlan& plan() const { return plan_; }
-  /// CheckpointWriter::ends_within.
+  /// Calls CheckpointWriter::ends_within.
   bool ends_within(std::chrono::milliseconds most) { return writer_->ends_within(most); }
 
  private:
@@ -76,9 +78,9 @@ class RunSaves {
   struct UnderWay {
     CheckpointState state;
     bool in_background = false;
-    double begin_seconds = 0;                    ///< spent in CheckpointWriter::begin
-    double stood_seconds = 0;                    ///< for which training has waited so far
-    DiskStillness still = {};                    ///< of this rank's disk while training goes on
+    double begin_seconds = 0;                    ///< time in CheckpointWriter::begin
+    double stood_seconds = 0;                    ///< time for which training has waited so far
+    DiskStillness still = {};                    ///< time without progress of this rank's disk
     Clock::time_point looked_at = Clock::now();  ///< time of the last look at the disk
     bool is_told = false;                        ///< people were warned of a disk that stands still
   };
@@ -93,15 +95,15 @@ class RunSaves {
 
   const SavedRun lent_;
   SnapshotPlan plan_;
-  MemoryLedger host_ledger_;          ///< of host memory, on a GPU
+  MemoryLedger host_ledger_;          ///< counts host memory if the run is on a GPU
   std::optional<Snapshot> snapshot_;  ///< must outlive writer_, whose thread reads it
   std::optional<CheckpointWriter> writer_;
   bool is_whole_ = false;  ///< all ranks keep copies of all their arrays
   std::optional<UnderWay> under_way_;
   bool is_held_ = false;  ///< a save may still read arrays that the next update changes
   int64_t saved_step_;
-  std::optional<BestSoFar> committed_best_;  ///< of the last commit
-  int64_t failures_ = 0;                     ///< in a row
+  std::optional<BestSoFar> committed_best_;  ///< best score in the last commit
+  int64_t failures_ = 0;                     ///< failed saves in a row
   double wait_seconds_ = 0, alone_seconds_ = 0;
 };
 

@@ -22,7 +22,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The step of the newest checkpoint, mostly from names alone: status must stay fast for many runs.
+// The step of the newest checkpoint. Read mostly from names alone, because status must stay fast for many
+// runs.
 std::optional<int64_t> newest_checkpoint(Io& io, const fs::path& run) {
   std::map<int64_t, fs::path, std::greater<>> by_step;
   std::error_code error;
@@ -33,7 +34,8 @@ std::optional<int64_t> newest_checkpoint(Io& io, const fs::path& run) {
   }
   const Takeovers takeovers = Takeovers::read(io, run / "checkpoints");
   for (const auto& [step, path] : by_step) {
-    // Read the manifest only if there are takeovers from earlier steps: it may be superseded.
+    // Reads the manifest only if there are takeovers from earlier steps, which may have superseded the
+    // checkpoint.
     if (takeovers.refusal(step, 0).empty()) return step;
     try {
       if (takeovers.refusal(step, read_manifest(io, path).state.takeover).empty()) return step;
@@ -73,7 +75,7 @@ void add_note(RunStatus& status, const std::string& text) {
   if (!text.empty()) status.note += (status.note.empty() ? "" : "; ") + text;
 }
 
-// The decision of the run's TimeLimit, computed from its log.
+// Sets the deadline in `status` as the run's TimeLimit decides, computed from the log.
 void take_deadline(const MetricsLog& log, RunStatus& status) {
   const StartEvent& start = log.starts.back();
   double slowest = 0;
@@ -87,7 +89,7 @@ void take_deadline(const MetricsLog& log, RunStatus& status) {
                        clock_text(*start.deadline), start.deadline_source, clock_text(*status.stops_at)));
 }
 
-// The slow ranks of the last window in the log.
+// Sets the slow ranks in `status` from the last window in the log.
 void take_slow_ranks(const HostsEvent& event, RunStatus& status) {
   constexpr size_t kShown = 4;
   std::string shown;
@@ -105,11 +107,11 @@ void take_slow_ranks(const HostsEvent& event, RunStatus& status) {
 void take_log(const MetricsLog& log, RunStatus& status) {
   const bool is_running = status.state == "running";
   if (!log.starts.empty()) {
-    // For a run that has not finished a step yet.
+    // The step of a run that has not finished a step yet.
     status.step = log.starts.back().step;
     status.steps = log.starts.back().steps;
   }
-  // Not step 0: the run does not keep its initial weights.
+  // Skips step 0, because the run does not keep its initial weights.
   for (const ValidationEvent& validation : log.validations)
     if (validation.step > 0 && std::isfinite(validation.loss))
       status.best_validation_loss =
@@ -141,7 +143,7 @@ std::string step_text(const RunStatus& run) {
   return run.steps > 0 ? fmt::format("{}/{}", run.step, run.steps) : std::to_string(run.step);
 }
 
-// "1000", "-", or "1000, saving 1200".
+// The newest checkpoint as a cell of the table: "1000", "-", or "1000, saving 1200".
 std::string checkpoint_text(const RunStatus& run) {
   const std::string newest = run.newest_checkpoint ? std::to_string(*run.newest_checkpoint) : "-";
   return run.saving_step ? fmt::format("{}, saving {}", newest, *run.saving_step) : newest;
@@ -160,7 +162,7 @@ RunStatus read_status(Io& io, const fs::path& directory) {
     // A run that is still planning has a LOCK only.
     if (path_exists(io, metrics)) {
       log = read_metrics(metrics);
-      // Clocks of two machines may differ a little.
+      // Clocks of two machines may differ a little, so a time slightly in the future is used, too.
       if (const double age = age_of(metrics).value_or(0); age >= -60)
         status.seconds_since_update = std::max(age, 0.0);
       else
@@ -191,7 +193,7 @@ std::string status_table(std::span<const RunStatus> runs) {
                     run.seconds_since_update ? duration_text(*run.seconds_since_update) : "-"});
     if (!run.note.empty()) notes += fmt::format("{}: {}\n", run.directory.string(), run.note);
   }
-  // Minimum widths. At least two spaces separate the columns.
+  // Minimum widths of the columns. At least two spaces separate two columns.
   std::array<size_t, std::tuple_size_v<Cells>> widths = {5, 12, 15, 10, 10, 10, 12, 9, 9};
   for (const Cells& row : rows)
     for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size() + 2);

@@ -11,25 +11,26 @@
 
 namespace ripstop {
 
+/// The state of a run, as `ripstop status` shows it.
 struct RunStatus {
   std::filesystem::path directory;
-  /// "running", "done", "stopped" (the same command goes on), "failed (77)" with the exit code, "interrupted"
-  /// (no `end` event), "empty" (nothing logged), "unreadable".
+  /// The state as a word: "running", "done", "stopped" (the same command goes on), "failed (77)" with the
+  /// exit code, "interrupted" (no `end` event), "empty" (nothing logged), or "unreadable".
   std::string state;
-  std::string note;  ///< other facts, for people; may be empty
-  int64_t step = 0;
-  int64_t steps = 0;  ///< of the whole run; 0: unknown
+  std::string note;   ///< other facts, for people; may be empty
+  int64_t step = 0;   ///< steps done
+  int64_t steps = 0;  ///< steps of the whole run; 0: unknown
   std::optional<double> loss;
-  std::optional<double> best_validation_loss;
+  std::optional<double> best_validation_loss;  ///< without the validation of the initial weights
   std::optional<double> tokens_per_second;
-  std::optional<double> eta_seconds;         ///< of a running run
-  std::optional<int64_t> newest_checkpoint;  ///< step
+  std::optional<double> eta_seconds;         ///< time to the end; only of a running run
+  std::optional<int64_t> newest_checkpoint;  ///< step of the newest checkpoint
   std::optional<int64_t> saving_step;        ///< the step that a running run is saving
   std::vector<std::string> slow_ranks;       ///< "rank 3 (n2) at 0.52 of the median"; only of a running run
   std::string exclude;             ///< Slurm's option that leaves out the nodes of slow ranks; may be empty
-  std::optional<double> deadline;  ///< in seconds since 1970, if known; only of a running run
-  std::optional<double> stops_at;  ///< time at which a running run will stop itself, by its log
-  std::optional<double> seconds_since_update;  ///< of metrics.jsonl; nullopt if its time is in the future
+  std::optional<double> deadline;  ///< end of the job in seconds since 1970, if known; only of a running run
+  std::optional<double> stops_at;  ///< time at which a running run will stop, according to its log
+  std::optional<double> seconds_since_update;  ///< age of metrics.jsonl; nullopt if its time is in the future
 };
 
 /// Reads the state of the run in `directory`. Throws nothing: a run that cannot be read is "unreadable", and

@@ -13,15 +13,15 @@ namespace ripstop {
 
 /// The work of a rank in a step, or its means over the steps of a window.
 struct RankWork {
-  double rank = 0;             ///< the launcher's number
+  double rank = 0;             ///< the launcher's number of the rank
   double compute_seconds = 0;  ///< time of the step without waits for collectives and saves
-  double wait_seconds = 0;     ///< for collectives
-  double flops = 0;            ///< batch_flops()
+  double wait_seconds = 0;     ///< waits for collectives
+  double flops = 0;            ///< result of batch_flops()
 };
 
 /// The time of a rank's step.
 struct StepTimes {
-  double seconds = 0;                 ///< of the whole step
+  double seconds = 0;                 ///< time of the whole step
   double in_collectives_seconds = 0;  ///< waits for other ranks
   double for_save_seconds = 0;        ///< waits for its own save, outside of collectives
 };
@@ -36,16 +36,16 @@ RankWork work_of_step(int64_t rank, const StepTimes& times, double flops);
 /// C + 2 C K D + 3 C F) a row, 2 L C n^2 a document of n rows, and 2 V C a target. Pure.
 double batch_flops(const ModelConfig& model, const PackedBatch& batch);
 
-/// The speed of each rank divided by the median: the larger of two ratios, of FLOP/s and of steps a second,
-/// so that neither longer documents nor empty sequences make a rank look slow. 1 for a rank that computed
-/// nothing. Pure.
+/// The speed of each rank as a multiple of the median rank's: the larger of two multiples, of FLOP/s and of
+/// steps a second, so that neither longer documents nor empty sequences make a rank look slow. 1 for a rank
+/// that computed nothing. Pure.
 std::vector<double> relative_speeds(std::span<const RankWork> window);
 
-/// Filters short disturbances: a rank becomes slow after three slow windows in a row, and normal after three
-/// normal windows in a row. Pure.
+/// Decides which ranks are slow, without regard to short disturbances: a rank becomes slow after three slow
+/// windows in a row, and normal after three normal windows in a row. Pure.
 class SlowWindows {
  public:
-  static constexpr int kWindows = 3;
+  static constexpr int kWindows = 3;  ///< windows in a row that change the state of a rank
 
   /// Adds a window with the speed of each rank (relative_speeds).
   void add(const std::vector<double>& speeds);
@@ -53,30 +53,30 @@ class SlowWindows {
   const std::vector<bool>& slow() const { return slow_; }
 
  private:
-  std::vector<int> in_a_row_;  ///< windows in a row that contradict slow_
+  std::vector<int> in_a_row_;  ///< for each rank, the windows in a row that contradict slow_
   std::vector<bool> slow_;
 };
 
-/// The result of a window of steps. Equal on all ranks.
+/// The result of SpeedWatch for a window of steps. Equal on all ranks.
 struct SpeedWindow {
   int64_t steps = 0;
   std::vector<RankWork> ranks;  ///< each rank's means over the steps, in mesh order
-  std::vector<double> speeds;   ///< relative_speeds
-  std::vector<bool> slow;       ///< after this window
-  std::vector<bool> was_slow;   ///< before this window
+  std::vector<double> speeds;   ///< relative_speeds of `ranks`
+  std::vector<bool> slow;       ///< for each rank, whether it is slow after this window
+  std::vector<bool> was_slow;   ///< for each rank, whether it was slow before
 };
 
 /// Collects the windows of a run. A window has 5 steps, or more if they take less than half a second, so a
 /// slow rank is known after 20 steps or two seconds. Costs one all-gather of four float64 a window.
 class SpeedWatch {
  public:
-  static constexpr int64_t kSteps = 5, kMostSteps = 1000;
-  static constexpr double kWindowSeconds = 0.5;
+  static constexpr int64_t kSteps = 5, kMostSteps = 1000;  ///< limits of the steps in a window
+  static constexpr double kWindowSeconds = 0.5;            ///< wanted time of a window
 
   /// `world` in mesh order; it must outlive this.
   explicit SpeedWatch(Communicator& world) : world_(world) {}
 
-  /// Adds a step of this rank. Returns the window, if it ends with this step. Collective.
+  /// Adds a step of this rank. Returns the window if this step is its last; else nullopt. Collective.
   std::optional<SpeedWindow> add(const RankWork& step);
 
  private:

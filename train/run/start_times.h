@@ -15,7 +15,7 @@ class StartTimes {
   /// Counts the time since the process began as `program`, and begins `other`.
   StartTimes() { seconds_.program = process_age_seconds(); }
 
-  /// Ends the part under way and begins `part`.
+  /// Counts the time since the last call for the part under way, and begins `part`.
   void enter(Part part) {
     const Clock::time_point now = Clock::now();
     seconds_.*part_ += std::chrono::duration<double>(now - since_).count();

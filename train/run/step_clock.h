@@ -30,7 +30,8 @@ class StepClock {
     smoothed_ = smoothed_ > 0 ? (1 - kSmoothing) * smoothed_ + kSmoothing * seconds_ : seconds_;
   }
 
-  /// Of the last ended step.
+  /// The results of the last ended step: its seconds, the bytes sent and the seconds waited on each axis, and
+  /// the seconds waited in all.
   double seconds() const { return seconds_; }
   const AxisBytes& sent() const { return sent_; }
   const AxisSeconds& waited() const { return waited_; }
@@ -40,7 +41,7 @@ class StepClock {
 
  private:
   using Clock = std::chrono::steady_clock;
-  static constexpr double kSmoothing = 0.05;  ///< the weight of the last step
+  static constexpr double kSmoothing = 0.05;  ///< weight of the last step in smoothed_seconds()
 
   const DeviceMesh& mesh_;
   Clock::time_point begin_;

@@ -8,14 +8,16 @@
 
 namespace ripstop {
 
-/// The deadline of run.deadline_seconds. A number holds everywhere. "auto" is 600 s outside of steps: at the
-/// start, in saves, and in validations that write summaries, whose ranks may come minutes apart. In a step no
-/// rank waits longer than the slowest rank's step takes, so after three steps "auto" is
+/// The deadline of collectives, from run.deadline_seconds. A number holds in steps and outside of steps.
+/// "auto" is 600 s outside of steps (at the start, in saves, and in validations that write summaries),
+/// because ranks may come minutes apart there. In a step no rank waits longer than the slowest rank's step
+/// takes, so after three steps "auto" is
 ///
 ///   max(60 s, 3 x the second longest of the last 50 steps)
 ///
-/// The second longest, so that one step in which the whole job was suspended does not count. Three times, so
-/// that a node that becomes three times slower is reported as slow and does not end the run.
+/// The second longest step counts, so that one step in which the whole job was suspended changes nothing. The
+/// factor is three, so that a node that becomes three times slower is reported as slow and does not end the
+/// run.
 class StepDeadline {
  public:
   /// `given`: run.deadline_seconds; nullopt: "auto".
@@ -28,19 +30,21 @@ class StepDeadline {
     if (seconds_.size() > kSteps) seconds_.pop_front();
   }
 
+  /// The deadline of collectives in a step, in seconds.
   double in_step() const {
     if (given_ || seconds_.size() < kFirstSteps) return outside_steps();
     std::deque<double> seconds = seconds_;
     std::nth_element(seconds.begin(), seconds.begin() + 1, seconds.end(), std::greater<>());
     return std::max(60.0, 3 * seconds[1]);
   }
+  /// The deadline of collectives outside of steps, in seconds.
   double outside_steps() const { return given_ ? static_cast<double>(*given_) : 600; }
 
  private:
   static constexpr size_t kSteps = 50, kFirstSteps = 3;
 
   std::optional<int64_t> given_;
-  std::deque<double> seconds_;  ///< of the last kSteps steps
+  std::deque<double> seconds_;  ///< times of the last kSteps steps
 };
 
 }  // namespace ripstop

@@ -19,13 +19,13 @@
 namespace ripstop {
 namespace {
 
-// Globals, because a signal handler takes no other argument.
+// Globals, because a signal handler gets no argument but the signal.
 volatile std::sig_atomic_t first_signal = 0;
 volatile std::sig_atomic_t second_interrupt_requeues = 0;
 volatile std::sig_atomic_t any_request_ends = 0;
 enum Answer { kSilent, kLine, kLineOverLiveLine };
 volatile std::sig_atomic_t answer_to_interrupt = kSilent;
-std::atomic<int64_t> first_interrupt_ms = 0;  // 0: there was none
+std::atomic<int64_t> first_interrupt_ms = 0;  // 0: no SIGINT yet
 static_assert(std::atomic<int64_t>::is_always_lock_free, "a signal handler writes it");
 
 // SIGINTs within this time count as one Ctrl-C.
@@ -49,7 +49,7 @@ constexpr std::string_view kSecondText =
 void answer_interrupt(std::string_view text) {
   if (answer_to_interrupt == kSilent) return;
   if (answer_to_interrupt == kLine) text.remove_prefix(kClear.size());
-  const int error = errno;  // of the code that the signal interrupts
+  const int error = errno;  // errno of the code that the signal interrupts
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
   errno = error;
 }
@@ -74,7 +74,7 @@ void remember(int signal) {
   }
   if (second_interrupt_requeues != 0) _exit(static_cast<int>(ExitCode::kRequeue));
   std::signal(SIGINT, SIG_DFL);
-  raise(SIGINT);  // blocked inside this handler: it ends the process on return
+  raise(SIGINT);  // SIGINT is blocked in this handler: it ends the process on return
 }
 
 }  // namespace
@@ -115,7 +115,7 @@ StopSignal::StopSignal(StopFor purpose) {
 
 StopSignal::~StopSignal() {
   const auto action_from_now_on = first_signal == 0 ? SIG_DFL : SIG_IGN;
-  // Only signals that this object handles: nohup may have set another action.
+  // Resets only the signals that this object handles: nohup may have set another action.
   for (const int signal : kSignals) {
     struct sigaction action {};
     if (sigaction(signal, nullptr, &action) == 0 && action.sa_handler == remember)

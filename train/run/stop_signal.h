@@ -10,8 +10,8 @@ namespace ripstop {
 
 /// The work of the process after a stop request, which decides how a second Ctrl-C ends the process at once.
 enum class StopFor {
-  kCheckpoint,  ///< with code 75
-  kCleanUp,     ///< by SIGINT
+  kCheckpoint,  ///< saves a checkpoint; a second Ctrl-C ends the process with code 75
+  kCleanUp,     ///< cleans up; a second Ctrl-C ends the process by SIGINT
 };
 
 /// Handles SIGTERM, SIGINT, SIGUSR1 and SIGHUP while it lives: the first signal is a stop request. A second
@@ -42,7 +42,7 @@ class StopSignal {
  private:
   std::atomic<bool> ended_ = false;
   std::thread listener_;                   ///< handles the signals; none if the system gives no more threads
-  std::optional<BlockedSignals> blocked_;  ///< in the thread that made the object
+  std::optional<BlockedSignals> blocked_;  ///< blocks the signals in the thread that made the object
 };
 
 /// While it lives, a stop request, also an earlier one, ends the process at once with code 75. For waits

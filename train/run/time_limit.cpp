@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kSlurmEnd = "SLURM_JOB_END_TIME";
 constexpr const char* kOwnDeadline = "RIPSTOP_DEADLINE";
-// A later deadline means no limit: Slurm gives a year, or its largest number.
+// A deadline later than this means no limit: Slurm gives a year, or its largest number.
 constexpr double kNoLimitSeconds = 300.0 * 86400;
 
 // The end of `job` by `squeue`, which answers "N/A" if there is none. SLURM_TIME_FORMAT makes its times
@@ -40,7 +40,7 @@ std::optional<Deadline> slurm_deadline(std::vector<std::string>& notes) {
   const double now = clock_seconds(CLOCK_REALTIME);
   if (!found || found->time > now + kNoLimitSeconds) return std::nullopt;
   if (found->time > now) return found;
-  // The variable is from another job, or Slurm lets jobs run over their limit.
+  // The deadline is in the past: the variable is from another job, or Slurm lets jobs run over their limit.
   notes.push_back(fmt::format("{} says that the job ended at {}: no time limit is known", found->source,
                               clock_text(found->time)));
   return std::nullopt;

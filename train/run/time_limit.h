@@ -24,11 +24,11 @@ std::optional<Deadline> find_deadline(std::vector<std::string>& notes);
 /// The seconds that a run needs before its deadline: two saves (one may be under way), `next_seconds` until
 /// it can stop next, and kMarginSeconds for its end.
 double reserve_seconds(double save_seconds, double next_seconds);
-/// The number of last steps of which the slowest counts.
+/// The number of last steps that count; the slowest of these steps decides.
 inline constexpr size_t kRecentSteps = 20;
 
-/// Decides, from the measurements of this start, whether a run must stop now. Not collective: rank 0 has one,
-/// and its answer travels with the stop requests.
+/// Decides, from the measurements of this start, whether a run must stop now. Not collective: only rank 0 has
+/// a TimeLimit, whose answer travels with the stop requests.
 class TimeLimit {
  public:
   static constexpr double kMarginSeconds = 20;
@@ -38,22 +38,23 @@ class TimeLimit {
       : deadline_(std::move(deadline)), save_seconds_(save_seconds) {}
 
   const Deadline& deadline() const { return deadline_; }
+  /// The seconds from now to the deadline.
   double seconds_left() const;
 
   void took_step(double seconds);
-  /// `seconds`: from the begin of a save to its commit.
+  /// Learns from a save, which took `seconds` from its begin to its commit.
   void took_save(double seconds);
   void took_validation(double seconds) { validation_seconds_ = seconds; }
 
-  /// The slowest of the last kRecentSteps steps; 0 before the first.
+  /// The time of the slowest of the last kRecentSteps steps; 0 before the first step.
   double step_seconds() const;
-  /// The last validation; 0 before the first.
+  /// The time of the last validation; 0 before the first.
   double validation_seconds() const { return validation_seconds_; }
   double reserve(double next_seconds) const { return reserve_seconds(save_seconds_, next_seconds); }
   /// Whether to stop now, if the next chance to stop is `next_seconds` later.
   bool is_up(double next_seconds) const { return seconds_left() < reserve(next_seconds); }
 
-  /// "the job ends at ...", for people.
+  /// A text for people: "the job ends at ...".
   std::string text() const;
 
  private:
@@ -75,7 +76,7 @@ class LookIntervals {
   double longest_ = 0;
 };
 
-/// `time`, in seconds since 1970, as "2026-11-23 05:35:00 UTC", in the local time zone.
+/// The text "2026-11-23 05:35:00 UTC" for a `time` in seconds since 1970. Uses the local time zone.
 std::string clock_text(double time);
 
 }  // namespace ripstop

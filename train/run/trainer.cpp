@@ -15,7 +15,7 @@
 namespace ripstop {
 namespace {
 
-// Enough to tell lost weights from a bad batch.
+// The number of failed steps in a row that ends the run: enough to tell lost weights from a bad batch.
 constexpr int64_t kSkipsInARow = 3;
 
 // Not every skipped step is a failure: a step without targets is skipped, too.
@@ -71,7 +71,7 @@ bool Trainer::can_be_destroyed() {
 
 ExitCode Trainer::train() {
   at_step_ = first_step_ = state_.step;
-  // Due before step 1, or if the last start was stopped between a step and its validation.
+  // A validation is due before step 1, or if the last start was stopped between a step and its validation.
   bool stops = validation_is_due() && !validate_and_save();
   while (!stops && state_.step < steps_ && !has_stopped_improving()) {
     const std::optional<StepResult> result = take_step();
@@ -83,7 +83,7 @@ ExitCode Trainer::train() {
     const int64_t every = run_.config.checkpoint.every_steps;
     if (!stops && every > 0 && state_.step % every == 0 && !saves_->has(state_.step)) save();
   }
-  // Also after a stop request: the time until the kill is for the save. Initial weights are not saved.
+  // Saves after a stop request, too: the time until the kill is for the save. Initial weights are not saved.
   if (saves_->is_under_way() || state_.step > 0) saves_->save_now(state_, run_.config.checkpoint.keep, stops);
   // A stop request in the last step changes nothing if no validation is due.
   const ExitCode code = !stops || is_done() ? ExitCode::kOk : ExitCode::kRequeue;
@@ -99,13 +99,13 @@ ExitCode Trainer::train() {
   return code;
 }
 
-// Saves when a checkpoint is due. Training goes on meanwhile if it has steps left.
+// Saves the state. Training goes on meanwhile if it has steps left and checkpoint.asynchronous is set.
 void Trainer::save() {
   saves_->save(state_, /*in_background=*/run_.config.checkpoint.asynchronous && state_.step < steps_ &&
                            !has_stopped_improving());
 }
 
-// One optimizer step. nullopt: no data is left.
+// Makes one optimizer step. Returns nullopt if no data is left.
 std::optional<StepResult> Trainer::take_step() {
   world_.set_deadline(deadline_.in_step());
   StepWork work;
@@ -113,7 +113,7 @@ std::optional<StepResult> Trainer::take_step() {
   if (result && !result->given_up) {
     if (is_failure(*result) && skips_ == 0) updated_ = state_;
     state_.step += 1;
-    // For AdamW's bias correction, which counts updates.
+    // Skipped steps do not count, because AdamW's bias correction counts updates.
     state_.updates += result->skipped ? 0 : 1;
     state_.epoch = work.loaded.end.epoch;
     state_.sequence = work.loaded.end.sequence;
@@ -249,8 +249,8 @@ void Trainer::drop_wrong_peak(double rows_per_second) {
       "is no mfu from here on");
 }
 
-// Ends the run after several failed steps in a row, which no further step would mend, and if its last step
-// failed, because such a run is not done.
+// Ends the run if several steps in a row have failed, which no further step would mend, or if the last step
+// of the run has failed, because such a run is not done.
 void Trainer::check_numerics(const StepResult& result) {
   if (!result.skipped) skips_ = 0;
   if (is_failure(result)) {
@@ -283,7 +283,7 @@ void Trainer::end_without_update(bool stops) {
               hint);
 }
 
-// The planned cost of the work that this start has done: steps, validations, both or neither.
+// The planned cost of the work that this start has done so far, be it steps, validations, both or none.
 StepCost Trainer::planned_cost() const {
   MemoryUse arena = at_step_ > first_step_ ? plan_.step_arena : MemoryUse{};
   if (validation_.has_evaluated() && plan_.evaluation_arena.total() > arena.total())
@@ -308,8 +308,8 @@ MemoryUse Trainer::measured_memory() {
   return with_arena(ledger_.peak(), step_->arena().peak());
 }
 
-// Whether this rank wants to stop, if the next chance is `next_seconds` later. On rank 0 also because of the
-// time limit; throws there if another process owns the run.
+// Whether this rank wants to stop, given that the next chance to stop is `next_seconds` later. The time limit
+// counts on rank 0 alone. Throws on rank 0 if another process owns the run.
 bool Trainer::stop_requested(double next_seconds) {
   if (directory_) directory_->check_owner();
   const bool requested = options_.stop_requested && options_.stop_requested();
@@ -338,7 +338,7 @@ const char* Trainer::end_reason(ExitCode code) const {
   return ends_early() ? EndReason::kNoImprovement : EndReason::kSteps;
 }
 
-// Writes the `end` event once. If that throws, the next call writes one with the code of the failure.
+// Writes the `end` event once. If the write throws, the next call writes one, with the code of that call.
 void Trainer::write_end(ExitCode code) {
   MetricsFile& metrics = directory_->metrics();
   if (!end_is_logged_)
@@ -380,20 +380,21 @@ void Trainer::say_end(ExitCode code) {
                                                 : fmt::format("after step {}", state_.step)));
 }
 
-// Writes the `end` event, while the lock is still held. Returns the error with its step and with advice.
+// Writes the `end` event, while the lock is still held. Returns `error` with the step and with advice.
 Error Trainer::end_failed(const Error& error) {
   std::string what = error.what(), hint = error.hint();
   if (leads_) {
     bool owned = false;
     try {
-      // False if the file system does not answer.
+      // may_write() is false if the file system does not answer.
       if (directory_->may_write()) {
         directory_->check_still_owned();
         owned = true;
         write_end(error.code());
       }
     } catch (const Error& second) {
-      // If the run has another owner, report that: it may have caused `error` by removing this one's files.
+      // If another process owns the run, reports that: the other owner may have caused `error` by removing
+      // files.
       if (!owned && error.code() == ExitCode::kStorage) what = second.what(), hint = second.hint();
     } catch (const std::exception&) {
     }

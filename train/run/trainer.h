@@ -30,11 +30,11 @@ namespace ripstop {
 struct TrainerOptions {
   RunConfig config;
   std::vector<std::string> argv;                ///< the command line, for metrics.jsonl
-  std::vector<std::string> notes = {};          ///< for people, at the start; on rank 0 only
+  std::vector<std::string> notes = {};          ///< notes for people, at the start; on rank 0 only
   std::function<void(const std::string&)> say;  ///< prints a line for people; called on rank 0 only
   std::function<bool()> stop_requested;         ///< whether this rank got a request to save and end
-  std::optional<Deadline> deadline = {};        ///< of the job, if known; rank 0's counts
-  StartTimes start_times = {};                  ///< of this start so far
+  std::optional<Deadline> deadline = {};        ///< end of the job, if known; only rank 0's counts
+  StartTimes start_times = {};                  ///< the parts of this start so far
   LiveLine* live = nullptr;  ///< shows the work under way, on rank 0 only; must outlive the Trainer
 };
 
@@ -79,7 +79,7 @@ class Trainer {
     RunLength length;
     std::vector<std::string> notes, warnings, resume_notes;
     std::string weights_of;  ///< source of the weights, for people; empty if none were read
-    std::optional<KernelPlans> kernel_plans = {};  ///< on a GPU
+    std::optional<KernelPlans> kernel_plans = {};  ///< set on a GPU
   };
   /// The work of a step on this rank.
   struct StepWork {
@@ -89,13 +89,13 @@ class Trainer {
 
   Trainer(TrainerOptions options, MpiWorld& world, DecidedRun run);
 
-  // trainer_weights.cpp
+  // Defined in trainer_weights.cpp.
   FirstWeights open_first_weights(std::vector<std::string>& notes);
   std::string set_first_weights(const FirstWeights& first);
   std::string read_base(FirstWeights first, const std::optional<ResumableCheckpoint>& resumed);
   bool has_adapters() const { return run_.config.lora.any(); }
 
-  // trainer_start.cpp
+  // Defined in trainer_start.cpp.
   bool start();
   std::optional<RunLength> count_steps(std::vector<std::string>& notes);
   void open_directory();
@@ -110,7 +110,7 @@ class Trainer {
   void announce(const StartFindings& found);
   void enter(StartTimes::Part part) { options_.start_times.enter(part); }
 
-  // trainer_validation.cpp
+  // Defined in trainer_validation.cpp.
   void find_start_scores();
   bool validation_is_due() const { return validation_is_due_at(state_.step); }
   bool validation_is_due_at(int64_t step) const;
@@ -123,7 +123,7 @@ class Trainer {
   bool ends_early() const { return has_stopped_improving() && state_.step < steps_; }
   bool is_done() const { return (state_.step >= steps_ || has_stopped_improving()) && !validation_is_due(); }
 
-  // trainer.cpp
+  // Defined in trainer.cpp.
   ExitCode train();
   std::optional<StepResult> take_step();
   std::optional<StepResult> compute_step(StepWork& work);
@@ -145,7 +145,7 @@ class Trainer {
   MemoryUse with_arena(MemoryUse use, const MemoryUse& arena) const;
   MemoryUse measured_memory();
 
-  TrainerOptions options_;  ///< its config is unused: see run_.config
+  TrainerOptions options_;  ///< options_.config is unused: see run_.config
   const DecidedRun run_;
   MpiWorld& world_;
   const bool leads_;  ///< whether this is rank 0, which speaks and writes for all
@@ -155,15 +155,15 @@ class Trainer {
   Validation validation_{run_.validation, run_.config, run_, run_.tokenizer, mesh_};
   Stream stream_{run_.device};
   MemoryLedger ledger_;
-  RankPlan plan_;  ///< of this rank
+  RankPlan plan_;  ///< plan of this rank
   std::optional<TrainingStep> step_;
   std::optional<BatchLoader> loader_;
-  int64_t steps_ = 0;  ///< of the whole run
+  int64_t steps_ = 0;  ///< steps of the whole run
   CheckpointState state_;
 
-  std::optional<RunDirectory> directory_;  ///< on rank 0
+  std::optional<RunDirectory> directory_;  ///< set on rank 0
   RunLog log_;
-  std::optional<TimeLimit> time_limit_;  ///< on rank 0, if a deadline is known
+  std::optional<TimeLimit> time_limit_;  ///< set on rank 0, if a deadline is known
   bool time_is_up_ = false;              ///< time_limit_ caused the last stop request; on rank 0
   StepDeadline deadline_{run_.config.run.deadline_seconds};
   std::optional<RunSaves> saves_;
@@ -176,7 +176,7 @@ class Trainer {
   int64_t resident_before_bytes_ = 0;  ///< resident memory before planned memory is allocated
 
   bool start_is_validated_ = false;              ///< train.validate_at_start is done; equal on all ranks
-  std::optional<ValidationEvent> start_scores_;  ///< of the initial weights, on rank 0, until compared
+  std::optional<ValidationEvent> start_scores_;  ///< scores of the initial weights, on rank 0, until compared
   int64_t first_step_ = 0;                       ///< steps done before this start
   int64_t at_step_ = 0;                          ///< the step under way, or the last one
   int64_t skips_ = 0;             ///< steps since the last update whose loss or gradient was not finite

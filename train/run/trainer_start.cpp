@@ -18,7 +18,8 @@
 
 namespace ripstop {
 
-// Returns false if a stop was requested, on which the ranks agree after each part that may take long.
+// Prepares the first step. Returns false if a stop was requested; the ranks agree on that after each part
+// that may take long.
 bool Trainer::start() {
   constexpr double kSlowBytesPerSecond = 250e6;
   if (agree_to_stop()) return false;
@@ -38,7 +39,8 @@ bool Trainer::start() {
     if (!leads_) return;
     open_directory();
     if (!options_.deadline) return;
-    // Estimate: the seconds of the run's last save, or of the checkpoint's bytes on a slow disk.
+    // Estimates the seconds of a save: those of the run's last save, or of writing the checkpoint to a slow
+    // disk.
     double save_seconds = static_cast<double>(found.length.checkpoint_bytes) / kSlowBytesPerSecond;
     if (std::filesystem::exists(run_.metrics_file()))
       for (const CheckpointEvent& saved : read_metrics(run_.metrics_file()).checkpoints)
@@ -47,7 +49,8 @@ bool Trainer::start() {
   });
   enter(&StartupSeconds::memory);
   plan_ = plan_rank(run_.request(run_.target.device), mesh_.coordinates());
-  // Before the step allocates its memory, because this takes memory outside the plan for a moment.
+  // Called before the step allocates its memory, because a measurement takes memory outside the plan for a
+  // moment.
   peak_flops_ = find_peak_flops(world_, run_.device, run_.step.sharding.compute);
   if (!peak_flops_ && run_.device.kind == DeviceKind::kCpu)
     found.notes.emplace_back(
@@ -84,16 +87,16 @@ bool Trainer::agree_to_stop() {
   return any_rank(mesh_.world(), stop_requested(0));
 }
 
-// Ends a run that was stopped before its first step. In a Slurm job this counts as a takeover, or a job whose
-// time is too short for the start would restart without end. Outside of a job nothing is written: people may
-// stop as many starts as they like. Collective.
+// Ends a run that was stopped before its first step. In a Slurm job this start counts as a takeover;
+// otherwise a job whose time is too short for the start would restart without end. Outside of a job nothing
+// is written: people may stop as many starts as they like. Collective.
 void Trainer::end_start() {
   do_and_agree(mesh_.world(), [&] {
     if (!leads_ || directory_ || !Takeovers::is_in_job()) return;
     try {
       open_directory();
     } catch (const Error& error) {
-      // A stop request ended the wait for another owner.
+      // kRequeue: a stop request ended the wait for another owner.
       if (error.code() != ExitCode::kRequeue) throw;
       directory_.reset();
     }
@@ -127,7 +130,7 @@ std::optional<RunLength> Trainer::count_steps(std::vector<std::string>& notes) {
   return run_length(run_.config, run_, data);
 }
 
-// Rank 0 takes the lock and checks the disk before anything large is allocated.
+// Takes the lock and checks the disk. Called on rank 0, before anything large is allocated.
 void Trainer::open_directory() {
   directory_.emplace(posix_io(), run_.config, run_.tokenizer, run_.dataset.header().prompt_template,
                      RunLockWait{.say = [this](const std::string& text) { log_.say(text); },
@@ -150,7 +153,7 @@ void Trainer::check_checkpoint(const CheckpointState& saved, const std::string& 
   require_same_set(saved.data_content_hash == run_.dataset.content_hash() &&
                        saved.tokenizer_sha256 == run_.tokenizer.sha256(),
                    "data set");
-  // A resumed run may begin or stop to validate.
+  // A resumed run may begin to validate, or cease to.
   const std::string& validated = saved.validation_content_hash;
   require_same_set(validated.empty() || validated == ValidationSet::kNone || !validation_.any() ||
                        validated == run_.validation.content_hash(),
@@ -164,12 +167,12 @@ void Trainer::check_checkpoint(const CheckpointState& saved, const std::string& 
                 "another version of ripstop began this run, and packs sequences differently");
 }
 
-// Fills weights, moments and state_ from the newest whole checkpoint. Returns the config and mesh that saved
-// it; nullopt without a checkpoint. Collective.
+// Fills weights, moments and state_ from the newest whole checkpoint. Returns the config and the mesh of the
+// run that saved it; nullopt if there is no checkpoint. Collective.
 std::optional<ResumableCheckpoint> Trainer::resume(StartFindings& found) {
   std::optional<ResumableCheckpoint> resumed;
   const auto accept = [&](const Checkpoint& checkpoint) {
-    // The config first: it explains a different order of the data.
+    // Checks the config first: it explains a different order of the data.
     resumed = check_stored_config(checkpoint, run_.config, run_.model);
     check_checkpoint(checkpoint.manifest.state, found.length.data->plan_hash);
     check_same_parameters(checkpoint.manifest.units, run_.trained_table());
@@ -228,8 +231,8 @@ bool Trainer::resume_or_initialize(FirstWeights first, StartFindings& found) {
     for (const std::string& text : found.warnings) log_.say("warning: " + text);
     return false;
   }
-  // Not earlier: only now nothing refuses the run any more. A run that is done commits nothing, so a start of
-  // it is no takeover, and no restart without progress.
+  // Recorded only now, when nothing refuses the run any more. A run that is done commits nothing, so a start
+  // of it is no takeover, and no restart without progress.
   state_.takeover = 0;
   if (!is_done()) {
     int64_t number = 0;
@@ -264,7 +267,8 @@ void Trainer::say_header(const StartFindings& found, const StartEvent& event) {
   ResolvedRun run = run_;
   run.snapshot = saves_->plan();
   RunLength length = found.length;
-  // The measured speed of a resumed run, or the speed at the peak of the GPUs' data sheets.
+  // The speed in the header: measured if the run is resumed, else computed from the peak in the GPUs' data
+  // sheets.
   if (state_.step > 0)
     length.speed = measured_speed(run_.metrics_file(), run, run_.target);
   else if (peak_flops_ && run_.target.device == DeviceKind::kCuda)

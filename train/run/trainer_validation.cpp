@@ -26,8 +26,8 @@ void Trainer::find_start_scores() {
   start_is_validated_ = all_ranks(mesh_.world(), !leads_ || start_scores_);
 }
 
-// Whether a validation is due after `step`: with validate_at_start before step 1, every validate_every steps,
-// and after the last step; once a step.
+// Whether a validation is due after `step`: before step 1 with validate_at_start, every validate_every steps,
+// and after the last step; at most once for each step.
 bool Trainer::validation_is_due_at(int64_t step) const {
   const TrainSection& train = run_.config.train;
   if (!validation_.any()) return false;
@@ -38,14 +38,14 @@ bool Trainer::validation_is_due_at(int64_t step) const {
 
 bool Trainer::has_stopped_improving() const {
   const int64_t most = run_.config.train.stop_after_validations;
-  // Without the same metric the count does not apply.
+  // The count of validations is only used if the best score has the same metric.
   const bool same_metric = !state_.best || state_.best->metric == to_string(run_.config.checkpoint.keep_best);
   return most > 0 && same_metric && state_.validations_since_best >= most;
 }
 
-// Validates, and saves a new best at once, so that "best" always names an existing checkpoint. Also saves
-// again if the step was saved before its validation, or a resumed run would repeat the validation. Returns
-// false if a stop was requested: then the validation is made when the run goes on. Collective.
+// Validates, and saves a new best at once, so that "best" always names an existing checkpoint. Also saves if
+// the step was saved before its validation: a run resumed from that save would repeat the validation. Returns
+// false if a stop was requested; the validation is then made when the run goes on. Collective.
 bool Trainer::validate_and_save() {
   const Clock::time_point begin = Clock::now();
   // The checkpoint of this step lacks the validation.
@@ -79,7 +79,7 @@ bool Trainer::accept_scores(const ValidationScores& scores) {
   }
   state_.validated_step = state_.step;
   const KeepBest keep = run_.config.checkpoint.keep_best;
-  // Without a metric the count of validations stays, for a later start with one.
+  // With keep_best "none" the count of validations stays as it is, for a later start with a metric.
   if (keep == KeepBest::kNone) return false;
   const bool by_rouge = keep == KeepBest::kRougeL;
   const double value = by_rouge ? scores.rouge->rouge_l.fmeasure : scores.loss.mean();

@@ -44,7 +44,8 @@ Trainer::FirstWeights Trainer::open_first_weights(std::vector<std::string>& note
   return first;
 }
 
-// Sets the trained weights before the first step. Moments are zero. Returns the source, for people.
+// Sets the trained weights of a run that begins; its moments stay zero. Returns the source of the weights,
+// for people.
 std::string Trainer::set_first_weights(const FirstWeights& first) {
   ShardedTransformer& model = step_->model();
   const auto seed = static_cast<uint64_t>(run_.config.run.seed);
@@ -56,7 +57,7 @@ std::string Trainer::set_first_weights(const FirstWeights& first) {
     fail(ExitCode::kStorage, "{}: was there when the run started, and is gone",
          run_.pretrained->directory.string());
   if (has_adapters() && !first.adapters) {
-    // Adapters that change nothing before the first update.
+    // Initializes the adapters so that they change nothing before the first update.
     model.initialize(seed, model.trained_units());
     return "";
   }

@@ -29,7 +29,7 @@ using ReportPart = FunctionRef<void(std::string_view part, int64_t done, int64_t
 
 /// A run's validation set.
 struct ValidationSet {
-  static constexpr const char* kNone = "none";
+  static constexpr const char* kNone = "none";  ///< the content hash without a set
 
   /// nullopt without a validation: the config asks for none, the set has no examples (`prepare` writes it
   /// even then), or no example keeps a target.
@@ -57,18 +57,18 @@ class Validation {
   /// Collective.
   void connect(MpiWorld& world, const Device& device);
 
-  /// Whether there is a set.
+  /// Whether there is a validation set.
   bool any() const { return set_.dataset.has_value(); }
 
-  /// The documents of the batches whose loss `measure` computes; see prepare_kernels. any() must hold.
+  /// The documents of the batches whose loss measure() computes; see prepare_kernels. Requires any().
   std::map<DocumentSizes, int64_t> documents() const;
 
-  /// Measures the model now. `ledger` counts the memory for generation meanwhile. Calls `stop_requested` and
-  /// `report` between batches and between parts of the summaries; returns nullopt if a stop was requested on
-  /// any rank. any() must hold. Collective.
+  /// Measures the model now. `ledger` counts the memory for generation. Calls `stop_requested` and `report`
+  /// between batches and between parts of the summaries. Returns nullopt if a stop was requested on any rank.
+  /// Requires any(). Collective.
   std::optional<ValidationScores> measure(TrainingStep& step, MemoryLedger& ledger,
                                           FunctionRef<bool()> stop_requested, ReportPart report);
-  /// Whether measure() has computed losses, and written summaries, so far.
+  /// Whether measure() has computed losses so far; has_summarized(): whether it has written summaries so far.
   bool has_evaluated() const { return has_evaluated_; }
   bool has_summarized() const { return has_summarized_; }
 
