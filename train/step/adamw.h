@@ -13,9 +13,9 @@ namespace ripstop {
 /// The settings of a run.
 struct AdamWOptions {
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
-  bool decay_norms = false;         ///< whether vectors (norm weights) decay, too
+  bool decay_norms = false;         ///< whether vectors (norm weights) have weight decay, too
   DType moments = DType::kFloat32;  ///< dtype in which both moments are stored: float32 or bfloat16
-  uint64_t seed = 0;                ///< of the random bits that round bfloat16 moments
+  uint64_t seed = 0;                ///< seed of the random bits that round bfloat16 moments
 };
 
 /// The MomentBits::key of a parameter: one Philox block of its name's hash under the seed.
@@ -37,7 +37,8 @@ class AdamW {
   void step(Context& context, ShardedTransformer& model, double learning_rate, int64_t update,
             const Tensor& scale, const std::function<void(size_t unit)>& before_unit = {});
 
-  /// The moments of unit `unit` of ShardedTransformer::trained_units, [shard_elements] float32 or bfloat16.
+  /// The first moment of unit `unit` of ShardedTransformer::trained_units, [shard_elements] float32 or
+  /// bfloat16; second() returns its second moment.
   const Tensor& first(size_t unit) const { return moments_[unit].first; }
   const Tensor& second(size_t unit) const { return moments_[unit].second; }
 
@@ -45,11 +46,11 @@ class AdamW {
   /// Elements [begin, begin + count) of a shard, updated by one kernel call.
   struct Range {
     int64_t begin, count;
-    bool decays;
+    bool decays;  ///< whether weight decay applies
     MomentBits bits;
   };
   struct Moments {
-    Buffer memory;
+    Buffer memory;  ///< holds both moments
     Tensor first, second;
     std::vector<Range> ranges;
   };

@@ -40,7 +40,7 @@ StepResult TrainingStep::run(int64_t micro_batches, NextTokens next, double lear
     target_count += batch.target_count;
     // The last micro-batch also sums over the replicate axis.
     model_.forward_backward(arena_, batch, micro + 1 == micro_batches, totals_.loss());
-    // The next step clears the gradients so far.
+    // The gradients so far may stay: the next step clears them.
     if (hooks.gives_up && micro + 1 < micro_batches && hooks.gives_up(micro + 1)) return {.given_up = true};
   }
   const ProfilerRange range(stream_.device(), "sums and update");
@@ -58,7 +58,7 @@ StepResult TrainingStep::run(int64_t micro_batches, NextTokens next, double lear
   const auto count = static_cast<double>(sum.target_count);
   return {.loss = sum.mean(),
           .target_count = sum.target_count,
-          // Gradients are sums over targets. The norm that is reported is of the mean loss.
+          // The summed gradients are of the sum over targets; the reported norm is of the mean loss.
           .gradient_norm = sum.target_count > 0 ? std::sqrt(squared_norm) / count : 0,
           .skipped = sum.target_count == 0 || !std::isfinite(sum.loss) || !std::isfinite(squared_norm),
           .stop_requests = sum.stop_requests,

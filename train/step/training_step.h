@@ -16,31 +16,31 @@ namespace ripstop {
 struct StepOptions {
   ShardingOptions sharding;
   AdamWOptions adamw;
-  double max_grad_norm = 1.0;  ///< 0: no clipping
+  double max_grad_norm = 1.0;  ///< the largest gradient norm; 0: no clipping
 };
 
 /// The result of a step, equal on all ranks of the world.
 struct StepResult {
-  double loss = 0;            ///< mean over all targets; 0 without targets
+  double loss = 0;            ///< mean loss over all targets; 0 without targets
   int64_t target_count = 0;   ///< targets of all data ranks
-  double gradient_norm = 0;   ///< of the mean loss, before clipping
+  double gradient_norm = 0;   ///< norm of the mean loss's gradient, before clipping
   bool skipped = false;       ///< loss or norm not finite, or no targets: weights and moments are unchanged
   int64_t stop_requests = 0;  ///< ranks on which a stop was requested
   int64_t saving_ranks = 0;   ///< ranks on which a save was still being written
   int64_t still_disks = 0;    ///< saving ranks whose disk stands still
-  bool given_up = false;  ///< by StepHooks::gives_up: weights and moments are unchanged, the rest is unset
+  bool given_up = false;      ///< StepHooks::gives_up ended the step: no update, and the rest is unset
 };
 
-/// The place of a step in its run. The numbers differ after skipped steps, which are no updates.
+/// The place of a step in its run. `update` is smaller than `step` after skipped steps, which are no updates.
 struct StepNumbers {
-  int64_t step = 1;       ///< from 1; seeds dropout
-  int64_t update = step;  ///< from 1; for AdamW's bias correction
+  int64_t step = 1;       ///< number of the step, from 1; seeds dropout
+  int64_t update = step;  ///< number of the update, from 1; for AdamW's bias correction
 };
 
 /// Callbacks of a step. All may be empty.
 struct StepHooks {
-  /// Called after each micro-batch but the last, with the number done. True ends the step; must be equal on
-  /// all ranks.
+  /// Called after each micro-batch but the last, with the number of micro-batches done. Returns true to end
+  /// the step; must return the same on all ranks.
   std::function<bool(int64_t done)> gives_up = {};
   /// This rank's work for a save. Called once, just after `stop_requested`.
   std::function<SaveWork()> save_work = {};

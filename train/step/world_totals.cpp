@@ -5,7 +5,7 @@
 namespace ripstop {
 namespace {
 
-// The sums in memory order. gradient_scale reads the first three.
+// The places of the sums in memory. gradient_scale reads the first three.
 enum Place : int64_t { kLoss, kTargets, kSquaredNorm, kStopRequests, kSavingRanks, kStillDisks, kPlaces };
 
 }  // namespace

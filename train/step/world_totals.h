@@ -65,13 +65,13 @@ using NextTokens = FunctionRef<HostTokens(int64_t micro_batch)>;
 /// Micro-batches in host memory.
 struct HostBatches {
   int64_t count = 0;
-  int64_t sequence_count = 0;  ///< of each micro-batch
+  int64_t sequence_count = 0;  ///< sequences of each micro-batch
   NextTokens next;
 };
 
-/// The exact loss of the `batches` of all data ranks together. Every rank has the same count; its last ones
-/// may be empty. `batch_memory` and `arena` hold one batch at a time. `stop_requested` is called once, after
-/// the last batch. Collective.
+/// The exact loss of the `batches` of all data ranks together. Every rank must have the same number of
+/// batches; the last ones of a rank may be empty. `batch_memory` and `arena` hold one batch at a time.
+/// `stop_requested` is called once, after the last batch. Collective.
 LossSum evaluate_batches(ShardedTransformer& model, const HostBatches& batches, BatchMemory& batch_memory,
                          WorldTotals& totals, Arena& arena, FunctionRef<bool()> stop_requested);
 
