@@ -88,7 +88,7 @@ class RunLock {
 
 /// The owner of a run, as seen by another process.
 struct RunOwner {
-  /// kNone: there is no LOCK, so no run is alive. kGone: LOCK remains, but its owner has ended.
+  /// kNone: there is no LOCK, so no run is alive. kGone: there is a LOCK, whose owner counts as gone.
   enum class State { kNone, kAlive, kGone };
   State state = State::kNone;
   std::string who;   ///< "process 4711 on node7 (job 42)"; empty for kNone

@@ -21,7 +21,7 @@ struct SavedRun {
   RunLog& log;
   std::optional<RunDirectory>& directory;  ///< set on rank 0 alone
   std::optional<TimeLimit>& time_limit;    ///< set on rank 0 alone; learns how long saves take
-  const StepDeadline& deadline;            ///< outside of steps, also the patience with a disk
+  const StepDeadline& deadline;            ///< outside_steps() limits the waits for a disk
   /// The states whose `best` must name a checkpoint that exists, also after a failed save.
   std::array<CheckpointState*, 2> states;
 };
