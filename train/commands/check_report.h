@@ -33,8 +33,8 @@ std::string check_text(const CheckReport& report);
 /// The document of --json. Scripts rely on its keys.
 std::string check_document(const CheckReport& report);
 
-/// The axes that fail or hold when checked alone: "the tensor axis fails alone, too; fsdp alone holds". "" if
-/// no axis was checked alone.
+/// Which axes are suspect: "alone tensor 8 fails, too; fsdp 2 alone holds", or "only fsdp moves data on this
+/// mesh". "" if nothing is known.
 std::string suspects_text(const CheckReport& report);
 
 }  // namespace ripstop

@@ -37,20 +37,21 @@ struct EvaluateArguments {
   bool json = false;
 };
 
-// The trained model and the examples to score.
+// The inputs of an evaluation: the trained model, and the examples to score.
 struct Subject {
   TrainedModel trained;
   TokenDataset dataset;
   Tokenizer tokenizer;
-  int64_t examples = 0;  ///< the number of examples to score, from the split's first
-  /// Settings for writing summaries. max_new_tokens is 0 if the split stores no texts, so none are written.
+  int64_t examples = 0;  ///< score this many examples, from the first of the split
+  /// Settings for writing summaries. max_new_tokens is 0 if the split stores no texts to compare: then no
+  /// summaries are written.
   GenerationSettings generation = {.max_new_tokens = 0};
 
   bool has_summaries() const { return generation.max_new_tokens > 0; }
 };
 
-// Throws unless a pretrained model is given --data and --output: it has no data set of its own, and its
-// directory is no place for results, because other programs may use it.
+// Throws Error(kUsage) if the model is a pretrained one and --data or --output is missing. A pretrained model
+// has no data set of its own, and its directory is no place for results, because other programs may use it.
 void require_places(const EvaluateArguments& given, const TrainedModel& trained) {
   const char* missing = given.data.empty() ? "--data" : "--output";
   if (trained.stored.is_pretrained() && (given.data.empty() || given.output.empty()))
@@ -61,7 +62,8 @@ void require_places(const EvaluateArguments& given, const TrainedModel& trained)
                 "prepare --tokenizer MODEL");
 }
 
-// The path of the split's file, in --data or else in the run's data set.
+// The path of the split's file, in --data or, without --data, in the run's data set. Throws as
+// require_places, and Error(kInputData) if there is no such file.
 fs::path find_split(const EvaluateArguments& given, const TrainedModel& trained) {
   require_places(given, trained);
   const fs::path data = given.data.empty() ? trained.config.data.directory : given.data;
@@ -81,7 +83,8 @@ fs::path find_split(const EvaluateArguments& given, const TrainedModel& trained)
   throw Error(ExitCode::kInputData, fmt::format("{}: there is no {}.h5", data.string(), given.split), hint);
 }
 
-// Finds and checks the inputs. Called before the weights are loaded, which takes long and much memory.
+// Finds and checks the inputs. Called before the weights are loaded, because loading takes long and much
+// memory.
 Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given) {
   TrainedModel trained = given.model.find(io, world, /*reads_generation_file=*/false);
   const fs::path file = find_split(given, trained);
@@ -106,7 +109,7 @@ Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given
   return subject;
 }
 
-// Collective.
+// The settings that identify this evaluation. Collective.
 EvaluationSettings settings_of(Communicator& world, const EvaluateArguments& given, const Subject& subject,
                                const InferenceOptions& options) {
   return {.step = subject.trained.state().step,
@@ -119,7 +122,7 @@ EvaluationSettings settings_of(Communicator& world, const EvaluateArguments& giv
           .generation = subject.generation};
 }
 
-// Whether --data is the data set that the run was trained on, perhaps moved.
+// Whether the data set to evaluate on is the one that the run was trained on, perhaps moved.
 bool is_own_data(const EvaluateArguments& given, const TrainedModel& trained) {
   std::error_code error;
   if (given.data.empty() || fs::equivalent(given.data, trained.config.data.directory, error)) return true;
@@ -127,7 +130,8 @@ bool is_own_data(const EvaluateArguments& given, const TrainedModel& trained) {
   return fs::exists(train, error) && TokenDataset(train).content_hash() == trained.state().data_content_hash;
 }
 
-// The name of the default directory, such as "step_00001000-test", with a suffix for each changed setting.
+// The name of the default directory, such as "step_00001000-test", with a suffix for each setting that is not
+// the run's.
 std::string default_name(const EvaluateArguments& given, const Subject& subject,
                          const EvaluationSettings& settings) {
   const StoredModel& stored = subject.trained.stored;
@@ -139,11 +143,11 @@ std::string default_name(const EvaluateArguments& given, const Subject& subject,
   return evaluation_name(settings, usual);
 }
 
-// The directory of the results, which only rank 0 has.
+// The place for the results of an evaluation. Only rank 0 has one.
 struct Output {
   fs::path directory;
   std::optional<PredictionFile> predictions;
-  std::string note;  ///< how many summaries earlier evaluations have written; may be empty
+  std::string note;  ///< for people: how many summaries there are already; "" if none
 };
 
 // Claims the output directory. Called before the weights are loaded, so that a refusal comes at once.
@@ -154,8 +158,8 @@ Output open_output(const EvaluateArguments& given, const Subject& subject, const
   output.directory =
       given.output.empty() ? all / default_name(given, subject, settings) : fs::path(given.output);
   if (subject.has_summaries()) {
-    // Throws if the context has no room for any document. One example decides for all: the parts of the
-    // prompt around the document are the same.
+    // Throw if the context has no room for any document. One example is enough to know: the prompt around the
+    // document is the same in all examples.
     EncodedPrompt prompt = stored_prompt(subject.dataset, 0);
     cut_document(prompt, options.context - subject.generation.max_new_tokens);
   }
@@ -166,7 +170,7 @@ Output open_output(const EvaluateArguments& given, const Subject& subject, const
   if (!file.note().empty()) fmt::print(stderr, "warning: {}\n", file.note());
   const int64_t own = std::min(file.count(), subject.examples);
   if (own > 0) output.note = fmt::format("summaries there already: {} of {}", own, subject.examples);
-  // The predictions of a pretrained model have no common folder to search.
+  // Evaluations of a pretrained model are in no common folder, so there is none to search.
   const FoundPredictions found = subject.trained.stored.is_pretrained()
                                      ? FoundPredictions{}
                                      : find_predictions(all, output.directory, settings);
@@ -178,15 +182,15 @@ Output open_output(const EvaluateArguments& given, const Subject& subject, const
   return output;
 }
 
-// Why a split gets no summaries.
+// Why a split gets a loss, but no summaries: a text for people.
 std::string why_no_rouge(const TokenDataset& dataset) {
   const std::string file = dataset.path().string();
   if (dataset.header().kind == ExampleKind::kText) return file + " has running text, no summaries";
   return file + " holds no texts; prepare stores those of validation and test alone";
 }
 
-// A function that shows the progress of a part of the work, but nothing if an earlier start has done all of
-// it.
+// Returns a function that shows the progress of a part of the work. The function shows nothing if an earlier
+// start of the evaluation has done the whole part.
 auto share_shown(Progress* progress, const char* what, const char* unit) {
   return [=, first = int64_t{-1}](int64_t done, int64_t total) mutable {
     if (progress == nullptr || (first < 0 && done == total)) return;
@@ -196,7 +200,7 @@ auto share_shown(Progress* progress, const char* what, const char* unit) {
   };
 }
 
-// Requests a stop on a signal and, on rank 0, when the job's time limit is near.
+// Says whether to stop: after a signal or, on rank 0, when the job's time limit is near.
 class Stop {
  public:
   explicit Stop(const std::optional<Deadline>& deadline) {
@@ -217,8 +221,8 @@ class Stop {
   bool time_is_up_ = false;
 };
 
-// Measures the loss, continuing an evaluation that was stopped. Only rank 0 returns the whole sum.
-// Collective.
+// Measures the loss. Goes on where an earlier start of the same evaluation stopped. Only rank 0 returns the
+// sum over all sequences. Collective.
 LossSoFar measure_loss(InferenceModel& model, const Subject& subject, const Output* output, Stop& stop,
                        ReportShare report) {
   Communicator& world = model.model().mesh().world();
@@ -231,7 +235,7 @@ LossSoFar measure_loss(InferenceModel& model, const Subject& subject, const Outp
   LossSoFar loss = dataset_loss(
       model, subject.dataset, subject.examples, subject.trained.config.data.loss_on, begin,
       [&] { return stop.requested(); }, report);
-  // Only rank 0 began with the stored sum, so only its sum is whole.
+  // Only rank 0 began with the stored sum, so only rank 0's sum is whole.
   do_and_agree(world, [&] {
     if (output != nullptr && (!loss.complete || subject.has_summaries()))
       write_partial_loss(output->directory, loss);
@@ -240,7 +244,7 @@ LossSoFar measure_loss(InferenceModel& model, const Subject& subject, const Outp
 }
 
 // Measures loss and ROUGE. Only rank 0 returns whole scores. Returns nullopt on all ranks after a stop.
-// `output` is null on other ranks than 0. Collective.
+// `output`: null on ranks other than 0. Collective.
 std::optional<EvaluationScores> measure(InferenceModel& model, const EvaluateArguments& given,
                                         const Subject& subject, Output* output, Stop& stop) {
   const bool speaks = output != nullptr;
@@ -345,8 +349,8 @@ void add_evaluate(CommandLine& line) {
   verb.set_example("srun -n 4 ripstop evaluate runs/xsum --checkpoint best --split test");
   verb.set_action([given] {
     given->split = split_name(given->split);
-    // Before MPI starts: MPI takes seconds on many nodes, and then find_deadline may not start other
-    // programs.
+    // Find the deadline before MPI starts: that takes seconds on many nodes, and with some networks a process
+    // of MPI must not start other programs, as find_deadline does.
     std::vector<std::string> notes;
     Stop stop(launch_rank() == 0 ? find_deadline(notes) : std::nullopt);
     for (const std::string& note : notes) fmt::print(stderr, "note: {}\n", note);

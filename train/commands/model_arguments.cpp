@@ -21,7 +21,7 @@
 namespace ripstop {
 namespace {
 
-// An option, named as in Hugging Face, and its key of [generation].
+// An option of the command line, named as in Hugging Face, and the key of [generation] that it sets.
 struct GenerationOption {
   const char* name;
   const char* key;
@@ -41,13 +41,14 @@ constexpr std::array kGenerationOptions = {
     GenerationOption{"--seed", "seed", "of sampling"},
 };
 
-// {"num_beams", "4"} of "generation.num_beams=4".
+// The key and the value of an override: {"num_beams", "4"} for "generation.num_beams=4".
 GenerationValue parts_of(const std::string& given) {
   const size_t dot = given.find('.'), equals = given.find('=');
   return {given.substr(dot + 1, equals - dot - 1), given.substr(equals + 1)};
 }
 
-// Removes the setting of the key that the command line has decided, and settings that conflict with it.
+// Removes from `values` the setting that the command line has decided, and settings that conflict with the
+// decision.
 void remove_decided(const GenerationValue& decided, std::vector<GenerationValue>& values) {
   const auto remove = [&](std::string_view key) {
     std::erase_if(values, [&](const GenerationValue& value) { return value.key == key; });
@@ -57,14 +58,14 @@ void remove_decided(const GenerationValue& decided, std::vector<GenerationValue>
   if (decided.key == "num_beams" && decided.value != "1") remove("do_sample");
 }
 
-// The number of `key` among `values`; nullopt if it is not there.
+// The value of `key` in `values`, as an integer; nullopt if `values` lacks the key.
 std::optional<int64_t> number_of(const std::vector<GenerationValue>& values, std::string_view key) {
   const auto found = std::ranges::find(values, key, &GenerationValue::key);
   return found == values.end() ? std::nullopt : parse_integer(found->value);
 }
 
-// The settings of generation_config.json, as overrides, that the overrides `own` of the command line leave
-// open.
+// The settings of generation_config.json, written as overrides. Leaves out those that the command line's
+// overrides, `own`, decide. Prints a note on settings taken and not taken.
 std::vector<std::string> settings_of_file(const std::string& path, const std::vector<std::string>& own) {
   GenerationFile file = read_generation_file(path);
   int64_t most = number_of(file.values, "max_new_tokens").value_or(GenerationSettings{}.max_new_tokens);
@@ -88,8 +89,8 @@ std::vector<std::string> settings_of_file(const std::string& path, const std::ve
   return overrides;
 }
 
-// settings_of_file, which rank 0 reads for all ranks; empty if `path` is no model of Hugging Face.
-// Collective.
+// Calls settings_of_file on rank 0 and returns its result on all ranks; empty if `path` is no model of
+// Hugging Face. Collective.
 std::vector<std::string> defaults_of_file(Communicator& world, const std::string& path,
                                           const std::vector<std::string>& own) {
   std::string text;
@@ -127,7 +128,7 @@ void ModelArguments::add_to(Verb& verb, int64_t batch) {
 }
 
 Device ModelArguments::choose_rank_device(MpiWorld& world, const TrainedModel& trained) const {
-  // Not kCuda: a model that was trained on GPUs may be used on a machine without GPUs.
+  // Only kCpu is taken from the run: a model that was trained on GPUs may be used on a machine without GPUs.
   const bool cpu = trained.config.run.device == DeviceChoice::kCpu;
   DeviceChoice choice = cpu ? DeviceChoice::kCpu : DeviceChoice::kAuto;
   for (const DeviceChoice given : {DeviceChoice::kAuto, DeviceChoice::kCpu, DeviceChoice::kCuda})
@@ -140,7 +141,7 @@ TrainedModel ModelArguments::find(Io& io, Communicator& world, bool reads_genera
   const std::vector<std::string> own = all_overrides();
   std::vector<std::string> all;
   if (reads_generation_file) all = defaults_of_file(world, path, own);
-  all.insert(all.end(), own.begin(), own.end());  // the last one of a key wins
+  all.insert(all.end(), own.begin(), own.end());  // of several overrides of a key the last wins
   TrainedModel trained = find_trained_model(io, world, path, checkpoint, {.directory = base}, all);
   if (world.rank() != 0) return trained;
   if (!trained.stored.is_pretrained()) warn_of_superseded(io, trained.stored.directory());
@@ -149,7 +150,7 @@ TrainedModel ModelArguments::find(Io& io, Communicator& world, bool reads_genera
   return trained;
 }
 
-// The overrides, and the options written as overrides.
+// The overrides of the command line, then its options written as overrides.
 std::vector<std::string> ModelArguments::all_overrides() const {
   for (const std::string& text : overrides) {
     // Sizes, precision and data describe the trained weights and cannot change.

@@ -12,29 +12,31 @@ namespace ripstop {
 inline constexpr const char* kBaseOptionHelp =
     "of a run of adapters: the directory of the model that they were trained with; default: where it was";
 
-/// The options that choose a trained model and how it writes summaries.
+/// The arguments of a command line that choose a trained model, its device and its settings for writing
+/// summaries.
 struct ModelArguments {
   std::string path;
   std::vector<std::string> overrides;  ///< "generation.key=value"
   std::string checkpoint = "best";
-  std::string base;    ///< directory of the model under adapters; empty: where training found it
-  std::string device;  ///< empty: not given
+  /// --base: directory of the model that the adapters belong to; empty: where training found it.
+  std::string base;
+  std::string device;  ///< --device; empty: not given
   int64_t batch_size = 0;
   std::vector<std::string> generation;  ///< by kGenerationOptions: the option's value; "": not given
   bool do_sample = false;
 
-  /// Adds the options to `verb`, with `batch` as the default of --batch-size.
+  /// Adds these options to `verb`. `batch`: the default of --batch-size.
   void add_to(Verb& verb, int64_t batch);
 
-  /// Finds the trained model and applies the overrides and options to its config. With
-  /// `reads_generation_file`, the generation_config.json of a Hugging Face model gives the settings that the
-  /// command line lacks. Rank 0 prints a note on the settings taken from that file, and on each setting that
-  /// has no effect. Throws Error(kUsage) if an override is outside [generation] or repeats an option; as
-  /// find_trained_model and read_generation_file. Collective.
+  /// Finds the trained model, and applies the overrides and options to its config. With
+  /// `reads_generation_file`, the generation_config.json of a Hugging Face model decides settings that the
+  /// command line does not. Rank 0 prints a note on the settings taken from that file, and on each setting
+  /// without effect. Throws Error(kUsage) if an override is outside [generation] or repeats an option. Throws
+  /// as find_trained_model and read_generation_file. Collective.
   TrainedModel find(Io& io, Communicator& world, bool reads_generation_file) const;
 
-  /// The device of this rank: --device; by default the CPU if the run was configured for the CPU, else a GPU
-  /// if every rank has one, else the CPU. Collective. Throws as choose_device.
+  /// The device of this rank: --device if given; else the CPU if the run was configured for the CPU; else a
+  /// GPU if every rank has one; else the CPU. Throws as choose_device. Collective.
   Device choose_rank_device(MpiWorld& world, const TrainedModel& trained) const;
 
  private:

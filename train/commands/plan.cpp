@@ -36,7 +36,7 @@
 namespace ripstop {
 namespace {
 
-// Default of --limit: so many rows, and the lines below them, fit on a screen.
+// Default of --limit. This many rows, and the lines below the table, fit on a screen.
 constexpr int64_t kRowsOfSearch = 10;
 
 struct PlanArguments {
@@ -71,8 +71,8 @@ void print_for_people(const RunConfig& config, const ResolvedRun& run, const Run
   for (const std::string& note : run.notes) fmt::print("note: {}\n", note);
 }
 
-/// Parses "64GiB", "80 gb" or "1.5T" to bytes; GB and GiB are both 2^30 bytes. Refuses a number without a
-/// unit: nobody means bytes. nullopt for "".
+/// Parses "64GiB", "80 gb" or "1.5T" to bytes; nullopt for "". GB and GiB both mean 2^30 bytes. Throws
+/// CommandLineError for other texts, and for a number without a unit: nobody means bytes.
 std::optional<int64_t> parse_memory(const std::string& text) {
   // The letter at index i stands for 1,024 to the power of i + 1.
   constexpr std::string_view kUnits = "KMGT";
@@ -94,15 +94,15 @@ std::optional<int64_t> parse_memory(const std::string& text) {
   return static_cast<int64_t>(bytes);
 }
 
-/// Sets the number of threads of a CPU rank, because workspaces grow with it: --cpus-per-task, else
-/// $OMP_NUM_THREADS, else an equal share of this machine's cores, as slurm/launch.sh does.
+/// Sets the number of threads of a CPU rank, because the size of workspaces depends on it: --cpus-per-task,
+/// else $OMP_NUM_THREADS, else an equal share of this machine's cores, as in slurm/launch.sh.
 void plan_for_threads(int64_t cpus_per_task, int64_t ranks_of_node) {
   if (cpus_per_task == 0 && std::getenv("OMP_NUM_THREADS") != nullptr) return;
   const int64_t share = read_machine().cores_allowed / std::max<int64_t>(ranks_of_node, 1);
   set_cpu_threads(cpus_per_task > 0 ? cpus_per_task : std::max<int64_t>(share, 1));
 }
 
-/// The training set; nullopt if there is none yet, which a plan does not need.
+/// The training set; nullopt if there is none yet, because a plan does not need one.
 std::optional<TokenDataset> dataset_at(const std::string& directory) {
   const std::filesystem::path file = std::filesystem::path(directory) / "train.h5";
   std::error_code error;
@@ -117,7 +117,8 @@ std::string no_dataset_note(const std::string& directory) {
       directory, near.empty() ? "" : "; " + near);
 }
 
-/// A note if train would refuse the data set's tokenizer, or could not check it; else "".
+/// A note for people if train would refuse the data set's tokenizer or the tokenizer could not be checked;
+/// else "".
 std::string tokenizer_note(const RunConfig& config, const TokenDataset& dataset) {
   try {
     const Tokenizer tokenizer(config.data.directory);
@@ -136,8 +137,8 @@ std::string tokenizer_note(const RunConfig& config, const TokenDataset& dataset)
   }
 }
 
-/// The measured speed of the run if it has begun, else an estimate from the data sheet of this machine's
-/// GPUs; nullopt without GPUs.
+/// The measured speed of the run if it has begun; else an estimate from the data sheet of this machine's
+/// GPUs; nullopt if there are no such numbers.
 std::optional<RunSpeed> known_speed(const RunConfig& config, const ResolvedRun& run,
                                     const RunTarget& target) {
   const std::filesystem::path metrics = std::filesystem::path(config.run.directory) / "metrics.jsonl";
@@ -150,9 +151,10 @@ std::optional<RunSpeed> known_speed(const RunConfig& config, const ResolvedRun& 
   return speed_at_peak(run, *peak * static_cast<double>(target.ranks), "data sheet: " + gpus.front().name);
 }
 
-/// The target of the plan: the job that the options describe, or the config's mesh on machines like this one.
+/// The target of the plan: the job that --nodes and --ntasks-per-node describe; without these, as many ranks
+/// as the config's mesh has, on machines like this one.
 RunTarget plan_target(const RunConfig& config, const PlanArguments& given, int64_t vocabulary) {
-  // Without options, plan for as many ranks as the config's mesh has.
+  // Without options: the product of the config's mesh sizes.
   int64_t asked = 1;
   for (const MeshAxis axis : kMeshAxes) asked *= config.mesh[axis].value_or(1);
   const int64_t nodes = std::max<int64_t>(given.nodes, 1);
@@ -173,7 +175,8 @@ RunTarget plan_target(const RunConfig& config, const PlanArguments& given, int64
   return target;
 }
 
-// resolve_run; with --json, prints what would fit if the plan does not.
+// Calls resolve_run. If the plan does not fit and `json` is set, prints what would fit before throwing
+// PlanTooLarge.
 ResolvedRun resolve_or_say_what_fits(const RunConfig& config, const RunTarget& target, bool json) {
   try {
     return resolve_run(config, target);
@@ -183,8 +186,8 @@ ResolvedRun resolve_or_say_what_fits(const RunConfig& config, const RunTarget& t
   }
 }
 
-// Throws if a tensor group would span nodes of `ranks_per_node` ranks; 0: not known, throws nothing. train
-// learns the nodes from MPI.
+// Throws Error(kResources) if a tensor group would span nodes of `ranks_per_node` ranks and the config does
+// not allow it. 0: the number is not known, and nothing is thrown. (train learns the nodes from MPI.)
 void require_tensor_groups_in_nodes(const RunConfig& config, int64_t ranks_per_node) {
   if (ranks_per_node % *config.mesh.tensor != 0 && !config.mesh.allow_tensor_across_nodes)
     throw Error(ExitCode::kResources,
@@ -193,14 +196,15 @@ void require_tensor_groups_in_nodes(const RunConfig& config, int64_t ranks_per_n
                 "a tensor group must lie inside one node, or set mesh.allow_tensor_across_nodes");
 }
 
-/// Why train would not go on with the run at run.directory; "" if it would, or if there is no run.
+/// A note on why train would refuse to go on with the run at run.directory; "" if train would go on, or if
+/// there is no run.
 std::string existing_run_note(const RunConfig& config, const ModelConfig& model) {
   PosixIo io;
   std::vector<ListedCheckpoint> own;
   try {
     own = list_checkpoints(io, std::filesystem::path(config.run.directory) / "checkpoints");
   } catch (const Error&) {
-    return "";  // a plan needs no directory
+    return "";  // no readable run: a plan does not need one
   }
   std::erase_if(own, [](const ListedCheckpoint& each) { return !each.manifest; });
   if (own.empty()) return "";
@@ -219,7 +223,7 @@ std::string existing_run_note(const RunConfig& config, const ModelConfig& model)
   return "";
 }
 
-// Adds notes on the data set and on the run at run.directory.
+// Adds notes on the data set, and on the run at run.directory.
 void add_notes(const RunConfig& config, const ModelConfig& model, const std::optional<TokenDataset>& dataset,
                std::vector<std::string>& notes) {
   for (const std::string& note :
@@ -228,8 +232,8 @@ void add_notes(const RunConfig& config, const ModelConfig& model, const std::opt
     if (!note.empty()) notes.push_back(note);
 }
 
-/// Removes the sizes of the mesh, the micro-batch and the recomputation from `config`, except those that the
-/// command line gives. Returns the given sizes of the mesh, which restrict the search.
+/// Resets mesh sizes, micro-batch and recomputation in `config` to be searched, except for keys that the
+/// command line overrides. Returns the mesh sizes that are overridden: the search must keep them.
 KeptSizes keep_given_sizes(const PlanArguments& given, RunConfig& config) {
   const auto is_given = [&](std::string_view path) { return is_overridden(path, given.overrides); };
   KeptSizes kept;
@@ -257,7 +261,8 @@ ExitCode search(RunConfig config, RunTarget target, const PlanArguments& given,
   require_tensor_groups_in_nodes(config, job.ranks_per_node);
   MeshSearch found = search_meshes(config, target, kept, given.limit > 0 ? given.limit : kRowsOfSearch);
   if (found.rows.empty()) {
-    // Throw what a plan throws for one of the meshes, or, if there is no mesh, for the given sizes.
+    // Nothing fits: throw what a plan of the first mesh throws or, if there is no mesh, what a plan of the
+    // given sizes throws.
     if (found.first)
       for (const MeshAxis axis : kMeshAxes) config.mesh[axis] = (*found.first)[axis];
     resolve_or_say_what_fits(config, target, given.json);

@@ -19,11 +19,11 @@ struct SearchedJob {
   int64_t cpus_per_task = 0;  ///< 0: not given
 };
 
-/// The table of `found`, which has a row or more, and the lines of config and job file for the first row.
+/// The table of a search with at least one row, and lines for config and job file to paste for the first row.
 std::string search_text(const MeshSearch& found, const RunTarget& target, const SearchedJob& job);
 
-/// The document of a search, with an object for each row. A key that plan_document has too has the value of a
-/// plan with the row's mesh and micro-batch.
+/// The document of a search, with an object for each row. A key that is also in plan_document has the value
+/// that a plan of the row's mesh and micro-batch would have.
 std::string search_document(const MeshSearch& found, const RunTarget& target, const SearchedJob& job,
                             const std::vector<std::string>& notes);
 

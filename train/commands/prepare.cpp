@@ -24,8 +24,8 @@
 namespace ripstop {
 namespace {
 
-/// The default of --threads: the cores that Slurm granted; without Slurm the cores that this process may use,
-/// at most 4, because people share login nodes.
+/// The default of --threads: the number of cores that Slurm granted; without Slurm the number that this
+/// process may use, at most 4, because people share login nodes.
 int64_t default_threads() {
   if (const char* text = std::getenv("SLURM_CPUS_PER_TASK"))
     if (const int64_t granted = parse_whole_number(text).value_or(0); granted > 0) return granted;
@@ -35,7 +35,7 @@ int64_t default_threads() {
   return std::min(std::max(cpus, 1), 4);
 }
 
-/// The hint for an empty split: how to give it examples.
+/// The hint for a data set with an empty split: how to give the split examples.
 std::string how_to_fill(Split split, const CorpusSource& source) {
   if (source.kind == SourceKind::kSynthetic) return "give more --examples";
   const bool xsum = source.kind == SourceKind::kXsum;
@@ -46,7 +46,7 @@ std::string how_to_fill(Split split, const CorpusSource& source) {
   return split == Split::kValidation ? from + ", or --validation-fraction 0.05 takes some of train" : from;
 }
 
-// Prints the table of a new data set to `stream`. Counts of tokens include BOS and EOS.
+// Prints the report on a new data set to `stream`. Counts of tokens include BOS and EOS.
 void print_report(std::FILE* stream, const PrepareReport& report, const std::string& output, double seconds) {
   fmt::print(stream, "tokenizer    {} pieces, {}, sha256 {}\n", report.vocabulary_size,
              report.tokenizer_trained ? "trained on the train split" : "as given",
@@ -62,7 +62,7 @@ void print_report(std::FILE* stream, const PrepareReport& report, const std::str
                split.examples, split.tokens, split.targets, lengths(split.document_tokens),
                lengths(split.summary_tokens));
   }
-  // As plan and train count: the last token of an example predicts no token.
+  // Count as plan and train do: the last token of an example predicts no token.
   const SplitReport& train = report.splits[static_cast<size_t>(Split::kTrain)];
   if (train.examples > 0) {
     fmt::print(stream,
@@ -99,13 +99,13 @@ struct PrepareArguments {
   std::string tokenizer;
   std::string splits;
   std::string source = "auto";
-  std::string data;  ///< an existing data set
+  std::string data;  ///< an existing data set to show
   ShowArguments show;
   std::string loss_on = "summary";
-  // Options, so that actions can ask which of them are given.
-  std::vector<Option> of_making;   ///< only for making a data set
-  std::vector<Option> of_showing;  ///< only with --show
-  std::optional<Option> seed;      ///< for both
+  // Kept, so that the action can ask which options are given.
+  std::vector<Option> of_making;   ///< options for making a data set only
+  std::vector<Option> of_showing;  ///< options for --show only
+  std::optional<Option> seed;      ///< --seed, for both
 };
 
 const std::map<std::string, SourceKind> kSources = {{"auto", SourceKind::kAuto},
@@ -120,7 +120,7 @@ PrepareOptions options_of(const PrepareArguments& given, Progress& progress, con
   options.source.kind = kSources.at(given.source);
   options.source.inputs.assign(given.inputs.begin(), given.inputs.end());
   options.source.splits = given.splits;
-  if (given.show.seed) options.source.seed = 0;  // the seed given is for drawing examples
+  if (given.show.seed) options.source.seed = 0;  // here --seed is for drawing examples
   options.output = given.output;
   options.tokenizer = given.tokenizer;
   options.prompt_template = typed_template(options.prompt_template);
@@ -128,7 +128,7 @@ PrepareOptions options_of(const PrepareArguments& given, Progress& progress, con
     progress.update("prepare: " + now.doing, now.unit, now.done, now.total);
   };
   options.note = [&](const std::string& text) {
-    // End the progress line, so that its time does not go on.
+    // End the progress line: its seconds must not count on below the note.
     progress.finish();
     LiveLine(stderr).print("note: " + text);
   };
@@ -165,7 +165,7 @@ std::string first_given(const std::vector<Option>& options) {
   return found == options.end() ? "" : found->name();
 }
 
-// Throws if options do not go together.
+// Throws Error(kUsage) if options exclude each other or need one that is missing.
 void check_arguments(const PrepareArguments& given) {
   const bool shows = given.show.count > 0;
   if (const std::string option = first_given(given.of_showing); !shows && !option.empty())
@@ -195,7 +195,7 @@ ExitCode make_and_show(PrepareArguments given) {
   check_arguments(given);
   given.show.split = split_name(given.show.split);
   given.show.loss_on = given.loss_on == "all" ? LossOn::kAll : LossOn::kSummary;
-  // For synthetic texts --seed is the seed of the texts.
+  // --seed decides the synthetic texts, if there are any, else which examples are drawn.
   const bool makes_texts = given.data.empty() && given.inputs.empty();
   if (given.show.count > 0 && given.seed->is_given() && !makes_texts)
     given.show.seed = given.options.source.seed;
@@ -211,7 +211,7 @@ ExitCode make_and_show(PrepareArguments given) {
   return code;
 }
 
-// The options that make a data set.
+// Adds the options for making a data set.
 void add_making(Verb& verb, const std::shared_ptr<PrepareArguments>& given) {
   PrepareOptions& options = given->options;
   options.threads = default_threads();
@@ -242,7 +242,7 @@ void add_making(Verb& verb, const std::shared_ptr<PrepareArguments>& given) {
                   "synthetic: seed of the random texts; else with --show: draws examples at random");
 }
 
-// The options of --show.
+// Adds --show and its options.
 void add_show(Verb& verb, const std::shared_ptr<PrepareArguments>& given) {
   ShowArguments& show = given->show;
   verb.option("DATA", given->data, "with --show: a data set that is there, the directory that --output made");

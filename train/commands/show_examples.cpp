@@ -32,13 +32,13 @@ std::vector<int64_t> examples_to_show(const TokenDataset& dataset, const ShowArg
   return first;
 }
 
-// The examples to show, and the split that they come from.
+// A split of a data set, and the examples of the split to show.
 struct ShownSplit {
   TokenDataset dataset;
   Tokenizer tokenizer;
   std::vector<ExampleView> views;
 
-  /// "" if the split stores no texts.
+  /// The id of an example in its source; "" if the split stores no texts.
   std::string id(const ExampleView& view) const {
     return dataset.header().with_text ? dataset.text(view.example, 1).front().id : "";
   }

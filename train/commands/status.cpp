@@ -32,10 +32,10 @@ struct StatusArguments {
 
 struct Runs {
   std::vector<RunStatus> runs;
-  std::optional<Error> missing;  ///< names all arguments where no run was found
+  std::optional<Error> missing;  ///< an error that names all arguments without a run; nullopt: all have runs
 };
 
-// Reads the status of all runs, also of those behind a wrong argument.
+// Reads the status of all runs. An argument without a run does not stop it: later arguments are read, too.
 Runs look(Io& io, const StatusArguments& given) {
   Runs found;
   std::string what;
@@ -73,7 +73,8 @@ Json as_json(const RunStatus& status) {
   return json;
 }
 
-// The output of --watch: on a terminal a table that is redrawn in place, else a line for each changed run.
+// Shows the output of --watch: on a terminal a table that is redrawn in place, else a line for each run that
+// changed.
 class Watch {
  public:
   void show(const std::vector<RunStatus>& runs) {
@@ -97,7 +98,7 @@ class Watch {
       text += table.substr(begin, std::min<size_t>(end - begin, size.ws_col)) + "\x1b[K\n";
       begin = end + 1;
     }
-    fmt::print("{}\x1b[J", text);  // clears what an earlier, longer table left below
+    fmt::print("{}\x1b[J", text);  // clear the rest of an earlier, longer table
   }
 
   void print_if_changed(const RunStatus& run) {
@@ -111,9 +112,9 @@ class Watch {
   std::map<fs::path, std::string> lines_;
 };
 
-// Runs until Ctrl-C, which ends it with kOk.
+// Does --watch: shows the runs again and again until Ctrl-C, then returns kOk.
 ExitCode watch(Io& io, const StatusArguments& given) {
-  // sigtimedwait below takes the blocked signal: no handler, and no signal is lost.
+  // Block SIGINT: sigtimedwait below then takes it without a handler, and no signal is lost.
   sigset_t interrupt;
   sigemptyset(&interrupt);
   sigaddset(&interrupt, SIGINT);

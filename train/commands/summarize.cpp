@@ -33,15 +33,16 @@ struct SummarizeArguments {
   std::string input = "-";
   std::string output = "-";
   std::string prompt_template;
-  std::string tokenizer;  ///< empty: the run's own
+  std::string tokenizer;  ///< --tokenizer; empty: the run's own
   bool force = false;
 };
 
-/// Reads the documents. Finds a bad line of a file before the model is loaded, not after hours of work.
+/// Reads the documents from a file or standard input. Reports a bad line of a file before the model is
+/// loaded, not after hours of work.
 class DocumentInput {
  public:
-  /// Checks all lines of a file. Of standard input and pipes, which can be read only once, checks the first
-  /// document.
+  /// Opens `path` ("-": standard input) and checks all lines of a file. Standard input and pipes can be read
+  /// only once, so only their first document is checked here.
   explicit DocumentInput(const std::string& path)
       : is_live_(path == "-" && terminal_of(stdin).is_terminal), lines_(announced(path)) {
     if (path == "-" || !fs::is_regular_file(path)) {
@@ -70,8 +71,8 @@ class DocumentInput {
   }
 
  private:
-  // Returns `path`, after a prompt at a terminal: opening then waits for the first line, and a program that
-  // waits silently seems to hang.
+  // Returns `path`. At a terminal, first prints a prompt, because opening waits for the first line, and a
+  // silent program seems to hang.
   const std::string& announced(const std::string& path) const {
     if (is_live_)
       fmt::print(stderr,
@@ -86,7 +87,8 @@ class DocumentInput {
   int64_t total_ = 0;
 };
 
-// The prompt template: --template, else the run's copy, else the export's, else the data set's.
+// The prompt template: --template if given, else the run's copy, else the prompt of an exported model, else
+// the data set's.
 std::string template_of(const TrainedModel& trained, const Tokenizer& tokenizer, const std::string& given) {
   if (!given.empty()) return given;
   const fs::path copy = trained.run / "prompt_template.txt";
@@ -98,7 +100,7 @@ std::string template_of(const TrainedModel& trained, const Tokenizer& tokenizer,
     const fs::path data = fs::path(trained.config.data.directory) / split;
     if (!fs::exists(data)) continue;
     const TokenDataset dataset(data);
-    // Throws if another data set, perhaps with another prompt, now has this path.
+    // Throws if another data set, perhaps with another prompt, is now in this directory.
     require_dataset_tokenizer(dataset, tokenizer);
     return dataset.header().prompt_template;
   }
@@ -107,7 +109,7 @@ std::string template_of(const TrainedModel& trained, const Tokenizer& tokenizer,
               fmt::format("give --template, e.g. '{}'", "{document}\\n\\nTL;DR:"));
 }
 
-// The tokenizer of --tokenizer, else the run's own copy.
+// Opens the tokenizer of --tokenizer, else the run's own copy. Throws Error(kInputData) if there is neither.
 Tokenizer open_tokenizer(const TrainedModel& trained, const std::string& given) {
   if (given.empty() && !has_tokenizer(trained.run))
     throw Error(
@@ -116,8 +118,8 @@ Tokenizer open_tokenizer(const TrainedModel& trained, const std::string& given) 
   return Tokenizer(given.empty() ? trained.run : fs::path(given));
 }
 
-// Opens the tokenizer. Throws if it is not the model's, because ids would decode to other words. Sets `note`
-// if that could not be checked.
+// Opens the tokenizer (open_tokenizer). Throws if it is not the one of the model's training, because then
+// token ids would become other words. Sets `note` if that could not be checked.
 Tokenizer tokenizer_of(const TrainedModel& trained, const std::string& given, std::string& note) {
   Tokenizer tokenizer = open_tokenizer(trained, given);
   std::string remedy = "put the tokenizer.model of its data set there, or give it with --tokenizer";
@@ -133,7 +135,7 @@ Tokenizer tokenizer_of(const TrainedModel& trained, const std::string& given, st
   return tokenizer;
 }
 
-// The texts of all replicas, in the order of the documents. Collective.
+// The texts that all replicas have written, in the order of the documents. Collective.
 std::vector<WrittenText> gather_written(DeviceMesh& mesh, const std::vector<WrittenText>& own) {
   std::vector<std::string> texts;
   for (const WrittenText& written : own)
@@ -146,7 +148,7 @@ std::vector<WrittenText> gather_written(DeviceMesh& mesh, const std::vector<Writ
   return all;
 }
 
-// Summarizes rank 0's documents on all ranks: every replica takes a share.
+// Summarizes documents of rank 0 on all ranks: each replica takes a share of the documents.
 struct Summarizer {
   InferenceModel& model;
   const Tokenizer& tokenizer;
@@ -159,7 +161,8 @@ struct Summarizer {
   std::vector<WrittenText> run(const std::vector<std::string>& documents) {
     DeviceMesh& mesh = model.model().mesh();
     const std::vector<std::string> all =
-        gather_dealt(mesh.world(), /*tensor=*/mesh.world().size(), documents);  // sends those of rank 0
+        // only rank 0 has documents: all ranks get them
+        gather_dealt(mesh.world(), /*tensor=*/mesh.world().size(), documents);
     auto next = static_cast<size_t>(mesh.data_rank());
     std::vector<WrittenText> own;
     write_texts(
@@ -177,7 +180,7 @@ struct Summarizer {
 
   bool speaks() const { return model.model().mesh().world().rank() == 0; }
 
-  /// "3 of 20 documents cut to fit ...".
+  /// A note for people: "3 of 20 documents cut to fit ...".
   std::string cut_text(int64_t cut) const {
     const int64_t context = model.options().context;
     return fmt::format("{} of {} cut to fit the context of {} tokens beside {}", cut,
@@ -208,9 +211,9 @@ void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
     std::vector<std::string> documents;
     for (const DocumentLine& line : read) documents.push_back(line.document);
     const std::vector<WrittenText> summaries = summarizer.run(documents);
-    // The list is the same on all ranks, so all leave the loop together.
+    // `summaries` is equal on all ranks, so all leave the loop together.
     if (summaries.empty()) break;
-    // The summary and the progress line may share a terminal.
+    // Clear the progress line: the summaries may go to the same terminal.
     progress.clear();
     for (size_t i = 0; i < read.size(); ++i) {
       const auto& [text, cut_tokens] = summaries[i];
@@ -229,7 +232,8 @@ void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
   if (output) output->finish();
 }
 
-// Throws if the output would replace the input, and with it summaries that people may have written.
+// Throws Error(kUsage) if the output file is the input file: writing would destroy the documents, and
+// summaries in them that people may have written.
 void refuse_same_file(const SummarizeArguments& given) {
   std::error_code ignored;  // a file that does not exist is another one
   if (given.output != "-" && fs::equivalent(given.input, given.output, ignored))
@@ -240,8 +244,8 @@ void refuse_same_file(const SummarizeArguments& given) {
 void summarize(MpiWorld& world, const SummarizeArguments& given) {
   PosixIo io;
   refuse_same_file(given);
-  // In this order: a wrong run is refused before a person is asked to type documents, and a wrong file before
-  // the weights are loaded.
+  // The order matters: a wrong run is refused before a person is asked to type documents, and a wrong file
+  // before the weights are loaded.
   const TrainedModel trained = given.model.find(io, world.communicator(), /*reads_generation_file=*/true);
   std::string note;
   const Tokenizer tokenizer = tokenizer_of(trained, given.tokenizer, note);

@@ -27,26 +27,28 @@ struct TrainArguments {
 };
 
 RunConfig read_config(const TrainArguments& given, const StopSignal& stop) {
-  // Reading a pipe may wait for ever: let a signal end the process meanwhile.
+  // A signal ends the process while a pipe is read, because such a read may wait for ever.
   std::error_code ignored;
   std::optional<StopEndsProcess> while_reading;
   if (!std::filesystem::is_regular_file(given.config_file, ignored)) while_reading.emplace(stop);
   return load_run_config(given.config_file, given.overrides);
 }
 
-// Throws if the config names wrong files. Returns, on rank 0, `notes` and notes on the config. Collective.
+// Checks paths in the config. Throws Error(kUsage) if the config file is of a run that was copied or moved,
+// Error(kInputData) if there is no data set. Returns `notes` and, on rank 0, the note_of_other_directory.
+// Collective.
 std::vector<std::string> check_config(const TrainArguments& given, const RunConfig& config,
                                       std::vector<std::string> notes, Communicator& world) {
-  // Trust a directory on the command line. A directory in the file may be left from a copied config.
+  // Trust run.directory if the command line gives it. In the file it may be left over from a copied config.
   if (!is_overridden("run.directory", given.overrides))
     check_names_own_directory(posix_io(), given.config_file, config);
   do_and_agree(world, [&] {
     if (world.rank() != 0) return;
-    // Opening the data set finds other mistakes.
+    // Only look whether there is a data set: opening it later finds other mistakes.
     const std::string& data = config.data.directory;
     if (std::string hint = hint_for_absent(data, "data.directory=", "train.h5"); !hint.empty())
       throw Error(ExitCode::kInputData, fmt::format("{}: there is no such data set", data), std::move(hint));
-    // Look now: later the run's own directory exists.
+    // Look now, before the run's own directory exists.
     if (std::string note = note_of_other_directory(posix_io(), given.config_file, config); !note.empty())
       notes.push_back(std::move(note));
   });
@@ -54,11 +56,13 @@ std::vector<std::string> check_config(const TrainArguments& given, const RunConf
 }
 
 ExitCode train(const TrainArguments& given) {
-  // Before MPI, which takes seconds to start on many nodes: a signal must not kill the rank meanwhile.
+  // Catch signals before MPI starts, which takes seconds on many nodes: a signal must not kill the rank
+  // meanwhile.
   const StopSignal stop(StopFor::kCheckpoint);
   StartTimes times;
   times.enter(&StartupSeconds::program);
-  // Before MPI, too: with some networks a process of MPI must not start other programs.
+  // Find the deadline before MPI starts, too: with some networks a process of MPI must not start other
+  // programs.
   std::vector<std::string> deadline_notes;
   std::optional<Deadline> deadline;
   if (launch_rank() == 0) deadline = find_deadline(deadline_notes);
@@ -94,7 +98,8 @@ ExitCode train(const TrainArguments& given) {
     try {
       return trainer->run();
     } catch (const Error&) {
-      // A destructor that waits for storage that never answers would keep the error from being printed.
+      // Leak the trainer if its destructor would wait for storage that never answers: that would keep the
+      // error from being printed.
       if (!trainer->can_be_destroyed()) static_cast<void>(trainer.release());
       throw;
     }
