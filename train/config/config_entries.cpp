@@ -17,11 +17,12 @@
 namespace ripstop {
 namespace {
 
-// A config has about a hundred lines: refuse a far larger file before toml++ spends time and memory on it.
+// The largest config file. A config has about a hundred lines: a far larger file is refused before toml++
+// spends time and memory on it.
 constexpr size_t kLargestFileBytes = size_t{1} << 20;
-// Limits the depth of dotted keys, too: toml++ recurses.
+// The longest line of a config. This limits the depth of dotted keys, too, on which toml++ recurses.
 constexpr size_t kLongestLineBytes = 4096;
-// Each hint takes a millisecond: limits the time for a damaged file.
+// The most hints for unknown keys. A hint takes a millisecond, and a damaged file may need many.
 constexpr size_t kMostHints = 1000;
 
 std::vector<std::string_view> lines_of(std::string_view text) {
@@ -43,8 +44,8 @@ void check_text(std::string_view text, const std::string& name) {
            kLongestLineBytes);
 }
 
-// The number of the first line that assigns `key` in the section of line `last_line`; 0 if there is none. For
-// a key given twice, toml++ reports only the second line.
+// The number of the first line that assigns `key` in the section of line `last_line`; 0 if there is none.
+// Needed because toml++ reports only the second line of a key that is given twice.
 size_t first_line_of(std::string_view text, const std::string& key, size_t last_line) {
   size_t found = 0, number = 0;
   for (const std::string_view line : lines_of(text)) {
@@ -85,7 +86,7 @@ std::string shown_line(std::string_view text, size_t number) {
          shown.empty() ? "" : fmt::format("the line is: {}", shown));
 }
 
-// The value, shortened for messages of one line.
+// The value as text, shortened to fit into a line of a message.
 std::string shown(const toml::node& value) {
   if (value.is_table()) return "a table";
   if (value.is_array() && value.as_array()->size() > 4) return "an array";
@@ -129,7 +130,7 @@ void add_unknown(ConfigProblems& problems, const std::string& where, int64_t lin
                       problems.size() < kMostHints ? suggest_config_key(section, key) : ""});
 }
 
-// Adds the section's entries, and a problem for each key that does not exist.
+// Adds an entry for each key of the section, and a problem for each key that does not exist.
 void read_section(const std::string& section, const toml::table& table, const std::string& name,
                   std::vector<ConfigEntry>& entries, ConfigProblems& problems) {
   for (const auto& [key_node, value] : table) {
@@ -143,7 +144,8 @@ void read_section(const std::string& section, const toml::table& table, const st
   }
 }
 
-// Sets `empty_lora` to the line of a section [lora] without keys: whoever wrote it wants adapters.
+// Reads the entries of the file, and adds its unknown keys and sections to `problems`. If there is a section
+// [lora] without keys, sets `empty_lora` to its line: whoever wrote it wants adapters.
 std::vector<ConfigEntry> read_file_entries(std::string_view text, const std::string& name,
                                            ConfigProblems& problems, std::optional<uint32_t>& empty_lora) {
   toml::table document;
@@ -170,14 +172,14 @@ std::vector<ConfigEntry> read_file_entries(std::string_view text, const std::str
     else
       add_unknown(problems, where, line, "", section);
   }
-  // In the order of the file, while toml++ sorts sections and keys by name.
+  // Restore the order of the file: toml++ sorts sections and keys by name.
   std::stable_sort(entries.begin(), entries.end(),
                    [](const ConfigEntry& a, const ConfigEntry& b) { return a.line < b.line; });
   return entries;
 }
 
-// The entry of `key` with the value `text`. Strings need no quotes, which shells remove. Numbers, booleans
-// and arrays are read as TOML.
+// The entry of an override of `key` with the value `text`. Words need no quotes, because shells remove these.
+// Numbers, booleans and arrays are read as TOML.
 ConfigEntry parse_override_value(const ConfigKey& key, const std::string& text) {
   RunConfig any;
   const Field field = key.field(any);
@@ -191,12 +193,13 @@ ConfigEntry parse_override_value(const ConfigKey& key, const std::string& text) 
       if (parsed.size() == 1 && value != nullptr)
         return {&key, plain_value(*value), shown(*value), kCommandLine, 0};
     } catch (const toml::parse_error&) {
-      // A bare word such as auto, or nonsense: keep the text, because assign_value refuses it with the key.
+      // A bare word such as auto, or nonsense: keep the text. assign_value refuses nonsense, and names the
+      // key.
     }
   }
   const std::string shown_text = toml_string(text.substr(0, 80));
   if (std::holds_alternative<WordsField>(field) && !text.empty()) {
-    // A list whose quotes a shell has removed: "[q_proj, v_proj]", "q_proj,v_proj".
+    // Read a list whose quotes a shell has removed: "[q_proj, v_proj]", "q_proj,v_proj".
     std::string bare = text;
     std::erase_if(bare, [](char c) { return c == '[' || c == ']' || c == ' '; });
     std::vector<std::string> words;
@@ -226,14 +229,15 @@ std::optional<ConfigEntry> read_override(const std::string& text, ConfigProblems
   return std::nullopt;
 }
 
-// Whether an override removes an entry of the file: a config can have only one of the two.
+// Whether an override removes `entry` from the file: both are of the same key, or of keys that exclude each
+// other.
 bool displaces(const ConfigEntry& override_entry, const ConfigEntry& entry) {
   const std::string by = override_entry.key->path();
   const std::string of = entry.key->path();
   if (by == of) return true;
   if (by == "train.steps") return of == "train.epochs";
   if (by == "train.epochs") return of == "train.steps";
-  // A pretrained model has its own sizes, so drop the file's.
+  // A pretrained model has sizes of its own: drop the sizes in the file.
   if (by == "model.pretrained") return entry.key->section == "model";
   if (by == "model.preset") return of == "model.pretrained";
   // Without adapters the file's other keys of [lora] have no meaning.
@@ -247,7 +251,8 @@ std::vector<ConfigEntry> with_overrides(std::vector<ConfigEntry> entries,
                                         std::span<const std::string> overrides, ConfigProblems& problems) {
   std::vector<ConfigEntry> given;
   while (!overrides.empty()) {
-    // A shell cuts an override that is typed with spaces, key = value, into up to three words.
+    // Join the words of an override that is typed with spaces, key = value: a shell cuts it into up to three
+    // words.
     std::string joined = overrides.front();
     size_t count = 1;
     while (count < overrides.size() &&

@@ -8,7 +8,8 @@
 namespace ripstop {
 namespace {
 
-// Two functions hide the type of an enum, because all rows of the table have one type.
+// The field at `value`. For an enum, two functions hide the type, because all rows of the table have one
+// type.
 template <class T>
 Field field_at(T* value) {
   if constexpr (std::is_same_v<T, decltype(LoraConfig::targets)>) {
@@ -22,16 +23,18 @@ Field field_at(T* value) {
   }
 }
 
-// Limits far above every real run: they refuse typing errors before arithmetic overflows.
+// Limits of keys, far above every real run: typing errors are refused before arithmetic overflows.
 constexpr double kManySteps = 1e12;
 constexpr double kManyRanks = 1 << 20;
 constexpr double kLargestSeed = 9.2e18;
-// Limits the list of a step's sequences, which is in memory; far above any batch in use.
+// The limit of a step's sequences, whose list is in memory; far above any batch in use.
 constexpr double kManySequences = 1 << 20;
-// AdamW computes in float32. A smaller epsilon is 0 there, or denormal, which a device may take for 0.
+// The least epsilon. AdamW computes in float32: there a smaller one is 0, or denormal, which a device may
+// round to 0.
 constexpr double kSmallestFloat = std::numeric_limits<float>::min();
 
-// A row names its key once: section, name and member of RunConfig are the same words.
+// The begin of a row, which names its key once: section and name of the key are also the members of
+// RunConfig.
 #define RIPSTOP_KEY(section_, name_) \
   .section = #section_, .name = #name_, .field = [](RunConfig& c) { return field_at(&c.section_.name_); }
 

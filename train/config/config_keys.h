@@ -1,4 +1,4 @@
-// The table of config keys: type, range, unit and documentation of each. It is the only list of keys.
+// The table of all config keys: type, range, unit and documentation of each. No other list of keys exists.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -14,7 +14,8 @@
 
 namespace ripstop {
 
-/// A value that is one of a few words, stored as an enum.
+/// A field for one of a few words, stored as an enum. `get` and `set` convert between the enum and the word's
+/// index.
 struct ChoiceField {
   std::span<const std::string_view> words;  ///< in the order of the enum's values
   void* value;
@@ -22,7 +23,7 @@ struct ChoiceField {
   void (*set)(void* value, int index);
 };
 
-/// A value that is a list of some of a few words, in any order, without repetition.
+/// A field for a list of some of a few words, in any order, without repetition.
 struct WordsField {
   std::span<const std::string_view> words;
   std::span<bool> has;  ///< by word: whether it is in the list
@@ -40,10 +41,11 @@ struct ValueRange {
   bool below_most = false;   ///< `most` itself is refused
 };
 
+/// Whether a config must have the key.
 enum class Presence {
   kDefault,   ///< may be left out
   kRequired,  ///< must be given
-  kOptional,  ///< may be left out; it then has no value and is not written
+  kOptional,  ///< may be left out; the key then has no value and is not written to a config
 };
 
 /// One row of the table.
@@ -53,16 +55,17 @@ struct ConfigKey {
   Field (*field)(RunConfig& config);
   Presence presence = Presence::kDefault;
   ValueRange range = {};
-  std::string_view range_hint = {};  ///< the hint for a number outside of the range
+  std::string_view range_hint = {};  ///< the hint for a number outside the range; empty: none
   bool may_change_on_resume = false;
   bool none_is_auto = false;           ///< the value of an empty optional is written "auto"
-  std::string_view default_text = {};  ///< for docs/config.md; empty: the struct's default
+  std::string_view default_text = {};  ///< the default to show in docs/config.md; empty: the struct's default
   std::string_view unit = {};          ///< empty: none
-  std::string_view doc = {};           ///< one sentence, Markdown
-  /// Names in Hugging Face and torchtitan, for docs/config.md; after a "|" further names that people try.
+  std::string_view doc = {};           ///< what the key does: one sentence, Markdown
+  /// Names of the key in Hugging Face and torchtitan, for docs/config.md. After a "|" come further names that
+  /// people try.
   std::string_view elsewhere = {};
 
-  /// "train.steps".
+  /// Section and name: "train.steps".
   std::string path() const;
 };
 
@@ -75,32 +78,32 @@ const ConfigKey* find_config_key(std::string_view section, std::string_view name
 /// The words of `text` between any of the `separators`.
 std::vector<std::string_view> words_in(std::string_view text, std::string_view separators = " ");
 
-/// The candidate that `typed` means: `typed` is another program's word for it (bf16) or a typing error; "" if
-/// there is none.
+/// The candidate that a person probably means by `typed`: the one that another program calls so (bf16), or
+/// the nearest in spelling; "" if there is none.
 std::string suggest(std::string_view typed, const std::vector<std::string>& candidates);
 
-/// The hint for another program's key that has no counterpart here; "" if none is known. `word`: a key or
-/// option, "section.key", or a refused value as "section.key=value".
+/// The hint for a word of another program that has no counterpart here; "" if none is known. `word`: a key or
+/// an option, "section.key", or a refused value as "section.value" or "section.key=value".
 std::string answer_to(std::string_view word);
 
-/// The paths of all keys that ripstop or other programs call `name`, keys of `section` first; without any,
-/// the path of the nearest name.
+/// The paths of all keys that ripstop or other programs call `name`, keys of `section` first. If there are
+/// none, the path of the key with the nearest name, or nothing.
 std::vector<std::string> suggest_keys(std::string_view section, std::string_view name);
 
 /// The hint for a key that does not exist: "did you mean 'optimizer.learning_rate'?", or a list of the
 /// section's keys.
 std::string suggest_config_key(std::string_view section, std::string_view name);
 
-/// The hint for a section that does not exist.
+/// The hint for a section that does not exist: "did you mean [optimizer]?", or a list of the sections.
 std::string suggest_config_section(std::string_view section);
 
-/// The value of `key` as TOML; "" for an empty optional that is not none_is_auto.
+/// The value of `key` in `config` as TOML. An empty optional is "auto" if key.none_is_auto, else "".
 std::string value_as_toml(const ConfigKey& key, const RunConfig& config);
 
 /// `text` as a quoted and escaped TOML string.
 std::string toml_string(std::string_view text);
 
-/// The type of the key for messages: "an integer", "one of \"auto\", \"cpu\", \"cuda\"".
+/// The type that a value of the key must have, in words: "an integer", "one of \"auto\", \"cpu\", \"cuda\"".
 std::string expected_type(const ConfigKey& key);
 
 }  // namespace ripstop

@@ -1,4 +1,4 @@
-// Hints for words that ripstop does not know: another program's words, and slips.
+// Hints for words that ripstop does not know: words of other programs, and typing errors.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -16,9 +16,9 @@
 namespace ripstop {
 namespace {
 
-// Other programs' words (separated by spaces) and ripstop's word for them, or the hint if ripstop has none.
-// The table of keys has other programs' names of keys. An ambiguous word is written section.name, a refused
-// value section.name=value.
+// Words of other programs (separated by spaces), and ripstop's word for them or, if it has none, the hint to
+// give. Other programs' names of keys are in the table of keys. A word that is ambiguous without its section
+// is written section.name, a refused value section.value or section.key=value.
 struct ForeignWords {
   std::string_view words;
   std::string_view name;  // a section, a verb, or a value of a choice; empty: see `answer`
@@ -46,7 +46,7 @@ constexpr ForeignWords kForeignWords[] = {
     {"no off 0", "false"},
     {"bf16 torch.bfloat16", "bfloat16"},
     {"fp16 f16 half torch.float16", "float16"},
-    {"fp32 f32 float single torch.float32 no", "float32"},  // no: mixed_precision of accelerate
+    {"fp32 f32 float single torch.float32 no", "float32"},  // "no" is from accelerate's mixed_precision
     {"hf transformers safetensors", "huggingface"},
     {"gpu cuda:0 nvidia", "cuda"},
     {"cosine_with_min_lr cosine_with_warmup", "cosine"},
@@ -109,9 +109,9 @@ std::string lower(std::string_view text) {
   return result;
 }
 
-// Whether other programs call the key `name`. In front of the "|" (ConfigKey::elsewhere) the section may be
-// left out. Behind it a name with a section counts only in that section: model.name is the preset in [model]
-// alone.
+// Whether other programs call the key `name`. ConfigKey::elsewhere has two parts. A name before its "|"
+// matches with or without a section. A name with a section behind the "|" matches only in this section:
+// model.name is the preset in [model] alone.
 bool is_known_as(const ConfigKey& key, std::string_view section, std::string_view name) {
   const size_t bar = std::min(key.elsewhere.find('|'), key.elsewhere.size());
   const std::string end = fmt::format(".{}", name), path = fmt::format("{}.{}", section, name);
@@ -120,7 +120,8 @@ bool is_known_as(const ConfigKey& key, std::string_view section, std::string_vie
          has_word(key.elsewhere.substr(bar), name) || has_word(key.elsewhere.substr(bar), path);
 }
 
-// The value that was meant, as TOML; "" if none is near. An overload for each type of field that has hints.
+// The value that a person probably meant by `given`, as TOML; "" if nothing is near. There is an overload for
+// each type of field that has hints.
 struct MeantValue {
   const ConfigValue& given;
   bool none_is_auto;
@@ -135,7 +136,7 @@ struct MeantValue {
   }
   std::string operator()(int64_t*) const {
     if (parse_integer(text())) return text();
-    const auto* const number = std::get_if<double>(&given);  // 1e3 is no integer in TOML
+    const auto* const number = std::get_if<double>(&given);  // 1e3 is a float in TOML
     const bool is_whole = number != nullptr && std::abs(*number) < 1e15 && *number == std::floor(*number);
     return is_whole ? fmt::format("{:.0f}", *number) : "";
   }
@@ -153,7 +154,7 @@ struct MeantValue {
     const std::vector<std::string> words(list.words.begin(), list.words.end());
     const auto* const several = std::get_if<std::vector<std::string>>(&given);
     std::vector<std::string> meant = several != nullptr ? *several : std::vector{text()};
-    if (meant.size() == 1 && lower(meant[0]) == "all-linear") meant = words;  // PEFT's word for all of them
+    if (meant.size() == 1 && lower(meant[0]) == "all-linear") meant = words;  // PEFT's word for all matrices
     for (std::string& word : meant)
       if ((word = suggest(word, words)).empty()) return "";
     return fmt::format("[\"{}\"]", fmt::join(meant, "\", \""));
@@ -234,7 +235,7 @@ std::string suggest_config_value(const ConfigEntry& entry) {
   const std::string meant = std::visit(value, key.field(any));
   if (meant.empty()) return "";
   if (entry.line > 0) return fmt::format("write {} = {}", key.name, meant);
-  // A shell removes quotes, and an override needs none.
+  // Leave quotes out: a shell would remove them, and an override needs none.
   std::string bare = meant;
   std::erase_if(bare, [](char c) { return c == '"' || c == ' ' || c == '[' || c == ']'; });
   return fmt::format("write {}={}", key.path(), bare);

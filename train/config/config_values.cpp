@@ -16,7 +16,8 @@ namespace {
 
 constexpr size_t kLongestStringBytes = 4096;
 
-// Writes an entry's value into its field. Refuses a wrong type, and a number outside its range.
+// Writes an entry's value into a field. Throws Error(kUsage) for a value of the wrong type or outside its
+// range.
 class Assigner {
  public:
   explicit Assigner(const ConfigEntry& entry) : entry_(entry) {}
@@ -36,7 +37,7 @@ class Assigner {
     const std::string& value = value_as<std::string>();
     if (value.size() > kLongestStringBytes)
       refuse(entry_.where, fmt::format("'{}' is longer than {} bytes", path(), kLongestStringBytes));
-    // Paths appear in messages of one line, and a NUL would end a path.
+    // Refuse control characters: messages with paths have one line, and a NUL would end a path.
     for (const char c : value)
       if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
         refuse(entry_.where, fmt::format("'{}' holds a control character", path()));
@@ -49,7 +50,7 @@ class Assigner {
     std::copy(values.begin(), values.end(), field->begin());
   }
   void operator()(ChoiceField field) const {
-    // Accept true and false without quotes where they are words.
+    // Accept the booleans true and false where "true" and "false" are words of the key.
     const bool* flag = std::get_if<bool>(&entry_.value);
     const std::string given = flag == nullptr ? value_as<std::string>() : *flag ? "true" : "false";
     const auto word = std::find(field.words.begin(), field.words.end(), given);
@@ -85,7 +86,7 @@ class Assigner {
  private:
   std::string path() const { return entry_.key->path(); }
 
-  // The value without conversion.
+  // The entry's value, which must have type T: nothing is converted.
   template <class T>
   const T& value_as() const {
     const T* value = std::get_if<T>(&entry_.value);
@@ -95,7 +96,7 @@ class Assigner {
 
   void check_range(double value) const {
     const ValueRange& range = entry_.key->range;
-    // Negated, so that NaN, which compares false with everything, is outside every range.
+    // Written with !, because NaN compares false with everything and must be outside every range.
     const bool low = range.above_least ? !(value > range.least) : !(value >= range.least);
     const bool high = range.below_most ? !(value < range.most) : !(value <= range.most);
     if (std::isfinite(value) && !low && !high) return;
@@ -115,15 +116,15 @@ class Assigner {
   const ConfigEntry& entry_;
 };
 
-// The shortest text that reads back as the same double, with a point or an exponent, so that it is no integer
-// in TOML.
+// The shortest text that reads back as the same double, with a point or an exponent, so that TOML does not
+// take it for an integer.
 std::string toml_number(double value) {
   std::string text = fmt::format("{}", value);
   if (text.find_first_of(".en") == std::string::npos) text += ".0";
   return text;
 }
 
-// value_as_toml by the type of the field.
+// Writes the value of a field as TOML, by the field's type (value_as_toml).
 struct TomlWriter {
   bool none_is_auto;
   std::string operator()(const bool* value) const { return *value ? "true" : "false"; }
@@ -149,7 +150,7 @@ struct TomlWriter {
   }
 };
 
-// expected_type by the type of the field.
+// Names the type of a field in words (expected_type).
 struct TypeNamer {
   bool none_is_auto;
   std::string operator()(const bool*) const { return "true or false"; }
@@ -169,8 +170,8 @@ struct TypeNamer {
   std::string operator()(const std::optional<bool>*) const { return "true, false or \"auto\""; }
 };
 
-// The value as to_toml writes it; "" for keys that parse_run_config would refuse: sizes that the pretrained
-// model or the data set decides, and keys of [lora] without adapters.
+// The value of a key as to_toml writes it; "" if the key must not be written, because parse_run_config would
+// refuse it: sizes that the pretrained model or the data set decides, and keys of [lora] without adapters.
 std::string written_value(const ConfigKey& key, const RunConfig& config) {
   const bool is_size = key.section == "model" && key.presence != Presence::kOptional;
   const bool is_unset =
@@ -178,7 +179,7 @@ std::string written_value(const ConfigKey& key, const RunConfig& config) {
   if (is_size && is_unset) return "";
   if (key.section == "lora" && key.name != "rank" && !config.lora.any()) return "";
   const std::string text = value_as_toml(key, config);
-  // TOML has no null.
+  // An empty text of an optional key means that there is no value: TOML has no null.
   return key.presence == Presence::kOptional && text == "\"\"" ? "" : text;
 }
 
@@ -187,15 +188,15 @@ bool may_change(const ConfigKey& key, const RunConfig& old_config, const RunConf
   const auto grows = [](std::optional<int64_t> before, std::optional<int64_t> after) {
     return before && after && *after > *before;
   };
-  // A run may become longer; a shorter one would have to undo steps.
+  // A run may become longer, but not shorter: that would have to undo steps.
   if (key.path() == "train.steps") return grows(old_config.train.steps, new_config.train.steps);
   if (key.path() == "train.epochs") return grows(old_config.train.epochs, new_config.train.epochs);
-  // The base of adapters may have moved: a resume compares its hash, not its path.
+  // The base of adapters may have moved: its hash is compared at a resume, not its path.
   if (key.path() == "model.pretrained" && old_config.lora.any()) return new_config.lora.any();
   return key.may_change_on_resume;
 }
 
-// The default of the key for docs/config.md.
+// The text for a key in the column "default" of docs/config.md.
 std::string default_column(const ConfigKey& key) {
   if (key.presence == Presence::kRequired) return "required";
   if (!key.default_text.empty()) return std::string(key.default_text);
@@ -203,7 +204,7 @@ std::string default_column(const ConfigKey& key) {
   return text.empty() || key.presence == Presence::kOptional ? "none" : fmt::format("`{}`", text);
 }
 
-// The meaning of the key, and its words if it has a list of them.
+// The text for a key in the column "what it does": its meaning, and its words if it has a list of words.
 std::string what_column(const ConfigKey& key) {
   RunConfig any;
   const Field field = key.field(any);
@@ -215,7 +216,7 @@ std::string what_column(const ConfigKey& key) {
   return values.empty() ? std::string(key.doc) : fmt::format("{} `{}`.", key.doc, values);
 }
 
-// "`max_steps`, `training.steps`".
+// The text for a key in the last column: "`max_steps`, `training.steps`".
 std::string elsewhere_column(const ConfigKey& key) {
   const auto names = words_in(key.elsewhere.substr(0, key.elsewhere.find('|')));
   return names.empty() ? "" : fmt::format("`{}`", fmt::join(names, "`, `"));

@@ -4,19 +4,21 @@
 
 namespace ripstop {
 
-/// When a beam search ends while some of its beams are still running.
+/// When a beam search ends although some of its beams are still running.
 enum class EarlyStopping {
-  kFalse,  ///< when the best running beam, scored at its present length, is not above the worst kept text
-  kTrue,   ///< when num_beams texts have ended
-  kNever,  ///< like kFalse, but with the beam scored at the length that is best for it
+  /// When the best running beam, scored at its present length, is no better than the worst finished text.
+  kFalse,
+  kTrue,   ///< when num_beams texts are finished
+  kNever,  ///< as kFalse, but the beam is scored at the length that gives it the best score
 };
 
+/// The settings with which a model writes a text.
 struct GenerationSettings {
-  int64_t num_beams = 1;                                 ///< 1: no search
+  int64_t num_beams = 1;                                 ///< beams of the search; 1: no search
   double length_penalty = 1.0;                           ///< for a search
   EarlyStopping early_stopping = EarlyStopping::kFalse;  ///< for a search
-  int64_t no_repeat_ngram_size = 0;                      ///< 0: off
-  int64_t min_new_tokens = 0;                            ///< the first so many are no end token
+  int64_t no_repeat_ngram_size = 0;  ///< no sequence of this many tokens occurs twice; 0: off
+  int64_t min_new_tokens = 0;        ///< an end token is not allowed among this many first tokens
   int64_t max_new_tokens = 64;
   bool do_sample = false;
   double temperature = 1.0;  ///< for sampling
@@ -26,12 +28,12 @@ struct GenerationSettings {
 
   bool operator==(const GenerationSettings&) const = default;
 
-  /// Whether the most likely token always comes next. Else generation needs all logits.
+  /// Whether the next token is always the most likely one, so that generation does not need all logits.
   bool takes_the_best() const {
     return num_beams == 1 && !do_sample && no_repeat_ngram_size == 0 && min_new_tokens == 0;
   }
-  /// The same settings with defaults in place of those without effect: settings of a search if there is one
-  /// beam, settings of sampling without do_sample.
+  /// Returns these settings with defaults for those without effect: settings of a search if there is one
+  /// beam, settings of sampling unless do_sample.
   GenerationSettings that_count() const {
     const GenerationSettings usual;
     GenerationSettings s = *this;

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The name in lower case and with '_' for '-': Batch-Size is batch_size.
+// The name in lower case and with '_' for each '-': "batch_size" for Batch-Size.
 std::string folded(std::string_view name) {
   // Cut long input: the time for an edit distance grows with the square of the length.
   std::string result(name.substr(0, 64));
@@ -23,7 +23,8 @@ std::string folded(std::string_view name) {
   return result;
 }
 
-// Optimal string alignment. Keeps three rows of the table, because a swap looks back two rows.
+// The distance of optimal string alignment. Keeps three rows of the table, because a swap of neighbours looks
+// back two rows.
 size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<size_t> before_last(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) last[j] = j;
@@ -40,8 +41,8 @@ size_t edit_distance(const std::string& a, const std::string& b) {
   return last[b.size()];
 }
 
-// Whether the system makes the names in the path's directory: a near name is not a typing error there, but
-// another descriptor or process.
+// Whether the system makes the names in the directory of `path`. There a near name is not what a person
+// meant, but another descriptor or process.
 bool is_of_the_system(const fs::path& path) {
   std::error_code ignored;
   const std::string at = fs::absolute(path, ignored).lexically_normal().string();
@@ -52,7 +53,7 @@ bool is_of_the_system(const fs::path& path) {
 
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates) {
   const std::string wanted = folded(name);
-  // At most one error in four letters: more would take "compile" for "compute".
+  // Accept at most one error in four letters: more would take "compile" for "compute".
   size_t best = std::max<size_t>(wanted.size() / 4, 1) + 1;
   std::string result;
   for (const std::string& candidate : candidates) {
@@ -66,7 +67,7 @@ std::string nearest_name(std::string_view name, std::span<const std::string> can
 }
 
 std::vector<std::string> names_in(const fs::path& directory) {
-  // Listing more takes seconds on a network file system.
+  // The most names: listing more takes seconds on a network file system.
   constexpr size_t kMostNames = 10'000;
   std::vector<std::string> names;
   std::error_code error;
@@ -81,19 +82,19 @@ std::vector<std::string> names_in(const fs::path& directory) {
 std::string hint_for_absent(const fs::path& path, std::string_view option, std::string_view inside) {
   std::error_code error, ignored;
   if (fs::exists(path, error) || error) return "";
-  // "data/" is "data".
+  // Without a trailing slash: "data/" becomes "data".
   const fs::path file = path.has_filename() ? path : path.parent_path();
   if (const fs::path target = fs::read_symlink(file, ignored); !target.empty())
     return fmt::format("it is a link to {}, which is not there", target.string());
   const std::string name = file.filename().string();
   if (name.empty() || is_of_the_system(file)) return "";
-  // Not `other / ""`: a trailing slash would accept only directories.
+  // With an empty `inside`, test `other`, not `other / ""`: its trailing slash would accept only directories.
   const auto holds = [&](const fs::path& other) {
     return fs::exists(inside.empty() ? other : other / inside, ignored);
   };
   std::vector<std::string> candidates;
   for (std::string& other : names_in(file.has_parent_path() ? file.parent_path() : fs::path(".")))
-    // Compare names first: a look at a file takes longer.
+    // Compare names before looking at files, which takes longer.
     if (!nearest_name(name, {&other, 1}).empty() && holds(file.parent_path() / other))
       candidates.push_back(std::move(other));
   const std::string nearest = nearest_name(name, candidates);

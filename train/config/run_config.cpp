@@ -17,10 +17,11 @@
 namespace ripstop {
 namespace {
 
-// Above the limit of read_config_entries, which refuses long files; ends the read of /dev/zero.
+// The most bytes to read of a config: more than read_config_entries accepts, but enough of a limit to end the
+// read of /dev/zero.
 constexpr int64_t kMostBytesRead = int64_t{64} << 20;
 
-// The hint if the path is a directory: the config of the run there, or any config there.
+// The hint if the path of a config is a directory: the config of the run there, or any config there.
 std::string config_inside(const std::filesystem::path& directory) {
   std::error_code error;
   if (std::filesystem::is_regular_file(directory / "config.toml", error))
@@ -31,7 +32,7 @@ std::string config_inside(const std::filesystem::path& directory) {
   return "give a file, as in ripstop train CONFIG.toml";
 }
 
-// The hint if there is no config at the path.
+// The hint if the path of a config does not exist: a path near it.
 std::string config_near(const std::string& path) {
   std::error_code error;
   if (const std::string near = path + ".toml"; std::filesystem::is_regular_file(near, error))
@@ -54,7 +55,8 @@ std::string read_text(const std::string& path) {
   return read_whole_file(path, kMostBytesRead, ExitCode::kUsage);
 }
 
-// resolve_run (train/plan) decides later what depends on ranks, data set and device.
+// Builds a RunConfig from entries and checks it. What depends on ranks, data set and device is decided later,
+// by resolve_run (train/plan).
 class ConfigBuilder {
  public:
   ConfigBuilder(std::string_view toml, const std::string& name, std::span<const std::string> overrides)
@@ -64,7 +66,7 @@ class ConfigBuilder {
     take_preset();
     assign_values();
     check_required();
-    // The rules between keys below need valid values.
+    // Stop at problems of single values: the checks below need valid values.
     refuse_problems(problems_);
     if (!given("data.shuffle_seed")) config_.data.shuffle_seed = config_.run.seed;
     complete_model();
@@ -85,7 +87,7 @@ class ConfigBuilder {
     return nullptr;
   }
 
-  // Adds a problem at the line of `path`, or at the file if the key is absent.
+  // Adds a problem at the line of the key `path`, or without a line if the key is not given.
   void blame(std::string_view path, const std::string& what, const std::string& hint,
              ExitCode code = ExitCode::kUsage) {
     const ConfigEntry* entry = given(path);
@@ -93,18 +95,20 @@ class ConfigBuilder {
                          (entry != nullptr ? entry->where : name_) + ": " + what, hint, code});
   }
 
-  // Returns whether `value` <= `most`, the value of `other`. If not, adds a problem at `path`.
+  // Returns whether `value`, that of key `path`, is at most `most`, that of key `other`. If not, adds a
+  // problem at `path`.
   bool check_at_most(std::string_view path, int64_t value, std::string_view other, int64_t most,
                      const std::string& hint) {
     if (value > most) blame(path, fmt::format("{} {} exceeds {} {}", path, value, other, most), hint);
     return value <= most;
   }
 
-  // Takes the preset's sizes before assign_values, so that sizes in the config win wherever they stand.
+  // Sets the preset's sizes. Called before assign_values, so that sizes in the config win, in whatever order
+  // they are given.
   void take_preset() {
     const ConfigEntry* entry = given("model.preset");
     const auto* word = entry == nullptr ? nullptr : std::get_if<std::string>(&entry->value);
-    if (word == nullptr) return;  // absent, or assign_values refuses it
+    if (word == nullptr) return;  // no preset, or one that assign_values refuses
     std::string names;
     for (const ModelPreset& each : model_presets()) {
       if (each.name == *word) static_cast<ModelConfig&>(config_.model) = each.config;
@@ -124,7 +128,8 @@ class ConfigBuilder {
     }
   }
 
-  // A required text must not be empty either: an empty path would be the current directory.
+  // Adds a problem for each required key that is missing or empty: an empty path would mean the current
+  // directory.
   void check_required() {
     for (const ConfigKey& key : config_keys()) {
       if (key.presence != Presence::kRequired) continue;
@@ -138,7 +143,7 @@ class ConfigBuilder {
     }
   }
 
-  // Whether the hint for an unknown name is this key: then that is the one problem to report.
+  // Whether the hint for an unknown name is this key. Then the unknown name is the only problem to report.
   bool is_hinted_at(const ConfigKey& key) const {
     return problems_.size() <= kMostProblemsShown &&
            std::ranges::any_of(problems_, [&](const ConfigProblem& problem) {
@@ -147,7 +152,7 @@ class ConfigBuilder {
            });
   }
 
-  // Fills in the sizes that follow from others, and checks them.
+  // Fills in sizes of the model that follow from other sizes, and checks all.
   void complete_model() {
     ModelSection& model = config_.model;
     if (!model.pretrained.empty()) {
@@ -159,7 +164,7 @@ class ConfigBuilder {
       return;
     }
     if (model.preset.empty() && !given("model.hidden_size")) {
-      // Empty is an error only without sizes: a config that a run has written has both.
+      // An empty model.pretrained is an error only without sizes: a config that a run has written has both.
       if (given("model.pretrained"))
         return blame("model.pretrained", "'model.pretrained' is empty",
                      "give the directory of a model; or leave the key out (is a shell variable not set?) and "
@@ -178,7 +183,7 @@ class ConfigBuilder {
 
   void check_model() {
     ModelConfig sizes = config_.model;
-    if (sizes.vocab_size == 0) sizes.vocab_size = 1;  // resolve_run takes and checks the data set's
+    if (sizes.vocab_size == 0) sizes.vocab_size = 1;  // any: resolve_run takes the data set's, and checks it
     try {
       validate(sizes);
     } catch (const Error& error) {
@@ -190,7 +195,7 @@ class ConfigBuilder {
             fmt::format("{}: shorten the sequences, or raise it if training begins from random weights",
                         origin(*find_config_key("model", "max_position_embeddings")))))
       return;
-    // Blame mesh.tensor, which is nearly always the mistake.
+    // Report errors of the tensor axis at mesh.tensor, which is nearly always the mistake.
     try {
       check_tensor_axis(sizes, *config_.mesh.tensor);
     } catch (const Error& error) {
@@ -198,8 +203,8 @@ class ConfigBuilder {
     }
   }
 
-  // Adds the message of validate(), which names one or two sizes. The hint says where each comes from, such
-  // as one from the preset and one from the file.
+  // Adds a problem with `what`, the message of validate(), which names one or two sizes. The hint says where
+  // each size comes from: the preset, the file or the command line.
   void blame_sizes(const std::string& what) {
     std::string blamed, origins, absent;
     for (const ConfigKey& key : config_keys()) {
@@ -213,7 +218,8 @@ class ConfigBuilder {
           absent.empty() ? origins : fmt::format("{}: give {} too", origins, absent));
   }
 
-  // "num_key_value_heads = 32 is the preset's", "hidden_size = 96 is from x.toml:7".
+  // The value and the source of a size: "num_key_value_heads = 32 is the preset's (1b)", "hidden_size = 96 is
+  // from x.toml:7".
   std::string origin(const ConfigKey& key) const {
     std::string from =
         config_.model.preset.empty() ? "the default" : fmt::format("the preset's ({})", config_.model.preset);
@@ -222,7 +228,8 @@ class ConfigBuilder {
     return fmt::format("{} = {} is {}", key.name, value_as_toml(key, config_), from);
   }
 
-  // unplanned_run compares the rank with the matrices, when the model is known.
+  // Checks [lora] without the model: unplanned_run compares the rank with the matrices when their sizes are
+  // known.
   void check_lora() {
     for (const ConfigEntry& entry : entries_)
       if (entry.key->section == "lora" && entry.key->name != "rank" && !config_.lora.any())
@@ -255,7 +262,7 @@ class ConfigBuilder {
                     "leave it out: \"auto\" takes the largest that fits");
   }
 
-  // Checked here, because the steps may be hours away.
+  // Checks run.profile_steps now, because these steps may be hours away.
   void check_profile_steps() {
     const std::optional<int64_t>& steps = config_.train.steps;
     try {
@@ -331,7 +338,7 @@ std::vector<std::string> ignored_generation_notes(const RunConfig& config) {
 }
 
 bool is_overridden(std::string_view path, std::span<const std::string> overrides) {
-  ConfigProblems none;  // load_run_config has reported them
+  ConfigProblems none;  // not used: load_run_config has reported them
   return std::ranges::any_of(read_config_entries("", "", overrides, none),
                              [&](const ConfigEntry& entry) { return entry.key->path() == path; });
 }

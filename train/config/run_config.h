@@ -52,8 +52,8 @@ requires(!kWords<Enum>.empty()) std::string_view to_string(Enum value) {
 }
 
 struct RunSection {
-  std::string directory;  ///< everything of this run is written there
-  int64_t seed = 1;       ///< seed of the initial weights
+  std::string directory;  ///< the run's directory: all its files are written there
+  int64_t seed = 1;       ///< seed of the initial weights and, by default, of shuffling
   DeviceChoice device = DeviceChoice::kAuto;
   bool deterministic = false;
   std::string profile_steps;                ///< "10-12", or empty
@@ -61,8 +61,8 @@ struct RunSection {
   bool operator==(const RunSection&) const = default;
 };
 
-/// The model's sizes, with the preset's filled in. `vocab_size` 0: the data set's. With `pretrained` all
-/// sizes are 0 here, and the pretrained model's count.
+/// The sizes of the model, those of the preset filled in. `vocab_size` is 0 if the data set decides it. With
+/// `pretrained` all sizes are 0: the pretrained model decides them.
 struct ModelSection : ModelConfig {
   std::string pretrained;
   std::string preset;
@@ -75,7 +75,8 @@ struct LoraSection : LoraConfig {
   bool operator==(const LoraSection&) const = default;
 };
 
-/// The sizes of the axes, each a key. fsdp nullopt: "auto", the ranks that the other axes leave.
+/// The sizes of the mesh's axes, each of which is a key. fsdp: nullopt is "auto", the ranks that the other
+/// axes leave.
 struct MeshSection : PerAxis<std::optional<int64_t>, true> {
   bool allow_tensor_across_nodes = false;
   std::optional<bool> overlap_tensor;  ///< nullopt: "auto"
@@ -92,16 +93,17 @@ struct DataSection {
 };
 
 struct TrainSection {
-  std::optional<int64_t> steps;   ///< exactly one of steps and epochs is set
-  std::optional<int64_t> epochs;  ///< passes over the data
+  std::optional<int64_t> steps;   ///< steps of the run; nullopt: `epochs` is set
+  std::optional<int64_t> epochs;  ///< passes over the data; nullopt: `steps` is set
   int64_t global_batch_sequences = 0;
   std::optional<int64_t> micro_batch_sequences;  ///< per tensor group; nullopt: "auto"
   RecomputeChoice recompute = RecomputeChoice::kAuto;
   bool reshard_after_forward = true;
   bool validate_at_start = false;
-  int64_t validate_every = 0;          ///< steps; 0: off
-  int64_t stop_after_validations = 0;  ///< in a row without improvement; 0: never
-  double max_grad_norm = 1.0;          ///< 0: off
+  int64_t validate_every = 0;  ///< steps between validations; 0: off
+  /// End after this many validations in a row without improvement; 0: never.
+  int64_t stop_after_validations = 0;
+  double max_grad_norm = 1.0;  ///< clip gradients to this norm; 0: off
   bool operator==(const TrainSection&) const = default;
 
   /// Whether the config asks for any validation.
@@ -132,8 +134,8 @@ struct PrecisionSection {
 };
 
 struct CheckpointSection {
-  int64_t every_steps = 500;  ///< 0: only at the end and on a signal
-  int64_t keep = 3;           ///< newest checkpoints kept, and the best one besides; 0: all
+  int64_t every_steps = 500;  ///< steps between checkpoints; 0: only at the end and on a signal
+  int64_t keep = 3;           ///< how many newest checkpoints to keep, besides the best one; 0: all
   KeepBest keep_best = KeepBest::kLoss;
   bool asynchronous = true;
   std::optional<int64_t> snapshot_mib;  ///< MiB of one rank; nullopt: "auto"
@@ -141,7 +143,7 @@ struct CheckpointSection {
 };
 
 struct GenerationSection : GenerationSettings {
-  int64_t validate_examples = 0;  ///< 0: no ROUGE while training
+  int64_t validate_examples = 0;  ///< examples to summarize at a validation; 0: none, so no ROUGE
   bool operator==(const GenerationSection&) const = default;
 };
 
@@ -151,6 +153,7 @@ struct LogSection {
   bool operator==(const LogSection&) const = default;
 };
 
+/// A whole config: a member for each section.
 struct RunConfig {
   RunSection run;
   ModelSection model;
@@ -168,27 +171,29 @@ struct RunConfig {
 };
 
 /// Reads the TOML file, then the overrides ("section.key=value", the value in TOML or a bare word). Fills in
-/// presets and defaults. Checks every value and the rules between them. Throws Error(kUsage) with file, line
-/// and the nearest valid key, and Error(kResources) if mesh.tensor does not divide the model's heads.
+/// presets and defaults. Checks each value, and the rules between keys.
+/// Throws Error(kUsage), with file, line and the nearest valid key, for a wrong config.
+/// Throws Error(kResources) if mesh.tensor does not divide the model's heads.
 RunConfig load_run_config(const std::string& path, std::span<const std::string> overrides = {});
 
-/// The same for TOML in memory, which messages call `name`.
+/// As load_run_config, but reads TOML from memory. `name`: the name of this text in messages.
 RunConfig parse_run_config(std::string_view toml, const std::string& name,
                            std::span<const std::string> overrides = {});
 
 /// A note for each key of [generation] that is set but has no effect (GenerationSettings::that_count).
 std::vector<std::string> ignored_generation_notes(const RunConfig& config);
 
-/// Whether the overrides, which load_run_config has accepted, give the key `path`, such as "run.directory".
+/// Whether one of the overrides sets the key `path`, such as "run.directory". Requires that load_run_config
+/// has accepted them.
 bool is_overridden(std::string_view path, std::span<const std::string> overrides);
 
-/// The steps from `first` to `last`, counted from 1; no steps if last < first.
+/// The steps from `first` to `last`, both included, counted from 1; no steps if last < first.
 struct StepRange {
   int64_t first = 1, last = 0;
 };
 
-/// Parses run.profile_steps: "10-12", or "" for no steps. Throws Error(kUsage) for other texts, and for a
-/// range that begins before step 1 or ends before its begin.
+/// Parses run.profile_steps: "10-12", or "" for no steps. Throws Error(kUsage) for any other text, and for a
+/// range that begins before step 1 or whose last step is before its first.
 StepRange parse_step_range(std::string_view text);
 
 /// Writes the whole config as TOML, every key with its value. parse_run_config reads back an equal config.
@@ -205,23 +210,23 @@ struct ConfigDifference {
   std::string text() const;
 };
 
-/// Returns every key that differs, in the order of the table.
+/// Returns the differences of two configs, in the order of the table of keys.
 std::vector<ConfigDifference> compare(const RunConfig& old_config, const RunConfig& new_config);
 
-/// The same for the keys of [model], of two models whose sizes are all known.
+/// Returns the differences in the keys of [model] of two models whose sizes are all known.
 std::vector<ConfigDifference> compare_models(const ModelConfig& old_model, const ModelConfig& new_model);
 
-/// Returns the differences if a run may resume with all of them. Else throws Error(kUsage) with the others:
-/// "WHOSE was begun with another config: KEY: OLD -> NEW, ...".
+/// Returns `differences` if a run may resume with all of them. Else throws Error(kUsage), which names the
+/// refused ones: "WHOSE was begun with another config: KEY: OLD -> NEW, ...".
 std::vector<ConfigDifference> accept_differences(const std::string& whose,
                                                  std::vector<ConfigDifference> differences);
 
-/// accept_differences of all differences between two configs. WHOSE is run.directory of the new config,
-/// because the stored config of a copied run has the old directory.
+/// Calls accept_differences for all differences between two configs. `whose` is run.directory of the new
+/// config, because the stored config of a copied run has the old directory.
 std::vector<ConfigDifference> check_resume(const RunConfig& old_config, const RunConfig& new_config);
 
-/// Writes the table of docs/config.md: every key with its default, unit, meaning and names elsewhere. GitHub
-/// Markdown.
+/// Returns the table of docs/config.md as GitHub Markdown: every key with its default, unit, meaning and
+/// names in other programs.
 std::string config_table_markdown();
 
 }  // namespace ripstop
