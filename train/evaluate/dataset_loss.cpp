@@ -23,7 +23,7 @@ LossSoFar dataset_loss(Communicator& world, const TokenDataset& dataset, BatchLo
   do_and_agree(world, [&] { loader.emplace(dataset, options, DataCursor{0, begin.sequences}); });
 
   const int64_t sequences = loader->sequences_per_epoch();
-  // Adds sums step by step, so that an interruption does not change the bits of the loss.
+  // Adds the loss of one step at a time, so that an interrupted and resumed evaluation gives the same bits.
   while (loss.sequences < sequences && loss.sum.stop_requests == 0) {
     report(loss.sequences, sequences);
     int64_t in_step = 0;
@@ -42,7 +42,8 @@ LossSoFar dataset_loss(Communicator& world, const TokenDataset& dataset, BatchLo
   return loss;
 }
 
-// Uses the shapes of generation, so that `evaluate` needs no memory beyond its plan.
+// The batches have the shape that plan_inference() plans for, so that `evaluate` needs no memory beyond its
+// plan.
 LossSoFar dataset_loss(InferenceModel& model, const TokenDataset& dataset, int64_t examples, LossOn loss_on,
                        const LossSoFar& begin, FunctionRef<bool()> stop_requested, ReportShare report) {
   const DeviceMesh& mesh = model.model().mesh();

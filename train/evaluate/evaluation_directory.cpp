@@ -51,7 +51,8 @@ Json to_json(const EvaluationSettings& settings) {
           {"seed", generation.seed}};
 }
 
-// Reads settings.json; nullopt without the file. The file may be another program's: then "weights" is absent.
+// Returns settings.json, or nullopt if the file is absent. If "weights" is absent, another program wrote the
+// file.
 std::optional<Json> read_settings(const fs::path& directory) {
   std::error_code error;
   if (!fs::exists(directory / kSettings, error)) return std::nullopt;
@@ -74,7 +75,7 @@ std::string value_text(const std::string& key, const Json& value) {
   return key == "weights" || key == "data" ? text.substr(0, kHashDigits) : text;
 }
 
-// "examples 98 -> 5, max_new_tokens 12 -> 32"; "" if all are equal.
+// Lists the settings that differ: "examples 98 -> 5, max_new_tokens 12 -> 32"; "" if all are equal.
 std::string differences(const Json& old, const Json& now) {
   std::string text;
   const auto compare = [&](const std::string& key) {
@@ -84,7 +85,7 @@ std::string differences(const Json& old, const Json& now) {
                           value_text(key, after));
   };
   for (const auto& [key, value] : now.items()) compare(key);
-  // Settings of a later version.
+  // Settings that a later version wrote and this version does not know.
   for (const auto& [key, value] : old.items())
     if (!now.contains(key)) compare(key);
   return text;
@@ -95,7 +96,8 @@ std::string differences(const Json& old, const Json& now) {
               "nothing was changed: name another directory with --output, or remove this one");
 }
 
-// A run removes step directories with all files in them, and an unknown file makes a checkpoint damaged.
+// Throws if `directory` lies in the checkpoints folder of a run: a run removes old step directories with all
+// files in them, and a checkpoint with an unknown file counts as damaged.
 void refuse_inside_checkpoints(const fs::path& directory) {
   std::error_code error;
   fs::path at = fs::weakly_canonical(directory, error);
@@ -127,7 +129,8 @@ void refuse_other_settings(const fs::path& directory, const Json& settings) {
   std::optional<Json> found = read_settings(directory);
   if (found && !found->contains("weights"))
     refuse(directory, "has a settings.json that ripstop evaluate did not write");
-  // Beside a settings.json, other entries are allowed: people may keep files made from the results there.
+  // The entries that an evaluation makes. If settings.json exists, other entries are allowed, too: people may
+  // keep files there that they made from the results.
   constexpr std::array<std::string_view, 4> kOwn = {kSettings, kPredictions, kScores, kPartialLossFile};
   const std::string foreign = found ? "" : entries_in_the_way(posix_io(), directory, kOwn);
   if (!foreign.empty())
@@ -142,7 +145,8 @@ void refuse_other_settings(const fs::path& directory, const Json& settings) {
   if (!different.empty()) refuse(directory, "has an evaluation with other settings: " + different);
 }
 
-// The members of loss.json. A loss of NaN becomes null, which is refused and computed again.
+// The fields of loss.json. A NaN loss is written as null; reading refuses null, and the loss is computed
+// again.
 void loss_fields(auto& field, auto& loss) {
   field("sequences", loss.sequences);
   field("complete", loss.complete);
@@ -150,7 +154,7 @@ void loss_fields(auto& field, auto& loss) {
   field("targets", loss.sum.target_count);
 }
 
-// "-beams4-length_penalty0.6".
+// The suffixes for generation settings that differ from the usual ones: "-beams4-length_penalty0.6".
 std::string generation_suffixes(const GenerationSettings& now, const GenerationSettings& usual_ones) {
   // A setting without an effect in `now` gets no suffix, whatever its effect in `usual_ones` is.
   GenerationSettings usual = usual_ones;
@@ -192,7 +196,7 @@ void claim_evaluation_directory(const fs::path& directory, const EvaluationSetti
   refuse_other_settings(directory, now);
   fs::create_directories(directory, error);
   if (error) fail_storage(directory, "make the directory", error.value());
-  // Written even if it exists: an unwritable directory must show now, not after hours.
+  // Writes the file even if it exists: an unwritable directory must cause an error now, not after hours.
   write_whole_file(directory / kSettings, now.dump(2) + "\n");
 }
 
@@ -211,7 +215,7 @@ FoundPredictions find_predictions(const fs::path& evaluations, const fs::path& o
       std::vector<Prediction> found = read_predictions(entry.path());
       if (found.size() > most.predictions.size()) most = {entry.path(), std::move(found)};
     } catch (const Error&) {
-      continue;  // an error of another evaluation is none of this one
+      continue;  // an unreadable other evaluation is no error of this one
     }
   }
   return most;

@@ -13,14 +13,15 @@ namespace ripstop {
 
 /// The settings that decide the results of an evaluation.
 struct EvaluationSettings {
-  int64_t step = 0;      ///< of the checkpoint
+  int64_t step = 0;      ///< the step of the checkpoint
   std::string split;     ///< "test"
-  int64_t examples = 0;  ///< the evaluation uses the first so many of the split
+  int64_t examples = 0;  ///< number of examples evaluated, from the begin of the split
   std::string weights;   ///< a hash of the weights
   std::string data;      ///< content hash of the split's file
   std::string compute;   ///< "float32" or "bfloat16"
-  int64_t context = 0;   ///< positions of a sequence
-  /// Settings without an effect have their defaults (that_count); max_new_tokens 0: no summaries.
+  int64_t context = 0;   ///< the most tokens of a sequence
+  /// Settings that have no effect hold their defaults (GenerationSettings::that_count). If max_new_tokens is
+  /// 0, no summaries are generated.
   GenerationSettings generation = {.max_new_tokens = 0};
 };
 
@@ -30,10 +31,14 @@ struct EvaluationSettings {
 /// "-data-0123abcd" (the first digits of the hash).
 std::string evaluation_name(const EvaluationSettings& settings, const EvaluationSettings& usual);
 
-/// Makes `directory`, if absent, and writes settings.json. Results of the same settings stay, so that an
-/// interrupted evaluation goes on. Throws Error(kUsage) if the directory has results of other settings (the
-/// message has each difference as old -> new), if it holds something else than an evaluation (the message
-/// names entries_in_the_way), or if it is a file or below a file. One process writes. Throws Error(kStorage).
+/// Makes `directory` if it is absent, and writes settings.json. Keeps results of the same settings, so that
+/// an interrupted evaluation can go on. Requires that no other process writes to the directory.
+/// Throws Error(kUsage) if the directory has results of other settings; the message has each difference as
+/// old -> new.
+/// Throws Error(kUsage) if the directory holds something other than an evaluation; the message names the
+/// entries_in_the_way.
+/// Throws Error(kUsage) if `directory` is a file, lies below a file, or lies among the checkpoints of a run.
+/// Throws Error(kStorage) if reading or writing fails.
 void claim_evaluation_directory(const std::filesystem::path& directory, const EvaluationSettings& settings);
 
 /// Predictions of another evaluation.
@@ -42,19 +47,21 @@ struct FoundPredictions {
   std::vector<Prediction> predictions;
 };
 
-/// Finds the directory in `evaluations`, other than `own`, with the most predictions of `settings`; the
-/// number of examples may differ. Changes nothing. Skips directories that cannot be read.
+/// Finds, among the directories in `evaluations` except `own`, the one with the most predictions that were
+/// made with `settings`, apart from settings.examples. Changes nothing. Skips directories that cannot be
+/// read.
 FoundPredictions find_predictions(const std::filesystem::path& evaluations, const std::filesystem::path& own,
                                   const EvaluationSettings& settings);
 
 inline constexpr const char* kPartialLossFile = "loss.json";
 
-/// The loss in `directory`/loss.json; a loss over no sequences if the file is absent or damaged. The caller
-/// has checked that the settings are the same (claim_evaluation_directory). Throws Error(kStorage) if the
-/// system refuses to read the file.
+/// The loss in `directory`/loss.json; a loss over no sequences if the file is absent or damaged. Requires
+/// that claim_evaluation_directory has found the settings equal. Throws Error(kStorage) if the system refuses
+/// to read the file.
 LossSoFar read_partial_loss(const std::filesystem::path& directory);
 
-/// Writes loss.json, whole or not at all. One process writes. Throws Error(kStorage).
+/// Writes `directory`/loss.json, whole or not at all. Requires that no other process writes the file. Throws
+/// Error(kStorage).
 void write_partial_loss(const std::filesystem::path& directory, const LossSoFar& loss);
 
 }  // namespace ripstop

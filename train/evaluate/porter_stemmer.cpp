@@ -19,8 +19,8 @@ constexpr Rule kIrregular[] = {
     {"howe", "howe"},      {"proceed", "proceed"}, {"exceed", "exceed"},    {"succeed", "succeed"},
 };
 
-// The tables of steps 1a, 2, 3 and 4 of Porter's algorithm. Only the first suffix that matches counts, so
-// longer suffixes come before their ends.
+// The tables of steps 1a, 2, 3 and 4 of Porter's algorithm. Only the first suffix that matches is replaced,
+// so a suffix comes before every shorter suffix that it ends with.
 constexpr Rule kPlural[] = {{"sses", "ss"}, {"ies", "i"}, {"ss", "ss"}, {"s", ""}};
 
 constexpr Rule kDoubleSuffix[] = {
@@ -66,7 +66,8 @@ bool ends_double_consonant(std::string_view word) {
   return n >= 2 && word[n - 1] == word[n - 2] && shape(word).ends_with('c');
 }
 
-// Whether the word ends with consonant, vowel, consonant other than w, x, y; or is a vowel and a consonant.
+// Whether the word ends with a consonant, a vowel and a consonant other than w, x or y, or has two letters, a
+// vowel and a consonant.
 bool ends_short_syllable(std::string_view word) {
   const std::string letters = shape(word);
   return letters == "vc" ||
@@ -93,7 +94,7 @@ void apply_first(std::string& word, std::span<const Rule> rules, int64_t least_m
   }
 }
 
-// NLTK's extension: "ties" keeps its e, "flies" does not.
+// Step 1a: removes the plural ending. NLTK's extension: "ties" becomes "tie", but "flies" becomes "fli".
 void remove_plural(std::string& word) {
   if (word.size() == 4 && word.ends_with("ies"))
     replace_end(word, 3, "ie");
@@ -129,13 +130,14 @@ void remove_verb_ending(std::string& word) {
   }
 }
 
-// Gives "happy" the stem of "happiness". After a vowel the y stays: "enjoy".
+// Step 1c: turns a last y after a consonant into i, so that "happy" has the stem of "happiness". The y stays
+// after a vowel ("enjoy").
 void turn_y_to_i(std::string& word) {
   if (word.size() > 2 && word.back() == 'y' && shape(without(word, 1)).ends_with('c')) word.back() = 'i';
 }
 
 void shorten_double_suffix(std::string& word) {
-  // Before the rules, which apply to -ational and -tional without -ly.
+  // Removes -li from -alli first: the rules below then apply to the -ational or -tional that is left.
   if (word.ends_with("alli") && measure(without(word, 4)) > 0) replace_end(word, 2, "");
   if (word.ends_with("logi")) {
     if (measure(without(word, 3)) > 0) word.pop_back();

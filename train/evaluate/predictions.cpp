@@ -33,7 +33,7 @@ std::string hash_of(const Prediction& prediction) {
   StreamHash hash;
   for (const auto& [name, member] : kTexts) {
     const std::string& text = prediction.*member;
-    hash.update(std::to_string(text.size()) + ':' + text);  // with the size, so that texts have fixed ends
+    hash.update(std::to_string(text.size()) + ':' + text);  // the size tells where each text ends
   }
   return hash.hex();
 }
@@ -55,13 +55,14 @@ std::optional<Prediction> parse_prediction(std::string_view line, int64_t exampl
 std::string line_of(const Prediction& prediction, int64_t example) {
   Json object{{"example", example}};
   for (const auto& [name, member] : kTexts) object[name] = prediction.*member;
-  // Hashes the texts as a reader gets them: text_of_json changes bytes of a model that are no UTF-8.
+  // Hashes the texts that a reader of the file will get: text_of_json changes bytes that are no UTF-8, which
+  // a model may generate.
   object["hash"] = hash_of(*parse_prediction(text_of_json(object), example, /*checks_hash=*/false));
   return text_of_json(object) + '\n';
 }
 
-// Appends the predictions of `text` up to the first line that is not the next prediction. Returns the bytes
-// of their lines, and whether a whole line follows.
+// Appends the predictions of `text` up to the first line that is not the next prediction. Returns the size of
+// their lines in bytes, and whether a whole line follows that is not the next prediction.
 std::pair<size_t, bool> take_predictions(std::string_view text, std::vector<Prediction>& predictions) {
   size_t kept_bytes = 0;
   for (size_t end; (end = text.find('\n', kept_bytes)) != std::string::npos; kept_bytes = end + 1) {

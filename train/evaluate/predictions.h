@@ -12,9 +12,9 @@ namespace ripstop {
 
 /// A generated summary and its reference.
 struct Prediction {
-  std::string id;         ///< of the example in its source
-  std::string summary;    ///< generated
-  std::string reference;  ///< written by a person
+  std::string id;         ///< id of the example in its source
+  std::string summary;    ///< the generated summary
+  std::string reference;  ///< the summary that a person wrote
   std::string document;   ///< the text that both summarize
 };
 
@@ -22,19 +22,20 @@ struct Prediction {
 ///   {"example": 0, "id": "...", "summary": "...", "reference": "...", "document": "..."}
 /// `ripstop rouge --candidate` reads the file.
 ///
-/// One process writes. Throws Error(kStorage).
+/// Requires that no other process writes the file. The constructor and append() throw Error(kStorage).
 class PredictionFile {
  public:
-  /// Opens `directory`/predictions.jsonl; makes it if it is absent. Removes lines from the first one on that
-  /// is torn, changed or out of order. If that removes whole lines, keeps a copy of the file as
-  /// predictions.jsonl.damaged, and note() says so. Replaces a file that has other hard links, in which
-  /// appended lines would show. The caller has checked that the lines have the same settings
-  /// (claim_evaluation_directory).
+  /// Opens `directory`/predictions.jsonl; makes it if it is absent. Removes the first line that is torn,
+  /// changed or out of order, and all lines after it. If whole lines are removed, keeps a copy of the file as
+  /// predictions.jsonl.damaged, and note() says so. If the file has other hard links, replaces it by a copy,
+  /// so that appended lines do not appear under the other names. Requires that claim_evaluation_directory has
+  /// found the settings of the lines equal.
   explicit PredictionFile(const std::filesystem::path& directory);
 
-  /// The file has the examples 0 .. count() - 1.
+  /// Number of predictions in the file: examples 0 .. count() - 1.
   int64_t count() const { return static_cast<int64_t>(predictions_.size()); }
-  /// For people: the whole lines that opening removed, and the name of the copy; "" if none.
+  /// A text for people about the whole lines that the constructor removed, with the name of the copy; "" if
+  /// it removed none.
   const std::string& note() const { return note_; }
   const std::vector<Prediction>& predictions() const { return predictions_; }
 
@@ -48,7 +49,8 @@ class PredictionFile {
   std::optional<AppendFile> file_;
 };
 
-/// The predictions that PredictionFile would keep. Does not change the file; returns none without a file.
+/// The predictions that PredictionFile would keep. Does not change the file; returns no predictions if the
+/// file is absent.
 std::vector<Prediction> read_predictions(const std::filesystem::path& directory);
 
 }  // namespace ripstop

@@ -9,17 +9,20 @@
 
 namespace ripstop {
 
-/// All in 0..1.
+/// Precision, recall and F-measure, each in 0..1. The units are words or pairs of words; a hit is a unit that
+/// both texts have.
 struct RougeScore {
   double precision = 0;  ///< hits / units of the candidate
   double recall = 0;     ///< hits / units of the reference
   double fmeasure = 0;   ///< harmonic mean of precision and recall; 0 without hits
 };
 
+/// The scores of one candidate, or means of such scores.
 struct RougeScores {
-  RougeScore rouge1;   ///< single words, each counted as often as both texts have it
-  RougeScore rouge2;   ///< pairs of neighbouring words
-  RougeScore rouge_l;  ///< the longest common subsequence of words, with each text as one sentence
+  RougeScore rouge1;  ///< of single words; a word that the texts have a and b times has min(a, b) hits
+  RougeScore rouge2;  ///< of pairs of neighbouring words, counted in the same way
+  /// Of words; the hits are the longest common subsequence, with each text as one sentence.
+  RougeScore rouge_l;
 };
 
 /// The three scores under the names that files and tables use: rouge1, rouge2, rougeL.
@@ -39,12 +42,12 @@ std::vector<std::string> rouge_words(std::string_view text);
 /// Evaluation of Summaries, 2004, sections 2 and 3.1.
 RougeScores rouge(std::string_view reference, std::string_view candidate);
 
-/// Means over examples. The same order of calls gives the same bits.
+/// Means of scores over examples. Equal calls of add() in the same order give the same bits.
 class RougeMean {
  public:
   void add(const RougeScores& scores);
   int64_t examples() const { return examples_; }
-  /// All zero if nothing was added.
+  /// The mean scores; all zero if add() was never called.
   RougeScores mean() const;
 
  private:

@@ -13,13 +13,16 @@ namespace ripstop {
 
 /// Numbers of documents that lost their end, because they did not fit into the context.
 struct CutCounts {
-  int64_t loss_documents = 0;  ///< document and reference together are longer than the context
-  int64_t loss_summaries = 0;  ///< documents among these whose reference lost its end, too
-  /// Document and new tokens together are longer than the context; nullopt without summaries.
+  /// For the loss: documents that, with their reference, are longer than the context.
+  int64_t loss_documents = 0;
+  int64_t loss_summaries = 0;  ///< documents of `loss_documents` whose reference lost its end, too
+  /// For ROUGE: documents that, with max_new_tokens, are longer than the context; nullopt if no summaries are
+  /// generated.
   std::optional<int64_t> rouge_documents = {};
 };
 
-/// Counts cuts in the first `examples` of `dataset`. `max_new_tokens` 0: no summaries. Reads no token.
+/// Counts cuts in the first `examples` of `dataset`. `max_new_tokens` is 0 if no summaries are generated.
+/// Reads no token.
 CutCounts count_cuts(const TokenDataset& dataset, int64_t examples, LossOn loss_on, int64_t context,
                      int64_t max_new_tokens);
 
@@ -28,17 +31,17 @@ std::string cuts_text(const CutCounts& cuts, int64_t examples, int64_t context, 
 
 /// The results over the first `examples` of a split.
 struct EvaluationScores {
-  int64_t step = 0;        ///< of the checkpoint
+  int64_t step = 0;        ///< the step of the checkpoint
   std::string checkpoint;  ///< directory of the checkpoint
   std::string split;
   int64_t examples = 0;
   int64_t split_examples = 0;  ///< examples of the whole split
   LossSum loss = {};
-  RougeMean rouge = {};       ///< over all examples, or over none
-  std::string no_rouge = {};  ///< the reason for none
+  RougeMean rouge = {};       ///< mean over all examples; over none if no summaries were scored
+  std::string no_rouge = {};  ///< the reason why `rouge` is over no examples
   CutCounts cuts = {};
 
-  /// In nats, mean over the targets; NaN without targets.
+  /// The loss in nats, the mean over all targets; NaN if there are no targets.
   double mean_loss() const;
 };
 
@@ -46,7 +49,7 @@ struct EvaluationScores {
 /// number that is not finite becomes null.
 std::string to_json(const EvaluationScores& scores);
 
-/// The scores for people, in some lines.
+/// The scores as a text of several lines for people.
 std::string to_text(const EvaluationScores& scores);
 
 }  // namespace ripstop

@@ -35,7 +35,8 @@ void write_summaries(InferenceModel& model, const TokenDataset& dataset, const T
           return DocumentPrompt{stored_prompt(dataset, example), example};
         },
         [&](WrittenText written) { own.push_back(std::move(written.text)); });
-    // take() returns the same on all ranks; else some would leave the loop while others wait for them.
+    // take() must return the same on all ranks: otherwise some ranks would leave the loop, and the others
+    // would wait for them.
     if (!take(first, gather_dealt(mesh.world(), mesh.sizes().tensor, own))) return;
   }
 }

@@ -13,19 +13,19 @@
 
 namespace ripstop {
 
-/// Called with the summaries of the examples first, first + 1, ... Returns false to end the work; all ranks
-/// must return the same.
+/// Called with the summaries of the examples first, first + 1, ... Returns false to end the work. Must return
+/// the same on all ranks.
 using TakeSummaries = FunctionRef<bool(int64_t first, const std::vector<std::string>& summaries)>;
 
-/// Generates summaries of the examples [begin, end) of `dataset`, shared between replicas. Calls `take` on
-/// every rank with all summaries, in order, a part at a time. Collective.
+/// Generates summaries of the examples [begin, end) of `dataset`; each replica generates a share. Calls
+/// `take` on every rank with all summaries, in order, a part at a time. Collective.
 void write_summaries(InferenceModel& model, const TokenDataset& dataset, const Tokenizer& tokenizer,
                      int64_t begin, int64_t end, const GenerationSettings& settings, TakeSummaries take);
 
 /// Generates summaries of the examples [file.count(), examples) and appends them to `file` in order. `file`
-/// is null on all ranks but rank 0. An interruption loses the current part: some examples for every slot.
-/// Calls `stop_requested` on each rank after each part; returns false if one was true before the end.
-/// Collective.
+/// is null on all ranks but rank 0. An interruption loses the summaries of the current part, which has a few
+/// examples for each slot. Calls `stop_requested` on each rank after each part. Returns false if it was true
+/// on a rank, and examples are left. Collective.
 bool write_predictions(InferenceModel& model, const TokenDataset& dataset, const Tokenizer& tokenizer,
                        int64_t examples, const GenerationSettings& settings, PredictionFile* file,
                        FunctionRef<bool()> stop_requested, ReportShare report);
