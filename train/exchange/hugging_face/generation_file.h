@@ -1,5 +1,5 @@
-// Two files in a directory of Hugging Face: ripstop_prompt.json, how its model is prompted, and
-// generation_config.json, how it generates.
+// Two files in a directory of Hugging Face: ripstop_prompt.json says how the model is prompted,
+// generation_config.json how the model generates text.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -28,8 +28,8 @@ struct ExportedPrompt {
 /// The text of ripstop_prompt.json.
 std::string prompt_json(const ExportedPrompt& prompt);
 
-/// Reads `directory`/ripstop_prompt.json; nullopt without such a file: ripstop alone writes it. Throws
-/// Error(kInputData) if the file is damaged or parse_template refuses the template.
+/// Reads `directory`/ripstop_prompt.json; nullopt if the file is absent, since no other program writes it.
+/// Throws Error(kInputData) if the file is damaged or parse_template refuses the template.
 std::optional<ExportedPrompt> read_prompt_json(const std::filesystem::path& directory);
 
 /// A key of [generation] and its value as TOML: {"num_beams", "4"}.
@@ -41,18 +41,19 @@ struct GenerationValue {
 /// The settings in a generation_config.json.
 struct GenerationFile {
   std::filesystem::path path;
-  std::vector<GenerationValue> values;  ///< settings that ripstop has, in the order of the file
+  std::vector<GenerationValue> values;  ///< settings that ripstop supports, in the order of the file
   std::vector<std::string> ignored;     ///< keys that ripstop ignores, some with the reason
 };
 
-/// Reads `directory`/generation_config.json; without such a file both lists are empty. Neither list has keys
-/// that change nothing here (ids of special tokens, versions, null). With do_sample and no top_k, top_k is
-/// 50, the default of transformers. Without do_sample, temperature, top_k and top_p are taken and change
-/// nothing. With beams, do_sample is ignored. Throws Error(kInputData) if the file is no JSON object.
+/// Reads `directory`/generation_config.json; if the file is absent, both lists are empty. Neither list has
+/// keys without an effect in ripstop: ids of special tokens, versions, null values. If do_sample is true and
+/// the file has no top_k, top_k becomes 50, the default of transformers. If do_sample is not true, `values`
+/// may have temperature, top_k and top_p, but they have no effect. If num_beams is above 1, do_sample = true
+/// is ignored. Throws Error(kInputData) if the file is no JSON object.
 /// Source: transformers, generation/configuration_utils.py.
 GenerationFile read_generation_file(const std::filesystem::path& directory);
 
-/// The text of generation_config.json. The padding token is EOS: training used no other token for it.
+/// The text of generation_config.json. The padding token is EOS, since ripstop's models have no other one.
 std::string generation_config_json(const GenerationSection& generation, const SpecialIds& ids);
 
 }  // namespace ripstop

@@ -16,7 +16,8 @@ namespace ripstop {
 namespace {
 
 namespace fs = std::filesystem;
-// nlohmann::json keeps members in a tree. ordered_json would search a vocabulary from its begin for each.
+// nlohmann::json finds a member in a tree; ordered_json would search the vocabulary from its begin for each
+// piece.
 using IndexedJson = nlohmann::json;
 
 constexpr int64_t kMostPiecesBytes = int64_t{64} << 20;
@@ -28,8 +29,8 @@ constexpr size_t kShownDigits = 12;
 // Source: https://github.com/huggingface/tokenizers
 std::map<std::string, int64_t> ids_of_pieces(const fs::path& path) {
   const std::string text = read_plain_file(path, kMostPiecesBytes, ExitCode::kInputData);
-  constexpr int kDeepestPieces = 16;  // the parser is recursive
-  // The merges are most of the document, and have no ids.
+  constexpr int kDeepestPieces = 16;  // a limit, since the parser is recursive
+  // Leaves out the merges: they are most of the document and have no ids.
   const auto keep = [&](int depth, IndexedJson::parse_event_t event, IndexedJson& value) {
     if (depth > kDeepestPieces)
       fail(ExitCode::kInputData, "{}: nests deeper than {} levels", path.string(), kDeepestPieces);
@@ -71,7 +72,8 @@ std::string first_difference(const fs::path& path, const Tokenizer& tokenizer) {
   return "";
 }
 
-// The directory of the model's tokenizer, for `prepare --tokenizer`: the run, for a checkpoint.
+// The directory with the model's tokenizer, for `prepare --tokenizer`: the run if `model` is one of its
+// checkpoints, else `model`.
 fs::path tokenizer_directory(const fs::path& model) {
   const fs::path run = fs::absolute(model).lexically_normal().parent_path().parent_path();
   return !has_tokenizer(model) && has_tokenizer(run) ? run : model;

@@ -83,7 +83,8 @@ class PretrainedReader : public JsonReader {
   }
 
  private:
-  // {"rope_type": "default"} scales no angles. Older files call the key "type".
+  // Throws if the rotary angles are scaled: any "rope_type" except "default" scales them. Older files call
+  // the key "type".
   void check_rotary(const Json& rotary) const {
     if (!rotary.is_object()) refuse("has rotary parameters that are no object");
     for (const char* key : {"rope_type", "type"})
@@ -96,7 +97,7 @@ class PretrainedReader : public JsonReader {
     if (number_or(object, "partial_rotary_factor", 1) != 1)
       refuse("has a partial_rotary_factor; ripstop turns whole heads");
   }
-  // An absent or null key has the default of LlamaConfig.
+  // Each returns the value of the key, or `otherwise` if the key is absent or null.
   bool flag_or(const char* key, bool otherwise) const {
     return find(json_, key) == nullptr ? otherwise : flag(json_, key);
   }
@@ -125,7 +126,8 @@ ModelConfig read_pretrained_config(const std::filesystem::path& directory) {
 }
 
 std::string pretrained_config_json(const ModelConfig& model, ExportDType dtype, const SpecialIds& ids) {
-  // transformers 5 reads rope_parameters and dtype, transformers 4 rope_theta and torch_dtype.
+  // Has the keys of both versions: transformers 5 reads rope_parameters and dtype, transformers 4 reads
+  // rope_theta and torch_dtype.
   nlohmann::json sorted = {{"architectures", {kArchitecture}},
                            {"attention_bias", false},
                            {"attention_dropout", 0.0},

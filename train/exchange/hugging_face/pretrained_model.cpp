@@ -34,7 +34,7 @@ constexpr const char* kMadeBy = "its config.json makes it";
   refuse_directory(directory, fmt::format("has neither {} nor {}", kOneFile, kIndex));
 }
 
-// Reads the index: from each tensor's name to the name of its file.
+// Reads the index, a map from the name of each tensor to the name of its file.
 std::map<std::string, std::string> read_index(const fs::path& path) {
   const JsonReader reader(path.string(), ExitCode::kInputData);
   const Json document = reader.parse(read_whole_file(path, kMostIndexBytes, ExitCode::kInputData));
@@ -68,7 +68,8 @@ NamedTensors read_headers(const fs::path& directory, const std::set<std::string>
   return tensors;
 }
 
-// read_headers of the files in the index. Each tensor must be in the file that the index names.
+// Calls read_headers for the files in the index. Throws unless each tensor is in the file that the index
+// names for it.
 NamedTensors read_indexed(const fs::path& directory, std::vector<InputFile>& files) {
   const std::map<std::string, std::string> file_of = read_index(directory / kIndex);
   std::set<std::string> names;
@@ -83,7 +84,8 @@ NamedTensors read_indexed(const fs::path& directory, std::vector<InputFile>& fil
   return tensors;
 }
 
-// A tied table may have the name of either use, or both. Leaves it in `found` under the first name.
+// A tied table may be stored under the name of the embedding, of the head, or twice under both names. Leaves
+// it in `found` as the embedding, and puts a second copy into model.tied_copy.
 void take_tied_copy(const fs::path& directory, NamedTensors& found, PretrainedModel& model) {
   const std::string table = pretrained_name("tok_embeddings.weight");
   auto head = found.extract(pretrained_name("output.weight"));
@@ -103,7 +105,8 @@ StoredPlace place_of(const PretrainedModel& model, const StoredTensor& tensor) {
   return {model.files[tensor.file], tensor};
 }
 
-// Compares the elements `got` of a tied table with its second copy `copy`: a different one would be lost.
+// Throws if the elements `got` of a tied table differ from its second copy `copy`, which ripstop does not
+// keep.
 void check_copy(const PretrainedModel& model, const StoredTensor& copy, const UnitLayout& layout,
                 int64_t begin, int64_t end, const float* got) {
   for (const Box& box : layout.boxes(begin, end)) {
@@ -144,7 +147,7 @@ PretrainedModel open_pretrained_model(const fs::path& directory) {
   PretrainedModel model;
   model.config = read_pretrained_config(directory);
   NamedTensors found;
-  // If both are there, the whole file counts, as in transformers.
+  // If model.safetensors and the index are both there, reads model.safetensors, as transformers does.
   if (is_file(directory / kOneFile))
     found = read_headers(directory, {kOneFile}, model.files);
   else if (is_file(directory / kIndex))
@@ -181,7 +184,7 @@ std::string samples_hash(const PretrainedModel& model) {
     hash.update(header_of(name, tensor));
     const int64_t last = std::max<int64_t>(tensor.bytes - kSampleBytes, 0);
     sample.resize(static_cast<size_t>(tensor.bytes - last));
-    // The last sample is at the very end: rows that somebody added are the last ones.
+    // The last sample is the end of the tensor, where somebody may have added rows.
     for (int64_t at = 0; at < last + kHashedBlock; at += kHashedBlock) {
       model.files[tensor.file].read_at(tensor.begin + std::min(at, last), sample.data(), std::ssize(sample));
       hash.update(sample);
@@ -192,10 +195,11 @@ std::string samples_hash(const PretrainedModel& model) {
 
 std::string contents_hash(const PretrainedModel& model, Communicator& world,
                           FunctionRef<void(int64_t percent)> watch) {
-  std::vector<std::pair<const StoredTensor*, int64_t>> blocks;  // a tensor and a byte at which a block begins
+  // For each block: its tensor, and its first byte in the tensor.
+  std::vector<std::pair<const StoredTensor*, int64_t>> blocks;
   for (const auto& [name, tensor] : model.tensors)
     for (int64_t at = 0; at < tensor.bytes; at += kHashedBlock) blocks.emplace_back(&tensor, at);
-  // Each rank reads neighbouring blocks, forward.
+  // Each rank reads consecutive blocks in ascending order.
   const int64_t count = std::ssize(blocks), begin = count * world.rank() / world.size(),
                 own = count * (world.rank() + 1) / world.size() - begin;
   std::string digests;

@@ -20,12 +20,13 @@ using Json = JsonReader::Json;
 
 constexpr int64_t kPrefixBytes = 8;
 constexpr int64_t kMostHeaderBytes = int64_t{32} << 20;
-// Keeps the products of sizes in 64 bits.
+// The most elements of a tensor. The limit keeps products of sizes within 64 bits.
 constexpr int64_t kMostElements = int64_t{1} << 56;
 constexpr int64_t kMostDims = 8;
 constexpr size_t kMostNameBytes = 512;
 
-// Files that people often have in place of the weights.
+// Throws if the first bytes, `prefix`, show that the file is one that people often have in place of the
+// weights.
 void refuse_other_files(const InputFile& file, std::string_view prefix) {
   const auto refuse = [&](const char* what, const char* hint) {
     throw Error(ExitCode::kInputData, fmt::format("{}: {}", file.path().string(), what), hint);
@@ -44,7 +45,8 @@ int64_t header_bytes(const InputFile& file, const JsonReader& reader) {
   std::array<char, kPrefixBytes> prefix{};
   file.read_at(0, prefix.data(), kPrefixBytes);
   refuse_other_files(file, std::string_view(prefix.data(), prefix.size()));
-  const auto bytes = std::bit_cast<uint64_t>(prefix);  // of a little-endian machine (stored_elements.cpp)
+  // Needs a little-endian machine, as stored_elements.cpp asserts.
+  const auto bytes = std::bit_cast<uint64_t>(prefix);
   if (bytes > kMostHeaderBytes)
     reader.refuse("says that its header has {} bytes, at most {} are read: it is damaged, or not safetensors",
                   bytes, kMostHeaderBytes);
@@ -53,7 +55,8 @@ int64_t header_bytes(const InputFile& file, const JsonReader& reader) {
   return static_cast<int64_t>(bytes);
 }
 
-// Checks one entry of the header. `data_begin`: the byte of the file that data_offsets count from.
+// Checks one entry of the header and returns its tensor. data_offsets count from byte `data_begin` of the
+// file.
 StoredTensor tensor_of(const JsonReader& reader, const std::string& name, const Json& entry,
                        int64_t data_begin) {
   if (name.empty() || name.size() > kMostNameBytes)
@@ -99,11 +102,13 @@ void check_places(const JsonReader& reader, const std::vector<StoredTensor>& ten
   if (end < file_bytes) reader.refuse("has {} bytes after its last tensor", file_bytes - end);
 }
 
-// The name and the spelling of safetensors, in the order of ExportDType.
+// The two names of each ExportDType, in the order of the enumerators: of config.json and --dtype, and of
+// safetensors.
 constexpr std::pair<std::string_view, std::string_view> kSpellings[] = {
     {"float32", "F32"}, {"bfloat16", "BF16"}, {"float16", "F16"}};
 
-// Rounds all numbers by `round`. Returns the first finite one that became infinite. `infinity`: its bits.
+// Rounds `count` numbers with round(). Returns the first finite number that became infinite; nullopt if none
+// did. `infinity`: the bits of positive infinity in the rounded type.
 template <class Round>
 std::optional<float> round_all(const float* from, int64_t count, uint16_t* to, uint16_t infinity,
                                Round round) {
@@ -113,7 +118,7 @@ std::optional<float> round_all(const float* from, int64_t count, uint16_t* to, u
     infinite |= static_cast<uint32_t>((to[i] & 0x7fff) == infinity);
   }
   if (infinite == 0) return std::nullopt;
-  // An infinite weight may stay infinite.
+  // A weight that was infinite before may stay infinite.
   for (int64_t i = 0; i < count; ++i)
     if ((to[i] & 0x7fff) == infinity && std::isfinite(from[i])) return from[i];
   return std::nullopt;

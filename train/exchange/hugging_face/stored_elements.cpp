@@ -29,8 +29,8 @@ float float_of_f16(uint32_t bits) {
   return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | (bits & 0x8000u) << 16);
 }
 
-// Converts `count` elements of `from` by `convert`. Returns false if one is infinite or NaN: all bits of its
-// exponent (the mask `exponent`) are ones.
+// Converts `count` elements of `from` with convert(). Returns false if an element is infinite or NaN: then
+// all bits of the mask `exponent` are ones in it.
 template <class Bits, class Convert>
 bool convert_all(const char* from, int64_t count, uint32_t exponent, float* to, Convert convert) {
   uint32_t not_finite = 0;
@@ -57,8 +57,8 @@ bool convert_elements(const std::string& dtype, const char* from, int64_t count,
 
 // Consecutive rows of a stored tensor, and their destination.
 struct Rows {
-  int64_t first = 0, count = 0;  ///< rows of the file's tensor
-  int64_t stride = 0;            ///< elements from one row to the next in `to`
+  int64_t first = 0, count = 0;  ///< the rows [first, first + count) of the file's tensor
+  int64_t stride = 0;            ///< elements in `to` from the begin of a row to the begin of the next
   float* to = nullptr;
 };
 
@@ -74,7 +74,7 @@ class TensorReader {
 
   /// Reads the columns [column, column + columns) of `rows`.
   void read(const Rows& rows, int64_t column, int64_t columns) {
-    // Whole rows have no gaps between them.
+    // Whole rows have no gaps between them: one call reads all. Parts of rows are read one by one.
     const int64_t at_once = columns == columns_ ? rows.count : 1;
     for (int64_t row = 0; row < rows.count; row += at_once)
       read_band({rows.first + row, at_once, rows.stride, rows.to + row * rows.stride}, column, columns);
@@ -94,7 +94,8 @@ class TensorReader {
     }
   }
 
-  // Converts the elements [done, done + count) of the band from the buffer to their rows.
+  // Converts the elements [done, done + count) of the band, which are in the buffer, and writes them to their
+  // rows of the destination.
   void scatter(const Rows& rows, int64_t columns, int64_t done, int64_t count, int64_t first) {
     for (int64_t i = 0; i < count;) {
       const int64_t row = (done + i) / columns, column = (done + i) % columns;
@@ -116,14 +117,14 @@ class TensorReader {
   int64_t buffer_elements_;
 };
 
-// Reads a box of a parameter with turned rows. Each head of Hugging Face's tensor has ripstop's even rows
-// first and then the odd ones (pretrained_row): the rows of each half are consecutive.
+// Reads a box of a parameter for which has_turned_rows() is true. Each head of Hugging Face's tensor has
+// ripstop's even rows first and then the odd ones (pretrained_row): the rows of each half are consecutive.
 void read_turned(TensorReader& reader, const Box& box, int64_t head_size, float* to) {
   const int64_t end = box.row + box.rows;
   for (int64_t head = box.row / head_size * head_size; head < end; head += head_size)
     for (int64_t half = 0; half < 2; ++half) {
       const int64_t begin = std::max(box.row, head), stop = std::min(end, head + head_size);
-      const int64_t first = begin + (begin + half) % 2;  // heads begin at even rows
+      const int64_t first = begin + (begin + half) % 2;  // first row of this half; heads begin at even rows
       if (first >= stop) continue;
       reader.read({.first = pretrained_row(first, head_size),
                    .count = (stop - first + 1) / 2,

@@ -14,7 +14,7 @@
 
 namespace ripstop {
 
-/// Hugging Face's name of ripstop's parameter `name`, or PEFT's name if it is one of an adapter:
+/// Hugging Face's name of ripstop's parameter `name`, or PEFT's name if the parameter belongs to an adapter:
 /// "layers.3.attention.wq.weight" gives "model.layers.3.self_attn.q_proj.weight",
 /// "layers.3.attention.wq.lora_A.weight" gives
 /// "base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight".
@@ -29,7 +29,7 @@ bool has_turned_rows(const std::string& name);
 /// Source: transformers, models/llama/convert_llama_weights_to_hf.py, permute().
 int64_t pretrained_row(int64_t row, int64_t head_size);
 
-/// Whether `path` is a regular file; false also on errors.
+/// Whether `path` is a regular file; also false if the file system reports an error.
 bool is_file(const std::filesystem::path& path);
 
 /// Throws Error(kInputData) "`directory`: `what`", in one line.
@@ -41,11 +41,12 @@ bool is_file(const std::filesystem::path& path);
 void require_shape(const std::filesystem::path& directory, const ParameterSpec& parameter,
                    const StoredTensor& stored, const std::string& made_by);
 
+/// Tensors by name, either Hugging Face's or ripstop's.
 using NamedTensors = std::map<std::string, StoredTensor>;
 
-/// Moves the tensors of all parameters in `table` from `found`, which has Hugging Face's names, to the
-/// result, which has ripstop's. Their rows keep Hugging Face's order (pretrained_row). Throws as
-/// require_shape, and Error(kInputData) if a tensor is missing.
+/// Moves the tensors of all parameters in `table` from `found`, a map by Hugging Face's names, to the result,
+/// a map by ripstop's names. The rows of the tensors keep Hugging Face's order (pretrained_row). Throws what
+/// require_shape throws, and Error(kInputData) if a tensor is missing.
 NamedTensors take_parameters(const std::filesystem::path& directory, const std::vector<UnitSpec>& table,
                              const std::string& made_by, NamedTensors& found);
 
@@ -53,7 +54,8 @@ NamedTensors take_parameters(const std::filesystem::path& directory, const std::
 void require_no_others(const std::filesystem::path& directory, const NamedTensors& unknown,
                        const std::string& others);
 
-/// Adds the bytes [begin, begin + bytes) of `file` to `hash`, by 1 MiB. Throws as InputFile::read_at.
+/// Adds the bytes [begin, begin + bytes) of `file` to `hash`, through a buffer of 1 MiB. Throws what
+/// InputFile::read_at throws.
 void hash_bytes(const InputFile& file, int64_t begin, int64_t bytes, StreamHash& hash);
 
 /// A tensor and the file that holds it. Both are borrowed.
@@ -63,11 +65,11 @@ struct StoredPlace {
 };
 
 /// Overwrites `to` with the elements [begin, end) of the flat buffer of `layout`; padding becomes zero.
-/// Values of 16 bits become float32 exactly. `find` returns the tensor of a parameter; it must have passed
-/// require_shape. Rows in another order (has_turned_rows) are put in ripstop's order, head by head, with
-/// `head_size` rows a head. Reads only the bytes of these elements, through a buffer of at most 4 MiB. Not
-/// collective; any thread may call. Throws Error(kInputData) with the place if a value is not finite, and
-/// what InputFile::read_at throws.
+/// Values of 16 bits become float32 exactly. find(parameter) returns the tensor of a parameter. Requires that
+/// the tensor has passed require_shape. Rows in another order (has_turned_rows) are put in ripstop's order,
+/// head by head, with `head_size` rows a head. Reads only the bytes of these elements, through a buffer of at
+/// most 4 MiB. Not collective; any thread may call. Throws Error(kInputData) with the place if a value is not
+/// finite, and what InputFile::read_at throws.
 void read_stored(const UnitLayout& layout, int64_t begin, int64_t end, float* to, int64_t head_size,
                  FunctionRef<StoredPlace(const std::string& parameter)> find);
 

@@ -37,7 +37,7 @@ constexpr std::array<std::string_view, 22> kAllowed = {
     "task_type",  "peft_version", "target_modules", "base_model_name_or_path",
     "eva_config", "lora_dropout"};
 
-// Keys that must be empty, with the reason.
+// Keys whose value must be empty, each with the reason for the message.
 constexpr std::pair<std::string_view, const char*> kNotDone[] = {
     {"use_dora", "ripstop has no DoRA"},
     {"rank_pattern", "in ripstop all adapters have one rank"},
@@ -108,7 +108,7 @@ class PeftReader : public JsonReader {
            key.substr(0, kMostPeftText), brief(value));
   }
 
-  // Refuses kinds of initial values that change the base.
+  // Throws if init_lora_weights may stand for initial values that change the base.
   void check_begin() const {
     const Json* begin = find(json_, "init_lora_weights");
     if (begin == nullptr || begin->is_boolean()) return;
@@ -144,7 +144,8 @@ class PeftReader : public JsonReader {
   Json json_;
 };
 
-// Writes whole numbers without a point: alpha is an integer in PEFT, though any number is taken.
+// Converts to a JSON number, without a point if it is whole: PEFT writes alpha as an integer, but reads any
+// number.
 Json number_of(double value) {
   constexpr double kMostWhole = 1e15;
   if (value == std::floor(value) && value < kMostWhole) return static_cast<int64_t>(value);
@@ -153,7 +154,8 @@ Json number_of(double value) {
 
 constexpr const char* kPeftWeights = "adapter_model.safetensors";
 
-// Throws unless both files are there. The hint tells of other files.
+// Throws unless both files of PEFT are there. If files of another kind are there instead, the hint says what
+// to do.
 void require_files(const fs::path& directory) {
   const auto has = [&](const char* name) { return is_file(directory / name); };
   if (!has(kPeftConfigFile))
@@ -168,7 +170,8 @@ void require_files(const fs::path& directory) {
   refuse_directory(directory, fmt::format("has no {}", kPeftWeights));
 }
 
-// Refuses a rank that the model cannot have. A missing tensor would be the error otherwise.
+// Throws if the model cannot have adapters of this rank. Without this check, the error would be a missing
+// tensor.
 void require_possible(const fs::path& directory, const LoraConfig& lora, const ModelConfig& model) {
   try {
     validate(lora, model);
@@ -191,7 +194,7 @@ PeftConfig read_peft_config(const std::filesystem::path& directory) {
 }
 
 std::string peft_config_json(const LoraConfig& lora, const std::string& base) {
-  // Every version of PEFT knows these keys. The defaults of the absent keys do nothing.
+  // Writes the keys that every version of PEFT knows. The defaults of all other keys have no effect.
   const Json config = {{"base_model_name_or_path", base.empty() ? Json(nullptr) : Json(base)},
                        {"bias", kNoBias},
                        {"fan_in_fan_out", false},

@@ -21,15 +21,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// StoredModel::samples_hash of the model in `directory`. Opens no base of that model: it may be the very
-// checkpoint whose base is looked for.
+// StoredModel::samples_hash of the model in `directory`. Opens no base of that model: that model may be the
+// very checkpoint whose base is looked for.
 std::string samples_at(Io& io, const fs::path& directory) {
   if (is_pretrained_model(directory)) return open_stored_model(io, directory).samples_hash();
   return StoredModel(Checkpoint{directory, read_manifest(io, directory)}).samples_hash();
 }
 
-// Differences that change what a model with the same weights computes. The other two fields bound positions
-// and decide initial weights.
+// Differences that change what a model with the same weights computes. Leaves out max_position_embeddings and
+// initializer_range, which bound positions and decide initial weights.
 std::vector<ConfigDifference> config_differences(ModelConfig trained, const ModelConfig& found) {
   trained.max_position_embeddings = found.max_position_embeddings;
   trained.initializer_range = found.initializer_range;
@@ -39,8 +39,8 @@ std::vector<ConfigDifference> config_differences(ModelConfig trained, const Mode
 // Findings at the places where a base was looked for.
 struct Findings {
   std::string text;
-  std::string hint;        // empty: the usual one
-  bool is_unread = false;  // a place could not be read: the base may be there
+  std::string hint;        // the hint of the error; empty: the usual hint
+  bool is_unread = false;  // true: a place could not be read, so the base may be there
 };
 
 // Returns the model at `path` if it is the base; else nullopt, and adds the reason to `found`.
@@ -92,7 +92,8 @@ std::optional<StoredModel> base_at(Io& io, const AdaptedBase& base, const ModelC
 // the end of every unit.
 bool is_export(Io& io, const StoredModel& exported, const StoredModel& base) {
   ModelConfig sizes = exported.config();
-  sizes.initializer_range = base.config().initializer_range;  // an export replaces 0
+  // An export writes another value in place of 0.
+  sizes.initializer_range = base.config().initializer_range;
   if (sizes != base.config()) return false;
   // All tensors of an export have one dtype.
   const std::string& stored_dtype = exported.pretrained()->tensors.begin()->second.dtype;
@@ -116,7 +117,7 @@ bool is_export(Io& io, const StoredModel& exported, const StoredModel& base) {
   return true;
 }
 
-// Throws unless the parameters in a manifest have the sizes of its model.
+// Throws unless the parameters in `manifest` are those of the model in it, with the same sizes.
 void check_sizes(const Manifest& manifest) {
   // A forged model may have more layers than the memory could list.
   if (manifest.state.model.num_hidden_layers > std::ssize(manifest.units))
@@ -177,7 +178,8 @@ TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& 
                                 std::span<const std::string> overrides) {
   std::string found;
   do_and_agree(world, [&] {
-    // "latest" may change while a run trains, so ranks that look for themselves could differ.
+    // Rank 0 alone looks: "latest" may change while a run trains, so the ranks could find different
+    // checkpoints.
     if (world.rank() == 0) found = find_stored_model(io, path, which).string();
   });
   found = text_of_rank_0(world, found);
@@ -190,7 +192,8 @@ TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& 
   });
   require_bases(world, trained->stored);
   if (!trained->stored.is_pretrained()) return *std::move(trained);
-  // Unlike a checkpoint, a model of Hugging Face has no hashes. Its copies on several nodes may differ.
+  // Compares the model between ranks. Unlike a checkpoint, a model of Hugging Face has no hashes of its own,
+  // and its copies on several nodes may differ.
   std::string hash;
   do_and_agree(world, [&] { hash = trained->stored.samples_hash(); });
   require_equal(world, ExitCode::kInputData, "the model", hash, fmt::format("rank {}", world.rank()),
@@ -253,7 +256,7 @@ void require_base_or_export(Io& io, Communicator& world, const AdaptedBase& base
     }
     refuse_places(base, problem);
   });
-  // Ranks may see different files, and all must make the same collective call.
+  // All ranks must make the same collective calls, though ranks may see different files.
   if (all_ranks(world, found.has_value())) require_base_weights(world, *found, base);
 }
 

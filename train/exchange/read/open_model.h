@@ -20,24 +20,26 @@ std::filesystem::path find_stored_model(Io& io, const std::filesystem::path& pat
 /// Where open_stored_model looks for the base of a checkpoint of adapters.
 struct BaseChoice {
   std::filesystem::path directory = {};  ///< the only place to look; empty: where the base was in training
-  /// false: without `directory`, no base is opened, and WeightsReader reads the adapters alone.
+  /// If false and `directory` is empty, no base is opened, and WeightsReader reads the adapters alone.
   bool is_needed = true;
 };
 
-/// Opens the model that find_stored_model found; reads the manifest or the headers. Throws Error(kStorage),
-/// with a hint, if the checkpoint is damaged, superseded (Takeovers) or has other parameters than its model;
-/// Error(kUsage) if `base` names a directory and the model has no adapters; and as open_pretrained_model and
-/// find_base.
+/// Opens the model that find_stored_model found; reads the manifest or the headers.
+/// Throws Error(kStorage), with a hint, if the checkpoint is damaged, superseded (Takeovers) or has other
+/// parameters than its model.
+/// Throws Error(kUsage) if `base` names a directory and the model has no adapters.
+/// Throws what open_pretrained_model and find_base throw.
 StoredModel open_stored_model(Io& io, const std::filesystem::path& directory, const BaseChoice& base = {});
 
 /// An open model and its run. No weights are read yet.
 struct TrainedModel {
   StoredModel stored;
-  std::filesystem::path run;  ///< directory of tokenizer.model; `stored.directory()` for Hugging Face
-  RunConfig config;           ///< the config of the training
+  /// Directory of tokenizer.model; for a model of Hugging Face, `stored.directory()`.
+  std::filesystem::path run;
+  RunConfig config;  ///< the config of the training
 
   const CheckpointState& state() const { return stored.state(); }
-  /// The most tokens of prompt and summary together in the training.
+  /// The most tokens that prompt and summary together had in training.
   int64_t context() const;
 };
 
@@ -51,34 +53,37 @@ TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& 
 /// `path` absolute, without "." and "..", and without a "/" at the end.
 std::filesystem::path normal_path(const std::filesystem::path& path);
 
-/// The places where a resumed run looks for its base: where the base was, then model.pretrained of the config
-/// (`pretrained_now`). If that differs from the checkpoint's config (`pretrained_then`), it is the only
-/// place: the user has moved the base, and must get an error if another model is there.
+/// The places where a resumed run looks for its base: the directory where the base was, then
+/// `pretrained_now`, which is model.pretrained of the run's config. If `pretrained_now` differs from
+/// `pretrained_then`, which is model.pretrained of the checkpoint's config, it is the only place: the user
+/// has moved the base, and must get an error if another model is there.
 std::vector<std::filesystem::path> places_of_base(const AdaptedBase& base, const std::string& pretrained_then,
                                                   const std::string& pretrained_now);
 
-/// Opens the base of a checkpoint of adapters: the first of `places` that is a model with the hash
-/// base.samples and the numbers of `sizes`, the checkpoint's model. max_position_embeddings and
-/// initializer_range may differ. Reads headers and samples of weights; require_base_weights must follow. Not
-/// collective. Throws Error(kInputData) that lists the findings if no place has the base: on other weights
-/// the adapters would make another model. Throws Error(kStorage) instead if a place could not be read.
+/// Opens the base of a checkpoint of adapters: the first of `places` with a model whose samples_hash() is
+/// base.samples and whose config is `sizes`, the config of the checkpoint's model, except for
+/// max_position_embeddings and initializer_range. Reads headers and samples of weights; the caller must call
+/// require_base_weights afterwards. Not collective.
+/// Throws Error(kInputData), with the finding at each place, if no place has the base: on other weights the
+/// adapters would make another model.
+/// Throws Error(kStorage) instead if a place could not be read.
 StoredModel find_base(Io& io, const AdaptedBase& base, const ModelConfig& sizes,
                       const std::vector<std::filesystem::path>& places);
 
-/// Compares all weights of the base that find_base found with base.hash: StoredModel::weights_hash, which
-/// calls `watch`. Collective over `world`. Throws Error(kInputData) if they differ.
+/// Throws Error(kInputData) unless the hash of all weights of `found`, the result of find_base, is base.hash.
+/// StoredModel::weights_hash computes it and calls `watch`. Collective over `world`.
 void require_base_weights(
     Communicator& world, const StoredModel& found, const AdaptedBase& base,
     FunctionRef<void(int64_t percent)> watch = [](int64_t) {});
 
 /// Calls require_base_weights for the base of `model`, the base of that base, and so on. Collective over
-/// `world`. Throws as require_base_weights.
+/// `world`. Throws what require_base_weights throws.
 void require_bases(Communicator& world, const StoredModel& model);
 
-/// Throws as find_base and require_base_weights unless `directory` has the base or an export of the base: a
-/// model of Hugging Face of the same sizes, whose weights are rounded to its dtype. PEFT loads an export, and
-/// no checkpoint of ripstop. Of an export three samples of each unit are compared with the base, which must
-/// be where it was. Collective over `world`.
+/// Throws unless `directory` has the base or an export of the base: a model of Hugging Face of the same
+/// sizes, with the weights of the base rounded to the dtype of the export. PEFT can load an export, but no
+/// checkpoint of ripstop. Compares three samples of each unit of an export with the base, which must be where
+/// it was in training. Throws the errors of find_base and require_base_weights. Collective over `world`.
 void require_base_or_export(Io& io, Communicator& world, const AdaptedBase& base, const ModelConfig& sizes,
                             const std::filesystem::path& directory);
 

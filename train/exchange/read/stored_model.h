@@ -20,28 +20,30 @@ class StoredModel {
   /// `base`: the model under the adapters if `checkpoint` has adapters and their base is needed; else null.
   explicit StoredModel(Checkpoint checkpoint, std::unique_ptr<StoredModel> base = nullptr);
   /// `model` was opened in `directory`. Throws Error(kInputData) if tokenizer.model or ripstop_prompt.json in
-  /// it is damaged.
+  /// `directory` is damaged.
   StoredModel(std::filesystem::path directory, PretrainedModel model);
 
-  /// The checkpoint's directory, or Hugging Face's.
+  /// The directory of the checkpoint, or of the model of Hugging Face.
   const std::filesystem::path& directory() const { return directory_; }
-  /// The facts beside the weights. For a model of Hugging Face: its sizes, the hash of its tokenizer.model,
-  /// if any, a config to evaluate it with, step 0, and no data set.
+  /// All facts about the model except its weights. For a model of Hugging Face: its sizes, the hash of its
+  /// tokenizer.model, if any, a config to evaluate it with, step 0, and no data set.
   const CheckpointState& state() const { return state_; }
   const ModelConfig& config() const { return state_.model; }
+  /// Whether this is a model of Hugging Face.
   bool is_pretrained() const { return checkpoint() == nullptr; }
-  /// Null for a model of Hugging Face.
+  /// The open checkpoint; null for a model of Hugging Face.
   const Checkpoint* checkpoint() const { return std::get_if<Checkpoint>(&source_); }
-  /// Null for a checkpoint.
+  /// The open model of Hugging Face; null for a checkpoint.
   const PretrainedModel* pretrained() const { return std::get_if<PretrainedModel>(&source_); }
   /// The open base of a checkpoint of adapters (BaseChoice); else null.
   const StoredModel* base() const { return base_.get(); }
 
-  /// A hash that tells models apart and reads no whole file: of a checkpoint's sidecars, or
-  /// ripstop::samples_hash. Not collective. Throws Error(kStorage).
+  /// A hash that tells models apart without reading whole files: for a checkpoint, a hash of its sidecars;
+  /// for a model of Hugging Face, ripstop::samples_hash. Not collective. Throws Error(kStorage).
   std::string samples_hash() const;
-  /// A hash of all weights: of a checkpoint's sidecars, which have the hash of every block (reading compares
-  /// the blocks), or contents_hash. Collective over `world`. Throws Error(kStorage).
+  /// A hash of all weights. For a checkpoint, a hash of its sidecars, which have the hash of every block;
+  /// later reads check the blocks. For a model of Hugging Face, contents_hash. Collective over `world`.
+  /// Throws Error(kStorage).
   std::string weights_hash(
       Communicator& world, FunctionRef<void(int64_t percent)> watch = [](int64_t) {}) const;
 

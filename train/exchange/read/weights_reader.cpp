@@ -18,7 +18,7 @@ void add_product(const Box& box, int64_t rank, std::span<const float> a, std::sp
   std::vector<double> sums(static_cast<size_t>(box.columns));
   for (int64_t row = 0; row < box.rows; ++row) {
     // The products of two floats are exact in float64. The inner loop runs along a row of `a`, so that it
-    // adds neighbours in memory; each sum is in the order of the rank.
+    // adds numbers that are neighbours in memory; each sum adds its products in the order of the LoRA rank.
     std::ranges::fill(sums, 0.0);
     for (int64_t r = 0; r < rank; ++r) {
       const double factor = b[static_cast<size_t>((box.row + row) * rank + r)];

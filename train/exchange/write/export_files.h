@@ -17,9 +17,11 @@ namespace ripstop {
 struct TokenizerFiles {
   SpecialIds ids = {};
   std::vector<std::pair<std::string, std::string>> texts = {};  ///< name and bytes
-  /// For people: texts to which AutoTokenizer and Tokenizer::encode give different ids; empty: none known.
+  /// For people: the texts to which AutoTokenizer and Tokenizer::encode give different ids; empty if no such
+  /// texts are known.
   std::string difference = {};
-  bool has_json = false;  ///< has tokenizer.json: AutoTokenizer can map tokens to places in the text
+  /// `texts` has tokenizer.json: AutoTokenizer can map tokens to places in the text.
+  bool has_json = false;
 
   bool is_there() const { return !texts.empty(); }
 };
@@ -28,31 +30,32 @@ struct TokenizerFiles {
 /// prefers tokenizer.json: from the .model alone, LlamaTokenizer of transformers 5 gives other ids to leading
 /// spaces and runs of spaces. "<s>", "</s>" and "<unk>" in a text stay text, as in ripstop. If the tokenizer
 /// has user-defined pieces, or spaces at the ends of words, there is no tokenizer.json, and `difference` says
-/// so. `longest`: positions of the model. Sources: https://github.com/huggingface/tokenizers (the JSON form
-/// of Tokenizer); https://github.com/google/sentencepiece (bpe_model.cc: the order of merges).
+/// so. `longest`: the most positions that the model takes. Sources: https://github.com/huggingface/tokenizers
+/// (the JSON form of Tokenizer); https://github.com/google/sentencepiece (bpe_model.cc: the order of merges).
 TokenizerFiles tokenizer_files(const Tokenizer& tokenizer, int64_t longest);
 
 /// Adapters and their base.
 struct ExportedAdapters {
   LoraConfig lora;
   std::string base;  ///< base_model_name_or_path: the base's directory, or empty
-  /// The command that exports the base, if it is a checkpoint; empty for another or an unknown base.
+  /// The command that exports the base; empty unless the base is known to be a checkpoint.
   std::string base_export = {};
 };
 
 /// The facts of a model card. References are borrowed.
 struct ModelCard {
-  const TrainedModel& trained;  ///< a checkpoint
+  const TrainedModel& trained;  ///< the exported checkpoint
   ExportDType dtype = ExportDType::kFloat32;
-  const ExportedAdapters* adapters = nullptr;  ///< the export has these alone; null: the whole model
+  /// Not null: the export has these adapters alone; null: it has the whole model.
+  const ExportedAdapters* adapters = nullptr;
   const TokenizerFiles& tokenizer;
-  std::string prompt_template;  ///< empty if unknown, and for running text
+  std::string prompt_template;  ///< empty if unknown, or if the training was on running text
   std::string written_by;       ///< version and commit of this program
 };
 
 /// The text of README.md: what the model is, how to load and to prompt it, its origin, and the readable
-/// scores in RUN/evaluation/*/scores.json. Step 0 is called an import that ripstop has not trained. The card
-/// of adapters says how to load them on their base.
+/// scores in RUN/evaluation/*/scores.json. A model of step 0 is called an import that ripstop has not
+/// trained. For an export of adapters, the text says how to load them on their base.
 std::string model_card(const ModelCard& card);
 
 }  // namespace ripstop

@@ -44,7 +44,8 @@ ExportLayout::ExportLayout(std::vector<UnitSpec> units, const std::string& stem,
   write_headers(stem);
 }
 
-// Appends a tensor to the last file, or to a new one. `begin` still counts from the file's first tensor.
+// Appends a tensor to the last file, or to a new one. ExportedTensor::begin counts from the file's first
+// tensor until write_headers() adds the header's size.
 void ExportLayout::place(const ParameterSpec& parameter, int64_t head_size, int64_t most_file_bytes) {
   ExportedTensor tensor;
   tensor.name = pretrained_name(parameter.name);

@@ -15,9 +15,9 @@ namespace ripstop {
 
 /// A parameter in an exported file.
 struct ExportedTensor {
-  std::string name;   ///< Hugging Face's, or PEFT's
-  size_t file = 0;    ///< in ExportLayout::files
-  int64_t begin = 0;  ///< first byte in the file
+  std::string name;   ///< name in Hugging Face's models, or in PEFT's adapters
+  size_t file = 0;    ///< index in ExportLayout::files
+  int64_t begin = 0;  ///< offset of the first byte in the file
   int64_t bytes = 0;
   std::vector<int64_t> shape;
   int64_t columns = 0;
@@ -52,9 +52,9 @@ class ExportLayout {
   ExportDType dtype() const { return dtype_; }
   const std::vector<UnitSpec>& units() const { return units_; }
   const std::vector<ExportedFile>& files() const { return files_; }
-  /// By ripstop's name.
+  /// The tensors by ripstop's names.
   const std::map<std::string, ExportedTensor, std::less<>>& tensors() const { return tensors_; }
-  /// Sum over the files.
+  /// Bytes of all files together.
   int64_t bytes() const;
   /// The text of model.safetensors.index.json; empty if one file has all tensors.
   std::string index_json() const;

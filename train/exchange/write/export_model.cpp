@@ -44,15 +44,15 @@ bool is_running_text(const TrainedModel& trained) {
   }
 }
 
-// The prompt template of the training; empty if the run has none, and for running text.
+// The prompt template of the training; empty if the run has none or was trained on running text.
 std::string find_template(Io& io, const TrainedModel& trained) {
   const fs::path path = trained.run / "prompt_template.txt";
   if (is_running_text(trained) || !path_exists(io, path)) return "";
   return read_plain_file(path, 1 << 20, ExitCode::kInputData);
 }
 
-// The run's tokenizer as files of Hugging Face; no files if the run has no tokenizer. Throws if it is not the
-// tokenizer of the training, since ids would mean other words.
+// The run's tokenizer as files of Hugging Face; no files if the run has no tokenizer. Throws if that
+// tokenizer is not the one of the training, since ids would then mean other words.
 TokenizerFiles exported_tokenizer(const TrainedModel& trained, const ExportOptions& options) {
   if (!has_tokenizer(trained.run)) {
     options.note(
@@ -71,8 +71,9 @@ TokenizerFiles exported_tokenizer(const TrainedModel& trained, const ExportOptio
   return files;
 }
 
-// All files except the weights. Adapters have no generation_config.json: their base has one. They have the
-// run's tokenizer: a base may lack it, or transformers may read it differently.
+// All files except the weights. An export of adapters has no generation_config.json, since the base has one.
+// It has the run's tokenizer, since a base may lack a tokenizer, or transformers may read that one
+// differently.
 SmallFiles small_files(Io& io, const TrainedModel& trained, const ExportLayout& layout,
                        const ExportOptions& options, ExportReport& report) {
   const ExportedAdapters* const adapters = options.adapters ? &*options.adapters : nullptr;
@@ -115,7 +116,7 @@ ExportDType dtype_of(const TrainedModel& trained, const ExportOptions& options) 
   // An import has had no updates, and its weights may come from float16.
   if (options.adapters || trained.state().updates == 0) return ExportDType::kFloat32;
   // A run that computes in bfloat16 rounds its weights to bfloat16 in every step, so rounding loses nothing.
-  // Rounding merged adapters does: small_files() notes it.
+  // Rounding merged adapters does lose bits, which small_files() says in a note.
   return trained.config.precision.compute == FloatChoice::kBfloat16 ? ExportDType::kBFloat16
                                                                     : ExportDType::kFloat32;
 }
@@ -160,11 +161,11 @@ ExportReport export_model(Io& io, Communicator& world, const TrainedModel& train
   const ExportLayout layout = options.adapters ? ExportLayout(model, options.adapters->lora, dtype)
                                                : ExportLayout(model, dtype, options.most_file_bytes);
   ExportReport report{.dtype = dtype, .tensors = std::ssize(layout.tensors()), .files = {}};
-  std::optional<PartialDirectory> partial;  // rank 0's
+  std::optional<PartialDirectory> partial;  // on rank 0 alone
   std::vector<CheckedFile> small;
   do_and_agree(world, [&] {
     if (world.rank() != 0) return;
-    // Errors must come before the weights, which may take long.
+    // Errors must come before the weights are written, which may take long.
     const SmallFiles files = small_files(io, trained, layout, options, report);
     partial.emplace(io, output, options.note);
     int64_t bytes = layout.bytes();
@@ -189,19 +190,19 @@ int64_t import_model(Io& io, const StoredModel& model, const fs::path& output,
                      const std::function<void(int64_t elements)>& progress) {
   const std::vector<UnitSpec> table = parameter_table(model.config());
   std::vector<UnitLayout> layouts;
-  layouts.reserve(table.size());  // the sources refer to its elements
+  layouts.reserve(table.size());  // elements must not move: the sources refer to them
   std::vector<ArraySource> sources;
-  std::atomic<int64_t> done = 0;  // threads count
+  std::atomic<int64_t> done = 0;  // number of weights that all threads have read
   for (const UnitSpec& unit : table) {
     const UnitLayout& layout = layouts.emplace_back(unit, 1, 0, 1);
     sources.push_back([&](int64_t first, int64_t count, void* to) {
       read_pretrained(*model.pretrained(), layout, first, first + count, static_cast<float*>(to));
       done += count;
     });
-    sources.resize(sources.size() + 2);  // moments of zero
+    sources.resize(sources.size() + 2);  // two empty sources: the moments are zero
   }
   PartialDirectory partial(io, output, note);
-  // The moments are holes, so only the weights need room.
+  // The moments are holes in the file, so only the weights need room.
   require_room(
       io, partial.folder(),
       checkpoint_elements(table, kMeshOfOne) * element_bytes(DType::kFloat32) + kRoomBesideWeights,

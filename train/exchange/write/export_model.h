@@ -24,17 +24,19 @@ struct CheckedFile {
   std::string hash;  ///< XXH3-128 as 32 hex digits; may be empty (export_weights)
 };
 
-/// Called often, on the caller's thread, with the bytes of this rank's share that are done.
+/// Called often, on the caller's thread: `done_bytes` of the `total_bytes` of this rank's share are done.
+/// `doing` names the work.
 using ExportProgress = FunctionRef<void(const char* doing, int64_t done_bytes, int64_t total_bytes)>;
 
 /// Writes the files of `layout` into `directory`, which rank 0 has made and all ranks see. `model` is a
 /// checkpoint of any mesh; adapters are merged (add_adapters). Ranks, and kBlockThreads threads of each,
 /// share the work in parts of some 16 MiB. A thread reads a part, puts rows into Hugging Face's order, rounds
-/// once, writes, and later reads the part back from the device and compares. After all files are synced,
-/// checks that every byte was written once. With several ranks, or if `hashes_files` asks for hashes, ranks
-/// then read and compare whole files, perhaps from the page cache. Returns the files on all ranks. Memory: 20
-/// MiB a thread, and the memory of CheckpointReader. Collective. Throws Error(kStorage), and
-/// Error(kInputData) with the tensor and the number if the type cannot hold a weight.
+/// once, writes, and later reads the part back from the device and compares it. After all files are synced,
+/// checks that every byte was written once. If there are several ranks or `hashes_files` is true, the ranks
+/// then read whole files, perhaps from the page cache, and compare them with what was written. Returns the
+/// files on all ranks. Memory: 20 MiB a thread, and the memory of CheckpointReader. Collective. Throws
+/// Error(kStorage). Throws Error(kInputData), with the tensor and the number, if the type cannot hold a
+/// weight.
 std::vector<CheckedFile> export_weights(Io& io, Communicator& world, const StoredModel& model,
                                         const ExportLayout& layout, const std::filesystem::path& directory,
                                         bool hashes_files, ExportProgress progress);
@@ -44,11 +46,14 @@ CheckedFile write_checked_file(Io& io, const std::filesystem::path& directory, c
                                const std::string& bytes);
 
 struct ExportOptions {
-  /// nullopt: precision.compute of the run; float32 for an import and for adapters alone
+  /// The type of the weights. nullopt: precision.compute of the run, but float32 for an import and for
+  /// adapters alone.
   std::optional<ExportDType> dtype = {};
-  std::optional<ExportedAdapters> adapters = {};  ///< exports these alone, for PEFT; nullopt: the whole model
+  /// The only weights to export, for PEFT; nullopt: the whole model.
+  std::optional<ExportedAdapters> adapters = {};
   int64_t most_file_bytes = ExportLayout::kMostFileBytes;
-  bool hashes_files = true;     ///< the report has hashes of the weight files, which takes a further pass
+  /// The report has hashes of the weight files; this takes one more pass over them.
+  bool hashes_files = true;
   std::string written_by = {};  ///< version and commit of this program
   /// Called on rank 0 with notes for people: leftovers of a killed export, missing files.
   std::function<void(const std::string&)> note = [](const std::string&) {};
@@ -57,21 +62,23 @@ struct ExportOptions {
 struct ExportReport {
   ExportDType dtype = ExportDType::kFloat32;
   int64_t tensors = 0;
-  std::vector<CheckedFile> files;  ///< weights first
+  std::vector<CheckedFile> files;  ///< all files, those with weights first
   bool has_tokenizer = false;
-  bool writes_summaries = false;  ///< has tokenizer and prompt: `ripstop summarize` takes the directory
-  int64_t weight_files = 0;       ///< number of weight files in `files`
+  /// The export has tokenizer and prompt: `ripstop summarize` takes the directory.
+  bool writes_summaries = false;
+  int64_t weight_files = 0;  ///< number of weight files in `files`
   int64_t bytes() const;
 };
 
 /// Writes the checkpoint `trained` as the directory `output`, for AutoModelForCausalLM.from_pretrained and
-/// AutoTokenizer.from_pretrained. With options.adapters, writes the adapters alone, for
-/// PeftModel.from_pretrained; then the checkpoint has the units of adapter_table for adapters.lora. Writes
-/// and checks the files in a PartialDirectory, so `output` appears complete or not at all. Returns the report
-/// on rank 0. Collective. Throws Error(kUsage) if `output` exists and is not an empty directory, or if
-/// another process makes it; Error(kInputData) if the run's tokenizer is not the one of its training, and as
-/// export_weights; Error(kStorage), with the numbers, if the disk has too little room, and if anything cannot
-/// be read or written.
+/// AutoTokenizer.from_pretrained. If options.adapters is set, writes the adapters alone, for
+/// PeftModel.from_pretrained, and requires that the units of the checkpoint are those of adapter_table for
+/// adapters.lora. Writes and checks the files in a PartialDirectory, so `output` appears complete or not at
+/// all. Returns the report on rank 0. Collective.
+/// Throws Error(kUsage) if `output` exists and is not an empty directory, or if another process makes it.
+/// Throws Error(kInputData) if the run's tokenizer is not the one of its training.
+/// Throws Error(kStorage), with the numbers, if the disk has too little room.
+/// Throws Error(kStorage) if anything cannot be read or written, and what export_weights throws.
 ExportReport export_model(Io& io, Communicator& world, const TrainedModel& trained,
                           const std::filesystem::path& output, const ExportOptions& options,
                           ExportProgress progress);
@@ -81,9 +88,10 @@ ExportReport export_model(Io& io, Communicator& world, const TrainedModel& train
 /// the moments are zeros, which take no room. Threads read and write blocks (write_rank_file), so memory does
 /// not grow with the model. `output` appears complete or not at all. Calls `note` for each directory that
 /// killed imports left, and `progress`, on this thread, with the number of weights done; an exception of
-/// `progress` ends the import. Needs no MPI; main thread only (libhdf5). Throws Error(kUsage) if `output`
-/// exists and is not an empty directory, Error(kInputData) as read_pretrained, Error(kStorage). Returns the
-/// bytes of the checkpoint.
+/// `progress` ends the import. Returns the bytes of the checkpoint. Needs no MPI; main thread only (libhdf5).
+/// Throws Error(kUsage) if `output` exists and is not an empty directory.
+/// Throws Error(kStorage) if writing fails or the disk has too little room.
+/// Throws what read_pretrained throws.
 int64_t import_model(Io& io, const StoredModel& model, const std::filesystem::path& output,
                      const std::function<void(const std::string&)>& note = {},
                      const std::function<void(int64_t elements)>& progress = {});

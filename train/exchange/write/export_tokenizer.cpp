@@ -117,7 +117,7 @@ Json decoder_of(const SentencePieceModel& model) {
   return {{"type", "Sequence"}, {"decoders", std::move(steps)}};
 }
 
-// Puts BOS before each text.
+// The "post_processor" of tokenizer.json, which puts BOS before each text.
 Json post_processor_of(const std::string& bos, int32_t bos_id) {
   const auto sequence = [&](const char* name, int type) {
     return Json::array({{{"SpecialToken", {{"id", bos}, {"type_id", type}}}},
@@ -153,7 +153,7 @@ std::string tokenizer_json(const SentencePieceModel& model, const Tokenizer& tok
                    {"post_processor", post_processor_of(name(tokenizer.bos()), tokenizer.bos())},
                    {"decoder", decoder_of(model)}};
   std::string text = text_of_json(document);
-  text.pop_back();  // the brace that ends it
+  text.pop_back();  // removes the closing brace
   return text + ",\n\"model\":" + model_json(model, name(tokenizer.unk()), tokenizer.unk()) + "}\n";
 }
 

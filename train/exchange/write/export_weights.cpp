@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kPartElements = int64_t{4} << 20;  // 16 MiB of float32
-constexpr int64_t kWriteBytes = int64_t{4} << 20;    // in one write, unless a row is longer
+constexpr int64_t kWriteBytes = int64_t{4} << 20;    // the most bytes of one write, unless a row is longer
 
 // Bytes that one call wrote to a file of ExportLayout::files.
 struct WrittenPlace {
@@ -111,7 +111,7 @@ class PartWriter {
   const std::vector<WrittenPlace>& written() const { return written_; }
 
  private:
-  // `values`: the first element of the box.
+  // Writes the elements of `box`; `values` points to the first of them.
   void write_box(const Box& box, const float* values) {
     const ExportedTensor& tensor = layout_.tensors().at(box.parameter->name);
     const std::vector<RowPlace> places = row_places(box, tensor);
@@ -158,11 +158,11 @@ class PartWriter {
   std::vector<float> values_;
   std::vector<char> bytes_;
   std::vector<WrittenPlace> written_;
-  size_t read_back_ = 0;  // places of written_ that were read back
+  size_t read_back_ = 0;  // number of places in written_ that were read back
 };
 
 // Makes the files with their headers, on rank 0. They get their whole size at once: on a network file system,
-// ranks that extend a file could overwrite each other with their old ideas of its end.
+// ranks that extend a file could overwrite each other, because each knows only an old end of the file.
 std::vector<WrittenPlace> make_files(Io& io, const ExportLayout& layout, const fs::path& directory) {
   std::vector<WrittenPlace> written;
   std::vector<char> buffer;
@@ -186,7 +186,7 @@ std::vector<WrittenPlace> write_share(Io& io, Communicator& world, const StoredM
   int64_t total = 0;
   for (const UnitPart& part : share)
     total += UnitLayout(*part.unit, 1, 0, part.count).shard_elements() * element_bytes(layout.dtype());
-  std::vector<PartWriter> writers(kBlockThreads, PartWriter(layout, files));  // one a thread
+  std::vector<PartWriter> writers(kBlockThreads, PartWriter(layout, files));  // one for each thread
   share_blocks(
       std::ssize(share), kBlockThreads,
       [&](int64_t thread, int64_t number) {
@@ -202,7 +202,7 @@ std::vector<WrittenPlace> write_share(Io& io, Communicator& world, const StoredM
   return written;
 }
 
-// The lists of all ranks, sorted by file and offset.
+// The places that all ranks wrote, sorted by file and offset.
 std::vector<WrittenPlace> gather_written(Communicator& world, const std::vector<WrittenPlace>& own) {
   std::string text;
   for (const auto& [file, w] : own) text += fmt::format("{} {} {} {}\n", file, w.offset, w.bytes, w.hash);
@@ -248,7 +248,8 @@ std::string check_file(const InputFile& file, int64_t bytes, std::span<const Wri
   return whole.hex();
 }
 
-// Checks all files: rank r the files r, r + R, r + 2R, ... Returns the hash of every file, on all ranks.
+// Checks all files: rank r of R checks the files r, r + R, r + 2R, ... Returns the hash of every file, on all
+// ranks.
 std::vector<std::string> check_files(Io& io, Communicator& world, const ExportLayout& layout,
                                      const fs::path& directory, const std::vector<WrittenPlace>& written,
                                      ExportProgress progress) {

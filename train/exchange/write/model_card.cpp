@@ -31,7 +31,8 @@ bool needs_torch(const ModelCard& card) {
   return writes_summaries(card) && card.tokenizer.has_json;
 }
 
-// Python code that makes the prompt of ripstop. Strings are written as JSON, whose escapes Python has.
+// Python code that makes the prompt of ripstop. Strings are written as in JSON: Python understands its
+// escapes.
 std::string prompt_function(const ModelCard& card) {
   const TemplateParts parts = parse_template(card.prompt_template);
   return fmt::format(
@@ -202,7 +203,8 @@ KnownScores scores_of(const Json& document, const std::string& name) {
   return scores;
 }
 
-// The scores in the readable files `run`/evaluation/*/scores.json, by the name of the directory.
+// The scores in `run`/evaluation/*/scores.json by the name of the evaluation's directory. Skips files that
+// cannot be read.
 std::map<std::string, KnownScores> known_scores(const fs::path& run) {
   constexpr int64_t kMostBytes = int64_t{1} << 20;
   std::map<std::string, KnownScores> found;
