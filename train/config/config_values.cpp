@@ -216,7 +216,7 @@ std::string what_column(const ConfigKey& key) {
   return values.empty() ? std::string(key.doc) : fmt::format("{} `{}`.", key.doc, values);
 }
 
-// The text for a key in the last column: "`max_steps`, `training.steps`".
+// The text for a key in the last column, its names elsewhere: "`max_steps`, `training.steps`".
 std::string elsewhere_column(const ConfigKey& key) {
   const auto names = words_in(key.elsewhere.substr(0, key.elsewhere.find('|')));
   return names.empty() ? "" : fmt::format("`{}`", fmt::join(names, "`, `"));

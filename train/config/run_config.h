@@ -53,7 +53,7 @@ requires(!kWords<Enum>.empty()) std::string_view to_string(Enum value) {
 
 struct RunSection {
   std::string directory;  ///< the run's directory: all its files are written there
-  int64_t seed = 1;       ///< seed of the initial weights and, by default, of shuffling
+  int64_t seed = 1;       ///< seed of training's random numbers; default of data.shuffle_seed, too
   DeviceChoice device = DeviceChoice::kAuto;
   bool deterministic = false;
   std::string profile_steps;                ///< "10-12", or empty

@@ -10,7 +10,7 @@
 namespace ripstop {
 namespace {
 
-// The most ranks that the search for more ranks tries. An advice to start far larger jobs would not help.
+// The most ranks that the search for more ranks tries. Advice to start a far larger job would not help.
 int64_t most_ranks(const RunTarget& target) {
   constexpr int64_t kTimesTheRanks = 64, kOfAnyJob = 1024;
   return std::max(kTimesTheRanks * target.ranks, kOfAnyJob);
