@@ -57,7 +57,8 @@ bool BeamSearch::accept(std::span<const LogitRow> next) {
   return beams_.empty() || !can_improve();
 }
 
-// The 2 * num_beams best continuations. At most one of each beam has the end token, so num_beams can go on.
+// The 2 * num_beams best continuations. At most one continuation of each beam has the end token, so at least
+// num_beams continuations can go on.
 std::vector<BeamSearch::Candidate> BeamSearch::best_candidates(std::span<const LogitRow> next) const {
   const int64_t count = 2 * options_.settings.num_beams;
   std::vector<Candidate> all;

@@ -16,30 +16,31 @@ namespace ripstop {
 /// the search ends. Log probabilities and scores are float32; ties go to the lower beam, then to the lower
 /// id. The result equals that of transformers' generate() for the same logits.
 ///
-/// The beams share a slot of the key-value cache. All read the prompt. New token j of beam b has the place
-/// prompt + j * num_beams + b of its own, so a beam that continues another one copies a list of places, and
-/// no keys and values.
+/// The beams share a slot of the key-value cache. All beams read the places of the prompt. New token j of
+/// beam b has the place prompt + j * num_beams + b of its own, so a beam that continues another one copies a
+/// list of places, and no keys and values.
 ///
 /// Source: the vectorized beam search of transformers 5 (generation/utils.py).
 class BeamSearch {
  public:
   using Next = LogitRow;
 
-  /// `options` must outlive it.
+  /// `options` must outlive this object.
   BeamSearch(const GenerateOptions& options, NumberedPrompt prompt);
 
-  /// Adds the rows to compute next in `slot`: first the prompt, later the last token of each beam. The rows
-  /// borrow from this object.
+  /// Adds to `rows` what the model must compute next in `slot`: at first the prompt, later the last token of
+  /// each beam. The added rows borrow from this object.
   void add_rows(int64_t slot, std::vector<SlotTokens>& rows) const;
-  /// Takes the logits after these rows. Returns true at the end of the search.
+  /// Takes the logits that the model computed for the rows of add_rows(). Returns true when the search has
+  /// ended.
   bool accept(std::span<const LogitRow> next);
-  /// The best text, after the end.
+  /// Returns the best text. Requires that accept() has returned true.
   Continuation take();
 
  private:
   struct Beam {
     std::vector<int32_t> tokens;       // prompt and new tokens
-    std::vector<int32_t> places = {};  // of the new tokens, in the cache
+    std::vector<int32_t> places = {};  // places of the new tokens in the cache
     float score = 0;                   // sum of log probabilities
   };
   struct Candidate {
@@ -49,7 +50,7 @@ class BeamSearch {
   };
   struct EndedText {
     std::vector<int32_t> tokens;
-    bool ended = false;  // by the end token
+    bool ended = false;  // the text has ended by the end token
     float score = 0;
   };
   std::vector<Candidate> best_candidates(std::span<const LogitRow> next) const;
@@ -60,7 +61,7 @@ class BeamSearch {
 
   const GenerateOptions& options_;
   int64_t prompt_;      // tokens of the prompt
-  int64_t length_ = 0;  // new tokens of every beam
+  int64_t length_ = 0;  // number of new tokens, equal in all beams
   std::vector<Beam> beams_;
   std::vector<EndedText> ended_;  // best first
 };

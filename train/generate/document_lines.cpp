@@ -48,7 +48,8 @@ std::string fault_of(const std::string& line, const Json::parse_error& error) {
   return fmt::format("no JSON from byte {} on: '{}'", at + 1, begin_of(line.substr(at)));
 }
 
-// Throws with the begin of the line, and a hint what to write. `fault`: the hint for an object.
+// Throws an error with the begin of the line and a hint what to write. `fault`: the hint for a line that
+// begins with '{'.
 [[noreturn]] void refuse_line(const std::string& line, const TextLines& lines, const std::string& fault) {
   const char first = line[line.find_first_not_of(" \t")];
   std::string hint = "write one JSON object a line: {\"document\": \"...\"}";
@@ -76,7 +77,7 @@ Json parse_object(const std::string& line, const TextLines& lines) {
   refuse_line(line, lines, "");
 }
 
-// Throws with the fields of the line, and a hint how to rename one to `document`.
+// Throws an error with the fields of the line and a hint how to rename one of them to `document`.
 [[noreturn]] void refuse_fields(const Json& object, const TextLines& lines) {
   constexpr size_t kShown = 12;
   std::string names, text;

@@ -20,26 +20,27 @@ struct DocumentLine {
 };
 
 /// Returns the next object of `lines`; nullopt at the end. Skips blank lines. Throws Error(kInputData) with
-/// file and line if a line is no JSON object with a string or null as `document`. If that field is absent,
-/// the message lists the others.
+/// file and line if a line is no JSON object with a string or null as `document`. If the field `document` is
+/// absent, the message lists the fields that are there.
 std::optional<DocumentLine> next_document(TextLines& lines);
 
-/// Adds the field `summary` to `line` and keeps the order of the other fields. Returns no line end. An old
-/// `summary` becomes `reference`, unless `line` has a `reference`. If `cut_tokens` is above 0, adds it as a
-/// field: the tokens that the document lost because it did not fit.
+/// Returns `line` with the field `summary` added, the other fields in their order, and no line end. An old
+/// `summary` becomes `reference`, unless `line` has a `reference`. If `cut_tokens` is above 0, adds the field
+/// `cut_tokens`: the number of tokens that the document lost because it was too long.
 std::string with_summary(const std::string& line, const std::string& summary, int64_t cut_tokens = 0);
 
-/// Throws Error(kUsage), with what to type instead, if the summaries cannot be written to `path`: its
-/// directory is absent, it is no plain file, it has bytes and `replace` is false, or its name ends with .gz.
+/// Throws Error(kUsage), with what to type instead, if the summaries cannot be written to `path`: the
+/// directory of `path` is absent, or `path` is no plain file, is a file with bytes while `replace` is false,
+/// or ends with .gz.
 void check_summary_file(const std::filesystem::path& path, bool replace);
 
 /// A file that appears at `path` only when it is complete, since half of the summaries could be mistaken for
-/// all. Until then the lines are in a directory PATH.partial-PID (make_partial_directory), which the
-/// destructor removes. All members throw Error(kStorage).
+/// all of them. Until then, the lines are in the directory PATH.partial-PID (make_partial_directory), which
+/// the destructor removes. The constructor, append() and finish() throw Error(kStorage).
 class SummaryFile {
  public:
-  /// Throws Error(kUsage) if a process of this host writes `path` now. Calls `note` for each directory that
-  /// killed processes left.
+  /// Throws Error(kUsage) if another process on this host is writing `path`. Calls `note` for each directory
+  /// that killed processes left.
   SummaryFile(const std::filesystem::path& path, bool replace,
               const std::function<void(const std::string&)>& note = {});
   ~SummaryFile();

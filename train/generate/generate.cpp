@@ -45,7 +45,7 @@ class SingleText {
   bool ended_ = false;
 };
 
-// A sequence of the tokens that the model finds best.
+// A sequence that grows by the model's most likely token (AppendTokens::best).
 class BestText : public SingleText {
  public:
   using Next = int32_t;
@@ -54,7 +54,7 @@ class BestText : public SingleText {
   bool accept(std::span<const int32_t> next) { return add(next.front()); }
 };
 
-// A sequence of tokens that are chosen by their logits.
+// A sequence that grows by tokens that are chosen here from their logits (AppendTokens::logits).
 class ChosenText : public SingleText {
  public:
   using Next = LogitRow;
@@ -77,8 +77,8 @@ class ChosenText : public SingleText {
   }
 };
 
-// A fixed number of slots. The next prompt takes a slot as soon as its sequence ends, so no sequence waits
-// for the longest one of a batch. `Append` returns a Text::Next for each item.
+// Generates sequences in a fixed number of slots. The next prompt takes a slot as soon as its sequence ends,
+// so no sequence waits for the longest one of a batch. `Append` returns a Text::Next for each item.
 template <class Text, class Append>
 class GenerationLoop {
  public:
@@ -98,11 +98,11 @@ class GenerationLoop {
 
  private:
   struct Sequence {
-    int64_t number = 0;  // in the order of the prompts
+    int64_t number = 0;  // counts the prompts in their order
     Text text;
   };
 
-  // Gives free slots to prompts, as many as one call can compute, and computes them.
+  // Puts the next prompts into free slots, as many as one call can compute, and computes these prompts.
   void start_sequences() {
     std::vector<int64_t> started;
     int64_t tokens = 0;
@@ -144,7 +144,7 @@ class GenerationLoop {
     const auto next = append_(items);
     RIPSTOP_CHECK(next.size() == items.size(), "{} results for {} rows", next.size(), items.size());
     std::vector<char> last(slots.size());
-    // An exception that leaves an OpenMP loop ends the process.
+    // Keeps exceptions until the loop has ended: one that leaves an OpenMP loop ends the process.
     std::vector<std::exception_ptr> failures(slots.size());
     // Only rows of logits, each a whole vocabulary, are worth the threads.
 #pragma omp parallel for schedule(dynamic) if (!std::is_same_v <typename Text::Next, int32_t>)
@@ -170,7 +170,8 @@ class GenerationLoop {
     --active_;
   }
 
-  // Gives continuations to the caller in order: a finished one waits for those of earlier prompts.
+  // Gives continuations to the caller in order: a finished continuation waits until those of all earlier
+  // prompts are finished.
   void hand_over() {
     for (; !finished_.empty() && finished_.front(); ++handed_over_) {
       take_(std::move(*finished_.front()));
@@ -187,7 +188,8 @@ class GenerationLoop {
   int64_t active_ = 0;
   int64_t started_ = 0;
   int64_t handed_over_ = 0;
-  std::deque<std::optional<Continuation>> finished_;  // of prompts handed_over_ .. started_ - 1
+  // One for each prompt handed_over_ .. started_ - 1; nullopt: not finished.
+  std::deque<std::optional<Continuation>> finished_;
 };
 
 }  // namespace

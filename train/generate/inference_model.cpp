@@ -10,8 +10,8 @@
 namespace ripstop {
 namespace {
 
-// Calls with prompts have a multiple of this number of rows. The rows that fill up the multiple are a
-// document, which must fit into a slot.
+// Calls with prompts have a multiple of this number of rows. The rows that fill up the multiple form a
+// document of their own, which must fit into a slot of the cache.
 int64_t row_step(const InferenceOptions& options) {
   return std::min(InferenceModel::kRowStep, options.context);
 }
@@ -50,7 +50,7 @@ Tensor view(const Buffer& buffer, const Shape& shape, DType dtype = DType::kInt3
   return tensor_in(buffer, 0, dtype, shape);
 }
 
-// Copies the ids to the device, whose buffer has the size of the largest call.
+// Copies input.host to input.device, a buffer of the size of the largest call.
 void upload(const Stream& stream, const InferenceModel::Input& input) {
   const auto& [to, from] = input;
   RIPSTOP_CHECK(4 * std::ssize(from) <= to.bytes(), "{} ids for {} bytes", from.size(), to.bytes());
@@ -298,7 +298,7 @@ float* InferenceModel::joined_logits() {
 
 // Returns the best token of every row of the last call.
 std::vector<int32_t> InferenceModel::predictions() const {
-  // Each slice of the vocabulary gives its best token and the logit.
+  // Each slice of the vocabulary gives its best token and the logit of that token.
   std::vector<float> value(static_cast<size_t>(slices_ * scored_rows_));
   std::vector<int32_t> id(value.size());
   copy_bytes(stream_, value.data(), value_.data(), 4 * std::ssize(value));

@@ -16,11 +16,11 @@ namespace ripstop {
 /// The sizes of an InferenceModel.
 struct InferenceOptions {
   DType compute = DType::kBFloat16;  ///< the type of weights and activations
-  int64_t context = 0;               ///< positions of a sequence
+  int64_t context = 0;               ///< the most tokens of a sequence
   int64_t slots = 1;                 ///< sequences that are generated at once
-  int64_t num_beams = 1;             ///< rows of a sequence
-  int64_t max_new_tokens = 0;        ///< with beams: the most tokens that a beam adds
-  bool all_logits = false;           ///< callers use logits(), else best()
+  int64_t num_beams = 1;             ///< rows that a step computes for each sequence
+  int64_t max_new_tokens = 0;        ///< the most tokens that a beam adds, if there are several beams
+  bool all_logits = false;           ///< true: callers use logits(); false: callers use best()
   bool draws = false;                ///< callers draw tokens at random from the logits
   /// The most tokens of a call with prompts, and of a batch in evaluate(); at least `context`.
   int64_t prefill_tokens = 0;
@@ -29,9 +29,10 @@ struct InferenceOptions {
   /// Sequences of a batch in evaluate().
   int64_t sequence_count() const { return std::max<int64_t>(prefill_tokens / context, 1); }
 
-  /// Rows of one step.
+  /// Rows that one step computes.
   int64_t rows() const { return slots * num_beams; }
-  /// Places of a cache slot. Beams share the places of the prompt; each has its own places for new tokens.
+  /// Places of a cache slot. Beams share the places of the prompt; each beam has places of its own for new
+  /// tokens.
   int64_t places() const { return context + (num_beams - 1) * max_new_tokens; }
 
   /// The options for a model that was trained on sequences of `sequence_length` tokens and generates as
@@ -43,7 +44,7 @@ struct InferenceOptions {
 
 /// The memory of an InferenceModel on one rank.
 struct InferencePlan {
-  MemoryUse memory;  ///< at the peak, arena included
+  MemoryUse memory;  ///< at the peak, including the arena
   MemoryUse arena;   ///< the arena's part of `memory`
 };
 
@@ -60,10 +61,11 @@ class InferenceModel {
   Arena& arena() { return arena_; }
   const InferenceOptions& options() const { return options_; }
 
-  /// The AppendTokens of generate(): best() among the ids below `ids`, and logits(), which needs
-  /// InferenceOptions::all_logits. A call with one token an item must have an item for every sequence that
-  /// goes on. Every step computes all rows, and prompts are computed in multiples of kRowStep rows: few
-  /// shapes occur, and the tokens of a sequence do not depend on the other sequences.
+  /// best() and logits() are the functions of AppendTokens for generate(). best() chooses among the ids below
+  /// `ids`; logits() requires InferenceOptions::all_logits. A call with one token for each item must have an
+  /// item for every sequence that goes on. Every step computes all rows, and prompts are computed in
+  /// multiples of kRowStep rows: few shapes occur, and the tokens of a sequence do not depend on the other
+  /// sequences.
   ///
   /// logits() copies 4 * rows * V bytes to the host: 16 MB a step for 32 summaries by 4 beams of 32,000 ids,
   /// less than a hundredth of the weights that a step of a 1.1B model reads. The best few logits of a row
@@ -71,15 +73,18 @@ class InferenceModel {
   std::vector<int32_t> best(std::span<const SlotTokens> items, int64_t ids);
   std::span<const LogitRow> logits(std::span<const SlotTokens> items);
 
-  /// Calls evaluate_batches for `count` batches of sequence_count() sequences each. Collective.
+  /// Computes the loss of `count` batches of sequence_count() sequences each (evaluate_batches). Collective.
   LossSum evaluate(int64_t count, NextTokens next, FunctionRef<bool()> stop_requested);
 
-  /// Runs every possible shape, on kMeta only. Afterwards the arena's peak is the capacity that it needs.
+  /// Runs every possible shape, on kMeta only. Afterwards the arena's peak is the capacity that the arena
+  /// needs.
   void run_all_shapes();
 
+  /// Calls with prompts compute a multiple of this number of rows, or of the context if the context is
+  /// smaller.
   static constexpr int64_t kRowStep = 64;
 
-  /// Ids for one call.
+  /// The ids of one call on the device, and on the host.
   struct Input {
     Buffer device;
     std::vector<int32_t> host = {};
@@ -110,13 +115,15 @@ class InferenceModel {
   BatchMemory batch_memory_;
   WorldTotals totals_;
   Input token_, position_, slot_, document_offset_, last_row_;
-  Input place_, tail_first_, tail_place_;    ///< with beams
-  Buffer value_, id_, logits_, statistics_;  ///< NextTokenScores: the first two for best(), else the others
-  std::vector<size_t> row_of_item_;          ///< rows of the last call's items in the outputs
-  int64_t scored_rows_ = 0;                  ///< rows of the last call
+  Input place_, tail_first_, tail_place_;  ///< used with several beams alone
+  /// NextTokenScores: value_ and id_ for best(), the others for logits().
+  Buffer value_, id_, logits_, statistics_;
+  std::vector<size_t> row_of_item_;  ///< the output row of each item of the last call
+  int64_t scored_rows_ = 0;          ///< output rows of the last call
   std::vector<float> host_logits_, host_statistics_, host_joined_;
-  Buffer joined_logits_;  ///< all slices side by side, on a CPU; a GPU uses host_joined_, outside the ledger
-  Buffer drawing_;        ///< on kMeta: only counts the memory that draw_token allocates
+  /// The logits of all slices side by side on a CPU; a GPU uses host_joined_, outside the ledger.
+  Buffer joined_logits_;
+  Buffer drawing_;  ///< used on kMeta alone, to count the memory that draw_token allocates
   std::vector<LogitRow> logit_rows_;
   Arena arena_;
 };

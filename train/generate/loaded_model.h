@@ -6,8 +6,8 @@
 
 namespace ripstop {
 
-/// InferenceOptions::of the trained model, in the precision of its training, or in float32 on a device
-/// without fast bfloat16.
+/// Returns InferenceOptions::of() for the trained model: in the precision of the training, but in float32 on
+/// a device without fast bfloat16.
 InferenceOptions inference_options(const TrainedModel& trained, const Device& device, int64_t slots,
                                    const GenerationSettings& settings);
 
@@ -15,9 +15,10 @@ InferenceOptions inference_options(const TrainedModel& trained, const Device& de
 /// smallest tensor axis with which the model fits into each rank's memory.
 class LoadedModel {
  public:
-  /// Reads the weights; each rank reads only its part. `world` must outlive this object. Collective. Throws
-  /// Error(kResources), with the numbers, if the model does not fit, or if the ranks run different builds or
-  /// kinds of processors; and as read_weights.
+  /// Reads the weights; each rank reads only its part. `world` must outlive this object. Collective.
+  /// Throws Error(kResources), with the numbers, if the model does not fit.
+  /// Throws Error(kResources) if the ranks run different builds or kinds of processors.
+  /// Throws what read_weights throws.
   LoadedModel(Io& io, MpiWorld& world, const TrainedModel& trained, const InferenceOptions& options,
               const Device& device);
 

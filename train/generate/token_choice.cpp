@@ -33,7 +33,7 @@ void keep_top_k(int64_t top_k, std::vector<ScoredToken>& tokens) {
   std::ranges::sort(tokens, {}, &ScoredToken::id);
 }
 
-// exp(logit - largest) of tokens, and the sum in their order.
+// The weights exp(logit - largest) of tokens, and the sum of the weights, added in the order of the tokens.
 class TokenWeights {
  public:
   explicit TokenWeights(const std::vector<ScoredToken>& tokens) {

@@ -21,7 +21,7 @@ struct LogitRow {
   float log_probability(int32_t id) const { return logits[static_cast<size_t>(id)] - largest - log_sum; }
 };
 
-/// A sequence under way.
+/// A sequence that is being generated.
 struct PartialText {
   std::span<const int32_t> tokens;  ///< prompt and new tokens
   int64_t prompt = 0;               ///< number of tokens in the prompt
@@ -41,26 +41,28 @@ struct ScoredToken {
   float logit = 0;
 };
 
-/// The `count` ids with the largest logits, best first, the lowest id first among equals. Skips ids in
+/// The `count` ids with the largest logits, best first; equal logits in the order of their ids. Skips ids in
 /// `banned` (ascending) and logits that are minus infinity or NaN, so there may be fewer.
 std::vector<ScoredToken> best_tokens(std::span<const float> logits, std::span<const int32_t> banned,
                                      int64_t count);
 
-/// The key of a random number. It makes the text independent of mesh and batch size.
+/// The key of a random number. The number depends on the prompt and position, not on mesh or batch size.
 struct DrawKey {
   int64_t document = 0;  ///< the number of the prompt in its file or split
   int64_t position = 0;  ///< the number of the new token in its text
 };
 
-/// The ids that may be drawn, ascending, with logits / temperature: the top_k largest logits and all that
-/// equal the last of them; of these the most likely ones until their probabilities sum to top_p. At the edge
-/// of top_p the lowest ids of equals stay. Source: top-p, arXiv:1904.09751; ties of top_k as in transformers.
+/// The ids that may be drawn, ascending, each with logit / temperature. Keeps the top_k largest logits, and
+/// all logits equal to the smallest of these; then keeps of these ids only the most likely ones, until their
+/// probabilities sum to top_p. If ids at the edge of top_p are equally likely, keeps the lowest ones. Source:
+/// top-p, arXiv:1904.09751; ties of top_k as in transformers.
 std::vector<ScoredToken> drawable_tokens(const GenerationSettings& settings, std::span<const float> logits,
                                          std::span<const int32_t> banned);
 
-/// Draws one of drawable_tokens() by a random number that depends on settings.seed and `key` alone; nullopt
-/// if there are none. Memory: kDrawBytes for each logit.
+/// Bytes of memory that draw_token() needs for each logit.
 inline constexpr int64_t kDrawBytes = sizeof(ScoredToken);
+/// Draws one of drawable_tokens() by a random number that depends on settings.seed and `key` alone; returns
+/// nullopt if no id may be drawn.
 std::optional<int32_t> draw_token(const GenerationSettings& settings, std::span<const float> logits,
                                   std::span<const int32_t> banned, const DrawKey& key);
 

@@ -30,7 +30,8 @@ EncodedPrompt stored_prompt(const TokenDataset& dataset, int64_t example) {
 
 int64_t cut_document(EncodedPrompt& prompt, int64_t longest) {
   const int64_t surplus = std::max<int64_t>(std::ssize(prompt.tokens) - longest, 0);
-  const int64_t document = prompt.separator_begin - 1;  // without BOS
+  // Tokens of the document: without BOS, the first token.
+  const int64_t document = prompt.separator_begin - 1;
   if (surplus > document)
     throw Error(ExitCode::kUsage,
                 fmt::format("the prompt has room for {} tokens, but has {} without its document", longest,
@@ -60,7 +61,7 @@ void write_texts(InferenceModel& model, const Tokenizer& tokenizer, const Genera
                                 .ids = ids,
                                 .end_token = tokenizer.eos(),
                                 .settings = settings};
-  std::deque<int64_t> cut_tokens;  // of the prompts whose texts are not finished
+  std::deque<int64_t> cut_tokens;  // cut tokens of the prompts whose texts are not finished
   generate(
       options,
       [&]() -> std::optional<NumberedPrompt> {

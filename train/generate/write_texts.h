@@ -28,7 +28,7 @@ int64_t count_cut_documents(const TokenDataset& dataset, int64_t examples, int64
 /// The prompt of a document, and the document's number in its file or split.
 struct DocumentPrompt {
   EncodedPrompt encoded;
-  int64_t number = 0;  ///< part of the key of random numbers
+  int64_t number = 0;  ///< number in the file or split: part of the key of random numbers
 };
 
 using NextDocumentPrompt = FunctionRef<std::optional<DocumentPrompt>()>;
@@ -39,12 +39,13 @@ struct WrittenText {
   int64_t cut_tokens = 0;  ///< tokens that cut_document removed
 };
 
+/// Called with the text after each prompt, in the order of the prompts.
 using TakeText = FunctionRef<void(WrittenText written)>;
 
 /// Generates the text after each prompt (generate()), and gives the texts to `take` in the order of the
 /// prompts. `model` was made for `settings` (InferenceOptions::of). Generates only ids of the tokenizer,
 /// though a model may have more. Cuts documents (cut_document) to leave room for max_new_tokens in the
-/// context. All ranks of a tensor group call it with equal prompts.
+/// context. All ranks of a tensor group must make this call with equal prompts.
 void write_texts(InferenceModel& model, const Tokenizer& tokenizer, const GenerationSettings& settings,
                  NextDocumentPrompt next_prompt, TakeText take);
 
@@ -55,8 +56,8 @@ void write_texts(InferenceModel& model, const Tokenizer& tokenizer, const Genera
 std::vector<std::string> gather_dealt(Communicator& world, int64_t tensor,
                                       const std::vector<std::string>& own);
 
-/// gather_dealt without communication: `dealt` has the texts of each replica. Throws Error(kBug) if their
-/// numbers are others.
+/// gather_dealt without communication: `dealt` has the texts of each replica. Throws Error(kBug) unless the
+/// numbers of texts are as gather_dealt requires.
 std::vector<std::string> merge_dealt(std::vector<std::vector<std::string>> dealt);
 
 }  // namespace ripstop
