@@ -19,7 +19,7 @@ constexpr const char* kExitCodes =
     "  76 a lost rank, or no progress, 77 loss or gradient not finite, or a check that fails,\n"
     "  78 memory, mesh or machine";
 
-// In the order of --help.
+// Parses the command line and runs its verb. The verbs are in the order of --help.
 ExitCode run(const Arguments& words) {
   CommandLine line(
       {.name = "ripstop",
@@ -45,7 +45,7 @@ int main(int argc, char** argv) {
   using ripstop::ExitCode;
   try {
     const ExitCode code = ripstop::run({argv + 1, argv + argc});
-    // A run that stopped because its terminal was closed cannot write there.
+    // kRequeue: the run may have stopped because its terminal was closed, and cannot write to it.
     if (code != ExitCode::kRequeue) ripstop::check_output_was_written();
     return static_cast<int>(code);
   } catch (const ripstop::CommandLineError& error) {

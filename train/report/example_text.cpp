@@ -20,7 +20,7 @@ std::string cut_place(int64_t tokens, const Terminal& terminal) {
   return tokens == 0 ? "" : colored(kCutColor, fmt::format("<{} cut>", counted(tokens, "token")), terminal);
 }
 
-// "document 431 (205 cut)".
+// One part of the line of an example: "document 431 (205 cut)".
 std::string part_text(const char* name, int64_t tokens, int64_t cut) {
   return fmt::format("{} {}{}", name, tokens, cut > 0 ? fmt::format(" ({} cut)", cut) : "");
 }

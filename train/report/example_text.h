@@ -15,8 +15,8 @@ namespace ripstop {
 /// shown as the letter.
 std::string visible_tokens(const std::vector<int32_t>& ids, const Tokenizer& tokenizer);
 
-/// One line about an example: its number, `id` (may be empty), the tokens of its parts, the numbers of tokens
-/// that are cut and that are in the loss.
+/// One line about an example: its number, `id` (may be empty), the tokens of its parts, the number of tokens
+/// that are cut, and the number of tokens in the loss.
 std::string example_line(const ExampleView& view, std::string_view id);
 
 /// The tokens of an example as text. The tokens in the loss are between "[[" and "]]", or in bold green if

@@ -11,7 +11,7 @@
 namespace ripstop {
 
 std::string duration_text(double seconds) {
-  // A run that stands still has an infinite time left. 1e10 seconds are 300 years.
+  // The time left is infinite if a run makes no progress. 1e10 seconds are 300 years.
   if (!std::isfinite(seconds) || seconds < 0 || seconds > 1e10) return "?";
   const auto whole = static_cast<int64_t>(std::llround(seconds));
   if (whole < 60) return fmt::format("{}s", whole);
@@ -42,7 +42,7 @@ std::string perplexity_text(double loss) {
 
 std::string counted(int64_t number, const std::string& noun) {
   if (number == 1) return "1 " + noun;
-  // "batches".
+  // These nouns take -es: "batches".
   const bool hisses = noun.ends_with("ch") || noun.ends_with("sh") || noun.ends_with("s");
   const bool ends_in_y = noun.size() > 1 && noun.ends_with("y") &&
                          std::string_view("aeiou").find(noun[noun.size() - 2]) == std::string_view::npos;

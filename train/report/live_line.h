@@ -27,7 +27,7 @@ class LiveLine {
   /// Whether the live line is old enough to be rewritten. Frequent callers ask before they make a text.
   bool is_due() const;
 
-  /// Shows `text` as the live line, cut to the width. Does nothing if the stream has none.
+  /// Shows `text` as the live line, cut to the width. Does nothing if the stream cannot show a live line.
   void show(const std::string& text);
   /// Removes the live line.
   void clear();
@@ -46,7 +46,7 @@ class LiveLine {
 
 ///   prepare  12000/204045 documents  5.9%  3200/s  eta 1m00s
 /// `unit` is in the singular; "byte" shows sizes. A `total` of 0 means unknown: then share and time left are
-/// absent. The rate excludes `already`, the amount that an earlier start did.
+/// absent. The rate excludes `already`, the part of `done` that an earlier start did.
 std::string progress_line(const std::string& what, const std::string& unit, int64_t done, int64_t total,
                           double seconds, int64_t already = 0);
 
@@ -57,8 +57,9 @@ class Progress {
   /// `stream` must outlive this object.
   explicit Progress(std::FILE* stream) : line_(stream) {}
 
-  /// Reports that `done` of the part `what` is done (see progress_line). The first call for a part finishes
-  /// the part before and starts the clock. Cheap enough to call often.
+  /// Reports that `done` of `total` units of the part `what` are done (progress_line). The first call for a
+  /// part calls finish() for the previous part and starts the clock of the new one. Cheap enough to call
+  /// often.
   void update(const std::string& what, const std::string& unit, int64_t done, int64_t total,
               int64_t already = 0);
 

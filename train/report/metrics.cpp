@@ -13,7 +13,8 @@ namespace {
 
 using Json = FieldWriter::Json;
 
-// Wall-clock time, so that events of several runs and of other programs can be compared.
+// Seconds of wall-clock time since 1970, so that events of several runs and of other programs can be
+// compared.
 double now_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
@@ -67,7 +68,7 @@ template <class Visit>
 std::string for_each_event(const std::filesystem::path& path, MetricsLog& log, Visit visit) {
   constexpr int64_t kBlockBytes = 1 << 20;
   const InputFile file(path, ExitCode::kStorage);
-  std::string text;  // begins with a line
+  std::string text;  // the text that is not handled yet; begins at the begin of a line
   int64_t number = 0, damaged = 0;
   std::string first;
   for (int64_t at = 0, bytes = 0; at < file.bytes(); at += bytes) {
@@ -112,7 +113,7 @@ void MetricsFile::write_end(const EndEvent& event) {
   try {
     write_waiting();
   } catch (const Error&) {
-    // Lines are written in order, so this one is the last that waits.
+    // Waiting lines are written in order, so the line of this event is the last of them.
     waiting_.resize(waiting_.size() - line.size());
     throw;
   }
@@ -180,7 +181,7 @@ std::string cut_to_step(const std::filesystem::path& path, int64_t step, bool re
   const std::string damage = for_each_event(path, log, [&](std::string_view line, int64_t at) {
     if (at <= step) kept.append(line).append(1, '\n');
     if (!log.checkpoints.empty()) saved_step = std::max(saved_step, at);
-    log = {};  // the events of a long run need much memory
+    log = {};  // frees the events: those of a long run need much memory
   });
   const std::string name = path.filename().string();
   if (!damage.empty())

@@ -20,7 +20,7 @@
 
 namespace ripstop {
 
-/// Memory and traffic of a step on one rank, planned or measured.
+/// The peak memory and the traffic of a step on one rank, planned or measured.
 struct StepCost {
   MemoryUse memory;
   AxisBytes traffic_per_step;
@@ -40,8 +40,8 @@ struct DataUse {
   std::string kind = {};  ///< "summary" or "text"; empty in logs of older versions
   int64_t examples = 0;
   int64_t cut_documents = 0;  ///< examples that lose the end of their document
-  int64_t cut_summaries = 0;  ///< examples that lose their document and the end of their summary
-  int64_t cut_tokens = 0;     ///< tokens that all these examples lose
+  int64_t cut_summaries = 0;  ///< examples that lose their whole document and the end of their summary
+  int64_t cut_tokens = 0;     ///< tokens that the examples of both kinds lose
   int64_t sequences_per_epoch = 0;
   int64_t tokens_per_epoch = 0;
   bool operator==(const DataUse&) const = default;
@@ -56,7 +56,7 @@ struct DataUse {
   }
 };
 
-/// Seconds of the parts of a start on rank 0, with its waits for other ranks.
+/// Seconds that each part of a start takes on rank 0, including the waits of rank 0 for other ranks.
 struct StartupSeconds {
   double program = 0;  ///< from the start of the process: loading the program, reading the config
   double mpi = 0;      ///< starting MPI, the ranks' watchdogs, the groups of the mesh
@@ -65,8 +65,9 @@ struct StartupSeconds {
   double weights = 0;  ///< drawing or reading the initial weights
   double resume = 0;   ///< locking the run's directory, finding and reading a checkpoint
   double other = 0;
-  std::optional<double> first_step = {};  ///< in the first `step` event of a start; else nullopt
-  double total = 0;                       ///< the sum of the others
+  /// The first step of a start; nullopt except in the `step` event of that step.
+  std::optional<double> first_step = {};
+  double total = 0;  ///< the sum of all parts
   bool operator==(const StartupSeconds&) const = default;
   static void fields(auto& self, auto& field) {
     field("program", self.program);
@@ -90,26 +91,29 @@ struct StartEvent {
   std::string version;
   std::string git_commit;
   MeshSizes mesh = kMeshOfOne;
-  std::vector<std::string> hosts;     ///< host of each rank
-  std::string recompute = "none";     ///< as decided; runs of older versions did not recompute
-  int64_t micro_batch_sequences = 0;  ///< as decided; 0 in logs of older versions
-  int64_t micro_batches = 0;          ///< of a data rank in a step; 0 in logs of older versions
+  std::vector<std::string> hosts;  ///< host of each rank
+  /// The setting that was chosen for the run; "none" in logs of older versions.
+  std::string recompute = "none";
+  /// Sequences of a micro-batch, as chosen for the run; 0 in logs of older versions.
+  int64_t micro_batch_sequences = 0;
+  int64_t micro_batches = 0;  ///< micro-batches of a data rank in a step; 0 in logs of older versions
   DataUse data;
-  int64_t checkpoint_bytes = 0;    ///< of one checkpoint
-  int64_t takeover = 0;            ///< Takeover::number; 0 if the run was finished, or in older logs
+  int64_t checkpoint_bytes = 0;  ///< size of one checkpoint
+  int64_t takeover = 0;  ///< Takeover::number; 0 if the run was finished, and in logs of older versions
   std::optional<double> deadline;  ///< end of the job, in seconds since 1970; nullopt if not known
   std::string deadline_source;     ///< the name of an environment variable, or "squeue"
   int64_t parameters = 0;
   int64_t trained_parameters = 0;
-  double flops_per_token = 0;  ///< causal attention counted as half
+  double flops_per_token = 0;  ///< counts half of full attention, because attention is causal
   double flops_per_token_full_attention = 0;
   std::string flops_formula;
-  std::optional<double> peak_flops_per_second;  ///< of all ranks together; nullopt if not known
+  std::optional<double> peak_flops_per_second;  ///< the sum over all ranks; nullopt if not known
   std::string peak_flops_source;                ///< "measured", or the name of the data sheet
   StepCost plan;
-  int64_t kernel_plans = 0;               ///< plans of GPU libraries that were made before the first step
-  double kernel_plans_seconds = 0;        ///< time to make the plans
-  std::optional<StartupSeconds> startup;  ///< up to this event; nullopt in logs of versions before 0.2.0
+  int64_t kernel_plans = 0;         ///< plans of GPU libraries that were made before the first step
+  double kernel_plans_seconds = 0;  ///< time that making these plans took
+  /// The parts up to this event; nullopt in logs of versions before 0.2.0.
+  std::optional<StartupSeconds> startup;
   double time = 0;
   static void fields(auto& self, auto& field) {
     field("steps", self.steps);
@@ -145,21 +149,22 @@ struct StartEvent {
 /// `step`: an optimizer step.
 struct StepMetrics {
   static constexpr const char* kEvent = "step";
-  int64_t step = 0;         ///< from 1
-  int64_t tokens = 0;       ///< of this step, over all ranks
-  int64_t tokens_seen = 0;  ///< since step 1
+  int64_t step = 0;         ///< number of the step, from 1
+  int64_t tokens = 0;       ///< tokens of this step on all ranks together
+  int64_t tokens_seen = 0;  ///< tokens of all steps since step 1
   double loss = 0;          ///< mean over the step's targets
-  double grad_norm = 0;     ///< before clipping
+  double grad_norm = 0;     ///< norm of the gradient before clipping
   double learning_rate = 0;
   double step_seconds = 0;
   double tokens_per_second = 0;
-  /// Shares of the peak in `start`, 0..1; nullopt if the peak is not known.
+  /// Share (0..1) of StartEvent::peak_flops_per_second that was used; nullopt if that peak is not known.
   std::optional<double> model_flops_utilization, model_flops_utilization_full_attention;
-  int64_t peak_memory_bytes = 0;  ///< of rank 0, since the program began
+  int64_t peak_memory_bytes = 0;  ///< the peak of rank 0 since the program began
   AxisSeconds communication_exposed_seconds;
   double data_wait_seconds = 0;
-  double save_wait_seconds = 0;           ///< waits of updates for a save that still reads the weights
-  std::optional<StartupSeconds> startup;  ///< in the first step of a start, up to its end; else nullopt
+  double save_wait_seconds = 0;  ///< time that updates waited for a save that still reads the weights
+  /// The start up to the end of its first step; nullopt in all other steps.
+  std::optional<StartupSeconds> startup;
   double time = 0;
   static void fields(auto& self, auto& field) {
     field("tokens", self.tokens);
@@ -183,9 +188,9 @@ struct StepMetrics {
 struct HostsEvent {
   static constexpr const char* kEvent = "hosts";
   struct SlowRank {
-    int64_t rank = 0;  ///< the launcher's number
+    int64_t rank = 0;  ///< the launcher's number of the rank
     std::string host;
-    double speed = 0;  ///< as a multiple of the median rank's speed
+    double speed = 0;  ///< speed of the rank as a multiple of the median rank's speed
     bool operator==(const SlowRank&) const = default;
     static void fields(auto& self, auto& field) {
       field("rank", self.rank);
@@ -195,9 +200,10 @@ struct HostsEvent {
   };
   int64_t step = 0;                     ///< the last step of the window
   int64_t steps = 0;                    ///< steps in the window
-  std::vector<std::string> hosts;       ///< each once, in mesh order
-  std::vector<double> compute_seconds;  ///< a step, on the rank of each host that computes longest
-  std::vector<double> wait_seconds;     ///< a step, for collectives, on the same rank
+  std::vector<std::string> hosts;       ///< names of the hosts, each once, in mesh order
+  std::vector<double> compute_seconds;  ///< for each host: time per step on the rank that computes longest
+  /// For each host: time per step that the same rank waits for collectives.
+  std::vector<double> wait_seconds;
   std::vector<SlowRank> slow;
   std::string exclude;  ///< option of sbatch, "--exclude=n2", if a rank is slow; else empty
   double time = 0;
@@ -214,11 +220,12 @@ struct HostsEvent {
 /// `validation`: a validation has ended.
 struct ValidationEvent {
   static constexpr const char* kEvent = "validation";
-  int64_t step = 0;  ///< 0: the initial weights
+  int64_t step = 0;  ///< the last finished step; 0: the initial weights
   double loss = 0;   ///< mean over all targets of the split
+  /// Number of targets in the split.
   int64_t target_count = 0;
   double seconds = 0;
-  bool best = false;  ///< better than all validations before it; step 0 does not count
+  bool best = false;  ///< better than all earlier validations; the validation of step 0 does not count
   std::optional<double> rouge1, rouge2, rougeL;  ///< F-measures, 0..1; nullopt without generated texts
   double time = 0;
   static void fields(auto& self, auto& field) {
@@ -237,7 +244,8 @@ struct ValidationEvent {
 /// States of a save before it is a checkpoint.
 struct SaveState {
   static constexpr const char* kBegun = "begun";
-  static constexpr const char* kFailed = "failed";  ///< the checkpoints before it stay
+  /// No checkpoint was made; the earlier checkpoints stay.
+  static constexpr const char* kFailed = "failed";
 };
 
 /// `save`: a save has begun or failed.
@@ -245,7 +253,7 @@ struct SaveEvent {
   static constexpr const char* kEvent = "save";
   int64_t step = 0;           ///< the step of the checkpoint
   std::string state;          ///< one of the SaveState words
-  double waited_seconds = 0;  ///< if `begun`: the wait for the end of the save before
+  double waited_seconds = 0;  ///< if the state is `begun`: the wait for the end of the previous save
   double time = 0;
   static void fields(auto& self, auto& field) {
     field("state", self.state);
@@ -259,7 +267,7 @@ struct CheckpointEvent {
   int64_t step = 0;
   std::string path;
   int64_t bytes = 0;
-  double seconds = 0;         ///< for writing, until the last rank was done, and for the commit
+  double seconds = 0;         ///< time for writing, until the last rank was done, and for the commit
   double waited_seconds = 0;  ///< the part of `seconds` in which training stood still
   double time = 0;
   static void fields(auto& self, auto& field) {
@@ -281,11 +289,13 @@ struct WarningEvent {
 
 /// The reasons why a run ends.
 struct EndReason {
-  static constexpr const char* kSteps = "steps";                   ///< all steps are done
-  static constexpr const char* kNoImprovement = "no_improvement";  ///< train.stop_after_validations
+  static constexpr const char* kSteps = "steps";  ///< all steps are done
+  /// Train.stop_after_validations ended the run.
+  static constexpr const char* kNoImprovement = "no_improvement";
   static constexpr const char* kStopRequested = "stop_requested";
-  static constexpr const char* kTimeLimit = "time_limit";    ///< the run stopped itself before its deadline
-  static constexpr const char* kNoProgress = "no_progress";  ///< restarts without a new checkpoint
+  static constexpr const char* kTimeLimit = "time_limit";  ///< the run stopped itself before its deadline
+  /// The program was restarted too often without a new checkpoint.
+  static constexpr const char* kNoProgress = "no_progress";
   static constexpr const char* kError = "error";
 };
 
@@ -293,13 +303,13 @@ struct EndReason {
 struct EndEvent {
   static constexpr const char* kEvent = "end";
   int64_t step = 0;
-  int exit_code = 0;                  ///< of the program; 75: a stop was requested, run the command again
-  std::string reason;                 ///< one of the EndReason words; empty in files of older versions
-  StepCost planned;                   ///< of rank 0
-  StepCost measured;                  ///< of rank 0
-  int64_t resident_before_bytes = 0;  ///< of rank 0's process, before it allocated any planned memory
-  int64_t resident_peak_bytes = 0;    ///< the peak of rank 0's process
-  double seconds = 0;                 ///< since the program began
+  int exit_code = 0;   ///< exit code of the program; 75: a stop was requested, run the command again
+  std::string reason;  ///< one of the EndReason words; empty in files of older versions
+  StepCost planned;    ///< the plan of rank 0
+  StepCost measured;   ///< measured on rank 0
+  int64_t resident_before_bytes = 0;  ///< memory of rank 0's process before it allocated any planned memory
+  int64_t resident_peak_bytes = 0;    ///< peak memory of rank 0's process
+  double seconds = 0;                 ///< time since the program began
   double time = 0;
   static void fields(auto& self, auto& field) {
     field("exit_code", self.exit_code);
@@ -328,16 +338,16 @@ class MetricsFile {
   /// in the file, and keeps the line waiting in memory. The next write() or sync() first writes waiting
   /// lines.
   void write(const MetricsEvent& event);
-  /// Makes the line wait in memory.
+  /// Adds the line of `event` to the lines that wait in memory. Does not write to the file.
   void keep(const MetricsEvent& event);
-  /// Like write(), but a line that fails does not wait: a later end may have another reason.
+  /// Like write(), but drops the line if writing fails: a later `end` may have another reason.
   void write_end(const EndEvent& event);
 
   /// Writes waiting lines and returns when all lines are on the disk. Call it before a checkpoint is
   /// committed: a resumed run needs the lines before its checkpoint. Throws Error(kStorage).
   void sync();
 
-  /// Lines that wait in memory, and their bytes.
+  /// The number of lines that wait in memory, and the bytes of these lines.
   int64_t waiting_lines() const;
   int64_t waiting_bytes() const { return std::ssize(waiting_); }
 
@@ -345,7 +355,7 @@ class MetricsFile {
   void write_waiting();
 
   AppendFile file_;
-  std::string waiting_;  ///< whole lines
+  std::string waiting_;  ///< the waiting lines, each whole
 };
 
 /// All events of a metrics.jsonl, each kind in the file's order.
@@ -362,9 +372,9 @@ struct MetricsLog {
   std::string damage;  ///< "2 lines are no events, the first is line 7: no JSON"; or empty
 };
 
-/// Reads the file. Skips a torn last line, unknown keys and events, and lines that are no events; `damage`
-/// tells of the latter. Throws Error(kStorage) if the file cannot be read, or at once if it is no regular
-/// file.
+/// Reads all events of the file at `path`. Skips a torn last line, unknown keys and events, and lines that
+/// are no events; MetricsLog::damage tells of the lines that are no events. Throws Error(kStorage) if the
+/// file cannot be read or is no regular file.
 MetricsLog read_metrics(const std::filesystem::path& path);
 
 /// The first event of the file if it is a readable `start`; else nullopt. Reads the first line alone.
@@ -375,13 +385,15 @@ void check_metrics_file(const std::filesystem::path& path);
 
 /// Prepares the log for a run that goes on from `step`; call it before a MetricsFile opens the file. Removes
 /// events later than `step`, so that no step is there twice, lines that are no events, and a torn last line.
-/// Replaces the file in one rename if anything is removed, or if the file has other hard links, in which
-/// appended lines would show. With `replace`, always replaces it, so that another process that has the file
-/// open no longer writes to this one. Does nothing if the file is absent. Throws Error(kStorage).
+/// Replaces the file in one rename if anything is removed, or if the file has other hard links, so that
+/// appended lines do not appear under the other names. If `replace` is true, always replaces the file:
+/// another process that has the old file open then no longer writes to the log. Does nothing if the file is
+/// absent. Throws Error(kStorage).
 ///
-/// Before, copies the file to PATH.damaged if it has lines that are no events, or else to PATH.uncut if it
-/// has a checkpoint later than `step`: the run had saved some of the removed steps. A name that exists gets
-/// .2, .3 and so on. Returns a text for people about the copy; empty without a copy.
+/// Before it changes the file, copies it to PATH.damaged if the file has lines that are no events; otherwise
+/// copies it to PATH.uncut if the file has a `checkpoint` event later than `step`, since the run had saved
+/// some of the removed steps. If the name of the copy exists, adds .2, .3 and so on. Returns a text for
+/// people about the copy; "" if none was made.
 std::string cut_to_step(const std::filesystem::path& path, int64_t step, bool replace = false);
 
 }  // namespace ripstop

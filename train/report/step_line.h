@@ -10,7 +10,7 @@ namespace ripstop {
 
 /// The line of one step for people, without the line end:
 /// step 20/500  loss 2.3187  grad_norm 0.41  lr 1.98e-05  118400 tok/s  mfu 41.2%  61.3/64.0 GiB  eta 3h12m
-/// Omits the utilization if the peak is unknown, and the memory limit if there is none.
+/// Omits mfu if it is not known, and the memory limit if there is none.
 std::string step_line(const StepMetrics& step, int64_t steps, std::optional<int64_t> memory_limit_bytes,
                       double eta_seconds);
 

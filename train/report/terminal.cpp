@@ -26,7 +26,7 @@ std::optional<bool> told_by_launcher(int stream) {
 
 int64_t width_of(int stream) {
   winsize size{};
-  // A pseudo-terminal that a launcher made has no size.
+  // A pseudo-terminal that a launcher made has no size: then $COLUMNS is used.
   if (ioctl(stream, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
   return parse_whole_number(environment_variable("COLUMNS")).value_or(0);
 }

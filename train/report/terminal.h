@@ -11,18 +11,19 @@ namespace ripstop {
 struct Terminal {
   bool is_terminal = false;
   bool rewrites = false;  ///< can overwrite a line: $TERM is not "dumb"
-  bool colors = false;    ///< `rewrites`, and $NO_COLOR is not set
-  int64_t width = 0;      ///< in columns; 0: not known, or no terminal
+  bool colors = false;    ///< can show colors: `rewrites` is true, and $NO_COLOR is not set
+  int64_t width = 0;      ///< width in columns; 0: not known, or no terminal
 };
 
 /// Examines `stream`. A launcher puts pipes and pseudo-terminals between a rank and the user, so
 /// slurm/launch.sh lists in $RIPSTOP_TERMINAL the streams that end at a terminal, as in "012", and sets
-/// $COLUMNS to its width. Under another launcher no stream counts as a terminal, since its output may go to a
-/// log.
+/// $COLUMNS to the width of that terminal. Under another launcher no stream counts as a terminal, since its
+/// output may go to a log.
 Terminal terminal_of(std::FILE* stream);
 
-/// `bytes` without commands to a terminal. Line ends stay; other control characters, and characters that
-/// change the direction of writing, become \t, \x1b or \u202e; bytes that are no UTF-8 become <0xE6>.
+/// Returns `bytes` without the characters that a terminal takes as commands. Line ends stay; other control
+/// characters, and characters that change the direction of writing, become \t, \x1b or \u202e; bytes that are
+/// no UTF-8 become <0xE6>.
 std::string visible_text(std::string_view bytes);
 
 /// visible_text() as one line, cut to `width` columns; not cut if `width` is 0.
