@@ -53,6 +53,7 @@ struct FoundPredictions {
 FoundPredictions find_predictions(const std::filesystem::path& evaluations, const std::filesystem::path& own,
                                   const EvaluationSettings& settings);
 
+/// The file with the loss of an interrupted evaluation, in the directory of the evaluation.
 inline constexpr const char* kPartialLossFile = "loss.json";
 
 /// The loss in `directory`/loss.json; a loss over no sequences if the file is absent or damaged. Requires

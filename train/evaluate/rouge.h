@@ -19,9 +19,9 @@ struct RougeScore {
 
 /// The scores of one candidate, or means of such scores.
 struct RougeScores {
-  RougeScore rouge1;  ///< of single words; a word that the texts have a and b times has min(a, b) hits
-  RougeScore rouge2;  ///< of pairs of neighbouring words, counted in the same way
-  /// Of words; the hits are the longest common subsequence, with each text as one sentence.
+  RougeScore rouge1;  ///< units: single words; a word that the texts have a and b times has min(a, b) hits
+  RougeScore rouge2;  ///< units: pairs of neighbouring words, counted as the words of rouge1
+  /// Units: words; the hits are the longest common subsequence of words, with each text as one sentence.
   RougeScore rouge_l;
 };
 
@@ -45,6 +45,7 @@ RougeScores rouge(std::string_view reference, std::string_view candidate);
 /// Means of scores over examples. Equal calls of add() in the same order give the same bits.
 class RougeMean {
  public:
+  /// Adds the scores of one example.
   void add(const RougeScores& scores);
   int64_t examples() const { return examples_; }
   /// The mean scores; all zero if add() was never called.

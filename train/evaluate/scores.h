@@ -26,7 +26,8 @@ struct CutCounts {
 CutCounts count_cuts(const TokenDataset& dataset, int64_t examples, LossOn loss_on, int64_t context,
                      int64_t max_new_tokens);
 
-/// "documents cut to fit 256 tokens: loss 12 of 98 ..." on one line, without a line end; "" if none is cut.
+/// Describes the cuts for people: "documents cut to fit 256 tokens: loss 12 of 98 ..." on one line, without a
+/// line end; "" if none is cut.
 std::string cuts_text(const CutCounts& cuts, int64_t examples, int64_t context, int64_t max_new_tokens);
 
 /// The results over the first `examples` of a split.
@@ -35,7 +36,7 @@ struct EvaluationScores {
   std::string checkpoint;  ///< directory of the checkpoint
   std::string split;
   int64_t examples = 0;
-  int64_t split_examples = 0;  ///< examples of the whole split
+  int64_t split_examples = 0;  ///< number of examples in the whole split
   LossSum loss = {};
   RougeMean rouge = {};       ///< mean over all examples; over none if no summaries were scored
   std::string no_rouge = {};  ///< the reason why `rouge` is over no examples
