@@ -16,6 +16,7 @@ struct SpecialIds {
   std::optional<int32_t> bos, eos;
 };
 
+/// Says how to prompt the model; ripstop writes and reads this file, transformers ignores it.
 inline constexpr const char* kPromptFile = "ripstop_prompt.json";
 
 /// How a model was prompted in its training.

@@ -27,7 +27,7 @@ namespace ripstop {
 /// Source: transformers, models/llama/configuration_llama.py.
 ModelConfig parse_pretrained_config(std::string_view text, const std::string& name);
 
-/// parse_pretrained_config of DIRECTORY/config.json.
+/// Calls parse_pretrained_config for `directory`/config.json.
 ModelConfig read_pretrained_config(const std::filesystem::path& directory);
 
 /// The text of a config.json for LlamaForCausalLM of transformers 4 and 5. parse_pretrained_config reads back

@@ -15,6 +15,7 @@
 
 namespace ripstop {
 
+/// The file with the settings of adapters, in a directory of PEFT.
 inline constexpr const char* kPeftConfigFile = "adapter_config.json";
 /// The directory of an exported base, in commands that ripstop suggests.
 inline constexpr const char* kBaseExport = "exported-base";
@@ -34,7 +35,7 @@ struct PeftConfig {
 /// Source: peft, tuners/lora/config.py.
 PeftConfig parse_peft_config(std::string_view text, const std::string& name);
 
-/// parse_peft_config of DIRECTORY/adapter_config.json.
+/// Calls parse_peft_config for `directory`/adapter_config.json.
 PeftConfig read_peft_config(const std::filesystem::path& directory);
 
 /// The text of an adapter_config.json. An empty `base` gives a base_model_name_or_path of null.

@@ -41,16 +41,19 @@ std::vector<CheckedFile> export_weights(Io& io, Communicator& world, const Store
                                         const ExportLayout& layout, const std::filesystem::path& directory,
                                         bool hashes_files, ExportProgress progress);
 
-/// Makes the new file DIRECTORY/NAME, syncs it, reads it back and compares. Throws Error(kStorage).
+/// Makes the new file `directory`/`name` with `bytes`, syncs it, reads it back and compares. Throws
+/// Error(kStorage).
 CheckedFile write_checked_file(Io& io, const std::filesystem::path& directory, const std::string& name,
                                const std::string& bytes);
 
+/// Options of export_model().
 struct ExportOptions {
   /// The type of the weights. nullopt: precision.compute of the run, but float32 for an import and for
   /// adapters alone.
   std::optional<ExportDType> dtype = {};
   /// The only weights to export, for PEFT; nullopt: the whole model.
   std::optional<ExportedAdapters> adapters = {};
+  /// A weight file has at most this many bytes, unless one tensor alone is larger.
   int64_t most_file_bytes = ExportLayout::kMostFileBytes;
   /// The report has hashes of the weight files; this takes one more pass over them.
   bool hashes_files = true;
@@ -59,6 +62,7 @@ struct ExportOptions {
   std::function<void(const std::string&)> note = [](const std::string&) {};
 };
 
+/// The files that export_model() wrote, and what they hold.
 struct ExportReport {
   ExportDType dtype = ExportDType::kFloat32;
   int64_t tensors = 0;
@@ -67,6 +71,7 @@ struct ExportReport {
   /// The export has tokenizer and prompt: `ripstop summarize` takes the directory.
   bool writes_summaries = false;
   int64_t weight_files = 0;  ///< number of weight files in `files`
+  /// Bytes of all files together.
   int64_t bytes() const;
 };
 

@@ -39,8 +39,8 @@ struct UnitPart {
   int64_t count = 0, index = 0;
 };
 
-// This rank's share of the parts of all units: neighbouring parts, so that the rank reads and writes in order
-// and few blocks of the disk are written by two ranks.
+// This rank's share of the parts of all units: consecutive parts, so that the rank reads and writes in order,
+// and only few blocks of the disk are written by two ranks.
 std::vector<UnitPart> share_of_rank(const std::vector<UnitSpec>& units, const Communicator& world) {
   std::vector<UnitPart> all;
   for (const UnitSpec& unit : units) {
