@@ -48,7 +48,7 @@ bool BeamSearch::accept(std::span<const LogitRow> next) {
     keep(std::move(tokens), ended, candidate.score);
   }
   if (candidates.empty()) {
-    // Every id is banned: all beams end here.
+    // Every id is banned, so no token is added, and all beams end here.
     --length_;
     for (Beam& beam : beams_) keep(std::move(beam.tokens), false, beam.score);
     return true;

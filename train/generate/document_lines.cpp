@@ -97,7 +97,8 @@ Json parse_object(const std::string& line, const TextLines& lines) {
                           shell_word(".document = " + field)));
 }
 
-// Whether replacing `path` would lose something: no for an empty file (as mktemp makes it) or a dead link.
+// Whether replacing `path` would lose something: false for an empty file (such as mktemp makes) and for a
+// dead link.
 bool holds_something(const fs::path& path) {
   std::error_code error;
   return fs::exists(path, error) && !(fs::is_regular_file(path, error) && fs::file_size(path, error) == 0);

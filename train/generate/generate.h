@@ -52,6 +52,7 @@ struct Continuation {
 /// Called with the continuation of each prompt, in the order of the prompts.
 using TakeContinuation = FunctionRef<void(Continuation continuation)>;
 
+/// Sizes and settings of generate().
 struct GenerateOptions {
   int64_t slots = 1;    ///< sequences that are generated at once, in the slots 0 .. slots - 1 of the cache
   int64_t context = 0;  ///< the most tokens of a sequence

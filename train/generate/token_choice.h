@@ -18,6 +18,7 @@ struct LogitRow {
 
   /// The logits of the ids below `ids`. Throws Error(kBug) if there are fewer.
   std::span<const float> of_ids(int64_t ids) const;
+  /// The logarithm of the probability of `id`.
   float log_probability(int32_t id) const { return logits[static_cast<size_t>(id)] - largest - log_sum; }
 };
 

@@ -31,6 +31,7 @@ struct DocumentPrompt {
   int64_t number = 0;  ///< number in the file or split: part of the key of random numbers
 };
 
+/// Returns the next prompt; nullopt if there are no more prompts.
 using NextDocumentPrompt = FunctionRef<std::optional<DocumentPrompt>()>;
 
 /// The text after a prompt.
@@ -56,8 +57,8 @@ void write_texts(InferenceModel& model, const Tokenizer& tokenizer, const Genera
 std::vector<std::string> gather_dealt(Communicator& world, int64_t tensor,
                                       const std::vector<std::string>& own);
 
-/// gather_dealt without communication: `dealt` has the texts of each replica. Throws Error(kBug) unless the
-/// numbers of texts are as gather_dealt requires.
+/// Puts texts into the order of gather_dealt without communication: `dealt` has the texts of each replica.
+/// Throws Error(kBug) unless the numbers of texts are as gather_dealt requires.
 std::vector<std::string> merge_dealt(std::vector<std::vector<std::string>> dealt);
 
 }  // namespace ripstop
