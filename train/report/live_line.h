@@ -12,7 +12,7 @@ namespace ripstop {
 
 /// The lines of one stream. A stream that is no terminal has no live line. Failed writes are ignored, since a
 /// run outlives its terminal; main() checks the stream before the program ends. Not thread-safe. Only one
-/// object may have a live line at a terminal, or they overwrite each other.
+/// LiveLine at a time may have a live line at a terminal; several would overwrite each other.
 class LiveLine {
  public:
   /// `stream` must outlive this object.

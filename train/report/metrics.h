@@ -86,7 +86,7 @@ struct StartupSeconds {
 struct StartEvent {
   static constexpr const char* kEvent = "start";
   int64_t step = 0;   ///< the last finished step: 0, or the step of the checkpoint
-  int64_t steps = 0;  ///< of the whole run
+  int64_t steps = 0;  ///< steps of the whole run
   std::vector<std::string> argv;
   std::string version;
   std::string git_commit;
@@ -104,8 +104,8 @@ struct StartEvent {
   std::string deadline_source;     ///< the name of an environment variable, or "squeue"
   int64_t parameters = 0;
   int64_t trained_parameters = 0;
-  double flops_per_token = 0;  ///< counts half of full attention, because attention is causal
-  double flops_per_token_full_attention = 0;
+  double flops_per_token = 0;                 ///< counts half of full attention, because attention is causal
+  double flops_per_token_full_attention = 0;  ///< counts attention as if it were not causal
   std::string flops_formula;
   std::optional<double> peak_flops_per_second;  ///< the sum over all ranks; nullopt if not known
   std::string peak_flops_source;                ///< "measured", or the name of the data sheet
@@ -161,7 +161,7 @@ struct StepMetrics {
   std::optional<double> model_flops_utilization, model_flops_utilization_full_attention;
   int64_t peak_memory_bytes = 0;  ///< the peak of rank 0 since the program began
   AxisSeconds communication_exposed_seconds;
-  double data_wait_seconds = 0;
+  double data_wait_seconds = 0;  ///< time that rank 0 waited for the data loader
   double save_wait_seconds = 0;  ///< time that updates waited for a save that still reads the weights
   /// The start up to the end of its first step; nullopt in all other steps.
   std::optional<StartupSeconds> startup;
@@ -290,7 +290,7 @@ struct WarningEvent {
 /// The reasons why a run ends.
 struct EndReason {
   static constexpr const char* kSteps = "steps";  ///< all steps are done
-  /// Train.stop_after_validations ended the run.
+  /// The rule of train.stop_after_validations ended the run.
   static constexpr const char* kNoImprovement = "no_improvement";
   static constexpr const char* kStopRequested = "stop_requested";
   static constexpr const char* kTimeLimit = "time_limit";  ///< the run stopped itself before its deadline
