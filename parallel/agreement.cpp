@@ -13,22 +13,23 @@
 namespace ripstop {
 namespace {
 
-// The ranks with the same text.
+// A group of ranks that all gave the same text.
 struct RankGroup {
   std::string text;
   std::vector<int64_t> ranks;
-  std::string where;  // the host of the first rank
+  std::string where;  // the host of the group's first rank
 };
 
-// An error as text: "code length what hint", with the length of `what`; "" without an error.
+// The error as text, "CODE LENGTH MESSAGE HINT" with the length of the message in bytes; "" if there is no
+// error.
 std::string to_text(const std::optional<Error>& error) {
   if (!error) return "";
   const std::string what = error->what();
   return fmt::format("{} {} {}{}", static_cast<int>(error->code()), what.size(), what, error->hint());
 }
 
-// The error that to_text turned into `text`, with `before` and `after` around its message. The length
-// separates message and hint, because both may hold any character.
+// Makes the error again from the text that to_text() made of it, with `before` and `after` around its
+// message. The length tells where the hint begins, because message and hint may hold any character.
 Error from_text(const std::string& text, const std::string& before, const std::string& after) {
   std::istringstream words(text);
   int code = 0;
@@ -39,12 +40,13 @@ Error from_text(const std::string& text, const std::string& before, const std::s
           text.substr(begin + bytes)};
 }
 
-// Throws the first failure, if there is one. `failures` by rank; "" if the rank did not fail.
+// Throws the failure of the lowest rank that failed; returns if no rank failed. `failures` is indexed by
+// rank; the entry of a rank that did not fail is "".
 void throw_first(const std::vector<std::string>& failures) {
   const auto failed = [](const std::string& text) { return !text.empty(); };
   const auto first = std::find_if(failures.begin(), failures.end(), failed);
   if (first == failures.end()) return;
-  // All ranks met the same problem, such as a missing file: no rank is named.
+  // If all ranks met the same problem, such as a missing file, name no rank.
   if (std::count(failures.begin(), failures.end(), *first) == std::ssize(failures))
     throw from_text(*first, "", "");
   const int64_t others = std::count_if(first + 1, failures.end(), failed);
@@ -55,7 +57,8 @@ void throw_first(const std::vector<std::string>& failures) {
 }  // namespace
 
 std::string rank_groups_text(const std::vector<std::string>& texts, const std::vector<std::string>& places) {
-  constexpr size_t kShown = 4;  // a thousand ranks would otherwise fill pages
+  // Number of groups that a message shows: those of a thousand ranks would fill pages.
+  constexpr size_t kShown = 4;
   std::vector<RankGroup> groups;
   for (size_t r = 0; r < texts.size(); ++r) {
     size_t g = 0;
@@ -81,7 +84,7 @@ void require_equal(Communicator& world, ExitCode code, const std::string& what, 
   if (!groups.empty()) throw Error(code, fmt::format("{} differs between ranks: {}", what, groups), hint);
 }
 
-// A gather and no reduction, because at start-up there are no devices and no scratch yet.
+// Gathers instead of reducing: at start-up there is no device and no scratch for a reduction yet.
 int64_t least_of_all_ranks(Communicator& world, int64_t number) {
   return std::ranges::min(of_all_ranks(world, number));
 }
@@ -113,13 +116,13 @@ Error current_error() {
 }
 
 void do_and_agree(Communicator& world, FunctionRef<void()> body) {
-  // All exceptions are caught: without this rank the others would wait in the gather below.
+  // Catch every exception: without this rank, the others would wait in the gather below.
   std::optional<Error> failure;
   try {
     body();
   } catch (...) {
     failure = current_error();
-    // The gather below would fail as well, after another deadline.
+    // Communication has failed, so the gather below would fail, too, after another deadline.
     if (failure->code() == ExitCode::kCommunication) throw;
   }
   throw_first(world.all_gather_text(to_text(failure)));

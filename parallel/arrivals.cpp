@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kFolderPrefix = ".ripstop-start.";
 
-// The nearest folder at or above `near` that exists: a new run has no directory yet, and a start that is
+// `near` or the nearest directory above it that exists: a new run has no directory yet, and a start that is
 // refused must not make one.
 fs::path nearest_folder(const fs::path& near) {
   std::error_code error;
@@ -30,12 +30,13 @@ fs::path nearest_folder(const fs::path& near) {
   return path;
 }
 
-// A launcher may know a node as n7 that calls itself n7.example.org.
+// The host's name without its domain: a launcher may use "n7" for the node that calls itself
+// "n7.example.org".
 std::string_view short_name(std::string_view host) {
   return host.substr(0, host.find('.'));
 }
 
-// The nodes of the job from which no rank has come. Empty if no node's name equals a host's name, because
+// The nodes of the job from which no rank has come. Returns none if no node has the name of any host, because
 // then the names cannot be compared.
 std::string empty_nodes(const std::vector<std::string>& host_of, const std::vector<std::string>& nodes) {
   std::string text;
@@ -50,7 +51,7 @@ std::string empty_nodes(const std::vector<std::string>& host_of, const std::vect
   return found > 0 ? text : "";
 }
 
-// Parses a file's name: rank and host of "3@node07".
+// Parses the name of a rank's file, such as "3@node07", into rank and host.
 std::optional<ArrivalsSeen::Rank> parse_name(const std::string& name) {
   const size_t at = name.find('@');
   if (at == std::string::npos) return std::nullopt;
@@ -106,7 +107,7 @@ void Arrivals::touch_again() {
   std::unique_lock lock(mutex_);
   while (!ends_) {
     lock.unlock();
-    // Null means the file server's clock, since the clocks of two nodes may differ.
+    // With null, the file server sets the time by its own clock: the clocks of two nodes may differ.
     if (file >= 0) ::futimens(file, nullptr);
     lock.lock();
     woken_.wait_for(lock, pause, [this] { return ends_; });
@@ -131,7 +132,8 @@ void Arrivals::remove_all() const {
   fs::remove_all(folder_, error);
   const auto old = fs::file_time_type::clock::now() - std::chrono::hours(24);
   fs::directory_iterator entry(folder_.parent_path(), error);
-  // The folder may have thousands of entries, and no start should wait for all of them.
+  // Look at only so many entries: the parent folder may have thousands, and no start should wait for all of
+  // them.
   constexpr int kMostEntries = 1000;
   for (int i = 0; i < kMostEntries && !error && entry != fs::directory_iterator(); ++i) {
     std::error_code ignored;

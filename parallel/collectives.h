@@ -1,5 +1,6 @@
-// Code that all communicators share: how collectives divide tensors, the bytes that they send, and the checks
-// before them. Real and planned communicators count alike, so a plan equals the run.
+// Functions that all communicators share: how collectives divide tensors, how many bytes they send, and the
+// checks before them. Real and planned communicators use the same functions, so a plan counts the same bytes
+// as the run.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -14,19 +15,21 @@ struct Part {
   int64_t count = 0;
 };
 
-/// The part of `rank` in `count` elements on `size` ranks. Larger parts, by one element, come first.
+/// The part that rank `rank` sums if `size` ranks divide `count` elements. Parts differ by at most one
+/// element; the longer parts come first.
 Part all_reduce_part(int64_t count, int64_t rank, int64_t size);
 
-/// Bytes that rank `rank` sends in an all-reduce: every part but its own once, its own part to all others.
+/// Bytes that rank `rank` sends in an all-reduce: first the part of each other rank, to that rank, which sums
+/// it; then its own summed part, to each other rank.
 int64_t all_reduce_sent_bytes(int64_t count, DType dtype, int64_t rank, int64_t size);
 
-/// The number of ranks to which `rank` sends in a broadcast. The broadcast goes down a binomial tree, with
-/// ranks counted from the root: in round k = 1, 2, 4, ... each of the first k ranks sends to the rank k
-/// places after it.
+/// The number of ranks to which `rank` sends in a broadcast from `root`. The broadcast goes down a binomial
+/// tree. With ranks counted from the root, in round k = 1, 2, 4, ... each of the first k ranks sends to the
+/// rank k places after itself.
 int64_t broadcast_children(int64_t rank, int64_t root, int64_t size);
 
-/// Checks of operands. All throw Error(kBug) if tensors, dtypes or scratch do not fit the operation, or if
-/// the group has no such rank.
+/// Checks of the operands of each collective. Each throws Error(kBug) if tensors, dtypes or scratch do not
+/// fit the operation, or if a rank is not in the group.
 void check_all_gather(const Communicator& group, const Tensor& own, const Tensor& all);
 void check_reduce_scatter(const Communicator& group, const Tensor& whole, const Tensor& own, DType travel,
                           const Tensor& scratch);

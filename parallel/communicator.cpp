@@ -10,33 +10,34 @@ namespace ripstop {
 
 Pending& Pending::operator=(Pending&& other) {
   if (this == &other) return *this;
-  wait();  // for the old collective, which still uses its tensors
+  wait();  // the collective that this object held still uses its tensors
   operation_ = std::move(other.operation_);
   stream_ = other.stream_;
   return *this;
 }
 
 Pending::~Pending() {
-  // An exception is about to end the group, and a wait could last until the deadline.
+  // While an exception unwinds, do not wait: the group is about to end, and a wait could last until the
+  // deadline.
   if (std::uncaught_exceptions() == 0) wait();
 }
 
 void Pending::wait() {
   if (operation_ == nullptr) return;
-  // Moved out first, so that the destructor does not wait again if this wait throws.
+  // Move the operation out first, so that the destructor does not wait again if this wait throws.
   const std::unique_ptr<Operation> operation = std::move(operation_);
   operation->wait(*stream_);
 }
 
-// For a group without other ranks, which needs no deadline.
+// The version for a group without other ranks: it needs no deadline.
 void Communicator::await(const char*, FunctionRef<bool()> done) {
   while (!done()) std::this_thread::yield();
 }
 
 namespace {
 
-// A group that sends nothing: the group of one rank (`is_real`), which writes results, or a planned group,
-// whose tensors have no memory.
+// A group that sends nothing. If `is_real`, it is the group of one rank, which writes results; otherwise it
+// is a planned group, whose tensors have no memory.
 class SilentCommunicator final : public Communicator {
  public:
   SilentCommunicator(std::string name, int64_t rank, int64_t size, DeviceKind kind, bool is_real,
@@ -96,7 +97,7 @@ class SilentCommunicator final : public Communicator {
   }
 
  private:
-  // Counts an operation that is done.
+  // Counts the bytes of an operation and returns it as done.
   Pending count(const char* operation, int64_t bytes) {
     bytes_sent_ += bytes;
     if (sent_) sent_(operation, bytes);

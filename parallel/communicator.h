@@ -1,4 +1,4 @@
-// Communicator: the collectives of one group of ranks that FSDP and tensor parallelism need.
+// Communicator: the collectives of one group of ranks, as FSDP and tensor parallelism need them.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -15,22 +15,24 @@
 
 namespace ripstop {
 
-/// A collective under way. Its tensors must stay alive and untouched until `wait` returns. Can be moved, not
-/// copied. The destructor waits, except while an exception unwinds, and ends the process if that wait fails.
+/// A collective under way. The tensors of the collective must stay alive and untouched until wait() returns.
+/// Can be moved, not copied. The destructor waits, except while an exception unwinds; if its wait fails, the
+/// process ends.
 class Pending {
  public:
-  /// A back end's side of the collective.
+  /// The part of a collective under way that a back end implements.
   class Operation {
    public:
     virtual ~Operation() = default;
     /// Finishes the operation. A host back end blocks until the result is there; a device back end makes
-    /// `stream` wait for the result. Throws Error(kCommunication) past the deadline.
+    /// `stream` wait for the result. Throws Error(kCommunication) if the deadline passes.
     virtual void wait(const Stream& stream) = 0;
-    /// Lets the operation make progress; never blocks. Returns whether `wait` would not wait for other ranks.
+    /// Lets the operation make progress; never blocks. Returns whether wait() would return without waiting
+    /// for other ranks.
     virtual bool poll() = 0;
   };
 
-  Pending() = default;  ///< no collective: done
+  Pending() = default;  ///< holds no collective, so it is done
   Pending(std::unique_ptr<Operation> operation, const Stream& stream)
       : operation_(std::move(operation)), stream_(&stream) {}
   Pending(Pending&&) noexcept = default;
@@ -38,8 +40,9 @@ class Pending {
   ~Pending();
 
   bool done() const { return operation_ == nullptr; }
+  /// Finishes the collective, as Operation::wait() does. Does nothing if it is done.
   void wait();
-  /// See Operation::poll.
+  /// Lets the collective make progress; never blocks. Returns whether wait() would not wait for other ranks.
   bool poll() { return operation_ == nullptr || operation_->poll(); }
 
  private:
@@ -47,17 +50,17 @@ class Pending {
   const Stream* stream_ = nullptr;
 };
 
-/// Memory that is registered with a group's back end. The destructor waits for the group's work in the memory
-/// and ends the registration.
+/// Memory that is registered with the back end of a group. The destructor waits until the group's work in the
+/// memory has ended, then ends the registration.
 class Registration {
  public:
   virtual ~Registration() = default;
-  /// Whether the ranks' GPUs read and write this memory of each other (a symmetric window).
+  /// Whether the GPUs of the ranks read and write this memory of each other directly (a symmetric window).
   virtual bool is_window() const = 0;
 };
 
-/// Two messages: `send` to rank `to`, and one from rank `from` into `receive`. Both peers are this rank, or
-/// both are other ranks.
+/// Two messages: one that sends `send` to rank `to`, and one that receives `receive` from rank `from`. Either
+/// both peers are this rank, or both are other ranks.
 struct Exchange {
   Tensor send;
   int64_t to = 0;
@@ -65,109 +68,122 @@ struct Exchange {
   int64_t from = 0;
 };
 
-/// Collectives over the ranks of one group. All ranks of the group call the same operations in the same order
-/// with equal sizes. Tensors are contiguous and lie on this communicator's device; counts are 64-bit. Sums
-/// are in rank order, so equal inputs give equal bits whatever the timing. Only one thread may call.
+/// Collectives over the ranks of one group. All ranks of the group must call the same operations in the same
+/// order with equal sizes. Tensors are contiguous and lie on the device of this communicator; counts are
+/// 64-bit. Sums are in rank order, so equal inputs give equal bits whatever the timing. Only one thread may
+/// call a communicator.
 ///
-/// Every wait has a deadline. Past the deadline, Error(kCommunication) names operation, axis and step.
+/// Every wait has a deadline. If it passes, the wait throws Error(kCommunication), which names operation,
+/// axis and step.
 class Communicator {
  public:
   virtual ~Communicator() = default;
 
   virtual int64_t rank() const = 0;
   virtual int64_t size() const = 0;
-  /// The name of this group in messages: "world", or the word of an axis.
+  /// Name of this group in messages: "world" or the name of an axis.
   virtual const std::string& name() const = 0;
 
-  /// Gathers: all [size * n] = the `own` [n] of every rank, in rank order. Any dtype. `own` may lie at its
-  /// place in `all`. Sends bytes(own) * (size - 1). Returns at once.
+  /// Starts to concatenate the tensors `own` [n] of all ranks, in rank order, in `all` [size * n] on every
+  /// rank. Any dtype. `own` may be this rank's part of `all`. Sends bytes(own) * (size - 1). Returns at once.
   [[nodiscard]] virtual Pending all_gather(const Stream& stream, const Tensor& own, const Tensor& all) = 0;
 
-  /// The kind of device whose tensors the group moves.
+  /// The kind of device on which the tensors of this group lie.
   virtual DeviceKind kind() const { return DeviceKind::kCpu; }
 
-  /// Bytes of scratch that `reduce_scatter` needs for a whole of `whole_count` elements sent as `travel`: one
-  /// piece from each other rank. On CUDA one piece is enough in float32, because NCCL then sums the pieces.
+  /// Bytes of scratch that reduce_scatter() needs for `whole_count` elements whose pieces are sent in the
+  /// dtype `travel`: one piece for each other rank. On CUDA with `travel` float32 it is only one piece,
+  /// because NCCL sums the pieces itself.
   int64_t reduce_scatter_scratch_bytes(int64_t whole_count, DType travel) const;
 
-  /// Reduce-scatters: own [n] (+)= the sum over all ranks of piece number rank() of their whole [size * n].
-  /// whole and own have one dtype: float32, or bfloat16 (activations), which is summed in float32 and rounded
-  /// once. Pieces are sent as `travel`: the same dtype, or bfloat16. With another dtype the pieces for other
-  /// ranks are rounded in place, which destroys `whole`; this rank's own piece is summed unrounded. scratch:
-  /// reduce_scatter_scratch_bytes, untouched until the wait. Sends n * bytes(travel) * (size - 1). Returns at
-  /// once; the wait writes `own`, which may be this rank's piece of `whole`.
+  /// Starts a reduce-scatter: own [n] (+)= the sum over all ranks of piece number rank() of their `whole`
+  /// [size * n]. Returns at once; the wait writes `own`, which may be this rank's piece of `whole`.
+  /// whole and own have the same dtype: float32, or bfloat16 (activations), whose pieces are summed in
+  /// float32 and rounded once.
+  /// Pieces are sent in the dtype `travel`: the dtype of `whole`, or bfloat16. If `travel` is another dtype
+  /// than that of `whole`, the pieces for other ranks are rounded in place, which destroys `whole`; this
+  /// rank's own piece is summed unrounded.
+  /// `scratch` has reduce_scatter_scratch_bytes() and must stay untouched until the wait.
+  /// Sends n * bytes(travel) * (size - 1).
   [[nodiscard]] virtual Pending reduce_scatter(const Stream& stream, const Tensor& whole, const Tensor& own,
                                                DType travel, Accumulate accumulate,
                                                const Tensor& scratch) = 0;
 
-  /// Bytes of scratch that `all_reduce` needs for `count` elements: one part from each other rank; 0 on CUDA.
+  /// Bytes of scratch that all_reduce() needs for `count` elements: one part for each other rank; 0 on CUDA.
   int64_t all_reduce_scratch_bytes(int64_t count, DType dtype) const;
 
-  /// Replaces x by its sum or maximum over all ranks, with equal bits on all. float32, float64, bfloat16,
-  /// int32. Sends at most 2 * bytes(x) * (size - 1) / size, rounded up to whole elements. scratch:
-  /// all_reduce_scratch_bytes, untouched until the wait. Returns at once. If the work of another stream
-  /// writes x, that stream is `behind`: the collective begins behind its work, and only the wait concerns
-  /// `stream`. All ranks must wait for several all-reduces in the same order.
+  /// Starts to replace x by the sum or maximum of x over all ranks, with equal bits on all ranks. Returns at
+  /// once. x is float32, float64, bfloat16 or int32. Sends at most 2 * bytes(x) * (size - 1) / size, rounded
+  /// up to whole elements.
+  /// `scratch` has all_reduce_scratch_bytes() and must stay untouched until the wait.
+  /// If another stream than `stream` writes x, pass that stream as `behind`: the collective begins when the
+  /// work of `behind` is done, and only the wait concerns `stream`.
+  /// All ranks must wait for several all-reduces in the same order.
   [[nodiscard]] virtual Pending start_all_reduce(const Stream& stream, const Tensor& x, Reduce reduce,
                                                  const Tensor& scratch, const Stream* behind) = 0;
 
-  /// start_all_reduce and its wait. Blocks (in stream order).
+  /// Starts an all-reduce and waits for it. Blocks (in stream order).
   void all_reduce(const Stream& stream, const Tensor& x, Reduce reduce, const Tensor& scratch) {
     start_all_reduce(stream, x, reduce, scratch, nullptr).wait();
   }
 
-  /// The stream on which this group's collectives run one after another. Null if the host runs and finishes
-  /// them, in their wait.
+  /// The stream on which the collectives of this group run one after another. Null if the host runs and
+  /// finishes the collectives in their waits.
   virtual const Stream* own_stream() const { return nullptr; }
 
   /// Replaces x on every rank by the x of rank `root`. Blocks (in stream order).
   virtual void broadcast(const Stream& stream, const Tensor& x, int64_t root) = 0;
 
-  /// Makes all `exchanges` in one call of the back end. Sender and receiver of a message give equal sizes.
-  /// Returns at once; the wait is for all exchanges.
+  /// Starts all `exchanges` in one call of the back end. Sender and receiver of a message must give equal
+  /// sizes. Returns at once; the returned wait is for all exchanges together.
   [[nodiscard]] virtual Pending start_exchanges(const Stream& stream,
                                                 std::span<const Exchange> exchanges) = 0;
 
-  /// One exchange and its wait. Blocks (in stream order).
+  /// Makes one exchange and waits for it. Blocks (in stream order).
   void exchange(const Stream& stream, const Tensor& send, int64_t to, const Tensor& receive, int64_t from) {
     const Exchange one{.send = send, .to = to, .receive = receive, .from = from};
     start_exchanges(stream, {&one, 1}).wait();
   }
 
-  /// The source of the memory that this group moves fastest; null for the device's ordinary memory.
+  /// The source of the memory that this group moves fastest. Null if that is the ordinary memory of the
+  /// device.
   virtual const MemorySource* memory_source() const { return nullptr; }
 
-  /// Registers `bytes` bytes of memory from memory_source() with the back end, so that collectives need no
-  /// staging buffers for them. All ranks call with equal sizes, and then use parts at equal offsets. Returns
-  /// null if this back end has no registration. Group and memory must outlive the registration. Collective.
+  /// Registers `bytes` bytes of memory from memory_source() with the back end, whose collectives then need no
+  /// staging buffers for tensors in this memory. All ranks must call it with equal sizes, and must later use
+  /// parts at equal offsets. Returns null if this back end has no registration. Group and memory must outlive
+  /// the registration. Collective.
   [[nodiscard]] virtual std::unique_ptr<Registration> register_memory(void*, int64_t) { return nullptr; }
 
   /// Gathers a short text of every rank, in rank order: for start-up, errors and host names. Blocks.
   virtual std::vector<std::string> all_gather_text(const std::string& text) = 0;
 
-  /// Returns when all ranks have called it.
+  /// Blocks until all ranks have called it.
   virtual void barrier() = 0;
 
-  /// Calls `done` until it returns true, at the pace and with the deadline of this group's own waits: for
-  /// back ends that are built on this one. The error names `operation`.
+  /// Calls done() until it returns true, as often as the waits of this group do, and with the same deadline.
+  /// For back ends that are built on this group. The error at the deadline names `operation`.
   virtual void await(const char* operation, FunctionRef<bool()> done);
 
-  /// Makes the group of the ranks with equal `color`, in the order of `key`. Collective.
+  /// Makes new groups: ranks with equal `color` form one group, ordered by `key`. Returns the group of this
+  /// rank. Collective.
   virtual std::unique_ptr<Communicator> split(int64_t color, int64_t key, const std::string& name) = 0;
 
-  /// Bytes that this rank has sent in collectives of tensors.
+  /// Bytes that this rank has sent so far in collectives of tensors.
   virtual int64_t bytes_sent() const = 0;
-  /// Exposed communication: seconds that compute stood still for this group. Host back ends count waits of
-  /// the host, NCCL counts waits of the device's stream.
+  /// Exposed communication so far: seconds for which compute stood still, waiting for this group. Host back
+  /// ends count waits of the host, NCCL counts waits of the device's stream.
   virtual double seconds_waited() const = 0;
 };
 
-/// The group of one rank. Collectives with an output are copies; collectives in place do nothing.
+/// Makes the group of one rank. Collectives with an output copy the input to it; collectives in place do
+/// nothing.
 std::unique_ptr<Communicator> make_self_communicator(const std::string& name);
 
-/// Rank `rank` of a planned group of `size` ranks: checks operands and counts bytes like a real group, but
-/// moves nothing. The planner runs a step with it on kMeta; `kind` is the kind of the planned device. Calls
-/// `sent` with each operation ("all_gather", ...) and the bytes that it sends.
+/// Makes rank `rank` of a planned group of `size` ranks: it checks operands and counts bytes as a real group
+/// does, but moves nothing. The planner runs a step with it on kMeta; `kind` is the kind of the planned
+/// device. For each operation, calls sent(operation, bytes) with its name ("all_gather", ...) and the bytes
+/// that it sends.
 using SentObserver = std::function<void(const char* operation, int64_t bytes)>;
 std::unique_ptr<Communicator> make_planned_communicator(const std::string& name, int64_t rank, int64_t size,
                                                         DeviceKind kind = DeviceKind::kCpu,
@@ -189,7 +205,7 @@ std::unique_ptr<Communicator> make_staged_communicator(std::unique_ptr<Communica
 std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> host,
                                                      const Device& device);
 
-/// The versions of NCCL at build time and at run time; "" if NCCL is not built in.
+/// The versions of NCCL at build time and at run time; both "" if NCCL is not built in.
 CudaLibrary nccl_library();
 
 }  // namespace ripstop

@@ -1,4 +1,4 @@
-// FsdpUnit: the parameters of one unit, stored as shards and gathered while the unit computes.
+// FsdpUnit: the parameters of one unit, stored as shards, and gathered while the layer of the unit computes.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -11,15 +11,15 @@
 
 namespace ripstop {
 
-/// Slots of device memory of equal size that units borrow in turn.
+/// Slots of device memory, all of the same size, that units borrow in turn.
 class SlotPool {
  public:
-  /// `slots` slots of `elements` elements each, taken from `memory`.
+  /// Takes `slots` slots of `elements` elements each from `memory`.
   SlotPool(GroupMemory& memory, MemoryCategory category, int64_t slots, DType dtype, int64_t elements);
 
-  /// Takes a free slot and returns its first `elements` elements. Throws Error(kBug) if all slots are taken.
+  /// Borrows a free slot and returns its first `elements` elements. Throws Error(kBug) if no slot is free.
   Tensor take(int64_t elements);
-  /// Gives back a slot that take() returned. Throws Error(kBug) if it is not taken.
+  /// Returns to the pool a slot that take() returned. Throws Error(kBug) if the slot is not borrowed.
   void give_back(const Tensor& slot);
 
  private:
@@ -27,22 +27,22 @@ class SlotPool {
   std::vector<bool> taken_;
 };
 
-/// The memory and the groups that all units of a model share.
+/// The memory and the groups that all units of a model use together.
 struct UnitResources {
-  GroupMemory& memory;      ///< every unit takes FsdpUnit::memory_use from it
-  const Stream& stream;     ///< the stream that layers compute on
-  Communicator& gather;     ///< the fsdp axis, to gather weights
-  Communicator& reduce;     ///< the fsdp axis again, to reduce gradients
-  Communicator& replicate;  ///< the ranks that hold the same shard
-  /// For gathered weights in the compute dtype; frozen units have a pool of their own. Null if every unit
-  /// keeps its own whole, or with one rank on the fsdp axis.
+  GroupMemory& memory;      ///< memory from which each unit takes FsdpUnit::memory_use()
+  const Stream& stream;     ///< the stream on which layers compute
+  Communicator& gather;     ///< group of the fsdp axis, for gathering weights
+  Communicator& reduce;     ///< second group of the fsdp axis, for reducing gradients
+  Communicator& replicate;  ///< group of the ranks that hold the same shard
+  /// Slots for gathered weights in the compute dtype; frozen units have a pool of their own. Null if every
+  /// unit has memory for its own gathered weights, or with one rank on the fsdp axis.
   SlotPool* weight_slots;
-  /// For whole float32 gradients. Null without training, or with one rank on the fsdp axis.
+  /// Slots for whole float32 gradients. Null without training, or with one rank on the fsdp axis.
   SlotPool* gradient_slots;
-  Tensor reduce_scratch;  ///< for one reduction at a time
-  SlotPool* sum_slots;    ///< scratch of sums over the replicate axis; null if sums need no scratch
+  Tensor reduce_scratch;  ///< scratch of the one reduction under way
+  SlotPool* sum_slots;    ///< slots for scratch of sums over the replicate axis; null if the sums need none
   DType compute;
-  DType travel;  ///< of gradients while they are sent
+  DType travel;  ///< dtype in which gradients are sent
   bool training;
 };
 
@@ -50,15 +50,17 @@ struct UnitResources {
 /// gradient and, if the compute dtype is bfloat16, the compute copy. Without training, and in a frozen unit,
 /// the shard is the weights in the compute dtype alone, and the functions for gradients must not be called.
 ///
-/// The weights pass through three states, and the gradient goes from whole to shard:
+/// The weights pass through three states. The whole gradient of a visit is reduced to the gradient of the
+/// shard:
 ///
 ///   sharded --unshard()--> gathering --wait()--> unsharded --reshard()--> sharded
 ///
 ///   begin_gradients() --> whole gradient --start_reduce()--> on its way --finish_reduce()--> shard
 ///
-/// After the unit's last reduction of a step, start_sum() and finish_sum() sum the shard over the replicas.
+/// After the last reduction of a step, start_sum() and finish_sum() sum the gradient of the shard over the
+/// replicas.
 ///
-/// The calls of one micro-batch, in order:
+/// The calls for one micro-batch, in order:
 ///
 ///   forward    unshard, wait, the layer's forward, reshard
 ///   backward   unshard, wait, begin_gradients, the layer's backward, reshard, start_reduce, finish_reduce
@@ -70,75 +72,78 @@ struct UnitResources {
 /// Source: ZeRO stage 3, arXiv:1910.02054; the schedule is PyTorch FSDP2's.
 class FsdpUnit {
  public:
-  /// Takes the shard's memory. `parameters` are in the order of the unit's tensors. `parameters` and `unit`
-  /// must outlive the FsdpUnit.
+  /// Takes the memory of the shard. `parameters` are in the order of the unit's tensors. `parameters` and
+  /// `unit` must outlive this object.
   FsdpUnit(const UnitSpec& unit, std::vector<Parameter*> parameters, int64_t tensor_count,
            int64_t tensor_index, const UnitResources& resources);
   FsdpUnit(FsdpUnit&&) noexcept = default;
 
-  /// The bytes that a unit takes from UnitResources::memory. `keeps_whole`: the fsdp axis has several ranks,
-  /// but there are no weight slots.
+  /// The bytes that a unit takes from UnitResources::memory. `keeps_whole` means that the fsdp axis has
+  /// several ranks, but there are no weight slots, so the unit has memory for its gathered weights.
   static MemoryUse memory_use(const UnitLayout& layout, DType compute, bool training, bool keeps_whole);
 
-  /// Starts to gather the unit in the compute dtype and returns at once. Does nothing if the unit is not
-  /// sharded. Sends this rank's shard to the fsdp - 1 other ranks; a unit that keeps its whole does so only
-  /// after weights_changed().
+  /// Starts to gather the unit's weights in the compute dtype and returns at once. Does nothing if the unit
+  /// is not in the state sharded. Sends this rank's shard to the fsdp - 1 other ranks; a unit that keeps its
+  /// gathered weights sends only in the first call after weights_changed().
   void unshard();
-  /// Waits for the gather and sets Parameter::value. Throws Error(kBug) if `unshard` was not called.
+  /// Waits for the gather, then sets Parameter::value to the gathered weights. Throws Error(kBug) if
+  /// unshard() was not called.
   void wait();
-  /// Sets Parameter::value to "no tensor" and gives the slot of the gathered weights back, if there is one.
-  /// Throws Error(kBug) if the unit is not unsharded.
+  /// Sets Parameter::value to an empty tensor and returns the slot of the gathered weights, if the unit has
+  /// one. Throws Error(kBug) if the unit is not unsharded.
   void reshard();
 
-  /// Sets Parameter::gradient to memory for whole gradients. Backward adds to the gradients of vectors, and
-  /// writes or adds to the gradients of matrices, as Parameter::accumulate says.
+  /// Sets Parameter::gradient to memory for whole gradients. Backward then adds to the gradients of vectors;
+  /// it overwrites the gradients of matrices or adds to them, as Parameter::accumulate says.
   void begin_gradients(Context& context);
   /// Starts to sum the whole gradients over the fsdp axis and returns at once. Only one unit's reduction may
-  /// be under way, because all units share the scratch. Sends the shards of fsdp - 1 other ranks in the
-  /// travel dtype.
+  /// be under way, because all units share the scratch. Sends to each of the fsdp - 1 other ranks the
+  /// gradient of that rank's shard, in the travel dtype.
   void start_reduce();
-  /// Waits until the sum is in the shard's gradient.
+  /// Waits until the sum is in the gradient of the shard.
   void finish_reduce();
 
-  /// Starts to sum the shard's gradient over the replicate axis, after the unit's last reduction of the step,
-  /// and returns at once. Takes one of sum_slots until finish_sum. Does nothing without replicas.
+  /// Starts to sum the shard's gradient over the replicate axis and returns at once. Call it after the last
+  /// reduction of the step. Borrows one of sum_slots until finish_sum(). Does nothing without replicas.
   void start_sum();
-  /// Whether start_sum may be called between start_reduce and finish_reduce: on a device, whose stream orders
-  /// the two sums. On the host it must come after finish_reduce.
+  /// Whether start_sum() may be called before finish_reduce(). It may on a device, whose stream orders the
+  /// two sums; on the host it may not.
   bool sum_may_follow() const { return reduces_on() != nullptr; }
-  /// Waits for the sum over the replicate axis, if it has begun.
+  /// Waits for the sum over the replicate axis, if one is under way.
   void finish_sum();
-  /// After start_sum: the stream whose work completes the shard's gradient; null while the host must do so.
+  /// The stream whose work completes the shard's gradient, after start_sum(). Null if the host must still
+  /// finish the sum.
   const Stream* completes_on() const;
   /// Lets the collectives of this unit make progress; never blocks.
   void poll();
 
-  /// Begins a step: the next reduction overwrites the shard's gradient.
+  /// Begins a step: the next reduction overwrites the gradient of the shard instead of adding to it.
   void begin_step() { fresh_ = true; }
-  /// Call it after the master weights and the compute copy have changed.
+  /// Tells the unit that its master weights and compute copy have changed. Must be called after each such
+  /// change.
   void weights_changed() { stale_ = true; }
 
-  /// Copies `values` from the host into master and compute copy, from element `first` of this rank's shard
-  /// on. Synchronous. Throws Error(kBug) if they do not fit into the shard.
+  /// Copies `values` from the host to the shard of this rank, into master weights and compute copy, from
+  /// element `first` of the shard on. Synchronous. Throws Error(kBug) if they do not fit into the shard.
   void set_shard(int64_t first, std::span<const float> values);
-  /// Copies the gathered weights to the same unit of a model whose fsdp axis is 1, with equal tensor slices
-  /// and compute dtype. In stream order. Throws Error(kBug) if this unit is not unsharded or the other does
-  /// not hold its whole.
+  /// Copies the gathered weights to `other`: the same unit of a model with equal tensor slices and compute
+  /// dtype, but one rank on its fsdp axis. In stream order. Throws Error(kBug) if this unit is not unsharded
+  /// or `other` does not hold its whole weights.
   void copy_whole_to(FsdpUnit& other) const;
 
   const UnitLayout& layout() const { return layout_; }
-  /// The shard's float32 weights [shard_elements]; no tensor if the unit is not trained and the compute dtype
-  /// is bfloat16.
+  /// The float32 master weights of the shard [shard_elements]. Empty if the unit is not trained and the
+  /// compute dtype is bfloat16.
   const Tensor& master() const { return master_; }
-  /// The shard's float32 gradient; no tensor if the unit is not trained.
+  /// The float32 gradient of the shard. Empty if the unit is not trained.
   const Tensor& gradient() const { return gradient_; }
-  /// The shard's bfloat16 weights, which are gathered; no tensor in compute dtype float32, where the master
-  /// is.
+  /// The bfloat16 weights of the shard, which are gathered. Empty if the compute dtype is float32: then the
+  /// master weights are gathered.
   const Tensor& compute_copy() const { return copy_; }
-  /// First element of this rank's shard in the unit's flat buffer.
+  /// Index of the shard's first element in the flat buffer of the unit.
   int64_t shard_begin() const { return shard_begin_; }
-  /// The number of leading elements of the shard, padding included, that all ranks of the tensor axis hold
-  /// alike: norms, and the adapters' matrices that the axis does not cut.
+  /// The number of elements at the begin of the shard, padding included, that are the same on all ranks of
+  /// the tensor axis: norms, and those matrices of adapters that the axis does not cut.
   int64_t replicated_in_shard() const;
 
  private:
@@ -156,15 +161,15 @@ class FsdpUnit {
   UnitLayout layout_;
   std::vector<Parameter*> parameters_;
   Tensor master_, gradient_, copy_;
-  Tensor own_whole_;  ///< memory for the gathered weights if there are no slots; keeps them after reshard
+  Tensor own_whole_;  ///< memory for gathered weights if there are no slots; reshard() does not clear it
   int64_t shard_begin_ = 0;
   State state_ = State::kSharded;
-  Tensor whole_;           ///< while gathering or unsharded
-  Tensor whole_gradient_;  ///< from begin_gradients to finish_reduce
-  Tensor sum_scratch_;     ///< while the sum over the replicate axis is under way
+  Tensor whole_;           ///< the gathered weights, while gathering or unsharded
+  Tensor whole_gradient_;  ///< the whole gradient, from begin_gradients() to finish_reduce()
+  Tensor sum_scratch_;     ///< scratch while the sum over the replicate axis is under way
   Pending gathering_, reducing_, summing_;
-  bool fresh_ = true;  ///< the shard's gradient has nothing of this step yet
-  bool stale_ = true;  ///< own_whole_ is older than the shard's weights
+  bool fresh_ = true;  ///< no gradient of this step is in the shard yet
+  bool stale_ = true;  ///< own_whole_ is older than the weights of the shard
 };
 
 }  // namespace ripstop

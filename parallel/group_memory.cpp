@@ -6,7 +6,8 @@ namespace ripstop {
 namespace {
 
 const MemorySource* source_of(std::initializer_list<Communicator*> groups) {
-  // The groups of a mesh have the same back end, so the first source serves all of them.
+  // All groups of a mesh have the same back end, so the first group with a memory source decides for all of
+  // them.
   for (const Communicator* group : groups)
     if (group->memory_source() != nullptr) return group->memory_source();
   return nullptr;
@@ -18,7 +19,7 @@ GroupMemory::GroupMemory(const Device& device, MemoryLedger& ledger, const Memor
                          std::initializer_list<Communicator*> groups)
     : left_(use), memory_(device, ledger, use, source_of(groups)) {
   for (Communicator* group : groups)
-    // Once for all units, because a registration costs a round of messages.
+    // Register one block for all units, because each registration costs a round of messages.
     if (auto registration = group->register_memory(memory_.data(), memory_.bytes()))
       registrations_.push_back(std::move(registration));
 }

@@ -15,26 +15,28 @@
 namespace ripstop {
 namespace {
 
-// Variables of Open MPI, PMIx, PMI (MPICH, Intel MPI), Slurm, MVAPICH2, PALS and Flux. The MPIs come before
-// Slurm, because mpirun inside a Slurm step inherits the step's numbers.
+// Variables with the rank of this process: of Open MPI, PMIx, PMI (MPICH, Intel MPI), MVAPICH2, PALS, Flux
+// and Slurm. The variables of MPI libraries come before Slurm's, because mpirun inside a Slurm step inherits
+// the numbers of that step.
 constexpr std::initializer_list<const char*> kRank = {
     "OMPI_COMM_WORLD_RANK", "PMIX_RANK",   "PMI_RANK",       "PMI_ID",
     "MV2_COMM_WORLD_RANK",  "PALS_RANKID", "FLUX_TASK_RANK", "SLURM_PROCID"};
 constexpr std::initializer_list<const char*> kSize = {
     "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",  "SLURM_STEP_NUM_TASKS",
     "MV2_COMM_WORLD_SIZE",  "PALS_SIZE", "FLUX_JOB_SIZE"};
-// Not SLURM_PROCID, which a batch script's own process has too: only a step has SLURM_STEP_NUM_TASKS.
+// Variables that only a launcher sets. SLURM_PROCID is not among them: a batch script's own process has it,
+// too, but only a step has SLURM_STEP_NUM_TASKS.
 constexpr std::initializer_list<const char*> kLaunched = {
     "OMPI_COMM_WORLD_RANK", "PMIX_RANK",       "PMI_RANK",    "PMI_ID",        "SLURM_STEP_NUM_TASKS",
     "MV2_COMM_WORLD_RANK",  "MPI_LOCALRANKID", "PALS_RANKID", "FLUX_TASK_RANK"};
 
-// Names of a launch by PMIx (Open MPI, srun), Slurm, PMI, PALS and Flux. kJob follows, because a requeued job
-// numbers its steps from 0 again.
+// Variables that name a launch by PMIx (Open MPI, srun), Slurm, PMI, PALS and Flux. The variables of kJob are
+// added, because a requeued job numbers its steps from 0 again.
 constexpr std::initializer_list<const char*> kLaunch = {"PMIX_NAMESPACE", "SLURM_STEP_ID", "PMI_JOBID",
                                                         "PALS_APID", "FLUX_JOB_ID"};
 constexpr std::initializer_list<const char*> kJob = {"SLURM_JOB_ID", "SLURM_RESTART_COUNT"};
 
-// The value of the first variable that holds a whole number.
+// The value of the first variable in `names` that holds a whole number; nullopt if there is none.
 std::optional<int64_t> number(std::initializer_list<const char*> names) {
   for (const char* name : names) {
     const char* text = std::getenv(name);
@@ -53,8 +55,8 @@ bool is_set(const char* name) {
   return !variable(name).empty();
 }
 
-// Whether the Open MPI whose libmpi is `library` has its plugins as files, and none of them speaks Slurm's
-// PMI (pmix/s1, pmix/s2). Plugins lie somewhere below the folder openmpi beside the library.
+// Whether the Open MPI whose libmpi is `library` has its plugins as files, and no plugin for Slurm's PMI
+// (pmix/s1, pmix/s2). The plugins lie somewhere below the folder openmpi beside the library.
 bool lacks_slurm_pmi(const std::filesystem::path& library) {
   namespace fs = std::filesystem;
   std::error_code error;
@@ -70,7 +72,8 @@ bool lacks_slurm_pmi(const std::filesystem::path& library) {
   return has_plugins;
 }
 
-// Appends the names of `prefix` and one part of a bracket: "3" or "08-11". Returns false for another text.
+// Appends to `names` the names that `prefix` and one part of a bracket ("3" or "08-11") stand for. Returns
+// false if `part` is any other text.
 bool add_names(const std::string& prefix, std::string_view part, std::vector<std::string>& names) {
   constexpr size_t kMostNames = 100'000;
   const size_t dash = part.find('-');
@@ -90,7 +93,7 @@ std::vector<std::string> expand_node_list(std::string_view list) {
   std::vector<std::string> names;
   while (!list.empty()) {
     const size_t comma = list.find(','), open = list.find('[');
-    if (open >= comma) {  // a name without a bracket
+    if (open >= comma) {  // the name has no bracket
       names.emplace_back(list.substr(0, comma));
     } else {
       const size_t close = list.find(']', open);
@@ -101,7 +104,7 @@ std::vector<std::string> expand_node_list(std::string_view list) {
         parts.remove_prefix(std::min(parts.size(), std::min(parts.find(','), parts.size()) + 1));
       }
       list.remove_prefix(close + 1);
-      // Names with two brackets, as for racks, are rare: no names are better than wrong names.
+      // Refuse names with two brackets, as for racks: they are rare, and no names are better than wrong ones.
       if (!list.empty() && list.front() != ',') return {};
     }
     list.remove_prefix(std::min(list.size(), std::min(list.find(','), list.size()) + 1));
@@ -124,7 +127,7 @@ std::string launch_name() {
   std::replace_if(
       name.begin(), name.end(),
       [](unsigned char c) { return std::isalnum(c) == 0 && c != '.' && c != '-' && c != '_'; }, '_');
-  constexpr size_t kLongest = 200;  // within the 255 bytes of a file name
+  constexpr size_t kLongest = 200;  // keeps the file name within 255 bytes
   return name.substr(0, kLongest);
 }
 
@@ -140,7 +143,7 @@ int64_t launch_rank() {
 
 int64_t launch_size() {
   const int64_t size = number(kSize).value_or(1);
-  // A launcher that does not know the size may set 0.
+  // A launcher that does not know the size may set the variable to 0.
   return size > 0 ? size : 1;
 }
 

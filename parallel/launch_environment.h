@@ -1,5 +1,5 @@
-// Environment variables by which mpirun, srun and other launchers describe the launch. Readable before MPI
-// starts, or without MPI.
+// Reads the environment variables by which mpirun, srun and other launchers describe the launch. They can be
+// read before MPI starts, or without MPI.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -12,27 +12,30 @@ namespace ripstop {
 /// Whether a launcher started this process.
 bool was_launched();
 
-/// The number of this process in its launch; 0 if it is alone or the launcher does not tell.
+/// The number of this process in its launch; 0 if this process is alone or the launcher does not tell the
+/// number.
 int64_t launch_rank();
 
-/// The number of processes in the launch; 1 if this one is alone or the launcher does not tell.
+/// The number of processes in the launch; 1 if this process is alone or the launcher does not tell the
+/// number.
 int64_t launch_size();
 
-/// The interface that srun offers ("pmi2") if ranks of Open MPI `major_version` cannot find each other
-/// through it: MPI_Init would then end the process with a page that does not say what to type. Empty if they
-/// can, if srun did not start this process, or if it is alone. Open MPI 5 needs PMIx; Open MPI 4 may also be
-/// built for Slurm's own PMI, which the plugins beside `library`, its libmpi, show. Reads directories.
+/// If ranks of Open MPI `major_version` cannot find each other through the interface that srun offers,
+/// returns the name of this interface ("pmi2"): MPI_Init would then end the process with a page of text that
+/// does not say what to type. Returns "" if they can find each other, if srun did not start this process, or
+/// if this process is alone. Open MPI 5 needs PMIx. Open MPI 4 may instead be built for Slurm's own PMI; the
+/// plugins beside `library`, which is its libmpi, show whether it is. Reads directories.
 std::string useless_to_open_mpi(int major_version, const std::filesystem::path& library);
 
 /// A unique name of this launch, equal on all its processes, of letters, digits, '.', '-' and '_'; "" if the
 /// launcher gives none. A requeued job has a new name.
 std::string launch_name();
 
-/// The nodes of a launch by Slurm; else empty.
+/// The names of the nodes of a launch by Slurm; empty for another launcher.
 std::vector<std::string> launch_nodes();
 
-/// Expands a node list of Slurm: "n[1-3,07],gpu" gives n1 n2 n3 n07 gpu. Returns nothing for more than
-/// 100,000 names, or for a text that is no such list. Pure.
+/// Expands a Slurm node list: "n[1-3,07],gpu" gives n1 n2 n3 n07 gpu. Returns no name if the list stands for
+/// more than 100,000 names, or if the text is not such a list. Pure.
 std::vector<std::string> expand_node_list(std::string_view list);
 
 }  // namespace ripstop

@@ -1,4 +1,5 @@
-// The axes of a mesh, and values for each axis. Code that treats all axes alike loops over kMeshAxes.
+// The axes of a mesh, and structs with one value for each axis. Code that treats all axes alike loops over
+// kMeshAxes.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -7,7 +8,7 @@
 
 namespace ripstop {
 
-/// The axes of a mesh, the slowest first: ranks next to each other differ in `tensor`.
+/// The axes of a mesh, slowest first: neighbours in mesh order differ in their tensor coordinate.
 enum class MeshAxis { kReplicate, kFsdp, kTensor };
 inline constexpr std::array<MeshAxis, 3> kMeshAxes{MeshAxis::kReplicate, MeshAxis::kFsdp, MeshAxis::kTensor};
 /// The names of the axes, in the order of kMeshAxes.
@@ -18,7 +19,7 @@ constexpr const char* to_string(MeshAxis axis) {
   return kMeshAxisWords[static_cast<size_t>(axis)];
 }
 
-/// The texts that `text_of` returns for the axes, with `between` between them.
+/// Joins the texts that text_of(axis) returns for the axes, with `between` between them.
 template <class TextOf>
 std::string axes_text(std::string_view between, const TextOf& text_of) {
   std::string text;
@@ -29,8 +30,8 @@ std::string axes_text(std::string_view between, const TextOf& text_of) {
   return text;
 }
 
-/// A value for each axis of a mesh. `kSizes`: the values are numbers of ranks, by default 1; fsdp is 0 by
-/// default, which means as many as the other axes leave.
+/// One value for each axis of a mesh. If `kSizes`, the values are numbers of ranks: 1 by default, except that
+/// fsdp is 0 by default, which means "as many ranks as the other axes leave".
 template <class T, bool kSizes = false>
 struct PerAxis {
   T replicate = unset();
@@ -40,7 +41,7 @@ struct PerAxis {
   T& operator[](MeshAxis axis) { return this->*kMembers[static_cast<size_t>(axis)]; }
   const T& operator[](MeshAxis axis) const { return this->*kMembers[static_cast<size_t>(axis)]; }
 
-  /// The sum over the axes, in the order of kMeshAxes.
+  /// The sum of the values, added in the order of kMeshAxes.
   T sum() const {
     T sum{};
     for (const MeshAxis axis : kMeshAxes) sum += (*this)[axis];
@@ -48,15 +49,16 @@ struct PerAxis {
   }
   /// The number of ranks of a mesh of these sizes.
   constexpr T ranks() const requires kSizes { return replicate * fsdp * tensor; }
-  /// The number of data ranks: each tensor group is one, because its ranks work on the same sequences.
+  /// The number of data ranks. Each tensor group counts as one data rank, because its ranks work on the same
+  /// sequences.
   constexpr T data_ranks() const requires kSizes { return replicate * fsdp; }
-  /// The rank at `at`, in mesh order: tensor fastest, then fsdp, then replicate.
+  /// The rank with the coordinates `at`, in mesh order: tensor fastest, then fsdp, then replicate.
   T rank_of(const PerAxis<T>& at) const requires kSizes {
     T rank{};
     for (const MeshAxis axis : kMeshAxes) rank = rank * (*this)[axis] + at[axis];
     return rank;
   }
-  /// "replicate 2 x fsdp 2 x tensor 2"; fsdp may be "auto".
+  /// The sizes as text: "replicate 2 x fsdp 2 x tensor 2"; fsdp may be "auto".
   std::string to_text() const requires kSizes {
     return axes_text(" x ", [&](MeshAxis axis) {
       const T size = (*this)[axis];
@@ -64,14 +66,14 @@ struct PerAxis {
     });
   }
 
-  /// Subtracts axis by axis.
+  /// The differences of the values, axis by axis.
   PerAxis operator-(const PerAxis& other) const {
     PerAxis difference;
     for (const MeshAxis axis : kMeshAxes) difference[axis] = (*this)[axis] - other[axis];
     return difference;
   }
   bool operator==(const PerAxis&) const = default;
-  /// {"replicate": ..., "fsdp": ..., "tensor": ...}, for lists of fields (data/text/json_struct.h).
+  /// The list of fields (data/text/json_struct.h): {"replicate": ..., "fsdp": ..., "tensor": ...}.
   template <class Self, class Fields>
   static void fields(Self& self, Fields& field) {
     for (const MeshAxis axis : kMeshAxes) field(to_string(axis), self[axis]);
@@ -88,16 +90,16 @@ struct PerAxis {
 
 /// Ranks along each axis.
 using MeshSizes = PerAxis<int64_t, true>;
-/// A rank's place on the mesh: its index on each axis.
+/// The place of a rank on the mesh: the index along each axis.
 using MeshCoordinates = PerAxis<int64_t>;
-/// Payload bytes that a rank sends along each axis, without the rank's own block.
+/// Bytes of data that a rank sends along each axis, not counting what stays on the rank itself.
 using AxisBytes = PerAxis<int64_t>;
-/// Seconds that a rank waits for the communication of each axis.
+/// Seconds for which a rank waits for the communication along each axis.
 using AxisSeconds = PerAxis<double>;
-/// The mesh of one rank.
+/// The sizes of the mesh of one rank.
 inline constexpr MeshSizes kMeshOfOne{.fsdp = 1};
 
-/// {"replicate": ..., "fsdp": ..., "tensor": ...}, for nlohmann's JSON types.
+/// Converts the values to JSON, for nlohmann's JSON types: {"replicate": ..., "fsdp": ..., "tensor": ...}.
 template <class Json, class T, bool kSizes>
 void to_json(Json& json, const PerAxis<T, kSizes>& values) {
   for (const MeshAxis axis : kMeshAxes) json[to_string(axis)] = values[axis];
