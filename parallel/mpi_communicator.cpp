@@ -1,5 +1,6 @@
-// The communicator over MPI, in host memory. It uses messages instead of MPI's collectives: so messages may
-// have any size, sums are in rank order, and at a deadline the open requests tell which ranks did not come.
+// The communicator over MPI, for tensors in host memory. It sends messages instead of calling MPI's
+// collectives. So messages may have any size, sums are in rank order, and at a deadline the open requests
+// tell which ranks did not come.
 #include <algorithm>
 #include <exception>
 #include <functional>
@@ -12,13 +13,14 @@
 namespace ripstop::mpi {
 namespace {
 
-// Calls body(peer) for all other ranks, the next rank first, so that not all send to one rank at once.
+// Calls body(peer) for every other rank, beginning with the next rank, so that not all ranks send to the same
+// rank at the same time.
 template <class Body>
 void for_peers(const Group& group, Body body) {
   for (int64_t k = 1; k < group.size; ++k) body((group.rank + k) % group.size);
 }
 
-// An MPI without support for device memory would crash on a device pointer.
+// Throws Error(kBug) for a tensor in device memory: an MPI without support for device memory would crash.
 void check_host(const Tensor& t) {
   RIPSTOP_CHECK(t.device.kind == DeviceKind::kCpu || t.count() == 0, "MPI moves host memory, not {}",
                 to_string(t.device));
@@ -28,7 +30,7 @@ std::byte* at(const Tensor& t, int64_t offset_bytes) {
   return static_cast<std::byte*>(t.data) + offset_bytes;
 }
 
-// One transfer, and the work of wait() once its messages have arrived.
+// An operation of one transfer. Once the messages have arrived, wait() does the rest of the work.
 class TransferOperation final : public Pending::Operation {
  public:
   TransferOperation(Transfer transfer, std::function<void(const Stream&)> then)
@@ -89,10 +91,10 @@ class AllReduceOperation final : public Pending::Operation {
   Tensor x_;
   Reduce reduce_;
   std::vector<RankPiece> pieces_;
-  // Both are made at once: a transfer's number in the group is its tag, and ranks reach the second transfer
-  // at different times.
+  // Both transfers are made at once: the number of a transfer in the group is its tag, and ranks reach the
+  // second one at different times.
   Transfer shares_{group_, "all_reduce"}, parts_{group_, "all_reduce"};
-  bool reduced_ = false;  ///< this rank's part is reduced, and the second transfer has begun
+  bool reduced_ = false;  ///< this rank's part is reduced and the second transfer has begun
 };
 
 AllReduceOperation::AllReduceOperation(Group& group, const Stream& stream, const Tensor& x, Reduce reduce,
@@ -111,7 +113,7 @@ Tensor AllReduceOperation::part_of(int64_t rank) const {
   return {at(x_, part.first * element_bytes(x_.dtype)), x_.dtype, Shape{part.count}, x_.device};
 }
 
-// Reduces this rank's part of x, once its shares have come, and starts the second transfer.
+// Reduces this rank's part of x once the shares of all ranks have arrived, and starts the second transfer.
 void AllReduceOperation::finish_part() {
   if (reduced_) return;
   reduced_ = true;
@@ -155,7 +157,8 @@ MpiCommunicator::MpiCommunicator(World& world, MPI_Comm comm, const std::string&
   group_.world = &world;
   group_.comm = comm;
   group_.name = name;
-  // By default MPI aborts the process, but an Error can name the call that failed.
+  // Let MPI return errors, from which an Error can name the call that failed. By default MPI aborts the
+  // process.
   check_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   int rank = 0, size = 0;
   check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
@@ -189,7 +192,7 @@ Pending MpiCommunicator::all_gather(const Stream& stream, const Tensor& own, con
   const int64_t bytes = own.bytes();
   if (at(all, group_.rank * bytes) != own.data)
     copy_bytes(stream, at(all, group_.rank * bytes), own.data, bytes);
-  // Receives first, here and below: MPI buffers no message whose receive is posted.
+  // Post receives before sends, here and below: then MPI need not buffer the message.
   Transfer transfer(group_, "all_gather");
   for_peers(group_, [&](int64_t peer) { transfer.receive(at(all, peer * bytes), bytes, peer); });
   for_peers(group_, [&](int64_t peer) { transfer.send(own.data, bytes, peer); });
@@ -205,7 +208,7 @@ Pending MpiCommunicator::reduce_scatter(const Stream& stream, const Tensor& whol
   std::vector<RankPiece> pieces = receive_pieces(
       transfer, group_, {at(whole, group_.rank * own.bytes()), whole.dtype}, travel, arrives, scratch);
   if (travel != whole.dtype) {
-    // In place, because a rounded copy would take half as much memory again as the unit's gradient.
+    // Round in place: a rounded copy would take half as much memory as the gradient of the unit.
 #pragma omp parallel for schedule(static)
     for (int64_t r = 0; r < group_.size; ++r)
       if (r != group_.rank) round_to_bfloat16(at(whole, r * own.bytes()), count);
@@ -230,7 +233,7 @@ void MpiCommunicator::broadcast(const Stream&, const Tensor& x, int64_t root) {
   const int64_t size = group_.size, place = (group_.rank - root + size) % size;
   const auto rank_at = [&](int64_t p) { return (p + root) % size; };
   for (int64_t have = 1; have < size; have *= 2) {
-    Transfer transfer(group_, "broadcast");  // made on all ranks, because its number is the tag
+    Transfer transfer(group_, "broadcast");  // made on all ranks, because the number of a transfer is its tag
     if (place < have && place + have < size) transfer.send(x.data, x.bytes(), rank_at(place + have));
     if (place >= have && place < 2 * have) transfer.receive(x.data, x.bytes(), rank_at(place - have));
     transfer.wait();
@@ -243,7 +246,8 @@ Pending MpiCommunicator::start_exchanges(const Stream& stream, std::span<const E
     check_host(each.send);
     check_host(each.receive);
   }
-  // Made even if this rank sends nothing: a transfer's number is its tag, so all ranks must count alike.
+  // Make the transfer even if this rank sends nothing: the number of a transfer is its tag, so all ranks must
+  // count alike.
   Transfer transfer(group_, "exchange");
   for (const auto& [send, to, receive, from] : exchanges) {
     if (to == group_.rank)
@@ -262,7 +266,7 @@ std::vector<std::string> MpiCommunicator::all_gather_text(const std::string& tex
   std::vector<int64_t> length(size);
   const auto own = static_cast<int64_t>(text.size());
   {
-    // Lengths first, because a receive must know the size of its message.
+    // Exchange the lengths first, because a receive must know the size of its message.
     Transfer transfer(group_, "all_gather_text");
     for_peers(group_, [&](int64_t peer) {
       transfer.receive(&length[static_cast<size_t>(peer)], sizeof own, peer);
@@ -275,13 +279,13 @@ std::vector<std::string> MpiCommunicator::all_gather_text(const std::string& tex
   Transfer transfer(group_, "all_gather_text");
   for_peers(group_, [&](int64_t peer) {
     const auto p = static_cast<size_t>(peer);
-    // MPI writes straight into the text, so it has its size before the receive is posted.
+    // MPI writes straight into the text, so resize it before the receive is posted.
     texts[p].resize(static_cast<size_t>(length[p]));
     transfer.receive(texts[p].data(), length[p], peer);
     transfer.send(text.data(), own, peer);
   });
   transfer.wait();
-  group_.bytes_sent = counted;  // only tensors count
+  group_.bytes_sent = counted;  // the counter counts only tensors
   return texts;
 }
 
@@ -308,7 +312,7 @@ void MpiCommunicator::await(const char* operation, FunctionRef<bool()> done) {
 }
 
 std::unique_ptr<Communicator> MpiCommunicator::split(int64_t color, int64_t key, const std::string& name) {
-  barrier();  // its error names a rank that does not come
+  barrier();  // the error of the barrier names a rank that does not come
   MPI_Comm part = MPI_COMM_NULL;
   {
     const GuardedCall guard(*group_.world, "MPI_Comm_split");

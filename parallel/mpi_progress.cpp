@@ -34,7 +34,8 @@ void ProgressThread::forget(const Messages& messages) {
 }
 
 void ProgressThread::run() {
-  // Rare enough to cost the computing threads nothing, and short beside the compute of a layer.
+  // Pause between two tests: long enough to cost the computing threads nothing, and short compared with the
+  // compute of a layer.
   constexpr std::chrono::microseconds kPause{500};
   std::unique_lock lock(calls_);
   while (!ended_) {

@@ -1,5 +1,5 @@
-// ProgressThread: moves messages under way while the main thread computes. Only files named mpi_* include
-// this header, because it includes mpi.h.
+// ProgressThread: moves MPI messages while the main thread computes. Only files named mpi_* include this
+// header, because it includes mpi.h.
 #pragma once
 
 // The standard has dropped the C++ bindings of MPI-2, but some headers still have them.
@@ -15,17 +15,17 @@
 
 namespace ripstop::mpi {
 
-/// Messages under way, and the rank of the group at the other end of each.
+/// The requests of messages under way, and for each the rank of the group at its other end.
 struct Messages {
   std::vector<MPI_Request> requests;
   std::vector<int64_t> peers;
-  int error = MPI_SUCCESS;  ///< of the progress thread, for the main thread to report
+  int error = MPI_SUCCESS;  ///< error that the progress thread met; the main thread reports it
 };
 
-/// A thread that tests messages under way every half millisecond, and sleeps while there are none. Without it
-/// messages move only while the main thread calls MPI: a gather that is started before a layer computes would
-/// begin when the layer is done. Needs MPI_THREAD_SERIALIZED: every call of MPI holds `calls()` while
-/// messages may be under way.
+/// A thread that tests messages under way every half millisecond, and sleeps while there are none. Without
+/// this thread, messages move only while the main thread calls MPI: a gather that is started before a layer
+/// computes would begin only when the layer is done. Needs MPI_THREAD_SERIALIZED: whoever calls MPI while
+/// messages may be under way must hold calls().
 class ProgressThread {
  public:
   ProgressThread() = default;
@@ -33,16 +33,17 @@ class ProgressThread {
   ProgressThread(const ProgressThread&) = delete;
   ProgressThread& operator=(const ProgressThread&) = delete;
 
-  /// Starts the thread. Until then `watch` does nothing.
+  /// Starts the thread. Until then, watch() does nothing.
   void start();
   /// Ends the thread. Must be called before MPI_Finalize.
   void stop();
 
-  /// Held around every call of MPI.
+  /// The lock that must be held around every call of MPI.
   std::mutex& calls() { return calls_; }
-  /// Makes the thread test `messages`, which must not move until `forget`. The caller holds `calls()`.
+  /// Makes the thread test `messages`, which must not move in memory until forget(). The caller must hold
+  /// calls().
   void watch(Messages& messages);
-  /// Ends `watch`, if it was called for `messages`. The caller holds `calls()`.
+  /// Makes the thread stop testing `messages`, if watch() was called for them. The caller must hold calls().
   void forget(const Messages& messages);
 
  private:

@@ -1,4 +1,4 @@
-// Transfer: the messages of one collective over MPI. Only files named mpi_* include it.
+// Transfer: the messages of one collective over MPI. Only files named mpi_* include this header.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -21,13 +21,14 @@ void check_mpi(int result, const char* call);
 struct World {
   MpiOptions options;
   Watchdog watchdog{MpiWorld::kSecondsToEnd};
-  std::vector<RankHost> places;         ///< by rank of MPI_COMM_WORLD
-  std::atomic<bool> connected = false;  ///< the watchdogs know each other, and `places` is complete
+  std::vector<RankHost> places;  ///< indexed by rank of MPI_COMM_WORLD
+  /// All watchdogs know each other's addresses, and `places` is complete.
+  std::atomic<bool> connected = false;
   ProgressThread progress;
 };
 
-/// Guards a call of MPI while this object lives: the watchdog ends the process if the call takes longer than
-/// the world's deadline and `more_seconds`.
+/// Guards a call of MPI while this object lives. If the call takes longer than the world's deadline plus
+/// `more_seconds`, the watchdog ends the process.
 class GuardedCall {
  public:
   GuardedCall(World& world, const std::string& call, double more_seconds = 0) : watchdog_(world.watchdog) {
@@ -41,8 +42,8 @@ class GuardedCall {
   Watchdog& watchdog_;
 };
 
-/// Describes all ranks of a connected world that do not answer, by host, and then the state of each rank in
-/// `waited_for` (ranks of the world, in rising order) that answers.
+/// Describes all ranks of a connected world that do not answer, by host. Then describes the state of each
+/// rank in `waited_for` that answers. `waited_for` has ranks of the world in ascending order.
 std::string describe_missing(World& world, const std::vector<int64_t>& waited_for);
 
 /// The state of a communicator.
@@ -51,20 +52,21 @@ struct Group {
   MPI_Comm comm = MPI_COMM_NULL;
   std::string name;
   int64_t rank = 0, size = 1;
-  std::vector<int64_t> world_rank;  ///< the rank in MPI_COMM_WORLD of each rank of the group
+  std::vector<int64_t> world_rank;  ///< rank in MPI_COMM_WORLD of each rank of the group
   int64_t bytes_sent = 0;
   double seconds_waited = 0;
-  int sequence = 0;  ///< the number of the next transfer
+  int sequence = 0;  ///< number of the next transfer, which is its tag
 };
 
-/// Waits until `done()`. Past the deadline throws Error(kCommunication) that names `operation`, the group,
-/// the step, and the states of the ranks that `missing()` returns (ranks of the group), asked of their
-/// watchdogs.
+/// Waits until done() returns true. If the deadline passes, throws Error(kCommunication), which names
+/// `operation`, the group and the step, and describes the ranks of the group that missing() returns by what
+/// their watchdogs answer.
 void wait_until(Group& group, const char* operation, FunctionRef<bool()> done,
                 FunctionRef<std::set<int64_t>()> missing);
 
-/// The messages of one collective, each cut into pieces that MPI can count. All ranks of the group make their
-/// transfers in the same order; any number may be under way. The data must live until wait() has returned.
+/// The messages of one collective, each cut into pieces whose sizes MPI can count. All ranks of the group
+/// must make their transfers in the same order; any number may be under way. The data must stay alive until
+/// wait() has returned.
 class Transfer {
  public:
   Transfer(Group& group, const char* operation);
@@ -74,10 +76,10 @@ class Transfer {
   void send(const void* data, int64_t bytes, int64_t to);
   void receive(void* data, int64_t bytes, int64_t from);
 
-  /// Whether all messages are complete. Lets MPI make progress.
+  /// Lets MPI make progress. Returns whether all messages are complete.
   bool test();
-  /// Waits until all messages are complete. Past the deadline throws Error(kCommunication) that names the
-  /// ranks that did not come.
+  /// Waits until all messages are complete. If the deadline passes, throws Error(kCommunication), which names
+  /// the ranks that did not come.
   void wait();
 
  private:
@@ -88,10 +90,10 @@ class Transfer {
   Group* group_;
   const char* operation_;
   int tag_;
-  std::unique_ptr<Messages> messages_;  ///< on the heap, because the progress thread points at it
+  std::unique_ptr<Messages> messages_;  ///< on the heap, because the progress thread holds a pointer to it
 };
 
-/// A communicator that owns `comm`.
+/// Makes the communicator of the ranks of `comm`, which it then owns.
 std::unique_ptr<Communicator> make_mpi_communicator(World& world, MPI_Comm comm, const std::string& name);
 
 }  // namespace ripstop::mpi

@@ -29,7 +29,7 @@ using mpi::check_mpi;
       "the MPI that ripstop was built with");
 }
 
-// Refuses a start that Open MPI would end inside MPI_Init.
+// Throws an Error for a launch that Open MPI would end inside MPI_Init.
 void require_fit_launcher() {
 #ifdef OMPI_MAJOR_VERSION
   Dl_info library{};
@@ -41,7 +41,7 @@ void require_fit_launcher() {
 #endif
 }
 
-// Returns whether several threads may call MPI, one at a time.
+// Starts MPI. Returns whether several threads may call MPI, one at a time.
 bool start_mpi(mpi::World& world) {
   int already = 0, provided = MPI_THREAD_SINGLE, size = 0;
   MPI_Initialized(&already);
@@ -59,7 +59,7 @@ bool start_mpi(mpi::World& world) {
   return provided >= MPI_THREAD_SERIALIZED;
 }
 
-// The lowest world rank on this rank's node.
+// Returns the lowest world rank on the node of this rank.
 int64_t discover_node(mpi::World& world, int rank) {
   const mpi::GuardedCall guard(world, "MPI_Comm_split_type");
   MPI_Comm node = MPI_COMM_NULL;
@@ -76,8 +76,8 @@ int64_t discover_node(mpi::World& world, int rank) {
 struct MpiWorld::State {
   mpi::World world;
   std::unique_ptr<Communicator> communicator;
-  std::unique_ptr<Arrivals> arrivals;          ///< null without a directory or a launch of several ranks
-  std::atomic<const Arrivals*> come{nullptr};  ///< `arrivals`, until all ranks have come
+  std::unique_ptr<Arrivals> arrivals;          ///< null if there is no directory or only one rank
+  std::atomic<const Arrivals*> come{nullptr};  ///< `arrivals` until all ranks have come, then null
   bool started = false;
 
   void begin();
@@ -87,7 +87,8 @@ struct MpiWorld::State {
   [[noreturn]] void rethrow_at_start(const Error& error);
 };
 
-// Runs before MPI starts. From here on the process ends if the launcher is gone or a call of MPI hangs.
+// First step of the start, before MPI starts. From here on, the watchdog ends the process if the launcher is
+// gone or a call of MPI never returns.
 void MpiWorld::State::begin() {
   world.watchdog.start(launch_size() > 1,
                        [this](const std::string& call, double seconds) { report_hang(call, seconds); });
@@ -124,7 +125,8 @@ void MpiWorld::State::know_each_other() {
   world.connected = true;
 }
 
-// Runs on a thread of the watchdog while the main thread hangs in MPI. If all ranks hang, one should print.
+// Reports that MPI hangs. Runs on a thread of the watchdog while the main thread hangs in MPI. All ranks may
+// hang, and only one should print, so higher ranks wait first.
 void MpiWorld::State::report_hang(const std::string& operation, double seconds) {
   const int64_t step = world.watchdog.step();
   double wait_for_turn = 0;
@@ -147,8 +149,8 @@ void MpiWorld::State::report_hang(const std::string& operation, double seconds) 
   _exit(static_cast<int>(error.code()));
 }
 
-// Describes the ranks that have not come to the start. This rank should first wait for `wait_for_turn`
-// seconds: if a lower rank prints and ends by then, the launcher ends this one.
+// Describes the ranks that have not come to the start. Sets `wait_for_turn` to the seconds that this rank
+// should wait before it prints: if a lower rank prints and ends first, the launcher ends this rank.
 std::string MpiWorld::State::describe_start(double& wait_for_turn) {
   constexpr double kTurn = 2 * kSecondsToEnd;
   const auto turn = [](int64_t before) { return kTurn * static_cast<double>(std::min<int64_t>(before, 2)); };
@@ -164,12 +166,14 @@ std::string MpiWorld::State::describe_start(double& wait_for_turn) {
   wait_for_turn =
       turn(std::count_if(seen.ranks.begin(), seen.ranks.end(),
                          [&](const ArrivalsSeen::Rank& each) { return each.moves && each.rank < rank; }));
-  // Without the files, later ranks cannot see more than this one, and leave the message to it.
+  // This rank prints first: remove the files. Ranks that come later then see no more than this rank has seen,
+  // and leave the message to it.
   if (wait_for_turn == 0) files->remove_all();
   return missing_at_start(seen, size, launch_nodes());
 }
 
-// For a wait that failed before the watchdogs knew each other, so on all ranks: one should print.
+// Rethrows the error of a wait that failed before the watchdogs knew each other. It fails on all ranks, and
+// only one should print.
 void MpiWorld::State::rethrow_at_start(const Error& error) {
   double wait_for_turn = 0;
   const std::string who = describe_start(wait_for_turn);
@@ -182,7 +186,8 @@ MpiWorld::MpiWorld(const MpiOptions& options) : state_(std::make_unique<State>()
   RIPSTOP_CHECK(options.piece_bytes > 0 && options.piece_bytes <= int64_t{1} << 30, "pieces of {} bytes",
                 options.piece_bytes);
   state.world.options = options;
-  // Without a launcher, MPI_Init may fail or hang on a login node, and one rank does not need MPI.
+  // Without a launcher, do not start MPI: MPI_Init may fail or hang on a login node, and one rank does not
+  // need MPI.
   if (!was_launched()) {
     state.communicator = make_self_communicator("world");
     state.world.places = {{state.world.watchdog.address().host, 0}};
@@ -191,7 +196,8 @@ MpiWorld::MpiWorld(const MpiOptions& options) : state_(std::make_unique<State>()
   state.begin();
   const bool serialized = start_mpi(state.world);
   state.started = true;
-  // A communicator of its own separates ripstop's messages from other users of MPI_COMM_WORLD.
+  // Make a communicator of our own, so that ripstop's messages cannot mix with those of other users of
+  // MPI_COMM_WORLD.
   MPI_Comm everyone = MPI_COMM_NULL;
   {
     const mpi::GuardedCall guard(state.world, "MPI_Comm_dup");
@@ -207,7 +213,7 @@ MpiWorld::MpiWorld(const MpiOptions& options) : state_(std::make_unique<State>()
 }
 
 MpiWorld::~MpiWorld() {
-  // While an exception unwinds, other ranks may never come to MPI_Finalize: everything is left to _exit.
+  // While an exception unwinds, other ranks may never come to MPI_Finalize, so leave all clean-up to _exit.
   if (std::uncaught_exceptions() > 0) {
     static_cast<void>(state_.release());
     return;
@@ -252,7 +258,7 @@ std::string MpiWorld::library() const {
   return whole.substr(0, whole.find_first_of(",\n"));
 }
 
-// Only announces exceptions; main prints them and ends the process.
+// Only announces exceptions to other ranks; main prints them and ends the process.
 ExitCode MpiWorld::run(FunctionRef<ExitCode()> body) {
   try {
     const RankHost& own = places()[static_cast<size_t>(state_->communicator->rank())];

@@ -1,6 +1,7 @@
 // The communicator over NCCL. Every group has a stream of its own. A collective begins when the caller's
-// stream has come to it, and its wait makes the caller's stream wait. The host thread issues collectives in
-// program order. It waits only in NcclGroup::begin, when too many of them are under way.
+// stream has reached the call; waiting for the collective makes the caller's stream wait. The host thread
+// issues collectives in program order. The host waits only in NcclGroup::begin, when too many collectives are
+// under way.
 #include <utility>
 
 #include "model/ops/kernel_table.h"
@@ -11,8 +12,8 @@
 namespace ripstop {
 namespace {
 
-// The time that a stream stood still for collectives. Two events around each wait measure it; they are read
-// later, when the GPU has passed them.
+// Measures how long a stream stood still for collectives, with two events around each wait. The events are
+// read later, when the GPU has passed them.
 class ExposedTime {
  public:
   void wait(const OpenCollective& collective, cudaStream_t stream) {
@@ -31,7 +32,7 @@ class ExposedTime {
   struct Span {
     CudaEvent begin{cudaEventDefault}, end{cudaEventDefault};
   };
-  // Frees the events of waits that the GPU has passed, and adds their times.
+  // Adds the times of the waits that the GPU has passed, and frees their events.
   void collect() {
     for (; !spans_.empty() && is_reached(spans_.front()->end.native()); spans_.pop_front()) {
       float milliseconds = 0;
@@ -52,7 +53,7 @@ class NcclOperation final : public Pending::Operation {
   NcclOperation(std::shared_ptr<OpenCollective> collective, ExposedTime& exposed)
       : collective_(std::move(collective)), exposed_(&exposed) {}
   void wait(const Stream& stream) override { exposed_->wait(*collective_, native_stream(stream)); }
-  // The host need not help, and has nothing to do in the wait.
+  // Always done: there is nothing that the host must do in the wait.
   bool poll() override { return true; }
 
  private:
@@ -60,7 +61,7 @@ class NcclOperation final : public Pending::Operation {
   ExposedTime* exposed_;
 };
 
-// For reductions only. Copies travel as bytes.
+// NCCL's type for a reduction. Copies are sent as bytes instead.
 ncclDataType_t data_type(DType dtype) {
   switch (dtype) {
     case DType::kFloat32:
@@ -91,7 +92,8 @@ class NcclCommunicator final : public Communicator {
   int64_t size() const override { return size_; }
   const std::string& name() const override { return host().name(); }
   int64_t bytes_sent() const override { return bytes_sent_ + host().bytes_sent() - host_bytes_before_; }
-  // Only waits that the GPU has passed. The rest comes with a later call, so that this one does not wait.
+  // Counts only waits that the GPU has passed, so that this call does not block. A later call counts the
+  // others.
   double seconds_waited() const override { return exposed_.seconds(); }
   DeviceKind kind() const override { return DeviceKind::kCuda; }
   std::vector<std::string> all_gather_text(const std::string& text) override {
@@ -161,8 +163,8 @@ Pending NcclCommunicator::reduce_scatter(const Stream& stream, const Tensor& who
   return finish(stream, "reduce_scatter");
 }
 
-// NCCL cannot add its sum to what is there, so an accumulating reduction goes to scratch and is added by a
-// kernel.
+// Sums with NCCL. NCCL cannot add its sum to existing numbers, so an accumulating reduction writes to
+// scratch, and a kernel adds it.
 void NcclCommunicator::sum_in_nccl(const Tensor& whole, const Tensor& own, Accumulate accumulate,
                                    const Tensor& scratch) {
   const bool adds = accumulate == Accumulate::kYes;
@@ -174,9 +176,9 @@ void NcclCommunicator::sum_in_nccl(const Tensor& whole, const Tensor& own, Accum
     reduce_pieces(group_->stream(), {{scratch.data, DType::kFloat32}}, own, Reduce::kSum, Accumulate::kYes);
 }
 
-// NCCL's own sum would round every partial sum to bfloat16. So pieces travel to their rank as they are and
-// are summed there in float32. Float32 pieces are rounded into scratch and sent from there; the pieces of
-// other ranks then arrive in the memory of the pieces that were rounded.
+// Sums here, because NCCL would round every partial sum to bfloat16. The pieces are sent as bfloat16 to the
+// rank that sums them, in float32. If `whole` is float32, the pieces are first rounded into scratch and sent
+// from there; the pieces of other ranks then arrive in `whole`, in place of the pieces that were rounded.
 void NcclCommunicator::sum_here(const Tensor& whole, const Tensor& own, Accumulate accumulate,
                                 const Tensor& scratch) {
   const int64_t count = own.count(), travels = count * element_bytes(DType::kBFloat16);
@@ -193,7 +195,7 @@ void NcclCommunicator::sum_here(const Tensor& whole, const Tensor& own, Accumula
   std::vector<RankPiece> pieces(static_cast<size_t>(size_));
   group_->check(ncclGroupStart(), "ncclGroupStart");
   for (int64_t r = 0; r < size_; ++r) {
-    // The own piece stays in its dtype: rounding what does not travel would only lose bits.
+    // This rank's own piece stays in its dtype: it is not sent, so rounding it would only lose bits.
     void* arrives = r == rank_ || rounds ? place(r) : slot(r);
     pieces[static_cast<size_t>(r)] = {arrives, r == rank_ ? whole.dtype : DType::kBFloat16};
     if (r == rank_) continue;
@@ -232,7 +234,7 @@ void NcclCommunicator::broadcast(const Stream& stream, const Tensor& x, int64_t 
   finish(stream, "broadcast").wait();
 }
 
-// One group of NCCL's for all messages: each group costs the host a thread and a launch.
+// Put all messages into one group of NCCL calls: each group costs the host a thread and a launch.
 Pending NcclCommunicator::start_exchanges(const Stream& stream, std::span<const Exchange> exchanges) {
   if (exchanges.empty()) return {};
   if (on_host(exchanges.front().send)) return host().start_exchanges(stream, exchanges);
@@ -263,7 +265,7 @@ Pending NcclCommunicator::start_exchanges(const Stream& stream, std::span<const 
 std::unique_ptr<Communicator> NcclCommunicator::split(int64_t color, int64_t key, const std::string& name) {
   auto part = std::make_unique<NcclGroup>(group_->world(), host().split(color, key, name), device_);
   part->initialize_part(*group_, color, key);
-  // After initialize_part, because that is collective over the whole group.
+  // Return the group of one rank only after initialize_part(), which is collective over the whole group.
   if (part->host().size() == 1) return make_self_communicator(name);
   return std::make_unique<NcclCommunicator>(std::move(part), device_);
 }

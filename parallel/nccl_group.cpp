@@ -1,4 +1,4 @@
-// Start-up, split and end of NCCL's groups, and the registration of their memory.
+// Start-up, split and end of groups over NCCL, and the registration of memory with them.
 #include "parallel/nccl_group.h"
 
 #include <cstdlib>
@@ -19,7 +19,7 @@ NcclGroup::NcclGroup(std::shared_ptr<NcclWorld> world, std::unique_ptr<Communica
 NcclGroup::~NcclGroup() {
   finish();
   std::erase(world_->groups, this);
-  // A thread of NCCL may still write here if nobody has waited for it.
+  // Leak the results: a thread of NCCL may still write to them if nobody has waited for it.
   if (comm_ != nullptr) static_cast<void>(new auto(std::move(results_)));
 }
 
@@ -74,7 +74,7 @@ void NcclGroup::initialize_part(NcclGroup& whole, int64_t color, int64_t key) {
   ncclConfig_t chosen = config();
   const bool alone = host_->size() == 1;
   const int part = alone ? NCCL_SPLIT_NOCOLOR : static_cast<int>(color);
-  // A rank that gets no group waits as well: NCCL's thread works for all of `whole`.
+  // Wait even on a rank that gets no new group: NCCL's thread works for all ranks of `whole`.
   comm_ = static_cast<ncclComm_t>(whole.wait_for_result("ncclCommSplit", [&](void** place) {
     return ncclCommSplit(whole.comm_, part, static_cast<int>(key), reinterpret_cast<ncclComm_t*>(place),
                          &chosen);
@@ -84,9 +84,9 @@ void NcclGroup::initialize_part(NcclGroup& whole, int64_t color, int64_t key) {
          host_->name());
 }
 
-// What the call itself returns says nothing about the thread: a split returns success at once, and so do
-// windows since 2.28. If the wait ends with an error (a rank is lost), the thread may still write, so the
-// place stays.
+// Waits for NCCL's thread, whatever the call itself returns: a split returns success at once, and since 2.28
+// so does the registration of a window. If the wait ends with an error (a rank is lost), the thread may still
+// write, so `place` stays in results_.
 void* NcclGroup::wait_for_result(const char* call, FunctionRef<ncclResult_t(void**)> start) {
   void*& place = results_.emplace_back(nullptr);
   const ncclResult_t begun = start(&place);
@@ -101,8 +101,8 @@ void NcclGroup::check(ncclResult_t result, const char* call) {
       if (asked != ncclSuccess) result = asked;
       return result != ncclInProgress;
     });
-    // NCCL before 2.26 keeps the thread's lists of this call until another call on this communicator says
-    // that it is done. A call on another communicator would follow them and crash.
+    // NCCL before 2.26 keeps the lists of this call in the thread until another call on this communicator
+    // reports that the call is done. A call on another communicator would use those lists and crash.
     int ranks = 0;
     if (result == ncclSuccess) result = ncclCommCount(comm_, &ranks);
   }
@@ -139,7 +139,7 @@ class NcclRegistration final : public Registration {
         group_.check(deregister_window(group_.comm(), window_), "ncclCommWindowDeregister");
       if (handle_ != nullptr) group_.check(ncclCommDeregister(group_.comm(), handle_), "ncclCommDeregister");
     } catch (const Error&) {
-      group_.abort();  // NCCL drops the group's registrations with it
+      group_.abort();  // also drops all registrations of the group
     }
   }
 

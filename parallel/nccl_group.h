@@ -1,4 +1,4 @@
-// NcclGroup: a group of ranks over NCCL, and the host's watch over its collectives under way.
+// NcclGroup: a group of ranks over NCCL, and the means by which the host watches its collectives.
 #pragma once
 #include <cuda_runtime_api.h>
 #include <nccl.h>
@@ -45,8 +45,8 @@ struct OpenCollective {
 
 class NcclGroup;
 
-/// The state that all groups of one rank share, which orders their collectives under way. All waits of the
-/// host for streams that issued collectives go through `await`, so that a lost rank ends them.
+/// The state that all groups of one rank share. It orders the collectives under way. Each wait of the host
+/// for a stream with collectives goes through await(), so that the loss of a rank ends the wait.
 class NcclWorld final : public CudaWaiter {
  public:
   void await(FunctionRef<bool()> done) override;
@@ -55,8 +55,7 @@ class NcclWorld final : public CudaWaiter {
   int64_t sequence = 0;
 };
 
-/// A group of ranks, for the operations on it: NCCL's communicator, the same group on the host, and a stream
-/// of its own.
+/// A group of ranks: its NCCL communicator, the same group on the host, and a stream for its collectives.
 class NcclGroup {
  public:
   NcclGroup(std::shared_ptr<NcclWorld> world, std::unique_ptr<Communicator> host, int device);
@@ -70,19 +69,19 @@ class NcclGroup {
   void initialize(bool deterministic);
   void initialize_part(NcclGroup& whole, int64_t color, int64_t key);
 
-  /// Throws Error(kCommunication) unless `result`, which `call` returned, is success. If NCCL goes on in the
-  /// background, waits until it has done the host's part.
+  /// Throws Error(kCommunication) unless `result`, which the NCCL function `call` returned, means success. If
+  /// the call goes on in the background, first waits until NCCL has done the host's part of it.
   void check(ncclResult_t result, const char* call);
-  /// Calls `start` with a place that NCCL writes from a thread of its own, at the latest when this group
-  /// reports success. Waits for that and returns what was written. Errors as `check`.
+  /// Calls start(place), in which NCCL writes to *place from a thread of its own. Waits until this group
+  /// reports success, by when NCCL has written, and returns what it wrote. Throws the errors of check().
   void* wait_for_result(const char* call, FunctionRef<ncclResult_t(void** place)> start);
   /// Throws Error(kCommunication) if a peer or the network has failed.
   void check_health();
   /// Ends the NCCL communicator and its collectives under way without waiting for other ranks.
   void abort();
 
-  /// Call these before and after giving a collective to `stream()`. The collective begins when the stream
-  /// `caller` has come to this point.
+  /// begin() must be called before a collective is given to stream(), and end() after it. The collective
+  /// begins when the stream `caller` has reached this point.
   void begin(const Stream& caller);
   std::shared_ptr<OpenCollective> end(const char* operation);
 
@@ -96,7 +95,7 @@ class NcclGroup {
   Communicator& host() const { return *host_; }
   const Stream& stream() const { return stream_; }
   cudaStream_t native() const { return native_stream(stream_); }
-  /// Null if this rank got none, and after `abort`.
+  /// The NCCL communicator. Null if this rank got none in a split, and after abort().
   ncclComm_t comm() const { return comm_; }
 
  private:
@@ -108,7 +107,7 @@ class NcclGroup {
   Stream stream_;
   CudaEvent issued_{cudaEventDisableTiming};
   ncclComm_t comm_ = nullptr;
-  std::deque<void*> results_;  ///< of wait_for_result: their addresses never change
+  std::deque<void*> results_;  ///< places for wait_for_result(): their addresses never change
   std::deque<std::shared_ptr<OpenCollective>> open_;
 };
 

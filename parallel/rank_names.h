@@ -6,14 +6,14 @@
 
 namespace ripstop {
 
-/// "0-2,5" for ranks in rising order.
+/// Ranks in ascending order as ranges: "0-2,5".
 std::string rank_ranges(const std::vector<int64_t>& ranks);
 
-/// "rank 3", "ranks 0-2,5".
+/// Ranks with the word in front: "rank 3" or "ranks 0-2,5".
 std::string ranks_text(const std::vector<int64_t>& ranks);
 
-/// Ranks by host: "ranks 0-3 (n1), rank 9 (n3)", for at most eight hosts; the other ranks are counted.
-/// `host_of` is by rank.
+/// Ranks grouped by host: "ranks 0-3 (n1), rank 9 (n3)", for at most eight hosts; of the other ranks only the
+/// number is given. `host_of` is indexed by rank.
 std::string ranks_and_hosts(const std::vector<int64_t>& ranks, const std::vector<std::string>& host_of);
 
 }  // namespace ripstop

@@ -18,24 +18,24 @@ namespace ripstop {
 
 /// Options for the layout of a model on the mesh, and for its passes.
 struct ShardingOptions {
-  DType compute = DType::kBFloat16;  ///< of activations and gathered weights
-  DType reduce = DType::kFloat32;    ///< of gradients sent over the fsdp axis
-  int64_t sequence_count = 1;        ///< the most sequences of a micro-batch
-  int64_t sequence_length = 0;       ///< the most tokens of a sequence
+  DType compute = DType::kBFloat16;  ///< dtype of activations and gathered weights
+  DType reduce = DType::kFloat32;    ///< dtype in which gradients are sent over the fsdp axis
+  int64_t sequence_count = 1;        ///< the largest number of sequences in a micro-batch
+  int64_t sequence_length = 0;       ///< the largest number of tokens in a sequence
   bool reshard_after_forward = true;
   Recompute recompute = Recompute::kNone;
   bool overlap_tensor = false;
   int64_t head_chunk_rows = HeadLoss::kChunkRows;
   bool training = true;  ///< false: no gradients, and the tensor axis does not cut the rows
-  LoraConfig lora = {};  ///< adapters: they are trained, and the model's own weights are frozen
+  LoraConfig lora = {};  ///< if enabled, adapters are trained, and the model's own weights are frozen
 };
 
 /// Slots in each pool that units share: for the unit that computes, and for the unit on its way.
 inline constexpr int64_t kUnitSlots = 2;
 
-/// A transformer whose parameters are sharded over the fsdp axis and sliced over the tensor axis. One rank is
-/// a mesh of one. Owns the layers, the units and their slots; activations are in the caller's arena. All
-/// members that compute are collective over the mesh.
+/// A transformer whose parameters are sharded over the fsdp axis and sliced over the tensor axis. On one rank
+/// it is a mesh of one. Owns the layers, the units and their slots; activations lie in the caller's arena.
+/// All members that compute are collective over the mesh.
 class ShardedTransformer {
  public:
   /// Allocates everything but activations. All weights are zero until `initialize` or a checkpoint fills
@@ -46,20 +46,20 @@ class ShardedTransformer {
 
   /// Fills the weights with initial_values.
   void initialize(uint64_t seed) { initialize(seed, units_); }
-  /// Fills the weights of `units`, some of this model's, alone.
+  /// Fills only the weights of `units`, which are some units of this model.
   void initialize(uint64_t seed, std::span<FsdpUnit> units);
 
   /// Begins a step: forgets the gradients of the step before.
   void begin_step();
 
-  /// Runs one micro-batch forward and backward: adds the loss of this rank's targets to total [1] float64,
-  /// and the gradient of that sum to the shards. `last`: this is the step's last micro-batch, so the shards
-  /// are also summed over the replicas. Read this function first.
+  /// Runs one micro-batch forward and backward. Adds the loss of this rank's targets to total [1] float64,
+  /// and the gradient of this loss to the shards. If `last`, this is the last micro-batch of the step, and
+  /// the shards are also summed over the replicas. Read this function first.
   void forward_backward(Arena& arena, const Batch& batch, bool last, const Tensor& total);
 
-  /// Completes the step's gradients: sums the gradients of replicated parameters over the tensor axis, and
-  /// adds the squared norm of this rank's shards, most of which was computed beside the last backward, to
-  /// total [1] float64. In the sum of `total` over the world each logical element counts once.
+  /// Completes the gradients of the step. Sums the gradients of replicated parameters over the tensor axis.
+  /// Adds the squared norm of this rank's shards to total [1] float64; most of it was computed beside the
+  /// last backward. If `total` is then summed over the world, each logical element counts once.
   void finish_gradients(Arena& arena, const Tensor& total);
 
   /// Runs forward alone and adds the loss of this rank's targets to total [1] float64.
@@ -153,7 +153,7 @@ class ShardedTransformer {
   size_t first_trained_;
   std::unique_ptr<TensorAxis> tensor_axis_;
   Transformer model_;
-  std::unique_ptr<GroupMemory> memory_;  ///< of shards and slots
+  std::unique_ptr<GroupMemory> memory_;  ///< memory of shards and slots
   std::unique_ptr<SlotPool> weight_slots_, frozen_slots_, gradient_slots_, sum_slots_;
   std::vector<FsdpUnit> units_;
 
@@ -170,7 +170,7 @@ class ShardedTransformer {
   /// The units whose sums over the replicas are under way, oldest first.
   std::deque<size_t> summing_;
 
-  std::optional<GradientNorm> norm_;  ///< only with training
+  std::optional<GradientNorm> norm_;  ///< has a value only with training
 };
 
 }  // namespace ripstop

@@ -8,10 +8,10 @@
 namespace ripstop {
 namespace {
 
-// A tensor in host memory, like one on the device.
+// A tensor in host memory with the shape and dtype of a device tensor.
 class HostTensor {
  public:
-  // Zeros instead of the elements of `like`.
+  // Makes a tensor like `like`, filled with zeros.
   explicit HostTensor(const Tensor& like)
       : memory_(static_cast<size_t>(like.bytes())),
         tensor_{memory_.data(), like.dtype, like.shape, Device::cpu()} {}
@@ -91,7 +91,7 @@ class StagedCommunicator final : public Communicator {
     check_reduce_scatter(*this, whole, own, travel, scratch);
     std::vector<HostTensor> copies;
     copies.emplace_back(whole, stream);
-    // The host adds the sum, so it needs a copy of the elements that are there.
+    // The host adds the sum to `own`, so copy the elements of `own` to the host first.
     if (accumulate == Accumulate::kYes)
       copies.emplace_back(own, stream);
     else
@@ -141,7 +141,7 @@ class StagedCommunicator final : public Communicator {
  private:
   bool is_staged(const Tensor& t) const { return t.device.kind == device_.kind; }
 
-  // Moving a vector does not move its elements: messages under way stay valid.
+  // Moving a vector does not move its elements in memory, so messages under way stay valid.
   static Pending staged(std::vector<HostTensor> copies, Pending pending,
                         std::vector<StagedOperation::Result> results, const Stream& stream) {
     return {std::make_unique<StagedOperation>(std::move(copies), std::move(pending), std::move(results)),

@@ -9,7 +9,7 @@
 namespace ripstop {
 namespace {
 
-// Tells the arena that communication is under way, so that no frame may end, as long as this object lives.
+// While this object lives, tells the arena that communication is under way, so that no frame may end.
 class OpenPending {
  public:
   explicit OpenPending(Arena& arena) : arena_(&arena) { arena.open_pending(); }
@@ -80,8 +80,8 @@ Tensor SequenceAxis::gather_sequence(Context& context, const Tensor& x, RowsBody
   return whole;
 }
 
-// Calls body for the rows of the ranks index + first .. index + end - 1 in `whole`, around the ring of ranks:
-// once, or twice if the range passes from the last rank to the first.
+// Calls body(rows, first row) for the rows in `whole` of the ranks index() + first .. index() + end - 1,
+// counted around the ring of ranks: one call, or two if the range wraps from the last rank to rank 0.
 void SequenceAxis::for_ranks(const Tensor& whole, int64_t first, int64_t end, RowsBody body) const {
   const int64_t n = whole.rows() / count();
   while (first < end) {
@@ -91,9 +91,10 @@ void SequenceAxis::for_ranks(const Tensor& whole, int64_t first, int64_t end, Ro
   }
 }
 
-// Gathers whole [N, C], in which this rank's rows are in place. The body works on own rows while the nearer
-// half of the peers' rows travels, and on these while the other half travels. Halves and not single peers,
-// because a call costs the host as much for one message as for all, and short products are slow.
+// Gathers whole [N, C], which already holds this rank's rows. The body works on own rows while the rows of
+// the nearer half of the peers travel, and on these while the rows of the other half travel. It works on
+// halves instead of single peers, because a call costs the host as much for one message as for all, and short
+// products are slow.
 void SequenceAxis::gather_in_parts(Context& context, const Tensor& whole, RowsBody body) const {
   const int64_t n = whole.rows() / count(), middle = 1 + count() / 2;
   const auto rows_of = [&](int64_t rank) { return whole.row_range(rank * n, n); };
@@ -119,7 +120,8 @@ void SequenceAxis::scatter_sum(Context& context, const Tensor& out, RowsBody pro
   sum_and_scatter(context, out, produce, parts, [] {});
 }
 
-// The gather starts first, because a device runs both on one stream: behind the sum it would be late.
+// Start the gather before the sum, because a device runs both on one stream: the gather would otherwise wait
+// for the sum.
 void SequenceAxis::scatter_sum_and_gather(Context& context, const Tensor& out, RowsBody produce,
                                           const Tensor& x, const Tensor& gathered,
                                           FunctionRef<void(const Tensor& whole)> use) const {
@@ -139,7 +141,7 @@ void SequenceAxis::scatter_sum_and_gather(Context& context, const Tensor& out, R
 void SequenceAxis::sum_and_scatter(Context& context, const Tensor& out, RowsBody produce, Parts parts,
                                    FunctionRef<void()> meanwhile) const {
   const Tensor whole = allocate_rows(context, out, count());
-  // The same with and without overlap, so that the choice does not change memory.
+  // Allocate the same memory with and without overlap, so that the choice does not change the memory use.
   const Tensor staging = allocate_rows(context, out, count() - 1);
   if (overlap_ && parts == Parts::kAny)
     return scatter_in_parts(context, whole, staging, out, produce, meanwhile);

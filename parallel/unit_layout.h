@@ -1,5 +1,5 @@
-// UnitLayout and Box: the places of a unit's elements in memory and in the logical parameters. Pure
-// arithmetic. Initialisation, checkpoints and resharding know no more of the mesh.
+// UnitLayout and Box: where the elements of a unit lie, in memory and in the logical parameters. Pure
+// arithmetic. Initialisation, checkpoints and resharding know nothing else of the mesh.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -10,7 +10,7 @@ namespace ripstop {
 
 /// A rectangle of a logical parameter, and the place of its rows in a unit's flat buffer.
 struct Box {
-  const ParameterSpec* parameter = nullptr;  ///< of the UnitSpec that the layout was made from
+  const ParameterSpec* parameter = nullptr;  ///< parameter of the UnitSpec from which the layout was made
   int64_t row = 0, column = 0;               ///< first logical row and column
   int64_t rows = 0, columns = 0;
   int64_t offset = 0;  ///< element of the flat buffer at which the first row begins
@@ -25,24 +25,27 @@ struct Box {
 /// outlive the layout.
 class UnitLayout {
  public:
-  static constexpr int kVersion = 1;  ///< layout version, recorded in checkpoints, whose files hold shards
+  /// Version of this layout; checkpoints record it, because their files hold shards.
+  static constexpr int kVersion = 1;
   static constexpr int64_t kGrain = 256;
 
   UnitLayout(const UnitSpec& unit, int64_t tensor_count, int64_t tensor_index, int64_t fsdp_count);
 
-  /// The same flat buffer in `parts` times as many shards. Its padding may be longer, so every `parts`-th
-  /// shard need not end where a shard of this layout ends.
+  /// Returns the layout of the same flat buffer cut into `parts` times as many shards. The padding of the new
+  /// layout may be longer, so every `parts`-th of its shards need not end where a shard of this layout ends.
   UnitLayout finer(int64_t parts) const;
 
   const UnitSpec& unit() const { return *unit_; }
   /// Elements of the whole flat buffer, padding included; equal on all ranks of the tensor axis.
   int64_t elements() const { return elements_; }
   int64_t shard_elements() const { return elements_ / fsdp_count_; }
-  /// The number of leading elements that all ranks of the tensor axis hold alike, a multiple of kGrain.
+  /// The number of elements at the begin of the buffer that are the same on all ranks of the tensor axis; a
+  /// multiple of kGrain.
   int64_t replicated_elements() const { return replicated_elements_; }
-  /// The number of leading elements of vectors, which are replicated; a multiple of kGrain.
+  /// The number of elements at the begin of the buffer that belong to vectors, which are replicated; a
+  /// multiple of kGrain.
   int64_t vector_elements() const { return vector_elements_; }
-  /// First element of each of unit().tensors.
+  /// The index in the flat buffer of the first element of each tensor in unit().tensors.
   const std::vector<int64_t>& tensor_offsets() const { return tensor_offsets_; }
   /// This rank's slice of every logical parameter, in the order of the flat buffer and without padding. A
   /// slice is empty if all of it is padding.
@@ -66,8 +69,9 @@ class UnitLayout {
 /// Elements of parameters do not change.
 void zero_padding(const UnitLayout& layout, int64_t begin, int64_t end, void* to, DType dtype);
 
-/// The part that two boxes of the same logical parameter share, with the offset and stride of the first box;
-/// empty if they share nothing. Throws Error(kBug) if the boxes are of different parameters.
+/// The part that two boxes of the same logical parameter have in common, with offset and stride as in the
+/// first box; empty if they have nothing in common. Throws Error(kBug) if the boxes are of different
+/// parameters.
 Box intersection(const Box& a, const Box& b);
 
 }  // namespace ripstop

@@ -1,4 +1,4 @@
-// Watchdog: tells other ranks the state of this rank beside MPI, so that an error can name a missing rank.
+// Watchdog: tells other ranks the state of this rank without MPI, so that an error can name a missing rank.
 #pragma once
 #include <netinet/in.h>
 #include <sys/types.h>
@@ -22,22 +22,23 @@ namespace ripstop {
 struct WatchdogAddress {
   std::string host;
   std::vector<std::string> ip;  ///< IPv4 addresses of the host, loopback last
-  int port = 0;                 ///< 0: the watchdog cannot be reached
+  int port = 0;                 ///< UDP port; 0 if the watchdog cannot be reached
 
   std::string to_text() const;
-  /// Throws Error(kCommunication) if the text is no address.
+  /// Parses what to_text() made. Throws Error(kCommunication) if `text` is not an address.
   static WatchdogAddress from_text(const std::string& text);
 };
 
-/// The answer of a rank's watchdog.
+/// The state of a rank, as its watchdog answers.
 struct RankState {
   int64_t rank = 0;
   bool answers = false;
-  bool inside = false;    ///< whether the rank waits in `operation` now, else `operation` was its last wait
-  int64_t step = -1;      ///< -1 before the first
+  bool inside = false;    ///< true: the rank waits in `operation` now; false: `operation` was its last wait
+  int64_t step = -1;      ///< the step that the rank is in; -1 before the first
   std::string operation;  ///< "all_gather on fsdp"
 
-  /// "rank 3 (node07) is in all_gather on fsdp, step 12", "rank 3 (node07) does not answer".
+  /// The state as text: "rank 3 (node07) is in all_gather on fsdp, step 12", "rank 3 (node07) does not
+  /// answer".
   std::string describe(const std::string& host) const;
 };
 
@@ -56,33 +57,36 @@ enum class Reach {
 /// Only the main thread calls the members, or `hung` while the main thread hangs.
 class Watchdog {
  public:
-  /// Called on a thread of its own if the main thread hangs in `operation` for `seconds`. Should end the
-  /// process; after kSecondsToTell the watchdog does so, with 76.
+  /// Function that is called on a thread of its own if the main thread hangs in `operation` for `seconds`. It
+  /// should end the process; if it has not done so after kSecondsToTell, the watchdog ends the process with
+  /// exit code 76.
   using Hung = std::function<void(const std::string& operation, double seconds)>;
   static constexpr double kSecondsToTell = 9;
 
-  /// `seconds_to_end`: the time between hearing of a failure and ending. Opens no socket, starts no thread.
+  /// Opens no socket and starts no thread. `seconds_to_end` is the time from hearing of another rank's
+  /// failure to the end of this process.
   explicit Watchdog(double seconds_to_end);
   /// Ends the thread.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  /// Starts the thread. Call it before MPI starts. `several`: the launch has several processes, so this one
-  /// ends if the launcher is gone. Throws Error(kResources) if the process may open no more files.
+  /// Starts the thread. Call it before MPI starts. If `several`, the launch has several processes, and this
+  /// process ends when the launcher is gone. Throws Error(kResources) if the process may open no more files.
   void start(bool several, Hung hung);
 
-  /// Begins to guard `operation` of the main thread, until unguard(): it must not take more than `seconds`.
-  /// Time in which this process was stopped does not count.
+  /// Guards `operation` of the main thread until unguard(): if it takes more than `seconds`, the watchdog
+  /// calls `hung`. Time in which this process was suspended does not count.
   void guard(const std::string& operation, double seconds);
   void unguard();
 
-  /// Opens the socket. Without permission for sockets this rank cannot be asked, and the run goes on.
+  /// Opens the socket. If the system does not permit sockets, other ranks cannot ask this rank, and the run
+  /// goes on.
   void open(Reach reach);
-  /// The address of the open socket. address().host is known before open().
+  /// The address of the open socket. Its host is known before open().
   const WatchdogAddress& address() const { return address_; }
-  /// Tells the watchdog the addresses of all ranks, by rank, and `run`, a number that only this world's ranks
-  /// know. From then on the thread answers their questions.
+  /// Gives the watchdog the addresses of all ranks, indexed by rank, and `run`, a number that only the ranks
+  /// of this world know. From then on the thread answers questions of these ranks.
   void connect(int64_t rank, const std::vector<WatchdogAddress>& addresses, uint64_t run);
 
   /// Set the answer of this rank. Cheap; "operation on axis" is cut at 63 characters.
@@ -94,8 +98,8 @@ class Watchdog {
   /// Returns the states of `ranks`, in their order, once all have answered or after `seconds`.
   std::vector<RankState> ask(const std::vector<int64_t>& ranks, double seconds);
 
-  /// Tells all ranks to end with `code`: silently, after their `seconds_to_end`. Returns once all have
-  /// confirmed or after `seconds`, which should be less than `seconds_to_end`.
+  /// Tells all ranks to end with exit code `code`, silently, after their `seconds_to_end`. Returns when all
+  /// have confirmed, or after `seconds`, which should be less than `seconds_to_end`.
   void announce_failure(ExitCode code, double seconds);
   /// Whether another rank announced a failure, so that this process is about to end.
   bool failure_announced() const;
@@ -142,8 +146,8 @@ class Watchdog {
   std::thread thread_;
   std::atomic<bool> ends_{false};
   std::atomic<int> failure_{0};       ///< the exit code that another rank announced, or 0
-  std::atomic<bool> failing_{false};  ///< this rank announced a failure itself
-  // Only the thread uses these four:
+  std::atomic<bool> failing_{false};  ///< this rank itself has announced a failure
+  // Used only by the thread:
   Clock::time_point failed_at_;  ///< when failure_ was set
   Clock::time_point looked_at_;  ///< when the thread last looked at the guard
   Clock::time_point hung_at_;    ///< when the thread called hung_
@@ -155,9 +159,9 @@ class Watchdog {
   double guarded_for_ = 0;
   int64_t rank_ = -1;
   std::vector<std::vector<sockaddr_in>> peers_;
-  Message own_;                     ///< the answer to a question
-  std::vector<RankState> answers_;  ///< answers to the question under way, by rank
-  std::vector<bool> confirmed_;     ///< whether a rank has confirmed our failure, by rank
+  Message own_;                     ///< what this rank answers to a question
+  std::vector<RankState> answers_;  ///< answers to the question under way, indexed by rank
+  std::vector<bool> confirmed_;     ///< which ranks have confirmed the failure under way, indexed by rank
 };
 
 }  // namespace ripstop
