@@ -10,7 +10,8 @@
 
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 3)
 #define RIPSTOP_NCCL_WINDOWS
-// The library at run time may be older and lack these two. Weak symbols let the program start all the same.
+// The library at run time may be older and lack these two functions. As weak symbols, they do not keep the
+// program from starting.
 #pragma weak ncclCommWindowRegister
 #pragma weak ncclCommWindowDeregister
 #endif
@@ -18,14 +19,15 @@
 namespace ripstop {
 namespace {
 
-// The library that was loaded, which may be older or newer than the one of the build.
+// The version of the loaded library; it may be older or newer than the version at build time.
 int running_version() {
   int version = 0;
   return ncclGetVersion(&version) == ncclSuccess ? version : 0;
 }
 
-// Whether ncclMemAlloc failed because the device has too little memory. NCCL gives no reason. It asks the
-// driver, not the run time, so cudaGetLastError need not tell; and it rounds up to pages of at most 512 MiB.
+// Whether ncclMemAlloc of `bytes` bytes failed because the device has too little memory. NCCL gives no
+// reason, and cudaGetLastError may not know it, because NCCL calls the driver directly. NCCL rounds up to
+// pages of at most 512 MiB.
 bool lacks_memory(size_t bytes) {
   constexpr size_t kLargestPage = size_t{512} << 20;
   if (cudaGetLastError() == cudaErrorMemoryAllocation) return true;
@@ -48,13 +50,14 @@ void* allocate(const Device& device, int64_t bytes) {
   }
   // Padding must hold zeros, because it is summed and sent along.
   check_cuda(cudaMemset(data, 0, size), "cudaMemset");
-  check_cuda(cudaStreamSynchronize(nullptr), "cudaMemset");  // other streams do not wait for the legacy one
+  // Wait here, because other streams do not wait for the legacy stream.
+  check_cuda(cudaStreamSynchronize(nullptr), "cudaMemset");
   return data;
 }
 
-// Unlike cudaFree, ncclMemFree does not wait for the device, so wait here: kernels that still run would lose
-// their memory. While an exception unwinds keep the memory, because a collective may still run whose other
-// ranks never come.
+// Frees the memory. ncclMemFree, unlike cudaFree, does not wait for the device, so wait first: kernels that
+// still run would lose their memory. While an exception unwinds, keep the memory: a collective may still run
+// whose other ranks never come.
 void release(const Device& device, void* data) noexcept {
   if (std::uncaught_exceptions() > 0) return;
   static_cast<void>(cudaSetDevice(device.index));
@@ -66,12 +69,12 @@ void release(const Device& device, void* data) noexcept {
 
 ncclConfig_t nccl_config([[maybe_unused]] const char* name, bool beside_kernels) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  // Calls return at once, so that a rank that does not come runs into our deadline and not into a hang.
+  // Make calls return at once, so that a missing rank leads to our deadline and not to a hang.
   config.blocking = 0;
   // Groups that share resources could block each other.
   config.splitShare = 0;
   if (beside_kernels) {
-    // Few multiprocessors for messages: the rest computes at the same time.
+    // Use few multiprocessors for messages, so that the others compute at the same time.
     config.maxCTAs = 16;
     config.cgaClusterSize = 2;
   }

@@ -1,4 +1,4 @@
-// The calls that depend on the version of NCCL. The version that runs may differ from the one at compile
+// Functions of NCCL that depend on its version. The version at run time may differ from the one at compile
 // time.
 #pragma once
 #include <nccl.h>
@@ -20,11 +20,11 @@ ncclConfig_t nccl_config(const char* name, bool beside_kernels);
 /// MiB, or of up to 512 MiB if the memory goes through NVLink switches.
 const MemorySource& nccl_memory();
 
-/// Makes [data, data + bytes) of nccl_memory() a symmetric window of the communicator. Collective, with equal
-/// sizes. NCCL writes `window` from a thread of its own, whatever the call returns: wait until the
-/// communicator reports success before you read it, and keep it alive until then. It is null if there are no
-/// windows: if NCCL is older than 2.27.3 at compile time or at run time. If the ranks' GPUs do not reach each
-/// other's memory, it is a plain registration, or null.
+/// Makes [data, data + bytes), memory of nccl_memory(), a symmetric window of the communicator. Collective;
+/// all ranks give equal sizes. Whatever the call returns, NCCL writes *window from a thread of its own: keep
+/// `window` alive and do not read it until the communicator reports success. *window is null if NCCL is older
+/// than 2.27.3 at compile time or at run time. If the GPUs of the ranks do not reach each other's memory, it
+/// is a plain registration or null.
 ncclResult_t register_window(ncclComm_t comm, void* data, int64_t bytes, void** window);
 ncclResult_t deregister_window(ncclComm_t comm, void* window);
 

@@ -8,17 +8,17 @@
 
 namespace ripstop {
 
-/// The index of the GPU for rank `rank` of a node with `visible` GPUs. If the launcher shows each rank one
-/// GPU, 0; else the ranks of a node take turns. Pure.
+/// The index of the GPU for rank `rank` of a node on which a process sees `visible` GPUs. If the launcher
+/// shows each rank only one GPU, the index is 0; otherwise the ranks of the node take the GPUs in turn. Pure.
 int gpu_of_local_rank(int64_t rank, int visible);
 
-/// This rank's GPU. Throws Error(kResources) that says what is missing if the rank has no GPU that ripstop
-/// can use. Not collective.
+/// Chooses the GPU of this rank. Throws Error(kResources), which says what is missing, if the rank has no GPU
+/// that ripstop can use. Not collective.
 Device choose_cuda_device(MpiWorld& world);
 
-/// The communicator of all ranks of the world for tensors on `device`: NCCL. Null for the CPU and for one
-/// rank, because the world's own communicator serves them. Collective. If two ranks share a GPU: goes through
-/// host memory if RIPSTOP_SHARE_GPU is 1, else throws Error(kResources) on all ranks.
+/// Makes the communicator of all ranks of the world for tensors on `device`: over NCCL if each rank has a GPU
+/// of its own, otherwise through host memory. Returns null for the CPU, and for a world of one rank, where
+/// the world's own communicator is enough. Collective.
 std::unique_ptr<Communicator> make_device_communicator(MpiWorld& world, const Device& device);
 
 }  // namespace ripstop

@@ -4,7 +4,7 @@
 
 namespace ripstop {
 
-/// Rounds `count` float32 numbers in host memory to bfloat16, to nearest even, in place: the results fill the
+/// Rounds `count` float32 numbers in host memory to nearest even bfloat16, in place: the results fill the
 /// first half of the memory.
 void round_to_bfloat16(void* numbers, int64_t count);
 

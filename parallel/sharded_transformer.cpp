@@ -76,13 +76,14 @@ ShardedTransformer::Visits ShardedTransformer::training_visits() const {
   return visits;
 }
 
-// The adapters' unit of `unit`, a unit of parameter_table. Units 1, 2, ... of that table are the layers.
+// The unit of the adapters that belong to `unit`, which is a unit of parameter_table; nullopt if it has none.
+// Units 1, 2, ... of that table are the layers.
 std::optional<size_t> ShardedTransformer::adapters_of(size_t unit) const {
   if (!is_frozen() || unit == 0 || unit > model_.blocks.size()) return std::nullopt;
   return first_trained_ + unit - 1;
 }
 
-// The unit whose gradients a visit of `unit` writes, if there is one.
+// The unit whose gradients a visit of `unit` writes; nullopt if it writes none.
 std::optional<size_t> ShardedTransformer::trained_of(size_t unit) const {
   return is_frozen() ? adapters_of(unit) : unit;
 }
@@ -107,13 +108,13 @@ void ShardedTransformer::enter(const Visits& visits, size_t visit) {
   poll();
   const auto unshard = [](FsdpUnit& unit) { unit.unshard(); };
   each_unit(visits[visit], unshard);
-  // Before the wait, so that the next unit's gather runs while this layer computes.
+  // Start the next unit's gather before this wait, so that it runs while this layer computes.
   if (visit + 1 < visits.with_weights) each_unit(visits[visit + 1], unshard);
   each_unit(visits[visit], [](FsdpUnit& unit) { unit.wait(); });
 }
 
-// Keeps the unit gathered if one of the next two visits uses it: between the last block's forward and
-// backward is only the head.
+// Reshards the unit after a visit, unless one of the next two visits uses it: between forward and backward of
+// the last block there is only the head.
 void ShardedTransformer::leave(const Visits& visits, size_t visit) {
   visit_range_.reset();
   poll();
@@ -133,7 +134,7 @@ void ShardedTransformer::reduce_gradients(size_t visited, bool last) {
   const ProfilerRange range(stream_.device(), table_[unit].name + " reduce");
   finish_reduction();
   units_[unit].start_reduce();
-  // Finished later: the sum runs while the next layer's backward computes.
+  // Finish the reduction later: it runs while the next layer's backward computes.
   reduction_ = {.open = true, .unit = unit, .sum_is_due = last};
   const bool waits = mesh_.sizes().fsdp > 1 && mesh_.sizes().replicate > 1;
   if (!waits && units_[unit].sum_may_follow()) start_sum();
@@ -176,7 +177,7 @@ void ShardedTransformer::finish_reductions() {
   while (!summing_.empty()) finish_oldest_sum();
 }
 
-// Starts the norm of a unit's shard, without replicated elements: see finish_gradients.
+// Starts the norm of the shard of `unit`, without its replicated elements, which finish_gradients() adds.
 void ShardedTransformer::start_norm(size_t unit) {
   // Replicas hold equal gradients, so only the first replica counts.
   if (mesh_.replicate().rank() != 0) return;
@@ -187,7 +188,7 @@ void ShardedTransformer::start_norm(size_t unit) {
                  *units_[unit].completes_on());
 }
 
-// Lets messages move: back ends on the host need calls for that.
+// Lets messages under way make progress, for which back ends on the host need calls.
 void ShardedTransformer::poll() {
   if (reduction_.open) units_[reduction_.unit].poll();
   for (const size_t unit : summing_) units_[unit].poll();
@@ -198,7 +199,7 @@ void ShardedTransformer::finish_gradients(Arena& arena, const Tensor& total) {
   Frame frame(arena);
   sum_replicated(context);
   if (mesh_.replicate().rank() != 0) return;
-  // Replicated elements count on tensor rank 0 alone.
+  // Count replicated elements only on tensor rank 0.
   const std::span<FsdpUnit> units = trained_units();
   for (size_t u = 0; u < units.size() && context.tensor.index() == 0; ++u)
     if (const int64_t alike = units[u].replicated_in_shard(); alike > 0)
@@ -229,7 +230,7 @@ void ShardedTransformer::sum_replicated(Context& context) {
   each([&](const Tensor& from, const Tensor& to) { convert(context, from, to); });
 }
 
-// Runs forward through all layers for no backward: all blocks use the same Saved.
+// Runs forward through all layers, without a later backward, so all blocks use the same Saved.
 void ShardedTransformer::forward_only(Context& context, const Tensor& token, BlockBody block, HeadBody head) {
   const Visits visits = forward_visits();
   Frame pass(context.arena);

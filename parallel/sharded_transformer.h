@@ -93,7 +93,7 @@ class ShardedTransformer {
   /// backward. Returns how many plans were made.
   int64_t prepare_attention(int64_t documents, int64_t longest, bool backward) const;
 
-  /// All units, in the order of unit_table.
+  /// All units of the model, in the order of unit_table.
   std::vector<FsdpUnit>& units() { return units_; }
   const std::vector<UnitSpec>& table() const { return table_; }
   /// The trained units in the order of trained_table, and the other units.
@@ -131,7 +131,8 @@ class ShardedTransformer {
   template <class Body>
   void each_unit(size_t unit, Body body);
   bool is_frozen() const { return first_trained_ > 0; }
-  // Whether a layer below is trained. Below the first layer there is only the embedding.
+  // Whether a layer below `layer` is trained, so that the gradient of the layer's input is needed. Below the
+  // first layer there is only the embedding.
   InputGradient below(size_t layer) const { return InputGradient{layer > 0 || !is_frozen()}; }
   std::string visit_name(const Visits& visits, size_t visit) const;
   void enter(const Visits& visits, size_t visit);

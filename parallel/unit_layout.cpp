@@ -7,7 +7,7 @@
 namespace ripstop {
 namespace {
 
-// Slice `index` of `count` of a parameter, without the padding in which the last slices may end.
+// Slice number `index` of `count` slices of a parameter, without the padding at the end of the last slices.
 Box slice_of(const ParameterSpec& p, int64_t offset, int64_t count, int64_t index) {
   const int64_t rows = p.slice_rows(count), columns = p.slice_columns(count);
   const int64_t row = p.cut == Cut::kRows ? std::min(index * rows, p.rows) : 0;
@@ -21,8 +21,8 @@ Box slice_of(const ParameterSpec& p, int64_t offset, int64_t count, int64_t inde
           .stride = columns};
 }
 
-// Rows [row, row + rows) and columns [column, column + columns) of a box, counted from its beginning, as far
-// as the box has them.
+// The part of a box with the rows [row, row + rows) and columns [column, column + columns), counted from the
+// first row and column of the box. Rows and columns beyond the box are left out.
 Box cut_box(const Box& slice, int64_t row, int64_t rows, int64_t column, int64_t columns) {
   rows = std::min(rows, slice.rows - row);
   columns = std::min(columns, slice.columns - column);
@@ -36,8 +36,8 @@ Box cut_box(const Box& slice, int64_t row, int64_t rows, int64_t column, int64_t
           .stride = slice.stride};
 }
 
-// Appends the boxes of elements [begin, end) of a slice in memory: the rest of a first row, whole rows, the
-// beginning of a last row.
+// Appends the boxes that cover elements [begin, end) of the memory of a slice: the rest of a first row, then
+// whole rows, then the beginning of a last row.
 void append_boxes(const Box& slice, int64_t begin, int64_t end, std::vector<Box>& boxes) {
   const int64_t stride = slice.stride;
   const auto append = [&](const Box& box) {
@@ -67,7 +67,7 @@ UnitLayout::UnitLayout(const UnitSpec& unit, int64_t tensor_count, int64_t tenso
       slices_.push_back(slice_of(p, offset, tensor_count, tensor_index));
       offset += p.slice_rows(tensor_count) * p.slice_columns(tensor_count);
     }
-    // Tensors begin at a multiple of the grain, as shards do: vector loads are aligned in both.
+    // Tensors, like shards, begin at a multiple of the grain, so that vector loads are aligned.
     at = round_up(offset, kGrain);
     if (tensor.replicated()) {
       RIPSTOP_CHECK(replicated_elements_ == tensor_offsets_.back(),
@@ -112,7 +112,7 @@ void zero_padding(const UnitLayout& layout, int64_t begin, int64_t end, void* to
 }
 
 Box intersection(const Box& a, const Box& b) {
-  // Names are compared, because a checkpoint has a table of parameters of its own.
+  // Compare names, not pointers, because a checkpoint has its own table of parameters.
   RIPSTOP_CHECK(a.parameter->name == b.parameter->name, "boxes of {} and {}", a.parameter->name,
                 b.parameter->name);
   const int64_t row = std::max(a.row, b.row), column = std::max(a.column, b.column);

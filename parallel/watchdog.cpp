@@ -24,7 +24,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr const char* kLoopback = "127.0.0.1";
-constexpr int kLookMs = 500;  // the most between two looks of the thread at the guard
+constexpr int kLookMs = 500;  // longest pause between two looks of the thread at the guard, in ms
 
 // All IPv4 addresses of this host, because any of its networks may be the one that leads to another node.
 std::vector<std::string> own_addresses() {
@@ -44,7 +44,7 @@ std::vector<std::string> own_addresses() {
   return result;
 }
 
-// The name of this node for people.
+// The name of this node, for messages.
 std::string own_host() {
   std::array<char, 256> name{};
   if (gethostname(name.data(), name.size() - 1) != 0 || name[0] == 0) return "localhost";
@@ -104,7 +104,7 @@ void Watchdog::open(Reach reach) {
   if (bind(socket, reinterpret_cast<sockaddr*>(&own), sizeof own) != 0 ||
       getsockname(socket, reinterpret_cast<sockaddr*>(&own), &length) != 0) {
     close(socket);
-    return;  // the port stays 0: this rank cannot be reached
+    return;  // leaves the port 0: other ranks cannot reach this rank
   }
   // The system chose a free port.
   address_.port = ntohs(own.sin_port);
@@ -142,7 +142,7 @@ void Watchdog::listen() {
   while (!ends_.load()) {
     const int socket = socket_.load();
     pollfd ready[] = {{wake_, POLLIN, 0}, {socket, POLLIN, 0}};
-    // An announced failure ends this process within seconds_to_end_, so the thread then looks more often.
+    // Look more often once a failure is announced: this process must then end within seconds_to_end_.
     ::poll(ready, socket < 0 ? 1 : 2, failure_.load() != 0 ? 20 : kLookMs);
     uint64_t count = 0;
     static_cast<void>(!read(wake_, &count, sizeof count));
@@ -168,7 +168,8 @@ void Watchdog::receive() {
 
 void Watchdog::look_at_guard() {
   const Clock::time_point now = Clock::now();
-  // After a longer gap this process was stopped, which is no other rank's fault.
+  // Count at most a short time: a longer gap means that this process was suspended, which is no other rank's
+  // fault.
   const double passed = std::min(std::chrono::duration<double>(now - looked_at_).count(), 1.5e-3 * kLookMs);
   looked_at_ = now;
   if (tells_ && std::chrono::duration<double>(now - hung_at_).count() > kSecondsToTell)
@@ -179,8 +180,8 @@ void Watchdog::look_at_guard() {
   if (guarded_for_ <= guard_seconds_) return;
   tells_ = true;
   hung_at_ = now;
-  // On a thread of its own, because `hung_` waits for answers of other ranks, which this thread receives, and
-  // reads files, which may hang.
+  // Call hung_ on a thread of its own: it waits for answers of other ranks, which this thread receives, and
+  // it reads files, which may hang.
   std::thread(hung_, guarded_, guarded_for_).detach();
 }
 
@@ -198,7 +199,8 @@ void Watchdog::take(const Message& message, const sockaddr_in& from) {
       break;
     case Kind::kFailure:
       reply.kind = Kind::kConfirmed;
-      // The first announcement counts, but a rank that failed itself ends by its own error.
+      // Keep only the first announcement. A rank that failed itself ignores announcements and ends by its own
+      // error.
       if (failure_.load() == 0 && !failing_.load()) {
         failed_at_ = Clock::now();
         failure_.store(message.code);
@@ -213,7 +215,7 @@ void Watchdog::take(const Message& message, const sockaddr_in& from) {
       if (sender < confirmed_.size()) confirmed_[sender] = true;
       return;
   }
-  // Back to the datagram's sender address, which is known to work.
+  // Reply to the sender address of the datagram, which is known to work.
   sendto(socket_.load(), &reply, sizeof reply, 0, reinterpret_cast<const sockaddr*>(&from), sizeof from);
 }
 
@@ -221,7 +223,7 @@ void Watchdog::send(Message message, int64_t to) {
   const std::lock_guard lock(mutex_);
   message.run = own_.run;
   message.from = rank_;
-  // Every address of the rank gets a copy, because only some of its networks may lead there.
+  // Send a copy to every address of the rank, because only some of its networks may be reachable.
   for (const sockaddr_in& peer : peers_[static_cast<size_t>(to)])
     sendto(socket_.load(), &message, sizeof message, 0, reinterpret_cast<const sockaddr*>(&peer),
            sizeof peer);
@@ -229,9 +231,9 @@ void Watchdog::send(Message message, int64_t to) {
 
 void Watchdog::end_if_due() {
   const std::chrono::duration<double> grace(seconds_to_end_);
-  // _exit, because destructors and MPI_Finalize would wait for the failed rank.
+  // End by _exit: destructors and MPI_Finalize would wait for the failed rank.
   if (failure_.load() != 0 && Clock::now() - failed_at_ > grace) _exit(failure_.load());
-  // Not PR_SET_PDEATHSIG: it would fire when the launcher's *thread* that forked this process ends.
+  // PR_SET_PDEATHSIG would not do: it fires when the launcher's *thread* that forked this process ends.
   if (several_ && getppid() != parent_) _exit(static_cast<int>(ExitCode::kCommunication));
 }
 
@@ -269,7 +271,7 @@ void Watchdog::begin_operation(std::string_view operation, std::string_view axis
   const std::lock_guard lock(mutex_);
   char* to = own_.operation;
   const auto append = [&](std::string_view text) {
-    // Cuts instead of allocating, because this runs at every collective.
+    // Truncate the text instead of allocating memory, because this runs at every collective.
     const size_t room = static_cast<size_t>(own_.operation + kTextBytes - 1 - to);
     const size_t bytes = std::min(room, text.size());
     to = std::copy_n(text.data(), bytes, to);
