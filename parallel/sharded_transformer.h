@@ -24,7 +24,9 @@ struct ShardingOptions {
   int64_t sequence_length = 0;       ///< the largest number of tokens in a sequence
   bool reshard_after_forward = true;
   Recompute recompute = Recompute::kNone;
+  /// `overlap` of make_sequence_axis().
   bool overlap_tensor = false;
+  /// Rows whose logits the head computes at a time.
   int64_t head_chunk_rows = HeadLoss::kChunkRows;
   bool training = true;  ///< false: no gradients, and the tensor axis does not cut the rows
   LoraConfig lora = {};  ///< if enabled, adapters are trained, and the model's own weights are frozen

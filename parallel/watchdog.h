@@ -78,6 +78,7 @@ class Watchdog {
   /// Guards `operation` of the main thread until unguard(): if it takes more than `seconds`, the watchdog
   /// calls `hung`. Time in which this process was suspended does not count.
   void guard(const std::string& operation, double seconds);
+  /// Ends the guard that guard() began.
   void unguard();
 
   /// Opens the socket. If the system does not permit sockets, other ranks cannot ask this rank, and the run

@@ -89,6 +89,7 @@ std::string content_hash(const TokenDatasetHeader& header, const std::array<std:
 /// libhdf5.
 class TokenDataset {
  public:
+  /// Opens and checks the file `path`, as described above.
   explicit TokenDataset(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }

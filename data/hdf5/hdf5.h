@@ -95,11 +95,14 @@ class Hdf5File {
   /// The array `name`. Throws if there is no such array or if its elements are not of `type`.
   const Hdf5Array& array(const std::string& name, Hdf5Type type) const;
 
+  /// Whether the root group has the attribute `name`.
   bool has_attribute(const std::string& name) const;
   /// The value of an attribute of the root group. Throws if the attribute is missing or of another type.
   int64_t integer(const std::string& name) const;
+  /// The value of a text attribute of the root group. Throws as integer() does.
   std::string text(const std::string& name) const;
 
+  /// Whether the file has an array of strings `name`.
   bool has_strings(const std::string& name) const;
   /// The number of strings in the array `name`. Throws if there is no such array.
   int64_t strings_count(const std::string& name) const;

@@ -29,6 +29,7 @@ class EncodePool {
   EncodePool(const EncodePool&) = delete;
   EncodePool& operator=(const EncodePool&) = delete;
 
+  /// Adds an example. May wait for the oldest batch and pass its examples to `take`.
   void add(CorpusExample&& example);
   /// Waits until all examples are encoded and passes them to `take`.
   void finish();

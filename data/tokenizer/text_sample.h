@@ -13,6 +13,7 @@ class TextSample {
  public:
   explicit TextSample(int64_t most_bytes) : most_bytes_(most_bytes) {}
 
+  /// Adds a text, which may be dropped, or may cause others to be dropped.
   void add(std::string text);
   bool empty() const { return texts_.empty(); }
   /// Size of the kept texts in bytes.
