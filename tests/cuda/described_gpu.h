@@ -21,8 +21,8 @@ struct DescribedGpu {
         R"("multiProcessorCount":{},"warpSize":32,"maxSharedMemoryPerBlock":49152,)"
         R"("maxSharedMemoryPerBlockOptin":{},"reservedSharedMemoryPerBlock":1024,"maxRegistersPerSM":65536,)"
         R"("maxCtasPerSM":{},"maxThreadsPerBlock":1024,"maxThreadsPerSM":{},"pciDeviceId":0,"isTccDriver":0,)"
-        R"("supportCoopLaunch":1,"totalGlobalMem":{},"smClockRateKHz":{},"memClockRateKHz":{},"memoryBusWidth":{},"l2CacheSize":{},)"
-        R"("cudaDeviceId":0,"deviceVer":{},"driverVer":13000,"deviceName":"{}"}})",
+        R"("supportCoopLaunch":1,"totalGlobalMem":{},"smClockRateKHz":{},"memClockRateKHz":{},"memoryBusWidth":{},)"
+        R"("l2CacheSize":{},"cudaDeviceId":0,"deviceVer":{},"driverVer":13000,"deviceName":"{}"}})",
         processors, shared_bytes, processor_blocks, processor_threads, memory_bytes, clock_khz, memory_khz,
         bus_bits, level2_bytes, 100 * major + 10 * minor, name);
   }

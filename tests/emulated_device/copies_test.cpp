@@ -85,5 +85,18 @@ TEST_F(Copies, TheHostWaitsForAllWorkOfAStream) {
   }
 }
 
+TEST(Notes, AreTakenOnce) {
+  const Stream stream(Device::cuda(0));
+  CudaStream& cuda = cuda_stream(stream);
+  cuda.note("attention is slow", "10 bytes of workspace, 8 allowed");
+  cuda.note("attention is slow", "12 bytes of workspace, 8 allowed");
+  cuda.note("its gradient is slow", "10 bytes of workspace, 8 allowed");
+  EXPECT_EQ(stream.take_notes(),
+            (std::vector<std::string>{"attention is slow: 10 bytes of workspace, 8 allowed",
+                                      "its gradient is slow: 10 bytes of workspace, 8 allowed"}));
+  cuda.note("attention is slow", "14 bytes of workspace, 8 allowed");
+  EXPECT_TRUE(stream.take_notes().empty());
+}
+
 }  // namespace
 }  // namespace ripstop

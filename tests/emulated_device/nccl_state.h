@@ -19,7 +19,7 @@ namespace ripstop::emulated {
 /// How the emulated NCCL behaves. The environment sets it once:
 /// RIPSTOP_EMULATED_NCCL=2.19|2.21|2.27|2.28 (default 2.28), whose behaviours are those of 2.19.3, 2.21.5,
 /// 2.27.7 and 2.28.9; RIPSTOP_EMULATED_NCCL_WINDOWS=0, if the GPUs do not reach each other's memory, or
-/// =broken, if multicast fails, which windows use unless NCCL_NVLS_ENABLE is 0; RIPSTOP_EMULATED_NCCL_ROOM=n,
+/// broken, if multicast fails, which windows use unless NCCL_NVLS_ENABLE is 0; RIPSTOP_EMULATED_NCCL_ROOM=n,
 /// if n collectives fill the GPU (0: none does; default: from the seed, 1 to 3 if collectives have a launch
 /// order); RIPSTOP_EMULATED_SEED.
 struct NcclBehaviour {

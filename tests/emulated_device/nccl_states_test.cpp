@@ -1,6 +1,10 @@
 // What the emulated NCCL's calls return while they work in the background, as each version of the real one
 // does (CALLS.md). Calls NCCL itself: parallel/nccl_*.cpp waits wherever the tests here do not.
+#include <cstdlib>
+#include <vector>
+
 #include "tests/emulated_device/nccl_group_of_ranks.h"
+#include "tests/emulated_device/scheduler.h"
 
 namespace ripstop {
 namespace {
@@ -158,6 +162,32 @@ TEST_F(NcclStates, TwoRanksOnOneGpuAreRefused) {
   EXPECT_EQ(poll(shared), ncclInvalidUsage);
   EXPECT_EQ(ncclCommAbort(shared), ncclSuccess);
   static_cast<void>(cudaSetDevice(rank));
+}
+
+// With two ranks the order of a sum does not matter.
+TEST_F(NcclStates, SumsOfNvlinkSwitchesHaveNoFixedOrder) {
+  if (size < 3 || std::getenv("NCCL_NVLS_ENABLE") != nullptr)
+    GTEST_SKIP() << "needs switches and three ranks";
+  cudaStream_t stream = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+  std::vector<float> x(70000), sums[2];
+  for (size_t i = 0; i < x.size(); ++i) x[i] = sample(rank, static_cast<int64_t>(i));
+  void* memory = nullptr;
+  ASSERT_EQ(cudaMalloc(&memory, x.size() * sizeof(float)), cudaSuccess);
+  for (uint64_t seed = 0; seed < 2; ++seed) {
+    emulated::Scheduler::instance().set_seed(seed + 1);
+    ASSERT_EQ(cudaMemcpyAsync(memory, x.data(), x.size() * sizeof(float), cudaMemcpyDefault, stream),
+              cudaSuccess);
+    static_cast<void>(ncclAllReduce(memory, memory, x.size(), ncclFloat32, ncclSum, comm, stream));
+    ASSERT_EQ(poll(comm), ncclSuccess);
+    sums[seed].resize(x.size());
+    ASSERT_EQ(cudaMemcpyAsync(sums[seed].data(), memory, x.size() * sizeof(float), cudaMemcpyDefault, stream),
+              cudaSuccess);
+    ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+  }
+  EXPECT_NE(sums[0], sums[1]);
+  EXPECT_EQ(cudaFree(memory), cudaSuccess);
+  EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // A stand-in of NVML as the library that programs open by name. Every GPU has what $RIPSTOP_EMULATED_NVML
 // says: its compute mode, its uncorrected errors since the driver started, and a process with its bytes, such
-// as "2 3 4711 1048576"; unset: a healthy GPU.
+// as "2 3 4711 1048576". Unset: a healthy GPU.
 #include <cstdlib>
 #include <sstream>
 
