@@ -31,8 +31,9 @@ Device choose_cuda_device(MpiWorld& world) {
 
 namespace {
 
-// Whether two ranks of a node are at one of the PCI addresses `taken`, as NCCL compares them. Throws if they
-// are, unless that is asked for: through host memory a job is a hundred times slower.
+// Whether two ranks of one node have the same PCI address in `taken`, which has the address of each rank's
+// GPU. NCCL compares the same addresses. Throws if two ranks do, unless RIPSTOP_SHARE_GPU allows it: through
+// host memory a job would be much slower, without a word.
 bool refuse_shared_gpu(const MpiWorld& world, const std::vector<std::string>& taken) {
   std::map<std::pair<int64_t, std::string>, size_t> first;
   for (size_t rank = 0; rank < taken.size(); ++rank) {

@@ -16,9 +16,10 @@ int gpu_of_local_rank(int64_t rank, int visible);
 /// that ripstop can use. Not collective.
 Device choose_cuda_device(MpiWorld& world);
 
-/// Makes the communicator of all ranks of the world for tensors on `device`: over NCCL if each rank has a GPU
-/// of its own, otherwise through host memory. Returns null for the CPU, and for a world of one rank, where
-/// the world's own communicator is enough. Collective.
+/// Makes the communicator of all ranks of the world for tensors on `device`, over NCCL. Returns null for the
+/// CPU, and for a world of one rank, where the world's own communicator is enough. If two ranks share a GPU:
+/// goes through host memory if RIPSTOP_SHARE_GPU is 1, otherwise throws Error(kResources) on all ranks.
+/// Collective.
 std::unique_ptr<Communicator> make_device_communicator(MpiWorld& world, const Device& device);
 
 }  // namespace ripstop

@@ -119,7 +119,8 @@ class StreamOrder : public ::testing::Test {
                        [&](const Span& read) { return read.overlaps(span); });
   }
 
-  // How many operations are `chosen`, and beside how many of them a product of backward, given later, may run.
+  // How many operations are `chosen`, and beside how many of them a product of backward, given later, may
+  // run.
   std::pair<size_t, size_t> beside_products(FunctionRef<bool(const RecordedOperation&)> chosen) const {
     size_t count = 0, beside = 0;
     for (auto each = log.begin(); each != log.end(); ++each) {

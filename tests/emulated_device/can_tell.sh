@@ -106,13 +106,13 @@ plant_faults() {
   change parallel/tensor_parallel.cpp 'first.wait();
   others.wait();' \
     '  if (!planted(22)) first.wait(), others.wait();'
-  change parallel/nccl_communicator.cpp 'check(ncclGroupEnd(), "ncclGroupEnd");  // returns' \
+  change parallel/nccl_communicator.cpp 'check(ncclGroupEnd(), "ncclGroupEnd");  //' \
     '&LINE&
   if (planted(23)) {
     reduce_pieces(Stream(whole.device), pieces, own, Reduce::kSum, accumulate);
     return;
   }'
-  change parallel/nccl_group.cpp '// A rank that gets no group waits as well' \
+  change parallel/nccl_group.cpp 'comm_ = static_cast<ncclComm_t>(whole.wait_for_result("ncclCommSplit"' \
     '  if (planted(24)) {
     whole.check(ncclCommSplit(whole.comm_, part, static_cast<int>(key), &comm_, &chosen), "ncclCommSplit");
     if (!alone) check(ncclInProgress, "ncclCommSplit");
@@ -130,7 +130,7 @@ plant_faults() {
   __syncthreads();' \
     '  if (lane_number() == 0) of_warp[warp_number()] = x;
   if (!planted(31)) __syncthreads();'
-  change model/kernels/cuda/reduce.cuh '__syncthreads();  // no thread may begin the next call, which writes to of_warp, while others still read it' '  if (!planted(32)) __syncthreads();'
+  change model/kernels/cuda/reduce.cuh '__syncthreads();  //' '  if (!planted(32)) __syncthreads();'
   change model/kernels/cuda/head_loss.cu '__syncthreads();' '  if (!planted(33)) __syncthreads();'
   change model/kernels/cuda/add_rmsnorm.cu '__syncthreads();' '  if (!planted(34)) __syncthreads();'
   change model/kernels/cuda/plain_attention.cuh '    __syncwarp();' '    if (!planted(35)) __syncwarp();'
