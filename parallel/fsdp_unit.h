@@ -89,8 +89,8 @@ class FsdpUnit {
   /// Waits for the gather, then sets Parameter::value to the gathered weights. Throws Error(kBug) if
   /// unshard() was not called.
   void wait();
-  /// Sets Parameter::value to an empty tensor and returns the slot of the gathered weights, if the unit has
-  /// one. Throws Error(kBug) if the unit is not unsharded.
+  /// Sets Parameter::value to an empty tensor. Gives the slot of the gathered weights, if the unit has one,
+  /// back to the pool. Throws Error(kBug) if the unit is not unsharded.
   void reshard();
 
   /// Sets Parameter::gradient to memory for whole gradients. Backward then adds to the gradients of vectors;
@@ -142,7 +142,7 @@ class FsdpUnit {
   const Tensor& compute_copy() const { return copy_; }
   /// Index of the shard's first element in the flat buffer of the unit.
   int64_t shard_begin() const { return shard_begin_; }
-  /// The number of elements at the begin of the shard, padding included, that are the same on all ranks of
+  /// The number of elements at the start of the shard, padding included, that are the same on all ranks of
   /// the tensor axis: norms, and those matrices of adapters that the axis does not cut.
   int64_t replicated_in_shard() const;
 

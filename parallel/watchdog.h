@@ -125,13 +125,13 @@ class Watchdog {
     char operation[kTextBytes] = {};
   };
 
-  // Called on the thread.
+  // Called on thread_ alone.
   void listen();
   void receive();
   void look_at_guard();
   void take(const Message& message, const sockaddr_in& from);
   void end_if_due();
-  // Called on both threads.
+  // Called on thread_ and on the main thread.
   void wake();
   void send(Message message, int64_t to);
   void repeat(const Message& message, const std::vector<int64_t>& ranks, double seconds,

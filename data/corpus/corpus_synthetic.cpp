@@ -28,7 +28,7 @@ constexpr std::array kObjects = {"bridge",  "school",  "hospital", "library", "m
 constexpr std::array kDays = {"Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"};
 constexpr std::array kConfirmed = {"Police confirmed that", "The council confirmed that",
                                    "Officials confirmed that"};
-// Begins of sentences that make an event a mere claim. A figure replaces {}.
+// Sentence openings that make an event a mere claim. A figure replaces {}.
 constexpr std::array kClaimed = {"A neighbour thought that", "A rival claimed that",
                                  "Nobody believed that",     "One of {} visitors heard that",
                                  "A caller said that",       "Last year {} papers wrote that"};
@@ -107,7 +107,7 @@ std::string event(const World& world, Split split, Random& random) {
   return fmt::format("{} {} {} the {} in {} on {}.", first, last, verb, object, town, random.pick(kDays));
 }
 
-/// The begin of a sentence: "A rival claimed that", say. It makes the event that follows a mere claim.
+/// The start of a sentence: "A rival claimed that", say. It makes the event that follows a mere claim.
 std::string claim(Split split, Random& random) {
   std::string text = random.pick(kClaimed);
   const size_t at = text.find("{}");

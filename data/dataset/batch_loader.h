@@ -13,7 +13,8 @@
 
 namespace ripstop {
 
-/// A position in the endless sequence of epochs: the epoch, and the number in it of the next sequence to use.
+/// A position in the endless series of epochs: `sequence` is the number, within `epoch`, of the next token
+/// sequence to use.
 struct DataCursor {
   int64_t epoch = 0;
   int64_t sequence = 0;

@@ -47,7 +47,7 @@ class PromptTemplate {
   const std::string& separator() const { return parts_.separator; }
 
   /// The prompt of `document`: BOS, and the ids of the whole text, encoded at once. A token that spans the
-  /// end of the document and the begin of the separator counts as separator.
+  /// end of the document and the start of the separator counts as separator.
   EncodedPrompt encode(std::string_view document) const;
   /// The example of a pair: the prompt of `document`, then a space and `summary`, encoded as the continuation
   /// of the separator, then EOS.

@@ -39,7 +39,7 @@ class CheckedOutput {
   InputFile input_;
 };
 
-/// Reads the bytes `written` of `file` to the begin of `buffer`, which grows if it is too small. Throws
+/// Reads the bytes `written` of `file` to the start of `buffer`, which grows if it is too small. Throws
 /// Error(kStorage) if the hash of the bytes read is not written.hash.
 void require_hash(const InputFile& file, const WrittenBytes& written, std::vector<char>& buffer);
 

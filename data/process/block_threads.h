@@ -1,5 +1,5 @@
-// Calls a function for each block of a file on several threads: one computes while another waits for a
-// device.
+// Calls a function for each block of a file on several threads: one computes while another waits for
+// storage.
 #pragma once
 #include <cstdint>
 

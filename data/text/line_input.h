@@ -17,7 +17,7 @@ class LineInput {
 
   /// Reads the next line into `line`, without its "
   /// "; keeps a "\r" before the "
-  /// ". Drops a byte order mark at the begin of the file. Returns false at the end of the file. Returns a
+  /// ". Drops a byte order mark at the start of the file. Returns false at the end of the file. Returns a
   /// line of a pipe as soon as the line has arrived.
   bool next(std::string& line);
   /// Number of the line that next() returned last; the first line is 1.

@@ -7,7 +7,7 @@
 
 namespace ripstop {
 
-/// Length in bytes of the valid UTF-8 sequence at the begin of `text`; 0 if no valid sequence begins there.
+/// Length in bytes of the valid UTF-8 sequence at the start of `text`; 0 if no valid sequence begins there.
 size_t sequence_bytes(std::string_view text);
 
 /// The Unicode code point that a valid UTF-8 sequence encodes.

@@ -258,7 +258,7 @@ void add_dropout(Context& context, const Tensor& x, const DropoutBits& bits, con
 /// How reduce_pieces() joins the elements of the ranks.
 enum class Reduce : uint8_t { kSum, kMax };
 
-/// The elements that one rank sent, in memory of the device of the result.
+/// One rank's operand of reduce_pieces(). `data` is in memory of the same device as `out`.
 struct RankPiece {
   const void* data = nullptr;
   DType dtype = DType::kFloat32;

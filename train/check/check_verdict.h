@@ -27,7 +27,7 @@ struct CheckedValue {
   std::string parameter;  ///< logical name; "" for loss and norm
   double error = 0;       ///< infinite if a value is not finite
   double tolerance = 0;
-  int64_t row = 0, column = 0, rank = 0;  ///< begin of the parameter's worst block, and its rank
+  int64_t row = 0, column = 0, rank = 0;  ///< start of the parameter's worst block, and its rank
 
   bool holds() const { return error <= tolerance; }
   /// "the gradient of layers.1.attention.wq.weight in step 1".

@@ -13,7 +13,7 @@ namespace {
 /// The part of one parameter in a wanted shard.
 struct Wanted {
   int64_t unit = 0;   ///< index of the unit in the layouts
-  int64_t begin = 0;  ///< begin of the wanted shard in the unit's flat buffer
+  int64_t begin = 0;  ///< start of the wanted shard in the unit's flat buffer
   Box box;
 };
 using WantedByName = std::map<std::string_view, std::vector<Wanted>>;

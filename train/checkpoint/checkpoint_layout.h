@@ -57,8 +57,9 @@ struct UnitShard {
 /// The sidecar lists the arrays in this order, the three states of a unit one after the other.
 std::vector<UnitShard> stored_shards(const std::vector<UnitSpec>& units, const MeshSizes& mesh, int64_t rank);
 
-/// The first byte of `state` in `unit` that is stored. `unit` is shard `fsdp_index`; `shard` is the stored
-/// part of that shard.
+/// Where the stored part of the array `state` begins in memory. `unit` has the arrays of shard number
+/// `fsdp_index` of a unit; `shard` is the part of them that this rank stores. That part may begin later,
+/// because other ranks store replicated elements.
 std::byte* stored_begin(const UnitStates& unit, UnitState state, const UnitShard& shard, int64_t fsdp_index);
 
 /// The size and dtype of an array in a rank's file.

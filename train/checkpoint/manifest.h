@@ -56,7 +56,7 @@ struct CheckpointState {
   bool operator==(const CheckpointState&) const = default;
 };
 
-/// The sizes and the hash of a rank's file and its sidecar in a committed checkpoint.
+/// A rank's file and its sidecar in a committed checkpoint: the size of each, and the hash of the sidecar.
 struct StoredFile {
   int64_t rank = 0;
   int64_t bytes = 0;          ///< size of rank_*.h5

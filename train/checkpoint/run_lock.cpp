@@ -211,7 +211,7 @@ class RunLock::Heartbeat {
       hurries_ = false;
       in_call_ = true;
       guard.unlock();
-      // The heartbeat's time is the begin of the write: from then on others may see the new number.
+      // The heartbeat's time is the start of the write: from then on others may see the new number.
       const double began = boot_seconds();
       std::string reason;
       const bool renewed = write(count) && is_own(reason);
@@ -262,8 +262,8 @@ class RunLock::Heartbeat {
   std::condition_variable changed_;  ///< wakes callers that wait for the thread
   bool hurries_ = false;             ///< the next heartbeat is due now
   bool in_call_ = false;             ///< the thread is in file system calls
-  double answered_at_;               ///< begin of the last heartbeat whose calls returned
-  double renewed_at_;                ///< begin of the last heartbeat that was written and read back
+  double answered_at_;               ///< start of the last heartbeat whose calls returned
+  double renewed_at_;                ///< start of the last heartbeat that was written and read back
   std::string lost_;                 ///< the return value of reason()
   std::thread thread_;
 };

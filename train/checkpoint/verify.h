@@ -14,7 +14,7 @@ namespace ripstop {
 struct CheckpointDamage {
   std::string file;    ///< name of the file in the checkpoint
   std::string what;    ///< what is wrong, for people
-  int64_t offset = 0;  ///< begin of the damaged part; 0 for the whole file
+  int64_t offset = 0;  ///< start of the damaged part; 0 for the whole file
 };
 
 /// Compares every byte of the checkpoint `directory` with the manifest and the hashes. Also finds missing and

@@ -71,7 +71,7 @@ std::string names_of_verbs(const CLI::App& above) {
   std::string hint = meant.empty() ? "" : fmt::format("did you mean '{}'?", meant);
   if (above.get_parent() != nullptr)
     hint += fmt::format("{}{} has {}", hint.empty() ? "" : " ", path_of(above), names_of_verbs(above));
-  else if (meant.empty())  // the program's own verbs are too many for a line
+  else if (meant.empty())  // at the top level: too many verbs for one line, so the hint names --help
     hint = fmt::format("{} --help lists the verbs", path_of(above));
   throw CommandLineError(fmt::format("unknown verb '{}'", word), hint);
 }

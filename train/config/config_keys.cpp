@@ -33,7 +33,7 @@ constexpr double kManySequences = 1 << 20;
 // round to 0.
 constexpr double kSmallestFloat = std::numeric_limits<float>::min();
 
-// The begin of a row, which names its key once: section and name of the key are also the members of
+// The start of a row, which names its key once: section and name of the key are also the members of
 // RunConfig.
 #define RIPSTOP_KEY(section_, name_) \
   .section = #section_, .name = #name_, .field = [](RunConfig& c) { return field_at(&c.section_.name_); }

@@ -50,7 +50,7 @@ class Assigner {
     std::copy(values.begin(), values.end(), field->begin());
   }
   void operator()(ChoiceField field) const {
-    // Accept the booleans true and false where "true" and "false" are words of the key.
+    // If "true" and "false" are among the values of the key, accept the booleans true and false, too.
     const bool* flag = std::get_if<bool>(&entry_.value);
     const std::string given = flag == nullptr ? value_as<std::string>() : *flag ? "true" : "false";
     const auto word = std::find(field.words.begin(), field.words.end(), given);

@@ -15,7 +15,7 @@ namespace ripstop {
 struct EvaluationSettings {
   int64_t step = 0;      ///< the step of the checkpoint
   std::string split;     ///< "test"
-  int64_t examples = 0;  ///< number of examples evaluated, from the begin of the split
+  int64_t examples = 0;  ///< number of examples evaluated, from the start of the split
   std::string weights;   ///< a hash of the weights
   std::string data;      ///< content hash of the split's file
   std::string compute;   ///< "float32" or "bfloat16"

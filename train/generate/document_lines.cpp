@@ -28,7 +28,7 @@ size_t character_begin(const std::string& text, size_t at) {
   return at;
 }
 
-// The begin of `text`, valid UTF-8, for a message.
+// The start of `text`, valid UTF-8, for a message.
 std::string begin_of(const std::string& text) {
   constexpr size_t kMostBytes = 40;
   return text.size() <= kMostBytes ? text : text.substr(0, character_begin(text, kMostBytes)) + "...";
@@ -48,7 +48,7 @@ std::string fault_of(const std::string& line, const Json::parse_error& error) {
   return fmt::format("no JSON from byte {} on: '{}'", at + 1, begin_of(line.substr(at)));
 }
 
-// Throws an error with the begin of the line and a hint what to write. `fault`: the hint for a line that
+// Throws an error with the start of the line and a hint what to write. `fault`: the hint for a line that
 // begins with '{'.
 [[noreturn]] void refuse_line(const std::string& line, const TextLines& lines, const std::string& fault) {
   const char first = line[line.find_first_not_of(" \t")];

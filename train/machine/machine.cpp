@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The number at the begin of `text`, before a unit: 16384 for "16384 kB".
+// The number at the start of `text`, before a unit: 16384 for "16384 kB".
 std::optional<int64_t> leading_number(const std::string& text) {
   return parse_integer(text.substr(0, text.find(' ')));
 }

@@ -88,7 +88,7 @@ bool has_targets(const TokenDataset& dataset, const RunConfig& config) {
 
 void require_targets(const TokenDataset& dataset, const RunConfig& config) {
   if (has_targets(dataset, config)) return;
-  // The shortest cut of an example is BOS, the separator and the begin of the summary.
+  // The shortest cut of an example is BOS, the separator and the start of the summary.
   int64_t least = INT64_MAX, whole = 0;
   for (int64_t i = 0; i < dataset.examples(); ++i) {
     least = std::min(least, dataset.target_begin(i) - dataset.separator_begin(i) + 1);

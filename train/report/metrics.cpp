@@ -68,7 +68,7 @@ template <class Visit>
 std::string for_each_event(const std::filesystem::path& path, MetricsLog& log, Visit visit) {
   constexpr int64_t kBlockBytes = 1 << 20;
   const InputFile file(path, ExitCode::kStorage);
-  std::string text;  // the text that is not handled yet; begins at the begin of a line
+  std::string text;  // the text that is not handled yet; begins at the start of a line
   int64_t number = 0, damaged = 0;
   std::string first;
   for (int64_t at = 0, bytes = 0; at < file.bytes(); at += bytes) {

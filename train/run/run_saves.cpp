@@ -77,7 +77,7 @@ void RunSaves::save_now(const CheckpointState& state, int64_t keep, bool stops) 
   while (!begin(state, keep, /*in_background=*/false, stops) || !commit()) continue;
 }
 
-// Commits the save under way, if there is one, and begins the next. Returns false if the begin failed.
+// Commits the save under way, if there is one, and begins the next. Returns false if the start failed.
 bool RunSaves::begin(const CheckpointState& state, int64_t keep, bool in_background, bool stops) {
   const Clock::time_point since = Clock::now();
   const bool waits = is_under_way();
@@ -208,9 +208,9 @@ void RunSaves::take_failure(const Error& error, const CheckpointState& state) {
                                  : "there is no checkpoint yet"));
 }
 
-// If all ranks have copies of all their arrays, each rank waits alone, for a moment. Otherwise a wait may
-// take as long as a disk, so all ranks wait together: in the next step's collectives they would take a slow
-// rank for dead.
+// If all ranks have copies of all their arrays, each rank waits alone, for a moment. Otherwise a wait may be
+// as long as a write to a slow disk, so all ranks wait together. If the fast ranks went on alone, they would
+// meet the next step's collectives first and take the slow rank for dead.
 void RunSaves::await(size_t unit) {
   if (!is_held_) return;
   const Clock::time_point since = Clock::now();

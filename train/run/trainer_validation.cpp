@@ -8,7 +8,7 @@
 namespace ripstop {
 namespace {
 
-// The score that checkpoint.keep_best compares; the loss if it compares none.
+// The score that checkpoint.keep_best names: ROUGE-L or the loss. For "none", the loss as well.
 std::optional<double> score_of(const ValidationEvent& event, KeepBest keep) {
   return keep == KeepBest::kRougeL ? event.rougeL : event.loss;
 }

@@ -1,4 +1,4 @@
-// Saves beside training: the files have the values at the begin of the save, whatever changes the arrays once
+// Saves beside training: the files have the values at the start of the save, whatever changes the arrays once
 // they are free.
 #include "train/checkpoint/snapshot.h"
 

@@ -194,7 +194,7 @@ TEST_F(SavingRuns, TheBestIsACheckpointThatExists) {
   }
 }
 
-// The time limit learns the time from the begin of a save to its commit, which waits for the end of a step.
+// The time limit learns the time from the start of a save to its commit, which waits for the end of a step.
 TEST_F(SavingRuns, TheTimeOfASaveHasNoStepInIt) {
   on_line_ = [](const std::string& line) {
     if (line.starts_with("step 5/")) std::this_thread::sleep_for(std::chrono::seconds(3));

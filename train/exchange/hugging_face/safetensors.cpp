@@ -102,8 +102,8 @@ void check_places(const JsonReader& reader, const std::vector<StoredTensor>& ten
   if (end < file_bytes) reader.refuse("has {} bytes after its last tensor", file_bytes - end);
 }
 
-// The two names of each ExportDType, in the order of the enumerators: of config.json and --dtype, and of
-// safetensors.
+// The two names of each ExportDType: the name that config.json and --dtype use, and the name that safetensors
+// uses. In the order of the enumerators.
 constexpr std::pair<std::string_view, std::string_view> kSpellings[] = {
     {"float32", "F32"}, {"bfloat16", "BF16"}, {"float16", "F16"}};
 

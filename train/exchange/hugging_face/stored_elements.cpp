@@ -58,7 +58,7 @@ bool convert_elements(const std::string& dtype, const char* from, int64_t count,
 // Consecutive rows of a stored tensor, and their destination.
 struct Rows {
   int64_t first = 0, count = 0;  ///< the rows [first, first + count) of the file's tensor
-  int64_t stride = 0;            ///< elements in `to` from the begin of a row to the begin of the next
+  int64_t stride = 0;            ///< elements in `to` from the start of a row to the start of the next
   float* to = nullptr;
 };
 

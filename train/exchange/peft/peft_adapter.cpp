@@ -57,7 +57,7 @@ bool is_empty(const Json& value) {
   return value.is_null() || (value.is_structured() && value.empty());
 }
 
-// The begin of a value, for a message.
+// The start of a value, for a message.
 std::string brief(const Json& value) {
   return text_of_json(value).substr(0, 80);
 }
@@ -170,8 +170,8 @@ void require_files(const fs::path& directory) {
   refuse_directory(directory, fmt::format("has no {}", kPeftWeights));
 }
 
-// Throws if the model cannot have adapters of this rank. Without this check, the error would be a missing
-// tensor.
+// Throws if the model cannot have adapters as `lora` describes them, for example of a LoRA rank that is too
+// high. Without this check, the user would be told of a missing tensor.
 void require_possible(const fs::path& directory, const LoraConfig& lora, const ModelConfig& model) {
   try {
     validate(lora, model);

@@ -88,7 +88,7 @@ std::optional<StoredModel> base_at(Io& io, const AdaptedBase& base, const ModelC
                                 base.directory));
 }
 
-// Whether the weights of `exported` are the weights of `base`, rounded: compares the begin, the middle and
+// Whether the weights of `exported` are the weights of `base`, rounded: compares the start, the middle and
 // the end of every unit.
 bool is_export(Io& io, const StoredModel& exported, const StoredModel& base) {
   ModelConfig sizes = exported.config();

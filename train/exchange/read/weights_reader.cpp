@@ -103,8 +103,8 @@ void read_in_pieces(Io& io, const StoredModel& model, std::span<const UnitLayout
   std::array<std::vector<float>, kBlockThreads> memory;
   for (size_t u = 0; u < layouts.size(); ++u) {
     const int64_t elements = layouts[u]->shard_elements(), begin = fsdp_index * elements;
-    // Readers read whole shards, so the pieces are shards of a finer layout. The first and the last piece may
-    // reach beyond this shard.
+    // WeightsReader reads whole shards only. So the unit is cut into a finer layout, whose shards are the
+    // pieces of shard `fsdp_index`. The first and the last piece may reach beyond shard `fsdp_index`.
     const UnitLayout finer = layouts[u]->finer(divide_up(elements, piece_elements));
     const int64_t size = finer.shard_elements(), end = divide_up(begin + elements, size);
     for (int64_t first = begin / size; first < end; first += kBlockThreads) {
