@@ -39,8 +39,8 @@ class UnitLayout {
   /// Elements of the whole flat buffer, padding included; equal on all ranks of the tensor axis.
   int64_t elements() const { return elements_; }
   int64_t shard_elements() const { return elements_ / fsdp_count_; }
-  /// The number of elements at the beginning of the buffer that are the same on all ranks of the tensor axis; a
-  /// multiple of kGrain.
+  /// The number of elements at the beginning of the buffer that are the same on all ranks of the tensor axis;
+  /// a multiple of kGrain.
   int64_t replicated_elements() const { return replicated_elements_; }
   /// The number of elements at the beginning of the buffer that belong to vectors, which are replicated; a
   /// multiple of kGrain.
