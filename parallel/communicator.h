@@ -70,7 +70,8 @@ struct Exchange {
 
 /// Collectives over the ranks of one group. All ranks of the group must call the same operations in the same
 /// order with equal sizes. Tensors are contiguous and lie on the device of this communicator; counts are
-/// 64-bit. Sums are in rank order, so equal inputs give equal bits whatever the timing. Only one thread may
+/// 64-bit. Sums in host memory are in rank order, so equal inputs give equal bits whatever the timing; for
+/// NCCL see make_nccl_communicator(). Only one thread may
 /// call a communicator.
 ///
 /// Every wait has a deadline. If it passes, the wait throws Error(kCommunication), which names operation,

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "model/device/cuda_machine.h"
+#include "parallel/agreement.h"
 
 namespace ripstop {
 int gpu_of_local_rank(int64_t rank, int visible) {
@@ -34,13 +35,15 @@ namespace {
 // Whether two ranks of one node have the same PCI address in `taken`, which has the address of each rank's
 // GPU. NCCL compares the same addresses. Throws if two ranks do, unless RIPSTOP_SHARE_GPU allows it: through
 // host memory a job would be much slower, without a word.
-bool refuse_shared_gpu(const MpiWorld& world, const std::vector<std::string>& taken) {
+bool refuse_shared_gpu(MpiWorld& world, const std::vector<std::string>& taken) {
   std::map<std::pair<int64_t, std::string>, size_t> first;
   for (size_t rank = 0; rank < taken.size(); ++rank) {
     const RankHost& place = world.places()[rank];
     const auto [found, is_first] = first.try_emplace({place.node, taken[rank]}, rank);
     if (is_first) continue;
-    if (const char* asked = std::getenv("RIPSTOP_SHARE_GPU"); asked != nullptr && asked[0] == '1')
+    const char* asked = std::getenv("RIPSTOP_SHARE_GPU");
+    // Launchers may not carry the variable to all nodes.
+    if (of_rank_0<int64_t>(world.communicator(), asked != nullptr && asked[0] == '1' ? 1 : 0) == 1)
       return true;
     throw Error(
         ExitCode::kResources,

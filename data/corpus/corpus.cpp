@@ -12,6 +12,7 @@
 #include "data/files/hash.h"
 #include "data/text/line_input.h"
 #include "data/text/unpacked_input.h"
+#include "data/text/utf8.h"
 #include "model/core/error.h"
 
 namespace ripstop {
@@ -82,11 +83,12 @@ void add_files(const std::filesystem::path& path, CorpusSource& source,
 }
 
 /// Whether the first object of a JSONL file is running text: it has a "text", but neither a document nor a
-/// summary. Returns false for a damaged line; read_lines refuses it.
+/// summary. Passes over lines that are not UTF-8, as read_lines() does. Returns false for a damaged line;
+/// read_lines() refuses it.
 bool first_line_is_text(const std::filesystem::path& path, const CorpusSource& source) {
   LineInput lines(path);
   for (std::string line; lines.next(line);) {
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    if (line.find_first_not_of(" \t\r") == std::string::npos || invalid_utf8(line)) continue;
     const auto object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     return object.contains("text") && !object.contains(source.document_field) &&
            !object.contains(source.summary_field);

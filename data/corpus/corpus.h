@@ -40,19 +40,19 @@ struct CorpusSource {
   std::vector<std::filesystem::path> passed_over;
 };
 
-/// One example of a corpus. Its id, document and summary are valid UTF-8.
+/// One example of a corpus. Its document and summary are valid UTF-8.
 struct CorpusExample {
   Split split = Split::kTrain;
   std::string id;
   std::string document;
   std::string summary;        ///< empty if the example is running text
   std::string file;           ///< for messages; "" for synthetic
-  int64_t line = 0;           ///< line number in `file`, from 1; 0 if the whole file is one example
+  int64_t line = 0;           ///< line number in `file`, from 1; 0 for xsum and synthetic
   bool invalid_utf8 = false;  ///< the example in the file is not UTF-8; then document and summary are empty
 };
 
 /// The position of a reader: `done` of `total`, both in the unit of progress_unit(). The reader updates it
-/// before each example.
+/// with each example.
 struct CorpusProgress {
   int64_t done = 0, total = 0;
 };

@@ -51,7 +51,8 @@ std::string how_to_split(const std::string& line, const CorpusExample& at) {
 
 Json parse_line(const std::string& line, const CorpusExample& at) {
   try {
-    return JsonReader(fmt::format("{}:{}", at.file, at.line), ExitCode::kInputData).parse(line);
+    return JsonReader(fmt::format("{}:{}", at.file, at.line), ExitCode::kInputData)
+        .parse(line, /*kept_levels=*/1);
   } catch (const Error& error) {
     throw Error(error.code(), error.what(), how_to_split(line, at));
   }

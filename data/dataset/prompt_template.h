@@ -25,9 +25,8 @@ struct TemplateParts {
 /// Throws Error(kUsage) if no text follows {document}, or if that text ends in a space.
 TemplateParts parse_template(const std::string& prompt_template);
 
-/// Returns `typed` with each "
-/// " of two characters replaced by a line feed and each "\t" by a tab: between a shell's single quotes a user
-/// types them as two characters.
+/// Returns `typed` with each "\n" of two characters replaced by a line feed and each "\t" by a tab: between a
+/// shell's single quotes a user types them as two characters.
 std::string typed_template(std::string typed);
 
 /// The token ids of a prompt: BOS, template and document. Code that cuts the document must keep the tokens

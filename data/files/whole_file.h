@@ -10,7 +10,7 @@
 namespace ripstop {
 
 /// Reads a file of the user. Follows links; reads pipes and files below /proc, too. Throws Error(`refusal`)
-/// if the file is missing, unreadable or longer than `most_bytes`.
+/// if the file is missing, may not be opened or is longer than `most_bytes`; Error(kStorage) if a read fails.
 std::string read_whole_file(const std::filesystem::path& path, int64_t most_bytes, ExitCode refusal);
 
 /// Reads a file of the user as read_whole_file(path, ...) does, but throws Error(`refusal`) also if `path` is

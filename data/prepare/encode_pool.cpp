@@ -26,15 +26,17 @@ void EncodePool::take_all(Batch batch) {
 }
 
 void EncodePool::submit() {
-  // Wait for the oldest batch before anything else, so that the same input fails at the same example with any
-  // number of threads.
+  // Wait for the oldest batch before anything else, so that an error of encode_ is that of the same example
+  // with any number of threads.
   Batch first;
   if (batches_.size() == threads_) first = wait_for_first();
   filling_bytes_ = 0;
-  batches_.push_back(std::async(std::launch::async, [this, batch = std::exchange(filling_, {})]() mutable {
-    for (EncodedExample& example : batch) encode_(example);
-    return std::move(batch);
-  }));
+  // Where no thread can be started, libstdc++ takes the second of these ways: get() encodes.
+  batches_.push_back(std::async(std::launch::async | std::launch::deferred,
+                                [this, batch = std::exchange(filling_, {})]() mutable {
+                                  for (EncodedExample& example : batch) encode_(example);
+                                  return std::move(batch);
+                                }));
   take_all(std::move(first));
 }
 

@@ -21,19 +21,25 @@ std::string text_of_json(const nlohmann::ordered_json& json, int indent) {
   return json.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-JsonReader::Json JsonReader::parse(std::string_view text) const {
-  // Far deeper than any file needs, but bounded, so that code that walks a document later may recurse.
-  constexpr int kDeepest = 32;
+JsonReader::Json JsonReader::parse(std::string_view text, int kept_levels) const {
+  // An ordered object looks for each new key among all the others.
+  constexpr size_t kMostKeys = 20'000;
   // Programs differ on which of two equal keys they use, so refuse a key that occurs twice.
-  std::vector<std::set<std::string>> keys;  // the keys so far of each open object
+  std::vector<std::set<std::string>> keys;  // by depth, the keys so far of the open objects
   const auto check = [&](int depth, Json::parse_event_t event, Json& value) {
     using Event = Json::parse_event_t;
-    if (depth > kDeepest) refuse("nests deeper than {} levels", kDeepest);
-    if (event == Event::object_start) keys.emplace_back();
-    if (event == Event::object_end) keys.pop_back();
-    if (event == Event::key && !keys.back().insert(value.get<std::string>()).second)
-      refuse("has '{}' twice", value.get<std::string>().substr(0, kShownBytes));
-    return true;
+    if (depth > kMostLevels) refuse("nests deeper than {} levels", kMostLevels);
+    if (event == Event::object_start) {
+      keys.resize(static_cast<size_t>(depth));
+      keys.emplace_back();
+    }
+    if (event == Event::key) {
+      std::set<std::string>& beside = keys[static_cast<size_t>(depth) - 1];
+      if (!beside.insert(value.get<std::string>()).second)
+        refuse("has '{}' twice", value.get<std::string>().substr(0, kShownBytes));
+      if (beside.size() > kMostKeys) refuse("has an object of more than {} keys", kMostKeys);
+    }
+    return depth <= kept_levels;
   };
   try {
     Json document = Json::parse(text.begin(), text.end(), check);

@@ -38,9 +38,12 @@ class JsonReader {
     throw Error(refusal_, name_ + ": " + in_one_line(fmt::format(format, std::forward<Args>(args)...)), hint);
   }
 
-  /// Parses `text`. Refuses text that is not JSON (RFC 8259), is not an object, nests deeper than 32 levels,
-  /// or has a key twice in one object.
-  Json parse(std::string_view text) const;
+  /// Far deeper than any file needs, but bounded, so that code that walks a document may recurse.
+  static constexpr int kMostLevels = 32;
+  /// Parses `text`. Refuses `text` if it is not JSON (RFC 8259), not an object, nests deeper than kMostLevels,
+  /// or has an object with a key twice or with more than 20,000 keys. Values deeper than `kept_levels` are
+  /// checked, but left out of the result.
+  Json parse(std::string_view text, int kept_levels = kMostLevels) const;
 
   /// The member `key` of `object`. Refuses an object without it.
   const Json& member(const Json& object, const char* key) const;

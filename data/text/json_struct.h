@@ -112,7 +112,7 @@ class FieldReader {
     kExact,         ///< refuses members that are absent or beyond their limits; end() refuses unknown members
     kSkipsUnknown,  ///< refuses members that are absent or beyond their limits; accepts unknown members
     /// Refuses only members of another type. For an absent member, the value is left as it is. null is read
-    /// as NaN for a number, and as no value for an optional.
+    /// as NaN for a double, and as no value for an optional.
     kLenient
   };
 

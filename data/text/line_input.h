@@ -15,10 +15,9 @@ class LineInput {
   /// Opens a file or a pipe; "-" stands for standard input. Waits for the first bytes of a pipe.
   explicit LineInput(const std::filesystem::path& path);
 
-  /// Reads the next line into `line`, without its "
-  /// "; keeps a "\r" before the "
-  /// ". Drops a byte order mark at the start of the file. Returns false at the end of the file. Returns a
-  /// line of a pipe as soon as the line has arrived.
+  /// Reads the next line into `line`, without its "\n"; keeps a "\r" before the "\n". Drops a byte order mark
+  /// at the start of the file. Returns false at the end of the file. Returns a line of a pipe as soon as the
+  /// line has arrived.
   bool next(std::string& line);
   /// Number of the line that next() returned last; the first line is 1.
   int64_t line_number() const { return line_number_; }

@@ -15,7 +15,7 @@ namespace ripstop {
 /// All functions throw Error(kInputData) with the name of the file if the file is missing, a directory,
 /// damaged or cut short.
 /// They throw Error(kInputData) if the name ends in .gz or .tgz and the file is not gzip.
-/// They throw Error(kInputData) if the file unpacks to more than a thousand times its size.
+/// They throw Error(kInputData) if the file unpacks to more than 16 MiB and a thousand times its size.
 /// They throw Error(kStorage) if the storage fails.
 class UnpackedInput {
  public:

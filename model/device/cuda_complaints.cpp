@@ -44,13 +44,16 @@ std::vector<std::string> gpu_complaints(const CudaGpu& gpu) {
   if (call("nvmlDeviceGetTotalEccErrors", device, kUncorrected, kSinceTheDriverStarted, &errors) &&
       errors > 0)
     add(fmt::format("has had {} uncorrected memory errors (ECC): reset or replace it", errors));
-  std::array<Process, 64> processes{};
+  std::array<Process, 1024> processes{};  // NVML fails if there are more
   auto count = static_cast<unsigned>(processes.size());
   if (!call("nvmlDeviceGetComputeRunningProcesses_v3", device, &count, processes.data())) return found;
+  constexpr unsigned long long kUnknown = ~0ULL;  // NVML_VALUE_NOT_AVAILABLE: MIG, virtual GPUs
   for (unsigned i = 0; i < count; ++i)
     if (processes[i].pid != static_cast<unsigned>(getpid()))
-      add(fmt::format("is also used by process {}, which holds {} MiB", processes[i].pid,
-                      processes[i].used_bytes >> 20));
+      add(fmt::format("is also used by process {}{}", processes[i].pid,
+                      processes[i].used_bytes == kUnknown
+                          ? ""
+                          : fmt::format(", which holds {} MiB", processes[i].used_bytes >> 20)));
   return found;
 }
 

@@ -1,5 +1,6 @@
 #include "train/run/decided_run.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "data/dataset/dataset_directory.h"
@@ -80,7 +81,12 @@ DecidedRun decide_run(const RunConfig& config, MpiWorld& world, StartTimes& time
   }
   ResolvedRun resolved = resolve_run(config, target);
   if (!device_note.empty()) resolved.notes.push_back("run.device = \"auto\" is the CPU: " + device_note);
-  for (const std::string& text : complaints) resolved.notes.push_back(text);
+  constexpr size_t kMostComplaints = 8;  // ripstop doctor shows all
+  for (size_t i = 0; i < std::min(complaints.size(), kMostComplaints); ++i)
+    resolved.notes.push_back(complaints[i]);
+  if (complaints.size() > kMostComplaints)
+    resolved.notes.push_back(fmt::format("{} more such notes on GPUs: ripstop doctor has them all",
+                                         complaints.size() - kMostComplaints));
   // Made before the mesh, because communicators allocate device memory.
   const LibraryMemory library_memory(device);
 

@@ -237,6 +237,11 @@ TEST(CorpusTest, TextJsonlIsToldFromPairs) {
   ASSERT_EQ(examples.size(), 2u);
   EXPECT_EQ(examples[0].document, "running");
   EXPECT_EQ(examples[1].id, "x");
+  write_bytes(scratch / "train.jsonl", "{\"text\": \"no UTF-8: \xff\"}\n{\"text\": \"on\"}\n");
+  const auto after_damage = read_all(source_of({scratch / "train.jsonl"}));
+  ASSERT_EQ(after_damage.size(), 2u);
+  EXPECT_TRUE(after_damage[0].invalid_utf8);
+  EXPECT_EQ(after_damage[1].document, "on");
   write_bytes(scratch / "train.jsonl", "{\"text\": \"running\"}\n{\"other\": \"on\"}\n");
   expect_error(ExitCode::kInputData, {"train.jsonl:2"},
                [&] { read_all(source_of({scratch / "train.jsonl"})); });

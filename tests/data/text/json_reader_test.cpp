@@ -51,6 +51,16 @@ TEST(JsonReader, RefusesWhatIsNot) {
   EXPECT_HAS(refused_by([&] { kReader.member(json["list"], "a"); }), "an object with 'a' was expected");
 }
 
+TEST(JsonReader, ChecksDeepValuesThatItLeavesOut) {
+  const auto json = kReader.parse(R"({"text": "a", "list": [1, {"b": 2}], "c": {"d": 3}, "e": 4})", 1);
+  EXPECT_EQ(json.dump(), R"({"text":"a","list":[],"c":{},"e":4})");
+  EXPECT_HAS(refused_by([] { kReader.parse(R"({"a": [{"b": 1, "b": 2}]})", 1); }), "has 'b' twice");
+  EXPECT_EQ(refused_by([] { kReader.parse(R"({"a": [{"b": 1}, {"b": 2}], "b": {"b": 3}})", 1); }), "");
+  std::string keys = "{\"first\": 0";
+  for (int i = 0; i < 20'000; ++i) keys += fmt::format(", \"{}\": 0", i);
+  EXPECT_HAS(refused_by([&] { kReader.parse(keys + "}"); }), "has an object of more than 20000 keys");
+}
+
 TEST(JsonReader, RefusesTextThatIsNoDocument) {
   EXPECT_HAS(refused_by([] { kReader.parse("[]"); }), "is not a JSON object");
   EXPECT_HAS(refused_by([] { kReader.parse("{\"a\": 1, \"a\": 2}"); }), "has 'a' twice");
