@@ -80,8 +80,8 @@ struct ExampleText {
 std::string content_hash(const TokenDatasetHeader& header, const std::array<std::string, 4>& parts,
                          const std::string& text_hash);
 
-/// A data set open for reading. All members throw Error(kInputData), and Error(kStorage) if a read fails, with
-/// the name of the file and the fault.
+/// A data set open for reading. All members throw Error(kInputData), and Error(kStorage) if a read fails,
+/// with the name of the file and the fault.
 ///
 /// The constructor reads the index into memory (24 bytes an example) and checks version, types, monotone
 /// offsets, indices inside their example, and content hash. If the prepare.json beside the file lists the

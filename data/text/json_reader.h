@@ -40,9 +40,9 @@ class JsonReader {
 
   /// Far deeper than any file needs, but bounded, so that code that walks a document may recurse.
   static constexpr int kMostLevels = 32;
-  /// Parses `text`. Refuses `text` if it is not JSON (RFC 8259), not an object, nests deeper than kMostLevels,
-  /// or has an object with a key twice or with more than 20,000 keys. Values deeper than `kept_levels` are
-  /// checked, but left out of the result.
+  /// Parses `text`. Refuses `text` if it is not JSON (RFC 8259), not an object, nests deeper than
+  /// kMostLevels, or has an object with a key twice or with more than 20,000 keys. Values deeper than
+  /// `kept_levels` are checked, but left out of the result.
   Json parse(std::string_view text, int kept_levels = kMostLevels) const;
 
   /// The member `key` of `object`. Refuses an object without it.

@@ -14,7 +14,8 @@ namespace ripstop {
 /// Throws Error(kResources) for kCuda if this rank has no working GPU.
 Device choose_device(DeviceChoice choice, MpiWorld& world, std::string& note);
 
-/// What speaks against the GPUs of the ranks (gpu_complaints), one text for each rank that has any. Collective.
+/// What speaks against the GPUs of the ranks (gpu_complaints), one text for each rank that has any.
+/// Collective.
 std::vector<std::string> device_complaints(MpiWorld& world, const Device& device);
 
 /// Whether `device` multiplies bfloat16 at least as fast as float32.
