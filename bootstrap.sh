@@ -134,9 +134,8 @@ build() {
   run cmake --build --preset "$preset" -j "${RIPSTOP_JOBS:-$(jobs)}" "$@"
 }
 
-# One test more than processors: the longest ones mostly wait.
 test_all() {
-  run ctest --preset "$preset" -j "$(($(nproc) + 1))" "$@"
+  run ctest --preset "$preset" -j "$(nproc)" "$@"
 }
 
 sources() {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <thread>
 
@@ -58,7 +59,9 @@ void end_failed(const Error& error, bool speaks) {
         stderr, "{}{}\n", clear,
         terminal.is_terminal ? error_text(error, launch_rank(), terminal) : fatal_line(error, launch_rank()));
   std::fflush(stderr);
-  // The first rank that exits makes the launcher kill the others: give them time to print their own line.
+  // The first rank that exits makes the launcher kill the others: give them time to print their own line. A
+  // rank that waits here ignores the launcher's SIGTERM, so that it ends with its own exit code.
+  std::signal(SIGTERM, SIG_IGN);
   if (launch_size() > 1) std::this_thread::sleep_for(std::chrono::duration<double>(MpiWorld::kSecondsToEnd));
   // exit() would run destructors of static objects, which could wait for MPI.
   _exit(static_cast<int>(error.code()));
