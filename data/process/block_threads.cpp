@@ -48,7 +48,7 @@ class BlockQueue {
     }
   }
 
-  // Its destructor stops the queue: take() then returns no more numbers.
+  // Stops the queue in its destructor: take() then returns no more numbers.
   struct Stop {
     BlockQueue& queue;
     ~Stop() {

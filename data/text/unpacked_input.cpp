@@ -126,7 +126,7 @@ void UnpackedInput::State::find_form() {
 
 /// Begins to unpack the next gzip member. Returns false if there is none.
 bool UnpackedInput::State::begin_member() {
-  // As gzip does, accept zeros behind the last member: tapes pad files with them.
+  // Zeros behind the last member are accepted, as gzip does: tapes pad files with them.
   bool is_padded = false;
   for (;;) {
     if (stream.avail_in == 0 && !refill()) return false;

@@ -1,4 +1,5 @@
-// What NVML, the management library of the driver, tells of a GPU. Opened by name: not all machines have it.
+// Complaints about a GPU from NVML, the driver's management library. Loaded by name: not all machines have
+// it.
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -10,7 +11,7 @@
 namespace ripstop {
 namespace {
 
-// As nvml.h of CUDA 13 declares them.
+// Declarations of nvml.h of CUDA 13.
 struct Process {
   unsigned pid;
   unsigned long long used_bytes;

@@ -42,8 +42,8 @@ bool cuda_is_built() noexcept;
 /// Finds out what a CudaMachine holds. Never throws, works without a driver, and takes no memory on any GPU.
 CudaMachine look_at_cuda();
 
-/// What speaks against the GPU, one sentence each, as NVIDIA's management library (NVML) tells: its compute
-/// mode, uncorrected errors of its memory, other processes that hold memory of it. Empty without that
+/// Reasons not to use the GPU, one sentence each, from NVIDIA's management library (NVML): the compute mode
+/// of the GPU, uncorrected errors of its memory, other processes that hold its memory. Empty without that
 /// library.
 std::vector<std::string> gpu_complaints(const CudaGpu& gpu);
 

@@ -4,8 +4,8 @@
 
 namespace ripstop {
 
-/// What a kernel gets besides its operands: the stream, and a workspace of the size that WorkspaceTable gives
-/// for the call (null for 0 bytes).
+/// Arguments of a kernel besides its operands: the stream, and a workspace of the size that WorkspaceTable
+/// gives for the call (null for 0 bytes).
 struct KernelCall {
   const Stream& stream;
   void* workspace = nullptr;

@@ -36,8 +36,8 @@ using ReadElements = FunctionRef<void(int64_t first, std::span<float> to)>;
 /// within +-1 / sqrt(rows), because zeros would hide errors in A.
 void check_values(const ParameterSpec& parameter, uint64_t seed, int64_t first, int64_t count, float* out);
 
-/// What is subtracted from the elements of both sides. A seed: the check_values of this seed, so that updates
-/// are compared and not weights. nullopt: nothing.
+/// The values that are subtracted from the elements of both sides. A seed: the check_values of this seed, so
+/// that updates are compared and not weights. nullopt: nothing.
 using Baseline = std::optional<uint64_t>;
 
 /// For each parameter of a unit, in the order of layout.slices(): the squared norm of its elements less the

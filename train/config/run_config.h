@@ -176,7 +176,7 @@ struct RunConfig {
 /// Throws Error(kResources) if mesh.tensor does not divide the model's heads.
 RunConfig load_run_config(const std::string& path, std::span<const std::string> overrides = {});
 
-/// As load_run_config, but reads TOML from memory. `name`: the name of this text in messages.
+/// Works as load_run_config does, but reads TOML from memory. `name`: the name of this text in messages.
 RunConfig parse_run_config(std::string_view toml, const std::string& name,
                            std::span<const std::string> overrides = {});
 

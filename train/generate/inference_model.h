@@ -116,7 +116,7 @@ class InferenceModel {
   WorldTotals totals_;
   Input token_, position_, slot_, document_offset_, last_row_;
   Input place_, tail_first_, tail_place_;  ///< used with several beams alone
-  /// What the NextTokenScores of best() (value_, id_) and of logits() (logits_, statistics_) refer to.
+  /// Memory of the NextTokenScores of best() (value_, id_) and of logits() (logits_, statistics_).
   Buffer value_, id_, logits_, statistics_;
   std::vector<size_t> row_of_item_;  ///< the output row of each item of the last call
   int64_t scored_rows_ = 0;          ///< output rows of the last call

@@ -14,7 +14,7 @@ namespace ripstop {
 /// Throws Error(kResources) for kCuda if this rank has no working GPU.
 Device choose_device(DeviceChoice choice, MpiWorld& world, std::string& note);
 
-/// What speaks against the GPUs of the ranks (gpu_complaints), one text for each rank that has any.
+/// Reasons not to use the GPUs of the ranks (gpu_complaints), one text for each rank that has any.
 /// Collective.
 std::vector<std::string> device_complaints(MpiWorld& world, const Device& device);
 
@@ -25,8 +25,8 @@ bool has_fast_bfloat16(const Device& device);
 /// free memory. Every rank gets the smallest share of all ranks, because micro-batches and meshes, which must
 /// be equal on all ranks, follow from it. Collective.
 int64_t memory_of_rank_bytes(MpiWorld& world, const Device& device);
-/// As memory_of_rank_bytes, but on a CPU with a share of the node's free memory. For evaluate and summarize,
-/// whose mesh may differ from call to call. Collective.
+/// The number of memory_of_rank_bytes(), but on a CPU a share of the node's free memory. For evaluate and
+/// summarize, whose mesh may differ from call to call. Collective.
 int64_t free_memory_of_rank_bytes(MpiWorld& world, const Device& device);
 /// An upper bound of the bytes that libraries allocate on a device outside every plan and ledger.
 int64_t library_bytes(DeviceKind device);

@@ -60,8 +60,8 @@ struct Operands {
   float scale() const { return 1.0F / __builtin_sqrtf(static_cast<float>(heads.size)); }
 };
 
-/// What a task does, in rows of the batch: its document [begin, end), and the ranges in which its tiles of
-/// queries and of keys begin.
+/// The part of a task, in rows of the batch: the document [begin, end), and the ranges in which the task's
+/// tiles of queries and of keys begin.
 struct Extent {
   int64_t begin, end, query_begin, query_end, key_begin, key_end;
   bool query_gradient, key_gradient;

@@ -153,8 +153,8 @@ struct Best {
 };
 constexpr int kNoColumn = 0x7fffffff;
 
-/// The one of a and b with the larger value, or with the lower column if the values are equal. NaN is never
-/// larger.
+/// Returns a or b: the one with the larger value, or with the lower column if the values are equal. NaN is
+/// never larger.
 __device__ Best better(const Best& a, const Best& b) {
   if (a.value == b.value) return a.column < b.column ? a : b;
   return b.value > a.value ? b : a;

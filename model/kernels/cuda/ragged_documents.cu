@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kThreads)
   if (d < count) to.length[d] = begin[d + 1] - begin[d];
 }
 
-// What a thread works on: position p of head h in the document that begins at row `first` and has `rows`
+// The work of a thread: position p of head h in the document that begins at row `first` and has `rows`
 // rows.
 struct HeadPosition {
   int64_t h, p, first, rows;

@@ -72,8 +72,7 @@ TokenizerFiles exported_tokenizer(const TrainedModel& trained, const ExportOptio
 }
 
 // All files except the weights. An export of adapters has no generation_config.json, since the base has one.
-// It has the run's tokenizer, since a base may lack a tokenizer, or transformers may read that one
-// differently.
+// The tokenizer is the run's, because a base may lack one, or transformers may read the base's differently.
 SmallFiles small_files(Io& io, const TrainedModel& trained, const ExportLayout& layout,
                        const ExportOptions& options, ExportReport& report) {
   const ExportedAdapters* const adapters = options.adapters ? &*options.adapters : nullptr;
