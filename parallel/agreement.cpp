@@ -13,23 +13,20 @@
 namespace ripstop {
 namespace {
 
-// A group of ranks that all gave the same text.
 struct RankGroup {
   std::string text;
   std::vector<int64_t> ranks;
   std::string where;  // the host of the group's first rank
 };
 
-// The error as text, "CODE LENGTH MESSAGE HINT" with the length of the message in bytes; "" if there is no
-// error.
+// "CODE LENGTH MESSAGE HINT", where LENGTH is the bytes of MESSAGE; "" without an error.
 std::string to_text(const std::optional<Error>& error) {
   if (!error) return "";
   const std::string what = error->what();
   return fmt::format("{} {} {}{}", static_cast<int>(error->code()), what.size(), what, error->hint());
 }
 
-// Makes the error again from the text that to_text() made of it, with `before` and `after` around its
-// message. The length tells where the hint begins, because message and hint may hold any character.
+// Parses the result of to_text(), and puts `before` and `after` around the message.
 Error from_text(const std::string& text, const std::string& before, const std::string& after) {
   std::istringstream words(text);
   int code = 0;
@@ -40,8 +37,7 @@ Error from_text(const std::string& text, const std::string& before, const std::s
           text.substr(begin + bytes)};
 }
 
-// Throws the failure of the lowest rank that failed; returns if no rank failed. `failures` is indexed by
-// rank; the entry of a rank that did not fail is "".
+// Throws the failure of the lowest rank that failed, if any. `failures` has "" for a rank that did not fail.
 void throw_first(const std::vector<std::string>& failures) {
   const auto failed = [](const std::string& text) { return !text.empty(); };
   const auto first = std::find_if(failures.begin(), failures.end(), failed);
@@ -57,7 +53,7 @@ void throw_first(const std::vector<std::string>& failures) {
 }  // namespace
 
 std::string rank_groups_text(const std::vector<std::string>& texts, const std::vector<std::string>& places) {
-  // Number of groups that a message shows: those of a thousand ranks would fill pages.
+  // A message shows this many groups: a thousand ranks would fill pages.
   constexpr size_t kShown = 4;
   std::vector<RankGroup> groups;
   for (size_t r = 0; r < texts.size(); ++r) {
@@ -84,7 +80,7 @@ void require_equal(Communicator& world, ExitCode code, const std::string& what, 
   if (!groups.empty()) throw Error(code, fmt::format("{} differs between ranks: {}", what, groups), hint);
 }
 
-// Gathers instead of reducing: at start-up there is no device and no scratch for a reduction yet.
+// Gathers instead of reducing: at start-up there is no scratch for a reduction yet.
 int64_t least_of_all_ranks(Communicator& world, int64_t number) {
   return std::ranges::min(of_all_ranks(world, number));
 }
@@ -116,13 +112,13 @@ Error current_error() {
 }
 
 void do_and_agree(Communicator& world, FunctionRef<void()> body) {
-  // Catch every exception: without this rank, the others would wait in the gather below.
+  // Catch every exception: the others wait for this rank in the gather below.
   std::optional<Error> failure;
   try {
     body();
   } catch (...) {
     failure = current_error();
-    // Communication has failed, so the gather below would fail, too, after another deadline.
+    // Communication has failed: the gather below would fail, too, after another deadline.
     if (failure->code() == ExitCode::kCommunication) throw;
   }
   throw_first(world.all_gather_text(to_text(failure)));

@@ -1,4 +1,3 @@
-// Functions by which all ranks agree on values, and on whether one of them failed.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -12,17 +11,17 @@
 
 namespace ripstop {
 
-/// Groups the ranks by their text: "rank 0 (node1): A; ranks 1-3 (node2, ...): B", for at most four texts; ""
-/// if all texts are the same. `texts` and `places` (the hosts) are indexed by rank.
+/// Groups ranks with equal text: "rank 0 (node1): A; ranks 1-3 (node2, ...): B", for at most four texts; ""
+/// if all texts are equal. `texts` and `places` (the hosts) are indexed by rank.
 std::string rank_groups_text(const std::vector<std::string>& texts, const std::vector<std::string>& places);
 
-/// Throws Error(code) on all ranks unless `text` (a hash of the config, say) is the same on all ranks. The
-/// message names `what` and lists the ranks of each text. `where` is the host of this rank. Collective.
+/// Throws Error(code) on all ranks unless `text` is the same on all ranks. The message names `what` and lists
+/// the ranks of each text. `where`: this rank's host. Collective.
 void require_equal(Communicator& world, ExitCode code, const std::string& what, const std::string& text,
                    const std::string& where, const std::string& hint);
 
-/// Returns the values of all ranks of `group`, in rank order, sent as bytes. Throws Error(kResources) if the
-/// value of a rank has another size, as in another build. Collective.
+/// Returns the values of all ranks of `group`, in rank order. Throws Error(kResources) if a value has another
+/// size, as in another build. Collective.
 template <class T>
 std::vector<T> of_all_ranks(Communicator& group, const T& value) {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -49,22 +48,20 @@ T of_rank_0(Communicator& world, const T& value) {
 /// Returns the text of rank 0 on all ranks. Collective.
 std::string text_of_rank_0(Communicator& world, const std::string& text);
 
-/// Returns, on all ranks, the smallest `number` of any rank. For decisions that depend on facts of each
-/// machine, such as its memory, but must be the same on all ranks. Collective.
+/// Returns, on all ranks, the smallest `number` of any rank. Collective.
 int64_t least_of_all_ranks(Communicator& world, int64_t number);
 /// Returns, on all ranks, whether `holds` is true on every rank. Collective.
 bool all_ranks(Communicator& world, bool holds);
 /// Returns, on all ranks, whether `holds` is true on at least one rank. Collective.
 bool any_rank(Communicator& world, bool holds);
 
-/// Converts the exception being handled to an Error. Call it in `catch (...)`.
+/// Converts the exception under way to an Error. Call it in `catch (...)`.
 Error current_error();
 
-/// Runs body() on each rank, which must not call collectives. If it throws on any rank, all ranks throw the
-/// error of the lowest rank that failed. The message names that rank and the number of other ranks that
-/// failed; it names neither if all ranks have the same error. Use it for work that a rank does alone, such as
-/// making a directory on rank 0: if the work fails, no rank is left waiting. An Error(kCommunication) of
-/// `body` is rethrown at once, because then the other ranks cannot be asked. Collective.
+/// Runs body(), which must not call collectives, on each rank. If it throws on any rank, all ranks throw the
+/// error of the lowest such rank. The message names that rank and the number of others, or no rank if all
+/// have the same error. An Error(kCommunication) of `body` is rethrown at once, because then other ranks
+/// cannot be asked. Use it for work of single ranks, such as making a directory on rank 0. Collective.
 void do_and_agree(Communicator& world, FunctionRef<void()> body);
 
 }  // namespace ripstop

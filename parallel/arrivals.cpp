@@ -21,8 +21,8 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kFolderPrefix = ".ripstop-start.";
 
-// `near` or the nearest directory above it that exists: a new run has no directory yet, and a start that is
-// refused must not make one.
+// `near` or the nearest existing directory above it: a new run has no directory yet, and a refused start must
+// not make one.
 fs::path nearest_folder(const fs::path& near) {
   std::error_code error;
   fs::path path = fs::absolute(near, error);
@@ -30,14 +30,13 @@ fs::path nearest_folder(const fs::path& near) {
   return path;
 }
 
-// The host's name without its domain: a launcher may use "n7" for the node that calls itself
-// "n7.example.org".
+// A launcher may use "n7" for the node that calls itself "n7.example.org".
 std::string_view short_name(std::string_view host) {
   return host.substr(0, host.find('.'));
 }
 
-// The nodes of the job from which no rank has come. Returns none if no node has the name of any host, because
-// then the names cannot be compared.
+// Nodes of the job from which no rank has come; none if no node has the name of any host: then the names
+// cannot be compared.
 std::string empty_nodes(const std::vector<std::string>& host_of, const std::vector<std::string>& nodes) {
   std::string text;
   size_t found = 0;
@@ -51,7 +50,7 @@ std::string empty_nodes(const std::vector<std::string>& host_of, const std::vect
   return found > 0 ? text : "";
 }
 
-// Parses the name of a rank's file, such as "3@node07", into rank and host.
+// Parses the name of a rank's file, such as "3@node07".
 std::optional<ArrivalsSeen::Rank> parse_name(const std::string& name) {
   const size_t at = name.find('@');
   if (at == std::string::npos) return std::nullopt;
@@ -107,7 +106,7 @@ void Arrivals::touch_again() {
   std::unique_lock lock(mutex_);
   while (!ends_) {
     lock.unlock();
-    // With null, the file server sets the time by its own clock: the clocks of two nodes may differ.
+    // With null, the file server sets the time: the clocks of two nodes may differ.
     if (file >= 0) ::futimens(file, nullptr);
     lock.lock();
     woken_.wait_for(lock, pause, [this] { return ends_; });
@@ -132,8 +131,7 @@ void Arrivals::remove_all() const {
   fs::remove_all(folder_, error);
   const auto old = fs::file_time_type::clock::now() - std::chrono::hours(24);
   fs::directory_iterator entry(folder_.parent_path(), error);
-  // Look at only so many entries: the parent folder may have thousands, and no start should wait for all of
-  // them.
+  // The parent folder may have thousands of entries, and no start should wait for all of them.
   constexpr int kMostEntries = 1000;
   for (int i = 0; i < kMostEntries && !error && entry != fs::directory_iterator(); ++i) {
     std::error_code ignored;

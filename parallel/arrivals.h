@@ -1,4 +1,3 @@
-// Arrivals: files that show which ranks have come to the start of MPI, while ranks cannot yet be asked.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -10,26 +9,26 @@
 
 namespace ripstop {
 
-/// The content of the folder of a launch at one moment.
+/// The folder of a launch at one moment.
 struct ArrivalsSeen {
   struct Rank {
     int64_t rank = 0;
     std::string host;
-    /// Whether the rank touched its file a moment ago, which a stopped or dead rank does not.
+    /// Whether the rank touched its file a moment ago; a stopped or dead rank does not.
     bool moves = true;
   };
   std::filesystem::path folder;
-  std::vector<Rank> ranks;  ///< the ranks that have come, in ascending order
+  std::vector<Rank> ranks;  ///< in ascending order
 };
 
 /// Describes which of the `size` ranks are missing: "ranks 2-3 of 4 have not come, and nobody from n2".
 /// `nodes` are the hosts of the job; empty if unknown. Pure.
 std::string missing_at_start(const ArrivalsSeen& seen, int64_t size, const std::vector<std::string>& nodes);
 
-/// Shows other ranks that this rank has come, from construction to leave(). A thread makes the file RANK@HOST
-/// in the folder `.ripstop-start.LAUNCH` of `near`, or of the nearest existing directory above `near`, and
-/// touches the file every `seconds_between_touches`. If the file system hangs, only this thread hangs. Errors
-/// are not reported: then the other ranks do not see this rank.
+/// Shows other ranks, before MPI can, that this rank has come. A thread makes the file RANK@HOST in the
+/// folder `.ripstop-start.LAUNCH` of `near`, or of the nearest existing directory above `near`, and touches
+/// the file every `seconds_between_touches` until leave(). If the file system hangs, only this thread hangs.
+/// Errors are not reported: then the other ranks do not see this rank.
 class Arrivals {
  public:
   Arrivals(const std::filesystem::path& near, const std::string& launch, int64_t rank,
@@ -38,13 +37,12 @@ class Arrivals {
   Arrivals(const Arrivals&) = delete;
   Arrivals& operator=(const Arrivals&) = delete;
 
-  /// Ends the thread and removes the file of this rank; if it was the last file, removes the folder, too.
+  /// Ends the thread and removes the file of this rank; with the last file, also the folder.
   void leave();
-  /// Removes the folder with all files in it, and the folders beside it that killed starts left more than a
-  /// day ago. One rank calls it, when all ranks have left.
+  /// Removes the folder with all files, and folders beside it that killed starts left more than a day ago.
+  /// One rank calls it, when all ranks have left.
   void remove_all() const;
-  /// Reads the folder. `moves` of a rank is false if its file is more than four touches older than the newest
-  /// file.
+  /// Reads the folder. `moves` is false for a file more than four touches older than the newest file.
   ArrivalsSeen look() const;
 
  private:

@@ -23,15 +23,14 @@ int64_t broadcast_children(int64_t rank, int64_t root, int64_t size) {
 }
 
 int64_t Communicator::reduce_scatter_scratch_bytes(int64_t whole_count, DType travel) const {
-  // In float32 on CUDA, NCCL sums the pieces itself, and scratch holds only the sum until it is added to
-  // `own`.
+  // In float32 on CUDA, NCCL sums the pieces; scratch holds only the sum until it is added to `own`.
   const bool sums_on_the_way = kind() == DeviceKind::kCuda && travel == DType::kFloat32;
   const int64_t pieces = sums_on_the_way ? std::min<int64_t>(size() - 1, 1) : size() - 1;
   return whole_count / size() * pieces * element_bytes(travel);
 }
 
 int64_t Communicator::all_reduce_scratch_bytes(int64_t count, DType dtype) const {
-  if (kind() == DeviceKind::kCuda) return 0;  // NCCL reduces in place and needs no scratch
+  if (kind() == DeviceKind::kCuda) return 0;  // NCCL needs no scratch
   return all_reduce_part(count, 0, size()).count * (size() - 1) * element_bytes(dtype);
 }
 
@@ -63,7 +62,7 @@ void check_exchanges(const Communicator& group, std::span<const Exchange> exchan
     check_peer(group, to);
     check_peer(group, from);
     const bool stays = to == group.rank();
-    // Refuse an exchange with this rank on one side only: the other rank would wait forever.
+    // Refuse if only one side is this rank: the other rank would wait forever.
     RIPSTOP_CHECK(stays == (from == group.rank()), "rank {} sends to {} and receives from {}", group.rank(),
                   to, from);
     RIPSTOP_CHECK(!stays || send.bytes() == receive.bytes(), "{} bytes sent to oneself, {} received",

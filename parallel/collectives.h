@@ -1,6 +1,5 @@
-// Functions that all communicators share: how collectives divide tensors, how many bytes they send, and the
-// checks before them. Real and planned communicators use the same functions, so a plan counts the same bytes
-// as the run.
+// How collectives divide tensors, how many bytes they send, and checks. Real and planned communicators share
+// these functions, so a plan counts the same bytes as the run.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -9,7 +8,7 @@
 
 namespace ripstop {
 
-/// Elements [first, first + count) of the tensor of an all-reduce: the part that one rank sums.
+/// Elements [first, first + count): the part of an all-reduce that one rank sums.
 struct Part {
   int64_t first = 0;
   int64_t count = 0;
@@ -19,17 +18,15 @@ struct Part {
 /// element; the longer parts come first.
 Part all_reduce_part(int64_t count, int64_t rank, int64_t size);
 
-/// Bytes that rank `rank` sends in an all-reduce: first the part of each other rank, to that rank, which sums
-/// it; then its own summed part, to each other rank.
+/// Bytes that rank `rank` sends in an all-reduce: each other rank's part to that rank, which sums it; then
+/// its own summed part to each other rank.
 int64_t all_reduce_sent_bytes(int64_t count, DType dtype, int64_t rank, int64_t size);
 
-/// The number of ranks to which `rank` sends in a broadcast from `root`. The broadcast goes down a binomial
-/// tree. With ranks counted from the root, in round k = 1, 2, 4, ... each of the first k ranks sends to the
-/// rank k places after itself.
+/// The number of ranks to which `rank` sends in a broadcast down a binomial tree from `root`: counted from
+/// the root, in round k = 1, 2, 4, ... each of the first k ranks sends to the rank k places after itself.
 int64_t broadcast_children(int64_t rank, int64_t root, int64_t size);
 
-/// Checks of the operands of each collective. Each throws Error(kBug) if tensors, dtypes or scratch do not
-/// fit the operation, or if a rank is not in the group.
+/// Each check throws Error(kBug) if tensors, dtypes, scratch or ranks do not fit the operation.
 void check_all_gather(const Communicator& group, const Tensor& own, const Tensor& all);
 void check_reduce_scatter(const Communicator& group, const Tensor& whole, const Tensor& own, DType travel,
                           const Tensor& scratch);

@@ -10,34 +10,33 @@ namespace ripstop {
 
 Pending& Pending::operator=(Pending&& other) {
   if (this == &other) return *this;
-  wait();  // the collective that this object held still uses its tensors
+  wait();  // the old collective still uses its tensors
   operation_ = std::move(other.operation_);
   stream_ = other.stream_;
   return *this;
 }
 
 Pending::~Pending() {
-  // While an exception unwinds, do not wait: the group is about to end, and a wait could last until the
-  // deadline.
+  // While an exception unwinds, the group is about to end, and a wait could last until the deadline.
   if (std::uncaught_exceptions() == 0) wait();
 }
 
 void Pending::wait() {
   if (operation_ == nullptr) return;
-  // Move the operation out first, so that the destructor does not wait again if this wait throws.
+  // If this wait throws, the destructor must not wait again.
   const std::unique_ptr<Operation> operation = std::move(operation_);
   operation->wait(*stream_);
 }
 
-// The version for a group without other ranks: it needs no deadline.
+// For a group without other ranks, which needs no deadline.
 void Communicator::await(const char*, FunctionRef<bool()> done) {
   while (!done()) std::this_thread::yield();
 }
 
 namespace {
 
-// A group that sends nothing. If `is_real`, it is the group of one rank, which writes results; otherwise it
-// is a planned group, whose tensors have no memory.
+// A group that sends nothing: the group of one rank, which writes results (`is_real`), or a planned group,
+// whose tensors have no memory.
 class SilentCommunicator final : public Communicator {
  public:
   SilentCommunicator(std::string name, int64_t rank, int64_t size, DeviceKind kind, bool is_real,
@@ -97,7 +96,6 @@ class SilentCommunicator final : public Communicator {
   }
 
  private:
-  // Counts the bytes of an operation and returns it as done.
   Pending count(const char* operation, int64_t bytes) {
     bytes_sent_ += bytes;
     if (sent_) sent_(operation, bytes);

@@ -1,4 +1,3 @@
-// Communicator: the collectives of one group of ranks, as FSDP and tensor parallelism need them.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -15,24 +14,23 @@
 
 namespace ripstop {
 
-/// A collective under way. The tensors of the collective must stay alive and untouched until wait() returns.
-/// Can be moved, not copied. The destructor waits, except while an exception unwinds; if its wait fails, the
-/// process ends.
+/// A collective under way. Its tensors must stay alive and untouched until wait() returns. The destructor
+/// waits, except while an exception unwinds; if its wait fails, the process ends.
 class Pending {
  public:
-  /// The part of a collective under way that a back end implements.
+  /// A collective as its back end implements it.
   class Operation {
    public:
     virtual ~Operation() = default;
     /// Finishes the operation. A host back end blocks until the result is there; a device back end makes
-    /// `stream` wait for the result. Throws Error(kCommunication) if the deadline passes.
+    /// `stream` wait for it. Throws Error(kCommunication) if the deadline passes.
     virtual void wait(const Stream& stream) = 0;
     /// Lets the operation make progress; never blocks. Returns whether wait() would return without waiting
     /// for other ranks.
     virtual bool poll() = 0;
   };
 
-  Pending() = default;  ///< holds no collective, so it is done
+  Pending() = default;  ///< no collective
   Pending(std::unique_ptr<Operation> operation, const Stream& stream)
       : operation_(std::move(operation)), stream_(&stream) {}
   Pending(Pending&&) noexcept = default;
@@ -40,9 +38,9 @@ class Pending {
   ~Pending();
 
   bool done() const { return operation_ == nullptr; }
-  /// Finishes the collective, as Operation::wait() does. Does nothing if it is done.
+  /// Same as Operation::wait(); does nothing if done().
   void wait();
-  /// Lets the collective make progress; never blocks. Returns whether wait() would not wait for other ranks.
+  /// Same as Operation::poll(); true if done().
   bool poll() { return operation_ == nullptr || operation_->poll(); }
 
  private:
@@ -50,17 +48,15 @@ class Pending {
   const Stream* stream_ = nullptr;
 };
 
-/// Memory that is registered with the back end of a group. The destructor waits until the group's work in the
-/// memory has ended, then ends the registration.
+/// Memory that a group's back end has registered. The destructor waits for the group's work in this memory.
 class Registration {
  public:
   virtual ~Registration() = default;
-  /// Whether the GPUs of the ranks read and write this memory of each other directly (a symmetric window).
+  /// Whether the ranks' GPUs read and write each other's memory directly (a symmetric window).
   virtual bool is_window() const = 0;
 };
 
-/// Two messages: one that sends `send` to rank `to`, and one that receives `receive` from rank `from`. Either
-/// both peers are this rank, or both are other ranks.
+/// A message to rank `to` and one from rank `from`. Both peers are this rank, or neither is.
 struct Exchange {
   Tensor send;
   int64_t to = 0;
@@ -69,43 +65,36 @@ struct Exchange {
 };
 
 /// Collectives over the ranks of one group. All ranks of the group must call the same operations in the same
-/// order with equal sizes. Tensors are contiguous and lie on the device of this communicator; counts are
-/// 64-bit. Sums in host memory are in rank order, so equal inputs give equal bits whatever the timing; for
-/// NCCL see make_nccl_communicator(). Only one thread may
-/// call a communicator.
-///
-/// Every wait has a deadline. If it passes, the wait throws Error(kCommunication), which names operation,
-/// axis and step.
+/// order with equal sizes. Tensors are contiguous and lie on the device of the communicator. Sums in host
+/// memory are in rank order, so equal inputs give equal bits; for NCCL see make_nccl_communicator(). Only one
+/// thread may call a communicator. Every wait has a deadline. If it passes, the wait throws
+/// Error(kCommunication), which names operation, axis and step.
 class Communicator {
  public:
   virtual ~Communicator() = default;
 
   virtual int64_t rank() const = 0;
   virtual int64_t size() const = 0;
-  /// Name of this group in messages: "world" or the name of an axis.
+  /// Name of this group in messages: "world" or an axis.
   virtual const std::string& name() const = 0;
 
   /// Starts to concatenate the tensors `own` [n] of all ranks, in rank order, in `all` [size * n] on every
   /// rank. Any dtype. `own` may be this rank's part of `all`. Sends bytes(own) * (size - 1). Returns at once.
   [[nodiscard]] virtual Pending all_gather(const Stream& stream, const Tensor& own, const Tensor& all) = 0;
 
-  /// The kind of device on which the tensors of this group lie.
   virtual DeviceKind kind() const { return DeviceKind::kCpu; }
 
-  /// Bytes of scratch that reduce_scatter() needs for `whole_count` elements whose pieces are sent in the
-  /// dtype `travel`: one piece for each other rank. On CUDA with `travel` float32 it is only one piece,
-  /// because NCCL sums the pieces itself.
+  /// Bytes of scratch that reduce_scatter() needs for `whole_count` elements sent in the dtype `travel`: one
+  /// piece for each other rank. On CUDA in float32 one piece is enough, because NCCL sums the pieces itself.
   int64_t reduce_scatter_scratch_bytes(int64_t whole_count, DType travel) const;
 
   /// Starts a reduce-scatter: own [n] (+)= the sum over all ranks of piece number rank() of their `whole`
-  /// [size * n]. Returns at once; the wait writes `own`, which may be this rank's piece of `whole`.
-  /// whole and own have the same dtype: float32, or bfloat16 (activations), whose pieces are summed in
-  /// float32 and rounded once.
-  /// Pieces are sent in the dtype `travel`: the dtype of `whole`, or bfloat16. If `travel` is another dtype
-  /// than that of `whole`, the pieces for other ranks are rounded in place, which destroys `whole`; this
-  /// rank's own piece is summed unrounded.
-  /// `scratch` has reduce_scatter_scratch_bytes() and must stay untouched until the wait.
-  /// Sends n * bytes(travel) * (size - 1).
+  /// [size * n]. The wait writes `own`, which may be this rank's piece of `whole`.
+  /// Both are float32, or bfloat16 (activations), whose pieces are summed in float32 and rounded once.
+  /// Pieces are sent in the dtype `travel`: the dtype of `whole`, or bfloat16. If these differ, the pieces
+  /// for other ranks are rounded in place, which destroys `whole`; this rank's own piece is summed unrounded.
+  /// `scratch` has reduce_scatter_scratch_bytes() and must stay untouched until the wait. Sends n *
+  /// bytes(travel) * (size - 1).
   [[nodiscard]] virtual Pending reduce_scatter(const Stream& stream, const Tensor& whole, const Tensor& own,
                                                DType travel, Accumulate accumulate,
                                                const Tensor& scratch) = 0;
@@ -113,13 +102,11 @@ class Communicator {
   /// Bytes of scratch that all_reduce() needs for `count` elements: one part for each other rank; 0 on CUDA.
   int64_t all_reduce_scratch_bytes(int64_t count, DType dtype) const;
 
-  /// Starts to replace x by the sum or maximum of x over all ranks, with equal bits on all ranks. Returns at
-  /// once. x is float32, float64, bfloat16 or int32. Sends at most 2 * bytes(x) * (size - 1) / size, rounded
-  /// up to whole elements.
-  /// `scratch` has all_reduce_scratch_bytes() and must stay untouched until the wait.
-  /// If another stream than `stream` writes x, pass that stream as `behind`: the collective begins when the
-  /// work of `behind` is done, and only the wait concerns `stream`.
-  /// All ranks must wait for several all-reduces in the same order.
+  /// Starts to replace x by the sum or maximum of x over all ranks, with equal bits on all ranks. x is
+  /// float32, float64, bfloat16 or int32. Sends at most 2 * bytes(x) * (size - 1) / size, rounded up to whole
+  /// elements. `scratch` has all_reduce_scratch_bytes() and must stay untouched until the wait.
+  /// If another stream than `stream` writes x, pass that stream as `behind`: the collective begins after the
+  /// work of `behind`. All ranks must wait for several all-reduces in the same order.
   [[nodiscard]] virtual Pending start_all_reduce(const Stream& stream, const Tensor& x, Reduce reduce,
                                                  const Tensor& scratch, const Stream* behind) = 0;
 
@@ -128,15 +115,14 @@ class Communicator {
     start_all_reduce(stream, x, reduce, scratch, nullptr).wait();
   }
 
-  /// The stream on which the collectives of this group run one after another. Null if the host runs and
-  /// finishes the collectives in their waits.
+  /// The stream on which this group's collectives run in order; null if the host runs them in their waits.
   virtual const Stream* own_stream() const { return nullptr; }
 
   /// Replaces x on every rank by the x of rank `root`. Blocks (in stream order).
   virtual void broadcast(const Stream& stream, const Tensor& x, int64_t root) = 0;
 
-  /// Starts all `exchanges` in one call of the back end. Sender and receiver of a message must give equal
-  /// sizes. Returns at once; the returned wait is for all exchanges together.
+  /// Starts all `exchanges` in one call of the back end; the returned wait is for all of them. Sender and
+  /// receiver of a message must give equal sizes.
   [[nodiscard]] virtual Pending start_exchanges(const Stream& stream,
                                                 std::span<const Exchange> exchanges) = 0;
 
@@ -146,67 +132,58 @@ class Communicator {
     start_exchanges(stream, {&one, 1}).wait();
   }
 
-  /// The source of the memory that this group moves fastest. Null if that is the ordinary memory of the
-  /// device.
+  /// The source of the memory that this group moves fastest; null for the device's ordinary memory.
   virtual const MemorySource* memory_source() const { return nullptr; }
 
-  /// Registers `bytes` bytes of memory from memory_source() with the back end, whose collectives then need no
-  /// staging buffers for tensors in this memory. All ranks must call it with equal sizes, and must later use
-  /// parts at equal offsets. Returns null if this back end has no registration. Group and memory must outlive
-  /// the registration. Collective.
+  /// Registers `bytes` bytes of memory_source() with the back end, whose collectives then need no staging
+  /// buffers for them. All ranks give equal sizes and later use parts at equal offsets. Returns null if this
+  /// back end has no registration. Group and memory must outlive the registration. Collective.
   [[nodiscard]] virtual std::unique_ptr<Registration> register_memory(void*, int64_t) { return nullptr; }
 
-  /// Gathers a short text of every rank, in rank order: for start-up, errors and host names. Blocks.
+  /// Gathers a short text of every rank, in rank order. Blocks.
   virtual std::vector<std::string> all_gather_text(const std::string& text) = 0;
 
-  /// Blocks until all ranks have called it.
   virtual void barrier() = 0;
 
-  /// Calls done() until it returns true, as often as the waits of this group do, and with the same deadline.
-  /// For back ends that are built on this group. The error at the deadline names `operation`.
+  /// Calls done() until it returns true, with the deadline of this group's waits. The error at the deadline
+  /// names `operation`. For back ends that are built on this group.
   virtual void await(const char* operation, FunctionRef<bool()> done);
 
-  /// Makes new groups: ranks with equal `color` form one group, ordered by `key`. Returns the group of this
-  /// rank. Collective.
+  /// Groups the ranks with equal `color`, ordered by `key`. Returns the new group of this rank. Collective.
   virtual std::unique_ptr<Communicator> split(int64_t color, int64_t key, const std::string& name) = 0;
 
   /// Bytes that this rank has sent so far in collectives of tensors.
   virtual int64_t bytes_sent() const = 0;
-  /// Exposed communication so far: seconds for which compute stood still, waiting for this group. Host back
-  /// ends count waits of the host, NCCL counts waits of the device's stream.
+  /// Exposed communication so far: seconds for which compute waited for this group. Host back ends count
+  /// waits of the host, NCCL counts waits of the device's stream.
   virtual double seconds_waited() const = 0;
 };
 
-/// Makes the group of one rank. Collectives with an output copy the input to it; collectives in place do
-/// nothing.
+/// Makes the group of one rank. Collectives with an output copy the input; collectives in place do nothing.
 std::unique_ptr<Communicator> make_self_communicator(const std::string& name);
 
-/// Makes rank `rank` of a planned group of `size` ranks: it checks operands and counts bytes as a real group
-/// does, but moves nothing. The planner runs a step with it on kMeta; `kind` is the kind of the planned
-/// device. For each operation, calls sent(operation, bytes) with its name ("all_gather", ...) and the bytes
-/// that it sends.
+/// Makes rank `rank` of a planned group of `size` ranks, for the planner, which runs a step on kMeta. The
+/// group checks operands and counts bytes, but moves nothing. `kind`: the planned device. Calls
+/// sent(operation, bytes) for each operation ("all_gather", ...) with the bytes that it sends.
 using SentObserver = std::function<void(const char* operation, int64_t bytes)>;
 std::unique_ptr<Communicator> make_planned_communicator(const std::string& name, int64_t rank, int64_t size,
                                                         DeviceKind kind = DeviceKind::kCpu,
                                                         SentObserver sent = {});
 
-/// The group of `host` for tensors on `device`, through host memory: for ranks between which no library moves
-/// device memory, such as several ranks on one GPU. The host waits for every collective. Passes tensors in
-/// host memory to `host` as they are.
+/// Makes a group that moves tensors on `device` through host memory, over `host`: for ranks that share a GPU,
+/// between which no library moves device memory. The host waits for every collective.
 std::unique_ptr<Communicator> make_staged_communicator(std::unique_ptr<Communicator> host,
                                                        const Device& device);
 
-/// The group of `host` for tensors on the CUDA device `device`, over NCCL. Collective; each rank has a GPU of
-/// its own. Collectives run on a stream of this communicator, ordered by events: a call returns at once, and
-/// its wait blocks the caller's stream, not the host. All ranks must give the GPU work in the same order.
-/// Sums follow NCCL's order. That order is the same on every run with one topology if the device is
-/// deterministic; otherwise it varies where NVLink switches add. Pieces that travel in bfloat16 are summed in
-/// rank order in float32. Passes tensors in host memory to `host`. Throws Error(kResources) if
-/// CUDA is not built in. See nccl_*.cpp and no_nccl.cpp.
+/// Makes a group that moves tensors on the CUDA device `device` over NCCL; each rank has a GPU of its own. A
+/// call returns at once, and its wait blocks the caller's stream, not the host. All ranks must give the GPU
+/// work in the same order. Sums follow NCCL's order, which is the same on every run with one topology if the
+/// device is deterministic; otherwise it varies where NVLink switches add. Pieces sent in bfloat16 are summed
+/// in rank order in float32. Throws Error(kResources) if CUDA is not built in. Collective.
 std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> host,
                                                      const Device& device);
 
-/// The versions of NCCL at build time and at run time; both "" if NCCL is not built in.
+/// The versions of NCCL at build time and at run time; both "" without NCCL.
 CudaLibrary nccl_library();
 
 }  // namespace ripstop

@@ -14,15 +14,14 @@
 namespace ripstop {
 namespace {
 
-// Text with the sizes of up to three meshes of `ranks` ranks: "replicate 1 x fsdp 3 x tensor 2, ...". The
-// mesh that differs least from `asked` comes first.
+// Sizes of up to three meshes of `ranks` ranks, most similar to `asked` first: "replicate 1 x fsdp 3 x tensor
+// 2, ...".
 std::string meshes_that_fit(const MeshSizes& asked, int64_t ranks) {
   std::vector<MeshSizes> all;
   for (const int64_t replicate : divisors(ranks))
     for (const int64_t tensor : divisors(ranks / replicate))
       all.push_back({.replicate = replicate, .fsdp = ranks / replicate / tensor, .tensor = tensor});
-  // Of equally distant meshes, prefer fewer replicas, then a larger tensor axis: such a mesh needs less
-  // memory.
+  // Of equally distant meshes, prefer few replicas, then a large tensor axis: they need less memory.
   const auto distance = [&](const MeshSizes& m) {
     const auto far = [](int64_t a, int64_t b) { return std::abs(a - b); };
     return std::tuple(far(m.replicate, asked.replicate) + far(m.tensor, asked.tensor), m.replicate,
@@ -35,7 +34,7 @@ std::string meshes_that_fit(const MeshSizes& asked, int64_t ranks) {
   return text;
 }
 
-// The ranks of each node, in ascending order. The nodes are in the order of their lowest ranks.
+// The ranks of each node, ascending; nodes in the order of their lowest ranks.
 std::vector<std::vector<int64_t>> ranks_by_node(const std::vector<int64_t>& node_of_rank) {
   std::vector<std::vector<int64_t>> nodes;
   std::map<int64_t, size_t> index;
@@ -49,7 +48,7 @@ std::vector<std::vector<int64_t>> ranks_by_node(const std::vector<int64_t>& node
 
 [[noreturn]] void refuse_nodes(const std::vector<std::vector<int64_t>>& nodes, const MeshSizes& sizes,
                                const std::vector<std::string>& hosts) {
-  constexpr size_t kShown = 8;  // nodes that a message names: it is one line for any number of nodes
+  constexpr size_t kShown = 8;  // nodes that a message names
   int64_t fits = 0;
   std::string shown;
   for (size_t n = 0; n < nodes.size(); ++n) {
@@ -94,8 +93,7 @@ std::vector<int64_t> mesh_order(const std::vector<int64_t>& node_of_rank, const 
   RIPSTOP_CHECK(static_cast<int64_t>(node_of_rank.size()) == sizes.ranks(), "{} ranks for {}",
                 node_of_rank.size(), sizes.to_text());
   const auto nodes = ranks_by_node(node_of_rank);
-  // Tensor groups communicate in every layer. So each lies inside a node, on ranks that the launcher placed
-  // next to each other.
+  // Tensor groups communicate in every layer, so each lies inside a node, on ranks next to each other.
   std::vector<std::vector<int64_t>> groups;
   std::vector<int64_t> left_over;
   for (const auto& ranks : nodes) {
@@ -106,17 +104,15 @@ std::vector<int64_t> mesh_order(const std::vector<int64_t>& node_of_rank, const 
       groups.emplace_back(begin + static_cast<ptrdiff_t>(r), begin + static_cast<ptrdiff_t>(r + tensor));
     left_over.insert(left_over.end(), begin + static_cast<ptrdiff_t>(whole), ranks.end());
   }
-  // The ranks left over on their nodes form the groups that span nodes.
+  // Ranks left over on their nodes form the groups that span nodes.
   for (size_t r = 0; r < left_over.size(); r += tensor) {
     const auto begin = left_over.begin() + static_cast<ptrdiff_t>(r);
     groups.emplace_back(begin, begin + static_cast<ptrdiff_t>(tensor));
   }
-  // Rank 0 prints and writes. People look for its output by the launcher's rank number, so rank 0 must stay
-  // rank 0.
+  // Rank 0 prints and writes, and people look for its output by the launcher's number 0.
   const auto first = std::find_if(groups.begin(), groups.end(), [](const auto& group) {
     return std::find(group.begin(), group.end(), 0) != group.end();
   });
-  // Move the group of rank 0 to the front; the others keep their order.
   std::rotate(groups.begin(), first, first + 1);
   std::vector<int64_t> order;
   for (const auto& group : groups) order.insert(order.end(), group.begin(), group.end());
@@ -138,7 +134,7 @@ MeshGroups mesh_groups(const MeshSizes& sizes, const MeshCoordinates& at,
   MeshGroups groups;
   groups.world = make({.rank = sizes.rank_of(at), .size = sizes.ranks()});
   for (const MeshAxis axis : kMeshAxes) {
-    // The groups of one axis are numbered by their coordinates on the other axes.
+    // Groups of one axis are numbered by their coordinates on the other axes.
     MeshSizes others = sizes;
     MeshCoordinates place = at;
     others[axis] = 1;
@@ -187,7 +183,7 @@ DeviceMesh DeviceMesh::along(MeshAxis axis) const {
 DeviceMesh::DeviceMesh(MpiWorld& world, const MeshSizes& sizes, bool allow_tensor_across_nodes,
                        const Device& device)
     : sizes_(resolve_mesh(sizes, world.communicator().size())), mpi_(&world) {
-  // Split the groups of the axes from the communicator that moves device memory, if there is one.
+  // Split the device communicator, if there is one.
   const std::unique_ptr<Communicator> on_device = make_device_communicator(world, device);
   Communicator& all = on_device == nullptr ? world.communicator() : *on_device;
   std::vector<int64_t> nodes;
@@ -201,14 +197,14 @@ DeviceMesh::DeviceMesh(MpiWorld& world, const MeshSizes& sizes, bool allow_tenso
   const int64_t position = std::find(order.begin(), order.end(), all.rank()) - order.begin();
   coordinates_ = mesh_coordinates(sizes_, position);
   groups_ = mesh_groups(sizes_, coordinates_, [&](const MeshGroup& group) {
-    // split is collective, so all ranks call it, although a group of one rank needs no library.
+    // split is collective, so ranks whose group has one rank call it, too.
     std::unique_ptr<Communicator> part = all.split(group.color, position, group.name);
     return group.size == 1 ? make_self_communicator(group.name) : std::move(part);
   });
 }
 
 DeviceMesh DeviceMesh::planned(const MeshSizes& sizes, const MeshCoordinates& coordinates, DeviceKind kind) {
-  // fsdp 0 means "auto"; it must have been resolved by resolve_mesh().
+  // fsdp 0 means "auto", which resolve_mesh() replaces.
   RIPSTOP_CHECK(sizes.fsdp > 0, "a planned mesh of {}", sizes.to_text());
   DeviceMesh mesh(sizes, coordinates, mesh_groups(sizes, coordinates, [&](const MeshGroup& group) {
                     return make_planned_communicator(group.name, group.rank, group.size, kind);

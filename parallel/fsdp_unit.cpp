@@ -16,7 +16,7 @@ Tensor SlotPool::take(int64_t elements) {
   for (size_t s = 0; s < slots_.size(); ++s) {
     if (taken_[s]) continue;
     taken_[s] = true;
-    // All slots have the size of the largest unit; a smaller unit uses only the beginning of its slot.
+    // Slots have the size of the largest unit.
     return slots_[s].row_range(0, elements);
   }
   fail(ExitCode::kBug, "all {} slots are taken", slots_.size());
@@ -34,7 +34,7 @@ void SlotPool::give_back(const Tensor& slot) {
 MemoryUse FsdpUnit::memory_use(const UnitLayout& layout, DType compute, bool training, bool keeps_whole) {
   const int64_t n = layout.shard_elements(), size = element_bytes(compute);
   training = training && !layout.unit().frozen;
-  // With compute dtype float32, the master weights themselves are gathered and there is no compute copy.
+  // In float32 the master weights themselves are gathered.
   const bool copies = compute != DType::kFloat32;
   MemoryUse use;
   use[MemoryCategory::kWeights] = (training || !copies ? 4 * n : 0) + (copies ? size * n : 0) +
@@ -63,7 +63,7 @@ FsdpUnit::FsdpUnit(const UnitSpec& unit, std::vector<Parameter*> parameters, int
 }
 
 int64_t FsdpUnit::replicated_in_shard() const {
-  // Replicated elements come first in the unit: they fill the first shards and may end inside a shard.
+  // Replicated elements come first in the unit.
   return std::clamp<int64_t>(layout_.replicated_elements() - shard_begin_, 0, layout_.shard_elements());
 }
 
@@ -77,8 +77,7 @@ void FsdpUnit::unshard() {
     gathering_ = resources_.gather.all_gather(resources_.stream, own_shard(), whole_);
   } else {
     whole_ = own_whole_;
-    // The unit keeps its gathered weights between steps (ZeRO-2), so it gathers only after an update of the
-    // weights.
+    // The unit keeps its gathered weights between steps (ZeRO-2) and gathers only after an update.
     if (stale_) gathering_ = resources_.gather.all_gather(resources_.stream, own_shard(), whole_);
     stale_ = false;
   }
@@ -94,8 +93,7 @@ void FsdpUnit::wait() {
 
 void FsdpUnit::reshard() {
   RIPSTOP_CHECK(state_ == State::kUnsharded, "{} is resharded while it is not whole", layout_.unit().name);
-  // Clear the values: a layer that uses its weights too late meets an empty tensor instead of the weights of
-  // another unit.
+  // A layer that uses its weights too late must meet an empty tensor, not the weights of another unit.
   for (Parameter* p : parameters_) p->value = Tensor{};
   if (!whole_is_shard() && resources_.weight_slots != nullptr) resources_.weight_slots->give_back(whole_);
   whole_ = Tensor{};
@@ -110,7 +108,7 @@ void FsdpUnit::set_shard(int64_t first, std::span<const float> values) {
   const Stream& stream = resources_.stream;
   if (!master_.empty())
     copy_bytes(stream, master_.as<float>() + first, values.data(), std::ssize(values) * 4);
-  std::vector<BFloat16> rounded;  // rounded piece by piece: a large unit needs no second copy on the host
+  std::vector<BFloat16> rounded;  // piece by piece, so that a large unit needs no second copy on the host
   for (size_t at = 0; !copy_.empty() && at < values.size(); at += rounded.size()) {
     rounded.clear();
     for (const float value : values.subspan(at, std::min(kPiece, values.size() - at)))
@@ -124,7 +122,7 @@ void FsdpUnit::set_shard(int64_t first, std::span<const float> values) {
 
 void FsdpUnit::copy_whole_to(FsdpUnit& other) const {
   const Tensor& to = other.own_shard();
-  // `other` has one shard, so the padding at its end may be shorter.
+  // `other` has one shard, so its padding may be shorter.
   RIPSTOP_CHECK(state_ == State::kUnsharded && other.whole_is_shard() && to.dtype == whole_.dtype &&
                     to.count() <= whole_.count(),
                 "{}: {} elements to {}", layout_.unit().name, whole_.count(), to.count());
@@ -145,9 +143,8 @@ bool FsdpUnit::is_vector(size_t tensor) const {
 
 void FsdpUnit::begin_gradients(Context& context) {
   RIPSTOP_CHECK(is_trained(), "gradients of {}, which is not trained", layout_.unit().name);
-  // A slot takes the gradient of this visit, and the reduction adds it to the shard. With one rank on the
-  // fsdp axis there is no slot: backward writes into the shard itself, which only the first visit of a step
-  // may overwrite.
+  // The reduction adds a slot's gradient to the shard. With one rank on the fsdp axis, backward writes into
+  // the shard itself, which only the first visit of a step may overwrite.
   whole_gradient_ = whole_is_shard() ? gradient_ : resources_.gradient_slots->take(layout_.elements());
   const bool overwrite = !whole_is_shard() || fresh_;
   if (overwrite) zero_unwritten(context, whole_gradient_);
@@ -157,8 +154,7 @@ void FsdpUnit::begin_gradients(Context& context) {
   }
 }
 
-// Clears the elements that backward does not overwrite: vectors, to which backward adds, and the gaps between
-// tensors. A slot still holds the numbers of another unit there.
+// Clears what backward does not overwrite: vectors, to which it adds, and gaps between tensors.
 void FsdpUnit::zero_unwritten(Context& context, const Tensor& flat) const {
   int64_t done = 0;
   const auto clear_to = [&](int64_t end) { fill_zero(context, flat.row_range(done, end - done)); };
@@ -185,8 +181,7 @@ void FsdpUnit::finish_reduce() {
   whole_gradient_ = Tensor{};
 }
 
-// The stream whose work writes the result of the reduction into the shard; null if the host must still do
-// that.
+// The stream whose work writes the reduced gradient into the shard; null if the host must still do that.
 const Stream* FsdpUnit::reduces_on() const {
   if (whole_is_shard() || reducing_.done()) return &resources_.stream;
   return resources_.reduce.own_stream();

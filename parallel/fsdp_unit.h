@@ -1,4 +1,3 @@
-// FsdpUnit: the parameters of one unit, stored as shards, and gathered while the layer of the unit computes.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -11,15 +10,14 @@
 
 namespace ripstop {
 
-/// Slots of device memory, all of the same size, that units borrow in turn.
+/// Slots of device memory of equal size, which units borrow in turn.
 class SlotPool {
  public:
-  /// Takes `slots` slots of `elements` elements each from `memory`.
   SlotPool(GroupMemory& memory, MemoryCategory category, int64_t slots, DType dtype, int64_t elements);
 
   /// Borrows a free slot and returns its first `elements` elements. Throws Error(kBug) if no slot is free.
   Tensor take(int64_t elements);
-  /// Returns to the pool a slot that take() returned. Throws Error(kBug) if the slot is not borrowed.
+  /// Throws Error(kBug) if the slot is not borrowed.
   void give_back(const Tensor& slot);
 
  private:
@@ -27,20 +25,20 @@ class SlotPool {
   std::vector<bool> taken_;
 };
 
-/// The memory and the groups that all units of a model use together.
+/// Memory, groups and settings that all units of a model share.
 struct UnitResources {
-  GroupMemory& memory;      ///< memory from which each unit takes FsdpUnit::memory_use()
-  const Stream& stream;     ///< the stream on which layers compute
-  Communicator& gather;     ///< group of the fsdp axis, for gathering weights
-  Communicator& reduce;     ///< second group of the fsdp axis, for reducing gradients
+  GroupMemory& memory;      ///< source of FsdpUnit::memory_use() bytes for each unit
+  const Stream& stream;     ///< stream on which layers compute
+  Communicator& gather;     ///< group of the fsdp axis that gathers weights
+  Communicator& reduce;     ///< second group of the fsdp axis, which reduces gradients
   Communicator& replicate;  ///< group of the ranks that hold the same shard
   /// Slots for gathered weights in the compute dtype; frozen units have a pool of their own. Null if every
-  /// unit has memory for its own gathered weights, or with one rank on the fsdp axis.
+  /// unit keeps its gathered weights, or with one rank on the fsdp axis.
   SlotPool* weight_slots;
   /// Slots for whole float32 gradients. Null without training, or with one rank on the fsdp axis.
   SlotPool* gradient_slots;
   Tensor reduce_scratch;  ///< scratch of the one reduction under way
-  SlotPool* sum_slots;    ///< slots for scratch of sums over the replicate axis; null if the sums need none
+  SlotPool* sum_slots;    ///< scratch of sums over the replicate axis; null if the sums need none
   DType compute;
   DType travel;  ///< dtype in which gradients are sent
   bool training;
@@ -48,102 +46,94 @@ struct UnitResources {
 
 /// The parameters of one unit. Between uses only this rank's shard exists: float32 master weights, a float32
 /// gradient and, if the compute dtype is bfloat16, the compute copy. Without training, and in a frozen unit,
-/// the shard is the weights in the compute dtype alone, and the functions for gradients must not be called.
+/// only the weights in the compute dtype exist, and the functions for gradients must not be called.
 ///
-/// The weights pass through three states. The whole gradient of a visit is reduced to the gradient of the
-/// shard:
+/// States of the weights, and the way of the gradient of one visit:
 ///
 ///   sharded --unshard()--> gathering --wait()--> unsharded --reshard()--> sharded
 ///
 ///   begin_gradients() --> whole gradient --start_reduce()--> on its way --finish_reduce()--> shard
 ///
-/// After the last reduction of a step, start_sum() and finish_sum() sum the gradient of the shard over the
-/// replicas.
+/// After the last reduction of a step, start_sum() and finish_sum() sum the gradient over the replicas.
 ///
 /// The calls for one micro-batch, in order:
 ///
 ///   forward    unshard, wait, the layer's forward, reshard
 ///   backward   unshard, wait, begin_gradients, the layer's backward, reshard, start_reduce, finish_reduce
 ///
-/// The caller starts to gather a unit before it needs it, and finishes a reduction after the next layer, so
-/// that both overlap with compute. A unit may be visited twice in one pass (tied embeddings) and any number
-/// of times in one step (accumulation): the reductions of a step add to the shard. With one rank on the
-/// fsdp axis nothing moves: the whole is the shard, and backward adds straight into the shard's gradient.
+/// To overlap both with compute, the caller starts to gather a unit early, and finishes a reduction after the
+/// next layer. A unit may be visited twice in one pass (tied embeddings) and any number of times in one step
+/// (accumulation): the reductions of a step add to the shard. With one rank on the fsdp axis nothing moves:
+/// backward adds to the shard's gradient.
 /// Source: ZeRO stage 3, arXiv:1910.02054; the schedule is PyTorch FSDP2's.
 class FsdpUnit {
  public:
-  /// Takes the memory of the shard. `parameters` are in the order of the unit's tensors. `parameters` and
-  /// `unit` must outlive this object.
+  /// Takes the memory of the shard. `parameters` are in the order of the unit's tensors; they and `unit` must
+  /// outlive this object.
   FsdpUnit(const UnitSpec& unit, std::vector<Parameter*> parameters, int64_t tensor_count,
            int64_t tensor_index, const UnitResources& resources);
   FsdpUnit(FsdpUnit&&) noexcept = default;
 
-  /// The bytes that a unit takes from UnitResources::memory. `keeps_whole` means that the fsdp axis has
-  /// several ranks, but there are no weight slots, so the unit has memory for its gathered weights.
+  /// Bytes that a unit takes from UnitResources::memory. `keeps_whole`: the unit has memory for its gathered
+  /// weights, because there are no weight slots.
   static MemoryUse memory_use(const UnitLayout& layout, DType compute, bool training, bool keeps_whole);
 
-  /// Starts to gather the unit's weights in the compute dtype and returns at once. Does nothing if the unit
-  /// is not in the state sharded. Sends this rank's shard to the fsdp - 1 other ranks; a unit that keeps its
-  /// gathered weights sends only in the first call after weights_changed().
+  /// Starts to gather the unit's weights in the compute dtype and returns at once. Does nothing unless
+  /// sharded. Sends this rank's shard to the fsdp - 1 other ranks; a unit that keeps its gathered weights
+  /// sends only in the first call after weights_changed().
   void unshard();
-  /// Waits for the gather, then sets Parameter::value to the gathered weights. Throws Error(kBug) if
-  /// unshard() was not called.
+  /// Waits for the gather and sets Parameter::value. Throws Error(kBug) if unshard() was not called.
   void wait();
-  /// Sets Parameter::value to an empty tensor. Gives the slot of the gathered weights, if the unit has one,
-  /// back to the pool. Throws Error(kBug) if the unit is not unsharded.
+  /// Sets Parameter::value to an empty tensor and returns the unit's weight slot, if it has one, to the pool.
+  /// Throws Error(kBug) if the unit is not unsharded.
   void reshard();
 
-  /// Sets Parameter::gradient to memory for whole gradients. Backward then adds to the gradients of vectors;
-  /// it overwrites the gradients of matrices or adds to them, as Parameter::accumulate says.
+  /// Sets Parameter::gradient to memory for whole gradients. Backward adds to gradients of vectors; gradients
+  /// of matrices follow Parameter::accumulate.
   void begin_gradients(Context& context);
   /// Starts to sum the whole gradients over the fsdp axis and returns at once. Only one unit's reduction may
   /// be under way, because all units share the scratch. Sends to each of the fsdp - 1 other ranks the
   /// gradient of that rank's shard, in the travel dtype.
   void start_reduce();
-  /// Waits until the sum is in the gradient of the shard.
   void finish_reduce();
 
   /// Starts to sum the shard's gradient over the replicate axis and returns at once. Call it after the last
   /// reduction of the step. Borrows one of sum_slots until finish_sum(). Does nothing without replicas.
   void start_sum();
-  /// Whether start_sum() may be called before finish_reduce(). It may on a device, whose stream orders the
-  /// two sums; on the host it may not.
+  /// Whether start_sum() may be called before finish_reduce(): only on a device, whose stream orders the
+  /// sums.
   bool sum_may_follow() const { return reduces_on() != nullptr; }
   /// Waits for the sum over the replicate axis, if one is under way.
   void finish_sum();
-  /// The stream whose work completes the shard's gradient, after start_sum(). Null if the host must still
-  /// finish the sum.
+  /// The stream that completes the shard's gradient after start_sum(); null if the host must finish the sum.
   const Stream* completes_on() const;
   /// Lets the collectives of this unit make progress; never blocks.
   void poll();
 
-  /// Begins a step: the next reduction overwrites the gradient of the shard instead of adding to it.
+  /// Makes the next reduction overwrite the gradient of the shard instead of adding to it.
   void begin_step() { fresh_ = true; }
-  /// Tells the unit that its master weights and compute copy have changed. Must be called after each such
-  /// change.
+  /// Must be called after each change of master weights and compute copy.
   void weights_changed() { stale_ = true; }
 
-  /// Copies `values` from the host to the shard of this rank, into master weights and compute copy, from
-  /// element `first` of the shard on. Synchronous. Throws Error(kBug) if they do not fit into the shard.
+  /// Copies `values` to the shard from element `first` on, into master weights and compute copy. Synchronous.
+  /// Throws Error(kBug) if they do not fit.
   void set_shard(int64_t first, std::span<const float> values);
   /// Copies the gathered weights to `other`: the same unit of a model with equal tensor slices and compute
-  /// dtype, but one rank on its fsdp axis. In stream order. Throws Error(kBug) if this unit is not unsharded
-  /// or `other` does not hold its whole weights.
+  /// dtype, but an fsdp axis of 1. In stream order. Throws Error(kBug) if this unit is not unsharded or
+  /// `other` has several shards.
   void copy_whole_to(FsdpUnit& other) const;
 
   const UnitLayout& layout() const { return layout_; }
-  /// The float32 master weights of the shard [shard_elements]. Empty if the unit is not trained and the
-  /// compute dtype is bfloat16.
+  /// Float32 master weights of the shard. Empty if the unit is not trained and the compute dtype is bfloat16.
   const Tensor& master() const { return master_; }
-  /// The float32 gradient of the shard. Empty if the unit is not trained.
+  /// Float32 gradient of the shard. Empty if the unit is not trained.
   const Tensor& gradient() const { return gradient_; }
-  /// The bfloat16 weights of the shard, which are gathered. Empty if the compute dtype is float32: then the
-  /// master weights are gathered.
+  /// Bfloat16 weights of the shard. Empty if the compute dtype is float32, whose master weights are gathered.
   const Tensor& compute_copy() const { return copy_; }
-  /// Index of the shard's first element in the flat buffer of the unit.
+  /// Index of the shard's first element in the unit's flat buffer.
   int64_t shard_begin() const { return shard_begin_; }
-  /// The number of elements at the start of the shard, padding included, that are the same on all ranks of
-  /// the tensor axis: norms, and those matrices of adapters that the axis does not cut.
+  /// Elements at the start of the shard, padding included, that are the same on all ranks of the tensor axis:
+  /// norms, and matrices of adapters that the axis does not cut.
   int64_t replicated_in_shard() const;
 
  private:
@@ -161,14 +151,14 @@ class FsdpUnit {
   UnitLayout layout_;
   std::vector<Parameter*> parameters_;
   Tensor master_, gradient_, copy_;
-  Tensor own_whole_;  ///< memory for gathered weights if there are no slots; reshard() does not clear it
+  Tensor own_whole_;  ///< memory for gathered weights if there are no slots
   int64_t shard_begin_ = 0;
   State state_ = State::kSharded;
   Tensor whole_;           ///< the gathered weights, while gathering or unsharded
   Tensor whole_gradient_;  ///< the whole gradient, from begin_gradients() to finish_reduce()
   Tensor sum_scratch_;     ///< scratch while the sum over the replicate axis is under way
   Pending gathering_, reducing_, summing_;
-  bool fresh_ = true;  ///< no gradient of this step is in the shard yet
+  bool fresh_ = true;  ///< the shard has no gradient of this step yet
   bool stale_ = true;  ///< own_whole_ is older than the weights of the shard
 };
 

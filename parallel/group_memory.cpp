@@ -6,8 +6,7 @@ namespace ripstop {
 namespace {
 
 const MemorySource* source_of(std::initializer_list<Communicator*> groups) {
-  // All groups of a mesh have the same back end, so the first group with a memory source decides for all of
-  // them.
+  // All groups of a mesh have the same back end, so the first memory source serves all.
   for (const Communicator* group : groups)
     if (group->memory_source() != nullptr) return group->memory_source();
   return nullptr;
@@ -19,7 +18,7 @@ GroupMemory::GroupMemory(const Device& device, MemoryLedger& ledger, const Memor
                          std::initializer_list<Communicator*> groups)
     : left_(use), memory_(device, ledger, use, source_of(groups)) {
   for (Communicator* group : groups)
-    // Register one block for all units, because each registration costs a round of messages.
+    // One block for all units: each registration costs a round of messages.
     if (auto registration = group->register_memory(memory_.data(), memory_.bytes()))
       registrations_.push_back(std::move(registration));
 }

@@ -15,28 +15,27 @@
 namespace ripstop {
 namespace {
 
-// Variables with the rank of this process: of Open MPI, PMIx, PMI (MPICH, Intel MPI), MVAPICH2, PALS, Flux
-// and Slurm. The variables of MPI libraries come before Slurm's, because mpirun inside a Slurm step inherits
-// the numbers of that step.
+// Rank variables of Open MPI, PMIx, PMI (MPICH, Intel MPI), MVAPICH2, PALS, Flux and Slurm. Slurm's comes
+// last, because mpirun inside a Slurm step inherits the numbers of the step.
 constexpr std::initializer_list<const char*> kRank = {
     "OMPI_COMM_WORLD_RANK", "PMIX_RANK",   "PMI_RANK",       "PMI_ID",
     "MV2_COMM_WORLD_RANK",  "PALS_RANKID", "FLUX_TASK_RANK", "SLURM_PROCID"};
 constexpr std::initializer_list<const char*> kSize = {
     "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",  "SLURM_STEP_NUM_TASKS",
     "MV2_COMM_WORLD_SIZE",  "PALS_SIZE", "FLUX_JOB_SIZE"};
-// Variables that only a launcher sets. SLURM_PROCID is not among them: a batch script's own process has it,
-// too, but only a step has SLURM_STEP_NUM_TASKS.
+// Variables that only a launcher sets: a batch script's own process has SLURM_PROCID, but no
+// SLURM_STEP_NUM_TASKS.
 constexpr std::initializer_list<const char*> kLaunched = {
     "OMPI_COMM_WORLD_RANK", "PMIX_RANK",       "PMI_RANK",    "PMI_ID",        "SLURM_STEP_NUM_TASKS",
     "MV2_COMM_WORLD_RANK",  "MPI_LOCALRANKID", "PALS_RANKID", "FLUX_TASK_RANK"};
 
-// Variables that name a launch by PMIx (Open MPI, srun), Slurm, PMI, PALS and Flux. The variables of kJob are
-// added, because a requeued job numbers its steps from 0 again.
+// Launch names of PMIx (Open MPI, srun), Slurm, PMI, PALS and Flux. The variables of kJob are added, because
+// a requeued job numbers its steps from 0 again.
 constexpr std::initializer_list<const char*> kLaunch = {"PMIX_NAMESPACE", "SLURM_STEP_ID", "PMI_JOBID",
                                                         "PALS_APID", "FLUX_JOB_ID"};
 constexpr std::initializer_list<const char*> kJob = {"SLURM_JOB_ID", "SLURM_RESTART_COUNT"};
 
-// The value of the first variable in `names` that holds a whole number; nullopt if there is none.
+// The value of the first variable in `names` that holds a whole number; nullopt if none does.
 std::optional<int64_t> number(std::initializer_list<const char*> names) {
   for (const char* name : names) {
     const char* text = std::getenv(name);
@@ -55,8 +54,8 @@ bool is_set(const char* name) {
   return !variable(name).empty();
 }
 
-// Whether the Open MPI whose libmpi is `library` has its plugins as files, and no plugin for Slurm's PMI
-// (pmix/s1, pmix/s2). The plugins lie somewhere below the folder openmpi beside the library.
+// Whether the Open MPI whose libmpi is `library` has its plugins as files, below the folder openmpi beside
+// `library`, but none for Slurm's PMI (pmix/s1, pmix/s2).
 bool lacks_slurm_pmi(const std::filesystem::path& library) {
   namespace fs = std::filesystem;
   std::error_code error;
@@ -72,8 +71,7 @@ bool lacks_slurm_pmi(const std::filesystem::path& library) {
   return has_plugins;
 }
 
-// Appends to `names` the names that `prefix` and one part of a bracket ("3" or "08-11") stand for. Returns
-// false if `part` is any other text.
+// Appends the names of `prefix` and one part of a bracket ("3" or "08-11"). Returns false for other text.
 bool add_names(const std::string& prefix, std::string_view part, std::vector<std::string>& names) {
   constexpr size_t kMostNames = 100'000;
   const size_t dash = part.find('-');
@@ -104,7 +102,7 @@ std::vector<std::string> expand_node_list(std::string_view list) {
         parts.remove_prefix(std::min(parts.size(), std::min(parts.find(','), parts.size()) + 1));
       }
       list.remove_prefix(close + 1);
-      // Refuse names with two brackets, as for racks: they are rare, and no names are better than wrong ones.
+      // Refuse names with two brackets, as for racks: no names are better than wrong ones.
       if (!list.empty() && list.front() != ',') return {};
     }
     list.remove_prefix(std::min(list.size(), std::min(list.find(','), list.size()) + 1));
@@ -143,7 +141,7 @@ int64_t launch_rank() {
 
 int64_t launch_size() {
   const int64_t size = number(kSize).value_or(1);
-  // A launcher that does not know the size may set the variable to 0.
+  // A launcher that does not know the size may say 0.
   return size > 0 ? size : 1;
 }
 

@@ -1,5 +1,3 @@
-// The axes of a mesh, and structs with one value for each axis. Code that treats all axes alike loops over
-// kMeshAxes.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -11,7 +9,6 @@ namespace ripstop {
 /// The axes of a mesh, slowest first: neighbours in mesh order differ in their tensor coordinate.
 enum class MeshAxis { kReplicate, kFsdp, kTensor };
 inline constexpr std::array<MeshAxis, 3> kMeshAxes{MeshAxis::kReplicate, MeshAxis::kFsdp, MeshAxis::kTensor};
-/// The names of the axes, in the order of kMeshAxes.
 inline constexpr const char *kReplicateAxis = "replicate", *kFsdpAxis = "fsdp", *kTensorAxis = "tensor";
 inline constexpr std::array<const char*, kMeshAxes.size()> kMeshAxisWords{kReplicateAxis, kFsdpAxis,
                                                                           kTensorAxis};
@@ -19,7 +16,7 @@ constexpr const char* to_string(MeshAxis axis) {
   return kMeshAxisWords[static_cast<size_t>(axis)];
 }
 
-/// Joins the texts that text_of(axis) returns for the axes, with `between` between them.
+/// Joins text_of(axis) of all axes, with `between` between them.
 template <class TextOf>
 std::string axes_text(std::string_view between, const TextOf& text_of) {
   std::string text;
@@ -30,8 +27,8 @@ std::string axes_text(std::string_view between, const TextOf& text_of) {
   return text;
 }
 
-/// One value for each axis of a mesh. If `kSizes`, the values are numbers of ranks: 1 by default, except that
-/// fsdp is 0 by default, which means "as many ranks as the other axes leave".
+/// One value for each axis of a mesh. If `kSizes`, the values are numbers of ranks: 1 by default, but fsdp is
+/// 0, which means "as many ranks as the other axes leave".
 template <class T, bool kSizes = false>
 struct PerAxis {
   T replicate = unset();
@@ -41,24 +38,21 @@ struct PerAxis {
   T& operator[](MeshAxis axis) { return this->*kMembers[static_cast<size_t>(axis)]; }
   const T& operator[](MeshAxis axis) const { return this->*kMembers[static_cast<size_t>(axis)]; }
 
-  /// The sum of the values, added in the order of kMeshAxes.
   T sum() const {
     T sum{};
     for (const MeshAxis axis : kMeshAxes) sum += (*this)[axis];
     return sum;
   }
-  /// The number of ranks of a mesh of these sizes.
   constexpr T ranks() const requires kSizes { return replicate * fsdp * tensor; }
-  /// The number of data ranks. Each tensor group counts as one data rank, because its ranks work on the same
-  /// sequences.
+  /// Each tensor group counts as one data rank, because its ranks work on the same sequences.
   constexpr T data_ranks() const requires kSizes { return replicate * fsdp; }
-  /// The rank with the coordinates `at`, in mesh order: tensor fastest, then fsdp, then replicate.
+  /// The rank at the coordinates `at` in mesh order: tensor fastest, then fsdp, then replicate.
   T rank_of(const PerAxis<T>& at) const requires kSizes {
     T rank{};
     for (const MeshAxis axis : kMeshAxes) rank = rank * (*this)[axis] + at[axis];
     return rank;
   }
-  /// The sizes as text: "replicate 2 x fsdp 2 x tensor 2"; fsdp may be "auto".
+  /// "replicate 2 x fsdp 2 x tensor 2"; fsdp may be "auto".
   std::string to_text() const requires kSizes {
     return axes_text(" x ", [&](MeshAxis axis) {
       const T size = (*this)[axis];
@@ -66,14 +60,13 @@ struct PerAxis {
     });
   }
 
-  /// The differences of the values, axis by axis.
   PerAxis operator-(const PerAxis& other) const {
     PerAxis difference;
     for (const MeshAxis axis : kMeshAxes) difference[axis] = (*this)[axis] - other[axis];
     return difference;
   }
   bool operator==(const PerAxis&) const = default;
-  /// The list of fields (data/text/json_struct.h): {"replicate": ..., "fsdp": ..., "tensor": ...}.
+  /// Fields for data/text/json_struct.h: {"replicate": ..., "fsdp": ..., "tensor": ...}.
   template <class Self, class Fields>
   static void fields(Self& self, Fields& field) {
     for (const MeshAxis axis : kMeshAxes) field(to_string(axis), self[axis]);
@@ -88,18 +81,16 @@ struct PerAxis {
                                                                        &PerAxis::tensor};
 };
 
-/// Ranks along each axis.
 using MeshSizes = PerAxis<int64_t, true>;
-/// The place of a rank on the mesh: the index along each axis.
+/// A rank's index along each axis.
 using MeshCoordinates = PerAxis<int64_t>;
-/// Bytes of data that a rank sends along each axis, not counting what stays on the rank itself.
+/// Bytes that a rank sends to other ranks along each axis.
 using AxisBytes = PerAxis<int64_t>;
-/// Seconds for which a rank waits for the communication along each axis.
+/// Seconds for which a rank waits for communication along each axis.
 using AxisSeconds = PerAxis<double>;
-/// The sizes of the mesh of one rank.
 inline constexpr MeshSizes kMeshOfOne{.fsdp = 1};
 
-/// Converts the values to JSON, for nlohmann's JSON types: {"replicate": ..., "fsdp": ..., "tensor": ...}.
+/// For nlohmann's JSON types: {"replicate": ..., "fsdp": ..., "tensor": ...}.
 template <class Json, class T, bool kSizes>
 void to_json(Json& json, const PerAxis<T, kSizes>& values) {
   for (const MeshAxis axis : kMeshAxes) json[to_string(axis)] = values[axis];

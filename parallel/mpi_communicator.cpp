@@ -1,6 +1,6 @@
-// The communicator over MPI, for tensors in host memory. It sends messages instead of calling MPI's
-// collectives. So messages may have any size, sums are in rank order, and at a deadline the open requests
-// tell which ranks did not come.
+// The communicator over MPI, for host tensors. It sends messages instead of calling MPI's collectives. So
+// messages may have any size, sums are in rank order, and at a deadline the open requests show which ranks
+// did not come.
 #include <algorithm>
 #include <exception>
 #include <functional>
@@ -13,14 +13,13 @@
 namespace ripstop::mpi {
 namespace {
 
-// Calls body(peer) for every other rank, beginning with the next rank, so that not all ranks send to the same
-// rank at the same time.
+// Calls body(peer) for every other rank, from the next rank on, so that not all send to one rank at once.
 template <class Body>
 void for_peers(const Group& group, Body body) {
   for (int64_t k = 1; k < group.size; ++k) body((group.rank + k) % group.size);
 }
 
-// Throws Error(kBug) for a tensor in device memory: an MPI without support for device memory would crash.
+// An MPI without support for device memory would crash.
 void check_host(const Tensor& t) {
   RIPSTOP_CHECK(t.device.kind == DeviceKind::kCpu || t.count() == 0, "MPI moves host memory, not {}",
                 to_string(t.device));
@@ -30,7 +29,7 @@ std::byte* at(const Tensor& t, int64_t offset_bytes) {
   return static_cast<std::byte*>(t.data) + offset_bytes;
 }
 
-// An operation of one transfer. Once the messages have arrived, wait() does the rest of the work.
+// A transfer, after which wait() calls `then`.
 class TransferOperation final : public Pending::Operation {
  public:
   TransferOperation(Transfer transfer, std::function<void(const Stream&)> then)
@@ -50,8 +49,8 @@ Pending pending(Transfer transfer, const Stream& stream, std::function<void(cons
   return {std::make_unique<TransferOperation>(std::move(transfer), std::move(then)), stream};
 }
 
-// Starts to receive a piece of `bytes` bytes of `travel` from every other rank into scratch. Returns the
-// pieces of all ranks, with `own` as this rank's.
+// Starts to receive `bytes` bytes of `travel` from every other rank into scratch. Returns the pieces of all
+// ranks, with `own` as this rank's.
 std::vector<RankPiece> receive_pieces(Transfer& transfer, const Group& group, const RankPiece& own,
                                       DType travel, int64_t bytes, const Tensor& scratch) {
   std::vector<RankPiece> pieces(static_cast<size_t>(group.size), own);
@@ -65,8 +64,8 @@ std::vector<RankPiece> receive_pieces(Transfer& transfer, const Group& group, co
   return pieces;
 }
 
-// An all-reduce in two transfers. Every rank reduces one part of x in rank order, from the shares that the
-// others send; then all ranks copy the finished parts, so all get equal bits.
+// Every rank reduces one part of x in rank order, from the shares of the others; then all ranks copy the
+// reduced parts, so all get equal bits.
 class AllReduceOperation final : public Pending::Operation {
  public:
   AllReduceOperation(Group& group, const Stream& stream, const Tensor& x, Reduce reduce,
@@ -91,8 +90,8 @@ class AllReduceOperation final : public Pending::Operation {
   Tensor x_;
   Reduce reduce_;
   std::vector<RankPiece> pieces_;
-  // Both transfers are made at once: the number of a transfer in the group is its tag, and ranks reach the
-  // second one at different times.
+  // Both transfers are made at once: their tags count the group's transfers, and ranks reach the second
+  // transfer at different times.
   Transfer shares_{group_, "all_reduce"}, parts_{group_, "all_reduce"};
   bool reduced_ = false;  ///< this rank's part is reduced and the second transfer has begun
 };
@@ -113,7 +112,7 @@ Tensor AllReduceOperation::part_of(int64_t rank) const {
   return {at(x_, part.first * element_bytes(x_.dtype)), x_.dtype, Shape{part.count}, x_.device};
 }
 
-// Reduces this rank's part of x once the shares of all ranks have arrived, and starts the second transfer.
+// Reduces this rank's part of x and starts the second transfer, once the shares have arrived.
 void AllReduceOperation::finish_part() {
   if (reduced_) return;
   reduced_ = true;
@@ -157,15 +156,14 @@ MpiCommunicator::MpiCommunicator(World& world, MPI_Comm comm, const std::string&
   group_.world = &world;
   group_.comm = comm;
   group_.name = name;
-  // Let MPI return errors, from which an Error can name the call that failed. By default MPI aborts the
-  // process.
+  // Let MPI return errors, so that an Error can name the failed call. By default MPI aborts the process.
   check_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   int rank = 0, size = 0;
   check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
   group_.rank = rank;
   group_.size = size;
-  // Errors name ranks of the world, because people know ranks by the launcher's numbers.
+  // Errors name ranks of the world: people know the launcher's numbers.
   MPI_Group members = MPI_GROUP_NULL, everyone = MPI_GROUP_NULL;
   check_mpi(MPI_Comm_group(comm, &members), "MPI_Comm_group");
   check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &everyone), "MPI_Comm_group");
@@ -192,7 +190,7 @@ Pending MpiCommunicator::all_gather(const Stream& stream, const Tensor& own, con
   const int64_t bytes = own.bytes();
   if (at(all, group_.rank * bytes) != own.data)
     copy_bytes(stream, at(all, group_.rank * bytes), own.data, bytes);
-  // Post receives before sends, here and below: then MPI need not buffer the message.
+  // Post receives before sends, here and below, so that MPI need not buffer messages.
   Transfer transfer(group_, "all_gather");
   for_peers(group_, [&](int64_t peer) { transfer.receive(at(all, peer * bytes), bytes, peer); });
   for_peers(group_, [&](int64_t peer) { transfer.send(own.data, bytes, peer); });
@@ -208,7 +206,7 @@ Pending MpiCommunicator::reduce_scatter(const Stream& stream, const Tensor& whol
   std::vector<RankPiece> pieces = receive_pieces(
       transfer, group_, {at(whole, group_.rank * own.bytes()), whole.dtype}, travel, arrives, scratch);
   if (travel != whole.dtype) {
-    // Round in place: a rounded copy would take half as much memory as the gradient of the unit.
+    // Round in place: a rounded copy would take half as much memory as the gradient.
 #pragma omp parallel for schedule(static)
     for (int64_t r = 0; r < group_.size; ++r)
       if (r != group_.rank) round_to_bfloat16(at(whole, r * own.bytes()), count);
@@ -229,11 +227,11 @@ Pending MpiCommunicator::start_all_reduce(const Stream& stream, const Tensor& x,
 void MpiCommunicator::broadcast(const Stream&, const Tensor& x, int64_t root) {
   check_peer(*this, root);
   check_host(x);
-  // A binomial tree: each round doubles the number of ranks that have the tensor.
+  // A binomial tree doubles the number of ranks that have the tensor in each round.
   const int64_t size = group_.size, place = (group_.rank - root + size) % size;
   const auto rank_at = [&](int64_t p) { return (p + root) % size; };
   for (int64_t have = 1; have < size; have *= 2) {
-    Transfer transfer(group_, "broadcast");  // made on all ranks, because the number of a transfer is its tag
+    Transfer transfer(group_, "broadcast");  // made on all ranks, to keep their tags equal
     if (place < have && place + have < size) transfer.send(x.data, x.bytes(), rank_at(place + have));
     if (place >= have && place < 2 * have) transfer.receive(x.data, x.bytes(), rank_at(place - have));
     transfer.wait();
@@ -246,8 +244,7 @@ Pending MpiCommunicator::start_exchanges(const Stream& stream, std::span<const E
     check_host(each.send);
     check_host(each.receive);
   }
-  // Make the transfer even if this rank sends nothing: the number of a transfer is its tag, so all ranks must
-  // count alike.
+  // Make the transfer even if this rank sends nothing: tags count transfers, and must be equal on all ranks.
   Transfer transfer(group_, "exchange");
   for (const auto& [send, to, receive, from] : exchanges) {
     if (to == group_.rank)
@@ -266,7 +263,7 @@ std::vector<std::string> MpiCommunicator::all_gather_text(const std::string& tex
   std::vector<int64_t> length(size);
   const auto own = static_cast<int64_t>(text.size());
   {
-    // Exchange the lengths first, because a receive must know the size of its message.
+    // A receive must know the size of its message.
     Transfer transfer(group_, "all_gather_text");
     for_peers(group_, [&](int64_t peer) {
       transfer.receive(&length[static_cast<size_t>(peer)], sizeof own, peer);
@@ -279,19 +276,19 @@ std::vector<std::string> MpiCommunicator::all_gather_text(const std::string& tex
   Transfer transfer(group_, "all_gather_text");
   for_peers(group_, [&](int64_t peer) {
     const auto p = static_cast<size_t>(peer);
-    // MPI writes straight into the text, so resize it before the receive is posted.
+    // MPI writes straight into the text.
     texts[p].resize(static_cast<size_t>(length[p]));
     transfer.receive(texts[p].data(), length[p], peer);
     transfer.send(text.data(), own, peer);
   });
   transfer.wait();
-  group_.bytes_sent = counted;  // the counter counts only tensors
+  group_.bytes_sent = counted;  // only bytes of tensors count
   return texts;
 }
 
 void MpiCommunicator::barrier() {
   const int64_t counted = group_.bytes_sent;
-  // Every rank sends every other rank a byte. Barriers are too rare for a tree.
+  // Barriers are too rare for a tree.
   std::vector<char> come(static_cast<size_t>(group_.size));
   Transfer transfer(group_, "barrier");
   for_peers(group_, [&](int64_t peer) {
@@ -312,7 +309,7 @@ void MpiCommunicator::await(const char* operation, FunctionRef<bool()> done) {
 }
 
 std::unique_ptr<Communicator> MpiCommunicator::split(int64_t color, int64_t key, const std::string& name) {
-  barrier();  // the error of the barrier names a rank that does not come
+  barrier();  // the error of a barrier names a missing rank
   MPI_Comm part = MPI_COMM_NULL;
   {
     const GuardedCall guard(*group_.world, "MPI_Comm_split");

@@ -34,8 +34,7 @@ void ProgressThread::forget(const Messages& messages) {
 }
 
 void ProgressThread::run() {
-  // Pause between two tests: long enough to cost the computing threads nothing, and short compared with the
-  // compute of a layer.
+  // Long enough to cost the computing threads nothing, and short compared with the compute of a layer.
   constexpr std::chrono::microseconds kPause{500};
   std::unique_lock lock(calls_);
   while (!ended_) {

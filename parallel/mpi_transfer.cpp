@@ -25,8 +25,8 @@ std::vector<std::string> hosts_of(const World& world) {
   return hosts;
 }
 
-// Describes the ranks of the group in `missing`. If the watchdogs are not connected, only names them: "no
-// data from rank 3 (node07)".
+// Describes the ranks of the group in `missing`; only names them if the watchdogs are not connected: "no data
+// from rank 3 (node07)".
 std::string name_missing(const Group& group, const std::set<int64_t>& missing) {
   std::vector<int64_t> ranks;
   for (const int64_t r : missing) ranks.push_back(group.world_rank[static_cast<size_t>(r)]);
@@ -36,7 +36,7 @@ std::string name_missing(const Group& group, const std::set<int64_t>& missing) {
   return text.empty() ? "no data from " + ranks_and_hosts(ranks, hosts_of(world)) : text;
 }
 
-// Gives the core to other ranks for a moment: there may be more ranks than cores.
+// Gives the core to other ranks: there may be more ranks than cores.
 void rest(double waited) {
   if (waited < 1e-3)
     sched_yield();
@@ -55,8 +55,8 @@ void check_mpi(int result, const char* call) {
 }
 
 std::string describe_missing(World& world, const std::vector<int64_t>& waited_for) {
-  constexpr int kNamed = 4;  // ranks that a message names: on a broken network all are missing
-  // Ask all ranks and name silent ones first, because a missing rank may itself be waiting for another.
+  constexpr int kNamed = 4;  // ranks that a message names
+  // Name silent ranks first: a rank that answers may itself be waiting for one of them.
   std::vector<int64_t> all(world.places.size()), silent;
   std::iota(all.begin(), all.end(), int64_t{0});
   const std::vector<std::string> hosts = hosts_of(world);
@@ -76,20 +76,19 @@ std::string describe_missing(World& world, const std::vector<int64_t>& waited_fo
 
 void wait_until(Group& group, const char* operation, FunctionRef<bool()> done,
                 FunctionRef<std::set<int64_t>()> missing) {
-  // Most transfers have arrived by now. Then there is no wait of which the watchdog need know.
+  // Most transfers have arrived by now and need no watchdog.
   if (done()) return;
   World& world = *group.world;
   const Clock::time_point begin = Clock::now();
   world.watchdog.begin_operation(operation, group.name);
-  // On a broken network a call of MPI inside `done` may never return.
+  // On a broken network a call of MPI inside `done` may hang.
   constexpr double kSecondsToDescribe = 4;
   const GuardedCall guard(world, fmt::format("{} on {}", operation, group.name), kSecondsToDescribe);
   Clock::time_point before = begin;
   double waited = 0;
   while (!done()) {
     const Clock::time_point now = Clock::now();
-    // Count at most one second: a longer gap means that this process was suspended, which is no other rank's
-    // fault.
+    // A longer gap means that this process was suspended, which is no other rank's fault.
     waited += std::min(seconds_between(before, now), 1.0);
     before = now;
     if (waited > world.options.deadline_seconds) {
@@ -109,11 +108,9 @@ void wait_until(Group& group, const char* operation, FunctionRef<bool()> done,
 
 Transfer::Transfer(Group& group, const char* operation)
     : group_(&group), operation_(operation), tag_(group.sequence), messages_(std::make_unique<Messages>()) {
-  // The tag tells apart the messages of transfers that are under way together. Every MPI allows tags up to
-  // 32767.
+  // The tag separates the messages of transfers under way. Every MPI allows tags up to 32767.
   group.sequence = (group.sequence + 1) % 32768;
-  // Called only to record the operation's name: a rank that stays busy after this transfer "is busy after"
-  // it.
+  // Record the operation for messages: a rank that computes after this transfer "is busy after" it.
   group.world->watchdog.begin_operation(operation, group.name);
   group.world->watchdog.end_operation();
 }
@@ -129,8 +126,8 @@ template <class Post>
 void Transfer::post_pieces(int64_t bytes, int64_t peer, Post post) {
   ProgressThread& progress = group_->world->progress;
   const std::lock_guard lock(progress.calls());
-  progress.forget(*messages_);  // the thread must not test the messages while new ones are added below
-  // MPI counts bytes in an int, so messages are below 2 GiB.
+  progress.forget(*messages_);  // the thread must not see the vector grow
+  // MPI counts bytes in an int.
   const int64_t longest = group_->world->options.piece_bytes;
   for (int64_t at = 0; at < bytes; at += longest) {
     MPI_Request request = MPI_REQUEST_NULL;
@@ -173,7 +170,6 @@ void Transfer::wait() {
       *group_, operation_, [&] { return test(); }, [&] { return missing(); });
 }
 
-// The ranks at the other end of messages that are still under way.
 std::set<int64_t> Transfer::missing() {
   const std::lock_guard lock(group_->world->progress.calls());
   std::vector<MPI_Request>& requests = messages_->requests;

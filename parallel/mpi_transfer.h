@@ -1,4 +1,4 @@
-// Transfer: the messages of one collective over MPI. Only files named mpi_* include this header.
+// Only files named mpi_* include this header.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -14,21 +14,20 @@
 
 namespace ripstop::mpi {
 
-/// Throws Error(kCommunication) with MPI's text unless `result` is MPI_SUCCESS.
 void check_mpi(int result, const char* call);
 
-/// The state that all communicators of a world share.
+/// State that all communicators of a world share.
 struct World {
   MpiOptions options;
   Watchdog watchdog{MpiWorld::kSecondsToEnd};
   std::vector<RankHost> places;  ///< indexed by rank of MPI_COMM_WORLD
-  /// All watchdogs know each other's addresses, and `places` is complete.
+  /// All watchdogs have each other's addresses, and `places` is complete.
   std::atomic<bool> connected = false;
   ProgressThread progress;
 };
 
-/// Guards a call of MPI while this object lives. If the call takes longer than the world's deadline plus
-/// `more_seconds`, the watchdog ends the process.
+/// Guards a call of MPI: if it takes longer than the world's deadline plus `more_seconds`, the watchdog ends
+/// the process.
 class GuardedCall {
  public:
   GuardedCall(World& world, const std::string& call, double more_seconds = 0) : watchdog_(world.watchdog) {
@@ -42,31 +41,29 @@ class GuardedCall {
   Watchdog& watchdog_;
 };
 
-/// Describes all ranks of a connected world that do not answer, by host. Then describes the state of each
-/// rank in `waited_for` that answers. `waited_for` has ranks of the world in ascending order.
+/// Describes all silent ranks of a connected world, by host, then the state of each answering rank in
+/// `waited_for`, which has ranks of the world in ascending order.
 std::string describe_missing(World& world, const std::vector<int64_t>& waited_for);
 
-/// The state of a communicator.
 struct Group {
   World* world = nullptr;
   MPI_Comm comm = MPI_COMM_NULL;
   std::string name;
   int64_t rank = 0, size = 1;
-  std::vector<int64_t> world_rank;  ///< rank in MPI_COMM_WORLD of each rank of the group
+  std::vector<int64_t> world_rank;  ///< MPI_COMM_WORLD rank of each rank of the group
   int64_t bytes_sent = 0;
   double seconds_waited = 0;
-  int sequence = 0;  ///< number of the next transfer, which is its tag
+  int sequence = 0;  ///< number of the next transfer, used as its tag
 };
 
 /// Waits until done() returns true. If the deadline passes, throws Error(kCommunication), which names
-/// `operation`, the group and the step, and describes the ranks of the group that missing() returns by what
-/// their watchdogs answer.
+/// `operation`, the group and the step, and describes the group's missing() ranks by what their watchdogs
+/// answer.
 void wait_until(Group& group, const char* operation, FunctionRef<bool()> done,
                 FunctionRef<std::set<int64_t>()> missing);
 
 /// The messages of one collective, each cut into pieces whose sizes MPI can count. All ranks of the group
-/// must make their transfers in the same order; any number may be under way. The data must stay alive until
-/// wait() has returned.
+/// must make their transfers in the same order. The data must stay alive until wait() has returned.
 class Transfer {
  public:
   Transfer(Group& group, const char* operation);
@@ -78,8 +75,7 @@ class Transfer {
 
   /// Lets MPI make progress. Returns whether all messages are complete.
   bool test();
-  /// Waits until all messages are complete. If the deadline passes, throws Error(kCommunication), which names
-  /// the ranks that did not come.
+  /// Waits for all messages. At the deadline throws Error(kCommunication), which names the missing ranks.
   void wait();
 
  private:
@@ -90,10 +86,10 @@ class Transfer {
   Group* group_;
   const char* operation_;
   int tag_;
-  std::unique_ptr<Messages> messages_;  ///< on the heap, because the progress thread holds a pointer to it
+  std::unique_ptr<Messages> messages_;  ///< on the heap: the progress thread points to it
 };
 
-/// Makes the communicator of the ranks of `comm`, which it then owns.
+/// Makes the communicator of the ranks of `comm`, and owns `comm`.
 std::unique_ptr<Communicator> make_mpi_communicator(World& world, MPI_Comm comm, const std::string& name);
 
 }  // namespace ripstop::mpi

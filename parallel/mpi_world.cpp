@@ -49,17 +49,16 @@ bool start_mpi(mpi::World& world) {
   require_fit_launcher();
   const mpi::GuardedCall guard(world, "MPI_Init");
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
-  // The threads of the watchdog and of OpenMP run beside MPI, although they do not call it.
+  // The threads of the watchdog and of OpenMP run beside MPI, but do not call it.
   if (provided < MPI_THREAD_FUNNELED)
     throw Error(ExitCode::kResources, "this MPI allows no threads in a process (MPI_THREAD_SINGLE)",
                 "build ripstop with an MPI that offers MPI_THREAD_FUNNELED");
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
-  // The processes of another MPI's launcher do not find each other: each would train alone.
+  // Another MPI's launcher does not connect the processes: each would train alone.
   if (size == 1 && launch_size() > 1) refuse_single_worlds("");
   return provided >= MPI_THREAD_SERIALIZED;
 }
 
-// Returns the lowest world rank on the node of this rank.
 int64_t discover_node(mpi::World& world, int rank) {
   const mpi::GuardedCall guard(world, "MPI_Comm_split_type");
   MPI_Comm node = MPI_COMM_NULL;
@@ -87,8 +86,7 @@ struct MpiWorld::State {
   [[noreturn]] void rethrow_at_start(const Error& error);
 };
 
-// First step of the start, before MPI starts. From here on, the watchdog ends the process if the launcher is
-// gone or a call of MPI never returns.
+// Runs before MPI starts. From here on, the watchdog ends the process if the launcher is gone or MPI hangs.
 void MpiWorld::State::begin() {
   world.watchdog.start(launch_size() > 1,
                        [this](const std::string& call, double seconds) { report_hang(call, seconds); });
@@ -108,10 +106,10 @@ void MpiWorld::State::know_each_other() {
   const std::vector<int64_t> nodes = of_all_ranks(all, discover_node(world, static_cast<int>(all.rank())));
   const std::vector<std::string> hosts = all.all_gather_text(host);
   for (size_t r = 0; r < nodes.size(); ++r) world.places.push_back({hosts[r], nodes[r]});
-  // All ranks have come: nobody reads the files any more.
+  // All ranks have come, so nobody reads the files any more.
   come.store(nullptr);
   if (arrivals != nullptr) arrivals->leave();
-  // Node and host must be equal, because containers on one node may have names and networks of their own.
+  // Compare node and host: containers on one node may have names and networks of their own.
   const auto is_here = [&](const RankHost& place) { return place.node == 0 && place.host == hosts[0]; };
   const bool one_host = std::all_of(world.places.begin(), world.places.end(), is_here);
   world.watchdog.open(one_host ? Reach::kHost : Reach::kNetwork);
@@ -119,14 +117,14 @@ void MpiWorld::State::know_each_other() {
   for (const std::string& text : all.all_gather_text(world.watchdog.address().to_text()))
     addresses.push_back(WatchdogAddress::from_text(text));
   if (arrivals != nullptr && all.rank() == 0) arrivals->remove_all();
-  // A random number of rank 0 marks this world's datagrams: other runs may use the same nodes.
+  // Rank 0's random number marks this world's datagrams: other runs may use the same nodes.
   std::random_device random;
   world.watchdog.connect(all.rank(), addresses, of_rank_0(all, (uint64_t{random()} << 32) | random()));
   world.connected = true;
 }
 
-// Reports that MPI hangs. Runs on a thread of the watchdog while the main thread hangs in MPI. All ranks may
-// hang, and only one should print, so higher ranks wait first.
+// Runs on a thread of the watchdog while the main thread hangs in MPI. All ranks may hang, and only one
+// should print, so higher ranks wait first.
 void MpiWorld::State::report_hang(const std::string& operation, double seconds) {
   const int64_t step = world.watchdog.step();
   double wait_for_turn = 0;
@@ -149,8 +147,8 @@ void MpiWorld::State::report_hang(const std::string& operation, double seconds) 
   _exit(static_cast<int>(error.code()));
 }
 
-// Describes the ranks that have not come to the start. Sets `wait_for_turn` to the seconds that this rank
-// should wait before it prints: if a lower rank prints and ends first, the launcher ends this rank.
+// Describes the ranks that have not come. `wait_for_turn`: seconds to wait before printing. If a lower rank
+// prints and ends first, the launcher ends this rank.
 std::string MpiWorld::State::describe_start(double& wait_for_turn) {
   constexpr double kTurn = 2 * kSecondsToEnd;
   const auto turn = [](int64_t before) { return kTurn * static_cast<double>(std::min<int64_t>(before, 2)); };
@@ -166,14 +164,13 @@ std::string MpiWorld::State::describe_start(double& wait_for_turn) {
   wait_for_turn =
       turn(std::count_if(seen.ranks.begin(), seen.ranks.end(),
                          [&](const ArrivalsSeen::Rank& each) { return each.moves && each.rank < rank; }));
-  // This rank prints first: remove the files. Ranks that come later then see no more than this rank has seen,
-  // and leave the message to it.
+  // This rank prints first. Without the files, later ranks see no more than this rank, and leave the message
+  // to it.
   if (wait_for_turn == 0) files->remove_all();
   return missing_at_start(seen, size, launch_nodes());
 }
 
-// Rethrows the error of a wait that failed before the watchdogs knew each other. It fails on all ranks, and
-// only one should print.
+// Rethrows the error of a wait at the start. All ranks fail, and only one should print.
 void MpiWorld::State::rethrow_at_start(const Error& error) {
   double wait_for_turn = 0;
   const std::string who = describe_start(wait_for_turn);
@@ -186,8 +183,7 @@ MpiWorld::MpiWorld(const MpiOptions& options) : state_(std::make_unique<State>()
   RIPSTOP_CHECK(options.piece_bytes > 0 && options.piece_bytes <= int64_t{1} << 30, "pieces of {} bytes",
                 options.piece_bytes);
   state.world.options = options;
-  // Without a launcher, do not start MPI: MPI_Init may fail or hang on a login node, and one rank does not
-  // need MPI.
+  // On a login node MPI_Init may fail or hang, and one rank does not need MPI.
   if (!was_launched()) {
     state.communicator = make_self_communicator("world");
     state.world.places = {{state.world.watchdog.address().host, 0}};
@@ -196,8 +192,7 @@ MpiWorld::MpiWorld(const MpiOptions& options) : state_(std::make_unique<State>()
   state.begin();
   const bool serialized = start_mpi(state.world);
   state.started = true;
-  // Make a communicator of our own, so that ripstop's messages cannot mix with those of other users of
-  // MPI_COMM_WORLD.
+  // A communicator of our own: ripstop's messages must not mix with those of other users of MPI_COMM_WORLD.
   MPI_Comm everyone = MPI_COMM_NULL;
   {
     const mpi::GuardedCall guard(state.world, "MPI_Comm_dup");
@@ -213,7 +208,7 @@ MpiWorld::MpiWorld(const MpiOptions& options) : state_(std::make_unique<State>()
 }
 
 MpiWorld::~MpiWorld() {
-  // While an exception unwinds, other ranks may never come to MPI_Finalize, so leave all clean-up to _exit.
+  // Other ranks may never come to MPI_Finalize, so leave all clean-up to _exit.
   if (std::uncaught_exceptions() > 0) {
     static_cast<void>(state_.release());
     return;
@@ -252,13 +247,13 @@ std::string MpiWorld::library() const {
   if (!state_->started) return "none";
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
   int length = 0;
-  // Some libraries give a page of text, which begins with name and version.
+  // Some libraries give a page of text after name and version.
   MPI_Get_library_version(text, &length);
   const std::string whole(text, static_cast<size_t>(length));
   return whole.substr(0, whole.find_first_of(",\n"));
 }
 
-// Only announces exceptions to other ranks; main prints them and ends the process.
+// Main prints the exceptions and ends the process.
 ExitCode MpiWorld::run(FunctionRef<ExitCode()> body) {
   try {
     const RankHost& own = places()[static_cast<size_t>(state_->communicator->rank())];
@@ -275,8 +270,8 @@ void MpiWorld::tell_failure(ExitCode code) {
   if (!state_->world.connected) return;
   using std::chrono::milliseconds;
   Watchdog& watchdog = state_->world.watchdog;
-  // Lower ranks announce first, even if all fail at once on a busy machine. A rank that has heard of an
-  // earlier failure waits for its watchdog to end it.
+  // Lower ranks announce first, even on a busy machine. A rank that has heard of an earlier failure waits for
+  // its watchdog to end it.
   std::this_thread::sleep_for(milliseconds(100 * std::min<int64_t>(state_->communicator->rank(), 10)));
   if (watchdog.failure_announced()) std::this_thread::sleep_for(milliseconds(5000));
   watchdog.announce_failure(code, kSecondsToEnd / 3);

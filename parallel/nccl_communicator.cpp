@@ -1,7 +1,6 @@
-// The communicator over NCCL. Every group has a stream of its own. A collective begins when the caller's
-// stream has reached the call; waiting for the collective makes the caller's stream wait. The host thread
-// issues collectives in program order. The host waits only in NcclGroup::begin, when too many collectives are
-// under way.
+// The communicator over NCCL. The host issues collectives in program order on the group's stream. A
+// collective begins when the caller's stream has reached the call; its wait makes the caller's stream wait.
+// The host waits only in NcclGroup::begin, when too many collectives are under way.
 #include <utility>
 
 #include "model/ops/kernel_table.h"
@@ -12,8 +11,8 @@
 namespace ripstop {
 namespace {
 
-// Measures how long a stream stood still for collectives, with two events around each wait. The events are
-// read later, when the GPU has passed them.
+// Measures how long a stream stood still for collectives, with two events around each wait, read when the GPU
+// has passed them.
 class ExposedTime {
  public:
   void wait(const OpenCollective& collective, cudaStream_t stream) {
@@ -32,7 +31,6 @@ class ExposedTime {
   struct Span {
     CudaEvent begin{cudaEventDefault}, end{cudaEventDefault};
   };
-  // Adds the times of the waits that the GPU has passed, and frees their events.
   void collect() {
     for (; !spans_.empty() && is_reached(spans_.front()->end.native()); spans_.pop_front()) {
       float milliseconds = 0;
@@ -47,13 +45,13 @@ class ExposedTime {
   double seconds_ = 0;
 };
 
-// A collective on the group's stream. Waiting for it costs the host nothing: the GPU's stream waits.
+// A collective on the group's stream. Its wait blocks the GPU's stream, not the host.
 class NcclOperation final : public Pending::Operation {
  public:
   NcclOperation(std::shared_ptr<OpenCollective> collective, ExposedTime& exposed)
       : collective_(std::move(collective)), exposed_(&exposed) {}
   void wait(const Stream& stream) override { exposed_->wait(*collective_, native_stream(stream)); }
-  // Always done: there is nothing that the host must do in the wait.
+  // The host has nothing to do in the wait.
   bool poll() override { return true; }
 
  private:
@@ -61,7 +59,7 @@ class NcclOperation final : public Pending::Operation {
   ExposedTime* exposed_;
 };
 
-// NCCL's type for a reduction. Copies are sent as bytes instead.
+// NCCL's type for a reduction; copies are sent as bytes.
 ncclDataType_t data_type(DType dtype) {
   switch (dtype) {
     case DType::kFloat32:
@@ -92,8 +90,7 @@ class NcclCommunicator final : public Communicator {
   int64_t size() const override { return size_; }
   const std::string& name() const override { return host().name(); }
   int64_t bytes_sent() const override { return bytes_sent_ + host().bytes_sent() - host_bytes_before_; }
-  // Counts only waits that the GPU has passed, so that this call does not block. A later call counts the
-  // others.
+  // Counts only waits that the GPU has passed, so that this call does not block.
   double seconds_waited() const override { return exposed_.seconds(); }
   DeviceKind kind() const override { return DeviceKind::kCuda; }
   std::vector<std::string> all_gather_text(const std::string& text) override {
@@ -119,7 +116,7 @@ class NcclCommunicator final : public Communicator {
 
  private:
   Communicator& host() const { return group_->host(); }
-  // Checkpoints and texts move host memory, which NCCL cannot send.
+  // NCCL cannot send the host memory of checkpoints and texts.
   static bool on_host(const Tensor& t) { return t.device.kind == DeviceKind::kCpu; }
   Pending finish(const Stream& stream, const char* operation);
   void sum_in_nccl(const Tensor& whole, const Tensor& own, Accumulate accumulate, const Tensor& scratch);
@@ -163,8 +160,7 @@ Pending NcclCommunicator::reduce_scatter(const Stream& stream, const Tensor& who
   return finish(stream, "reduce_scatter");
 }
 
-// Sums with NCCL. NCCL cannot add its sum to existing numbers, so an accumulating reduction writes to
-// scratch, and a kernel adds it.
+// NCCL cannot add its sum to existing numbers: it writes to scratch, and a kernel adds scratch.
 void NcclCommunicator::sum_in_nccl(const Tensor& whole, const Tensor& own, Accumulate accumulate,
                                    const Tensor& scratch) {
   const bool adds = accumulate == Accumulate::kYes;
@@ -176,9 +172,9 @@ void NcclCommunicator::sum_in_nccl(const Tensor& whole, const Tensor& own, Accum
     reduce_pieces(group_->stream(), {{scratch.data, DType::kFloat32}}, own, Reduce::kSum, Accumulate::kYes);
 }
 
-// Sums here, because NCCL would round every partial sum to bfloat16. The pieces are sent as bfloat16 to the
-// rank that sums them, in float32. If `whole` is float32, the pieces are first rounded into scratch and sent
-// from there; the pieces of other ranks then arrive in `whole`, in place of the pieces that were rounded.
+// NCCL would round every partial sum to bfloat16, so each rank sums the bfloat16 pieces that it receives, in
+// float32. If `whole` is float32, pieces are rounded into scratch and sent from there, and received pieces
+// overwrite the rounded ones in `whole`.
 void NcclCommunicator::sum_here(const Tensor& whole, const Tensor& own, Accumulate accumulate,
                                 const Tensor& scratch) {
   const int64_t count = own.count(), travels = count * element_bytes(DType::kBFloat16);
@@ -195,7 +191,7 @@ void NcclCommunicator::sum_here(const Tensor& whole, const Tensor& own, Accumula
   std::vector<RankPiece> pieces(static_cast<size_t>(size_));
   group_->check(ncclGroupStart(), "ncclGroupStart");
   for (int64_t r = 0; r < size_; ++r) {
-    // This rank's own piece stays in its dtype: it is not sent, so rounding it would only lose bits.
+    // This rank's own piece is not sent, so rounding would only lose bits.
     void* arrives = r == rank_ || rounds ? place(r) : slot(r);
     pieces[static_cast<size_t>(r)] = {arrives, r == rank_ ? whole.dtype : DType::kBFloat16};
     if (r == rank_) continue;
@@ -205,7 +201,7 @@ void NcclCommunicator::sum_here(const Tensor& whole, const Tensor& own, Accumula
     static_cast<void>(
         ncclRecv(arrives, bytes, ncclUint8, static_cast<int>(r), group_->comm(), group_->native()));
   }
-  group_->check(ncclGroupEnd(), "ncclGroupEnd");  // returns the first error of the calls since ncclGroupStart
+  group_->check(ncclGroupEnd(), "ncclGroupEnd");  // reports the errors of the calls in the group
   reduce_pieces(group_->stream(), pieces, own, Reduce::kSum, accumulate);
 }
 
@@ -234,7 +230,7 @@ void NcclCommunicator::broadcast(const Stream& stream, const Tensor& x, int64_t 
   finish(stream, "broadcast").wait();
 }
 
-// Put all messages into one group of NCCL calls: each group costs the host a thread and a launch.
+// One group of NCCL calls for all messages: each group costs the host a thread and a launch.
 Pending NcclCommunicator::start_exchanges(const Stream& stream, std::span<const Exchange> exchanges) {
   if (exchanges.empty()) return {};
   if (on_host(exchanges.front().send)) return host().start_exchanges(stream, exchanges);
@@ -265,7 +261,7 @@ Pending NcclCommunicator::start_exchanges(const Stream& stream, std::span<const 
 std::unique_ptr<Communicator> NcclCommunicator::split(int64_t color, int64_t key, const std::string& name) {
   auto part = std::make_unique<NcclGroup>(group_->world(), host().split(color, key, name), device_);
   part->initialize_part(*group_, color, key);
-  // Return the group of one rank only after initialize_part(), which is collective over the whole group.
+  // Only after initialize_part(), which is collective over the whole group.
   if (part->host().size() == 1) return make_self_communicator(name);
   return std::make_unique<NcclCommunicator>(std::move(part), device_);
 }
@@ -274,7 +270,6 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int64_t color, int64_t key
 
 std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> host,
                                                      const Device& device) {
-  // NCCL takes the device of the calling thread.
   check_cuda(cudaSetDevice(device.index), "cudaSetDevice");
   auto group = std::make_unique<NcclGroup>(std::make_shared<NcclWorld>(), std::move(host), device.index);
   group->initialize(device.deterministic);

@@ -1,4 +1,3 @@
-// Start-up, split and end of groups over NCCL, and the registration of memory with them.
 #include "parallel/nccl_group.h"
 
 #include <cstdlib>
@@ -19,12 +18,12 @@ NcclGroup::NcclGroup(std::shared_ptr<NcclWorld> world, std::unique_ptr<Communica
 NcclGroup::~NcclGroup() {
   finish();
   std::erase(world_->groups, this);
-  // Leak the results: a thread of NCCL may still write to them if nobody has waited for it.
+  // Leak the results: a thread of NCCL may still write to them.
   if (comm_ != nullptr) static_cast<void>(new auto(std::move(results_)));
 }
 
 void NcclGroup::finish() {
-  // While an exception unwinds, other ranks may be gone, and NCCL would wait for them.
+  // While an exception unwinds, NCCL could wait for ranks that are gone.
   if (comm_ == nullptr || std::uncaught_exceptions() > 0) return;
   try {
     stream_.synchronize();
@@ -41,24 +40,23 @@ void NcclGroup::abort() {
   comm_ = nullptr;
 }
 
-// Weights are gathered and gradients summed while layers compute. Layers mostly wait for the tensor axis, so
-// that axis may take the whole GPU.
+// Gathers and sums of gradients run beside compute. Layers mostly wait for the tensor axis, which may
+// therefore take the whole GPU.
 ncclConfig_t NcclGroup::config() const {
   const bool beside_kernels = host_->name() == kFsdpAxis || host_->name() == kReplicateAxis;
   return nccl_config(host_->name().c_str(), beside_kernels);
 }
 
 void NcclGroup::initialize(bool deterministic) {
-  // Without this, collectives of several groups may begin in different orders on different ranks and wait for
-  // each other for ever. NCCL reads the variable when the first group is made.
+  // Without this variable, collectives of several groups may begin in different orders on different ranks and
+  // deadlock. NCCL reads the variable when the first group is made.
   setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);
   if (deterministic) {
-    // NVLink switches add in an order that changes between runs: in kernels for windows, too.
+    // NVLink switches add in an order that changes between runs.
     setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/1);
-    // Network switches (CollNet) stay out as well.
+    // Excludes network switches (CollNet), too.
     setenv("NCCL_ALGO", "Ring", /*overwrite=*/0);
   }
-  // Rank 0 makes the number by which the others find it. MPI carries it.
   ncclUniqueId id{};
   if (host_->rank() == 0) check(ncclGetUniqueId(&id), "ncclGetUniqueId");
   const Stream on_host(Device::cpu());
@@ -74,7 +72,7 @@ void NcclGroup::initialize_part(NcclGroup& whole, int64_t color, int64_t key) {
   ncclConfig_t chosen = config();
   const bool alone = host_->size() == 1;
   const int part = alone ? NCCL_SPLIT_NOCOLOR : static_cast<int>(color);
-  // Wait even on a rank that gets no new group: NCCL's thread works for all ranks of `whole`.
+  // Wait even without a new group: NCCL's thread works for all ranks of `whole`.
   comm_ = static_cast<ncclComm_t>(whole.wait_for_result("ncclCommSplit", [&](void** place) {
     return ncclCommSplit(whole.comm_, part, static_cast<int>(key), reinterpret_cast<ncclComm_t*>(place),
                          &chosen);
@@ -84,9 +82,8 @@ void NcclGroup::initialize_part(NcclGroup& whole, int64_t color, int64_t key) {
          host_->name());
 }
 
-// Waits for NCCL's thread, whatever the call itself returns: a split returns success at once, and since 2.28
-// so does the registration of a window. If the wait ends with an error (a rank is lost), the thread may still
-// write, so `place` stays in results_.
+// Waits even if the call returns success: a split returns success at once, and since 2.28 the registration of
+// a window, too. After an error (a lost rank) the thread may still write, so `place` stays in results_.
 void* NcclGroup::wait_for_result(const char* call, FunctionRef<ncclResult_t(void**)> start) {
   void*& place = results_.emplace_back(nullptr);
   const ncclResult_t begun = start(&place);
@@ -102,7 +99,7 @@ void NcclGroup::check(ncclResult_t result, const char* call) {
       return result != ncclInProgress;
     });
     // NCCL before 2.26 keeps the lists of this call in the thread until another call on this communicator
-    // reports that the call is done. A call on another communicator would use those lists and crash.
+    // reports success. A call on another communicator would use those lists and crash.
     int ranks = 0;
     if (result == ncclSuccess) result = ncclCommCount(comm_, &ranks);
   }
@@ -118,7 +115,7 @@ void NcclGroup::check(ncclResult_t result, const char* call) {
 
 namespace {
 
-// Registers memory as a symmetric window, or, if this NCCL has no windows, for this rank alone.
+// A symmetric window or, if this NCCL has none, a registration for this rank alone.
 class NcclRegistration final : public Registration {
  public:
   NcclRegistration(NcclGroup& group, void* data, int64_t bytes) : group_(group) {
@@ -131,7 +128,7 @@ class NcclRegistration final : public Registration {
   }
   bool is_window() const override { return window_ != nullptr; }
   ~NcclRegistration() override {
-    // While an exception unwinds, other ranks may be gone, and the work under way would wait for them.
+    // While an exception unwinds, the work under way could wait for ranks that are gone.
     if (std::uncaught_exceptions() > 0 || group_.comm() == nullptr) return;
     try {
       group_.stream().synchronize();
@@ -139,7 +136,7 @@ class NcclRegistration final : public Registration {
         group_.check(deregister_window(group_.comm(), window_), "ncclCommWindowDeregister");
       if (handle_ != nullptr) group_.check(ncclCommDeregister(group_.comm(), handle_), "ncclCommDeregister");
     } catch (const Error&) {
-      group_.abort();  // also drops all registrations of the group
+      group_.abort();  // drops all registrations
     }
   }
 

@@ -1,4 +1,3 @@
-// NcclGroup: a group of ranks over NCCL, and the means by which the host watches its collectives.
 #pragma once
 #include <cuda_runtime_api.h>
 #include <nccl.h>
@@ -14,7 +13,6 @@
 
 namespace ripstop {
 
-/// A CUDA event that one stream records and another waits for.
 class CudaEvent {
  public:
   explicit CudaEvent(unsigned flags) {
@@ -36,7 +34,6 @@ class CudaEvent {
   cudaEvent_t event_ = nullptr;
 };
 
-/// A collective that the host has given to the GPU.
 struct OpenCollective {
   const char* operation;
   int64_t sequence;
@@ -45,8 +42,8 @@ struct OpenCollective {
 
 class NcclGroup;
 
-/// The state that all groups of one rank share. It orders the collectives under way. Each wait of the host
-/// for a stream with collectives goes through await(), so that the loss of a rank ends the wait.
+/// The state that all groups of one rank share. The host waits for collectives through await(), so that the
+/// loss of a rank ends the wait.
 class NcclWorld final : public CudaWaiter {
  public:
   void await(FunctionRef<bool()> done) override;
@@ -55,7 +52,7 @@ class NcclWorld final : public CudaWaiter {
   int64_t sequence = 0;
 };
 
-/// A group of ranks: its NCCL communicator, the same group on the host, and a stream for its collectives.
+/// A group's NCCL communicator, the same group on the host, and a stream for its collectives.
 class NcclGroup {
  public:
   NcclGroup(std::shared_ptr<NcclWorld> world, std::unique_ptr<Communicator> host, int device);
@@ -63,39 +60,38 @@ class NcclGroup {
   NcclGroup(const NcclGroup&) = delete;
   NcclGroup& operator=(const NcclGroup&) = delete;
 
-  /// Makes the NCCL communicator: a new one, or a part of another group's. Collective over the group, or over
-  /// the other group. `deterministic`: sums of all groups of this process have a fixed order. NCCL reads its
-  /// settings once, so the first group of the process decides.
+  /// Makes the NCCL communicator: a new one, or a part of `whole`. Collective over the group, or over
+  /// `whole`. `deterministic`: sums have a fixed order. NCCL reads its settings once, so the first group of
+  /// the process decides.
   void initialize(bool deterministic);
   void initialize_part(NcclGroup& whole, int64_t color, int64_t key);
 
-  /// Throws Error(kCommunication) unless `result`, which the NCCL function `call` returned, means success. If
-  /// the call goes on in the background, first waits until NCCL has done the host's part of it.
+  /// Throws Error(kCommunication) unless `result` of the NCCL function `call` means success. First waits
+  /// until NCCL has done the host's part of a call in the background.
   void check(ncclResult_t result, const char* call);
-  /// Calls start(place), in which NCCL writes to *place from a thread of its own. Waits until this group
-  /// reports success, by when NCCL has written, and returns what it wrote. Throws the errors of check().
+  /// Calls start(place), after which a thread of NCCL writes *place. Waits until this group reports success,
+  /// and returns *place. Throws the errors of check().
   void* wait_for_result(const char* call, FunctionRef<ncclResult_t(void** place)> start);
   /// Throws Error(kCommunication) if a peer or the network has failed.
   void check_health();
-  /// Ends the NCCL communicator and its collectives under way without waiting for other ranks.
+  /// Ends the NCCL communicator and its collectives without waiting for other ranks.
   void abort();
 
-  /// begin() must be called before a collective is given to stream(), and end() after it. The collective
-  /// begins when the stream `caller` has reached this point.
+  /// Call begin() before giving a collective to stream(), and end() after it. The collective begins when the
+  /// stream `caller` has reached this point.
   void begin(const Stream& caller);
   std::shared_ptr<OpenCollective> end(const char* operation);
 
-  /// The oldest collective that is not done, or null if there is none.
+  /// The oldest collective that is not done, or null.
   const OpenCollective* oldest();
 
-  /// Communicator::register_memory.
   std::unique_ptr<Registration> register_memory(void* data, int64_t bytes);
 
   const std::shared_ptr<NcclWorld>& world() const { return world_; }
   Communicator& host() const { return *host_; }
   const Stream& stream() const { return stream_; }
   cudaStream_t native() const { return native_stream(stream_); }
-  /// The NCCL communicator. Null if this rank got none in a split, and after abort().
+  /// Null if this rank got none in a split, and after abort().
   ncclComm_t comm() const { return comm_; }
 
  private:
@@ -107,7 +103,7 @@ class NcclGroup {
   Stream stream_;
   CudaEvent issued_{cudaEventDisableTiming};
   ncclComm_t comm_ = nullptr;
-  std::deque<void*> results_;  ///< places for wait_for_result(): their addresses never change
+  std::deque<void*> results_;  ///< places for wait_for_result(), at fixed addresses
   std::deque<std::shared_ptr<OpenCollective>> open_;
 };
 

@@ -10,8 +10,7 @@
 
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 3)
 #define RIPSTOP_NCCL_WINDOWS
-// The library at run time may be older and lack these two functions. As weak symbols, they do not keep the
-// program from starting.
+// Weak symbols: the program starts even if the library at run time is older and lacks these functions.
 #pragma weak ncclCommWindowRegister
 #pragma weak ncclCommWindowDeregister
 #endif
@@ -19,15 +18,14 @@
 namespace ripstop {
 namespace {
 
-// The version of the loaded library; it may be older or newer than the version at build time.
+// The version of the loaded library.
 int running_version() {
   int version = 0;
   return ncclGetVersion(&version) == ncclSuccess ? version : 0;
 }
 
-// Whether ncclMemAlloc of `bytes` bytes failed because the device has too little memory. NCCL gives no
-// reason, and cudaGetLastError may not know it, because NCCL calls the driver directly. NCCL rounds up to
-// pages of at most 512 MiB.
+// Whether ncclMemAlloc of `bytes` bytes failed for lack of memory. NCCL gives no reason, and calls the driver
+// directly, so cudaGetLastError may not know. NCCL rounds up to pages of at most 512 MiB.
 bool lacks_memory(size_t bytes) {
   constexpr size_t kLargestPage = size_t{512} << 20;
   if (cudaGetLastError() == cudaErrorMemoryAllocation) return true;
@@ -48,16 +46,15 @@ void* allocate(const Device& device, int64_t bytes) {
                             ncclGetLastError(nullptr)),
                 "NCCL_DEBUG=WARN makes NCCL say more");
   }
-  // Padding must hold zeros, because it is summed and sent along.
+  // Padding is summed and sent along, so it must be zero.
   check_cuda(cudaMemset(data, 0, size), "cudaMemset");
-  // Wait here, because other streams do not wait for the legacy stream.
+  // Other streams do not wait for the legacy stream.
   check_cuda(cudaStreamSynchronize(nullptr), "cudaMemset");
   return data;
 }
 
-// Frees the memory. ncclMemFree, unlike cudaFree, does not wait for the device, so wait first: kernels that
-// still run would lose their memory. While an exception unwinds, keep the memory: a collective may still run
-// whose other ranks never come.
+// ncclMemFree, unlike cudaFree, does not wait for kernels that use the memory, so wait first. While an
+// exception unwinds, keep the memory: a collective may still wait for ranks that are gone.
 void release(const Device& device, void* data) noexcept {
   if (std::uncaught_exceptions() > 0) return;
   static_cast<void>(cudaSetDevice(device.index));
@@ -69,12 +66,12 @@ void release(const Device& device, void* data) noexcept {
 
 ncclConfig_t nccl_config([[maybe_unused]] const char* name, bool beside_kernels) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  // Make calls return at once, so that a missing rank leads to our deadline and not to a hang.
+  // Calls return at once, so that a missing rank leads to our deadline and not to a hang.
   config.blocking = 0;
   // Groups that share resources could block each other.
   config.splitShare = 0;
   if (beside_kernels) {
-    // Use few multiprocessors for messages, so that the others compute at the same time.
+    // Leave most multiprocessors to compute.
     config.maxCTAs = 16;
     config.cgaClusterSize = 2;
   }

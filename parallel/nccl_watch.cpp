@@ -1,5 +1,3 @@
-// The watch over NCCL's collectives under way: their order, their deadlines, and whether the other ranks
-// still live.
 #include <algorithm>
 
 #include "parallel/nccl_group.h"
@@ -7,14 +5,13 @@
 namespace ripstop {
 namespace {
 
-// The most collectives of one group that may be under way. A GPU blocks the host after about a thousand
-// launches, and a blocked host could not see that a rank is lost.
+// The most collectives of one group under way. A GPU blocks the host after about a thousand launches, and a
+// blocked host could not see that a rank is lost.
 constexpr size_t kMostOpen = 8;
 
 }  // namespace
 
-// Waits until `done`, for one collective under way after another, oldest first, each with a deadline of its
-// own.
+// Waits for the collectives under way, oldest first, each with a deadline, until `done`.
 void NcclWorld::await(FunctionRef<bool()> done) {
   while (!done()) {
     NcclGroup* group = nullptr;
@@ -25,7 +22,7 @@ void NcclWorld::await(FunctionRef<bool()> done) {
         group = each;
         first = oldest;
       }
-    // No collective is under way: any group can watch the other ranks.
+    // No collective is under way: any group can check the other ranks.
     if (group == nullptr) group = groups.front();
     int64_t turn = 0;
     group->host().await(first == nullptr ? "work of the GPU" : first->operation, [&] {
@@ -48,7 +45,7 @@ void NcclGroup::begin(const Stream& caller) {
     const std::shared_ptr<OpenCollective> first = open_.front();
     world_->await([&] { return is_reached(first->end.native()); });
   }
-  // The collective must not begin before the caller's kernels have written its input.
+  // The collective must wait until the caller's kernels have written its input.
   issued_.record(native_stream(caller));
   issued_.make_wait(native());
 }

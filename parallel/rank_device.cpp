@@ -32,9 +32,8 @@ Device choose_cuda_device(MpiWorld& world) {
 
 namespace {
 
-// Whether two ranks of one node have the same PCI address in `taken`, which has the address of each rank's
-// GPU. NCCL compares the same addresses. Throws if two ranks do, unless RIPSTOP_SHARE_GPU allows it: through
-// host memory a job would be much slower, without a word.
+// Whether two ranks share a GPU: whether `taken` has the same PCI address, which NCCL compares, twice on one
+// node. Throws if so, unless RIPSTOP_SHARE_GPU allows it, because host memory is much slower.
 bool refuse_shared_gpu(MpiWorld& world, const std::vector<std::string>& taken) {
   std::map<std::pair<int64_t, std::string>, size_t> first;
   for (size_t rank = 0; rank < taken.size(); ++rank) {
@@ -61,7 +60,7 @@ std::unique_ptr<Communicator> make_device_communicator(MpiWorld& world, const De
   Communicator& all = world.communicator();
   if (device.kind != DeviceKind::kCuda || all.size() == 1) return nullptr;
   const std::vector<CudaGpu> gpus = look_at_cuda().gpus;
-  // Addresses, not indices: index 0 may be another GPU for each rank.
+  // Compare addresses: index 0 may be another GPU for each rank.
   const std::vector<std::string> taken = all.all_gather_text(gpus.at(static_cast<size_t>(device.index)).bus);
   const bool shared = refuse_shared_gpu(world, taken);
   std::unique_ptr<Communicator> host = all.split(0, all.rank(), all.name());

@@ -1,4 +1,3 @@
-// The device of a rank, and the communicator between the devices of all ranks.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -8,18 +7,17 @@
 
 namespace ripstop {
 
-/// The index of the GPU for rank `rank` of a node on which a process sees `visible` GPUs. If the launcher
-/// shows each rank only one GPU, the index is 0; otherwise the ranks of the node take the GPUs in turn. Pure.
+/// The GPU of rank `rank` of a node where a process sees `visible` GPUs: 0 if the launcher shows each rank
+/// only one GPU; otherwise the ranks take the GPUs in turn. Pure.
 int gpu_of_local_rank(int64_t rank, int visible);
 
-/// Chooses the GPU of this rank. Throws Error(kResources), which says what is missing, if the rank has no GPU
-/// that ripstop can use. Not collective.
+/// Chooses the GPU of this rank. Throws Error(kResources) if the rank has no GPU that ripstop can use. Not
+/// collective.
 Device choose_cuda_device(MpiWorld& world);
 
-/// Makes the communicator of all ranks of the world for tensors on `device`, over NCCL. Returns null for the
-/// CPU, and for a world of one rank, where the world's own communicator is enough. If two ranks share a GPU:
-/// goes through host memory if RIPSTOP_SHARE_GPU is 1, otherwise throws Error(kResources) on all ranks.
-/// Collective.
+/// Makes the communicator of all ranks for tensors on `device`, over NCCL. Returns null for the CPU or one
+/// rank, where the world's own communicator is enough. If two ranks share a GPU: goes through host memory if
+/// RIPSTOP_SHARE_GPU is 1, otherwise throws Error(kResources) on all ranks. Collective.
 std::unique_ptr<Communicator> make_device_communicator(MpiWorld& world, const Device& device);
 
 }  // namespace ripstop

@@ -1,4 +1,3 @@
-// Short texts for any number of ranks and their hosts.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -6,14 +5,14 @@
 
 namespace ripstop {
 
-/// Ranks in ascending order as ranges: "0-2,5".
+/// "0-2,5", for ranks in ascending order.
 std::string rank_ranges(const std::vector<int64_t>& ranks);
 
-/// Ranks with the word in front: "rank 3" or "ranks 0-2,5".
+/// "rank 3" or "ranks 0-2,5".
 std::string ranks_text(const std::vector<int64_t>& ranks);
 
-/// Ranks grouped by host: "ranks 0-3 (n1), rank 9 (n3)", for at most eight hosts; of the other ranks only the
-/// number is given. `host_of` is indexed by rank.
+/// "ranks 0-3 (n1), rank 9 (n3)", for at most eight hosts, then the number of other ranks. `host_of` is
+/// indexed by rank.
 std::string ranks_and_hosts(const std::vector<int64_t>& ranks, const std::vector<std::string>& host_of);
 
 }  // namespace ripstop

@@ -3,9 +3,9 @@
 namespace ripstop {
 
 // One micro-batch, forward and backward. A unit is whole only while its layer computes: `enter` waits for its
-// weights and starts to gather the next unit, `leave` gives the memory back unless one of the next two visits
-// uses the unit, and `reduce_gradients` starts to sum its gradient over the fsdp axis. Gathers and sums go on
-// while layers compute. A layer's backward computes again what its forward did not keep.
+// weights and starts to gather the next unit, `leave` frees the weights unless one of the next two visits
+// uses the unit, and `reduce_gradients` starts to sum the gradient over the fsdp axis. Gathers and sums run
+// while layers compute. A layer's backward recomputes what its forward did not keep.
 void ShardedTransformer::forward_backward(Arena& arena, const Batch& batch, bool last, const Tensor& total) {
   Context context = this->context(arena, &batch.place);
   const Visits visits = training_visits();
@@ -29,8 +29,8 @@ void ShardedTransformer::forward_backward(Arena& arena, const Batch& batch, bool
     leave(visits, layer + 1);
   }
 
-  // The head runs forward and backward at once, so that its logits need not stay. It is the last to read the
-  // branch, whose memory then takes the gradient of the residual stream.
+  // The head runs forward and backward at once, so its logits need not stay. It reads the branch last, whose
+  // memory then takes the gradient of the residual stream.
   const Tensor dresidual = residual.branch;
   enter(visits, top);
   {
@@ -47,7 +47,7 @@ void ShardedTransformer::forward_backward(Arena& arena, const Batch& batch, bool
     enter(visits, visit);
     begin_gradients(context, visits[visit]);
     model_.blocks[layer].backward(context, batch, model_.angle(), saved[layer], dresidual, below(layer));
-    frames.pop_back();  // this layer's activations are free for the backward of the layer below
+    frames.pop_back();  // frees this layer's activations for the backward below
     leave(visits, visit);
     reduce_gradients(visits[visit], last);
   }
@@ -58,7 +58,7 @@ void ShardedTransformer::forward_backward(Arena& arena, const Batch& batch, bool
   finish_reductions();
 }
 
-// The visits of a forward pass: embedding, blocks, head. A tied table's unit "vocabulary" is first and last.
+// A tied table's unit "vocabulary" is first and last.
 ShardedTransformer::Visits ShardedTransformer::forward_visits() const {
   Visits visits;
   const size_t units = is_frozen() ? first_trained_ : table_.size();
@@ -68,7 +68,6 @@ ShardedTransformer::Visits ShardedTransformer::forward_visits() const {
   return visits;
 }
 
-// The visits of a training pass: forward, then the blocks in reverse order, then the embedding.
 ShardedTransformer::Visits ShardedTransformer::training_visits() const {
   Visits visits = forward_visits();
   for (size_t unit = model_.blocks.size() + 1; unit-- > 0;) visits.units.push_back(unit);
@@ -76,14 +75,13 @@ ShardedTransformer::Visits ShardedTransformer::training_visits() const {
   return visits;
 }
 
-// The unit of the adapters that belong to `unit`, which is a unit of parameter_table; nullopt if it has none.
-// Units 1, 2, ... of that table are the layers.
+// The unit of the adapters of `unit`, if it is a layer: units 1, 2, ... of parameter_table.
 std::optional<size_t> ShardedTransformer::adapters_of(size_t unit) const {
   if (!is_frozen() || unit == 0 || unit > model_.blocks.size()) return std::nullopt;
   return first_trained_ + unit - 1;
 }
 
-// The unit whose gradients a visit of `unit` writes; nullopt if it writes none.
+// The unit whose gradients a visit of `unit` writes, if any.
 std::optional<size_t> ShardedTransformer::trained_of(size_t unit) const {
   return is_frozen() ? adapters_of(unit) : unit;
 }
@@ -94,7 +92,7 @@ void ShardedTransformer::each_unit(size_t unit, Body body) {
   if (const auto adapters = adapters_of(unit)) body(units_[*adapters]);
 }
 
-// The name of a visit in profilers: "layers.3 backward".
+// "layers.3 backward", for profilers.
 std::string ShardedTransformer::visit_name(const Visits& visits, size_t visit) const {
   const size_t head = model_.blocks.size() + 1;
   const char* pass = visit < head || visits.units.size() == visits.with_weights ? " forward"
@@ -108,13 +106,13 @@ void ShardedTransformer::enter(const Visits& visits, size_t visit) {
   poll();
   const auto unshard = [](FsdpUnit& unit) { unit.unshard(); };
   each_unit(visits[visit], unshard);
-  // Start the next unit's gather before this wait, so that it runs while this layer computes.
+  // Start the next gather before this wait, so that it runs while this layer computes.
   if (visit + 1 < visits.with_weights) each_unit(visits[visit + 1], unshard);
   each_unit(visits[visit], [](FsdpUnit& unit) { unit.wait(); });
 }
 
-// Reshards the unit after a visit, unless one of the next two visits uses it: between forward and backward of
-// the last block there is only the head.
+// Keeps a unit that one of the next two visits uses: between forward and backward of the last block there is
+// only the head.
 void ShardedTransformer::leave(const Visits& visits, size_t visit) {
   visit_range_.reset();
   poll();
@@ -134,26 +132,26 @@ void ShardedTransformer::reduce_gradients(size_t visited, bool last) {
   const ProfilerRange range(stream_.device(), table_[unit].name + " reduce");
   finish_reduction();
   units_[unit].start_reduce();
-  // Finish the reduction later: it runs while the next layer's backward computes.
+  // The reduction ends later: it runs while the next layer's backward computes.
   reduction_ = {.open = true, .unit = unit, .sum_is_due = last};
   const bool waits = mesh_.sizes().fsdp > 1 && mesh_.sizes().replicate > 1;
   if (!waits && units_[unit].sum_may_follow()) start_sum();
 }
 
-// NCCL begins collectives in the order in which the host gives them. A sum that waits for its reduction would
-// hold back the gathers given after it, so it comes here, behind those of the visit after the reduction's.
+// NCCL begins collectives in the order of the host's calls. A sum that waits for its reduction would hold
+// back later gathers, so start_sum() comes here, after the gathers of the next visit.
 void ShardedTransformer::finish_reduction() {
   if (!reduction_.open) return;
-  // Before finish_reduce: behind the reduction alone, not behind all work of the stream.
+  // Before finish_reduce(), so that the sum waits for the reduction, not for all work of the stream.
   if (units_[reduction_.unit].sum_may_follow()) start_sum();
   units_[reduction_.unit].finish_reduce();
   start_sum();
   reduction_.open = false;
 }
 
-// Starts the sum over the replicas, once a step after all micro-batches, because their links are the slowest.
-// The sum runs while lower layers compute. On the host a sum holds a slot of scratch, so the oldest sum may
-// have to finish first; on a device no sum is waited for before the last. A shard's norm follows its sum.
+// Starts the sum over the replicas, once a step, because their links are the slowest. The sum runs while
+// lower layers compute. On the host a sum holds a slot of scratch, so the oldest sum may have to finish
+// first. A shard's norm follows its sum.
 void ShardedTransformer::start_sum() {
   if (!reduction_.sum_is_due) return;
   reduction_.sum_is_due = false;
@@ -177,9 +175,9 @@ void ShardedTransformer::finish_reductions() {
   while (!summing_.empty()) finish_oldest_sum();
 }
 
-// Starts the norm of the shard of `unit`, without its replicated elements, which finish_gradients() adds.
+// Leaves out the replicated elements, which finish_gradients() adds.
 void ShardedTransformer::start_norm(size_t unit) {
-  // Replicas hold equal gradients, so only the first replica counts.
+  // Replicas hold equal gradients, so only the first one counts.
   if (mesh_.replicate().rank() != 0) return;
   const Tensor& gradient = units_[unit].gradient();
   const int64_t alike = units_[unit].replicated_in_shard();
@@ -188,7 +186,7 @@ void ShardedTransformer::start_norm(size_t unit) {
                  *units_[unit].completes_on());
 }
 
-// Lets messages under way make progress, for which back ends on the host need calls.
+// Back ends on the host need calls to make progress.
 void ShardedTransformer::poll() {
   if (reduction_.open) units_[reduction_.unit].poll();
   for (const size_t unit : summing_) units_[unit].poll();
@@ -199,7 +197,6 @@ void ShardedTransformer::finish_gradients(Arena& arena, const Tensor& total) {
   Frame frame(arena);
   sum_replicated(context);
   if (mesh_.replicate().rank() != 0) return;
-  // Count replicated elements only on tensor rank 0.
   const std::span<FsdpUnit> units = trained_units();
   for (size_t u = 0; u < units.size() && context.tensor.index() == 0; ++u)
     if (const int64_t alike = units[u].replicated_in_shard(); alike > 0)
@@ -207,8 +204,8 @@ void ShardedTransformer::finish_gradients(Arena& arena, const Tensor& total) {
   norm_->finish(context, total);
 }
 
-// Sums the gradients of replicated parameters, norms and matrices of adapters, over the tensor axis: each
-// rank has seen only its own rows or columns. One all-reduce for all units, because latency counts.
+// Sums the gradients of replicated parameters over the tensor axis, because each rank has seen only its own
+// rows or columns. One all-reduce for all units saves latency.
 void ShardedTransformer::sum_replicated(Context& context) {
   int64_t count = 0;
   for (const FsdpUnit& unit : trained_units()) count += unit.replicated_in_shard();
@@ -230,7 +227,7 @@ void ShardedTransformer::sum_replicated(Context& context) {
   each([&](const Tensor& from, const Tensor& to) { convert(context, from, to); });
 }
 
-// Runs forward through all layers, without a later backward, so all blocks use the same Saved.
+// Runs forward without a later backward, so all blocks use the same Saved.
 void ShardedTransformer::forward_only(Context& context, const Tensor& token, BlockBody block, HeadBody head) {
   const Visits visits = forward_visits();
   Frame pass(context.arena);

@@ -1,4 +1,3 @@
-// ShardedTransformer: construction, and the weights of its units.
 #include <algorithm>
 
 #include "model/core/rounding.h"
@@ -9,11 +8,10 @@
 namespace ripstop {
 namespace {
 
-// The slots that units share, and the memory of units and slots.
 struct UnitSlots {
   bool weights = false, gradients = false;
   int64_t largest = 0, largest_frozen = 0;  // elements of the largest trained and the largest frozen unit
-  // Bytes of scratch: for a reduction over the fsdp axis, and for a sum over the replicas.
+  // Bytes of scratch for a reduction over the fsdp axis and for a sum over the replicas.
   int64_t reduce_bytes = 0, sum_bytes = 0;
   MemoryUse use{};
 };
@@ -34,8 +32,7 @@ UnitSlots unit_slots(const std::vector<UnitSpec>& table, const DeviceMesh& mesh,
                                                            kMemoryAlignment));
   }
   slots.use[MemoryCategory::kCommunication] += kUnitSlots * slots.sum_bytes;
-  // Any unit of a pool fits into any slot. Frozen units have a pool of their own, because they are much
-  // larger than the units of adapters.
+  // Frozen units have a pool of their own, because they are much larger than the units of adapters.
   const int64_t elements = kUnitSlots * slots.largest;
   if (slots.weights)
     slots.use[MemoryCategory::kWeights] +=
@@ -65,7 +62,7 @@ ShardedTransformer::ShardedTransformer(const ModelConfig& config, DeviceMesh& me
   model_.head.chunk_rows = options.head_chunk_rows;
   const int64_t tensor_count = mesh.tensor().size(), tensor_index = mesh.tensor().rank();
   const UnitSlots slots = unit_slots(table_, mesh, options);
-  // Registered with both fsdp groups, so that gathers and sums need no copy into NCCL's buffers.
+  // Register with both fsdp groups, which then need no copy into NCCL's buffers.
   memory_ = std::make_unique<GroupMemory>(
       stream.device(), ledger, slots.use,
       std::initializer_list<Communicator*>{&mesh.fsdp_gather(), &mesh.fsdp_reduce()});
@@ -107,7 +104,7 @@ ShardedTransformer::~ShardedTransformer() = default;
 
 void ShardedTransformer::initialize(uint64_t seed, std::span<FsdpUnit> units) {
   if (stream_.device().kind == DeviceKind::kMeta) return;
-  constexpr int64_t kPiece = 1 << 18;  // elements of a shard that are on the host at a time
+  constexpr int64_t kPiece = 1 << 18;  // elements on the host at a time
   std::vector<float> host;
   for (FsdpUnit& unit : units)
     for (int64_t first = 0; first < unit.layout().shard_elements(); first += kPiece) {
@@ -129,7 +126,7 @@ void ShardedTransformer::begin_step() {
 void ShardedTransformer::weights_changed(Arena& arena) {
   Context context = this->context(arena);
   for (FsdpUnit& unit : units_) {
-    // In float32 there is no copy, and without training there are no master weights.
+    // In float32 there is no copy, without training there are no master weights.
     if (!unit.master().empty() && !unit.compute_copy().empty())
       convert(context, unit.master(), unit.compute_copy());
     unit.weights_changed();

@@ -1,4 +1,4 @@
-// Collectives of device tensors through host memory. Correct everywhere, but slow.
+// Collectives of device tensors through host memory: slow, but they work on any device.
 #include <utility>
 #include <vector>
 
@@ -8,19 +8,16 @@
 namespace ripstop {
 namespace {
 
-// A tensor in host memory with the shape and dtype of a device tensor.
+// A host tensor with the shape and dtype of a device tensor.
 class HostTensor {
  public:
-  // Makes a tensor like `like`, filled with zeros.
   explicit HostTensor(const Tensor& like)
       : memory_(static_cast<size_t>(like.bytes())),
         tensor_{memory_.data(), like.dtype, like.shape, Device::cpu()} {}
-  // A copy of `from`.
   HostTensor(const Tensor& from, const Stream& stream) : HostTensor(from) {
     copy_bytes(stream, memory_.data(), from.data, from.bytes());
     stream.synchronize();  // the host sends the copy at once
   }
-  // Scratch of at least `bytes` bytes.
   explicit HostTensor(int64_t bytes)
       : HostTensor(Tensor{nullptr, DType::kInt32, {bytes / 4 + 1}, Device::cpu()}) {}
   const Tensor& tensor() const { return tensor_; }
@@ -33,10 +30,10 @@ class HostTensor {
   Tensor tensor_;
 };
 
-// A collective of host tensors, whose wait copies the results to the device.
+// A collective of host tensors; the wait copies the results to the device.
 class StagedOperation final : public Pending::Operation {
  public:
-  // The host tensor at `place` has the result for the device tensor `to`.
+  // The host tensor copies_[place] has the result for the device tensor `to`.
   struct Result {
     size_t place;
     Tensor to;
@@ -50,7 +47,7 @@ class StagedOperation final : public Pending::Operation {
   bool poll() override { return pending_.poll(); }
 
  private:
-  std::vector<HostTensor> copies_;  // declared first, so that they outlive the messages in them
+  std::vector<HostTensor> copies_;  // declared first: outlives the messages
   Pending pending_;
   std::vector<Result> results_;
 };
@@ -91,7 +88,7 @@ class StagedCommunicator final : public Communicator {
     check_reduce_scatter(*this, whole, own, travel, scratch);
     std::vector<HostTensor> copies;
     copies.emplace_back(whole, stream);
-    // The host adds the sum to `own`, so copy the elements of `own` to the host first.
+    // The host adds the sum to `own`, so copy `own` to the host.
     if (accumulate == Accumulate::kYes)
       copies.emplace_back(own, stream);
     else
@@ -141,7 +138,7 @@ class StagedCommunicator final : public Communicator {
  private:
   bool is_staged(const Tensor& t) const { return t.device.kind == device_.kind; }
 
-  // Moving a vector does not move its elements in memory, so messages under way stay valid.
+  // Moving a vector keeps its elements in place, so messages under way stay valid.
   static Pending staged(std::vector<HostTensor> copies, Pending pending,
                         std::vector<StagedOperation::Result> results, const Stream& stream) {
     return {std::make_unique<StagedOperation>(std::move(copies), std::move(pending), std::move(results)),

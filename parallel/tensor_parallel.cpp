@@ -9,7 +9,7 @@
 namespace ripstop {
 namespace {
 
-// While this object lives, tells the arena that communication is under way, so that no frame may end.
+// While this object lives, communication is under way, and the arena lets no frame end.
 class OpenPending {
  public:
   explicit OpenPending(Arena& arena) : arena_(&arena) { arena.open_pending(); }
@@ -21,7 +21,6 @@ class OpenPending {
   Arena* arena_;
 };
 
-// Memory for `count` times the rows of `x`.
 Tensor allocate_rows(Context& context, const Tensor& x, int64_t count) {
   return context.arena.allocate(x.dtype, {x.rows() * count, x.cols()}, MemoryCategory::kCommunication);
 }
@@ -80,8 +79,8 @@ Tensor SequenceAxis::gather_sequence(Context& context, const Tensor& x, RowsBody
   return whole;
 }
 
-// Calls body(rows, first row) for the rows in `whole` of the ranks index() + first .. index() + end - 1,
-// counted around the ring of ranks: one call, or two if the range wraps from the last rank to rank 0.
+// Calls body(rows, first row) for the rows in `whole` of the ranks index() + first .. index() + end - 1 on
+// the ring of ranks: twice if the range wraps to rank 0.
 void SequenceAxis::for_ranks(const Tensor& whole, int64_t first, int64_t end, RowsBody body) const {
   const int64_t n = whole.rows() / count();
   while (first < end) {
@@ -92,9 +91,8 @@ void SequenceAxis::for_ranks(const Tensor& whole, int64_t first, int64_t end, Ro
 }
 
 // Gathers whole [N, C], which already holds this rank's rows. The body works on own rows while the rows of
-// the nearer half of the peers travel, and on these while the rows of the other half travel. It works on
-// halves instead of single peers, because a call costs the host as much for one message as for all, and short
-// products are slow.
+// the nearer half of the peers arrive, and on that half while the rows of the farther half arrive. Halves,
+// not single peers: each call costs the host time, and short products are slow.
 void SequenceAxis::gather_in_parts(Context& context, const Tensor& whole, RowsBody body) const {
   const int64_t n = whole.rows() / count(), middle = 1 + count() / 2;
   const auto rows_of = [&](int64_t rank) { return whole.row_range(rank * n, n); };
@@ -120,8 +118,7 @@ void SequenceAxis::scatter_sum(Context& context, const Tensor& out, RowsBody pro
   sum_and_scatter(context, out, produce, parts, [] {});
 }
 
-// Start the gather before the sum, because a device runs both on one stream: the gather would otherwise wait
-// for the sum.
+// Start the gather before the sum: a device runs both on one stream.
 void SequenceAxis::scatter_sum_and_gather(Context& context, const Tensor& out, RowsBody produce,
                                           const Tensor& x, const Tensor& gathered,
                                           FunctionRef<void(const Tensor& whole)> use) const {
@@ -136,12 +133,12 @@ void SequenceAxis::scatter_sum_and_gather(Context& context, const Tensor& out, R
   });
 }
 
-// Sums and scatters the rows that `produce` writes; `meanwhile` runs while the last rows travel. Scratch is
-// in the caller's frame.
+// Sums and scatters the rows that `produce` writes. `meanwhile` runs while the last rows are sent. The
+// caller's frame holds the scratch.
 void SequenceAxis::sum_and_scatter(Context& context, const Tensor& out, RowsBody produce, Parts parts,
                                    FunctionRef<void()> meanwhile) const {
   const Tensor whole = allocate_rows(context, out, count());
-  // Allocate the same memory with and without overlap, so that the choice does not change the memory use.
+  // Allocate the same memory with and without overlap.
   const Tensor staging = allocate_rows(context, out, count() - 1);
   if (overlap_ && parts == Parts::kAny)
     return scatter_in_parts(context, whole, staging, out, produce, meanwhile);
@@ -152,8 +149,7 @@ void SequenceAxis::sum_and_scatter(Context& context, const Tensor& out, RowsBody
   summing.wait();
 }
 
-// Sends each half of the peers their rows as soon as these are produced; see gather_in_parts. Own rows, which
-// need not travel, come last.
+// Sends each half of the peers their rows as soon as these are produced, own rows last; see gather_in_parts.
 void SequenceAxis::scatter_in_parts(Context& context, const Tensor& whole, const Tensor& staging,
                                     const Tensor& out, RowsBody produce,
                                     FunctionRef<void()> meanwhile) const {
@@ -175,7 +171,7 @@ void SequenceAxis::scatter_in_parts(Context& context, const Tensor& whole, const
   for_ranks(whole, 0, 1, produce);
   pieces[static_cast<size_t>(index())] = {whole.row_range(index() * n, n).data, out.dtype};
   meanwhile();
-  // Pieces are summed at the end, in rank order, so that the result does not depend on the order of arrival.
+  // Sum in rank order, whatever the order of arrival.
   first.wait();
   others.wait();
   reduce_pieces(context.stream, pieces, out, Reduce::kSum, Accumulate::kNo);

@@ -1,4 +1,3 @@
-// Tensor parallelism: the model's TensorAxis over the ranks of a communicator.
 #pragma once
 #include <memory>
 
@@ -16,16 +15,15 @@ namespace ripstop {
 ///   rank 0   |0|  ------------------>  |0 1|  body    |0 1|  ------------->   |0|  of the sum
 ///   rank 1   |1|  ------------------>  |0 1|  body    |0 1|  ------------->   |1|  of the sum
 ///
-/// `overlap`: calls the bodies for parts of the rows while other rows travel: own rows first (scatter_sum:
-/// last), then (before) the rows of one half of the peers, then of the other half. The messages of a half are
-/// one Communicator::start_exchanges. This pays if the device moves data while it computes. Memory, bytes and
-/// the order of sums over ranks stay the same; results may differ by rounding, because one GEMM becomes
-/// several.
+/// `overlap`: calls the bodies for some rows while other rows are sent: own rows first (scatter_sum: last),
+/// and the rows of one half of the peers before the other half. This pays if the device moves data while it
+/// computes. Memory, bytes and the order of sums over ranks stay the same; results may differ by rounding,
+/// because one GEMM becomes several.
 std::unique_ptr<TensorAxis> make_sequence_axis(Communicator& communicator, bool overlap);
 
-/// Makes the axis of generation, where each rank holds all N rows, because N may be smaller than t.
-/// gather_sequence is the identity and scatter_sum an all-reduce. `communicator` must outlive the axis. With
-/// one rank it is a WholeAxis. Source: arXiv:1909.08053.
+/// Makes the axis of generation, where each rank holds all N rows, because N may be smaller than t:
+/// gather_sequence is the identity, scatter_sum an all-reduce. `communicator` must outlive the axis. With one
+/// rank it is a WholeAxis. Source: arXiv:1909.08053.
 std::unique_ptr<TensorAxis> make_replicated_axis(Communicator& communicator);
 
 }  // namespace ripstop

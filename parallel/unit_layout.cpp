@@ -7,7 +7,7 @@
 namespace ripstop {
 namespace {
 
-// Slice number `index` of `count` slices of a parameter, without the padding at the end of the last slices.
+// Slice number `index` of `count`, without the padding at the end of the last slices.
 Box slice_of(const ParameterSpec& p, int64_t offset, int64_t count, int64_t index) {
   const int64_t rows = p.slice_rows(count), columns = p.slice_columns(count);
   const int64_t row = p.cut == Cut::kRows ? std::min(index * rows, p.rows) : 0;
@@ -21,8 +21,8 @@ Box slice_of(const ParameterSpec& p, int64_t offset, int64_t count, int64_t inde
           .stride = columns};
 }
 
-// The part of a box with the rows [row, row + rows) and columns [column, column + columns), counted from the
-// first row and column of the box. Rows and columns beyond the box are left out.
+// Rows [row, row + rows) and columns [column, column + columns) of a box, counted from its first row and
+// column and cut at its end.
 Box cut_box(const Box& slice, int64_t row, int64_t rows, int64_t column, int64_t columns) {
   rows = std::min(rows, slice.rows - row);
   columns = std::min(columns, slice.columns - column);
@@ -36,8 +36,7 @@ Box cut_box(const Box& slice, int64_t row, int64_t rows, int64_t column, int64_t
           .stride = slice.stride};
 }
 
-// Appends the boxes that cover elements [begin, end) of the memory of a slice: the rest of a first row, then
-// whole rows, then the beginning of a last row.
+// Appends boxes that cover elements [begin, end) of a slice: rest of a row, whole rows, beginning of a row.
 void append_boxes(const Box& slice, int64_t begin, int64_t end, std::vector<Box>& boxes) {
   const int64_t stride = slice.stride;
   const auto append = [&](const Box& box) {
@@ -67,7 +66,7 @@ UnitLayout::UnitLayout(const UnitSpec& unit, int64_t tensor_count, int64_t tenso
       slices_.push_back(slice_of(p, offset, tensor_count, tensor_index));
       offset += p.slice_rows(tensor_count) * p.slice_columns(tensor_count);
     }
-    // Tensors, like shards, begin at a multiple of the grain, so that vector loads are aligned.
+    // Begin tensors at a multiple of the grain, so that vector loads are aligned.
     at = round_up(offset, kGrain);
     if (tensor.replicated()) {
       RIPSTOP_CHECK(replicated_elements_ == tensor_offsets_.back(),
@@ -104,7 +103,6 @@ void zero_padding(const UnitLayout& layout, int64_t begin, int64_t end, void* to
   };
   for (const Box& box : layout.boxes(begin, end))
     for (int64_t row = 0; row < box.rows; ++row) {
-      // Rows may end in padding, too.
       zero_up_to(box.offset + row * box.stride);
       at = box.offset + row * box.stride + box.columns;
     }
@@ -112,7 +110,7 @@ void zero_padding(const UnitLayout& layout, int64_t begin, int64_t end, void* to
 }
 
 Box intersection(const Box& a, const Box& b) {
-  // Compare names, not pointers, because a checkpoint has its own table of parameters.
+  // Compare names: a checkpoint has its own table of parameters.
   RIPSTOP_CHECK(a.parameter->name == b.parameter->name, "boxes of {} and {}", a.parameter->name,
                 b.parameter->name);
   const int64_t row = std::max(a.row, b.row), column = std::max(a.column, b.column);

@@ -26,7 +26,7 @@ using std::chrono::milliseconds;
 constexpr const char* kLoopback = "127.0.0.1";
 constexpr int kLookMs = 500;  // longest pause between two looks of the thread at the guard, in ms
 
-// All IPv4 addresses of this host, because any of its networks may be the one that leads to another node.
+// All IPv4 addresses of this host: any of its networks may lead to another node.
 std::vector<std::string> own_addresses() {
   std::vector<std::string> result;
   ifaddrs* list = nullptr;
@@ -44,15 +44,14 @@ std::vector<std::string> own_addresses() {
   return result;
 }
 
-// The name of this node, for messages.
 std::string own_host() {
   std::array<char, 256> name{};
   if (gethostname(name.data(), name.size() - 1) != 0 || name[0] == 0) return "localhost";
   return name.data();
 }
 
-// The socket addresses at which this process, on `host`, may reach the process at `address`: loopback on the
-// same host, all other addresses on another host.
+// The socket addresses at which `host` may reach the process at `address`: loopback on the same host, all
+// others from another host.
 std::vector<sockaddr_in> destinations(const WatchdogAddress& address, const std::string& host) {
   std::vector<sockaddr_in> result;
   if (address.port == 0) return result;
@@ -106,7 +105,6 @@ void Watchdog::open(Reach reach) {
     close(socket);
     return;  // leaves the port 0: other ranks cannot reach this rank
   }
-  // The system chose a free port.
   address_.port = ntohs(own.sin_port);
   socket_.store(socket);
   wake();
@@ -142,7 +140,7 @@ void Watchdog::listen() {
   while (!ends_.load()) {
     const int socket = socket_.load();
     pollfd ready[] = {{wake_, POLLIN, 0}, {socket, POLLIN, 0}};
-    // Look more often once a failure is announced: this process must then end within seconds_to_end_.
+    // Once a failure is announced, look more often: this process must end within seconds_to_end_.
     ::poll(ready, socket < 0 ? 1 : 2, failure_.load() != 0 ? 20 : kLookMs);
     uint64_t count = 0;
     static_cast<void>(!read(wake_, &count, sizeof count));
@@ -159,7 +157,7 @@ void Watchdog::receive() {
     socklen_t length = sizeof from;
     const ssize_t bytes =
         recvfrom(socket_.load(), &message, sizeof message, 0, reinterpret_cast<sockaddr*>(&from), &length);
-    // The socket reports once that an earlier datagram met a closed port; other datagrams may follow.
+    // An earlier datagram met a closed port; others may follow.
     if (bytes < 0 && errno == ECONNREFUSED) continue;
     if (bytes < 0) return;
     if (bytes == sizeof message && message.magic == kMagic) take(message, from);
@@ -168,8 +166,7 @@ void Watchdog::receive() {
 
 void Watchdog::look_at_guard() {
   const Clock::time_point now = Clock::now();
-  // Count at most a short time: a longer gap means that this process was suspended, which is no other rank's
-  // fault.
+  // A longer gap means that this process was suspended, which is no other rank's fault.
   const double passed = std::min(std::chrono::duration<double>(now - looked_at_).count(), 1.5e-3 * kLookMs);
   looked_at_ = now;
   if (tells_ && std::chrono::duration<double>(now - hung_at_).count() > kSecondsToTell)
@@ -180,14 +177,14 @@ void Watchdog::look_at_guard() {
   if (guarded_for_ <= guard_seconds_) return;
   tells_ = true;
   hung_at_ = now;
-  // Call hung_ on a thread of its own: it waits for answers of other ranks, which this thread receives, and
-  // it reads files, which may hang.
+  // Run hung_ on a thread of its own: hung_ waits for answers, which this thread receives, and reads files,
+  // which may hang.
   std::thread(hung_, guarded_, guarded_for_).detach();
 }
 
 void Watchdog::take(const Message& message, const sockaddr_in& from) {
   const std::lock_guard lock(mutex_);
-  // Ignores datagrams of another run, which may use the port of a watchdog that ended.
+  // Ignore other runs, which may use the port of an ended watchdog.
   if (rank_ < 0 || message.run != own_.run || message.from < 0 ||
       message.from >= static_cast<int64_t>(peers_.size()))
     return;
@@ -199,8 +196,7 @@ void Watchdog::take(const Message& message, const sockaddr_in& from) {
       break;
     case Kind::kFailure:
       reply.kind = Kind::kConfirmed;
-      // Keep only the first announcement. A rank that failed itself ignores announcements and ends by its own
-      // error.
+      // Keep the first announcement only. A rank that failed itself ends by its own error.
       if (failure_.load() == 0 && !failing_.load()) {
         failed_at_ = Clock::now();
         failure_.store(message.code);
@@ -215,7 +211,7 @@ void Watchdog::take(const Message& message, const sockaddr_in& from) {
       if (sender < confirmed_.size()) confirmed_[sender] = true;
       return;
   }
-  // Reply to the sender address of the datagram, which is known to work.
+  // The sender address is known to work.
   sendto(socket_.load(), &reply, sizeof reply, 0, reinterpret_cast<const sockaddr*>(&from), sizeof from);
 }
 
@@ -223,7 +219,7 @@ void Watchdog::send(Message message, int64_t to) {
   const std::lock_guard lock(mutex_);
   message.run = own_.run;
   message.from = rank_;
-  // Send a copy to every address of the rank, because only some of its networks may be reachable.
+  // Only some of the rank's networks may be reachable.
   for (const sockaddr_in& peer : peers_[static_cast<size_t>(to)])
     sendto(socket_.load(), &message, sizeof message, 0, reinterpret_cast<const sockaddr*>(&peer),
            sizeof peer);
@@ -233,7 +229,7 @@ void Watchdog::end_if_due() {
   const std::chrono::duration<double> grace(seconds_to_end_);
   // End by _exit: destructors and MPI_Finalize would wait for the failed rank.
   if (failure_.load() != 0 && Clock::now() - failed_at_ > grace) _exit(failure_.load());
-  // PR_SET_PDEATHSIG would not do: it fires when the launcher's *thread* that forked this process ends.
+  // PR_SET_PDEATHSIG would fire when the launcher's *thread* that forked this process ends.
   if (several_ && getppid() != parent_) _exit(static_cast<int>(ExitCode::kCommunication));
 }
 
@@ -271,7 +267,7 @@ void Watchdog::begin_operation(std::string_view operation, std::string_view axis
   const std::lock_guard lock(mutex_);
   char* to = own_.operation;
   const auto append = [&](std::string_view text) {
-    // Truncate the text instead of allocating memory, because this runs at every collective.
+    // Truncate instead of allocating: this runs at every collective.
     const size_t room = static_cast<size_t>(own_.operation + kTextBytes - 1 - to);
     const size_t bytes = std::min(room, text.size());
     to = std::copy_n(text.data(), bytes, to);
@@ -288,8 +284,8 @@ void Watchdog::end_operation() {
   own_.inside = 0;
 }
 
-// Sends `message` again and again to the members of `ranks` that have not replied, because datagrams may be
-// lost. Returns once all have replied or after `seconds`.
+// Sends `message` repeatedly, because datagrams may be lost, to the members of `ranks` that have not replied.
+// Returns once all have replied or after `seconds`.
 void Watchdog::repeat(const Message& message, const std::vector<int64_t>& ranks, double seconds,
                       milliseconds pause, FunctionRef<bool(size_t rank)> replied) {
   for (const auto until = Clock::now() + std::chrono::duration<double>(seconds);;) {
@@ -308,7 +304,6 @@ void Watchdog::repeat(const Message& message, const std::vector<int64_t>& ranks,
 std::vector<RankState> Watchdog::ask(const std::vector<int64_t>& ranks, double seconds) {
   {
     const std::lock_guard lock(mutex_);
-    // Forgets the answers to an earlier question.
     answers_.assign(peers_.size(), RankState{});
     for (size_t r = 0; r < answers_.size(); ++r) answers_[r].rank = static_cast<int64_t>(r);
   }
@@ -321,7 +316,7 @@ std::vector<RankState> Watchdog::ask(const std::vector<int64_t>& ranks, double s
 }
 
 void Watchdog::announce_failure(ExitCode code, double seconds) {
-  // From now on another rank's failure does not end this rank, which must print its own error.
+  // Another rank's failure must not end this rank before it prints its own error.
   failing_.store(true);
   std::vector<int64_t> ranks;
   {

@@ -1,4 +1,3 @@
-// Watchdog: tells other ranks the state of this rank without MPI, so that an error can name a missing rank.
 #pragma once
 #include <netinet/in.h>
 #include <sys/types.h>
@@ -18,18 +17,17 @@
 
 namespace ripstop {
 
-/// The address of a rank's watchdog. Ranks exchange it at start-up as one line of text.
+/// Address of a rank's watchdog. Ranks exchange it at start-up as one line of text.
 struct WatchdogAddress {
   std::string host;
   std::vector<std::string> ip;  ///< IPv4 addresses of the host, loopback last
   int port = 0;                 ///< UDP port; 0 if the watchdog cannot be reached
 
   std::string to_text() const;
-  /// Parses what to_text() made. Throws Error(kCommunication) if `text` is not an address.
+  /// Throws Error(kCommunication) if `text` is not an address.
   static WatchdogAddress from_text(const std::string& text);
 };
 
-/// The state of a rank, as its watchdog answers.
 struct RankState {
   int64_t rank = 0;
   bool answers = false;
@@ -37,8 +35,7 @@ struct RankState {
   int64_t step = -1;      ///< the step that the rank is in; -1 before the first
   std::string operation;  ///< "all_gather on fsdp"
 
-  /// The state as text: "rank 3 (node07) is in all_gather on fsdp, step 12", "rank 3 (node07) does not
-  /// answer".
+  /// "rank 3 (node07) is in all_gather on fsdp, step 12" or "rank 3 (node07) does not answer".
   std::string describe(const std::string& host) const;
 };
 
@@ -48,25 +45,23 @@ enum class Reach {
   kNetwork,  ///< other hosts too: the socket is bound to all addresses
 };
 
-/// A thread and a UDP socket of each rank, independent of MPI. The thread answers the watchdogs of other
-/// ranks even while the main thread computes or hangs: a rank that does not answer is gone, stopped or cut
-/// off. The thread ends this process
+/// A thread and a UDP socket of each rank, independent of MPI. The thread answers other ranks even while the
+/// main thread computes or hangs, so that an error can name a rank that is gone, stopped or cut off. The
+/// thread ends this process
 /// - with the announced exit code, `seconds_to_end` after another rank announced a failure,
 /// - with exit code 76 if the launcher is gone, so that no orphans stay, and
 /// - through `hung` if a guarded call (of MPI, which has no deadline) does not return in time.
 /// Only the main thread calls the members, or `hung` while the main thread hangs.
 class Watchdog {
  public:
-  /// Function that is called on a thread of its own if the main thread hangs in `operation` for `seconds`. It
-  /// should end the process; if it has not done so after kSecondsToTell, the watchdog ends the process with
-  /// exit code 76.
+  /// Called on a thread of its own if the main thread hangs in `operation` for `seconds`. It should end the
+  /// process; if it has not after kSecondsToTell, the watchdog ends the process with exit code 76.
   using Hung = std::function<void(const std::string& operation, double seconds)>;
   static constexpr double kSecondsToTell = 9;
 
-  /// Opens no socket and starts no thread. `seconds_to_end` is the time from hearing of another rank's
-  /// failure to the end of this process.
+  /// Opens no socket and starts no thread. `seconds_to_end`: from hearing of a failure to the end of this
+  /// process.
   explicit Watchdog(double seconds_to_end);
-  /// Ends the thread.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
@@ -78,31 +73,29 @@ class Watchdog {
   /// Guards `operation` of the main thread until unguard(): if it takes more than `seconds`, the watchdog
   /// calls `hung`. Time in which this process was suspended does not count.
   void guard(const std::string& operation, double seconds);
-  /// Ends the guard that guard() began.
   void unguard();
 
-  /// Opens the socket. If the system does not permit sockets, other ranks cannot ask this rank, and the run
-  /// goes on.
+  /// Opens the socket. If the system forbids sockets, other ranks cannot ask this rank; the run continues.
   void open(Reach reach);
-  /// The address of the open socket. Its host is known before open().
+  /// Address of the open socket. The host is known before open().
   const WatchdogAddress& address() const { return address_; }
-  /// Gives the watchdog the addresses of all ranks, indexed by rank, and `run`, a number that only the ranks
-  /// of this world know. From then on the thread answers questions of these ranks.
+  /// Lets the thread answer the ranks at `addresses`, indexed by rank. `run` is a number that only the ranks
+  /// of this world know.
   void connect(int64_t rank, const std::vector<WatchdogAddress>& addresses, uint64_t run);
 
-  /// Set the answer of this rank. Cheap; "operation on axis" is cut at 63 characters.
+  /// Setters of this rank's answer. Cheap; "operation on axis" is cut at 63 characters.
   void set_step(int64_t step);
   int64_t step() const;
   void begin_operation(std::string_view operation, std::string_view axis);
   void end_operation();
 
-  /// Returns the states of `ranks`, in their order, once all have answered or after `seconds`.
+  /// Returns the states of `ranks`, in that order, once all have answered or after `seconds`.
   std::vector<RankState> ask(const std::vector<int64_t>& ranks, double seconds);
 
-  /// Tells all ranks to end with exit code `code`, silently, after their `seconds_to_end`. Returns when all
-  /// have confirmed, or after `seconds`, which should be less than `seconds_to_end`.
+  /// Makes all ranks end silently with exit code `code` after `seconds_to_end`. Returns when all have
+  /// confirmed, or after `seconds`, which should be less than `seconds_to_end`.
   void announce_failure(ExitCode code, double seconds);
-  /// Whether another rank announced a failure, so that this process is about to end.
+  /// Whether another rank announced a failure: this process is about to end.
   bool failure_announced() const;
 
  private:
@@ -112,8 +105,7 @@ class Watchdog {
 
   enum class Kind : uint32_t { kQuestion, kAnswer, kFailure, kConfirmed };
 
-  /// A datagram. The struct is sent as it lies in memory: all ranks run the same binary on the same kind of
-  /// machine (checked at start-up).
+  /// A datagram, sent as it lies in memory: all ranks run the same binary (checked at start-up).
   struct Message {
     uint32_t magic = kMagic;
     Kind kind = Kind::kQuestion;
@@ -141,18 +133,18 @@ class Watchdog {
   const pid_t parent_;
   WatchdogAddress address_;
   std::atomic<int> socket_{-1};
-  int wake_ = -1;  ///< an eventfd that ends the thread's sleep
+  int wake_ = -1;  ///< an eventfd that wakes the thread
   Hung hung_;
   bool several_ = false;
   std::thread thread_;
   std::atomic<bool> ends_{false};
-  std::atomic<int> failure_{0};       ///< the exit code that another rank announced, or 0
+  std::atomic<int> failure_{0};       ///< exit code that another rank announced, or 0
   std::atomic<bool> failing_{false};  ///< this rank itself has announced a failure
   // Used only by the thread:
-  Clock::time_point failed_at_;  ///< when failure_ was set
-  Clock::time_point looked_at_;  ///< when the thread last looked at the guard
-  Clock::time_point hung_at_;    ///< when the thread called hung_
-  bool tells_ = false;           ///< the thread has called hung_
+  Clock::time_point failed_at_;
+  Clock::time_point looked_at_;
+  Clock::time_point hung_at_;
+  bool tells_ = false;  ///< the thread has called hung_
 
   mutable std::mutex mutex_;  ///< guards all members below
   std::string guarded_;       ///< the guarded operation, or ""
@@ -160,9 +152,9 @@ class Watchdog {
   double guarded_for_ = 0;
   int64_t rank_ = -1;
   std::vector<std::vector<sockaddr_in>> peers_;
-  Message own_;                     ///< what this rank answers to a question
+  Message own_;                     ///< this rank's answer to questions
   std::vector<RankState> answers_;  ///< answers to the question under way, indexed by rank
-  std::vector<bool> confirmed_;     ///< which ranks have confirmed the failure under way, indexed by rank
+  std::vector<bool> confirmed_;     ///< ranks that confirmed the failure under way, indexed by rank
 };
 
 }  // namespace ripstop
