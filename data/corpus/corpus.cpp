@@ -18,21 +18,19 @@
 namespace ripstop {
 namespace {
 
-/// Whether `path` is one of the JSON metadata files that Hugging Face's save_to_disk writes beside its data
-/// files. They have no examples.
+/// Whether `path` is JSON metadata that Hugging Face's save_to_disk writes beside its data files.
 bool is_metadata(const std::filesystem::path& path) {
   const std::string name = path.filename().string();
   return name == "dataset_info.json" || name == "dataset_dict.json" || name == "state.json";
 }
 
-/// Whether the name of a directory or file in `path` begins with a dot.
 bool has_hidden_name(const std::filesystem::path& path) {
   return std::any_of(path.begin(), path.end(),
                      [](const auto& name) { return name.string().starts_with('.'); });
 }
 
-/// Adds the files below the directory `path` to `files` if the source reads them, else to source.passed_over.
-/// Adds them sorted by name.
+/// Adds the files below `path`, sorted by name, to `files`, or to source.passed_over if the source does not
+/// read them.
 void add_files_below(const std::filesystem::path& path, CorpusSource& source,
                      std::vector<std::filesystem::path>& files) {
   std::vector<std::filesystem::path> read, other;
@@ -46,7 +44,7 @@ void add_files_below(const std::filesystem::path& path, CorpusSource& source,
       other.push_back(entry.path());
   }
   if (error) fail(ExitCode::kInputData, "{}: cannot list: {}", path.string(), error.message());
-  // A directory lists its files in any order. Sort them, so that the data set is the same on every machine.
+  // Sort, so that the data set is the same on every machine.
   std::sort(read.begin(), read.end());
   std::sort(other.begin(), other.end());
   files.insert(files.end(), read.begin(), read.end());
@@ -62,7 +60,7 @@ void add_files_below(const std::filesystem::path& path, CorpusSource& source,
   throw Error(ExitCode::kInputData, fmt::format("{}: no such file or directory", path), hint);
 }
 
-/// Adds `path` to `files` if it is a file; adds the files below it if it is a directory.
+/// Adds `path` to `files` if it is a file; the files below it if it is a directory.
 void add_files(const std::filesystem::path& path, CorpusSource& source,
                std::vector<std::filesystem::path>& files) {
   std::error_code ignored;
@@ -72,19 +70,18 @@ void add_files(const std::filesystem::path& path, CorpusSource& source,
     add_files_below(path, source, files);
     return;
   }
-  // prepare reads its input up to three times, and a pipe can be read only once.
+  // prepare reads its input up to three times, a pipe only once.
   if (!std::filesystem::is_regular_file(status)) {
     throw Error(ExitCode::kInputData, fmt::format("{}: not a file", path.string()),
                 "prepare reads its input several times: write it to a file first");
   }
-  // With --source xsum, a shell pattern may match the split file or a README, which are passed over.
+  // With --source xsum, a shell pattern may match the split file or a README.
   const bool is_other = source.kind == SourceKind::kXsum && !is_read_as(source.kind, path);
   (is_other ? source.passed_over : files).push_back(path);
 }
 
-/// Whether the first object of a JSONL file is running text: it has a "text", but neither a document nor a
-/// summary. Passes over lines that are not UTF-8, as read_lines() does. Returns false for a damaged line;
-/// read_lines() refuses it.
+/// Whether the first object of a JSONL file has a "text", but neither a document nor a summary. Skips lines
+/// that are not UTF-8. Returns false for a damaged line, which read_lines() refuses.
 bool first_line_is_text(const std::filesystem::path& path, const CorpusSource& source) {
   LineInput lines(path);
   for (std::string line; lines.next(line);) {
@@ -96,7 +93,7 @@ bool first_line_is_text(const std::filesystem::path& path, const CorpusSource& s
   return false;
 }
 
-/// Throws if the file is UTF-16, as spreadsheets and PowerShell write it.
+/// Spreadsheets and PowerShell write UTF-16.
 void refuse_utf16(const std::filesystem::path& path) {
   UnpackedInput input(path);
   const std::string_view begin = input.next_block();
@@ -106,14 +103,13 @@ void refuse_utf16(const std::filesystem::path& path) {
       "convert it, and give the new file: " + conversion_command(path, "iconv -f UTF-16 -t UTF-8", "utf8"));
 }
 
-/// Exception that a sink throws to end the reading.
+/// Thrown by a sink to end the reading.
 struct EnoughSeen {};
 
-/// Refuses UTF-16 files and JSONL files whose first line is bad. Otherwise prepare would notice a bad file
-/// only after hours of work on the files before it.
+/// Refuses UTF-16 and JSONL files whose first line is bad. Otherwise prepare would notice a bad file only
+/// after hours of work on the files before it.
 void check_first_lines(const CorpusSource& source) {
-  // Only so many files are checked: on a network file system, even reading the first block of more files
-  // takes too long.
+  // On a network file system, even the first blocks of more files take too long.
   constexpr size_t kMostFiles = 1000;
   CorpusSource one = source;
   for (size_t i = 0; i < std::min(source.inputs.size(), kMostFiles); ++i) {
@@ -136,7 +132,6 @@ void check_first_lines(const CorpusSource& source) {
               format.convert);
 }
 
-/// Throws an Error if an option is set that does not apply to source.kind.
 void check_options_of_kind(const CorpusSource& source) {
   if (source.kind != SourceKind::kXsum && !source.splits.empty()) {
     throw Error(ExitCode::kUsage,
@@ -156,8 +151,7 @@ void check_options_of_kind(const CorpusSource& source) {
   }
 }
 
-/// The kind that all `files` have in common. Throws Error(kUsage) if their kinds differ or the name of a file
-/// does not tell its kind.
+/// The kind that all `files` have in common. Throws Error(kUsage) if their kinds differ or cannot be told.
 SourceKind common_kind(const std::vector<std::filesystem::path>& files, const CorpusSource& source) {
   SourceKind common = SourceKind::kAuto;
   for (const auto& file : files) {
@@ -190,7 +184,7 @@ void refuse_twice(const std::vector<std::filesystem::path>& files) {
   }
 }
 
-/// Throws Error(kUsage): the inputs have no file that the source reads.
+/// Throws Error(kUsage): the source reads none of the inputs.
 [[noreturn]] void refuse_nothing(const CorpusSource& source) {
   for (const auto& file : source.passed_over)
     if (!foreign_format(file).what.empty()) refuse_format(file);
@@ -206,8 +200,8 @@ void refuse_twice(const std::vector<std::filesystem::path>& files) {
       fmt::format("files are found by their names: {}", name_ends(source.kind)));
 }
 
-/// Returns the files to read, of all inputs. Sets source.passed_over. Throws Error(kUsage) if there is no
-/// such file, or if a file has a foreign format.
+/// Returns the files to read and sets source.passed_over. Throws Error(kUsage) if there are none, or if a
+/// file has a foreign format.
 std::vector<std::filesystem::path> find_files(CorpusSource& source) {
   source.passed_over.clear();
   std::vector<std::filesystem::path> files;
@@ -220,7 +214,7 @@ std::vector<std::filesystem::path> find_files(CorpusSource& source) {
   return files;
 }
 
-/// Size and modification time of a file. If a later stamp of the file differs, the file has changed.
+/// If a later stamp of a file differs, the file has changed.
 struct FileStamp {
   int64_t bytes = 0, seconds = 0, nanoseconds = 0;
   friend bool operator==(const FileStamp&, const FileStamp&) = default;
@@ -269,8 +263,8 @@ CorpusSource resolve_source(CorpusSource source) {
   if (source.kind == SourceKind::kAuto) source.kind = common_kind(files, source);
   source.inputs = std::move(files);
   check_options_of_kind(source);
-  // XSum has hundreds of thousands of articles, and a stat of each takes minutes on a network file system. If
-  // an article is given twice, prepare drops the second, as it drops any duplicate example.
+  // XSum has hundreds of thousands of articles: a stat of each takes minutes on a network file system. If an
+  // article is given twice, prepare drops the second as a duplicate.
   if (source.kind != SourceKind::kXsum) {
     refuse_twice(source.inputs);
     check_first_lines(source);
@@ -289,8 +283,7 @@ CorpusCounts read_corpus(const CorpusSource& source, CorpusProgress& progress, c
     read_synthetic(source, progress, sink);
     return {};
   }
-  // Watch the files for changes only if they are few: two stats of each of hundreds of thousands of .summary
-  // files take minutes on a network file system.
+  // Two stats of each of hundreds of thousands of .summary files take minutes on a network file system.
   const bool watch = progress_unit(source) == "byte";
   std::vector<FileStamp> before;
   progress = {};
@@ -302,7 +295,7 @@ CorpusCounts read_corpus(const CorpusSource& source, CorpusProgress& progress, c
   if (source.kind == SourceKind::kXsum) counts = read_xsum(source, progress, sink);
   if (source.kind == SourceKind::kJsonl || source.kind == SourceKind::kText)
     read_lines(source, progress, sink);
-  // prepare reads the input up to three times and must see the same examples each time.
+  // prepare must see the same examples each time it reads the input.
   for (size_t i = 0; i < before.size(); ++i) {
     if (!(stamp(source.inputs[i]) == before[i])) {
       throw Error(ExitCode::kInputData,
@@ -315,7 +308,7 @@ CorpusCounts read_corpus(const CorpusSource& source, CorpusProgress& progress, c
 
 Split split_of_document(Split split, std::string_view document, double validation_fraction) {
   if (split != Split::kTrain || validation_fraction <= 0) return split;
-  // The upper 53 bits of the hash, as many as a double holds, become a number in [0, 1).
+  // The upper 53 bits, as many as a double holds, become a number in [0, 1).
   return static_cast<double>(hash64(document) >> 11) * 0x1p-53 < validation_fraction ? Split::kValidation
                                                                                      : Split::kTrain;
 }

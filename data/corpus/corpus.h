@@ -1,5 +1,3 @@
-// Corpora as streams of examples. read_corpus() calls the reader of the source's kind; the readers are in
-// corpus_xsum.cpp, corpus_lines.cpp and corpus_synthetic.cpp.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -10,96 +8,83 @@
 
 namespace ripstop {
 
-/// The part of a data set that an example belongs to.
 enum class Split { kTrain, kValidation, kTest };
 inline constexpr int kSplits = 3;
-/// The name of the split: "train", "validation" or "test".
 std::string_view to_string(Split split);
 
-/// The form of a corpus: kAuto (told by the file names), XSum's articles, JSON lines of pairs, running text,
-/// or invented articles.
+/// kAuto (the file names decide), XSum's articles, JSON lines of pairs, running text, or invented articles.
 enum class SourceKind { kAuto, kXsum, kJsonl, kText, kSynthetic };
-/// The name of the kind, as in --source: "auto", "xsum", "jsonl", "text" or "synthetic".
+/// Value of --source: "auto", "xsum", "jsonl", "text" or "synthetic".
 std::string_view to_string(SourceKind kind);
 
-/// The corpus that prepare reads.
 struct CorpusSource {
   SourceKind kind = SourceKind::kAuto;
   std::vector<std::filesystem::path> inputs;  ///< files and directories; none for synthetic
-  /// XSum's split file, a JSON object {"train": [ids], "validation": [ids], "test": [ids]}, perhaps gzip. If
-  /// the path is empty, every article is in train.
+  /// XSum's split file, a JSON object {"train": [ids], "validation": [ids], "test": [ids]}, perhaps gzip.
+  /// Empty: every article is in train.
   std::filesystem::path splits;
   /// JSON lines: key of the document; for kText the default means "text".
   std::string document_field = "document";
   std::string summary_field = "summary";  ///< JSON lines: key of the summary
   /// Share of the train documents that split_of_document() moves to validation.
   double validation_fraction = 0;
-  int64_t examples = 0;  ///< synthetic: number of examples to make, in all splits together
+  int64_t examples = 0;  ///< synthetic: number of examples in all splits together
   uint64_t seed = 0;     ///< synthetic: seed of the random numbers
-  /// The files of the inputs that a source of this kind does not read. resolve_source() sets them.
+  /// Files of the inputs that this kind does not read. resolve_source() sets them.
   std::vector<std::filesystem::path> passed_over;
 };
 
-/// One example of a corpus. Its document and summary are valid UTF-8.
+/// Document and summary are valid UTF-8.
 struct CorpusExample {
   Split split = Split::kTrain;
   std::string id;
   std::string document;
-  std::string summary;        ///< empty if the example is running text
+  std::string summary;        ///< empty for running text
   std::string file;           ///< for messages; "" for synthetic
   int64_t line = 0;           ///< line number in `file`, from 1; 0 for xsum and synthetic
-  bool invalid_utf8 = false;  ///< the example in the file is not UTF-8; then document and summary are empty
+  bool invalid_utf8 = false;  ///< the example is not UTF-8; then document and summary are empty
 };
 
-/// The position of a reader: `done` of `total`, both in the unit of progress_unit(). The reader updates it
-/// with each example.
+/// The position of a reader, in the unit of progress_unit(). The reader updates it with each example.
 struct CorpusProgress {
   int64_t done = 0, total = 0;
 };
 
-/// Counts that are known only after the whole corpus has been read.
+/// Counts that are known after the whole corpus has been read.
 struct CorpusCounts {
-  int64_t absent_ids = 0;  ///< xsum: number of ids in the split file for which there is no article
-  int64_t unlisted = 0;    ///< xsum: number of articles that the split file does not list
+  int64_t absent_ids = 0;  ///< xsum: ids in the split file without an article
+  int64_t unlisted = 0;    ///< xsum: articles that the split file does not list
 };
 
-/// The unit of CorpusProgress for a resolved source: "byte" (on disk, perhaps compressed), "example" for
-/// synthetic, or "file" if there are so many files that asking for their sizes takes minutes.
+/// The unit of CorpusProgress for a resolved source: "byte" (on disk), "example" for synthetic, or "file" if
+/// asking so many files for their sizes would take minutes.
 std::string_view progress_unit(const CorpusSource& source);
 
-/// Function that receives each example and may move from it.
+/// Receives each example, and may move from it.
 using ExampleSink = std::function<void(CorpusExample& example)>;
 
-/// Returns `source` with its `kind` decided and its `inputs` expanded to files in the order of reading; the
-/// files of a directory are sorted by name. Lists the files that are not read in `passed_over`, except hidden
-/// files and the metadata of Hugging Face's save_to_disk. Reads the first line of each JSONL file, to tell
-/// pairs from running text and to refuse bad files early.
+/// Returns `source` with its kind decided and its inputs expanded to files in the order of reading; files of
+/// a directory are sorted by name. Lists unread files in `passed_over`, except hidden files and the metadata
+/// of Hugging Face's save_to_disk. Reads the first line of each JSONL file, to tell pairs from running text
+/// and to refuse bad files early.
 /// Throws Error(kUsage) if there is no file to read, if the files are of several kinds, or if an option does
-/// not apply to the kind.
-/// Throws Error(kInputData) if a path does not exist or a first line is bad.
+/// not apply to the kind; Error(kInputData) if a path does not exist or a first line is bad.
 CorpusSource resolve_source(CorpusSource source);
 
-/// Reads the whole corpus of a resolved source in a fixed order and passes each example to `sink`, which may
-/// throw. Uses bounded memory.
-/// Throws Error(kInputData), with file and line, if the input is damaged or does not have the form of its
-/// kind.
-/// Throws Error(kInputData) if a file changed while it was read.
+/// Reads the corpus of a resolved source in a fixed order and passes each example to `sink`, which may throw.
+/// Uses bounded memory. Throws Error(kInputData), with file and line, for bad input, and if a file changed
+/// meanwhile.
 CorpusCounts read_corpus(const CorpusSource& source, CorpusProgress& progress, const ExampleSink& sink);
 
-// ---- the readers of the kinds, and functions that they share
-
-/// Reads the kind kXsum.
 CorpusCounts read_xsum(const CorpusSource& source, CorpusProgress& progress, const ExampleSink& sink);
 /// Reads the kinds kJsonl and kText.
 void read_lines(const CorpusSource& source, CorpusProgress& progress, const ExampleSink& sink);
-/// Makes the examples of the kind kSynthetic.
 void read_synthetic(const CorpusSource& source, CorpusProgress& progress, const ExampleSink& sink);
 
-/// Returns the split that `document` of split `split` goes to: moves the share `validation_fraction` of the
-/// train documents to validation. The choice depends on the text of the document alone, so a document stays
-/// in its split when the rest of the corpus changes.
+/// The split that `document` of split `split` goes to: the share `validation_fraction` of the train documents
+/// goes to validation. Only the text of the document decides, so a document keeps its split when the corpus
+/// changes.
 Split split_of_document(Split split, std::string_view document, double validation_fraction);
-/// Replaces "\r\n" by "\n" in `text`.
 void normalize_line_ends(std::string& text);
 
 }  // namespace ripstop

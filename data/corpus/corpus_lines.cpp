@@ -1,4 +1,3 @@
-// Readers of JSON lines (pairs or running text) and of plain text files.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -17,26 +16,25 @@ namespace {
 
 using Json = JsonReader::Json;
 
-/// A plain text file becomes one document. A longer file becomes several documents of at most this size, so
-/// that memory stays bounded.
+/// A longer plain text file becomes several documents, so that memory stays bounded.
 constexpr size_t kMostDocumentBytes = 1 << 20;
 constexpr size_t kShownNames = 12;
 
-// Names that other data sets use for the field of the document and for that of the summary.
+// Names of document and summary fields in other data sets.
 constexpr std::array<std::string_view, 9> kDocumentNames = {
     "document", "article", "dialogue", "text", "source", "content", "body", "input", "passage"};
 constexpr std::array<std::string_view, 8> kSummaryNames = {"summary",  "highlights", "target", "abstract",
                                                            "headline", "tldr",       "output", "title"};
 
-/// The first of `known` that is also in `names`; "NAME" if there is none.
+/// The first of `known` that is in `names`; "NAME" if there is none.
 std::string guess(const std::vector<std::string>& names, std::span<const std::string_view> known) {
   for (const std::string_view name : known)
     if (std::ranges::find(names, name) != names.end()) return std::string(name);
   return "NAME";
 }
 
-/// The hint of the error for a line that is not a JSON object: the file may be one JSON array, or have
-/// objects that span several lines.
+/// The hint for a line that is not a JSON object: the file may be one JSON array, or have objects of several
+/// lines.
 std::string how_to_split(const std::string& line, const CorpusExample& at) {
   const size_t first = line.find_first_not_of(" \t");
   const char begin = first == std::string::npos ? '\0' : line[first];
@@ -58,8 +56,8 @@ Json parse_line(const std::string& line, const CorpusExample& at) {
   }
 }
 
-/// Returns the string `field` of `object`; "" if the field is null. Throws Error(kInputData) if the field is
-/// missing or has another type.
+/// Returns the string `field` of `object`; "" for null. Throws Error(kInputData) for a missing field or
+/// another type.
 std::string take_text(const Json& object, const std::string& field, bool is_pair, const CorpusExample& at) {
   const auto found = object.find(field);
   if (found == object.end()) {
@@ -83,7 +81,6 @@ std::string take_text(const Json& object, const std::string& field, bool is_pair
   return *found;
 }
 
-/// Parses `line` into the document and summary of `example`, and into its id if the line has an id.
 void parse_example(const std::string& line, const CorpusSource& source, CorpusExample& example) {
   const Json object = parse_line(line, example);
   const bool is_pair = source.kind == SourceKind::kJsonl;
@@ -103,7 +100,6 @@ void give(CorpusExample& example, const CorpusSource& source, const ExampleSink&
   sink(example);
 }
 
-/// Reads a file with one JSON example on each line.
 void read_json(LineInput& lines, const CorpusExample& start, const CorpusSource& source,
                const ExampleSink& sink, const std::function<void()>& moved) {
   for (std::string line; lines.next(line);) {
@@ -111,7 +107,7 @@ void read_json(LineInput& lines, const CorpusExample& start, const CorpusSource&
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     CorpusExample example = start;
     example.line = lines.line_number();
-    // predictions.jsonl shows the id, by which people find the example in the file again.
+    // predictions.jsonl shows the id, so that people find the example again.
     example.id = fmt::format("{}-{}", start.id, example.line);
     example.invalid_utf8 = invalid_utf8(line).has_value();
     if (!example.invalid_utf8) parse_example(line, source, example);
@@ -119,7 +115,7 @@ void read_json(LineInput& lines, const CorpusExample& start, const CorpusSource&
   }
 }
 
-/// Reads a plain text file as one example, or as several if the file is long.
+/// The file becomes several examples if it is long.
 void read_plain(LineInput& lines, const CorpusExample& start, const CorpusSource& source,
                 const ExampleSink& sink, const std::function<void()>& moved) {
   CorpusExample example = start;

@@ -38,7 +38,7 @@ SourceKind kind_of_name(const std::filesystem::path& path) {
 bool is_read_as(SourceKind kind, const std::filesystem::path& path) {
   const SourceKind named = kind_of_name(path);
   if (kind == SourceKind::kAuto) return named != SourceKind::kAuto;
-  // A JSONL file may hold running text, so kText reads JSONL files, too.
+  // A JSONL file may hold running text.
   return named == kind || (kind == SourceKind::kText && named == SourceKind::kJsonl);
 }
 

@@ -1,10 +1,9 @@
 // Invented news articles. A tiny model can learn to summarize them, but only by reading them.
 //
-// An article reports a few events. An authority confirms one of the events, which is the summary; the others
-// are mere claims. The confirmed event is never the first, so a copy of the first sentence is no summary.
-// Every event has its own person, place and day, so no other sentence reveals those of the summary. Names,
-// places and figures of validation and test articles never occur in train: a model must copy them from the
-// article and cannot have memorized them.
+// An article reports a few events. An authority confirms one of them, which is the summary; the others are
+// mere claims. The confirmed event is never the first, so a copy of the first sentence is no summary. Every
+// event has its own person, place and day. Names, places and figures of validation and test never occur in
+// train, so a model must copy them from the article.
 #include <algorithm>
 #include <array>
 
@@ -28,19 +27,19 @@ constexpr std::array kObjects = {"bridge",  "school",  "hospital", "library", "m
 constexpr std::array kDays = {"Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"};
 constexpr std::array kConfirmed = {"Police confirmed that", "The council confirmed that",
                                    "Officials confirmed that"};
-// Sentence openings that make an event a mere claim. A figure replaces {}.
+// Openings that make an event a mere claim. A figure replaces {}.
 constexpr std::array kClaimed = {"A neighbour thought that", "A rival claimed that",
                                  "Nobody believed that",     "One of {} visitors heard that",
                                  "A caller said that",       "Last year {} papers wrote that"};
 constexpr int64_t kSentences = 3;
-constexpr int64_t kHeldOutNames = 200;  // number of names held out for each of validation and test
+constexpr int64_t kHeldOutNames = 200;  // names held out for each of validation and test
 
-/// Random number generator of one article (SplitMix64).
+/// SplitMix64, seeded for one article.
 class Random {
  public:
   explicit Random(uint64_t key) : state_(key) {}
   uint64_t below(uint64_t bound) {
-    // std::uniform_int_distribution would give other numbers with another standard library.
+    // std::uniform_int_distribution differs between standard libraries.
     state_ += 0x9e3779b97f4a7c15ull;
     uint64_t z = state_;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -57,7 +56,7 @@ class Random {
   uint64_t state_;
 };
 
-/// Invented names with a common ending, divided among the three splits.
+/// Invented names with a common ending, divided among the splits.
 class NamePool {
  public:
   NamePool(const std::string& ending, uint64_t key) {
@@ -72,7 +71,6 @@ class NamePool {
     }
     const auto order = keyed_permutation(static_cast<int64_t>(all.size()), key);
     for (size_t i = 0; i < order.size(); ++i) {
-      // `part` is the number of the split: 0 train, 1 validation, 2 test.
       const size_t part = i < kHeldOutNames ? 1 : i < 2 * kHeldOutNames ? 2 : 0;
       parts_[part].push_back(all[static_cast<size_t>(order[i])]);
     }
@@ -83,21 +81,19 @@ class NamePool {
   std::array<std::vector<std::string>, kSplits> parts_;
 };
 
-/// The names in all articles. The keys of the pools are constants, so the seed of the corpus does not change
-/// which names belong to which split.
+/// The keys of the pools are constants, so every corpus divides the names in the same way.
 struct World {
   NamePool first_names{"n", 1}, last_names{"rd", 2}, towns{"ville", 3};
 };
 
-/// A random two-digit figure: a multiple of 7 for validation, a multiple of 7 plus 1 for test, any other
-/// number for train.
+/// A two-digit figure: a multiple of 7 for validation, plus 1 for test, any other number for train.
 uint64_t figure(Split split, Random& random) {
   const uint64_t seven = 7 * (2 + random.below(11));
   if (split == Split::kValidation) return seven;
   return split == Split::kTest ? seven + 1 : seven + 2 + random.below(5);
 }
 
-/// A sentence about an event: person, verb, object, town, day.
+/// Person, verb, object, town, day.
 std::string event(const World& world, Split split, Random& random) {
   const std::string& first = random.pick(world.first_names.of(split));
   const std::string& last = random.pick(world.last_names.of(split));
@@ -107,7 +103,7 @@ std::string event(const World& world, Split split, Random& random) {
   return fmt::format("{} {} {} the {} in {} on {}.", first, last, verb, object, town, random.pick(kDays));
 }
 
-/// The start of a sentence: "A rival claimed that", say. It makes the event that follows a mere claim.
+/// "A rival claimed that", say, before the event that becomes a mere claim.
 std::string claim(Split split, Random& random) {
   std::string text = random.pick(kClaimed);
   const size_t at = text.find("{}");
@@ -119,8 +115,8 @@ std::string claim(Split split, Random& random) {
 
 void read_synthetic(const CorpusSource& source, CorpusProgress& progress, const ExampleSink& sink) {
   const World world;
-  // Validation and test each get 1 % of the examples, at least 1 and at most 500. With fewer than three
-  // examples, all are train.
+  // Validation and test each get 1 % of the examples, at least 1 and at most 500; with fewer than three, all
+  // are train.
   const int64_t held_out = source.examples < 3 ? 0 : std::clamp<int64_t>(source.examples / 100, 1, 500);
   progress = {0, source.examples};
   for (int64_t i = 0; i < source.examples; ++i) {
@@ -130,7 +126,7 @@ void read_synthetic(const CorpusSource& source, CorpusProgress& progress, const 
                     : from_end < 2 * held_out ? Split::kValidation
                                               : Split::kTrain;
     example.id = fmt::format("synthetic-{}", i);
-    // Each article has its own random key, so its text does not depend on the number of articles.
+    // A key of its own keeps an article's text independent of the number of articles.
     Random random(Random(source.seed).below(UINT64_MAX) ^ (static_cast<uint64_t>(i) * 0xd1342543de82ef95ull));
     const int64_t confirmed = 1 + static_cast<int64_t>(random.below(kSentences - 1));
     for (int64_t s = 0; s < kSentences; ++s) {

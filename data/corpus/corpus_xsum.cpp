@@ -1,5 +1,5 @@
-// Reader of XSum's official distribution: one file for each article, in a directory or a tar.gz, and a JSON
-// file of splits.
+// XSum's official distribution: a file for each article, in a directory or a tar.gz, and a JSON file of
+// splits.
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -20,7 +20,7 @@ namespace {
 constexpr int64_t kMostArticleBytes = int64_t{64} << 20;
 constexpr int64_t kMostSplitBytes = int64_t{1} << 30;
 
-/// Lines of the web page around an article. Hugging Face's XSum loader drops the same lines.
+/// Lines of the web page around an article, which Hugging Face's XSum loader drops, too.
 constexpr std::array<std::string_view, 11> kBoilerplate = {
     "Share this with",
     "Email",
@@ -34,7 +34,6 @@ constexpr std::array<std::string_view, 11> kBoilerplate = {
     "Copy this link",
     "These are external links and will open in a new window"};
 
-/// Returns the text of the split file, unpacked if it is gzip.
 std::string read_split_file(const std::filesystem::path& path) {
   LineInput lines(path);
   std::string text;
@@ -46,7 +45,7 @@ std::string read_split_file(const std::filesystem::path& path) {
   return text;
 }
 
-/// Table of the split of each article id. Takes 16 bytes an id.
+/// The split of each article id, in 16 bytes an id.
 class SplitTable {
  public:
   explicit SplitTable(const std::filesystem::path& path) {
@@ -66,12 +65,12 @@ class SplitTable {
     }
     if (entries_.empty()) reader.refuse("names no ids");
     std::ranges::sort(entries_, {}, &Entry::id_hash);
-    // Equal hashes of two different ids are refused, too: for XSum the probability is 1 in 10^9.
+    // Two different ids with one hash are refused, too: for XSum the probability is 1 in 10^9.
     if (std::ranges::adjacent_find(entries_, {}, &Entry::id_hash) != entries_.end())
       reader.refuse("an id is listed twice");
   }
 
-  /// Returns the split of `id` and marks `id` as seen; nullopt if the split file does not list `id`.
+  /// Marks `id` as seen; nullopt if the split file does not list it.
   std::optional<Split> find(const std::string& id) {
     const uint64_t hash = hash64(id);
     const auto at = std::ranges::lower_bound(entries_, hash, {}, &Entry::id_hash);
@@ -79,7 +78,7 @@ class SplitTable {
     at->seen = true;
     return at->split;
   }
-  /// The number of listed ids that find() has not been called with.
+  /// Listed ids that find() has not been called with.
   int64_t absent() const { return std::ranges::count(entries_, false, &Entry::seen); }
 
  private:
@@ -91,7 +90,6 @@ class SplitTable {
   std::vector<Entry> entries_;
 };
 
-/// `text` without blank lines and without boilerplate lines.
 std::string drop_boilerplate(std::string_view text) {
   std::string kept;
   kept.reserve(text.size());
@@ -99,7 +97,7 @@ std::string drop_boilerplate(std::string_view text) {
     const std::string_view line = text.substr(0, std::min(text.size(), text.find('\n')) + 1);
     text.remove_prefix(line.size());
     const bool blank = line.find_first_not_of(" \t\r\n\v\f") == std::string_view::npos;
-    // Keep a last line without a line end: Hugging Face's loader compares lines with their ends.
+    // Hugging Face's loader compares lines with their ends, so it keeps a last line without one.
     const bool whole = line.ends_with('\n');
     const bool boilerplate = whole && std::find(kBoilerplate.begin(), kBoilerplate.end(),
                                                 line.substr(0, line.size() - 1)) != kBoilerplate.end();
@@ -108,7 +106,7 @@ std::string drop_boilerplate(std::string_view text) {
   return kept;
 }
 
-/// The parts of `text` between the marks, which are either all "[SN]" or all "[XSUM]".
+/// The marks are either all "[SN]" or all "[XSUM]".
 std::vector<std::string_view> split_at_marks(std::string_view text) {
   const std::string_view mark = strip(text).starts_with("[XSUM]") ? "[XSUM]" : "[SN]";
   std::vector<std::string_view> parts;
@@ -120,13 +118,12 @@ std::vector<std::string_view> split_at_marks(std::string_view text) {
   }
 }
 
-/// Parses an article file into the document and summary of `example`.
 void parse_article(std::string bytes, CorpusExample& example) {
   example.invalid_utf8 = invalid_utf8(bytes).has_value();
   if (example.invalid_utf8) return;
   normalize_line_ends(bytes);
   const std::string kept = drop_boilerplate(bytes);
-  // The nine parts: "", "URL", the URL, "TITLE", the title, "FIRST-SENTENCE", the summary, "RESTBODY", the
+  // The parts: "", "URL", the URL, "TITLE", the title, "FIRST-SENTENCE", the summary, "RESTBODY", the
   // document.
   const std::vector<std::string_view> parts = split_at_marks(kept);
   if (parts.size() < 9 || strip(parts[5]) != "FIRST-SENTENCE" || strip(parts[7]) != "RESTBODY") {
@@ -148,7 +145,7 @@ CorpusCounts read_xsum(const CorpusSource& source, CorpusProgress& progress, con
     CorpusExample example;
     example.id = file_name.substr(0, file_name.find('.'));
     example.file = file;
-    // Look up the split first: an article without a split is not used, so its content need not be read.
+    // Look up the split first: the content of an article without one need not be read.
     const std::optional<Split> split = splits ? splits->find(example.id) : Split::kTrain;
     if (!split) {
       ++counts.unlisted;

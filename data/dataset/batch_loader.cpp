@@ -15,8 +15,7 @@
 namespace ripstop {
 namespace {
 
-/// Returns `options` after checking them, so that the initializers of the loader's members use only valid
-/// options.
+/// Checks `options` before the initializers of the loader's members use them.
 const BatchLoaderOptions& checked(const BatchLoaderOptions& options) {
   RIPSTOP_CHECK(options.sequence_length >= 2, "sequence_length is {}", options.sequence_length);
   RIPSTOP_CHECK(options.global_batch_sequences >= 1 && options.micro_batch_sequences >= 1,
@@ -30,33 +29,30 @@ const BatchLoaderOptions& checked(const BatchLoaderOptions& options) {
   return options;
 }
 
-/// The number of batches that each rank reads in a step. It is the same on every rank, because every batch
-/// has collectives; some batches may be empty.
+/// Batches that each rank reads in a step. Every batch has collectives, so all ranks read equally many; some
+/// may be empty.
 int64_t count_batches(const BatchLoaderOptions& options) {
   return divide_up(divide_up(options.global_batch_sequences, options.data_ranks),
                    options.micro_batch_sequences);
 }
 
-/// The plan of an epoch. Every rank computes the same plan from lengths and key, which is cheaper than
-/// sending the plan.
+/// Every rank computes the same plan, which is cheaper than sending it.
 PackPlan plan_epoch(const SequenceReader& reader, const BatchLoaderOptions& options, int64_t epoch) {
   return {reader.rows(),
           {options.sequence_length, options.shuffle_seed, epoch, options.pack, options.shuffle}};
 }
 
-/// Decides which sequences belong to each step, epoch after epoch. All ranks decide the same.
+/// Decides which sequences belong to each step. All ranks decide the same.
 class StepPlanner {
  public:
-  /// `reader` must outlive the planner.
   StepPlanner(const SequenceReader& reader, const BatchLoaderOptions& options, DataCursor start)
       : reader_(reader), options_(options), plan_(plan_epoch(reader, options, start.epoch)), at_(start) {}
 
-  /// Number of sequences in the epoch of the current plan.
+  /// For the epoch of the current plan.
   int64_t sequences_per_epoch() const { return plan_.sequences(); }
   bool is_over() const { return options_.epochs > 0 && at_.epoch >= options_.epochs; }
 
-  /// Advances the cursor by one step and fills in `step`. Returns the items of each sequence of the step, in
-  /// order.
+  /// Advances the cursor by one step and fills in `step`. Returns the items of each sequence of the step.
   std::vector<std::vector<PackItem>> take_step(LoaderStep& step);
 
  private:
@@ -70,7 +66,7 @@ std::vector<std::vector<PackItem>> StepPlanner::take_step(LoaderStep& step) {
   std::vector<std::vector<PackItem>> sequences;
   step.begin = at_;
   while (static_cast<int64_t>(sequences.size()) < options_.global_batch_sequences && !is_over()) {
-    // Keep only one plan in memory: a plan takes about 24 bytes an example.
+    // A plan takes about 24 bytes an example, so keep only one.
     if (plan_.epoch() != at_.epoch) plan_ = plan_epoch(reader_, options_, at_.epoch);
     sequences.push_back(plan_.sequence(at_.sequence));
     for (const PackItem& item : sequences.back()) {
@@ -82,25 +78,23 @@ std::vector<std::vector<PackItem>> StepPlanner::take_step(LoaderStep& step) {
   }
   step.end = at_;
   step.sequences = static_cast<int64_t>(sequences.size());
-  // At the end of an epoch, plan_ is still the plan of the epoch that has ended.
+  // At the end of an epoch, plan_ is the plan of that epoch.
   const bool same_plan = plan_.epoch() == at_.epoch;
   step.epoch = static_cast<double>(at_.epoch) +
                (same_plan ? static_cast<double>(at_.sequence) / static_cast<double>(plan_.sequences()) : 0.0);
   return sequences;
 }
 
-/// One batch on its way to the consumer. For the first batch of a step, the entry also has the LoaderStep. An
-/// entry with neither of the two marks the end of the run.
+/// A batch, with the LoaderStep if it is the first of its step. An empty entry marks the end of the run.
 struct QueueEntry {
   std::optional<LoaderStep> step;
   std::optional<PackedBatch> batch;
 };
 
-/// Queue from the reading thread to the consumer. Holds at most four batches, so that the reading thread is
-/// at most four ahead.
+/// From the reading thread to the consumer. Holds at most four batches, which bounds the reading ahead.
 class ReadAheadQueue {
  public:
-  /// Waits for room, then adds `entry`. Returns false if the queue was stopped.
+  /// Waits for room. Returns false if the queue was stopped.
   bool push(QueueEntry entry) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return stopped_ || entries_.size() < kMostEntries; });
@@ -109,13 +103,12 @@ class ReadAheadQueue {
     changed_.notify_all();
     return true;
   }
-  /// Makes pop() throw `failure`, an exception of the reading thread, once the queue is empty.
+  /// Makes pop() throw `failure` once the queue is empty.
   void push_failure(std::exception_ptr failure) {
     const std::lock_guard lock(mutex_);
     failure_ = std::move(failure);
     changed_.notify_all();
   }
-  /// Waits for an entry, then removes and returns it.
   QueueEntry pop() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return !entries_.empty() || failure_; });
@@ -125,7 +118,7 @@ class ReadAheadQueue {
     changed_.notify_all();
     return entry;
   }
-  /// Makes push() return false, so that the reading thread ends.
+  /// Makes push() return false, which ends the reading thread.
   void stop() {
     const std::lock_guard lock(mutex_);
     stopped_ = true;
@@ -141,9 +134,8 @@ class ReadAheadQueue {
   bool stopped_ = false;
 };
 
-/// Calls body(items) for each sequence of batch `number` of the data rank `data_rank`. `sequences` holds the
-/// items of all sequences of the step; the data ranks take sequences in turn. For an empty sequence, `items`
-/// is empty.
+/// Calls body(items) for each sequence of batch `number` of `data_rank`, with no items for an empty sequence.
+/// `sequences` are those of the step, which the data ranks take in turn.
 template <class Body>
 void for_sequences(const BatchLoaderOptions& options, const std::vector<std::vector<PackItem>>& sequences,
                    int64_t number, int64_t data_rank, Body body) {
@@ -154,7 +146,6 @@ void for_sequences(const BatchLoaderOptions& options, const std::vector<std::vec
   }
 }
 
-/// Reads batch `number` of a step for this data rank.
 PackedBatch read_batch(const SequenceReader& reader, const BatchLoaderOptions& options,
                        const std::vector<std::vector<PackItem>>& sequences, int64_t number) {
   PackedBatch batch;
@@ -173,8 +164,7 @@ PackedBatch read_batch(const SequenceReader& reader, const BatchLoaderOptions& o
   return batch;
 }
 
-/// Reads the batches of one step and pushes them to `queue`. Returns false at the end of the run, or if the
-/// queue was stopped.
+/// Pushes the batches of one step. Returns false at the end of the run, or if the queue was stopped.
 bool read_step(const SequenceReader& reader, const BatchLoaderOptions& options, StepPlanner& planner,
                ReadAheadQueue& queue) {
   if (planner.is_over()) {
@@ -231,7 +221,7 @@ struct BatchLoader::State {
   int64_t sequences_per_epoch;
   ReadAheadQueue queue;
 
-  // The members below are used only by the consumer.
+  // Used only by the consumer:
   std::optional<PackedBatch> current;
   int64_t batches_left = 0;
   bool at_end = false;
@@ -283,7 +273,7 @@ std::optional<LoaderStep> BatchLoader::next_step() {
     s.at_end = true;
     return std::nullopt;
   }
-  // The entry also has the first batch of the step: keep it for next_batch(), which then needs no pop().
+  // The entry has the first batch of the step, too.
   s.current = std::move(entry.batch);
   s.batches_left = batches_per_step();
   return entry.step;

@@ -1,4 +1,3 @@
-// BatchLoader: packed batches for training and validation, read ahead on a thread of its own.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -13,86 +12,80 @@
 
 namespace ripstop {
 
-/// A position in the endless series of epochs: `sequence` is the number, within `epoch`, of the next token
-/// sequence to use.
+/// A position in the endless series of epochs: the next sequence to use, by number within `epoch`.
 struct DataCursor {
   int64_t epoch = 0;
   int64_t sequence = 0;
   friend bool operator==(const DataCursor&, const DataCursor&) = default;
 };
 
-/// The choice and the order of the sequences that a loader reads.
 struct BatchLoaderOptions {
   int64_t sequence_length = 0;
-  int64_t examples = 0;  ///< uses only the first `examples` examples of the data set; 0: all
+  int64_t examples = 0;  ///< the first `examples` of the data set; 0: all
   bool pack = true;
   LossOn loss_on = LossOn::kSummary;
   uint64_t shuffle_seed = 0;
-  bool shuffle = true;                 ///< false: keeps the order of the data set (for validation)
+  bool shuffle = true;                 ///< false: keeps the order of the data set
   int64_t global_batch_sequences = 0;  ///< sequences in a step, over all data ranks
   int64_t micro_batch_sequences = 1;   ///< sequences in a batch
-  int64_t data_rank = 0;               ///< index of this rank among the ranks that read different sequences
+  int64_t data_rank = 0;               ///< index among the ranks that read different sequences
   int64_t data_ranks = 1;
-  int64_t epochs = 0;  ///< number of epochs after which the run ends; 0: never
+  int64_t epochs = 0;  ///< epochs after which the run ends; 0: never
 };
 
-/// The sequences of one step, counted over all data ranks. The same on every rank.
+/// One step of all data ranks together. The same on every rank.
 struct LoaderStep {
-  /// First sequence of the step, and first after it; save `end` when the step is done.
+  /// First sequence of the step, and first after the step; save `end` when the step is done.
   DataCursor begin, end;
   int64_t sequences = 0;     ///< less than global_batch_sequences only in the last step of a run
-  int64_t examples = 0;      ///< number of examples, and of pieces of long running text
-  int64_t rows = 0;          ///< number of rows, without padding
-  int64_t target_count = 0;  ///< number of targets, the divisor of the loss sum
-  double epoch = 0;          ///< the position `end` as a number of epochs with a fraction, to show to people
+  int64_t examples = 0;      ///< examples, and pieces of long running text
+  int64_t rows = 0;          ///< without padding
+  int64_t target_count = 0;  ///< the divisor of the loss sum
+  double epoch = 0;          ///< `end` as epochs with a fraction, for people
 };
 
-/// Number of sequences in an epoch, and the hash of their plan.
 struct EpochSequences {
   int64_t sequences = 0;
-  std::string plan_hash;  ///< PackPlan::hash(); checkpoints store it together with a cursor
+  std::string plan_hash;  ///< PackPlan::hash(); checkpoints store it with a cursor
 };
 
-/// Counts the sequences of epoch `epoch` for a loader with `options`. Reads no token. Throws
-/// Error(kInputData) for a data set without examples.
+/// Reads no token. Throws Error(kInputData) for a data set without examples.
 EpochSequences count_epoch_sequences(const TokenDataset& dataset, const BatchLoaderOptions& options,
                                      int64_t epoch);
 
-/// The document sizes of all batches of all data ranks, in the next `steps` steps from `start` on or up to
-/// the end of the run. The value is the number of batches with such sizes. The same on every rank. Reads no
-/// token. Throws Error(kInputData) for a data set without examples.
+/// Document sizes of all data ranks' batches in the next `steps` steps from `start` on, or up to the end of
+/// the run, with the number of batches of each. The same on every rank. Reads no token. Throws
+/// Error(kInputData) for a data set without examples.
 std::map<DocumentSizes, int64_t> coming_documents(const TokenDataset& dataset,
                                                   const BatchLoaderOptions& options, DataCursor start,
                                                   int64_t steps);
 
-/// Deals the sequences of an epoch, epoch after epoch, to the data ranks.
+/// Deals the sequences, epoch after epoch, to the data ranks.
 ///
 /// A step takes the next G = global_batch_sequences sequences after the cursor, if need be from the next
-/// epoch, too: the sequences of a step do not depend on the number of ranks. Sequence j of a step goes to
-/// data rank j mod data_ranks. Each data rank fills its batches with its sequences in order; empty sequences
-/// fill the rest of the last batches. SequenceReader cuts examples that are longer than sequence_length.
+/// epoch, too, whatever the number of ranks. Sequence j of a step goes to data rank j mod data_ranks. Each
+/// data rank fills its batches in order; empty sequences fill the last batches.
 ///
-/// A thread of the loader reads ahead with pread and never calls libhdf5. If the thread fails, next_step()
-/// and next_batch() throw its exception. Only one thread may use a loader. `dataset` must outlive the loader.
+/// A thread reads ahead with pread and never calls libhdf5. If the thread fails, next_step() and next_batch()
+/// throw its exception. Only one thread may use a loader. `dataset` must outlive the loader.
 class BatchLoader {
  public:
   /// Plans the epoch of `start` and starts the reading thread. Throws Error(kInputData) for a data set
-  /// without examples, and for a cursor beyond the end of its epoch.
+  /// without examples, or a cursor beyond the end of its epoch.
   BatchLoader(const TokenDataset& dataset, const BatchLoaderOptions& options, DataCursor start = {});
   ~BatchLoader();
   BatchLoader(const BatchLoader&) = delete;
   BatchLoader& operator=(const BatchLoader&) = delete;
 
-  /// Number of batches of each rank in every step: ceil(ceil(G / data_ranks) / micro_batch_sequences).
+  /// Batches of each rank: ceil(ceil(G / data_ranks) / micro_batch_sequences).
   int64_t batches_per_step() const;
-  /// Number of sequences in the epoch of the start cursor.
+  /// For the epoch of the start cursor.
   int64_t sequences_per_epoch() const;
 
-  /// Starts a step; waits for the reading thread. Returns nullopt at the end of the run. Requires that the
-  /// caller has taken all batches of the previous step.
+  /// Starts a step, after all batches of the previous step were taken; waits for the reading thread. Returns
+  /// nullopt at the end of the run.
   std::optional<LoaderStep> next_step();
-  /// Returns the next batch of the step. Call it batches_per_step() times after each next_step(). The
-  /// reference is valid until the next call.
+  /// Call it batches_per_step() times after each next_step(). The reference is valid until the next call.
   const PackedBatch& next_batch();
 
  private:

@@ -8,7 +8,7 @@
 namespace ripstop {
 namespace {
 
-constexpr size_t kShownDigits = 12;  // digits of a SHA-256 that a message shows
+constexpr size_t kShownDigits = 12;  // digits of a SHA-256 in a message
 
 }  // namespace
 
@@ -47,8 +47,7 @@ void require_dataset_tokenizer(const TokenDataset& dataset, const Tokenizer& tok
                             "the data set again with --tokenizer {}",
                             shell_word(tokenizer.name())));
   }
-  // Another program may have written the file. With a wrong vocabulary size the model would have rows for ids
-  // that stand for no piece.
+  // Another program may have written the file; with a wrong size the model would have rows for no piece.
   if (header.vocabulary_size != tokenizer.vocabulary_size()) {
     throw Error(ExitCode::kInputData,
                 fmt::format("{} states a vocabulary of {}, {} has {} pieces", dataset.path().string(),
@@ -65,7 +64,7 @@ std::vector<ExampleText> checked_text(const TokenDataset& dataset, const Tokeniz
     const int64_t example = first + i, begin = dataset.target_begin(example);
     targets.resize(static_cast<size_t>(dataset.example_end(example) - begin));
     dataset.read_tokens(begin, dataset.example_end(example), targets.data());
-    // Compare ids, not texts: a tokenizer may normalize, so the decoded targets need not equal the summary.
+    // Decoded targets need not equal the summary, because a tokenizer may normalize.
     std::vector<int32_t> expected = tokenizer.encode_continuation(texts[static_cast<size_t>(i)].summary);
     expected.push_back(tokenizer.eos());
     if (targets != expected) {

@@ -11,7 +11,6 @@
 namespace ripstop {
 namespace {
 
-/// The view of `item` of `dataset`, with the tokens that `reader` keeps.
 ExampleView view_item(const TokenDataset& dataset, const SequenceReader& reader, const PackItem& item) {
   ItemTokens tokens = reader.read(item);
   ExampleView view;
@@ -43,7 +42,7 @@ std::vector<ExampleView> view_examples(const TokenDataset& dataset, const std::v
   for (const int64_t example : examples) {
     RIPSTOP_CHECK(example >= 0 && example < dataset.examples(), "example {} of {}", example,
                   dataset.examples());
-    // A plan for this example alone. With pack = false, every piece gets a sequence of its own.
+    // With pack = false, every piece gets a sequence of its own.
     const PackPlan plan(reader.rows().subspan(static_cast<size_t>(example), 1),
                         {.sequence_length = length, .pack = false, .shuffle = false});
     for (int64_t piece = 0; piece < plan.sequences(); ++piece) {

@@ -1,4 +1,3 @@
-// ExampleView: the tokens of an example as training reads them, to be shown to people.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -8,39 +7,37 @@
 
 namespace ripstop {
 
-/// The settings of a run that change which tokens and targets the run reads.
+/// The settings of a run that decide which tokens and targets it reads.
 struct ExampleViewOptions {
   int64_t sequence_length = 0;  ///< 0: nothing is cut
   LossOn loss_on = LossOn::kSummary;
 };
 
-/// One document of a batch: an example, or a piece of a running text that is longer than a sequence.
+/// An example, or a piece of a running text that is longer than a sequence, as training reads it; for people.
 struct ExampleView {
   int64_t example = 0;            ///< index in the data set
-  int64_t piece = 0, pieces = 1;  ///< index and number of the pieces of a running text
-  std::vector<int32_t> token;     ///< the input tokens and the last target
+  int64_t piece = 0, pieces = 1;  ///< index and number of a running text's pieces
+  std::vector<int32_t> token;     ///< input tokens and the last target
   int64_t first_target = 0;       ///< index in `token` of the first target
-  /// Number of tokens of each part as stored in the data set. BOS belongs to the document, EOS to the
-  /// summary. A piece of running text counts as document.
+  /// Tokens of each part in the data set: BOS belongs to the document, EOS to the summary. Running text is
+  /// document.
   int64_t document = 0, separator = 0, summary = 0;
   int64_t cut_document = 0;  ///< tokens cut off the document's end
   /// Tokens cut off the summary's end, and off the separator's end if the separator does not fit.
   int64_t cut_summary = 0;
 
-  /// Index in `token` at which the document ends, that is, from which tokens of the document may have been
-  /// cut.
+  /// Index in `token` at which the document ends.
   int64_t document_end() const { return document - cut_document; }
   int64_t targets() const { return static_cast<int64_t>(token.size()) - first_target; }
 };
 
-/// Views of the examples with the indices `examples` in `dataset`, cut as BatchLoader cuts them; one view for
-/// each piece of a running text. Throws Error(kInputData) for a data set without examples, and the errors of
-/// TokenDataset::read_tokens.
+/// Views of the given examples, cut as BatchLoader cuts them, one for each piece of running text. Throws
+/// Error(kInputData) for a data set without examples, and the errors of TokenDataset::read_tokens.
 std::vector<ExampleView> view_examples(const TokenDataset& dataset, const std::vector<int64_t>& examples,
                                        const ExampleViewOptions& options);
 
-/// Draws `wanted` different numbers from 0 .. count - 1 at random by `seed`; all `count` numbers if `wanted`
-/// is larger. With a larger `wanted`, the result begins with the same numbers.
+/// Draws `wanted` different numbers below `count` at random by `seed`; all numbers if `wanted` is larger. A
+/// larger `wanted` begins with the same numbers.
 std::vector<int64_t> draw_examples(int64_t count, int64_t wanted, uint64_t seed);
 
 }  // namespace ripstop

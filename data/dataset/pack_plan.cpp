@@ -20,15 +20,13 @@ uint64_t mix(uint64_t z) {
 
 constexpr uint64_t kGolden = 0x9e3779b97f4a7c15ull;
 
-/// Maps the random 64-bit number `random` to [0, bound). The numbers are equally likely, except for a bias of
-/// bound / 2^64.
+/// Maps the random number `random` to [0, bound), with a bias of bound / 2^64.
 uint64_t below(uint64_t bound, uint64_t random) {
   __extension__ using Wide = unsigned __int128;
   return static_cast<uint64_t>((Wide{random} * bound) >> 64);
 }
 
-/// The key of a permutation of an epoch. `purpose` is 1 for the permutation of the items and 2 for that of
-/// the sequences.
+/// `purpose`: 1 for the permutation of the items, 2 for the sequences.
 uint64_t epoch_key(uint64_t seed, int64_t epoch, uint64_t purpose) {
   return mix(mix(mix(seed + kGolden) + static_cast<uint64_t>(epoch) + kGolden) + purpose);
 }
@@ -38,8 +36,7 @@ uint64_t epoch_key(uint64_t seed, int64_t epoch, uint64_t purpose) {
 std::vector<int64_t> keyed_permutation(int64_t count, uint64_t key) {
   std::vector<int64_t> order(static_cast<size_t>(count));
   std::iota(order.begin(), order.end(), int64_t{0});
-  // std::shuffle would give another order with another standard library, and a resumed run needs the same
-  // order.
+  // std::shuffle differs between standard libraries, and a resumed run needs the same order.
   for (uint64_t i = static_cast<uint64_t>(count); i > 1; --i) {
     std::swap(order[i - 1], order[below(i, mix(key + i * kGolden))]);
   }
@@ -62,14 +59,13 @@ PackPlan::PackPlan(std::span<const int64_t> rows, const PackPlanOptions& options
     fill(visits);
     if (options.shuffle) shuffle_sequences(epoch_key(options.shuffle_seed, epoch_, 2));
   } else {
-    // Without packing, sequence i is item i of the order.
     order_ = std::move(visits);
     sequence_begin_.resize(order_.size() + 1);
     std::iota(sequence_begin_.begin(), sequence_begin_.end(), int64_t{0});
   }
 }
 
-/// Fills first_item_; leaves it empty if no example is longer than a sequence.
+/// Leaves first_item_ empty if no example is longer than a sequence.
 void PackPlan::number_items() {
   const bool whole =
       std::all_of(rows_.begin(), rows_.end(), [&](int64_t r) { return r <= sequence_length_; });
@@ -90,17 +86,16 @@ PackItem PackPlan::item(int64_t number) const {
 
 void PackPlan::fill(const std::vector<int64_t>& visits) {
   std::vector<int64_t> sequence_of(visits.size());
-  std::set<std::pair<int64_t, int64_t>>
-      open;  // pairs (free rows, sequence); the first is the fullest sequence
+  std::set<std::pair<int64_t, int64_t>> open;  // (free rows, sequence), fullest sequence first
   int64_t sequences = 0;
   for (size_t i = 0; i < visits.size(); ++i) {
     const int64_t needed = item(visits[i]).rows;
     RIPSTOP_CHECK(needed >= 1, "item {} has {} rows", visits[i], needed);
-    // The first sequence with enough free rows is the fullest that fits.
+    // The fullest sequence that has room.
     auto room = open.lower_bound({needed, -1});
     std::pair<int64_t, int64_t> entry;
     if (room == open.end()) {
-      // Close the fullest open sequence: it wastes the fewest rows.
+      // The fullest open sequence wastes the fewest rows.
       if (static_cast<int64_t>(open.size()) == kOpenSequences) open.erase(open.begin());
       entry = {sequence_length_, sequences++};
     } else {
@@ -109,9 +104,9 @@ void PackPlan::fill(const std::vector<int64_t>& visits) {
     }
     sequence_of[i] = entry.second;
     entry.first -= needed;
-    if (entry.first > 0) open.insert(entry);  // a full sequence is not opened again
+    if (entry.first > 0) open.insert(entry);  // a full sequence stays closed
   }
-  // Counting sort of the items by sequence, which keeps the order of the items inside a sequence.
+  // Counting sort by sequence, which keeps the order inside a sequence.
   sequence_begin_.assign(static_cast<size_t>(sequences) + 1, 0);
   for (const int64_t sequence : sequence_of) ++sequence_begin_[static_cast<size_t>(sequence) + 1];
   std::partial_sum(sequence_begin_.begin(), sequence_begin_.end(), sequence_begin_.begin());
@@ -151,7 +146,7 @@ std::string PackPlan::hash() const {
   const int64_t head[] = {kVersion, sequence_length_, epoch_, static_cast<int64_t>(rows_.size()),
                           items(),  sequences()};
   hash.update(head, sizeof head);
-  // Hash the lengths, too: plans of other examples may have the same order.
+  // Plans of other lengths may have the same order.
   hash.update(rows_.data(), static_cast<int64_t>(rows_.size_bytes()));
   hash.update(order_.data(), static_cast<int64_t>(order_.size() * sizeof(int64_t)));
   hash.update(sequence_begin_.data(), static_cast<int64_t>(sequence_begin_.size() * sizeof(int64_t)));

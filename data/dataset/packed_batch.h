@@ -1,4 +1,3 @@
-// PackedBatch: the tokens of a micro-batch, in host memory.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -7,11 +6,11 @@
 
 namespace ripstop {
 
-/// A micro-batch: B sequences of T positions, N = B*T rows. A row is one token position.
+/// A micro-batch in host memory: B sequences of T positions, N = B*T rows (token positions).
 ///
-/// Document d has the rows [document_offset[d], document_offset[d+1]). A document never crosses the end of a
-/// sequence; attention never crosses a document. Padding fills the rest of each sequence, and all of an empty
-/// sequence. A row of padding has token 0 and no target; padding forms short documents of its own.
+/// Document d has the rows [document_offset[d], document_offset[d+1]), inside one sequence; attention never
+/// crosses a document. Padding fills the rest of each sequence, in short documents of its own: rows with
+/// token 0 and no target.
 struct PackedBatch {
   int64_t sequence_count = 0;            ///< B
   int64_t sequence_length = 0;           ///< T
@@ -23,7 +22,7 @@ struct PackedBatch {
 
   int64_t rows() const { return sequence_count * sequence_length; }
   int64_t document_count() const { return static_cast<int64_t>(document_offset.size()) - 1; }
-  /// A view of the arrays for the model, valid as long as this batch lives.
+  /// Valid as long as this batch lives.
   HostTokens host_tokens() const { return {token, position, target, document_offset}; }
 };
 

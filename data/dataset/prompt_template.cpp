@@ -28,7 +28,7 @@ TemplateParts parse_template(const std::string& prompt_template) {
                 kDefaultHint);
   }
   TemplateParts parts{prompt_template.substr(0, at), prompt_template.substr(at + kDocument.size())};
-  // The first token of the summary includes a space. A second space would become a token of its own.
+  // The summary's first token includes a space. A second space would become a token of its own.
   if (parts.separator.empty() || parts.separator.back() == ' ') {
     throw Error(ExitCode::kUsage,
                 fmt::format("a template must go on after {{document}} and not end in a space, got '{}'",
@@ -40,8 +40,8 @@ TemplateParts parse_template(const std::string& prompt_template) {
 
 PromptTemplate::PromptTemplate(const Tokenizer& tokenizer, std::string prompt_template)
     : tokenizer_(&tokenizer), template_(std::move(prompt_template)), parts_(parse_template(template_)) {
-  // Encode the separator behind the letter "a". If no token spans the letter and the separator, the tokens
-  // behind the letter are the usual ids of the separator.
+  // Encode the separator after the letter "a". If no token spans both, the tokens after the letter are the
+  // usual ids of the separator.
   const auto probe = tokenizer.encode_with_spans("a" + separator());
   for (size_t i = 0; i < probe.size(); ++i) {
     if (probe[i].end_byte != 1 || (i + 1 < probe.size() && probe[i + 1].end_byte == 1)) continue;
@@ -50,10 +50,10 @@ PromptTemplate::PromptTemplate(const Tokenizer& tokenizer, std::string prompt_te
   }
 }
 
-/// Index in `ids`, which encode `text`, of the first token that ends behind byte `separator_byte`.
+/// Index in `ids`, which encode `text`, of the first token that ends after byte `separator_byte`.
 int64_t PromptTemplate::find_separator(const std::vector<int32_t>& ids, std::string_view text,
                                        size_t separator_byte) const {
-  // Nearly every prompt ends in the usual ids of the separator. Then no second encoding with spans is needed.
+  // Nearly every prompt ends in the separator's usual ids and needs no second encoding with spans.
   const bool usual = !separator_ids_.empty() && ids.size() > separator_ids_.size() &&
                      std::equal(separator_ids_.rbegin(), separator_ids_.rend(), ids.rbegin());
   if (usual) return static_cast<int64_t>(ids.size() - separator_ids_.size());
@@ -95,7 +95,6 @@ TokenExample PromptTemplate::encode_text(std::string_view text) const {
   example.tokens.push_back(tokenizer_->bos());
   example.tokens.insert(example.tokens.end(), ids.begin(), ids.end());
   example.tokens.push_back(tokenizer_->eos());
-  // Running text has no separator: separator_begin is the end of the example.
   example.separator_begin = static_cast<int64_t>(example.tokens.size());
   example.target_begin = 1;
   return example;

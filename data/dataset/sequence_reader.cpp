@@ -8,11 +8,9 @@
 namespace ripstop {
 namespace {
 
-/// Number of rows in a document of padding, at most. Short documents make padding cheap, because the cost of
-/// attention grows with the square of a document's length.
+/// Most rows of a padding document: attention costs grow with the square of a document's length.
 constexpr int64_t kPaddingDocumentRows = 32;
 
-/// Appends `count` rows of padding.
 void append_padding(int64_t count, PackedBatch& batch) {
   while (count > 0) {
     const int64_t length = std::min(count, kPaddingDocumentRows);
@@ -42,7 +40,7 @@ SequenceReader::SequenceReader(const TokenDataset& dataset, int64_t sequence_len
     const int64_t whole = end - begin - 1;
     rows_.push_back(cuts_documents() ? std::min(whole, sequence_length) : whole);
     if (cuts_documents() && whole > sequence_length) {
-      // BOS, separator and summary together have end - separator_begin rows.
+      // BOS, separator and summary have end - separator_begin rows.
       const bool summary_fits = end - dataset.separator_begin(i) <= sequence_length;
       ++(summary_fits ? cut_documents_ : cut_summaries_);
     }
@@ -53,7 +51,6 @@ bool SequenceReader::cuts_documents() const {
   return dataset_.header().kind == ExampleKind::kSummary;
 }
 
-/// ItemTokens::first_target for `item`, without reading tokens.
 int64_t SequenceReader::first_target(const PackItem& item) const {
   if (loss_on_ == LossOn::kAll) return 1;
   const int64_t begin = dataset_.example_begin(item.example), end = dataset_.example_end(item.example);
@@ -62,9 +59,9 @@ int64_t SequenceReader::first_target(const PackItem& item) const {
   if (!cuts_documents()) return std::max<int64_t>(1, target - begin - item.first_row);
   const int64_t kept = item.rows + 1;
   if (kept == end - begin) return target - begin;
-  // If only the document is cut, separator and summary stay whole: count from the end of the example.
+  // Only the document is cut: count from the end of the example.
   if (end - dataset_.separator_begin(item.example) <= sequence_length_) return kept - (end - target);
-  // If the summary is cut, the separator follows BOS directly.
+  // The summary is cut: the separator follows BOS directly.
   return 1 + target - dataset_.separator_begin(item.example);
 }
 
@@ -84,7 +81,7 @@ ItemTokens SequenceReader::read(const PackItem& item) const {
     dataset_.read_tokens(begin + item.first_row, begin + item.first_row + kept, tokens.token.data());
     return tokens;
   }
-  const int64_t head = std::max<int64_t>(1, kept - (end - separator));  // at least BOS stays
+  const int64_t head = std::max<int64_t>(1, kept - (end - separator));  // BOS stays
   tokens.document = head;
   dataset_.read_tokens(begin, begin + head, tokens.token.data());
   dataset_.read_tokens(separator, separator + kept - head, tokens.token.data() + head);

@@ -1,4 +1,3 @@
-// SequenceReader: reads the rows of a sequence, given by its items.
 #pragma once
 #include <compare>
 #include <cstdint>
@@ -12,54 +11,54 @@
 
 namespace ripstop {
 
-/// The tokens of an item: token[i + 1] is the target of row i.
+/// token[i + 1] is the target of row i.
 struct ItemTokens {
   std::vector<int32_t> token;  ///< [rows + 1]
-  int64_t first_target = 0;    ///< index in `token` of the first target that counts for the loss
-  int64_t document = 0;        ///< number of tokens before the separator; all tokens for running text
+  int64_t first_target = 0;    ///< index in `token` of the first target for the loss
+  int64_t document = 0;        ///< tokens before the separator; all tokens for running text
 };
 
-/// Number of documents in a batch and length of the longest, both with the documents of padding.
+/// Documents of a batch, with the documents of padding.
 struct DocumentSizes {
   int64_t count = 0;
-  int64_t longest = 0;  ///< length of the longest document, in rows
+  int64_t longest = 0;  ///< rows of the longest document
   friend auto operator<=>(const DocumentSizes&, const DocumentSizes&) = default;
 };
 
-/// Cuts the examples of a data set to the sequence length, reads their tokens and appends them to batches.
+/// Cuts the examples of a data set to the sequence length and appends them to batches.
 ///
-/// If an example with a summary is longer than sequence_length, the end of its document is cut. If BOS,
-/// separator and summary alone are longer than sequence_length, the end of the summary is cut, too. Running
-/// text is not cut: the PackPlan divides it into pieces.
+/// If an example with a summary is longer than sequence_length, its document's end is cut, and if BOS,
+/// separator and summary alone are longer, the summary's end, too. Running text is not cut: the PackPlan
+/// divides it.
 ///
 /// Any thread may call const members. `dataset` must outlive the reader.
 class SequenceReader {
  public:
-  /// Uses the first `examples` examples of the data set; all if `examples` is 0. Reads no token. Throws
-  /// Error(kInputData) for a data set without examples.
+  /// Uses the first `examples` examples; all if 0. Reads no token. Throws Error(kInputData) for a data set
+  /// without examples.
   SequenceReader(const TokenDataset& dataset, int64_t sequence_length, LossOn loss_on, int64_t examples = 0);
 
-  /// [examples] number of rows of each example after cutting, the input of a PackPlan.
+  /// [examples] rows of each example after cutting, the input of a PackPlan.
   std::span<const int64_t> rows() const { return rows_; }
-  /// Number of examples that lose tokens of the document only.
+  /// Examples that lose tokens of the document only.
   int64_t cut_documents() const { return cut_documents_; }
-  /// Number of examples that lose tokens of the summary.
+  /// Examples that lose tokens of the summary.
   int64_t cut_summaries() const { return cut_summaries_; }
 
-  /// Number of rows of `item` that have a target. Reads no token.
+  /// Rows of `item` that have a target. Reads no token.
   int64_t target_count(const PackItem& item) const;
 
-  /// The sizes of the documents that append_sequence(items) appends, or append_empty_sequence() if `items` is
+  /// Sizes of the documents that append_sequence(items) appends, or append_empty_sequence() if `items` is
   /// empty. Reads no token.
   DocumentSizes document_sizes(std::span<const PackItem> items) const;
 
-  /// Reads the tokens of `item`: the example after cutting, or the piece of running text. Throws the errors
-  /// of TokenDataset::read_tokens.
+  /// Reads the example after cutting, or the piece of running text. Throws the errors of
+  /// TokenDataset::read_tokens.
   ItemTokens read(const PackItem& item) const;
 
-  /// Appends one sequence to `batch`: each item as a document, then padding. Throws the errors of read().
+  /// Appends each item as a document, then padding. Throws the errors of read().
   void append_sequence(const std::vector<PackItem>& items, PackedBatch& batch) const;
-  /// Appends one sequence of padding to `batch`.
+  /// Appends one sequence of padding.
   void append_empty_sequence(PackedBatch& batch) const;
 
  private:

@@ -17,8 +17,7 @@ std::string_view to_string(ExampleKind kind) {
 std::string content_hash(const TokenDatasetHeader& header, const std::array<std::string, 4>& parts,
                          const std::string& text_hash) {
   StreamHash hash;
-  // With their lengths in the hash, a line end inside template or separator cannot pass for one between two
-  // parts.
+  // Hash the lengths, too: template or separator may contain a line end.
   hash.update(fmt::format("ripstop tokens {}\n{}\n{}\n{}\n{}:{}\n{}:{}\n", kTokenDatasetVersion,
                           to_string(header.kind), header.vocabulary_size, header.tokenizer_sha256,
                           header.prompt_template.size(), header.prompt_template, header.separator.size(),
@@ -53,8 +52,7 @@ std::string hash_of(const std::vector<T>& values) {
   return hash.hex();
 }
 
-/// If the prepare.json beside the file has an entry for it, compares the file with that entry. Throws
-/// Error(kInputData) if they differ.
+/// Compares the file with its entry in the prepare.json beside it, if any. Throws Error(kInputData).
 void check_against_prepare_json(const InputFile& file) {
   const std::filesystem::path beside = file.path().parent_path() / "prepare.json";
   std::error_code ignored;
@@ -62,7 +60,7 @@ void check_against_prepare_json(const InputFile& file) {
   const JsonReader reader(beside.string(), ExitCode::kInputData);
   const JsonReader::Json json = reader.parse(read_plain_file(beside, 64 << 20, ExitCode::kInputData));
   const std::string file_name = file.path().filename().string();
-  // A file that was copied beside another prepare.json has no entry there, but it still has its content hash.
+  // A file copied beside another prepare.json has no entry there, but has its content hash.
   if (!json.contains("files") || !json["files"].contains(file_name)) return;
   const JsonReader::Json& entry = json["files"][file_name];
   const int64_t bytes = reader.integer(entry, "bytes", 0, INT64_MAX);
@@ -83,13 +81,13 @@ void check_against_prepare_json(const InputFile& file) {
 
 TokenDataset::TokenDataset(const std::filesystem::path& path) : path_(path) {
   file_.emplace(path);
-  check_against_prepare_json(*file_);  // before libhdf5 opens the file: it may crash on a damaged one
+  check_against_prepare_json(*file_);  // libhdf5 may crash on a damaged file
   Hdf5File hdf5(path);
   read_header(hdf5);
   read_index(hdf5);
   check_index();
   check_content_hash(hdf5);
-  // Keep the file open in libhdf5 only for text(): nothing else needs libhdf5 from now on.
+  // Only text() needs libhdf5 from now on.
   if (header_.with_text) hdf5_.emplace(std::move(hdf5));
 }
 
@@ -134,7 +132,7 @@ void TokenDataset::read_index(const Hdf5File& hdf5) {
     fail(ExitCode::kInputData, "{}: {} offsets, {} separators, {} targets for {} examples", where,
          example_offset_.size(), count, target_begin_.size(), hdf5.integer("examples"));
   }
-  // The sizes are also stored as attributes, where h5dump shows them. Attributes and arrays must agree.
+  // h5dump shows the sizes as attributes, which must agree with the arrays.
   if (example_offset_.back() != tokens.count || hdf5.integer("tokens") != tokens.count) {
     fail(ExitCode::kInputData, "{}: the index says {} tokens, /tokens has {}", where, example_offset_.back(),
          tokens.count);
@@ -154,8 +152,7 @@ void TokenDataset::read_index(const Hdf5File& hdf5) {
   }
 }
 
-/// Whether separator_begin of `example` is valid: at or before target_begin for a summary, at the end of the
-/// example for running text.
+/// Whether separator_begin is at or before target_begin for a summary, at the example's end for running text.
 bool TokenDataset::is_in_order(int64_t example) const {
   if (header_.kind == ExampleKind::kSummary) return separator_begin(example) <= target_begin(example);
   return separator_begin(example) == example_end(example);
@@ -169,7 +166,7 @@ void TokenDataset::check_index() const {
   }
   for (int64_t i = 0; i < examples(); ++i) {
     const int64_t begin = example_begin(i), end = example_end(i);
-    // Compare before subtracting: the difference of hostile offsets may overflow.
+    // Compare first: differences of hostile offsets may overflow.
     if (end <= begin || begin < 0 || end - begin < 2 || end > tokens()) {
       fail(ExitCode::kInputData, "{}: example {} spans tokens {} to {}", path_.string(), i, begin, end);
     }
@@ -183,7 +180,7 @@ void TokenDataset::check_index() const {
 }
 
 void TokenDataset::check_content_hash(const Hdf5File& hdf5) const {
-  // The content hash covers the tokens through the hashes of their blocks, which read_block() compares.
+  // The content hash covers the tokens through their blocks' hashes, which read_block() compares.
   const std::string found = ripstop::content_hash(
       header_,
       {hash_of(example_offset_), hash_of(separator_begin_), hash_of(target_begin_), hash_of(block_hash_)},
@@ -194,7 +191,6 @@ void TokenDataset::check_content_hash(const Hdf5File& hdf5) const {
   }
 }
 
-/// Reads one whole block of /tokens into `bytes` and compares its hash.
 void TokenDataset::read_block(int64_t block, std::string& bytes) const {
   const int64_t first = block * kTokenBlockBytes;
   bytes.resize(static_cast<size_t>(std::min(kTokenBlockBytes, tokens() * token_bytes_ - first)));

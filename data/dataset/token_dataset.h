@@ -1,4 +1,4 @@
-// A data set of token ids in one HDF5 file: its format and the reader. token_dataset_writer.h has the writer.
+// Data sets of token ids in HDF5 files.
 //
 // File format, version 1 (n examples; all 1-D, contiguous, little-endian):
 //   /tokens           uint16 | int32  the examples end to end, each BOS ... EOS; uint16: vocabulary <= 65,536
@@ -40,57 +40,53 @@
 
 namespace ripstop {
 
-/// The attribute format_version.
 inline constexpr int64_t kTokenDatasetVersion = 1;
 
-/// The attribute token_block_bytes: the bytes of /tokens that share one hash. Each read checks whole blocks,
-/// so blocks are small; 8 bytes of hash for 16 KiB of tokens add 0.05 % to the file.
+/// Bytes of /tokens that share one hash. Each read checks whole blocks, so blocks are small; the hashes add
+/// 0.05 %.
 inline constexpr int64_t kTokenBlockBytes = 16384;
 
-/// Names of the arrays of strings in the group /text.
+/// Names of the arrays in the group /text.
 inline constexpr std::array<const char*, 3> kTextFields = {"id", "document", "summary"};
 
-/// Number of bytes of one token in /tokens: 2 or 4.
+/// Bytes of one token in /tokens.
 constexpr int64_t token_bytes(int64_t vocabulary_size) {
   return vocabulary_size <= 65536 ? 2 : 4;
 }
 
-/// The kind of all examples of a file: documents with summaries, or running text.
 enum class ExampleKind { kSummary, kText };
-/// The value of the attribute `kind`: "summary" or "text".
+/// "summary" or "text".
 std::string_view to_string(ExampleKind kind);
 
-/// The facts that all examples of a file share.
+/// Facts that all examples of a file share.
 struct TokenDatasetHeader {
   ExampleKind kind = ExampleKind::kSummary;
   int64_t vocabulary_size = 0;
-  std::string tokenizer_sha256;  ///< SHA-256 of tokenizer.model, 64 hex digits
+  std::string tokenizer_sha256;  ///< of tokenizer.model, 64 hex digits
   std::string prompt_template;   ///< "{document}\n\nTL;DR:"
-  std::string separator;         ///< the part of the template after {document}
-  bool with_text = false;        ///< whether the file has /text
+  std::string separator;         ///< part of the template after {document}
+  bool with_text = false;        ///< the file has /text
 };
 
-/// The texts of an example, which ROUGE needs.
+/// Texts that ROUGE needs.
 struct ExampleText {
   std::string id, document, summary;
 };
 
-/// Computes the attribute content_hash. `parts` are the hashes of the bytes of example_offset,
-/// separator_begin, target_begin and token_block_hash, in this order; `text_hash` is the attribute text_hash.
+/// The attribute content_hash. `parts`: hashes of the bytes of example_offset, separator_begin, target_begin
+/// and token_block_hash.
 std::string content_hash(const TokenDatasetHeader& header, const std::array<std::string, 4>& parts,
                          const std::string& text_hash);
 
-/// A data set open for reading. All members throw Error(kInputData), and Error(kStorage) if a read fails,
-/// with the name of the file and the fault.
+/// A data set open for reading. All members throw Error(kInputData), or Error(kStorage) if a read fails, with
+/// the name of the file.
 ///
-/// The constructor reads the index into memory (24 bytes an example) and checks version, types, monotone
-/// offsets, indices inside their example, and content hash. If the prepare.json beside the file lists the
-/// file, the constructor first compares the hash of the file without /tokens with the listed hash, because
-/// libhdf5 may crash on a damaged file. Requires the main thread, except for read_tokens(), because it uses
-/// libhdf5.
+/// The constructor reads the index into memory (24 bytes an example) and checks version, types, offsets and
+/// content hash. Before that, it compares the hash of the file without /tokens with the prepare.json beside
+/// the file, if listed there, because libhdf5 may crash on a damaged file. Main thread only, except
+/// read_tokens(), because of libhdf5.
 class TokenDataset {
  public:
-  /// Opens and checks the file `path`, as described above.
   explicit TokenDataset(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }
@@ -99,19 +95,17 @@ class TokenDataset {
   int64_t examples() const { return static_cast<int64_t>(separator_begin_.size()); }
   int64_t tokens() const { return example_offset_.back(); }
 
-  /// Index in /tokens of the first token of the example, of the first after it, of its separator and of its
-  /// first target.
+  /// Indices in /tokens.
   int64_t example_begin(int64_t example) const { return example_offset_[static_cast<size_t>(example)]; }
   int64_t example_end(int64_t example) const { return example_offset_[static_cast<size_t>(example) + 1]; }
   int64_t separator_begin(int64_t example) const { return separator_begin_[static_cast<size_t>(example)]; }
   int64_t target_begin(int64_t example) const { return target_begin_[static_cast<size_t>(example)]; }
 
-  /// Reads tokens [begin, end) of /tokens into `out`. Any thread may call it, because it reads with pread.
-  /// Throws if the hash of a block that it reads is wrong, or if an id is not below the vocabulary size.
+  /// Reads tokens [begin, end) of /tokens into `out`, on any thread, with pread. Throws if the hash of a
+  /// block is wrong, or if an id is not below the vocabulary size.
   void read_tokens(int64_t begin, int64_t end, int32_t* out) const;
 
-  /// Returns the texts of examples first .. first + count - 1. Call it on the main thread only. Throws if the
-  /// file has no texts.
+  /// Texts of examples first .. first + count - 1. Throws if the file has none.
   std::vector<ExampleText> text(int64_t first, int64_t count) const;
 
  private:
@@ -129,11 +123,11 @@ class TokenDataset {
   std::vector<uint64_t> block_hash_;
   int64_t token_bytes_ = 2, tokens_offset_bytes_ = 0;
   std::optional<InputFile> file_;
-  std::optional<Hdf5File> hdf5_;  // has a value only if the file has /text
+  std::optional<Hdf5File> hdf5_;  // only with /text
 };
 
-/// XXH3-128 of a data set file without the bytes [tokens_offset, tokens_offset + tokens_bytes), which are its
-/// tokens: their blocks have hashes of their own. prepare.json lists this hash.
+/// XXH3-128 of a data set file without the bytes of its tokens, whose blocks have hashes of their own.
+/// prepare.json lists this hash.
 std::string hash_outside(const InputFile& file, int64_t tokens_offset, int64_t tokens_bytes);
 
 }  // namespace ripstop

@@ -11,7 +11,7 @@
 namespace ripstop {
 namespace {
 
-/// Reads a spool file from its begin to its end, through a buffer because the file may be larger than memory.
+/// Buffered, because a spool file may be larger than memory.
 class SpoolReader {
  public:
   explicit SpoolReader(const std::filesystem::path& path) : file_(path, ExitCode::kStorage) {}
@@ -40,17 +40,16 @@ class SpoolReader {
 
 }  // namespace
 
-/// HDF5 needs the sizes of the arrays when the file is made, but they are known only after the last example.
-/// Until then each array grows in a spool file of its own.
+/// HDF5 needs the sizes of the arrays first. Until they are known, each array grows in a spool file.
 struct TokenDatasetWriter::State {
   std::filesystem::path path;
   TokenDatasetHeader header;
   std::vector<std::filesystem::path> spool_paths;
-  // Spool files of tokens, offsets, separators, targets, block hashes, then text fields.
+  // Tokens, offsets, separators, targets, block hashes, then text fields.
   std::vector<OutputFile> spools;
   std::array<StreamHash, 4> hashes;  // hashes of offsets, separators, targets, block hashes
   StreamHash text_hash;
-  std::string block;  // the bytes of /tokens since the last full block, not yet hashed
+  std::string block;  // bytes of /tokens that are not yet hashed
   int64_t examples = 0, tokens = 0, targets = 0, blocks = 0;
 
   enum Spool : size_t { kTokens, kOffset, kSeparator, kTarget, kBlockHash, kText };
@@ -76,7 +75,7 @@ void TokenDatasetWriter::State::append_tokens(const std::vector<int32_t>& ids) {
     RIPSTOP_CHECK(id >= 0 && id < header.vocabulary_size, "token {} of {}", id, header.vocabulary_size);
     const uint16_t low = static_cast<uint16_t>(id);
     if (narrow) {
-      // The bytes are right as they are: machine and file are both little-endian.
+      // Machine and file are both little-endian.
       bytes.append(reinterpret_cast<const char*>(&low), 2);
     } else {
       bytes.append(reinterpret_cast<const char*>(&id), 4);
@@ -100,7 +99,7 @@ TokenDatasetWriter::TokenDatasetWriter(const std::filesystem::path& path, TokenD
     state_->spool_paths.push_back(path.string() + fmt::format(".spool{}", i));
     state_->spools.emplace_back(state_->spool_paths.back());
   }
-  // There is one more offset than examples: the first offset is 0.
+  // There is one more offset than examples.
   const int64_t zero = 0;
   state_->append_number(State::kOffset, &zero);
 }
@@ -135,8 +134,7 @@ void TokenDatasetWriter::add(const TokenExample& example, const ExampleText* tex
       const int64_t bytes = static_cast<int64_t>(fields[i]->size());
       s.spools[State::kText + i].append(&bytes, 8);
       s.spools[State::kText + i].append(fields[i]->data(), bytes);
-      // Hash the lengths, too: otherwise the hash would not change if a letter moved from one field to the
-      // next.
+      // Hash the lengths, too: a letter may move from one field to the next.
       s.text_hash.update(&bytes, 8);
       s.text_hash.update(*fields[i]);
     }
@@ -178,7 +176,7 @@ std::vector<Hdf5Array> TokenDatasetWriter::State::write_skeleton(const std::stri
   arrays.push_back(writer.add_array({"token_block_hash", Hdf5Type::kUint64, blocks}));
   if (header.with_text) {
     for (size_t i = 0; i < kTextFields.size(); ++i) {
-      // The spool file holds, for each text, its length as int64 and then its bytes.
+      // For each text, the spool file has its length as int64, then its bytes.
       SpoolReader reader(spool_paths[kText + i]);
       std::string value;
       writer.add_strings(std::string("text/") + kTextFields[i], examples, [&]() -> std::string_view {
@@ -201,7 +199,7 @@ std::string TokenDatasetWriter::finish() {
   const std::string text = s.text_hash.hex();
   const std::string content = content_hash(
       s.header, {s.hashes[0].hex(), s.hashes[1].hex(), s.hashes[2].hex(), s.hashes[3].hex()}, text);
-  // libhdf5 makes the file without the contents of the arrays. Then pwrite copies them from the spool files.
+  // libhdf5 makes the file; then pwrite fills the arrays from the spool files.
   const std::vector<Hdf5Array> arrays = s.write_skeleton(content, text);
   OutputFile out(s.path, OutputFile::Mode::kExisting);
   for (size_t i = 0; i < arrays.size(); ++i) {
@@ -209,7 +207,7 @@ std::string TokenDatasetWriter::finish() {
     copy_range(spool, 0, out, arrays[i].offset_bytes, arrays[i].bytes());
   }
   out.sync();
-  // Remove the spool files only after the sync: until then they are the only complete copy.
+  // Until the sync, the spool files are the only complete copy.
   for (const auto& path : s.spool_paths) std::filesystem::remove(path);
   s.spool_paths.clear();
   return content;

@@ -1,4 +1,3 @@
-// Writes a data set of token ids to one HDF5 file.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -10,16 +9,15 @@
 
 namespace ripstop {
 
-/// One example to write. Indices count from the first token of the example; see token_dataset.h.
+/// Indices count from the first token of the example.
 struct TokenExample {
   std::vector<int32_t> tokens;
   int64_t separator_begin = 0;
   int64_t target_begin = 0;
 };
 
-/// Writes a data set to one HDF5 file. Memory does not grow with the number of examples: add() writes to
-/// spool files beside `path`, and finish() assembles them. Use it on the main thread only. Throws
-/// Error(kStorage).
+/// Writes a data set to one HDF5 file in bounded memory: add() writes to spool files beside `path`, and
+/// finish() assembles them. Main thread only. Throws Error(kStorage).
 class TokenDatasetWriter {
  public:
   TokenDatasetWriter(const std::filesystem::path& path, TokenDatasetHeader header);
@@ -27,12 +25,12 @@ class TokenDatasetWriter {
   TokenDatasetWriter(const TokenDatasetWriter&) = delete;
   TokenDatasetWriter& operator=(const TokenDatasetWriter&) = delete;
 
-  /// Adds an example. `text` must be given if the header has with_text, and must be null otherwise.
+  /// `text` must be given if the header has with_text, and must be null otherwise.
   void add(const TokenExample& example, const ExampleText* text = nullptr);
-  /// Number of examples, and of their tokens, that add() has added so far.
+  /// Examples and tokens added so far.
   int64_t examples() const;
   int64_t tokens() const;
-  /// Assembles and syncs the file, then removes the spool files. Returns the content hash (32 hex digits).
+  /// Assembles and syncs the file, then removes the spool files. Returns the content hash.
   std::string finish();
 
  private:

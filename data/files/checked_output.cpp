@@ -16,7 +16,7 @@ WrittenBytes CheckedOutput::write_at(int64_t offset, const void* data, int64_t b
 
 void CheckedOutput::read_back(const WrittenBytes& written, std::vector<char>& buffer) const {
   output_.wait_written(written.offset, written.bytes);
-  // Drop the bytes from the page cache, which would return them even if the device stored others.
+  // The page cache would return the bytes even if the device stored others.
   input_.forget(written.offset, written.bytes);
   require_hash(input_, written, buffer);
 }

@@ -23,7 +23,7 @@ void sync_directory(Io& io, const std::filesystem::path& directory) {
 }
 
 void make_directory(Io& io, const std::filesystem::path& directory) {
-  // EEXIST is no error: another rank, or an earlier start of the run, may have made the directory.
+  // EEXIST: another rank, or an earlier start, may have made the directory.
   if (io.mkdir(directory) != 0 && errno != EEXIST) fail_storage(directory, "make the directory", errno);
 }
 
@@ -41,7 +41,7 @@ bool path_exists(Io& io, const std::filesystem::path& path) {
 
 bool directory_exists(Io& io, const std::filesystem::path& path) {
   Io::Status status;
-  // Io::status does not follow a link to a directory. With "/." behind it, the system follows the link.
+  // Io::status does not follow links, but the system follows a link before "/.".
   if (io.status(path / ".", status) == 0) return true;
   if (errno != ENOENT && errno != ENOTDIR) fail_storage(path, "look at it", errno);
   return false;
@@ -79,7 +79,7 @@ bool may_be_shared(const std::filesystem::path& path) {
 bool remove_tree(Io& io, const std::filesystem::path& path) {
   Io::Status status;
   if (io.status(path, status) != 0) return errno == ENOENT;
-  // Unlink a symbolic link before Io::list, which would follow it: its target may be a user's archive.
+  // Io::list would follow a link, whose target may be a user's archive.
   if (!status.is_directory) return io.unlink(path) == 0;
   std::vector<Io::Entry> entries;
   if (io.list(path, entries) != 0) return errno == ENOENT;

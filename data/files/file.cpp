@@ -13,13 +13,12 @@ namespace {
 constexpr int64_t kCopyBytes = 1 << 20;
 constexpr int64_t kAppendBytes = 1 << 16;
 
-/// fsync, repeated if a signal interrupts it before the data are on the disk. Throws Error(kStorage).
+/// Repeats fsync if a signal interrupts it. Throws Error(kStorage).
 void sync_file(const Descriptor& file, const std::filesystem::path& path) {
   while (file.io().fsync(file.value()) != 0)
     if (errno != EINTR) fail_storage(path, "sync", errno);
 }
 
-/// Implements InputFile::read_at.
 void read_fully(const Descriptor& file, const std::filesystem::path& path, ExitCode refusal, int64_t offset,
                 void* out, int64_t bytes) {
   char* to = static_cast<char*>(out);
@@ -36,15 +35,14 @@ void read_fully(const Descriptor& file, const std::filesystem::path& path, ExitC
   }
 }
 
-/// Calls write_some(bytes, count, done) until all bytes are written. `write_some` returns what write(2)
-/// returns.
+/// Calls write_some(bytes, count, done), which returns as write(2), until all bytes are written.
 template <class WriteSome>
 void write_fully(const std::filesystem::path& path, const void* data, int64_t bytes, WriteSome write_some) {
   const char* from = static_cast<const char*>(data);
   for (int64_t done = 0; done < bytes;) {
     const ssize_t count = write_some(from + done, static_cast<size_t>(bytes - done), done);
     if (count < 0 && errno == EINTR) continue;
-    // A write that returns 0 without an error means that there is no room on the device.
+    // 0 without an error: the device has no room.
     if (count <= 0) fail_storage(path, "write", count < 0 ? errno : ENOSPC);
     done += count;
   }
@@ -54,7 +52,7 @@ void write_fully(const std::filesystem::path& path, const void* data, int64_t by
 
 void wait_for_storage(const std::filesystem::path& path, std::string_view what, int error, int& tries) {
   constexpr int kTries = 3;
-  // Network file systems answer EIO or ESTALE for a moment while a server restarts.
+  // Network file systems answer EIO or ESTALE while a server restarts.
   if ((error != EIO && error != ESTALE) || ++tries == kTries) fail_storage(path, what, error);
   std::this_thread::sleep_for(std::chrono::milliseconds(100 * tries));
 }
@@ -67,9 +65,9 @@ InputFile::InputFile(Io& io, const std::filesystem::path& path)
 
 InputFile::InputFile(Io& io, const std::filesystem::path& path, ExitCode refusal, int flags)
     : path_(path), refusal_(refusal) {
-  // With O_NONBLOCK, opening a named pipe returns at once. The pipe is refused below.
+  // O_NONBLOCK: opening a named pipe, which is refused below, returns at once.
   file_ = Descriptor(io, io.open(path, O_RDONLY | O_NONBLOCK | flags));
-  // EWOULDBLOCK: a client of an NFS or Samba server holds a lease on the file. Wait until it is given up.
+  // EWOULDBLOCK: a client of an NFS or Samba server holds a lease. Wait until it is given up.
   if (Io::Status status;
       file_.value() < 0 && errno == EWOULDBLOCK && io.status(path, status) == 0 && status.is_file)
     file_ = Descriptor(io, io.open(path, O_RDONLY | flags));
@@ -126,18 +124,18 @@ void OutputFile::sync() {
 
 void OutputFile::close() {
   flush();
-  // Never close again: Linux frees the descriptor even if close fails or is interrupted, so a second call
-  // could close another file.
+  // Never close again: Linux frees the descriptor even if close fails, so a second call could close another
+  // file.
   if (file_.io().close(file_.release()) != 0 && errno != EINTR) fail_storage(path_, "close", errno);
 }
 
 AppendFile::AppendFile(Io& io, const std::filesystem::path& path)
-    // O_APPEND: during a takeover two processes may append, and neither must overwrite lines of the other.
+    // O_APPEND: during a takeover two processes may append and must not overwrite each other's lines.
     : path_(path), file_(io, io.open(path, O_RDWR | O_CREAT | O_APPEND)) {
   if (file_.value() < 0) fail_storage(path, "open", errno);
   Io::Status status;
   if (io.status(file_.value(), status) != 0) fail_storage(path, "look at it", errno);
-  // Refuse a named pipe: it would take lines until it is full, and then block until a reader comes.
+  // A named pipe would take lines until it is full, and then block.
   if (!status.is_file) fail(ExitCode::kStorage, "{}: is not a plain file", path.string());
   const int64_t whole = end_of_whole_lines();
   if (whole != size()) cut(whole);
@@ -167,7 +165,7 @@ void AppendFile::append(std::string_view line) {
       return file_.io().write(file_.value(), from, count);
     });
   } catch (const Error&) {
-    // Cut off the part of a line: the next line would continue it, and readers would lose both.
+    // The next line would continue the part of a line, and readers would lose both.
     cut(before);
     throw;
   }

@@ -1,5 +1,5 @@
-// Open files: InputFile and OutputFile read and write at byte offsets, AppendFile appends to logs. All of
-// them continue interrupted and short system calls. Each error names the file, the operation and the reason.
+// InputFile and OutputFile read and write at byte offsets, AppendFile appends to logs. All continue
+// interrupted and short system calls. Each error names the file, the operation and the reason.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -28,7 +28,7 @@ class Descriptor {
 
   Io& io() const { return *io_; }
   int value() const { return value_; }  ///< -1 if there is none
-  /// Returns the descriptor, which the caller now owns.
+  /// The caller then owns the descriptor.
   int release() { return std::exchange(value_, -1); }
 
  private:
@@ -36,23 +36,22 @@ class Descriptor {
   int value_ = -1;
 };
 
-/// A regular file open for reading. Several threads may call `read_at` at once.
+/// A regular file. Several threads may call `read_at` at once.
 class InputFile {
  public:
   /// Opens a file of the user. Follows links. Throws Error(`refusal`) if the file is missing or not a regular
   /// file.
   explicit InputFile(const std::filesystem::path& path, ExitCode refusal = ExitCode::kInputData);
   /// Opens a file that ripstop wrote. Throws Error(kStorage) if the file is missing or not a regular file, or
-  /// if `path` is a symbolic link, because ripstop makes none.
+  /// if `path` is a link, because ripstop makes none.
   InputFile(Io& io, const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }
-  int64_t bytes() const { return bytes_; }  ///< the length when it was opened
-  /// Reads exactly `bytes` bytes from byte `offset` on. Tries up to three times on EIO and ESTALE.
-  /// Throws Error(kStorage) if reading fails.
-  /// Throws Error(`refusal`) if the file ends too early.
+  int64_t bytes() const { return bytes_; }  ///< the length at opening
+  /// Reads exactly `bytes` bytes from byte `offset` on. Tries up to three times on EIO and ESTALE. Throws
+  /// Error(kStorage) if reading fails, Error(`refusal`) if the file ends too early.
   void read_at(int64_t offset, void* out, int64_t bytes) const;
-  /// Drops the whole file, or the given bytes, from the page cache (Io::forget).
+  /// Drops the whole file, or these bytes, from the page cache (Io::forget).
   void forget() const { forget(0, 0); }
   void forget(int64_t offset, int64_t bytes) const { file_.io().forget(file_.value(), offset, bytes); }
 
@@ -65,8 +64,8 @@ class InputFile {
   int64_t bytes_ = 0;
 };
 
-/// A file open for writing. All members throw Error(kStorage). The destructor drops appended bytes that were
-/// not flushed. Several threads may call write_at(), start_writing() and wait_written() at once.
+/// All members throw Error(kStorage). The destructor drops appended bytes that were not flushed. Several
+/// threads may call write_at(), start_writing() and wait_written() at once.
 class OutputFile {
  public:
   enum class Mode {
@@ -78,19 +77,16 @@ class OutputFile {
   OutputFile(Io& io, const std::filesystem::path& path, Mode mode = Mode::kCreate);
 
   const std::filesystem::path& path() const { return path_; }
-  /// Writes exactly `bytes` bytes at byte `offset`.
   void write_at(int64_t offset, const void* data, int64_t bytes);
-  /// Starts the transfer of these bytes to the device (Io::start_writing). By itself the system starts only
-  /// after hundreds of megabytes, for which sync() would then have to wait.
+  /// Starts the transfer of these bytes to the device. The system would start it only after hundreds of
+  /// megabytes, for which sync() would then have to wait.
   void start_writing(int64_t offset, int64_t bytes) {
     file_.io().start_writing(file_.value(), offset, bytes);
   }
-  /// Waits until these bytes have gone to the device (Io::wait_written). They are durable only after sync().
+  /// Waits until these bytes are on the device (Io::wait_written). Only sync() makes them durable.
   void wait_written(int64_t offset, int64_t bytes) const;
-  /// Writes behind the bytes that were appended before, through a buffer of 64 KiB. Readers see the bytes
-  /// after flush().
+  /// Appends through a buffer of 64 KiB. Readers see the bytes after flush().
   void append(const void* data, int64_t bytes);
-  /// Writes the appended bytes that are still in the buffer.
   void flush();
   /// Flushes, then waits until the bytes survive a power loss.
   void sync();
@@ -100,25 +96,24 @@ class OutputFile {
  private:
   std::filesystem::path path_;
   Descriptor file_;
-  int64_t appended_ = 0;  // number of bytes appended, with those still in buffer_
+  int64_t appended_ = 0;  // appended bytes, with those in buffer_
   std::string buffer_;
 };
 
-/// A log file, which grows by whole lines. A failure or SIGKILL leaves at most one torn line, at the end of
-/// the file; the next AppendFile cuts it off. All members throw Error(kStorage).
+/// A log of whole lines. A failure or SIGKILL leaves at most one torn last line, which the next AppendFile
+/// cuts off. All members throw Error(kStorage).
 class AppendFile {
  public:
-  /// Opens `path`, or makes it. Cuts off the bytes behind the last line end. Throws if `path` is not a
-  /// regular file.
+  /// Opens or makes `path`, and cuts off bytes after the last line end. Throws if `path` is not a regular
+  /// file.
   explicit AppendFile(const std::filesystem::path& path) : AppendFile(posix_io(), path) {}
   AppendFile(Io& io, const std::filesystem::path& path);
 
-  /// Appends `line`, whose last character must be a line end. Readers see the line when this call returns. If
-  /// the call throws, no part of the line stays.
+  /// Appends `line`, which must end in a line end. Readers see the line when this call returns. If the call
+  /// throws, no part of the line stays.
   void append(std::string_view line);
-  /// Truncates the file to its first `bytes` bytes.
+  /// Keeps only the first `bytes` bytes.
   void cut(int64_t bytes);
-  /// Waits until all lines survive a power loss.
   void sync();
 
  private:
@@ -129,12 +124,11 @@ class AppendFile {
   Descriptor file_;
 };
 
-/// Decides on a retry after a read that failed with the errno value `error`; `tries` counts the failures, 0
-/// at first. If another read may succeed, waits a moment and returns. For the third failure, and for errors
-/// that do not pass by themselves, throws as fail_storage() does.
+/// After a read that failed with the errno value `error`: waits a moment and returns if another read may
+/// succeed. At the third failure, or if the error cannot pass, throws as fail_storage(). `tries` counts the
+/// failures, 0 at first.
 void wait_for_storage(const std::filesystem::path& path, std::string_view what, int error, int& tries);
 
-/// Copies `bytes` bytes from one open file to another, 1 MiB at a time.
 void copy_range(const InputFile& from, int64_t from_offset, OutputFile& to, int64_t to_offset, int64_t bytes);
 
 }  // namespace ripstop

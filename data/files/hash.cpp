@@ -30,7 +30,7 @@ std::string StreamHash::hex() const {
 
 namespace {
 
-// SHA-256, written here because a crypto library is not worth it for one small file. Names as in FIPS 180-4.
+// SHA-256, written here because a crypto library is not worth it. Names as in FIPS 180-4.
 constexpr std::array<uint32_t, 64> kRoundConstants = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
     0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
@@ -41,7 +41,6 @@ constexpr std::array<uint32_t, 64> kRoundConstants = {
     0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
-/// Updates the hash state with one block of 64 bytes.
 void sha256_block(std::array<uint32_t, 8>& state, const unsigned char* block) {
   std::array<uint32_t, 64> w;
   for (size_t i = 0; i < 16; ++i) {
@@ -73,11 +72,11 @@ std::string sha256_hex(std::string_view bytes) {
   const auto* at = reinterpret_cast<const unsigned char*>(bytes.data());
   size_t left = bytes.size();
   for (; left >= 64; at += 64, left -= 64) sha256_block(state, at);
-  // The remaining bytes, a one bit, zeros, and the length in bits fill one or two last blocks.
+  // One or two last blocks: the rest, a one bit, zeros, and the length in bits.
   std::array<unsigned char, 128> tail{};
   for (size_t i = 0; i < left; ++i) tail[i] = at[i];
   tail[left] = 0x80;
-  // The length takes the last 8 bytes, and the one bit takes the byte behind the remaining bytes.
+  // The length needs 8 bytes, the one bit needs one.
   const size_t tail_bytes = left < 56 ? 64 : 128;
   const uint64_t bits = uint64_t{bytes.size()} * 8;
   for (size_t i = 0; i < 8; ++i) tail[tail_bytes - 1 - i] = static_cast<unsigned char>(bits >> (8 * i));

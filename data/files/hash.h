@@ -1,4 +1,4 @@
-// Hashes: XXH3 to find damage and duplicates, SHA-256 to identify a tokenizer.
+// XXH3 finds damage and duplicates, SHA-256 identifies a tokenizer.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -9,7 +9,7 @@ struct XXH3_state_s;  // declared by xxHash
 
 namespace ripstop {
 
-/// XXH3-64 of the `bytes` bytes at `data`.
+/// XXH3-64.
 uint64_t hash64(const void* data, int64_t bytes);
 inline uint64_t hash64(std::string_view text) {
   return hash64(text.data(), std::ssize(text));
@@ -21,14 +21,14 @@ class StreamHash {
   StreamHash();
   void update(const void* data, int64_t bytes);
   void update(std::string_view text) { update(text.data(), static_cast<int64_t>(text.size())); }
-  /// XXH3-128 of all bytes passed so far, as 32 hex digits.
+  /// 32 hex digits.
   std::string hex() const;
 
  private:
   std::unique_ptr<XXH3_state_s, void (*)(XXH3_state_s*)> state_;
 };
 
-/// SHA-256 of the string `bytes`, as 64 hex digits. Source: FIPS 180-4.
+/// 64 hex digits. Source: FIPS 180-4.
 std::string sha256_hex(std::string_view bytes);
 
 }  // namespace ripstop

@@ -8,7 +8,7 @@
 namespace ripstop {
 namespace {
 
-// A hint for errors that a user can mend; "" for others, where the system's text must do.
+// For errors that a user can mend; "" for others.
 const char* hint_of(int error) {
   if (error == ENOSPC) return "the disk is full";
   if (error == EDQUOT) return "the disk quota is used up";
@@ -38,7 +38,7 @@ void Io::start_writing(int file, int64_t offset, int64_t bytes) {
 int Io::wait_written(int file, int64_t offset, int64_t bytes) {
   constexpr unsigned kAll = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
   if (::sync_file_range(file, offset, bytes, kAll) == 0) return 0;
-  // Not a failure if the file system has no such call: the fsync at the end waits for all bytes.
+  // Without such a call, the fsync at the end waits for all bytes.
   return errno == EINVAL || errno == ENOSYS || errno == ESPIPE ? 0 : -1;
 }
 
@@ -49,13 +49,12 @@ void Io::forget(int file, int64_t offset, int64_t bytes) {
 int Io::list(const std::filesystem::path& directory, std::vector<Entry>& entries) {
   DIR* stream = ::opendir(directory.c_str());
   if (stream == nullptr) return -1;
-  // readdir returns null both at the end and on an error. Only errno tells which, so clear it before each
-  // call.
+  // readdir returns null both at the end and on an error; only errno tells which.
   errno = 0;
   while (const dirent* found = ::readdir(stream)) {
     const std::string name = found->d_name;
     struct stat facts {};
-    // Some network file systems leave d_type unknown, so ask for the status of the entry.
+    // Some network file systems leave d_type unknown.
     const bool known = ::fstatat(::dirfd(stream), name.c_str(), &facts, AT_SYMLINK_NOFOLLOW) == 0;
     if (name != "." && name != "..")
       entries.push_back({name, known && S_ISDIR(facts.st_mode), known && S_ISLNK(facts.st_mode)});

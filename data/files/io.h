@@ -1,5 +1,5 @@
-// Io: the file system calls of ripstop, each as one virtual function, so that a test can make any call fail.
-// Other code uses them through file.h, whole_file.h and directory.h.
+// The file system calls of ripstop as virtual functions, so that a test can make any call fail. Other code
+// calls them through file.h, whole_file.h and directory.h.
 #pragma once
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -17,28 +17,25 @@
 
 namespace ripstop {
 
-/// The system calls, as POSIX defines them: a result of -1 means failure, and errno has the reason. Has no
-/// state, so several threads may use the same object. Tests override calls in a derived class.
+/// System calls as POSIX defines them: -1 means failure, and errno has the reason. Has no state, so several
+/// threads may share an object. Tests override calls.
 class Io {
  public:
-  /// An entry of a directory.
   struct Entry {
     std::string name;
     bool is_directory = false;  ///< a link to a directory does not count
-    bool is_link = false;       ///< whether the entry is a symbolic link
+    bool is_link = false;
   };
-  /// The status of a file.
   struct Status {
-    bool is_file = false;  ///< whether it is a regular file
+    bool is_file = false;  ///< a regular file
     bool is_directory = false;
     int64_t bytes = 0;
-    /// Bytes on the disk: fewer than `bytes` if the file has holes; 0 if unknown.
+    /// On the disk: fewer than `bytes` if the file has holes; 0 if unknown.
     int64_t allocated_bytes = 0;
   };
 
   virtual ~Io() = default;
-  /// Opens a file with `flags` as in open(2), to which O_CLOEXEC is added. New files get mode 0666 less the
-  /// umask.
+  /// `flags` as in open(2), with O_CLOEXEC added. New files get mode 0666 less the umask.
   virtual int open(const std::filesystem::path& path, int flags) {
     return ::open(path.c_str(), flags | O_CLOEXEC, 0666);
   }
@@ -54,16 +51,15 @@ class Io {
   virtual int truncate(int file, int64_t bytes) { return ::ftruncate(file, bytes); }
   virtual int fsync(int file) { return ::fsync(file); }
   virtual int status(int file, Status& status);
-  /// Starts the transfer of these bytes from the page cache to the device, and does not wait for its end.
-  /// Only a hint, so it reports no failure: fsync reports errors of the device.
+  /// Starts the transfer of these bytes to the device. A hint, so it reports no failure: fsync reports
+  /// errors.
   virtual void start_writing(int file, int64_t offset, int64_t bytes);
   /// Waits until these bytes have gone from the page cache to the device. Unlike fsync, does not make them
-  /// durable: the device may have a cache, and the metadata of the file may not be written yet. On a file
-  /// system without such a call, succeeds without waiting.
+  /// durable: the device may have a cache, and metadata may be missing. Succeeds without waiting on a file
+  /// system without such a call.
   virtual int wait_written(int file, int64_t offset, int64_t bytes);
-  /// Drops these bytes of a file (`bytes` 0: to the end of the file) from the page cache, so that the next
-  /// read asks the device. Bytes that the device does not have yet stay. Only a hint, so it reports no
-  /// failure.
+  /// Drops these bytes (`bytes` 0: to the end) from the page cache, so that the next read asks the device.
+  /// Bytes not yet on the device stay. A hint, so it reports no failure.
   virtual void forget(int file, int64_t offset, int64_t bytes);
   virtual int rename(const std::filesystem::path& from, const std::filesystem::path& to) {
     return ::rename(from.c_str(), to.c_str());
@@ -71,33 +67,31 @@ class Io {
   virtual int unlink(const std::filesystem::path& path) { return ::unlink(path.c_str()); }
   virtual int mkdir(const std::filesystem::path& path) { return ::mkdir(path.c_str(), 0777); }
   virtual int rmdir(const std::filesystem::path& path) { return ::rmdir(path.c_str()); }
-  /// Appends the entries of `directory` to `entries` in any order, without "." and "..". If `directory` is a
-  /// link, follows it.
+  /// Appends the entries in any order, without "." and "..". If `directory` is a link, follows it.
   virtual int list(const std::filesystem::path& directory, std::vector<Entry>& entries);
-  /// Reads the status of `path`, and does not follow a link: for a link, is_file and is_directory are false.
+  /// Does not follow a link: for a link, is_file and is_directory are false.
   virtual int status(const std::filesystem::path& path, Status& status);
-  /// Bytes that this user may still write to the file system of `path`, from statvfs(3).
+  /// Bytes that this user may still write to the file system, from statvfs(3).
   virtual int free_bytes(const std::filesystem::path& path, int64_t& bytes);
 };
-using PosixIo = Io;  ///< name of an Io that makes the system calls
+using PosixIo = Io;
 
-/// The Io for code whose tests inject no faults.
 Io& posix_io();
 
-/// The error of a failed system call. It does not mean by itself that a file is damaged.
+/// A failed system call, which need not mean that a file is damaged.
 class IoError : public Error {
  public:
   IoError(ExitCode code, const std::string& what, const std::string& hint, int number)
       : Error(code, what, hint), number_(number) {}
-  /// Whether the call failed because a file or directory does not exist.
+  /// Whether a file or directory does not exist.
   bool is_absence() const { return number_ == ENOENT || number_ == ENOTDIR; }
 
  private:
   int number_;  ///< errno
 };
 
-/// Throws IoError(`code`) with the message "PATH: cannot WHAT: REASON", where REASON is the system's text for
-/// the errno value `error`. Adds a hint if the user can mend the error.
+/// Throws IoError(`code`) with the message "PATH: cannot WHAT: REASON" for the errno value `error`, and a
+/// hint if the user can mend the error.
 [[noreturn]] void fail_storage(const std::filesystem::path& path, std::string_view what, int error,
                                ExitCode code = ExitCode::kStorage);
 

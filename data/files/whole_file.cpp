@@ -15,7 +15,7 @@ std::string read_whole_file(const std::filesystem::path& path, int64_t most_byte
   Io& io = posix_io();
   const Descriptor file(io, io.open(path, O_RDONLY));
   if (file.value() < 0) fail_storage(path, "open", errno, refusal);
-  // The size is only a first guess for the buffer: pipes and files below /proc have size 0.
+  // A first guess for the buffer: pipes and files below /proc have size 0.
   constexpr int64_t kLeastBlock = 4096;
   Io::Status status;
   if (io.status(file.value(), status) != 0) fail_storage(path, "look at it", errno, refusal);
@@ -23,7 +23,7 @@ std::string read_whole_file(const std::filesystem::path& path, int64_t most_byte
   size_t filled = 0;
   int tries = 0;
   for (;;) {
-    // Check the number of bytes that have arrived: /dev/zero has size 0 but no end.
+    // Check the bytes that have arrived: /dev/zero has size 0 but no end.
     if (static_cast<int64_t>(filled) > most_bytes)
       fail(refusal, "{}: has more than {} bytes", path.string(), most_bytes);
     if (filled == text.size())
@@ -44,7 +44,7 @@ std::string read_whole_file(const std::filesystem::path& path, int64_t most_byte
 namespace {
 
 std::string read_all(const InputFile& file, int64_t most_bytes, ExitCode refusal) {
-  // Check the size before a buffer of this size is made: a damaged file system may state any size.
+  // Check before allocating: a damaged file system may state any size.
   if (file.bytes() > most_bytes)
     fail(refusal, "{}: has more than {} bytes", file.path().string(), most_bytes);
   std::string bytes(static_cast<size_t>(file.bytes()), '\0');
@@ -82,10 +82,9 @@ void create_file(Io& io, const std::filesystem::path& path, std::string_view byt
 void write_whole_file(Io& io, const std::filesystem::path& path, std::string_view bytes) {
   std::filesystem::path beside = path;
   beside += ".partial";
-  (void)io.unlink(beside);  // a killed process may have left this file
+  (void)io.unlink(beside);  // left by a killed process
   try {
-    // The bytes must be on the disk before the rename: otherwise a power loss may leave an empty file under
-    // the final name.
+    // create_file() syncs the bytes before the rename: otherwise a power loss may leave an empty file.
     create_file(io, beside, bytes);
     rename_path(io, beside, path);
   } catch (...) {
@@ -104,10 +103,10 @@ std::string copy_aside(Io& io, const std::filesystem::path& path, const std::str
   }
   try {
     create_file(io, aside, read_plain_file(path, INT64_MAX - 1, ExitCode::kStorage));
-    // Sync the name of the copy, because the caller cuts the original next.
+    // The caller cuts the original next.
     sync_directory(io, path.has_parent_path() ? path.parent_path() : ".");
   } catch (...) {
-    // Remove a failed copy: otherwise each start of the run would add one and fill the disk.
+    // Otherwise each start of the run would add a failed copy and fill the disk.
     (void)io.unlink(aside);
     throw;
   }

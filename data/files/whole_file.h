@@ -1,4 +1,4 @@
-// Reads and writes small files, such as configs, manifests and results, in one call.
+// Small files, such as configs, manifests and results, in one call.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -13,34 +13,33 @@ namespace ripstop {
 /// if the file is missing, may not be opened or is longer than `most_bytes`; Error(kStorage) if a read fails.
 std::string read_whole_file(const std::filesystem::path& path, int64_t most_bytes, ExitCode refusal);
 
-/// Reads a file of the user as read_whole_file(path, ...) does, but throws Error(`refusal`) also if `path` is
-/// not a regular file: the writer of a pipe may never come.
+/// Same as read_whole_file(path, ...), but refuses anything but a regular file: a pipe's writer may never
+/// come.
 std::string read_plain_file(const std::filesystem::path& path, int64_t most_bytes, ExitCode refusal);
 
-/// Reads a file that ripstop wrote.
-/// Throws Error(kStorage) if the file is missing, unreadable or longer than `most_bytes`.
-/// Throws Error(kStorage) if `path` is a symbolic link or not a regular file.
+/// Reads a file that ripstop wrote. Throws Error(kStorage) if the file is missing, unreadable or longer than
+/// `most_bytes`, or if `path` is a symbolic link or not a regular file.
 std::string read_whole_file(Io& io, const std::filesystem::path& path, int64_t most_bytes);
 
-/// The first line of the file `path` below /proc or /sys; "" if the file cannot be read.
+/// For a `path` below /proc or /sys; "" if the file cannot be read.
 std::string first_line(const std::filesystem::path& path);
 
-/// Makes the new file `path` with the contents `bytes` and syncs it. The caller must sync the name of the
-/// file (sync_directory). Throws Error(kStorage), also if `path` exists.
+/// Makes and syncs a new file. The caller must sync its name (sync_directory). Throws Error(kStorage), also
+/// if `path` exists.
 void create_file(Io& io, const std::filesystem::path& path, std::string_view bytes);
 
-/// Makes or replaces the file `path` as a whole: writes PATH.partial, syncs it, renames it to `path` and
-/// syncs the directory. A reader finds either the old or the new file, never a part, even after a power loss.
-/// Only one process may call it for the same `path`. Throws Error(kStorage); then the old file stays unless
-/// the rename has already happened.
+/// Makes or replaces a file: writes PATH.partial, syncs it, renames it to `path` and syncs the directory. A
+/// reader finds the old or the new file, never a part, even after a power loss. Only one process may call it
+/// for the same `path`. Throws Error(kStorage); then the old file stays unless the rename has already
+/// happened.
 void write_whole_file(Io& io, const std::filesystem::path& path, std::string_view bytes);
 inline void write_whole_file(const std::filesystem::path& path, std::string_view bytes) {
   write_whole_file(posix_io(), path, bytes);
 }
 
-/// Copies the file `path` to PATH.SUFFIX, or to the first of PATH.SUFFIX.2, PATH.SUFFIX.3, ... that does not
-/// exist, and syncs the copy and its name. Returns the file name of the copy. Only one process may call it
-/// for the same `path`. Throws Error(kStorage); then no copy stays.
+/// Copies `path` to PATH.SUFFIX, or to the first of PATH.SUFFIX.2, PATH.SUFFIX.3, ... that does not exist,
+/// and syncs the copy and its name. Returns the copy's file name. Only one process may call it for the same
+/// `path`. Throws Error(kStorage); then no copy stays.
 std::string copy_aside(Io& io, const std::filesystem::path& path, const std::string& suffix);
 
 }  // namespace ripstop

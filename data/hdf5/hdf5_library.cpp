@@ -31,13 +31,13 @@ std::string_view to_string(Hdf5Type type) {
 }
 
 TypeHandle disk_type(Hdf5Type type) {
-  // For bfloat16, begin with a float and keep its upper half, below.
+  // bfloat16 begins as a float and keeps its upper half, below.
   const std::array<hid_t, kFacts.size()> predefined = {H5T_STD_U8LE,   H5T_STD_U16LE, H5T_STD_I32LE,
                                                        H5T_STD_I64LE,  H5T_STD_U64LE, H5T_IEEE_F32LE,
                                                        H5T_IEEE_F32LE, H5T_IEEE_F64LE};
   TypeHandle copy(H5Tcopy(predefined.at(static_cast<size_t>(type))));
   if (type != Hdf5Type::kBFloat16) return copy;
-  // Set the fields before the size: the size cannot become smaller than the fields need.
+  // Set the fields before the size, which cannot become smaller than the fields need.
   const bool done = H5Tset_fields(copy.get(), /*sign=*/15, /*exponent at*/ 7, /*bits*/ 8, /*mantissa at*/ 0,
                                   /*bits*/ 7) >= 0 &&
                     H5Tset_size(copy.get(), 2) >= 0 && H5Tset_ebias(copy.get(), 127) >= 0;
@@ -46,7 +46,7 @@ TypeHandle disk_type(Hdf5Type type) {
 }
 
 void quiet_library() {
-  // Skip libhdf5's clean-up at exit: after a failed write, it would write again and crash.
+  // libhdf5's clean-up at exit would write again after a failed write and crash.
   H5dont_atexit();
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
 }
@@ -67,10 +67,10 @@ std::string library_error() {
 
 PropertyHandle file_access(int64_t alignment_bytes) {
   PropertyHandle access(H5Pcreate(H5P_FILE_ACCESS));
-  // The files must be readable by the h5dump of HDF5 1.8, which clusters still have.
+  // Clusters still have the h5dump of HDF5 1.8.
   H5Pset_libver_bounds(access.get(), H5F_LIBVER_EARLIEST, H5F_LIBVER_V18);
-  // Take no advisory lock: locks fail on Lustre without -o flock and on some NFS servers. ripstop needs none,
-  // because it renames directories only when they are complete.
+  // Locks fail on Lustre without -o flock and on some NFS servers. ripstop needs none: it renames only
+  // complete directories.
   H5Pset_file_locking(access.get(), false, true);
   if (alignment_bytes > 1)
     H5Pset_alignment(access.get(), static_cast<hsize_t>(alignment_bytes),

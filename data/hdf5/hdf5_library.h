@@ -1,5 +1,4 @@
-// Functions and handles for libhdf5 that Hdf5Writer and Hdf5File share. Only the files of data/hdf5/ include
-// this header.
+// Only the files of data/hdf5/ include this header.
 #pragma once
 #include <hdf5.h>
 
@@ -11,7 +10,6 @@
 
 namespace ripstop {
 
-/// Owns an HDF5 object; the destructor closes it with `Close`.
 template <herr_t (*Close)(hid_t)>
 class Handle {
  public:
@@ -23,9 +21,9 @@ class Handle {
     return *this;
   }
   hid_t get() const { return id_; }
-  /// Returns the id, which the caller now owns.
+  /// The caller then owns the id.
   hid_t release() { return std::exchange(id_, H5I_INVALID_HID); }
-  /// Closes the object now. Returns a negative number if that fails.
+  /// Closes the object now. Returns a negative number on failure.
   herr_t reset() {
     const hid_t id = release();
     return id < 0 ? 0 : Close(id);
@@ -41,19 +39,17 @@ using TypeHandle = Handle<H5Tclose>;
 using PropertyHandle = Handle<H5Pclose>;
 using AttributeHandle = Handle<H5Aclose>;
 
-/// The type of an array's elements on disk. It is little-endian on any machine, so that any machine can read
-/// the file.
+/// Little-endian on any machine, so that any machine can read the file.
 TypeHandle disk_type(Hdf5Type type);
 
-/// The type of UTF-8 text of variable length.
+/// UTF-8 text of variable length.
 TypeHandle string_type();
 
-/// The properties for opening files: format of HDF5 1.8, no locks. Objects of at least `alignment_bytes`
-/// begin at a multiple of `alignment_bytes`.
+/// Format of HDF5 1.8, no locks. Objects of at least `alignment_bytes` begin at a multiple of
+/// `alignment_bytes`.
 PropertyHandle file_access(int64_t alignment_bytes);
 
-/// Stops libhdf5 from printing errors and from cleaning up at exit. Call it before any other function of this
-/// header.
+/// Stops libhdf5 from printing errors and from cleaning up at exit. Call it before the functions below.
 void quiet_library();
 
 /// The innermost message on libhdf5's error stack, on one line.

@@ -13,8 +13,7 @@ constexpr std::array kTypes = {Hdf5Type::kUint8,   Hdf5Type::kUint16, Hdf5Type::
                                Hdf5Type::kInt64,   Hdf5Type::kUint64, Hdf5Type::kBFloat16,
                                Hdf5Type::kFloat32, Hdf5Type::kFloat64};
 
-/// Callback of H5Literate for each link. It must not throw an exception through the C library, so it only
-/// collects the links.
+/// Callback of H5Literate. It only collects links: an exception must not pass through the C library.
 herr_t collect_links(hid_t, const char* name, const H5L_info_t* info, void* out) {
   static_cast<std::vector<std::pair<std::string, H5L_type_t>>*>(out)->emplace_back(name, info->type);
   return 0;
@@ -46,8 +45,7 @@ struct Hdf5File::State {
 };
 
 void Hdf5File::State::walk(const std::string& group) {
-  // Limits far above any real file. They stop an endless walk and a stack overflow that a hostile file could
-  // cause.
+  // A hostile file could cause an endless walk or a stack overflow. Real files stay far below.
   constexpr size_t kMostLinks = 1'000'000, kDeepest = 8;
   if (static_cast<size_t>(std::count(group.begin(), group.end(), '/')) > kDeepest)
     refuse("groups nest too deep");
@@ -83,10 +81,10 @@ void Hdf5File::State::add(const std::string& name) {
   if (H5Sget_simple_extent_ndims(space.get()) != 1) refuse("'{}' is not 1-D", name);
   hsize_t extent = 0;
   need(H5Sget_simple_extent_dims(space.get(), &extent, nullptr), "read a shape");
-  // The size of the array in bytes, at most 8 bytes an element, must fit into int64.
+  // The size in bytes must fit into int64.
   if (extent > static_cast<hsize_t>(std::numeric_limits<int64_t>::max() / 8))
     refuse("'{}' is too long", name);
-  // pread reads the arrays without libhdf5, so their bytes must lie in the file unchanged and contiguous.
+  // pread reads the arrays, so their bytes must lie in the file unchanged and contiguous.
   if (H5Pget_nfilters(creation.get()) != 0) refuse("'{}' has a filter, which is not allowed", name);
   if (H5Pget_layout(creation.get()) != H5D_CONTIGUOUS) {
     refuse("'{}' is not contiguous (chunked, compact or virtual storage is not allowed)", name);
@@ -108,12 +106,11 @@ void Hdf5File::State::add_array(const std::string& name, hid_t dataset, hid_t ty
     refuse("'{}' has a type that is not allowed (little-endian integers and floats are)", name);
   }
   Hdf5Array array{name, *known, count, 0};
-  // An array without elements has no place in the file.
   if (count > 0) {
     const haddr_t offset = H5Dget_offset(dataset);
     // libhdf5 allocates an array at its first write unless told otherwise.
     if (offset == HADDR_UNDEF) refuse("'{}' was never written", name);
-    // Add in uint64, and check for wrap-around: a hostile file may state any offset.
+    // Add in uint64 and check for wrap-around: a hostile file may state any offset.
     const uint64_t end = static_cast<uint64_t>(offset) + static_cast<uint64_t>(array.bytes());
     if (end < offset || end > static_cast<uint64_t>(file_bytes)) {
       refuse("'{}' ends at byte {}, the file at {}: it is cut short", name, end, file_bytes);
@@ -140,7 +137,7 @@ Hdf5File::Hdf5File(const std::filesystem::path& path, ExitCode refusal) : state_
   if (!std::filesystem::is_regular_file(path, error)) state_->refuse("not a file");
   state_->file_bytes = static_cast<int64_t>(std::filesystem::file_size(path, error));
   if (error) state_->refuse("{}", error.message());
-  // Open the file in libhdf5 only after the checks above, whose messages are clearer.
+  // The checks above have clearer messages than libhdf5.
   const PropertyHandle access = file_access(1);
   state_->file = FileHandle(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()));
   if (state_->file.get() < 0) state_->refuse("not a readable HDF5 file: {}", library_error());
@@ -187,7 +184,7 @@ int64_t Hdf5File::integer(const std::string& name) const {
 std::string Hdf5File::text(const std::string& name) const {
   const AttributeHandle attribute = state_->attribute(name);
   TypeHandle type(H5Aget_type(attribute.get()));
-  // Longest attribute: libhdf5 stores attributes of up to 64 KiB in the header of their object.
+  // libhdf5 stores attributes of up to 64 KiB in the header of their object.
   constexpr size_t kLongest = 65536;
   const size_t bytes = H5Tget_size(type.get());
   if (H5Tget_class(type.get()) != H5T_STRING || H5Tis_variable_str(type.get()) > 0 || bytes > kLongest) {
@@ -195,7 +192,7 @@ std::string Hdf5File::text(const std::string& name) const {
   }
   std::string value(bytes, '\0');
   state_->need(H5Aread(attribute.get(), type.get(), value.data()), fmt::format("read attribute '{}'", name));
-  // A fixed-length text is padded with NUL bytes: cut them off.
+  // A fixed-length text is padded with NUL bytes.
   value.resize(std::min(value.size(), value.find('\0')));
   return value;
 }
@@ -228,7 +225,7 @@ std::vector<std::string> Hdf5File::strings(const std::string& name, int64_t firs
       H5Dread(dataset.get(), type.get(), memory_space.get(), file_space.get(), H5P_DEFAULT, pointers.data()),
       fmt::format("read '{}'", name));
   for (const char* pointer : pointers) texts.emplace_back(pointer == nullptr ? "" : pointer);
-  // Give the strings back to libhdf5, which has allocated them.
+  // libhdf5 has allocated the strings.
   H5Dvlen_reclaim(type.get(), memory_space.get(), H5P_DEFAULT, pointers.data());
   return texts;
 }

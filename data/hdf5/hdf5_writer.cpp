@@ -10,7 +10,7 @@ struct Hdf5Writer::State {
   FileHandle file;
 
   ~State() {
-    // If close() did not close the file, leak its handle: H5Fclose would write again after an error.
+    // Leak a handle that close() did not close: H5Fclose would write again after an error.
     file.release();
   }
   template <class Result>
@@ -18,8 +18,8 @@ struct Hdf5Writer::State {
     if (result < 0) fail(ExitCode::kStorage, "{}: HDF5 cannot {}: {}", path.string(), doing, library_error());
     return result;
   }
-  /// Creates the dataset `name` and the groups in its name. Stores no time stamps, which would differ between
-  /// calls.
+  /// Creates the dataset `name` and the groups in its name, without time stamps, so that equal calls give
+  /// equal bytes.
   DatasetHandle create(const std::string& name, hid_t type, int64_t count, bool allocate) {
     const hsize_t extent = static_cast<hsize_t>(count);
     SpaceHandle space(need(H5Screate_simple(1, &extent, nullptr), "make a data space"));
@@ -27,8 +27,7 @@ struct Hdf5Writer::State {
     H5Pset_obj_track_times(creation.get(), false);
     H5Pset_create_intermediate_group(link.get(), 1);
     if (allocate) {
-      // Allocate the array now, so that its offset is known. Fill it with nothing: the caller writes every
-      // byte with pwrite.
+      // Allocate now, so that the offset is known. The caller writes every byte with pwrite.
       H5Pset_alloc_time(creation.get(), H5D_ALLOC_TIME_EARLY);
       H5Pset_fill_time(creation.get(), H5D_FILL_TIME_NEVER);
     }
@@ -99,7 +98,7 @@ void Hdf5Writer::set_attribute(const std::string& name, const Hdf5Value& value) 
   };
   if (const auto* integer = std::get_if<int64_t>(&value)) write(H5T_STD_I64LE, H5T_NATIVE_INT64, integer);
   if (const auto* text = std::get_if<std::string>(&value)) {
-    // A fixed-length text is stored inside the object header, where every tool can read it.
+    // A fixed-length text is stored in the object header, where every tool can read it.
     TypeHandle type(H5Tcopy(H5T_C_S1));
     H5Tset_size(type.get(), std::max<size_t>(1, text->size()));
     H5Tset_cset(type.get(), H5T_CSET_UTF8);
@@ -109,7 +108,7 @@ void Hdf5Writer::set_attribute(const std::string& name, const Hdf5Value& value) 
 }
 
 void Hdf5Writer::close() {
-  // Flush before closing: otherwise the message about a failed write would say "close".
+  // Without H5Fflush, the message about a failed write would say "close".
   state_->need(H5Fflush(state_->file.get(), H5F_SCOPE_GLOBAL), "write its metadata");
   state_->need(state_->file.reset(), "close the file");
 }

@@ -5,7 +5,7 @@
 namespace ripstop {
 namespace {
 
-// A batch is full with this many examples or bytes. Its work is worth the start of a thread.
+// A batch is full with this many examples or bytes: enough work for the start of a thread.
 constexpr size_t kBatchExamples = 512;
 constexpr int64_t kBatchBytes = 1 << 20;
 
@@ -26,12 +26,11 @@ void EncodePool::take_all(Batch batch) {
 }
 
 void EncodePool::submit() {
-  // Wait for the oldest batch before anything else, so that an error of encode_ is that of the same example
-  // with any number of threads.
+  // Wait first, so that an error of encode_ is for the same example with any number of threads.
   Batch first;
   if (batches_.size() == threads_) first = wait_for_first();
   filling_bytes_ = 0;
-  // Where no thread can be started, libstdc++ takes the second of these ways: get() encodes.
+  // Without threads, libstdc++ takes the second way: get() encodes.
   batches_.push_back(std::async(std::launch::async | std::launch::deferred,
                                 [this, batch = std::exchange(filling_, {})]() mutable {
                                   for (EncodedExample& example : batch) encode_(example);

@@ -1,4 +1,3 @@
-// EncodePool: encodes examples on several threads and returns them in order.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -11,7 +10,6 @@
 
 namespace ripstop {
 
-/// An example and the results that the encoder computed for it.
 struct EncodedExample {
   CorpusExample source;
   TokenExample tokens;
@@ -19,9 +17,9 @@ struct EncodedExample {
   bool has_control = false;
 };
 
-/// Calls encode(example) on up to `threads` other threads at once, and take(example) on the caller's thread,
-/// in the order of add(). Holds at most one batch of examples a thread. add() and finish() throw what
-/// `encode` throws; after that, call neither of them. The destructor drops the examples that were not taken.
+/// Calls encode(example) on up to `threads` other threads, and take(example) on the caller's thread, in the
+/// order of add(). Holds at most one batch of examples a thread. add() and finish() throw what `encode`
+/// throws; after that, call neither. The destructor drops examples that were not taken.
 class EncodePool {
  public:
   EncodePool(int64_t threads, std::function<void(EncodedExample&)> encode,
@@ -29,7 +27,7 @@ class EncodePool {
   EncodePool(const EncodePool&) = delete;
   EncodePool& operator=(const EncodePool&) = delete;
 
-  /// Adds an example. May wait for the oldest batch and pass its examples to `take`.
+  /// May wait for the oldest batch and pass its examples to `take`.
   void add(CorpusExample&& example);
   /// Waits until all examples are encoded and passes them to `take`.
   void finish();
@@ -44,7 +42,7 @@ class EncodePool {
   size_t threads_;
   Batch filling_;
   int64_t filling_bytes_ = 0;
-  // Oldest first; the destructors of the futures wait for the threads.
+  // The destructors of the futures wait for the threads.
   std::deque<std::future<Batch>> batches_;
 };
 

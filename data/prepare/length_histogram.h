@@ -1,4 +1,3 @@
-// LengthHistogram: quantiles of lengths, computed in bounded memory.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -8,7 +7,7 @@
 
 namespace ripstop {
 
-/// Histogram of lengths. A length above kExact counts as kExact in the quantiles; mean and maximum are exact.
+/// Quantiles in bounded memory count a length above kExact as kExact; mean and maximum are exact.
 class LengthHistogram {
  public:
   static constexpr int64_t kExact = 65536;
@@ -26,7 +25,7 @@ class LengthHistogram {
   }
 
  private:
-  /// The quantile `share`: the smallest length such that at least this share of the lengths are not greater.
+  /// The smallest length such that at least the share `share` of the lengths is not greater.
   int64_t at(double share) const {
     const auto needed =
         std::max<int64_t>(1, static_cast<int64_t>(share * static_cast<double>(count_) + 0.999999));

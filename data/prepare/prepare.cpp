@@ -25,13 +25,12 @@
 namespace ripstop {
 namespace {
 
-/// Bound on the sample of the train split on which a tokenizer is trained.
+/// Bound on the sample on which a tokenizer is trained.
 constexpr int64_t kSampleBytes = int64_t{32} << 20;
 
-/// The reason why an example cannot be used.
 enum class Fault { kNone, kEmptyDocument, kEmptySummary, kInvalidUtf8, kNul, kDuplicate };
 
-/// Text for a message: "FILE:LINE: why", or "FILE: why" if the whole file is one example.
+/// "FILE:LINE: why", or "FILE: why" if the whole file is one example.
 std::string describe(const CorpusExample& example, Fault fault) {
   constexpr std::array<std::string_view, 6> kWhy = {"nothing",
                                                     "the document is empty or null",
@@ -44,13 +43,12 @@ std::string describe(const CorpusExample& example, Fault fault) {
   return fmt::format("{}{}: {}", file, line, kWhy.at(static_cast<size_t>(fault)));
 }
 
-/// Whether `c` is an ASCII control character other than those of text. A bad conversion often leaves such
-/// characters.
+/// Whether `c` is an ASCII control character besides tab and line ends, as a bad conversion may leave.
 bool is_control(unsigned char c) {
   return (c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f;
 }
 
-/// The fault of an example, judged by the example alone: never kDuplicate.
+/// Judges the example alone: never kDuplicate.
 Fault fault_of(const CorpusExample& example, ExampleKind kind) {
   if (example.invalid_utf8) return Fault::kInvalidUtf8;
   const auto has_nul = [](const std::string& text) { return text.find('\0') != std::string::npos; };
@@ -60,14 +58,12 @@ Fault fault_of(const CorpusExample& example, ExampleKind kind) {
   return Fault::kNone;
 }
 
-/// Writer and counts of one split while the split is written.
 struct SplitState {
   std::optional<TokenDatasetWriter> writer;
   SplitReport report;
   LengthHistogram documents, summaries, examples;
 };
 
-/// One run of prepare.
 class Preparation {
  public:
   explicit Preparation(const PrepareOptions& options)
@@ -82,7 +78,6 @@ class Preparation {
     if (options_.note) options_.note(text);
   }
   bool stop_requested() const { return options_.stop_requested && options_.stop_requested(); }
-  /// Throws PrepareStopped if a stop was requested.
   void check_stop() const {
     if (stop_requested()) throw PrepareStopped{};
   }
@@ -108,8 +103,7 @@ class Preparation {
   HashSet seen_;
 };
 
-/// Reads the corpus once, passes each example to `sink` and reports progress. Throws PrepareStopped if a stop
-/// was requested.
+/// Reads the corpus once and reports progress. Throws PrepareStopped if a stop was requested.
 CorpusCounts Preparation::read(const std::string& doing, const ExampleSink& sink) {
   CorpusProgress position;
   const std::string unit(progress_unit(report_.source));
@@ -122,13 +116,12 @@ CorpusCounts Preparation::read(const std::string& doing, const ExampleSink& sink
     if (++examples % 256 == 0) tell();
     sink(example);
   });
-  // Report 100 % at the end.
   position.done = position.total;
   tell();
   return counts;
 }
 
-/// A size for people: "74 bytes", "19.7 KiB", "32.0 MiB".
+/// "74 bytes", "19.7 KiB", "32.0 MiB".
 std::string size_text(int64_t bytes) {
   if (bytes < 1 << 10) return fmt::format("{} bytes", bytes);
   const bool small = bytes < 1 << 20;
@@ -136,15 +129,14 @@ std::string size_text(int64_t bytes) {
                      small ? "KiB" : "MiB");
 }
 
-/// Trains a tokenizer on the train split, with the separator appended to every document. Returns the bytes of
-/// the .model file.
+/// Trains on the train split, with the separator after every document. Returns the bytes of the .model file.
 std::string Preparation::learn_tokenizer() {
   const std::string separator = parse_template(template_).separator;
   TextSample sample(kSampleBytes);
   std::string first_fault;
   read(is_packed() ? "reading compressed text for the tokenizer" : "reading text for the tokenizer",
        [&](CorpusExample& example) {
-         // Skip validation and test: the tokenizer must not be trained on texts that evaluate the model.
+         // The tokenizer must not see texts that evaluate the model.
          if (example.split != Split::kTrain) return;
          if (const Fault fault = fault_of(example, kind()); fault != Fault::kNone) {
            if (first_fault.empty()) first_fault = describe(example, fault);
@@ -157,7 +149,7 @@ std::string Preparation::learn_tokenizer() {
   if (sample.empty()) refuse_empty_train(report_.source, first_fault);
   note(fmt::format("learning a tokenizer of {} pieces from {} of text", options_.vocab_size,
                    size_text(sample.bytes())));
-  // Train in a child process: SentencePiece cannot be interrupted, but a process can be killed at any time.
+  // SentencePiece cannot be interrupted, but a process can be killed.
   const std::optional<std::string> model = run_in_child(
       [&] {
         return train_tokenizer([&](std::string& line) { return sample.next_line(line); },
@@ -180,11 +172,11 @@ void Preparation::skip(const CorpusExample& example, Fault fault) {
   split.duplicates += fault == Fault::kDuplicate;
 }
 
-/// Writes one encoded example to its split. Called in the order of the corpus.
+/// Called in the order of the corpus.
 void Preparation::take(EncodedExample& encoded) {
   const CorpusExample& source = encoded.source;
   Fault fault = fault_of(source, kind());
-  // Examples arrive in the order of the corpus, so of several equal examples the first stays.
+  // Of several equal examples, the first stays.
   if (fault == Fault::kNone && !seen_.insert(encoded.pair_hash)) fault = Fault::kDuplicate;
   if (fault != Fault::kNone) {
     skip(source, fault);
@@ -192,8 +184,7 @@ void Preparation::take(EncodedExample& encoded) {
   }
   SplitState& split = splits_[static_cast<size_t>(source.split)];
   const auto tokens = static_cast<int64_t>(encoded.tokens.tokens.size());
-  // Store the texts of validation and test, which scoring needs. Those of train would double the size of the
-  // data set.
+  // Scoring needs the texts of validation and test. Train's would double the size of the data set.
   if (source.split == Split::kTrain) {
     split.writer->add(encoded.tokens);
   } else {
@@ -202,7 +193,7 @@ void Preparation::take(EncodedExample& encoded) {
   }
   split.report.targets += tokens - encoded.tokens.target_begin;
   split.report.control_characters += encoded.has_control;
-  split.documents.add(encoded.tokens.separator_begin - 1);  // not counting BOS
+  split.documents.add(encoded.tokens.separator_begin - 1);  // without BOS
   split.summaries.add(kind() == ExampleKind::kText ? 0 : tokens - encoded.tokens.target_begin - 1);
   split.examples.add(tokens);
 }
@@ -221,7 +212,7 @@ void Preparation::encode_all(const Tokenizer& tokenizer, const PromptTemplate& p
         directory / fmt::format("{}.h5", to_string(static_cast<Split>(s))), header);
   }
   {
-    // The threads of the pool end with this scope, so they have ended before the writers finish.
+    // The pool's threads end with this scope, before the writers finish.
     EncodePool pool(
         options_.threads,
         [&](EncodedExample& example) {
@@ -229,7 +220,7 @@ void Preparation::encode_all(const Tokenizer& tokenizer, const PromptTemplate& p
           if (fault_of(source, kind()) != Fault::kNone) return;
           example.tokens = kind() == ExampleKind::kText ? prompt.encode_text(source.document)
                                                         : prompt.encode_pair(source.document, source.summary);
-          // The NUL byte marks the end of the document: a document contains no NUL byte.
+          // A document contains no NUL byte, so NUL marks its end.
           example.pair_hash = hash64(source.document + '\0' + source.summary);
           example.has_control = std::any_of(source.document.begin(), source.document.end(), is_control) ||
                                 std::any_of(source.summary.begin(), source.summary.end(), is_control);
@@ -254,7 +245,7 @@ void Preparation::encode_all(const Tokenizer& tokenizer, const PromptTemplate& p
 }
 
 PrepareReport Preparation::run() {
-  // The checks that need no corpus come first, the cheapest of them at the start.
+  // Cheap checks first.
   check_options(options_, template_);
   PartialDirectory directory(posix_io(), options_.output, options_.note);
   std::optional<Tokenizer> tokenizer;

@@ -15,16 +15,16 @@
 namespace ripstop {
 namespace {
 
-/// Whether the splits of this source are decided by the names of its files.
+/// Whether file names decide the splits.
 bool names_tell_splits(const CorpusSource& source) {
   return source.kind == SourceKind::kJsonl || source.kind == SourceKind::kText;
 }
 
-/// The hint that tells how to use `file` for train although its name stands for another split.
+/// How to use `file` for train although its name means another split.
 std::string how_to_train_on(const std::filesystem::path& file) {
   const std::filesystem::path renamed = renamed_to_train(file);
   std::error_code error;
-  // The renamed file exists, but is not an input: the rename in the hint would overwrite it.
+  // The renamed file exists, but is no input: the hint must not overwrite it.
   if (std::filesystem::exists(std::filesystem::symlink_status(renamed, error)))
     return fmt::format("{} is there: add it to --input", shell_word(renamed.string()));
   return fmt::format("if it is for train: mv -n {} {}", shell_word(file.string()),
@@ -83,7 +83,7 @@ std::vector<std::string> notes_on(const CorpusSource& source) {
                                 describe_passed_over(source.passed_over), to_string(source.kind),
                                 name_ends(source.kind)));
   }
-  // For XSum's articles, only a split file tells the splits.
+  // Only a split file tells the splits of XSum's articles.
   if (source.kind == SourceKind::kXsum && source.splits.empty()) {
     notes.push_back(
         fmt::format("no --splits FILE: every article goes to train{}, those that XSum keeps for tests "

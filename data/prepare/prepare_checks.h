@@ -1,4 +1,3 @@
-// Checks of the options and the input of prepare(), and errors for input without a usable example.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,19 +10,18 @@ namespace ripstop {
 /// Throws Error(kUsage) for options that cannot work with any input.
 void check_options(const PrepareOptions& options, const std::string& prompt_template);
 
-/// Throws Error(kInputData) if a tokenizer must be trained, but no file of the resolved `source` is for train
-/// by its name.
+/// Throws Error(kInputData) if a tokenizer must be trained, but no file of the resolved `source` is for
+/// train.
 void check_train_files(const PrepareOptions& options, const CorpusSource& source);
 
-/// Notes about the resolved `source` that prepare() passes to PrepareOptions::note.
+/// For PrepareOptions::note. `source` is resolved.
 std::vector<std::string> notes_on(const CorpusSource& source);
 
-/// Throws Error(kInputData) because the train split has no usable example to train a tokenizer on.
-/// `first_fault` describes the fault of the first example of the split; it is "" if the split has no example
-/// at all.
+/// Throws Error(kInputData): no example of the train split can train a tokenizer. `first_fault` describes the
+/// fault of the split's first example; "" if there is none.
 [[noreturn]] void refuse_empty_train(const CorpusSource& source, const std::string& first_fault);
 
-/// Throws Error(kInputData) because no split in `report` has an example.
+/// Throws Error(kInputData): no split in `report` has an example.
 [[noreturn]] void refuse_empty(const PrepareReport& report);
 
 }  // namespace ripstop

@@ -10,15 +10,14 @@
 namespace ripstop {
 namespace {
 
-// Version of the format. Increase it if an old reader would misread the new file; new keys alone do not need
-// that.
+// Increase it if an old reader would misread the new file; new keys alone do not need it.
 constexpr int64_t kFormatVersion = 1;
 
 nlohmann::ordered_json to_json(const LengthStatistics& s) {
   return {{"mean", s.mean}, {"median", s.median}, {"p90", s.p90}, {"p99", s.p99}, {"longest", s.longest}};
 }
 
-/// The entries for the files, by which TokenDataset detects damage before libhdf5 opens a file.
+/// TokenDataset compares these before libhdf5 opens a file.
 nlohmann::ordered_json describe_files(const std::filesystem::path& directory, const PrepareReport& report) {
   nlohmann::ordered_json files;
   for (int s = 0; s < kSplits; ++s) {
@@ -42,7 +41,7 @@ void write_prepare_json(const std::filesystem::path& directory, const PrepareOpt
   nlohmann::ordered_json json;
   json["format_version"] = kFormatVersion;
   auto& arguments = json["arguments"];
-  // Store the resolved kind, not "auto", so that the file tells how to make the same data set again.
+  // The resolved kind, not "auto", tells how to make the data set again.
   arguments["source"] = to_string(report.source.kind);
   for (const auto& input : options.source.inputs) arguments["input"].push_back(input.string());
   if (!options.source.splits.empty()) arguments["splits"] = options.source.splits.string();
@@ -79,8 +78,7 @@ void write_prepare_json(const std::filesystem::path& directory, const PrepareOpt
   json["absent_ids"] = report.counts.absent_ids;
   json["unlisted_files"] = report.counts.unlisted;
   json["files"] = describe_files(directory, report);
-  // Use `replace`: an input's path may contain bytes that are not UTF-8, for which dump() would otherwise
-  // throw.
+  // An input's path may contain bytes that are not UTF-8, for which dump() would otherwise throw.
   const std::string text = json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   create_file(posix_io(), directory / "prepare.json", text);
 }

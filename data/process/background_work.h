@@ -1,4 +1,3 @@
-// BackgroundWork: runs a function on a thread of its own while the owner's thread goes on.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -11,12 +10,12 @@
 
 namespace ripstop {
 
-/// Runs a function once, on a new thread that blocks all signals except those of its own faults
-/// (BlockedSignals). The owner's thread can ask for the progress of the function and rethrow its exception.
+/// Runs a function once on a new thread, which blocks signals as BlockedSignals does. The owner's thread can
+/// ask for progress and rethrow the exception.
 class BackgroundWork {
  public:
-  /// Starts body(*this) on a new thread. `body` must return soon once stop_requested() is true. If the system
-  /// gives no more threads, runs `body` on the caller's thread instead and returns after it.
+  /// Starts body(*this), which must return soon once stop_requested() is true. If the system gives no more
+  /// threads, runs `body` on the caller's thread and then returns.
   explicit BackgroundWork(std::function<void(const BackgroundWork& self)> body);
   /// Requests a stop and waits until `body` has returned.
   ~BackgroundWork();
@@ -27,16 +26,16 @@ class BackgroundWork {
   bool is_done() const { return done_; }
   void request_stop() { stops_ = true; }
   bool stop_requested() const { return stops_; }
-  /// Counts one more finished part of the work. `body` calls it, so that progress() tells the owner whether
-  /// the work stands still.
+  /// Counts one more finished part of the work. `body` calls it, so that the owner sees whether the work
+  /// stands still.
   void count_progress() const { ++progress_; }
   int64_t progress() const { return progress_; }
-  /// Lowers the priority of the calling thread, and of threads that it starts later, to nice 10: they get
-  /// idle processors, and a tenth of a busy one. Only `body` may call it. Does nothing if `body` runs on the
-  /// owner's thread, because a priority cannot be raised again without privileges.
+  /// Lowers the calling thread, and threads that it starts later, to nice 10: they get idle processors, and a
+  /// tenth of a busy one. Only `body` may call it. Does nothing on the owner's thread, which could not raise
+  /// its priority again.
   void yield_processors() const;
 
-  /// Waits until the work has ended, but at most for the time `most`. Returns whether the work has ended.
+  /// Waits at most for the time `most`. Returns whether the work has ended.
   bool wait(std::chrono::milliseconds most);
   /// Throws the exception that `body` threw, if any. Requires is_done().
   void rethrow() const;
@@ -49,7 +48,7 @@ class BackgroundWork {
   mutable std::atomic<int64_t> progress_ = 0;
   bool has_thread_ = true;  ///< set before `body_` runs
   std::exception_ptr failure_;
-  std::mutex mutex_;  ///< guards the wait for `ended_`
+  std::mutex mutex_;
   std::condition_variable ended_;
   std::thread thread_;
 };

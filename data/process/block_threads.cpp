@@ -12,12 +12,10 @@
 namespace ripstop {
 namespace {
 
-// Deals the numbers of the calls to threads and counts the calls that have ended.
 class BlockQueue {
  public:
   BlockQueue(int64_t count, FunctionRef<void(int64_t, int64_t)> body) : count_(count), body_(body) {}
 
-  // The function of each thread: takes numbers and calls body_ with them until none is left.
   void work(int64_t thread) {
     for (int64_t number = take(); number < count_; number = take()) {
       std::exception_ptr failure;
@@ -28,15 +26,14 @@ class BlockQueue {
       }
       const std::lock_guard lock(mutex_);
       ++done_;
-      // Calls with lower numbers have started earlier and will end, so the failure with the lowest number is
-      // kept, whatever the speed of the threads.
+      // Calls with lower numbers started earlier and will end, so the lowest failed number is kept.
       if (failure && number < failed_) failed_ = number, failure_ = failure;
       if (failure) stopped_ = true;
       changed_.notify_all();
     }
   }
 
-  // Calls tell(number of ended calls) until all calls have ended or one has failed, and once after that.
+  // Calls tell(number of ended calls) until all have ended or one has failed, and once after that.
   void watch(FunctionRef<void(int64_t)> tell) {
     constexpr std::chrono::milliseconds kPause{100};
     for (bool ended = false; !ended;) {
@@ -48,7 +45,7 @@ class BlockQueue {
     }
   }
 
-  // Stops the queue in its destructor: take() then returns no more numbers.
+  // Stops the queue in the destructor: take() then returns no more numbers.
   struct Stop {
     BlockQueue& queue;
     ~Stop() {
@@ -56,13 +53,13 @@ class BlockQueue {
       queue.stopped_ = true;
     }
   };
-  // Throws the kept failure, if any. Call it after the threads have ended.
+  // Call it after the threads have ended.
   void rethrow() const {
     if (failure_) std::rethrow_exception(failure_);
   }
 
  private:
-  // Returns the next number; count_ if none is left.
+  // Returns count_ if no number is left.
   int64_t take() {
     const std::lock_guard lock(mutex_);
     return stopped_ ? count_ : std::min(next_++, count_);
@@ -74,7 +71,7 @@ class BlockQueue {
   std::condition_variable changed_;
   int64_t next_ = 0, done_ = 0;
   bool stopped_ = false;
-  int64_t failed_ = count_;  // the lowest number whose call failed; count_ if none did
+  int64_t failed_ = count_;  // the lowest number whose call failed; count_ if none
   std::exception_ptr failure_;
 };
 
@@ -86,12 +83,12 @@ void share_blocks(int64_t count, int64_t threads, FunctionRef<void(int64_t, int6
   BlockQueue queue(count, body);
   {
     std::vector<std::jthread> pool;
-    const BlockQueue::Stop stop{queue};  // its destructor runs before the pool's, which joins the threads
+    const BlockQueue::Stop stop{queue};  // destroyed before the pool, which joins the threads
     try {
       for (int64_t t = 0; t < std::min(threads, count); ++t)
         pool.emplace_back([&queue, t] { queue.work(t); });
     } catch (const std::system_error&) {
-      // The system gives no more threads: go on with those that have started.
+      // No more threads: go on with those that have started.
     }
     if (pool.empty()) queue.work(0);
     queue.watch(watch);

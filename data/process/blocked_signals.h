@@ -1,19 +1,17 @@
-// BlockedSignals: blocks signals in a thread, and in the threads that this thread starts meanwhile.
 #pragma once
 #include <csignal>
 #include <span>
 
 namespace ripstop {
 
-/// Blocks signals in the thread that constructs the object, until the object is destroyed on the same thread.
-/// A thread that is started meanwhile inherits the blocked signals and keeps them blocked. A signal that
-/// every thread of the process blocks stays pending.
+/// Blocks signals in the constructing thread until the destructor runs there. A thread that is started
+/// meanwhile keeps them blocked. A signal that every thread blocks stays pending.
 class BlockedSignals {
  public:
-  /// Blocks all signals except those of the thread's own faults, such as SIGSEGV: while such a signal is
-  /// blocked, a fault ends the process without calling the handler.
+  /// Blocks all signals except those of the thread's own faults, such as SIGSEGV: a blocked fault signal
+  /// would end the process without calling its handler.
   BlockedSignals();
-  /// Blocks `signals` in addition to those that are blocked already.
+  /// Blocks `signals` in addition to those already blocked.
   explicit BlockedSignals(std::span<const int> signals);
   ~BlockedSignals();
   BlockedSignals(const BlockedSignals&) = delete;

@@ -22,12 +22,12 @@
 namespace ripstop {
 namespace {
 
-/// First character of the child's message. It is followed by the text (kText), or by code, what() and hint()
-/// of an Error (kError).
+/// First character of the child's message, before the text (kText), or code, what() and hint() of an Error
+/// (kError).
 constexpr char kText = 'T', kError = 'E';
 
-/// Runs `work` in the child's process and writes its result to `pipe`. Never returns: a return would run the
-/// destructors of the parent's objects, which would remove the parent's files.
+/// Writes the result of `work` to `pipe`. Never returns: destructors of the parent's objects would remove the
+/// parent's files.
 [[noreturn]] void be_child(FunctionRef<std::string()> work, int pipe) {
   std::string message;
   try {
@@ -46,8 +46,8 @@ constexpr char kText = 'T', kError = 'E';
   ::_exit(0);
 }
 
-/// A child process that writes to a pipe. The destructor kills the process if it may still run, and waits for
-/// it: the system keeps an ended child in its table until someone waits for it.
+/// A child process that writes to a pipe. The destructor kills it if it may still run, and waits for it:
+/// until then the system keeps an ended child in its table.
 class Child {
  public:
   Child(pid_t pid, Descriptor read_end) : pid_(pid), read_end_(std::move(read_end)) {}
@@ -59,8 +59,7 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  /// Waits for output of the child, at most a tenth of a second, and appends it to `output`. Returns false at
-  /// the end of the output.
+  /// Waits at most a tenth of a second for output and appends it to `output`. Returns false at the end.
   bool read(std::string& output) const {
     struct pollfd ready {
       read_end_.value(), POLLIN, 0
@@ -72,8 +71,7 @@ class Child {
     output.append(bytes.data(), static_cast<size_t>(got));
     return got > 0;
   }
-  /// Waits until the process ends and returns its status as in waitpid(2). With WNOHANG in `options`, returns
-  /// nullopt at once if the process still runs.
+  /// Returns the status as in waitpid(2). With WNOHANG, returns nullopt at once if the process still runs.
   std::optional<int> wait(int options = 0) {
     int status = 0;
     pid_t ended = 0;
@@ -89,7 +87,7 @@ class Child {
   Descriptor read_end_;
 };
 
-/// The environment of this process with `changes` applied, each variable as "NAME=VALUE".
+/// The environment with `changes` applied, as "NAME=VALUE".
 std::vector<std::string> changed_environment(
     const std::vector<std::pair<std::string, std::string>>& changes) {
   std::vector<std::string> all;
@@ -109,8 +107,7 @@ std::vector<char*> pointers_to(std::vector<std::string>& words) {
   return pointers;
 }
 
-/// Starts the program `words` with `pipe` as its standard output, without standard input and standard error.
-/// Returns the process id; 0 if the program cannot be started.
+/// Starts `words` with `pipe` as standard output, without standard input and error. Returns 0 if that fails.
 pid_t start_program(std::vector<std::string> words, std::vector<std::string> environment, int pipe) {
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;
@@ -118,7 +115,7 @@ pid_t start_program(std::vector<std::string> words, std::vector<std::string> env
   ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   ::posix_spawn_file_actions_adddup2(&actions, pipe, STDOUT_FILENO);
   ::posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-  // Unblock all signals in the program: Ctrl-C must end it even if this thread blocks SIGINT.
+  // Ctrl-C must end the program even if this thread blocks SIGINT.
   sigset_t none;
   sigemptyset(&none);
   ::posix_spawnattr_setsigmask(&attributes, &none);
@@ -142,7 +139,7 @@ std::optional<std::string> run_in_child(FunctionRef<std::string()> work, Functio
   if (pid < 0) fail(ExitCode::kResources, "cannot start a process: {}", std::strerror(errno));
   if (pid == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    // The parent may have died before the line above took effect.
+    // The parent may have died before prctl took effect.
     if (::getppid() != parent) ::_exit(1);
     be_child(work, write_end.value());
   }
@@ -152,7 +149,7 @@ std::optional<std::string> run_in_child(FunctionRef<std::string()> work, Functio
   while (child.read(message))
     if (stop_requested()) return std::nullopt;
   const int status = child.wait().value();
-  // The terminal sends Ctrl-C to the child, too: its end may come before the parent's stop is seen.
+  // Ctrl-C reaches the child, too, and may end it before the parent's stop is seen.
   if (stop_requested()) return std::nullopt;
   if (WIFSIGNALED(status)) {
     throw Error(ExitCode::kResources,

@@ -17,7 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Names inside a partial directory: the file that names the owning process, and the directory of the output.
 constexpr const char *kOwnerFile = "OWNER", *kContent = "content";
 
 fs::path parent_of(const fs::path& path) {
@@ -28,21 +27,20 @@ ProcessIdentity owner_of(Io& io, const fs::path& partial) {
   try {
     return parse_process(read_whole_file(io, partial / kOwnerFile, 4096));
   } catch (const Error&) {
-    // There is no readable file: the owner was killed before it wrote the file.
+    // The owner was killed before it wrote the file.
     return {};
   }
 }
 
-/// Removes what killed processes left of `output`: the first step of make_partial_directory(). Throws
-/// Error(kUsage) if a running process makes `output`: of two such processes, only one could put its directory
-/// in place.
+/// Removes what killed processes left of `output`. Throws Error(kUsage) if a running process makes `output`,
+/// because only one of two could put its directory in place.
 void remove_leftovers(Io& io, const fs::path& output, const std::function<void(const std::string&)>& note) {
   const auto tell = [&](const std::string& text) {
     if (note) note(text);
   };
   const std::string begin = output.filename().string() + ".partial-";
   std::vector<Io::Entry> entries;
-  // Not being able to list the parent is no error: a new directory may still be made in it.
+  // A new directory may still be made in a parent that cannot be listed.
   if (io.list(parent_of(output), entries) != 0) return;
   for (const Io::Entry& entry : entries) {
     if (!entry.is_directory || !entry.name.starts_with(begin)) continue;
@@ -73,8 +71,7 @@ bool is_empty_directory(Io& io, const fs::path& path) {
 fs::path make_partial_directory(Io& io, const fs::path& output,
                                 const std::function<void(const std::string&)>& note) {
   remove_leftovers(io, output, note);
-  // If the name is taken, append a second number: a process with the same id on another machine may have made
-  // that directory.
+  // A process with the same id on another machine may have made the directory: append a second number.
   const std::string begin = output.string() + fmt::format(".partial-{}", getpid());
   fs::path partial = begin;
   for (int64_t more = 1; io.mkdir(partial) != 0; ++more) {
@@ -102,7 +99,7 @@ void disown_partial_directory(Io& io, const fs::path& partial) {
 PartialDirectory::PartialDirectory(Io& io, const fs::path& output,
                                    const std::function<void(const std::string&)>& note)
     : io_(io), output_(output.lexically_normal()) {
-  if (!output_.has_filename()) output_ = output_.parent_path();  // "out/" names the same directory as "out"
+  if (!output_.has_filename()) output_ = output_.parent_path();  // "out/" is "out"
   if (path_exists(io_, output_) && !is_empty_directory(io_, output_))
     throw Error(ExitCode::kUsage, fmt::format("{}: exists already", output_.string()),
                 "name a new directory, or remove this one");
@@ -119,7 +116,7 @@ void PartialDirectory::make(const std::function<void(const std::string&)>& note)
   for (fs::path parent = folder(); !path_exists(io_, parent); parent = parent_of(parent))
     missing.push_back(parent);
   if (!missing.empty()) made_parent_ = missing.back();
-  // Ignore errors here: if a parent is missing, making the directory below fails with a better message.
+  // If a parent is missing, the step below fails with a better message.
   for (; !missing.empty(); missing.pop_back()) (void)io_.mkdir(missing.back());
   partial_ = make_partial_directory(io_, output_, note);
   content_ = partial_ / kContent;
@@ -138,25 +135,25 @@ void PartialDirectory::remove() {
   if (!partial_.empty()) remove_tree(io_, partial_);
   if (made_parent_.empty()) return;
   for (fs::path parent = folder();; parent = parent_of(parent)) {
-    // rmdir fails, as it should, if others have put something into the parent.
+    // rmdir fails, as it should, if others have put something there.
     io_.rmdir(parent);
     if (parent == made_parent_) return;
   }
 }
 
 void PartialDirectory::rename_to_output() {
-  // Sync the entries of the directory before its rename: a power loss must not leave an empty output.
+  // A power loss after the rename must not leave an empty output.
   sync_directory(io_, content_);
-  if (io_.rename(content_, output_) != 0)  // `output_` may be an empty directory, which this replaces
+  if (io_.rename(content_, output_) != 0)  // may replace an empty directory
     fail_storage(output_, "put it in place", errno);
   try {
     sync_directory(io_, folder());
   } catch (...) {
-    // Undo the rename: the error tells the user that there is no output.
+    // The error tells the user that there is no output.
     (void)io_.rename(output_, content_);
     throw;
   }
-  // If the removal fails, the next process with this output removes the rest.
+  // If the removal fails, the next process with this output repeats it.
   remove_tree(io_, partial_);
   partial_.clear();
 }

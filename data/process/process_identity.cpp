@@ -15,11 +15,11 @@
 namespace ripstop {
 namespace {
 
-/// The start time of the process `pid` in clock ticks since the boot; "" if no such process runs. Source:
-/// proc(5), /proc/pid/stat, field 22.
+/// The start time in clock ticks since the boot; "" if no such process runs. Source: proc(5), /proc/pid/stat,
+/// field 22.
 std::string start_time(const std::string& pid) {
   const std::string line = first_line("/proc/" + pid + "/stat");
-  const size_t name_end = line.rfind(')');  // the name (field 2) may contain spaces and brackets
+  const size_t name_end = line.rfind(')');  // field 2 may contain spaces and brackets
   if (name_end == std::string::npos) return "";
   std::istringstream fields(line.substr(name_end + 1));
   std::string field;
@@ -28,8 +28,7 @@ std::string start_time(const std::string& pid) {
   return field;
 }
 
-/// Whether the process `pid` runs but is not visible in /proc: the mount option hidepid=2 hides the processes
-/// of other users.
+/// Whether `pid` runs but /proc hides it: the mount option hidepid=2 hides processes of other users.
 bool is_hidden(const std::string& pid) {
   const std::optional<int64_t> number = parse_whole_number(pid);
   if (!number || !first_line("/proc/" + pid + "/stat").empty()) return false;

@@ -1,4 +1,3 @@
-// HashSet: a set of 64-bit hashes that needs little memory.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -8,17 +7,16 @@
 
 namespace ripstop {
 
-/// Set of hashes that takes about 10 bytes a hash, so that prepare stays below its limit of 32 bytes an
-/// example. With 8 million hashes std::unordered_set<uint64_t> took 44 bytes a hash, this set 9.7 (glibc,
-/// peak resident memory).
+/// A set that takes about 10 bytes a hash, so that prepare stays below 32 bytes an example. With 8 million
+/// hashes std::unordered_set<uint64_t> took 44 bytes a hash, this set 9.7 (glibc, peak resident memory).
 ///
-/// Open addressing with linear probing. The highest byte of a hash chooses one of 256 parts. Each part grows
-/// on its own, so that growing copies only one part. A part is at most 15/16 full.
+/// Open addressing with linear probing. The highest byte of a hash chooses one of 256 parts, at most 15/16
+/// full. Parts grow one at a time, so that growing copies only one part.
 class HashSet {
  public:
-  /// Adds `hash`. Returns false if the set already contains it.
+  /// Returns false if the set already contains `hash`.
   bool insert(uint64_t hash) {
-    if (hash == 0) hash = 1;  // 0 marks a free slot, so 0 and 1 count as the same hash
+    if (hash == 0) hash = 1;  // 0 marks a free slot, so 0 counts as 1
     Part& part = parts_[hash >> 56];
     if (16 * (part.count + 1) > 15 * part.slots.size()) grow(part);
     const bool is_new = place(part.slots, hash);
@@ -32,8 +30,7 @@ class HashSet {
     size_t count = 0;
   };
   static bool place(std::vector<uint64_t>& slots, uint64_t hash) {
-    // The low 32 bits of the hash choose the slot. Multiplication maps them to any number of slots without a
-    // division.
+    // The low 32 bits choose the slot. Multiplication needs no division.
     for (size_t at = ((hash & 0xffffffffu) * slots.size()) >> 32;; at = at + 1 == slots.size() ? 0 : at + 1) {
       if (slots[at] == hash) return false;
       if (slots[at] == 0) {

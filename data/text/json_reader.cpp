@@ -7,7 +7,7 @@
 namespace ripstop {
 namespace {
 
-constexpr size_t kShownBytes = 100;  // bytes of the document that a message shows
+constexpr size_t kShownBytes = 100;  // bytes of the document in a message
 
 }  // namespace
 
@@ -22,10 +22,10 @@ std::string text_of_json(const nlohmann::ordered_json& json, int indent) {
 }
 
 JsonReader::Json JsonReader::parse(std::string_view text, int kept_levels) const {
-  // An ordered object looks for each new key among all the others.
+  // An ordered object compares each new key with all others.
   constexpr size_t kMostKeys = 20'000;
-  // Programs differ on which of two equal keys they use, so refuse a key that occurs twice.
-  std::vector<std::set<std::string>> keys;  // by depth, the keys so far of the open objects
+  // Programs differ on which of two equal keys they use.
+  std::vector<std::set<std::string>> keys;  // keys of the open objects so far, by depth
   const auto check = [&](int depth, Json::parse_event_t event, Json& value) {
     using Event = Json::parse_event_t;
     if (depth > kMostLevels) refuse("nests deeper than {} levels", kMostLevels);
@@ -46,8 +46,7 @@ JsonReader::Json JsonReader::parse(std::string_view text, int kept_levels) const
     if (!document.is_object()) refuse("is not a JSON object");
     return document;
   } catch (const Json::parse_error& error) {
-    // From nlohmann's "[json.exception.parse_error.101] parse error at line 1, column 3: REASON", keep the
-    // REASON.
+    // Keep the REASON of "[json.exception.parse_error.101] parse error at line 1, column 3: REASON".
     const std::string what = error.what();
     refuse("is not JSON at byte {}: {}", error.byte, what.substr(what.find(": ") + 2, 2 * kShownBytes));
   } catch (const Json::exception& error) {
@@ -69,7 +68,7 @@ const JsonReader::Json* JsonReader::find(const Json& object, const char* key) co
 
 int64_t JsonReader::integer(const Json& object, const char* key, int64_t least, int64_t most) const {
   const Json& value = member(object, key);
-  // nlohmann stores numbers of 2^63 and more as unsigned; as int64_t they would become negative.
+  // nlohmann stores numbers of 2^63 and more as unsigned.
   const bool fits = value.is_number_unsigned() ? value.get<uint64_t>() <= static_cast<uint64_t>(most)
                                                : value.is_number_integer() && value.get<int64_t>() <= most;
   if (!fits || value.get<int64_t>() < least)

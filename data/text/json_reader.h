@@ -1,4 +1,3 @@
-// JsonReader: checked access to a JSON document from outside, such as a manifest or a line of JSONL.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -10,54 +9,50 @@
 
 namespace ripstop {
 
-/// `text` with each control character replaced by a space, because a message is one line.
+/// Replaces control characters by spaces, because a message is one line.
 std::string in_one_line(std::string text);
 
-/// `json` as text, with `indent` spaces a level, or on one line if `indent` is negative. Bytes that are not
-/// UTF-8 become U+FFFD.
+/// `indent`: spaces a level; negative: on one line. Bytes that are not UTF-8 become U+FFFD.
 std::string text_of_json(const nlohmann::ordered_json& json, int indent = -1);
 
-/// Reads one JSON document. Throws only Error(`refusal`), with a message that begins with `name`, the name of
-/// the file for people.
+/// Reads one JSON document from outside. Throws only Error(`refusal`), with a message that begins with
+/// `name`.
 class JsonReader {
  public:
   using Json = nlohmann::ordered_json;
 
   JsonReader(std::string name, ExitCode refusal) : name_(std::move(name)), refusal_(refusal) {}
 
-  /// Throws Error(`refusal`) with the message "NAME: " and the formatted text, on one line.
+  /// The message is "NAME: " and the formatted text, on one line.
   template <class... Args>
   [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
     refuse_with("", format, std::forward<Args>(args)...);
   }
-  /// Throws Error(`refusal`) with the message "NAME: " and the formatted text, on one line, and with the hint
-  /// `hint`.
+  /// Same as refuse(), with the hint `hint`.
   template <class... Args>
   [[noreturn]] void refuse_with(const std::string& hint, fmt::format_string<Args...> format,
                                 Args&&... args) const {
     throw Error(refusal_, name_ + ": " + in_one_line(fmt::format(format, std::forward<Args>(args)...)), hint);
   }
 
-  /// Far deeper than any file needs, but bounded, so that code that walks a document may recurse.
+  /// Far deeper than any file needs, but bounded, so that code may recurse.
   static constexpr int kMostLevels = 32;
-  /// Parses `text`. Refuses `text` if it is not JSON (RFC 8259), not an object, nests deeper than
-  /// kMostLevels, or has an object with a key twice or with more than 20,000 keys. Values deeper than
-  /// `kept_levels` are checked, but left out of the result.
+  /// Refuses `text` if it is not JSON (RFC 8259), not an object, nests deeper than kMostLevels, or has an
+  /// object with a key twice or with more than 20,000 keys. Values deeper than `kept_levels` are checked, but
+  /// left out of the result.
   Json parse(std::string_view text, int kept_levels = kMostLevels) const;
 
-  /// The member `key` of `object`. Refuses an object without it.
+  /// Refuses an object without `key`.
   const Json& member(const Json& object, const char* key) const;
-  /// The member `key` of `object`; nullptr if it is absent or null.
+  /// nullptr if the member is absent or null.
   const Json* find(const Json& object, const char* key) const;
-  /// The member `key`, which must be a whole number from `least` to `most`.
+  /// Refuses all but a whole number from `least` to `most`.
   int64_t integer(const Json& object, const char* key, int64_t least, int64_t most) const;
-  /// The member `key`, which must be a number.
   double number(const Json& object, const char* key) const;
-  /// The member `key`, which must be a text of at most `most_bytes` bytes. The limit keeps messages and file
-  /// names short.
+  /// Refuses all but a text of at most `most_bytes` bytes, which keeps messages and file names short.
   std::string text(const Json& object, const char* key, size_t most_bytes) const;
   bool flag(const Json& object, const char* key) const;
-  /// The member `key`, which must be a list of `least` to `most` members.
+  /// Refuses all but a list of `least` to `most` members.
   const Json& list(const Json& object, const char* key, int64_t least, int64_t most) const;
 
  private:

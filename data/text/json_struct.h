@@ -1,13 +1,11 @@
-// FieldWriter and FieldReader: write structs as JSON objects and read them back, with one list of fields for
-// both. The list is a function that names each key once, with the member of the struct and, for values that
-// may come from anywhere, the limits of the value. Usually the function is a member of the struct:
+// FieldWriter and FieldReader write structs as JSON objects and read them back, with one list of fields for
+// both: a function that names each key once, with its member and, for values from anywhere, their limits.
+// Usually the function is a member of the struct:
 //
 //   static void fields(auto& self, auto& field) {
 //     field("metric", self.metric);
 //     field("step", self.step, 0, kMostSteps);
 //   }
-//
-// `field` is a FieldWriter or a FieldReader.
 #pragma once
 #include <fmt/ranges.h>
 
@@ -26,14 +24,13 @@
 
 namespace ripstop {
 
-/// A struct that has its list of fields as a member function.
 template <class T>
 concept HasFields = std::is_class_v<T> && requires(T& value, int& any) {
   T::fields(value, any);
 };
 
-/// Writes members of a JSON object in the order of the calls. Ignores limits. A number that is not finite
-/// becomes null when the JSON is printed. Text that is not UTF-8 is not changed.
+/// Writes members in the order of the calls. Ignores limits. A number that is not finite becomes null when
+/// the JSON is printed. Text that is not UTF-8 is not changed.
 class FieldWriter {
  public:
   using Json = JsonReader::Json;
@@ -57,18 +54,17 @@ class FieldWriter {
   }
 
   void operator()(const char* key, const auto& value, auto...) { json[key] = to_json(value); }
-  /// Writes the member if the optional has a value; leaves the key out otherwise.
+  /// Leaves the key out if the optional has no value.
   void if_known(const char* key, const auto& optional) {
     if (optional) (*this)(key, *optional);
   }
-  /// Writes a value that follows from other fields. Readers ignore it.
+  /// For a value that follows from other fields. Readers ignore it.
   void derived(const char* key, const auto& value) { (*this)(key, value); }
-  /// Writes numbers rounded to four significant digits: with one number for each of a thousand nodes, a line
-  /// would otherwise be long.
+  /// Rounds to four significant digits: one number for each of a thousand nodes makes a long line.
   void rounded(const char* key, std::vector<double> values) {
     for (double& value : values) {
       const double unit = value > 0 ? std::pow(10.0, std::floor(std::log10(value)) - 3) : 1;
-      // Dividing by a whole number gives few digits: 3 / 10 is 0.3, but 3 * 0.1 is 0.30000000000000004.
+      // 3 / 10 is 0.3, but 3 * 0.1 is 0.30000000000000004.
       value = unit < 1 ? std::round(value / unit) / std::round(1 / unit) : std::round(value);
     }
     (*this)(key, values);
@@ -103,72 +99,71 @@ class FieldWriter {
   }
 };
 
-/// Reads members of a JSON object. Bad members are refused with the Error of `reader`.
+/// Refuses bad members with the Error of `reader`.
 class FieldReader {
  public:
   using Json = JsonReader::Json;
   static constexpr size_t kMostTextBytes = 256;
   enum class Mode {
-    kExact,         ///< refuses members that are absent or beyond their limits; end() refuses unknown members
-    kSkipsUnknown,  ///< refuses members that are absent or beyond their limits; accepts unknown members
-    /// Refuses only members of another type. For an absent member, the value is left as it is. null is read
-    /// as NaN for a double, and as no value for an optional.
+    kExact,         ///< refuses unknown members (in end()), and absent or bad ones
+    kSkipsUnknown,  ///< accepts unknown members, refuses absent or bad ones
+    /// Refuses only members of another type. An absent member leaves the value. null is read as NaN for a
+    /// double, and as no value for an optional.
     kLenient
   };
 
   /// `reader` and `json` must outlive this object.
   FieldReader(const JsonReader& reader, const Json& json, Mode mode = Mode::kExact)
       : reader_(reader), json_(json), mode_(mode) {}
-  /// Changes kExact to kSkipsUnknown, for this object and for the objects inside it.
+  /// Changes kExact to kSkipsUnknown, for this object and for objects inside it.
   void skip_unknown() { mode_ = Mode::kSkipsUnknown; }
 
-  /// Reads the member `key` into `value`. `limits` are `least` and `most` for an integer (0 and INT64_MAX
-  /// unless given), or `most_bytes` for a text (kMostTextBytes unless given).
+  /// `limits`: `least` and `most` for an integer (0 and INT64_MAX by default), or `most_bytes` for a text
+  /// (kMostTextBytes by default).
   void operator()(const char* key, auto& value, auto... limits) {
     if (is_wanted(key)) read(key, value, limits...);
   }
   void if_known(const char* key, auto& optional) { (*this)(key, optional); }
   void derived(const char* key, const auto&) { known(key); }
   void rounded(const char* key, std::vector<double>& values) { (*this)(key, values); }
-  /// Reads a text that must be one of `words` into an enum: words[i] gives the enumerator with the number i.
+  /// Reads one of `words`: words[i] gives the enumerator number i.
   template <class Enum>
   void word(const char* key, Enum& value, const auto& words) {
     value = static_cast<Enum>(index(key, reader_.member(json_, known(key)), words));
   }
-  /// Reads a list of one or more of `words`: flags[i] becomes true if words[i] is in the list.
+  /// Reads a list of one or more of `words`: flags[i] becomes true if it has words[i].
   void flags(const char* key, auto& flags, const auto& words) {
     flags = {};
     for (const Json& each : reader_.list(json_, known(key), 1, std::ssize(words)))
       flags[index(key, each, words)] = true;
   }
-  /// Reads an object: calls fields(field) with a reader of the object.
   void group(const char* key, auto&& fields) {
     if (is_wanted(key)) read_inside(reader_.member(json_, key), fields);
   }
-  /// An object or null: `fields(field, *value)`.
+  /// An object or null.
   void optional(const char* key, auto& value, auto&& fields) {
     const Json& json = reader_.member(json_, known(key));
     value.reset();
     if (!json.is_null()) read_inside(json, [&](auto& field) { fields(field, value.emplace()); });
   }
-  /// A list of `least` to `most` objects: `fields(field, values[i])`.
+  /// A list of `least` to `most` objects.
   void list(const char* key, auto& values, int64_t least, int64_t most, auto&& fields) {
     read_inside(reader_.list(json_, known(key), least, most),
                 [&](auto& field) { field.elements(values, fields); });
   }
-  /// The objects of a list that is itself an element of a list, and has no key.
+  /// The objects of a list that is an element of a list, and so has no key.
   void elements(auto& values, auto&& fields) {
     if (!json_.is_array()) reader_.refuse("has a {} where a list was expected", json_.type_name());
     values.clear();
     for (const Json& each : json_)
       read_inside(each, [&](auto& field) { fields(field, values.emplace_back()); });
   }
-  /// Notes that the member `key` is read by other code, so that end() does not refuse it. Returns `key`.
+  /// Keeps end() from refusing the member `key`, which other code reads. Returns `key`.
   const char* known(const char* key) {
     if (mode_ == Mode::kExact) known_.insert(key);
     return key;
   }
-  /// Call it after the last field. In mode kExact, refuses members that no call has named.
+  /// Call it after the last field: in mode kExact, refuses members that no call has named.
   void end() const {
     if (mode_ != Mode::kExact || !json_.is_object()) return;
     for (const auto& [key, value] : json_.items())

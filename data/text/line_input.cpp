@@ -7,22 +7,20 @@
 namespace ripstop {
 namespace {
 
-// Limit on a line, so that a hostile file cannot fill the memory.
+// A hostile file must not fill the memory.
 constexpr int64_t kMostLineBytes = int64_t{64} << 20;
 
 }  // namespace
 
 LineInput::LineInput(const std::filesystem::path& path) : input_(path) {
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
-  // A pipe may deliver the byte order mark in parts. Wait for more bytes only while those in the buffer match
-  // the mark.
+  // A pipe may deliver the mark in parts. Wait only while the bytes match it.
   while (buffer_.size() < kByteOrderMark.size() && kByteOrderMark.starts_with(buffer_) && refill()) {
   }
   if (std::string_view(buffer_).starts_with(kByteOrderMark)) at_ = kByteOrderMark.size();
 }
 
-/// Drops the lines before at_ from the buffer and appends the next bytes of the file. Returns false at the
-/// end of the file.
+/// Drops the lines before at_ and appends the next bytes of the file. Returns false at its end.
 bool LineInput::refill() {
   buffer_.erase(0, at_);
   at_ = 0;
@@ -32,8 +30,7 @@ bool LineInput::refill() {
 }
 
 bool LineInput::next(std::string& line) {
-  // After a refill, search only the new bytes: searching all would take quadratic time for a line of many
-  // refills.
+  // Search only new bytes: a line of many refills would take quadratic time.
   size_t searched = at_;
   for (;;) {
     const size_t end = buffer_.find('\n', searched);
@@ -49,7 +46,7 @@ bool LineInput::next(std::string& line) {
     }
     if (!refill()) {
       if (at_ == buffer_.size()) return false;
-      // The last line of the file may lack its line end.
+      // The last line may lack its line end.
       line.assign(buffer_, at_, std::string::npos);
       at_ = buffer_.size();
       break;

@@ -1,4 +1,3 @@
-// LineInput: reads a text file line by line.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -8,18 +7,18 @@
 
 namespace ripstop {
 
-/// Reads the lines of a plain or gzip file, in bounded memory. All members throw the errors of UnpackedInput,
+/// Reads a plain or gzip file line by line, in bounded memory. All members throw the errors of UnpackedInput,
 /// and Error(kInputData) with file and line if a line is longer than 64 MiB.
 class LineInput {
  public:
-  /// Opens a file or a pipe; "-" stands for standard input. Waits for the first bytes of a pipe.
+  /// "-" is standard input. Waits for the first bytes of a pipe.
   explicit LineInput(const std::filesystem::path& path);
 
-  /// Reads the next line into `line`, without its "\n"; keeps a "\r" before the "\n". Drops a byte order mark
-  /// at the start of the file. Returns false at the end of the file. Returns a line of a pipe as soon as the
-  /// line has arrived.
+  /// Reads the next line into `line` without its "\n", but with a "\r" before the "\n". Drops a byte order
+  /// mark at the start of the file. Returns false at the end. Returns a line of a pipe as soon as it has
+  /// arrived.
   bool next(std::string& line);
-  /// Number of the line that next() returned last; the first line is 1.
+  /// Number of the latest line, from 1.
   int64_t line_number() const { return line_number_; }
   int64_t bytes_read() const { return input_.bytes_read(); }
   const std::string& name() const { return input_.name(); }
@@ -29,7 +28,7 @@ class LineInput {
 
   UnpackedInput input_;
   std::string buffer_;
-  size_t at_ = 0;  // index in buffer_ at which the next line begins
+  size_t at_ = 0;  // begin of the next line in buffer_
   int64_t line_number_ = 0;
 };
 

@@ -14,10 +14,10 @@
 namespace ripstop {
 namespace {
 
-// Limit on a file in the archive, so that a hostile archive cannot fill the memory.
+// A hostile archive must not fill the memory.
 constexpr int64_t kMostEntryBytes = int64_t{64} << 20;
 constexpr size_t kReadBytes = 1 << 16;
-/// Size of a tar block. An archive ends with two blocks of zeros; some writers make only one.
+/// An archive ends with two blocks of zeros; some writers make only one.
 constexpr int64_t kTarBlockBytes = 512;
 
 }  // namespace
@@ -33,7 +33,7 @@ struct TarInput::State {
   UnpackedInput input;
   std::exception_ptr failure;  ///< an exception of `input`, stored because it must not pass through C code
   int64_t zeros = 0;           ///< zero bytes at the end of the bytes read so far
-  int64_t bytes = 0;           ///< unpacked bytes read so far
+  int64_t bytes = 0;           ///< unpacked, so far
   std::unique_ptr<archive, decltype(&archive_read_free)> owner;
   archive* reader;
   std::string name;
@@ -42,16 +42,15 @@ struct TarInput::State {
 TarInput::State::State(const std::filesystem::path& path)
     : input(path), owner(archive_read_new(), archive_read_free), reader(owner.get()) {
   RIPSTOP_CHECK(reader != nullptr, "libarchive has no memory");
-  // Accept only tar: each further format would be more code that parses files of strangers. UnpackedInput
-  // unpacks gzip, because libarchive does not check the checksums of gzip.
+  // Only tar: each further format is more code that parses files of strangers. UnpackedInput unpacks gzip,
+  // because libarchive does not check gzip's checksums.
   archive_read_support_format_tar(reader);
-  // Without this option libarchive stops at the first end mark and does not read an archive that follows.
+  // Without this option libarchive stops at the first end mark.
   archive_read_set_format_option(reader, "tar", "read_concatenated_archives", "1");
   if (archive_read_open(reader, this, nullptr, read, nullptr) != ARCHIVE_OK) refuse();
 }
 
-/// libarchive's callback: sets `bytes` to the next bytes. Returns their number, 0 at the end, -1 if reading
-/// fails.
+/// libarchive's callback: sets `bytes` and returns their number, 0 at the end, -1 on failure.
 la_ssize_t TarInput::State::read(archive* reader, void* state, const void** bytes) {
   State& self = *static_cast<State*>(state);
   try {
@@ -79,7 +78,6 @@ void TarInput::State::refuse() const {
               "`tar -t` lists it; copy or download the file again");
 }
 
-/// Returns the next entry of the archive; nullptr at the end.
 archive_entry* TarInput::State::next_entry() {
   archive_entry* entry = nullptr;
   const int result = archive_read_next_header(reader, &entry);
@@ -87,12 +85,12 @@ archive_entry* TarInput::State::next_entry() {
     check_end();
     return nullptr;
   }
-  // Ignore warnings: they concern facts that are not used here, such as an odd owner or time.
+  // Ignore warnings, such as about an odd owner or time.
   if (result != ARCHIVE_OK && result != ARCHIVE_WARN) refuse();
   return entry;
 }
 
-/// Refuses an archive that is cut off between two files, which libarchive does not notice.
+/// Refuses an archive cut off between two files, which libarchive does not notice.
 void TarInput::State::check_end() const {
   if (failure) std::rethrow_exception(failure);
   if (zeros >= kTarBlockBytes) return;
@@ -106,11 +104,10 @@ TarInput::~TarInput() = default;
 
 bool TarInput::next() {
   while (archive_entry* entry = state_->next_entry()) {
-    // Skip directories, which have no content, and links, which could lead out of the archive.
+    // Skip directories, and links, which could lead out of the archive.
     if (archive_entry_filetype(entry) != AE_IFREG) continue;
     const char* name = archive_entry_pathname(entry);
-    // archive_entry_pathname() returns null if the locale cannot represent the name, as in the "C" locale of
-    // a batch job.
+    // The name is null if the locale cannot represent it, as in the "C" locale of a batch job.
     if (name == nullptr) name = archive_entry_pathname_utf8(entry);
     if (name == nullptr) continue;
     state_->name = name;

@@ -55,8 +55,8 @@ std::vector<std::string> read_summaries(const std::string& path) {
   std::optional<bool> json;
   for (std::string line; lines.next(line);) {
     if (!json && !is_blank(line)) {
-      json = is_json_object(line);  // the first line that is not blank decides for the whole file
-      if (*json) texts.clear();     // drop the blank lines before the first object
+      json = is_json_object(line);  // decides for the whole file
+      if (*json) texts.clear();     // drop the blank lines before
     }
     if (!json.value_or(false)) {
       texts.push_back(line);

@@ -17,19 +17,19 @@ namespace {
 
 constexpr size_t kPackedBytes = 1 << 16;
 constexpr size_t kUnpackedBytes = 1 << 18;
-/// A file is hostile if it unpacks to this many bytes and to this many times its size. Real text packs to
-/// about a tenth.
+/// A file is hostile if it unpacks to this many bytes and this many times its size; text packs to about a
+/// tenth.
 constexpr int64_t kBombBytes = int64_t{16} << 20;
 constexpr int64_t kBombRatio = 1000;
 
-/// The first bytes of each gzip member. Source: RFC 1952.
+/// Source: RFC 1952.
 constexpr std::array<unsigned char, 2> kMagic = {0x1f, 0x8b};
 
 bool is_named_gzip(const std::string& name) {
   return name.ends_with(".gz") || name.ends_with(".tgz");
 }
 
-/// Opens a path of the user. Throws Error(kInputData) if the path cannot be opened as a file.
+/// Throws Error(kInputData) if the path cannot be opened as a file.
 Descriptor open_input(const std::filesystem::path& path, const std::string& name) {
   if (path == "-") return {posix_io(), ::dup(STDIN_FILENO)};
   std::error_code ignored;
@@ -48,7 +48,7 @@ struct UnpackedInput::State {
   explicit State(const std::filesystem::path& path)
       : name(path == "-" ? "standard input" : path.string()), file(open_input(path, name)) {
     Io::Status status;
-    // Limit the reading only if there is a size: files below /proc have size 0.
+    // Files below /proc have size 0.
     if (file.io().status(file.value(), status) == 0 && status.is_file && status.bytes > 0)
       most_packed = status.bytes;
   }
@@ -68,11 +68,11 @@ struct UnpackedInput::State {
   const std::string name;
   const Descriptor file;
   enum class Form { kUnknown, kPlain, kGzip } form = Form::kUnknown;
-  z_stream stream{};   ///< next_in and avail_in are the unread part of `packed`, also for plain files
-  int64_t member = 0;  ///< number of the current gzip member, from 1
+  z_stream stream{};   ///< next_in and avail_in: the unread part of `packed`, also for plain files
+  int64_t member = 0;  ///< current gzip member, from 1
   bool in_member = false;
   int64_t packed_count = 0, unpacked_count = 0;  ///< bytes read, and bytes unpacked, so far
-  /// Size of the file when it was opened, so that reading a growing file ends.
+  /// Size at opening, so that reading a growing file ends.
   int64_t most_packed = INT64_MAX;
   std::array<unsigned char, kPackedBytes> packed;
   std::array<char, kUnpackedBytes> unpacked;
@@ -85,8 +85,7 @@ void UnpackedInput::State::refuse(const std::string& what) const {
               "`gzip -t` checks it, too; copy or download the file again");
 }
 
-/// Keeps the first `keep` bytes of `packed` and reads the next bytes of the file behind them. Returns false
-/// at the end of the file.
+/// Keeps the first `keep` bytes of `packed` and reads the next bytes after them. Returns false at the end.
 bool UnpackedInput::State::refill(size_t keep) {
   const int64_t most = std::min(std::ssize(packed) - static_cast<int64_t>(keep), most_packed - packed_count);
   for (int tries = 0;;) {
@@ -103,13 +102,12 @@ bool UnpackedInput::State::refill(size_t keep) {
   }
 }
 
-/// Decides by the first two bytes whether the file is gzip or plain. Waits for the second byte of a pipe only
-/// if the first is that of gzip.
+/// Decides by the first two bytes. Waits for the second byte of a pipe only after a first byte of gzip.
 void UnpackedInput::State::find_form() {
   refill();
   if (stream.avail_in == 1 && packed[0] == kMagic[0]) refill(1);
   if (stream.avail_in >= 2 && packed[0] == kMagic[0] && packed[1] == kMagic[1]) {
-    // 16 makes zlib accept only gzip, and check its header, CRC-32 and length.
+    // 16: zlib accepts only gzip, and checks header, CRC-32 and length.
     const int result = inflateInit2(&stream, 16 + MAX_WBITS);
     RIPSTOP_CHECK(result == Z_OK, "zlib has no memory: {}", result);
     form = Form::kGzip;
@@ -124,9 +122,9 @@ void UnpackedInput::State::find_form() {
   form = Form::kPlain;
 }
 
-/// Begins to unpack the next gzip member. Returns false if there is none.
+/// Returns false if there is no further gzip member.
 bool UnpackedInput::State::begin_member() {
-  // Zeros behind the last member are accepted, as gzip does: tapes pad files with them.
+  // Tapes pad files with zeros, and gzip accepts them.
   bool is_padded = false;
   for (;;) {
     if (stream.avail_in == 0 && !refill()) return false;
@@ -143,14 +141,14 @@ bool UnpackedInput::State::begin_member() {
   return true;
 }
 
-/// Unpacks and returns the next bytes; empty at the end.
+/// Empty at the end.
 std::string_view UnpackedInput::State::inflate_some() {
   while (in_member || begin_member()) {
     stream.next_out = reinterpret_cast<Bytef*>(unpacked.data());
     stream.avail_out = static_cast<uInt>(unpacked.size());
     const int result = inflate(&stream, Z_NO_FLUSH);
     if (result == Z_STREAM_END) in_member = false;
-    // Z_BUF_ERROR is no failure: zlib needs more input.
+    // Z_BUF_ERROR: zlib needs more input.
     if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR)
       refuse(fmt::format("{} in member {}", stream.msg != nullptr ? stream.msg : "no memory", member));
     const size_t got = unpacked.size() - stream.avail_out;

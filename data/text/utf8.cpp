@@ -44,7 +44,7 @@ bool is_space(uint32_t c) {
 std::optional<int64_t> invalid_utf8(std::string_view text) {
   size_t at = 0;
   while (at < text.size()) {
-    // Most text is ASCII: a check of eight bytes at once is several times faster.
+    // Most text is ASCII: eight bytes at once are several times faster.
     uint64_t eight = 0;
     if (text.size() - at >= sizeof eight) {
       std::memcpy(&eight, text.data() + at, sizeof eight);
@@ -67,7 +67,7 @@ std::string_view strip(std::string_view text) {
     text.remove_prefix(bytes);
   }
   while (!text.empty()) {
-    // Go back over the continuation bytes to the first byte of the last sequence.
+    // Find the first byte of the last sequence.
     size_t bytes = 1;
     while (bytes < 4 && bytes < text.size() &&
            (static_cast<unsigned char>(text[text.size() - bytes]) & 0xc0) == 0x80) {

@@ -1,4 +1,3 @@
-// Functions that check text for valid UTF-8 and strip white space.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -7,18 +6,17 @@
 
 namespace ripstop {
 
-/// Length in bytes of the valid UTF-8 sequence at the start of `text`; 0 if no valid sequence begins there.
+/// Bytes of the valid UTF-8 sequence at the start of `text`; 0 if there is none.
 size_t sequence_bytes(std::string_view text);
 
-/// The Unicode code point that a valid UTF-8 sequence encodes.
+/// Requires a valid UTF-8 sequence.
 uint32_t code_point(std::string_view sequence);
 
-/// Index of the first byte at which `text` is not valid UTF-8; nullopt if all of `text` is valid. Invalid are
-/// stray or missing continuation bytes, overlong forms, surrogates, and code points beyond U+10FFFF. Source:
-/// RFC 3629.
+/// Index of the first byte at which `text` is not valid UTF-8; nullopt if all is valid. Invalid are stray or
+/// missing continuation bytes, overlong forms, surrogates, and code points beyond U+10FFFF. Source: RFC 3629.
 std::optional<int64_t> invalid_utf8(std::string_view text);
 
-/// `text`, which must be valid UTF-8, without the white space at both ends that Python's str.strip() removes.
+/// Valid UTF-8 without the white space at both ends that Python's str.strip() removes.
 std::string_view strip(std::string_view text);
 
 }  // namespace ripstop

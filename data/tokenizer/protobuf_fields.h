@@ -1,4 +1,3 @@
-// ProtobufFields: reads the fields of a protobuf message without the protobuf library.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -8,13 +7,13 @@
 
 namespace ripstop {
 
-/// Iterates over the fields of a message, until the first damage. The message must outlive this object.
+/// Iterates over the fields of a message, which must outlive this object, up to the end or the first damage.
 /// Source: https://protobuf.dev/programming-guides/encoding/.
 class ProtobufFields {
  public:
   explicit ProtobufFields(std::string_view message) : left_(message) {}
 
-  /// Moves to the next field. Returns false at the end of the message, or if it is damaged.
+  /// Returns false at the end of the message, or if it is damaged.
   bool next() {
     const auto key = varint();
     if (!key) return false;
@@ -42,10 +41,10 @@ class ProtobufFields {
   }
 
   uint32_t number = 0;
-  std::string_view value;  ///< bytes of the field, for wire types 1, 2 and 5
-  uint64_t integer = 0;    ///< value of the field, for wire type 0: an integer, a bool or an enum
+  std::string_view value;  ///< for wire types 1, 2 and 5
+  uint64_t integer = 0;    ///< for wire type 0: an integer, a bool or an enum
 
-  /// The value of a float field (wire type 5); 0 for a field that does not have four bytes.
+  /// For wire type 5; 0 for a field without four bytes.
   float as_float() const {
     static_assert(std::endian::native == std::endian::little);
     float number = 0;
@@ -65,7 +64,7 @@ class ProtobufFields {
     }
     return std::nullopt;
   }
-  // Sets `value` to the next `bytes` bytes of the message. Returns false if the message has fewer.
+  // Returns false if the message has fewer bytes.
   bool take(uint64_t bytes) {
     if (bytes > left_.size()) return false;
     value = left_.substr(0, bytes);

@@ -37,18 +37,16 @@ void read_normalizer_spec(std::string_view message, SentencePieceModel& model) {
   }
 }
 
-// Numbers of the fields in sentencepiece_model.proto.
 constexpr uint32_t kNormalizerSpec = 3, kDenormalizerSpec = 5, kCharsMap = 2;
 
-/// The damage of a character map; "" if it is sound. A map consists of the size of the trie in bytes
-/// (uint32), the units of the trie (uint32 each), and replacement texts that each end in NUL.
+/// "" if the map is sound. A map has the size of the trie in bytes (uint32), the units of the trie (uint32
+/// each), and replacement texts that end in NUL.
 std::string damage_of_map(std::string_view map) {
   uint32_t trie_bytes = 0;
   if (map.size() < sizeof trie_bytes) return "the character map is cut short";
   std::memcpy(&trie_bytes, map.data(), sizeof trie_bytes);
   const std::string_view rest = map.substr(sizeof trie_bytes);
-  // A lookup begins in the block of 256 units of the root, without a bounds check, so the trie must have that
-  // block.
+  // Lookups read the first 256 units without a bounds check.
   if (trie_bytes < 1024 || trie_bytes % 4 != 0 || trie_bytes >= rest.size()) {
     return fmt::format("the character map's trie has {} bytes of {}", trie_bytes, rest.size());
   }
@@ -58,13 +56,12 @@ std::string damage_of_map(std::string_view map) {
   for (uint32_t i = 0; i < units; ++i) {
     uint32_t unit = 0;
     std::memcpy(&unit, rest.data() + size_t{i} * 4, 4);
-    if (unit & 0x80000000u) {  // a leaf: its value is an offset into the replacement texts
+    if (unit & 0x80000000u) {  // a leaf: an offset into the replacement texts
       if ((unit & 0x7fffffffu) >= texts.size())
         return fmt::format("the character map's leaf {} leads outside", i);
       continue;
     }
-    // From the unit i, a step with a byte goes to the unit (i ^ offset) ^ byte, which may be any unit of a
-    // block of 256.
+    // A step from unit i with a byte goes to (i ^ offset) ^ byte, any unit of a block of 256.
     const uint32_t offset = (unit >> 10) << ((unit & 0x200u) >> 6);
     if (((i ^ offset) | 0xffu) >= units) return fmt::format("the character map's unit {} leads outside", i);
   }

@@ -1,5 +1,3 @@
-// Reads a serialized SentencePiece model: its pieces and settings, for export to files of other libraries,
-// and its character map.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,18 +6,18 @@
 
 namespace ripstop {
 
-/// Kinds of pieces, numbered as in sentencepiece_model.proto.
+/// Numbered as in sentencepiece_model.proto.
 enum class PieceKind : uint8_t { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused, kByte };
 
-/// One piece of a model. The id of the piece is its index in the model.
+/// The id of a piece is its index in the model.
 struct ModelPiece {
   std::string text;  ///< in the model's spelling: "\u2581The"
   float score = 0;
   PieceKind kind = PieceKind::kNormal;
 };
 
-/// Pieces and settings of a model, with the field of sentencepiece_model.proto that each comes from. Defaults
-/// are those of that file.
+/// Pieces and settings of a model, with the field of sentencepiece_model.proto of each. Defaults are as
+/// there.
 struct SentencePieceModel {
   static constexpr uint64_t kBpe = 2;
 
@@ -27,19 +25,19 @@ struct SentencePieceModel {
   uint64_t algorithm = 1;  ///< model_type: 1 unigram, 2 (kBpe) BPE, 3 words, 4 letters
   bool byte_fallback = false;
   bool spaces_end_words = false;  ///< treat_whitespace_as_suffix
-  std::string character_map;      ///< precompiled_charsmap; empty if texts are not normalized with a map
+  std::string character_map;      ///< precompiled_charsmap; empty if there is none
   bool adds_space = true;         ///< add_dummy_prefix
   bool removes_extra_spaces = true;
   bool escapes_spaces = true;
 };
 
-/// Parses the bytes of a .model file. Does not report damage: Tokenizer refuses a damaged model. Source:
+/// Does not report damage of the .model file: Tokenizer refuses it. Source:
 /// https://github.com/google/sentencepiece, src/sentencepiece_model.proto.
 SentencePieceModel read_sentencepiece_model(std::string_view bytes);
 
-/// Describes the damage of the character map in the bytes `model` of a .model file; "" if the map is sound or
-/// absent. Call it before SentencePiece loads the model: the library follows the links in the map, a
-/// double-array trie with replacement texts, without bounds checks. Source: the unit layout of darts-clone.
+/// Describes the damage of the character map in a .model file; "" if it is sound or absent. Call it before
+/// SentencePiece loads the model: the library follows the links in the map, a double-array trie with
+/// replacement texts, without bounds checks. Source: the unit layout of darts-clone.
 std::string find_character_map_damage(std::string_view model);
 
 }  // namespace ripstop

@@ -14,12 +14,10 @@
 namespace ripstop {
 namespace {
 
-// Limit on a model: even large vocabularies take only a few MiB, and each data set and run gets a copy of the
-// model.
+// Even large vocabularies take a few MiB, and each data set and run gets a copy.
 constexpr int64_t kMostModelBytes = int64_t{64} << 20;
 
-/// The path of the .model file that `path` stands for: `path` itself, or the tokenizer.model in the directory
-/// `path`.
+/// `path` itself, or the tokenizer.model in the directory `path`.
 std::filesystem::path model_file(const std::filesystem::path& path) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored) && looks_like_hub_name(path)) {
@@ -46,7 +44,7 @@ std::filesystem::path model_file(const std::filesystem::path& path) {
               "give the directory of a Hugging Face model, of a data set or of a run, or a .model file");
 }
 
-/// SentencePiece's error message, on one line and without its prefix "src/file.cc(12) [condition]".
+/// The error on one line, without the prefix "src/file.cc(12) [condition]".
 std::string sentence(const sentencepiece::util::Status& status) {
   std::string text = status.ToString();
   std::replace(text.begin(), text.end(), '\n', ' ');
@@ -55,8 +53,7 @@ std::string sentence(const sentencepiece::util::Status& status) {
   return text.find_first_not_of(' ') == std::string::npos ? "no reason given" : text;
 }
 
-/// Throws Error(kInputData) because `model` is not a SentencePiece model. A JSON file gets a message of its
-/// own.
+/// Throws Error(kInputData); a JSON file gets a message of its own.
 [[noreturn]] void refuse_model(const std::string& name, const std::string& model) {
   const size_t first = model.find_first_not_of(" \t\r\n");
   if (first != std::string::npos && model[first] == '{') {
@@ -76,10 +73,10 @@ void check_id(int32_t id, int64_t vocabulary_size) {
     fail(ExitCode::kInputData, "token {} lies outside the vocabulary of {}", id, vocabulary_size);
 }
 
-/// U+2581, which stands for a space in the names of pieces.
+/// U+2581, a space in the names of pieces.
 constexpr std::string_view kSpacePiece = "\xe2\x96\x81";
 
-/// The text that a piece stands for, given its name. For pieces that are neither special nor bytes.
+/// The text of a piece that is neither special nor a byte.
 std::string with_spaces(std::string_view name) {
   std::string text;
   while (!name.empty()) {
@@ -107,14 +104,12 @@ void Tokenizer::load() {
          kLargestVocabulary);
   }
   unk_ = processor_->unk_id(), bos_ = processor_->bos_id(), eos_ = processor_->eos_id();
-  // All three tokens are needed: every example begins with BOS and ends with EOS, and SentencePiece encodes
-  // unknown text as unk.
+  // Every example begins with BOS and ends with EOS, and SentencePiece encodes unknown text as unk.
   for (const auto& [special, id] : {std::pair{"unk", unk_}, {"bos", bos_}, {"eos", eos_}}) {
     if (id < 0 || id >= vocabulary_size_)
       fail(ExitCode::kInputData, "{}: has no {} token (id {})", name_, special, id);
   }
-  // Whether the model adds a space before a text. SentencePiece has no function that returns this option, so
-  // encode a letter and look.
+  // SentencePiece does not return this option, so encode a letter and look.
   std::vector<std::string> probe;
   processor_->Encode("a", &probe).IgnoreError();
   adds_space_ = !probe.empty() && probe.front().starts_with(kSpacePiece);
@@ -135,8 +130,8 @@ bool looks_like_hub_name(const std::filesystem::path& path) {
 
 Tokenizer::Tokenizer(const std::filesystem::path& path) {
   const std::filesystem::path file = model_file(path);
-  // Only a file with this name in a directory must be a plain file: nobody would write to a pipe there. A
-  // pipe that the user gives, such as <(...), has another name.
+  // A tokenizer.model must be a plain file: nobody would write to a pipe there. A pipe such as <(...) has
+  // another name.
   model_ = file.filename() == kTokenizerFile ? read_plain_file(file, kMostModelBytes, ExitCode::kInputData)
                                              : read_whole_file(file, kMostModelBytes, ExitCode::kInputData);
   name_ = file.string();

@@ -1,4 +1,3 @@
-// Training of a tokenizer, declared in data/tokenizer/tokenizer.h.
 #include <sentencepiece_trainer.h>
 
 #include <algorithm>
@@ -17,13 +16,12 @@
 namespace ripstop {
 namespace {
 
-constexpr int64_t kFewestPieces = 300;       // 256 bytes, three control tokens, and some letters
-constexpr int64_t kPiecesWithoutText = 259;  // the bytes and the control tokens
-/// Largest bound on the pieces for which a refusal names the largest possible size. To find that size, the
-/// trainer makes all merges, which takes a second or two for this many pieces.
+constexpr int64_t kFewestPieces = 300;       // bytes, control tokens, and some letters
+constexpr int64_t kPiecesWithoutText = 259;  // bytes and control tokens
+/// Up to this bound, a refusal names the largest possible size: the trainer makes all merges to find it, in a
+/// second or two.
 constexpr int64_t kMostToCount = 32'000;
 
-/// Passes the lines to the trainer.
 class LineIterator final : public sentencepiece::SentenceIterator {
  public:
   explicit LineIterator(const std::vector<std::string>& lines) : lines_(lines) {}
@@ -38,12 +36,12 @@ class LineIterator final : public sentencepiece::SentenceIterator {
 };
 
 struct WordBound {
-  int64_t words = 0;                          ///< number of different words in the lines
-  int64_t pieces = kPiecesWithoutText + 128;  ///< upper bound on the pieces of a tokenizer; 128 for ASCII
+  int64_t words = 0;                          ///< different words in the lines
+  int64_t pieces = kPiecesWithoutText + 128;  ///< upper bound on pieces; 128 for ASCII
 };
 
-/// Bounds the number of pieces. Each merge inside a word makes at most one piece. A word of n bytes has at
-/// most n merges together with the space before it, and n - 1 without; a run of n spaces has at most n - 1.
+/// Bounds the number of pieces: each merge inside a word makes at most one. A word of n bytes has at most n
+/// merges with the space before it, n - 1 without; a run of n spaces has at most n - 1.
 WordBound bound_words(const std::vector<std::string>& lines) {
   HashSet seen;
   WordBound bound;
@@ -62,7 +60,7 @@ WordBound bound_words(const std::vector<std::string>& lines) {
   return bound;
 }
 
-/// The number that follows `before` in `text`; nullopt if there is none.
+/// nullopt if no number follows `before` in `text`.
 std::optional<int64_t> number_after(const std::string& text, std::string_view before) {
   const size_t at = text.find(before);
   if (at == std::string::npos) return std::nullopt;
@@ -70,15 +68,13 @@ std::optional<int64_t> number_after(const std::string& text, std::string_view be
   return parse_whole_number(text.substr(begin, text.find_first_not_of("0123456789", begin) - begin));
 }
 
-/// Trains a tokenizer on `lines` and stores the bytes of the .model file in `model`. Returns the status of
-/// SentencePiece's trainer.
+/// Trains on `lines` and stores the bytes of the .model file in `model`.
 sentencepiece::util::Status learn(const std::vector<std::string>& lines, int64_t vocabulary_size,
                                   std::string& model) {
   const std::unordered_map<std::string, std::string> arguments = {
       {"model_type", "bpe"},
       {"vocab_size", std::to_string(vocabulary_size)},
-      // The options of LLaMA-2's tokenizer. Because they have no normalization, decode() returns the encoded
-      // text.
+      // LLaMA-2's options. Without normalization, decode() returns the encoded text.
       {"byte_fallback", "true"},
       {"split_digits", "true"},
       {"allow_whitespace_only_pieces", "true"},
@@ -86,7 +82,7 @@ sentencepiece::util::Status learn(const std::vector<std::string>& lines, int64_t
       {"remove_extra_whitespaces", "false"},
       {"add_dummy_prefix", "true"},
       {"character_coverage", "0.99995"},
-      // The trainer skips lines that are longer. Its default of 4,192 bytes would skip long paragraphs.
+      // The default of 4,192 bytes would skip long paragraphs.
       {"max_sentence_length", "1048576"},
       {"num_threads", "1"},
       {"unk_id", "0"},
@@ -98,13 +94,12 @@ sentencepiece::util::Status learn(const std::vector<std::string>& lines, int64_t
   return sentencepiece::SentencePieceTrainer::Train(arguments, &iterator, &model);
 }
 
-/// The largest possible vocabulary size, which the trainer names in its refusal of a larger one; nullopt if
-/// `status` does not name it.
+/// The size that the trainer names in its refusal of a larger one, if any.
 std::optional<int64_t> most_pieces(const sentencepiece::util::Status& status) {
   return number_after(status.ToString(), "value <= ");
 }
 
-/// Throws Error(kUsage) because the text gives at most `most` pieces.
+/// Throws Error(kUsage): the text gives at most `most` pieces.
 [[noreturn]] void refuse_large(int64_t vocabulary_size, int64_t most) {
   if (most < kFewestPieces) {
     throw Error(
@@ -119,8 +114,7 @@ std::optional<int64_t> most_pieces(const sentencepiece::util::Status& status) {
       fmt::format("--vocab-size {} or less, or more text", most));
 }
 
-/// Throws Error(kUsage) because the lines have too few different words. The trainer would notice that only
-/// after all merges.
+/// Throws Error(kUsage): too few different words, which the trainer would notice only after all merges.
 [[noreturn]] void refuse_few_words(const std::vector<std::string>& lines, const WordBound& bound,
                                    int64_t vocabulary_size) {
   if (bound.pieces <= kMostToCount) {
@@ -135,8 +129,7 @@ std::optional<int64_t> most_pieces(const sentencepiece::util::Status& status) {
               "a smaller --vocab-size (8000 is usual for a language), or more text");
 }
 
-/// Throws an Error(kUsage) of our own for the trainer's refusal, whose text names source files and options of
-/// SentencePiece.
+/// Throws our Error(kUsage), because the trainer's text names source files and options of SentencePiece.
 [[noreturn]] void refuse(const sentencepiece::util::Status& status, int64_t vocabulary_size) {
   if (const auto most = most_pieces(status)) refuse_large(vocabulary_size, *most);
   std::string text = status.ToString();
