@@ -1,4 +1,3 @@
-// The program `ripstop`: runs the verb, catches exceptions, ends with the exit code.
 #include <fmt/core.h>
 
 #include <cstdio>
@@ -19,7 +18,7 @@ constexpr const char* kExitCodes =
     "  76 a lost rank, or no progress, 77 loss or gradient not finite, or a check that fails,\n"
     "  78 memory, mesh or machine";
 
-// Parses the command line and runs its verb. The verbs are in the order of --help.
+// The verbs are in the order of --help.
 ExitCode run(const Arguments& words) {
   CommandLine line(
       {.name = "ripstop",
@@ -32,7 +31,7 @@ ExitCode run(const Arguments& words) {
   return line.run(words);
 }
 
-// Output is buffered, so a full disk shows only here. A script must not take half a report for a whole one.
+// Output is buffered, so a full disk shows only here. Scripts must not take half a report for all of it.
 void check_output_was_written() {
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
     throw Error(ExitCode::kStorage, "cannot write to standard output", "is the disk full?");
@@ -45,7 +44,7 @@ int main(int argc, char** argv) {
   using ripstop::ExitCode;
   try {
     const ExitCode code = ripstop::run({argv + 1, argv + argc});
-    // kRequeue: the run may have stopped because its terminal was closed, and cannot write to it.
+    // kRequeue: the run may have stopped because its terminal was closed, so no output is possible.
     if (code != ExitCode::kRequeue) ripstop::check_output_was_written();
     return static_cast<int>(code);
   } catch (const ripstop::CommandLineError& error) {

@@ -16,12 +16,12 @@ namespace {
 constexpr int64_t kFewLayers = 3, kSmallLayers = 2;
 // With more layers, rounding in bfloat16 adds up to errors that could hide a fault.
 constexpr int64_t kMostLayersOfBfloat16 = 6;
-// Limits of the small model: largest hidden size (exceeded only if heads of size 8 need more), longest
-// sequence, smallest vocabulary.
+// Limits of the small model: hidden size (exceeded only if heads of size 8 need more), sequence length, least
+// vocabulary.
 constexpr int64_t kSmallHidden = 512, kSmallRows = 128, kSmallVocabulary = 256;
 
-// The least size from `least` to `model_size` whose slices on `tensor` ranks have as much padding as the
-// slices of `model_size`.
+// The least size from `least` to `model_size` whose slices on `tensor` ranks have as much padding as slices
+// of `model_size`.
 int64_t with_padding_of(int64_t model_size, int64_t least, int64_t tensor) {
   const int64_t period = 8 * tensor;
   const int64_t rest = ((model_size - least) % period + period) % period;
@@ -29,7 +29,7 @@ int64_t with_padding_of(int64_t model_size, int64_t least, int64_t tensor) {
 }
 
 // The micro-batch (B) of the check: 2, so that a rank's rows may begin inside a sequence; 1 if the run's is
-// 1; more if the tensor axis cannot cut the rows of so few sequences.
+// 1; more if the tensor axis cannot cut the rows.
 int64_t micro_batch_of(int64_t sequence_length, int64_t tensor, int64_t of_run) {
   const int64_t least = tensor / std::gcd(sequence_length, tensor);
   return least == 1 && of_run > 1 ? 2 : least;
@@ -41,12 +41,10 @@ ModelConfig model_of(CheckedModel kind, int64_t layers, const ResolvedRun& run) 
   return kind == CheckedModel::kSmall ? small_model(model, run.mesh.tensor) : model;
 }
 
-// Changes the run's adapters for a check:
-// no dropout, because a mask depends on the place of a sequence in the batch, and one rank alone has another
-// order of sequences;
-// a LoRA rank no larger than any matrix of the checked model;
-// a scale of 1, because with a large scale random weights would amplify the rounding of one layer in the
-// next.
+// Changes the run's adapters:
+// - no dropout, whose masks depend on the place of a sequence in the batch;
+// - a LoRA rank no larger than any matrix of the checked model;
+// - a scale of 1: with a large scale, random weights would amplify the rounding of one layer in the next.
 void set_adapters(const ModelConfig& model, LoraConfig& lora) {
   if (!lora.any()) return;
   lora.dropout = 0;
@@ -55,10 +53,10 @@ void set_adapters(const ModelConfig& model, LoraConfig& lora) {
   lora.alpha = lora.alpha / lora.scale();
 }
 
-// Sets the optimizer of a check. An update changes weights by about a fifth of their standard deviation, so
-// that the next step shows the update; weight decay changes them by a tenth of their value. Epsilon is about
-// as large as an element of the gradient, so that an update is proportional to the gradient; with AdamW's
-// usual epsilon an update is nearly the gradient's sign, which rounding may flip.
+// An update changes weights by about a fifth of their standard deviation, so that the next step shows the
+// update; weight decay changes them by a tenth. Epsilon is about as large as an element of the gradient, so
+// that an update is proportional to the gradient; with a usual epsilon it is nearly the gradient's sign,
+// which rounding may flip.
 void set_optimizer(CheckSettings& settings) {
   const ModelConfig& model = settings.model;
   StepOptions& step = settings.step;
@@ -106,8 +104,8 @@ double reference_flops(const CheckSettings& settings, const MeshSizes& mesh) {
           recomputed_flops_per_token(settings.model, sharding.sequence_length, sharding.recompute).causal);
 }
 
-// Sets settings.reference_recompute to the least recomputation that fits into limits.memory_bytes. Returns
-// why the check exceeds `limits`; "" if it does not.
+// Sets settings.reference_recompute to the least that fits into limits.memory_bytes. Returns why the check
+// exceeds `limits`, else "".
 std::string fit(CheckSettings& settings, const ResolvedRun& run, const CheckLimits& limits) {
   int64_t bytes = 0;
   for (const Recompute recompute : kRecomputes) {
@@ -185,8 +183,7 @@ int64_t check_bytes(const CheckSettings& settings, const MeshSizes& mesh) {
   for (const std::vector<UnitSpec> table = trained_table(settings.model, settings.step.sharding.lora);
        const UnitSpec& unit : table)
     shard += UnitLayout(unit, mesh.tensor, 0, mesh.fsdp).shard_elements();
-  // KeptSteps holds float32 copies of the shard: its gradients in every step, and its weights after the last
-  // step.
+  // KeptSteps: float32 gradients of every step, and weights after the last step.
   return plan + 4 * (kCheckSteps + 1) * shard;
 }
 
@@ -204,8 +201,7 @@ CheckSettings choose_check(const ResolvedRun& run, DeviceKind device, uint64_t s
     candidates.push_back(settings_of(CheckedModel::kFewerLayers, kFewLayers, run, device, seed));
   candidates.push_back(settings_of(CheckedModel::kSmall, all_layers, run, device, seed));
   for (CheckSettings& settings : candidates) {
-    // Set the kind by the resulting model: the small model may equal the config's model, and the first
-    // candidate may have fewer layers.
+    // The small model may equal the config's model, and the first candidate may have fewer layers.
     if (settings.model == run.model)
       settings.kind = CheckedModel::kWhole;
     else if (settings.kind == CheckedModel::kWhole)
@@ -218,7 +214,7 @@ CheckSettings choose_check(const ResolvedRun& run, DeviceKind device, uint64_t s
       settings.reason = reason;
       return settings;
     }
-    // Report why the first candidate, the largest, does not fit.
+    // The first candidate is the largest.
     if (&settings == &candidates.front()) reason = why;
     if (&settings == &candidates.back())
       throw Error(ExitCode::kResources, fmt::format("the small model of a check does not fit: {}", why),

@@ -1,4 +1,4 @@
-// CheckSettings: the model, the steps and the tokens of `ripstop check`, small enough for one rank alone.
+// The model, steps and tokens of `ripstop check`, small enough for one rank alone.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -10,22 +10,19 @@
 
 namespace ripstop {
 
-/// The optimizer steps of a check, and the micro-batches of each data rank in a step.
 inline constexpr int64_t kCheckSteps = 2, kCheckMicroBatches = 2;
 
-/// The model that a check trains: the config's model; that model with fewer layers; or a small model with the
-/// same ratio of heads to key-value heads, the same padding and tied or untied embeddings, but other sizes.
+/// The config's model; that model with fewer layers; or a model of other sizes with the same padding, tying
+/// of embeddings and ratio of heads to key-value heads.
 enum class CheckedModel { kWhole, kFewerLayers, kSmall };
-/// "whole", "fewer_layers", "small".
 std::string_view to_string(CheckedModel kind);
 
-/// The model and the steps of a check. They are valid on any mesh whose tensor axis has the config's size or
-/// 1.
+/// The model and steps of a check, valid on any mesh whose tensor axis has the config's size or 1.
 struct CheckSettings {
   CheckedModel kind = CheckedModel::kWhole;
   std::string reason;  ///< why the model is not the config's; "" if it is
   ModelConfig model;
-  StepOptions step;  ///< on the mesh; micro-batch size and sequence length included
+  StepOptions step;  ///< on the mesh, with micro-batch size and sequence length
   Recompute reference_recompute = Recompute::kNone;  ///< in the steps of one rank alone
   double learning_rate = 0;
   uint64_t seed = 1;
@@ -34,39 +31,37 @@ struct CheckSettings {
 
   /// The tokens of the steps on `mesh`.
   CheckTokens tokens(const MeshSizes& mesh) const;
-  /// The steps on `mesh`, as a request for a plan.
+  /// A request for the plan of the steps on `mesh`.
   PlanRequest request(const MeshSizes& mesh) const;
-  /// The tokens of one rank alone: the sequences of all data ranks of `mesh`, cut into other micro-batches.
-  /// With equal micro-batches, a fault that skips a micro-batch would skip the same sequences on both sides
-  /// and stay hidden.
+  /// The sequences of all data ranks of `mesh` for one rank alone, cut into other micro-batches: otherwise a
+  /// fault that skips a micro-batch would skip the same sequences on both sides and stay hidden.
   CheckTokens reference_tokens(const MeshSizes& mesh) const;
-  /// The steps of one rank alone with the sequences of the steps on `mesh`, as a request for a plan.
+  /// A request for the plan of the steps of one rank alone.
   PlanRequest reference_request(const MeshSizes& mesh) const;
 };
 
-/// The bounds of a check.
 struct CheckLimits {
-  std::optional<int64_t> memory_bytes = {};  ///< memory of one rank; nullopt: no bound
-  double flops = 0;                          ///< floating-point operations of the rank alone; 0: no bound
+  std::optional<int64_t> memory_bytes = {};  ///< of one rank; nullopt: no bound
+  double flops = 0;                          ///< operations of the rank alone; 0: no bound
   std::string flops_text = {};               ///< `flops` as a person gave it: "5 minutes"
   bool small = false;                        ///< take the small model at once
 };
 
-/// Chooses the check of `run`. The model is the config's (in bfloat16 at most six of its layers) if one rank
-/// alone can hold and compute that model within `limits`; else the config's with three layers; else the small
-/// model, whatever limits.flops is. Learning rate, weight decay, maximum norm and AdamW's epsilon have values
-/// that make faults visible after one update (docs/check.md); decay and clipping are off if the run has them
-/// off. Throws Error(kResources) if even the small model exceeds limits.memory_bytes. Pure.
+/// Chooses the check of `run`: the config's model (in bfloat16 at most six of its layers) if one rank alone
+/// can hold and compute that model within `limits`; else that model with three layers; else the small model,
+/// whatever limits.flops is. Learning rate, weight decay, maximum norm and AdamW's epsilon make faults
+/// visible after one update (docs/check.md); decay and clipping are off if the run has them off. Throws
+/// Error(kResources) if even the small model exceeds limits.memory_bytes. Pure.
 CheckSettings choose_check(const ResolvedRun& run, DeviceKind device, uint64_t seed,
                            const CheckLimits& limits);
 
-/// A model, usually of a few million parameters, that a tensor axis of `tensor` ranks cuts in the same way as
+/// A model, usually of a few million parameters, that a tensor axis of `tensor` ranks cuts as it cuts
 /// `model`: one or two key-value heads a rank, the same ratio of heads to key-value heads, the same padding
 /// of vocabulary and feed-forward size. Never has more parameters than `model`.
 ModelConfig small_model(const ModelConfig& model, int64_t tensor);
 
-/// The bytes of memory that a rank needs for the check on `mesh`: the larger of the plan of the mesh's
-/// fullest rank and the plan of one rank alone. On a CPU the bytes of KeptSteps are added.
+/// The bytes that a rank needs for the check on `mesh`: the larger of the plans of the mesh's fullest rank
+/// and of one rank alone; on a CPU, KeptSteps are added.
 int64_t check_bytes(const CheckSettings& settings, const MeshSizes& mesh);
 
 }  // namespace ripstop

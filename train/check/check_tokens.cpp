@@ -8,19 +8,18 @@
 namespace ripstop {
 namespace {
 
-// The purpose of a random number. It is a word of the Philox counter, so numbers for different purposes are
-// independent.
+// A word of the Philox counter: random numbers for different purposes are independent.
 enum Purpose : uint32_t { kToken = 1, kDocument = 2 };
 
-// The random words for `purpose` at row `place` of the sequence in `slot`.
+// The random words at row `place` of the sequence in `slot`.
 PhiloxBlock draw(const CheckTokens& tokens, int64_t step, int64_t slot, int64_t place, Purpose purpose) {
   return philox({static_cast<uint32_t>(place), static_cast<uint32_t>(slot), static_cast<uint32_t>(step),
                  static_cast<uint32_t>(purpose)},
                 tokens.seed);
 }
 
-// Appends a document of `length` rows to the batch. Its first `without_target` rows have no target. `begin`:
-// its first row in the sequence. In slot -1 all tokens are 0.
+// Appends a document of `length` rows, the first `without_target` of which have no target. `begin`: its first
+// row in the sequence. In slot -1 all tokens are 0.
 void append_document(const CheckTokens& tokens, int64_t step, int64_t slot, int64_t length,
                      int64_t without_target, int64_t begin, PackedBatch& batch) {
   const auto id = [&](int64_t place) -> int32_t {

@@ -1,5 +1,4 @@
-// The tokens of a check: synthetic, so that it needs no data set, and a pure function of the seed, so that
-// all meshes see the same tokens.
+// Synthetic tokens of a check: a pure function of the seed, so that all meshes see the same tokens.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -8,18 +7,18 @@
 
 namespace ripstop {
 
-/// The parameters of a check's tokens. A slot of a step holds a sequence or is empty: in step 2 the last data
-/// rank gets no sequence; if there is one data rank, only the last slot is empty.
+/// Parameters of a check's tokens. A slot of a step holds a sequence or is empty: in step 2 the last data
+/// rank's slots are empty, or with one data rank only the last slot.
 struct CheckTokens {
   uint64_t seed = 1;
-  int64_t vocabulary = 0;       ///< number of token ids
+  int64_t vocabulary = 0;       ///< token ids
   int64_t sequence_length = 0;  ///< tokens of a sequence (T)
   int64_t data_ranks = 1;
   int64_t micro_batches = 2;
   int64_t micro_batch_sequences = 1;  ///< sequences of a micro-batch (B)
 
-  /// The number of slots of a step. Slot j belongs to data rank j mod data_ranks. The slots of a data rank
-  /// fill its micro-batches in order, as BatchLoader deals sequences.
+  /// Slot j of a step belongs to data rank j mod data_ranks. A data rank's slots fill its micro-batches in
+  /// order, as BatchLoader deals sequences.
   int64_t slots() const { return data_ranks * micro_batches * micro_batch_sequences; }
 };
 
@@ -29,13 +28,12 @@ std::vector<int64_t> filled_slots(const CheckTokens& tokens, int64_t step);
 /// The slots of micro-batch `micro` (from 0) of data rank `data_rank`; -1 for an empty slot.
 std::vector<int64_t> slots_of(const CheckTokens& tokens, int64_t step, int64_t data_rank, int64_t micro);
 
-/// Returns a micro-batch of the B sequences in `slots`, end to end. Slot -1 is a single document without
-/// targets whose tokens are all 0, as for a data rank without a sequence in training. Every fourth sequence
-/// is a single document, the others hold several. The first tokens of a document, sometimes all, have no
-/// target, so that data ranks differ in the number of their targets.
+/// A micro-batch of the B sequences in `slots`, end to end. Slot -1 is a single document of tokens 0 without
+/// targets, as in training for a data rank without a sequence. Every fourth sequence is a single document,
+/// the others hold several. The first tokens of a document, sometimes all, have no target, so that data ranks
+/// have different numbers of targets.
 PackedBatch check_batch(const CheckTokens& tokens, int64_t step, const std::vector<int64_t>& slots);
 
-/// The number of targets in all slots of a step.
 int64_t target_count(const CheckTokens& tokens, int64_t step);
 
 }  // namespace ripstop

@@ -26,13 +26,13 @@ double relative_error(double found, double expected) {
   return std::abs(found - expected) / std::abs(expected);
 }
 
-// The error over its tolerance; infinite for NaN.
+// Infinite for NaN.
 double ratio(const CheckedValue& value) {
   const double r = value.error / value.tolerance;
   return std::isnan(r) ? kInfinite : r;
 }
 
-// The value with the largest ratio() among those with counts(value); null if there is none.
+// The value with the largest ratio() among values with counts(value); null if there is none.
 const CheckedValue* worst_of(const std::vector<CheckedValue>& values,
                              FunctionRef<bool(const CheckedValue&)> counts) {
   const CheckedValue* worst = nullptr;
@@ -41,13 +41,12 @@ const CheckedValue* worst_of(const std::vector<CheckedValue>& values,
   return worst;
 }
 
-// The place of a value in the order of steps; updates come after all steps.
+// Updates come after all steps.
 int64_t order_of(const CheckedValue& value) {
   return value.step > 0 ? value.step : kCheckSteps + 1;
 }
 
-// The worst failure among values with counts(value) in the first step that has such a failure; null if there
-// is none.
+// The worst failure in the first step with a failure, among values with counts(value); null if there is none.
 const CheckedValue* worst_of_first_failure(const std::vector<CheckedValue>& values,
                                            FunctionRef<bool(const CheckedValue&)> counts) {
   int64_t first = kCheckSteps + 1;
@@ -66,7 +65,6 @@ std::string when_text(int64_t state) {
   return state < kCheckSteps ? fmt::format("in step {}", state + 1) : "after the last step";
 }
 
-// Fills the verdict part by part.
 class Judge {
  public:
   Judge(const std::vector<RankFindings>& ranks, const MeshSizes& mesh, const std::vector<std::string>& hosts,
@@ -99,8 +97,7 @@ class Judge {
     return fmt::format("rank {}{}", rank, rank < hosts_.size() ? " (" + hosts_[rank] + ")" : "");
   }
 
-  // Compares each rank's loss and gradient norm with the same rank's reference, and rank 0's number of
-  // targets with target_count().
+  // Compares each rank's loss and gradient norm with its reference, and rank 0's targets with target_count().
   void judge_steps() {
     for (size_t s = 0; s < kCheckSteps; ++s) {
       const int64_t number = static_cast<int64_t>(s) + 1;
@@ -128,7 +125,7 @@ class Judge {
     }
   }
 
-  // Reports one rank whose StepSums differ from rank 0's, and one rank that skipped the step when it computed
+  // Reports a rank whose StepSums differ from rank 0's, and a rank that skipped the step when it computed
   // alone.
   void judge_equal_sums(size_t s) {
     const StepSums& first = ranks_.front().steps[s];
@@ -147,9 +144,8 @@ class Judge {
                                             rank_text(static_cast<size_t>(skipped - ranks_.begin())), s + 1));
   }
 
-  // Judges a parameter by the findings of all ranks. Each copy of the parameter has an error; the largest of
-  // these errors counts. Each replica has a copy; if the tensor axis does not cut the parameter, each index
-  // on the tensor axis has one.
+  // Each copy of a parameter has an error, of which the largest counts. Each replica has a copy; if the
+  // tensor axis does not cut the parameter, each index on the tensor axis has one.
   void judge_parameter(const ParameterSpec& parameter, size_t p) {
     for (size_t state = 0; state < kComparedStates; ++state) {
       std::vector<double> copies(static_cast<size_t>(mesh_.replicate * mesh_.tensor));
@@ -185,7 +181,7 @@ class Judge {
     }
   }
 
-  // Reports copies of a unit's shard that are not bitwise equal, and padding that is not zero.
+  // Reports copies of a shard that are not bitwise equal, and padding that is not zero.
   void judge_units(int64_t state) {
     const auto s = static_cast<size_t>(state);
     for (size_t u = 0; u < table_.size(); ++u)
@@ -209,7 +205,7 @@ class Judge {
         if (!compare(replica, own.shard_hash == facts(replica).shard_hash, "replicas") ||
             !compare(slice, own.replicated_hash == facts(slice).replicated_hash,
                      "what the tensor axis does not cut"))
-          return;  // one message is enough
+          return;
         if (own.padding > 0) {
           verdict_.broken.push_back(fmt::format("the padding of the {} of {} {} is {} on {}, not 0",
                                                 state_text(state), table_[u].name, when_text(state),
@@ -219,7 +215,7 @@ class Judge {
       }
   }
 
-  // Adds a note, not a failure, if a rank alone computes other bits than rank 0 alone: processors may differ.
+  // A note, not a failure, if a rank alone computes other bits than rank 0 alone: processors may differ.
   void judge_ranks_alone() {
     for (size_t r = 1; r < ranks_.size(); ++r) {
       bool equal = true;
@@ -266,8 +262,8 @@ std::string CheckedValue::text() const {
 std::array<double, kCheckedKinds.size()> check_tolerances(const CheckSettings& settings,
                                                           const MeshSizes& mesh) {
   const ShardingOptions& sharding = settings.step.sharding;
-  // The relative rounding error of one result. The value for float32 allows for long sums; with bfloat16,
-  // long sums are accumulated in float32 and add little.
+  // The relative rounding error of a result. The value for float32 allows for long sums; bfloat16 products
+  // are summed in float32.
   const double rounding = sharding.compute == DType::kFloat32 ? 4 * 0x1p-24 : 0x1p-9;
   const double depth = static_cast<double>(settings.model.num_hidden_layers) + 2;
   // The reduction of gradients in bfloat16 rounds once more.
@@ -308,7 +304,7 @@ std::string MeshVerdict::complaint() const {
   add(worst_of_first_failure(values, [](const CheckedValue& value) { return !value.parameter.empty(); }));
   for (const CheckedKind kind : {CheckedKind::kLoss, CheckedKind::kGradientNorm})
     add(worst_of_first_failure(values, [&](const CheckedValue& value) { return value.kind == kind; }));
-  // The first failure may cause the rest: a wrong norm in step 1 changes the gradients of step 2.
+  // A wrong norm in step 1 changes the gradients of step 2.
   std::stable_sort(failures.begin(), failures.end(),
                    [](const CheckedValue* a, const CheckedValue* b) { return order_of(*a) < order_of(*b); });
   std::string text;

@@ -1,4 +1,3 @@
-// The verdict of a check: errors beside their tolerances, and failures of values that must be bitwise equal.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -10,20 +9,18 @@
 
 namespace ripstop {
 
-/// The kinds of values that may differ by rounding. All errors are relative. Error of a whole parameter:
-/// sqrt(squared error / squared norm). Error of a block: ParameterError::worst_block. An update is the change
-/// of the weights by all steps.
+/// Values that may differ by rounding. All errors are relative. Error of a parameter: sqrt(squared error /
+/// squared norm); of a block: ParameterError::worst_block. An update is the change of the weights by all
+/// steps.
 enum class CheckedKind { kLoss, kGradientNorm, kGradient, kGradientBlock, kUpdate, kUpdateBlock };
 inline constexpr std::array<CheckedKind, 6> kCheckedKinds{CheckedKind::kLoss,     CheckedKind::kGradientNorm,
                                                           CheckedKind::kGradient, CheckedKind::kGradientBlock,
                                                           CheckedKind::kUpdate,   CheckedKind::kUpdateBlock};
-/// "loss", "gradient_norm", "gradient", "gradient_block", "update", "update_block".
 std::string_view to_string(CheckedKind kind);
 
-/// The error of one value, and its tolerance.
 struct CheckedValue {
   CheckedKind kind = CheckedKind::kLoss;
-  int64_t step = 0;       ///< from 1; 0: an update by all steps
+  int64_t step = 0;       ///< from 1; 0: an update
   std::string parameter;  ///< logical name; "" for loss and norm
   double error = 0;       ///< infinite if a value is not finite
   double tolerance = 0;
@@ -34,20 +31,20 @@ struct CheckedValue {
   std::string text() const;
 };
 
-/// The largest relative errors to accept on a mesh, indexed by CheckedKind. docs/check.md derives them.
+/// The largest relative errors to accept on a mesh, indexed by CheckedKind (docs/check.md).
 std::array<double, kCheckedKinds.size()> check_tolerances(const CheckSettings& settings,
                                                           const MeshSizes& mesh);
 
-/// The result of the check of one mesh. All ranks have the same, except for `sent`.
+/// The result of the check of one mesh, equal on all ranks except for `sent`.
 struct MeshVerdict {
   MeshSizes mesh;
   std::array<StepSums, kCheckSteps> steps, reference;
   /// Loss and gradient norm of each step, then two errors of each parameter for each state.
   std::vector<CheckedValue> values;
-  /// Failures that no tolerance excuses, in words: replicas with other bits, padding that is not zero, a
-  /// wrong number of targets, values that are not finite.
+  /// Failures that no tolerance excuses: replicas with other bits, padding that is not zero, a wrong number
+  /// of targets, values that are not finite.
   std::vector<std::string> broken;
-  /// Differences for people to know that are no failures.
+  /// Differences that are no failures.
   std::vector<std::string> notes;
   AxisBytes sent;  ///< bytes that this rank sent in the last step
 
@@ -55,15 +52,15 @@ struct MeshVerdict {
   bool holds() const;
   /// The value of kind `kind` with the largest ratio of error to tolerance.
   const CheckedValue& worst(CheckedKind kind) const;
-  /// The value of a parameter with the largest ratio of error to tolerance. If parameters fail, only the
-  /// failures in the first step with a failure count: later failures may follow from these.
+  /// The parameter's value with the largest ratio of error to tolerance. If parameters fail, only failures in
+  /// the first failing step count, because later failures may follow from them.
   const CheckedValue& worst_parameter() const;
-  /// One line for people: the worst failure of parameters, of the loss and of the gradient norm, in the order
-  /// of steps, then `broken`. "" if the verdict holds.
+  /// One line for people: the worst failures of parameters, loss and gradient norm, in the order of steps,
+  /// then `broken`. "" if the verdict holds.
   std::string complaint() const;
 };
 
-/// Judges the findings of all ranks of a mesh. `ranks` and `hosts` (for messages) are indexed by rank. Pure.
+/// Judges the findings of all ranks. `ranks` and `hosts` (for messages) are indexed by rank. Pure.
 MeshVerdict judge(const std::vector<RankFindings>& ranks, const MeshSizes& mesh,
                   const std::vector<std::string>& hosts, const CheckSettings& settings);
 

@@ -9,10 +9,10 @@
 namespace ripstop {
 namespace {
 
-// Elements that are read to the host at once, unless a single row has more.
+// Elements read to the host at once, unless a row has more.
 constexpr int64_t kElementsAtOnce = int64_t{1} << 20;
 
-// `count` elements of a parameter: those of row `row` from column `column`.
+// `count` elements of row `row` of a parameter, from column `column`.
 struct RowPart {
   int64_t row = 0, column = 0, count = 0;
 };
@@ -30,8 +30,7 @@ void subtract_initial(const Box& box, int64_t first, int64_t rows, uint64_t seed
   }
 }
 
-// Calls body(part, elements, elements less the baseline) for each block of a box. Reads about kElementsAtOnce
-// elements at a time.
+// Calls body(part, elements, elements less the baseline) for each block of a box.
 void for_blocks(const Box& box, ReadElements read, const Baseline& baseline,
                 FunctionRef<void(const RowPart& part, std::span<const float> elements,
                                  std::span<const float> less_baseline)>
@@ -59,8 +58,8 @@ double squared_norm(std::span<const float> elements) {
   return norm;
 }
 
-// The error of one block. `norm`: squared norm of the block's expected elements less the baseline. `average`:
-// mean square of all the parameter's expected elements less the baseline.
+// `norm`: squared norm of the block's expected elements less the baseline; `average`: mean square of such
+// elements in the parameter.
 ParameterError compare_block(const RowPart& part, std::span<const float> found,
                              std::span<const float> expected, double norm, double average) {
   ParameterError error{.row = part.row, .column = part.column};
@@ -119,7 +118,7 @@ std::vector<ParameterError> compare_shard(const UnitLayout& layout, int64_t begi
   for (const Box& box : layout.boxes(begin, begin + std::ssize(shard))) {
     size_t p = 0;
     while (slices[p].parameter != box.parameter) ++p;
-    // The same rows and columns in the buffer of the rank alone.
+    // The same rows and columns in the buffer of one rank alone.
     const Box there = intersection(whole.slices()[p], box);
     const double average = norms[p] / static_cast<double>(box.parameter->count());
     for_blocks(

@@ -1,5 +1,5 @@
-// Comparison of a mesh's results with those of one rank alone, by logical parameter, whatever shard and slice
-// a rank holds.
+// Compares a mesh's results with one rank's alone, by logical parameter, whatever shard and slice a rank
+// holds.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -11,49 +11,47 @@
 
 namespace ripstop {
 
-/// The error of a parameter, or of a part of it.
 struct ParameterError {
   double squared_error = 0;  ///< sum over elements of (found - expected)^2
   /// The largest relative error of a block: sqrt(sum of squared errors / sum of squared expected elements).
-  /// For a block of small elements the divisor is that of an average block of the parameter.
+  /// For a block of small elements the divisor is that of the parameter's average block.
   double worst_block = 0;
-  int64_t row = 0, column = 0;  ///< where the worst block begins
+  int64_t row = 0, column = 0;  ///< start of the worst block
   bool finite = true;           ///< all found and expected elements are finite
 
   /// Adds the error of another part of the same parameter.
   void add(const ParameterError& part);
 };
 
-/// The most elements of a block, which is a part of one row: few enough that a few wrong elements at the edge
-/// of a shard stand out, many enough that the rounding of single elements evens out.
+/// The most elements of a block, a part of one row: few enough that wrong elements at the edge of a shard
+/// stand out, many enough that rounding evens out.
 inline constexpr int64_t kComparedBlock = 256;
 
-/// Copies elements [first, first + to.size()) of a unit's flat buffer to `to`. The buffer may be on a device.
+/// Copies elements [first, first + to.size()) of a unit's flat buffer, perhaps on a device, to `to`.
 using ReadElements = FunctionRef<void(int64_t first, std::span<float> to)>;
 
-/// Writes elements [first, first + count) of a parameter's initial values in a check to `out`. These are
-/// initial_values, except for matrix B of an adapter: B begins at zero in training, but here it is uniform
-/// within +-1 / sqrt(rows), because zeros would hide errors in A.
+/// Writes elements [first, first + count) of a parameter's initial values in a check to `out`:
+/// initial_values, but B of an adapter is uniform within +-1 / sqrt(rows) instead of 0, because zeros would
+/// hide errors in A.
 void check_values(const ParameterSpec& parameter, uint64_t seed, int64_t first, int64_t count, float* out);
 
-/// The values that are subtracted from the elements of both sides. A seed: the check_values of this seed, so
-/// that updates are compared and not weights. nullopt: nothing.
+/// Subtracted from the elements of both sides: the check_values of a seed, to compare updates and not
+/// weights; nullopt: nothing.
 using Baseline = std::optional<uint64_t>;
 
-/// For each parameter of a unit, in the order of layout.slices(): the squared norm of its elements less the
-/// baseline. `layout` is the unit's layout on one rank alone.
+/// For each parameter in layout.slices(): the squared norm of its elements less the baseline. `layout` is the
+/// unit's layout on one rank alone.
 std::vector<double> squared_norms(const UnitLayout& layout, ReadElements read, const Baseline& baseline);
 
 /// Compares a shard, elements [begin, begin + shard.size()) of `layout`, with the same logical elements on
-/// one rank alone. `whole`, `read` and `norms`: layout, reader and squared_norms of the unit on one rank
-/// alone. Returns the error of each parameter of the unit, in the order of layout.slices().
+/// one rank alone, whose layout, reader and squared_norms are `whole`, `read` and `norms`. Returns the error
+/// of each parameter in layout.slices().
 std::vector<ParameterError> compare_shard(const UnitLayout& layout, int64_t begin,
                                           std::span<const float> shard, const UnitLayout& whole,
                                           ReadElements read, std::span<const double> norms,
                                           const Baseline& baseline);
 
-/// The largest absolute value in the shard's padding (elements of no parameter, which must be 0); infinity if
-/// an element is not finite.
+/// The largest absolute value in the shard's padding, which must be 0; infinity if an element is not finite.
 double largest_padding(const UnitLayout& layout, int64_t begin, std::span<const float> shard);
 
 }  // namespace ripstop

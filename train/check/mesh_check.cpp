@@ -13,8 +13,7 @@
 namespace ripstop {
 namespace {
 
-// Sets the weights of a unit of adapters to check_values. Adapters are small enough to be on the host at
-// once.
+// Sets the weights of a unit of adapters to check_values, by way of host memory.
 void set_check_values(FsdpUnit& unit, uint64_t seed) {
   const int64_t begin = unit.shard_begin(), elements = unit.layout().shard_elements();
   std::vector<float> shard(static_cast<size_t>(elements));
@@ -25,7 +24,6 @@ void set_check_values(FsdpUnit& unit, uint64_t seed) {
   unit.set_shard(0, shard);
 }
 
-// Takes the steps of a check on one mesh. Holds the model, the optimizer and their memory.
 class CheckedSteps {
  public:
   CheckedSteps(const PlanRequest& request, const CheckSettings& settings, DeviceMesh& mesh,
@@ -51,10 +49,9 @@ class CheckedSteps {
     return {result.loss, result.gradient_norm, result.target_count, result.skipped};
   }
 
-  /// The trained units.
   std::span<FsdpUnit> units() { return step_.model().trained_units(); }
 
-  /// Copies elements of a tensor to the host. Synchronous.
+  /// Synchronous.
   void read(const Tensor& tensor, int64_t first, std::span<float> to) const {
     const int64_t bytes = std::ssize(to) * 4;
     copy_bytes(stream_, to.data(), tensor.row_range(first, std::ssize(to)).data, bytes);
@@ -69,7 +66,6 @@ class CheckedSteps {
   TrainingStep step_;
 };
 
-// The tensor of `unit` that holds state `state` (kComparedStates).
 const Tensor& state_of(const FsdpUnit& unit, int64_t state) {
   return state < kCheckSteps ? unit.gradient() : unit.master();
 }
@@ -90,8 +86,7 @@ UnitFacts facts_of(const UnitLayout& layout, int64_t begin, std::span<const floa
           .padding = largest_padding(layout, begin, shard)};
 }
 
-// Compares this rank's kept shards of state `state` with the present values of `alone`. Adds the results to
-// `findings`.
+// Compares this rank's kept shards of state `state` with the present values of `alone`.
 void compare_state(const KeptSteps& kept, const DeviceMesh& mesh, const CheckSettings& settings,
                    int64_t state, CheckedSteps& alone, RankFindings& findings) {
   const auto s = static_cast<size_t>(state);
@@ -114,7 +109,7 @@ void compare_state(const KeptSteps& kept, const DeviceMesh& mesh, const CheckSet
   }
 }
 
-// The list of each rank, in rank order. All lists must have the same size. Collective.
+// The lists in rank order. All must have the same size. Collective.
 template <class T>
 std::vector<std::vector<T>> lists_of_all_ranks(Communicator& world, const std::vector<T>& own) {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -156,7 +151,7 @@ RankFindings compare_with_one_rank(const KeptSteps& kept, const DeviceMesh& mesh
   const int64_t sequences = together.micro_batch_sequences;
   RankFindings findings{.steps = kept.steps, .reference = {}, .errors = {}, .norms = {}, .units = {}};
   for (int64_t number = 1; number <= kCheckSteps; ++number) {
-    // Leave out the empty slots, so that the check shows, too, that empty slots change nothing on the mesh.
+    // Without the empty slots: the check then also shows that empty slots change nothing on the mesh.
     std::vector<int64_t> slots = filled_slots(tokens, number);
     while (std::ssize(slots) % sequences != 0) slots.push_back(-1);
     const auto slots_of_batch = [&](int64_t micro) {

@@ -1,4 +1,3 @@
-// Takes the two steps of a check on a mesh and on one rank alone, and compares the results.
 #pragma once
 #include <array>
 #include <vector>
@@ -11,29 +10,27 @@
 
 namespace ripstop {
 
-/// The results of this rank's steps on a mesh: the sums of each step, and for each state (kComparedStates)
-/// this rank's shards in float32, which are gradients before clipping or, for the last state, master weights.
-/// They are in host memory, so that the mesh's memory can be freed.
+/// This rank's results of the steps on a mesh. The shards, float32, are gradients before clipping or, for the
+/// last state (kComparedStates), master weights; in host memory, so that the mesh's memory can be freed.
 struct KeptSteps {
   std::array<StepSums, kCheckSteps> steps;
   std::array<std::vector<std::vector<float>>, kComparedStates> shards;  ///< by state, then by unit
   AxisBytes sent;  ///< bytes sent by this rank in the last step
 };
 
-/// Takes the steps of `settings` on `mesh`, with all tensors on `device`. Collective over the mesh.
+/// Takes the steps of `settings` on `mesh`. Collective over the mesh.
 KeptSteps run_steps(DeviceMesh& mesh, const CheckSettings& settings, const Device& device);
 
 /// Takes the same steps on this rank alone, with the sequences of all data ranks of `mesh`, and compares the
-/// shards in `kept` with the results. Not collective.
+/// results with `kept`. Not collective.
 RankFindings compare_with_one_rank(const KeptSteps& kept, const DeviceMesh& mesh,
                                    const CheckSettings& settings, const Device& device);
 
-/// The findings of all ranks, in rank order. Throws Error(kBug) if ranks have different numbers of parameters
-/// or units. Collective.
+/// Findings in rank order. Throws Error(kBug) if ranks have other numbers of parameters or units. Collective.
 std::vector<RankFindings> findings_of_all_ranks(Communicator& world, const RankFindings& own);
 
-/// Does a whole check: calls run_steps and compare_with_one_rank, then judges the findings of all ranks. All
-/// ranks return the same verdict, except for `sent`. Collective over the mesh.
+/// Does a whole check: run_steps, compare_with_one_rank, judge. All ranks return the same verdict, except for
+/// `sent`. Collective over the mesh.
 MeshVerdict check_mesh(DeviceMesh& mesh, const CheckSettings& settings, const Device& device);
 
 }  // namespace ripstop

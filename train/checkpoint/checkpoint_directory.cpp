@@ -37,8 +37,8 @@ Manifest check_manifest_and_sizes(Io& io, const std::filesystem::path& directory
   return manifest;
 }
 
-/// Checks the checkpoint `listed`: sets its manifest if the checkpoint may be used, else its problem. Throws
-/// no Error, because a damaged checkpoint must not hide the others.
+/// Sets the manifest of `listed` if the checkpoint may be used, else its problem. Throws no Error: a damaged
+/// checkpoint must not hide the others.
 void look_at(Io& io, ListedCheckpoint& listed, const Takeovers& takeovers) {
   try {
     Manifest manifest = check_manifest_and_sizes(io, listed.directory);
@@ -49,8 +49,7 @@ void look_at(Io& io, ListedCheckpoint& listed, const Takeovers& takeovers) {
     else
       listed.manifest = std::move(manifest);
   } catch (const IoError& error) {
-    // A missing file is damage, except behind a symbolic link that leads nowhere: its archive may be
-    // unmounted.
+    // A missing file is damage, unless a symbolic link leads nowhere: its archive may be unmounted.
     listed.is_unreadable = !error.is_absence() || (listed.is_link && !directory_exists(io, listed.directory));
     listed.problem = error.what();
   } catch (const OtherFormat& error) {
@@ -62,15 +61,14 @@ void look_at(Io& io, ListedCheckpoint& listed, const Takeovers& takeovers) {
   }
 }
 
-/// The step of ".old.step_00001000.123.456".
 std::optional<int64_t> step_of_replaced(const std::string& name) {
   if (!name.starts_with(kReplacedPrefix)) return std::nullopt;
   return parse_step_directory_name(
       name.substr(kReplacedPrefix.size(), name.find('.', kReplacedPrefix.size()) - kReplacedPrefix.size()));
 }
 
-/// Undoes the interrupted replacement of a checkpoint: renames the directory `name` (".old.step_*") back to
-/// the name of its step, or removes it if a new checkpoint has that name.
+/// Undoes an interrupted replacement: renames the directory `name` (".old.step_*") to the name of its step,
+/// or removes it if a new checkpoint has that name.
 void put_back(Io& io, const std::filesystem::path& directory, const std::string& name) {
   const std::optional<int64_t> step = step_of_replaced(name);
   if (!step || path_exists(io, directory / step_directory_name(*step))) {
@@ -80,14 +78,13 @@ void put_back(Io& io, const std::filesystem::path& directory, const std::string&
   }
 }
 
-/// Writes and removes a file, because a file system with the right permissions may be read-only or full.
+/// A file system with the right permissions may still be read-only or full.
 void check_writable(Io& io, const std::filesystem::path& directory) {
   const std::filesystem::path probe = directory / fmt::format("{}probe.{}", kAttemptPrefix, ::getpid());
   create_file(io, probe, "ripstop");
   if (io.unlink(probe) != 0) fail_storage(probe, "remove", errno);
 }
 
-/// The step of "step_00001000.damaged" and "step_00001000.damaged.123".
 std::optional<int64_t> step_of_damaged(const std::string& name) {
   const size_t at = name.find(kDamagedSuffix);
   if (at == name.npos) return std::nullopt;
@@ -96,7 +93,7 @@ std::optional<int64_t> step_of_damaged(const std::string& name) {
   return parse_step_directory_name(name.substr(0, at));
 }
 
-/// The bytes of all files below `directory`. Requires that `directory` is no symbolic link.
+/// `directory` must be no symbolic link.
 int64_t tree_bytes(Io& io, const std::filesystem::path& directory) {
   int64_t bytes = 0;
   for (const Io::Entry& entry : list_directory(io, directory)) {
@@ -109,8 +106,7 @@ int64_t tree_bytes(Io& io, const std::filesystem::path& directory) {
   return bytes;
 }
 
-/// The bytes that deleting the checkpoint frees. Holes in its files, such as the moments of an import, do not
-/// count.
+/// The bytes that deleting the checkpoint frees. Holes in its files do not count.
 int64_t bytes_on_disk(Io& io, const ListedCheckpoint& checkpoint) {
   int64_t sum = 0;
   for (const StoredFile& file : checkpoint.manifest->files) {
@@ -122,8 +118,7 @@ int64_t bytes_on_disk(Io& io, const ListedCheckpoint& checkpoint) {
   return sum;
 }
 
-/// Removes the checkpoint `directory`. The rename comes first: if the process is killed while it removes
-/// files, no directory is left that looks like a damaged checkpoint.
+/// Renames before removing: a killed process then leaves no directory that looks like a damaged checkpoint.
 void remove_checkpoint(Io& io, const std::filesystem::path& directory, int64_t step,
                        std::vector<std::string>& warnings) {
   const std::filesystem::path trash = directory.parent_path() / temporary_name(kTrashPrefix, step);
@@ -134,8 +129,7 @@ void remove_checkpoint(Io& io, const std::filesystem::path& directory, int64_t s
 }  // namespace
 
 std::string temporary_name(std::string_view prefix, int64_t step) {
-  // The name has the process and the time, so that neither two ranks nor two starts of a run use the same
-  // name.
+  // Process and time make the name unique among ranks and among starts of a run.
   return fmt::format("{}{}.{}.{}", prefix, step_directory_name(step), ::getpid(),
                      std::chrono::steady_clock::now().time_since_epoch().count());
 }
@@ -155,8 +149,7 @@ std::vector<ListedCheckpoint> list_checkpoints(Io& io, const std::filesystem::pa
   const std::vector<Io::Entry> entries = list_directory(io, directory);
   const Takeovers takeovers = Takeovers::read(io, directory);
   std::map<int64_t, const Io::Entry*> by_step;
-  // Entries are sorted by name, so the step directory, if it exists, replaces the ".old.step_*" of its step
-  // in the map.
+  // Entries are sorted by name, so "step_*" replaces ".old.step_*" of the same step in the map.
   for (const Io::Entry& entry : entries)
     for (const std::optional<int64_t> step :
          {step_of_replaced(entry.name), parse_step_directory_name(entry.name)})
@@ -183,12 +176,11 @@ void prepare_checkpoint_directory(Io& io, const std::filesystem::path& directory
   check_writable(io, directory);  // before anything is renamed or removed
   for (const Io::Entry& entry : list_directory(io, directory)) {
     if (entry.name.starts_with(kReplacedPrefix)) put_back(io, directory, entry.name);
-    // The remains of a killed save or deletion take disk space but are harmless, so a failed removal is no
-    // error.
+    // Remains of a killed save or deletion only take disk space, so a failed removal is no error.
     if (entry.name.starts_with(kAttemptPrefix) || entry.name.starts_with(kTrashPrefix))
       (void)remove_tree(io, directory / entry.name);
   }
-  sync_directory(io, directory);  // a checkpoint that was put back must survive the next power loss
+  sync_directory(io, directory);  // a checkpoint that was put back must survive a power loss
 }
 
 void check_disk_space(Io& io, const std::filesystem::path& directory, int64_t keep,
@@ -223,8 +215,8 @@ std::vector<int64_t> remove_old_checkpoints(Io& io, const std::filesystem::path&
     const std::vector<ListedCheckpoint> listed = list_checkpoints(io, directory);
     int64_t kept = 0;
     for (auto at = listed.rbegin(); at != listed.rend(); ++at) {
-      // Skips damaged checkpoints, which people may want to look at, and later steps, which this run has not
-      // done.
+      // Skips later steps, which this run has not done, and damaged checkpoints, which people may want to
+      // look at.
       if (at->step > step || (!at->manifest && !at->is_superseded)) continue;
       if (at->manifest && (++kept <= keep || at->step == best_step)) continue;
       removed.push_back(at->step);
@@ -232,7 +224,7 @@ std::vector<int64_t> remove_old_checkpoints(Io& io, const std::filesystem::path&
       if (at->is_superseded) warnings.push_back("removed a checkpoint: " + at->problem);
     }
     for (const DamagedCheckpoint& damaged : list_damaged(io, directory)) {
-      if (damaged.step != step) continue;  // other damaged checkpoints stay: missing files may come back
+      if (damaged.step != step) continue;  // others stay: missing files may come back
       remove_checkpoint(io, damaged.directory, damaged.step, warnings);
       warnings.push_back(fmt::format("removed {}: its step was saved again", damaged.directory.string()));
     }

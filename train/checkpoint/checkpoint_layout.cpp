@@ -26,7 +26,7 @@ const ParameterSpec* find_parameter(const std::vector<UnitSpec>& units, const st
   return nullptr;
 }
 
-/// The boxes of the wanted shards, by the name of their parameter. Names are equal on all meshes.
+/// The boxes of the wanted shards by parameter name, which is equal on all meshes.
 WantedByName wanted_boxes(const std::vector<const UnitLayout*>& layouts, int64_t fsdp_index) {
   WantedByName wanted;
   for (size_t i = 0; i < layouts.size(); ++i) {
@@ -37,8 +37,8 @@ WantedByName wanted_boxes(const std::vector<const UnitLayout*>& layouts, int64_t
   return wanted;
 }
 
-/// The Piece that copies the box `source` to `target`, the same rectangle in another flat buffer. The shards
-/// begin at `source_begin` and `target_begin` in these buffers; the offsets of the Piece count from there.
+/// Copies the box `source` to `target`, the same rectangle in another flat buffer. Offsets in the Piece count
+/// from the shards' starts, `source_begin` and `target_begin`.
 Piece make_piece(const Box& source, int64_t source_begin, const Box& target, int64_t target_begin) {
   Piece piece{.rows = source.rows,
               .columns = source.columns,
@@ -47,7 +47,7 @@ Piece make_piece(const Box& source, int64_t source_begin, const Box& target, int
               .target = target.offset - target_begin,
               .target_stride = target.stride};
   const bool dense = piece.columns == piece.source_stride && piece.columns == piece.target_stride;
-  if (dense || piece.rows == 1) {  // all rows are merged into one, for a single read
+  if (dense || piece.rows == 1) {  // merges the rows for a single read
     piece.columns *= piece.rows;
     piece.rows = 1;
     piece.source_stride = piece.target_stride = piece.columns;
@@ -67,9 +67,8 @@ std::vector<UnitShard> shards_of(const std::vector<UnitLayout>& layouts, const M
   std::vector<UnitShard> shards;
   for (size_t u = 0; u < layouts.size(); ++u) {
     const UnitLayout& layout = layouts[u];
-    // Replicas hold equal weights, so each replica writes a part of the units, and all disks share the work.
+    // Replicas hold equal weights: each replica writes some of the units, so that all disks share the work.
     if (static_cast<int64_t>(u) % mesh.replicate != at.replicate) continue;
-    // The first rank of the tensor axis writes the replicated elements.
     const int64_t written_by_another = at.tensor == 0 ? 0 : layout.replicated_elements();
     const int64_t end = (at.fsdp + 1) * layout.shard_elements();
     const int64_t begin = std::max(at.fsdp * layout.shard_elements(), written_by_another);
@@ -78,7 +77,6 @@ std::vector<UnitShard> shards_of(const std::vector<UnitLayout>& layouts, const M
   return shards;
 }
 
-/// The layouts of all units for each rank of the tensor axis.
 std::vector<std::vector<UnitLayout>> layouts_by_tensor_index(const std::vector<UnitSpec>& units,
                                                              const MeshSizes& mesh) {
   std::vector<std::vector<UnitLayout>> layouts;
@@ -86,7 +84,7 @@ std::vector<std::vector<UnitLayout>> layouts_by_tensor_index(const std::vector<U
   return layouts;
 }
 
-/// Appends the pieces that `wanted` shares with `stored`, which is stored shard number `number` of `rank`.
+/// Appends what `wanted` shares with `stored`, the stored shard `number` of `rank`.
 void append_pieces(const UnitLayout& layout, const UnitShard& stored, const WantedByName& wanted,
                    int64_t rank, int64_t number, std::vector<Piece>& pieces) {
   for (const Box& source : layout.boxes(stored.begin, stored.end)) {
@@ -125,7 +123,6 @@ std::vector<UnitShard> stored_shards(const std::vector<UnitSpec>& units, const M
 }
 
 std::byte* stored_begin(const UnitStates& unit, UnitState state, const UnitShard& shard, int64_t fsdp_index) {
-  // The stored part may begin later than the shard: another rank writes the replicated elements.
   const int64_t skipped = shard.begin - fsdp_index * unit.layout->shard_elements();
   RIPSTOP_CHECK(skipped >= 0 && skipped + shard.elements() <= unit.layout->shard_elements(),
                 "unit {} has another layout", unit.layout->unit().name);
@@ -153,7 +150,7 @@ std::vector<int64_t> storing_ranks(const std::vector<UnitSpec>& units, const Mes
 int64_t checkpoint_elements(const std::vector<UnitSpec>& units, const MeshSizes& mesh) {
   int64_t elements = 0;
   for (const UnitSpec& unit : units) {
-    // Each rank of the tensor axis writes its slices. Only the first writes the replicated elements.
+    // Only the first rank of the tensor axis writes the replicated elements.
     const UnitLayout layout(unit, mesh.tensor, 0, mesh.fsdp);
     elements += mesh.tensor * layout.elements() - (mesh.tensor - 1) * layout.replicated_elements();
   }
@@ -175,7 +172,7 @@ ReadPlan::ReadPlan(const std::vector<UnitSpec>& units, const MeshSizes& mesh)
 std::vector<Piece> ReadPlan::pieces(const std::vector<const UnitLayout*>& layouts, int64_t fsdp_index) const {
   for (const UnitLayout* layout : layouts) check_parameters(*units_, layout->unit());
   const WantedByName wanted = wanted_boxes(layouts, fsdp_index);
-  // Skips the boxes of units that this load does not read. In a load of one unit these are most boxes.
+  // Most boxes are of units that this load does not read.
   std::vector<bool> reads(units_->size());
   for (size_t u = 0; u < units_->size(); ++u) reads[u] = is_wanted((*units_)[u], wanted);
 

@@ -1,8 +1,5 @@
-// Computes which elements each rank writes into its file, and which pieces of the files each rank of another
-// mesh reads, from UnitLayouts alone. Opens no file. docs/formats.md describes the files.
-//
-// A save writes a rank's UnitShard of each unit as one FileBlocks::Array for each UnitState. A load reads the
-// Pieces that stored UnitShards share with the shards of its own mesh into UnitStates.
+// Computes, from UnitLayouts alone, which elements each rank writes into its file, and which pieces of the
+// files each rank of another mesh reads. Opens no file. docs/formats.md describes the files.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -21,16 +18,16 @@ enum class UnitState : uint8_t { kMaster, kFirstMoment, kSecondMoment };
 inline constexpr int kUnitStateCount = 3;
 inline constexpr UnitState kUnitStates[] = {UnitState::kMaster, UnitState::kFirstMoment,
                                             UnitState::kSecondMoment};
-/// The name of a state: "master", "first_moment", "second_moment".
+/// "master", "first_moment" or "second_moment".
 std::string_view to_string(UnitState state);
 
-/// The dtype of a state: float32 for weights, `moments` for moments.
+/// float32 for weights, `moments` for moments.
 constexpr DType state_dtype(UnitState state, DType moments) {
   return state == UnitState::kMaster ? DType::kFloat32 : moments;
 }
 
-/// A rank's shard of one unit: three borrowed arrays of shard_elements(), on the model's device (live_states)
-/// or in host memory. Saving reads them, loading overwrites them. Loading skips a moment that is null.
+/// A rank's shard of one unit: three borrowed arrays of shard_elements() in host or device memory. Saving
+/// reads them, loading overwrites them. Loading skips moments that are null.
 struct UnitStates {
   const UnitLayout* layout = nullptr;
   float* master = nullptr;
@@ -45,41 +42,39 @@ struct UnitStates {
   }
 };
 
-/// The stored part of a rank's shard of one unit: elements [begin, end) of the unit's flat buffer. A rank
-/// with tensor index 0 stores its whole shard, any other rank its shard without replicated elements.
+/// Elements [begin, end) of a unit's flat buffer that a rank stores: the rank's shard, without replicated
+/// elements unless the rank's tensor index is 0.
 struct UnitShard {
   int64_t unit = 0;  ///< index of the unit in the list given to the function
   int64_t begin = 0, end = 0;
   int64_t elements() const { return end - begin; }
 };
 
-/// The shards in the file of rank `rank` of `mesh`, in the order of `units`; none if the rank has no file.
-/// The sidecar lists the arrays in this order, the three states of a unit one after the other.
+/// The shards in the file of rank `rank`, in the order of `units`; none if the rank has no file. The file has
+/// the three states of each shard in this order.
 std::vector<UnitShard> stored_shards(const std::vector<UnitSpec>& units, const MeshSizes& mesh, int64_t rank);
 
-/// Where the stored part of the array `state` begins in memory. `unit` has the arrays of shard number
-/// `fsdp_index` of a unit; `shard` is the part of them that this rank stores. That part may begin later,
-/// because other ranks store replicated elements.
+/// Where the part `shard`, which this rank stores, begins in the array `state` of `unit`, shard `fsdp_index`
+/// of a unit. Replicated elements that another rank stores come before it.
 std::byte* stored_begin(const UnitStates& unit, UnitState state, const UnitShard& shard, int64_t fsdp_index);
 
-/// The size and dtype of an array in a rank's file.
 struct StoredArray {
   int64_t elements = 0;
   DType dtype = DType::kFloat32;
   int64_t bytes() const { return elements * element_bytes(dtype); }
 };
 
-/// The arrays in the file that stores `shards`, in order: kUnitStateCount for each shard.
+/// The arrays in the file that stores `shards`: kUnitStateCount for each shard.
 std::vector<StoredArray> stored_arrays(const std::vector<UnitShard>& shards, DType moments);
 
 /// The ranks that store at least one element, in ascending order.
 std::vector<int64_t> storing_ranks(const std::vector<UnitSpec>& units, const MeshSizes& mesh);
 
-/// The elements of one state in a checkpoint of `units` on `mesh`, padding included.
+/// The elements of one state in a checkpoint of `units` on `mesh`, with padding.
 int64_t checkpoint_elements(const std::vector<UnitSpec>& units, const MeshSizes& mesh);
 
-/// The bytes of all arrays in a checkpoint of `units` on `mesh`. Headers and sidecars, not counted, add some
-/// KiB to each file.
+/// The bytes of all arrays in a checkpoint of `units` on `mesh`, without headers and sidecars (some KiB a
+/// file).
 int64_t checkpoint_bytes(const std::vector<UnitSpec>& units, const MeshSizes& mesh, DType moments);
 
 /// A rectangle that one stored shard and one wanted shard share: `rows` rows of `columns` elements.
@@ -92,16 +87,15 @@ struct Piece {
   int64_t target = 0, target_stride = 0;  ///< first element in the wanted shard, and elements from row to row
 };
 
-/// The layout of a checkpoint of `units` on `mesh`, from which loads get their pieces. Holds some 24 bytes
-/// for each unit and rank.
+/// The layout of a checkpoint of `units` on `mesh`. Holds about 24 bytes for each unit and rank.
 class ReadPlan {
  public:
   /// `units` must outlive this.
   ReadPlan(const std::vector<UnitSpec>& units, const MeshSizes& mesh);
 
-  /// The pieces that fill shard `fsdp_index` of each of `layouts`, ordered by rank and stored shard. Every
-  /// logical element of a wanted shard is in exactly one piece. Throws Error(kStorage) if check_parameters
-  /// refuses a unit.
+  /// The pieces that fill shard `fsdp_index` of each of `layouts`, ordered by rank and stored shard. Each
+  /// element except padding is in exactly one piece. Throws Error(kStorage) if check_parameters refuses a
+  /// unit.
   std::vector<Piece> pieces(const std::vector<const UnitLayout*>& layouts, int64_t fsdp_index) const;
 
  private:
@@ -111,12 +105,10 @@ class ReadPlan {
   std::vector<std::vector<UnitShard>> shards_;    // by rank
 };
 
-/// Throws Error(kStorage) if `units`, the units of a checkpoint, lack a parameter of `wanted` or have it in
-/// another shape.
+/// Throws Error(kStorage) if a checkpoint's `units` lack a parameter of `wanted` or have it in another shape.
 void check_parameters(const std::vector<UnitSpec>& units, const UnitSpec& wanted);
 
-/// Throws Error(kStorage) if `units`, the units of a checkpoint, differ in any parameter from `table`, the
-/// units of the whole model.
+/// Throws Error(kStorage) if a checkpoint's `units` and the whole model's `table` differ in any parameter.
 void check_same_parameters(const std::vector<UnitSpec>& units, const std::vector<UnitSpec>& table);
 
 }  // namespace ripstop

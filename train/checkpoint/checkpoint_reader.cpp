@@ -14,7 +14,7 @@
 namespace ripstop {
 namespace {
 
-/// Checks that the pieces hold every wanted element. Otherwise a bug in the plan would silently load zeros.
+/// Checks that `pieces` hold every wanted element: a bug in the plan would silently load zeros.
 void check_coverage(const std::vector<Piece>& pieces, const std::vector<const UnitLayout*>& layouts,
                     int64_t fsdp_index) {
   std::vector<int64_t> found(layouts.size());
@@ -29,8 +29,7 @@ void check_coverage(const std::vector<Piece>& pieces, const std::vector<const Un
   }
 }
 
-/// Sets the padding to zero. No piece covers the padding, but updates sum and scale it like the other
-/// elements.
+/// No piece covers the padding, but updates sum and scale it like other elements.
 void zero_padding_of(const std::vector<UnitStates>& units, int64_t fsdp_index) {
   for (const UnitStates& unit : units) {
     const int64_t elements = unit.layout->shard_elements(), begin = fsdp_index * elements;
@@ -40,7 +39,7 @@ void zero_padding_of(const std::vector<UnitStates>& units, int64_t fsdp_index) {
   }
 }
 
-/// Reads row by row, because rows lie apart in both buffers. A dense piece is one long row.
+/// Rows lie apart in both buffers. A dense piece is one long row.
 void read_piece(BlockReader& reader, const Piece& piece, const FileBlocks::Array& array, int64_t size,
                 std::byte* target) {
   for (int64_t row = 0; row < piece.rows; ++row)
@@ -48,8 +47,8 @@ void read_piece(BlockReader& reader, const Piece& piece, const FileBlocks::Array
                 array.offset_bytes + (piece.source + row * piece.source_stride) * size);
 }
 
-/// Throws Error(kStorage) if the checkpoint's moments have another dtype than `units`. The caller has
-/// compared the configs, so the manifest then contradicts its own config.
+/// Throws Error(kStorage) if the checkpoint's moments have another dtype than `units`: then the manifest
+/// contradicts its own config, which the caller has compared.
 void check_moments(const Checkpoint& checkpoint, const std::vector<UnitStates>& units) {
   const DType stored = checkpoint.manifest.moments;
   for (const UnitStates& unit : units)
@@ -59,8 +58,7 @@ void check_moments(const Checkpoint& checkpoint, const std::vector<UnitStates>& 
 }
 
 /// Throws Error(kStorage) if all checkpoints are superseded, because the run would begin again with the first
-/// weights. Does not throw if the newest takeover began with the first weights, too; otherwise somebody has
-/// removed the checkpoint from which that takeover went on.
+/// weights. Does not throw if the newest takeover began with the first weights, too.
 void refuse_if_all_are_superseded(Io& io, const std::filesystem::path& directory,
                                   const std::vector<ListedCheckpoint>& listed) {
   if (listed.empty() || !std::ranges::all_of(listed, &ListedCheckpoint::is_superseded)) return;
@@ -73,8 +71,8 @@ void refuse_if_all_are_superseded(Io& io, const std::filesystem::path& directory
               hint_for_superseded(directory));
 }
 
-/// Lists the checkpoints on rank 0; other ranks get an empty list, because a listing by thousands of ranks
-/// would overload a parallel file system. Collective.
+/// Only rank 0 gets the list: listings by thousands of ranks would overload a parallel file system.
+/// Collective.
 std::vector<ListedCheckpoint> list_on_rank_0(Io& io, const std::filesystem::path& directory,
                                              Communicator& world) {
   std::vector<ListedCheckpoint> listed;
@@ -92,8 +90,8 @@ std::vector<ListedCheckpoint> list_on_rank_0(Io& io, const std::filesystem::path
                   "; to go on from an older checkpoint, move this one out of the directory");
 }
 
-/// Removes the newest checkpoints from `listed`, up to the first whole one, and returns that one; nullopt if
-/// none is whole. Appends the removed damaged ones to `damaged`. Throws Error(kStorage) at an unreadable one,
+/// Removes the newest checkpoints from `listed`, up to the first whole one, which is returned; nullopt if
+/// none is whole. Appends removed damaged ones to `damaged`. Throws Error(kStorage) at an unreadable one,
 /// which may be whole.
 std::optional<ListedCheckpoint> take_newest(std::vector<ListedCheckpoint>& listed,
                                             std::vector<std::filesystem::path>& damaged,
@@ -120,8 +118,8 @@ std::optional<ListedCheckpoint> take_newest(std::vector<ListedCheckpoint>& liste
   return std::nullopt;
 }
 
-/// Chooses the newest checkpoint of rank 0's `listed` that looks whole, and reads its manifest; nullopt if
-/// there is none. Throws Error(kStorage) if none is whole and some are damaged. Collective.
+/// The newest checkpoint of rank 0's `listed` that looks whole, with its manifest; nullopt if `listed` is
+/// empty. Throws Error(kStorage) if none is whole and some are damaged. Collective.
 std::optional<Checkpoint> choose(Io& io, const std::filesystem::path& directory, Communicator& world,
                                  std::vector<ListedCheckpoint>& listed,
                                  std::vector<std::filesystem::path>& damaged,
@@ -171,7 +169,7 @@ const FileBlocks& CheckpointReader::blocks_of(int64_t rank) {
   return blocks_.emplace(rank, std::move(blocks)).first->second;
 }
 
-// Reads the pieces [first, last). All must be in the file of one rank.
+// Reads the pieces [first, last), which are in the file of one rank.
 void CheckpointReader::read_file_pieces(const Piece* first, const Piece* last,
                                         const std::vector<UnitStates>& units) {
   const FileBlocks& blocks = blocks_of(first->rank);
@@ -179,8 +177,7 @@ void CheckpointReader::read_file_pieces(const Piece* first, const Piece* last,
   for (const Piece* begin = first; begin != last;) {
     // [begin, end) are the pieces of one stored shard.
     const Piece* end = std::find_if(begin, last, [&](const Piece& p) { return p.shard != begin->shard; });
-    // Reads one state after the other: the pieces of an array then come in a row, and each block is read
-    // once.
+    // One state after the other: the pieces of an array then come in a row, and each block is read once.
     for (const UnitState state : kUnitStates)
       for (const Piece* piece = begin; piece != end; ++piece)
         if (std::byte* target = units[static_cast<size_t>(piece->unit)].array(state))
@@ -199,7 +196,7 @@ void CheckpointReader::read(int64_t fsdp_index, const std::vector<UnitStates>& u
   check_coverage(pieces, layouts, fsdp_index);
   check_moments(checkpoint_, units);
   zero_padding_of(units, fsdp_index);
-  // Pieces come in the order of ranks, so each file is opened once.
+  // Pieces are ordered by rank, so each file is opened once.
   for (const Piece *first = pieces.data(), *end = first + pieces.size(); first != end;) {
     const Piece* last = std::find_if(first, end, [&](const Piece& p) { return p.rank != first->rank; });
     read_file_pieces(first, last, units);
@@ -221,7 +218,7 @@ std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path
                                              const std::function<void(const Checkpoint&)>& load,
                                              std::vector<std::string>& warnings) {
   std::vector<ListedCheckpoint> listed = list_on_rank_0(io, directory, world);
-  std::vector<std::filesystem::path> damaged;  // damaged checkpoints, on rank 0
+  std::vector<std::filesystem::path> damaged;  // on rank 0
   for (;;) {
     const std::optional<Checkpoint> checkpoint = choose(io, directory, world, listed, damaged, warnings);
     if (!checkpoint) return std::nullopt;
@@ -238,10 +235,9 @@ std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path
         }
       });
     } catch (const Error& error) {
-      // Other errors are not about this checkpoint, so an older one would not help.
       if (error.code() != ExitCode::kStorage) throw;
-      // Only the rank that failed knows whether its system refused to read. If so, the checkpoint may be
-      // whole, and this second agreement ends the resume on all ranks.
+      // Only the failed rank knows whether its system refused to read. Then the checkpoint may be whole, and
+      // the resume ends on all ranks.
       do_and_agree(world, [&] {
         if (!unreadable.empty()) refuse_unreadable(unreadable);
       });
@@ -249,7 +245,7 @@ std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path
       if (world.rank() == 0) warnings.push_back(fmt::format("passing over a checkpoint: {}", error.what()));
       continue;
     }
-    // Not earlier: if no checkpoint is whole, the damaged ones must keep their names for people to look at.
+    // Not earlier: if no checkpoint is whole, damaged ones must keep their names for people to look at.
     for (const std::filesystem::path& path : damaged) move_aside(io, path, warnings);
     return checkpoint->manifest.state;
   }

@@ -21,8 +21,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// The number of the takeover that committed `checkpoint`. Returns 0 for a damaged checkpoint, which may be
-/// replaced, and INT64_MAX for one of another format, which may not be replaced.
+/// The takeover that committed `checkpoint`; 0 if it is damaged and may be replaced; INT64_MAX if it has
+/// another format and may not be replaced.
 int64_t takeover_of(Io& io, const std::filesystem::path& checkpoint) {
   try {
     return read_manifest(io, checkpoint).state.takeover;
@@ -33,11 +33,10 @@ int64_t takeover_of(Io& io, const std::filesystem::path& checkpoint) {
   }
 }
 
-// Threads of a save beside training: while one waits for the disk, the other copies and hashes.
+// Threads of a save during training: while one waits for the disk, the other copies and hashes.
 constexpr int64_t kBackgroundThreads = 2;
 
-// The wait before each vote for this rank's own thread, and the pause after a vote if only other ranks still
-// write.
+// The wait before a vote while this rank's thread writes, and the pause after a vote while only others write.
 constexpr std::chrono::milliseconds kWritePause{100}, kVotePause{10};
 
 }  // namespace
@@ -72,7 +71,7 @@ void CheckpointWriter::begin(const CheckpointState& state, const SavePolicy& pol
   const std::string name = text_of_rank_0(world_, temporary_name(kAttemptPrefix, state.step));
   const std::filesystem::path attempt = directory_ / name;
   try {
-    // An agreement after each stage, so that no rank writes into a directory that does not exist.
+    // Agreements after each stage: no rank may write into a directory that does not exist.
     do_and_agree(world_, [&] {
       if (!leads()) return;
       make_directory(io_, directory_);
@@ -108,10 +107,10 @@ int64_t CheckpointWriter::progress() const {
 
 // Runs on the thread of the save.
 void CheckpointWriter::write(Save& save, const BackgroundWork& work) {
-  // Releases the snapshot at any exit: training must not wait for a save that failed.
+  // Releases the snapshot at any exit: training must not wait for a failed save.
   const std::unique_ptr<Snapshot, void (*)(Snapshot*)> released(snapshot_, [](Snapshot* s) { s->release(); });
   if (snapshot_ != nullptr) snapshot_->copy_kept(work);
-  // Only after copy_kept(), because the next update waits for those copies.
+  // After copy_kept(), because the next update waits for those copies.
   if (save.policy.in_background) work.yield_processors();
   if (!shards_.empty()) save.file = write_file(save, work);
   save.milliseconds =
@@ -179,16 +178,14 @@ Manifest CheckpointWriter::collect(const Save& save, double& write_seconds) {
   return manifest;
 }
 
-// Commits `attempt` in place of the old checkpoint of its step. A rename cannot replace a directory that is
-// not empty, so the old checkpoint is moved aside first. If the process is killed between the two renames,
-// the next start of the run puts the old checkpoint back (prepare_checkpoint_directory).
+// A rename cannot replace a directory that is not empty, so the old checkpoint is moved aside first. If the
+// process is killed between the renames, prepare_checkpoint_directory() puts the old checkpoint back.
 void CheckpointWriter::replace(const std::filesystem::path& attempt, const CheckpointState& state,
                                std::vector<std::string>& warnings) {
   const std::filesystem::path target = directory_ / step_directory_name(state.step);
   const std::filesystem::path aside = directory_ / temporary_name(kReplacedPrefix, state.step);
   rename_path(io_, target, aside);
-  // An owner that was taken over must not replace the checkpoint of its successor. Checked after the rename,
-  // when nobody can put another checkpoint there.
+  // The run's new owner may have committed this checkpoint. After the rename nobody can replace it.
   if (const int64_t number = takeover_of(io_, aside); number > state.takeover) {
     rename_path(io_, aside, target);
     throw Error(ExitCode::kStorage,
@@ -209,10 +206,10 @@ void CheckpointWriter::commit_attempt(const Save& save, const Manifest& manifest
                                       std::vector<std::string>& warnings) {
   const std::string text = manifest_text(manifest);
   parse_manifest(text, "the manifest to be written");  // throws if no load would accept this manifest
-  // Every rank has synced its files. write_whole_file syncs the manifest and the directory, before the rename
-  // makes the directory count as a checkpoint.
+  // All ranks have synced their files. This call syncs the manifest and the directory, before the rename
+  // commits.
   write_whole_file(io_, save.attempt / Manifest::kFileName, text);
-  // Checks the owner as late as possible: a takeover between this check and the rename goes unseen.
+  // Checked as late as possible: a takeover between this check and the rename goes unseen.
   if (save.policy.check_owner) save.policy.check_owner();
 
   const std::filesystem::path target = directory_ / step_directory_name(manifest.state.step);
@@ -221,16 +218,15 @@ void CheckpointWriter::commit_attempt(const Save& save, const Manifest& manifest
   sync_directory(io_, directory_);
 }
 
-// Removes the attempt, into which no rank writes any more. After a communication error a rank may still
-// write, so the attempt stays until the next start of the run.
+// No rank writes into the attempt any more, except after a communication error. Then the attempt stays until
+// the next start of the run.
 void CheckpointWriter::give_up(const Error& error, const std::filesystem::path& attempt) {
   if (leads() && error.code() != ExitCode::kCommunication) remove_tree(io_, attempt);
 }
 
-// Removes old checkpoints. The new one is committed, so a failure here becomes a warning.
 void CheckpointWriter::remove_old(const Save& save, SaveReport& report) {
   try {
-    // The commit may have taken long, and a successor may need the old checkpoints.
+    // The commit may have taken long, and the run's new owner may need the old checkpoints.
     if (save.policy.check_owner) save.policy.check_owner();
   } catch (const Error& error) {
     report.warnings.push_back(fmt::format("old checkpoints were not removed: {}", error.what()));
@@ -262,8 +258,7 @@ SaveReport CheckpointWriter::commit(const DiskStillness& seen) {
     throw;
   }
   const std::unique_ptr<Save> save = std::move(save_);
-  // All ranks wait while rank 0 removes checkpoints: in the next step's collectives they would take it for
-  // dead.
+  // All ranks wait: in the next step's collectives, a slow rank 0 would seem dead.
   do_and_agree(world_, [&] {
     if (leads()) remove_old(*save, report);
   });

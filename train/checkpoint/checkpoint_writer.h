@@ -1,9 +1,9 @@
 // CheckpointWriter: saves the shards of all ranks as one checkpoint; a save that fails leaves no checkpoint.
 //
-// A save has three phases. begin(): all ranks prepare, and hold the states of this moment. The writing: a
-// thread of each rank copies, hashes, writes, reads back and syncs the rank's file, without MPI and HDF5.
-// commit(): all ranks wait for each other's threads, then rank 0 writes the manifest and renames the
-// directory. Between begin() and commit() the ranks may train. save() does all three.
+// A save has three phases. begin(): all ranks prepare, and hold their present states. Then a thread of each
+// rank copies, hashes, writes, reads back and syncs the rank's file, without MPI and HDF5. commit(): all
+// ranks wait for all threads, then rank 0 writes the manifest and renames the directory. Between begin() and
+// commit() the ranks may train.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -26,22 +26,21 @@
 
 namespace ripstop {
 
-/// The way in which a save is written and committed.
 struct SavePolicy {
   int64_t keep = 3;  ///< newest checkpoints kept besides CheckpointState::best; 0: all
-  /// Whether the ranks train while the save is written. If so, the Snapshot copies the units that it has
-  /// memory for, and only a few threads write, with the lowest priority.
+  /// True if the ranks train while the save is written: then the Snapshot copies the units that fit into its
+  /// memory, and few threads write, with the lowest priority.
   bool in_background = false;
   /// Called often on the caller's thread while commit() waits. An exception from it ends the save.
   std::function<void()> watch = {};
-  /// The longest wait of commit() for a disk that makes no progress.
+  /// The longest wait of commit() for a disk without progress.
   DiskPatience patience = {};
-  /// Called on rank 0; throws Error if another process has taken over the run. Called before the commit,
-  /// which then fails, and before old checkpoints are removed, which then stay, with a warning.
+  /// Called on rank 0; throws Error if another process has taken over the run. Then the commit fails, or, if
+  /// the commit is done, old checkpoints are kept, with a warning.
   std::function<void()> check_owner = {};
 };
 
-/// The result of a save, on rank 0; other ranks get `directory`, `bytes` and `seconds` only.
+/// The result of a save; ranks other than 0 get `directory`, `bytes` and `seconds` only.
 struct SaveReport {
   std::filesystem::path directory;
   int64_t bytes = 0;                  ///< bytes of all files
@@ -52,56 +51,50 @@ struct SaveReport {
 
 class CheckpointWriter {
  public:
-  /// A writer of this rank's units, which `snapshot` holds, to `directory` (RUN/checkpoints; the first save
-  /// makes it). Rank r of `world` must have position r on `mesh`. All references are borrowed.
+  /// Saves the units that `snapshot` holds to `directory` (RUN/checkpoints; the first save makes it). Rank r
+  /// of `world` must have position r on `mesh`. All references are borrowed.
   CheckpointWriter(Io& io, std::filesystem::path directory, Communicator& world, const MeshSizes& mesh,
                    Snapshot& snapshot);
-  /// A writer of arrays without a snapshot. `sources` has kUnitStateCount arrays for each shard of `units`,
-  /// the parameter table, that this rank stores. The data of `sources` must not change before commit()
-  /// returns.
+  /// Saves arrays without a snapshot. `sources` has kUnitStateCount arrays for each shard that this rank
+  /// stores of `units`, the parameter table. Their data must not change before commit() returns.
   CheckpointWriter(Io& io, std::filesystem::path directory, Communicator& world, const MeshSizes& mesh,
                    std::vector<UnitSpec> units, DType moments, std::vector<ArraySource> sources);
-  /// Ends the thread of a save that was not committed. The next start of the run removes the files of that
-  /// save.
+  /// Ends the thread of an uncommitted save, whose files the next start of the run removes.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  /// Saves the present values of the units, with rank 0's `state`, as `directory`/step_N. Replaces a
-  /// checkpoint of the same step; throws Error(kStorage) instead if a later takeover committed that
-  /// checkpoint. On return the checkpoint is complete and synced on the disks of all ranks, and old ones are
-  /// removed. If any rank fails, all ranks throw the same Error(kStorage), which names the failed rank; the
-  /// attempt is removed and older checkpoints stay. Main thread only (the first save calls libhdf5). Blocks.
-  /// Needs 1 MiB for each of kBlockThreads threads, and memory for the skeleton. Collective.
+  /// Saves the present values of the units, with rank 0's `state`, as `directory`/step_N, and removes old
+  /// checkpoints. Replaces a checkpoint of the same step, but throws Error(kStorage) if a later takeover
+  /// committed it. On return the checkpoint is synced to disk on all ranks. If any rank fails, all ranks
+  /// throw the same Error(kStorage), which names the failed rank; the attempt is removed and older
+  /// checkpoints stay. Main thread only (the first save calls libhdf5). Blocks. Needs 1 MiB for each of
+  /// kBlockThreads threads, and memory for the skeleton. Collective.
   SaveReport save(const CheckpointState& state, const SavePolicy& policy);
 
-  /// The first part of save(): returns when the thread of each rank has begun to write. Throws as save().
-  /// Collective.
+  /// The first part of save(): returns when the thread of each rank has begun. Throws as save(). Collective.
   void begin(const CheckpointState& state, const SavePolicy& policy);
   /// Whether a save was begun and is neither committed nor given up. Equal on all ranks.
   bool has_begun() const { return save_ != nullptr; }
-  /// Whether the thread of this rank still writes; false without a save.
+  /// Whether this rank's thread still writes; false without a save.
   bool is_writing() const;
-  /// A number that changes whenever the thread's disk has done something, for DiskVotes; 0 without a save.
+  /// A number that changes whenever the thread's disk has done something (DiskVotes); 0 without a save.
   int64_t progress() const;
-  /// The rest of save(). Waits for the threads of all ranks in many short collectives (DiskVotes), however
-  /// long a slow disk takes. `seen`: the time for which progress() of this rank has not changed before the
-  /// call. Throws as save(). Throws Error(kCommunication) if a rank's disk makes no progress for
-  /// SavePolicy::patience; the thread of that rank then still runs, and the destructor would wait for it.
-  /// Collective.
+  /// The rest of save(). Waits for the threads of all ranks in short collectives (DiskVotes), however long a
+  /// slow disk takes. `seen`: for how long this rank's progress() has not changed before the call. Throws as
+  /// save(); Error(kCommunication) if a rank's disk makes no progress for SavePolicy::patience: that rank's
+  /// thread still runs, and the destructor would wait for it. Collective.
   SaveReport commit(const DiskStillness& seen = {});
-  /// Tells the thread of an uncommitted save, if there is one, to end, and waits for at most `most`. Returns
-  /// false if the thread has not ended; then it is in a call that does not return, and neither this object
-  /// nor the borrowed ones may be destroyed.
+  /// Asks the thread of an uncommitted save, if any, to end, and waits for at most `most`. Returns false if
+  /// the thread is still in a system call: then neither this object nor the borrowed ones may be destroyed.
   bool ends_within(std::chrono::milliseconds most);
 
  private:
-  /// A save between begin() and commit().
   struct Save {
     CheckpointState state;
     SavePolicy policy;
     std::filesystem::path attempt;
-    StoredFile file = {};      ///< this rank's file; set by the thread; 0 bytes if the rank stores nothing
+    StoredFile file = {};      ///< this rank's file, set by the thread; 0 bytes if the rank stores nothing
     int64_t milliseconds = 0;  ///< from begin() to the end of the thread
     std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
     std::optional<BackgroundWork> work = {};
@@ -124,7 +117,7 @@ class CheckpointWriter {
   const MeshSizes mesh_;
   const std::vector<UnitSpec> specs_;
   const DType moments_;
-  const std::vector<ArraySource> sources_;  ///< arrays to save, kUnitStateCount for each shard
+  const std::vector<ArraySource> sources_;
   const std::vector<UnitShard> shards_;
   Snapshot* snapshot_ = nullptr;
   std::optional<RankFileSkeleton> skeleton_;  ///< set by the first save

@@ -10,31 +10,29 @@
 
 namespace ripstop {
 
-/// The longest time for which ranks wait for a disk without progress.
 struct DiskPatience {
   double seconds = std::numeric_limits<double>::infinity();
   std::vector<std::string> hosts = {};  ///< of each rank, for the error; empty: the error has no hosts
 };
 
-/// The time for which a rank's disk had made no progress when the ranks began to wait.
+/// For how long a rank's disk had made no progress when the ranks began to wait.
 struct DiskStillness {
-  int64_t progress = 0;  ///< the value of progress that has not changed
-  double seconds = 0;    ///< time since progress last changed
+  int64_t progress = 0;  ///< the unchanged progress
+  double seconds = 0;    ///< since progress last changed
 };
 
-/// A wait of all ranks for each other's disks. A disk may take longer than the deadline of a collective, so
-/// the ranks do not wait in one collective: they vote many times a second, and each vote has the progress of
-/// the rank's disk.
+/// Lets all ranks wait for each other's disks. A disk may take longer than the deadline of a collective, so
+/// the ranks vote many times a second, with the progress of their disks.
 class DiskVotes {
  public:
   /// `world` is borrowed.
   DiskVotes(Communicator& world, DiskPatience patience);
 
-  /// Call it before the first vote: makes the time without progress of this rank's disk begin at `seen`. The
-  /// time begins anew if the next vote has another progress. Collective.
+  /// Call it before the first vote: the time without progress of this rank's disk then includes `seen`,
+  /// unless the first vote has another progress. Collective.
   void count_from(const DiskStillness& seen);
 
-  /// Makes a vote, and returns whether all ranks are `done`. `progress` of this rank, at least 0, must change
+  /// Votes, and returns whether all ranks are `done`. `progress` of this rank, at least 0, must change
   /// whenever its disk has done something. Throws Error(kCommunication), naming the ranks, if the progress of
   /// a rank that is not done has not changed for DiskPatience::seconds; time in which this process was
   /// stopped does not count. Each rank uses its own clock, so ranks may throw one or two votes apart.
@@ -47,8 +45,8 @@ class DiskVotes {
   Communicator& world_;
   const DiskPatience patience_;
   Clock::time_point before_ = Clock::now();
-  std::vector<int64_t> progress_;  ///< each rank's progress at the last vote; kDone for ranks that are done
-  std::vector<double> still_seconds_;  ///< for each rank, the time since its progress changed
+  std::vector<int64_t> progress_;      ///< each rank's progress at the last vote; kDone: the rank is done
+  std::vector<double> still_seconds_;  ///< each rank's time without progress
 };
 
 }  // namespace ripstop

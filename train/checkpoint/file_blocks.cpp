@@ -14,7 +14,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the sidecar is a copy of the memory");
 
-/// The first bytes of a sidecar, as they lie in the file. docs/formats.md describes them.
+/// The first bytes of a sidecar (docs/formats.md).
 struct Header {
   char magic[8];
   uint32_t version = 1;
@@ -25,12 +25,12 @@ struct Header {
 static_assert(sizeof(Header) == 32 && sizeof(FileBlocks::Array) == 16);
 constexpr char kMagic[] = "RIPBLOCK";
 
-/// The bytes of a sidecar. An array takes 16 bytes, a hash 8.
+/// An array takes 16 bytes, a hash 8.
 int64_t size_of_sidecar(int64_t file_bytes, int64_t arrays) {
   return static_cast<int64_t>(sizeof(Header)) + arrays * 16 + FileBlocks::block_count(file_bytes) * 8;
 }
 
-/// Decodes a sidecar. Requires that `bytes` has the size of a sidecar, so that the copies below stay inside.
+/// `bytes` must have the size of a sidecar, so that the copies below stay inside.
 FileBlocks decode(const std::string& bytes, int64_t array_count, const std::string& name) {
   Header header;
   std::memcpy(&header, bytes.data(), sizeof header);
@@ -64,7 +64,7 @@ FileBlocks read_sidecar(Io& io, const std::filesystem::path& directory, const St
                         const std::vector<StoredArray>& arrays) {
   const std::filesystem::path path = directory / sidecar_file_name(file.rank);
   const int64_t expected = size_of_sidecar(file.bytes, std::ssize(arrays));
-  // Reads with a limit, because a wrong file may have any size.
+  // A limit, because a wrong file may have any size.
   const std::string bytes = read_whole_file(io, path, std::max(expected, file.sidecar_bytes));
   if (static_cast<int64_t>(bytes.size()) != file.sidecar_bytes)
     fail(ExitCode::kStorage, "{}: has {} bytes, the manifest says {}", path.string(), bytes.size(),
@@ -85,7 +85,7 @@ FileBlocks read_sidecar(Io& io, const std::filesystem::path& directory, const St
          blocks.bytes, file.bytes);
   for (size_t i = 0; i < arrays.size(); ++i) {
     const FileBlocks::Array& a = blocks.arrays[i];
-    // A division, because a product with a forged number of elements could overflow.
+    // A product with a forged number of elements could overflow.
     if (a.elements != arrays[i].elements || a.offset_bytes < 0 || a.offset_bytes > blocks.bytes ||
         a.elements > (blocks.bytes - a.offset_bytes) / element_bytes(arrays[i].dtype))
       fail(ExitCode::kStorage,
@@ -107,8 +107,8 @@ void BlockReader::read_block(int64_t block, char* to) const {
 }
 
 void BlockReader::load_block(int64_t block) {
-  if (block == loaded_) return;  // the frequent case: pieces are short and in order
-  loaded_ = -1;                  // if the read fails, the buffer holds no block
+  if (block == loaded_) return;  // frequent: pieces are short and in order
+  loaded_ = -1;                  // for the case that the read fails
   if (!buffer_) buffer_ = std::make_unique_for_overwrite<char[]>(FileBlocks::kBlockBytes);
   read_block(block, buffer_.get());
   loaded_ = block;
@@ -122,7 +122,7 @@ void BlockReader::read(void* bytes, int64_t count, int64_t offset) {
     const int64_t block = offset / FileBlocks::kBlockBytes, at = offset % FileBlocks::kBlockBytes;
     const int64_t part = std::min(count, blocks_->block_bytes(block) - at);
     if (part == blocks_->block_bytes(block)) {
-      read_block(block, to);  // straight into the caller's memory
+      read_block(block, to);
     } else {
       load_block(block);
       std::memcpy(to, buffer_.get() + at, static_cast<size_t>(part));

@@ -1,5 +1,5 @@
-// FileBlocks: the sidecar of a rank's file. With the hash of each block and the offset of each array, parts
-// of the file can be read and verified, without libhdf5.
+// FileBlocks: the sidecar of a rank's file, with which parts of the file are read and verified without
+// libhdf5.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace ripstop {
 
-/// The contents of rank_*.blocks, which describes rank_*.h5. docs/formats.md has the table of its bytes.
+/// The contents of rank_*.blocks, which describes rank_*.h5 (docs/formats.md).
 struct FileBlocks {
   static constexpr int64_t kBlockBytes = int64_t{1} << 20;
 
@@ -33,7 +33,6 @@ struct FileBlocks {
   bool operator==(const FileBlocks&) const = default;
 };
 
-/// The contents of the sidecar file that holds `blocks`.
 std::string sidecar_bytes(const FileBlocks& blocks);
 
 /// Reads the sidecar of `file` in `directory`. Throws Error(kStorage) if the sidecar's hash or sizes differ
@@ -41,16 +40,15 @@ std::string sidecar_bytes(const FileBlocks& blocks);
 FileBlocks read_sidecar(Io& io, const std::filesystem::path& directory, const StoredFile& file,
                         const std::vector<StoredArray>& arrays);
 
-/// Reads parts of a rank's file, in whole blocks, and compares each block with its hash. Keeps the last block
-/// in memory.
+/// Reads parts of a rank's file and compares each block with its hash. Keeps the block read last in memory.
 class BlockReader {
  public:
-  /// `blocks` must outlive this. Throws Error(kStorage) if the file cannot be opened.
+  /// `blocks` is borrowed. Throws Error(kStorage) if the file cannot be opened.
   BlockReader(Io& io, const std::filesystem::path& path, const FileBlocks& blocks);
-  /// Reads bytes [offset, offset + count) of the file. Throws Error(kStorage), with file and byte, if a block
-  /// differs from its hash.
+  /// Reads bytes [offset, offset + count). Throws Error(kStorage), with file and byte, if a block differs
+  /// from its hash.
   void read(void* bytes, int64_t count, int64_t offset);
-  /// Reads `block`. Throws like read().
+  /// Reads and verifies `block`. Throws as read().
   void load_block(int64_t block);
 
  private:
@@ -58,8 +56,8 @@ class BlockReader {
 
   InputFile file_;
   const FileBlocks* blocks_;
-  std::unique_ptr<char[]> buffer_;  ///< memory for one block; null until a part of a block is read
-  int64_t loaded_ = -1;             ///< index of the block in buffer_; -1: none
+  std::unique_ptr<char[]> buffer_;  ///< memory for one block; null before the first read of a part of a block
+  int64_t loaded_ = -1;             ///< the block in buffer_; -1: none
 };
 
 }  // namespace ripstop

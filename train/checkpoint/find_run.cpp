@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kMarks = "metrics.jsonl, LOCK, prompt_template.txt or checkpoint";
 
-/// The path without a slash at its end: "run" for "run/".
+/// "run" for "run/".
 fs::path without_slash(const fs::path& path) {
   return path.has_filename() ? path : path.parent_path();
 }
@@ -30,7 +30,6 @@ fs::path folder_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
-/// The runs directly inside `folder`, by name.
 std::vector<fs::path> runs_inside(Io& io, const fs::path& folder) {
   std::vector<fs::path> runs;
   for (const Io::Entry& entry : list_directory(io, folder)) {
@@ -46,7 +45,7 @@ std::vector<fs::path> runs_inside(Io& io, const fs::path& folder) {
 
 /// Advice for a `path` that does not exist: "did you mean runs/first?", or another text.
 std::string hint_for_missing(const fs::path& path) {
-  // Looks for names of directories that hold ".", that is, of all directories.
+  // With ".", hint_for_absent looks for directories alone.
   if (std::string hint = hint_for_absent(path, "", "."); !hint.empty()) return hint;
   if (looks_like_hub_name(path))
     return fmt::format("nothing is downloaded: give the local directory that `hf download {}` prints",
@@ -54,7 +53,6 @@ std::string hint_for_missing(const fs::path& path) {
   return "give the directory of a run (its run.directory), or one of its checkpoints";
 }
 
-/// Throws Error(kUsage) unless `path` is a directory.
 void require_directory(Io& io, const fs::path& path) {
   if (path.empty()) throw Error(ExitCode::kUsage, "the name of a directory is empty");
   if (directory_exists(io, path)) return;
@@ -71,7 +69,7 @@ void require_directory(Io& io, const fs::path& path) {
               hint_for_missing(path));
 }
 
-/// Throws Error(kUsage) for a directory that holds neither a run nor checkpoints, with advice.
+/// Throws Error(kUsage), with advice, for a directory without a run or checkpoints.
 [[noreturn]] void refuse(Io& io, const fs::path& path) {
   if (path_exists(io, path / "adapter_config.json"))
     throw Error(
@@ -93,7 +91,6 @@ bool holds_checkpoints(Io& io, const fs::path& directory) {
   return false;
 }
 
-/// The parsed `which` of find_checkpoint.
 struct Choice {
   enum class Kind { kLatest, kBest, kStep };
   Kind kind = Kind::kStep;
@@ -101,7 +98,7 @@ struct Choice {
   fs::path directory = {};  ///< set if `which` is the path of a step directory
 };
 
-/// The steps of `listed`: "250, 500".
+/// "250, 500".
 std::string steps_text(const std::vector<ListedCheckpoint>& listed) {
   std::string text;
   for (const ListedCheckpoint& checkpoint : listed)
@@ -109,7 +106,7 @@ std::string steps_text(const std::vector<ListedCheckpoint>& listed) {
   return text;
 }
 
-/// The steps of the checkpoints of `path`: "; runs/first has those of step 250, 500"; "" if there are none.
+/// "; runs/first has those of step 250, 500"; "" if `path` has no checkpoints.
 std::string steps_there(Io& io, const fs::path& path) {
   try {
     const std::vector<ListedCheckpoint> listed =
@@ -120,13 +117,12 @@ std::string steps_there(Io& io, const fs::path& path) {
   }
 }
 
-/// Parses `which` of find_checkpoint. `run` is used in the error's hint alone.
+/// `run` is used in the error's hint alone.
 Choice parse_choice(Io& io, const fs::path& run, const std::string& which) {
   if (which == "latest") return {Choice::Kind::kLatest};
   if (which == "best") return {Choice::Kind::kBest};
   const fs::path path = without_slash(which);
   std::string name = path.filename().string();
-  // Directories are named step_00000060; accept step_60, too.
   if (name.starts_with("step_")) name.erase(0, 5);
   const std::optional<int64_t> step = parse_whole_number(name);
   if (!step)
@@ -136,8 +132,7 @@ Choice parse_choice(Io& io, const fs::path& run, const std::string& which) {
   return {Choice::Kind::kStep, *step, path.has_parent_path() ? path : fs::path()};
 }
 
-/// The newest checkpoint that is whole or has another format. One of another format may be whole; reading it
-/// throws.
+/// A checkpoint of another format may be whole; reading it throws.
 const ListedCheckpoint* newest_whole(const std::vector<ListedCheckpoint>& listed) {
   for (auto at = listed.rbegin(); at != listed.rend(); ++at)
     if (at->manifest || !at->hint.empty()) return &*at;
@@ -150,7 +145,7 @@ const ListedCheckpoint* find_step(const std::vector<ListedCheckpoint>& listed, i
   return nullptr;
 }
 
-/// The directory of the checkpoint in `listed` that `choice` names. All of `listed` lie in `directory`.
+/// The directory of the checkpoint in `listed`, all of which lie in `directory`, that `choice` names.
 fs::path find_chosen_step(const fs::path& directory, const std::vector<ListedCheckpoint>& listed,
                           const Choice& choice, const std::string& which) {
   const ListedCheckpoint* found = find_step(listed, choice.step);
@@ -166,7 +161,7 @@ fs::path find_chosen_step(const fs::path& directory, const std::vector<ListedChe
   return found->directory;
 }
 
-/// The directory of the best checkpoint, as the manifest of `newest` names it; without a validation, of
+/// The directory of the best checkpoint that the manifest of `newest` names; without a validation, of
 /// `newest`.
 fs::path find_best(const fs::path& directory, const std::vector<ListedCheckpoint>& listed,
                    const ListedCheckpoint& newest) {
@@ -181,7 +176,6 @@ fs::path find_best(const fs::path& directory, const std::vector<ListedCheckpoint
   return found->directory;
 }
 
-/// Whether entries_in_the_way lists `path`.
 bool is_in_the_way(Io& io, const fs::path& path, bool is_folder) {
   const std::string name = path.filename().string(), extension = path.extension().string();
   const auto is_one_of = [](std::string_view word, std::initializer_list<std::string_view> words) {
@@ -192,7 +186,6 @@ bool is_in_the_way(Io& io, const fs::path& path, bool is_folder) {
            is_one_of(name, {"config.toml", kTokenizerFile, "prompt_template.txt", "prepare.json", "LOCK",
                             Manifest::kFileName});
   if (name != "checkpoints") return name != "logs" && (!name.starts_with(".") || name == ".git");
-  // Runs leave files in a folder of checkpoints, such as LOCK.
   return !std::ranges::all_of(list_directory(io, path), [](const Io::Entry& entry) {
     return entry.name.starts_with("LOCK") || entry.name.starts_with(".") ||
            entry.name == Takeovers::kFileName;
@@ -250,7 +243,7 @@ fs::path find_checkpoint(Io& io, const fs::path& path, const std::string& which)
                 "progress of a run");
   if (choice.kind == Choice::Kind::kStep) return find_chosen_step(directory, listed, choice, which);
   const ListedCheckpoint* newest = newest_whole(listed);
-  // All are damaged. Returns the newest, because reading it reports its damage.
+  // All are damaged: reading the newest reports its damage.
   if (newest == nullptr) return listed.back().directory;
   return choice.kind == Choice::Kind::kBest ? find_best(directory, listed, *newest) : newest->directory;
 }

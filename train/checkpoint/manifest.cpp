@@ -24,13 +24,12 @@ using Json = JsonReader::Json;
 constexpr int64_t kMostElements = int64_t{1} << 50;  // elements of one parameter
 constexpr int64_t kMostRanks = 1'000'000, kMostUnits = 100'000, kMostRanksTimesUnits = 100'000'000;
 
-// Names of the cuts, indexed by the value of the enum.
+// Words in the order of the enumerators.
 constexpr std::array<std::string_view, 3> kCuts = {"none", "rows", "columns"};
 constexpr std::array<std::string_view, 2> kMoments = {"float32", "bfloat16"};
 
 // ---- the members of a manifest, in their order
 
-/// The first members of a manifest, which describe the file itself.
 struct Head {
   std::string format = Manifest::kFormat;
   int64_t version = Manifest::kVersion;
@@ -66,7 +65,6 @@ template <class Fields>
 void parameter_fields(Fields& f, ParameterSpec& p) {
   f("name", p.name);
   f("rows", p.rows, 1, kMostElements);
-  // the product of rows and columns must stay within the limit, too
   f("columns", p.columns, 1, kMostElements / p.rows);
   f.word("cut", p.cut, kCuts);
   f("grain", p.grain, 1, p.cut == Cut::kColumns ? p.columns : p.rows);
@@ -88,7 +86,6 @@ void file_fields(Fields& f, StoredFile& file) {
   f("sidecar_hash", file.sidecar_hash, 32);
 }
 
-/// The members of a manifest between its head and its hash.
 template <class Fields>
 void body_fields(Fields& f, Manifest& manifest) {
   CheckpointState& state = manifest.state;
@@ -129,7 +126,7 @@ void body_fields(Fields& f, Manifest& manifest) {
          [](auto& each, StoredFile& file) { file_fields(each, file); });
 }
 
-/// The end of a manifest, from the comma before "hash" on. `body`: all bytes before.
+/// The end of a manifest, from the comma before "hash" on, after the bytes `body`.
 std::string ending_of(std::string_view body) {
   StreamHash hash;
   hash.update(body);
@@ -182,7 +179,6 @@ void check_tensor(const JsonReader& reader, PhysicalTensor& tensor, std::set<std
     if (p.name.empty() || p.name.find_first_not_of(kLetters) != std::string::npos)
       reader.refuse("has a parameter whose name is not made of letters, digits, '_' and '.'");
     if (!names.insert(p.name).second) reader.refuse("has parameter {} twice", p.name);
-    // Parts lie below each other in one matrix, so they have equal cuts and columns.
     if (p.cut != tensor.parts.front().cut || p.columns != tensor.parts.front().columns)
       reader.refuse("{} does not fit the tensor that it is in", p.name);
     p.vector = p.rows == 1 && !is_adapter(p.name);
@@ -196,7 +192,7 @@ void check_units(const JsonReader& reader, std::vector<UnitSpec>& units) {
     bool leads = true;
     for (PhysicalTensor& tensor : unit.tensors) {
       check_tensor(reader, tensor, names);
-      // Replicated tensors must come first: otherwise UnitLayout would stop with an internal error.
+      // Otherwise UnitLayout would stop with an internal error.
       if (tensor.replicated() && !leads)
         reader.refuse("unit {}: replicated tensors must come first", unit.name);
       leads = tensor.replicated();
@@ -205,12 +201,11 @@ void check_units(const JsonReader& reader, std::vector<UnitSpec>& units) {
 }
 
 void check_files(const JsonReader& reader, const Manifest& manifest) {
-  // Each axis has at most 10^6 ranks, so the product of three fits 64 bits.
+  // The product of three axes of at most 10^6 ranks fits 64 bits.
   const int64_t mesh_ranks = manifest.mesh.ranks();
   if (mesh_ranks > kMostRanks) reader.refuse("has a mesh of {} ranks", mesh_ranks);
   if (mesh_ranks > kMostRanksTimesUnits / std::ssize(manifest.units))
     reader.refuse("has {} units on {} ranks", manifest.units.size(), mesh_ranks);
-  // File names follow from ranks, so a manifest cannot point outside its directory.
   const std::vector<int64_t> ranks = storing_ranks(manifest.units, manifest.mesh);
   if (manifest.files.size() != ranks.size())
     reader.refuse("lists {} files, {} were expected", manifest.files.size(), ranks.size());
@@ -258,15 +253,15 @@ std::string sidecar_file_name(int64_t rank) {
 
 std::string manifest_text(const Manifest& manifest) {
   Manifest written = manifest;
-  // JSON has no NaN and no infinity, so a best value that is not finite is left out.
+  // JSON has no NaN and no infinity.
   if (written.state.best && !std::isfinite(written.state.best->value)) written.state.best.reset();
   FieldWriter fields;
   Head head;
   head_fields(fields, head, written);
   body_fields(fields, written);
-  // Bytes that are not UTF-8 become U+FFFD: they must not make the save fail.
+  // Bytes that are not UTF-8 become U+FFFD, so that they do not make the save fail.
   std::string body = text_of_json(fields.json, 1);
-  body.resize(body.size() - 2);  // the last "\n}", which ending_of has
+  body.resize(body.size() - 2);  // "\n}", which ending_of() adds
   return body + ending_of(body);
 }
 
@@ -275,7 +270,7 @@ Manifest parse_manifest(const std::string& bytes, const std::string& name) {
   const size_t ending_bytes = ending_of("").size();
   if (bytes.size() > static_cast<size_t>(Manifest::kMostBytes)) reader.refuse("has {} bytes", bytes.size());
   if (bytes.size() <= ending_bytes) reader.refuse("has {} bytes: it is cut short", bytes.size());
-  // Compares the hash first, so that damage is reported as damage and not as an odd value.
+  // The hash comes first, so that damage is reported as damage and not as an odd value.
   const std::string_view body = std::string_view(bytes).substr(0, bytes.size() - ending_bytes);
   if (std::string_view(bytes).substr(body.size()) != ending_of(body))
     reader.refuse("does not end with the hash of its bytes: it is damaged");
@@ -286,7 +281,7 @@ Manifest parse_manifest(const std::string& bytes, const std::string& name) {
   Head head;
   head_fields(fields, head, manifest);
   check_head(reader, name, head, manifest.written_by);
-  // A later version may have more members; its min_reader says that this version may skip them.
+  // A later version may have more members; its min_reader allows this version to skip them.
   if (head.version > Manifest::kVersion) fields.skip_unknown();
   body_fields(fields, manifest);
   fields.known("hash");

@@ -1,4 +1,3 @@
-// manifest.json, and the file names of a checkpoint. docs/formats.md describes every member.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -24,18 +23,18 @@ struct BestSoFar {
   bool operator==(const BestSoFar&) const = default;
 };
 
-/// The adapters' config and the frozen base model of a checkpoint that holds adapters alone.
+/// The adapters' config and the frozen base model, in a checkpoint of adapters alone.
 struct AdaptedBase {
   LoraConfig lora;
   std::string directory;  ///< directory of the base model when the run last started
   std::string hash;       ///< StoredModel::weights_hash of the base; empty until the run has read it
   std::string samples;    ///< StoredModel::samples_hash of the base, by which it is found again
-  std::string dtype;      ///< "bfloat16" or "float32", in which ranks held the base when the run last started
+  std::string dtype;      ///< dtype of the base in memory when the run last started: "bfloat16" or "float32"
   bool operator==(const AdaptedBase&) const = default;
 };
 
-/// The state of a run except its weights and moments. A run that loads all three goes on as if it had never
-/// stopped. Texts are UTF-8; a text is empty if it is unknown.
+/// A run's state except its weights and moments. A resumed run computes as if it had never stopped. Texts are
+/// UTF-8; empty: unknown.
 struct CheckpointState {
   int64_t step = 0;      ///< steps done
   int64_t updates = 0;   ///< steps done, less the steps skipped because a value was not finite
@@ -56,7 +55,7 @@ struct CheckpointState {
   bool operator==(const CheckpointState&) const = default;
 };
 
-/// A rank's file and its sidecar in a committed checkpoint: the size of each, and the hash of the sidecar.
+/// The sizes of a rank's file and its sidecar, and the hash of the sidecar.
 struct StoredFile {
   int64_t rank = 0;
   int64_t bytes = 0;          ///< size of rank_*.h5
@@ -65,7 +64,6 @@ struct StoredFile {
   bool operator==(const StoredFile&) const = default;
 };
 
-/// The contents of manifest.json.
 struct Manifest {
   static constexpr int kVersion = 6;  ///< the written version, and the oldest readable one
   static constexpr const char* kFormat = "ripstop checkpoint";
@@ -79,38 +77,36 @@ struct Manifest {
   std::vector<UnitSpec> units;      ///< names, shapes, cuts and grains, without initial values
   std::vector<StoredFile> files;    ///< ordered by rank; ranks that store nothing have none
   int64_t bytes() const;            ///< of all files except the manifest
-  /// The arrays in the file of rank `rank`.
   std::vector<StoredArray> arrays_of(int64_t rank) const;
 };
 
-/// The Error(kStorage) for a manifest of a format version that this ripstop does not read. The checkpoint is
-/// not damaged.
+/// Error(kStorage): this ripstop does not read the manifest's format version. The checkpoint is not damaged.
 class OtherFormat : public Error {
  public:
   using Error::Error;
 };
 
-/// The units in a checkpoint of `state`: the trained_table of its model.
+/// The trained_table of the model of `state`.
 std::vector<UnitSpec> stored_table(const CheckpointState& state);
 
-/// The name of a step directory: "step_00001000".
+/// "step_00001000".
 std::string step_directory_name(int64_t step);
-/// The step in a name made by step_directory_name; nullopt for any other name.
+/// The step of a name that step_directory_name makes; nullopt for any other name.
 std::optional<int64_t> parse_step_directory_name(const std::string& name);
-/// The names of a rank's file and its sidecar: "rank_00000.h5", "rank_00000.blocks".
+/// "rank_00000.h5" and "rank_00000.blocks".
 std::string rank_file_name(int64_t rank);
 std::string sidecar_file_name(int64_t rank);
 
-/// The text of manifest.json for a manifest, with its hash.
+/// The text of manifest.json, with its hash.
 std::string manifest_text(const Manifest& manifest);
 
-/// Reads the text of a manifest of this version, or of a later one whose min_reader allows it. The text may
-/// be damaged or forged, so everything is checked: hash, size, depth, keys (none twice, missing or unknown),
-/// ranges of numbers, a parameter table that can be laid out, and exactly the files that follow from table
-/// and mesh. Throws Error(kStorage) with `name`; OtherFormat for any other version.
+/// Parses a manifest of this version, or of a later one whose min_reader allows it. `text` may be damaged or
+/// forged, so everything is checked: hash, size, depth, keys (none twice, missing or unknown), ranges of
+/// numbers, a parameter table that can be laid out, and exactly the files that follow from table and mesh.
+/// Throws Error(kStorage) with `name`; OtherFormat for any other version.
 Manifest parse_manifest(const std::string& text, const std::string& name);
 
-/// Reads `directory`/manifest.json and returns what parse_manifest makes of it. Throws as parse_manifest.
+/// Parses `directory`/manifest.json. Throws as parse_manifest.
 Manifest read_manifest(Io& io, const std::filesystem::path& directory);
 
 }  // namespace ripstop

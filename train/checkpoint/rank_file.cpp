@@ -27,15 +27,14 @@ std::vector<size_t> by_offset(const std::vector<FileBlocks::Array>& arrays) {
   return order;
 }
 
-/// The bytes of a rank's file, put together from skeleton and sources. Several threads may call the members.
+/// The bytes of a rank's file, from skeleton and sources. Several threads may call the members.
 class FileBytes {
  public:
-  /// The arguments must outlive this.
+  /// The arguments are borrowed.
   FileBytes(const RankFileSkeleton& skeleton, std::span<const ArraySource> sources) {
     RIPSTOP_CHECK(sources.size() == skeleton.arrays.size(), "{} sources for {} arrays", sources.size(),
                   skeleton.arrays.size());
     for (const size_t i : by_offset(skeleton.arrays)) {
-      // A file is gap, array, gap, array, ..., gap.
       append({.gap = skeleton.gaps[parts_.size() / 2]});
       const int64_t size = element_bytes(skeleton.dtypes[i]);
       append({.array = &sources[i],
@@ -62,7 +61,6 @@ class FileBytes {
       if (part->array != nullptr && part->bytes > 0) body(part->number);
   }
 
-  /// Copies bytes [offset, offset + count) of the file to `to`.
   void copy(int64_t offset, char* to, int64_t count) const {
     for (auto part = part_at(offset); count > 0; ++part) {
       const int64_t first = offset - part->begin, size = std::min(count, part->bytes - first);
@@ -101,7 +99,7 @@ bool is_zero(const char* bytes, int64_t count) {
   return *bytes == 0 && std::memcmp(bytes, bytes + 1, static_cast<size_t>(count - 1)) == 0;
 }
 
-/// The file's blocks in the order of writing: the blocks of the arrays `first`, then the others.
+/// The file's blocks in the order of writing: blocks of the arrays `first`, then the others.
 std::vector<int64_t> order_of_blocks(const FileBlocks& blocks, const std::vector<DType>& dtypes,
                                      const std::vector<int64_t>& first) {
   std::vector<int64_t> order;
@@ -119,7 +117,7 @@ std::vector<int64_t> order_of_blocks(const FileBlocks& blocks, const std::vector
   return order;
 }
 
-/// Writes a rank's file, a stretch of blocks at a time.
+/// Writes a rank's file, in stretches of kStretch blocks.
 class RankFileWriter {
  public:
   RankFileWriter(Io& io, const std::filesystem::path& path, const RankFileSkeleton& skeleton,
@@ -146,13 +144,13 @@ class RankFileWriter {
     const std::vector<WrittenBytes> earlier = std::exchange(memory.unread, {});
     for (int64_t i = number * kStretch; i < std::min((number + 1) * kStretch, std::ssize(order_)); ++i)
       write_block(memory, order_[static_cast<size_t>(i)]), ++progress_;
-    // Reads back the thread's earlier stretch: the device has had time to write its blocks.
+    // The device has had time to write the blocks of the earlier stretch.
     read_back(memory, earlier);
   }
 
   FileBlocks finish() {
     for (Memory& memory : memory_) read_back(memory, memory.unread);
-    file_.sync_and_close();  // the manifest, written later, vouches for bytes on the disk
+    file_.sync_and_close();  // before the manifest is written
     return std::move(blocks_);
   }
 
@@ -161,14 +159,14 @@ class RankFileWriter {
 
   struct Memory {
     std::vector<char> block;
-    std::vector<WrittenBytes> unread;  ///< blocks written but not yet read back
+    std::vector<WrittenBytes> unread;  ///< written, but not yet read back
   };
 
   void write_block(Memory& memory, int64_t block) {
     const int64_t offset = block * FileBlocks::kBlockBytes, count = blocks_.block_bytes(block);
     uint64_t& hash = blocks_.hashes[static_cast<size_t>(block)];
     hash = hash_of_zeros_;
-    const bool is_last = block + 1 == blocks_.block_count();  // never a hole: gives the file its size
+    const bool is_last = block + 1 == blocks_.block_count();  // a hole at the end would shorten the file
     bool is_hole = !is_last && bytes_.are_zeros(offset, count);
     if (!is_hole) {
       memory.block.resize(static_cast<size_t>(count));
@@ -192,14 +190,13 @@ class RankFileWriter {
   const RankFileWork& work_;
   FileBlocks blocks_;
   const std::vector<int64_t> order_;
-  std::vector<std::atomic<int64_t>> uncopied_;  ///< blocks of each array that are still to be copied
+  std::vector<std::atomic<int64_t>> uncopied_;  ///< blocks of each array not yet copied
   std::atomic<int64_t> progress_ = 0;
   uint64_t hash_of_zeros_ = 0;
   CheckedOutput file_;
   std::array<Memory, kBlockThreads> memory_;
 };
 
-/// Reads the bytes between the arrays of `file`, for RankFileSkeleton::gaps.
 std::vector<std::string> read_gaps(const InputFile& file, const RankFileSkeleton& skeleton) {
   const std::vector<FileBlocks::Array>& arrays = skeleton.arrays;
   std::vector<std::string> gaps;

@@ -1,4 +1,4 @@
-// A rank's file. libhdf5 lays the file out once; ripstop writes, hashes and syncs every byte itself.
+// A rank's file: libhdf5 lays it out once; ripstop writes, hashes and syncs every byte itself.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -15,44 +15,40 @@
 
 namespace ripstop {
 
-/// An HDF5 file without the contents of its arrays. A rank's file has the same skeleton in every save.
+/// An HDF5 file without the contents of its arrays; equal in all saves of a rank.
 struct RankFileSkeleton {
   int64_t bytes = 0;                      ///< size of the whole file
   std::vector<FileBlocks::Array> arrays;  ///< three for each stored shard, in any order of offsets
   std::vector<DType> dtypes;              ///< dtype of each array
-  /// The bytes outside of the arrays, in file order: before each array, and after the last. An element may be
-  /// empty.
+  /// The bytes before each array, in file order, and after the last array; elements may be empty.
   std::vector<std::string> gaps;
 };
 
-/// Lets libhdf5 make the file of `shards` at the path `scratch`, reads all bytes outside of arrays, and
-/// removes the file. Its arrays are holes, so the file takes a few KiB on the disk. Main thread only
-/// (libhdf5). Throws Error(kStorage).
+/// Makes the file of `shards` at `scratch` with libhdf5, reads all bytes outside of arrays, and removes the
+/// file. Its arrays are holes, so the file takes a few KiB. Main thread only. Throws Error(kStorage).
 RankFileSkeleton make_skeleton(Io& io, const std::filesystem::path& scratch,
                                const std::vector<UnitSpec>& units, const MeshCoordinates& coordinates,
                                const std::vector<UnitShard>& shards, DType moments);
 
 /// Copies elements [first, first + count) of an array, in its dtype, to `to`. Several threads may call it at
-/// once, in any order, for at most a block of FileBlocks each. An empty function means an array of zeros.
+/// once, in any order, for at most a block each. An empty function means an array of zeros.
 using ArraySource = std::function<void(int64_t first, int64_t count, void* to)>;
 
-/// The arrays of a rank's file, and how they are written. The bytes of the file depend on `sources` alone.
+/// How a rank's file is written. The bytes of the file depend on `sources` alone.
 struct RankFileWork {
   std::span<const ArraySource> sources;  ///< one for each array of the skeleton, in its order
-  std::vector<int64_t> first = {};       ///< arrays that are copied before all others, in this order
-  /// Called on any thread when an array has been copied to its end: its source is not called again. May be
-  /// empty.
+  std::vector<int64_t> first = {};       ///< arrays to copy before all others, in this order
+  /// Called on any thread when an array's source has been called for the last time. May be empty.
   std::function<void(int64_t array)> copied = {};
   int64_t threads = kBlockThreads;  ///< at most kBlockThreads, with a block of memory each
 };
 
-/// Writes the new file `path` from the skeleton and the sources, and syncs it. Each block is copied first,
-/// then hashed and written from the copy, so the hashes are of the written bytes; later it is read again,
-/// from the device if the system allows it, and compared. A block of zeros becomes a hole. `watch` is called
-/// on the caller's thread, a few times a second, with a number that rises with each block written or read
-/// back; an exception from `watch` ends the work. Calls no MPI, HDF5 or device function (unless a source
-/// does), so any thread may call it. Returns the contents of the sidecar. Throws Error(kStorage), and what a
-/// source throws.
+/// Writes the new file `path` from the skeleton and the sources, and syncs it. Each block is hashed and
+/// written from a copy; later it is read again, from the device if the system allows it, and compared. A
+/// block of zeros becomes a hole. `watch` is called on the caller's thread, a few times a second, with a
+/// number that rises with each block written or read back; an exception from `watch` ends the work. Any
+/// thread may call: uses no MPI, HDF5 or device function, unless a source does. Returns the contents of the
+/// sidecar. Throws Error(kStorage), and what a source throws.
 FileBlocks write_rank_file(Io& io, const std::filesystem::path& path, const RankFileSkeleton& skeleton,
                            const RankFileWork& work, FunctionRef<void(int64_t progress)> watch);
 

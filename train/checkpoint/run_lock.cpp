@@ -29,15 +29,15 @@ namespace ripstop {
 namespace {
 
 constexpr const char* kLockFile = "LOCK";
-constexpr int64_t kMostLockBytes = 16384;  // the path in a lock alone may have 4096 bytes
+constexpr int64_t kMostLockBytes = 16384;  // the path alone may have 4096 bytes
 using Clock = std::chrono::steady_clock;
 
-/// Reads LOCK; nullopt if it does not exist, or disappears during the read.
+/// Reads LOCK; nullopt if LOCK does not exist or disappears during the read.
 std::optional<std::string> read_lock(Io& io, const std::filesystem::path& path) {
   try {
     return read_whole_file(io, path, kMostLockBytes);
   } catch (const Error&) {
-    // NFS answers ESTALE for an open file that was deleted, so check again whether LOCK exists.
+    // NFS answers ESTALE for an open file that was deleted.
     Io::Status status;
     if (io.status(path, status) != 0 && errno == ENOENT) return std::nullopt;
     throw;
@@ -47,7 +47,7 @@ std::optional<std::string> read_lock(Io& io, const std::filesystem::path& path) 
 /// The lines "key value" of a lock, which identify its owner.
 using Owner = ProcessIdentity;
 
-/// The value of `key`; "" if `owner` has none.
+/// "" if `owner` has no `key`.
 std::string value_of(const Owner& owner, const char* key) {
   const auto found = owner.find(key);
   return found == owner.end() ? "" : found->second;
@@ -66,7 +66,6 @@ std::string inode(const std::filesystem::path& directory) {
   return ::stat(directory.c_str(), &facts) == 0 ? std::to_string(facts.st_ino) : "";
 }
 
-/// This process as the owner of `directory`.
 Owner this_owner(const std::filesystem::path& directory) {
   std::random_device random;
   Owner owner = this_process();
@@ -87,7 +86,6 @@ std::string describe_owner(const Owner& owner) {
   return describe(owner) + (job.empty() ? "" : fmt::format(" (job {})", job));
 }
 
-/// Whether both have `key`, with equal values that are not empty.
 bool agree(const Owner& a, const Owner& b, const char* key) {
   return !value_of(a, key).empty() && value_of(a, key) == value_of(b, key);
 }
@@ -96,9 +94,8 @@ Clock::time_point after(double seconds) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
-/// Whether the lock was copied here together with a run's directory: it names another directory, by path and
-/// by inode. (A moved directory keeps its inode; on another host it may have another path, but not another
-/// inode.)
+/// Whether the lock was copied here with a run's directory: it names a directory with another path and
+/// another inode. (A move changes the path alone, and so does another host.)
 bool is_copy(const Owner& owner, const Owner& self) {
   const auto is_other = [&](const char* key) {
     return !value_of(owner, key).empty() && !agree(owner, self, key);
@@ -106,7 +103,7 @@ bool is_copy(const Owner& owner, const Owner& self) {
   return is_other("directory") && is_other("inode");
 }
 
-/// Tells why `text`, read from LOCK, is not the lock of `self`; "" if it is.
+/// Why `text`, read from LOCK, is not the lock of `self`; "" if it is.
 std::string loss(const std::optional<std::string>& text, const Owner& self) {
   if (!text) return ": its LOCK is gone";
   const Owner owner = parse_process(*text);
@@ -117,15 +114,15 @@ int64_t restarts(const Owner& owner) {
   return parse_whole_number(value_of(owner, "restart")).value_or(0);
 }
 
-/// A clock that also counts while the machine sleeps, as the clocks of other machines do.
+/// Seconds that also count while the machine sleeps, as on the clocks of other machines.
 double boot_seconds() {
   return clock_seconds(CLOCK_BOOTTIME);
 }
 
 }  // namespace
 
-/// The thread that raises the number in LOCK and checks that the file is still this owner's. An object lives
-/// as long as its thread, which a file system that does not answer may hold for ever.
+/// Raises the number in LOCK, on a thread, and checks that the file is still this owner's. An object lives as
+/// long as its thread, which a file system that does not answer may hold for ever.
 class RunLock::Heartbeat {
  public:
   Heartbeat(Io& io, std::filesystem::path path, const RunLockTimes& times, Owner self, Descriptor file)
@@ -147,9 +144,8 @@ class RunLock::Heartbeat {
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
 
-  /// Tells the thread to end, and waits until it has left its file system call, but only until the last
-  /// heartbeat is fence_seconds() old. Returns false if the thread is still in the call, which may never
-  /// return.
+  /// Asks the thread to end. Waits until the thread has left its file system call, but only until the last
+  /// heartbeat is fence_seconds() old. Returns false if the thread is still in the call.
   bool request_end() {
     std::unique_lock guard(mutex_);
     stops_ = true;
@@ -158,12 +154,11 @@ class RunLock::Heartbeat {
     return changed_.wait_for(guard, std::chrono::duration<double>(std::max(left, 0.0)),
                              [&] { return !in_call_; });
   }
-  /// Whether the thread is in a file system call that may never return; see RunLock::is_stuck.
   bool is_stuck() {
     const std::lock_guard guard(mutex_);
     return in_call_ && boot_seconds() - answered_at_ > times_.fence_seconds();
   }
-  /// The reason why this owner has lost the directory; "" if it has not.
+  /// Why this owner has lost the directory; "" if it has not.
   std::string reason() {
     const std::lock_guard guard(mutex_);
     return lost_;
@@ -178,9 +173,8 @@ class RunLock::Heartbeat {
     if (is_late()) hurry();
     return !is_late();
   }
-  /// If the last heartbeat is late, waits until one gets through, or shows that another start owns the
-  /// directory. (Perhaps none does: the file system may not have answered the others, either.) Returns false
-  /// if neither happens within answer_seconds.
+  /// Waits until the last heartbeat is recent, or the directory is known to be lost. Returns false if neither
+  /// happens within answer_seconds.
   bool await() {
     std::unique_lock guard(mutex_);
     if (is_late()) hurry();
@@ -194,8 +188,8 @@ class RunLock::Heartbeat {
   }
 
  private:
-  /// Wakes the thread for a heartbeat now: after a SIGCONT or a sleep of the machine, the thread may still
-  /// wait for some seconds.
+  /// Asks for a heartbeat now: after a SIGCONT or a sleep of the machine, the thread may still wait for
+  /// seconds.
   void hurry() {
     hurries_ = true;
     wake_.notify_all();
@@ -227,13 +221,12 @@ class RunLock::Heartbeat {
   bool write(uint64_t count) {
     const std::string text = text_of(self_, count);
     return io_.pwrite(file_.value(), text.data(), text.size(), 0) == std::ssize(text) && !stops_ &&
-           (!syncs_ || io_.fsync(file_.value()) == 0);  // without it other machines may not see the write
+           (!syncs_ || io_.fsync(file_.value()) == 0);  // other machines may not see an unsynced write
   }
 
   /// Whether LOCK is still this owner's file. Sets `reason` if LOCK is gone or is another owner's.
   bool is_own(std::string& reason) {
-    // LOCK may be absent for a moment: another start that took it for stale moves it aside, sees the new
-    // number, and puts it back.
+    // LOCK may be absent for a moment: another start moves it aside, sees the new number, and puts it back.
     constexpr int kLooks = 10;
     for (int look = 1; !stops_; ++look) {
       try {
@@ -271,7 +264,7 @@ class RunLock::Heartbeat {
 RunLock::RunLock(Io& io, const std::filesystem::path& directory, const RunLockTimes& times,
                  const RunLockWait& wait)
     : io_(io), path_(directory / kLockFile), times_(times), self_(this_owner(directory)) {
-  constexpr int kAttempts = 3;  // another start may be first to replace a stale lock
+  constexpr int kAttempts = 3;  // another start may replace a stale lock first
   Descriptor file = try_create();
   for (int attempt = 0; file.value() < 0; ++attempt) {
     const std::optional<std::string> text = read_lock(io_, path_);
@@ -293,13 +286,12 @@ RunLock::RunLock(Io& io, const std::filesystem::path& directory, const RunLockTi
 
 RunLock::~RunLock() {
   if (!heartbeat_->request_end()) {
-    // The thread is in a call that may never return, so joining it or closing the file might not return,
-    // either. The process is about to end.
+    // Joining the thread or closing the file might never return. The process is about to end.
     static_cast<void>(heartbeat_.release());
     return;
   }
   const bool lost = !heartbeat_->reason().empty();
-  heartbeat_.reset();  // closes the file before unlink: NFS keeps files that are deleted while open
+  heartbeat_.reset();  // closes the file before unlink: NFS keeps deleted files that are open
   try {
     if (!lost && loss(read_lock(io_, path_), self_).empty()) io_.unlink(path_);
   } catch (const Error&) {
@@ -323,8 +315,8 @@ Descriptor RunLock::try_create() {
   fail_storage(path_, "write", error);
 }
 
-/// Returns when the owner named in the lock's `text` is known to be gone. Throws Error(kStorage) if the owner
-/// is alive, and Error(kRequeue) if a stop is requested meanwhile.
+/// Returns when the owner that `text` names is known to be gone. Throws Error(kStorage) if the owner is
+/// alive, Error(kRequeue) if a stop is requested.
 void RunLock::wait_until_gone(const std::string& text, const RunLockWait& wait) const {
   const Owner owner = parse_process(text);
   const bool copied = is_copy(owner, self_);
@@ -332,7 +324,7 @@ void RunLock::wait_until_gone(const std::string& text, const RunLockWait& wait) 
   const ProcessState state = state_of(owner);
   if (state == ProcessState::kGone) return;
   // The live owner of a copied lock owns the other directory. But some file systems change inodes, so the
-  // lock may be no copy: watch below whether the owner's heartbeat changes it.
+  // lock may be no copy: the loop below looks for changes of the heartbeat.
   if (state == ProcessState::kRuns && !copied) {
     const Clock::time_point end = after(times_.ending_seconds);
     while (state_of(owner) == ProcessState::kRuns) {
@@ -365,8 +357,8 @@ void RunLock::refuse(const std::string& text) const {
               "wait until it ends, or give this run another directory");
 }
 
-/// Removes the lock that has the text `text`. Just before the rename another start may replace that lock by
-/// its own, so the text is compared after the rename, and a foreign lock is put back.
+/// Removes the lock that has the text `text`. Another start may replace that lock just before the rename, so
+/// the text is compared after the rename, and a foreign lock is put back.
 void RunLock::take_away(const std::string& text) {
   std::filesystem::path aside = path_;
   aside += ".stale." + self_.at("nonce");

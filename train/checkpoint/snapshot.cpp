@@ -8,7 +8,7 @@
 namespace ripstop {
 namespace {
 
-// The bytes of one copy: few enough that a stop waits briefly, enough for the full rate of a GPU's copies.
+// Bytes of a copy: few enough that a stop waits briefly, enough for the full rate of a GPU's copies.
 constexpr int64_t kPieceBytes = int64_t{64} << 20;
 
 }  // namespace
@@ -20,7 +20,7 @@ int64_t snapshot_bytes(const std::vector<UnitShard>& shards, DType moments) {
 }
 
 std::vector<UnitShard> kept_shards(const std::vector<UnitShard>& shards, DType moments, int64_t most_bytes) {
-  // Keeps the first units, because they are updated first, while the later ones are still being written.
+  // The first units are updated first, while the later ones are still being written.
   std::vector<UnitShard> kept;
   int64_t bytes = 0;
   for (const UnitShard& shard : shards) {
@@ -37,8 +37,8 @@ Snapshot::Snapshot(const Stream& compute, MemoryLedger& ledger, const std::vecto
   for (const UnitStates& unit : units) specs_.push_back(unit.layout->unit());
   if (!units.empty()) moments_ = units.front().moments;
   shards_ = stored_shards(specs_, mesh, rank);
-  // The first copy on `copies_` allocates its pinned memory, through which arrays that are not kept are read.
-  // It must come before keep(), which may take all the rest.
+  // The first copy on `copies_` allocates pinned memory for all later reads. It must come before keep(),
+  // which may take the rest of the memory.
   if (!shards_.empty()) {
     copies_.wait_for(compute);
     std::byte any{};
@@ -77,7 +77,7 @@ void Snapshot::keep(int64_t most_bytes) {
 }
 
 void Snapshot::hold(bool keeps) {
-  copies_.wait_for(compute_);  // the thread that saves must read the values after all queued updates
+  copies_.wait_for(compute_);  // saves must read the values after all queued updates
   keeps_ = keeps;
   const std::lock_guard lock(mutex_);
   unread_.assign(shards_.size(), kUnitStateCount);
@@ -152,7 +152,7 @@ std::vector<int64_t> Snapshot::urgent_arrays() const {
 
 void Snapshot::array_is_read(int64_t array) {
   const auto shard = static_cast<size_t>(array / kUnitStateCount);
-  if (is_kept(shard)) return;  // copy_kept() has freed the unit already
+  if (is_kept(shard)) return;  // copy_kept() has freed the unit
   const std::lock_guard lock(mutex_);
   if (--unread_[shard] == 0) freed_.notify_all();
 }

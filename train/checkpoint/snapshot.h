@@ -1,9 +1,9 @@
-// Snapshot: the states of a rank's shards as they were when a save began, while training goes on.
+// Snapshot: holds the states of a rank's shards while a save reads them and training goes on.
 //
-// Between two updates nothing changes weights and moments. So a save reads them in place, beside the next
-// step, and the next update of a unit waits until its arrays have been read. Units that fit into host memory
-// are copied there at once ("kept"), so that their updates hardly wait. The others are read while the file is
-// written. The number of kept units changes how long training waits, but no byte of the files.
+// Weights and moments change only in updates. So a save reads them in place during the next step, and the
+// next update of a unit waits until its arrays have been read. Units that fit into host memory are copied
+// there at once ("kept"), so that their updates hardly wait. The number of kept units changes no byte of the
+// files.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -20,29 +20,26 @@
 
 namespace ripstop {
 
-/// The bytes of all arrays of `shards`.
 int64_t snapshot_bytes(const std::vector<UnitShard>& shards, DType moments);
-/// The first of `shards`, as many as have copies in `most_bytes` of host memory.
+/// The first of `shards`, as many as fit into `most_bytes` of host memory.
 std::vector<UnitShard> kept_shards(const std::vector<UnitShard>& shards, DType moments, int64_t most_bytes);
 
-/// Holds the states of the shards that this rank stores, for one save at a time.
 class Snapshot {
  public:
-  /// `units`: this rank's shard of every unit of the parameter table, in table order, with arrays on the
-  /// device of `compute`, the stream that updates them. Keeps copies as keep() does; `ledger` counts them as
-  /// snapshot. References and arrays are borrowed. Throws Error(kResources), also if the system refuses the
-  /// pinned memory through which arrays that are not kept are read.
+  /// `units`: this rank's shard of every unit of the parameter table, in table order, on the device of
+  /// `compute`, the stream that updates them. Calls keep(most_bytes); `ledger` counts the copies as snapshot.
+  /// References and arrays are borrowed. Throws Error(kResources), also if the system refuses the pinned
+  /// memory for reads of units that are not kept.
   Snapshot(const Stream& compute, MemoryLedger& ledger, const std::vector<UnitStates>& units,
            const MeshSizes& mesh, int64_t rank, int64_t most_bytes);
   Snapshot(const Snapshot&) = delete;
   Snapshot& operator=(const Snapshot&) = delete;
 
   /// Main thread, before the first hold(): allocates host memory for copies of the first units, as many as
-  /// fit into `most_bytes`. Throws Error(kResources) if the system refuses the memory; then no unit is kept,
-  /// and keep() may be called again.
+  /// fit into `most_bytes`. If the system refuses the memory, throws Error(kResources) and keeps no unit;
+  /// another call may follow.
   void keep(int64_t most_bytes);
 
-  /// The parameter table.
   const std::vector<UnitSpec>& units() const { return specs_; }
   /// The shards that this rank stores. The first kept() of them have copies.
   const std::vector<UnitShard>& shards() const { return shards_; }
@@ -50,33 +47,32 @@ class Snapshot {
   int64_t kept() const { return kept_; }
   int64_t kept_bytes() const { return memory_.bytes(); }
 
-  /// Main thread. Holds all units in their state after the work given to `compute` so far: no unit may change
-  /// before wait_for() or is_free() says so. `keeps`: copy the units that have memory for copies; if false,
-  /// all units are read while the file is written.
+  /// Main thread. Holds all units in their state after the work given to `compute` so far: a unit must not
+  /// change before wait_for() or is_free() allows it. `keeps`: copy the kept units; if false, all units are
+  /// read while the file is written.
   void hold(bool keeps);
-  /// Any thread. Whether the arrays of the unit (of the parameter table) have been read.
+  /// Any thread. Whether the arrays of unit `unit` of the parameter table have been read.
   bool is_free(size_t unit) const;
-  /// Main thread. Waits until the arrays of the unit have been read.
+  /// Main thread. Waits for is_free(unit).
   void wait_for(size_t unit);
 
   // The members below are for the thread that saves.
 
   /// Copies the kept units one after the other, until `work` is asked to stop.
   void copy_kept(const BackgroundWork& work);
-  /// The sources of the file's arrays, three for each shard. The source of a kept array reads its copy, any
-  /// other source the device.
+  /// The sources of the file's arrays, three for each shard: the copy of a kept array, else the device.
   std::vector<ArraySource> sources();
-  /// The indices of the arrays that are not kept. The updates of their units wait for the writing.
+  /// The arrays that are not kept. Updates of their units wait for the writing.
   std::vector<int64_t> urgent_arrays() const;
-  /// Tells that an array of sources() has been read to its end.
+  /// An array of sources() has been read to its end.
   void array_is_read(int64_t array);
-  /// Frees all units. Call it when nothing is read any more.
+  /// Frees all units. Call it when no more reads follow.
   void release();
 
  private:
   struct Array {
     const std::byte* live = nullptr;  ///< the array on the device
-    std::byte* copy = nullptr;        ///< its copy on the host; null if the array is not kept
+    std::byte* copy = nullptr;        ///< copy on the host; null if the array is not kept
     int64_t bytes = 0;
   };
   bool is_kept(size_t shard) const { return keeps_ && shard < static_cast<size_t>(kept_); }

@@ -40,7 +40,7 @@ void takeover_fields(Fields& f, Takeover& takeover) {
   f("time", takeover.time);
 }
 
-/// The members of the file. A reader accepts any `version`.
+/// A reader accepts any `version`.
 template <class Fields>
 void file_fields(Fields& f, std::string& format, int64_t& version, std::vector<Takeover>& all) {
   f("format", format);
@@ -52,7 +52,6 @@ void file_fields(Fields& f, std::string& format, int64_t& version, std::vector<T
 std::vector<Takeover> parse(const std::string& bytes, const std::string& name) {
   const JsonReader reader(name, ExitCode::kStorage);
   const Json document = reader.parse(bytes);
-  // A later version may have more members.
   FieldReader fields(reader, document, FieldReader::Mode::kSkipsUnknown);
   std::string format;
   int64_t version = 0;
@@ -134,8 +133,8 @@ fs::path folder_of_checkpoint(const fs::path& checkpoint) {
   const fs::path name = checkpoint.filename();
   if (!name.empty() && name != "." && name != ".." && checkpoint.has_parent_path())
     return checkpoint.parent_path();
-  // Makes the path absolute without a slash at the end, so that "." has a parent, too. Symbolic links are not
-  // resolved, because a step directory may be one.
+  // An absolute path without a slash at the end: then "." has a parent, too. Symbolic links are not resolved,
+  // because a step directory may be one.
   const fs::path whole = fs::absolute(checkpoint).lexically_normal();
   return (whole.has_filename() ? whole : whole.parent_path()).parent_path();
 }

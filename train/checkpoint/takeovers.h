@@ -1,5 +1,5 @@
-// Takeovers: the starts that took a run's checkpoints over, and the step from which each went on. They fence
-// off an owner that was cut off: its later commits carry an old number and are never used.
+// Takeovers: the starts that took over a run's checkpoints. They fence off an earlier owner that still runs:
+// its later commits have an old number and are never used.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -14,31 +14,29 @@ namespace ripstop {
 /// A start that took a run over.
 struct Takeover {
   int64_t number = 0;   ///< from 1; above the number of every earlier takeover and checkpoint
-  int64_t step = 0;     ///< the step from which it went on; 0: the first weights
+  int64_t step = 0;     ///< the step from which the start went on; 0: the first weights
   std::string owner;    ///< "process 4711 on node7"
-  std::string job;      ///< number of the Slurm job, or of its array if it has one; empty outside of Slurm
+  std::string job;      ///< number of the Slurm job, or of its job array; empty outside of Slurm
   int64_t restart = 0;  ///< SLURM_RESTART_COUNT
   double time = 0;      ///< seconds since 1970-01-01 UTC
   bool operator==(const Takeover&) const = default;
 };
 
 /// The takeovers of the checkpoints in one folder: CHECKPOINTS/takeovers.json. The file lies beside the step
-/// directories, because `checkpoints` may be a link into a shared folder. A takeover is written there, and
-/// synced, before its first step. Every checkpoint has the number of the takeover that committed it
-/// (CheckpointState::takeover; 0: none).
+/// directories, because `checkpoints` may be a link into a shared folder. A takeover is written and synced
+/// before its first step. CheckpointState::takeover is the number of the takeover that committed a
+/// checkpoint.
 ///
 /// A checkpoint of step s and number n is superseded, and must not be used, if a takeover with a number above
-/// n went on from a step before s: an owner that had been taken over committed it. (From step s itself, the
-/// takeover went on from this checkpoint.) Source: fencing tokens in M. Kleppmann, How to do distributed
-/// locking, 2016.
+/// n went on from a step before s: an owner that had been taken over committed it. Source: fencing tokens in
+/// M. Kleppmann, How to do distributed locking, 2016.
 class Takeovers {
  public:
   static constexpr const char* kFileName = "takeovers.json";
-  static constexpr int64_t kMost = 10'000;  ///< takeovers that are kept, the newest ones
+  static constexpr int64_t kMost = 10'000;  ///< only the newest takeovers are kept
 
-  /// Reads the takeovers of the folder `checkpoints`. There are none without a file, and none if the file is
-  /// damaged; then problem() describes the damage. Throws Error(kStorage) if the system refuses to read the
-  /// file.
+  /// Reads the takeovers of the folder `checkpoints`; none if the file is absent, or damaged (then problem()
+  /// describes the damage). Throws Error(kStorage) if the system refuses to read the file.
   static Takeovers read(Io& io, const std::filesystem::path& checkpoints);
   /// Replaces the file, atomically even if the power fails. Throws Error(kStorage).
   void write(Io& io, const std::filesystem::path& checkpoints) const;
@@ -48,16 +46,16 @@ class Takeovers {
   int64_t newest_number() const { return all_.empty() ? 0 : all_.back().number; }
   /// Adds a takeover by this process from `step`. Its number is above all others and `least_number`.
   const Takeover& add(int64_t step, int64_t least_number);
-  /// Adds `takeover` again, which was written earlier but is missing from the file now.
+  /// Adds `takeover`, which was written earlier, if the file lacks it now.
   void restore(const Takeover& takeover);
 
-  /// The reason why the checkpoint of `step` and number `number` is superseded; "" if it may be used.
+  /// Why the checkpoint of `step` and takeover `number` is superseded; "" if it may be used.
   std::string refusal(int64_t step, int64_t number) const;
 
-  /// Whether this process is a start of a Slurm job, whose restarts count.
+  /// Whether this process runs in a Slurm job.
   static bool is_in_job();
-  /// The number of restarts of this process's job, the newest in a row, that went on from `step`. The first
-  /// start of a job is no restart. 0 outside of a job, because people may try as often as they like.
+  /// How often in a row, up to now, restarts of this process's job went on from `step`. The first start of a
+  /// job is no restart. 0 outside of a job, because people may try as often as they like.
   int64_t restarts_from(int64_t step) const;
 
  private:
@@ -68,11 +66,9 @@ class Takeovers {
 /// The folder that holds the step directory `checkpoint`. The path may be relative, such as ".".
 std::filesystem::path folder_of_checkpoint(const std::filesystem::path& checkpoint);
 
-/// Throws Error(kStorage) if Takeovers::refusal refuses the checkpoint in the directory `checkpoint`, of
-/// `step` and takeover `number`.
+/// Throws Error(kStorage) if Takeovers::refusal refuses the checkpoint in the directory `checkpoint`.
 void require_not_superseded(Io& io, const std::filesystem::path& checkpoint, int64_t step, int64_t number);
 
-/// Advice for people who find a superseded checkpoint in `folder`.
 std::string hint_for_superseded(const std::filesystem::path& folder);
 
 }  // namespace ripstop

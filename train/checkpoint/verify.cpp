@@ -14,14 +14,14 @@
 namespace ripstop {
 namespace {
 
-// A limit, because a file of another checkpoint differs in every block.
+// A file of another checkpoint differs in every block.
 constexpr size_t kMostFindingsOfAFile = 100;
 
 class Verifier {
  public:
   Verifier(Io& io, const std::filesystem::path& directory) : io_(io), directory_(directory) {}
 
-  /// Verifies the checkpoint. Calls `read` with the verified and the total bytes of the rank files.
+  /// Calls `read` with the verified and the total bytes of the rank files.
   std::vector<CheckpointDamage> verify(FunctionRef<void(int64_t, int64_t)> read) {
     finding_of(Manifest::kFileName, 0, [&] {
       const Manifest manifest = read_manifest(io_, directory_);
@@ -32,7 +32,7 @@ class Verifier {
       const std::string refusal = Takeovers::read(io_, folder_of_checkpoint(directory_))
                                       .refusal(manifest.state.step, manifest.state.takeover);
       if (!refusal.empty()) add(Manifest::kFileName, refusal);
-      int64_t before = 0, total = 0;  // sizes without the sidecars, which are small
+      int64_t before = 0, total = 0;  // without the small sidecars
       for (const StoredFile& file : manifest.files) total += file.bytes;
       for (const StoredFile& file : manifest.files) {
         verify_rank(manifest, file, [&](int64_t bytes) { read(before + bytes, total); });
@@ -48,7 +48,7 @@ class Verifier {
     findings_.push_back({file, what, offset});
   }
 
-  /// Runs `body`. Returns false if it throws an Error, whose text without the path then becomes a finding.
+  /// Returns false if `body` throws an Error, whose text without the path then becomes a finding.
   bool finding_of(const std::string& file, int64_t offset, FunctionRef<void()> body) {
     try {
       body();
@@ -60,8 +60,7 @@ class Verifier {
     }
   }
 
-  /// Whether the file has the right size. Compared first: a wrong size needs no reading, and tells more than
-  /// a wrong hash.
+  /// Sizes come first: a wrong size needs no reading, and tells more than a wrong hash.
   bool has_size(const std::string& file, int64_t bytes) {
     Io::Status status;
     if (io_.status(directory_ / file, status) != 0)
@@ -78,7 +77,6 @@ class Verifier {
   void verify_rank(const Manifest& manifest, const StoredFile& file, FunctionRef<void(int64_t bytes)> read) {
     const std::string name = rank_file_name(file.rank), sidecar = sidecar_file_name(file.rank);
     const bool is_complete = has_size(name, file.bytes);
-    // Without a whole sidecar there are no hashes to compare.
     if (!has_size(sidecar, file.sidecar_bytes)) return;
     FileBlocks blocks;
     const bool has_blocks = finding_of(
@@ -89,7 +87,6 @@ class Verifier {
       BlockReader reader(io_, directory_ / name, blocks);
       for (int64_t block = 0; block < blocks.block_count(); ++block) {
         if (findings_.size() - before >= kMostFindingsOfAFile) return;
-        // Go on to the end: one damaged block must not hide the others.
         const int64_t begin = block * FileBlocks::kBlockBytes;
         finding_of(name, begin, [&] { reader.load_block(block); });
         read(begin + blocks.block_bytes(block));
@@ -97,7 +94,7 @@ class Verifier {
     });
   }
 
-  /// Adds findings for foreign files. They do not harm a resume, but are a sign of a copy that went wrong.
+  /// Foreign files do not harm a resume, but are a sign of a copy that went wrong.
   void find_foreign_files(const Manifest& manifest) {
     std::set<std::string> known = {Manifest::kFileName};
     for (const StoredFile& file : manifest.files)

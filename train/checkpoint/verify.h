@@ -1,4 +1,3 @@
-// Verifies every byte of a checkpoint.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -10,17 +9,15 @@
 
 namespace ripstop {
 
-/// A finding of verify_checkpoint.
 struct CheckpointDamage {
-  std::string file;    ///< name of the file in the checkpoint
-  std::string what;    ///< what is wrong, for people
-  int64_t offset = 0;  ///< start of the damaged part; 0 for the whole file
+  std::string file;  ///< name of the file in the checkpoint
+  std::string what;
+  int64_t offset = 0;  ///< of the damaged part; 0 for the whole file
 };
 
 /// Compares every byte of the checkpoint `directory` with the manifest and the hashes. Also finds missing and
-/// foreign files, and a superseded checkpoint (Takeovers). Returns at most 100 findings for each file; none
-/// if the checkpoint is whole. A failure to read is a finding, not an exception. `report`, which may be
-/// empty, is called with the progress.
+/// foreign files, and a superseded checkpoint (Takeovers). Returns at most 100 findings for each file; a
+/// failure to read is a finding. `report`, which may be empty, is called with the progress.
 std::vector<CheckpointDamage> verify_checkpoint(
     Io& io, const std::filesystem::path& directory,
     const std::function<void(int64_t done_bytes, int64_t total_bytes)>& report = {});

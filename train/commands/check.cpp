@@ -1,4 +1,3 @@
-// ripstop check: whether this mesh computes what one rank computes.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -26,7 +25,7 @@
 namespace ripstop {
 namespace {
 
-// The vocabulary to assume if neither the config nor a data set gives it.
+// Assumed if neither the config nor a data set gives the vocabulary.
 constexpr int64_t kUsualVocabulary = 32000;
 
 struct CheckArguments {
@@ -37,7 +36,6 @@ struct CheckArguments {
   bool json = false;
 };
 
-// The run whose computation a check examines, resolved for this world.
 struct CheckedRun {
   RunConfig config;
   Device device;
@@ -46,7 +44,7 @@ struct CheckedRun {
   std::vector<std::string> notes;
 };
 
-// The vocabulary of the data set, which rank 0 reads; 0 if there is no data set yet. Collective.
+// The data set's vocabulary, which rank 0 reads; 0 if there is no data set yet. Collective.
 int64_t dataset_vocabulary(const RunConfig& config, Communicator& world) {
   int64_t vocabulary = 0;
   do_and_agree(world, [&] {
@@ -58,8 +56,7 @@ int64_t dataset_vocabulary(const RunConfig& config, Communicator& world) {
   return of_rank_0(world, vocabulary);
 }
 
-// Reads the config on each rank. Throws Error unless all ranks run the same program with an equal config.
-// Collective.
+// Reads the config on each rank. Throws Error if programs or configs differ between ranks. Collective.
 RunConfig agreed_config(const CheckArguments& given, MpiWorld& world) {
   const RunConfig config = load_run_config(given.config_file, given.overrides);
   Communicator& all = world.communicator();
@@ -69,8 +66,8 @@ RunConfig agreed_config(const CheckArguments& given, MpiWorld& world) {
   return config;
 }
 
-// Resolves the run as train would with these ranks. Assumes kUsualVocabulary, with a note, if the vocabulary
-// is not known. Collective.
+// Resolves the run as train would with these ranks. If the vocabulary is not known, assumes kUsualVocabulary
+// and adds a note. Collective.
 CheckedRun resolve(const CheckArguments& given, MpiWorld& world) {
   Communicator& all = world.communicator();
   CheckedRun checked;
@@ -97,8 +94,7 @@ CheckedRun resolve(const CheckArguments& given, MpiWorld& world) {
   return checked;
 }
 
-// Throws Error(kResources) if ranks have chosen different settings: then their collectives would not match.
-// Collective.
+// Ranks with different settings would hang in collectives that do not match. Collective.
 void require_equal_settings(const CheckSettings& settings, MpiWorld& world) {
   Communicator& all = world.communicator();
   const ShardingOptions& sharding = settings.step.sharding;
@@ -118,8 +114,8 @@ void require_equal_settings(const CheckSettings& settings, MpiWorld& world) {
 
 // The limits that memory and --minutes set on what one rank may compute alone. Collective.
 CheckLimits limits_of(const CheckArguments& given, const CheckedRun& checked, MpiWorld& world) {
-  // Rough estimates: the share of its peak speed that a rank reaches, and the speed of a rank whose peak is
-  // not known.
+  // Rough estimates: the share of its peak speed that a rank reaches, and the speed of a rank without a known
+  // peak.
   constexpr double kUsualShare = 0.3;
   constexpr double kUnknownFlops = 1e13;
   CheckLimits limits{.memory_bytes = checked.target.device_memory_bytes,
@@ -135,7 +131,7 @@ CheckLimits limits_of(const CheckArguments& given, const CheckedRun& checked, Mp
   return limits;
 }
 
-// Checks each axis of more than one rank alone, unless the axis is the whole mesh. Collective.
+// Checks the ranks along each axis as a mesh of their own. Collective.
 std::vector<AxisCheck> check_axes_alone(const DeviceMesh& mesh, const CheckSettings& settings,
                                         const Device& device, const CheckLimits& limits) {
   std::vector<AxisCheck> axes;
@@ -147,7 +143,7 @@ std::vector<AxisCheck> check_axes_alone(const DeviceMesh& mesh, const CheckSetti
     DeviceMesh alone = mesh.along(axis);
     if (!limits.memory_bytes || check_bytes(settings, alone.sizes()) <= *limits.memory_bytes) {
       const bool holds = check_mesh(alone, settings, device).holds();
-      // Each group of ranks along the axis has a verdict; all must hold.
+      // Each group of ranks along the axis has a verdict.
       check.holds = all_ranks(mesh.world(), holds);
     }
     axes.push_back(check);

@@ -53,7 +53,7 @@ std::string computed_text(const CheckSettings& settings) {
                                                          : "units kept whole after forward");
 }
 
-// Names the tensors that an operation sends along its axis.
+// The tensors that an operation sends along its axis.
 std::string_view cargo_text(const SentByOperation& sent) {
   if (sent.axis == "world") return "loss, targets, gradient norm";
   if (sent.axis == kReplicateAxis) return "gradients";

@@ -1,4 +1,3 @@
-// Output of `ripstop check`: a table for people, a document for scripts.
 #pragma once
 #include <optional>
 #include <string>
@@ -9,15 +8,14 @@
 
 namespace ripstop {
 
-/// The result of checking one axis of the mesh alone: a mesh of the ranks along this axis.
+/// The result for the ranks along one axis of the mesh, checked as a mesh of their own.
 struct AxisCheck {
   MeshAxis axis = MeshAxis::kReplicate;
   int64_t ranks = 1;
-  /// Whether all groups of the axis compute what one rank computes; nullopt: not checked, too little memory.
+  /// All groups along the axis compute what one rank computes; nullopt: not checked, for lack of memory.
   std::optional<bool> holds;
 };
 
-/// The results of a check that rank 0 reports.
 struct CheckReport {
   std::string config_file;
   CheckSettings settings;
@@ -33,8 +31,8 @@ std::string check_text(const CheckReport& report);
 /// The document of --json. Scripts rely on its keys.
 std::string check_document(const CheckReport& report);
 
-/// Which axes are suspect: "alone tensor 8 fails, too; fsdp 2 alone holds", or "only fsdp moves data on this
-/// mesh". "" if nothing is known.
+/// The suspect axes: "alone tensor 8 fails, too; fsdp 2 alone holds", or "only fsdp moves data on this mesh".
+/// "" if nothing is known.
 std::string suspects_text(const CheckReport& report);
 
 }  // namespace ripstop

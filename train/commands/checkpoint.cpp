@@ -1,4 +1,4 @@
-// ripstop checkpoint: lists the checkpoints of a run, verifies one. The other verbs have files of their own.
+// `checkpoint list` and `checkpoint verify`. The other verbs have files of their own.
 #include <optional>
 
 #include "data/text/json_reader.h"
@@ -16,8 +16,8 @@ namespace {
 
 using Json = JsonReader::Json;
 
-// The object of one checkpoint in `list --json`. Damaged checkpoints are listed, too: after a crash people
-// look for them.
+// A checkpoint in `list --json`. Damaged checkpoints are listed, too, because people look for them after a
+// crash.
 Json row_of(const ListedCheckpoint& c, bool is_best) {
   Json row = {{"step", c.step}, {"directory", c.directory.string()}, {"ok", c.manifest.has_value()}};
   if (!c.manifest) {
@@ -42,7 +42,7 @@ ExitCode list(Io& io, const CheckpointArguments& given) {
   std::optional<int64_t> best;
   for (const ListedCheckpoint& checkpoint : listed)
     if (checkpoint.manifest && checkpoint.manifest->state.best)
-      best = checkpoint.manifest->state.best->step;  // the last one assigned: that of the newest manifest
+      best = checkpoint.manifest->state.best->step;  // the newest manifest comes last
   Json rows = Json::array(), moved = Json::array();
   std::string text;
   for (const ListedCheckpoint& c : listed) {
@@ -61,8 +61,8 @@ ExitCode list(Io& io, const CheckpointArguments& given) {
   return ExitCode::kOk;
 }
 
-// The end of a message: "; the latest of 3, --checkpoint takes another" if given.path is a run of several
-// checkpoints and `directory` its latest, else "".
+// "; the latest of 3, --checkpoint takes another" if given.path is a run of several checkpoints and
+// `directory` its latest, else "".
 std::string choice_text(Io& io, const CheckpointArguments& given, const std::filesystem::path& directory) {
   std::error_code ignored;
   if (given.which != "latest" || std::filesystem::equivalent(given.path, directory, ignored)) return "";
@@ -72,7 +72,7 @@ std::string choice_text(Io& io, const CheckpointArguments& given, const std::fil
 
 ExitCode verify(Io& io, const CheckpointArguments& given) {
   const std::filesystem::path directory = find_and_warn(io, given);
-  // Damage is a result here, not an exception: people want to see every damaged file.
+  // Damage is a result, not an exception: people want to see every damaged file.
   Progress progress(stderr);
   const std::vector<CheckpointDamage> found =
       verify_checkpoint(io, directory, [&](int64_t done_bytes, int64_t total_bytes) {
@@ -97,7 +97,7 @@ ExitCode verify(Io& io, const CheckpointArguments& given) {
   return found.empty() ? ExitCode::kOk : ExitCode::kStorage;
 }
 
-// Adds the options that all verbs on one checkpoint have.
+// The options of all verbs on one checkpoint.
 void add_which(Verb& verb, CheckpointArguments& given, const char* path_help) {
   verb.option("RUN|CHECKPOINT", given.path, path_help).required();
   verb.option("--checkpoint", given.which, "of a run: latest, best, a step, or a step directory")

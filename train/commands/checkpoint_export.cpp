@@ -38,10 +38,10 @@ struct ExportArguments {
   bool json = false;
 };
 
-// Thrown when a signal has requested a stop; caught in export_on_all_ranks.
+// A signal has requested a stop. Caught in export_on_all_ranks.
 struct ExportStopped {};
 
-// Shows progress in a live line on the rank with `speaks`. update() throws ExportStopped if a stop is
+// The progress in a live line, on the rank with `speaks`. update() throws ExportStopped if a stop is
 // requested.
 class ExportLine {
  public:
@@ -78,9 +78,8 @@ Json json_of(const ExportArguments& given, const TrainedModel& trained, const Ex
           {"files", std::move(files)}};
 }
 
-// The shell command that loads the exported directory in Python.
 std::string python_command(const ExportArguments& given, const ExportReport& report) {
-  // A Python string in double quotes: the shell's quotes around the program are single.
+  // A Python string in double quotes, because the shell's quotes around the program are single.
   const std::string directory = text_of_json(fs::absolute(given.output).lexically_normal().string());
   const bool is_peft = given.format == kPeft, has_tokenizer = report.has_tokenizer && !is_peft;
   return "python -c " +
@@ -107,8 +106,7 @@ std::string files_text(const ExportReport& report) {
                      bytes_text(report.bytes() - weights), fmt::join(others, ", "));
 }
 
-// Prints the report of an export, and the next command to type. `base_export`: as
-// ExportedAdapters::base_export.
+// Prints the report and the next command to type. `base_export`: ExportedAdapters::base_export.
 void print_report(const ExportArguments& given, const TrainedModel& trained, const ExportReport& report,
                   const std::string& base_export, double seconds) {
   if (given.json) return fmt::print("{}\n", text_of_json(json_of(given, trained, report), 2));
@@ -127,16 +125,16 @@ void print_report(const ExportArguments& given, const TrainedModel& trained, con
     fmt::print("next: {}\n", python_command(given, report));
 }
 
-// Whether the base in `directory` is a checkpoint, not a model of Hugging Face. If the directory does not
-// exist, its name decides.
+// Whether the base in `directory` is a checkpoint, not a Hugging Face model. The name of an absent directory
+// decides.
 bool is_checkpoint_place(Io& io, const fs::path& directory) {
   return directory_exists(io, directory)
              ? !is_pretrained_model(directory)
              : parse_step_directory_name(directory.filename().string()).has_value();
 }
 
-// The adapters, and the path of their base to write to PEFT's files: --base if given, else the base of
-// training. Collective.
+// The adapters, and the path of their base for PEFT's files: --base if given, else the base of training.
+// Collective.
 ExportedAdapters exported_adapters(Io& io, Communicator& world, const ExportArguments& given,
                                    const TrainedModel& trained) {
   const AdaptedBase& adapted = *trained.state().adapted;
@@ -154,7 +152,7 @@ ExportedAdapters exported_adapters(Io& io, Communicator& world, const ExportArgu
 void export_checkpoint(MpiWorld& world, const ExportArguments& given, ExportLine& line) {
   PosixIo io;
   const auto begin = std::chrono::steady_clock::now();
-  // The base itself is not needed for PEFT: these files hold the adapters and only the name of the base.
+  // PEFT's files have the adapters and only the name of the base.
   const BaseChoice base = given.format == kPeft ? BaseChoice{.is_needed = false} : BaseChoice{given.base};
   const TrainedModel trained =
       find_trained_model(io, world.communicator(), given.run, given.checkpoint, base);
@@ -173,7 +171,7 @@ void export_checkpoint(MpiWorld& world, const ExportArguments& given, ExportLine
   const ExportOptions options{
       .dtype = find_export_dtype(given.dtype),
       .adapters = adapters,
-      .hashes_files = given.json,  // only --json shows hashes
+      .hashes_files = given.json,
       .written_by = fmt::format("ripstop {} ({})", version(), git_commit()),
       .note = [](const std::string& text) { LiveLine(stderr).print("note: " + text); }};
   const auto progress = [&](const char* doing, int64_t done, int64_t total) {
@@ -188,8 +186,8 @@ void export_checkpoint(MpiWorld& world, const ExportArguments& given, ExportLine
 }
 
 ExitCode export_on_all_ranks(const ExportArguments& given) {
-  // A stopped single process removes the files that it began. On several ranks the signal kills each rank,
-  // and the next export removes the files.
+  // A stopped single process removes its unfinished files. On several ranks the signal kills each rank, and
+  // the next export removes the files.
   std::optional<StopSignal> stop;
   if (launch_size() == 1) stop.emplace(StopFor::kCleanUp);
   ExportLine line(launch_rank() == 0, stop ? &*stop : nullptr);
@@ -204,7 +202,7 @@ ExitCode export_on_all_ranks(const ExportArguments& given) {
     stop->end_process();
     return ExitCode::kBug;  // not reached: only a signal requests a stop
   } catch (...) {
-    // End the live line, so that the error gets a line of its own.
+    // The error gets a line of its own.
     line.finish();
     throw;
   }

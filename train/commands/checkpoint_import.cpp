@@ -1,4 +1,3 @@
-// ripstop checkpoint import: a Hugging Face model becomes a checkpoint.
 #include "train/commands/checkpoint_verbs.h"
 
 #include <fmt/core.h>
@@ -24,8 +23,7 @@ struct ImportArguments {
   bool json = false;
 };
 
-// Opens the model at `path`. Throws Error(kUsage) for a checkpoint of ripstop, which needs no import. Throws
-// as find_stored_model.
+// Throws as find_stored_model, and Error(kUsage) for a checkpoint of ripstop, which needs no import.
 StoredModel open_model(Io& io, const std::string& path) {
   StoredModel model = open_stored_model(io, find_stored_model(io, path, "best"));
   if (!model.is_pretrained())
@@ -34,8 +32,7 @@ StoredModel open_model(Io& io, const std::string& path) {
   return model;
 }
 
-// Thrown when a signal has requested a stop, so that destructors remove the unfinished files; caught in
-// import_checkpoint.
+// A signal has requested a stop. Thrown, so that destructors remove the unfinished files.
 struct ImportStopped {};
 
 int64_t import_with_progress(Io& io, const StoredModel& model, const fs::path& output,

@@ -1,4 +1,3 @@
-// ripstop checkpoint inspect: what a checkpoint or a model of Hugging Face holds, and whether it can be used.
 #include "train/commands/checkpoint_verbs.h"
 
 #include <fmt/format.h>
@@ -23,10 +22,8 @@ namespace {
 namespace fs = std::filesystem;
 using Json = JsonReader::Json;
 
-// ---- the tokenizer beside a model
-
 struct TokenizerFile {
-  std::string stated;  ///< SHA-256 in the manifest; empty: the manifest has none
+  std::string stated;  ///< SHA-256 in the manifest; empty: none
   std::string path;    ///< path of the tokenizer.model; empty: there is none
   std::string sha256;  ///< SHA-256 of the tokenizer.model; empty: the file is absent or damaged
   std::string problem;
@@ -64,8 +61,7 @@ std::string text_of(const TokenizerFile& file) {
                      file.is_same() ? "" : ": another one than that of the training");
 }
 
-// The object `tokenizer` of the document. Its member `matches` is null if the manifest has no hash or there
-// is no tokenizer.model.
+// `matches` is null if the manifest has no hash or there is no tokenizer.model.
 Json json_of(const TokenizerFile& file) {
   const bool comparable = !file.stated.empty() && !file.path.empty();
   const auto or_null = [](const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); };
@@ -77,15 +73,13 @@ Json json_of(const TokenizerFile& file) {
           {"tokenizer_json", file.has_json}};
 }
 
-// ---- what lies around a checkpoint
-
 struct Surroundings {
-  bool resumable = false;  ///< whether the run would go on from this checkpoint
-  std::string resume;      ///< how to go on: the command, or why the run does not go on from here
+  bool resumable = false;  ///< the run would go on from this checkpoint
+  std::string resume;      ///< the command to go on, or why the run does not go on from this checkpoint
   TokenizerFile tokenizer;
 };
 
-// RUN if `directory` is RUN/checkpoints/step_00001000; nullopt if it is not in a directory "checkpoints".
+// RUN for RUN/checkpoints/step_00001000; nullopt if `directory` is not in a directory "checkpoints".
 std::optional<fs::path> run_of_checkpoint(const fs::path& directory) {
   const fs::path folder = folder_of_checkpoint(directory);
   if (folder.filename() != "checkpoints") return std::nullopt;
@@ -118,12 +112,10 @@ Surroundings look_around(Io& io, const fs::path& directory, const Manifest& m) {
   return seen;
 }
 
-// ---- documents and lines
-
 Json json_of(const ModelConfig& model) {
   Json json;
   for_each_field(model, [&](const char* name, const auto& value) { json[name] = value; });
-  json.erase("initializer_range");  // it matters for new weights only
+  json.erase("initializer_range");  // used for new weights only
   return json;
 }
 
@@ -134,7 +126,7 @@ std::string line_of(const ModelConfig& c) {
       c.num_key_value_heads, c.vocab_size, c.tie_word_embeddings ? "pieces, tied" : "pieces");
 }
 
-// The document of `inspect --json` for a checkpoint. Scripts rely on its keys; most are keys of the manifest.
+// `inspect --json` of a checkpoint. Scripts rely on its keys; most are keys of the manifest.
 Json json_of(const fs::path& directory, const Manifest& m, const Surroundings& seen) {
   const Json stored = Json::parse(manifest_text(m));
   Json parameters = Json::array();
@@ -164,7 +156,7 @@ Json json_of(const fs::path& directory, const Manifest& m, const Surroundings& s
   return document;
 }
 
-// The document of `inspect --json` for a model of Hugging Face.
+// `inspect --json` of a Hugging Face model.
 Json json_of(const fs::path& directory, const PretrainedModel& model, const TokenizerFile& tokenizer) {
   Json parameters = Json::array();
   for (const auto& [name, tensor] : model.tensors)
@@ -185,7 +177,7 @@ Json json_of(const fs::path& directory, const PretrainedModel& model, const Toke
           {"parameters", std::move(parameters)}};
 }
 
-// Prints a model of Hugging Face. Checks its config, file headers and file sizes, not its weights.
+// Checks a Hugging Face model's config, file headers and file sizes, not its weights.
 ExitCode inspect_pretrained(const CheckpointArguments& given) {
   const PretrainedModel model = open_pretrained_model(given.path);
   const TokenizerFile tokenizer = look_at_tokenizer(given.path, "");
@@ -237,7 +229,7 @@ void print_text(const fs::path& directory, const Manifest& m, const Surroundings
   fmt::print("  written by  {}\n", m.written_by);
 }
 
-// Damage is a result here, not an exception, as in `checkpoint verify`.
+// Damage is a result, not an exception, as in `checkpoint verify`.
 ExitCode report_damage(const CheckpointArguments& given, const ListedCheckpoint& found) {
   const std::string directory = found.directory.string();
   const Json document{{"checkpoint", directory},
@@ -257,8 +249,7 @@ ExitCode report_damage(const CheckpointArguments& given, const ListedCheckpoint&
 
 }  // namespace
 
-// Prints a checkpoint. Checks its manifest and the sizes of its files, not their bytes, so it answers at once
-// for any size.
+// Checks the manifest and the sizes of files, not their bytes: the answer comes at once for any size.
 ExitCode inspect_checkpoint(Io& io, const CheckpointArguments& given) {
   if (is_pretrained_model(given.path)) return inspect_pretrained(given);
   const ListedCheckpoint found = look_at_checkpoint(io, find_and_warn(io, given));

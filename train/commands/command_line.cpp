@@ -18,10 +18,9 @@ namespace ripstop {
 struct CommandLine::State {
   ProgramTexts texts;
   CLI::App app;
-  // The action of each verb. Actions run after the parse, so that an error of an action is not taken for a
-  // wrong command line.
+  // Actions run after the parse, so that an error of an action is not taken for a wrong command line.
   std::map<const CLI::App*, std::function<ExitCode()>> actions;
-  // The section of each verb with Verb::set_override_section. Other verbs take keys of all sections.
+  // Sections set by Verb::set_override_section. Other verbs take keys of all sections.
   std::map<const CLI::App*, std::string> override_sections;
 };
 
@@ -32,22 +31,21 @@ std::vector<const CLI::App*> verbs_of(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
 }
 
-// The words that name a verb: "ripstop checkpoint list".
+// "ripstop checkpoint list".
 std::string path_of(const CLI::App& app) {
   return app.get_parent() == nullptr ? app.get_name() : path_of(*app.get_parent()) + " " + app.get_name();
 }
 
-// Prints on rank 0 alone: the launcher starts the program on every rank.
+// The launcher starts the program on every rank.
 void print_once(const std::string& text) {
   if (launch_rank() == 0) fmt::print("{}", text);
 }
 
-// The help text of the program: all verbs on one page. CLI11's own text would show the options of all verbs,
-// too.
+// All verbs on one page. CLI11's own text would show the options of all verbs, too.
 std::string help_text(const ProgramTexts& texts, const CLI::App& app) {
   std::string text = fmt::format("{}\n\nusage: {} VERB [arguments]\n\n", texts.title, texts.name);
   for (const CLI::App* verb : verbs_of(app)) {
-    const std::string about = verb->get_description();  // the first line is the summary, details follow
+    const std::string about = verb->get_description();  // the first line is the summary
     if (!verb->get_group().empty())
       text += fmt::format("  {:<12}{}\n", verb->get_name(), about.substr(0, about.find('\n')));
   }
@@ -56,7 +54,7 @@ std::string help_text(const ProgramTexts& texts, const CLI::App& app) {
   return text;
 }
 
-// The names of the verbs directly below `above`: "list, inspect, verify".
+// The verbs directly below `above`: "list, inspect, verify".
 std::string names_of_verbs(const CLI::App& above) {
   Arguments names;
   for (const CLI::App* verb : verbs_of(above))
@@ -71,13 +69,13 @@ std::string names_of_verbs(const CLI::App& above) {
   std::string hint = meant.empty() ? "" : fmt::format("did you mean '{}'?", meant);
   if (above.get_parent() != nullptr)
     hint += fmt::format("{}{} has {}", hint.empty() ? "" : " ", path_of(above), names_of_verbs(above));
-  else if (meant.empty())  // at the top level: too many verbs for one line, so the hint names --help
+  else if (meant.empty())  // too many verbs for one line
     hint = fmt::format("{} --help lists the verbs", path_of(above));
   throw CommandLineError(fmt::format("unknown verb '{}'", word), hint);
 }
 
-// The verb that the first words name. Throws CommandLineError if there is none. Called before CLI11 parses:
-// CLI11 would skip a wrong word, look for a verb behind that word, and then complain of a surplus argument.
+// The verb that the first words name. Throws CommandLineError if there is none. Called before the parse,
+// because CLI11 would skip a wrong word, find a verb after it, and complain of a surplus argument.
 const CLI::App& named_verb(const CLI::App& app, const Arguments& words) {
   const CLI::App* found = &app;
   for (const std::string& word : words) {
@@ -86,19 +84,19 @@ const CLI::App& named_verb(const CLI::App& app, const Arguments& words) {
     const auto verb = std::find_if(verbs.begin(), verbs.end(),
                                    [&](const CLI::App* each) { return each->get_name() == word; });
     if (verb == verbs.end()) {
-      // Leave an unknown option after a verb to CLI11, whose message calls it an argument, not a verb.
+      // CLI11 reports an unknown option after a verb: its message calls the option an argument, not a verb.
       if (found != &app && word.rfind('-', 0) == 0) return *found;
       refuse_verb(*found, word);
     }
     found = *verb;
   }
   if (verbs_of(*found).empty()) return *found;
-  // A person who types no verb wants to see the verbs, so show the help beside the error.
+  // A person who types no verb wants to see the verbs.
   print_once(found->get_parent() == nullptr ? found->help() : found->help(path_of(*found->get_parent())));
   throw CommandLineError("a verb is required", fmt::format("one of {}", names_of_verbs(*found)));
 }
 
-// An option on the command line that the verb does not have: "--name VALUE" or "--name=VALUE".
+// An option that the verb does not have: "--name VALUE" or "--name=VALUE".
 struct UnknownOption {
   std::string name;   // without dashes
   std::string value;  // "..." if no value follows
@@ -119,15 +117,15 @@ std::vector<UnknownOption> unknown_options(const CLI::App& verb, const Arguments
   return unknown;
 }
 
-// The value to write for `key` in place of an unknown option: --bf16 true becomes precision.compute=bfloat16.
+// The value of `key` for an unknown option: --bf16 true becomes precision.compute=bfloat16.
 std::string value_of(const UnknownOption& option, const std::string& key) {
   if (key != "precision.compute" || (option.name != "bf16" && option.name != "fp16")) return option.value;
   return suggest(option.value, {"true", "false"}) == "false" ? "float32" : "bfloat16";
 }
 
-// Throws CommandLineError for options that a verb does not have. People type keys of the config as options,
-// as for other trainers: --learning_rate 1e-3, --optimizer.lr=1e-3. The hint shows the overrides to type
-// instead. `section`: as in Verb::set_override_section; "": all sections.
+// People type keys of the config as options, as for other trainers: --learning_rate 1e-3,
+// --optimizer.lr=1e-3. The hint shows the overrides to type instead. `section`: of
+// Verb::set_override_section; "": all sections.
 [[noreturn]] void refuse_options(const CLI::App& verb, const std::string& section,
                                  const std::vector<UnknownOption>& unknown) {
   Arguments known, names, nearest, overrides, kept, hints;
@@ -188,7 +186,7 @@ Option Option::choices(const Arguments& words) {
   const auto refuse_others = [words, name = option_->get_name()](std::string& word) {
     if (std::ranges::find(words, word) != words.end()) return std::string();
     const std::string meant = suggest(word, words);
-    // Thrown, not returned as a text for CLI11: such a text would have no hint.
+    // A thrown error has a hint; a text returned to CLI11 would have none.
     throw CommandLineError(
         fmt::format("{}: there is no '{}', it is one of {}", name, word, fmt::join(words, ", ")),
         meant.empty() ? "" : fmt::format("did you mean {} {}?", name, meant));
@@ -222,8 +220,7 @@ Option Verb::flag(const std::string& name, bool& value, const std::string& help)
 }
 
 Verb Verb::verb(const std::string& name, const std::string& summary) {
-  // Exactly one verb, not several: a later word that spells a verb, such as a run directory `list`, is an
-  // argument.
+  // Exactly one verb: a later word that spells a verb, such as a run directory `list`, is an argument.
   app_->require_subcommand(1);
   return {*line_, *app_->add_subcommand(name, summary)};
 }
@@ -257,8 +254,8 @@ Verb CommandLine::verb(const std::string& name, const std::string& summary) {
 
 ExitCode CommandLine::run(const Arguments& words) {
   CLI::App& app = state_->app;
-  // Set the formatter only now, after all verbs were added: a new verb inherits its parent's formatter, but
-  // this one is for the program alone.
+  // The formatter is set after all verbs were added: a new verb would inherit it, but it is for the program
+  // alone.
   app.formatter_fn([this](const CLI::App* program, const std::string&, CLI::AppFormatMode) {
     return help_text(state_->texts, *program);
   });

@@ -1,5 +1,4 @@
-// The command line: verbs and their options, a wrapper around CLI11. Only command_line.cpp includes CLI11,
-// which takes ten seconds to compile.
+// A wrapper around CLI11. Only command_line.cpp includes CLI11, which takes ten seconds to compile.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -16,37 +15,34 @@ class Option;
 
 namespace ripstop {
 
-/// The words of a command line, without the program's name.
+/// Words of the command line, without the program's name.
 using Arguments = std::vector<std::string>;
 
-/// An error in the words of the command line. All ranks get the same words, so only rank 0 prints it.
+/// A wrong command line. All ranks have the same words, so only rank 0 prints it.
 class CommandLineError : public Error {
  public:
   explicit CommandLineError(const std::string& what, const std::string& hint)
       : Error(ExitCode::kUsage, what, hint) {}
 };
 
-/// An option or a positional argument of a verb. Functions that restrict the option return it, so that calls
-/// can be chained.
+/// An option or a positional argument. Calls of its functions can be chained.
 class Option {
  public:
   explicit Option(CLI::Option& option) : option_(&option) {}
 
-  /// The command line must have this option.
   Option required();
   /// Accepts only integers > 0.
   Option positive();
   /// Accepts only integers from `least` to `most`.
   Option range(int64_t least, int64_t most);
-  /// Accepts only these words. The hint for another word names the word that it probably means: bfloat16 for
-  /// bf16.
+  /// Accepts only these words. The hint for another word names the nearest: bfloat16 for bf16.
   Option choices(const Arguments& words);
   /// Shows the variable's present value as the default in the help text.
   Option show_default();
 
-  /// Whether the command line has this option. Valid only after the parse, as in the verb's action.
+  /// Whether the command line has this option. Valid after the parse, as in the verb's action.
   bool is_given() const;
-  /// The name as people type it: "--name", or the name of a positional argument.
+  /// "--name", or the name of a positional argument.
   std::string name() const;
 
  private:
@@ -61,28 +57,25 @@ class Verb {
  public:
   Verb(CommandLine& line, CLI::App& app) : line_(&line), app_(&app) {}
 
-  /// Adds an option that sets `value`: "--name", or a positional argument if `name` has no dashes. Without
-  /// the option on the command line, `value` does not change. T: std::string, int64_t, uint64_t, double, or
-  /// Arguments, which takes several words.
+  /// "--name", or a positional argument if `name` has no dashes. `value` only changes if the command line has
+  /// the option. T: std::string, int64_t, uint64_t, double, or Arguments, which takes several words.
   template <class T>
   Option option(const std::string& name, T& value, const std::string& help);
-  /// Adds a flag, an option without a value, that sets `value` to true.
+  /// An option without a value, which sets `value` to true.
   Option flag(const std::string& name, bool& value, const std::string& help);
 
-  /// Adds a verb below this one, as in `checkpoint list`. The command line must then name one of the verbs
-  /// below this one.
+  /// Adds a verb below this verb, as in `checkpoint list`. The command line must then name a verb below this
+  /// verb.
   Verb verb(const std::string& name, const std::string& summary);
-  /// Leaves the verb out of the program's list of verbs.
+  /// Leaves the verb out of the program's help text.
   void hide();
   /// Adds lines to the verb's own help text, below the summary.
   void add_details(const std::string& text);
-  /// Declares that the verb's "overrides" take only keys of this section of the config, so that hints for
-  /// unknown options show no other keys.
+  /// The verb's "overrides" take only keys of this section of the config, so hints show no other keys.
   void set_override_section(const std::string& section);
   /// Sets the command lines at the end of the verb's help text. Every verb has at least one.
   void set_example(const std::string& text);
-  /// Sets the function that does the verb's work. CommandLine::run() calls the function after all variables
-  /// are set.
+  /// Sets the function that CommandLine::run() calls after all variables are set.
   void set_action(std::function<ExitCode()> action);
 
  private:
@@ -90,7 +83,6 @@ class Verb {
   CLI::App* app_;
 };
 
-/// Texts of the program itself.
 struct ProgramTexts {
   std::string name;     ///< "ripstop"
   std::string title;    ///< the first line of the help text
@@ -98,18 +90,17 @@ struct ProgramTexts {
   std::string closing;  ///< the last lines of the help text
 };
 
-/// All verbs of the program.
 class CommandLine {
  public:
   explicit CommandLine(ProgramTexts texts);
   ~CommandLine();
 
-  /// Adds a verb; `summary` is its line in the help text.
+  /// `summary`: the verb's line in the help text.
   Verb verb(const std::string& name, const std::string& summary);
 
-  /// Sets the variables of the verb that `words` name, runs its action and returns the action's exit code.
-  /// Answers --help, `help VERB` and --version on rank 0. Throws CommandLineError before any action if the
-  /// words are not a valid command line; the hint names the nearest verb or option.
+  /// Runs the action of the verb that `words` name, and returns its exit code. Answers --help, `help VERB`
+  /// and --version on rank 0. Throws CommandLineError before any action if the words are no valid command
+  /// line; the hint names the nearest verb or option.
   ExitCode run(const Arguments& words);
 
  private:

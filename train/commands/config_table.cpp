@@ -1,4 +1,4 @@
-// ripstop config-table: the table of config keys in docs/config.md.
+// The table of config keys in docs/config.md.
 #include <fmt/core.h>
 
 #include "train/commands/command_line.h"

@@ -1,5 +1,4 @@
-// ripstop doctor: shows the build and the machine; under a launcher all nodes, and the speed of ranks and
-// links.
+// ripstop doctor: the build and the machine; under a launcher all nodes, and the speed of ranks and links.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -31,24 +30,21 @@ namespace {
 
 using Json = FieldWriter::Json;
 
-// One node of the launch.
 struct Node {
   int64_t ranks = 0;
   Json machine;                       ///< as_json(Machine) of the node's lowest rank
   std::vector<std::string> problems;  ///< problems of all ranks of the node, without repetition
 };
 
-// The ranks of a launch: their speeds, and whether all run the same program and config.
+// The speeds of the ranks, and whether all run the same program and config.
 struct RankReport {
   std::vector<std::string> hosts;  ///< by rank
   std::vector<RankSpeed> speeds;   ///< by rank
-  // Ranks that are much slower than others.
   std::vector<SlowRankFound> slow;
   std::string exclude;                   ///< the sbatch option that leaves out slow hosts; "" without any
   std::vector<std::string> differences;  ///< "program differs between ranks: ..."; empty: all are alike
 };
 
-// The facts on the launch that rank 0 reports.
 struct Report {
   int64_t ranks = 1;
   std::string mpi;
@@ -58,8 +54,7 @@ struct Report {
   std::optional<RankReport> rank_report;  ///< nullopt: there is one rank
 };
 
-// The object of a machine in the document of --json. Scripts rely on its keys. Each rank also sends its
-// object to rank 0.
+// A machine in the document of --json. Scripts rely on its keys. Each rank also sends this object to rank 0.
 Json as_json(const Machine& machine) {
   Json environment = Json::object();
   for (const auto& [name, value] : machine.environment) environment[name] = value;
@@ -99,14 +94,13 @@ Json as_json(const CudaMachine& cuda) {
   return json;
 }
 
-// The facts on CUDA of this machine: driver, GPUs and libraries, including NCCL.
 CudaMachine read_cuda_and_nccl() {
   CudaMachine cuda = look_at_cuda();
   if (cuda.built) cuda.libraries.push_back(nccl_library());
   return cuda;
 }
 
-// The problems with CUDA that make a run on GPUs fail. A node without GPUs has none: it computes on the CPU.
+// Problems that make a run on GPUs fail. A node without GPUs has none, because it computes on the CPU.
 std::vector<std::string> cuda_problems(const CudaMachine& cuda) {
   std::vector<std::string> found;
   if (cuda.gpus.empty()) return found;
@@ -121,17 +115,17 @@ std::vector<std::string> cuda_problems(const CudaMachine& cuda) {
   return found;
 }
 
-// The number of threads of a rank: $OMP_NUM_THREADS, else the number of cores that the rank may use.
+// $OMP_NUM_THREADS, else the number of cores that the rank may use.
 int64_t threads_of_rank(const Machine& machine) {
   const char* set = std::getenv("OMP_NUM_THREADS");
   const std::string_view text = set != nullptr ? set : "";
-  // The variable may be a list, a number for each level of nested parallelism: "4,2".
+  // The variable may have a number for each level of nested parallelism: "4,2".
   const int64_t threads = parse_whole_number(text.substr(0, text.find(','))).value_or(0);
   return threads > 0 ? threads : std::max<int64_t>(1, machine.cores_allowed);
 }
 
-// The nodes of the launch. The machine of a node is that of its lowest rank. Its problems come from all its
-// ranks: the launcher may give them different cores. Collective.
+// The nodes of the launch. Each node has the machine of its lowest rank, and the problems of all its ranks,
+// because the launcher may give them different cores. Collective.
 std::vector<Node> describe_nodes(MpiWorld& world) {
   Communicator& ranks = world.communicator();
   const Machine machine = read_machine();
@@ -160,7 +154,7 @@ std::vector<Node> describe_nodes(MpiWorld& world) {
   return result;
 }
 
-// A text that is equal for equal files: a hash of the content, or the error from reading the file.
+// A hash of the file's bytes, or the error from reading the file.
 std::string content_text(const std::filesystem::path& path) {
   constexpr int64_t kMostBytes = int64_t{1} << 30;
   try {
@@ -189,13 +183,12 @@ std::string row(const std::string& rank, const std::string& host, const std::str
 }
 
 // Measures the speed of each rank on its `device`. Compares the programs of the ranks and, unless
-// `config_file` is "", the configs: the ranks must read the same bytes. Returns the same report on all ranks.
-// Collective.
+// `config_file` is "", the bytes of their configs. Returns the same report on all ranks. Collective.
 RankReport report_ranks(MpiWorld& world, const Device& device, const std::string& config_file) {
   Communicator& all = world.communicator();
   RankReport report;
   for (const RankHost& place : world.places()) report.hosts.push_back(place.host);
-  // The program's bytes tell apart two builds of one commit with different options.
+  // The content tells apart two builds of one commit with different options.
   const std::string program =
       fmt::format("{} {}, content {}", version(), git_commit(), content_text("/proc/self/exe"));
   const auto compare = [&](const std::string& what, const std::string& text) {
@@ -204,7 +197,7 @@ RankReport report_ranks(MpiWorld& world, const Device& device, const std::string
   };
   compare("program", program);
   compare("MPI", world.library());
-  // All ranks call this, even with an empty name: launchers may give ranks different command lines.
+  // All ranks compare, even without a config: launchers may give ranks different command lines.
   compare("config", config_file.empty() ? "" : content_text(config_file));
   report.speeds = measure_ranks(world, device);
   report.slow = slow_ranks_of(report.speeds);
@@ -241,7 +234,7 @@ Json rank_report_json(const RankReport& report) {
   return document;
 }
 
-// The report for people: a table of at most 16 ranks, slow ranks, differences. Ends with a line end.
+// A text for people: a table of at most 16 ranks, slow ranks, differences. Ends with a line end.
 std::string rank_report_text(const RankReport& report) {
   constexpr size_t kShown = 16;
   std::string text = row("rank", "host", "products", "memory", "in the node", "between");
@@ -267,19 +260,19 @@ std::string rank_report_text(const RankReport& report) {
   return text;
 }
 
-// A link with the larger latency and the smaller bandwidth of `a` and `b`.
+// The larger latency and the smaller bandwidth of `a` and `b`.
 LinkSpeed slower(const LinkSpeed& a, const LinkSpeed& b) {
   return {std::max(a.latency_seconds, b.latency_seconds), std::min(a.bytes_per_second, b.bytes_per_second)};
 }
 
-// Measures the links between ranks: the ranks with the same `color` form a ring, and all rings are measured
+// Measures the links between ranks. The ranks with the same `color` form a ring, and all rings are measured
 // at once. Returns the worst latency and the worst bandwidth of any ring; nullopt if every ring has one rank.
 // Collective.
 std::optional<LinkSpeed> measure_groups(Communicator& world, int64_t color, const std::string& name) {
   const std::unique_ptr<Communicator> group = world.split(color, world.rank(), name);
   std::optional<LinkSpeed> speed;
   if (group->size() > 1) speed = measure_ring(*group);
-  // A rank that is alone in its ring takes part in the collective with an empty text.
+  // A rank that is alone in its ring gives an empty text.
   const std::vector<std::string> texts = world.all_gather_text(
       speed ? fmt::format("{} {}", speed->latency_seconds, speed->bytes_per_second) : std::string());
   std::optional<LinkSpeed> slowest;
@@ -343,7 +336,7 @@ void print_json(const Report& report) {
   fmt::print("{}\n", text_of_json(document, 2));
 }
 
-// `cuda`: as_json(CudaMachine), which may come from another rank.
+// `cuda`: as_json(CudaMachine), perhaps of another rank.
 void print_cuda(const Json& cuda) {
   fmt::print("  cuda        kernels for sm_ {}\n", cuda.at("architectures").get<std::string>());
   for (const Json& each : cuda.at("libraries")) {

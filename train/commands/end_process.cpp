@@ -14,14 +14,12 @@
 namespace ripstop {
 namespace {
 
-// The message of `error` without the rank that do_and_agree() puts first: the caller writes the rank in
-// another place.
+// The message without the rank that do_and_agree() puts first: the caller writes the rank in another place.
 std::string without_rank(const Error& error, int64_t rank) {
   const std::string what = error.what(), prefix = fmt::format("rank {}: ", rank);
   return what.starts_with(prefix) ? what.substr(prefix.size()) : what;
 }
 
-// `label`, in a color if the terminal has colors, followed by `text`.
 std::string labelled(const std::string& label, const char* color, const std::string& text,
                      const Terminal& terminal) {
   return (terminal.colors ? fmt::format("\x1b[{}m{}\x1b[0m ", color, label) : label + " ") +
@@ -49,18 +47,18 @@ std::string error_text(const Error& error, int64_t rank, const Terminal& termina
 }
 
 void end_failed(const Error& error, bool speaks) {
-  // Print what stdout still holds, so that the error comes last if both streams go to one file.
+  // The error comes last if stdout and stderr go to one file.
   std::fflush(stdout);
   const Terminal terminal = terminal_of(stderr);
-  // Clear the line: another rank may have left its live line there.
+  // Another rank may have left its live line.
   const char* const clear = terminal.rewrites ? "\r\x1b[K" : "";
   if (speaks)
     fmt::print(
         stderr, "{}{}\n", clear,
         terminal.is_terminal ? error_text(error, launch_rank(), terminal) : fatal_line(error, launch_rank()));
   std::fflush(stderr);
-  // The first rank that exits makes the launcher kill the others: give them time to print their own line. A
-  // rank that waits here ignores the launcher's SIGTERM, so that it ends with its own exit code.
+  // The first rank that exits makes the launcher kill the others. The pause lets them print their own line.
+  // SIGTERM is ignored, so that this rank ends with its own exit code.
   std::signal(SIGTERM, SIG_IGN);
   if (launch_size() > 1) std::this_thread::sleep_for(std::chrono::duration<double>(MpiWorld::kSecondsToEnd));
   // exit() would run destructors of static objects, which could wait for MPI.

@@ -1,4 +1,4 @@
-// How a failed process ends: it prints its error and cleans up nothing.
+// The end of a failed process, which prints its error and cleans up nothing.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -10,9 +10,8 @@
 
 namespace ripstop {
 
-/// The error for logs and files: one line without the line end,
-/// `FATAL code=64 rank=0 step=- what="..." hint="..."`. Texts are quoted and escaped as in JSON; bytes that
-/// are no UTF-8 become U+FFFD. An empty hint is left out.
+/// The error for logs and files, without the line end: `FATAL code=64 rank=0 step=- what="..." hint="..."`.
+/// Texts are quoted and escaped as in JSON; bytes that are no UTF-8 become U+FFFD. An empty hint is left out.
 std::string fatal_line(const Error& error, int64_t rank);
 
 /// The error for people at `terminal`, without the last line end:
@@ -21,12 +20,11 @@ std::string fatal_line(const Error& error, int64_t rank);
 /// Rank 0 is not named. An empty hint is left out.
 std::string error_text(const Error& error, int64_t rank, const Terminal& terminal);
 
-/// Prints `error` to standard error unless `speaks` is false, and ends the process at once with the error's
-/// code. Skips MPI_Finalize and destructors, which could wait for ranks that never come. Any thread may call
-/// it.
+/// Prints `error` to standard error if `speaks`, and ends the process at once with the error's code. Skips
+/// MPI_Finalize and destructors, which could wait for ranks that never come. Any thread may call it.
 [[noreturn]] void end_failed(const Error& error, bool speaks = true);
 
-/// The options of the MPI world for the verb `command`. With these, a process that hangs inside MPI ends by
+/// The options of the MPI world for the verb `command`. A process that hangs inside MPI then ends by
 /// end_failed(). `directory`: as in MpiOptions.
 MpiOptions world_options(const std::string& command, const std::filesystem::path& directory = {});
 

@@ -1,4 +1,3 @@
-// ripstop evaluate: loss, perplexity and ROUGE of a trained model on a split.
 #include <fmt/core.h>
 
 #include "data/dataset/dataset_directory.h"
@@ -37,21 +36,19 @@ struct EvaluateArguments {
   bool json = false;
 };
 
-// The inputs of an evaluation: the trained model, and the examples to score.
 struct Subject {
   TrainedModel trained;
   TokenDataset dataset;
   Tokenizer tokenizer;
-  int64_t examples = 0;  ///< score this many examples, from the first of the split
-  /// Settings for writing summaries. max_new_tokens is 0 if the split stores no texts to compare: then no
-  /// summaries are written.
+  int64_t examples = 0;  ///< examples to score, from the first of the split
+  /// max_new_tokens is 0 if the split has no texts to compare. Then no summaries are written.
   GenerationSettings generation = {.max_new_tokens = 0};
 
   bool has_summaries() const { return generation.max_new_tokens > 0; }
 };
 
-// Throws Error(kUsage) if the model is a pretrained one and --data or --output is missing. A pretrained model
-// has no data set of its own, and its directory is no place for results, because other programs may use it.
+// Throws Error(kUsage) for a pretrained model without --data or --output. It has no data set, and its
+// directory is no place for results, because other programs may use it.
 void require_places(const EvaluateArguments& given, const TrainedModel& trained) {
   const char* missing = given.data.empty() ? "--data" : "--output";
   if (trained.stored.is_pretrained() && (given.data.empty() || given.output.empty()))
@@ -62,14 +59,14 @@ void require_places(const EvaluateArguments& given, const TrainedModel& trained)
                 "prepare --tokenizer MODEL");
 }
 
-// The path of the split's file, in --data or, without --data, in the run's data set. Throws as
-// require_places, and Error(kInputData) if there is no such file.
+// The split's file, in --data or in the run's data set. Throws as require_places, and Error(kInputData) if
+// there is no such file.
 fs::path find_split(const EvaluateArguments& given, const TrainedModel& trained) {
   require_places(given, trained);
   const fs::path data = given.data.empty() ? trained.config.data.directory : given.data;
   const fs::path file = data / (given.split + ".h5");
   std::error_code error;
-  // After an error of the system, opening the file will throw with the reason.
+  // After an error of the system, opening the file throws with the reason.
   if (fs::exists(file, error) || error) return file;
   std::string hint = "--data is a directory made by ripstop prepare";
   if (const std::string others = splits_with_examples(data); !others.empty())
@@ -83,8 +80,7 @@ fs::path find_split(const EvaluateArguments& given, const TrainedModel& trained)
   throw Error(ExitCode::kInputData, fmt::format("{}: there is no {}.h5", data.string(), given.split), hint);
 }
 
-// Finds and checks the inputs. Called before the weights are loaded, because loading takes long and much
-// memory.
+// Called before the weights are loaded, because loading takes long and much memory.
 Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given) {
   TrainedModel trained = given.model.find(io, world, /*reads_generation_file=*/false);
   const fs::path file = find_split(given, trained);
@@ -122,7 +118,7 @@ EvaluationSettings settings_of(Communicator& world, const EvaluateArguments& giv
           .generation = subject.generation};
 }
 
-// Whether the data set to evaluate on is the one that the run was trained on, perhaps moved.
+// Whether the data set is the run's own, perhaps moved.
 bool is_own_data(const EvaluateArguments& given, const TrainedModel& trained) {
   std::error_code error;
   if (given.data.empty() || fs::equivalent(given.data, trained.config.data.directory, error)) return true;
@@ -130,8 +126,7 @@ bool is_own_data(const EvaluateArguments& given, const TrainedModel& trained) {
   return fs::exists(train, error) && TokenDataset(train).content_hash() == trained.state().data_content_hash;
 }
 
-// The name of the default directory, such as "step_00001000-test", with a suffix for each setting that is not
-// the run's.
+// "step_00001000-test", with a suffix for each setting that is not the run's.
 std::string default_name(const EvaluateArguments& given, const Subject& subject,
                          const EvaluationSettings& settings) {
   const StoredModel& stored = subject.trained.stored;
@@ -143,14 +138,14 @@ std::string default_name(const EvaluateArguments& given, const Subject& subject,
   return evaluation_name(settings, usual);
 }
 
-// The place for the results of an evaluation. Only rank 0 has one.
+// The place for the results. On rank 0 only.
 struct Output {
   fs::path directory;
   std::optional<PredictionFile> predictions;
   std::string note;  ///< for people: how many summaries there are already; "" if none
 };
 
-// Claims the output directory. Called before the weights are loaded, so that a refusal comes at once.
+// Called before the weights are loaded, so that a refusal comes at once.
 Output open_output(const EvaluateArguments& given, const Subject& subject, const InferenceOptions& options,
                    const EvaluationSettings& settings) {
   const fs::path all = subject.trained.run / "evaluation";
@@ -158,8 +153,8 @@ Output open_output(const EvaluateArguments& given, const Subject& subject, const
   output.directory =
       given.output.empty() ? all / default_name(given, subject, settings) : fs::path(given.output);
   if (subject.has_summaries()) {
-    // Throw if the context has no room for any document. One example is enough to know: the prompt around the
-    // document is the same in all examples.
+    // Throws if the context has no room for any document. The prompt around the document is the same in all
+    // examples.
     EncodedPrompt prompt = stored_prompt(subject.dataset, 0);
     cut_document(prompt, options.context - subject.generation.max_new_tokens);
   }
@@ -170,7 +165,7 @@ Output open_output(const EvaluateArguments& given, const Subject& subject, const
   if (!file.note().empty()) fmt::print(stderr, "warning: {}\n", file.note());
   const int64_t own = std::min(file.count(), subject.examples);
   if (own > 0) output.note = fmt::format("summaries there already: {} of {}", own, subject.examples);
-  // Evaluations of a pretrained model are in no common folder, so there is none to search.
+  // Evaluations of a pretrained model have no common folder to search.
   const FoundPredictions found = subject.trained.stored.is_pretrained()
                                      ? FoundPredictions{}
                                      : find_predictions(all, output.directory, settings);
@@ -182,15 +177,14 @@ Output open_output(const EvaluateArguments& given, const Subject& subject, const
   return output;
 }
 
-// Why a split gets a loss, but no summaries: a text for people.
+// Why the split gets a loss, but no summaries; for people.
 std::string why_no_rouge(const TokenDataset& dataset) {
   const std::string file = dataset.path().string();
   if (dataset.header().kind == ExampleKind::kText) return file + " has running text, no summaries";
   return file + " holds no texts; prepare stores those of validation and test alone";
 }
 
-// Returns a function that shows the progress of a part of the work. The function shows nothing if an earlier
-// start of the evaluation has done the whole part.
+// A function that shows the progress of a part of the work, unless an earlier start has done all of it.
 auto share_shown(Progress* progress, const char* what, const char* unit) {
   return [=, first = int64_t{-1}](int64_t done, int64_t total) mutable {
     if (progress == nullptr || (first < 0 && done == total)) return;
@@ -200,7 +194,7 @@ auto share_shown(Progress* progress, const char* what, const char* unit) {
   };
 }
 
-// Says whether to stop: after a signal or, on rank 0, when the job's time limit is near.
+// Says whether to stop: after a signal or, on rank 0, shortly before the job's end.
 class Stop {
  public:
   explicit Stop(const std::optional<Deadline>& deadline) {
@@ -221,8 +215,8 @@ class Stop {
   bool time_is_up_ = false;
 };
 
-// Measures the loss. Goes on where an earlier start of the same evaluation stopped. Only rank 0 returns the
-// sum over all sequences. Collective.
+// Goes on where an earlier start of the same evaluation stopped. Only rank 0 returns the sum over all
+// sequences. Collective.
 LossSoFar measure_loss(InferenceModel& model, const Subject& subject, const Output* output, Stop& stop,
                        ReportShare report) {
   Communicator& world = model.model().mesh().world();
@@ -235,7 +229,7 @@ LossSoFar measure_loss(InferenceModel& model, const Subject& subject, const Outp
   LossSoFar loss = dataset_loss(
       model, subject.dataset, subject.examples, subject.trained.config.data.loss_on, begin,
       [&] { return stop.requested(); }, report);
-  // Only rank 0 began with the stored sum, so only rank 0's sum is whole.
+  // Only rank 0 began with the stored sum.
   do_and_agree(world, [&] {
     if (output != nullptr && (!loss.complete || subject.has_summaries()))
       write_partial_loss(output->directory, loss);
@@ -243,8 +237,8 @@ LossSoFar measure_loss(InferenceModel& model, const Subject& subject, const Outp
   return loss;
 }
 
-// Measures loss and ROUGE. Only rank 0 returns whole scores. Returns nullopt on all ranks after a stop.
-// `output`: null on ranks other than 0. Collective.
+// Measures loss and ROUGE. Only rank 0 returns the scores of all examples. Returns nullopt on all ranks after
+// a stop. `output`: null on ranks other than 0. Collective.
 std::optional<EvaluationScores> measure(InferenceModel& model, const EvaluateArguments& given,
                                         const Subject& subject, Output* output, Stop& stop) {
   const bool speaks = output != nullptr;
@@ -285,7 +279,7 @@ std::optional<EvaluationScores> measure(InferenceModel& model, const EvaluateArg
   return scores;
 }
 
-// Tells people, after a stop, which part is done and how to go on.
+// After a stop, tells people which part is done and how to go on.
 void say_stopped(const EvaluateArguments& given, const Subject& subject, const Output& output,
                  const Stop& stop) {
   std::string part = "the loss is not done";
@@ -349,8 +343,8 @@ void add_evaluate(CommandLine& line) {
   verb.set_example("srun -n 4 ripstop evaluate runs/xsum --checkpoint best --split test");
   verb.set_action([given] {
     given->split = split_name(given->split);
-    // Find the deadline before MPI starts: that takes seconds on many nodes, and with some networks a process
-    // of MPI must not start other programs, as find_deadline does.
+    // The deadline is found before MPI starts: with some networks a process of MPI must not start other
+    // programs, as find_deadline does.
     std::vector<std::string> notes;
     Stop stop(launch_rank() == 0 ? find_deadline(notes) : std::nullopt);
     for (const std::string& note : notes) fmt::print(stderr, "note: {}\n", note);

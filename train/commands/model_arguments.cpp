@@ -21,7 +21,7 @@
 namespace ripstop {
 namespace {
 
-// An option of the command line, named as in Hugging Face, and the key of [generation] that it sets.
+// An option, named as in Hugging Face, and the key of [generation] that it sets.
 struct GenerationOption {
   const char* name;
   const char* key;
@@ -41,14 +41,13 @@ constexpr std::array kGenerationOptions = {
     GenerationOption{"--seed", "seed", "of sampling"},
 };
 
-// The key and the value of an override: {"num_beams", "4"} for "generation.num_beams=4".
+// {"num_beams", "4"} for "generation.num_beams=4".
 GenerationValue parts_of(const std::string& given) {
   const size_t dot = given.find('.'), equals = given.find('=');
   return {given.substr(dot + 1, equals - dot - 1), given.substr(equals + 1)};
 }
 
-// Removes from `values` the setting that the command line has decided, and settings that conflict with the
-// decision.
+// Removes from `values` the setting that the command line has decided, and settings that conflict with it.
 void remove_decided(const GenerationValue& decided, std::vector<GenerationValue>& values) {
   const auto remove = [&](std::string_view key) {
     std::erase_if(values, [&](const GenerationValue& value) { return value.key == key; });
@@ -58,14 +57,14 @@ void remove_decided(const GenerationValue& decided, std::vector<GenerationValue>
   if (decided.key == "num_beams" && decided.value != "1") remove("do_sample");
 }
 
-// The value of `key` in `values`, as an integer; nullopt if `values` lacks the key.
+// The integer of `key`; nullopt if `values` lacks the key.
 std::optional<int64_t> number_of(const std::vector<GenerationValue>& values, std::string_view key) {
   const auto found = std::ranges::find(values, key, &GenerationValue::key);
   return found == values.end() ? std::nullopt : parse_integer(found->value);
 }
 
-// The settings of generation_config.json, written as overrides. Leaves out those that the command line's
-// overrides, `own`, decide. Prints a note on settings taken and not taken.
+// The settings of generation_config.json as overrides, without those that the command line's overrides,
+// `own`, decide. Prints a note on settings taken and not taken.
 std::vector<std::string> settings_of_file(const std::string& path, const std::vector<std::string>& own) {
   GenerationFile file = read_generation_file(path);
   int64_t most = number_of(file.values, "max_new_tokens").value_or(GenerationSettings{}.max_new_tokens);
@@ -89,8 +88,7 @@ std::vector<std::string> settings_of_file(const std::string& path, const std::ve
   return overrides;
 }
 
-// Calls settings_of_file on rank 0 and returns its result on all ranks; empty if `path` is no model of
-// Hugging Face. Collective.
+// settings_of_file of rank 0, on all ranks; empty if `path` is no Hugging Face model. Collective.
 std::vector<std::string> defaults_of_file(Communicator& world, const std::string& path,
                                           const std::vector<std::string>& own) {
   std::string text;
@@ -128,7 +126,7 @@ void ModelArguments::add_to(Verb& verb, int64_t batch) {
 }
 
 Device ModelArguments::choose_rank_device(MpiWorld& world, const TrainedModel& trained) const {
-  // Only kCpu is taken from the run: a model that was trained on GPUs may be used on a machine without GPUs.
+  // Only kCpu is taken from the run: a machine without GPUs may use a model that was trained on GPUs.
   const bool cpu = trained.config.run.device == DeviceChoice::kCpu;
   DeviceChoice choice = cpu ? DeviceChoice::kCpu : DeviceChoice::kAuto;
   for (const DeviceChoice given : {DeviceChoice::kAuto, DeviceChoice::kCpu, DeviceChoice::kCuda})
@@ -150,14 +148,13 @@ TrainedModel ModelArguments::find(Io& io, Communicator& world, bool reads_genera
   return trained;
 }
 
-// The overrides of the command line, then its options written as overrides.
+// The command line's overrides, then its options as overrides.
 std::vector<std::string> ModelArguments::all_overrides() const {
   for (const std::string& text : overrides) {
-    // Sizes, precision and data describe the trained weights and cannot change.
+    // Sizes, precision and data belong to the trained weights and cannot change.
     if (!text.starts_with("generation."))
       throw CommandLineError(fmt::format("'{}' is not generation.key=value", text),
                              "a trained model keeps all else of its config; other options begin with --");
-    // Only validations of a training run read this key.
     if (text.starts_with("generation.validate_examples="))
       throw CommandLineError("generation.validate_examples is for validations of ripstop train",
                              "evaluate --limit says how many examples are scored");

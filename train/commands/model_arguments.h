@@ -1,4 +1,3 @@
-// Options that `evaluate` and `summarize` share.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,31 +11,31 @@ namespace ripstop {
 inline constexpr const char* kBaseOptionHelp =
     "of a run of adapters: the directory of the model that they were trained with; default: where it was";
 
-/// The arguments of a command line that choose a trained model, its device and its settings for writing
+/// Options of `evaluate` and `summarize` that choose a trained model, its device and its settings for
 /// summaries.
 struct ModelArguments {
   std::string path;
   std::vector<std::string> overrides;  ///< "generation.key=value"
   std::string checkpoint = "best";
-  /// --base: directory of the model that the adapters belong to; empty: where training found it.
+  /// --base: directory of the adapters' model; empty: where training found it.
   std::string base;
-  std::string device;  ///< --device; empty: not given
+  std::string device;  ///< empty: not given
   int64_t batch_size = 0;
-  std::vector<std::string> generation;  ///< by kGenerationOptions: the option's value; "": not given
+  std::vector<std::string> generation;  ///< the values of kGenerationOptions; "": not given
   bool do_sample = false;
 
-  /// Adds these options to `verb`. `batch`: the default of --batch-size.
+  /// `batch`: the default of --batch-size.
   void add_to(Verb& verb, int64_t batch);
 
   /// Finds the trained model, and applies the overrides and options to its config. With
-  /// `reads_generation_file`, the generation_config.json of a Hugging Face model decides settings that the
-  /// command line does not. Rank 0 prints a note on the settings taken from that file, and on each setting
-  /// without effect. Throws Error(kUsage) if an override is outside [generation] or repeats an option. Throws
-  /// as find_trained_model and read_generation_file. Collective.
+  /// `reads_generation_file`, a Hugging Face model's generation_config.json decides settings that the command
+  /// line does not. Rank 0 prints notes on settings taken from that file and on settings without effect.
+  /// Throws as find_trained_model and read_generation_file, and Error(kUsage) if an override is outside
+  /// [generation] or repeats an option. Collective.
   TrainedModel find(Io& io, Communicator& world, bool reads_generation_file) const;
 
-  /// The device of this rank: --device if given; else the CPU if the run was configured for the CPU; else a
-  /// GPU if every rank has one; else the CPU. Throws as choose_device. Collective.
+  /// The device of this rank: --device if given; else the CPU if the run was configured for it or a rank has
+  /// no GPU; else a GPU. Throws as choose_device. Collective.
   Device choose_rank_device(MpiWorld& world, const TrainedModel& trained) const;
 
  private:

@@ -1,4 +1,3 @@
-// ripstop plan: the memory and the traffic of a step, without starting it.
 #include <fmt/core.h>
 
 #include <cctype>
@@ -36,7 +35,7 @@
 namespace ripstop {
 namespace {
 
-// Default of --limit. This many rows, and the lines below the table, fit on a screen.
+// So many rows, and the lines below the table, fit on a screen.
 constexpr int64_t kRowsOfSearch = 10;
 
 struct PlanArguments {
@@ -44,7 +43,6 @@ struct PlanArguments {
   std::vector<std::string> overrides;
   std::string device;
   std::string device_memory;
-  // 0: not given.
   int64_t nodes = 0;
   int64_t tasks = 0;  ///< --ntasks-per-node
   int64_t cpus_per_task = 0;
@@ -71,10 +69,10 @@ void print_for_people(const RunConfig& config, const ResolvedRun& run, const Run
   for (const std::string& note : run.notes) fmt::print("note: {}\n", note);
 }
 
-/// Parses "64GiB", "80 gb" or "1.5T" to bytes; nullopt for "". GB and GiB both mean 2^30 bytes. Throws
+/// The bytes in "64GiB", "80 gb" or "1.5T"; nullopt for "". GB and GiB both mean 2^30 bytes. Throws
 /// CommandLineError for other texts, and for a number without a unit: nobody means bytes.
 std::optional<int64_t> parse_memory(const std::string& text) {
-  // The letter at index i stands for 1,024 to the power of i + 1.
+  // The letter at index i means 1,024 to the power of i + 1.
   constexpr std::string_view kUnits = "KMGT";
   if (text.empty()) return std::nullopt;
   char* end = nullptr;
@@ -94,8 +92,8 @@ std::optional<int64_t> parse_memory(const std::string& text) {
   return static_cast<int64_t>(bytes);
 }
 
-/// Sets the number of threads of a CPU rank, because the size of workspaces depends on it: --cpus-per-task,
-/// else $OMP_NUM_THREADS, else an equal share of this machine's cores, as in slurm/launch.sh.
+/// Sets the threads of a CPU rank, on which the size of workspaces depends: --cpus-per-task, else
+/// $OMP_NUM_THREADS, else an equal share of this machine's cores, as in slurm/launch.sh.
 void plan_for_threads(int64_t cpus_per_task, int64_t ranks_of_node) {
   if (cpus_per_task == 0 && std::getenv("OMP_NUM_THREADS") != nullptr) return;
   const int64_t share = read_machine().cores_allowed / std::max<int64_t>(ranks_of_node, 1);
@@ -117,8 +115,7 @@ std::string no_dataset_note(const std::string& directory) {
       directory, near.empty() ? "" : "; " + near);
 }
 
-/// A note for people if train would refuse the data set's tokenizer or the tokenizer could not be checked;
-/// else "".
+/// A note if train would refuse the data set's tokenizer or the tokenizer could not be checked; else "".
 std::string tokenizer_note(const RunConfig& config, const TokenDataset& dataset) {
   try {
     const Tokenizer tokenizer(config.data.directory);
@@ -137,8 +134,8 @@ std::string tokenizer_note(const RunConfig& config, const TokenDataset& dataset)
   }
 }
 
-/// The measured speed of the run if it has begun; else an estimate from the data sheet of this machine's
-/// GPUs; nullopt if there are no such numbers.
+/// The measured speed if the run has begun; else an estimate from the data sheet of this machine's GPUs;
+/// nullopt without either.
 std::optional<RunSpeed> known_speed(const RunConfig& config, const ResolvedRun& run,
                                     const RunTarget& target) {
   const std::filesystem::path metrics = std::filesystem::path(config.run.directory) / "metrics.jsonl";
@@ -151,10 +148,9 @@ std::optional<RunSpeed> known_speed(const RunConfig& config, const ResolvedRun& 
   return speed_at_peak(run, *peak * static_cast<double>(target.ranks), "data sheet: " + gpus.front().name);
 }
 
-/// The target of the plan: the job that --nodes and --ntasks-per-node describe; without these, as many ranks
-/// as the config's mesh has, on machines like this one.
+/// The job of --nodes and --ntasks-per-node; without them, as many ranks as the config's mesh has, on
+/// machines like this one.
 RunTarget plan_target(const RunConfig& config, const PlanArguments& given, int64_t vocabulary) {
-  // Without options: the product of the config's mesh sizes.
   int64_t asked = 1;
   for (const MeshAxis axis : kMeshAxes) asked *= config.mesh[axis].value_or(1);
   const int64_t nodes = std::max<int64_t>(given.nodes, 1);
@@ -175,8 +171,7 @@ RunTarget plan_target(const RunConfig& config, const PlanArguments& given, int64
   return target;
 }
 
-// Calls resolve_run. If the plan does not fit and `json` is set, prints what would fit before throwing
-// PlanTooLarge.
+// If the plan does not fit and `json` is set, prints refusal_document, then throws PlanTooLarge.
 ResolvedRun resolve_or_say_what_fits(const RunConfig& config, const RunTarget& target, bool json) {
   try {
     return resolve_run(config, target);
@@ -187,7 +182,7 @@ ResolvedRun resolve_or_say_what_fits(const RunConfig& config, const RunTarget& t
 }
 
 // Throws Error(kResources) if a tensor group would span nodes of `ranks_per_node` ranks and the config does
-// not allow it. 0: the number is not known, and nothing is thrown. (train learns the nodes from MPI.)
+// not allow it. `ranks_per_node` may be 0: not known.
 void require_tensor_groups_in_nodes(const RunConfig& config, int64_t ranks_per_node) {
   if (ranks_per_node % *config.mesh.tensor != 0 && !config.mesh.allow_tensor_across_nodes)
     throw Error(ExitCode::kResources,
@@ -196,8 +191,8 @@ void require_tensor_groups_in_nodes(const RunConfig& config, int64_t ranks_per_n
                 "a tensor group must lie inside one node, or set mesh.allow_tensor_across_nodes");
 }
 
-/// A note on why train would refuse to go on with the run at run.directory; "" if train would go on, or if
-/// there is no run.
+/// Why train would refuse to go on with the run at run.directory; "" if train would go on, or if there is no
+/// run.
 std::string existing_run_note(const RunConfig& config, const ModelConfig& model) {
   PosixIo io;
   std::vector<ListedCheckpoint> own;
@@ -223,7 +218,6 @@ std::string existing_run_note(const RunConfig& config, const ModelConfig& model)
   return "";
 }
 
-// Adds notes on the data set, and on the run at run.directory.
 void add_notes(const RunConfig& config, const ModelConfig& model, const std::optional<TokenDataset>& dataset,
                std::vector<std::string>& notes) {
   for (const std::string& note :
@@ -232,8 +226,8 @@ void add_notes(const RunConfig& config, const ModelConfig& model, const std::opt
     if (!note.empty()) notes.push_back(note);
 }
 
-/// Resets mesh sizes, micro-batch and recomputation in `config` to be searched, except for keys that the
-/// command line overrides. Returns the mesh sizes that are overridden: the search must keep them.
+/// Resets mesh sizes, micro-batch and recomputation in `config` to be searched, unless the command line
+/// overrides them. Returns the overridden mesh sizes, which the search must keep.
 KeptSizes keep_given_sizes(const PlanArguments& given, RunConfig& config) {
   const auto is_given = [&](std::string_view path) { return is_overridden(path, given.overrides); };
   KeptSizes kept;
@@ -261,8 +255,7 @@ ExitCode search(RunConfig config, RunTarget target, const PlanArguments& given,
   require_tensor_groups_in_nodes(config, job.ranks_per_node);
   MeshSearch found = search_meshes(config, target, kept, given.limit > 0 ? given.limit : kRowsOfSearch);
   if (found.rows.empty()) {
-    // Nothing fits: throw what a plan of the first mesh throws or, if there is no mesh, what a plan of the
-    // given sizes throws.
+    // Nothing fits: throws the error of a plan for the first mesh or, without any mesh, for the given sizes.
     if (found.first)
       for (const MeshAxis axis : kMeshAxes) config.mesh[axis] = (*found.first)[axis];
     resolve_or_say_what_fits(config, target, given.json);

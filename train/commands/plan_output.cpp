@@ -18,7 +18,7 @@ namespace {
 
 using Json = FieldWriter::Json;
 
-// The options of sbatch that start the job: "--nodes=2", "--ntasks-per-node=4".
+// "--nodes=2", "--ntasks-per-node=4".
 std::vector<std::string> sbatch_options(const SearchedJob& job, const RunTarget& target) {
   std::vector<std::string> options{fmt::format("--nodes={}", job.nodes),
                                    fmt::format("--ntasks-per-node={}", job.ranks_per_node)};
@@ -45,8 +45,8 @@ std::string train_words(const SearchedJob& job) {
   return text;
 }
 
-// The share of a rank's device memory that the run and the libraries take; nullopt if
-// target.device_memory_bytes is not known.
+// The share of a rank's device memory that the run and the libraries take; nullopt if the memory is not
+// known.
 std::optional<double> device_share(const ResolvedRun& run, const RunTarget& target) {
   if (!target.device_memory_bytes) return std::nullopt;
   return static_cast<double>(run.memory().total() + run.library_bytes) /
@@ -73,7 +73,7 @@ std::string table_row(const ResolvedRun& run, const RunTarget& target) {
                      bytes_text(sent.inside_nodes), bytes_text(sent.between_nodes));
 }
 
-// Lines for people to paste: the first row's sizes for the config, and the commands for a job file.
+// The first row's sizes for the config, and the commands for a job file.
 std::string lines_to_paste(const ResolvedRun& run, const RunTarget& target, const SearchedJob& job) {
   const std::vector<std::string> options = sbatch_options(job, target);
   return fmt::format(
@@ -96,7 +96,6 @@ Json to_json(const FittingMesh& fitting) {
           {"bytes", fitting.bytes}};
 }
 
-// Adds the members `data`, `run`, `validation`, `checkpoint` and `time` to a plan's document.
 void add_length(const RunConfig& config, const RunLength& length, Json& document) {
   document["data"] = nullptr;
   if (const std::optional<TrainingData>& data = length.data)

@@ -1,4 +1,4 @@
-// Output of `ripstop plan`: the table of a search, and the documents of --json. Scripts rely on their keys.
+// Output of `ripstop plan`. Scripts rely on the keys of the documents.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace ripstop {
 
-/// The job of a search, as the command line gives it.
+/// The job of a search, from the command line.
 struct SearchedJob {
   std::string config_file;
   std::vector<std::string> overrides;
@@ -19,15 +19,14 @@ struct SearchedJob {
   int64_t cpus_per_task = 0;  ///< 0: not given
 };
 
-/// The table of a search with at least one row, and lines for config and job file to paste for the first row.
+/// The table of a search with at least one row, and lines to paste for the first row.
 std::string search_text(const MeshSearch& found, const RunTarget& target, const SearchedJob& job);
 
-/// The document of a search, with an object for each row. A key that is also in plan_document has the value
-/// that a plan of the row's mesh and micro-batch would have.
+/// The document of a search, with an object for each row. Keys of plan_document have the values of a plan for
+/// the row's mesh and micro-batch.
 std::string search_document(const MeshSearch& found, const RunTarget& target, const SearchedJob& job,
                             const std::vector<std::string>& notes);
 
-/// The document of a plan.
 std::string plan_document(const RunConfig& config, const ResolvedRun& run, const RunLength& length,
                           const RunTarget& target);
 

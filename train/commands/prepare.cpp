@@ -1,4 +1,3 @@
-// ripstop prepare: makes a tokenizer and HDF5 files from text, offline, on a login node, and shows examples.
 #include "data/prepare/prepare.h"
 #include "data/dataset/prompt_template.h"
 
@@ -24,8 +23,8 @@
 namespace ripstop {
 namespace {
 
-/// The default of --threads: the number of cores that Slurm granted; without Slurm the number that this
-/// process may use, at most 4, because people share login nodes.
+/// The cores that Slurm granted; without Slurm the cores that this process may use, at most 4, because people
+/// share login nodes.
 int64_t default_threads() {
   if (const char* text = std::getenv("SLURM_CPUS_PER_TASK"))
     if (const int64_t granted = parse_whole_number(text).value_or(0); granted > 0) return granted;
@@ -35,7 +34,7 @@ int64_t default_threads() {
   return std::min(std::max(cpus, 1), 4);
 }
 
-/// The hint for a data set with an empty split: how to give the split examples.
+/// A hint on how to give an empty split examples.
 std::string how_to_fill(Split split, const CorpusSource& source) {
   if (source.kind == SourceKind::kSynthetic) return "give more --examples";
   const bool xsum = source.kind == SourceKind::kXsum;
@@ -46,7 +45,7 @@ std::string how_to_fill(Split split, const CorpusSource& source) {
   return split == Split::kValidation ? from + ", or --validation-fraction 0.05 takes some of train" : from;
 }
 
-// Prints the report on a new data set to `stream`. Counts of tokens include BOS and EOS.
+// Counts of tokens include BOS and EOS.
 void print_report(std::FILE* stream, const PrepareReport& report, const std::string& output, double seconds) {
   fmt::print(stream, "tokenizer    {} pieces, {}, sha256 {}\n", report.vocabulary_size,
              report.tokenizer_trained ? "trained on the train split" : "as given",
@@ -62,7 +61,7 @@ void print_report(std::FILE* stream, const PrepareReport& report, const std::str
                split.examples, split.tokens, split.targets, lengths(split.document_tokens),
                lengths(split.summary_tokens));
   }
-  // Count as plan and train do: the last token of an example predicts no token.
+  // The last token of an example predicts no token, so plan and train do not count it.
   const SplitReport& train = report.splits[static_cast<size_t>(Split::kTrain)];
   if (train.examples > 0) {
     fmt::print(stream,
@@ -102,7 +101,7 @@ struct PrepareArguments {
   std::string data;  ///< an existing data set to show
   ShowArguments show;
   std::string loss_on = "summary";
-  // Kept, so that the action can ask which options are given.
+  // The action asks these options whether they are given.
   std::vector<Option> of_making;   ///< options for making a data set only
   std::vector<Option> of_showing;  ///< options for --show only
   std::optional<Option> seed;      ///< --seed, for both
@@ -114,7 +113,6 @@ const std::map<std::string, SourceKind> kSources = {{"auto", SourceKind::kAuto},
                                                     {"text", SourceKind::kText},
                                                     {"synthetic", SourceKind::kSynthetic}};
 
-// The options of prepare() as the command line gives them.
 PrepareOptions options_of(const PrepareArguments& given, Progress& progress, const StopSignal& stop) {
   PrepareOptions options = given.options;
   options.source.kind = kSources.at(given.source);
@@ -128,7 +126,7 @@ PrepareOptions options_of(const PrepareArguments& given, Progress& progress, con
     progress.update("prepare: " + now.doing, now.unit, now.done, now.total);
   };
   options.note = [&](const std::string& text) {
-    // End the progress line: its seconds must not count on below the note.
+    // The seconds of the progress line must not count on below the note.
     progress.finish();
     LiveLine(stderr).print("note: " + text);
   };
@@ -138,7 +136,7 @@ PrepareOptions options_of(const PrepareArguments& given, Progress& progress, con
 
 ExitCode prepare_dataset(const PrepareArguments& given) {
   Progress progress(stderr);
-  // A stop removes the unfinished data set: prepare cannot resume.
+  // prepare cannot resume, so a stop removes the unfinished data set.
   const StopSignal stop(StopFor::kCleanUp);
   const auto begin = std::chrono::steady_clock::now();
   try {
@@ -152,13 +150,13 @@ ExitCode prepare_dataset(const PrepareArguments& given) {
     stop.end_process();
     return ExitCode::kBug;  // not reached: only a signal requests a stop
   } catch (...) {
-    // End the live line, so that the error gets a line of its own.
+    // The error gets a line of its own.
     progress.finish();
     throw;
   }
 }
 
-// The name of the first of `options` that the command line gives; "" if it gives none.
+// The first of `options` that the command line has; "" if it has none.
 std::string first_given(const std::vector<Option>& options) {
   const auto found =
       std::find_if(options.begin(), options.end(), [](const Option& option) { return option.is_given(); });
@@ -211,7 +209,6 @@ ExitCode make_and_show(PrepareArguments given) {
   return code;
 }
 
-// Adds the options for making a data set.
 void add_making(Verb& verb, const std::shared_ptr<PrepareArguments>& given) {
   PrepareOptions& options = given->options;
   options.threads = default_threads();
@@ -242,7 +239,6 @@ void add_making(Verb& verb, const std::shared_ptr<PrepareArguments>& given) {
                   "synthetic: seed of the random texts; else with --show: draws examples at random");
 }
 
-// Adds --show and its options.
 void add_show(Verb& verb, const std::shared_ptr<PrepareArguments>& given) {
   ShowArguments& show = given->show;
   verb.option("DATA", given->data, "with --show: a data set that is there, the directory that --output made");

@@ -1,4 +1,3 @@
-// ripstop rouge: ROUGE scores of texts against reference texts.
 #include "train/evaluate/rouge.h"
 
 #include <fmt/core.h>
@@ -21,7 +20,7 @@ struct RougeArguments {
 
 ExitCode print_rouge(const RougeArguments& given) {
   const auto& [reference, candidate, json] = given;
-  // Both cannot be standard input: the second reader would find it empty.
+  // The second reader of standard input would find it empty.
   if (reference == "-" && candidate == "-")
     throw Error(ExitCode::kUsage, "--reference and --candidate are both -, standard input can be one of them",
                 "save one of them first, as in --reference references.txt");

@@ -32,13 +32,13 @@ std::vector<int64_t> examples_to_show(const TokenDataset& dataset, const ShowArg
   return first;
 }
 
-// A split of a data set, and the examples of the split to show.
+// The examples of a split to show.
 struct ShownSplit {
   TokenDataset dataset;
   Tokenizer tokenizer;
   std::vector<ExampleView> views;
 
-  /// The id of an example in its source; "" if the split stores no texts.
+  /// The example's id in its source; "" if the split has no texts.
   std::string id(const ExampleView& view) const {
     return dataset.header().with_text ? dataset.text(view.example, 1).front().id : "";
   }
@@ -83,7 +83,7 @@ void print_shown_json(const ShownSplit& shown, const ShowArguments& given) {
                 {"loss_on", to_string(given.loss_on)},        {"examples", Json::array()}};
   if (given.sequence_length > 0) document["sequence_length"] = given.sequence_length;
   for (const ExampleView& view : shown.views) document["examples"].push_back(as_json(shown, view));
-  // On one line: long lists of numbers would fill pages.
+  // One line, because long lists of numbers would fill pages.
   fmt::print("{}\n", text_of_json(document));
 }
 

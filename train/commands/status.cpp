@@ -1,4 +1,3 @@
-// ripstop status: shows the state of runs, from their files alone.
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -32,10 +31,10 @@ struct StatusArguments {
 
 struct Runs {
   std::vector<RunStatus> runs;
-  std::optional<Error> missing;  ///< an error that names all arguments without a run; nullopt: all have runs
+  std::optional<Error> missing;  ///< names all arguments without a run; nullopt: all have runs
 };
 
-// Reads the status of all runs. An argument without a run does not stop it: later arguments are read, too.
+// Goes on after an argument without a run.
 Runs look(Io& io, const StatusArguments& given) {
   Runs found;
   std::string what;
@@ -73,7 +72,7 @@ Json as_json(const RunStatus& status) {
   return json;
 }
 
-// Shows the output of --watch: on a terminal a table that is redrawn in place, else a line for each run that
+// The output of --watch: on a terminal a table that is redrawn in place, else a line for each run that
 // changed.
 class Watch {
  public:
@@ -98,7 +97,7 @@ class Watch {
       text += table.substr(begin, std::min<size_t>(end - begin, size.ws_col)) + "\x1b[K\n";
       begin = end + 1;
     }
-    fmt::print("{}\x1b[J", text);  // clear the rest of an earlier, longer table
+    fmt::print("{}\x1b[J", text);  // clear the rest of a longer table
   }
 
   void print_if_changed(const RunStatus& run) {
@@ -112,9 +111,9 @@ class Watch {
   std::map<fs::path, std::string> lines_;
 };
 
-// Does --watch: shows the runs again and again until Ctrl-C, then returns kOk.
+// Shows the runs again and again until Ctrl-C.
 ExitCode watch(Io& io, const StatusArguments& given) {
-  // Block SIGINT: sigtimedwait below then takes it without a handler, and no signal is lost.
+  // sigtimedwait below takes a blocked SIGINT without a handler, and no signal is lost.
   sigset_t interrupt;
   sigemptyset(&interrupt);
   sigaddset(&interrupt, SIGINT);
@@ -126,7 +125,7 @@ ExitCode watch(Io& io, const StatusArguments& given) {
     const Runs found = look(io, given);
     if (found.missing) throw Error(*found.missing);
     view.show(found.runs);
-    // Wait longer after slow reads of long logs, to keep the load on the file system low.
+    // Waits longer after slow reads of long logs, to spare the file system.
     const double took = std::chrono::duration<double>(Clock::now() - begin).count();
     const double pause = std::max(static_cast<double>(given.interval_seconds), 10 * took);
     timespec wait{static_cast<time_t>(pause), 0};

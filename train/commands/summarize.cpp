@@ -1,4 +1,3 @@
-// ripstop summarize: reads documents and writes summaries, as JSONL.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -33,16 +32,16 @@ struct SummarizeArguments {
   std::string input = "-";
   std::string output = "-";
   std::string prompt_template;
-  std::string tokenizer;  ///< --tokenizer; empty: the run's own
+  std::string tokenizer;  ///< empty: the run's own
   bool force = false;
 };
 
-/// Reads the documents from a file or standard input. Reports a bad line of a file before the model is
+/// Reads documents from a file or standard input. A bad line of a file is reported before the model is
 /// loaded, not after hours of work.
 class DocumentInput {
  public:
-  /// Opens `path` ("-": standard input) and checks all lines of a file. Standard input and pipes can be read
-  /// only once, so only their first document is checked here.
+  /// `path` may be "-", standard input. Checks all lines of a file, but only the first document of standard
+  /// input or a pipe, which can be read only once.
   explicit DocumentInput(const std::string& path)
       : is_live_(path == "-" && terminal_of(stdin).is_terminal), lines_(announced(path)) {
     if (path == "-" || !fs::is_regular_file(path)) {
@@ -71,8 +70,7 @@ class DocumentInput {
   }
 
  private:
-  // Returns `path`. At a terminal, first prints a prompt, because opening waits for the first line, and a
-  // silent program seems to hang.
+  // Returns `path`. At a terminal, first prints a prompt, because a silent program seems to hang.
   const std::string& announced(const std::string& path) const {
     if (is_live_)
       fmt::print(stderr,
@@ -87,8 +85,7 @@ class DocumentInput {
   int64_t total_ = 0;
 };
 
-// The prompt template: --template if given, else the run's copy, else the prompt of an exported model, else
-// the data set's.
+// --template if given, else the run's copy, else the prompt of an exported model, else the data set's.
 std::string template_of(const TrainedModel& trained, const Tokenizer& tokenizer, const std::string& given) {
   if (!given.empty()) return given;
   const fs::path copy = trained.run / "prompt_template.txt";
@@ -109,7 +106,7 @@ std::string template_of(const TrainedModel& trained, const Tokenizer& tokenizer,
               fmt::format("give --template, e.g. '{}'", "{document}\\n\\nTL;DR:"));
 }
 
-// Opens the tokenizer of --tokenizer, else the run's own copy. Throws Error(kInputData) if there is neither.
+// The tokenizer of --tokenizer, else the run's own. Throws Error(kInputData) if there is neither.
 Tokenizer open_tokenizer(const TrainedModel& trained, const std::string& given) {
   if (given.empty() && !has_tokenizer(trained.run))
     throw Error(
@@ -118,8 +115,8 @@ Tokenizer open_tokenizer(const TrainedModel& trained, const std::string& given) 
   return Tokenizer(given.empty() ? trained.run : fs::path(given));
 }
 
-// Opens the tokenizer (open_tokenizer). Throws if it is not the one of the model's training, because then
-// token ids would become other words. Sets `note` if that could not be checked.
+// Throws if the tokenizer is not the one of the model's training: its token ids would be other words. Sets
+// `note` if that could not be checked.
 Tokenizer tokenizer_of(const TrainedModel& trained, const std::string& given, std::string& note) {
   Tokenizer tokenizer = open_tokenizer(trained, given);
   std::string remedy = "put the tokenizer.model of its data set there, or give it with --tokenizer";
@@ -135,7 +132,7 @@ Tokenizer tokenizer_of(const TrainedModel& trained, const std::string& given, st
   return tokenizer;
 }
 
-// The texts that all replicas have written, in the order of the documents. Collective.
+// The texts of all replicas, in the order of the documents. Collective.
 std::vector<WrittenText> gather_written(DeviceMesh& mesh, const std::vector<WrittenText>& own) {
   std::vector<std::string> texts;
   for (const WrittenText& written : own)
@@ -148,7 +145,7 @@ std::vector<WrittenText> gather_written(DeviceMesh& mesh, const std::vector<Writ
   return all;
 }
 
-// Summarizes documents of rank 0 on all ranks: each replica takes a share of the documents.
+// Each replica summarizes a share of rank 0's documents.
 struct Summarizer {
   InferenceModel& model;
   const Tokenizer& tokenizer;
@@ -156,12 +153,11 @@ struct Summarizer {
   const GenerationSettings& settings;
   int64_t done = 0;  ///< documents of earlier calls of run()
 
-  /// Returns the summaries of rank 0's `documents`, in their order, on all ranks; none if rank 0 has no more
+  /// The summaries of rank 0's `documents`, in their order, on all ranks; none if rank 0 has no more
   /// documents. Collective.
   std::vector<WrittenText> run(const std::vector<std::string>& documents) {
     DeviceMesh& mesh = model.model().mesh();
     const std::vector<std::string> all =
-        // only rank 0 has documents: all ranks get them
         gather_dealt(mesh.world(), /*tensor=*/mesh.world().size(), documents);
     auto next = static_cast<size_t>(mesh.data_rank());
     std::vector<WrittenText> own;
@@ -180,7 +176,7 @@ struct Summarizer {
 
   bool speaks() const { return model.model().mesh().world().rank() == 0; }
 
-  /// A note for people: "3 of 20 documents cut to fit ...".
+  /// "3 of 20 documents cut to fit ...".
   std::string cut_text(int64_t cut) const {
     const int64_t context = model.options().context;
     return fmt::format("{} of {} cut to fit the context of {} tokens beside {}", cut,
@@ -188,7 +184,7 @@ struct Summarizer {
   }
 };
 
-/// Writes a line to `file`, or to standard output if there is no file.
+/// `file`: nullopt for standard output.
 void write_line(const std::string& line, std::optional<SummaryFile>& file) {
   if (file) return file->append(line);
   fmt::print("{}\n", line);
@@ -213,7 +209,7 @@ void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
     const std::vector<WrittenText> summaries = summarizer.run(documents);
     // `summaries` is equal on all ranks, so all leave the loop together.
     if (summaries.empty()) break;
-    // Clear the progress line: the summaries may go to the same terminal.
+    // The summaries may go to the progress line's terminal.
     progress.clear();
     for (size_t i = 0; i < read.size(); ++i) {
       const auto& [text, cut_tokens] = summaries[i];
@@ -232,10 +228,9 @@ void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
   if (output) output->finish();
 }
 
-// Throws Error(kUsage) if the output file is the input file: writing would destroy the documents, and
-// summaries in them that people may have written.
+// Writing would destroy the documents, and summaries in them that people may have written.
 void refuse_same_file(const SummarizeArguments& given) {
-  std::error_code ignored;  // a file that does not exist is another one
+  std::error_code ignored;
   if (given.output != "-" && fs::equivalent(given.input, given.output, ignored))
     throw Error(ExitCode::kUsage, fmt::format("--input and --output are the same file, {}", given.output),
                 "give --output another name, as summaries.jsonl");
@@ -244,8 +239,8 @@ void refuse_same_file(const SummarizeArguments& given) {
 void summarize(MpiWorld& world, const SummarizeArguments& given) {
   PosixIo io;
   refuse_same_file(given);
-  // The order matters: a wrong run is refused before a person is asked to type documents, and a wrong file
-  // before the weights are loaded.
+  // A wrong run is refused before a person is asked to type documents, and a wrong file before the weights
+  // are loaded.
   const TrainedModel trained = given.model.find(io, world.communicator(), /*reads_generation_file=*/true);
   std::string note;
   const Tokenizer tokenizer = tokenizer_of(trained, given.tokenizer, note);

@@ -1,4 +1,3 @@
-// ripstop train: does one training run.
 #include <cstdio>
 #include <filesystem>
 #include <optional>
@@ -34,21 +33,20 @@ RunConfig read_config(const TrainArguments& given, const StopSignal& stop) {
   return load_run_config(given.config_file, given.overrides);
 }
 
-// Checks paths in the config. Throws Error(kUsage) if the config file is of a run that was copied or moved,
-// Error(kInputData) if there is no data set. Returns `notes` and, on rank 0, the note_of_other_directory.
-// Collective.
+// Throws Error(kUsage) if the config file is of a copied or moved run, and Error(kInputData) if there is no
+// data set. Returns `notes` and, on rank 0, the note_of_other_directory. Collective.
 std::vector<std::string> check_config(const TrainArguments& given, const RunConfig& config,
                                       std::vector<std::string> notes, Communicator& world) {
-  // Trust run.directory if the command line gives it. In the file it may be left over from a copied config.
+  // In the file, run.directory may be left over from a copied config.
   if (!is_overridden("run.directory", given.overrides))
     check_names_own_directory(posix_io(), given.config_file, config);
   do_and_agree(world, [&] {
     if (world.rank() != 0) return;
-    // Only look whether there is a data set: opening it later finds other mistakes.
+    // Opening the data set later finds other mistakes.
     const std::string& data = config.data.directory;
     if (std::string hint = hint_for_absent(data, "data.directory=", "train.h5"); !hint.empty())
       throw Error(ExitCode::kInputData, fmt::format("{}: there is no such data set", data), std::move(hint));
-    // Look now, before the run's own directory exists.
+    // The run's own directory must not exist yet.
     if (std::string note = note_of_other_directory(posix_io(), given.config_file, config); !note.empty())
       notes.push_back(std::move(note));
   });
@@ -56,17 +54,17 @@ std::vector<std::string> check_config(const TrainArguments& given, const RunConf
 }
 
 ExitCode train(const TrainArguments& given) {
-  // Catch signals before MPI starts, which takes seconds on many nodes: a signal must not kill the rank
+  // Signals are handled before MPI starts, which takes seconds on many nodes: no signal may kill the rank
   // meanwhile.
   const StopSignal stop(StopFor::kCheckpoint);
   StartTimes times;
   times.enter(&StartupSeconds::program);
-  // Find the deadline before MPI starts, too: with some networks a process of MPI must not start other
+  // The deadline is found before MPI starts: with some networks a process of MPI must not start other
   // programs.
   std::vector<std::string> deadline_notes;
   std::optional<Deadline> deadline;
   if (launch_rank() == 0) deadline = find_deadline(deadline_notes);
-  // All ranks meet the same error in the config, so rank 0 reports it once, after MPI is up.
+  // All ranks find the same error in the config, so rank 0 reports it once, after MPI is up.
   RunConfig config;
   std::optional<Error> refusal;
   MpiOptions mpi = world_options("train");
@@ -98,8 +96,7 @@ ExitCode train(const TrainArguments& given) {
     try {
       return trainer->run();
     } catch (const Error&) {
-      // Leak the trainer if its destructor would wait for storage that never answers: that would keep the
-      // error from being printed.
+      // The destructor would wait for storage that never answers, and the error would not be printed.
       if (!trainer->can_be_destroyed()) static_cast<void>(trainer.release());
       throw;
     }

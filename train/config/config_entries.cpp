@@ -17,12 +17,11 @@
 namespace ripstop {
 namespace {
 
-// The largest config file. A config has about a hundred lines: a far larger file is refused before toml++
-// spends time and memory on it.
+// A config has about a hundred lines: far larger files are refused before toml++ spends time on them.
 constexpr size_t kLargestFileBytes = size_t{1} << 20;
-// The longest line of a config. This limits the depth of dotted keys, too, on which toml++ recurses.
+// Limits the depth of dotted keys, too, on which toml++ recurses.
 constexpr size_t kLongestLineBytes = 4096;
-// The most hints for unknown keys. A hint takes a millisecond, and a damaged file may need many.
+// A hint takes a millisecond, and a damaged file may need many.
 constexpr size_t kMostHints = 1000;
 
 std::vector<std::string_view> lines_of(std::string_view text) {
@@ -31,7 +30,6 @@ std::vector<std::string_view> lines_of(std::string_view text) {
   return lines;
 }
 
-// Throws if the text is over one of the limits above.
 void check_text(std::string_view text, const std::string& name) {
   if (text.size() > kLargestFileBytes)
     throw Error(ExitCode::kUsage,
@@ -44,8 +42,8 @@ void check_text(std::string_view text, const std::string& name) {
            kLongestLineBytes);
 }
 
-// The number of the first line that assigns `key` in the section of line `last_line`; 0 if there is none.
-// Needed because toml++ reports only the second line of a key that is given twice.
+// The first line that assigns `key` in the section of line `last_line`; 0 if there is none. toml++ reports
+// only the second line of a key that is given twice.
 size_t first_line_of(std::string_view text, const std::string& key, size_t last_line) {
   size_t found = 0, number = 0;
   for (const std::string_view line : lines_of(text)) {
@@ -57,13 +55,13 @@ size_t first_line_of(std::string_view text, const std::string& key, size_t last_
   return found;
 }
 
-// The text of line `number` for a message; "" if it has unprintable characters.
+// Line `number` for a message; "" if it has unprintable characters.
 std::string shown_line(std::string_view text, size_t number) {
   constexpr size_t kShown = 80;
   const std::vector<std::string_view> lines = lines_of(text);
   std::string line(number <= lines.size() ? lines[number - 1] : "");
   line.erase(line.find_last_not_of(" \t\r") + 1);
-  // ASCII only: cutting a longer UTF-8 character would break it.
+  // Cutting a longer UTF-8 character would break it.
   if (std::ranges::any_of(line, [](char c) { return c != '\t' && (c < 0x20 || c > 0x7e); })) return "";
   return line.size() > kShown ? line.substr(0, kShown) + "..." : line;
 }
@@ -72,7 +70,7 @@ std::string shown_line(std::string_view text, size_t number) {
                                 const std::string& name) {
   const std::string description(error.description());
   const uint32_t line = error.source().begin.line;
-  // Show both lines of a key that is given twice, so that people can choose one.
+  // Shows both lines of a key that is given twice, so that people can choose one.
   const size_t quote = description.find('\'');
   if (description.find("cannot redefine") != std::string::npos && quote != std::string::npos) {
     const std::string key = description.substr(quote + 1, description.rfind('\'') - quote - 1);
@@ -130,7 +128,6 @@ void add_unknown(ConfigProblems& problems, const std::string& where, int64_t lin
                       problems.size() < kMostHints ? suggest_config_key(section, key) : ""});
 }
 
-// Adds an entry for each key of the section, and a problem for each key that does not exist.
 void read_section(const std::string& section, const toml::table& table, const std::string& name,
                   std::vector<ConfigEntry>& entries, ConfigProblems& problems) {
   for (const auto& [key_node, value] : table) {
@@ -144,8 +141,8 @@ void read_section(const std::string& section, const toml::table& table, const st
   }
 }
 
-// Reads the entries of the file, and adds its unknown keys and sections to `problems`. If there is a section
-// [lora] without keys, sets `empty_lora` to its line: whoever wrote it wants adapters.
+// Reads the file's entries, and adds unknown keys and sections to `problems`. `empty_lora`: the line of a
+// section [lora] without keys: whoever wrote it wants adapters.
 std::vector<ConfigEntry> read_file_entries(std::string_view text, const std::string& name,
                                            ConfigProblems& problems, std::optional<uint32_t>& empty_lora) {
   toml::table document;
@@ -172,14 +169,13 @@ std::vector<ConfigEntry> read_file_entries(std::string_view text, const std::str
     else
       add_unknown(problems, where, line, "", section);
   }
-  // Restore the order of the file: toml++ sorts sections and keys by name.
+  // Restores the order of the file: toml++ sorts sections and keys by name.
   std::stable_sort(entries.begin(), entries.end(),
                    [](const ConfigEntry& a, const ConfigEntry& b) { return a.line < b.line; });
   return entries;
 }
 
-// The entry of an override of `key` with the value `text`. Words need no quotes, because shells remove these.
-// Numbers, booleans and arrays are read as TOML.
+// Words need no quotes, because shells remove quotes. Numbers, booleans and arrays are read as TOML.
 ConfigEntry parse_override_value(const ConfigKey& key, const std::string& text) {
   RunConfig any;
   const Field field = key.field(any);
@@ -193,13 +189,12 @@ ConfigEntry parse_override_value(const ConfigKey& key, const std::string& text) 
       if (parsed.size() == 1 && value != nullptr)
         return {&key, plain_value(*value), shown(*value), kCommandLine, 0};
     } catch (const toml::parse_error&) {
-      // A bare word such as auto, or nonsense: keep the text. assign_value refuses nonsense, and names the
-      // key.
+      // A bare word such as auto, or nonsense, which assign_value refuses with the key's name.
     }
   }
   const std::string shown_text = toml_string(text.substr(0, 80));
   if (std::holds_alternative<WordsField>(field) && !text.empty()) {
-    // Read a list whose quotes a shell has removed: "[q_proj, v_proj]", "q_proj,v_proj".
+    // Reads a list whose quotes a shell has removed: "[q_proj, v_proj]", "q_proj,v_proj".
     std::string bare = text;
     std::erase_if(bare, [](char c) { return c == '[' || c == ']' || c == ' '; });
     std::vector<std::string> words;
@@ -209,7 +204,7 @@ ConfigEntry parse_override_value(const ConfigKey& key, const std::string& text) 
   return {&key, text, shown_text, kCommandLine, 0};
 }
 
-// The entry of an override. Returns nullopt and adds a problem if there is no such key.
+// Returns nullopt and adds a problem if there is no such key.
 std::optional<ConfigEntry> read_override(const std::string& text, ConfigProblems& problems) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos || text.size() > kLongestLineBytes) {
@@ -218,7 +213,7 @@ std::optional<ConfigEntry> read_override(const std::string& text, ConfigProblems
     return std::nullopt;
   }
   std::string path = text.substr(0, equals);
-  // Accept --train.steps=100, as people type for other programs.
+  // Accepts --train.steps=100, as people type for other programs.
   path.erase(0, path.find_first_not_of('-') == std::string::npos ? 0 : path.find_first_not_of('-'));
   const size_t dot = path.find('.');
   const std::string section = dot == std::string::npos ? "" : path.substr(0, dot);
@@ -229,15 +224,14 @@ std::optional<ConfigEntry> read_override(const std::string& text, ConfigProblems
   return std::nullopt;
 }
 
-// Whether an override removes `entry` from the file: both are of the same key, or of keys that exclude each
-// other.
+// Whether an override removes `entry` from the file: both are of one key, or of keys that exclude each other.
 bool displaces(const ConfigEntry& override_entry, const ConfigEntry& entry) {
   const std::string by = override_entry.key->path();
   const std::string of = entry.key->path();
   if (by == of) return true;
   if (by == "train.steps") return of == "train.epochs";
   if (by == "train.epochs") return of == "train.steps";
-  // A pretrained model has sizes of its own: drop the sizes in the file.
+  // A pretrained model has its own sizes.
   if (by == "model.pretrained") return entry.key->section == "model";
   if (by == "model.preset") return of == "model.pretrained";
   // Without adapters the file's other keys of [lora] have no meaning.
@@ -246,13 +240,11 @@ bool displaces(const ConfigEntry& override_entry, const ConfigEntry& entry) {
   return false;
 }
 
-// The entries of the file that no override removes, then the overrides.
 std::vector<ConfigEntry> with_overrides(std::vector<ConfigEntry> entries,
                                         std::span<const std::string> overrides, ConfigProblems& problems) {
   std::vector<ConfigEntry> given;
   while (!overrides.empty()) {
-    // Join the words of an override that is typed with spaces, key = value: a shell cuts it into up to three
-    // words.
+    // An override with spaces, key = value, comes from a shell in up to three words.
     std::string joined = overrides.front();
     size_t count = 1;
     while (count < overrides.size() &&
@@ -270,7 +262,7 @@ std::vector<ConfigEntry> with_overrides(std::vector<ConfigEntry> entries,
                           "no spaces around =: " + shell_word(joined.substr(0, 80))});
     overrides = overrides.subspan(count);
     if (!entry) continue;
-    // The last override of a key wins: people append to a command.
+    // People append to a command.
     std::erase_if(given, [&](const ConfigEntry& earlier) { return earlier.key == entry->key; });
     given.push_back(std::move(*entry));
   }

@@ -8,8 +8,7 @@
 namespace ripstop {
 namespace {
 
-// The field at `value`. For an enum, two functions hide the type, because all rows of the table have one
-// type.
+// For an enum, two functions hide the type, because all rows of the table have one type.
 template <class T>
 Field field_at(T* value) {
   if constexpr (std::is_same_v<T, decltype(LoraConfig::targets)>) {
@@ -23,18 +22,16 @@ Field field_at(T* value) {
   }
 }
 
-// Limits of keys, far above every real run: typing errors are refused before arithmetic overflows.
+// Limits far above every real run: typing errors are refused before arithmetic overflows.
 constexpr double kManySteps = 1e12;
 constexpr double kManyRanks = 1 << 20;
 constexpr double kLargestSeed = 9.2e18;
-// The limit of a step's sequences, whose list is in memory; far above any batch in use.
+// A step's list of sequences is in memory.
 constexpr double kManySequences = 1 << 20;
-// The least epsilon. AdamW computes in float32: there a smaller one is 0, or denormal, which a device may
-// round to 0.
+// AdamW computes in float32: a smaller epsilon is 0, or denormal, which a device may round to 0.
 constexpr double kSmallestFloat = std::numeric_limits<float>::min();
 
-// The start of a row, which names its key once: section and name of the key are also the members of
-// RunConfig.
+// The start of a row: section and name are also the members of RunConfig.
 #define RIPSTOP_KEY(section_, name_) \
   .section = #section_, .name = #name_, .field = [](RunConfig& c) { return field_at(&c.section_.name_); }
 

@@ -1,4 +1,4 @@
-// The table of all config keys: type, range, unit and documentation of each. No other list of keys exists.
+// The table of all config keys: type, range, unit and documentation. No other list of keys exists.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace ripstop {
 
-/// A field for one of a few words, stored as an enum. `get` and `set` convert between the enum and the word's
-/// index.
+/// A field for one of a few words, stored as an enum. `get` and `set` convert the enum to the word's index
+/// and back.
 struct ChoiceField {
   std::span<const std::string_view> words;  ///< in the order of the enum's values
   void* value;
@@ -33,7 +33,6 @@ struct WordsField {
 using Field = std::variant<bool*, int64_t*, double*, std::string*, std::optional<int64_t>*,
                            std::optional<bool>*, std::array<double, 2>*, ChoiceField, WordsField>;
 
-/// The range of a number.
 struct ValueRange {
   double least = 0;
   double most = std::numeric_limits<double>::infinity();
@@ -41,14 +40,12 @@ struct ValueRange {
   bool below_most = false;   ///< `most` itself is refused
 };
 
-/// Whether a config must have the key.
 enum class Presence {
   kDefault,   ///< may be left out
   kRequired,  ///< must be given
   kOptional,  ///< may be left out; the key then has no value and is not written to a config
 };
 
-/// One row of the table.
 struct ConfigKey {
   std::string_view section;
   std::string_view name;
@@ -58,52 +55,51 @@ struct ConfigKey {
   std::string_view range_hint = {};  ///< the hint for a number outside the range; empty: none
   bool may_change_on_resume = false;
   bool none_is_auto = false;           ///< the value of an empty optional is written "auto"
-  std::string_view default_text = {};  ///< the default to show in docs/config.md; empty: the struct's default
+  std::string_view default_text = {};  ///< shown in docs/config.md; empty: the struct's default
   std::string_view unit = {};          ///< empty: none
-  std::string_view doc = {};           ///< what the key does: one sentence, Markdown
-  /// Names of the key in Hugging Face and torchtitan, for docs/config.md. After a "|" come further names that
+  std::string_view doc = {};           ///< one sentence, Markdown
+  /// Names of the key in Hugging Face and torchtitan, for docs/config.md; after a "|", further names that
   /// people try.
   std::string_view elsewhere = {};
 
-  /// Section and name: "train.steps".
+  /// "train.steps".
   std::string path() const;
 };
 
-/// Every key, section by section, in the order in which a config is written.
+/// Section by section, in the order in which a config is written.
 std::span<const ConfigKey> config_keys();
 
-/// Finds the key of that section and name; null if there is none.
+/// Null if there is no such key.
 const ConfigKey* find_config_key(std::string_view section, std::string_view name);
 
 /// The words of `text` between any of the `separators`.
 std::vector<std::string_view> words_in(std::string_view text, std::string_view separators = " ");
 
-/// The candidate that a person probably means by `typed`: the one that another program calls so (bf16), or
-/// the nearest in spelling; "" if there is none.
+/// The candidate that another program calls `typed` (bf16), or that is nearest in spelling; "" if there is
+/// none.
 std::string suggest(std::string_view typed, const std::vector<std::string>& candidates);
 
-/// The hint for a word of another program that has no counterpart here; "" if none is known. `word`: a key or
-/// an option, "section.key", or a refused value as "section.value" or "section.key=value".
+/// The hint for a word of another program without a counterpart in ripstop; "" if none is known. `word`: a
+/// key, an option, "section.key", or a refused value as "section.value" or "section.key=value".
 std::string answer_to(std::string_view word);
 
-/// The paths of all keys that ripstop or other programs call `name`, keys of `section` first. If there are
-/// none, the path of the key with the nearest name, or nothing.
+/// The paths of all keys that ripstop or other programs call `name`, keys of `section` first; if there are
+/// none, of the key with the nearest name, if any.
 std::vector<std::string> suggest_keys(std::string_view section, std::string_view name);
 
-/// The hint for a key that does not exist: "did you mean 'optimizer.learning_rate'?", or a list of the
-/// section's keys.
+/// "did you mean 'optimizer.learning_rate'?", or a list of the section's keys.
 std::string suggest_config_key(std::string_view section, std::string_view name);
 
-/// The hint for a section that does not exist: "did you mean [optimizer]?", or a list of the sections.
+/// "did you mean [optimizer]?", or a list of the sections.
 std::string suggest_config_section(std::string_view section);
 
-/// The value of `key` in `config` as TOML. An empty optional is "auto" if key.none_is_auto, else "".
+/// The value as TOML. An empty optional is "auto" if key.none_is_auto, else "".
 std::string value_as_toml(const ConfigKey& key, const RunConfig& config);
 
 /// `text` as a quoted and escaped TOML string.
 std::string toml_string(std::string_view text);
 
-/// The type that a value of the key must have, in words: "an integer", "one of \"auto\", \"cpu\", \"cuda\"".
+/// "an integer", "one of \"auto\", \"cpu\", \"cuda\"".
 std::string expected_type(const ConfigKey& key);
 
 }  // namespace ripstop

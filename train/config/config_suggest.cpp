@@ -1,4 +1,4 @@
-// Hints for words that ripstop does not know: words of other programs, and typing errors.
+// Hints for words of other programs and for typing errors.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -16,12 +16,12 @@
 namespace ripstop {
 namespace {
 
-// Words of other programs (separated by spaces), and ripstop's word for them or, if it has none, the hint to
-// give. Other programs' names of keys are in the table of keys. A word that is ambiguous without its section
-// is written section.name, a refused value section.value or section.key=value.
+// Words of other programs, separated by spaces, with ripstop's word or, without one, the hint. (The table of
+// keys has other names of keys.) An ambiguous word is written section.name, a refused value section.value or
+// section.key=value.
 struct ForeignWords {
   std::string_view words;
-  std::string_view name;  // a section, a verb, or a value of a choice; empty: see `answer`
+  std::string_view name;  // section, verb or value of a choice; empty: see `answer`
   std::string_view answer = {};
 };
 
@@ -109,9 +109,9 @@ std::string lower(std::string_view text) {
   return result;
 }
 
-// Whether other programs call the key `name`. ConfigKey::elsewhere has two parts. A name before its "|"
-// matches with or without a section. A name with a section behind the "|" matches only in this section:
-// model.name is the preset in [model] alone.
+// Whether other programs call the key `name`. Words before the "|" of ConfigKey::elsewhere match with or
+// without their section. Words with a section after the "|" match only in that section: model.name is the
+// preset in [model] alone.
 bool is_known_as(const ConfigKey& key, std::string_view section, std::string_view name) {
   const size_t bar = std::min(key.elsewhere.find('|'), key.elsewhere.size());
   const std::string end = fmt::format(".{}", name), path = fmt::format("{}.{}", section, name);
@@ -120,8 +120,7 @@ bool is_known_as(const ConfigKey& key, std::string_view section, std::string_vie
          has_word(key.elsewhere.substr(bar), name) || has_word(key.elsewhere.substr(bar), path);
 }
 
-// The value that a person probably meant by `given`, as TOML; "" if nothing is near. There is an overload for
-// each type of field that has hints.
+// The value probably meant by `given`, as TOML; "" if nothing is near. An overload for each type with hints.
 struct MeantValue {
   const ConfigValue& given;
   bool none_is_auto;
@@ -235,7 +234,7 @@ std::string suggest_config_value(const ConfigEntry& entry) {
   const std::string meant = std::visit(value, key.field(any));
   if (meant.empty()) return "";
   if (entry.line > 0) return fmt::format("write {} = {}", key.name, meant);
-  // Leave quotes out: a shell would remove them, and an override needs none.
+  // A shell would remove quotes, and an override needs none.
   std::string bare = meant;
   std::erase_if(bare, [](char c) { return c == '"' || c == ' ' || c == '[' || c == ']'; });
   return fmt::format("write {}={}", key.path(), bare);

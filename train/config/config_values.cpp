@@ -1,5 +1,5 @@
-// Values of a config by the table of keys: assigns and checks a value, writes TOML, compares configs, and
-// writes the table of docs/config.md.
+// Values of config keys: assigns and checks them, writes TOML, compares configs, writes the table of
+// docs/config.md.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -16,8 +16,7 @@ namespace {
 
 constexpr size_t kLongestStringBytes = 4096;
 
-// Writes an entry's value into a field. Throws Error(kUsage) for a value of the wrong type or outside its
-// range.
+// Writes a value into a field. Throws Error(kUsage) for a wrong type or a value outside its range.
 class Assigner {
  public:
   explicit Assigner(const ConfigEntry& entry) : entry_(entry) {}
@@ -28,7 +27,7 @@ class Assigner {
     check_range(static_cast<double>(*field));
   }
   void operator()(double* field) const {
-    // Accept 3 for 3.0.
+    // Accepts 3 for 3.0.
     const auto* integer = std::get_if<int64_t>(&entry_.value);
     *field = integer != nullptr ? static_cast<double>(*integer) : value_as<double>();
     check_range(*field);
@@ -37,7 +36,7 @@ class Assigner {
     const std::string& value = value_as<std::string>();
     if (value.size() > kLongestStringBytes)
       refuse(entry_.where, fmt::format("'{}' is longer than {} bytes", path(), kLongestStringBytes));
-    // Refuse control characters: messages with paths have one line, and a NUL would end a path.
+    // Refuses control characters: messages with paths have one line, and a NUL would end a path.
     for (const char c : value)
       if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
         refuse(entry_.where, fmt::format("'{}' holds a control character", path()));
@@ -50,7 +49,7 @@ class Assigner {
     std::copy(values.begin(), values.end(), field->begin());
   }
   void operator()(ChoiceField field) const {
-    // If "true" and "false" are among the values of the key, accept the booleans true and false, too.
+    // Accepts the booleans true and false if "true" and "false" are among the words.
     const bool* flag = std::get_if<bool>(&entry_.value);
     const std::string given = flag == nullptr ? value_as<std::string>() : *flag ? "true" : "false";
     const auto word = std::find(field.words.begin(), field.words.end(), given);
@@ -86,7 +85,6 @@ class Assigner {
  private:
   std::string path() const { return entry_.key->path(); }
 
-  // The entry's value, which must have type T: nothing is converted.
   template <class T>
   const T& value_as() const {
     const T* value = std::get_if<T>(&entry_.value);
@@ -116,15 +114,15 @@ class Assigner {
   const ConfigEntry& entry_;
 };
 
-// The shortest text that reads back as the same double, with a point or an exponent, so that TOML does not
-// take it for an integer.
+// The shortest text that reads back as the same double; with a point or an exponent, else TOML reads an
+// integer.
 std::string toml_number(double value) {
   std::string text = fmt::format("{}", value);
   if (text.find_first_of(".en") == std::string::npos) text += ".0";
   return text;
 }
 
-// Writes the value of a field as TOML, by the field's type (value_as_toml).
+// For value_as_toml.
 struct TomlWriter {
   bool none_is_auto;
   std::string operator()(const bool* value) const { return *value ? "true" : "false"; }
@@ -150,7 +148,7 @@ struct TomlWriter {
   }
 };
 
-// Names the type of a field in words (expected_type).
+// For expected_type.
 struct TypeNamer {
   bool none_is_auto;
   std::string operator()(const bool*) const { return "true or false"; }
@@ -170,8 +168,8 @@ struct TypeNamer {
   std::string operator()(const std::optional<bool>*) const { return "true, false or \"auto\""; }
 };
 
-// The value of a key as to_toml writes it; "" if the key must not be written, because parse_run_config would
-// refuse it: sizes that the pretrained model or the data set decides, and keys of [lora] without adapters.
+// The value in to_toml; "" if parse_run_config would refuse the key: sizes that the pretrained model or the
+// data set decides, and keys of [lora] without adapters.
 std::string written_value(const ConfigKey& key, const RunConfig& config) {
   const bool is_size = key.section == "model" && key.presence != Presence::kOptional;
   const bool is_unset =
@@ -179,7 +177,7 @@ std::string written_value(const ConfigKey& key, const RunConfig& config) {
   if (is_size && is_unset) return "";
   if (key.section == "lora" && key.name != "rank" && !config.lora.any()) return "";
   const std::string text = value_as_toml(key, config);
-  // An empty text of an optional key means that there is no value: TOML has no null.
+  // TOML has no null: an optional key without a value has an empty text.
   return key.presence == Presence::kOptional && text == "\"\"" ? "" : text;
 }
 
@@ -191,12 +189,12 @@ bool may_change(const ConfigKey& key, const RunConfig& old_config, const RunConf
   // A run may become longer, but not shorter: that would have to undo steps.
   if (key.path() == "train.steps") return grows(old_config.train.steps, new_config.train.steps);
   if (key.path() == "train.epochs") return grows(old_config.train.epochs, new_config.train.epochs);
-  // The base of adapters may have moved: its hash is compared at a resume, not its path.
+  // The base of adapters may have moved: a resume compares its hash, not its path.
   if (key.path() == "model.pretrained" && old_config.lora.any()) return new_config.lora.any();
   return key.may_change_on_resume;
 }
 
-// The text for a key in the column "default" of docs/config.md.
+// The column "default" of docs/config.md.
 std::string default_column(const ConfigKey& key) {
   if (key.presence == Presence::kRequired) return "required";
   if (!key.default_text.empty()) return std::string(key.default_text);
@@ -204,7 +202,7 @@ std::string default_column(const ConfigKey& key) {
   return text.empty() || key.presence == Presence::kOptional ? "none" : fmt::format("`{}`", text);
 }
 
-// The text for a key in the column "what it does": its meaning, and its words if it has a list of words.
+// The column "what it does": meaning, and words if the key has a list of words.
 std::string what_column(const ConfigKey& key) {
   RunConfig any;
   const Field field = key.field(any);
@@ -216,7 +214,7 @@ std::string what_column(const ConfigKey& key) {
   return values.empty() ? std::string(key.doc) : fmt::format("{} `{}`.", key.doc, values);
 }
 
-// The text for a key in the last column, its names elsewhere: "`max_steps`, `training.steps`".
+// The column of names in other programs: "`max_steps`, `training.steps`".
 std::string elsewhere_column(const ConfigKey& key) {
   const auto names = words_in(key.elsewhere.substr(0, key.elsewhere.find('|')));
   return names.empty() ? "" : fmt::format("`{}`", fmt::join(names, "`, `"));
@@ -246,7 +244,7 @@ std::string toml_string(std::string_view text) {
 }
 
 std::string value_as_toml(const ConfigKey& key, const RunConfig& config) {
-  // The cast is safe: TomlWriter only reads.
+  // TomlWriter only reads.
   return std::visit(TomlWriter{key.none_is_auto}, key.field(const_cast<RunConfig&>(config)));
 }
 
@@ -287,7 +285,6 @@ std::vector<ConfigDifference> compare(const RunConfig& old_config, const RunConf
 }
 
 std::vector<ConfigDifference> compare_models(const ModelConfig& old_model, const ModelConfig& new_model) {
-  // Compare two configs that differ only in the sizes of the model.
   RunConfig before, after;
   static_cast<ModelConfig&>(before.model) = old_model;
   static_cast<ModelConfig&>(after.model) = new_model;

@@ -1,10 +1,10 @@
-// Settings of text generation. Names and meanings are those of Hugging Face's GenerationConfig.
+// Settings of text generation, with the names and meanings of Hugging Face's GenerationConfig.
 #pragma once
 #include <cstdint>
 
 namespace ripstop {
 
-/// When a beam search ends although some of its beams are still running.
+/// When a beam search ends although some beams are still running.
 enum class EarlyStopping {
   /// When the best running beam, scored at its present length, is no better than the worst finished text.
   kFalse,
@@ -12,13 +12,12 @@ enum class EarlyStopping {
   kNever,  ///< as kFalse, but the beam is scored at the length that gives it the best score
 };
 
-/// The settings with which a model writes a text.
 struct GenerationSettings {
-  int64_t num_beams = 1;                                 ///< beams of the search; 1: no search
+  int64_t num_beams = 1;                                 ///< 1: no search
   double length_penalty = 1.0;                           ///< for a search
   EarlyStopping early_stopping = EarlyStopping::kFalse;  ///< for a search
   int64_t no_repeat_ngram_size = 0;  ///< no sequence of this many tokens occurs twice; 0: off
-  int64_t min_new_tokens = 0;        ///< an end token is not allowed among this many first tokens
+  int64_t min_new_tokens = 0;        ///< no end token among this many first tokens
   int64_t max_new_tokens = 64;
   bool do_sample = false;
   double temperature = 1.0;  ///< for sampling
@@ -32,8 +31,8 @@ struct GenerationSettings {
   bool takes_the_best() const {
     return num_beams == 1 && !do_sample && no_repeat_ngram_size == 0 && min_new_tokens == 0;
   }
-  /// Returns these settings with defaults for those without effect: settings of a search if there is one
-  /// beam, settings of sampling unless do_sample.
+  /// These settings with defaults where they have no effect: of a search with one beam, of sampling without
+  /// do_sample.
   GenerationSettings that_count() const {
     const GenerationSettings usual;
     GenerationSettings s = *this;

@@ -15,16 +15,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The name in lower case and with '_' for each '-': "batch_size" for Batch-Size.
+// "batch_size" for Batch-Size.
 std::string folded(std::string_view name) {
-  // Cut long input: the time for an edit distance grows with the square of the length.
+  // The time for an edit distance grows with the square of the length.
   std::string result(name.substr(0, 64));
   for (char& c : result) c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return result;
 }
 
-// The distance of optimal string alignment. Keeps three rows of the table, because a swap of neighbours looks
-// back two rows.
+// Optimal string alignment. Keeps three rows of the table, because a swap of neighbours looks back two rows.
 size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<size_t> before_last(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) last[j] = j;
@@ -41,8 +40,7 @@ size_t edit_distance(const std::string& a, const std::string& b) {
   return last[b.size()];
 }
 
-// Whether the system makes the names in the directory of `path`. There a near name is not what a person
-// meant, but another descriptor or process.
+// The system makes the names in these directories: a near name is another descriptor or process.
 bool is_of_the_system(const fs::path& path) {
   std::error_code ignored;
   const std::string at = fs::absolute(path, ignored).lexically_normal().string();
@@ -53,7 +51,7 @@ bool is_of_the_system(const fs::path& path) {
 
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates) {
   const std::string wanted = folded(name);
-  // Accept at most one error in four letters: more would take "compile" for "compute".
+  // At most one error in four letters: more would take "compile" for "compute".
   size_t best = std::max<size_t>(wanted.size() / 4, 1) + 1;
   std::string result;
   for (const std::string& candidate : candidates) {
@@ -67,11 +65,10 @@ std::string nearest_name(std::string_view name, std::span<const std::string> can
 }
 
 std::vector<std::string> names_in(const fs::path& directory) {
-  // The most names: listing more takes seconds on a network file system.
+  // Listing more takes seconds on a network file system.
   constexpr size_t kMostNames = 10'000;
   std::vector<std::string> names;
   std::error_code error;
-  // After an error the iterator is the end.
   for (fs::directory_iterator entry(directory, error), end; entry != end && names.size() < kMostNames;
        entry.increment(error))
     names.push_back(entry->path().filename().string());
@@ -82,19 +79,19 @@ std::vector<std::string> names_in(const fs::path& directory) {
 std::string hint_for_absent(const fs::path& path, std::string_view option, std::string_view inside) {
   std::error_code error, ignored;
   if (fs::exists(path, error) || error) return "";
-  // Without a trailing slash: "data/" becomes "data".
+  // "data" for "data/".
   const fs::path file = path.has_filename() ? path : path.parent_path();
   if (const fs::path target = fs::read_symlink(file, ignored); !target.empty())
     return fmt::format("it is a link to {}, which is not there", target.string());
   const std::string name = file.filename().string();
   if (name.empty() || is_of_the_system(file)) return "";
-  // With an empty `inside`, test `other`, not `other / ""`: its trailing slash would accept only directories.
+  // The slash of `other / ""` would accept only directories.
   const auto holds = [&](const fs::path& other) {
     return fs::exists(inside.empty() ? other : other / inside, ignored);
   };
   std::vector<std::string> candidates;
   for (std::string& other : names_in(file.has_parent_path() ? file.parent_path() : fs::path(".")))
-    // Compare names before looking at files, which takes longer.
+    // Compares names before looking at files, which takes longer.
     if (!nearest_name(name, {&other, 1}).empty() && holds(file.parent_path() / other))
       candidates.push_back(std::move(other));
   const std::string nearest = nearest_name(name, candidates);

@@ -8,19 +8,18 @@
 
 namespace ripstop {
 
-/// Returns the first candidate with the least edit distance to `name`; "" if none is near enough to be a
-/// typing error. Insertions, deletions, substitutions and swaps of neighbours count 1 (optimal string
-/// alignment, a restricted Damerau-Levenshtein distance). Letter case, and '-' for '_', count 0.
+/// The first candidate with the least edit distance to `name`; "" if none is near enough for a typing error.
+/// Insertions, deletions, substitutions and swaps of neighbours count 1 (optimal string alignment); letter
+/// case, and '-' for '_', count 0.
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates);
 
-/// The sorted names of at most 10,000 entries of `directory`; empty if the directory cannot be read.
+/// Sorted names of at most 10,000 entries of `directory`; empty if the directory cannot be read.
 std::vector<std::string> names_in(const std::filesystem::path& directory);
 
-/// The hint for a path that does not exist: the nearest name in the same directory, quoted for a shell, after
-/// `option`. For `option` "data.directory=" it may be "did you mean data.directory=data/xsum?". Unless
-/// `inside` is empty, only directories that hold a file named `inside` count. For a link to nothing: "it is a
-/// link to X, which is not there". "" if `path` exists, if that cannot be found out, if no name is near, and
-/// below /proc and /dev/fd. Throws no error of the file system.
+/// The hint for a path that does not exist: the nearest name in the same directory, after `option`: "did you
+/// mean data.directory=data/xsum?". With `inside`, only directories that hold a file `inside` count. For a
+/// broken link: "it is a link to X, which is not there". "" if `path` exists or may exist, if no name is
+/// near, and below /proc and /dev/fd. Throws no error of the file system.
 std::string hint_for_absent(const std::filesystem::path& path, std::string_view option,
                             std::string_view inside = "");
 

@@ -17,11 +17,10 @@
 namespace ripstop {
 namespace {
 
-// The most bytes to read of a config: more than read_config_entries accepts, but enough of a limit to end the
-// read of /dev/zero.
+// More than read_config_entries accepts; ends the read of /dev/zero.
 constexpr int64_t kMostBytesRead = int64_t{64} << 20;
 
-// The hint if the path of a config is a directory: the config of the run there, or any config there.
+// The hint for a directory: the config of the run there, or any config there.
 std::string config_inside(const std::filesystem::path& directory) {
   std::error_code error;
   if (std::filesystem::is_regular_file(directory / "config.toml", error))
@@ -32,7 +31,7 @@ std::string config_inside(const std::filesystem::path& directory) {
   return "give a file, as in ripstop train CONFIG.toml";
 }
 
-// The hint if the path of a config does not exist: a path near it.
+// The hint for a path that does not exist: a path near it.
 std::string config_near(const std::string& path) {
   std::error_code error;
   if (const std::string near = path + ".toml"; std::filesystem::is_regular_file(near, error))
@@ -55,8 +54,7 @@ std::string read_text(const std::string& path) {
   return read_whole_file(path, kMostBytesRead, ExitCode::kUsage);
 }
 
-// Builds a RunConfig from entries and checks it. What depends on ranks, data set and device is decided later,
-// by resolve_run (train/plan).
+// resolve_run (train/plan) decides later what depends on ranks, data set and device.
 class ConfigBuilder {
  public:
   ConfigBuilder(std::string_view toml, const std::string& name, std::span<const std::string> overrides)
@@ -66,7 +64,7 @@ class ConfigBuilder {
     take_preset();
     assign_values();
     check_required();
-    // Stop at problems of single values: the checks below need valid values.
+    // The checks below need valid values.
     refuse_problems(problems_);
     if (!given("data.shuffle_seed")) config_.data.shuffle_seed = config_.run.seed;
     complete_model();
@@ -80,7 +78,7 @@ class ConfigBuilder {
   }
 
  private:
-  // The entry of a key; null if it is not given. A value equal to the default counts as given.
+  // Null if the key is not given. A value equal to the default counts as given.
   const ConfigEntry* given(std::string_view path) const {
     for (const ConfigEntry& entry : entries_)
       if (entry.key->path() == path) return &entry;
@@ -95,20 +93,19 @@ class ConfigBuilder {
                          (entry != nullptr ? entry->where : name_) + ": " + what, hint, code});
   }
 
-  // Returns whether `value`, that of key `path`, is at most `most`, that of key `other`. If not, adds a
-  // problem at `path`.
+  // Whether `value` of key `path` is at most `most`, the value of key `other`. If not, adds a problem at
+  // `path`.
   bool check_at_most(std::string_view path, int64_t value, std::string_view other, int64_t most,
                      const std::string& hint) {
     if (value > most) blame(path, fmt::format("{} {} exceeds {} {}", path, value, other, most), hint);
     return value <= most;
   }
 
-  // Sets the preset's sizes. Called before assign_values, so that sizes in the config win, in whatever order
-  // they are given.
+  // Before assign_values(), so that sizes in the config replace the preset's.
   void take_preset() {
     const ConfigEntry* entry = given("model.preset");
     const auto* word = entry == nullptr ? nullptr : std::get_if<std::string>(&entry->value);
-    if (word == nullptr) return;  // no preset, or one that assign_values refuses
+    if (word == nullptr) return;  // assign_values() refuses other types
     std::string names;
     for (const ModelPreset& each : model_presets()) {
       if (each.name == *word) static_cast<ModelConfig&>(config_.model) = each.config;
@@ -128,8 +125,7 @@ class ConfigBuilder {
     }
   }
 
-  // Adds a problem for each required key that is missing or empty: an empty path would mean the current
-  // directory.
+  // An empty path would mean the current directory.
   void check_required() {
     for (const ConfigKey& key : config_keys()) {
       if (key.presence != Presence::kRequired) continue;
@@ -143,7 +139,7 @@ class ConfigBuilder {
     }
   }
 
-  // Whether the hint for an unknown name is this key. Then the unknown name is the only problem to report.
+  // Whether the hint for an unknown name is this key: then the unknown name is the only problem to report.
   bool is_hinted_at(const ConfigKey& key) const {
     return problems_.size() <= kMostProblemsShown &&
            std::ranges::any_of(problems_, [&](const ConfigProblem& problem) {
@@ -152,7 +148,6 @@ class ConfigBuilder {
            });
   }
 
-  // Fills in sizes of the model that follow from other sizes, and checks all.
   void complete_model() {
     ModelSection& model = config_.model;
     if (!model.pretrained.empty()) {
@@ -164,7 +159,7 @@ class ConfigBuilder {
       return;
     }
     if (model.preset.empty() && !given("model.hidden_size")) {
-      // An empty model.pretrained is an error only without sizes: a config that a run has written has both.
+      // A config that a run has written has sizes and an empty model.pretrained.
       if (given("model.pretrained"))
         return blame("model.pretrained", "'model.pretrained' is empty",
                      "give the directory of a model; or leave the key out (is a shell variable not set?) and "
@@ -183,7 +178,7 @@ class ConfigBuilder {
 
   void check_model() {
     ModelConfig sizes = config_.model;
-    if (sizes.vocab_size == 0) sizes.vocab_size = 1;  // any: resolve_run takes the data set's, and checks it
+    if (sizes.vocab_size == 0) sizes.vocab_size = 1;  // any: resolve_run takes and checks the data set's
     try {
       validate(sizes);
     } catch (const Error& error) {
@@ -195,7 +190,7 @@ class ConfigBuilder {
             fmt::format("{}: shorten the sequences, or raise it if training begins from random weights",
                         origin(*find_config_key("model", "max_position_embeddings")))))
       return;
-    // Report errors of the tensor axis at mesh.tensor, which is nearly always the mistake.
+    // mesh.tensor is nearly always the mistake.
     try {
       check_tensor_axis(sizes, *config_.mesh.tensor);
     } catch (const Error& error) {
@@ -203,8 +198,8 @@ class ConfigBuilder {
     }
   }
 
-  // Adds a problem with `what`, the message of validate(), which names one or two sizes. The hint says where
-  // each size comes from: the preset, the file or the command line.
+  // Adds a problem with `what`, a message of validate() that names one or two sizes. The hint has the source
+  // of each size: preset, file or command line.
   void blame_sizes(const std::string& what) {
     std::string blamed, origins, absent;
     for (const ConfigKey& key : config_keys()) {
@@ -218,8 +213,7 @@ class ConfigBuilder {
           absent.empty() ? origins : fmt::format("{}: give {} too", origins, absent));
   }
 
-  // The value and the source of a size: "num_key_value_heads = 32 is the preset's (1b)", "hidden_size = 96 is
-  // from x.toml:7".
+  // "num_key_value_heads = 32 is the preset's (1b)", "hidden_size = 96 is from x.toml:7".
   std::string origin(const ConfigKey& key) const {
     std::string from =
         config_.model.preset.empty() ? "the default" : fmt::format("the preset's ({})", config_.model.preset);
@@ -228,8 +222,7 @@ class ConfigBuilder {
     return fmt::format("{} = {} is {}", key.name, value_as_toml(key, config_), from);
   }
 
-  // Checks [lora] without the model: unplanned_run compares the rank with the matrices when their sizes are
-  // known.
+  // Checks [lora] without the model: unplanned_run compares the rank with the model's sizes.
   void check_lora() {
     for (const ConfigEntry& entry : entries_)
       if (entry.key->section == "lora" && entry.key->name != "rank" && !config_.lora.any())
@@ -262,7 +255,7 @@ class ConfigBuilder {
                     "leave it out: \"auto\" takes the largest that fits");
   }
 
-  // Checks run.profile_steps now, because these steps may be hours away.
+  // Checked now, because these steps may be hours away.
   void check_profile_steps() {
     const std::optional<int64_t>& steps = config_.train.steps;
     try {
@@ -338,7 +331,7 @@ std::vector<std::string> ignored_generation_notes(const RunConfig& config) {
 }
 
 bool is_overridden(std::string_view path, std::span<const std::string> overrides) {
-  ConfigProblems none;  // not used: load_run_config has reported them
+  ConfigProblems none;  // load_run_config has reported these problems
   return std::ranges::any_of(read_config_entries("", "", overrides, none),
                              [&](const ConfigEntry& entry) { return entry.key->path() == path; });
 }

@@ -1,8 +1,8 @@
-// The config of a run as one struct. It is read from TOML, written back, and compared when a run resumes.
+// The config of a run as one struct, which is read from TOML, written back, and compared when a run resumes.
 //
-// A key of the file is spelled like its member: [train] micro_batch_sequences is RunConfig::train's
-// micro_batch_sequences. The table of keys in config_keys.cpp drives parsing, hints, writing, comparing and
-// the table of docs/config.md. A new key is a member here and a row there.
+// A key is spelled like its member: [train] micro_batch_sequences is RunConfig::train.micro_batch_sequences.
+// The table in config_keys.cpp drives parsing, hints, writing, comparing and docs/config.md. A new key is a
+// member here and a row there.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -26,7 +26,7 @@ enum class ScheduleKind { kCosine, kLinear, kConstant };
 enum class FloatChoice { kBfloat16, kFloat32 };
 enum class KeepBest { kLoss, kRougeL, kNone };
 
-/// The words of the config file for an enum's values, in the order of the values; empty for other types.
+/// The words of the config file, in the order of the enum's values; empty for other types.
 template <class Enum>
 inline constexpr std::array<std::string_view, 0> kWords = {};
 template <>
@@ -45,38 +45,37 @@ inline constexpr std::array<std::string_view, 3> kWords<KeepBest> = {"loss", "ro
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<EarlyStopping> = {"false", "true", "never"};
 
-/// The word of the config file for one value: "auto", "rougeL".
+/// The word of the config file: "auto", "rougeL".
 template <class Enum>
 requires(!kWords<Enum>.empty()) std::string_view to_string(Enum value) {
   return kWords<Enum>[static_cast<size_t>(value)];
 }
 
 struct RunSection {
-  std::string directory;  ///< the run's directory: all its files are written there
-  int64_t seed = 1;       ///< seed of training's random numbers; default of data.shuffle_seed, too
+  std::string directory;  ///< for all files of the run
+  int64_t seed = 1;       ///< for training; default of data.shuffle_seed
   DeviceChoice device = DeviceChoice::kAuto;
   bool deterministic = false;
   std::string profile_steps;                ///< "10-12", or empty
-  std::optional<int64_t> deadline_seconds;  ///< nullopt: "auto", see StepDeadline
+  std::optional<int64_t> deadline_seconds;  ///< nullopt: "auto" (StepDeadline)
   bool operator==(const RunSection&) const = default;
 };
 
-/// The sizes of the model, those of the preset filled in. `vocab_size` is 0 if the data set decides it. With
-/// `pretrained` all sizes are 0: the pretrained model decides them.
+/// The sizes of the model, from the preset or given. vocab_size is 0 if the data set decides it; all sizes
+/// are 0 if the `pretrained` model decides them.
 struct ModelSection : ModelConfig {
   std::string pretrained;
   std::string preset;
   bool operator==(const ModelSection&) const = default;
 };
 
-/// The adapters that train beside the frozen weights of model.pretrained; rank 0: none.
+/// Adapters that train with the frozen weights of model.pretrained; rank 0: none.
 struct LoraSection : LoraConfig {
   std::string adapter;  ///< a PEFT adapter to begin with; empty: a new one
   bool operator==(const LoraSection&) const = default;
 };
 
-/// The sizes of the mesh's axes, each of which is a key. fsdp: nullopt is "auto", the ranks that the other
-/// axes leave.
+/// Each axis is a key. fsdp: nullopt is "auto", the ranks that the other axes leave.
 struct MeshSection : PerAxis<std::optional<int64_t>, true> {
   bool allow_tensor_across_nodes = false;
   std::optional<bool> overlap_tensor;  ///< nullopt: "auto"
@@ -93,7 +92,7 @@ struct DataSection {
 };
 
 struct TrainSection {
-  std::optional<int64_t> steps;   ///< steps of the run; nullopt: `epochs` is set
+  std::optional<int64_t> steps;   ///< nullopt: `epochs` is set
   std::optional<int64_t> epochs;  ///< passes over the data; nullopt: `steps` is set
   int64_t global_batch_sequences = 0;
   std::optional<int64_t> micro_batch_sequences;  ///< per tensor group; nullopt: "auto"
@@ -101,12 +100,11 @@ struct TrainSection {
   bool reshard_after_forward = true;
   bool validate_at_start = false;
   int64_t validate_every = 0;  ///< steps between validations; 0: off
-  /// End after this many validations in a row without improvement; 0: never.
+  /// Validations in a row without improvement that end the run; 0: off.
   int64_t stop_after_validations = 0;
-  double max_grad_norm = 1.0;  ///< clip gradients to this norm; 0: off
+  double max_grad_norm = 1.0;  ///< gradients are clipped to this norm; 0: off
   bool operator==(const TrainSection&) const = default;
 
-  /// Whether the config asks for any validation.
   bool validates() const { return validate_at_start || validate_every > 0; }
 };
 
@@ -135,7 +133,7 @@ struct PrecisionSection {
 
 struct CheckpointSection {
   int64_t every_steps = 500;  ///< steps between checkpoints; 0: only at the end and on a signal
-  int64_t keep = 3;           ///< how many newest checkpoints to keep, besides the best one; 0: all
+  int64_t keep = 3;           ///< newest checkpoints to keep, besides the best one; 0: all
   KeepBest keep_best = KeepBest::kLoss;
   bool asynchronous = true;
   std::optional<int64_t> snapshot_mib;  ///< MiB of one rank; nullopt: "auto"
@@ -153,7 +151,6 @@ struct LogSection {
   bool operator==(const LogSection&) const = default;
 };
 
-/// A whole config: a member for each section.
 struct RunConfig {
   RunSection run;
   ModelSection model;
@@ -171,62 +168,62 @@ struct RunConfig {
 };
 
 /// Reads the TOML file, then the overrides ("section.key=value", the value in TOML or a bare word). Fills in
-/// presets and defaults. Checks each value, and the rules between keys.
-/// Throws Error(kUsage), with file, line and the nearest valid key, for a wrong config.
-/// Throws Error(kResources) if mesh.tensor does not divide the model's heads.
+/// presets and defaults. Checks each value, and the rules between keys. Throws Error(kUsage), with file, line
+/// and the nearest valid key, for a wrong config; Error(kResources) if mesh.tensor does not divide the
+/// model's heads.
 RunConfig load_run_config(const std::string& path, std::span<const std::string> overrides = {});
 
-/// Works as load_run_config does, but reads TOML from memory. `name`: the name of this text in messages.
+/// Reads TOML from memory; else as load_run_config. `name`: the name of this text in messages.
 RunConfig parse_run_config(std::string_view toml, const std::string& name,
                            std::span<const std::string> overrides = {});
 
 /// A note for each key of [generation] that is set but has no effect (GenerationSettings::that_count).
 std::vector<std::string> ignored_generation_notes(const RunConfig& config);
 
-/// Whether one of the overrides sets the key `path`, such as "run.directory". Requires that load_run_config
-/// has accepted them.
+/// Whether an override sets the key `path`: "run.directory". load_run_config must have accepted the
+/// overrides.
 bool is_overridden(std::string_view path, std::span<const std::string> overrides);
 
-/// The steps from `first` to `last`, both included, counted from 1; no steps if last < first.
+/// Steps, counted from 1, with both ends; no steps if last < first.
 struct StepRange {
   int64_t first = 1, last = 0;
 };
 
 /// Parses run.profile_steps: "10-12", or "" for no steps. Throws Error(kUsage) for any other text, and for a
-/// range that begins before step 1 or whose last step is before its first.
+/// range that begins before step 1 or ends before its begin.
 StepRange parse_step_range(std::string_view text);
 
-/// Writes the whole config as TOML, every key with its value. parse_run_config reads back an equal config.
+/// The whole config as TOML, every key with its value. parse_run_config reads back an equal config.
 std::string to_toml(const RunConfig& config);
 
-/// One key whose value differs between two configs. The values are written as in TOML.
+/// A key whose value differs between two configs. Values are written as in TOML.
 struct ConfigDifference {
   std::string key;
   std::string old_value;
   std::string new_value;
-  bool may_change_on_resume;  ///< whether a run may resume with the new value
+  bool may_change_on_resume;
 
   /// "train.steps: 2000 -> 4000".
   std::string text() const;
 };
 
-/// Returns the differences of two configs, in the order of the table of keys.
+/// The differences in the order of the table of keys.
 std::vector<ConfigDifference> compare(const RunConfig& old_config, const RunConfig& new_config);
 
-/// Returns the differences in the keys of [model] of two models whose sizes are all known.
+/// Compares the keys of [model] of two models whose sizes are all known.
 std::vector<ConfigDifference> compare_models(const ModelConfig& old_model, const ModelConfig& new_model);
 
-/// Returns `differences` if a run may resume with all of them. Else throws Error(kUsage), which names the
-/// refused ones: "WHOSE was begun with another config: KEY: OLD -> NEW, ...".
+/// Returns `differences` if a run may resume with all of them. Else throws Error(kUsage) with the refused
+/// ones: "WHOSE was begun with another config: KEY: OLD -> NEW, ...".
 std::vector<ConfigDifference> accept_differences(const std::string& whose,
                                                  std::vector<ConfigDifference> differences);
 
-/// Calls accept_differences for all differences between two configs. `whose` is run.directory of the new
-/// config, because the stored config of a copied run has the old directory.
+/// Calls accept_differences for all differences. `whose` is the new run.directory, because the stored config
+/// of a copied run has the old directory.
 std::vector<ConfigDifference> check_resume(const RunConfig& old_config, const RunConfig& new_config);
 
-/// Returns the table of docs/config.md as GitHub Markdown: every key with its default, unit, meaning and
-/// names in other programs.
+/// The table of docs/config.md as GitHub Markdown: every key with default, unit, meaning and names in other
+/// programs.
 std::string config_table_markdown();
 
 }  // namespace ripstop

@@ -42,8 +42,7 @@ LossSoFar dataset_loss(Communicator& world, const TokenDataset& dataset, BatchLo
   return loss;
 }
 
-// The batches have the shape that plan_inference() plans for, so that `evaluate` needs no memory beyond its
-// plan.
+// The batches have the shape that plan_inference() plans for, so `evaluate` needs no memory beyond its plan.
 LossSoFar dataset_loss(InferenceModel& model, const TokenDataset& dataset, int64_t examples, LossOn loss_on,
                        const LossSoFar& begin, FunctionRef<bool()> stop_requested, ReportShare report) {
   const DeviceMesh& mesh = model.model().mesh();

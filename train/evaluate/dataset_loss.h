@@ -1,4 +1,3 @@
-// The loss over a data set, for validation during training and for `evaluate`.
 #pragma once
 #include <cstdint>
 
@@ -10,34 +9,34 @@
 
 namespace ripstop {
 
-/// Called on every rank, at the start and after each part of the work: `done` of `total` sequences or
-/// examples are done.
+/// Called on every rank, at the start and after each part of the work, which has `total` sequences or
+/// examples.
 using ReportShare = FunctionRef<void(int64_t done, int64_t total)>;
 
-/// Computes the loss of `count` batches on each data rank and returns the sum over all ranks. next(i) returns
-/// batch i of this rank.
+/// Computes the loss of `count` batches on each data rank and returns the sum over all ranks. next(i): this
+/// rank's batch i.
 using EvaluateBatches = FunctionRef<LossSum(int64_t count, NextTokens next)>;
 
 /// The loss over the first `sequences` sequences of a data set.
 struct LossSoFar {
   int64_t sequences = 0;
-  bool complete = false;  ///< `sequences` is the number of all sequences of the data set
-  LossSum sum;  ///< the loss; if sum.stop_requests is above 0, a stop request ended the computation early
+  bool complete = false;  ///< the data set has no more sequences
+  LossSum sum;            ///< if sum.stop_requests is above 0, a stop request ended the computation early
 };
 
-/// Returns `options` with one epoch, no shuffling, and the smallest possible steps, since a stop request
-/// waits for the end of a step.
+/// `options` with one epoch, no shuffling, and the smallest steps, because a stop request waits for the end
+/// of a step.
 BatchLoaderOptions once_through(BatchLoaderOptions options);
 
-/// Adds to `begin` the loss of all later sequences of `dataset`, and returns the sum, which is equal on all
-/// ranks. Counts every target once. Packs sequences by once_through(options). If a stop is requested on any
-/// rank, ends after the current step; a later call that gets the result as `begin` computes the rest.
-/// Collective. Throws Error(kInputData) on all ranks if one of them cannot read the data set.
+/// Adds to `begin` the loss of all later sequences of `dataset`, packed by once_through(options). Every
+/// target counts once. If any rank gets a stop request, ends after the current step; a later call with the
+/// result as `begin` computes the rest. Equal on all ranks. Throws Error(kInputData) on all ranks if a rank
+/// cannot read the data set. Collective.
 LossSoFar dataset_loss(Communicator& world, const TokenDataset& dataset, BatchLoaderOptions options,
                        const LossSoFar& begin, EvaluateBatches evaluate, ReportShare report);
 
-/// Calls dataset_loss() above for a trained model and the first `examples` of `dataset`, with the model's
-/// context as the sequence length. Calls `stop_requested` on each rank once a step.
+/// dataset_loss() for a trained model and the first `examples` of `dataset`, in sequences as long as the
+/// model's context. Calls `stop_requested` on each rank once a step. Collective.
 LossSoFar dataset_loss(InferenceModel& model, const TokenDataset& dataset, int64_t examples, LossOn loss_on,
                        const LossSoFar& begin, FunctionRef<bool()> stop_requested, ReportShare report);
 

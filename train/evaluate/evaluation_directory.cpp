@@ -51,7 +51,7 @@ Json to_json(const EvaluationSettings& settings) {
           {"seed", generation.seed}};
 }
 
-// Returns settings.json, or nullopt if the file is absent. If "weights" is absent, another program wrote the
+// The contents of settings.json; nullopt if the file is absent. Without "weights", another program wrote the
 // file.
 std::optional<Json> read_settings(const fs::path& directory) {
   std::error_code error;
@@ -75,7 +75,7 @@ std::string value_text(const std::string& key, const Json& value) {
   return key == "weights" || key == "data" ? text.substr(0, kHashDigits) : text;
 }
 
-// Lists the settings that differ: "examples 98 -> 5, max_new_tokens 12 -> 32"; "" if all are equal.
+// "examples 98 -> 5, max_new_tokens 12 -> 32"; "" if all settings are equal.
 std::string differences(const Json& old, const Json& now) {
   std::string text;
   const auto compare = [&](const std::string& key) {
@@ -85,7 +85,7 @@ std::string differences(const Json& old, const Json& now) {
                           value_text(key, after));
   };
   for (const auto& [key, value] : now.items()) compare(key);
-  // Settings that a later version wrote and this version does not know.
+  // Settings that only a later version knows.
   for (const auto& [key, value] : old.items())
     if (!now.contains(key)) compare(key);
   return text;
@@ -96,7 +96,7 @@ std::string differences(const Json& old, const Json& now) {
               "nothing was changed: name another directory with --output, or remove this one");
 }
 
-// Throws if `directory` lies in the checkpoints folder of a run: a run removes old step directories with all
+// Throws if `directory` is in the checkpoints folder of a run: a run removes old step directories with all
 // files in them, and a checkpoint with an unknown file counts as damaged.
 void refuse_inside_checkpoints(const fs::path& directory) {
   std::error_code error;
@@ -111,7 +111,6 @@ void refuse_inside_checkpoints(const fs::path& directory) {
           "leave out --output: the results go to RUN/evaluation/");
 }
 
-// Throws if `directory`, or a folder above it, is a file.
 void refuse_file_in_the_way(const fs::path& directory) {
   std::error_code ignored;
   fs::path at = directory;
@@ -129,7 +128,7 @@ void refuse_other_settings(const fs::path& directory, const Json& settings) {
   std::optional<Json> found = read_settings(directory);
   if (found && !found->contains("weights"))
     refuse(directory, "has a settings.json that ripstop evaluate did not write");
-  // The entries that an evaluation makes. If settings.json exists, other entries are allowed, too: people may
+  // The entries that an evaluation makes. Beside settings.json other entries are allowed, because people may
   // keep files there that they made from the results.
   constexpr std::array<std::string_view, 4> kOwn = {kSettings, kPredictions, kScores, kPartialLossFile};
   const std::string foreign = found ? "" : entries_in_the_way(posix_io(), directory, kOwn);
@@ -154,9 +153,9 @@ void loss_fields(auto& field, auto& loss) {
   field("targets", loss.sum.target_count);
 }
 
-// The suffixes for generation settings that differ from the usual ones: "-beams4-length_penalty0.6".
+// Suffixes for settings that differ from the usual ones: "-beams4-length_penalty0.6".
 std::string generation_suffixes(const GenerationSettings& now, const GenerationSettings& usual_ones) {
-  // A setting without an effect in `now` gets no suffix, whatever its effect in `usual_ones` is.
+  // A setting without an effect in `now` gets no suffix.
   GenerationSettings usual = usual_ones;
   usual.num_beams = now.num_beams;
   usual.do_sample = now.do_sample;
@@ -196,7 +195,7 @@ void claim_evaluation_directory(const fs::path& directory, const EvaluationSetti
   refuse_other_settings(directory, now);
   fs::create_directories(directory, error);
   if (error) fail_storage(directory, "make the directory", error.value());
-  // Writes the file even if it exists: an unwritable directory must cause an error now, not after hours.
+  // The file is written even if it exists: an unwritable directory must be an error now, not after hours.
   write_whole_file(directory / kSettings, now.dump(2) + "\n");
 }
 

@@ -11,7 +11,7 @@ struct Rule {
   std::string_view replacement;
 };
 
-// Words for which the rules below give a wrong stem.
+// Words with a wrong stem by the rules below.
 constexpr Rule kIrregular[] = {
     {"sky", "sky"},        {"skies", "sky"},       {"dying", "die"},        {"lying", "lie"},
     {"tying", "tie"},      {"news", "news"},       {"innings", "inning"},   {"inning", "inning"},
@@ -19,8 +19,8 @@ constexpr Rule kIrregular[] = {
     {"howe", "howe"},      {"proceed", "proceed"}, {"exceed", "exceed"},    {"succeed", "succeed"},
 };
 
-// The tables of steps 1a, 2, 3 and 4 of Porter's algorithm. Only the first suffix that matches is replaced,
-// so a suffix comes before every shorter suffix that it ends with.
+// Steps 1a, 2, 3 and 4 of Porter's algorithm. Only the first suffix that matches is replaced, so a suffix
+// comes before every shorter suffix that it ends with.
 constexpr Rule kPlural[] = {{"sses", "ss"}, {"ies", "i"}, {"ss", "ss"}, {"s", ""}};
 
 constexpr Rule kDoubleSuffix[] = {
@@ -42,7 +42,7 @@ constexpr Rule kLastSuffix[] = {
     {"ism", ""},  {"ate", ""},  {"iti", ""},   {"ous", ""},  {"ive", ""}, {"ize", ""},
 };
 
-// The word with c for each consonant and v for each vowel. y is a vowel after a consonant.
+// c for each consonant and v for each vowel. y is a vowel after a consonant.
 std::string shape(std::string_view word) {
   std::string shape;
   for (const char c : word) {
@@ -53,7 +53,7 @@ std::string shape(std::string_view word) {
   return shape;
 }
 
-// Porter's m: the number of runs of vowels that are followed by consonants.
+// Porter's m: the number of runs of vowels that consonants follow.
 int64_t measure(std::string_view stem) {
   const std::string letters = shape(stem);
   int64_t count = 0;
@@ -66,8 +66,8 @@ bool ends_double_consonant(std::string_view word) {
   return n >= 2 && word[n - 1] == word[n - 2] && shape(word).ends_with('c');
 }
 
-// Whether the word ends with a consonant, a vowel and a consonant other than w, x or y, or has two letters, a
-// vowel and a consonant.
+// Whether the word ends with a consonant, a vowel and a consonant other than w, x or y, or is a vowel and a
+// consonant.
 bool ends_short_syllable(std::string_view word) {
   const std::string letters = shape(word);
   return letters == "vc" ||
@@ -83,8 +83,8 @@ void replace_end(std::string& word, size_t letters, std::string_view replacement
   word += replacement;
 }
 
-// Finds the first rule whose suffix the word has, and applies it if the stem before the suffix has a measure
-// of at least `least_measure`.
+// Applies the first rule whose suffix the word has, if the stem before the suffix has at least
+// `least_measure`.
 void apply_first(std::string& word, std::span<const Rule> rules, int64_t least_measure) {
   for (const Rule& rule : rules) {
     if (!word.ends_with(rule.suffix)) continue;
@@ -94,7 +94,7 @@ void apply_first(std::string& word, std::span<const Rule> rules, int64_t least_m
   }
 }
 
-// Step 1a: removes the plural ending. NLTK's extension: "ties" becomes "tie", but "flies" becomes "fli".
+// Step 1a. NLTK's extension: "ties" becomes "tie", but "flies" becomes "fli".
 void remove_plural(std::string& word) {
   if (word.size() == 4 && word.ends_with("ies"))
     replace_end(word, 3, "ie");
@@ -113,7 +113,7 @@ void repair_verb(std::string& word) {
   }
 }
 
-// Removes -ed and -ing only if a vowel comes before: not in "sing" and "bed".
+// Removes -ed and -ing only after a vowel: not in "sing" and "bed".
 void remove_verb_ending(std::string& word) {
   if (word.ends_with("ied")) {
     replace_end(word, 3, word.size() == 4 ? "ie" : "i");
@@ -130,14 +130,13 @@ void remove_verb_ending(std::string& word) {
   }
 }
 
-// Step 1c: turns a last y after a consonant into i, so that "happy" has the stem of "happiness". The y stays
-// after a vowel ("enjoy").
+// Step 1c: "happy" gets the stem of "happiness". y stays after a vowel ("enjoy").
 void turn_y_to_i(std::string& word) {
   if (word.size() > 2 && word.back() == 'y' && shape(without(word, 1)).ends_with('c')) word.back() = 'i';
 }
 
 void shorten_double_suffix(std::string& word) {
-  // Removes -li from -alli first: the rules below then apply to the -ational or -tional that is left.
+  // -li is removed from -alli first: the rules below then apply to the -ational or -tional that is left.
   if (word.ends_with("alli") && measure(without(word, 4)) > 0) replace_end(word, 2, "");
   if (word.ends_with("logi")) {
     if (measure(without(word, 3)) > 0) word.pop_back();

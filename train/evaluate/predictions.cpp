@@ -22,13 +22,13 @@ constexpr std::pair<const char*, std::string Prediction::*> kTexts[] = {{"id", &
                                                                         {"reference", &Prediction::reference},
                                                                         {"document", &Prediction::document}};
 
-// The text of the file; empty without the file.
+// Empty if the file is absent.
 std::string read_if_present(const std::filesystem::path& path) {
   constexpr int64_t kNoLimit = INT64_MAX - 1;
   return std::filesystem::exists(path) ? read_whole_file(path, kNoLimit, ExitCode::kStorage) : "";
 }
 
-// A hash of the texts. It finds changes that people made in an editor.
+// Finds changes that people made in an editor.
 std::string hash_of(const Prediction& prediction) {
   StreamHash hash;
   for (const auto& [name, member] : kTexts) {
@@ -55,14 +55,14 @@ std::optional<Prediction> parse_prediction(std::string_view line, int64_t exampl
 std::string line_of(const Prediction& prediction, int64_t example) {
   Json object{{"example", example}};
   for (const auto& [name, member] : kTexts) object[name] = prediction.*member;
-  // Hashes the texts that a reader of the file will get: text_of_json changes bytes that are no UTF-8, which
-  // a model may generate.
+  // Hashes the texts that a reader will get: text_of_json changes bytes that are no UTF-8, which a model may
+  // generate.
   object["hash"] = hash_of(*parse_prediction(text_of_json(object), example, /*checks_hash=*/false));
   return text_of_json(object) + '\n';
 }
 
-// Appends the predictions of `text` up to the first line that is not the next prediction. Returns the size of
-// their lines in bytes, and whether a whole line follows that is not the next prediction.
+// Appends the predictions of `text` up to the first line that is not the next prediction. Returns the bytes
+// of these lines, and whether another line follows that is not torn.
 std::pair<size_t, bool> take_predictions(std::string_view text, std::vector<Prediction>& predictions) {
   size_t kept_bytes = 0;
   for (size_t end; (end = text.find('\n', kept_bytes)) != std::string::npos; kept_bytes = end + 1) {
@@ -101,7 +101,7 @@ PredictionFile::PredictionFile(const std::filesystem::path& directory) : path_(d
 void PredictionFile::append(const Prediction& prediction) {
   const std::string line = line_of(prediction, count());
   file_->append(line);
-  // Keeps the texts of the file, not of the model: a resumed evaluation must give the same scores.
+  // The file's texts are kept, not the model's: a resumed evaluation must give the same scores.
   predictions_.push_back(*parse_prediction(line, count()));
 }
 

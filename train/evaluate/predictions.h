@@ -1,4 +1,3 @@
-// predictions.jsonl: the generated summaries of an evaluation. An interrupted evaluation goes on from them.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -10,7 +9,6 @@
 
 namespace ripstop {
 
-/// A generated summary and its reference.
 struct Prediction {
   std::string id;         ///< id of the example in its source
   std::string summary;    ///< the generated summary
@@ -22,24 +20,25 @@ struct Prediction {
 ///   {"example": 0, "id": "...", "summary": "...", "reference": "...", "document": "..."}
 /// `ripstop rouge --candidate` reads the file.
 ///
-/// Requires that no other process writes the file. The constructor and append() throw Error(kStorage).
+/// An interrupted evaluation goes on from the file. No other process may write it. Constructor and append()
+/// throw Error(kStorage).
 class PredictionFile {
  public:
   /// Opens `directory`/predictions.jsonl; makes it if it is absent. Removes the first line that is torn,
-  /// changed or out of order, and all lines after it. If whole lines are removed, keeps a copy of the file as
-  /// predictions.jsonl.damaged, and note() says so. If the file has other hard links, replaces it by a copy,
-  /// so that appended lines do not appear under the other names. Requires that claim_evaluation_directory has
-  /// found the settings of the lines equal.
+  /// changed or out of order, and all later lines. If a removed line is not torn, keeps a copy as
+  /// predictions.jsonl.damaged. If the file has other hard links, replaces it by a copy, so that appended
+  /// lines do not appear under the other names. Call claim_evaluation_directory first, which checks the
+  /// settings.
   explicit PredictionFile(const std::filesystem::path& directory);
 
-  /// Number of predictions in the file: examples 0 .. count() - 1.
+  /// The file has the predictions of examples 0 .. count() - 1.
   int64_t count() const { return static_cast<int64_t>(predictions_.size()); }
-  /// A text for people about the whole lines that the constructor removed, with the name of the copy; "" if
-  /// it removed none.
+  /// A note for people on the lines that the constructor removed, with the name of the copy; "" without a
+  /// copy.
   const std::string& note() const { return note_; }
   const std::vector<Prediction>& predictions() const { return predictions_; }
 
-  /// Appends the prediction of example count(). Other processes can read the line when this returns.
+  /// Appends the prediction of example count(). On return other processes can read the line.
   void append(const Prediction& prediction);
 
  private:
@@ -49,8 +48,7 @@ class PredictionFile {
   std::optional<AppendFile> file_;
 };
 
-/// The predictions that PredictionFile would keep. Does not change the file; returns no predictions if the
-/// file is absent.
+/// The predictions that PredictionFile would keep; none if the file is absent. Does not change the file.
 std::vector<Prediction> read_predictions(const std::filesystem::path& directory);
 
 }  // namespace ripstop

@@ -23,7 +23,7 @@ RougeScore score(int64_t hits, int64_t in_reference, int64_t in_candidate) {
   return {precision, recall, 2 * precision * recall / (precision + recall)};
 }
 
-// All n-grams of `words` (runs of `n` neighbouring words), sorted.
+// All runs of `n` neighbouring words, sorted.
 Words sorted_ngrams(const Words& words, size_t n) {
   Words ngrams;
   for (size_t i = 0; i + n <= words.size(); ++i)
@@ -35,7 +35,7 @@ Words sorted_ngrams(const Words& words, size_t n) {
 
 RougeScore score_ngrams(const Words& reference, const Words& candidate, size_t n) {
   const Words in_reference = sorted_ngrams(reference, n), in_candidate = sorted_ngrams(candidate, n);
-  // If the texts have an n-gram a and b times, it counts min(a, b) times.
+  // An n-gram that the texts have a and b times counts min(a, b) times.
   Words hits;
   std::set_intersection(in_reference.begin(), in_reference.end(), in_candidate.begin(), in_candidate.end(),
                         std::back_inserter(hits));

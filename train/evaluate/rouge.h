@@ -9,23 +9,22 @@
 
 namespace ripstop {
 
-/// Precision, recall and F-measure, each in 0..1. The units are words or pairs of words; a hit is a unit that
-/// both texts have.
+/// Each in 0..1. The units are words or pairs of words; a hit is a unit that both texts have.
 struct RougeScore {
   double precision = 0;  ///< hits / units of the candidate
   double recall = 0;     ///< hits / units of the reference
   double fmeasure = 0;   ///< harmonic mean of precision and recall; 0 without hits
 };
 
-/// The scores of one candidate, or means of such scores.
+/// The scores of a candidate, or means of scores.
 struct RougeScores {
-  RougeScore rouge1;  ///< units: single words; a word that the texts have a and b times has min(a, b) hits
-  RougeScore rouge2;  ///< units: pairs of neighbouring words, counted as the words of rouge1
+  RougeScore rouge1;  ///< units: words; a word that the texts have a and b times has min(a, b) hits
+  RougeScore rouge2;  ///< units: pairs of neighbouring words, counted like words of rouge1
   /// Units: words; the hits are the longest common subsequence of words, with each text as one sentence.
   RougeScore rouge_l;
 };
 
-/// The three scores under the names that files and tables use: rouge1, rouge2, rougeL.
+/// The scores under the names that files and tables use: rouge1, rouge2, rougeL.
 std::array<std::pair<const char*, RougeScore>, 3> named(const RougeScores& scores);
 
 /// A table of the scores (0..1) for people, in four lines.
@@ -36,19 +35,17 @@ std::string rouge_table(const RougeScores& scores);
 /// capital I, whose lower case begins with an English letter, as in Google's rouge-score.
 std::vector<std::string> rouge_words(std::string_view text);
 
-/// The scores of one candidate against one reference. Equals RougeScorer(["rouge1", "rouge2", "rougeL"],
-/// use_stemmer=True).score(reference, candidate) of Google's rouge-score 0.1.2. Time grows with the product
-/// of the two numbers of words, memory with their sum. Source: C.-Y. Lin, ROUGE: A Package for Automatic
-/// Evaluation of Summaries, 2004, sections 2 and 3.1.
+/// Equals RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=True).score(reference, candidate) of
+/// Google's rouge-score 0.1.2. Time grows with the product of the two numbers of words, memory with their
+/// sum. Source: C.-Y. Lin, ROUGE: A Package for Automatic Evaluation of Summaries, 2004, sections 2 and 3.1.
 RougeScores rouge(std::string_view reference, std::string_view candidate);
 
-/// Means of scores over examples. Equal calls of add() in the same order give the same bits.
+/// Means over examples. Equal calls of add() in the same order give the same bits.
 class RougeMean {
  public:
-  /// Adds the scores of one example.
   void add(const RougeScores& scores);
   int64_t examples() const { return examples_; }
-  /// The mean scores; all zero if add() was never called.
+  /// All zero if add() was never called.
   RougeScores mean() const;
 
  private:

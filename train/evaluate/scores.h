@@ -1,4 +1,3 @@
-// The results of an evaluation, as scores.json and as text.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -13,11 +12,10 @@ namespace ripstop {
 
 /// Numbers of documents that lost their end, because they did not fit into the context.
 struct CutCounts {
-  /// For the loss: documents that, with their reference, are longer than the context.
+  /// Documents that, with their reference, are longer than the context.
   int64_t loss_documents = 0;
   int64_t loss_summaries = 0;  ///< documents of `loss_documents` whose reference lost its end, too
-  /// For ROUGE: documents that, with max_new_tokens, are longer than the context; nullopt if no summaries are
-  /// generated.
+  /// Documents that, with max_new_tokens, are longer than the context; nullopt if no summaries are generated.
   std::optional<int64_t> rouge_documents = {};
 };
 
@@ -26,31 +24,31 @@ struct CutCounts {
 CutCounts count_cuts(const TokenDataset& dataset, int64_t examples, LossOn loss_on, int64_t context,
                      int64_t max_new_tokens);
 
-/// Describes the cuts for people: "documents cut to fit 256 tokens: loss 12 of 98 ..." on one line, without a
-/// line end; "" if none is cut.
+/// A line for people: "documents cut to fit 256 tokens: loss 12 of 98 ..." without a line end; "" if no
+/// document is cut.
 std::string cuts_text(const CutCounts& cuts, int64_t examples, int64_t context, int64_t max_new_tokens);
 
 /// The results over the first `examples` of a split.
 struct EvaluationScores {
   int64_t step = 0;        ///< the step of the checkpoint
-  std::string checkpoint;  ///< directory of the checkpoint
+  std::string checkpoint;  ///< the checkpoint's directory
   std::string split;
   int64_t examples = 0;
-  int64_t split_examples = 0;  ///< number of examples in the whole split
+  int64_t split_examples = 0;  ///< number of all examples of the split
   LossSum loss = {};
   RougeMean rouge = {};       ///< mean over all examples; over none if no summaries were scored
-  std::string no_rouge = {};  ///< the reason why `rouge` is over no examples
+  std::string no_rouge = {};  ///< why `rouge` is over no examples
   CutCounts cuts = {};
 
-  /// The loss in nats, the mean over all targets; NaN if there are no targets.
+  /// The mean in nats over all targets; NaN if there are no targets.
   double mean_loss() const;
 };
 
-/// The text of scores.json and of evaluate --json, with a line end. People's scripts rely on its keys. A
-/// number that is not finite becomes null.
+/// The text of scores.json and of evaluate --json, with a line end. Scripts rely on its keys. A number that
+/// is not finite becomes null.
 std::string to_json(const EvaluationScores& scores);
 
-/// The scores as a text of several lines for people.
+/// Several lines for people.
 std::string to_text(const EvaluationScores& scores);
 
 }  // namespace ripstop

@@ -10,7 +10,7 @@ namespace ripstop {
 namespace {
 
 // Examples for each slot between two gathers of the texts. More would lose more work in an interruption;
-// fewer would make replicas wait for the slowest one more often.
+// fewer would make replicas wait for the slowest replica more often.
 constexpr int64_t kExamplesPerSlot = 4;
 
 }  // namespace
@@ -35,8 +35,7 @@ void write_summaries(InferenceModel& model, const TokenDataset& dataset, const T
           return DocumentPrompt{stored_prompt(dataset, example), example};
         },
         [&](WrittenText written) { own.push_back(std::move(written.text)); });
-    // take() must return the same on all ranks: otherwise some ranks would leave the loop, and the others
-    // would wait for them.
+    // If take() returned false on some ranks only, the other ranks would wait for them.
     if (!take(first, gather_dealt(mesh.world(), mesh.sizes().tensor, own))) return;
   }
 }

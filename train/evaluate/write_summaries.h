@@ -1,4 +1,3 @@
-// Generates the summaries of a data set on all replicas at once.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,19 +12,19 @@
 
 namespace ripstop {
 
-/// Called with the summaries of the examples first, first + 1, ... Returns false to end the work. Must return
-/// the same on all ranks.
+/// Called with the summaries of the examples first, first + 1, ... False ends the work. Must return the same
+/// on all ranks.
 using TakeSummaries = FunctionRef<bool(int64_t first, const std::vector<std::string>& summaries)>;
 
-/// Generates summaries of the examples [begin, end) of `dataset`; each replica generates a share. Calls
-/// `take` on every rank with all summaries, in order, a part at a time. Collective.
+/// Generates summaries of the examples [begin, end) of `dataset`, a share on each replica. Calls `take` on
+/// every rank with all summaries, in order, a part at a time. Collective.
 void write_summaries(InferenceModel& model, const TokenDataset& dataset, const Tokenizer& tokenizer,
                      int64_t begin, int64_t end, const GenerationSettings& settings, TakeSummaries take);
 
-/// Generates summaries of the examples [file.count(), examples) and appends them to `file` in order. `file`
-/// is null on all ranks but rank 0. An interruption loses the summaries of the current part, which has a few
-/// examples for each slot. Calls `stop_requested` on each rank after each part. Returns false if it was true
-/// on a rank, and examples are left. Collective.
+/// Generates summaries of the examples [file.count(), examples) and appends them to `file`, which is null on
+/// all ranks but rank 0. An interruption loses the current part, a few examples for each slot. Calls
+/// `stop_requested` on each rank after each part. Returns false if a stop was requested on any rank and
+/// examples are left. Collective.
 bool write_predictions(InferenceModel& model, const TokenDataset& dataset, const Tokenizer& tokenizer,
                        int64_t examples, const GenerationSettings& settings, PredictionFile* file,
                        FunctionRef<bool()> stop_requested, ReportShare report);

@@ -48,7 +48,7 @@ bool BeamSearch::accept(std::span<const LogitRow> next) {
     keep(std::move(tokens), ended, candidate.score);
   }
   if (candidates.empty()) {
-    // Every id is banned, so no token is added, and all beams end here.
+    // All ids are banned.
     --length_;
     for (Beam& beam : beams_) keep(std::move(beam.tokens), false, beam.score);
     return true;
@@ -58,7 +58,7 @@ bool BeamSearch::accept(std::span<const LogitRow> next) {
 }
 
 // The 2 * num_beams best continuations. At most one continuation of each beam has the end token, so at least
-// num_beams continuations can go on.
+// num_beams continuations go on.
 std::vector<BeamSearch::Candidate> BeamSearch::best_candidates(std::span<const LogitRow> next) const {
   const int64_t count = 2 * options_.settings.num_beams;
   std::vector<Candidate> all;
@@ -68,7 +68,7 @@ std::vector<BeamSearch::Candidate> BeamSearch::best_candidates(std::span<const L
     for (const ScoredToken& token : best_tokens(next[b].of_ids(options_.ids), banned, count))
       all.push_back({b, token.id, next[b].log_probability(token.id) + beams_[b].score});
   }
-  // Stable: candidates are sorted by beam and logit before, and ties keep that order.
+  // Stable: ties keep the order by beam and logit.
   std::ranges::stable_sort(all, std::ranges::greater(), &Candidate::score);
   if (std::ssize(all) > count) all.resize(static_cast<size_t>(count));
   return all;
@@ -101,7 +101,7 @@ void BeamSearch::continue_with(const std::vector<Candidate>& candidates) {
   beams_ = std::move(beams);
 }
 
-// Whether, by the rule of settings.early_stopping, the best beam could still become one of the best texts.
+// Whether, by settings.early_stopping, the best beam could still become one of the best texts.
 bool BeamSearch::can_improve() const {
   const GenerationSettings& settings = options_.settings;
   if (std::ssize(ended_) < settings.num_beams) return true;

@@ -1,4 +1,3 @@
-// Beam search over the continuations of one prompt.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -12,29 +11,27 @@ namespace ripstop {
 /// continuations of all beams by one token, best first. A continuation among the first num_beams that ends
 /// (by the end token or max_new_tokens) becomes a text with the score sum of log probabilities /
 /// length^length_penalty; the best num_beams texts are kept. The best num_beams continuations that do not end
-/// are the next beams. A length counts the new tokens and the end token. settings.early_stopping says when
+/// are the next beams. A length counts the new tokens and the end token. settings.early_stopping decides when
 /// the search ends. Log probabilities and scores are float32; ties go to the lower beam, then to the lower
-/// id. The result equals that of transformers' generate() for the same logits.
+/// id. The result equals transformers' generate() for the same logits.
 ///
 /// The beams share a slot of the key-value cache. All beams read the places of the prompt. New token j of
-/// beam b has the place prompt + j * num_beams + b of its own, so a beam that continues another one copies a
-/// list of places, and no keys and values.
+/// beam b has its own place, prompt + j * num_beams + b, so a beam that continues another beam copies a list
+/// of places, no keys and values.
 ///
 /// Source: the vectorized beam search of transformers 5 (generation/utils.py).
 class BeamSearch {
  public:
   using Next = LogitRow;
 
-  /// `options` must outlive this object.
   BeamSearch(const GenerateOptions& options, NumberedPrompt prompt);
 
-  /// Adds to `rows` what the model must compute next in `slot`: at first the prompt, later the last token of
-  /// each beam. The added rows borrow from this object.
+  /// Adds to `rows` the tokens for the model's next call in `slot`: first the prompt, later the last token of
+  /// each beam. The rows borrow from this object.
   void add_rows(int64_t slot, std::vector<SlotTokens>& rows) const;
-  /// Takes the logits that the model computed for the rows of add_rows(). Returns true when the search has
-  /// ended.
+  /// Takes the model's logits for the rows of add_rows(). Returns true when the search has ended.
   bool accept(std::span<const LogitRow> next);
-  /// Returns the best text. Requires that accept() has returned true.
+  /// The best text. Requires that accept() has returned true.
   Continuation take();
 
  private:
@@ -61,7 +58,7 @@ class BeamSearch {
 
   const GenerateOptions& options_;
   int64_t prompt_;      // tokens of the prompt
-  int64_t length_ = 0;  // number of new tokens, equal in all beams
+  int64_t length_ = 0;  // new tokens, equal in all beams
   std::vector<Beam> beams_;
   std::vector<EndedText> ended_;  // best first
 };

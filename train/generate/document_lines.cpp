@@ -19,10 +19,10 @@ namespace {
 namespace fs = std::filesystem;
 using Json = JsonReader::Json;
 
-// The JSON library writes a value recursively: each level takes stack. No real data comes near this depth.
+// The JSON library writes a value recursively: each level takes stack. No real data is as deep.
 constexpr int kDeepest = 200;
 
-// The first byte of the character in `text`, valid UTF-8, that has byte `at`. Later bytes are 10xxxxxx.
+// The first byte of the character that has byte `at`. `text` is valid UTF-8, whose later bytes are 10xxxxxx.
 size_t character_begin(const std::string& text, size_t at) {
   while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
   return at;
@@ -34,7 +34,7 @@ std::string begin_of(const std::string& text) {
   return text.size() <= kMostBytes ? text : text.substr(0, character_begin(text, kMostBytes)) + "...";
 }
 
-// A hint about the JSON error in a line that begins with '{'.
+// A hint on the JSON error in a line that begins with '{'.
 std::string fault_of(const std::string& line, const Json::parse_error& error) {
   // The library counts bytes from 1, and the end of the line as one byte more.
   if (error.byte > line.size())
@@ -48,8 +48,7 @@ std::string fault_of(const std::string& line, const Json::parse_error& error) {
   return fmt::format("no JSON from byte {} on: '{}'", at + 1, begin_of(line.substr(at)));
 }
 
-// Throws an error with the start of the line and a hint what to write. `fault`: the hint for a line that
-// begins with '{'.
+// The error has the start of the line and a hint. `fault`: the hint for a line that begins with '{'.
 [[noreturn]] void refuse_line(const std::string& line, const TextLines& lines, const std::string& fault) {
   const char first = line[line.find_first_not_of(" \t")];
   std::string hint = "write one JSON object a line: {\"document\": \"...\"}";
@@ -59,7 +58,7 @@ std::string fault_of(const std::string& line, const Json::parse_error& error) {
               hint);
 }
 
-// Parses a line. Checks the depth while parsing, before anything recurses.
+// Checks the depth while parsing, before any recursion.
 Json parse_object(const std::string& line, const TextLines& lines) {
   const auto check_depth = [&](int depth, Json::parse_event_t, Json&) {
     if (depth > kDeepest)
@@ -77,7 +76,7 @@ Json parse_object(const std::string& line, const TextLines& lines) {
   refuse_line(line, lines, "");
 }
 
-// Throws an error with the fields of the line and a hint how to rename one of them to `document`.
+// The error has the line's fields, and a hint how to rename one to `document`.
 [[noreturn]] void refuse_fields(const Json& object, const TextLines& lines) {
   constexpr size_t kShown = 12;
   std::string names, text;
@@ -97,8 +96,7 @@ Json parse_object(const std::string& line, const TextLines& lines) {
                           shell_word(".document = " + field)));
 }
 
-// Whether replacing `path` would lose something: false for an empty file (such as mktemp makes) and for a
-// dead link.
+// False for an empty file, such as mktemp makes, and for a dead link: replacing them loses nothing.
 bool holds_something(const fs::path& path) {
   std::error_code error;
   return fs::exists(path, error) && !(fs::is_regular_file(path, error) && fs::file_size(path, error) == 0);
@@ -137,7 +135,7 @@ std::string with_summary(const std::string& line, const std::string& summary, in
   if (const auto old = object.find("summary"); old != object.end()) {
     const Json reference = *old;
     object.erase(old);
-    // The old summary may be a person's: keep it for scoring.
+    // A person may have written the old summary: scoring needs it.
     if (!object.contains("reference")) object["reference"] = reference;
   }
   object["summary"] = summary;

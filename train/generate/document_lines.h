@@ -1,4 +1,3 @@
-// Input lines (JSON with a document), output lines (JSON with a summary) and output file of `summarize`.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -11,7 +10,6 @@
 
 namespace ripstop {
 
-/// One line of the input.
 struct DocumentLine {
   std::string line;      ///< the text as it was read
   std::string document;  ///< the field `document`; "" for null
@@ -19,24 +17,23 @@ struct DocumentLine {
   bool operator==(const DocumentLine&) const = default;
 };
 
-/// Returns the next object of `lines`; nullopt at the end. Skips blank lines. Throws Error(kInputData) with
-/// file and line if a line is no JSON object with a string or null as `document`. If the field `document` is
-/// absent, the message lists the fields that are there.
+/// The next object of `lines`; nullopt at the end. Skips blank lines. Throws Error(kInputData) with file and
+/// line if a line is no JSON object with a string or null as `document`. If the field is absent, the message
+/// lists the others.
 std::optional<DocumentLine> next_document(TextLines& lines);
 
-/// Returns `line` with the field `summary` added, the other fields in their order, and no line end. An old
-/// `summary` becomes `reference`, unless `line` has a `reference`. If `cut_tokens` is above 0, adds the field
-/// `cut_tokens`: the number of tokens that the document lost because it was too long.
+/// `line` with the field `summary`, and without a line end. An old `summary` becomes `reference`, unless
+/// `line` has a `reference`. If `cut_tokens` is above 0, adds `cut_tokens`: the number of tokens that the
+/// document lost because it was too long.
 std::string with_summary(const std::string& line, const std::string& summary, int64_t cut_tokens = 0);
 
-/// Throws Error(kUsage), with what to type instead, if the summaries cannot be written to `path`: the
-/// directory of `path` is absent, or `path` is no plain file, is a file with bytes while `replace` is false,
-/// or ends with .gz.
+/// Throws Error(kUsage), with a hint what to type, if summaries cannot be written to `path`: its directory is
+/// absent, or `path` is no plain file, has bytes while `replace` is false, or ends with .gz.
 void check_summary_file(const std::filesystem::path& path, bool replace);
 
-/// A file that appears at `path` only when it is complete, since half of the summaries could be mistaken for
-/// all of them. Until then, the lines are in the directory PATH.partial-PID (make_partial_directory), which
-/// the destructor removes. The constructor, append() and finish() throw Error(kStorage).
+/// A file that appears at `path` only when it is complete, because people could take half of the summaries
+/// for all. Until then, the lines are in the directory PATH.partial-PID, which the destructor removes. The
+/// constructor, append() and finish() throw Error(kStorage).
 class SummaryFile {
  public:
   /// Throws Error(kUsage) if another process on this host is writing `path`. Calls `note` for each directory
@@ -47,11 +44,10 @@ class SummaryFile {
   SummaryFile(const SummaryFile&) = delete;
   SummaryFile& operator=(const SummaryFile&) = delete;
 
-  /// Appends `line` and a line end.
   void append(const std::string& line);
-  /// Syncs the file and gives it its name. Nothing may be appended after this. If `replace` is false and
-  /// another process has made a non-empty file `path` meanwhile, the file becomes PATH.2, PATH.3 or so on,
-  /// and Error(kUsage) says so. If renaming fails, the file stays in PATH.partial-PID.
+  /// Syncs the file and gives it its name. No append() may follow. If `replace` is false and another process
+  /// has made a non-empty `path` meanwhile, the name is PATH.2, PATH.3 or so on, and Error(kUsage) says so.
+  /// If renaming fails, the file stays in PATH.partial-PID.
   void finish();
 
  private:

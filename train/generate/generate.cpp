@@ -10,7 +10,6 @@
 namespace ripstop {
 namespace {
 
-// A sequence that grows by one token at a time.
 class SingleText {
  public:
   SingleText(const GenerateOptions& options, NumberedPrompt prompt)
@@ -32,7 +31,7 @@ class SingleText {
   }
 
  protected:
-  // Adds a token. Returns true if it was the last one.
+  // Returns true if the token was the last.
   bool add(int32_t token) {
     ended_ = token == options_.end_token;
     if (!ended_) tokens_.push_back(token);
@@ -45,7 +44,7 @@ class SingleText {
   bool ended_ = false;
 };
 
-// A sequence that grows by the model's most likely token (AppendTokens::best).
+// A text that grows by the model's most likely token (AppendTokens::best).
 class BestText : public SingleText {
  public:
   using Next = int32_t;
@@ -54,7 +53,7 @@ class BestText : public SingleText {
   bool accept(std::span<const int32_t> next) { return add(next.front()); }
 };
 
-// A sequence that grows by tokens that are chosen here from their logits (AppendTokens::logits).
+// A text that grows by tokens chosen from their logits (AppendTokens::logits).
 class ChosenText : public SingleText {
  public:
   using Next = LogitRow;
@@ -78,7 +77,7 @@ class ChosenText : public SingleText {
 };
 
 // Generates sequences in a fixed number of slots. The next prompt takes a slot as soon as its sequence ends,
-// so no sequence waits for the longest one of a batch. `Append` returns a Text::Next for each item.
+// so no sequence waits for the longest sequence of a batch. `Append` returns a Text::Next for each item.
 template <class Text, class Append>
 class GenerationLoop {
  public:
@@ -102,7 +101,7 @@ class GenerationLoop {
     Text text;
   };
 
-  // Puts the next prompts into free slots, as many as one call can compute, and computes these prompts.
+  // Puts prompts into free slots, as many as one call can compute, and computes them.
   void start_sequences() {
     std::vector<int64_t> started;
     int64_t tokens = 0;
@@ -125,7 +124,6 @@ class GenerationLoop {
     append(started);
   }
 
-  // Adds one token to every active sequence.
   void step_sequences() {
     std::vector<int64_t> under_way;
     for (int64_t slot = 0; slot < options_.slots; ++slot)
@@ -144,9 +142,9 @@ class GenerationLoop {
     const auto next = append_(items);
     RIPSTOP_CHECK(next.size() == items.size(), "{} results for {} rows", next.size(), items.size());
     std::vector<char> last(slots.size());
-    // Keeps exceptions until the loop has ended: one that leaves an OpenMP loop ends the process.
+    // An exception that leaves an OpenMP loop would end the process.
     std::vector<std::exception_ptr> failures(slots.size());
-    // Only rows of logits, each a whole vocabulary, are worth the threads.
+    // Only rows of logits, each of a vocabulary's size, are worth the threads.
 #pragma omp parallel for schedule(dynamic) if (!std::is_same_v <typename Text::Next, int32_t>)
     for (size_t i = 0; i < slots.size(); ++i) {
       const std::span<const typename Text::Next> all(next);
@@ -170,8 +168,7 @@ class GenerationLoop {
     --active_;
   }
 
-  // Gives continuations to the caller in order: a finished continuation waits until those of all earlier
-  // prompts are finished.
+  // A finished continuation waits until the continuations of all earlier prompts are finished.
   void hand_over() {
     for (; !finished_.empty() && finished_.front(); ++handed_over_) {
       take_(std::move(*finished_.front()));

@@ -11,35 +11,34 @@
 
 namespace ripstop {
 
-/// Tokens to append to one sequence of the key-value cache. Spans are borrowed for one call.
+/// Tokens to append to a sequence in the key-value cache. Spans are borrowed for one call.
 struct SlotTokens {
-  int64_t slot = 0;            ///< number of the cache slot that holds the sequence
+  int64_t slot = 0;            ///< the sequence's slot in the cache
   int64_t first_position = 0;  ///< the position of tokens[0]; 0 begins a new sequence in the slot
   std::span<const int32_t> tokens;
-  // For a step of a beam search, whose beams share the slot:
-  int64_t beam = 0;    ///< the number of this beam
-  int64_t prompt = 0;  ///< number of tokens in the prompt; position p < prompt has place p
+  // Fields for a beam search, whose beams share the slot:
+  int64_t beam = 0;
+  int64_t prompt = 0;  ///< tokens of the prompt; position p < prompt has place p
   /// The places of positions prompt, prompt + 1, ..., first_position.
   std::span<const int32_t> places = {};
 };
 
 /// The model: computes the tokens of all items (distinct slots and beams), and adds their keys and values to
-/// the cache. A call has either whole prompts (all from position 0), or one token for each item.
+/// the cache. A call has either prompts, from position 0, or one token for each item.
 struct AppendTokens {
-  /// Returns for each item the most likely next token among the tokenizer's ids; among equal logits, the
-  /// lowest id.
+  /// The most likely next token of each item among the tokenizer's ids; among equal logits, the lowest id.
   FunctionRef<std::vector<int32_t>(std::span<const SlotTokens> items)> best;
-  /// Returns for each item the logits of all ids. The result is valid until the next call.
+  /// The logits of all ids for each item, valid until the next call.
   FunctionRef<std::span<const LogitRow>(std::span<const SlotTokens> items)> logits;
 };
 
-/// A prompt and its number in its file or split, which is part of the key of random numbers.
+/// `number` is the prompt's number in its file or split, a part of the key of random numbers.
 struct NumberedPrompt {
   std::vector<int32_t> tokens;
   int64_t number = 0;
 };
 
-/// Returns the next prompt; nullopt if there are no more prompts.
+/// Returns nullopt if there are no more prompts.
 using NextPrompt = FunctionRef<std::optional<NumberedPrompt>()>;
 
 /// The tokens generated after a prompt.
@@ -49,32 +48,30 @@ struct Continuation {
   bool ended = false;
 };
 
-/// Called with the continuation of each prompt, in the order of the prompts.
+/// Called for each prompt, in the order of the prompts.
 using TakeContinuation = FunctionRef<void(Continuation continuation)>;
 
-/// Sizes and settings of generate().
 struct GenerateOptions {
-  int64_t slots = 1;    ///< sequences that are generated at once, in the slots 0 .. slots - 1 of the cache
-  int64_t context = 0;  ///< the most tokens of a sequence
-  int64_t prefill_tokens = 0;   ///< the most tokens of one call with prompts; at least `context`
+  int64_t slots = 1;            ///< sequences generated at once, in the slots 0 .. slots - 1 of the cache
+  int64_t context = 0;          ///< the most tokens of a sequence
+  int64_t prefill_tokens = 0;   ///< the most tokens of a call with prompts; at least `context`
   int64_t ids = 0;              ///< ids of the tokenizer: only ids below this one are generated
   int32_t end_token = 0;        ///< the id that ends a sequence
   GenerationSettings settings;  ///< max_new_tokens and min_new_tokens count the end token
 };
 
 /// Continues every prompt: with beams by BeamSearch, with do_sample by draw_token(), else by the most likely
-/// token that is not banned. Calls append.best if settings.takes_the_best(), else append.logits. Gives the
-/// continuations to `take` in the order of the prompts. A sequence ends early if every id is banned.
+/// token that is not banned. Calls append.best if settings.takes_the_best(), else append.logits. A sequence
+/// ends early if every id is banned.
 ///
 /// A sequence keeps its slot until it ends; then the next prompt takes the slot while the other sequences go
 /// on. `next_prompt` is called when a slot becomes free, so memory does not grow with the number of prompts.
-/// The calls depend only on prompts and continuations, so ranks that hold slices of one model make the same
-/// calls in the same order. A continuation does not depend on `slots` if the model computes each item
-/// independently of the others. Sorting prompts by length would save nothing: a call has no padding.
+/// The calls depend only on prompts and continuations, so ranks with slices of one model make the same calls
+/// in the same order. A continuation does not depend on `slots` if the model computes each item independently
+/// of the others. Sorting prompts by length would save nothing: a call has no padding.
 ///
-/// Throws Error(kBug) if a prompt is empty, or if the prompt and max_new_tokens together are longer than
-/// `context`.
-/// Source: continuous batching as in Orca, OSDI 2022, section 3.
+/// Throws Error(kBug) if a prompt is empty, or longer than `context` together with max_new_tokens. Source:
+/// continuous batching as in Orca, OSDI 2022, section 3.
 void generate(const GenerateOptions& options, NextPrompt next_prompt, const AppendTokens& append,
               TakeContinuation take);
 

@@ -10,8 +10,8 @@
 namespace ripstop {
 namespace {
 
-// Calls with prompts have a multiple of this number of rows. The rows that fill up the multiple form a
-// document of their own, which must fit into a slot of the cache.
+// The rows that fill a call up to a multiple of row_step form a document, which must fit into a slot of the
+// cache.
 int64_t row_step(const InferenceOptions& options) {
   return std::min(InferenceModel::kRowStep, options.context);
 }
@@ -28,19 +28,19 @@ ShardingOptions sharding(const InferenceOptions& options) {
           .lora = options.lora};
 }
 
-// Memory for `count` ids or floats; no memory if `count` is 0.
+// `count` ids or floats; no memory if `count` is 0.
 Buffer words(const Stream& stream, MemoryLedger& ledger, int64_t count) {
   if (count == 0) return {};
   return Buffer(stream.device(), ledger, MemoryCategory::kActivations, 4 * count);
 }
 
-// Whether the device is the CPU, or kMeta in a plan for the CPU.
+// The CPU, or kMeta in a plan for the CPU.
 bool is_host(const Device& device) {
   return device.kind == DeviceKind::kCpu ||
          (device.kind == DeviceKind::kMeta && device.planned == DeviceKind::kCpu);
 }
 
-// Memory of draw_token on a CPU: each thread draws for one row at a time.
+// Each thread draws for one row at a time.
 int64_t drawing_bytes(const InferenceOptions& options, int64_t vocabulary, const Device& device) {
   if (!options.draws || !is_host(device)) return 0;
   return std::min(cpu_threads(), options.rows()) * vocabulary * kDrawBytes;
@@ -50,7 +50,7 @@ Tensor view(const Buffer& buffer, const Shape& shape, DType dtype = DType::kInt3
   return tensor_in(buffer, 0, dtype, shape);
 }
 
-// Copies input.host to input.device, a buffer of the size of the largest call.
+// input.device has the size of the largest call.
 void upload(const Stream& stream, const InferenceModel::Input& input) {
   const auto& [to, from] = input;
   RIPSTOP_CHECK(4 * std::ssize(from) <= to.bytes(), "{} ids for {} bytes", from.size(), to.bytes());
@@ -145,7 +145,7 @@ std::span<const LogitRow> InferenceModel::logits(std::span<const SlotTokens> ite
     for (int64_t s = 0; s < slices_; ++s)
       sum += statistics[3 * at(s) + 1] * std::exp(statistics[3 * at(s)] - joined.largest);
     joined.log_sum = std::log(sum);
-    // Copies the parts of several slices into one row.
+    // Joins the slices of the vocabulary in one row.
     for (int64_t s = 0; slices_ > 1 && s * columns_ < vocabulary_; ++s) {
       float* const to = together + static_cast<int64_t>(row) * vocabulary_;
       std::copy_n(all + at(s) * columns_, std::min(columns_, vocabulary_ - s * columns_), to + s * columns_);
@@ -159,7 +159,7 @@ std::span<const LogitRow> InferenceModel::logits(std::span<const SlotTokens> ite
 
 void InferenceModel::append(std::span<const SlotTokens> items, int64_t ids) {
   row_of_item_.clear();
-  // A call has prompts alone or steps alone (AppendTokens).
+  // A call has only prompts or only steps (AppendTokens).
   if (items.front().first_position == 0)
     run_prompts(items, ids);
   else
@@ -176,7 +176,7 @@ void InferenceModel::run_prompts(std::span<const SlotTokens> items, int64_t ids)
     slot_.host.insert(slot_.host.end(), tokens.size(), static_cast<int32_t>(slot));
     longest = std::max(longest, std::ssize(tokens));
   };
-  // The prompts are documents of one packed sequence: one call computes them without padding.
+  // The prompts are documents of one packed sequence, so that one call computes them without padding.
   for (const SlotTokens& item : items) {
     add(item.tokens, item.slot);
     row_of_item_.push_back(last_row_.host.size());
@@ -185,11 +185,10 @@ void InferenceModel::run_prompts(std::span<const SlotTokens> items, int64_t ids)
   // Few row counts mean few shapes: each new shape makes kernels choose and plan again.
   const int64_t rows = round_up(std::ssize(token_.host), row_step_);
   const std::vector<int32_t> filling(static_cast<size_t>(rows) - token_.host.size(), 0);
-  // The filling goes into the extra slot of the cache.
   if (!filling.empty()) add(filling, options_.slots);
   const int64_t document_count = std::ssize(document_offset_.host);
   document_offset_.host.push_back(static_cast<int32_t>(rows));
-  // Asks for predictions in all slots, so that the head has one shape.
+  // Predictions in all slots, so that the head has one shape.
   last_row_.host.resize(static_cast<size_t>(options_.slots), last_row_.host.front());
   prefill(rows, document_count, longest, ids);
 }
@@ -215,7 +214,7 @@ void InferenceModel::run_step(std::span<const SlotTokens> items, int64_t ids) {
   const int64_t beams = options_.num_beams, tail = beams > 1 ? options_.max_new_tokens : 0;
   // Rows without an item are computed, too, so that there is one shape. A slot without a sequence writes to
   // position 0, which its next sequence overwrites. If a search has fewer beams, the other rows write to the
-  // last places of the slot, which are for the last new token: its keys and values are never needed.
+  // last places of the slot, for the last new token, whose keys and values are never needed.
   token_.host.assign(rows, 0);
   position_.host.assign(rows, 0);
   slot_.host.resize(rows);
@@ -277,7 +276,7 @@ NextTokenScores InferenceModel::scores(int64_t rows, int64_t ids) const {
           .statistics = view(statistics_, {slices_, rows, 3}, DType::kFloat32)};
 }
 
-// Returns the first `floats` numbers of `buffer` on the host: the buffer itself, or `copy` if it is on a GPU.
+// `buffer` itself, or `copy` if it is on a GPU.
 const float* InferenceModel::on_host(const Buffer& buffer, int64_t floats, std::vector<float>& copy) const {
   if (stream_.device().kind == DeviceKind::kCpu) {
     stream_.synchronize();
@@ -296,9 +295,9 @@ float* InferenceModel::joined_logits() {
   return host_joined_.data();
 }
 
-// Returns the best token of every row of the last call.
+// The best token of every row of the last call.
 std::vector<int32_t> InferenceModel::predictions() const {
-  // Each slice of the vocabulary gives its best token and the logit of that token.
+  // Each slice of the vocabulary has its best token and that token's logit.
   std::vector<float> value(static_cast<size_t>(slices_ * scored_rows_));
   std::vector<int32_t> id(value.size());
   copy_bytes(stream_, value.data(), value_.data(), 4 * std::ssize(value));

@@ -1,4 +1,3 @@
-// InferenceModel: a trained model on one rank that computes losses and generates text.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -13,31 +12,30 @@
 
 namespace ripstop {
 
-/// The sizes of an InferenceModel.
 struct InferenceOptions {
   DType compute = DType::kBFloat16;  ///< the type of weights and activations
   int64_t context = 0;               ///< the most tokens of a sequence
-  int64_t slots = 1;                 ///< sequences that are generated at once
-  int64_t num_beams = 1;             ///< rows that a step computes for each sequence
+  int64_t slots = 1;                 ///< sequences generated at once
+  int64_t num_beams = 1;             ///< rows of a step for each sequence
   int64_t max_new_tokens = 0;        ///< the most tokens that a beam adds, if there are several beams
-  bool all_logits = false;           ///< true: callers use logits(); false: callers use best()
+  bool all_logits = false;           ///< callers use logits(), not best()
   bool draws = false;                ///< callers draw tokens at random from the logits
   /// The most tokens of a call with prompts, and of a batch in evaluate(); at least `context`.
   int64_t prefill_tokens = 0;
-  LoraConfig lora = {};  ///< adapters that are not merged into the model's weights
+  LoraConfig lora = {};  ///< adapters that are not merged into the weights
 
   /// Sequences of a batch in evaluate().
   int64_t sequence_count() const { return std::max<int64_t>(prefill_tokens / context, 1); }
 
-  /// Rows that one step computes.
+  /// Rows of one step.
   int64_t rows() const { return slots * num_beams; }
-  /// Places of a cache slot. Beams share the places of the prompt; each beam has places of its own for new
+  /// Places of a cache slot. Beams share the places of the prompt; each beam has its own places for new
   /// tokens.
   int64_t places() const { return context + (num_beams - 1) * max_new_tokens; }
 
-  /// The options for a model that was trained on sequences of `sequence_length` tokens and generates as
-  /// `settings` say. `settings.max_new_tokens` is 0 if the model does not generate. Throws Error(kUsage) if
-  /// the new tokens leave no room for a prompt.
+  /// The options for a model that was trained on sequences of `sequence_length` tokens.
+  /// `settings.max_new_tokens` is 0 if the model does not generate. Throws Error(kUsage) if the new tokens
+  /// leave no room for a prompt.
   static InferenceOptions of(const ModelConfig& model, int64_t sequence_length, DType compute, int64_t slots,
                              const GenerationSettings& settings);
 };
@@ -48,8 +46,9 @@ struct InferencePlan {
   MemoryUse arena;   ///< the arena's part of `memory`
 };
 
-/// A model without gradients, on a mesh whose fsdp axis is 1: each replica holds all weights, sliced over its
-/// tensor axis, so no weights are gathered during the work. Ranks of one tensor group make the same calls.
+/// A trained model on one rank that computes losses and generates text. The fsdp axis of the mesh is 1: each
+/// replica has all weights, sliced over its tensor axis, so no weights are gathered. Ranks of a tensor group
+/// make the same calls.
 class InferenceModel {
  public:
   /// All weights are zero until FsdpUnit::set_shard or ShardedTransformer::copy_weights_to sets them. `arena`
@@ -61,11 +60,10 @@ class InferenceModel {
   Arena& arena() { return arena_; }
   const InferenceOptions& options() const { return options_; }
 
-  /// best() and logits() are the functions of AppendTokens for generate(). best() chooses among the ids below
-  /// `ids`; logits() requires InferenceOptions::all_logits. A call with one token for each item must have an
-  /// item for every sequence that goes on. Every step computes all rows, and prompts are computed in
-  /// multiples of kRowStep rows: few shapes occur, and the tokens of a sequence do not depend on the other
-  /// sequences.
+  /// The functions of AppendTokens. best() chooses among the ids below `ids`; logits() requires
+  /// InferenceOptions::all_logits. A call with one token for each item must have an item for every sequence
+  /// that goes on. Every step computes all rows, and prompts have multiples of kRowStep rows: few shapes
+  /// occur, and the tokens of a sequence do not depend on the other sequences.
   ///
   /// logits() copies 4 * rows * V bytes to the host: 16 MB a step for 32 summaries by 4 beams of 32,000 ids,
   /// less than a hundredth of the weights that a step of a 1.1B model reads. The best few logits of a row
@@ -73,18 +71,16 @@ class InferenceModel {
   std::vector<int32_t> best(std::span<const SlotTokens> items, int64_t ids);
   std::span<const LogitRow> logits(std::span<const SlotTokens> items);
 
-  /// Computes the loss of `count` batches of sequence_count() sequences each (evaluate_batches). Collective.
+  /// The loss of `count` batches of sequence_count() sequences each. Collective.
   LossSum evaluate(int64_t count, NextTokens next, FunctionRef<bool()> stop_requested);
 
-  /// Runs every possible shape, on kMeta only. Afterwards the arena's peak is the capacity that the arena
-  /// needs.
+  /// Runs every possible shape, on kMeta only. The arena's peak is then the capacity that the arena needs.
   void run_all_shapes();
 
-  /// Calls with prompts compute a multiple of this number of rows, or of the context if the context is
-  /// smaller.
+  /// Calls with prompts compute a multiple of so many rows, or of the context if that is smaller.
   static constexpr int64_t kRowStep = 64;
 
-  /// The ids of one call on the device, and on the host.
+  /// The ids of one call.
   struct Input {
     Buffer device;
     std::vector<int32_t> host = {};
@@ -110,13 +106,13 @@ class InferenceModel {
   int64_t vocabulary_;
   const Stream& stream_;
   ShardedTransformer model_;
-  /// Has an extra slot after options_.slots, for rows that only fill up a multiple of kRowStep.
+  /// The cache has an extra slot after options_.slots, for rows that only fill up a multiple of kRowStep.
   KeyValueCache cache_;
   BatchMemory batch_memory_;
   WorldTotals totals_;
   Input token_, position_, slot_, document_offset_, last_row_;
-  Input place_, tail_first_, tail_place_;  ///< used with several beams alone
-  /// Memory of the NextTokenScores of best() (value_, id_) and of logits() (logits_, statistics_).
+  Input place_, tail_first_, tail_place_;  ///< used with several beams only
+  /// value_ and id_ are for best(), logits_ and statistics_ for logits().
   Buffer value_, id_, logits_, statistics_;
   std::vector<size_t> row_of_item_;  ///< the output row of each item of the last call
   int64_t scored_rows_ = 0;          ///< output rows of the last call
@@ -128,7 +124,7 @@ class InferenceModel {
   Arena arena_;
 };
 
-/// Plans the memory of the rank at `coordinates`: runs all shapes of the model on kMeta. Not collective.
+/// Plans the memory of the rank at `coordinates`. Not collective.
 InferencePlan plan_inference(const ModelConfig& config, const InferenceOptions& options,
                              const MeshSizes& mesh, const MeshCoordinates& coordinates, DeviceKind device);
 

@@ -14,7 +14,7 @@
 namespace ripstop {
 namespace {
 
-// Floats in the staging buffer for loading: the elements of the largest unit, cut into `tensor` slices.
+// Elements of the largest unit, cut into `tensor` slices.
 int64_t largest_unit(const ModelConfig& config, int64_t tensor) {
   int64_t largest = 0;
   for (const UnitSpec& unit : parameter_table(config))
@@ -39,7 +39,7 @@ MeshSizes inference_mesh(MpiWorld& world, const ModelConfig& config, const Infer
     if (all.size() % tensor != 0) continue;
     const MeshSizes mesh{.replicate = all.size() / tensor, .fsdp = 1, .tensor = tensor};
     int64_t bytes = weights / tensor;
-    // Plan only if the weights alone fit: a plan takes milliseconds a mesh.
+    // Plans only if the weights alone fit: a plan takes milliseconds a mesh.
     if (bytes <= share)
       bytes = plan_inference(config, options, mesh, {}, device.kind).memory.total() +
               4 * largest_unit(config, tensor);
@@ -71,7 +71,7 @@ LoadedModel::LoadedModel(Io& io, MpiWorld& world, const TrainedModel& trained,
                  .arena) {
   std::vector<FsdpUnit>& units = model_.model().units();
   const int64_t largest = largest_unit(trained.state().model, mesh_.sizes().tensor);
-  // Weights pass through host memory one unit at a time, on every device.
+  // Weights go through host memory one unit at a time, on every device.
   const Buffer staging(Device::cpu(), ledger_, MemoryCategory::kWorkspace, 4 * largest);
   const std::string name = trained.stored.directory().filename().string();
   Progress progress(stderr);

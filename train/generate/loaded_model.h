@@ -1,4 +1,3 @@
-// A trained model in memory, ready to compute losses and to generate.
 #pragma once
 #include "parallel/device_mesh.h"
 #include "train/exchange/read/open_model.h"
@@ -6,19 +5,17 @@
 
 namespace ripstop {
 
-/// Returns InferenceOptions::of() for the trained model: in the precision of the training, but in float32 on
-/// a device without fast bfloat16.
+/// InferenceOptions::of() in the precision of the training, or in float32 on a device without fast bfloat16.
 InferenceOptions inference_options(const TrainedModel& trained, const Device& device, int64_t slots,
                                    const GenerationSettings& settings);
 
-/// A trained model on all ranks. Owns mesh, memory and weights. The mesh is replicate x 1 x tensor with the
-/// smallest tensor axis with which the model fits into each rank's memory.
+/// A trained model in the memory of all ranks. The mesh is replicate x 1 x tensor with the smallest tensor
+/// axis with which the model fits into each rank's memory.
 class LoadedModel {
  public:
-  /// Reads the weights; each rank reads only its part. `world` must outlive this object. Collective.
-  /// Throws Error(kResources), with the numbers, if the model does not fit.
-  /// Throws Error(kResources) if the ranks run different builds or kinds of processors.
-  /// Throws what read_weights throws.
+  /// Reads the weights; each rank reads only its part. `world` must outlive this object. Throws as
+  /// read_weights, and Error(kResources) if the model does not fit or the ranks run different builds or kinds
+  /// of processors. Collective.
   LoadedModel(Io& io, MpiWorld& world, const TrainedModel& trained, const InferenceOptions& options,
               const Device& device);
 

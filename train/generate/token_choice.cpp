@@ -23,7 +23,7 @@ void ban_repetitions(int64_t size, std::span<const int32_t> tokens, std::vector<
       banned.push_back(tokens[static_cast<size_t>(i + size - 1)]);
 }
 
-// Removes the tokens below the top_k-th largest logit, in place: a copy would be as large as a vocabulary.
+// Removes the tokens below the top_k-th largest logit. In place: a copy would be as large as a vocabulary.
 void keep_top_k(int64_t top_k, std::vector<ScoredToken>& tokens) {
   if (top_k == 0 || top_k >= std::ssize(tokens)) return;
   const auto last = tokens.begin() + (top_k - 1);
@@ -33,7 +33,7 @@ void keep_top_k(int64_t top_k, std::vector<ScoredToken>& tokens) {
   std::ranges::sort(tokens, {}, &ScoredToken::id);
 }
 
-// The weights exp(logit - largest) of tokens, and the sum of the weights, added in the order of the tokens.
+// The weights exp(logit - largest) of tokens, and their sum in the order of the tokens.
 class TokenWeights {
  public:
   explicit TokenWeights(const std::vector<ScoredToken>& tokens) {
@@ -84,7 +84,7 @@ std::vector<int32_t> banned_tokens(const GenerationSettings& settings, const Par
 std::vector<ScoredToken> best_tokens(std::span<const float> logits, std::span<const int32_t> banned,
                                      int64_t count) {
   std::vector<ScoredToken> best;
-  float least = kLowest;  // the best tokens are above it
+  float least = kLowest;  // the best tokens have larger logits
   for (size_t i = 0; i < logits.size(); ++i) {
     if (!(logits[i] > least)) continue;  // also skips NaN
     const ScoredToken token{static_cast<int32_t>(i), logits[i]};

@@ -1,4 +1,3 @@
-// Chooses the next token of one sequence: bans ids, finds the best of the others, draws one at random.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -9,8 +8,7 @@
 
 namespace ripstop {
 
-/// The logits of the next token, by id. A view. The logarithm of an id's probability is (logits[id] -
-/// largest) - log_sum, in float32.
+/// The logits of the next token, by id. A view.
 struct LogitRow {
   std::span<const float> logits = {};
   float largest = 0;  ///< the largest logit of all ids
@@ -18,14 +16,13 @@ struct LogitRow {
 
   /// The logits of the ids below `ids`. Throws Error(kBug) if there are fewer.
   std::span<const float> of_ids(int64_t ids) const;
-  /// The logarithm of the probability of `id`.
   float log_probability(int32_t id) const { return logits[static_cast<size_t>(id)] - largest - log_sum; }
 };
 
-/// A sequence that is being generated.
+/// A sequence in generation.
 struct PartialText {
   std::span<const int32_t> tokens;  ///< prompt and new tokens
-  int64_t prompt = 0;               ///< number of tokens in the prompt
+  int64_t prompt = 0;               ///< tokens of the prompt
 
   int64_t new_tokens() const { return std::ssize(tokens) - prompt; }
 };
@@ -36,7 +33,6 @@ struct PartialText {
 std::vector<int32_t> banned_tokens(const GenerationSettings& settings, const PartialText& text,
                                    int32_t end_token);
 
-/// An id and its logit.
 struct ScoredToken {
   int32_t id = 0;
   float logit = 0;
@@ -47,23 +43,23 @@ struct ScoredToken {
 std::vector<ScoredToken> best_tokens(std::span<const float> logits, std::span<const int32_t> banned,
                                      int64_t count);
 
-/// The key of a random number. The number depends on the prompt and position, not on mesh or batch size.
+/// The key of a random number, which depends on neither mesh nor batch size.
 struct DrawKey {
-  int64_t document = 0;  ///< the number of the prompt in its file or split
-  int64_t position = 0;  ///< the number of the new token in its text
+  int64_t document = 0;  ///< the prompt's number in its file or split
+  int64_t position = 0;  ///< the new token's number in its text
 };
 
 /// The ids that may be drawn, ascending, each with logit / temperature. Keeps the top_k largest logits, and
-/// all logits equal to the smallest of these; then keeps of these ids only the most likely ones, until their
-/// probabilities sum to top_p. If ids at the edge of top_p are equally likely, keeps the lowest ones. Source:
-/// top-p, arXiv:1904.09751; ties of top_k as in transformers.
+/// all logits equal to the smallest of these; then only the most likely ids, until their probabilities sum to
+/// top_p. If ids at the edge of top_p are equally likely, keeps the lowest. Source: top-p, arXiv:1904.09751;
+/// ties of top_k as in transformers.
 std::vector<ScoredToken> drawable_tokens(const GenerationSettings& settings, std::span<const float> logits,
                                          std::span<const int32_t> banned);
 
-/// Bytes of memory that draw_token() needs for each logit.
+/// Bytes that draw_token() needs for each logit.
 inline constexpr int64_t kDrawBytes = sizeof(ScoredToken);
-/// Draws one of drawable_tokens() by a random number that depends on settings.seed and `key` alone; returns
-/// nullopt if no id may be drawn.
+/// Draws one of drawable_tokens() by a random number that depends only on settings.seed and `key`; nullopt if
+/// no id may be drawn.
 std::optional<int32_t> draw_token(const GenerationSettings& settings, std::span<const float> logits,
                                   std::span<const int32_t> banned, const DrawKey& key);
 

@@ -10,7 +10,7 @@
 namespace ripstop {
 namespace {
 
-// Removes white space at both ends: the model writes the space after the separator first.
+// White space at both ends is removed: the model writes the space after the separator first.
 std::string trimmed(const std::string& text) {
   constexpr const char* kWhite = " \t\r\n";
   const size_t begin = text.find_first_not_of(kWhite);
@@ -30,7 +30,7 @@ EncodedPrompt stored_prompt(const TokenDataset& dataset, int64_t example) {
 
 int64_t cut_document(EncodedPrompt& prompt, int64_t longest) {
   const int64_t surplus = std::max<int64_t>(std::ssize(prompt.tokens) - longest, 0);
-  // Tokens of the document: without BOS, the first token.
+  // The first token, BOS, is not the document's.
   const int64_t document = prompt.separator_begin - 1;
   if (surplus > document)
     throw Error(ExitCode::kUsage,

@@ -1,4 +1,3 @@
-// Generates the texts after prompts, on every replica of a mesh.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -14,24 +13,23 @@
 
 namespace ripstop {
 
-/// The prompt of an example. Any thread may call. Throws Error(kInputData) if the file is damaged.
+/// Any thread may call it. Throws Error(kInputData) if the file is damaged.
 EncodedPrompt stored_prompt(const TokenDataset& dataset, int64_t example);
 
 /// Removes tokens from the end of the document until the prompt has at most `longest` tokens. BOS (the first
-/// token) and the separator always stay, as in training. Returns the number of removed tokens. Throws
-/// Error(kUsage) if BOS and separator alone are longer than `longest`.
+/// token) and the separator always stay. Returns the number of removed tokens. Throws Error(kUsage) if BOS
+/// and separator alone are longer than `longest`.
 int64_t cut_document(EncodedPrompt& prompt, int64_t longest);
 
-/// The number of prompts among the first `examples` that cut_document would cut to `longest`. Reads no token.
+/// The number of prompts among the first `examples` that cut_document would cut. Reads no token.
 int64_t count_cut_documents(const TokenDataset& dataset, int64_t examples, int64_t longest);
 
-/// The prompt of a document, and the document's number in its file or split.
 struct DocumentPrompt {
   EncodedPrompt encoded;
   int64_t number = 0;  ///< number in the file or split: part of the key of random numbers
 };
 
-/// Returns the next prompt; nullopt if there are no more prompts.
+/// Returns nullopt if there are no more prompts.
 using NextDocumentPrompt = FunctionRef<std::optional<DocumentPrompt>()>;
 
 /// The text after a prompt.
@@ -40,25 +38,23 @@ struct WrittenText {
   int64_t cut_tokens = 0;  ///< tokens that cut_document removed
 };
 
-/// Called with the text after each prompt, in the order of the prompts.
+/// Called for each prompt, in the order of the prompts.
 using TakeText = FunctionRef<void(WrittenText written)>;
 
-/// Generates the text after each prompt (generate()), and gives the texts to `take` in the order of the
-/// prompts. `model` was made for `settings` (InferenceOptions::of). Generates only ids of the tokenizer,
-/// though a model may have more. Cuts documents (cut_document) to leave room for max_new_tokens in the
-/// context. All ranks of a tensor group must make this call with equal prompts.
+/// Generates the text after each prompt. `model` was made for `settings` (InferenceOptions::of). Generates
+/// only ids of the tokenizer, though a model may have more. Cuts documents to leave room for max_new_tokens
+/// in the context. All ranks of a tensor group must make this call with equal prompts.
 void write_texts(InferenceModel& model, const Tokenizer& tokenizer, const GenerationSettings& settings,
                  NextDocumentPrompt next_prompt, TakeText take);
 
 /// Gathers texts on every rank in order: replica r of R made the texts r, r + R, r + 2R, ... `own` are this
 /// rank's texts; the first of the `tensor` ranks of a replica sends them (ranks of `world` are in mesh order,
-/// tensor fastest). All replicas have equally many texts, or the first ones have one more. Collective. Throws
-/// Error(kCommunication).
+/// tensor fastest). The first replicas may have one text more. Throws Error(kCommunication). Collective.
 std::vector<std::string> gather_dealt(Communicator& world, int64_t tensor,
                                       const std::vector<std::string>& own);
 
 /// Puts texts into the order of gather_dealt without communication: `dealt` has the texts of each replica.
-/// Throws Error(kBug) unless the numbers of texts are as gather_dealt requires.
+/// Throws Error(kBug) if a replica has too many or too few texts.
 std::vector<std::string> merge_dealt(std::vector<std::vector<std::string>> dealt);
 
 }  // namespace ripstop

@@ -13,7 +13,7 @@ namespace ripstop {
 Device choose_device(DeviceChoice choice, MpiWorld& world, std::string& note) {
   if (choice == DeviceChoice::kCpu) return Device::cpu();
   if (choice == DeviceChoice::kCuda) return choose_cuda_device(world);
-  // Keeps an error until after the collective below, in which the other ranks wait.
+  // Kept until after the collective below, in which the other ranks wait.
   std::string problem;
   Device device = Device::cpu();
   try {
@@ -60,8 +60,8 @@ int64_t free_memory_bytes(const Machine& machine) {
                   *machine.memory_limit_bytes - machine.memory_limit_used_bytes.value_or(0));
 }
 
-// The smallest of all ranks' shares, because all ranks must plan alike. `of_host_bytes`: the memory that the
-// ranks of this node share if they compute on CPUs. Collective.
+// The least of all ranks' shares, because all ranks must plan alike. `of_host_bytes`: memory that the ranks
+// of this node share on CPUs. Collective.
 int64_t least_share_bytes(MpiWorld& world, const Device& device, int64_t of_host_bytes) {
   const int64_t own =
       device.kind == DeviceKind::kCuda ? gpu_share_bytes(world, device) : of_host_bytes / world.ranks_here();
@@ -78,7 +78,7 @@ int64_t free_memory_of_rank_bytes(MpiWorld& world, const Device& device) {
   return least_share_bytes(world, device, free_memory_bytes(read_machine()));
 }
 
-// An estimate, not measured yet. In MiB:
+// An estimate, in MiB:
 //     512  CUDA's context
 //     512  kernels of cuDNN and cuBLASLt, loaded at first use
 //   1,024  NCCL's buffers for the peers of world, replicate, fsdp (twice) and tensor

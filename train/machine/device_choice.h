@@ -1,4 +1,3 @@
-// The choice of a rank's device, and the share of its memory that the rank may use.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,26 +8,25 @@
 
 namespace ripstop {
 
-/// Chooses the device that this rank computes on. kAuto: a GPU if every rank has a working one, else the CPU
-/// on all ranks; then `note` tells a rank that has a GPU why the GPU stays unused. Collective for kAuto.
-/// Throws Error(kResources) for kCuda if this rank has no working GPU.
+/// kAuto: a GPU if every rank has a working one, else the CPU on all ranks; then `note` tells a rank that has
+/// a GPU why it is not used. Collective for kAuto. Throws Error(kResources) for kCuda if this rank has no
+/// working GPU.
 Device choose_device(DeviceChoice choice, MpiWorld& world, std::string& note);
 
-/// Reasons not to use the GPUs of the ranks (gpu_complaints), one text for each rank that has any.
-/// Collective.
+/// Reasons not to use the ranks' GPUs (gpu_complaints), one text for each rank that has any. Collective.
 std::vector<std::string> device_complaints(MpiWorld& world, const Device& device);
 
 /// Whether `device` multiplies bfloat16 at least as fast as float32.
 bool has_fast_bfloat16(const Device& device);
 
-/// The bytes of its device's memory that a rank may use: an equal share of the node's memory, or of the GPU's
-/// free memory. Every rank gets the smallest share of all ranks, because micro-batches and meshes, which must
-/// be equal on all ranks, follow from it. Collective.
+/// The bytes of memory that a rank may use: an equal share of the node's memory, or of the GPU's free memory.
+/// The least of all ranks' shares, because micro-batches and meshes, which must be equal on all ranks, follow
+/// from it. Collective.
 int64_t memory_of_rank_bytes(MpiWorld& world, const Device& device);
-/// The number of memory_of_rank_bytes(), but on a CPU a share of the node's free memory. For evaluate and
-/// summarize, whose mesh may differ from call to call. Collective.
+/// memory_of_rank_bytes(), but on a CPU a share of the node's free memory. For evaluate and summarize, whose
+/// mesh may differ from call to call. Collective.
 int64_t free_memory_of_rank_bytes(MpiWorld& world, const Device& device);
-/// An upper bound of the bytes that libraries allocate on a device outside every plan and ledger.
+/// An upper bound of the bytes that libraries allocate on a device, outside every plan and ledger.
 int64_t library_bytes(DeviceKind device);
 
 }  // namespace ripstop

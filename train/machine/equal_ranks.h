@@ -1,4 +1,3 @@
-// Checks that all ranks run the same program with the same config before they compute together.
 #pragma once
 #include <string>
 
@@ -8,12 +7,12 @@
 namespace ripstop {
 
 /// Throws Error(kResources) on all ranks, naming the host that differs, if ranks run different builds of
-/// ripstop, or kernels for different instruction sets. Such ranks would round differently, and collectives
-/// could hang. `where`: this rank's host. Collective.
+/// ripstop, or kernels for different instruction sets: they would round differently, and collectives could
+/// hang. `where`: this rank's host. Collective.
 void require_equal_programs(Communicator& world, const std::string& where);
 
-/// Throws Error(kUsage) on all ranks if their configs differ, naming keys, values and hosts. Call
-/// require_equal_programs() first, because another version of ripstop has other keys. Collective.
+/// Throws Error(kUsage) on all ranks if configs differ, naming keys, values and hosts. Call
+/// require_equal_programs() first, because another version has other keys. Collective.
 void require_equal_configs(Communicator& world, const RunConfig& config, const std::string& where);
 
 }  // namespace ripstop

@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The number at the start of `text`, before a unit: 16384 for "16384 kB".
+// 16384 for "16384 kB".
 std::optional<int64_t> leading_number(const std::string& text) {
   return parse_integer(text.substr(0, text.find(' ')));
 }
@@ -45,18 +45,18 @@ std::string proc_value(const char* path, std::initializer_list<std::string> keys
   return "";
 }
 
-// The value of `key` in /proc/meminfo, which counts in KiB, in bytes.
+// /proc/meminfo counts in KiB.
 int64_t meminfo_bytes(const std::string& key) {
   return leading_number(proc_value("/proc/meminfo", {key})).value_or(0) * 1024;
 }
 
-// The folders of this process's control group and of all groups above it, because each level may set a limit.
-// Control groups version 1 have a tree for each controller `name`; version 2 has one unified tree. In a
-// container the root may be the group itself.
+// This process's control group and all groups above it, because each level may set a limit. Control groups
+// version 1 have a tree for each controller `name`; version 2 has one unified tree. In a container the root
+// may be the group itself.
 std::vector<fs::path> cgroup_folders(const std::string& name) {
   std::ifstream file("/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {
-    // A line is "hierarchy:controllers:path". The unified tree has no controllers.
+    // "hierarchy:controllers:path". The unified tree has no controllers.
     const size_t first = line.find(':');
     const size_t second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
@@ -103,9 +103,9 @@ void read_core_quota(Machine& machine) {
   }
 }
 
-// The number of cores in the affinity mask, which launchers set to bind ranks; 0 if the mask cannot be read.
+// Cores in the affinity mask, which launchers set to bind ranks; 0 if the mask cannot be read.
 int64_t allowed_cores() {
-  // sched_getaffinity fails if the mask is too small, and 1,024 bits are too few for the largest machines.
+  // sched_getaffinity fails if the mask is too small. The largest machines need more than 1,024 bits.
   for (int count = 1024; count <= (1 << 18); count *= 2) {
     cpu_set_t* set = CPU_ALLOC(static_cast<size_t>(count));
     if (set == nullptr) return 0;
@@ -119,14 +119,14 @@ int64_t allowed_cores() {
 }
 
 std::optional<int64_t> free_bytes(const char* path) {
-  // Uses f_bavail, because f_bfree includes blocks reserved for root.
+  // f_bfree would include blocks reserved for root.
   struct statvfs status {};
   if (statvfs(path, &status) != 0) return std::nullopt;
   return static_cast<int64_t>(status.f_bavail) * static_cast<int64_t>(status.f_frsize);
 }
 
-// The environment variables that explain most wrong launches. Other variables are left out: they may hold
-// secrets, and people pass on the reports of `doctor`.
+// The variables that explain most wrong launches. Other variables may hold secrets, and people pass on the
+// reports of `doctor`.
 std::vector<std::pair<std::string, std::string>> launch_environment() {
   std::vector<std::pair<std::string, std::string>> found;
   for (const char* name :
@@ -140,8 +140,8 @@ std::vector<std::pair<std::string, std::string>> launch_environment() {
   return found;
 }
 
-// The value of an environment variable; "" if it is not set. Reads `machine` and not the process, because
-// tests make machines of their own.
+// A variable of `machine`, not of this process, because tests make machines of their own; "" if it is not
+// set.
 std::string variable(const Machine& machine, const std::string& name) {
   for (const auto& [key, value] : machine.environment)
     if (key == name) return value;
@@ -190,7 +190,7 @@ double clock_seconds(int clock) {
 }
 
 double process_age_seconds() {
-  // "PID (NAME) STATE ...": NAME may hold any character, so count fields from the last bracket. Field 22 is
+  // "PID (NAME) STATE ...": NAME may have any character, so fields count from the last bracket. Field 22 is
   // the start in clock ticks since boot. Source: proc(5).
   constexpr int kFieldsBehindName = 20;
   const std::string line = first_line("/proc/self/stat");
@@ -235,7 +235,7 @@ std::vector<std::string> machine_problems(const Machine& machine, int64_t ranks,
   if (!machine.fast_bfloat16)
     found.push_back(
         "the processor has no bfloat16 products: precision.compute = \"bfloat16\" computes in float32");
-  // The shared memory for MPI's buffers of one rank. Docker's default, 64 MiB, is enough for 8 ranks.
+  // MPI's buffers of one rank. Docker's default, 64 MiB, is enough for 8 ranks.
   constexpr int64_t kSharedMemoryARank = int64_t{8} << 20;
   if (machine.shared_memory_free_bytes && *machine.shared_memory_free_bytes < kSharedMemoryARank * ranks_here)
     found.push_back(

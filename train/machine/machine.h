@@ -1,4 +1,3 @@
-// The facts of the machine that this process runs on, and the problems that follow from them.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -8,7 +7,7 @@
 
 namespace ripstop {
 
-/// The facts of the machine, and of the part that this process may use. An unknown fact is 0, empty or none.
+/// The machine, and the part that this process may use. An unknown fact is 0, empty or nullopt.
 struct Machine {
   std::string host;
   std::string system;                 ///< "Linux 6.1.0 x86_64"
@@ -19,7 +18,7 @@ struct Machine {
   int64_t cores_allowed = 0;          ///< hardware threads in this process's affinity mask
   std::optional<double> cores_quota;  ///< CPU time that the control group grants, in cores
   int64_t memory_bytes = 0;
-  int64_t memory_available_bytes = 0;               ///< free memory and cache that the kernel can give up
+  int64_t memory_available_bytes = 0;               ///< free memory, and cache that the kernel can give up
   std::optional<int64_t> memory_limit_bytes;        ///< limit of the control group
   std::optional<int64_t> memory_limit_used_bytes;   ///< memory that the control group uses now
   std::optional<int64_t> shared_memory_free_bytes;  ///< free in /dev/shm, through which ranks of a node talk
@@ -29,23 +28,23 @@ struct Machine {
       environment;  ///< variables of Slurm, Open MPI and OpenMP that are set
 };
 
-/// Reads the facts now. Does not throw for missing facts, because containers hide many.
+/// A missing fact is no error, because containers hide many.
 Machine read_machine();
 
-/// The memory that this process uses; 0 if unknown.
+/// The memory of this process; 0 if unknown.
 struct ResidentMemory {
   int64_t now_bytes = 0;
   int64_t peak_bytes = 0;  ///< the most since the process began
 };
 ResidentMemory resident_memory();
 
-/// The time of `clock`, such as CLOCK_BOOTTIME.
+/// `clock`: CLOCK_BOOTTIME, for example.
 double clock_seconds(int clock);
 
 /// Seconds since the kernel started this process, to a hundredth; 0 if unknown.
 double process_age_seconds();
 
-/// The machine's memory, or the limit of the control group if the limit is smaller.
+/// The machine's memory, or the limit of the control group if that is smaller.
 int64_t usable_memory_bytes(const Machine& machine);
 
 /// Problems that will make a run fail or slow, one sentence each. `ranks`: all ranks of this launch;

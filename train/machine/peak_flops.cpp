@@ -54,15 +54,14 @@ bool has_words(std::string_view name, std::string_view words) {
   return false;
 }
 
-// The sum of `number` over all ranks. Collective.
+// Collective.
 int64_t sum_of_all_ranks(Communicator& world, int64_t number) {
   const std::vector<int64_t> numbers = of_all_ranks(world, number);
   return std::reduce(numbers.begin(), numbers.end());
 }
 
 // The peak of all ranks' GPUs by the data sheets. Ranks that share a GPU count equal parts of its peak.
-// nullopt if the GPU of any rank is unknown, because a utilization of the other GPUs alone would mislead.
-// Collective.
+// nullopt if any rank's GPU is unknown, because a utilization of the other GPUs would mislead. Collective.
 std::optional<PeakFlops> peak_of_gpus(MpiWorld& world, const Device& device, DType compute) {
   Communicator& all = world.communicator();
   const std::vector<CudaGpu> gpus = look_at_cuda().gpus;
@@ -75,8 +74,8 @@ std::optional<PeakFlops> peak_of_gpus(MpiWorld& world, const Device& device, DTy
                    fmt::format("data sheet: {} in {}, dense", gpu.name, to_string(compute))};
 }
 
-// Whether this node has a core for each thread of its ranks. If not, the ranks take CPU time from each other,
-// in training steps as well.
+// Whether this node has a core for each thread of its ranks. Otherwise the ranks take CPU time from each
+// other.
 bool has_cores_for_all(MpiWorld& world) {
   const Machine machine = read_machine();
   const double cores = std::min(static_cast<double>(machine.cores_allowed),
@@ -84,8 +83,8 @@ bool has_cores_for_all(MpiWorld& world) {
   return static_cast<double>(world.ranks_here() * cpu_threads()) <= cores;
 }
 
-// Times one round: all ranks compute `times` products at once, because in a step they share caches, power and
-// perhaps cores, and the slowest rank decides. Equal on all ranks. Collective.
+// All ranks compute `times` products at once, because in a step they share caches, power and perhaps cores,
+// and the slowest rank decides. Equal on all ranks. Collective.
 PeakRound time_round(Communicator& all, TimedProduct& product, int64_t times, bool own_cores) {
   all.barrier();
   const double before = clock_seconds(CLOCK_PROCESS_CPUTIME_ID);
@@ -148,7 +147,7 @@ std::optional<double> data_sheet_flops(const std::string& name, DType compute) {
 }
 
 std::optional<double> fastest_round(std::span<const PeakRound> rounds) {
-  // Other programs may slow several rounds alike, but never make one faster.
+  // Other programs may slow several rounds alike, but never make a round faster.
   constexpr double kAlike = 1.03, kLeastShare = 0.85;
   constexpr int64_t kConfirming = 3;
   double best = std::numeric_limits<double>::infinity();

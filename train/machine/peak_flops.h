@@ -1,4 +1,3 @@
-// The peak FLOP/s of the ranks' devices: the denominator of model FLOPs utilization (MFU).
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -10,7 +9,7 @@
 
 namespace ripstop {
 
-/// A peak and its source.
+/// The denominator of model FLOPs utilization (MFU).
 struct PeakFlops {
   double per_second = 0;  ///< FLOP/s of all ranks together
   std::string source;     ///< "data sheet: ..." or "measured: ..."
@@ -19,31 +18,29 @@ struct PeakFlops {
 /// The PeakFlops::source for CPUs whose peak is not known (fastest_round).
 inline constexpr const char* kNoCpuPeak = "measured: not known, other programs keep the processors busy";
 
-/// The data-sheet peak of one GPU for dense matrix products in `compute`, in FLOP/s. `name` is the CUDA
-/// device name. nullopt if the table has no peak for the GPU in `compute`. The table has no cut-down models
-/// (MIG instances, "Laptop", "D", "Max-Q"), which are slower than the full models of the same name. Pure.
+/// The peak FLOP/s of one GPU for dense matrix products in `compute`. `name`: CUDA's device name. nullopt if
+/// the table has no such peak, as for cut-down models (MIG instances, "Laptop", "D", "Max-Q"), which are
+/// slower than the full model. Pure.
 std::optional<double> data_sheet_flops(const std::string& name, DType compute);
 
-/// The timing of a round, in which all ranks compute the same products at once.
+/// A round, in which all ranks compute the same products at once.
 struct PeakRound {
   double seconds = 0;  ///< time of the slowest rank
-  /// CPU time of a rank's threads / (seconds * threads), for the rank with the smallest quotient. 1 if the
-  /// ranks of a node have fewer cores than threads, because then no other program need be the cause.
+  /// CPU time of a rank's threads / (seconds * threads), the smallest of all ranks. 1 if the ranks of a node
+  /// have fewer cores than threads, because then no other program need be the cause.
   double cpu_share = 1;
 };
 
-/// The most rounds that are measured.
 inline constexpr int64_t kMostRounds = 24;
 
-/// The seconds of the fastest round, if three rounds (itself included) agree within 3 %; else nullopt. Skips
+/// The seconds of the fastest round, if three rounds (including it) agree within 3 %; else nullopt. Skips
 /// rounds in which other programs took more than 15 % of the processors. Pure.
 std::optional<double> fastest_round(std::span<const PeakRound> rounds);
 
-/// The peak of all ranks of `world` together for products in `compute`. For GPUs, from the data sheets; ranks
-/// on one GPU share its peak. For CPUs, measured with the model's own `linear` on all ranks at once, in
-/// rounds of some 12 ms, until fastest_round has an answer, but for at most 24 rounds or 0.4 s; the
-/// measurement allocates a TimedProduct. nullopt on all ranks if the device of any rank has no known peak, or
-/// if other programs keep the processors so busy that the rounds disagree. Collective.
+/// The peak of all ranks together for products in `compute`. For GPUs from the data sheets. For CPUs measured
+/// with the model's own `linear` on all ranks at once (a TimedProduct), in rounds of some 12 ms, until
+/// fastest_round has an answer, but for at most 24 rounds or 0.4 s. nullopt on all ranks if any rank's device
+/// has no known peak, or if other programs disturb the measurement. Collective.
 std::optional<PeakFlops> find_peak_flops(MpiWorld& world, const Device& device, DType compute);
 
 }  // namespace ripstop

@@ -26,8 +26,8 @@ double seconds_since(Clock::time_point begin) {
   return std::max(std::chrono::duration<double>(Clock::now() - begin).count(), 1e-9);
 }
 
-// The FLOP/s of this rank in matrix products. All ranks compute at once, because they also share power,
-// caches and memory in a step. Collective.
+// FLOP/s of this rank in matrix products. All ranks compute at once, because in a step they also share power,
+// caches and memory. Collective.
 double measure_products(Communicator& all, const Device& device) {
   constexpr double kRoundSeconds = 0.03;
   constexpr int64_t kMostProducts = 1000;
@@ -44,8 +44,7 @@ double measure_products(Communicator& all, const Device& device) {
   return best;
 }
 
-// The bytes/s that this rank reads and writes in a conversion with all threads: four bytes read and two
-// written for each element. Collective.
+// Bytes/s of a conversion with all threads: four bytes read and two written for each element. Collective.
 double measure_memory(Communicator& all, const Device& device) {
   const int64_t elements = int64_t{1} << (device.kind == DeviceKind::kCuda ? 27 : 23);
   const Stream stream(device);
@@ -64,7 +63,7 @@ double measure_memory(Communicator& all, const Device& device) {
     const Clock::time_point begin = Clock::now();
     convert(context, source, tensor_in(to, 0, DType::kBFloat16, {elements}));
     stream.synchronize();
-    // Skips the first round, in which the system allocates the pages of `to`.
+    // In the first round the system allocates the pages of `to`.
     if (round > 0) best = std::max(best, 6.0 * static_cast<double>(elements) / seconds_since(begin));
   }
   return best;
@@ -85,7 +84,7 @@ double measure_links(Communicator& group) {
   for (int pair = 0; pair < kMostPairs && bit < group.size(); ++pair, bit *= 2) {
     group.barrier();
     const int64_t other = group.rank() ^ bit;
-    // Every rank of the group must call exchange equally often. A rank that is its own peer moves nothing.
+    // Every rank must call exchange equally often. A rank that is its own peer moves nothing.
     const int64_t peer = other < group.size() ? other : group.rank();
     group.exchange(stream, send, peer, receive, peer);
     const Clock::time_point begin = Clock::now();
@@ -96,8 +95,8 @@ double measure_links(Communicator& group) {
   return best;
 }
 
-// The seconds of one round, in which every rank of the ring sends `bytes` bytes. Repeats the measurement with
-// twice as many rounds until it takes long enough for the clock. Collective.
+// The seconds of a round, in which every rank of the ring sends `bytes` bytes. Doubles the number of rounds
+// until they take long enough for the clock. Collective.
 double seconds_a_round(Communicator& group, int64_t bytes) {
   constexpr int kMostRounds = 1000;
   constexpr double kSecondsEach = 0.05;

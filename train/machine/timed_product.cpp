@@ -17,8 +17,8 @@ constexpr int64_t kRowsOfThread = 256, kSide = 1024;
 // The size on a GPU: a product takes a millisecond or more even on a large GPU.
 constexpr int64_t kGpuSide = 8192;
 
-// Fills `buffer` with 0x3c3c..., a small number in both dtypes. Unwritten pages would all map to one cached
-// page of zeros, and products of zeros take a GPU less power.
+// 0x3c3c... is a small number in both dtypes. Unwritten pages would all map to one cached page of zeros, and
+// products of zeros take a GPU less power.
 void fill(const Stream& stream, const Buffer& buffer) {
   constexpr int64_t kPiece = int64_t{1} << 20;
   const std::vector<unsigned char> bytes(static_cast<size_t>(kPiece), 0x3c);
@@ -43,7 +43,7 @@ TimedProduct::TimedProduct(const Device& device, DType compute)
   fill(stream_, w_);
 }
 
-// The scratch memory of the product's kernels, found by the same product on kMeta.
+// Scratch memory of the product's kernels, found by the same product on kMeta.
 MemoryUse TimedProduct::scratch() const {
   const Device meta = Device::meta(stream_.device().kind);
   const Stream stream(meta);

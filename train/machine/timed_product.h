@@ -1,4 +1,3 @@
-// TimedProduct: a matrix product that is large enough for a device's full speed.
 #pragma once
 #include <cstdint>
 
@@ -9,9 +8,9 @@
 
 namespace ripstop {
 
-/// One product y = x w^T on a device, with a square w, to be timed. Owns its memory, which no other ledger
-/// counts: on a CPU 4 MiB, and 2 MiB for each thread, in float32; on a GPU 256 MiB in bfloat16; on both the
-/// kernels' scratch.
+/// A product y = x w^T with a square w, large enough for a device's full speed. Owns its memory, which no
+/// other ledger counts: on a CPU 4 MiB, and 2 MiB for each thread, in float32; on a GPU 256 MiB in bfloat16;
+/// on both the kernels' scratch.
 class TimedProduct {
  public:
   /// `compute`: the dtype of x, w and y.

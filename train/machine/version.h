@@ -1,11 +1,10 @@
-// The versions of ripstop and of the libraries in this build.
 #pragma once
 #include <span>
 #include <string_view>
 
 namespace ripstop {
 
-/// The version of ripstop: "0.1.0".
+/// "0.1.0".
 std::string_view version();
 
 /// The short commit of the source, with "-dirty" for changed files; "unknown" outside a git checkout.
@@ -14,8 +13,7 @@ std::string_view git_commit();
 /// The compiler and the build type: "GNU 12.2.0, Release".
 std::string_view compiler();
 
-/// A library of this build. The library that is loaded at run time may be a newer version with the same
-/// interface.
+/// A library of this build. The library loaded at run time may be a newer version with the same interface.
 struct Library {
   std::string_view name;
   std::string_view version;

@@ -10,7 +10,7 @@
 namespace ripstop {
 namespace {
 
-// The most ranks that the search for more ranks tries. Advice to start a far larger job would not help.
+// Advice to start a far larger job would not help.
 int64_t most_ranks(const RunTarget& target) {
   constexpr int64_t kTimesTheRanks = 64, kOfAnyJob = 1024;
   return std::max(kTimesTheRanks * target.ranks, kOfAnyJob);
@@ -20,9 +20,8 @@ std::string mesh_text(const FittingMesh& fitting) {
   return fmt::format("{} needs {}", fitting.settings_text(), bytes_text(fitting.bytes));
 }
 
-// The mesh of the fewest ranks that fits, among numbers of ranks that are a multiple of `unit` and with a
-// tensor axis of `tensor` ranks. Requires that `tensor` divides `unit`. nullopt if no mesh of up to
-// most_ranks() ranks fits.
+// The mesh of the fewest ranks that fits, with a tensor axis of `tensor` ranks and a multiple of `unit`
+// ranks, which `tensor` divides. nullopt if no mesh of up to most_ranks() ranks fits.
 std::optional<FittingMesh> fewest_units(const RunConfig& config, const RunTarget& target, ResolvedRun run,
                                         int64_t tensor, int64_t unit) {
   // Whether `units` x `unit` ranks fit with the smallest micro-batch. Leaves the plan in `run`.
@@ -33,7 +32,7 @@ std::optional<FittingMesh> fewest_units(const RunConfig& config, const RunTarget
            plan_with_least_recompute(config, target, recomputes_from(config), {sizes.back()}, run);
   };
   const int64_t most = most_ranks(target) / unit;
-  // Double from 1: far more ranks than needed may not fit again, because the padding of shards grows.
+  // Doubles from 1: far more ranks than needed may not fit again, because the padding of shards grows.
   int64_t too_few = 0, enough = 1;
   while (enough <= most && !fits(enough)) {
     too_few = enough;
@@ -44,15 +43,15 @@ std::optional<FittingMesh> fewest_units(const RunConfig& config, const RunTarget
     const int64_t middle = too_few + (enough - too_few) / 2;
     (fits(middle) ? enough : too_few) = middle;
   }
-  fits(enough);  // plan again: the last number tried may not fit
+  fits(enough);  // the number tried last may not fit
   return fitting_mesh(run);
 }
 
-// The mesh of the fewest ranks that fits, in whole nodes of `ranks_per_node` ranks; without `ranks_per_node`,
-// in nodes of any size. nullopt if none fits.
+// The mesh of the fewest ranks that fits, in nodes of `ranks_per_node` ranks or, without `ranks_per_node`, of
+// any size. nullopt if none fits.
 std::optional<FittingMesh> fewest_ranks(const RunConfig& config, const RunTarget& target,
                                         const ResolvedRun& run, std::optional<int64_t> ranks_per_node) {
-  // Prefer the config's tensor axis, then the smallest: a larger one is slower.
+  // The config's tensor axis first, then the smallest: a larger axis is slower.
   std::vector<int64_t> sizes = tensor_axis_sizes(run.model);
   std::ranges::stable_partition(sizes, [&](int64_t size) { return size == *config.mesh.tensor; });
   std::optional<FittingMesh> fewest;
@@ -65,8 +64,8 @@ std::optional<FittingMesh> fewest_ranks(const RunConfig& config, const RunTarget
   return fewest;
 }
 
-// The ranks per node to advise for `mesh`: the least number from `now` that divides the ranks of the mesh and
-// keeps tensor groups inside nodes, unless the config allows such groups across nodes.
+// The ranks per node to advise: the least number from `now` that divides the ranks of `mesh` and keeps tensor
+// groups inside nodes, unless the config allows groups across nodes.
 int64_t node_size(const RunConfig& config, const MeshSizes& mesh, int64_t now) {
   for (int64_t size = now; size < mesh.ranks(); ++size)
     if (mesh.ranks() % size == 0 && (size % mesh.tensor == 0 || config.mesh.allow_tensor_across_nodes))
@@ -74,7 +73,7 @@ int64_t node_size(const RunConfig& config, const MeshSizes& mesh, int64_t now) {
   return mesh.ranks();
 }
 
-// The options and overrides to type for `fitting`, as FittingMeshes::words_to_type.
+// FittingMeshes::words_to_type for `fitting`.
 std::string words_to_type(const RunConfig& config, const FittingMesh& fitting, int64_t ranks_per_node) {
   const MeshSizes& mesh = fitting.mesh;
   const int64_t micro_batch = fitting.micro_batch_sequences;
@@ -94,7 +93,7 @@ std::string words_to_type(const RunConfig& config, const FittingMesh& fitting, i
 void find_other_ranks(const RunConfig& config, const RunTarget& target, const ResolvedRun& run,
                       FittingMeshes& found) {
   found.most_ranks = most_ranks(target);
-  // Prefer more nodes of the present size. A target of one rank per node says nothing about real nodes.
+  // A target of one rank per node says nothing about real nodes.
   if (target.ranks_per_node > 1) found.more_ranks = fewest_ranks(config, target, run, target.ranks_per_node);
   if (!found.more_ranks) found.more_ranks = fewest_ranks(config, target, run, std::nullopt);
   if (!found.more_ranks || target.ranks_per_node == 0) return;
@@ -102,8 +101,8 @@ void find_other_ranks(const RunConfig& config, const RunTarget& target, const Re
   found.words_to_type = words_to_type(config, *found.more_ranks, ranks_per_node);
 }
 
-// Plans `run` on each mesh fsdp x tensor of target.ranks ranks and calls body(fits) after each plan. The
-// replicate axis has one rank: replicas save no memory.
+// Plans `run` on each mesh fsdp x tensor of target.ranks ranks and calls body(fits) after each plan. No
+// replicas, which save no memory.
 template <class Body>
 void plan_same_ranks(const RunConfig& config, const RunTarget& target, ResolvedRun& run, Body body) {
   for (const int64_t tensor : tensor_axis_sizes(run.model)) {
@@ -159,7 +158,6 @@ std::string FittingMeshes::to_text() const {
       bfloat16_moments
           ? fmt::format("; a new run with optimizer.moments=bfloat16 fits: {}", mesh_text(*bfloat16_moments))
           : "";
-  // The present number of ranks, with the mesh that needs the least memory.
   const std::string now =
       fmt::format("with {} as now, {}", counted(least.mesh.ranks(), "rank"), mesh_text(least));
   if (!more_ranks)

@@ -24,8 +24,8 @@ class SearchedMesh {
                std::vector<int64_t> sizes)
       : config_(config), target_(target), unplanned_(std::move(unplanned)), sizes_(std::move(sizes)) {}
 
-  // The index of the largest micro-batch that fits, sizes().size() if none fits. All later sizes fit, too.
-  // Tries `size`, the result on a similar mesh, and then one of its neighbours before bisecting.
+  // The index of the largest micro-batch that fits; all smaller ones fit, too. sizes().size() if none fits.
+  // First tries `size`, the result on a similar mesh, and a neighbour, then bisects.
   size_t first_that_fits(int64_t size) {
     if (!target_.device_memory_bytes) return 0;
     size_t low = 0, high = sizes_.size();  // sizes before `low` do not fit, sizes from `high` on do
@@ -59,9 +59,9 @@ class SearchedMesh {
   std::map<size_t, ResolvedRun> planned_;
 };
 
-// Micro-batches of one SearchedMesh that fit and have the same lost_percent, largest first. A smaller
-// micro-batch sends at least as many bytes (except for idle sequences). So only the micro-batch at `next` can
-// be the best row of the ladder, and later ones need no plan yet.
+// Micro-batches of one mesh that fit and have the same lost_percent, largest first. A smaller micro-batch
+// sends at least as many bytes (except for idle sequences), so the best row of a ladder is at `next`, and the
+// rest needs no plan yet.
 struct Ladder {
   SearchedMesh* mesh = nullptr;
   std::vector<size_t> indices;
@@ -108,11 +108,11 @@ class Search {
   }
 
  private:
-  // Adds the micro-batches that fit on `mesh`, each with the least recomputation with which it fits.
+  // Adds the micro-batches that fit on `mesh`, each with the least recomputation that fits.
   void add(const MeshSizes& mesh) {
     std::vector<int64_t> sizes = micro_batches_to_try(config_, target_, mesh);
     if (config_.train.micro_batch_sequences) sizes = {*config_.train.micro_batch_sequences};
-    // Skip micro-batches whose rows the tensor axis cannot cut: train refuses them.
+    // train refuses micro-batches whose rows the tensor axis cannot cut.
     if (sizes.empty() || sizes.front() * config_.data.sequence_length % mesh.tensor != 0) return;
     ResolvedRun run = unplanned_;
     run.mesh = mesh;
@@ -123,8 +123,8 @@ class Search {
     }
   }
 
-  // Adds those of `sizes` that fit, in one ladder for each lost_percent. Returns the number of `sizes` that
-  // do not fit; these come first.
+  // Adds the sizes that fit, in one ladder for each lost_percent. Returns the number of sizes that do not
+  // fit, which come first.
   size_t add(const ResolvedRun& run, const std::vector<int64_t>& sizes) {
     SearchedMesh& searched = meshes_.emplace_back(config_, target_, run, sizes);
     int64_t& largest = largest_[run.step.sharding.recompute];
@@ -146,8 +146,7 @@ class Search {
     return sent_bytes(run.plan.traffic_per_step, run.mesh, target_.ranks_per_node);
   }
 
-  // Moves rows from `ladders`, which all have the same lost_percent, to `rows`, the best first, until there
-  // are `most` rows.
+  // Moves rows from `ladders`, all of one lost_percent, to `rows`, best first, until there are `most` rows.
   void add_best(std::vector<Ladder>& ladders, size_t most, std::vector<ResolvedRun>& rows) const {
     for (; rows.size() < most && !ladders.empty();
          std::erase_if(ladders, [](const Ladder& ladder) { return ladder.is_done(); })) {
@@ -157,7 +156,7 @@ class Search {
     }
   }
 
-  // The ladder whose next row is best (MeshSearch::rows). `ladders` is not empty.
+  // The best ladder in the order of MeshSearch::rows. `ladders` must not be empty.
   Ladder& best_of(std::vector<Ladder>& ladders) const {
     int64_t between = kMost, total = kMost;
     for (const Ladder& ladder : ladders) between = std::min(between, sent(ladder).between_nodes);
@@ -177,10 +176,10 @@ class Search {
   const RunConfig& config_;
   const RunTarget& target_;
   ResolvedRun unplanned_;
-  std::list<SearchedMesh> meshes_;                  // a list, because ladders point into it
+  std::list<SearchedMesh> meshes_;                  // ladders point into the list
   std::map<int64_t, std::vector<Ladder>> ladders_;  // by lost_percent
   int64_t fitting_ = 0;
-  std::map<Recompute, int64_t> largest_;  // the largest that fits on the mesh before
+  std::map<Recompute, int64_t> largest_;  // the largest that fits on the previous mesh
 };
 
 }  // namespace

@@ -10,7 +10,7 @@
 namespace ripstop {
 namespace {
 
-// The most rows of a micro-batch on a CPU: with so many, matrix products reach full speed.
+// Rows of a micro-batch on a CPU with which matrix products reach full speed.
 constexpr int64_t kCpuRows = 4096;
 
 // The most summaries that a rank writes at once in a validation.
@@ -31,12 +31,11 @@ void plan_summaries(const RunConfig& config, const RunTarget& target, ResolvedRu
   }
 }
 
-// Plans `run` with the largest of `sizes` that fits. Requires that `run` is planned with the smallest of
-// them, and fits.
+// Plans `run` with the largest of `sizes` that fits. `run` must be planned with the smallest, and fit.
 void plan_with_largest(const RunConfig& config, const RunTarget& target, const std::vector<int64_t>& sizes,
                        ResolvedRun& run) {
   // Bisects, because a large batch has thousands of sizes: sizes before `low` do not fit, sizes from `high`
-  // on fit. Tries the largest first, which mostly fits.
+  // on fit. The largest comes first, because it mostly fits.
   size_t low = 0, high = sizes.size() - 1;
   for (size_t middle = 0; low < high; middle = low + (high - low) / 2) {
     if (plan_with_micro_batch(config, target, sizes[middle], run))
@@ -47,15 +46,15 @@ void plan_with_largest(const RunConfig& config, const RunTarget& target, const s
   if (run.step.sharding.sequence_count != sizes[low]) plan_with_micro_batch(config, target, sizes[low], run);
 }
 
-// The data ranks from `first` to the last, with the verb: "data ranks 2 to 3 have".
+// "data ranks 2 to 3 have".
 std::string last_data_ranks(int64_t first, int64_t data_ranks) {
   if (first == data_ranks - 1) return fmt::format("data rank {} has", first);
   return fmt::format("data ranks {} to {} have", first, data_ranks - 1);
 }
 
-// Whether tensor-parallel products are cut into parts that overlap with messages: mesh.overlap_tensor, by
-// default on a GPU from kLeastRows rows a rank (an estimate). Parts of smaller products do not fill a GPU,
-// and each part costs messages and kernel launches. On a CPU the messages need the cores that compute.
+// Whether tensor-parallel products are cut into pieces that overlap with messages: by default on a GPU from
+// kLeastRows rows a rank (an estimate). Smaller pieces do not fill a GPU. On a CPU the messages need the
+// cores that compute.
 bool overlaps_tensor(const RunConfig& config, const RunTarget& target, int64_t tensor,
                      int64_t sequence_count) {
   constexpr int64_t kLeastRows = 2048;
@@ -70,18 +69,18 @@ std::vector<int64_t> micro_batches_to_try(const RunConfig& config, const RunTarg
                                           const MeshSizes& mesh) {
   const int64_t share = divide_up(config.train.global_batch_sequences, mesh.data_ranks());
   const int64_t length = config.data.sequence_length;
-  // A GPU is busy only with many rows, so any number that fits is tried; an int32 is the index of a row.
+  // A GPU is busy only with many rows, so any number that fits is tried. Indices of rows are int32.
   const int64_t rows = target.device == DeviceKind::kCpu ? kCpuRows : INT32_MAX;
   const int64_t most = std::clamp<int64_t>(rows / length, 1, share);
   std::vector<int64_t> sizes;
-  // For each number of micro-batches take the smallest size that is enough for the data rank's share of the
-  // sequences: a larger size only adds empty sequences.
+  // For each number of micro-batches, the smallest size that holds the data rank's share of the sequences: a
+  // larger size only adds empty sequences.
   for (int64_t b = most; b >= 1; --b) {
     const int64_t smallest = divide_up(share, divide_up(share, b));
     if (smallest == b && b * length % mesh.tensor == 0) sizes.push_back(b);
-    b = std::min(b, smallest + 1);  // skip sizes that need as many micro-batches as `smallest`
+    b = std::min(b, smallest + 1);  // skips sizes that need as many micro-batches as `smallest`
   }
-  // If the tensor axis cannot cut any of these sizes, take all sizes that the axis can cut.
+  // If the tensor axis cannot cut any of these sizes, takes all sizes that the axis can cut.
   for (int64_t b = most; sizes.empty() && b >= 1; --b)
     if (b * length % mesh.tensor == 0) sizes.push_back(b);
   return sizes;
@@ -89,7 +88,6 @@ std::vector<int64_t> micro_batches_to_try(const RunConfig& config, const RunTarg
 
 std::vector<Recompute> recomputes_to_try(const RunConfig& config) {
   if (config.train.recompute == RecomputeChoice::kAuto) return {kRecomputes.begin(), kRecomputes.end()};
-  // Recompute and RecomputeChoice have the same words.
   const std::string_view word = to_string(config.train.recompute);
   return {*std::ranges::find(kRecomputes, word, [](Recompute mode) { return to_string(mode); })};
 }
@@ -116,7 +114,7 @@ bool plan_with_micro_batch(const RunConfig& config, const RunTarget& target, int
   run.plan = plan_fullest(run.request(target.device));
   run.snapshot = {};
   plan_summaries(config, target, run);
-  // Last, because snapshots take the memory that is left.
+  // Snapshots take the memory that is left.
   run.snapshot = plan_snapshot(config, target, run.trained_table(), run.mesh, run.step.adamw.moments,
                                run.memory().total());
   return run.fits(target);
@@ -164,7 +162,7 @@ std::string micro_batches_text(const RunConfig& config, const ResolvedRun& run) 
 std::string idle_text(const RunConfig& config, const ResolvedRun& run) {
   if (run.idle_share <= 0) return "";
   const int64_t data_ranks = run.mesh.data_ranks(), g = config.train.global_batch_sequences;
-  // Sequence k of a step belongs to data rank k mod data_ranks (data/dataset/batch_loader.cpp).
+  // Sequence k of a step belongs to data rank k mod data_ranks.
   std::string who = "micro-batches are not full";
   if (g < data_ranks)
     who = last_data_ranks(g, data_ranks) + " no sequence";

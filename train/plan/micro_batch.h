@@ -1,4 +1,3 @@
-// Micro-batch sizes and recomputation: the candidates, and the plan of a run with them.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -7,45 +6,44 @@
 
 namespace ripstop {
 
-/// The micro-batch sizes to try for `train.micro_batch_sequences = "auto"` on a mesh, largest first. Empty if
-/// no size gives all ranks of a tensor group the same number of rows.
+/// The micro-batch sizes to try for `train.micro_batch_sequences = "auto"`, largest first. Empty if no size
+/// gives all ranks of a tensor group the same number of rows.
 std::vector<int64_t> micro_batches_to_try(const RunConfig& config, const RunTarget& target,
                                           const MeshSizes& mesh);
 
-/// The modes to try for `train.recompute`, least recomputation first: all for "auto", else the one that the
-/// config names.
+/// The modes to try for `train.recompute`, least recomputation first: all for "auto", else the config's.
 std::vector<Recompute> recomputes_to_try(const RunConfig& config);
 
 /// The modes with at least the recomputation that the config asks for.
 std::vector<Recompute> recomputes_from(const RunConfig& config);
 
-/// The number of sequences, empty ones included, that all data ranks of `mesh` together compute in a step
-/// with micro-batches of `sequence_count`.
+/// The number of sequences, with empty ones, that all data ranks compute in a step with micro-batches of
+/// `sequence_count`.
 int64_t computed_sequences(const RunConfig& config, const MeshSizes& mesh, int64_t sequence_count);
 
-/// Sets the micro-batch of `run` to `sequence_count` and plans its step, summaries and snapshots, with the
-/// mesh and the recomputation of `run`. Returns whether the plan fits into the memory of `target`.
+/// Plans step, summaries and snapshots of `run` with micro-batches of `sequence_count`. Returns whether the
+/// plan fits into the memory of `target`.
 bool plan_with_micro_batch(const RunConfig& config, const RunTarget& target, int64_t sequence_count,
                            ResolvedRun& run);
 
 /// Plans `run` with the first of `recomputes` with which any of `sizes` fits, and then with the largest size
-/// that fits: a larger micro-batch gains less than more recomputation costs. Requires that neither list is
-/// empty and that `sizes` begins with the largest. If nothing fits, returns false and plans the smallest size
-/// with the mode that needs the least memory. Takes milliseconds for any batch.
+/// that fits: a larger micro-batch gains less than more recomputation costs. Neither list may be empty;
+/// `sizes` begins with the largest. If nothing fits, returns false and plans the smallest size with the mode
+/// that needs the least memory. Takes milliseconds.
 bool plan_with_least_recompute(const RunConfig& config, const RunTarget& target,
                                const std::vector<Recompute>& recomputes, const std::vector<int64_t>& sizes,
                                ResolvedRun& run);
 
-/// On a GPU, enlarges the head's chunks of rows as far as the memory that `run` leaves allows: up to 8 times
-/// HeadLoss::kChunkRows, but no further than one chunk for all rows of a micro-batch. Larger chunks save time
-/// and change only the order of sums. Requires that `run` is planned and fits.
+/// On a GPU, enlarges the head's chunks of rows as memory allows: to at most 8 times HeadLoss::kChunkRows,
+/// and at most one chunk for all rows of a micro-batch. Larger chunks save time and change only the order of
+/// sums. `run` must be planned and fit.
 void enlarge_head_chunk(const RunTarget& target, ResolvedRun& run);
 
 /// "1 micro-batch of 4 on each of 2 data ranks", followed by idle_text.
 std::string micro_batches_text(const RunConfig& config, const ResolvedRun& run);
 
 /// ", 25.0% idle: data rank 3 has no sequence, train.global_batch_sequences=4 takes the same time": the ranks
-/// with less work, and the batch that keeps all ranks busy. "" if no sequence is empty.
+/// with less work, and a batch that keeps all ranks busy. "" if no sequence is empty.
 std::string idle_text(const RunConfig& config, const ResolvedRun& run);
 
 }  // namespace ripstop

@@ -1,4 +1,3 @@
-// The memory and traffic of a plan as text for people.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -8,8 +7,8 @@
 
 namespace ripstop {
 
-/// The plan of the fullest rank in aligned lines: bytes by category, the total beside the device's memory if
-/// that is known, bytes sent per step by axis. Without the last line end.
+/// The plan of the fullest rank in aligned lines: bytes by category, the total beside the device's memory (if
+/// known), bytes sent per step by axis. No line end after the last line.
 std::string plan_text(const ResolvedRun& run, const std::optional<int64_t>& device_memory_bytes);
 
 /// "6738415616 parameters", or "6738415616 frozen parameters and 8388608 of adapters (rank 16 on q_proj,

@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The hint if `path` does not exist or is no directory: the path to give instead.
+// The path to give if `path` does not exist or is no directory.
 std::string hint_for_model(const std::string& path) {
   std::error_code ignored;
   if (fs::is_regular_file(path, ignored)) {

@@ -6,7 +6,7 @@
 namespace ripstop {
 namespace {
 
-// The most micro-batches that a plan runs: the first, one that stands for all middle ones, and the last.
+// The micro-batches that a plan runs: the first, a middle one and the last.
 constexpr int64_t kWalked = 3;
 
 Device planned_device(const PlanRequest& request) {
@@ -15,7 +15,6 @@ Device planned_device(const PlanRequest& request) {
   return device;
 }
 
-// The first and the last coordinate on an axis, without repetition.
 std::vector<int64_t> ends_of_axis(int64_t size) {
   return size > 1 ? std::vector<int64_t>{0, size - 1} : std::vector<int64_t>{0};
 }
@@ -42,7 +41,7 @@ RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinate
   if (request.step.sharding.lora.any() && !request.step.sharding.reshard_after_forward) walk(1);
   walk(walked);
   RankPlan plan;
-  // Read before the evaluation: the bytes of an evaluation are no part of a step.
+  // The bytes of an evaluation are no part of a step.
   const AxisBytes sent = mesh.bytes_sent();
   for (const MeshAxis axis : kMeshAxes)
     plan.traffic_per_step[axis] =
@@ -63,7 +62,6 @@ RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinate
 
 RankPlan plan_fullest(const PlanRequest& request) {
   RankPlan fullest;
-  // Replicas are alike, so the replicate coordinate stays 0.
   for (const int64_t fsdp : ends_of_axis(request.mesh.fsdp))
     for (const int64_t tensor : ends_of_axis(request.mesh.tensor)) {
       const RankPlan plan = plan_rank(request, {.fsdp = fsdp, .tensor = tensor});
@@ -94,11 +92,11 @@ std::vector<SentByOperation> sent_by_operation(const PlanRequest& request,
   MemoryLedger ledger;
   TrainingStep step(request.model, request.step, mesh, stream, ledger);
   for (const int64_t number : {1, 2}) {
-    record.clear();  // drop the first step: it may gather more
+    record.clear();  // the first step may gather more
     step.run(
         request.micro_batches, [](int64_t) { return HostTokens{}; }, 0.0, {number}, [] { return false; });
   }
-  // Sort by axis; "world", which is no axis of the mesh, comes last.
+  // "world", which is no axis of the mesh, comes last.
   const auto place = [](const SentByOperation& sent) {
     return std::ranges::find(kMeshAxisWords, sent.axis) - kMeshAxisWords.begin();
   };

@@ -17,27 +17,26 @@ struct PlanRequest {
   DeviceKind device = DeviceKind::kCpu;
   int64_t micro_batches = 1;
   bool deterministic = false;  ///< as Device::deterministic
-  bool validates = true;       ///< whether the run also has evaluations
+  bool validates = true;       ///< the run also has evaluations
 };
 
-/// Memory and traffic of one rank.
 struct RankPlan {
   MemoryUse memory;  ///< all bytes that ripstop allocates on the device, at the peak
   MemoryUse arena;   ///< the arena's part of `memory`: the arena_capacity of TrainingStep
-  /// The arena's peak in a step and in an evaluation; `arena` is the larger of both. An evaluation needs more
-  /// than a step in a model of few layers that recomputes much.
+  /// The arena's peaks; `arena` is the larger one. An evaluation needs more than a step in a model of few
+  /// layers that recomputes much.
   MemoryUse step_arena, evaluation_arena;
-  AxisBytes traffic_per_step;  ///< bytes sent in each step after the first, in which a run may gather more
+  AxisBytes traffic_per_step;  ///< in each step after the first, in which a run may gather more
 };
 
-/// Runs one step and, if the run validates, one evaluation on kMeta as the rank at `coordinates`: the code of
-/// a real step, with kernels that compute nothing and communicators that move nothing, so the plan equals the
+/// Runs one step and, if the run validates, one evaluation on kMeta as the rank at `coordinates`: a real
+/// step's code with kernels that compute nothing and communicators that send nothing, so the plan equals the
 /// peak of a real step to the byte. Runs only the first, one middle and the last micro-batch, because all
-/// middle ones are alike, and so takes milliseconds for any batch. Needs no device. Not collective.
+/// middle ones are alike. Takes milliseconds. Needs no device. Not collective.
 RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinates);
 
-/// The plan of the rank whose total memory is the largest. Ranks differ only by the replicated parameters in
-/// their shards, so only the corners of the mesh are planned.
+/// The plan of the rank with the most memory. Ranks differ only by the replicated parameters in their shards,
+/// so only the corners of the mesh are planned.
 RankPlan plan_fullest(const PlanRequest& request);
 
 /// The calls of one operation on one axis in a step, and the bytes that a rank sends in them.
@@ -48,8 +47,8 @@ struct SentByOperation {
   int64_t bytes = 0;
 };
 
-/// The traffic of the rank at `coordinates` in a step after the first, planned as by plan_rank: for each axis
-/// the bytes add up to RankPlan::traffic_per_step. Leaves out axes of one rank. Not collective.
+/// The traffic of the rank at `coordinates` in a step after the first. The bytes of an axis add up to
+/// RankPlan::traffic_per_step. Leaves out axes of one rank. Not collective.
 std::vector<SentByOperation> sent_by_operation(const PlanRequest& request,
                                                const MeshCoordinates& coordinates);
 

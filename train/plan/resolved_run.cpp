@@ -19,8 +19,7 @@ std::string near_dataset(const std::string& directory) {
   return fmt::format("run ripstop prepare with --output {}, or give model.vocab_size", shell_word(directory));
 }
 
-// The sizes of the pretrained model. The model may have more token ids than the data set's tokenizer has
-// pieces.
+// The model may have more token ids than the data set's tokenizer has pieces.
 ModelConfig resolve_pretrained(const RunConfig& config, const RunTarget& target,
                                std::vector<std::string>& notes) {
   RIPSTOP_CHECK(target.pretrained.has_value(), "the sizes of {} were not read", config.model.pretrained);
@@ -74,8 +73,7 @@ DType dtype_of(FloatChoice choice) {
   return choice == FloatChoice::kFloat32 ? DType::kFloat32 : DType::kBFloat16;
 }
 
-// The dtype of the computation: precision.compute; on a processor without bfloat16 arithmetic float32, with a
-// note.
+// precision.compute; but float32, with a note, on a processor without bfloat16 arithmetic.
 DType resolve_precision(const RunConfig& config, const RunTarget& target, std::vector<std::string>& notes) {
   if (config.precision.compute == FloatChoice::kFloat32) return DType::kFloat32;
   if (target.fast_bfloat16) return DType::kBFloat16;
@@ -85,7 +83,7 @@ DType resolve_precision(const RunConfig& config, const RunTarget& target, std::v
   return DType::kFloat32;
 }
 
-// The settings of a step, except for the micro-batch and what depends on the micro-batch.
+// Without the micro-batch and what depends on the micro-batch.
 StepOptions resolve_step(const RunConfig& config, const RunTarget& target, std::vector<std::string>& notes) {
   StepOptions step;
   step.sharding = {.compute = resolve_precision(config, target, notes),
@@ -104,8 +102,8 @@ StepOptions resolve_step(const RunConfig& config, const RunTarget& target, std::
   return step;
 }
 
-// The sizes of micro-batches to plan: the config's, or for "auto" all sizes to try. Throws Error(kUsage) if
-// the tensor axis cannot cut their rows.
+// The config's micro-batch, or for "auto" all sizes to try. Throws Error(kUsage) if the tensor axis cannot
+// cut their rows.
 std::vector<int64_t> micro_batch_sizes(const RunConfig& config, const RunTarget& target,
                                        const MeshSizes& mesh) {
   std::vector<int64_t> sizes = micro_batches_to_try(config, target, mesh);

@@ -1,4 +1,4 @@
-// ResolvedRun: a config with every "auto" decided for the ranks, the data set and the device at hand.
+// A config with every "auto" decided for the ranks, the data set and the device at hand.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -13,57 +13,53 @@
 
 namespace ripstop {
 
-/// A config after all decisions, and the plan of its step.
 struct ResolvedRun {
   ModelConfig model;
   MeshSizes mesh;
   StepOptions step;
-  int64_t micro_batches = 1;   ///< micro-batches of each data rank in a step
-  bool deterministic = false;  ///< run.deterministic
-  bool validates = true;       ///< TrainSection::validates
-  double idle_share = 0;       ///< share of the sequences of a step that are always empty
-  RankPlan plan;               ///< memory and traffic of the fullest rank
-  /// The model that writes summaries at validations; nullopt if the config asks for no summaries.
+  int64_t micro_batches = 1;  ///< of each data rank in a step
+  bool deterministic = false;
+  bool validates = true;  ///< TrainSection::validates
+  double idle_share = 0;  ///< share of the sequences of a step that are always empty
+  RankPlan plan;          ///< of the fullest rank
+  /// The model that writes summaries at validations; nullopt without summaries.
   std::optional<InferenceOptions> summaries;
-  /// The memory that this model takes during a validation, in addition to `plan`.
+  /// Memory of that model during a validation, in addition to `plan`.
   MemoryUse summaries_memory;
   SnapshotPlan snapshot;           ///< copies for saves while training goes on
   int64_t library_bytes = 0;       ///< device memory kept free for libraries
-  std::vector<std::string> notes;  ///< for people: decisions that differ from the config, and likely mistakes
+  std::vector<std::string> notes;  ///< decisions that differ from the config, and likely mistakes
 
   /// The units that are trained and saved.
   std::vector<UnitSpec> trained_table() const { return ripstop::trained_table(model, step.sharding.lora); }
-  /// The number of logical parameters that training changes.
+  /// Logical parameters that training changes.
   int64_t trained_parameters() const {
     const LoraConfig& lora = step.sharding.lora;
     return lora.any() ? adapter_parameter_count(model, lora) : parameter_count(model);
   }
-  /// Floating-point operations of training on one token.
   FlopsPerToken flops_per_token() const {
     return training_flops_per_token(model, step.sharding.lora, step.sharding.sequence_length);
   }
-  /// The request for the plan of a step.
   PlanRequest request(DeviceKind device) const {
     return {model, step, mesh, device, micro_batches, deterministic, validates};
   }
-  /// The peak memory of the fullest rank, including summaries and, on a CPU, snapshots.
+  /// The peak of the fullest rank, with summaries and, on a CPU, snapshots.
   MemoryUse memory() const {
     MemoryUse sum = plan.memory;
     if (!snapshot.beside_device) sum[MemoryCategory::kSnapshot] += snapshot.kept_bytes;
     return sum += summaries_memory;
   }
-  /// The part of memory() that the run cannot do without. With checkpoint.snapshot_mib "auto", snapshots can
-  /// shrink to nothing.
+  /// The least of memory() with which the run works: with checkpoint.snapshot_mib "auto", snapshots may
+  /// shrink to 0.
   int64_t needed_bytes() const {
     return memory().total() -
            (snapshot.takes_the_rest && !snapshot.beside_device ? snapshot.kept_bytes : int64_t{0});
   }
-  /// Whether memory() and the libraries fit into a rank's memory. True if target.device_memory_bytes is not
-  /// known.
+  /// Whether memory() and the libraries fit into a rank's memory. True if that is not known.
   bool fits(const RunTarget& target) const {
     return !target.device_memory_bytes || memory().total() + library_bytes <= *target.device_memory_bytes;
   }
-  /// The floating-point operations of recomputation as a share of all others: 0 to about 1/3.
+  /// Operations of recomputation as a share of all others: 0 to about 1/3.
   double recomputed_share() const;
   /// The mesh that writes summaries. Each rank keeps its index on the tensor axis.
   MeshSizes summaries_mesh() const {
@@ -72,14 +68,12 @@ struct ResolvedRun {
 };
 
 /// Decides what depends on neither mesh nor micro-batch: model, precision, settings of the step, notes.
-/// plan_with_micro_batch (train/plan/micro_batch.h) decides the rest. Throws Error(kUsage) and
-/// Error(kInputData) as resolve_run.
+/// plan_with_micro_batch decides the rest. Throws Error(kUsage) and Error(kInputData) as resolve_run.
 ResolvedRun unplanned_run(const RunConfig& config, const RunTarget& target);
 
-/// Decides everything and plans the step.
-/// Throws Error(kUsage) if the mesh cannot cut the batch or the sequences as asked.
-/// Throws Error(kInputData) if the data set's vocabulary is larger than the model's.
-/// Throws PlanTooLarge (train/plan/fitting_meshes.h) if the plan exceeds the memory.
+/// Decides everything and plans the step. Throws Error(kUsage) if the mesh cannot cut the batch or the
+/// sequences as asked, Error(kInputData) if the data set's vocabulary is larger than the model's, and
+/// PlanTooLarge (train/plan/fitting_meshes.h) if the plan exceeds the memory.
 ResolvedRun resolve_run(const RunConfig& config, const RunTarget& target);
 
 }  // namespace ripstop

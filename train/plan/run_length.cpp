@@ -45,8 +45,7 @@ std::string validation_text(const RunConfig& config) {
   return text;
 }
 
-// "171.2 MiB; checkpoint.keep + 1 = 4 of them take 684.9 MiB": a save writes a checkpoint before it deletes
-// the oldest.
+// "171.2 MiB; checkpoint.keep + 1 = 4 of them take 684.9 MiB": a save commits before it deletes.
 std::string checkpoint_text(const RunConfig& config, int64_t bytes) {
   const int64_t keep = config.checkpoint.keep;
   if (keep == 0) return fmt::format("{}; checkpoint.keep = 0 keeps all of them", bytes_text(bytes));
@@ -63,8 +62,7 @@ std::string time_text(const RunSpeed& speed, double seconds) {
                      100 * *speed.utilization, speed.source, duration_text(seconds * *speed.utilization));
 }
 
-// Throws if the warm-up is longer than `steps`. The config checks train.steps; with train.epochs the steps
-// are known only now.
+// The config checks train.steps; with train.epochs the steps are known only now.
 void check_warm_up(const RunConfig& config, int64_t steps) {
   if (config.schedule.warmup_steps > steps)
     throw Error(ExitCode::kUsage,
@@ -73,12 +71,11 @@ void check_warm_up(const RunConfig& config, int64_t steps) {
                 "the run would never reach optimizer.learning_rate: warm up for a few percent of the steps");
 }
 
-// The steps for the median: so many that a few slow ones, during saves or validations, do not change it.
+// So many that a few slow steps, during saves or validations, do not change the median.
 constexpr size_t kLastSteps = 21;
 constexpr double kStatedUtilization = 0.4;
 
-// Whether `run` on `target` should be as fast as the steps after `start`: same mesh, recomputation, model,
-// sequence length and kind of device.
+// Whether `run` on `target` should be as fast as the steps after `start`.
 bool is_alike(const StartEvent& start, const ResolvedRun& run, const RunTarget& target) {
   // Only a CPU's peak is measured; a GPU's is from its data sheet.
   const bool on_cpu = start.peak_flops_source.rfind("measured", 0) == 0;

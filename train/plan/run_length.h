@@ -11,7 +11,6 @@
 
 namespace ripstop {
 
-/// A speed and its source.
 struct RunSpeed {
   double tokens_per_second = 0;       ///< of all ranks together
   int64_t tokens_seen = 0;            ///< tokens that the run has trained on already
@@ -19,45 +18,40 @@ struct RunSpeed {
   std::string source;                 ///< "measured by the run's last steps", "data sheet: ..."
 };
 
-/// The median speed, in tokens a second, of the last steps since the last start in `log`; nullopt without
-/// steps.
+/// Median tokens a second of the last steps since the last start in `log`; nullopt without steps.
 std::optional<double> median_speed_of_last_start(const MetricsLog& log);
 
-/// The median speed of the last steps in a run's metrics.jsonl. nullopt if there are none, if the file cannot
-/// be read, or if the last start had another model, sequence length, mesh, recomputation or kind of device
-/// than `run` on `target`.
+/// The median speed of the last steps in a run's metrics.jsonl. nullopt if the file has no steps or cannot be
+/// read, or if the last start had another model, sequence length, mesh, recomputation or kind of device.
 std::optional<RunSpeed> measured_speed(const std::filesystem::path& metrics, const ResolvedRun& run,
                                        const RunTarget& target);
 
-/// An estimate for a run on GPUs that has no steps yet: the speed at 40 % of `peak_flops`, the data-sheet
-/// peak of all ranks together. Operations of recomputation and of idle sequences count towards the 40 %.
-/// Large models reach about this share, small ones less. `source` names the data sheet.
+/// An estimate for a run on GPUs without steps: all operations, with recomputation and idle sequences, reach
+/// 40 % of `peak_flops`, the data-sheet peak of all ranks together. Small models reach less. `source` names
+/// the data sheet.
 RunSpeed speed_at_peak(const ResolvedRun& run, double peak_flops, const std::string& source);
 
-/// The length of a run.
 struct RunLength {
   std::optional<TrainingData> data;  ///< nullopt: there is no data set yet
   std::optional<int64_t> steps;      ///< of the whole run; nullopt: train.epochs without a data set
   int64_t checkpoint_bytes = 0;      ///< of one checkpoint
   std::optional<RunSpeed> speed;     ///< nullopt: not known
 
-  /// The seconds that the remaining training steps take, without validations and saves; nullopt: not known.
+  /// For the remaining steps, without validations and saves; nullopt: not known.
   std::optional<double> seconds() const;
 };
 
-/// The length of `run` on `data`. Leaves RunLength::speed empty. Throws Error(kUsage) if the warm-up is
-/// longer than the run.
+/// Leaves RunLength::speed empty. Throws Error(kUsage) if the warm-up is longer than the run.
 RunLength run_length(const RunConfig& config, const ResolvedRun& run,
                      const std::optional<TrainingData>& data);
 
-/// A line of length_lines: its name and its text.
 struct LengthLine {
   std::string name;
   std::string text;
 };
 
 /// The length in lines for people: data, epoch, run, validation (if it comes first or may end the training),
-/// checkpoint, time. Lines whose facts are not known are left out.
+/// checkpoint, time. Leaves out unknown facts.
 std::vector<LengthLine> length_lines(const RunConfig& config, const RunLength& length);
 
 }  // namespace ripstop

@@ -1,4 +1,3 @@
-// RunTarget: the ranks, the device, the data set and the pretrained model for which a run is resolved.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -9,22 +8,22 @@
 
 namespace ripstop {
 
-/// The facts outside the config that decide every "auto". Made by run_target.
+/// The ranks, device, data set and pretrained model that decide every "auto". Made by run_target.
 struct RunTarget {
   int64_t ranks = 1;
   int64_t ranks_per_node = 0;  ///< 0: not known; for hints and searches only
   DeviceKind device = DeviceKind::kCpu;
   bool fast_bfloat16 = true;  ///< the device multiplies bfloat16 at least as fast as float32
-  /// Memory of one rank, libraries included. nullopt: not known, so no plan is refused.
+  /// Memory of one rank, with libraries. nullopt: not known, so no plan is refused.
   std::optional<int64_t> device_memory_bytes;
-  /// One rank's share of the host memory that is free now. nullopt: not known.
+  /// A rank's share of the host memory that is free now. nullopt: not known.
   std::optional<int64_t> host_memory_bytes = {};
   int64_t dataset_vocabulary = 0;  ///< 0: no data set, so model.vocab_size is required
   /// The sizes of model.pretrained (read_model_sizes); nullopt without that key.
   std::optional<ModelConfig> pretrained = {};
 };
 
-/// The target of `ranks` ranks on devices of one kind. For CPUs, assumes this machine's processor.
+/// The target of `ranks` ranks on devices of one kind; on CPUs, of this machine's processor.
 RunTarget run_target(int64_t ranks, DeviceKind device, std::optional<int64_t> device_memory_bytes,
                      int64_t dataset_vocabulary);
 

@@ -9,7 +9,7 @@
 namespace ripstop {
 namespace {
 
-// The share of the free host memory that snapshots may take. The page cache and other programs need the rest.
+// The page cache and other programs need the rest of the free host memory.
 constexpr double kShareOfFree = 0.8;
 
 int64_t room_for_copies(const RunConfig& config, const RunTarget& target, int64_t planned_bytes) {
@@ -44,8 +44,7 @@ void limit_copies(SnapshotPlan& plan, const std::vector<UnitSpec>& units, const 
                   DType moments, int64_t most_bytes) {
   plan.most_bytes = most_bytes;
   plan.whole_bytes = plan.kept_bytes = 0;
-  // Find the fullest rank: each replica saves some of the units, and in a replica the ranks of tensor index 0
-  // save most.
+  // Each replica saves some of the units; its ranks of tensor index 0 save most.
   for (int64_t replica = 0; replica < std::min<int64_t>(mesh.replicate, std::ssize(units)); ++replica) {
     const int64_t rank = mesh.rank_of({.replicate = replica});
     plan.whole_bytes = std::max(plan.whole_bytes, snapshot_bytes(stored_shards(units, mesh, rank), moments));

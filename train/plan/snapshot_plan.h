@@ -1,4 +1,4 @@
-// The host memory of a rank for the copies of saves that go on beside training.
+// The host memory of a rank for copies of saves during training.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -10,28 +10,25 @@
 
 namespace ripstop {
 
-/// The memory of a rank's Snapshot. All numbers are 0 if no save goes on while training does.
+/// The memory of a rank's Snapshot. All numbers are 0 if no save runs during training.
 struct SnapshotPlan {
-  int64_t most_bytes = 0;      ///< the most that copies may take on a rank
+  int64_t most_bytes = 0;      ///< limit for the copies of a rank
   int64_t whole_bytes = 0;     ///< bytes of all arrays that the fullest rank saves
   int64_t kept_bytes = 0;      ///< bytes of the copies on the fullest rank
   bool beside_device = false;  ///< on a GPU: copies are in host memory, not in the device's
   bool takes_the_rest =
       false;  ///< checkpoint.snapshot_mib is "auto": with less memory there are fewer copies
 
-  /// Whether all saved arrays have copies.
   bool is_whole() const { return kept_bytes == whole_bytes; }
 };
 
-/// Whether some save goes on while training does: saves are asynchronous, and one is due before the last
-/// step.
+/// Whether a save may run during training: saves are asynchronous, and one is due before the last step.
 bool saves_while_training(const RunConfig& config);
 
-/// The bytes of the copies that rank `rank` of the mesh keeps if it may take `most_bytes`.
+/// The bytes of the copies that rank `rank` keeps if it may take `most_bytes`.
 int64_t kept_bytes(const std::vector<UnitSpec>& units, const MeshSizes& mesh, int64_t rank, DType moments,
                    int64_t most_bytes);
 
-/// Sets plan.most_bytes to `most_bytes`, and whole_bytes and kept_bytes to the sizes for this limit.
 void limit_copies(SnapshotPlan& plan, const std::vector<UnitSpec>& units, const MeshSizes& mesh,
                   DType moments, int64_t most_bytes);
 

@@ -12,7 +12,7 @@
 namespace ripstop {
 namespace {
 
-// The options that decide the sequences of an epoch, independent of the ranks.
+// Independent of the ranks.
 BatchLoaderOptions sequence_options(const RunConfig& config) {
   return {.sequence_length = config.data.sequence_length,
           .pack = config.data.pack,
@@ -22,8 +22,7 @@ BatchLoaderOptions sequence_options(const RunConfig& config) {
           .epochs = config.train.epochs.value_or(0)};
 }
 
-// The number of sequences in all train.epochs together. `first`: the number in the first epoch. nullopt if
-// goes_on() returns false.
+// The sequences of all train.epochs, `first` of them in the first epoch. nullopt if goes_on() is false.
 std::optional<int64_t> sequences_of_epochs(const TokenDataset& dataset, const BatchLoaderOptions& options,
                                            int64_t first, FunctionRef<bool()> goes_on) {
   // Without packing each epoch has one sequence for each example or piece.

@@ -1,4 +1,3 @@
-// The data of a run: the sequences that a rank reads, the examples that are cut, and the steps of the run.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -14,7 +13,6 @@ namespace ripstop {
 /// The options with which this rank's BatchLoader reads the training data.
 BatchLoaderOptions loader_options(const RunConfig& config, const ResolvedRun& run, const DeviceMesh& mesh);
 
-/// The training set as a run uses it: counts of examples, tokens and steps.
 struct TrainingData {
   ExampleKind kind = ExampleKind::kSummary;
   int64_t examples = 0;
@@ -24,24 +22,22 @@ struct TrainingData {
   int64_t epoch_tokens = 0;   ///< tokens of an epoch, counted as `tokens` in metrics.jsonl
   /// Sequences of the first epoch; other epochs, packed anew, may have a few more or less.
   int64_t epoch_sequences = 0;
-  std::string plan_hash = {};  ///< hash of the first epoch's PackPlan
-  int64_t steps = 0;           ///< steps of the whole run: train.steps, or as many as train.epochs need
+  std::string plan_hash = {};  ///< of the first epoch's PackPlan
+  int64_t steps = 0;           ///< of the whole run: train.steps, or as many as train.epochs need
   double epochs = 0;           ///< passes over the data in the whole run
-  int64_t tokens = 0;  ///< tokens of the whole run; an estimate if train.steps ends the run inside an epoch
+  int64_t tokens = 0;          ///< of the whole run; an estimate if train.steps ends the run inside an epoch
 };
 
-/// Counts the data of a run from the lengths of its examples; reads no token. With train.epochs it packs
-/// every epoch, because epochs have different numbers of sequences: it calls goes_on() before each epoch
-/// after the first, and returns nullopt if the call returns false. Throws Error(kInputData) for a set without
-/// examples.
+/// Counts the data of a run from the lengths of its examples; reads no token. With train.epochs, packs every
+/// epoch, because epochs have different numbers of sequences: calls goes_on() before each epoch after the
+/// first, and returns nullopt if the call returns false. Throws Error(kInputData) for a set without examples.
 std::optional<TrainingData> count_training_data(
     const TokenDataset& dataset, const RunConfig& config, FunctionRef<bool()> goes_on = [] { return true; });
 
-/// Whether any example of `dataset` keeps a target when it is cut to data.sequence_length. Reads no token.
+/// Whether any example keeps a target when it is cut to data.sequence_length. Reads no token.
 bool has_targets(const TokenDataset& dataset, const RunConfig& config);
 
-/// Throws Error(kUsage) unless has_targets(dataset, config). The hint names a long enough
-/// data.sequence_length.
+/// Throws Error(kUsage) unless has_targets(). The hint names a long enough data.sequence_length.
 void require_targets(const TokenDataset& dataset, const RunConfig& config);
 
 }  // namespace ripstop

@@ -20,7 +20,7 @@ std::string cut_place(int64_t tokens, const Terminal& terminal) {
   return tokens == 0 ? "" : colored(kCutColor, fmt::format("<{} cut>", counted(tokens, "token")), terminal);
 }
 
-// One part of the line of an example: "document 431 (205 cut)".
+// "document 431 (205 cut)".
 std::string part_text(const char* name, int64_t tokens, int64_t cut) {
   return fmt::format("{} {}{}", name, tokens, cut > 0 ? fmt::format(" ({} cut)", cut) : "");
 }
@@ -42,7 +42,7 @@ std::string visible_tokens(const std::vector<int32_t>& ids, const Tokenizer& tok
 std::string example_line(const ExampleView& view, std::string_view id) {
   std::string line = fmt::format("example {}", view.example);
   if (view.pieces > 1) line += fmt::format(", piece {} of {}", view.piece + 1, view.pieces);
-  // Shows the id in one line.
+  // An id may have several lines.
   if (!id.empty()) line += "  id " + cut_to_width(id, 0);
   if (view.summary == 0) {
     line += fmt::format("  tokens: {}", view.document);

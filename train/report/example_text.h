@@ -1,4 +1,4 @@
-// Examples of a data set as text for people: shows every token and marks the tokens in the loss.
+// Examples of a data set as text for people.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,19 +11,19 @@
 
 namespace ripstop {
 
-/// The text of `ids`, with special tokens by name: "<s> The harbour</s>". Byte pieces that form a letter are
-/// shown as the letter.
+/// The text of `ids`, with special tokens by name: "<s> The harbour</s>". Byte pieces of a letter are shown
+/// as the letter.
 std::string visible_tokens(const std::vector<int32_t>& ids, const Tokenizer& tokenizer);
 
-/// One line about an example: its number, `id` (may be empty), the tokens of its parts, the number of tokens
-/// that are cut, and the number of tokens in the loss.
+/// A line on an example: its number, `id` (may be empty), and the numbers of tokens in its parts, cut, and in
+/// the loss.
 std::string example_line(const ExampleView& view, std::string_view id);
 
-/// The tokens of an example as text. The tokens in the loss are between "[[" and "]]", or in bold green if
-/// `terminal` has colors. "<205 tokens cut>" stands in the place of missing tokens.
+/// Tokens in the loss are between "[[" and "]]", or in bold green if `terminal` has colors. "<205 tokens
+/// cut>" replaces missing tokens.
 std::string example_text(const ExampleView& view, const Tokenizer& tokenizer, const Terminal& terminal);
 
-/// The mark of tokens in the loss, in words: "in bold green" or "between [[ and ]]".
+/// The mark of tokens in the loss: "in bold green" or "between [[ and ]]".
 std::string counted_mark(const Terminal& terminal);
 
 }  // namespace ripstop

@@ -42,7 +42,6 @@ std::string perplexity_text(double loss) {
 
 std::string counted(int64_t number, const std::string& noun) {
   if (number == 1) return "1 " + noun;
-  // These nouns take -es: "batches".
   const bool hisses = noun.ends_with("ch") || noun.ends_with("sh") || noun.ends_with("s");
   const bool ends_in_y = noun.size() > 1 && noun.ends_with("y") &&
                          std::string_view("aeiou").find(noun[noun.size() - 2]) == std::string_view::npos;

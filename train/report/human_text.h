@@ -1,25 +1,22 @@
-// Durations, sizes and counts as text for people.
 #pragma once
 #include <cstdint>
 #include <string>
 
 namespace ripstop {
 
-/// A duration as text: "42s", "12m30s", "3h12m", "2d04h"; "?" if `seconds` is negative, not finite or above
-/// 1e10.
+/// "42s", "12m30s", "3h12m", "2d04h"; "?" if `seconds` is negative, not finite or above 1e10.
 std::string duration_text(double seconds);
 
-/// A size as text: "512 B", "61.3 MiB", "64.0 GiB".
+/// "512 B", "61.3 MiB", "64.0 GiB".
 std::string bytes_text(int64_t bytes);
 
 /// `value`, or NaN without a sign: fmt writes a negative NaN as "-nan".
 double without_nan_sign(double value);
 
-/// The perplexity exp(`loss`), with `loss` in nats: "23.107"; "3.1e+42" from a million on; "inf" or "nan".
+/// exp(`loss`), with `loss` in nats: "23.107"; "3.1e+42" from a million on; "inf" or "nan".
 std::string perplexity_text(double loss);
 
-/// A number with its noun, in the plural unless the number is 1: "1 example", "3 micro-batches". `noun` is
-/// the singular.
+/// "1 example", "3 micro-batches". `noun` is the singular.
 std::string counted(int64_t number, const std::string& noun);
 
 }  // namespace ripstop

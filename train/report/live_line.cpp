@@ -12,7 +12,6 @@ namespace {
 // A live line is overwritten, so it may change often. A log file keeps every line.
 constexpr auto kLiveInterval = std::chrono::milliseconds(200);
 constexpr auto kLineInterval = std::chrono::seconds(30);
-// Moves to the first column and clears the line.
 constexpr const char* kClear = "\r\x1b[K";
 
 std::string amount_text(const std::string& unit, int64_t amount) {

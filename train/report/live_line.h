@@ -1,5 +1,3 @@
-// LiveLine: the last line of a terminal, rewritten in place, and the lines above it. Progress: rate, share
-// and time left of long work, as a live line.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -10,9 +8,9 @@
 
 namespace ripstop {
 
-/// The lines of one stream. A stream that is no terminal has no live line. Failed writes are ignored, since a
-/// run outlives its terminal; main() checks the stream before the program ends. Not thread-safe. Only one
-/// LiveLine at a time may have a live line at a terminal; several would overwrite each other.
+/// The last line of a terminal, rewritten in place, and the lines above it. Other streams have no live line.
+/// Failed writes are ignored, because a run outlives its terminal. Not thread-safe. At a terminal, only one
+/// LiveLine at a time may show a live line, or several would overwrite each other.
 class LiveLine {
  public:
   /// `stream` must outlive this object.
@@ -29,7 +27,6 @@ class LiveLine {
 
   /// Shows `text` as the live line, cut to the width. Does nothing if the stream cannot show a live line.
   void show(const std::string& text);
-  /// Removes the live line.
   void clear();
   /// Prints a line that stays, above the live line.
   void print(const std::string& line);
@@ -46,7 +43,7 @@ class LiveLine {
 
 ///   prepare  12000/204045 documents  5.9%  3200/s  eta 1m00s
 /// `unit` is in the singular; "byte" shows sizes. A `total` of 0 means unknown: then share and time left are
-/// absent. The rate excludes `already`, the part of `done` that an earlier start did.
+/// absent. The rate excludes `already`, the part of `done` from an earlier start.
 std::string progress_line(const std::string& what, const std::string& unit, int64_t done, int64_t total,
                           double seconds, int64_t already = 0);
 
@@ -54,19 +51,17 @@ std::string progress_line(const std::string& what, const std::string& unit, int6
 /// 30 s. Not thread-safe.
 class Progress {
  public:
-  /// `stream` must outlive this object.
   explicit Progress(std::FILE* stream) : line_(stream) {}
 
-  /// Reports that `done` of `total` units of the part `what` are done (progress_line). The first call for a
-  /// part calls finish() for the previous part and starts the clock of the new one. Cheap enough to call
-  /// often.
+  /// Shows a progress_line of the part `what`. The first call for a part calls finish() for the previous part
+  /// and starts a new clock. Cheap enough to call often.
   void update(const std::string& what, const std::string& unit, int64_t done, int64_t total,
               int64_t already = 0);
 
-  /// Removes the live line until the next update, before another stream writes to the same terminal.
+  /// Removes the live line until the next update. Call it before another stream writes to the same terminal.
   void clear() { line_.clear(); }
 
-  /// Removes the live line and prints the final line of the current part, with the rate over all its time.
+  /// Removes the live line, and prints the last line of the current part, with the mean rate.
   void finish();
 
  private:

@@ -13,13 +13,12 @@ namespace {
 
 using Json = FieldWriter::Json;
 
-// Seconds of wall-clock time since 1970, so that events of several runs and of other programs can be
-// compared.
+// Wall-clock time since 1970, so that events of several runs and of other programs can be compared.
 double now_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// One line with its line end. `time` is the current time if the event has none.
+// `event` as a line with its line end. `time` is the present time if the event has none.
 std::string line_of(const MetricsEvent& any) {
   FieldWriter writer;
   const auto write = [&](const auto& event) {
@@ -32,7 +31,6 @@ std::string line_of(const MetricsEvent& any) {
   return text_of_json(writer.json) + "\n";
 }
 
-// Adds the event if it is of this kind.
 template <class Event>
 void add(const std::string& name, FieldReader fields, std::vector<Event>& events) {
   if (name != Event::kEvent) return;
@@ -43,12 +41,12 @@ void add(const std::string& name, FieldReader fields, std::vector<Event>& events
   events.push_back(std::move(event));
 }
 
-// Adds the event of line `number`, given without line end, to `log` and returns its step. Throws
-// Error(kStorage) "line 7: ..." and adds nothing if the line is no event: no JSON object with `event` and
-// `step`, or a field has a wrong type.
+// Adds the event of line `number` to `log` and returns its step. Throws Error(kStorage) "line 7: ..." if the
+// line, given without line end, is no event: no JSON object with `event` and `step`, or a field has a wrong
+// type.
 int64_t add_line(int64_t number, std::string_view line, MetricsLog& log) {
   const JsonReader reader(fmt::format("line {}", number), ExitCode::kStorage);
-  // Not JsonReader::parse, whose checks take time that a log of a million lines shows.
+  // JsonReader::parse makes checks that would take long for a log of a million lines.
   const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) reader.refuse("no JSON");
   const std::string name = reader.text(json, "event", FieldReader::kMostTextBytes);
@@ -62,8 +60,8 @@ int64_t add_line(int64_t number, std::string_view line, MetricsLog& log) {
   return step;
 }
 
-// Adds the events of the file to `log` and calls visit(line, step) for each. Ignores text after the last line
-// end. Returns MetricsLog::damage.
+// Calls visit(line, step) after adding each event to `log`. Ignores text after the last line end. Returns
+// MetricsLog::damage.
 template <class Visit>
 std::string for_each_event(const std::filesystem::path& path, MetricsLog& log, Visit visit) {
   constexpr int64_t kBlockBytes = 1 << 20;
@@ -113,7 +111,7 @@ void MetricsFile::write_end(const EndEvent& event) {
   try {
     write_waiting();
   } catch (const Error&) {
-    // Waiting lines are written in order, so the line of this event is the last of them.
+    // Waiting lines are written in order, so the line of this event is the last.
     waiting_.resize(waiting_.size() - line.size());
     throw;
   }

@@ -1,10 +1,8 @@
-// metrics.jsonl: the log of a run, one event as a JSON object a line, for people's scripts.
-//
-// `event` names the kind of event. Every event has `step` and `time` (seconds since 1970). Numbers have
-// enough digits to restore the same double; a number that is not finite is null. One write() writes a line,
-// so a killed run leaves at most a torn last line. Readers skip it, and the next run removes it. A crash of
-// the machine or an editor may damage other lines. A damaged log never stops a run: readers skip lines that
-// are no events, and the next run keeps a copy of the file.
+// metrics.jsonl: the log of a run, one event as a JSON object a line. `event` names the kind of event. Every
+// event has `step` and `time` (seconds since 1970). Numbers have enough digits to restore the same double; a
+// number that is not finite is null. One write() writes a line, so a killed run leaves at most a torn last
+// line, which the next run removes. A damaged log never stops a run: readers skip lines that are no events,
+// and the next run keeps a copy.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -35,13 +33,12 @@ struct StepCost {
   }
 };
 
-/// The training set.
 struct DataUse {
   std::string kind = {};  ///< "summary" or "text"; empty in logs of older versions
   int64_t examples = 0;
   int64_t cut_documents = 0;  ///< examples that lose the end of their document
-  int64_t cut_summaries = 0;  ///< examples that lose their whole document and the end of their summary
-  int64_t cut_tokens = 0;     ///< tokens that the examples of both kinds lose
+  int64_t cut_summaries = 0;  ///< examples that lose their document and the end of their summary
+  int64_t cut_tokens = 0;     ///< tokens that all these examples lose
   int64_t sequences_per_epoch = 0;
   int64_t tokens_per_epoch = 0;
   bool operator==(const DataUse&) const = default;
@@ -56,18 +53,18 @@ struct DataUse {
   }
 };
 
-/// Seconds that each part of a start takes on rank 0, including the waits of rank 0 for other ranks.
+/// Seconds of a start on rank 0, including waits for other ranks.
 struct StartupSeconds {
-  double program = 0;  ///< from the start of the process: loading the program, reading the config
+  double program = 0;  ///< loading the program, reading the config
   double mpi = 0;      ///< starting MPI, the ranks' watchdogs, the groups of the mesh
   double data = 0;     ///< opening and checking data sets and tokenizer, packing
   double memory = 0;   ///< opening the device, measuring its peak, planning, allocating
   double weights = 0;  ///< drawing or reading the initial weights
   double resume = 0;   ///< locking the run's directory, finding and reading a checkpoint
   double other = 0;
-  /// The first step of a start; nullopt except in the `step` event of that step.
+  /// The first step; nullopt except in the `step` event of that step.
   std::optional<double> first_step = {};
-  double total = 0;  ///< the sum of all parts
+  double total = 0;
   bool operator==(const StartupSeconds&) const = default;
   static void fields(auto& self, auto& field) {
     field("program", self.program);
@@ -92,9 +89,9 @@ struct StartEvent {
   std::string git_commit;
   MeshSizes mesh = kMeshOfOne;
   std::vector<std::string> hosts;  ///< host of each rank
-  /// The setting that was chosen for the run; "none" in logs of older versions.
+  /// The setting chosen for the run; "none" in logs of older versions.
   std::string recompute = "none";
-  /// Sequences of a micro-batch, as chosen for the run; 0 in logs of older versions.
+  /// The size chosen for the run; 0 in logs of older versions.
   int64_t micro_batch_sequences = 0;
   int64_t micro_batches = 0;  ///< micro-batches of a data rank in a step; 0 in logs of older versions
   DataUse data;
@@ -108,11 +105,11 @@ struct StartEvent {
   double flops_per_token_full_attention = 0;  ///< counts attention as if it were not causal
   std::string flops_formula;
   std::optional<double> peak_flops_per_second;  ///< the sum over all ranks; nullopt if not known
-  std::string peak_flops_source;                ///< "measured", or the name of the data sheet
+  std::string peak_flops_source;                ///< "measured: ...", or "data sheet: ..."
   StepCost plan;
-  int64_t kernel_plans = 0;         ///< plans of GPU libraries that were made before the first step
-  double kernel_plans_seconds = 0;  ///< time that making these plans took
-  /// The parts up to this event; nullopt in logs of versions before 0.2.0.
+  int64_t kernel_plans = 0;  ///< plans of GPU libraries, made before the first step
+  double kernel_plans_seconds = 0;
+  /// The parts before this event; nullopt in logs of versions before 0.2.0.
   std::optional<StartupSeconds> startup;
   double time = 0;
   static void fields(auto& self, auto& field) {
@@ -157,13 +154,13 @@ struct StepMetrics {
   double learning_rate = 0;
   double step_seconds = 0;
   double tokens_per_second = 0;
-  /// Share (0..1) of StartEvent::peak_flops_per_second that was used; nullopt if that peak is not known.
+  /// The used share (0..1) of StartEvent::peak_flops_per_second; nullopt if the peak is not known.
   std::optional<double> model_flops_utilization, model_flops_utilization_full_attention;
   int64_t peak_memory_bytes = 0;  ///< the peak of rank 0 since the program began
   AxisSeconds communication_exposed_seconds;
-  double data_wait_seconds = 0;  ///< time that rank 0 waited for the data loader
+  double data_wait_seconds = 0;  ///< rank 0's waits for the data loader
   double save_wait_seconds = 0;  ///< time that updates waited for a save that still reads the weights
-  /// The start up to the end of its first step; nullopt in all other steps.
+  /// The start until its first step has ended; nullopt in all other steps.
   std::optional<StartupSeconds> startup;
   double time = 0;
   static void fields(auto& self, auto& field) {
@@ -202,7 +199,7 @@ struct HostsEvent {
   int64_t steps = 0;                    ///< steps in the window
   std::vector<std::string> hosts;       ///< names of the hosts, each once, in mesh order
   std::vector<double> compute_seconds;  ///< for each host: time per step on the rank that computes longest
-  /// For each host: time per step that the same rank waits for collectives.
+  /// Time per step that the same rank of each host waits for collectives.
   std::vector<double> wait_seconds;
   std::vector<SlowRank> slow;
   std::string exclude;  ///< option of sbatch, "--exclude=n2", if a rank is slow; else empty
@@ -225,7 +222,7 @@ struct ValidationEvent {
   /// Number of targets in the split.
   int64_t target_count = 0;
   double seconds = 0;
-  bool best = false;  ///< better than all earlier validations; the validation of step 0 does not count
+  bool best = false;  ///< better than all earlier validations except that of step 0
   std::optional<double> rouge1, rouge2, rougeL;  ///< F-measures, 0..1; nullopt without generated texts
   double time = 0;
   static void fields(auto& self, auto& field) {
@@ -234,14 +231,14 @@ struct ValidationEvent {
     field("targets", self.target_count);
     field("seconds", self.seconds);
     field("best", self.best);
-    // Absent, since null would mean a score that is not finite.
+    // Absent, because null would mean a score that is not finite.
     field.if_known("rouge1", self.rouge1);
     field.if_known("rouge2", self.rouge2);
     field.if_known("rougeL", self.rougeL);
   }
 };
 
-/// States of a save before it is a checkpoint.
+/// The states of a save that is no checkpoint yet.
 struct SaveState {
   static constexpr const char* kBegun = "begun";
   /// No checkpoint was made; the earlier checkpoints stay.
@@ -252,8 +249,8 @@ struct SaveState {
 struct SaveEvent {
   static constexpr const char* kEvent = "save";
   int64_t step = 0;           ///< the step of the checkpoint
-  std::string state;          ///< one of the SaveState words
-  double waited_seconds = 0;  ///< if the state is `begun`: the wait for the end of the previous save
+  std::string state;          ///< a SaveState word
+  double waited_seconds = 0;  ///< if `begun`: the wait for the end of the previous save
   double time = 0;
   static void fields(auto& self, auto& field) {
     field("state", self.state);
@@ -287,10 +284,9 @@ struct WarningEvent {
   static void fields(auto& self, auto& field) { field("text", self.text); }
 };
 
-/// The reasons why a run ends.
 struct EndReason {
   static constexpr const char* kSteps = "steps";  ///< all steps are done
-  /// The rule of train.stop_after_validations ended the run.
+  /// train.stop_after_validations ended the run.
   static constexpr const char* kNoImprovement = "no_improvement";
   static constexpr const char* kStopRequested = "stop_requested";
   static constexpr const char* kTimeLimit = "time_limit";  ///< the run stopped itself before its deadline
@@ -303,10 +299,10 @@ struct EndReason {
 struct EndEvent {
   static constexpr const char* kEvent = "end";
   int64_t step = 0;
-  int exit_code = 0;   ///< exit code of the program; 75: a stop was requested, run the command again
-  std::string reason;  ///< one of the EndReason words; empty in files of older versions
-  StepCost planned;    ///< the plan of rank 0
-  StepCost measured;   ///< measured on rank 0
+  int exit_code = 0;                  ///< 75: a stop was requested, run the command again
+  std::string reason;                 ///< an EndReason word; empty in logs of older versions
+  StepCost planned;                   ///< the plan of rank 0
+  StepCost measured;                  ///< measured on rank 0
   int64_t resident_before_bytes = 0;  ///< memory of rank 0's process before it allocated any planned memory
   int64_t resident_peak_bytes = 0;    ///< peak memory of rank 0's process
   double seconds = 0;                 ///< time since the program began
@@ -324,19 +320,18 @@ struct EndEvent {
   }
 };
 
-/// Any event. All have `step`, `time` and a list of the other fields (data/text/json_struct.h).
+/// Any event has `step`, `time` and a list of the other fields (data/text/json_struct.h).
 using MetricsEvent = std::variant<StartEvent, StepMetrics, HostsEvent, ValidationEvent, SaveEvent,
                                   CheckpointEvent, WarningEvent, EndEvent>;
 
-/// Appends events to a metrics.jsonl and fills in `time`. Only rank 0 has one.
+/// Appends events to a metrics.jsonl and fills in `time`. On rank 0 only.
 class MetricsFile {
  public:
-  /// Opens or makes the file for appending. Cuts off a torn last line. Throws Error(kStorage).
+  /// Makes the file if it is absent. Cuts off a torn last line. Throws Error(kStorage).
   explicit MetricsFile(const std::filesystem::path& path);
 
-  /// Appends one line. If that fails, as on a full disk, throws Error(kStorage), leaves no part of the line
-  /// in the file, and keeps the line waiting in memory. The next write() or sync() first writes waiting
-  /// lines.
+  /// Appends a line. If that fails, as on a full disk, throws Error(kStorage), leaves no part of the line in
+  /// the file, and keeps the line in memory. The next write() or sync() first writes waiting lines.
   void write(const MetricsEvent& event);
   /// Adds the line of `event` to the lines that wait in memory. Does not write to the file.
   void keep(const MetricsEvent& event);
@@ -344,10 +339,10 @@ class MetricsFile {
   void write_end(const EndEvent& event);
 
   /// Writes waiting lines and returns when all lines are on the disk. Call it before a checkpoint is
-  /// committed: a resumed run needs the lines before its checkpoint. Throws Error(kStorage).
+  /// committed: a resumed run needs the earlier lines. Throws Error(kStorage).
   void sync();
 
-  /// The number of lines that wait in memory, and the bytes of these lines.
+  /// The number and the bytes of the lines that wait in memory.
   int64_t waiting_lines() const;
   int64_t waiting_bytes() const { return std::ssize(waiting_); }
 
@@ -355,7 +350,7 @@ class MetricsFile {
   void write_waiting();
 
   AppendFile file_;
-  std::string waiting_;  ///< the waiting lines, each whole
+  std::string waiting_;
 };
 
 /// All events of a metrics.jsonl, each kind in the file's order.
@@ -372,28 +367,25 @@ struct MetricsLog {
   std::string damage;  ///< "2 lines are no events, the first is line 7: no JSON"; or empty
 };
 
-/// Reads all events of the file at `path`. Skips a torn last line, unknown keys and events, and lines that
-/// are no events; MetricsLog::damage tells of the lines that are no events. Throws Error(kStorage) if the
-/// file cannot be read or is no regular file.
+/// Skips a torn last line, unknown keys and events, and lines that are no events; MetricsLog::damage
+/// describes these lines. Throws Error(kStorage) if the file cannot be read or is no regular file.
 MetricsLog read_metrics(const std::filesystem::path& path);
 
-/// The first event of the file if it is a readable `start`; else nullopt. Reads the first line alone.
+/// The first event if it is a readable `start`; else nullopt. Reads the first line only.
 std::optional<StartEvent> first_start(const std::filesystem::path& path);
 
 /// Throws Error(kStorage) if the file exists and cannot be read or is no regular file.
 void check_metrics_file(const std::filesystem::path& path);
 
-/// Prepares the log for a run that goes on from `step`; call it before a MetricsFile opens the file. Removes
-/// events later than `step`, so that no step is there twice, lines that are no events, and a torn last line.
-/// Replaces the file in one rename if anything is removed, or if the file has other hard links, so that
-/// appended lines do not appear under the other names. If `replace` is true, always replaces the file:
-/// another process that has the old file open then no longer writes to the log. Does nothing if the file is
-/// absent. Throws Error(kStorage).
+/// Prepares the log for a run that goes on from `step`. Removes later events, so that no step is in the log
+/// twice, lines that are no events, and a torn last line. Replaces the file in one rename if anything is
+/// removed; if it has other hard links, so that appended lines do not appear under the other names; and if
+/// `replace` is true, so that a process with the old file open no longer writes to the log. Does nothing if
+/// the file is absent. Throws Error(kStorage).
 ///
-/// Before it changes the file, copies it to PATH.damaged if the file has lines that are no events; otherwise
-/// copies it to PATH.uncut if the file has a `checkpoint` event later than `step`, since the run had saved
-/// some of the removed steps. If the name of the copy exists, adds .2, .3 and so on. Returns a text for
-/// people about the copy; "" if none was made.
+/// First copies a file with lines that are no events to PATH.damaged, or else a file with a `checkpoint`
+/// event later than `step` to PATH.uncut, because the run had saved some removed steps. If the copy's name
+/// exists, adds .2, .3 and so on. Returns a text for people about the copy; "" without a copy.
 std::string cut_to_step(const std::filesystem::path& path, int64_t step, bool replace = false);
 
 }  // namespace ripstop

@@ -9,7 +9,7 @@
 namespace ripstop {
 namespace {
 
-// Peak and limit as text: "61.3/64.0 GiB"; "2.6 MiB/64.0 GiB" if the units differ.
+// "61.3/64.0 GiB"; "2.6 MiB/64.0 GiB" if the units differ.
 std::string memory_text(int64_t peak, std::optional<int64_t> limit) {
   const std::string used = bytes_text(peak);
   if (!limit) return used;

@@ -26,7 +26,7 @@ std::optional<bool> told_by_launcher(int stream) {
 
 int64_t width_of(int stream) {
   winsize size{};
-  // A pseudo-terminal that a launcher made has no size: then $COLUMNS is used.
+  // A launcher's pseudo-terminal has no size.
   if (ioctl(stream, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
   return parse_whole_number(environment_variable("COLUMNS")).value_or(0);
 }
@@ -77,7 +77,7 @@ std::string cut_to_width(std::string_view text, int64_t width) {
   int64_t columns = 0;
   for (size_t at = 0; width > 0 && at < line.size(); ++at) {
     const auto byte = static_cast<unsigned char>(line[at]);
-    // A letter of three or four bytes, as in Chinese, may take two columns. Later bytes take none.
+    // A letter of three or four bytes, as in Chinese, may take two columns, all for its first byte.
     columns += (byte & 0xC0U) == 0x80 ? 0 : byte < 0xE0 ? 1 : 2;
     if (columns > width) return line.substr(0, at);
   }

@@ -1,4 +1,3 @@
-// Properties of the terminals behind standard streams, and text that is safe to show there.
 #pragma once
 #include <cstdint>
 #include <cstdio>
@@ -7,21 +6,20 @@
 
 namespace ripstop {
 
-/// The properties of the terminal behind a stream.
+/// The terminal that a stream ends at.
 struct Terminal {
   bool is_terminal = false;
   bool rewrites = false;  ///< can overwrite a line: $TERM is not "dumb"
-  bool colors = false;    ///< can show colors: `rewrites` is true, and $NO_COLOR is not set
+  bool colors = false;    ///< `rewrites` is true, and $NO_COLOR is not set
   int64_t width = 0;      ///< width in columns; 0: not known, or no terminal
 };
 
-/// Examines `stream`. A launcher puts pipes and pseudo-terminals between a rank and the user, so
-/// slurm/launch.sh lists in $RIPSTOP_TERMINAL the streams that end at a terminal, as in "012", and sets
-/// $COLUMNS to the width of that terminal. Under another launcher no stream counts as a terminal, since its
-/// output may go to a log.
+/// A launcher puts pipes and pseudo-terminals between a rank and the user, so slurm/launch.sh lists in
+/// $RIPSTOP_TERMINAL the streams that end at a terminal, as in "012", and sets $COLUMNS to its width. Under
+/// another launcher no stream counts as a terminal, because its output may go to a log.
 Terminal terminal_of(std::FILE* stream);
 
-/// Returns `bytes` without the characters that a terminal takes as commands. Line ends stay; other control
+/// `bytes` without the characters that a terminal takes as commands. Line ends stay; other control
 /// characters, and characters that change the direction of writing, become \t, \x1b or \u202e; bytes that are
 /// no UTF-8 become <0xE6>.
 std::string visible_text(std::string_view bytes);

@@ -11,8 +11,7 @@
 namespace ripstop {
 namespace {
 
-// Where the sizes of the model come from, according to model.pretrained; rank 0 reads it. nullopt if the
-// config has no model.pretrained. Collective.
+// The source of the model's sizes, which rank 0 reads; nullopt without model.pretrained. Collective.
 std::optional<PretrainedOrigin> pretrained_origin(const RunConfig& config, Communicator& world) {
   if (config.model.pretrained.empty()) return std::nullopt;
   PretrainedOrigin origin;
@@ -24,7 +23,7 @@ std::optional<PretrainedOrigin> pretrained_origin(const RunConfig& config, Commu
   return origin;
 }
 
-// The sizes of `model` as text: "hidden_size 2048, intermediate_size 5632, ...".
+// "hidden_size 2048, intermediate_size 5632, ..."
 std::string fields_text(const ModelConfig& model) {
   std::string text;
   for_each_field(model, [&](const char* name, const auto& value) {
@@ -33,8 +32,7 @@ std::string fields_text(const ModelConfig& model) {
   return text;
 }
 
-// Throws on all ranks if decisions differ between ranks: these would hang in different collectives.
-// Collective.
+// Ranks that decide differently would hang in different collectives. Collective.
 void require_equal_decisions(const DecidedRun& run) {
   Communicator& world = run.ranks->world();
   const std::string where = run.host();
@@ -62,32 +60,32 @@ DecidedRun decide_run(const RunConfig& config, MpiWorld& world, StartTimes& time
   times.enter(&StartupSeconds::data);
   Tokenizer tokenizer(dataset_file(config.data.directory, kTokenizerFile));
   TokenDataset dataset(dataset_file(config.data.directory, "train.h5"));
-  // The tokenizer must be the data set's: the run keeps it, and reads its summaries with it.
+  // The run keeps this tokenizer, and reads its summaries with it.
   require_dataset_tokenizer(dataset, tokenizer);
 
   times.enter(&StartupSeconds::memory);
   std::string device_note;
   Device device = choose_device(config.run.device, world, device_note);
   device.deterministic = config.run.deterministic;
-  // Before the first rank uses its GPU.
+  // The GPUs are examined before any rank uses its GPU.
   const std::vector<std::string> complaints = device_complaints(world, device);
   std::optional<PretrainedOrigin> origin = pretrained_origin(config, all);
   RunTarget target = run_target(world, device, dataset.header().vocabulary_size);
   if (origin) {
     do_and_agree(all, [&] { target.pretrained = read_model_sizes(posix_io(), origin->directory); });
-    // Compared before anything depends on the sizes: ranks with other sizes would hang in other collectives.
+    // Ranks with different model sizes would hang in different collectives.
     require_equal(all, ExitCode::kInputData, "the pretrained model", fields_text(*target.pretrained), where,
                   kSamePretrainedHint);
   }
   ResolvedRun resolved = resolve_run(config, target);
   if (!device_note.empty()) resolved.notes.push_back("run.device = \"auto\" is the CPU: " + device_note);
-  constexpr size_t kMostComplaints = 8;  // ripstop doctor shows all
+  constexpr size_t kMostComplaints = 8;
   for (size_t i = 0; i < std::min(complaints.size(), kMostComplaints); ++i)
     resolved.notes.push_back(complaints[i]);
   if (complaints.size() > kMostComplaints)
     resolved.notes.push_back(fmt::format("{} more such notes on GPUs: ripstop doctor has them all",
                                          complaints.size() - kMostComplaints));
-  // Made before the mesh, because communicators allocate device memory.
+  // The free memory is measured before the mesh, whose communicators allocate device memory.
   const LibraryMemory library_memory(device);
 
   times.enter(&StartupSeconds::mpi);
@@ -102,7 +100,7 @@ DecidedRun decide_run(const RunConfig& config, MpiWorld& world, StartTimes& time
                  library_memory,        std::move(ranks)};
   require_equal_decisions(run);
   if (!run.validation.dataset) {
-    // The plan was made before the set was opened, and counted memory for validations.
+    // The plan counted memory for validations, because it was made before the set was opened.
     run.validates = false;
     run.summaries.reset();
     run.summaries_memory = {};

@@ -1,4 +1,3 @@
-// DecidedRun: the inputs and decisions of a run, which the ranks compare before any of them allocates memory.
 #pragma once
 #include <memory>
 #include <optional>
@@ -15,10 +14,9 @@
 
 namespace ripstop {
 
-/// The hint of the error for a model.pretrained that differs between nodes.
 inline constexpr const char* kSamePretrainedHint = "make the same model.pretrained visible on every node";
 
-/// The config with every "auto" decided, and all inputs of the decisions. Never changes.
+/// The config with every "auto" decided, and all inputs of the decisions, before the run allocates memory.
 struct DecidedRun : ResolvedRun {
   RunConfig config;
   Tokenizer tokenizer;
@@ -26,9 +24,9 @@ struct DecidedRun : ResolvedRun {
   ValidationSet validation;
   Device device;
   RunTarget target;
-  std::optional<PretrainedOrigin> pretrained;  ///< set if model.pretrained is given
+  std::optional<PretrainedOrigin> pretrained;
   LibraryMemory library_memory;
-  std::unique_ptr<DeviceMesh> ranks;  ///< the ranks as a mesh
+  std::unique_ptr<DeviceMesh> ranks;
 
   std::filesystem::path directory() const { return config.run.directory; }
   std::filesystem::path metrics_file() const { return directory() / "metrics.jsonl"; }
@@ -36,9 +34,9 @@ struct DecidedRun : ResolvedRun {
   std::string host() const { return ranks->hosts()[static_cast<size_t>(ranks->position())]; }
 };
 
-/// Reads the data sets, chooses the device, resolves `config`, makes the mesh, and refuses ranks that differ.
-/// `world` must outlive the result. Throws Error: kUsage for the config, kInputData for the data set,
-/// kResources for mesh or memory. Collective.
+/// Opens the data sets, chooses the device, resolves `config`, and makes the mesh. `world` must outlive the
+/// result. Throws Error: kUsage for the config, kInputData for data set or pretrained model, kResources for
+/// mesh, memory, or ranks that decide differently. Collective.
 DecidedRun decide_run(const RunConfig& config, MpiWorld& world, StartTimes& times);
 
 }  // namespace ripstop

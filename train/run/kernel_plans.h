@@ -13,29 +13,28 @@
 
 namespace ripstop {
 
-/// The number of batches for each combination of document sizes, as coming_documents counts them.
+/// The number of batches with each combination of document sizes.
 using DocumentCounts = std::map<DocumentSizes, int64_t>;
 
 /// The number of coming steps whose documents get plans. Later steps have the same sizes again.
 inline constexpr int64_t kStepsLookedAt = 1000;
 
-/// The result of prepare_kernels.
 struct KernelPlans {
-  int64_t count = 0;   ///< plans made
-  int64_t left = 0;    ///< document sizes without a plan for lack of time; steps make these plans
-  double seconds = 0;  ///< time that the plans took
+  int64_t count = 0;  ///< plans made
+  int64_t left = 0;   ///< document sizes without a plan for lack of time; steps make these plans
+  double seconds = 0;
 };
 
-/// Makes the plans that `model` needs for batches of the documents in `trained` and `evaluated`, those of the
-/// most frequent sizes first, for about a minute at most. Does nothing on devices that need no plans.
+/// Makes the attention plans of `model` for the document sizes in `trained` and `evaluated`, most frequent
+/// sizes first, for about a minute at most. Does nothing on devices that need no plans.
 inline KernelPlans prepare_kernels(const ShardedTransformer& model, const DocumentCounts& trained,
                                    const DocumentCounts& evaluated) {
-  // The time limit: about what the first steps would lose if they made these plans.
+  // About the time that the first steps would lose if they made these plans.
   constexpr double kMostSeconds = 60;
   const auto begin = std::chrono::steady_clock::now();
   KernelPlans plans;
   const auto prepare = [&](const DocumentCounts& counts, bool backward) {
-    // Most frequent first. Equal counts are ordered by size, so all ranks have the same order.
+    // Equal counts are ordered by size, so all ranks have the same order.
     std::vector<std::pair<int64_t, DocumentSizes>> sorted;
     for (const auto& [sizes, batches] : counts) sorted.emplace_back(-batches, sizes);
     std::sort(sorted.begin(), sorted.end());

@@ -1,4 +1,3 @@
-// LongStep: lets a stop request end a long step early.
 #pragma once
 #include <algorithm>
 #include <chrono>
@@ -11,38 +10,34 @@
 
 namespace ripstop {
 
-/// The times that decide about a stop request in a long step.
 struct LongStepTimes {
   double vote_seconds = 5;   ///< time between two votes of the ranks
-  double most_seconds = 60;  ///< a step is given up if its rest would take longer than this
+  double most_seconds = 60;  ///< a step is given up if its rest would take longer
 };
 
-/// Decides between the micro-batches of a step whether to give it up. All ranks decide alike, by rank 0's
-/// clock. In a run of short steps the ranks vote once, in the first step.
+/// Decides between the micro-batches of a step whether a stop request ends the step early. The ranks vote,
+/// and rank 0's clock counts. If steps are short, the ranks vote in the first step only.
 class LongStep {
  public:
   explicit LongStep(Communicator& world, const LongStepTimes& times = {}) : world_(world), times_(times) {}
 
-  /// Begins a step.
   void begin() {
     begin_ = Clock::now();
     next_vote_ = between_votes_;
   }
   /// Call it after `done` of the step's `total` micro-batches. True if a stop was requested on any rank and
-  /// the rest of the step would take longer than most_seconds. `wait_for_device` returns when the device has
-  /// computed all queued work. Collective, in the calls that vote.
+  /// the rest would take longer than most_seconds. `wait_for_device` waits for all queued work. Collective.
   bool gives_up(int64_t done, int64_t total, FunctionRef<bool()> stop_requested,
                 FunctionRef<void()> wait_for_device) {
     if (steps_are_short_ || done < next_vote_) return false;
     wait_for_device();
-    // One exchange carries both: the elapsed time, of which rank 0's counts, and a stop request as a minus
-    // sign.
+    // One number carries the elapsed time and, as a minus sign, a stop request.
     const int64_t elapsed_us =
         1 + std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin_).count();
     const std::vector<int64_t> votes = of_all_ranks(world_, stop_requested() ? -elapsed_us : elapsed_us);
     const bool stops = *std::min_element(votes.begin(), votes.end()) < 0;
     const double each = 1e-6 * static_cast<double>(std::abs(votes[0])) / static_cast<double>(done);
-    // Steps take equal times, so the first one decides for all.
+    // All steps take about the same time, so the first step decides.
     if (each * static_cast<double>(total) <= times_.most_seconds) steps_are_short_ = true;
     between_votes_ = std::max<int64_t>(1, static_cast<int64_t>(times_.vote_seconds / each));
     next_vote_ = done + between_votes_;
@@ -57,7 +52,7 @@ class LongStep {
   Clock::time_point begin_;
   bool steps_are_short_ = false;
   int64_t between_votes_ = 1;  ///< micro-batches from one vote to the next
-  int64_t next_vote_ = 1;      ///< number of done micro-batches at which the ranks vote next
+  int64_t next_vote_ = 1;      ///< `done` at the next vote
 };
 
 }  // namespace ripstop

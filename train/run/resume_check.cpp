@@ -29,7 +29,6 @@ bool has_key(const std::vector<ConfigDifference>& differences, std::string_view 
 
 ResumableCheckpoint check_stored_config(const Checkpoint& checkpoint, const RunConfig& config,
                                         const ModelConfig& model) {
-  // A run saves no checkpoint of step 0.
   if (checkpoint.manifest.state.step == 0)
     throw Error(ExitCode::kUsage,
                 fmt::format("{} is an imported model, not a run", checkpoint.directory.string()),
@@ -37,7 +36,7 @@ ResumableCheckpoint check_stored_config(const Checkpoint& checkpoint, const RunC
   ResumableCheckpoint saved{
       .config = stored_config(checkpoint), .mesh = checkpoint.manifest.mesh, .differences = {}};
   std::vector<ConfigDifference> differences = compare(saved.config, config);
-  // Compare the models, too: a config may leave sizes to the data set or to a pretrained model.
+  // A config may leave sizes to the data set or to a pretrained model.
   for (ConfigDifference& difference : compare_models(checkpoint.manifest.state.model, model))
     if (!has_key(differences, difference.key)) differences.push_back(std::move(difference));
   saved.differences = accept_differences(checkpoint.directory.string(), std::move(differences));

@@ -1,4 +1,3 @@
-// The changes of config, mesh and model that a resumed run may make, and their effects.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -16,15 +15,13 @@ struct ResumableCheckpoint {
   std::vector<ConfigDifference> differences;  ///< from `config` to the run's config, all allowed
 };
 
-/// Compares the config and the model in the manifest with the run's. Throws Error(kUsage), which lists old ->
-/// new, for differences that are not allowed. Throws Error(kStorage) if the stored config cannot be read
-/// because another version wrote it.
+/// Compares the config and the model in the manifest with the run's. Throws Error(kUsage), listing old ->
+/// new, for differences that are not allowed, and Error(kStorage) for a config that another version wrote.
 ResumableCheckpoint check_stored_config(const Checkpoint& checkpoint, const RunConfig& config,
                                         const ModelConfig& model);
 
-/// Notes for people: one for each difference, and one for each effect on the results. These effects are other
-/// rounding on another mesh or with other micro-batches, and other ROUGE scores with other [generation]
-/// settings.
+/// Notes for people: one for each difference, one if another mesh or micro-batch rounds differently, and one
+/// if other [generation] settings give other ROUGE scores.
 std::vector<std::string> resume_notes(const ResumableCheckpoint& saved, const MeshSizes& mesh);
 
 /// A note if the learning rate jumps after `step` because the run had `old_steps` steps and has `steps` now:

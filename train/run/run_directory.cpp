@@ -15,13 +15,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The limit of a file's size: a larger file is no config and no tokenizer.
+// A larger file is no config and no tokenizer.
 constexpr int64_t kMostConfigBytes = int64_t{1} << 20;
 constexpr int64_t kMostTokenizerBytes = int64_t{64} << 20;
 constexpr const char* kCheckpoints = "checkpoints";
 
-// The longest wait of the lock as a share of the deadline of saves. It is less than 1, so that this rank,
-// which knows the reason, reports before the others.
+// The longest wait of the lock as a share of the deadline of saves. Less than 1, so that this rank, which
+// knows the reason, reports before the others.
 constexpr double kShareOfDeadline = 0.9;
 
 bool is_folder(const fs::path& path) {
@@ -29,17 +29,17 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, ignored);
 }
 
-// The directory whose LOCK covers the folder behind the link `run`/checkpoints; nullopt without a link.
+// The directory whose LOCK covers the target of the link `run`/checkpoints; nullopt without a link.
 std::optional<fs::path> owner_of_linked_folder(Io& io, const fs::path& run) {
   std::error_code error;
   const fs::path own = fs::weakly_canonical(run, error) / kCheckpoints;
   const fs::path real = fs::weakly_canonical(run / kCheckpoints, error);
-  // A broken link is refused later, when the folder is made.
+  // A broken link is refused when the folder is made.
   if (error || real == own || !is_folder(real)) return std::nullopt;
   return real.filename() == kCheckpoints && is_run(io, real.parent_path()) ? real.parent_path() : real;
 }
 
-// Whether `config_file` is the config.toml of a run, but `config`, read from it, names another directory.
+// Whether `config_file` is the config.toml of a run in another directory than run.directory.
 bool is_of_another_run(Io& io, const fs::path& config_file, const RunConfig& config) {
   const fs::path beside = fs::absolute(config_file).parent_path();
   std::error_code ignored;
@@ -160,15 +160,14 @@ int64_t RunDirectory::take_over(int64_t step) {
   if (!takeovers.problem().empty())
     notes_.push_back(fmt::format("{}: it is written anew, and takeovers before this one protect nothing",
                                  takeovers.problem()));
-  // Checkpoints copied from another folder may have higher takeover numbers than this folder's
-  // takeovers.json.
+  // Checkpoints copied from another folder may have higher takeover numbers than takeovers.json.
   int64_t greatest = 0;
   for (const ListedCheckpoint& checkpoint : list_checkpoints(io_, checkpoints()))
     if (checkpoint.manifest) greatest = std::max(greatest, checkpoint.manifest->state.takeover);
   const Takeover taken = takeovers.add(step, greatest);
   takeovers.write(io_, checkpoints());
   takeover_ = taken;
-  // Another start that has taken over meanwhile may have recorded the same number.
+  // Another start may have recorded the same number meanwhile.
   check_still_owned();
   return takeover_.number;
 }
@@ -195,13 +194,13 @@ void RunDirectory::check_still_owned() const {
                                      takeover_.number));
   if (takeovers.newest_number() == takeover_.number) return;
   // This takeover is missing: the file was removed, damaged, or overwritten by a start that had read it
-  // before.
+  // earlier.
   takeovers.restore(takeover_);
   takeovers.write(io_, checkpoints());
 }
 
 MetricsFile& RunDirectory::open_metrics(int64_t step) {
-  // Written first, because this file marks the directory as a run's (is_run).
+  // prompt_template.txt comes first, because it marks the directory as a run's (is_run).
   write_whole_file(path_ / "prompt_template.txt", prompt_template_);
   write_whole_file(path_ / kTokenizerFile, tokenizer_);
   write_whole_file(path_ / "config.toml", config_);
@@ -213,7 +212,6 @@ MetricsFile& RunDirectory::open_metrics(int64_t step) {
                                  file.string(), is_there ? "empty" : "missing", step));
   const bool was_taken_over =
       std::any_of(locks_.begin(), locks_.end(), [](const auto& lock) { return !lock->takeover().empty(); });
-  // The run computes the steps after the checkpoint again, and writes their lines again.
   if (std::string note = cut_to_step(file, step, was_taken_over); !note.empty())
     notes_.push_back(std::move(note));
   metrics_ = std::make_unique<MetricsFile>(file);

@@ -5,7 +5,7 @@
 namespace ripstop {
 namespace {
 
-// The most bytes of lines that may wait in memory: the lines of some 100,000 steps.
+// Lines that may wait in memory: those of some 100,000 steps.
 constexpr int64_t kMostWaitingBytes = int64_t{64} << 20;
 constexpr const char* kWrittenAgain = "metrics.jsonl is written again and lacks no line";
 
@@ -48,7 +48,7 @@ void RunLog::sync() {
   try {
     metrics.sync();
   } catch (const Error& error) {
-    // No line waits, so the sync itself failed: no checkpoint may rely on such a disk.
+    // If no line waits, the sync itself failed: no checkpoint may rely on that disk.
     if (error.code() != ExitCode::kStorage || metrics.waiting_lines() == 0) throw;
     say(fmt::format(
         "warning: {}; the checkpoint is saved all the same, and metrics.jsonl lacks {} if the run "

@@ -1,4 +1,3 @@
-// RunLog: the output of a run: lines for people, and events in metrics.jsonl.
 #pragma once
 #include <functional>
 #include <optional>
@@ -9,25 +8,23 @@
 
 namespace ripstop {
 
-/// Prints the lines and writes the events. On ranks other than 0 all functions do nothing.
+/// The output of a run: lines for people, and events in metrics.jsonl. On ranks other than 0 does nothing.
 class RunLog {
  public:
-  /// `say` prints a line for people, and `live` shows the work under way; both may be null. `directory`, set
-  /// on rank 0 only, must have opened its metrics before the first event. `step`: the number of steps done,
+  /// `say` prints a line for people, `live` shows the work under way; both may be null. `directory`, set on
+  /// rank 0 only, must have opened its metrics before the first event. `step`: the number of steps done,
   /// which the caller updates. All arguments must outlive this.
   RunLog(std::function<void(const std::string&)> say, LiveLine* live, std::optional<RunDirectory>& directory,
          const int64_t& step)
       : say_(std::move(say)), live_(live), directory_(directory), step_(step) {}
 
-  /// Prints a line for people.
   void say(const std::string& line) const {
     if (say_) say_(line);
   }
-  /// Shows the work under way in the live line.
+  /// Shows `text` in the live line.
   void show(const std::string& text) const {
     if (live_ != nullptr) live_->show(text);
   }
-  /// Clears the live line.
   void end_live_line() const {
     if (live_ != nullptr) live_->clear();
   }
@@ -36,11 +33,11 @@ class RunLog {
 
   /// Writes a line for people and a `warning` event.
   void warn(const std::string& text);
-  /// Writes an event. If it cannot be written, its line waits in memory, and training goes on. Throws
-  /// Error(kStorage) if too many lines wait.
+  /// Writes an event. A line that the disk refuses waits in memory. Throws Error(kStorage) if too many lines
+  /// wait.
   void write(const MetricsEvent& event);
-  /// Syncs all lines to the disk. Call it before a save, because a run that resumes from the checkpoint does
-  /// not write the lines of earlier steps again. If lines still cannot be written, warns and returns.
+  /// Syncs all lines to the disk. Call it before a save: a run that resumes from the checkpoint does not
+  /// write the lines of earlier steps again. If lines still cannot be written, warns and returns.
   void sync();
 
  private:

@@ -30,7 +30,7 @@ std::string micro_batch_text(const StartEvent& start) {
                      start.micro_batches);
 }
 
-// The share of the computed sequences of a step that are always empty.
+// The share of a step's computed sequences that are always empty.
 double idle_share(const StartEvent& start, const RunConfig& config) {
   if (start.micro_batch_sequences == 0) return 0;
   return 1 - static_cast<double>(config.train.global_batch_sequences) /
@@ -74,7 +74,7 @@ std::optional<LastStart> last_start(const std::filesystem::path& metrics) {
     const MetricsLog log = read_metrics(metrics);
     if (log.starts.empty()) return std::nullopt;
     return LastStart{.event = log.starts.back(), .tokens_per_second = median_speed_of_last_start(log)};
-  } catch (const Error&) {  // no file, or no log
+  } catch (const Error&) {
     return std::nullopt;
   }
 }

@@ -12,11 +12,11 @@
 namespace ripstop {
 namespace {
 
-// The number of failures in a row that ends the run. A single failure may be bad luck, such as a disk that is
-// full for a moment.
+// So many failed saves in a row end the run. A single failure may be bad luck, such as a disk that is full
+// for a moment.
 constexpr int64_t kFailuresInARow = 3;
 
-// The pause between two votes of ranks that wait for each other's disks.
+// The pause between two votes of ranks that wait for disks.
 constexpr std::chrono::milliseconds kPiecePause{5};
 
 }  // namespace
@@ -33,8 +33,8 @@ RunSaves::RunSaves(SavedRun lent, const Stream& compute, MemoryLedger& ledger,
   writer_.emplace(posix_io(), lent_.run.checkpoints(), mesh().world(), mesh().sizes(), *snapshot_);
 }
 
-// Makes the snapshot. The system may refuse pinned memory though the machine has enough: if the config sets
-// no size, tries again with less memory. Collective.
+// The system may refuse pinned memory though the machine has enough: if the config sets no size, tries again
+// with less. Collective.
 void RunSaves::take_copies(const Stream& compute, MemoryLedger& ledger,
                            const std::vector<UnitStates>& units) {
   const bool may_take_less = plan_.beside_device && plan_.takes_the_rest;
@@ -61,8 +61,7 @@ void RunSaves::take_copies(const Stream& compute, MemoryLedger& ledger,
                     bytes_text(wanted), bytes_text(plan_.kept_bytes)));
 }
 
-// The wait for a disk without progress: after the deadline of saves such a disk ends the run, like a missing
-// rank.
+// After the deadline of saves, a disk without progress ends the run, like a missing rank.
 DiskPatience RunSaves::patience() const {
   return {.seconds = lent_.deadline.outside_steps(), .hosts = mesh().hosts()};
 }
@@ -77,7 +76,7 @@ void RunSaves::save_now(const CheckpointState& state, int64_t keep, bool stops) 
   while (!begin(state, keep, /*in_background=*/false, stops) || !commit()) continue;
 }
 
-// Commits the save under way, if there is one, and begins the next. Returns false if the start failed.
+// Commits the save under way, if any, and begins the next. Returns false if the begin failed.
 bool RunSaves::begin(const CheckpointState& state, int64_t keep, bool in_background, bool stops) {
   const Clock::time_point since = Clock::now();
   const bool waits = is_under_way();
@@ -110,7 +109,7 @@ bool RunSaves::begin(const CheckpointState& state, int64_t keep, bool in_backgro
   return true;
 }
 
-// Waits until all ranks have written the save under way, and commits it. Returns false if that failed.
+// Waits until all ranks have written the save under way. Returns false if the save failed.
 bool RunSaves::commit() {
   const Clock::time_point since = Clock::now();
   const UnderWay save = *std::exchange(under_way_, std::nullopt);
@@ -131,8 +130,7 @@ bool RunSaves::commit() {
   log.end_live_line();
   for (const std::string& text : report.warnings) log.warn(text);
   const double waited = save.stood_seconds + seconds_since(since);
-  // At least `waited`: a save beside training may be written long before the end of the step that commits the
-  // save.
+  // A save in the background may be written long before the end of the step that commits it.
   const double seconds = std::max(save.begin_seconds + report.seconds, waited);
   if (lent_.time_limit) lent_.time_limit->took_save(seconds);
   log.write(CheckpointEvent{.step = save.state.step,
@@ -157,8 +155,8 @@ void RunSaves::after_step(const StepResult& step) {
 SaveWork RunSaves::work(double step_seconds) {
   if (!under_way_ || !writer_->is_writing()) return SaveWork::kNone;
   const Clock::time_point before = std::exchange(under_way_->looked_at, Clock::now());
-  // The most time between two looks at the disk that counts as time without progress. More time means that
-  // this process was stopped or busy.
+  // The most time between two looks at the disk that counts as time without progress: after more, this
+  // process was stopped or busy.
   constexpr double kShort = 1, kMostSteps = 2;
   const double passed = std::min(std::chrono::duration<double>(under_way_->looked_at - before).count(),
                                  std::max(kShort, kMostSteps * step_seconds));
@@ -170,8 +168,7 @@ SaveWork RunSaves::work(double step_seconds) {
   return still.seconds > lent_.deadline.outside_steps() ? SaveWork::kStands : SaveWork::kWrites;
 }
 
-// Warns of disks without progress. No more than a warning, because training needs no disk until the next
-// save. Collective.
+// Warns and does not throw, because training needs no disk until the next save. Collective.
 void RunSaves::tell_of_still_disks() {
   std::vector<int64_t> ranks;
   const double most = lent_.deadline.outside_steps();
@@ -190,7 +187,7 @@ void RunSaves::take_failure(const Error& error, const CheckpointState& state) {
   is_held_ = false;
   lent_.log.end_live_line();
   if (error.code() != ExitCode::kStorage) throw error;
-  // Calls check_owner(), because check_still_owned() reads files and the disk may have failed.
+  // check_still_owned() would read files, but the disk may have failed.
   do_and_agree(mesh().world(), [&] {
     if (lent_.directory) lent_.directory->check_owner();
   });
@@ -209,8 +206,8 @@ void RunSaves::take_failure(const Error& error, const CheckpointState& state) {
 }
 
 // If all ranks have copies of all their arrays, each rank waits alone, for a moment. Otherwise a wait may be
-// as long as a write to a slow disk, so all ranks wait together. If the fast ranks went on alone, they would
-// meet the next step's collectives first and take the slow rank for dead.
+// as long as a write to a slow disk, so all ranks wait together: ranks in the next step's collectives would
+// take a waiting rank for dead.
 void RunSaves::await(size_t unit) {
   if (!is_held_) return;
   const Clock::time_point since = Clock::now();

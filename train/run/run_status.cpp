@@ -22,20 +22,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The step of the newest checkpoint. Read mostly from names alone, because status must stay fast for many
-// runs.
+// Reads mostly names of directories, because status must stay fast for many runs.
 std::optional<int64_t> newest_checkpoint(Io& io, const fs::path& run) {
   std::map<int64_t, fs::path, std::greater<>> by_step;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(run / "checkpoints", error)) {
     const std::optional<int64_t> step = parse_step_directory_name(entry.path().filename().string());
-    // The manifest is written last: a directory without one is not committed.
+    // The manifest is written last: a directory without a manifest is not committed.
     if (step && fs::exists(entry.path() / Manifest::kFileName, error)) by_step[*step] = entry.path();
   }
   const Takeovers takeovers = Takeovers::read(io, run / "checkpoints");
   for (const auto& [step, path] : by_step) {
-    // Reads the manifest only if there are takeovers from earlier steps, which may have superseded the
-    // checkpoint.
+    // A manifest is only read if a takeover from an earlier step may have superseded the checkpoint.
     if (takeovers.refusal(step, 0).empty()) return step;
     try {
       if (takeovers.refusal(step, read_manifest(io, path).state.takeover).empty()) return step;
@@ -62,7 +60,7 @@ std::span<const StepMetrics> last_of(const std::vector<StepMetrics>& steps, size
   return std::span(steps).last(std::min(steps.size(), most));
 }
 
-// The median of the last 21 steps, which a few slow steps with a save or a validation do not change.
+// The median of 21 steps, which a few slow steps with a save or a validation do not change.
 double recent_step_seconds(const std::vector<StepMetrics>& steps) {
   std::vector<double> seconds;
   for (const StepMetrics& step : last_of(steps, 21)) seconds.push_back(step.step_seconds);
@@ -75,7 +73,7 @@ void add_note(RunStatus& status, const std::string& text) {
   if (!text.empty()) status.note += (status.note.empty() ? "" : "; ") + text;
 }
 
-// Sets the deadline in `status` as the run's TimeLimit decides, computed from the log.
+// Computes from the log what the run's TimeLimit decides.
 void take_deadline(const MetricsLog& log, RunStatus& status) {
   const StartEvent& start = log.starts.back();
   double slowest = 0;
@@ -89,7 +87,6 @@ void take_deadline(const MetricsLog& log, RunStatus& status) {
                        clock_text(*start.deadline), start.deadline_source, clock_text(*status.stops_at)));
 }
 
-// Sets the slow ranks in `status` from the last window in the log.
 void take_slow_ranks(const HostsEvent& event, RunStatus& status) {
   constexpr size_t kShown = 4;
   std::string shown;
@@ -111,7 +108,7 @@ void take_log(const MetricsLog& log, RunStatus& status) {
     status.step = log.starts.back().step;
     status.steps = log.starts.back().steps;
   }
-  // Skips step 0, because the run does not keep its initial weights.
+  // Step 0 is no candidate for the best checkpoint, because a run does not keep its initial weights.
   for (const ValidationEvent& validation : log.validations)
     if (validation.step > 0 && std::isfinite(validation.loss))
       status.best_validation_loss =
@@ -121,7 +118,7 @@ void take_log(const MetricsLog& log, RunStatus& status) {
              "ended before its last step, as validations brought no improvement "
              "(train.stop_after_validations)");
   if (is_running && !log.starts.empty() && log.starts.back().deadline) take_deadline(log, status);
-  // No save is under way if its checkpoint exists: the event may come later, or never after a kill.
+  // A save whose checkpoint exists is not under way: its event may come later, or never after a kill.
   if (is_running && !log.saves.empty() && log.saves.back().state == SaveState::kBegun &&
       log.saves.back().step > status.newest_checkpoint.value_or(-1))
     status.saving_step = log.saves.back().step;
@@ -143,7 +140,7 @@ std::string step_text(const RunStatus& run) {
   return run.steps > 0 ? fmt::format("{}/{}", run.step, run.steps) : std::to_string(run.step);
 }
 
-// The newest checkpoint as a cell of the table: "1000", "-", or "1000, saving 1200".
+// "1000", "-", or "1000, saving 1200".
 std::string checkpoint_text(const RunStatus& run) {
   const std::string newest = run.newest_checkpoint ? std::to_string(*run.newest_checkpoint) : "-";
   return run.saving_step ? fmt::format("{}, saving {}", newest, *run.saving_step) : newest;
@@ -162,7 +159,7 @@ RunStatus read_status(Io& io, const fs::path& directory) {
     // A run that is still planning has a LOCK only.
     if (path_exists(io, metrics)) {
       log = read_metrics(metrics);
-      // Clocks of two machines may differ a little, so a time slightly in the future is used, too.
+      // Clocks of two machines may differ a little.
       if (const double age = age_of(metrics).value_or(0); age >= -60)
         status.seconds_since_update = std::max(age, 0.0);
       else
@@ -173,7 +170,6 @@ RunStatus read_status(Io& io, const fs::path& directory) {
     if (status.state == "interrupted" || status.state == "empty") add_note(status, owner.note);
     take_log(log, status);
   } catch (const std::exception& error) {
-    // One run that cannot be read must not hide the others.
     status.state = "unreadable";
     add_note(status, error.what());
   }
@@ -193,7 +189,7 @@ std::string status_table(std::span<const RunStatus> runs) {
                     run.seconds_since_update ? duration_text(*run.seconds_since_update) : "-"});
     if (!run.note.empty()) notes += fmt::format("{}: {}\n", run.directory.string(), run.note);
   }
-  // Minimum widths of the columns. At least two spaces separate two columns.
+  // Minimum widths of the columns, with at least two spaces between columns.
   std::array<size_t, std::tuple_size_v<Cells>> widths = {5, 12, 15, 10, 10, 10, 12, 9, 9};
   for (const Cells& row : rows)
     for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size() + 2);

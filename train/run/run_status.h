@@ -1,4 +1,3 @@
-// The state of a run from its files alone, for `ripstop status`. Needs neither MPI nor the run's process.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -14,33 +13,33 @@ namespace ripstop {
 /// The state of a run, as `ripstop status` shows it.
 struct RunStatus {
   std::filesystem::path directory;
-  /// The state as a word: "running", "done", "stopped" (the same command goes on), "failed (77)" with the
-  /// exit code, "interrupted" (no `end` event), "empty" (nothing logged), or "unreadable".
+  /// "running", "done", "stopped" (the same command goes on), "failed (77)" with the exit code, "interrupted"
+  /// (no `end` event), "empty" (nothing logged), or "unreadable".
   std::string state;
-  std::string note;   ///< other facts, for people; may be empty
-  int64_t step = 0;   ///< steps done
+  std::string note;  ///< other facts, for people; may be empty
+  int64_t step = 0;
   int64_t steps = 0;  ///< steps of the whole run; 0: unknown
   std::optional<double> loss;
   std::optional<double> best_validation_loss;  ///< without the validation of the initial weights
   std::optional<double> tokens_per_second;
   std::optional<double> eta_seconds;         ///< time to the end; only of a running run
   std::optional<int64_t> newest_checkpoint;  ///< step of the newest checkpoint
-  std::optional<int64_t> saving_step;        ///< the step that a running run is saving
+  std::optional<int64_t> saving_step;        ///< step of the save under way; only of a running run
   std::vector<std::string> slow_ranks;       ///< "rank 3 (n2) at 0.52 of the median"; only of a running run
   std::string exclude;             ///< Slurm's option that leaves out the nodes of slow ranks; may be empty
   std::optional<double> deadline;  ///< end of the job in seconds since 1970, if known; only of a running run
-  std::optional<double> stops_at;  ///< time at which a running run will stop, according to its log
+  std::optional<double> stops_at;  ///< time at which a running run will stop, estimated from its log
   std::optional<double> seconds_since_update;  ///< age of metrics.jsonl; nullopt if its time is in the future
 };
 
-/// Reads the state of the run in `directory`. Throws nothing: a run that cannot be read is "unreadable", and
-/// a damaged metrics.jsonl gives a note.
+/// Reads the state from the run's files alone, without MPI or the run's process. Throws nothing: a run that
+/// cannot be read is "unreadable", and a damaged metrics.jsonl gives a note.
 RunStatus read_status(Io& io, const std::filesystem::path& directory);
 
-/// A table with a line for each run, and the notes below. Each line ends with a line end.
+/// A table with a line for each run, and the notes below. Every line ends with a line end.
 std::string status_table(std::span<const RunStatus> runs);
 
-/// One run in one line, without a line end and without fields that change while nothing happens.
+/// A run in one line, without a line end and without fields that change while nothing happens.
 std::string status_line(const RunStatus& run);
 
 }  // namespace ripstop

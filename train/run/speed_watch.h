@@ -1,4 +1,3 @@
-// SpeedWatch: finds ranks that compute slower than the others during a run.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -16,7 +15,7 @@ struct RankWork {
   double rank = 0;             ///< the launcher's number of the rank
   double compute_seconds = 0;  ///< time of the step without waits for collectives and saves
   double wait_seconds = 0;     ///< waits for collectives
-  double flops = 0;            ///< result of batch_flops()
+  double flops = 0;
 };
 
 /// The time of a rank's step.
@@ -26,28 +25,28 @@ struct StepTimes {
   double for_save_seconds = 0;        ///< waits for its own save, outside of collectives
 };
 
-/// The work of rank `rank` in a step, without its waits: with them all ranks would look as slow as the
-/// slowest rank, and a rank that saves much would look slow. Pure.
+/// The work of `rank` in a step, without its waits: with them all ranks would look as slow as the slowest
+/// rank, and a rank that saves much would look slow. Pure.
 RankWork work_of_step(int64_t rank, const StepTimes& times, double flops);
 
-/// The FLOP of a training step for `batch` with whole weights: products of all rows (empty ones too), causal
-/// attention inside each document, and the head of the rows with a target. With hidden size C, feed-forward
-/// size F, L layers, K key-value heads of size D and V ids, 3 times (forward once, backward twice): 2 L (2 C
-/// C + 2 C K D + 3 C F) a row, 2 L C n^2 a document of n rows, and 2 V C a target. Pure.
+/// The FLOP of a training step for `batch`, if one rank computed all of it. With hidden size C, feed-forward
+/// size F, L layers, K key-value heads of size D and V ids, 3 times (forward once, backward twice) the sum
+/// of: 2 L (2 C C + 2 C K D + 3 C F) for a row (also empty), 2 L C n^2 for a document of n rows, and 2 V C
+/// for a target. Pure.
 double batch_flops(const ModelConfig& model, const PackedBatch& batch);
 
-/// The speed of each rank as a multiple of the median rank's: the larger of two multiples, of FLOP/s and of
-/// steps a second, so that neither longer documents nor empty sequences make a rank look slow. 1 for a rank
-/// that computed nothing. Pure.
+/// The speed of each rank as a multiple of the median rank's, in FLOP/s or in steps a second: the larger of
+/// both, so that neither longer documents nor empty sequences make a rank look slow. 1 for a rank that
+/// computed nothing. Pure.
 std::vector<double> relative_speeds(std::span<const RankWork> window);
 
-/// Decides which ranks are slow, without regard to short disturbances: a rank becomes slow after three slow
-/// windows in a row, and normal after three normal windows in a row. Pure.
+/// Decides which ranks are slow: a rank becomes slow after three slow windows in a row, and normal after
+/// three normal windows in a row. Pure.
 class SlowWindows {
  public:
   static constexpr int kWindows = 3;  ///< windows in a row that change the state of a rank
 
-  /// Adds a window with the speed of each rank (relative_speeds).
+  /// `speeds`: relative_speeds of a window.
   void add(const std::vector<double>& speeds);
 
   const std::vector<bool>& slow() const { return slow_; }
@@ -57,26 +56,27 @@ class SlowWindows {
   std::vector<bool> slow_;
 };
 
-/// The result of SpeedWatch for a window of steps. Equal on all ranks.
+/// A window of steps. Equal on all ranks.
 struct SpeedWindow {
   int64_t steps = 0;
-  std::vector<RankWork> ranks;  ///< each rank's means over the steps, in mesh order
-  std::vector<double> speeds;   ///< relative_speeds of `ranks`
-  std::vector<bool> slow;       ///< for each rank, whether it is slow after this window
-  std::vector<bool> was_slow;   ///< for each rank, whether it was slow before
+  std::vector<RankWork> ranks;  ///< means over the steps, in mesh order
+  std::vector<double> speeds;
+  std::vector<bool> slow;      ///< for each rank, whether it is slow after this window
+  std::vector<bool> was_slow;  ///< for each rank, whether it was slow before
 };
 
-/// Collects the windows of a run. A window has 5 steps, or more if they take less than half a second, so a
-/// slow rank is known after 20 steps or two seconds. Costs one all-gather of four float64 a window.
+/// Finds ranks that compute slower than the others. A window has 5 steps, or more if they take less than half
+/// a second, so a slow rank is known after 20 steps or two seconds. Costs one all-gather of four float64 a
+/// window.
 class SpeedWatch {
  public:
   static constexpr int64_t kSteps = 5, kMostSteps = 1000;  ///< limits of the steps in a window
   static constexpr double kWindowSeconds = 0.5;            ///< wanted time of a window
 
-  /// `world` in mesh order; it must outlive this.
+  /// `world` is in mesh order and must outlive this.
   explicit SpeedWatch(Communicator& world) : world_(world) {}
 
-  /// Adds a step of this rank. Returns the window if this step is its last; else nullopt. Collective.
+  /// Adds a step of this rank. Returns the window that this step ends; else nullopt. Collective.
   std::optional<SpeedWindow> add(const RankWork& step);
 
  private:

@@ -1,4 +1,3 @@
-// StartTimes: the parts of a start's time, from the start of the process to the first step.
 #pragma once
 #include <chrono>
 
@@ -7,7 +6,7 @@
 
 namespace ripstop {
 
-/// A stopwatch over the parts of StartupSeconds, one of which is under way at each moment.
+/// A stopwatch over the parts of a start (StartupSeconds), one of which is under way at each moment.
 class StartTimes {
  public:
   using Part = double StartupSeconds::*;
@@ -15,14 +14,14 @@ class StartTimes {
   /// Counts the time since the process began as `program`, and begins `other`.
   StartTimes() { seconds_.program = process_age_seconds(); }
 
-  /// Counts the time since the last call for the part under way, and begins `part`.
+  /// Ends the part under way, and begins `part`.
   void enter(Part part) {
     const Clock::time_point now = Clock::now();
     seconds_.*part_ += std::chrono::duration<double>(now - since_).count();
     since_ = now;
     part_ = part;
   }
-  /// The times so far. `total` is their sum.
+  /// The times so far, and their sum as `total`.
   StartupSeconds seconds() const {
     StartTimes now = *this;
     now.enter(part_);

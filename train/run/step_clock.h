@@ -1,4 +1,3 @@
-// StepClock: the time and the traffic of a step.
 #pragma once
 #include <chrono>
 
@@ -10,10 +9,9 @@ inline double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// Measures the steps of this rank.
+/// The time, the traffic and the waits of this rank's steps.
 class StepClock {
  public:
-  /// `mesh` must outlive this.
   explicit StepClock(const DeviceMesh& mesh) : mesh_(mesh) {}
 
   void begin() {
@@ -30,18 +28,18 @@ class StepClock {
     smoothed_ = smoothed_ > 0 ? (1 - kSmoothing) * smoothed_ + kSmoothing * seconds_ : seconds_;
   }
 
-  /// The results of the last ended step: its seconds, the bytes sent and the seconds waited on each axis, and
-  /// the seconds waited in all.
+  /// Numbers of the last ended step: its seconds, bytes sent and seconds waited on each axis, seconds waited
+  /// in all.
   double seconds() const { return seconds_; }
   const AxisBytes& sent() const { return sent_; }
   const AxisSeconds& waited() const { return waited_; }
   double waited_in_all() const { return waited_in_all_; }
-  /// The seconds of a step, smoothed over the last steps; 0 before the first.
+  /// A moving average over the steps; 0 before the first step.
   double smoothed_seconds() const { return smoothed_; }
 
  private:
   using Clock = std::chrono::steady_clock;
-  static constexpr double kSmoothing = 0.05;  ///< weight of the last step in smoothed_seconds()
+  static constexpr double kSmoothing = 0.05;  ///< weight of the last step
 
   const DeviceMesh& mesh_;
   Clock::time_point begin_;

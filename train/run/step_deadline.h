@@ -1,4 +1,3 @@
-// StepDeadline: the deadline of a run's collectives, learned from its steps.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -8,14 +7,13 @@
 
 namespace ripstop {
 
-/// The deadline of collectives, from run.deadline_seconds. A number holds in steps and outside of steps.
-/// "auto" is 600 s outside of steps (at the start, in saves, and in validations that write summaries),
-/// because ranks may come minutes apart there. In a step no rank waits longer than the slowest rank's step
-/// takes, so after three steps "auto" is
+/// The deadline of collectives, from run.deadline_seconds. "auto" is 600 s outside of steps (at the start, in
+/// saves, and in validations that write summaries), because ranks may come minutes apart there. In steps,
+/// "auto" is the same until three steps are known; then
 ///
 ///   max(60 s, 3 x the second longest of the last 50 steps)
 ///
-/// The second longest step counts, so that one step in which the whole job was suspended changes nothing. The
+/// The second longest step counts, so that one step in which the job was suspended changes nothing. The
 /// factor is three, so that a node that becomes three times slower is reported as slow and does not end the
 /// run.
 class StepDeadline {
@@ -23,8 +21,7 @@ class StepDeadline {
   /// `given`: run.deadline_seconds; nullopt: "auto".
   explicit StepDeadline(std::optional<int64_t> given) : given_(given) {}
 
-  /// Learns from a step that took `seconds`. Leave out the first step of a start, which fills buffers and
-  /// makes kernels.
+  /// Learns from a step. Leave out the first step of a start, which fills buffers and makes kernels.
   void learn(double seconds) {
     seconds_.push_back(seconds);
     if (seconds_.size() > kSteps) seconds_.pop_front();

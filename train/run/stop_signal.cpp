@@ -19,7 +19,7 @@
 namespace ripstop {
 namespace {
 
-// Globals, because a signal handler gets no argument but the signal.
+// Globals, because a signal handler has no other way to get data.
 volatile std::sig_atomic_t first_signal = 0;
 volatile std::sig_atomic_t second_interrupt_requeues = 0;
 volatile std::sig_atomic_t any_request_ends = 0;
@@ -31,7 +31,7 @@ static_assert(std::atomic<int64_t>::is_always_lock_free, "a signal handler write
 // SIGINTs within this time count as one Ctrl-C.
 constexpr int64_t kOneRequestMs = 1000;
 
-// SIGUSR1: Slurm's warning before the time limit, and slurm/launch.sh's. SIGHUP: a closed terminal.
+// SIGUSR1: the warning of Slurm or slurm/launch.sh before the time limit. SIGHUP: a closed terminal.
 constexpr std::array kSignals = {SIGTERM, SIGINT, SIGUSR1, SIGHUP};
 
 int64_t now_ms() {
@@ -40,7 +40,7 @@ int64_t now_ms() {
   return int64_t{1000} * now.tv_sec + now.tv_nsec / 1'000'000;
 }
 
-// Answers to a Ctrl-C at a terminal, because the step under way may take long. They begin with kClear.
+// Answers to a Ctrl-C at a terminal, because the step under way may take long. All begin with kClear.
 constexpr std::string_view kClear = "\r\x1b[K";
 constexpr std::string_view kFirstText = "\r\x1b[Kstop requested; Ctrl-C again ends at once\n";
 constexpr std::string_view kSecondText =
@@ -55,8 +55,8 @@ void answer_interrupt(std::string_view text) {
 }
 
 // The handler. `timeout`, launchers and job scripts send one request twice, to the process and to its group.
-// So a second SIGTERM or SIGUSR1, or a SIGINT within a second, must not prevent the requested checkpoint or
-// clean-up. _exit, write, clock_gettime, signal and raise are safe in a handler.
+// So a second SIGTERM or SIGUSR1, or a SIGINT within a second, must not prevent the checkpoint or clean-up.
+// _exit, write, clock_gettime, signal and raise are safe in a handler.
 void remember(int signal) {
   if (first_signal == 0) first_signal = signal;
   if (any_request_ends != 0) _exit(static_cast<int>(ExitCode::kRequeue));
@@ -90,7 +90,7 @@ StopSignal::StopSignal(StopFor purpose) {
   struct sigaction action {};
   action.sa_handler = remember;
   for (const int signal : kSignals) sigaddset(&action.sa_mask, signal);
-  // System calls go on after the handler, so that no read fails.
+  // SA_RESTART: no system call fails because of a signal.
   action.sa_flags = SA_RESTART;
   for (const int signal : kSignals) {
     struct sigaction before {};
@@ -108,14 +108,14 @@ StopSignal::StopSignal(StopFor purpose) {
     }
     blocked_.emplace(kSignals);
   } catch (const std::system_error&) {
-    // Without the thread, any thread runs the handler. That is safe except inside oneDNN's products (see the
+    // Without the thread, any thread runs the handler, which is safe except inside oneDNN's products (see the
     // header).
   }
 }
 
 StopSignal::~StopSignal() {
   const auto action_from_now_on = first_signal == 0 ? SIG_DFL : SIG_IGN;
-  // Resets only the signals that this object handles: nohup may have set another action.
+  // nohup may have set another action.
   for (const int signal : kSignals) {
     struct sigaction action {};
     if (sigaction(signal, nullptr, &action) == 0 && action.sa_handler == remember)

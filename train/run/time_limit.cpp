@@ -15,11 +15,10 @@ namespace {
 
 constexpr const char* kSlurmEnd = "SLURM_JOB_END_TIME";
 constexpr const char* kOwnDeadline = "RIPSTOP_DEADLINE";
-// A deadline later than this means no limit: Slurm gives a year, or its largest number.
+// A later deadline means no limit: Slurm gives a year, or its largest number.
 constexpr double kNoLimitSeconds = 300.0 * 86400;
 
-// The end of `job` by `squeue`, which answers "N/A" if there is none. SLURM_TIME_FORMAT makes its times
-// seconds since 1970.
+// `squeue` answers "N/A" for a job without an end. SLURM_TIME_FORMAT asks for seconds since 1970.
 std::optional<Deadline> ask_squeue(const std::string& job) {
   const std::optional<std::string> answer = output_of_program({"squeue", "-h", "-j", job, "-o", "%e"},
                                                               /*seconds=*/5, {{"SLURM_TIME_FORMAT", "%s"}});
@@ -40,7 +39,7 @@ std::optional<Deadline> slurm_deadline(std::vector<std::string>& notes) {
   const double now = clock_seconds(CLOCK_REALTIME);
   if (!found || found->time > now + kNoLimitSeconds) return std::nullopt;
   if (found->time > now) return found;
-  // The deadline is in the past: the variable is from another job, or Slurm lets jobs run over their limit.
+  // The variable is from another job, or Slurm lets jobs run over their limit.
   notes.push_back(fmt::format("{} says that the job ended at {}: no time limit is known", found->source,
                               clock_text(found->time)));
   return std::nullopt;

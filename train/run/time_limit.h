@@ -1,4 +1,3 @@
-// TimeLimit: stops a run in time for a save before its job ends.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -9,49 +8,47 @@
 
 namespace ripstop {
 
-/// The end of this process's job.
 struct Deadline {
   double time = 0;     ///< seconds since 1970-01-01 UTC
   std::string source;  ///< "SLURM_JOB_END_TIME", "squeue" or "RIPSTOP_DEADLINE"
 };
 
-/// The earlier of two deadlines: Slurm's (SLURM_JOB_END_TIME, or, in a job without it, the answer of `squeue`
-/// within 5 s) and RIPSTOP_DEADLINE (seconds since 1970). nullopt if neither is known, or if the job has no
-/// limit. Starts a process, so call it on one rank, before MPI starts. `notes` gets the reason why a deadline
-/// is not used, for people. Throws Error(kUsage) if RIPSTOP_DEADLINE is no number or in the past.
+/// The end of this process's job: the earlier of Slurm's (SLURM_JOB_END_TIME, else the answer of `squeue`
+/// within 5 s) and RIPSTOP_DEADLINE (seconds since 1970). nullopt if none is known or the job has no limit.
+/// Starts a process, so call it on one rank, before MPI starts. `notes` gets the reason why a deadline is
+/// ignored, for people. Throws Error(kUsage) if RIPSTOP_DEADLINE is no number or in the past.
 std::optional<Deadline> find_deadline(std::vector<std::string>& notes);
 
 /// The seconds that a run needs before its deadline: two saves (one may be under way), `next_seconds` until
-/// it can stop next, and kMarginSeconds for its end.
+/// its next chance to stop, and kMarginSeconds for its end.
 double reserve_seconds(double save_seconds, double next_seconds);
-/// The number of last steps that count; the slowest of these steps decides.
+/// The slowest of so many last steps decides.
 inline constexpr size_t kRecentSteps = 20;
 
-/// Decides, from the measurements of this start, whether a run must stop now. Not collective: only rank 0 has
-/// a TimeLimit, whose answer travels with the stop requests.
+/// Decides, from the measurements of this start, whether a run must stop to save before its job ends. Only
+/// rank 0 has a TimeLimit.
 class TimeLimit {
  public:
   static constexpr double kMarginSeconds = 20;
 
-  /// `save_seconds`: an estimate, used until a save is measured.
+  /// `save_seconds`: an estimate, until a save is measured.
   TimeLimit(Deadline deadline, double save_seconds)
       : deadline_(std::move(deadline)), save_seconds_(save_seconds) {}
 
   const Deadline& deadline() const { return deadline_; }
-  /// The seconds from now to the deadline.
   double seconds_left() const;
 
   void took_step(double seconds);
-  /// Learns from a save, which took `seconds` from its begin to its commit.
+  /// `seconds`: from the begin of the save to its commit.
   void took_save(double seconds);
   void took_validation(double seconds) { validation_seconds_ = seconds; }
 
-  /// The time of the slowest of the last kRecentSteps steps; 0 before the first step.
+  /// The time of the slowest recent step; 0 before the first step.
   double step_seconds() const;
   /// The time of the last validation; 0 before the first.
   double validation_seconds() const { return validation_seconds_; }
   double reserve(double next_seconds) const { return reserve_seconds(save_seconds_, next_seconds); }
-  /// Whether to stop now, if the next chance to stop is `next_seconds` later.
+  /// Whether to stop now, if the next chance to stop comes `next_seconds` later.
   bool is_up(double next_seconds) const { return seconds_left() < reserve(next_seconds); }
 
   /// A text for people: "the job ends at ...".
@@ -65,10 +62,10 @@ class TimeLimit {
   std::deque<double> steps_;
 };
 
-/// The intervals between looks at the time limit in work of many parts, such as a validation.
+/// The intervals between looks at the time limit in long work, such as a validation.
 class LookIntervals {
  public:
-  /// Call it at each look. Returns the longest interval so far, in seconds.
+  /// Returns the longest interval between two looks so far, in seconds.
   double look();
 
  private:
@@ -76,7 +73,7 @@ class LookIntervals {
   double longest_ = 0;
 };
 
-/// The text "2026-11-23 05:35:00 UTC" for a `time` in seconds since 1970. Uses the local time zone.
+/// "2026-11-23 05:35:00 UTC" for a `time` in seconds since 1970. In the local time zone.
 std::string clock_text(double time);
 
 }  // namespace ripstop

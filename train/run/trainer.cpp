@@ -15,15 +15,14 @@
 namespace ripstop {
 namespace {
 
-// The number of failed steps in a row that ends the run: enough to tell lost weights from a bad batch.
+// Failed steps in a row that end the run: enough to tell lost weights from a bad batch.
 constexpr int64_t kSkipsInARow = 3;
 
-// Not every skipped step is a failure: a step without targets is skipped, too.
+// A step without targets is skipped, too, but is no failure.
 bool is_failure(const StepResult& result) {
   return result.skipped && result.target_count > 0;
 }
 
-// The line for a run that train.stop_after_validations ended: why, and how to train further.
 std::string early_end_line(const RunConfig& config, const CheckpointState& state, int64_t steps,
                            bool was_done) {
   const int64_t count = state.validations_since_best;
@@ -75,7 +74,7 @@ ExitCode Trainer::train() {
   bool stops = validation_is_due() && !validate_and_save();
   while (!stops && state_.step < steps_ && !has_stopped_improving()) {
     const std::optional<StepResult> result = take_step();
-    if (!result) break;  // no data left
+    if (!result) break;
     stops = result->given_up || result->stop_requests > 0;
     if (result->given_up) break;
     saves_->after_step(*result);
@@ -83,7 +82,7 @@ ExitCode Trainer::train() {
     const int64_t every = run_.config.checkpoint.every_steps;
     if (!stops && every > 0 && state_.step % every == 0 && !saves_->has(state_.step)) save();
   }
-  // Saves after a stop request, too: the time until the kill is for the save. Initial weights are not saved.
+  // The state is also saved after a stop request: Slurm leaves time for that. Initial weights are not saved.
   if (saves_->is_under_way() || state_.step > 0) saves_->save_now(state_, run_.config.checkpoint.keep, stops);
   // A stop request in the last step changes nothing if no validation is due.
   const ExitCode code = !stops || is_done() ? ExitCode::kOk : ExitCode::kRequeue;
@@ -99,13 +98,13 @@ ExitCode Trainer::train() {
   return code;
 }
 
-// Saves the state. Training goes on meanwhile if it has steps left and checkpoint.asynchronous is set.
+// Training goes on during the save if steps are left and checkpoint.asynchronous is set.
 void Trainer::save() {
   saves_->save(state_, /*in_background=*/run_.config.checkpoint.asynchronous && state_.step < steps_ &&
                            !has_stopped_improving());
 }
 
-// Makes one optimizer step. Returns nullopt if no data is left.
+// Returns nullopt if no data is left.
 std::optional<StepResult> Trainer::take_step() {
   world_.set_deadline(deadline_.in_step());
   StepWork work;
@@ -113,7 +112,7 @@ std::optional<StepResult> Trainer::take_step() {
   if (result && !result->given_up) {
     if (is_failure(*result) && skips_ == 0) updated_ = state_;
     state_.step += 1;
-    // Skipped steps do not count, because AdamW's bias correction counts updates.
+    // AdamW's bias correction counts updates, not skipped steps.
     state_.updates += result->skipped ? 0 : 1;
     state_.epoch = work.loaded.end.epoch;
     state_.sequence = work.loaded.end.sequence;
@@ -121,7 +120,7 @@ std::optional<StepResult> Trainer::take_step() {
     clock_.end();
     if (time_limit_) time_limit_->took_step(clock_.seconds());
     if (state_.step > first_step_ + 1) deadline_.learn(clock_.seconds() - saves_->wait_seconds());
-    // Log first: if the numerics end the run, its last line shows why.
+    // The step is logged before check_numerics, so that the log's last line shows why the run ends.
     log_step(work, *result);
     if (state_.step > first_step_ + 1) watch_speed(work.flops);
     check_numerics(*result);
@@ -159,8 +158,8 @@ std::optional<StepResult> Trainer::compute_step(StepWork& work) {
         done, run_.micro_batches, [&] { return stop_requested(LongStepTimes{}.most_seconds); },
         [&] { stream_.synchronize(); });
   };
-  // The next chance to stop is after the next step, or after the validation before it (a validation that is
-  // given up must be made again).
+  // The next chance to stop is after the next step, or after the validation before it, which must be made
+  // again if it is given up.
   const auto stops = [&] {
     if (!time_limit_) return stop_requested(0);
     const double validation = validation_is_due_at(at_step_) ? time_limit_->validation_seconds() : 0;
@@ -216,7 +215,7 @@ void Trainer::log_step(const StepWork& work, const StepResult& result) {
   }
 }
 
-// The parts of the time up to the end of this start's first step; nullopt in later steps.
+// The parts of the time until the first step has ended; nullopt in later steps.
 std::optional<StartupSeconds> Trainer::startup_of_step() const {
   if (state_.step != first_step_ + 1) return std::nullopt;
   StartTimes times = options_.start_times;
@@ -227,7 +226,7 @@ std::optional<StartupSeconds> Trainer::startup_of_step() const {
   return seconds;
 }
 
-// Looks for slow ranks. Collective.
+// Collective.
 void Trainer::watch_speed(double flops) {
   const StepTimes times{.seconds = clock_.seconds(),
                         .in_collectives_seconds = clock_.waited_in_all(),
@@ -249,8 +248,8 @@ void Trainer::drop_wrong_peak(double rows_per_second) {
       "is no mfu from here on");
 }
 
-// Ends the run if several steps in a row have failed, which no further step would mend, or if the last step
-// of the run has failed, because such a run is not done.
+// Ends the run if several steps in a row have failed, because no further step would mend that, or if the
+// run's last step has failed, because such a run is not done.
 void Trainer::check_numerics(const StepResult& result) {
   if (!result.skipped) skips_ = 0;
   if (is_failure(result)) {
@@ -263,8 +262,7 @@ void Trainer::check_numerics(const StepResult& result) {
 }
 
 // Saves the weights after the last update as the checkpoint of that step, so that the next start makes the
-// skipped steps again. Keeps all older checkpoints: the weights may have gone wrong before the first skipped
-// step.
+// skipped steps again. Keeps all older checkpoints: the weights may have gone wrong earlier.
 void Trainer::end_without_update(bool stops) {
   const int64_t step = updated_.step;
   saves_->finish();
@@ -283,7 +281,7 @@ void Trainer::end_without_update(bool stops) {
               hint);
 }
 
-// The planned cost of the work that this start has done so far, be it steps, validations, both or none.
+// The planned cost of the steps and validations that this start has made so far.
 StepCost Trainer::planned_cost() const {
   MemoryUse arena = at_step_ > first_step_ ? plan_.step_arena : MemoryUse{};
   if (validation_.has_evaluated() && plan_.evaluation_arena.total() > arena.total())
@@ -296,20 +294,20 @@ StepCost Trainer::planned_cost() const {
   return {planned, plan_.traffic_per_step};
 }
 
-// `use` with `arena` in place of the arena's planned capacity.
+// Replaces the arena's planned capacity in `use`.
 MemoryUse Trainer::with_arena(MemoryUse use, const MemoryUse& arena) const {
   for (const MemoryCategory category : kMemoryCategories)
     use[category] += arena[category] - plan_.arena[category];
   return use;
 }
 
-// The peak of this rank's ledger, with the used part of the arena only, so that an oversized plan shows.
+// The peak of this rank's ledger, with only the used part of the arena, so that an oversized plan shows.
 MemoryUse Trainer::measured_memory() {
   return with_arena(ledger_.peak(), step_->arena().peak());
 }
 
-// Whether this rank wants to stop, given that the next chance to stop is `next_seconds` later. The time limit
-// counts on rank 0 alone. Throws on rank 0 if another process owns the run.
+// Whether this rank wants to stop. `next_seconds`: time until the next chance to stop. The time limit counts
+// on rank 0 alone, which throws if another process owns the run.
 bool Trainer::stop_requested(double next_seconds) {
   if (directory_) directory_->check_owner();
   const bool requested = options_.stop_requested && options_.stop_requested();
@@ -317,8 +315,8 @@ bool Trainer::stop_requested(double next_seconds) {
   return requested || time_is_up_;
 }
 
-// Throws if this start, which went on from `step`, is the third restart of its job in a row without a new
-// checkpoint. Collective.
+// Throws if this start, from `step`, is the third restart of its job in a row without a new checkpoint.
+// Collective.
 void Trainer::require_progress(int64_t step) {
   do_and_agree(mesh_.world(), [&] {
     if (!directory_) return;
@@ -338,7 +336,7 @@ const char* Trainer::end_reason(ExitCode code) const {
   return ends_early() ? EndReason::kNoImprovement : EndReason::kSteps;
 }
 
-// Writes the `end` event once. If the write throws, the next call writes one, with the code of that call.
+// Writes the `end` event once. If the write throws, the next call writes an event with the code of that call.
 void Trainer::write_end(ExitCode code) {
   MetricsFile& metrics = directory_->metrics();
   if (!end_is_logged_)
@@ -386,7 +384,6 @@ Error Trainer::end_failed(const Error& error) {
   if (leads_) {
     bool owned = false;
     try {
-      // may_write() is false if the file system does not answer.
       if (directory_->may_write()) {
         directory_->check_still_owned();
         owned = true;

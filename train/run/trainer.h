@@ -1,5 +1,5 @@
-// Trainer: a run on one rank. trainer_start.cpp has the start after decide_run, trainer_weights.cpp the first
-// weights, trainer.cpp the loop and the end, trainer_validation.cpp the validations and the best scores.
+// trainer_start.cpp has the start after decide_run, trainer_weights.cpp the first weights, trainer.cpp the
+// loop and the end, trainer_validation.cpp the validations and the best scores.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -26,7 +26,6 @@
 
 namespace ripstop {
 
-/// The input of a run.
 struct TrainerOptions {
   RunConfig config;
   std::vector<std::string> argv;                ///< the command line, for metrics.jsonl
@@ -34,33 +33,32 @@ struct TrainerOptions {
   std::function<void(const std::string&)> say;  ///< prints a line for people; called on rank 0 only
   std::function<bool()> stop_requested;         ///< whether this rank got a request to save and end
   std::optional<Deadline> deadline = {};        ///< end of the job, if known; only rank 0's counts
-  StartTimes start_times = {};                  ///< the parts of this start so far
+  StartTimes start_times = {};
   LiveLine* live = nullptr;  ///< shows the work under way, on rank 0 only; must outlive the Trainer
 };
 
-/// One run. `make` and `run` are collective, with equal options on all ranks. If one rank fails, all throw.
+/// A run on one rank. `make` and `run` are collective, with equal options. If one rank fails, all throw.
 class Trainer {
  public:
-  /// A Trainer after decide_run, which has changed no file. `world` must outlive it. Throws as decide_run.
+  /// Calls decide_run, and throws like it. Changes no file. `world` must outlive the result.
   static std::unique_ptr<Trainer> make(TrainerOptions options, MpiWorld& world);
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  /// Checks the config against data and checkpoint, takes the run directory, and resumes from its newest
-  /// whole checkpoint, or begins with random weights or model.pretrained. Then trains to the last step, or
-  /// until train.stop_after_validations validations brought no improvement, and returns kOk.
+  /// Takes the run directory, and resumes from its newest whole checkpoint, or begins with random weights or
+  /// model.pretrained. Trains to the last step, or until train.stop_after_validations validations brought no
+  /// improvement, and returns kOk.
   ///
-  /// If a stop was requested on any rank, or shortly before TrainerOptions::deadline (TimeLimit), saves after
-  /// the current step and returns kRequeue. A step that would take another minute (LongStep), and a
-  /// validation under way or due, are given up and made when the run goes on. A stop before the first step
-  /// returns kRequeue and writes no step.
+  /// After a stop request on any rank, or shortly before TrainerOptions::deadline, saves after the current
+  /// step and returns kRequeue. A step that would take another minute and a validation are given up, and made
+  /// again when the run goes on. A stop before the first step writes no step.
   ///
   /// If another process takes the run over, throws kStorage within seconds, and writes nothing any more.
-  /// Throws kCommunication, for no progress, if three restarts of a Slurm job committed no new step.
+  /// Throws kCommunication if three restarts of a Slurm job committed no new step.
   ///
   /// Throws Error: kUsage for the config, kInputData for the data set, kResources for memory, kStorage for
   /// directory or checkpoint, kNumerics if loss or gradient is not finite in three steps in a row or in the
-  /// last step. Before kNumerics, saves the weights as they were after the last update.
+  /// last step. Before kNumerics, saves the weights after the last update.
   ExitCode run();
 
   /// Call it after run() has thrown. False if the thread of a save or of the lock does not end within
@@ -69,12 +67,12 @@ class Trainer {
 
  private:
   using Clock = std::chrono::steady_clock;
-  /// The weights of a run that begins, opened but not read.
+  /// The first weights of a run, opened but not read.
   struct FirstWeights {
     std::optional<StoredModel> model;     ///< model.pretrained, if given
     std::optional<PeftAdapter> adapters;  ///< lora.adapter, if given
   };
-  /// The findings of a start for its header and its `start` event.
+  /// Contents of the header and of the `start` event.
   struct StartFindings {
     RunLength length;
     std::vector<std::string> notes, warnings, resume_notes;
@@ -118,7 +116,7 @@ class Trainer {
   bool accept_scores(const ValidationScores& scores);
   void report_scores(const ValidationScores& scores, double seconds, bool better);
   void compare_with_start(const ValidationEvent& event);
-  /// Whether train.stop_after_validations validations in a row brought no improvement. Equal on all ranks.
+  /// Whether the last train.stop_after_validations validations brought no improvement. Equal on all ranks.
   bool has_stopped_improving() const;
   bool ends_early() const { return has_stopped_improving() && state_.step < steps_; }
   bool is_done() const { return (state_.step >= steps_ || has_stopped_improving()) && !validation_is_due(); }
@@ -148,7 +146,7 @@ class Trainer {
   TrainerOptions options_;  ///< options_.config is unused: see run_.config
   const DecidedRun run_;
   MpiWorld& world_;
-  const bool leads_;  ///< whether this is rank 0, which speaks and writes for all
+  const bool leads_;  ///< this is rank 0, which speaks and writes for all
   const Clock::time_point begin_ = Clock::now();
 
   DeviceMesh& mesh_ = *run_.ranks;
@@ -183,7 +181,7 @@ class Trainer {
   CheckpointState updated_;       ///< if skips_ > 0: the state before the first of these steps
   bool was_done_ = false;         ///< this start found nothing to do
   bool has_no_progress_ = false;  ///< the run ends for no progress; on rank 0
-  bool end_is_logged_ = false;    ///< the `end` event is written
+  bool end_is_logged_ = false;
 };
 
 }  // namespace ripstop

@@ -1,5 +1,3 @@
-// The start of a run: reading, checks and resume before the first step, and the report for people and
-// metrics.jsonl.
 #include <algorithm>
 #include <filesystem>
 #include <utility>
@@ -18,8 +16,8 @@
 
 namespace ripstop {
 
-// Prepares the first step. Returns false if a stop was requested; the ranks agree on that after each part
-// that may take long.
+// Prepares the first step. Returns false if a stop was requested; the ranks agree on that after each long
+// part.
 bool Trainer::start() {
   constexpr double kSlowBytesPerSecond = 250e6;
   if (agree_to_stop()) return false;
@@ -39,8 +37,7 @@ bool Trainer::start() {
     if (!leads_) return;
     open_directory();
     if (!options_.deadline) return;
-    // Estimates the seconds of a save: those of the run's last save, or of writing the checkpoint to a slow
-    // disk.
+    // The seconds of the run's last save, or else of writing the checkpoint to a slow disk.
     double save_seconds = static_cast<double>(found.length.checkpoint_bytes) / kSlowBytesPerSecond;
     if (std::filesystem::exists(run_.metrics_file()))
       for (const CheckpointEvent& saved : read_metrics(run_.metrics_file()).checkpoints)
@@ -49,8 +46,7 @@ bool Trainer::start() {
   });
   enter(&StartupSeconds::memory);
   plan_ = plan_rank(run_.request(run_.target.device), mesh_.coordinates());
-  // Called before the step allocates its memory, because a measurement takes memory outside the plan for a
-  // moment.
+  // The peak is measured before the step allocates its memory: a measurement takes memory outside the plan.
   peak_flops_ = find_peak_flops(world_, run_.device, run_.step.sharding.compute);
   if (!peak_flops_ && run_.device.kind == DeviceKind::kCpu)
     found.notes.emplace_back(
@@ -82,14 +78,14 @@ bool Trainer::start() {
   return true;
 }
 
-// Whether a stop was requested on any rank. Collective.
+// Collective.
 bool Trainer::agree_to_stop() {
   return any_rank(mesh_.world(), stop_requested(0));
 }
 
 // Ends a run that was stopped before its first step. In a Slurm job this start counts as a takeover;
 // otherwise a job whose time is too short for the start would restart without end. Outside of a job nothing
-// is written: people may stop as many starts as they like. Collective.
+// is written. Collective.
 void Trainer::end_start() {
   do_and_agree(mesh_.world(), [&] {
     if (!leads_ || directory_ || !Takeovers::is_in_job()) return;
@@ -115,9 +111,9 @@ void Trainer::end_start() {
                   stop_cause()));
 }
 
-// Counts the steps of the run; nullopt if a stop was requested meanwhile. Collective.
+// Returns nullopt if a stop was requested meanwhile. Collective.
 std::optional<RunLength> Trainer::count_steps(std::vector<std::string>& notes) {
-  // A million epochs take hours to count, but an agreement takes longer than a small epoch.
+  // A million epochs take hours to count, but a vote takes longer than a small epoch.
   constexpr int64_t kEpochsAVote = 16;
   int64_t epochs = 0;
   const std::optional<TrainingData> data = count_training_data(
@@ -130,7 +126,7 @@ std::optional<RunLength> Trainer::count_steps(std::vector<std::string>& notes) {
   return run_length(run_.config, run_, data);
 }
 
-// Takes the lock and checks the disk. Called on rank 0, before anything large is allocated.
+// Takes the lock and checks the disk. On rank 0, before anything large is allocated.
 void Trainer::open_directory() {
   directory_.emplace(posix_io(), run_.config, run_.tokenizer, run_.dataset.header().prompt_template,
                      RunLockWait{.say = [this](const std::string& text) { log_.say(text); },
@@ -153,7 +149,7 @@ void Trainer::check_checkpoint(const CheckpointState& saved, const std::string& 
   require_same_set(saved.data_content_hash == run_.dataset.content_hash() &&
                        saved.tokenizer_sha256 == run_.tokenizer.sha256(),
                    "data set");
-  // A resumed run may begin to validate, or cease to.
+  // A resumed run may begin or cease to validate.
   const std::string& validated = saved.validation_content_hash;
   require_same_set(validated.empty() || validated == ValidationSet::kNone || !validation_.any() ||
                        validated == run_.validation.content_hash(),
@@ -167,12 +163,12 @@ void Trainer::check_checkpoint(const CheckpointState& saved, const std::string& 
                 "another version of ripstop began this run, and packs sequences differently");
 }
 
-// Fills weights, moments and state_ from the newest whole checkpoint. Returns the config and the mesh of the
-// run that saved it; nullopt if there is no checkpoint. Collective.
+// Fills weights, moments and state_ from the newest whole checkpoint. Returns nullopt if there is no
+// checkpoint. Collective.
 std::optional<ResumableCheckpoint> Trainer::resume(StartFindings& found) {
   std::optional<ResumableCheckpoint> resumed;
   const auto accept = [&](const Checkpoint& checkpoint) {
-    // Checks the config first: it explains a different order of the data.
+    // The config is checked first, because it explains a different order of the data.
     resumed = check_stored_config(checkpoint, run_.config, run_.model);
     check_checkpoint(checkpoint.manifest.state, found.length.data->plan_hash);
     check_same_parameters(checkpoint.manifest.units, run_.trained_table());
@@ -189,12 +185,12 @@ std::optional<ResumableCheckpoint> Trainer::resume(StartFindings& found) {
       resume_newest(posix_io(), run_.checkpoints(), mesh_.world(), accept, load, found.warnings);
   if (!saved) return std::nullopt;
   state_ = *saved;
-  // The checkpoint holds float32 master weights: renew the compute copies.
+  // The checkpoint has float32 master weights: renews the compute copies.
   step_->model().weights_changed(step_->arena());
   found.resume_notes = resume_notes(*resumed, mesh_.sizes());
   const TrainSection &then = resumed->config.train, &now = run_.config.train;
   if (then.steps != now.steps || then.epochs != now.epochs) {
-    // Less work than count_steps() has done already: a run only grows.
+    // A run only grows, so this is less work than count_steps().
     const int64_t old_steps = count_training_data(run_.dataset, resumed->config)->steps;
     const std::string jump = rate_jump(run_.config, state_.step, old_steps, steps_);
     if (!jump.empty()) found.resume_notes.push_back(jump);
@@ -202,8 +198,8 @@ std::optional<ResumableCheckpoint> Trainer::resume(StartFindings& found) {
   return resumed;
 }
 
-// Resumes, or begins with `first`. Returns false if a stop was requested meanwhile; then the run has not
-// changed, except that damaged checkpoints are moved aside. Collective.
+// Resumes, or begins with `first`. Returns false if a stop was requested meanwhile; then only damaged
+// checkpoints have been moved aside. Collective.
 bool Trainer::resume_or_initialize(FirstWeights first, StartFindings& found) {
   const std::optional<ResumableCheckpoint> resumed = resume(found);
   if (!resumed) {
@@ -214,7 +210,6 @@ bool Trainer::resume_or_initialize(FirstWeights first, StartFindings& found) {
     state_.data_content_hash = run_.dataset.content_hash();
     state_.tokenizer_sha256 = run_.tokenizer.sha256();
   }
-  // A run that is done needs no base.
   if (has_adapters() && !is_done()) {
     enter(&StartupSeconds::weights);
     found.weights_of = read_base(std::move(first), resumed);
@@ -227,12 +222,11 @@ bool Trainer::resume_or_initialize(FirstWeights first, StartFindings& found) {
     state_.validation_content_hash = run_.validation.content_hash();
   log_.end_live_line();
   if (agree_to_stop()) {
-    // metrics.jsonl is not open yet.
     for (const std::string& text : found.warnings) log_.say("warning: " + text);
     return false;
   }
-  // Recorded only now, when nothing refuses the run any more. A run that is done commits nothing, so a start
-  // of it is no takeover, and no restart without progress.
+  // The takeover is recorded when nothing refuses the run any more. A run that is done commits nothing, so
+  // its start is no takeover.
   state_.takeover = 0;
   if (!is_done()) {
     int64_t number = 0;
@@ -250,7 +244,7 @@ bool Trainer::resume_or_initialize(FirstWeights first, StartFindings& found) {
 }
 
 // Makes attention's plans, one for each number and length of documents, of up to a second each. In steps,
-// ranks would make them at different times and wait for each other; here all ranks make all plans at once.
+// ranks would make plans at different times and wait for each other.
 std::optional<KernelPlans> Trainer::prepare_kernels() {
   if (run_.device.kind != DeviceKind::kCuda) return std::nullopt;
   log_.show("making plans of attention");
@@ -267,8 +261,8 @@ void Trainer::say_header(const StartFindings& found, const StartEvent& event) {
   ResolvedRun run = run_;
   run.snapshot = saves_->plan();
   RunLength length = found.length;
-  // The speed in the header: measured if the run is resumed, else computed from the peak in the GPUs' data
-  // sheets.
+  // The header's speed is measured if the run is resumed, else computed from the peak in the GPU's data
+  // sheet.
   if (state_.step > 0)
     length.speed = measured_speed(run_.metrics_file(), run, run_.target);
   else if (peak_flops_ && run_.target.device == DeviceKind::kCuda)
@@ -348,15 +342,14 @@ StartEvent Trainer::start_event(const StartFindings& found) const {
   return event;
 }
 
-// Writes the header for people and the `start` event, on rank 0. A run that is done has no header.
+// A run that is done has no header.
 void Trainer::announce(const StartFindings& found) {
   StartEvent event = start_event(found);
   if (!was_done_) say_header(found, event);
   event.startup = options_.start_times.seconds();
   directory_->metrics().write(event);
   std::vector<std::string> notes = directory_->notes();
-  // The directory notes most changes of the config, too. A resume note on the same change may say more, and
-  // replaces that note.
+  // A resume note may repeat a note of the directory and add an effect. Then it replaces that note.
   for (const std::string& note : found.resume_notes) {
     const auto same = std::find_if(notes.begin(), notes.end(), [&](const std::string& change) {
       return note == change || note.starts_with(change + ", ");

@@ -1,4 +1,3 @@
-// The validations of a run: when they are due, the best scores, and the end without improvement.
 #include <cmath>
 
 #include "parallel/agreement.h"
@@ -8,7 +7,7 @@
 namespace ripstop {
 namespace {
 
-// The score that checkpoint.keep_best names: ROUGE-L or the loss. For "none", the loss as well.
+// ROUGE-L or the loss. For "none", the loss.
 std::optional<double> score_of(const ValidationEvent& event, KeepBest keep) {
   return keep == KeepBest::kRougeL ? event.rougeL : event.loss;
 }
@@ -26,8 +25,8 @@ void Trainer::find_start_scores() {
   start_is_validated_ = all_ranks(mesh_.world(), !leads_ || start_scores_);
 }
 
-// Whether a validation is due after `step`: before step 1 with validate_at_start, every validate_every steps,
-// and after the last step; at most once for each step.
+// Validations are due before step 1 with validate_at_start, every validate_every steps, and after the last
+// step; at most one for each step.
 bool Trainer::validation_is_due_at(int64_t step) const {
   const TrainSection& train = run_.config.train;
   if (!validation_.any()) return false;
@@ -38,20 +37,19 @@ bool Trainer::validation_is_due_at(int64_t step) const {
 
 bool Trainer::has_stopped_improving() const {
   const int64_t most = run_.config.train.stop_after_validations;
-  // The count of validations is only used if the best score has the same metric.
+  // The count is only used if the best score has the same metric.
   const bool same_metric = !state_.best || state_.best->metric == to_string(run_.config.checkpoint.keep_best);
   return most > 0 && same_metric && state_.validations_since_best >= most;
 }
 
-// Validates, and saves a new best at once, so that "best" always names an existing checkpoint. Also saves if
-// the step was saved before its validation: a run resumed from that save would repeat the validation. Returns
-// false if a stop was requested; the validation is then made when the run goes on. Collective.
+// Saves a new best at once, so that "best" always names an existing checkpoint. Also saves if the step was
+// saved before its validation, so that a resumed run does not repeat the validation. Returns false if a stop
+// was requested; the validation is then made when the run goes on. Collective.
 bool Trainer::validate_and_save() {
   const Clock::time_point begin = Clock::now();
-  // The checkpoint of this step lacks the validation.
   const bool late = saves_->has(state_.step);
   LookIntervals intervals;
-  // Each part takes less than a step, but a rank may write a long summary alone.
+  // Without summaries each part takes less than a step. A long summary may keep one rank busy alone.
   if (!run_.summaries) world_.set_deadline(deadline_.in_step());
   const std::optional<ValidationScores> scores = validation_.measure(
       *step_, ledger_, [&] { return stop_requested(intervals.look()); },
@@ -70,8 +68,8 @@ bool Trainer::validate_and_save() {
   return true;
 }
 
-// Takes the scores into the state. Returns true if they are the best so far and the config keeps the best
-// checkpoint. Scores of the initial weights, which are not saved, are never the best.
+// Returns true if the scores are the best so far and the config keeps the best checkpoint. Initial weights
+// are not saved, so their scores are never the best.
 bool Trainer::accept_scores(const ValidationScores& scores) {
   if (state_.step == 0) {
     start_is_validated_ = true;
@@ -79,7 +77,7 @@ bool Trainer::accept_scores(const ValidationScores& scores) {
   }
   state_.validated_step = state_.step;
   const KeepBest keep = run_.config.checkpoint.keep_best;
-  // With keep_best "none" the count of validations stays as it is, for a later start with a metric.
+  // With "none" the count of validations stays as it is, for a later start with a metric.
   if (keep == KeepBest::kNone) return false;
   const bool by_rouge = keep == KeepBest::kRougeL;
   const double value = by_rouge ? scores.rouge->rouge_l.fmeasure : scores.loss.mean();
@@ -123,7 +121,7 @@ void Trainer::report_scores(const ValidationScores& scores, double seconds, bool
   compare_with_start(event);
 }
 
-// Tells at the first validation whether training has improved on the initial weights.
+// At the first validation, says whether training has improved on the initial weights.
 void Trainer::compare_with_start(const ValidationEvent& event) {
   if (event.step == 0) {
     start_scores_ = event;

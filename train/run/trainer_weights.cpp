@@ -1,4 +1,3 @@
-// Finds, checks and reads the first weights of a run, and the frozen weights under its adapters.
 #include <fmt/format.h>
 
 #include <span>
@@ -14,8 +13,8 @@
 
 namespace ripstop {
 
-// Opens the weights of a run that has not begun, reading headers and samples only, before anything large is
-// allocated. Refuses different weights on different nodes, which would mix two models. Collective.
+// Opens the weights of a run that has not begun, reading headers and samples only. Refuses different weights
+// on different nodes, which would mix two models. Collective.
 Trainer::FirstWeights Trainer::open_first_weights(std::vector<std::string>& notes) {
   FirstWeights first;
   if (!run_.pretrained || run_.pretrained->has_begun) return first;
@@ -44,8 +43,7 @@ Trainer::FirstWeights Trainer::open_first_weights(std::vector<std::string>& note
   return first;
 }
 
-// Sets the trained weights of a run that begins; its moments stay zero. Returns the source of the weights,
-// for people.
+// Sets the trained weights of a run that begins; its moments stay zero. Returns the source, for people.
 std::string Trainer::set_first_weights(const FirstWeights& first) {
   ShardedTransformer& model = step_->model();
   const auto seed = static_cast<uint64_t>(run_.config.run.seed);
@@ -57,7 +55,7 @@ std::string Trainer::set_first_weights(const FirstWeights& first) {
     fail(ExitCode::kStorage, "{}: was there when the run started, and is gone",
          run_.pretrained->directory.string());
   if (has_adapters() && !first.adapters) {
-    // Initializes the adapters so that they change nothing before the first update.
+    // The new adapters change nothing before the first update.
     model.initialize(seed, model.trained_units());
     return "";
   }
@@ -81,13 +79,13 @@ std::string Trainer::set_first_weights(const FirstWeights& first) {
                      first.model->is_pretrained() ? "Hugging Face" : "a checkpoint");
 }
 
-// Reads the frozen weights, which no checkpoint has, and compares all bytes with those the run began with.
-// `first` has the model of a run that begins; a `resumed` run finds its model again. Reads through host
-// memory, because the device holds the weights in the compute dtype only, and in pieces, because the plan has
+// Reads the frozen weights, which no checkpoint has, and compares all bytes with the weights the run began
+// with. `first` has the model of a run that begins; a `resumed` run finds its model again. Reads through host
+// memory, because the device has the weights in the compute dtype only, and in pieces, because the plan has
 // no room for a unit in float32. Returns the source, for people.
 std::string Trainer::read_base(FirstWeights first, const std::optional<ResumableCheckpoint>& resumed) {
   if (resumed) {
-    // The checkpoint's base counts: another start may have saved since `first` was opened.
+    // Another start may have saved since `first` was opened.
     first = {};
     do_and_agree(mesh_.world(), [&] {
       first.model.emplace(find_base(
@@ -102,7 +100,7 @@ std::string Trainer::read_base(FirstWeights first, const std::optional<Resumable
     log_.show(fmt::format("hashing {}, which stays frozen  {}%", directory, percent));
   };
   require_bases(mesh_.world(), base);
-  if (adapted.hash.empty())  // a new run
+  if (adapted.hash.empty())
     adapted.hash = base.weights_hash(mesh_.world(), watch);
   else
     require_base_weights(mesh_.world(), base, adapted, watch);

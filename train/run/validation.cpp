@@ -34,7 +34,7 @@ ValidationSet open_validation_set(const RunConfig& config, const ResolvedRun& ru
   if (!config.train.validates()) return {};
   const char* key = config.train.validate_every > 0 ? "validate_every" : "validate_at_start";
   const std::filesystem::path file = std::filesystem::path(config.data.directory) / "validation.h5";
-  // A missing set is no error, because the run can train without a validation.
+  // The run can train without a validation.
   std::optional<TokenDataset> set;
   if (std::filesystem::exists(file)) set.emplace(file);
   if (!set || set->examples() == 0)
@@ -55,7 +55,7 @@ Validation::Validation(const ValidationSet& set, const RunConfig& config, const 
     : set_(set), config_(config), run_(run), tokenizer_(tokenizer), mesh_(mesh) {}
 
 void Validation::connect(MpiWorld& world, const Device& device) {
-  // Generation has a mesh of its own: it keeps no shards, so the fsdp axis of this mesh is 1.
+  // The fsdp axis is 1, because generation keeps no shards.
   if (any() && run_.summaries)
     writing_mesh_ = std::make_unique<DeviceMesh>(world, run_.summaries_mesh(),
                                                  config_.mesh.allow_tensor_across_nodes, device);

@@ -19,7 +19,6 @@ AdamW::AdamW(ShardedTransformer& model, const AdamWOptions& options, const Devic
     : options_(options) {
   for (const FsdpUnit& unit : model.trained_units()) {
     const int64_t n = unit.master().count(), bytes = n * element_bytes(options.moments);
-    // Both moments of a unit lie in one buffer.
     Buffer memory(device, ledger, MemoryCategory::kOptimizer, 2 * bytes);
     const Tensor first = tensor_in(memory, 0, options.moments, {n});
     const Tensor second = tensor_in(memory, bytes, options.moments, {n});
@@ -33,8 +32,8 @@ std::vector<AdamW::Range> AdamW::ranges_of(const FsdpUnit& unit) const {
   const int64_t vectors = std::clamp<int64_t>(unit.layout().vector_elements() - unit.shard_begin(), 0, shard);
   if (options_.moments == DType::kFloat32)
     return {{0, vectors, options_.decay_norms, {}}, {vectors, shard - vectors, true, {}}};
-  // The random bits belong to logical elements, so each parameter has a range of its own. The padding between
-  // the ranges is and stays zero.
+  // The random bits belong to logical elements, so each parameter has its own range. Padding between ranges
+  // stays zero.
   std::vector<Range> ranges;
   const int64_t begin = unit.shard_begin();
   for (const Box& slice : unit.layout().slices()) {

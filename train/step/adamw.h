@@ -1,4 +1,3 @@
-// AdamW over the shards that this rank stores.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -10,35 +9,33 @@
 
 namespace ripstop {
 
-/// The settings of a run.
 struct AdamWOptions {
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
-  bool decay_norms = false;         ///< whether vectors (norm weights) have weight decay, too
-  DType moments = DType::kFloat32;  ///< dtype in which both moments are stored: float32 or bfloat16
-  uint64_t seed = 0;                ///< seed of the random bits that round bfloat16 moments
+  bool decay_norms = false;         ///< vectors (norm weights) have weight decay, too
+  DType moments = DType::kFloat32;  ///< dtype of both stored moments: float32 or bfloat16
+  uint64_t seed = 0;                ///< for the random bits that round bfloat16 moments
 };
 
 /// The MomentBits::key of a parameter: one Philox block of its name's hash under the seed.
 uint64_t moment_key(uint64_t seed, std::string_view parameter);
 
-/// The first and second moments of the shard of every trained unit, zero at first. Owns them (category
-/// optimizer, 8 bytes an element, 4 if bfloat16). Moments in bfloat16 are computed in float32 and rounded
-/// stochastically. The random bits depend on seed, update, moment, parameter and logical element alone, so
-/// ranks that hold the same element keep the same moments, on every mesh. Source: decoupled weight decay,
-/// arXiv:1711.05101; the order of operations is torch.optim.AdamW's.
+/// AdamW over this rank's shard of every trained unit. Owns the moments, zero at first (category optimizer, 8
+/// bytes an element, 4 if bfloat16). bfloat16 moments are computed in float32 and rounded stochastically. The
+/// random bits depend on seed, update, moment, parameter and logical element alone, so ranks that hold the
+/// same element keep the same moments, on every mesh. Source: decoupled weight decay, arXiv:1711.05101; the
+/// order of operations is torch.optim.AdamW's.
 class AdamW {
  public:
   AdamW(ShardedTransformer& model, const AdamWOptions& options, const Device& device, MemoryLedger& ledger);
 
   /// Updates master weights and moments from the gradients times scale[0], and writes the compute copies. If
-  /// scale[1] is 0, weights and moments stay as they are. `scale`: [2] float32, from gradient_scale.
-  /// `update` counts updates from 1, for the bias correction and the random bits. `before_unit`, if set, is
-  /// called with each unit before its update is queued.
+  /// scale[1] is 0, weights and moments stay as they are. `scale`: [2] float32, from gradient_scale. `update`
+  /// counts from 1, for the bias correction and the random bits. `before_unit`, if set, is called with each
+  /// unit before its update is queued.
   void step(Context& context, ShardedTransformer& model, double learning_rate, int64_t update,
             const Tensor& scale, const std::function<void(size_t unit)>& before_unit = {});
 
-  /// The first moment of unit `unit` of ShardedTransformer::trained_units, [shard_elements] float32 or
-  /// bfloat16; second() returns its second moment.
+  /// The moments of unit `unit` of ShardedTransformer::trained_units: [shard_elements] float32 or bfloat16.
   const Tensor& first(size_t unit) const { return moments_[unit].first; }
   const Tensor& second(size_t unit) const { return moments_[unit].second; }
 
@@ -46,7 +43,7 @@ class AdamW {
   /// Elements [begin, begin + count) of a shard, updated by one kernel call.
   struct Range {
     int64_t begin, count;
-    bool decays;  ///< whether weight decay applies
+    bool decays;
     MomentBits bits;
   };
   struct Moments {

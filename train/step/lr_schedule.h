@@ -1,4 +1,3 @@
-// The learning rate's schedule, a pure function of the step.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -13,9 +12,9 @@ namespace ripstop {
 /// Warm-up, with w = warmup_steps: a step s <= w uses s / w, so the first step moves the weights and step w
 /// has the full rate. This is torchtitan's rule; Hugging Face's is one step behind and begins with 0.
 ///
-/// After warm-up the factor falls from 1 at step w + 1 to minimum_ratio at step steps + 1, so no step is
-/// wasted at rate 0. With p = (s - 1 - w) / (steps - w), linear is 1 - p and cosine is (1 + cos(pi p)) / 2,
-/// both scaled to end at minimum_ratio (Hugging Face's rule). Constant stays at 1.
+/// After warm-up the factor falls from 1 at step w + 1 to minimum_ratio at step steps + 1, so no step has
+/// rate 0. With p = (s - 1 - w) / (steps - w), linear is 1 - p and cosine is (1 + cos(pi p)) / 2, both scaled
+/// to end at minimum_ratio (Hugging Face's rule). Constant stays at 1.
 inline double learning_rate_factor(const ScheduleSection& schedule, int64_t step, int64_t steps) {
   const int64_t warmup = schedule.warmup_steps;
   if (step <= warmup) return static_cast<double>(step) / static_cast<double>(warmup);

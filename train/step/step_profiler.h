@@ -1,4 +1,3 @@
-// StepProfiler: lets a profiler collect the steps that run.profile_steps names.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -8,8 +7,8 @@
 
 namespace ripstop {
 
-/// Lets a profiler collect while steps of the range run, on devices that have a profiler. A run that resumes
-/// inside the range collects the rest; a run that stops inside the range ends the collection.
+/// Lets a profiler collect the steps of run.profile_steps, on devices that have a profiler. A run that
+/// resumes inside the range collects the rest; a run that stops inside the range ends the collection.
 class StepProfiler {
  public:
   StepProfiler(const StepRange& steps, const Device& device) : steps_(steps), device_(device) {}

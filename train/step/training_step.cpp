@@ -40,7 +40,6 @@ StepResult TrainingStep::run(int64_t micro_batches, NextTokens next, double lear
     target_count += batch.target_count;
     // The last micro-batch also sums over the replicate axis.
     model_.forward_backward(arena_, batch, micro + 1 == micro_batches, totals_.loss());
-    // The gradients so far may stay: the next step clears them.
     if (hooks.gives_up && micro + 1 < micro_batches && hooks.gives_up(micro + 1)) return {.given_up = true};
   }
   const ProfilerRange range(stream_.device(), "sums and update");
@@ -48,17 +47,17 @@ StepResult TrainingStep::run(int64_t micro_batches, NextTokens next, double lear
   totals_.sum_over_world(arena_, target_count, stop_requested(),
                          hooks.save_work ? hooks.save_work() : SaveWork::kNone);
 
-  // scale = {clip / targets, 1}, or {0, 0} to skip the update. The device decides, so the host queues the
-  // update without waiting for the sums.
+  // scale = {clip / targets, 1}, or {0, 0} to skip the update: the host queues the update without waiting for
+  // the sums.
   gradient_scale(context, totals_.for_gradient_scale(), options_.max_grad_norm, scale);
   optimizer_.step(context, model_, learning_rate, numbers.update, scale, hooks.before_update);
 
-  // Wait for the device only here, after the whole step is queued.
+  // The host waits for the device only here.
   const auto [sum, squared_norm] = totals_.read();
   const auto count = static_cast<double>(sum.target_count);
   return {.loss = sum.mean(),
           .target_count = sum.target_count,
-          // The summed gradients are of the sum over targets; the reported norm is of the mean loss.
+          // The gradients are of the sum over targets, the reported norm is of the mean loss.
           .gradient_norm = sum.target_count > 0 ? std::sqrt(squared_norm) / count : 0,
           .skipped = sum.target_count == 0 || !std::isfinite(sum.loss) || !std::isfinite(squared_norm),
           .stop_requests = sum.stop_requests,

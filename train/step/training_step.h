@@ -1,5 +1,4 @@
-// TrainingStep: one rank's model, optimizer and memory, and one step of training. The trainer runs it on a
-// device, the planner on kMeta.
+// One rank's model, optimizer and memory, and a step of training; on a device, or on kMeta for plans.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -12,7 +11,6 @@
 
 namespace ripstop {
 
-/// The settings of a step.
 struct StepOptions {
   ShardingOptions sharding;
   AdamWOptions adamw;
@@ -23,48 +21,46 @@ struct StepOptions {
 struct StepResult {
   double loss = 0;            ///< mean loss over all targets; 0 without targets
   int64_t target_count = 0;   ///< targets of all data ranks
-  double gradient_norm = 0;   ///< norm of the mean loss's gradient, before clipping
+  double gradient_norm = 0;   ///< of the mean loss, before clipping
   bool skipped = false;       ///< loss or norm not finite, or no targets: weights and moments are unchanged
   int64_t stop_requests = 0;  ///< ranks on which a stop was requested
   int64_t saving_ranks = 0;   ///< ranks on which a save was still being written
-  int64_t still_disks = 0;    ///< saving ranks whose disk stands still
-  bool given_up = false;      ///< StepHooks::gives_up ended the step: no update, and the rest is unset
+  int64_t still_disks = 0;    ///< saving ranks whose disk makes no progress
+  bool given_up = false;      ///< StepHooks::gives_up ended the step: no update; all other members are unset
 };
 
-/// The place of a step in its run. `update` is smaller than `step` after skipped steps, which are no updates.
+/// `update` is smaller than `step` after skipped steps, which are no updates.
 struct StepNumbers {
-  int64_t step = 1;       ///< number of the step, from 1; seeds dropout
-  int64_t update = step;  ///< number of the update, from 1; for AdamW's bias correction
+  int64_t step = 1;       ///< from 1; seeds dropout
+  int64_t update = step;  ///< from 1; for AdamW's bias correction
 };
 
-/// Callbacks of a step. All may be empty.
 struct StepHooks {
-  /// Called after each micro-batch but the last, with the number of micro-batches done. Returns true to end
-  /// the step; must return the same on all ranks.
+  /// Called after each micro-batch but the last, with the number of micro-batches done. True, which all ranks
+  /// must return together, ends the step.
   std::function<bool(int64_t done)> gives_up = {};
-  /// This rank's work for a save. Called once, just after `stop_requested`.
+  /// Called once, just after `stop_requested`.
   std::function<SaveWork()> save_work = {};
   /// Called with each unit before its weights and moments change.
   std::function<void(size_t unit)> before_update = {};
 };
 
-/// One rank's share of training. Owns all its memory; the arena has `arena_capacity` bytes.
+/// Owns all memory of a rank's training; the arena has `arena_capacity` bytes.
 class TrainingStep {
  public:
-  /// `mesh`, `stream` and `ledger` must outlive this. Throws Error(kResources) if the mesh cannot divide the
+  /// `mesh`, `stream` and `ledger` are borrowed. Throws Error(kResources) if the mesh cannot divide the
   /// model, or if the device has too little memory.
   TrainingStep(const ModelConfig& config, const StepOptions& options, DeviceMesh& mesh, const Stream& stream,
                MemoryLedger& ledger, const MemoryUse& arena_capacity = {});
 
-  /// One optimizer step over `micro_batches` micro-batches of this data rank. Ranks of one tensor group give
-  /// equal tokens. Dropout numbers the sequences of a step: sequence s of micro-batch m on data rank d of D
-  /// is (m B + s) D + d, with B sequences a micro-batch. `stop_requested` (whether this rank was asked to
-  /// stop) is called once, after the gradients, because a signal may come while they are computed.
-  /// WorldTotals has the one all-reduce over the world. Collective.
+  /// One optimizer step over `micro_batches` micro-batches of this data rank. Ranks of one tensor group must
+  /// give equal tokens. For dropout, sequence s of micro-batch m on data rank d of D has the number (m B + s)
+  /// D + d in the step, with B sequences a micro-batch. `stop_requested` (on this rank) is called once, after
+  /// the gradients, because a signal may come while they are computed. Collective.
   StepResult run(int64_t micro_batches, NextTokens next, double learning_rate, const StepNumbers& numbers,
                  FunctionRef<bool()> stop_requested, const StepHooks& hooks = {});
 
-  /// The exact loss over micro-batches of all data ranks; see evaluate_batches. Collective.
+  /// The exact loss over micro-batches of all data ranks (evaluate_batches). Collective.
   LossSum evaluate(int64_t micro_batches, NextTokens next, FunctionRef<bool()> stop_requested);
 
   ShardedTransformer& model() { return model_; }
@@ -81,7 +77,7 @@ class TrainingStep {
   WorldTotals totals_;
   Buffer scale_memory_;
   Arena arena_;
-  /// The arena's registration with the tensor axis; null if the axis needs none. Must end before the arena.
+  /// The arena's registration with the tensor axis, or null. Must end before the arena.
   std::unique_ptr<Registration> registration_;
 };
 

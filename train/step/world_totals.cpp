@@ -5,7 +5,7 @@
 namespace ripstop {
 namespace {
 
-// The places of the sums in memory. gradient_scale reads the first three.
+// gradient_scale reads the first three.
 enum Place : int64_t { kLoss, kTargets, kSquaredNorm, kStopRequests, kSavingRanks, kStillDisks, kPlaces };
 
 }  // namespace
@@ -39,7 +39,7 @@ void WorldTotals::sum_over_world(Arena& arena, int64_t target_count, bool stop_r
   const auto set = [&](Place place, double value) {
     copy_bytes(stream_, totals.row_range(place, 1).data, &value, 8);
   };
-  // Only the first rank of a tensor group counts: all of them have the same targets and loss.
+  // All ranks of a tensor group have the same targets and loss: the first one counts.
   const bool counts = mesh_.tensor().rank() == 0;
   set(kTargets, counts ? static_cast<double>(target_count) : 0);
   if (!counts) set(kLoss, 0);
@@ -59,7 +59,7 @@ WorldTotals::Sums WorldTotals::read() const {
   std::array<double, kPlaces> host{};
   copy_bytes(stream_, host.data(), memory_.data(), memory_.bytes());
   stream_.synchronize();
-  // Counts travel as float64, which holds integers below 2^53 exactly.
+  // float64 holds integers below 2^53 exactly.
   return {.loss = {.loss = host[kLoss],
                    .target_count = static_cast<int64_t>(host[kTargets]),
                    .stop_requests = static_cast<int64_t>(host[kStopRequests]),
@@ -78,7 +78,7 @@ LossSum evaluate_batches(ShardedTransformer& model, const HostBatches& batches, 
     target_count += batch.target_count;
     model.evaluate(arena, batch, totals.loss());
   }
-  // Call stop_requested last: a signal may come while the device computes.
+  // Called last: a signal may come while the device computes.
   stream.synchronize();
   totals.sum_over_world(arena, target_count, stop_requested());
   return totals.read().loss;

@@ -1,4 +1,3 @@
-// WorldTotals: the sums of a step or an evaluation over all ranks.
 #pragma once
 #include <cstdint>
 
@@ -7,42 +6,41 @@
 
 namespace ripstop {
 
-/// A rank's work for a save beside training.
+/// A rank's work for a save during training.
 enum class SaveWork {
-  kNone,    ///< no save, or this rank has written its part
-  kWrites,  ///< the rank still writes
-  kStands,  ///< the rank still writes, and its disk has done nothing for too long
+  kNone,  ///< no save, or this rank has written its part
+  kWrites,
+  kStands,  ///< the rank writes, and its disk has done nothing for too long
 };
 
 /// The loss of some batches, summed over the world and equal on all ranks.
 struct LossSum {
-  double loss = 0;            ///< the sum of the losses of all targets
+  double loss = 0;            ///< summed over all targets
   int64_t target_count = 0;   ///< tokens whose prediction counts
   int64_t stop_requests = 0;  ///< ranks on which a stop was requested
   int64_t saving_ranks = 0;   ///< ranks on which a save was still being written
-  int64_t still_disks = 0;    ///< saving ranks whose disk stands still
+  int64_t still_disks = 0;    ///< saving ranks whose disk makes no progress
   double mean() const { return target_count > 0 ? loss / static_cast<double>(target_count) : 0; }
 };
 
-/// Six float64 sums in device memory: loss, targets, squared gradient norm, stop requests, saving ranks,
-/// disks that stand still. One all-reduce sums all of them. Owns its memory (category activations).
+/// Float64 sums in device memory: loss, targets, squared gradient norm, stop requests, saving ranks, still
+/// disks. One all-reduce sums all. Owns its memory (category activations).
 class WorldTotals {
  public:
-  /// `mesh` and `stream` must outlive this.
+  /// `mesh` and `stream` are borrowed.
   WorldTotals(DeviceMesh& mesh, const Stream& stream, MemoryLedger& ledger);
 
-  /// Sets all sums to zero.
   void clear();
 
-  /// [1] float64 each, to which the kernels of this rank add.
+  /// [1] float64 each, to which this rank's kernels add.
   Tensor loss() const;
   Tensor squared_norm() const;
-  /// [3] float64, for gradient_scale: loss, targets, squared norm.
+  /// [3] float64: loss, targets, squared norm.
   Tensor for_gradient_scale() const;
 
-  /// Adds this rank's targets, stop request and work for a save, then sums everything over the world; loss
-  /// and targets, which are equal in a tensor group, count once for each group. Takes scratch from `arena`
-  /// (category communication). Collective.
+  /// Adds this rank's targets, stop request and work for a save, then sums over the world; loss and targets,
+  /// which are equal in a tensor group, count once for each group. Takes scratch from `arena` (category
+  /// communication). Collective.
   void sum_over_world(Arena& arena, int64_t target_count, bool stop_requested,
                       SaveWork save_work = SaveWork::kNone);
 
@@ -62,16 +60,15 @@ class WorldTotals {
 /// The tokens of each micro-batch in turn, which must live until the next call.
 using NextTokens = FunctionRef<HostTokens(int64_t micro_batch)>;
 
-/// Micro-batches in host memory.
 struct HostBatches {
   int64_t count = 0;
   int64_t sequence_count = 0;  ///< sequences of each micro-batch
   NextTokens next;
 };
 
-/// The exact loss of the `batches` of all data ranks together. Every rank must have the same number of
-/// batches; the last ones of a rank may be empty. `batch_memory` and `arena` hold one batch at a time.
-/// `stop_requested` is called once, after the last batch. Collective.
+/// The exact loss of the `batches` of all data ranks together. All ranks must have the same number of
+/// batches, some of which may be empty. `batch_memory` and `arena` hold one batch at a time. `stop_requested`
+/// is called once, after the last batch. Collective.
 LossSum evaluate_batches(ShardedTransformer& model, const HostBatches& batches, BatchMemory& batch_memory,
                          WorldTotals& totals, Arena& arena, FunctionRef<bool()> stop_requested);
 

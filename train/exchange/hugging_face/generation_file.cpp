@@ -20,18 +20,16 @@ constexpr int64_t kMostGenerationBytes = int64_t{1} << 20;
 constexpr size_t kMostTemplateBytes = size_t{1} << 20;
 constexpr int64_t kMostPromptBytes = int64_t{8} << 20;  // JSON may write one byte as six characters: \u0000
 
-// Keys without an effect in ripstop: its texts always end at the tokenizer's EOS, and it always uses a cache.
+// ripstop always ends texts at the tokenizer's EOS, and always uses a cache.
 constexpr std::array<std::string_view, 6> kOfEveryModel = {"bos_token_id", "eos_token_id",
                                                            "pad_token_id", "_from_model_config",
                                                            "use_cache",    "transformers_version"};
 
-// The key of ripstop's config that has the name and meaning of Hugging Face's `key` in [generation]; null if
-// there is none.
+// The key of [generation] with the name and meaning of Hugging Face's `key`; null if there is none.
 const ConfigKey* taken_key(const std::string& key) {
   return key == "seed" || key == "validate_examples" ? nullptr : find_config_key("generation", key);
 }
 
-// Converts a JSON value to the type that the config's table of keys checks.
 ConfigValue config_value(const Json& json) {
   if (json.is_boolean()) return json.get<bool>();
   if (json.is_number_integer()) return json.get<int64_t>();
@@ -40,8 +38,7 @@ ConfigValue config_value(const Json& json) {
   return {};
 }
 
-// Sets the key `row` of `config` to the value `json`. Returns the error message if the key refuses the value,
-// else "".
+// Sets the key `row` of `config` to `json`. Returns the error message if the key refuses the value, else "".
 std::string take(const ConfigKey& row, const Json& json, RunConfig& config) {
   try {
     assign_value({.key = &row,
@@ -113,7 +110,7 @@ std::string generation_config_json(const GenerationSection& generation, const Sp
                {"max_new_tokens", generation.max_new_tokens},
                {"num_beams", generation.num_beams},
                {"no_repeat_ngram_size", generation.no_repeat_ngram_size}};
-  // Settings without an effect are left out: transformers warns of them.
+  // transformers warns of settings without an effect.
   if (generation.min_new_tokens > 0) json["min_new_tokens"] = generation.min_new_tokens;
   if (generation.num_beams > 1) {
     json["length_penalty"] = generation.length_penalty;
@@ -124,7 +121,7 @@ std::string generation_config_json(const GenerationSection& generation, const Sp
   if (generation.do_sample) {
     json["do_sample"] = true;
     json["temperature"] = generation.temperature;
-    json["top_k"] = generation.top_k;  // also if 0 (off): without the key, transformers takes 50
+    json["top_k"] = generation.top_k;  // also 0 (off): without the key, transformers takes 50
     json["top_p"] = generation.top_p;
   }
   return text_of_json(json, 2) + "\n";

@@ -1,5 +1,4 @@
-// Two files in a directory of Hugging Face: ripstop_prompt.json says how the model is prompted,
-// generation_config.json how the model generates text.
+// ripstop_prompt.json (how to prompt the model) and generation_config.json (how it generates text).
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -11,26 +10,23 @@
 
 namespace ripstop {
 
-/// Ids of a tokenizer's special tokens; nullopt without a tokenizer.
 struct SpecialIds {
   std::optional<int32_t> bos, eos;
 };
 
-/// Says how to prompt the model; ripstop writes and reads this file, transformers ignores it.
+/// ripstop writes and reads this file; transformers ignores it.
 inline constexpr const char* kPromptFile = "ripstop_prompt.json";
 
-/// How a model was prompted in its training.
 struct ExportedPrompt {
   std::string prompt_template;  ///< contains {document}
   int64_t context = 0;          ///< the most tokens of prompt and summary together
   bool operator==(const ExportedPrompt&) const = default;
 };
 
-/// The text of ripstop_prompt.json.
 std::string prompt_json(const ExportedPrompt& prompt);
 
-/// Reads `directory`/ripstop_prompt.json; nullopt if the file is absent, since no other program writes it.
-/// Throws Error(kInputData) if the file is damaged or parse_template refuses the template.
+/// Reads `directory`/ripstop_prompt.json; nullopt if the file is absent. Throws Error(kInputData) if it is
+/// damaged or parse_template refuses the template.
 std::optional<ExportedPrompt> read_prompt_json(const std::filesystem::path& directory);
 
 /// A key of [generation] and its value as TOML: {"num_beams", "4"}.
@@ -39,22 +35,20 @@ struct GenerationValue {
   std::string value;
 };
 
-/// The settings in a generation_config.json.
 struct GenerationFile {
   std::filesystem::path path;
   std::vector<GenerationValue> values;  ///< settings that ripstop supports, in the order of the file
   std::vector<std::string> ignored;     ///< keys that ripstop ignores, some with the reason
 };
 
-/// Reads `directory`/generation_config.json; if the file is absent, both lists are empty. Neither list has
+/// Reads `directory`/generation_config.json; both lists are empty if the file is absent. The lists leave out
 /// keys without an effect in ripstop: ids of special tokens, versions, null values. If do_sample is true and
-/// the file has no top_k, top_k becomes 50, the default of transformers. If do_sample is not true, `values`
-/// may have temperature, top_k and top_p, but they have no effect. If num_beams is above 1, do_sample = true
-/// is ignored. Throws Error(kInputData) if the file is no JSON object.
-/// Source: transformers, generation/configuration_utils.py.
+/// top_k is absent, top_k becomes 50, the default of transformers. If do_sample is not true, temperature,
+/// top_k and top_p in `values` have no effect. If num_beams is above 1, do_sample = true is ignored. Throws
+/// Error(kInputData) if the file is no JSON object. Source: transformers, generation/configuration_utils.py.
 GenerationFile read_generation_file(const std::filesystem::path& directory);
 
-/// The text of generation_config.json. The padding token is EOS, since ripstop's models have no other one.
+/// The text of generation_config.json. The padding token is EOS, because ripstop's models have no other one.
 std::string generation_config_json(const GenerationSection& generation, const SpecialIds& ids);
 
 }  // namespace ripstop

@@ -16,8 +16,7 @@ namespace ripstop {
 namespace {
 
 namespace fs = std::filesystem;
-// nlohmann::json finds a member in a tree; ordered_json would search the vocabulary from its begin for each
-// piece.
+// nlohmann::json finds a member in a tree; ordered_json would search the whole vocabulary for each piece.
 using IndexedJson = nlohmann::json;
 
 constexpr int64_t kMostPiecesBytes = int64_t{64} << 20;
@@ -25,8 +24,8 @@ constexpr int64_t kMostPiecesBytes = int64_t{64} << 20;
 constexpr size_t kShownDigits = 12;
 
 // Reads the id of each piece from a tokenizer.json. "vocab" maps pieces to ids (BPE), or lists [piece, score]
-// in the order of the ids (Unigram). "added_tokens" has further pieces.
-// Source: https://github.com/huggingface/tokenizers
+// in the order of ids (Unigram). "added_tokens" has further pieces. Source:
+// https://github.com/huggingface/tokenizers
 std::map<std::string, int64_t> ids_of_pieces(const fs::path& path) {
   const std::string text = read_plain_file(path, kMostPiecesBytes, ExitCode::kInputData);
   constexpr int kDeepestPieces = 16;  // a limit, since the parser is recursive
@@ -54,8 +53,8 @@ std::map<std::string, int64_t> ids_of_pieces(const fs::path& path) {
   return ids;
 }
 
-// A message about the first piece of `tokenizer` that differs in the tokenizer.json at `path`; "" if none
-// does. Special tokens are not compared: their names differ between the files of one tokenizer.
+// A message about the first piece of `tokenizer` that differs in the tokenizer.json at `path`, else "". Skips
+// special tokens: their names differ between the files of one tokenizer.
 std::string first_difference(const fs::path& path, const Tokenizer& tokenizer) {
   const std::map<std::string, int64_t> ids = ids_of_pieces(path);
   for (int32_t id = 0; id < tokenizer.vocabulary_size(); ++id) {
@@ -72,8 +71,7 @@ std::string first_difference(const fs::path& path, const Tokenizer& tokenizer) {
   return "";
 }
 
-// The directory with the model's tokenizer, for `prepare --tokenizer`: the run if `model` is one of its
-// checkpoints, else `model`.
+// For `prepare --tokenizer`: the run if `model` is one of its checkpoints, else `model`.
 fs::path tokenizer_directory(const fs::path& model) {
   const fs::path run = fs::absolute(model).lexically_normal().parent_path().parent_path();
   return !has_tokenizer(model) && has_tokenizer(run) ? run : model;

@@ -83,8 +83,7 @@ class PretrainedReader : public JsonReader {
   }
 
  private:
-  // Throws if the rotary angles are scaled: any "rope_type" except "default" scales them. Older files call
-  // the key "type".
+  // Any "rope_type" except "default" scales the angles. Older files call the key "type".
   void check_rotary(const Json& rotary) const {
     if (!rotary.is_object()) refuse("has rotary parameters that are no object");
     for (const char* key : {"rope_type", "type"})
@@ -97,7 +96,6 @@ class PretrainedReader : public JsonReader {
     if (number_or(object, "partial_rotary_factor", 1) != 1)
       refuse("has a partial_rotary_factor; ripstop turns whole heads");
   }
-  // Each returns the value of the key, or `otherwise` if the key is absent or null.
   bool flag_or(const char* key, bool otherwise) const {
     return find(json_, key) == nullptr ? otherwise : flag(json_, key);
   }
@@ -126,8 +124,7 @@ ModelConfig read_pretrained_config(const std::filesystem::path& directory) {
 }
 
 std::string pretrained_config_json(const ModelConfig& model, ExportDType dtype, const SpecialIds& ids) {
-  // Has the keys of both versions: transformers 5 reads rope_parameters and dtype, transformers 4 reads
-  // rope_theta and torch_dtype.
+  // transformers 5 reads rope_parameters and dtype, transformers 4 reads rope_theta and torch_dtype.
   nlohmann::json sorted = {{"architectures", {kArchitecture}},
                            {"attention_bias", false},
                            {"attention_dropout", 0.0},

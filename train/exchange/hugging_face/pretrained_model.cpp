@@ -34,7 +34,7 @@ constexpr const char* kMadeBy = "its config.json makes it";
   refuse_directory(directory, fmt::format("has neither {} nor {}", kOneFile, kIndex));
 }
 
-// Reads the index, a map from the name of each tensor to the name of its file.
+// Reads the index, a map from tensor names to file names.
 std::map<std::string, std::string> read_index(const fs::path& path) {
   const JsonReader reader(path.string(), ExitCode::kInputData);
   const Json document = reader.parse(read_whole_file(path, kMostIndexBytes, ExitCode::kInputData));
@@ -44,7 +44,6 @@ std::map<std::string, std::string> read_index(const fs::path& path) {
   for (const auto& [name, file] : map.items()) {
     if (!file.is_string()) reader.refuse("'weight_map' has no file name for {}", name.substr(0, 100));
     const std::string text = file.get<std::string>();
-    // A forged file name must not lead out of the directory.
     if (text.empty() || text.size() > 255 || text.find('/') != std::string::npos || text[0] == '.' ||
         text != in_one_line(text))
       reader.refuse("'weight_map' names the file '{}'", text.substr(0, 100));
@@ -68,8 +67,7 @@ NamedTensors read_headers(const fs::path& directory, const std::set<std::string>
   return tensors;
 }
 
-// Calls read_headers for the files in the index. Throws unless each tensor is in the file that the index
-// names for it.
+// Throws unless each tensor is in the file that the index names for it.
 NamedTensors read_indexed(const fs::path& directory, std::vector<InputFile>& files) {
   const std::map<std::string, std::string> file_of = read_index(directory / kIndex);
   std::set<std::string> names;
@@ -84,8 +82,8 @@ NamedTensors read_indexed(const fs::path& directory, std::vector<InputFile>& fil
   return tensors;
 }
 
-// A tied table may be stored under the name of the embedding, of the head, or twice under both names. Leaves
-// it in `found` as the embedding, and puts a second copy into model.tied_copy.
+// Files may have a tied table as the embedding, as the head, or as both. Leaves the table in `found` as the
+// embedding, and puts a second copy into model.tied_copy.
 void take_tied_copy(const fs::path& directory, NamedTensors& found, PretrainedModel& model) {
   const std::string table = pretrained_name("tok_embeddings.weight");
   auto head = found.extract(pretrained_name("output.weight"));
@@ -105,8 +103,7 @@ StoredPlace place_of(const PretrainedModel& model, const StoredTensor& tensor) {
   return {model.files[tensor.file], tensor};
 }
 
-// Throws if the elements `got` of a tied table differ from its second copy `copy`, which ripstop does not
-// keep.
+// Throws if the elements `got` of a tied table differ from its second copy `copy`.
 void check_copy(const PretrainedModel& model, const StoredTensor& copy, const UnitLayout& layout,
                 int64_t begin, int64_t end, const float* got) {
   for (const Box& box : layout.boxes(begin, end)) {
@@ -147,7 +144,7 @@ PretrainedModel open_pretrained_model(const fs::path& directory) {
   PretrainedModel model;
   model.config = read_pretrained_config(directory);
   NamedTensors found;
-  // If model.safetensors and the index are both there, reads model.safetensors, as transformers does.
+  // If both are there, reads model.safetensors, as transformers does.
   if (is_file(directory / kOneFile))
     found = read_headers(directory, {kOneFile}, model.files);
   else if (is_file(directory / kIndex))
@@ -184,7 +181,7 @@ std::string samples_hash(const PretrainedModel& model) {
     hash.update(header_of(name, tensor));
     const int64_t last = std::max<int64_t>(tensor.bytes - kSampleBytes, 0);
     sample.resize(static_cast<size_t>(tensor.bytes - last));
-    // The last sample is the end of the tensor, where somebody may have added rows.
+    // The end of the tensor is a sample, too: somebody may have added rows.
     for (int64_t at = 0; at < last + kHashedBlock; at += kHashedBlock) {
       model.files[tensor.file].read_at(tensor.begin + std::min(at, last), sample.data(), std::ssize(sample));
       hash.update(sample);
@@ -199,7 +196,6 @@ std::string contents_hash(const PretrainedModel& model, Communicator& world,
   std::vector<std::pair<const StoredTensor*, int64_t>> blocks;
   for (const auto& [name, tensor] : model.tensors)
     for (int64_t at = 0; at < tensor.bytes; at += kHashedBlock) blocks.emplace_back(&tensor, at);
-  // Each rank reads consecutive blocks in ascending order.
   const int64_t count = std::ssize(blocks), begin = count * world.rank() / world.size(),
                 own = count * (world.rank() + 1) / world.size() - begin;
   std::string digests;

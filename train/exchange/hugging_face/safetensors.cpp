@@ -20,13 +20,12 @@ using Json = JsonReader::Json;
 
 constexpr int64_t kPrefixBytes = 8;
 constexpr int64_t kMostHeaderBytes = int64_t{32} << 20;
-// The most elements of a tensor. The limit keeps products of sizes within 64 bits.
+// Keeps products of sizes within 64 bits.
 constexpr int64_t kMostElements = int64_t{1} << 56;
 constexpr int64_t kMostDims = 8;
 constexpr size_t kMostNameBytes = 512;
 
-// Throws if the first bytes, `prefix`, show that the file is one that people often have in place of the
-// weights.
+// Throws if the file's first bytes, `prefix`, are of a file that people often have instead of the weights.
 void refuse_other_files(const InputFile& file, std::string_view prefix) {
   const auto refuse = [&](const char* what, const char* hint) {
     throw Error(ExitCode::kInputData, fmt::format("{}: {}", file.path().string(), what), hint);
@@ -55,8 +54,7 @@ int64_t header_bytes(const InputFile& file, const JsonReader& reader) {
   return static_cast<int64_t>(bytes);
 }
 
-// Checks one entry of the header and returns its tensor. data_offsets count from byte `data_begin` of the
-// file.
+// Checks an entry of the header. data_offsets count from byte `data_begin` of the file.
 StoredTensor tensor_of(const JsonReader& reader, const std::string& name, const Json& entry,
                        int64_t data_begin) {
   if (name.empty() || name.size() > kMostNameBytes)
@@ -87,7 +85,7 @@ StoredTensor tensor_of(const JsonReader& reader, const std::string& name, const 
   return tensor;
 }
 
-// Every byte must belong to exactly one tensor: gaps would hide unchecked bytes, and overlaps are forged.
+// Gaps would hide unchecked bytes, and overlaps are forged.
 void check_places(const JsonReader& reader, const std::vector<StoredTensor>& tensors, int64_t data_begin,
                   int64_t file_bytes) {
   int64_t end = data_begin;
@@ -102,13 +100,12 @@ void check_places(const JsonReader& reader, const std::vector<StoredTensor>& ten
   if (end < file_bytes) reader.refuse("has {} bytes after its last tensor", file_bytes - end);
 }
 
-// The two names of each ExportDType: the name that config.json and --dtype use, and the name that safetensors
-// uses. In the order of the enumerators.
+// The names in config.json and --dtype, and in safetensors files. In the order of the enumerators.
 constexpr std::pair<std::string_view, std::string_view> kSpellings[] = {
     {"float32", "F32"}, {"bfloat16", "BF16"}, {"float16", "F16"}};
 
-// Rounds `count` numbers with round(). Returns the first finite number that became infinite; nullopt if none
-// did. `infinity`: the bits of positive infinity in the rounded type.
+// Returns the first finite number that round() made infinite; nullopt if there is none. `infinity`: the bits
+// of positive infinity in the rounded type.
 template <class Round>
 std::optional<float> round_all(const float* from, int64_t count, uint16_t* to, uint16_t infinity,
                                Round round) {
@@ -118,7 +115,6 @@ std::optional<float> round_all(const float* from, int64_t count, uint16_t* to, u
     infinite |= static_cast<uint32_t>((to[i] & 0x7fff) == infinity);
   }
   if (infinite == 0) return std::nullopt;
-  // A weight that was infinite before may stay infinite.
   for (int64_t i = 0; i < count; ++i)
     if ((to[i] & 0x7fff) == infinity && std::isfinite(from[i])) return from[i];
   return std::nullopt;

@@ -17,7 +17,6 @@
 
 namespace ripstop {
 
-/// A tensor in a file.
 struct StoredTensor {
   std::string name;
   std::string dtype;           ///< the file's spelling: "F32", "F16", "BF16", "I64"
@@ -30,49 +29,46 @@ struct StoredTensor {
   std::string shape_text() const;
 };
 
-/// Bytes of an element of a safetensors dtype; 0 if this version does not know the dtype.
+/// Bytes of an element; 0 for an unknown dtype.
 int64_t dtype_bytes(std::string_view dtype);
 
-/// Returns the tensors of `file`, sorted by offset. Reads the header alone. The messages of errors have the
-/// file and the fault.
-/// Throws Error(kInputData) if the header is damaged, not JSON, or larger than 32 MiB (a 70B model has 0.1
-/// MiB).
-/// Throws Error(kInputData) if a tensor has an unknown dtype, a number of bytes that does not fit its shape,
-/// or lies outside the file.
-/// Throws Error(kInputData) unless every byte after the header belongs to exactly one tensor.
+/// The tensors of `file`, sorted by offset. Reads the header alone. Throws Error(kInputData), with file and
+/// fault:
+/// - if the header is damaged, not JSON, or larger than 32 MiB (a 70B model has 0.1 MiB);
+/// - if a tensor has an unknown dtype, a number of bytes that does not fit its shape, or lies outside the
+///   file;
+/// - unless every byte after the header belongs to exactly one tensor.
 std::vector<StoredTensor> read_safetensors_header(const InputFile& file);
 
-/// Element types that an export can write.
 enum class ExportDType : uint8_t { kFloat32, kBFloat16, kFloat16 };
-/// The name of the type in config.json and --dtype: "float32".
+/// The name in config.json and --dtype: "float32".
 std::string_view to_string(ExportDType dtype);
-/// The name of the type in safetensors files: "F32".
+/// The name in safetensors files: "F32".
 std::string_view safetensors_dtype(ExportDType dtype);
-/// The type that has `name` in config.json or in safetensors files; nullopt if there is none.
+/// The type with `name` in config.json or in safetensors files; nullopt if there is none.
 std::optional<ExportDType> find_export_dtype(std::string_view name);
-/// Bytes of an element.
 int64_t element_bytes(ExportDType dtype);
 
-/// Rounds to the nearest IEEE 754 binary16 number, ties to even; magnitudes from 65,520 on become infinite.
-/// NaN stays NaN.
+/// Rounds to the nearest IEEE 754 binary16, ties to even. From 65,520 on, magnitudes become infinite. NaN
+/// stays NaN.
 inline uint16_t to_float16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = bits >> 16 & 0x8000U, size = bits & 0x7fffffffU;
   uint32_t half = 0;
   if (size > 0x7f800000U)  // NaN: quiet, with the upper bits of its payload
     half = 0x7e00U | (size >> 13 & 0x1ffU);
-  else if (size >= 0x477ff000U)  // 65,520 and above become infinite
+  else if (size >= 0x477ff000U)  // from 65,520 on, numbers become infinite
     half = 0x7c00U;
-  else if (size >= 0x38800000U)  // 2^-14 and above: rounds 13 bits off and changes the exponent's bias
+  else if (size >= 0x38800000U)  // 2^-14 and above: rounds 13 bits off, changes the exponent's bias
     half = (size + 0xfffU + (size >> 13 & 1U) - (112U << 23)) >> 13;
   else  // the last bits of 0.5 and of a subnormal half are both worth 2^-24: the sum with 0.5 rounds
     half = std::bit_cast<uint32_t>(std::bit_cast<float>(size) + 0.5f) - 0x3f000000U;
   return static_cast<uint16_t>(sign | half);
 }
 
-/// Writes `count` numbers to `to` in `dtype`, rounded to nearest, ties to even; float32 keeps every bit.
-/// Returns nullopt; or, if a finite number is too large for `dtype`, the first such number, and `to` is
-/// undefined.
+/// Writes `count` numbers to `to` in `dtype`, rounded to nearest, ties to even; float32 keeps every bit. If a
+/// finite number is too large for `dtype`, returns the first such number and leaves `to` undefined; else
+/// nullopt.
 std::optional<float> convert(const float* from, int64_t count, ExportDType dtype, void* to);
 
 }  // namespace ripstop

@@ -29,8 +29,7 @@ float float_of_f16(uint32_t bits) {
   return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | (bits & 0x8000u) << 16);
 }
 
-// Converts `count` elements of `from` with convert(). Returns false if an element is infinite or NaN: then
-// all bits of the mask `exponent` are ones in it.
+// Returns false if an element is infinite or NaN: all its bits in the mask `exponent` are ones.
 template <class Bits, class Convert>
 bool convert_all(const char* from, int64_t count, uint32_t exponent, float* to, Convert convert) {
   uint32_t not_finite = 0;
@@ -43,7 +42,7 @@ bool convert_all(const char* from, int64_t count, uint32_t exponent, float* to, 
   return not_finite == 0;
 }
 
-// Converts `count` elements of `from` to float32. Returns false if one of them is not finite.
+// Returns false if one of the elements is not finite.
 bool convert_elements(const std::string& dtype, const char* from, int64_t count, float* to) {
   if (dtype == "F32")
     return convert_all<uint32_t>(from, count, 0x7f800000u, to,
@@ -55,14 +54,13 @@ bool convert_elements(const std::string& dtype, const char* from, int64_t count,
   return convert_all<uint16_t>(from, count, 0x7c00u, to, [](uint32_t bits) { return float_of_f16(bits); });
 }
 
-// Consecutive rows of a stored tensor, and their destination.
 struct Rows {
   int64_t first = 0, count = 0;  ///< the rows [first, first + count) of the file's tensor
   int64_t stride = 0;            ///< elements in `to` from the start of a row to the start of the next
   float* to = nullptr;
 };
 
-// Reads parts of one stored tensor, through `buffer`.
+// Reads one stored tensor through `buffer`.
 class TensorReader {
  public:
   TensorReader(const StoredPlace& place, int64_t columns, std::span<char> buffer)
@@ -72,9 +70,8 @@ class TensorReader {
         buffer_(buffer),
         buffer_elements_(std::ssize(buffer) / element_bytes_) {}
 
-  /// Reads the columns [column, column + columns) of `rows`.
   void read(const Rows& rows, int64_t column, int64_t columns) {
-    // Whole rows have no gaps between them: one call reads all. Parts of rows are read one by one.
+    // Whole rows have no gaps between them: one call reads all.
     const int64_t at_once = columns == columns_ ? rows.count : 1;
     for (int64_t row = 0; row < rows.count; row += at_once)
       read_band({rows.first + row, at_once, rows.stride, rows.to + row * rows.stride}, column, columns);
@@ -84,7 +81,6 @@ class TensorReader {
   // Reads `rows`, which have no gaps between them in the file.
   void read_band(const Rows& rows, int64_t column, int64_t columns) {
     const int64_t first = rows.first * columns_ + column, count = rows.count * columns;
-    // Reads as much as the buffer holds, perhaps parts of rows.
     for (int64_t done = 0; done < count;) {
       const int64_t piece = std::min(count - done, buffer_elements_);
       place_.file.read_at(place_.tensor.begin + (first + done) * element_bytes_, buffer_.data(),
@@ -94,8 +90,7 @@ class TensorReader {
     }
   }
 
-  // Converts the elements [done, done + count) of the band, which are in the buffer, and writes them to their
-  // rows of the destination.
+  // Converts the elements [done, done + count) of the band, which are in the buffer, to their destination.
   void scatter(const Rows& rows, int64_t columns, int64_t done, int64_t count, int64_t first) {
     for (int64_t i = 0; i < count;) {
       const int64_t row = (done + i) / columns, column = (done + i) % columns;
@@ -117,8 +112,8 @@ class TensorReader {
   int64_t buffer_elements_;
 };
 
-// Reads a box of a parameter for which has_turned_rows() is true. Each head of Hugging Face's tensor has
-// ripstop's even rows first and then the odd ones (pretrained_row): the rows of each half are consecutive.
+// Reads a box of a parameter with has_turned_rows(). Each head of Hugging Face's tensor has ripstop's even
+// rows first and then the odd ones: the rows of each half are consecutive.
 void read_turned(TensorReader& reader, const Box& box, int64_t head_size, float* to) {
   const int64_t end = box.row + box.rows;
   for (int64_t head = box.row / head_size * head_size; head < end; head += head_size)
@@ -165,7 +160,7 @@ std::string pretrained_name(const std::string& name) {
        {"feed_forward.w1.weight", "mlp.gate_proj.weight"},
        {"feed_forward.w3.weight", "mlp.up_proj.weight"},
        {"feed_forward.w2.weight", "mlp.down_proj.weight"}}};
-  // "layers.3." stays, with "model." before it.
+  // "layers.3." becomes "model.layers.3.".
   size_t begin = 0;
   if (name.starts_with("layers.")) begin = name.find('.', 7) + 1;
   for (const auto& [ours, theirs] : kNames)

@@ -1,4 +1,4 @@
-// Tensors of safetensors files as ripstop's parameters: names, order of rows, checks, reading of parts.
+// Tensors of safetensors files as ripstop's parameters: names, order of rows, checks, reading.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -14,14 +14,13 @@
 
 namespace ripstop {
 
-/// Hugging Face's name of ripstop's parameter `name`, or PEFT's name if the parameter belongs to an adapter:
+/// Hugging Face's name of ripstop's parameter `name`, or PEFT's name of an adapter's:
 /// "layers.3.attention.wq.weight" gives "model.layers.3.self_attn.q_proj.weight",
 /// "layers.3.attention.wq.lora_A.weight" gives
 /// "base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight".
 std::string pretrained_name(const std::string& name);
 
-/// Whether Hugging Face has the rows of ripstop's parameter `name` in another order (pretrained_row): true
-/// for wq, wk and lora_B of their adapters.
+/// Whether Hugging Face has the rows in another order (pretrained_row): for wq, wk and their lora_B.
 bool has_turned_rows(const std::string& name);
 
 /// The row of Hugging Face's tensor that holds row `row` of ripstop's wq or wk. ripstop and LLaMA turn the
@@ -29,7 +28,7 @@ bool has_turned_rows(const std::string& name);
 /// Source: transformers, models/llama/convert_llama_weights_to_hf.py, permute().
 int64_t pretrained_row(int64_t row, int64_t head_size);
 
-/// Whether `path` is a regular file; also false if the file system reports an error.
+/// Whether `path` is a regular file; false if the file system reports an error.
 bool is_file(const std::filesystem::path& path);
 
 /// Throws Error(kInputData) "`directory`: `what`", in one line.
@@ -37,16 +36,16 @@ bool is_file(const std::filesystem::path& path);
                                    const std::string& hint = {});
 
 /// Throws Error(kInputData) "`directory`: ..." unless `stored` has the shape of `parameter` and is F32, F16
-/// or BF16. `made_by` says in the message what decides the shape: "its config.json makes it".
+/// or BF16. `made_by`: what decides the shape, for the message: "its config.json makes it".
 void require_shape(const std::filesystem::path& directory, const ParameterSpec& parameter,
                    const StoredTensor& stored, const std::string& made_by);
 
-/// Tensors by name, either Hugging Face's or ripstop's.
+/// Tensors by Hugging Face's or by ripstop's names.
 using NamedTensors = std::map<std::string, StoredTensor>;
 
-/// Moves the tensors of all parameters in `table` from `found`, a map by Hugging Face's names, to the result,
-/// a map by ripstop's names. The rows of the tensors keep Hugging Face's order (pretrained_row). Throws what
-/// require_shape throws, and Error(kInputData) if a tensor is missing.
+/// Moves the tensors of all parameters in `table` from `found`, by Hugging Face's names, to the result, by
+/// ripstop's names. Rows keep Hugging Face's order. Throws what require_shape throws, and Error(kInputData)
+/// if a tensor is missing.
 NamedTensors take_parameters(const std::filesystem::path& directory, const std::vector<UnitSpec>& table,
                              const std::string& made_by, NamedTensors& found);
 
@@ -54,22 +53,20 @@ NamedTensors take_parameters(const std::filesystem::path& directory, const std::
 void require_no_others(const std::filesystem::path& directory, const NamedTensors& unknown,
                        const std::string& others);
 
-/// Adds the bytes [begin, begin + bytes) of `file` to `hash`, through a buffer of 1 MiB. Throws what
-/// InputFile::read_at throws.
+/// Adds bytes [begin, begin + bytes) of `file` to `hash`, through 1 MiB. Throws as InputFile::read_at.
 void hash_bytes(const InputFile& file, int64_t begin, int64_t bytes, StreamHash& hash);
 
-/// A tensor and the file that holds it. Both are borrowed.
+/// A tensor and its file, both borrowed.
 struct StoredPlace {
   const InputFile& file;
   const StoredTensor& tensor;
 };
 
-/// Overwrites `to` with the elements [begin, end) of the flat buffer of `layout`; padding becomes zero.
-/// Values of 16 bits become float32 exactly. find(parameter) returns the tensor of a parameter. Requires that
-/// the tensor has passed require_shape. Rows in another order (has_turned_rows) are put in ripstop's order,
-/// head by head, with `head_size` rows a head. Reads only the bytes of these elements, through a buffer of at
-/// most 4 MiB. Not collective; any thread may call. Throws Error(kInputData) with the place if a value is not
-/// finite, and what InputFile::read_at throws.
+/// Overwrites `to` with the elements [begin, end) of the flat buffer of `layout`, as float32; padding becomes
+/// zero. find(parameter) returns a tensor that has passed require_shape. Rows in another order
+/// (has_turned_rows) are put in ripstop's order, in heads of `head_size` rows. Reads only the bytes of these
+/// elements, through a buffer of at most 4 MiB. Not collective; any thread may call. Throws Error(kInputData)
+/// with the place if a value is not finite, and what InputFile::read_at throws.
 void read_stored(const UnitLayout& layout, int64_t begin, int64_t end, float* to, int64_t head_size,
                  FunctionRef<StoredPlace(const std::string& parameter)> find);
 

@@ -37,7 +37,7 @@ constexpr std::array<std::string_view, 22> kAllowed = {
     "task_type",  "peft_version", "target_modules", "base_model_name_or_path",
     "eva_config", "lora_dropout"};
 
-// Keys whose value must be empty, each with the reason for the message.
+// Keys whose value must be empty, with the reason for the message.
 constexpr std::pair<std::string_view, const char*> kNotDone[] = {
     {"use_dora", "ripstop has no DoRA"},
     {"rank_pattern", "in ripstop all adapters have one rank"},
@@ -50,14 +50,12 @@ constexpr std::pair<std::string_view, const char*> kNotDone[] = {
     {"trainable_token_indices", "ripstop trains adapters alone"},
     {"fan_in_fan_out", "LLaMA's matrices are [outputs, inputs]"}};
 
-// Whether a value is null, false, "", {} or [].
 bool is_empty(const Json& value) {
   if (value.is_boolean()) return !value.get<bool>();
   if (value.is_string()) return value.get_ref<const std::string&>().empty();
   return value.is_null() || (value.is_structured() && value.empty());
 }
 
-// The start of a value, for a message.
 std::string brief(const Json& value) {
   return text_of_json(value).substr(0, 80);
 }
@@ -108,7 +106,7 @@ class PeftReader : public JsonReader {
            key.substr(0, kMostPeftText), brief(value));
   }
 
-  // Throws if init_lora_weights may stand for initial values that change the base.
+  // Throws if init_lora_weights may mean initial values that change the base.
   void check_begin() const {
     const Json* begin = find(json_, "init_lora_weights");
     if (begin == nullptr || begin->is_boolean()) return;
@@ -144,8 +142,7 @@ class PeftReader : public JsonReader {
   Json json_;
 };
 
-// Converts to a JSON number, without a point if it is whole: PEFT writes alpha as an integer, but reads any
-// number.
+// A JSON number, without a point if it is whole: PEFT writes alpha as an integer.
 Json number_of(double value) {
   constexpr double kMostWhole = 1e15;
   if (value == std::floor(value) && value < kMostWhole) return static_cast<int64_t>(value);
@@ -154,8 +151,7 @@ Json number_of(double value) {
 
 constexpr const char* kPeftWeights = "adapter_model.safetensors";
 
-// Throws unless both files of PEFT are there. If files of another kind are there instead, the hint says what
-// to do.
+// If the directory has files of another program, the hint says what to do.
 void require_files(const fs::path& directory) {
   const auto has = [&](const char* name) { return is_file(directory / name); };
   if (!has(kPeftConfigFile))
@@ -170,8 +166,8 @@ void require_files(const fs::path& directory) {
   refuse_directory(directory, fmt::format("has no {}", kPeftWeights));
 }
 
-// Throws if the model cannot have adapters as `lora` describes them, for example of a LoRA rank that is too
-// high. Without this check, the user would be told of a missing tensor.
+// Throws if the model cannot have adapters as in `lora`. Without this check, the error would be about a
+// missing tensor.
 void require_possible(const fs::path& directory, const LoraConfig& lora, const ModelConfig& model) {
   try {
     validate(lora, model);

@@ -1,5 +1,4 @@
-// A directory with LoRA adapters of PEFT: adapter_config.json has their settings, adapter_model.safetensors
-// their weights.
+// LoRA adapters in a directory of PEFT: adapter_config.json and adapter_model.safetensors.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -15,39 +14,35 @@
 
 namespace ripstop {
 
-/// The file with the settings of adapters, in a directory of PEFT.
 inline constexpr const char* kPeftConfigFile = "adapter_config.json";
 /// The directory of an exported base, in commands that ripstop suggests.
 inline constexpr const char* kBaseExport = "exported-base";
 
 /// The contents of an adapter_config.json.
 struct PeftConfig {
-  LoraConfig lora;   ///< the rank is above 0; the dropout is that of the training
+  LoraConfig lora;   ///< with a rank above 0 and the dropout of the training
   std::string base;  ///< base_model_name_or_path: where the base was, or its name on a hub; may be empty
 };
 
-/// Parses `text`, an adapter_config.json that messages call `name`. An absent key has the default of PEFT's
-/// LoraConfig, except r, lora_alpha and target_modules, which must be there. Throws Error(kInputData), with
-/// the key and its value, if the adapters are not LoRA adapters or need something that ripstop does not
-/// compute: DoRA, a rank or scale for each matrix (rank_pattern, alpha_pattern), biases, other trained
-/// modules (modules_to_save), adapters on some layers alone, targets that are no projection of a LLaMA layer,
-/// initial values that change the base (PiSSA, OLoRA, LoftQ), or any unknown key that is not empty.
-/// Source: peft, tuners/lora/config.py.
+/// Parses `text`, an adapter_config.json that messages call `name`. r, lora_alpha and target_modules must be
+/// given; other absent keys have the default of PEFT's LoraConfig. Throws Error(kInputData), with key and
+/// value, if the adapters are not LoRA adapters or need something that ripstop does not compute: DoRA, a rank
+/// or scale for each matrix (rank_pattern, alpha_pattern), biases, other trained modules (modules_to_save),
+/// adapters on some layers alone, targets that are no projection of a LLaMA layer, initial values that change
+/// the base (PiSSA, OLoRA, LoftQ), or any unknown key that is not empty. Source: peft, tuners/lora/config.py.
 PeftConfig parse_peft_config(std::string_view text, const std::string& name);
 
-/// Calls parse_peft_config for `directory`/adapter_config.json.
 PeftConfig read_peft_config(const std::filesystem::path& directory);
 
-/// The text of an adapter_config.json. An empty `base` gives a base_model_name_or_path of null.
+/// The text of an adapter_config.json; with an empty `base`, base_model_name_or_path is null.
 /// parse_peft_config reads back an equal LoraConfig.
 std::string peft_config_json(const LoraConfig& lora, const std::string& base);
 
-/// "rank = 4, alpha = 8, targets = [\"q_proj\"], rslora = true": the settings in [lora] that decide what
-/// adapters compute.
+/// The settings in [lora] that decide what adapters compute: "rank = 4, alpha = 8, targets = [\"q_proj\"],
+/// rslora = true".
 std::string lora_lines(const LoraConfig& lora);
 
-/// The open adapters of a model. The headers of their file are read, the weights are not. Can be moved, not
-/// copied.
+/// The open adapters of a model, whose headers are read. Can be moved, not copied.
 struct PeftAdapter {
   std::filesystem::path directory;
   PeftConfig config;
@@ -55,26 +50,22 @@ struct PeftAdapter {
   InputFile file;
   NamedTensors tensors;  ///< by ripstop's names (take_parameters)
 
-  /// A hash of all weights and of lora_lines. Reads the whole file. Throws Error(kStorage).
+  /// A hash of lora_lines and of all weights, which it reads. Throws Error(kStorage).
   std::string weights_hash() const;
 };
 
-/// Opens the adapters in `directory`: adapter_config.json and adapter_model.safetensors. Reads the headers
-/// alone. Not collective. As in PEFT, adapters of another model with the same sizes are not detected.
-/// Throws what read_peft_config and read_safetensors_header throw.
-/// Throws Error(kInputData) if a tensor is missing, unknown, not F32, F16 or BF16, or of another shape than
-/// `model` gives it.
-/// Throws Error(kInputData) if a file is missing; for weights of PyTorch, the hint says how to convert them.
+/// Opens the adapters in `directory`; reads headers alone. Not collective. As in PEFT, adapters of another
+/// model with the same sizes are not detected. Throws what read_peft_config and read_safetensors_header
+/// throw. Throws Error(kInputData) if a tensor is missing, unknown, not F32, F16 or BF16, or not of the shape
+/// that `model` needs, or if a file is missing; for weights of PyTorch, the hint says how to convert them.
 PeftAdapter open_peft_adapter(const std::filesystem::path& directory, const ModelConfig& model);
 
-/// Opens the adapters in the directory lora.adapter; returns nullopt if lora.adapter is empty.
-/// Throws Error(kUsage) if lora.adapter is no directory.
-/// Throws Error(kUsage) if rank, alpha, rslora or targets of the adapters differ from `lora`; the dropout may
-/// differ.
-/// Throws what open_peft_adapter throws.
+/// Opens the adapters in lora.adapter; nullopt if lora.adapter is empty. Throws Error(kUsage) if lora.adapter
+/// is no directory, or if its rank, alpha, rslora or targets differ from `lora`. Throws what
+/// open_peft_adapter throws.
 std::optional<PeftAdapter> open_first_adapters(const LoraSection& lora, const ModelConfig& model);
 
-/// Calls read_stored for the adapters' tensors. `layout` lays out a unit of adapter_table.
+/// Calls read_stored for the adapters' tensors. `layout` is of a unit of adapter_table.
 void read_peft(const PeftAdapter& adapter, const UnitLayout& layout, int64_t begin, int64_t end, float* to);
 
 }  // namespace ripstop

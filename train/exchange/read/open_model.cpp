@@ -21,15 +21,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// StoredModel::samples_hash of the model in `directory`. Opens no base of that model: that model may be the
-// very checkpoint whose base is looked for.
+// Opens no base of the model in `directory`, which may be the very checkpoint whose base is looked for.
 std::string samples_at(Io& io, const fs::path& directory) {
   if (is_pretrained_model(directory)) return open_stored_model(io, directory).samples_hash();
   return StoredModel(Checkpoint{directory, read_manifest(io, directory)}).samples_hash();
 }
 
-// Differences that change what a model with the same weights computes. Leaves out max_position_embeddings and
-// initializer_range, which bound positions and decide initial weights.
+// Differences that change what a model with the same weights computes. max_position_embeddings only bounds
+// positions, initializer_range only decides initial weights.
 std::vector<ConfigDifference> config_differences(ModelConfig trained, const ModelConfig& found) {
   trained.max_position_embeddings = found.max_position_embeddings;
   trained.initializer_range = found.initializer_range;
@@ -39,11 +38,11 @@ std::vector<ConfigDifference> config_differences(ModelConfig trained, const Mode
 // Findings at the places where a base was looked for.
 struct Findings {
   std::string text;
-  std::string hint;        // the hint of the error; empty: the usual hint
-  bool is_unread = false;  // true: a place could not be read, so the base may be there
+  std::string hint;        // empty: the usual hint
+  bool is_unread = false;  // a place could not be read, so the base may be there
 };
 
-// Returns the model at `path` if it is the base; else nullopt, and adds the reason to `found`.
+// The model at `path` if it is the base; else nullopt, with the reason in `found`.
 std::optional<StoredModel> base_at(Io& io, const AdaptedBase& base, const ModelConfig& sizes,
                                    const fs::path& path, Findings& found) {
   const auto add = [&](const std::string& text) {
@@ -69,7 +68,7 @@ std::optional<StoredModel> base_at(Io& io, const AdaptedBase& base, const ModelC
   } catch (const Error& error) {
     add(error.what());
     found.is_unread |= error.code() == ExitCode::kStorage;
-    // The base was found, but has adapters itself, and their base is missing.
+    // The base has adapters itself, and their base is missing.
     if (has_samples && error.code() == ExitCode::kInputData)
       found.hint =
           "a model under the adapters of a base is looked for only where it was: put it back there, a "
@@ -88,8 +87,7 @@ std::optional<StoredModel> base_at(Io& io, const AdaptedBase& base, const ModelC
                                 base.directory));
 }
 
-// Whether the weights of `exported` are the weights of `base`, rounded: compares the start, the middle and
-// the end of every unit.
+// Compares the start, the middle and the end of every unit of `base`, rounded, with `exported`.
 bool is_export(Io& io, const StoredModel& exported, const StoredModel& base) {
   ModelConfig sizes = exported.config();
   // An export writes another value in place of 0.
@@ -117,7 +115,7 @@ bool is_export(Io& io, const StoredModel& exported, const StoredModel& base) {
   return true;
 }
 
-// Throws unless the parameters in `manifest` are those of the model in it, with the same sizes.
+// Throws unless `manifest` has the parameters of its model, with the same sizes.
 void check_sizes(const Manifest& manifest) {
   // A forged model may have more layers than the memory could list.
   if (manifest.state.model.num_hidden_layers > std::ssize(manifest.units))
@@ -132,8 +130,8 @@ void check_sizes(const Manifest& manifest) {
               "leave --base out");
 }
 
-// The run of a checkpoint: "runs/a" for "runs/a/checkpoints/step_00000060". Relative if `checkpoint` is,
-// since messages name the run as the user does.
+// "runs/a" for "runs/a/checkpoints/step_00000060". Relative if `checkpoint` is: messages name the run as the
+// user does.
 fs::path run_of(const fs::path& checkpoint) {
   fs::path folder = folder_of_checkpoint(checkpoint);
   if (folder.filename() == "." || folder.filename() == "..") folder = normal_path(checkpoint).parent_path();
@@ -178,8 +176,7 @@ TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& 
                                 std::span<const std::string> overrides) {
   std::string found;
   do_and_agree(world, [&] {
-    // Rank 0 alone looks: "latest" may change while a run trains, so the ranks could find different
-    // checkpoints.
+    // "latest" may change while a run trains, so the ranks could find different checkpoints.
     if (world.rank() == 0) found = find_stored_model(io, path, which).string();
   });
   found = text_of_rank_0(world, found);
@@ -192,8 +189,7 @@ TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& 
   });
   require_bases(world, trained->stored);
   if (!trained->stored.is_pretrained()) return *std::move(trained);
-  // Compares the model between ranks. Unlike a checkpoint, a model of Hugging Face has no hashes of its own,
-  // and its copies on several nodes may differ.
+  // A model of Hugging Face has no hashes of its own, and its copies on several nodes may differ.
   std::string hash;
   do_and_agree(world, [&] { hash = trained->stored.samples_hash(); });
   require_equal(world, ExitCode::kInputData, "the model", hash, fmt::format("rank {}", world.rank()),
@@ -256,7 +252,7 @@ void require_base_or_export(Io& io, Communicator& world, const AdaptedBase& base
     }
     refuse_places(base, problem);
   });
-  // All ranks must make the same collective calls, though ranks may see different files.
+  // Ranks may see different files, but all must make the same collective calls.
   if (all_ranks(world, found.has_value())) require_base_weights(world, *found, base);
 }
 

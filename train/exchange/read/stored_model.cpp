@@ -15,12 +15,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The longest default context of a model that has no ripstop_prompt.json: the key-value cache of a
-// long-context model would fill the memory.
+// The longest default context without ripstop_prompt.json: a longer key-value cache would fill the memory.
 constexpr int64_t kMostContext = 2048;
 
-// A config to evaluate the model with. A model of 16-bit values computes in bfloat16, as training does. Keys
-// that only training needs have the smallest value.
+// A config to evaluate the model with. A model of 16-bit values computes in bfloat16. Keys that only training
+// needs have the smallest value.
 std::string config_of(const fs::path& directory, const PretrainedModel& model) {
   RunConfig config;
   config.run.directory = directory.string();
@@ -38,7 +37,6 @@ std::string config_of(const fs::path& directory, const PretrainedModel& model) {
   return to_toml(config);
 }
 
-// A hash of all weights from the hashes in the manifest: reads no weights.
 std::string sidecars_hash(const Manifest& manifest) {
   StreamHash hash;
   for (const StoredFile& file : manifest.files) hash.update(file.sidecar_hash);

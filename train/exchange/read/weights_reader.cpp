@@ -17,8 +17,8 @@ void add_product(const Box& box, int64_t rank, std::span<const float> a, std::sp
   const int64_t columns = box.parameter->columns;
   std::vector<double> sums(static_cast<size_t>(box.columns));
   for (int64_t row = 0; row < box.rows; ++row) {
-    // The products of two floats are exact in float64. The inner loop runs along a row of `a`, so that it
-    // adds numbers that are neighbours in memory; each sum adds its products in the order of the LoRA rank.
+    // Products of two floats are exact in float64. The inner loop reads a row of `a`, which is contiguous;
+    // each sum adds its products in the order of the LoRA rank.
     std::ranges::fill(sums, 0.0);
     for (int64_t r = 0; r < rank; ++r) {
       const double factor = b[static_cast<size_t>((box.row + row) * rank + r)];
@@ -80,7 +80,6 @@ void WeightsReader::read_checkpoint(int64_t fsdp_index, const UnitStates& unit) 
   }
 }
 
-// Reads all elements of a parameter of the checkpoint, row-major.
 std::vector<float> WeightsReader::read_parameter(const ParameterSpec& parameter) {
   const UnitSpec unit{.name = parameter.name, .tensors = {{{parameter}}}};
   const UnitLayout layout(unit, 1, 0, 1);
@@ -103,8 +102,8 @@ void read_in_pieces(Io& io, const StoredModel& model, std::span<const UnitLayout
   std::array<std::vector<float>, kBlockThreads> memory;
   for (size_t u = 0; u < layouts.size(); ++u) {
     const int64_t elements = layouts[u]->shard_elements(), begin = fsdp_index * elements;
-    // WeightsReader reads whole shards only. So the unit is cut into a finer layout, whose shards are the
-    // pieces of shard `fsdp_index`. The first and the last piece may reach beyond shard `fsdp_index`.
+    // WeightsReader reads only whole shards, so a finer layout makes shards of the size of a piece. The first
+    // and the last piece may reach beyond shard `fsdp_index`.
     const UnitLayout finer = layouts[u]->finer(divide_up(elements, piece_elements));
     const int64_t size = finer.shard_elements(), end = divide_up(begin + elements, size);
     for (int64_t first = begin / size; first < end; first += kBlockThreads) {

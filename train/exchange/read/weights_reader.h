@@ -14,16 +14,16 @@
 
 namespace ripstop {
 
-/// Reads many shards of one stored model. Keeps facts about the files between reads (CheckpointReader).
+/// Reads shards of one stored model. Keeps facts about the files between reads (CheckpointReader).
 class WeightsReader {
  public:
-  /// `io` and `model` must outlive this object.
+  /// `io` and `model` are borrowed.
   WeightsReader(Io& io, const StoredModel& model);
 
-  /// Overwrites unit.master, shard fsdp_index of a unit, with the weights; padding becomes zero. If the unit
-  /// is of parameter_table, adapters are merged into the weights (add_adapters); if it is of adapter_table,
-  /// the weights are the adapters themselves. Reads only what the shard needs. Several threads may call.
-  /// Throws Error(kStorage) if the checkpoint is damaged, and what read_pretrained throws.
+  /// Overwrites unit.master, shard fsdp_index of a unit, with the weights; padding becomes zero. For a unit
+  /// of parameter_table, adapters are merged (add_adapters); for a unit of adapter_table, the weights are the
+  /// adapters. Reads only what the shard needs. Several threads may call. Throws Error(kStorage) if the
+  /// checkpoint is damaged, and what read_pretrained throws.
   void read(int64_t fsdp_index, const UnitStates& unit);
 
  private:
@@ -36,29 +36,28 @@ class WeightsReader {
   std::vector<AdapterSpec> adapters_;
 };
 
-/// Reads shard fsdp_index of each of `layouts`, units of parameter_table, in pieces. Calls take(unit, first,
-/// values), on the caller's thread, with the elements [first, first + values.size()) of the shard of
-/// layouts[unit]: every element once, in order, padding as zero. kBlockThreads threads read, each into a
-/// piece of at most `piece_elements` (a multiple of UnitLayout::kGrain). Together the threads need 16 MiB of
-/// memory, and the memory of add_adapters. Not collective. Throws what WeightsReader::read throws.
+/// Reads shard fsdp_index of each of `layouts`, units of parameter_table. Calls take(unit, first, values), on
+/// the caller's thread, with the elements [first, first + values.size()) of the shard of layouts[unit]: every
+/// element once, in order, padding as zero. kBlockThreads threads read pieces of at most `piece_elements` (a
+/// multiple of UnitLayout::kGrain). Needs 16 MiB, and the memory of add_adapters. Not collective. Throws as
+/// WeightsReader::read.
 void read_in_pieces(Io& io, const StoredModel& model, std::span<const UnitLayout* const> layouts,
                     int64_t fsdp_index,
                     FunctionRef<void(size_t unit, int64_t first, std::span<const float> values)> take,
                     int64_t piece_elements = int64_t{1} << 19);
 
-/// Overwrites the masters of `units` of parameter_table (shard fsdp_index of each) by read_in_pieces. Leaves
-/// the moments unchanged.
+/// Overwrites the masters of `units` of parameter_table, each the shard fsdp_index. Keeps the moments.
 void read_weights(Io& io, const StoredModel& model, int64_t fsdp_index, std::span<const UnitStates> units);
 
 /// Returns all elements of an adapter's a or b, row-major, with b's rows in ripstop's order.
 using ReadAdapter = FunctionRef<std::vector<float>(const ParameterSpec& parameter)>;
 
 /// Adds scale * (b a) of the adapters to the elements [begin, end) of the flat buffer of `layout`, a unit of
-/// parameter_table on any mesh. `to` points to element `begin`. Elements without an adapter, and padding,
-/// stay unchanged. Sums over the LoRA rank are float64 in the order of the rank, and the result is rounded
-/// once, to float32, so it does not depend on the mesh or the interval. `adapters`: all or some of
-/// adapter_specs. Calls `read` for a and b of each adapter in the interval, and holds the elements of one
-/// adapter at a time. Several threads may call if `read` allows it.
+/// parameter_table on any mesh. `to` points to element `begin`. Padding and elements without an adapter stay
+/// unchanged. Sums over the LoRA rank are float64, in order, and the result is rounded once, to float32, so
+/// it does not depend on the mesh or the interval. `adapters`: all or some of adapter_specs. Calls `read` for
+/// a and b of each adapter in the interval, and holds one adapter at a time. Several threads may call if
+/// `read` allows it.
 void add_adapters(const UnitLayout& layout, int64_t begin, int64_t end, float* to,
                   std::span<const AdapterSpec> adapters, double scale, ReadAdapter read);
 

@@ -1,4 +1,3 @@
-// Files of an export beside its weights: the tokenizer for transformers, the model card for people.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,12 +12,11 @@
 
 namespace ripstop {
 
-/// The files of a tokenizer.
 struct TokenizerFiles {
   SpecialIds ids = {};
   std::vector<std::pair<std::string, std::string>> texts = {};  ///< name and bytes
-  /// For people: the texts to which AutoTokenizer and Tokenizer::encode give different ids; empty if no such
-  /// texts are known.
+  /// The texts to which AutoTokenizer and Tokenizer::encode give different ids, for people; empty if none are
+  /// known.
   std::string difference = {};
   /// `texts` has tokenizer.json: AutoTokenizer can map tokens to places in the text.
   bool has_json = false;
@@ -30,11 +28,10 @@ struct TokenizerFiles {
 /// prefers tokenizer.json: from the .model alone, LlamaTokenizer of transformers 5 gives other ids to leading
 /// spaces and runs of spaces. "<s>", "</s>" and "<unk>" in a text stay text, as in ripstop. If the tokenizer
 /// has user-defined pieces, or spaces at the ends of words, there is no tokenizer.json, and `difference` says
-/// so. `longest`: the most positions that the model takes. Sources: https://github.com/huggingface/tokenizers
-/// (the JSON form of Tokenizer); https://github.com/google/sentencepiece (bpe_model.cc: the order of merges).
+/// so. `longest`: the most positions of the model. Sources: https://github.com/huggingface/tokenizers (the
+/// JSON form of Tokenizer); https://github.com/google/sentencepiece (bpe_model.cc: the order of merges).
 TokenizerFiles tokenizer_files(const Tokenizer& tokenizer, int64_t longest);
 
-/// Adapters and their base.
 struct ExportedAdapters {
   LoraConfig lora;
   std::string base;  ///< base_model_name_or_path: the base's directory, or empty
@@ -43,19 +40,20 @@ struct ExportedAdapters {
 };
 
 /// The facts of a model card. References are borrowed.
+/// References are borrowed.
 struct ModelCard {
   const TrainedModel& trained;  ///< the exported checkpoint
   ExportDType dtype = ExportDType::kFloat32;
-  /// Not null: the export has these adapters alone; null: it has the whole model.
+  /// Not null: the export has these adapters alone.
   const ExportedAdapters* adapters = nullptr;
   const TokenizerFiles& tokenizer;
   std::string prompt_template;  ///< empty if unknown, or if the training was on running text
   std::string written_by;       ///< version and commit of this program
 };
 
-/// The text of README.md: what the model is, how to load and to prompt it, its origin, and the readable
-/// scores in RUN/evaluation/*/scores.json. A model of step 0 is called an import that ripstop has not
-/// trained. For an export of adapters, the text says how to load them on their base.
+/// The text of README.md: what the model is, how to load and prompt it, its origin, and the readable scores
+/// in RUN/evaluation/*/scores.json. A model of step 0 is called an import that ripstop has not trained. For
+/// adapters, the text says how to load them on their base.
 std::string model_card(const ModelCard& card);
 
 }  // namespace ripstop

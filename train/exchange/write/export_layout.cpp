@@ -14,7 +14,7 @@ namespace {
 
 using Json = JsonReader::Json;
 
-// Puts the header's size (8 bytes, little-endian) before it, and pads it so that the tensors begin aligned.
+// Puts the header's size (8 bytes, little-endian) first, and pads the header so that tensors begin aligned.
 std::string with_prefix(std::string header) {
   constexpr int64_t kAlignment = 8;
   header.resize(static_cast<size_t>(round_up(std::ssize(header), kAlignment)), ' ');

@@ -1,4 +1,4 @@
-// The place of each tensor in the files of an export. Opens no file.
+// The place of each tensor in the files of an export.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -13,7 +13,6 @@
 
 namespace ripstop {
 
-/// A parameter in an exported file.
 struct ExportedTensor {
   std::string name;   ///< name in Hugging Face's models, or in PEFT's adapters
   size_t file = 0;    ///< index in ExportLayout::files
@@ -27,7 +26,7 @@ struct ExportedTensor {
   int64_t stored_row(int64_t row) const;
 };
 
-/// One safetensors file: `header` (its 8 bytes of size included), then tensors without gaps.
+/// A safetensors file: `header`, with its 8 bytes of size, then tensors without gaps.
 struct ExportedFile {
   std::string name;
   std::string header;
@@ -35,18 +34,16 @@ struct ExportedFile {
 };
 
 /// The files of an export, with the tensors in the order of the parameter table: model.safetensors, or
-/// several files of at most `most_file_bytes` (a larger tensor has a file of its own). A tied head is not
-/// stored.
+/// several files of at most `most_file_bytes` (a larger tensor has its own file). A tied head is not stored.
 /// Source: https://github.com/huggingface/safetensors, README, "Format"; huggingface_hub,
 /// split_torch_state_dict_into_shards().
 class ExportLayout {
  public:
-  /// 5 GB, the default of save_pretrained.
+  /// The default of save_pretrained.
   static constexpr int64_t kMostFileBytes = 5'000'000'000;
 
   ExportLayout(const ModelConfig& config, ExportDType dtype, int64_t most_file_bytes = kMostFileBytes);
-  /// The adapters of a model in PEFT's one file, adapter_model.safetensors, in the order of adapter_table.
-  /// `lora` has a rank.
+  /// PEFT's one file, adapter_model.safetensors, in the order of adapter_table. `lora` must have a rank.
   ExportLayout(const ModelConfig& config, const LoraConfig& lora, ExportDType dtype);
 
   ExportDType dtype() const { return dtype_; }
@@ -54,7 +51,6 @@ class ExportLayout {
   const std::vector<ExportedFile>& files() const { return files_; }
   /// The tensors by ripstop's names.
   const std::map<std::string, ExportedTensor, std::less<>>& tensors() const { return tensors_; }
-  /// Bytes of all files together.
   int64_t bytes() const;
   /// The text of model.safetensors.index.json; empty if one file has all tensors.
   std::string index_json() const;

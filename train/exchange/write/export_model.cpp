@@ -30,7 +30,7 @@ namespace fs = std::filesystem;
 // Name and bytes of each file beside the weights.
 using SmallFiles = std::vector<std::pair<std::string, std::string>>;
 
-// Whether the run was trained on running text: from the run's log, or, if a copied checkpoint has none, from
+// Whether the run was trained on running text: from the run's log, or for a copied checkpoint from
 // prepare.json of the data set.
 bool is_running_text(const TrainedModel& trained) {
   const std::optional<StartEvent> start = first_start(trained.run / "metrics.jsonl");
@@ -51,8 +51,8 @@ std::string find_template(Io& io, const TrainedModel& trained) {
   return read_plain_file(path, 1 << 20, ExitCode::kInputData);
 }
 
-// The run's tokenizer as files of Hugging Face; no files if the run has no tokenizer. Throws if that
-// tokenizer is not the one of the training, since ids would then mean other words.
+// No files if the run has no tokenizer. Throws if that tokenizer is not the one of the training: ids would
+// then mean other words.
 TokenizerFiles exported_tokenizer(const TrainedModel& trained, const ExportOptions& options) {
   if (!has_tokenizer(trained.run)) {
     options.note(
@@ -71,8 +71,8 @@ TokenizerFiles exported_tokenizer(const TrainedModel& trained, const ExportOptio
   return files;
 }
 
-// All files except the weights. An export of adapters has no generation_config.json, since the base has one.
-// The tokenizer is the run's, because a base may lack one, or transformers may read the base's differently.
+// All files except the weights. Adapters have no generation_config.json, because the base has one. The
+// tokenizer is the run's: a base may lack one, or transformers may read the base's differently.
 SmallFiles small_files(Io& io, const TrainedModel& trained, const ExportLayout& layout,
                        const ExportOptions& options, ExportReport& report) {
   const ExportedAdapters* const adapters = options.adapters ? &*options.adapters : nullptr;
@@ -114,13 +114,13 @@ ExportDType dtype_of(const TrainedModel& trained, const ExportOptions& options) 
   if (options.dtype) return *options.dtype;
   // An import has had no updates, and its weights may come from float16.
   if (options.adapters || trained.state().updates == 0) return ExportDType::kFloat32;
-  // A run that computes in bfloat16 rounds its weights to bfloat16 in every step, so rounding loses nothing.
-  // Rounding merged adapters does lose bits, which small_files() says in a note.
+  // A run that computes in bfloat16 rounds its weights in every step, so rounding loses nothing. Rounding
+  // merged adapters loses bits, as a note of small_files() says.
   return trained.config.precision.compute == FloatChoice::kBfloat16 ? ExportDType::kBFloat16
                                                                     : ExportDType::kFloat32;
 }
 
-// Throws if the disk of `folder` has less than `bytes` free. `what_needs` in the message: "the export needs".
+// `what_needs` in the message: "the export needs".
 void require_room(Io& io, const fs::path& folder, int64_t bytes, const std::string& what_needs,
                   const std::string& hint) {
   int64_t room = 0;
@@ -132,7 +132,7 @@ void require_room(Io& io, const fs::path& folder, int64_t bytes, const std::stri
       hint);
 }
 
-// The room that a checkpoint needs for headers, sidecars and the manifest.
+// The space that a checkpoint needs for headers, sidecars and the manifest.
 constexpr int64_t kRoomBesideWeights = int64_t{64} << 20;
 
 // The state of a model that ripstop has not trained.
@@ -140,7 +140,7 @@ CheckpointState imported_state(const StoredModel& model, const fs::path& output)
   CheckpointState state = model.state();
   RunConfig config = parse_run_config(state.config, model.directory().string());
   config.run.directory = output.string();
-  config.data.directory = output.string();  // there is no data set; messages show this name
+  config.data.directory = output.string();  // no data set exists; messages show this name
   state.config = to_toml(config);
   return state;
 }
@@ -189,19 +189,18 @@ int64_t import_model(Io& io, const StoredModel& model, const fs::path& output,
                      const std::function<void(int64_t elements)>& progress) {
   const std::vector<UnitSpec> table = parameter_table(model.config());
   std::vector<UnitLayout> layouts;
-  layouts.reserve(table.size());  // elements must not move: the sources refer to them
+  layouts.reserve(table.size());  // the sources refer to the elements
   std::vector<ArraySource> sources;
-  std::atomic<int64_t> done = 0;  // number of weights that all threads have read
+  std::atomic<int64_t> done = 0;  // weights that all threads have read
   for (const UnitSpec& unit : table) {
     const UnitLayout& layout = layouts.emplace_back(unit, 1, 0, 1);
     sources.push_back([&](int64_t first, int64_t count, void* to) {
       read_pretrained(*model.pretrained(), layout, first, first + count, static_cast<float*>(to));
       done += count;
     });
-    sources.resize(sources.size() + 2);  // two empty sources: the moments are zero
+    sources.resize(sources.size() + 2);  // empty sources: the moments are zero
   }
   PartialDirectory partial(io, output, note);
-  // The moments are holes in the file, so only the weights need room.
   require_room(
       io, partial.folder(),
       checkpoint_elements(table, kMeshOfOne) * element_bytes(DType::kFloat32) + kRoomBesideWeights,

@@ -1,5 +1,5 @@
-// Converts models: a checkpoint to a directory of Hugging Face, adapters to a directory of PEFT, and a model
-// of Hugging Face to a checkpoint.
+// Converts a checkpoint to a model of Hugging Face or adapters of PEFT, and a model of Hugging Face to a
+// checkpoint.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -24,36 +24,34 @@ struct CheckedFile {
   std::string hash;  ///< XXH3-128 as 32 hex digits; may be empty (export_weights)
 };
 
-/// Called often, on the caller's thread: `done_bytes` of the `total_bytes` of this rank's share are done.
-/// `doing` names the work.
+/// Called often, on the caller's thread: `done_bytes` of this rank's `total_bytes` are done. `doing` names
+/// the work.
 using ExportProgress = FunctionRef<void(const char* doing, int64_t done_bytes, int64_t total_bytes)>;
 
 /// Writes the files of `layout` into `directory`, which rank 0 has made and all ranks see. `model` is a
 /// checkpoint of any mesh; adapters are merged (add_adapters). Ranks, and kBlockThreads threads of each,
-/// share the work in parts of some 16 MiB. A thread reads a part, puts rows into Hugging Face's order, rounds
-/// once, writes, and later reads the part back from the device and compares it. After all files are synced,
-/// checks that every byte was written once. If there are several ranks or `hashes_files` is true, the ranks
-/// then read whole files, perhaps from the page cache, and compare them with what was written. Returns the
-/// files on all ranks. Memory: 20 MiB a thread, and the memory of CheckpointReader. Collective. Throws
-/// Error(kStorage). Throws Error(kInputData), with the tensor and the number, if the type cannot hold a
-/// weight.
+/// share the work in parts of about 16 MiB. A thread reads a part, puts rows into Hugging Face's order,
+/// rounds once, writes, and later reads the part back from the device and compares it. After all files are
+/// synced, checks that every byte was written once. With several ranks or `hashes_files`, the ranks then read
+/// all files, perhaps from the page cache, and compare them with what was written. Returns the files on all
+/// ranks. Memory: 20 MiB a thread, and the memory of CheckpointReader. Collective. Throws Error(kStorage),
+/// and Error(kInputData), with the tensor and the number, if the type cannot hold a weight.
 std::vector<CheckedFile> export_weights(Io& io, Communicator& world, const StoredModel& model,
                                         const ExportLayout& layout, const std::filesystem::path& directory,
                                         bool hashes_files, ExportProgress progress);
 
-/// Makes the new file `directory`/`name` with `bytes`, syncs it, reads it back and compares. Throws
+/// Makes the new file `directory`/`name` from `bytes`, syncs it, reads it back and compares. Throws
 /// Error(kStorage).
 CheckedFile write_checked_file(Io& io, const std::filesystem::path& directory, const std::string& name,
                                const std::string& bytes);
 
-/// Options of export_model().
 struct ExportOptions {
-  /// The type of the weights. nullopt: precision.compute of the run, but float32 for an import and for
-  /// adapters alone.
+  /// Type of the weights. nullopt: precision.compute of the run; float32 for an import and for adapters
+  /// alone.
   std::optional<ExportDType> dtype = {};
   /// The only weights to export, for PEFT; nullopt: the whole model.
   std::optional<ExportedAdapters> adapters = {};
-  /// A weight file has at most this many bytes, unless one tensor alone is larger.
+  /// A weight file with a single tensor may be larger.
   int64_t most_file_bytes = ExportLayout::kMostFileBytes;
   /// The report has hashes of the weight files; this takes one more pass over them.
   bool hashes_files = true;
@@ -62,41 +60,38 @@ struct ExportOptions {
   std::function<void(const std::string&)> note = [](const std::string&) {};
 };
 
-/// The files that export_model() wrote, and what they hold.
 struct ExportReport {
   ExportDType dtype = ExportDType::kFloat32;
   int64_t tensors = 0;
-  std::vector<CheckedFile> files;  ///< all files, those with weights first
+  std::vector<CheckedFile> files;  ///< those with weights first
   bool has_tokenizer = false;
   /// The export has tokenizer and prompt: `ripstop summarize` takes the directory.
   bool writes_summaries = false;
-  int64_t weight_files = 0;  ///< number of weight files in `files`
-  /// Bytes of all files together.
+  int64_t weight_files = 0;
   int64_t bytes() const;
 };
 
 /// Writes the checkpoint `trained` as the directory `output`, for AutoModelForCausalLM.from_pretrained and
-/// AutoTokenizer.from_pretrained. If options.adapters is set, writes the adapters alone, for
-/// PeftModel.from_pretrained, and requires that the units of the checkpoint are those of adapter_table for
-/// adapters.lora. Writes and checks the files in a PartialDirectory, so `output` appears complete or not at
-/// all. Returns the report on rank 0. Collective.
-/// Throws Error(kUsage) if `output` exists and is not an empty directory, or if another process makes it.
-/// Throws Error(kInputData) if the run's tokenizer is not the one of its training.
-/// Throws Error(kStorage), with the numbers, if the disk has too little room.
-/// Throws Error(kStorage) if anything cannot be read or written, and what export_weights throws.
+/// AutoTokenizer.from_pretrained. With options.adapters, writes the adapters alone, for
+/// PeftModel.from_pretrained: then the checkpoint must have the units of adapter_table for adapters.lora.
+/// `output` appears complete or not at all (PartialDirectory). Returns the report on rank 0. Collective.
+/// Throws what export_weights throws, and:
+/// - Error(kUsage) if `output` exists and is not an empty directory, or if another process makes it;
+/// - Error(kInputData) if the run's tokenizer is not the one of its training;
+/// - Error(kStorage) if anything cannot be read or written; with the numbers, if the disk has too little
+///   space.
 ExportReport export_model(Io& io, Communicator& world, const TrainedModel& trained,
                           const std::filesystem::path& output, const ExportOptions& options,
                           ExportProgress progress);
 
-/// Writes a model of Hugging Face as the run directory `output`, with the checkpoint
-/// checkpoints/step_00000000 of one rank and the model's tokenizer.model, if any. The weights are float32;
-/// the moments are zeros, which take no room. Threads read and write blocks (write_rank_file), so memory does
-/// not grow with the model. `output` appears complete or not at all. Calls `note` for each directory that
-/// killed imports left, and `progress`, on this thread, with the number of weights done; an exception of
-/// `progress` ends the import. Returns the bytes of the checkpoint. Needs no MPI; main thread only (libhdf5).
-/// Throws Error(kUsage) if `output` exists and is not an empty directory.
-/// Throws Error(kStorage) if writing fails or the disk has too little room.
-/// Throws what read_pretrained throws.
+/// Writes a model of Hugging Face as the run directory `output`, with the one-rank checkpoint
+/// checkpoints/step_00000000 and the model's tokenizer.model, if any. The weights are float32; the moments
+/// are zeros, which take no disk space. The memory does not grow with the model (write_rank_file). `output`
+/// appears complete or not at all. Calls `note` for each directory that killed imports left, and `progress`,
+/// on this thread, with the number of weights done; an exception of `progress` ends the import. Returns the
+/// bytes of the checkpoint. Needs no MPI; main thread only (libhdf5). Throws Error(kUsage) if `output` exists
+/// and is not an empty directory, Error(kStorage) if writing fails or the disk has too little space, and what
+/// read_pretrained throws.
 int64_t import_model(Io& io, const StoredModel& model, const std::filesystem::path& output,
                      const std::function<void(const std::string&)>& note = {},
                      const std::function<void(int64_t elements)>& progress = {});

@@ -15,9 +15,9 @@ namespace {
 
 using Json = JsonReader::Json;
 
-constexpr const char* kSpace = "\xe2\x96\x81";  // U+2581 stands for a space in pieces
+constexpr const char* kSpace = "\xe2\x96\x81";  // U+2581, which pieces have for a space
 
-// Encodes in base64 (RFC 4648).
+// RFC 4648.
 std::string base64(std::string_view bytes) {
   constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string text;
@@ -34,17 +34,15 @@ int64_t letters_of(std::string_view text) {
   return std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; });
 }
 
-// Two neighbouring pieces that are merged into one.
 struct Merge {
   std::string_view left, right;
   float score = 0;
   int64_t letters = 0, left_letters = 0;
 };
 
-// The merges in the order of tokenizer.json. SentencePiece merges the neighbours whose piece has the best
-// score, the leftmost among equal scores; `tokenizers` merges the neighbours that come first in this list.
-// Only runs of spaces have equal scores: sorting the merges of the longest run first makes runs grow to the
-// right, as in SentencePiece.
+// SentencePiece merges the neighbours whose piece has the best score, the leftmost among equal scores;
+// `tokenizers` merges the neighbours that come first in this list. Only runs of spaces have equal scores:
+// with the merges of the longest run first, runs grow to the right, as in SentencePiece.
 std::vector<Merge> merges_of(const SentencePieceModel& model) {
   std::unordered_map<std::string_view, float> scores;
   for (const ModelPiece& piece : model.pieces)
@@ -157,7 +155,7 @@ std::string tokenizer_json(const SentencePieceModel& model, const Tokenizer& tok
   return text + ",\n\"model\":" + model_json(model, name(tokenizer.unk()), tokenizer.unk()) + "}\n";
 }
 
-// The reason why tokenizer.json cannot describe the model; empty if it can.
+// Why tokenizer.json cannot describe the model; empty if it can.
 std::string undescribable(const SentencePieceModel& model) {
   const auto has = [&](PieceKind kind) {
     return std::ranges::any_of(model.pieces, [&](const ModelPiece& piece) { return piece.kind == kind; });

@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kPartElements = int64_t{4} << 20;  // 16 MiB of float32
-constexpr int64_t kWriteBytes = int64_t{4} << 20;    // the most bytes of one write, unless a row is longer
+constexpr int64_t kWriteBytes = int64_t{4} << 20;    // of one write, unless a row is longer
 
 // Bytes that one call wrote to a file of ExportLayout::files.
 struct WrittenPlace {
@@ -33,14 +33,12 @@ struct WrittenPlace {
   WrittenBytes place;
 };
 
-// Part `index` of the `count` equal parts of a unit.
 struct UnitPart {
   const UnitSpec* unit = nullptr;
   int64_t count = 0, index = 0;
 };
 
-// This rank's share of the parts of all units: consecutive parts, so that the rank reads and writes in order,
-// and only few blocks of the disk are written by two ranks.
+// Consecutive parts of the units: the rank reads and writes in order, and ranks share few blocks of the disk.
 std::vector<UnitPart> share_of_rank(const std::vector<UnitSpec>& units, const Communicator& world) {
   std::vector<UnitPart> all;
   for (const UnitSpec& unit : units) {
@@ -52,7 +50,6 @@ std::vector<UnitPart> share_of_rank(const std::vector<UnitSpec>& units, const Co
           all.begin() + count * (world.rank() + 1) / world.size()};
 }
 
-// A row of a box and its place in the file.
 struct RowPlace {
   int64_t stored = 0;  // row of the file's tensor
   int64_t row = 0;     // row of the box
@@ -65,7 +62,7 @@ std::vector<RowPlace> row_places(const Box& box, const ExportedTensor& tensor) {
   return places;
 }
 
-// The files that the threads of this rank write. Opens a file when a part needs it, and keeps it open.
+// The files that the threads of this rank write, opened at their first use.
 class SharedFiles {
  public:
   SharedFiles(Io& io, const ExportLayout& layout, const fs::path& directory)
@@ -95,8 +92,8 @@ class PartWriter {
  public:
   PartWriter(const ExportLayout& layout, SharedFiles& files) : layout_(layout), files_(files) {}
 
-  // Reads the part with `reader` and writes it. Then reads back the parts before it, which the device had
-  // time to store meanwhile.
+  // Reads the part with `reader` and writes it. Then reads back the parts before it, which the device has
+  // stored meanwhile.
   void write(const UnitPart& part, WeightsReader& reader) {
     const UnitLayout places(*part.unit, 1, 0, part.count);
     const int64_t elements = places.shard_elements(), begin = part.index * elements;
@@ -111,13 +108,13 @@ class PartWriter {
   const std::vector<WrittenPlace>& written() const { return written_; }
 
  private:
-  // Writes the elements of `box`; `values` points to the first of them.
+  // `values` points to the first element of `box`.
   void write_box(const Box& box, const float* values) {
     const ExportedTensor& tensor = layout_.tensors().at(box.parameter->name);
     const std::vector<RowPlace> places = row_places(box, tensor);
     const int64_t row_bytes = box.columns * element_bytes(layout_.dtype());
     const auto most_rows = static_cast<size_t>(std::max<int64_t>(kWriteBytes / row_bytes, 1));
-    // One write has rows that are consecutive in the file, or one part of a row.
+    // A write has rows that are consecutive in the file, or a piece of one row.
     for (size_t first = 0, end = 0; first < places.size(); first = end) {
       do ++end;
       while (end < places.size() && end - first < most_rows &&
@@ -161,8 +158,8 @@ class PartWriter {
   size_t read_back_ = 0;  // number of places in written_ that were read back
 };
 
-// Makes the files with their headers, on rank 0. They get their whole size at once: on a network file system,
-// ranks that extend a file could overwrite each other, because each knows only an old end of the file.
+// Makes the files with their headers, on rank 0, in full size: on a network file system, ranks that extend a
+// file could overwrite each other.
 std::vector<WrittenPlace> make_files(Io& io, const ExportLayout& layout, const fs::path& directory) {
   std::vector<WrittenPlace> written;
   std::vector<char> buffer;
@@ -186,7 +183,7 @@ std::vector<WrittenPlace> write_share(Io& io, Communicator& world, const StoredM
   int64_t total = 0;
   for (const UnitPart& part : share)
     total += UnitLayout(*part.unit, 1, 0, part.count).shard_elements() * element_bytes(layout.dtype());
-  std::vector<PartWriter> writers(kBlockThreads, PartWriter(layout, files));  // one for each thread
+  std::vector<PartWriter> writers(kBlockThreads, PartWriter(layout, files));
   share_blocks(
       std::ssize(share), kBlockThreads,
       [&](int64_t thread, int64_t number) {
@@ -216,7 +213,6 @@ std::vector<WrittenPlace> gather_written(Communicator& world, const std::vector<
   return all;
 }
 
-// The places of one file in a result of gather_written.
 std::span<const WrittenPlace> places_in(size_t file, const std::vector<WrittenPlace>& all) {
   return std::ranges::equal_range(all, file, {}, &WrittenPlace::file);
 }
@@ -232,8 +228,8 @@ void check_places(const std::string& name, int64_t bytes, std::span<const Writte
   RIPSTOP_CHECK(end == bytes, "{}: bytes {} to {} were written by nobody", name, end, bytes);
 }
 
-// Reads the file from begin to end, compares it with the hashes of `places`, and returns the hash of the
-// file. Calls `done` with the bytes of each place.
+// Reads the file, compares it with the hashes of `places`, and returns its hash. Calls `done` with the bytes
+// of each place.
 std::string check_file(const InputFile& file, int64_t bytes, std::span<const WrittenPlace> places,
                        FunctionRef<void(int64_t bytes)> done) {
   if (file.bytes() != bytes)
@@ -248,8 +244,7 @@ std::string check_file(const InputFile& file, int64_t bytes, std::span<const Wri
   return whole.hex();
 }
 
-// Checks all files: rank r of R checks the files r, r + R, r + 2R, ... Returns the hash of every file, on all
-// ranks.
+// Rank r of R checks the files r, r + R, r + 2R, ... Returns the hash of every file, on all ranks.
 std::vector<std::string> check_files(Io& io, Communicator& world, const ExportLayout& layout,
                                      const fs::path& directory, const std::vector<WrittenPlace>& written,
                                      ExportProgress progress) {
@@ -280,7 +275,7 @@ std::vector<CheckedFile> export_weights(Io& io, Communicator& world, const Store
                                         bool hashes_files, ExportProgress progress) {
   std::vector<WrittenPlace> own;
   do_and_agree(world, [&] {
-    // A manifest with other parameters than its model has would give an export without some weights.
+    // A manifest with other parameters than its model would give an export without some weights.
     const Manifest& manifest = model.checkpoint()->manifest;
     check_same_parameters(manifest.units,
                           model.base() == nullptr ? layout.units() : stored_table(manifest.state));
@@ -316,7 +311,7 @@ CheckedFile write_checked_file(Io& io, const fs::path& directory, const std::str
   const int64_t count = std::ssize(bytes);
   const WrittenPlace all{0, {0, count, hash64(bytes.data(), count)}};
   const InputFile file(io, directory / name);
-  file.forget();  // reads from the disk: the page cache would return the written bytes in any case
+  file.forget();  // the page cache would return the written bytes in any case
   return {name, count, check_file(file, count, {&all, 1}, [](int64_t) {})};
 }
 

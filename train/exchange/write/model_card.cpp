@@ -26,13 +26,11 @@ bool writes_summaries(const ModelCard& card) {
   return !is_imported(card) && !card.prompt_template.empty();
 }
 
-// Whether the code of generating_text uses torch.
 bool needs_torch(const ModelCard& card) {
   return writes_summaries(card) && card.tokenizer.has_json;
 }
 
-// Python code that makes the prompt of ripstop. Strings are written as in JSON: Python understands its
-// escapes.
+// Python code that makes the prompt of ripstop. Python understands the escapes of JSON strings.
 std::string prompt_function(const ModelCard& card) {
   const TemplateParts parts = parse_template(card.prompt_template);
   return fmt::format(
@@ -66,7 +64,6 @@ std::string generating_text(const ModelCard& card) {
          "print(tokenizer.decode(output[0, inputs.input_ids.shape[1]:], skip_special_tokens=True).strip())\n";
 }
 
-// How to load adapters and their base.
 std::string adapters_loading_text(const ModelCard& card) {
   const auto& [lora, base, base_export] = *card.adapters;
   const std::optional<AdaptedBase>& adapted = card.trained.state().adapted;
@@ -181,7 +178,7 @@ std::string training_text(const ModelCard& card) {
   return text;
 }
 
-// The scores of one evaluation, as a row of a table with "-" for a score that was not measured.
+// A row of a table of scores, with "-" for a score that was not measured.
 struct KnownScores {
   int64_t step = 0;
   std::string row;
@@ -203,8 +200,7 @@ KnownScores scores_of(const Json& document, const std::string& name) {
   return scores;
 }
 
-// The scores in `run`/evaluation/*/scores.json by the name of the evaluation's directory. Skips files that
-// cannot be read.
+// The scores in `run`/evaluation/*/scores.json by directory name. Skips files that cannot be read.
 std::map<std::string, KnownScores> known_scores(const fs::path& run) {
   constexpr int64_t kMostBytes = int64_t{1} << 20;
   std::map<std::string, KnownScores> found;
