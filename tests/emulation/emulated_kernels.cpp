@@ -21,7 +21,19 @@ namespace emulation {
 namespace cuda = ripstop::cuda;
 
 const ripstop::KernelTable& kernels() {
-  static constexpr ripstop::KernelTable table = cuda::own_kernels();
+#define RIPSTOP_NONE(kernel) .kernel = nullptr,
+#define RIPSTOP_OWN(kernel) .kernel = cuda::kernel,
+  static constexpr ripstop::KernelTable table = [] {
+    ripstop::KernelTable own{RIPSTOP_PRODUCTS(RIPSTOP_NONE) RIPSTOP_OTHER_KERNELS(RIPSTOP_OWN)};
+    own.attention = cuda::plain_attention;
+    own.attention_backward = cuda::plain_attention_backward;
+    own.prepare_attention = [](const ripstop::Stream&, const ripstop::AttentionSizes&, ripstop::Direction) {
+      return int64_t{0};
+    };
+    return own;
+  }();
+#undef RIPSTOP_NONE
+#undef RIPSTOP_OWN
   return table;
 }
 

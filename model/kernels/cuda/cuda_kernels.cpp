@@ -1,20 +1,12 @@
-// The kernel table of the CUDA back end: own_kernels(), with linear products by cuBLASLt and attention by
-// cuDNN.
+// The kernel table of the CUDA back end.
 #include "model/kernels/cuda/cuda_kernels.h"
 
 namespace ripstop {
 
 const KernelTable& cuda_kernels() {
-  static constexpr KernelTable table = [] {
-    KernelTable rows = cuda::own_kernels();
-    rows.linear = cuda::linear;
-    rows.linear_backward_input = cuda::linear_backward_input;
-    rows.linear_backward_weight = cuda::linear_backward_weight;
-    rows.attention = cuda::attention;
-    rows.attention_backward = cuda::attention_backward;
-    rows.prepare_attention = cuda::prepare_attention;
-    return rows;
-  }();
+#define RIPSTOP_ENTRY(kernel) .kernel = cuda::kernel,
+  static constexpr KernelTable table{RIPSTOP_PRODUCTS(RIPSTOP_ENTRY) RIPSTOP_OTHER_KERNELS(RIPSTOP_ENTRY)};
+#undef RIPSTOP_ENTRY
   return table;
 }
 
