@@ -44,9 +44,8 @@ DropoutBits Adapters::bits_of(const Context& context, const Part& part, int64_t 
           .sequence_step = at.sequence_step};
 }
 
-// Calls body(input, first, count) for columns [first, first + count) of the low rows. `input` is the tensor
-// that the rows of `a` multiply: without dropout x, once for all columns; with dropout x after the dropout of
-// one adapter, once for each adapter.
+// Calls body(input, first, count) for columns [first, first + count) of the low rows: without dropout once
+// for all columns, with x as `input`; with dropout once for each adapter, with x after its dropout.
 template <class Body>
 void Adapters::each_input(Context& context, const Tensor& x, int64_t first_row, Body body) const {
   if (!drops(context)) return body(x, int64_t{0}, width());
@@ -83,7 +82,7 @@ void Adapters::up_backward_weight(Context& context, const Tensor& dy, const Tens
                            b.gradient.row_range(parts_[p].first_b, parts_[p].outputs), b.accumulate);
 }
 
-// Multiplies the low rows by f, in forward (u) and in backward (du): they have fewer elements than x and y.
+// Scales the low rows, because they have fewer elements than x and y.
 void Adapters::scale_low(Context& context, const Tensor& du) const {
   scale(context, drops(context) ? scale_ / (1 - dropout_) : scale_, du);
 }

@@ -1,4 +1,3 @@
-// Adapters: the products of LoRA adapters beside a frozen matrix. See model/lora.h.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -10,20 +9,20 @@
 
 namespace ripstop {
 
-/// The k adapters of one physical matrix w of a layer, one for each adapted logical matrix in w. Every
-/// adapter reads the input x of w; adapter i adds to the columns of its logical matrix in y = x w^T. r is the
-/// rank, p the probability of dropout, f = scale / (1 - p), and m_i the dropout mask (0 or 1 for each element
-/// of x), which differs from adapter to adapter:
+/// The k adapters of one physical matrix w of a layer, one for each adapted logical matrix in w. Adapter i
+/// reads the input x of w and adds to its logical matrix's columns of y = x w^T. r is the rank, p the
+/// probability of dropout, f = scale / (1 - p), and m_i the adapter's own dropout mask (0 or 1 for each
+/// element of x):
 ///
 ///   u_i [N, r] = f (m_i x) a_i^T,   u [N, k r] = u_0 | u_1 | ...     the "low" rows
 ///   y[columns of i] += u_i b_i^T
 ///
 /// Without dropout, one product computes all of u. With k = 0 only any() and width() may be called.
-/// `first_row` is the row of the micro-batch at which the rows of x begin. Source: arXiv:2106.09685.
+/// `first_row` is the row of the micro-batch at which x begins. Source: arXiv:2106.09685.
 class Adapters {
  public:
   Adapters() = default;  ///< no adapters: k = 0
-  /// Takes from `adapters`, which holds all adapters of the layer, those whose logical matrix is in `matrix`.
+  /// Takes those of the layer's `adapters` whose logical matrix is in `matrix`.
   Adapters(const PhysicalTensor& matrix, const std::vector<AdapterSpec>& adapters, const LoraConfig& lora,
            int64_t tensor_count);
 
@@ -38,31 +37,28 @@ class Adapters {
   void down(Context& context, const Tensor& x, int64_t first_row, const Tensor& u) const;
   /// y [N, O] += u b^T.
   void up(Context& context, const Tensor& u, const Tensor& y) const;
-  /// du [N, k r] = dy b, without the factor f. If the tensor axis cuts w by rows, each rank computes only a
-  /// part of du: sum du over the ranks before scale_low().
+  /// du [N, k r] = dy b, without the factor f. If the tensor axis cuts w by rows, sum du over the ranks
+  /// before scale_low().
   void up_backward_input(Context& context, const Tensor& dy, const Tensor& du) const;
-  /// b.gradient = dy^T u, or += if b.accumulate says so.
+  /// b.gradient (+)= dy^T u, by b.accumulate.
   void up_backward_weight(Context& context, const Tensor& dy, const Tensor& u) const;
-  /// du *= f. Call it after the sum of du over the ranks.
+  /// du *= f.
   void scale_low(Context& context, const Tensor& du) const;
-  /// a.gradient = du^T (m x), or += if a.accumulate says so.
+  /// a.gradient (+)= du^T (m x), by a.accumulate.
   void down_backward_weight(Context& context, const Tensor& du, const Tensor& x, int64_t first_row) const;
   /// dx += m_i (du_i a_i) for each adapter i.
   void down_backward_input(Context& context, const Tensor& du, int64_t first_row, const Tensor& dx) const;
 
  private:
   struct Part {
-    /// hash_of_name(name of the adapter's a): makes the key of its dropout mask
+    /// hash_of_name(name of the adapter's a), for the key of its dropout mask
     uint64_t name = 0;
-    /// the adapter's columns of y: `outputs` columns from `first_output` on
+    /// the adapter's columns of y
     int64_t first_output = 0, outputs = 0;
     int64_t first_b = 0;  ///< first row of the adapter's part of b
   };
-  /// Whether dropout acts: in training, and with a probability above 0.
   bool drops(const Context& context) const { return context.dropout != nullptr && dropout_ > 0; }
-  /// The random bits of the part's dropout for the rows from `first_row` on.
   DropoutBits bits_of(const Context& context, const Part& part, int64_t first_row) const;
-  /// The columns of `low` that belong to part number `part`.
   Tensor of_part(const Tensor& low, size_t part) const {
     return low.column_range(static_cast<int64_t>(part) * rank_, rank_);
   }

@@ -6,8 +6,7 @@
 namespace ripstop {
 namespace {
 
-// The number of arrays in memory_: token, position, token_order, target_row, target, and document_offset,
-// which has one element more than the others.
+// token, position, token_order, target_row, target, and document_offset, which has one element more.
 constexpr int64_t kArrays = 6;
 
 int64_t longest(std::span<const int32_t> offset) {
@@ -37,7 +36,7 @@ Batch BatchMemory::load(const Stream& stream, int64_t sequence_count, const Host
               .target_row = array(3, rows),
               .target = array(4, rows)};
   if (stream.device().kind == DeviceKind::kMeta) {
-    // The plan assumes one document per sequence and a target in every row: this takes the most memory.
+    // A plan assumes the most memory: one document per sequence and a target in every row.
     batch.document_count = sequence_count;
     batch.longest_document = sequence_length_;
     batch.target_count = rows;
@@ -53,7 +52,7 @@ Batch BatchMemory::load(const Stream& stream, int64_t sequence_count, const Host
   host_.resize(3 * n);
   const std::span<int32_t> order(host_.data(), n);
   std::iota(order.begin(), order.end(), 0);
-  // Stable, so that the rows of one token stay in ascending order.
+  // Stable: the rows of one token stay in ascending order.
   std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
     return tokens.token[static_cast<size_t>(a)] < tokens.token[static_cast<size_t>(b)];
   });

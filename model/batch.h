@@ -1,4 +1,3 @@
-// Batch: the tokens of one micro-batch on the device, and BatchMemory, which owns them.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -9,45 +8,43 @@
 
 namespace ripstop {
 
-/// The tokens of B sequences of T positions: N = B * T rows. A sequence holds one or more documents, one
-/// after another. Every row belongs to exactly one document, and no document crosses the end of a sequence.
-/// The tensors are int32 views of a BatchMemory.
+/// The tokens of B sequences of T positions on the device: N = B * T rows, int32. A sequence holds one or
+/// more documents, one after another. Every row belongs to exactly one document, and no document crosses the
+/// end of a sequence.
 struct Batch {
   Tensor token;     ///< [N] input ids, in [0, V)
   Tensor position;  ///< [N] position in the document, from 0: gives the angle of the rotary embedding
-  /// [N + 1], of which document_count + 1 are used: document d is rows [document_offset[d],
-  /// document_offset[d + 1]).
+  /// [N + 1], document_count + 1 used: document d is rows [document_offset[d], document_offset[d + 1])
   Tensor document_offset;
   int64_t document_count = 0;
   int64_t longest_document = 0;
-  /// [N] the rows sorted by (token id, row), so that the embedding's backward adds in a fixed order.
+  /// [N] the rows sorted by (token id, row), so that the embedding's backward adds in a fixed order
   Tensor token_order;
-  /// [N], of which target_count are used. target_row: the rows whose prediction counts, ascending. target:
-  /// the token id that each of these rows must predict.
+  /// [N], target_count used. target_row: the rows whose prediction counts, ascending; target: the ids to
+  /// predict
   Tensor target_row;
   Tensor target;
   int64_t target_count = 0;
-  DropoutPlace place = {};  ///< for dropout; read in training passes alone
+  DropoutPlace place = {};  ///< for dropout; read in training alone
 
   int64_t rows() const { return token.count(); }
 };
 
-/// Owns device memory for batches of at most B sequences of T positions, with room for any number of
-/// documents and targets.
+/// Owns device memory for B sequences of T positions, with any number of documents and targets.
 class BatchMemory {
  public:
   BatchMemory(const Device& device, MemoryLedger& ledger, int64_t sequence_count, int64_t sequence_length);
 
-  /// Copies a batch of `sequence_count` sequences (at most B) to the device, in stream order. The new batch
-  /// overwrites the previous one. On kMeta `tokens` is not read: every row has a target, as a plan assumes.
-  /// Throws Error(kBug) if the arrays do not have N rows.
+  /// Copies a batch of `sequence_count` sequences (at most B) to the device, in stream order, over the
+  /// previous batch. On kMeta `tokens` is not read: every row has a target, as a plan assumes. Throws
+  /// Error(kBug) if the arrays do not have N rows.
   Batch load(const Stream& stream, int64_t sequence_count, const HostTokens& tokens);
 
  private:
   int64_t capacity_rows_;
   int64_t sequence_length_;
   Buffer memory_;
-  std::vector<int32_t> host_;  ///< token_order, target_row and target, before they are copied to the device
+  std::vector<int32_t> host_;  ///< token_order, target_row and target
 };
 
 }  // namespace ripstop

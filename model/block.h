@@ -1,15 +1,13 @@
-// Block: attention, then feed-forward.
 #pragma once
 #include "model/attention.h"
 #include "model/mlp.h"
 
 namespace ripstop {
 
-/// One transformer block: the residual stream goes through attention and then through the feed-forward layer.
+/// A transformer block: attention, then the feed-forward layer.
 class Block {
  public:
-  /// Tensors of forward that backward needs. Forward keeps those that have memory; backward computes the
-  /// others again.
+  /// Tensors of forward that backward needs. Forward keeps those that have memory.
   struct Saved {
     Attention::Saved attention;
     Mlp::Saved mlp;
@@ -21,7 +19,7 @@ class Block {
   Attention attention;
   Mlp mlp;
 
-  /// Makes Saved for N rows; the tensors that forward keeps (Recompute) are in the caller's arena frame.
+  /// The tensors that forward keeps are in the caller's arena frame.
   Saved allocate(Context& context, int64_t rows, DType dtype, Recompute recompute = Recompute::kNone) const {
     return {attention.allocate(context, rows, dtype, recompute),
             mlp.allocate(context, rows, dtype, recompute)};
@@ -34,9 +32,9 @@ class Block {
     mlp.forward(context, residual, saved.mlp);
   }
 
-  /// On entry, dresidual [n, C] is the gradient of the loss by the block's output. Turns it in place into the
-  /// gradient by the block's input; with InputGradient::kNot its elements on return have no meaning. Computes
-  /// the tensors of `saved` without memory again, and overwrites the others.
+  /// On entry, dresidual [n, C] is the gradient of the loss by the block's output; on return, by the block's
+  /// input (undefined with InputGradient::kNot). Computes the tensors of `saved` without memory again, and
+  /// overwrites the others.
   void backward(Context& context, const Batch& batch, const Tensor& angle, const Saved& saved,
                 const Tensor& dresidual, InputGradient input = InputGradient::kNeeded) const;
 
@@ -47,20 +45,20 @@ class Block {
     mlp.forward(context, residual, saved.mlp);
   }
 
-  /// The parameters in the order of the unit's tensors; see parameter_table.
+  /// In the order of the unit's tensors; see parameter_table.
   std::vector<Parameter*> parameters() {
     return {&attention.norm, &mlp.norm, &attention.wqkv, &attention.wo, &mlp.w13, &mlp.w2};
   }
 
-  /// Gives the block the adapters of its layer. `unit`: the block's unit of parameter_table.
+  /// `unit`: the block's unit of parameter_table. `adapters`: those of the layer.
   void set_adapters(const UnitSpec& unit, const std::vector<AdapterSpec>& adapters, const LoraConfig& lora,
                     int64_t tensor_count);
-  /// The adapters' parameters in the order of the unit's tensors; see adapter_table.
+  /// In the order of the unit's tensors; see adapter_table.
   std::vector<Parameter*> adapter_parameters();
 
  private:
   // Returns `saved` with attention's tensors and the feed-forward layer's norm, computed again in the
-  // caller's arena frame. The layers' own backward computes the rest again.
+  // caller's arena frame.
   Saved forward_again(Context& context, const Batch& batch, const Tensor& angle, const Saved& saved) const;
 };
 

@@ -111,7 +111,6 @@ FlopsPerToken recomputed_flops_per_token(const ModelConfig& config, int64_t sequ
 }
 
 std::span<const ModelPreset> model_presets() {
-  // In the order of ModelConfig.
   static constexpr ModelPreset presets[] = {
       {"debug", {64, 192, 2, 4, 2, 0, 512, 1e-5, 1e4, true}},
       {"15m", {288, 768, 6, 6, 6, 32000, 256, 1e-5, 1e4, true}},

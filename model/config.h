@@ -1,4 +1,4 @@
-// The sizes of a LLaMA-2-style transformer, and counts that follow from them alone.
+// The sizes of a LLaMA-2-style transformer.
 //
 // Letters used for shapes everywhere in ripstop:
 //   B  sequences                T  positions of a sequence     N  rows, B * T
@@ -15,8 +15,8 @@
 
 namespace ripstop {
 
-/// Sizes and constants of one model, spelled as in Hugging Face's config.json. A default of 0 means "must be
-/// set", unless the comment says otherwise.
+/// The sizes are spelled as in Hugging Face's config.json. A default of 0 means "must be set", unless the
+/// comment says otherwise.
 struct ModelConfig {
   int64_t hidden_size = 0;              ///< C
   int64_t intermediate_size = 0;        ///< F
@@ -36,9 +36,9 @@ struct ModelConfig {
   bool operator==(const ModelConfig&) const = default;
 };
 
-/// Calls `visit(name, value)` with each field of `config`, a ModelConfig that may be const. This is the only
-/// list of fields: each one is a key of [model], and manifests, config.json, the JSON of `inspect` and the
-/// comparison of configs between ranks have the fields in this order.
+/// Calls `visit(name, value)` with each field of `config`, a ModelConfig that may be const. Each field is a
+/// key of [model]; manifests, config.json, `inspect` and the comparison of configs between ranks use this
+/// order.
 template <class Config, class Visit>
 constexpr void for_each_field(Config&& config, Visit&& visit) {
   visit("hidden_size", config.hidden_size);
@@ -54,8 +54,7 @@ constexpr void for_each_field(Config&& config, Visit&& visit) {
   visit("initializer_range", config.initializer_range);
 }
 
-/// Throws Error(kUsage) for the first impossible value. The message names its key, and the key that limits
-/// the value if there is one. Impossible are:
+/// Throws Error(kUsage) for the first impossible value. The message names its key. Impossible are:
 /// - a size below 1, or too large for 64-bit counts of elements;
 /// - a num_attention_heads that does not divide hidden_size, or a num_key_value_heads that does not divide
 ///   num_attention_heads;
@@ -63,8 +62,8 @@ constexpr void for_each_field(Config&& config, Visit&& visit) {
 /// - a constant that is not a finite number in its range.
 void validate(const ModelConfig& config);
 
-/// The sizes of the tensor axis that can cut the model, ascending: the common divisors of H and K, because a
-/// rank of the axis computes whole heads. The sizes must be valid.
+/// The sizes of the tensor axis that can cut the model, ascending: the common divisors of H and K, because
+/// each rank computes whole heads. The model's sizes must be valid.
 std::vector<int64_t> tensor_axis_sizes(const ModelConfig& config);
 
 /// Throws Error(kResources) if a tensor axis of `size` ranks cannot cut the model. The hint lists the sizes
@@ -74,36 +73,36 @@ void check_tensor_axis(const ModelConfig& config, int64_t size);
 /// Elements of all parameters; tied embeddings count once. The sizes must be valid.
 int64_t parameter_count(const ModelConfig& config);
 
-/// Number of parameter elements by which each token is multiplied: all parameters, except the table of an
-/// untied embedding, from which rows are only copied. The sizes must be valid.
+/// Parameter elements by which each token is multiplied: all except the table of an untied embedding, from
+/// which rows are only copied. The sizes must be valid.
 double multiplied_parameters(const ModelConfig& config);
 
 /// Floating-point operations of training on one token (forward and backward), a multiply-add counted as two.
 struct FlopsPerToken {
-  double causal = 0;          ///< with half of attention's T x T products: the causal mask needs no others
-  double full_attention = 0;  ///< with all of attention's T x T products, as in many papers
+  double causal = 0;          ///< with half of attention's T x T products
+  double full_attention = 0;  ///< with all of attention's T x T products
 };
 
-/// Counts 6 P + 12 L C T for full attention and 6 P + 6 L C T for causal attention, with P
-/// multiplied_parameters and T `sequence_length`. The sizes must be valid. Source: arXiv:2204.02311 (PaLM),
-/// appendix B; arXiv:2205.05198, section 5, for the causal half.
+/// 6 P + 12 L C T for full attention and 6 P + 6 L C T for causal attention, with P multiplied_parameters and
+/// T `sequence_length`. The sizes must be valid. Source: arXiv:2204.02311 (PaLM), appendix B;
+/// arXiv:2205.05198, section 5, for the causal half.
 FlopsPerToken training_flops_per_token(const ModelConfig& config, int64_t sequence_length);
 
-/// Floating-point operations that backward repeats for one token in all blocks (see Recompute). Model FLOPs
-/// do not include them, so no utilization counts them. The sizes must be valid.
+/// Floating-point operations that backward repeats for one token in all blocks (see Recompute). MFU
+/// does not count them. The sizes must be valid.
 FlopsPerToken recomputed_flops_per_token(const ModelConfig& config, int64_t sequence_length,
                                          Recompute recompute);
 
-/// The sizes of a published model under its usual name.
+/// A published model under its usual name.
 struct ModelPreset {
   std::string_view name;
   ModelConfig config;  ///< vocab_size is 0: the data set determines it
 };
 
-/// Every preset, smallest first.
+/// Smallest first.
 std::span<const ModelPreset> model_presets();
 
-/// The preset called `name`, or null.
+/// Returns null if there is no such preset.
 const ModelPreset* find_model_preset(std::string_view name);
 
 }  // namespace ripstop

@@ -1,4 +1,3 @@
-// Token embedding over this rank's slice of the vocabulary.
 #pragma once
 #include "model/batch.h"
 #include "model/ops/tensor_axis.h"
@@ -6,14 +5,14 @@
 
 namespace ripstop {
 
-/// The first layer: copies the row of the table for each token; these rows begin the residual stream. The
-/// tensor axis cuts the table by rows. For a token whose row another rank holds, a rank contributes zeros, so
-/// the sum over the axis is the token's row. Source: arXiv:1909.08053 section 3.
+/// Copies the row of the table for each token. The tensor axis cuts the table by rows. For a token whose row
+/// another rank holds, a rank contributes zeros, so the sum over the axis is the token's row. Source:
+/// arXiv:1909.08053 section 3.
 class Embedding {
  public:
   Parameter table;  ///< [V / t, C]; the head reads it too if embeddings are tied
 
-  /// out [n, C] = this rank's n of the N rows table[token], with token [N].
+  /// out [n, C] = this rank's local rows of table[token], with token [N].
   void forward(Context& context, const Tensor& token, const Tensor& out) const;
 
   /// Writes or adds the table's gradient from dresidual [n, C].

@@ -38,8 +38,7 @@ void HeadLoss::forward_backward(Context& context, const Batch& batch, const Para
     fill_zero(context, partial);
     add_losses(context, batch, weights, normed, total, partial);
   };
-  // Without a target no chunk overwrites the gradient, and the memory of the gradient still holds another
-  // unit's numbers.
+  // Without a target no chunk overwrites the gradient, whose memory still holds another unit's numbers.
   if (batch.target_count == 0 && weights.accumulate == Accumulate::kNo && !weights.gradient.empty())
     fill_zero(context, weights.gradient);
   context.tensor.scatter_sum(context, dnormed, produce, TensorAxis::Parts::kWhole);
@@ -58,8 +57,8 @@ void HeadLoss::forward(Context& context, const Batch& batch, const Parameter& we
 
 void HeadLoss::add_losses(Context& context, const Batch& batch, const Parameter& weights,
                           const Tensor& normed, const Tensor& total, const Tensor& dnormed) const {
-  // Runs the chunks of N rows, also empty ones: all ranks must make the same collective calls, and a plan
-  // does not know how many rows have a target.
+  // Runs empty chunks, too: all ranks must make the same collective calls, and a plan does not know how many
+  // rows have a target.
   for (int64_t first = 0; first < batch.rows(); first += chunk_rows)
     chunk_loss(context, batch, weights, normed,
                {first, std::clamp<int64_t>(batch.target_count - first, 0, chunk_rows)}, total, dnormed);
@@ -72,15 +71,14 @@ void HeadLoss::chunk_loss(Context& context, const Batch& batch, const Parameter&
   Arena& arena = context.arena;
   const int64_t capacity = std::min(chunk_rows, batch.rows()), columns = weights.value.rows();
   const bool train = !dnormed.empty(), convert_gradient = train && normed.dtype != DType::kFloat32;
-  // Allocates and gathers the statistics of a full chunk, since a plan does not know how many rows have a
-  // target.
+  // The statistics of a full chunk, since a plan does not know how many rows have a target.
   const Tensor statistics = arena.allocate(DType::kFloat32, {capacity, 3});
   const Tensor all = arena.allocate(DType::kFloat32, {context.tensor.count(), capacity, 3});
   const Tensor loss = arena.allocate(DType::kFloat32, {capacity}).row_range(0, chunk.rows);
   const Tensor x = arena.allocate(normed.dtype, {capacity, hidden_});
   const Tensor logits = arena.allocate(DType::kFloat32, {capacity, columns});
   const Tensor dlogits = convert_gradient ? arena.allocate(normed.dtype, {capacity, columns}) : logits;
-  // For the same reason reserves the workspace of each possible number of rows: fewer rows may need more.
+  // Reserves the workspace of each possible number of rows, since fewer rows may need more.
   for (int64_t rows = capacity; rows > 0; rows -= rows % row_step() > 0 ? rows % row_step() : row_step()) {
     reserve_linear(context, x.row_range(0, rows), weights.value, logits.row_range(0, rows));
     if (train)
@@ -102,17 +100,16 @@ void HeadLoss::chunk_loss(Context& context, const Batch& batch, const Parameter&
     linear(context, multiplied(x), weights.value, multiplied(logits));
     cross_entropy_statistics(context, used(logits), target, slice_, used(statistics));
   }
-  context.tensor.gather(context, statistics, all);  // all ranks, also those whose chunk is empty
+  context.tensor.gather(context, statistics, all);  // ranks whose chunk is empty, too
   if (chunk.rows == 0) return;
   cross_entropy(context, used(logits), target, all, slice_, loss, train ? used(dlogits) : Tensor{});
   add_sum(context, loss, total);
   if (!train) return;
-  // The first chunk may overwrite the gradient; the others add to it.
   const Accumulate accumulate = chunk.first == 0 ? weights.accumulate : Accumulate::kYes;
   clear_padding(dlogits);
   if (!weights.gradient.empty())
     linear_backward_weight(context, multiplied(dlogits), multiplied(x), weights.gradient, accumulate);
-  const Tensor& dx = x;  // the product above was the last to read x
+  const Tensor& dx = x;  // x is read no more
   linear_backward_input(context, multiplied(dlogits), weights.value, multiplied(dx));
   scatter_rows(context, used(dx), row, dnormed);
 }
@@ -122,7 +119,7 @@ void HeadLoss::logits(Context& context, const Parameter& weights, Residual& resi
   Frame scratch(context.arena);
   absorb(context, norm, epsilon_, residual, saved);
   const Tensor normed = gather_sequence(context, saved.normed);
-  // `row` is no tensor in a decode step, which has one row for each sequence: all rows are scored.
+  // `row` is no tensor in a decode step, which scores all rows.
   if (row.empty()) {
     linear(context, normed, weights.value, logits);
     return;
@@ -156,7 +153,7 @@ void HeadLoss::gather_logits(Context& context, const Parameter& weights, Residua
                              const Saved& saved, const Tensor& row, const NextTokenScores& scores) const {
   Frame scratch(context.arena);
   const int64_t rows = scores.logits.shape[1], columns = weights.value.rows(), index = context.tensor.index();
-  // Logits and statistics are computed at this slice's place in the gathered tensors: no copies.
+  // Own logits are computed at this slice's place in the gathered tensors: no copies.
   const Tensor own = scores.logits.row_range(index, 1).viewed({rows, columns});
   const Tensor own_statistics = scores.statistics.row_range(index, 1).viewed({rows, 3});
   logits(context, weights, residual, saved, row, own);

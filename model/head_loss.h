@@ -1,4 +1,3 @@
-// Final norm, head and cross-entropy over this rank's slice of the vocabulary.
 #pragma once
 #include "model/batch.h"
 #include "model/config.h"
@@ -7,67 +6,64 @@
 
 namespace ripstop {
 
-/// Outputs of HeadLoss::predict for the token after each of M rows, equal on all ranks of the tensor axis.
-/// Either `value` and `id` are tensors, or `logits` and `statistics`.
+/// Results of HeadLoss::predict for M rows, equal on all ranks of the tensor axis. Either `value` and `id`
+/// are tensors, or `logits` and `statistics`.
 struct NextTokenScores {
-  int64_t ids = 0;         ///< only token ids below this number are candidates for `id`
+  int64_t ids = 0;         ///< candidates for `id` are the token ids below this number
   Tensor value = {};       ///< [t, M] float32: the largest logit of each slice of the vocabulary
   Tensor id = {};          ///< [t, M] int32: the id of that logit; of equal logits, the lowest id
   Tensor logits = {};      ///< [t, M, V / t] float32 by slice; columns beyond the valid ids have no meaning
   Tensor statistics = {};  ///< [t, M, 3] float32: cross_entropy_statistics of each slice, without a target
 };
 
-/// loss = sum over target rows of cross-entropy(norm(residual) output^T, target).
+/// Final norm, head and loss = sum over target rows of cross-entropy(norm(residual) output^T, target).
 ///
 /// Only rows with a target are multiplied, in chunks. The logits of a chunk turn into their gradient at once,
-/// so neither N x V logits nor their gradient ever exist. The vocabulary is cut over the tensor axis: three
-/// floats a row travel, never logits (arXiv:1909.08053 section 3). The bytes moved depend on N alone, not on
-/// the rows that have a target.
+/// so N x V logits never exist. The tensor axis cuts the vocabulary, and ranks exchange three floats a row
+/// instead of logits (arXiv:1909.08053 section 3). The bytes exchanged depend on N alone.
 class HeadLoss {
  public:
-  static constexpr int64_t kChunkRows = 1024;  ///< the default of chunk_rows; with more memory it is larger
+  static constexpr int64_t kChunkRows = 1024;  ///< default of chunk_rows
 
   HeadLoss(const ModelConfig& config, int64_t tensor_count, int64_t tensor_index);
 
-  /// The most rows of logits that exist at once. Larger chunks read and write the float32 gradient of the
-  /// weights less often. Equal on all ranks of the tensor axis.
+  /// The most rows of logits at once. Larger chunks read and write the float32 gradient of the weights less
+  /// often. Equal on all ranks of the tensor axis.
   int64_t chunk_rows = kChunkRows;
 
   Parameter norm;  ///< [C]
-  /// [V / t, C]; unused if embeddings are tied, because the caller then passes the embedding's table.
+  /// [V / t, C]; unused if embeddings are tied: the caller passes the embedding's table
   Parameter output;
 
   using Saved = NormSaved;
   Saved allocate(Context& context, int64_t rows, DType dtype) const;
 
-  /// Adds the batch's summed loss, which is equal on all ranks of the tensor axis, to total [1] float64.
-  /// Writes dresidual [n, C], the gradient of this loss by the residual. Writes or adds the gradients of norm
-  /// and of `weights` (`output` or the tied table), unless they are frozen.
+  /// Adds the batch's summed loss, equal on all ranks of the tensor axis, to total [1] float64. dresidual [n,
+  /// C] = the gradient of this loss by the residual. Writes or adds the gradients of norm and of `weights`
+  /// (`output` or the tied table), unless they are frozen.
   void forward_backward(Context& context, const Batch& batch, const Parameter& weights, Residual& residual,
                         const Saved& saved, const Tensor& total, const Tensor& dresidual) const;
 
-  /// Forward alone: adds the batch's summed loss to total.
+  /// Adds the batch's summed loss to total.
   void forward(Context& context, const Batch& batch, const Parameter& weights, Residual& residual,
                const Saved& saved, const Tensor& total) const;
 
-  /// Scores the next token after each of M of the N rows: those in row [M] (int32), or all N if `row` is no
-  /// tensor. If scores.value and scores.id are tensors, a rank sends two numbers for each row to each other
-  /// rank; the prediction is the id of the largest value over the slices, the lowest such id if values are
-  /// equal. Otherwise a rank sends all its logits, 4 M V / t bytes, to each other rank.
+  /// Scores the token after each of M of the N rows: those in row [M] (int32), or all N if `row` is no
+  /// tensor. If scores.value and scores.id are tensors, a rank sends two numbers a row to each other rank;
+  /// the prediction is the lowest id with the largest value. Otherwise a rank sends all its logits, 4 M V / t
+  /// bytes, to each other rank.
   void predict(Context& context, const Parameter& weights, Residual& residual, const Saved& saved,
                const Tensor& row, const NextTokenScores& scores) const;
 
-  /// Writes this rank's logits [M, V / t] float32 of the token after each row in `row`, which is as in
-  /// predict(). Columns beyond the slice's valid ids have no meaning.
+  /// logits [M, V / t] float32: this rank's logits of the token after each row in `row` (see predict()).
+  /// Columns beyond the slice's valid ids have no meaning.
   void logits(Context& context, const Parameter& weights, Residual& residual, const Saved& saved,
               const Tensor& row, const Tensor& logits) const;
 
-  /// The token ids of this rank's columns.
   const VocabularySlice& slice() const { return slice_; }
 
  private:
-  /// Chunks are padded to a multiple of this number of rows. Back ends keep a plan or a kernel for each
-  /// shape; so no more than eight are needed.
+  /// Chunks are padded to a multiple of this number of rows, because back ends keep a plan for each shape.
   int64_t row_step() const { return chunk_rows / 8; }
   void gather_logits(Context& context, const Parameter& weights, Residual& residual, const Saved& saved,
                      const Tensor& row, const NextTokenScores& scores) const;
@@ -77,8 +73,8 @@ class HeadLoss {
     int64_t first = 0;
     int64_t rows = 0;
   };
-  /// Adds the loss of all targets to total. If dnormed is a tensor, writes the rows with a target of dnormed
-  /// [N, C], and writes or adds the gradient of `weights`.
+  /// Adds the loss of all targets to total. If dnormed [N, C] is a tensor, writes its rows with a target, and
+  /// writes or adds the gradient of `weights`.
   void add_losses(Context& context, const Batch& batch, const Parameter& weights, const Tensor& normed,
                   const Tensor& total, const Tensor& dnormed) const;
   void chunk_loss(Context& context, const Batch& batch, const Parameter& weights, const Tensor& normed,

@@ -22,8 +22,7 @@ std::array<double, 2> random_pair(Initial::Kind kind, uint64_t seed, uint64_t na
   return {radius * std::cos(angle), radius * std::sin(angle)};
 }
 
-// Writes elements [first, first + count) to `out`. If `first` is odd, it is the second element of its pair,
-// and the first value of this pair is dropped.
+// Writes elements [first, first + count) to `out`. An odd `first` is the second element of its pair.
 void fill_random(const Initial& initial, uint64_t seed, uint64_t name, int64_t first, int64_t count,
                  float* out) {
   for (int64_t i = first; i < first + count; ++i) {
@@ -38,8 +37,7 @@ void fill_random(const Initial& initial, uint64_t seed, uint64_t name, int64_t f
 
 }  // namespace
 
-// Threads share the elements, because one thread takes minutes for 7 billion parameters. An element depends
-// on its place alone, so the result does not depend on the number of threads.
+// One thread takes minutes for 7 billion parameters.
 void initial_values(const ParameterSpec& parameter, uint64_t seed, int64_t first, int64_t count, float* out) {
   const Initial& initial = parameter.initial;
   if (initial.kind == Initial::Kind::kOnes || initial.kind == Initial::Kind::kZeros) {

@@ -1,4 +1,3 @@
-// Initial weights: a pure function of (seed, parameter, logical element), so no result depends on the mesh.
 #pragma once
 #include <cstdint>
 
@@ -6,7 +5,7 @@
 
 namespace ripstop {
 
-/// Fills out[0 .. count) with the initial values of logical elements [first, first + count) (row-major) of a
+/// out[0 .. count) = the initial values of logical elements [first, first + count) (row-major) of a
 /// parameter, as ParameterSpec::initial says. Elements 2i and 2i + 1 come from one Philox block
 /// (model/core/philox.h): its key is `seed`, its counter is i and the hash of the parameter's name. Normal
 /// values by Box-Muller. Uses all threads.

@@ -1,4 +1,3 @@
-// KeyValueCache: keys and values of sequences during generation.
 #pragma once
 #include <cstdint>
 
@@ -7,8 +6,8 @@
 
 namespace ripstop {
 
-/// Owns the keys and values of up to `slots` sequences of up to `positions` tokens each, for all layers and
-/// for the key-value heads of this rank.
+/// Owns the keys and values of up to `slots` sequences of up to `positions` tokens in generation, for all
+/// layers and for this rank's key-value heads.
 class KeyValueCache {
  public:
   KeyValueCache(const ModelConfig& config, int64_t tensor_count, int64_t slots, int64_t positions,

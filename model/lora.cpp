@@ -12,7 +12,7 @@ namespace {
 constexpr std::string_view kLetterPlaces[] = {".lora_A.weight", ".lora_B.weight"};
 constexpr std::string_view kWeight = ".weight";
 
-// The place of a target's matrix in the UnitSpec of a layer: tensors[tensor].parts[part].
+// The target's matrix in the UnitSpec of a layer: tensors[tensor].parts[part].
 struct Place {
   size_t tensor, part;
 };
@@ -41,7 +41,7 @@ AdapterSpec adapter_of(const ParameterSpec& matrix, LoraTarget target, int64_t l
                 .initial = {Initial::Kind::kZeros}}};
 }
 
-// The adapters of the layer whose unit of parameter_table is `unit`.
+// `unit`: the layer's unit of parameter_table.
 std::vector<AdapterSpec> adapters_of(const UnitSpec& unit, int64_t layer, const LoraConfig& lora) {
   std::vector<AdapterSpec> adapters;
   for (size_t t = 0; t < kLoraTargets.size(); ++t) {
@@ -53,7 +53,6 @@ std::vector<AdapterSpec> adapters_of(const UnitSpec& unit, int64_t layer, const 
   return adapters;
 }
 
-// The units of parameter_table that are layers.
 std::vector<UnitSpec> layers_of(const ModelConfig& model) {
   std::vector<UnitSpec> units = parameter_table(model);
   std::erase_if(units, [](const UnitSpec& unit) { return !unit.name.starts_with("layers."); });

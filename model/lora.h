@@ -1,5 +1,4 @@
-// Low-rank adapters (LoRA), small trained matrices beside the frozen matrices of a model: their sizes and the
-// table of their parameters. model/adapters.h computes with them.
+// The sizes and parameters of low-rank adapters (LoRA). model/adapters.h computes with them.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -16,7 +15,7 @@ namespace ripstop {
 /// The matrices of a layer that may have an adapter, in the order of kLoraTargets.
 enum class LoraTarget : uint8_t { kQuery, kKey, kValue, kOutput, kGate, kUp, kDown };
 
-/// Hugging Face's names of the matrices, indexed by LoraTarget.
+/// Hugging Face's names, indexed by LoraTarget.
 inline constexpr std::array<std::string_view, 7> kLoraTargets{"q_proj",    "k_proj",  "v_proj",   "o_proj",
                                                               "gate_proj", "up_proj", "down_proj"};
 
@@ -26,24 +25,21 @@ inline constexpr std::array<std::string_view, 7> kLoraTargets{"q_proj",    "k_pr
 ///
 /// and only a and b are trained. Source: arXiv:2106.09685; rank-stabilized, arXiv:2312.03732.
 struct LoraConfig {
-  int64_t rank = 0;     ///< 0: there are no adapters, and the model itself is trained
+  int64_t rank = 0;     ///< 0: no adapters; the model itself is trained
   double alpha = 0;     ///< must be above 0
   double dropout = 0;   ///< probability in [0, 1) that training drops an element of an adapter's input
   bool rslora = false;  ///< rank-stabilized: scale is alpha / sqrt(rank)
-  /// Whether each LoraTarget has an adapter; by default the four matrices of attention have one.
+  /// Indexed by LoraTarget. By default the four matrices of attention have adapters.
   std::array<bool, kLoraTargets.size()> targets{true, true, true, true, false, false, false};
 
-  /// Hugging Face's names of `targets`, in the order of kLoraTargets.
   std::vector<std::string_view> target_names() const;
-  /// Whether the model has adapters.
   bool any() const { return rank > 0; }
   bool has(LoraTarget target) const { return targets[static_cast<size_t>(target)]; }
-  /// The factor of b a: alpha / rank, or alpha / sqrt(rank) with rslora.
   double scale() const;
   bool operator==(const LoraConfig&) const = default;
 };
 
-/// The adapters as text for the user: "rank 16, alpha 32 (rslora), dropout 0.05, of q_proj, v_proj".
+/// For the user: "rank 16, alpha 32 (rslora), dropout 0.05, of q_proj, v_proj".
 std::string adapters_text(const LoraConfig& lora);
 
 /// Throws Error(kUsage), whose message names the first impossible value of `lora`:
@@ -54,46 +50,43 @@ std::string adapters_text(const LoraConfig& lora);
 /// Does nothing without adapters. The model's sizes must be valid.
 void validate(const LoraConfig& lora, const ModelConfig& model);
 
-/// The adapter of one logical matrix.
 struct AdapterSpec {
   LoraTarget target = LoraTarget::kQuery;
   int64_t layer = 0;     ///< from 0
   ParameterSpec matrix;  ///< w, as parameter_table has it
-  /// The adapter's matrices, in ripstop's order of rows: b has the rows of w. The tensor axis cuts b by rows
-  /// if it cuts w by rows, and a by columns if it cuts w by columns, so each rank's slice of b a matches its
-  /// slice of w. The matrix that is not cut, a or b, is whole on all ranks.
+  /// b has the rows of w, in ripstop's order. The tensor axis cuts b by rows if it cuts w by rows, and a by
+  /// columns if it cuts w by columns, so each rank's slice of b a matches its slice of w. The matrix that is
+  /// not cut, a or b, is whole on all ranks.
   ParameterSpec a, b;
 };
 
 /// Elements of all adapters.
 int64_t adapter_parameter_count(const ModelConfig& model, const LoraConfig& lora);
 
-/// The floating-point operations of training the adapters on one token. As training_flops_per_token of the
-/// model alone, except that P is multiplied by 4 instead of 6, since frozen weights have no gradient, and 6
-/// times the number of the adapters' elements is added. The sizes must be valid.
+/// Floating-point operations of training the adapters on one token: as training_flops_per_token of the model,
+/// but 4 P instead of 6 P, since frozen weights have no gradient, and 6 for each element of the adapters. The
+/// sizes must be valid.
 FlopsPerToken training_flops_per_token(const ModelConfig& model, const LoraConfig& lora,
                                        int64_t sequence_length);
 
-/// The name of an adapter's matrix: "layers.3.attention.wq.lora_A.weight" for "layers.3.attention.wq.weight"
-/// and 'A'.
+/// "layers.3.attention.wq.lora_A.weight" for "layers.3.attention.wq.weight" and 'A'.
 std::string adapter_name(const std::string& matrix, char letter);
-/// Whether `parameter` is the name of an adapter's parameter.
 bool is_adapter(std::string_view parameter);
 
-/// All adapters, by layer and then in the order of kLoraTargets; empty without adapters. Initial values are
-/// those of peft: a is uniform between -1 / sqrt(I) and 1 / sqrt(I), b is zero.
+/// All adapters, by layer and then in the order of kLoraTargets. Initial values as in peft: a is uniform
+/// between -1 / sqrt(I) and 1 / sqrt(I), b is zero.
 std::vector<AdapterSpec> adapter_specs(const ModelConfig& model, const LoraConfig& lora);
 
-/// One unit "layers.3.lora" for the adapters of each layer; empty without adapters. The adapters of matrices
-/// that read one input (q|k|v, gate|up) have their a in one tensor and their b in another, in the order of
-/// the matrices. The tensors of a unit, without those that have no target: a of q|k|v, b of o, a of gate|up,
-/// b of down, then b of q|k|v, a of o, b of gate|up, a of down.
+/// One unit "layers.3.lora" for the adapters of each layer; empty without adapters. Matrices that read one
+/// input (q|k|v, gate|up) have their a in one tensor and their b in another. The tensors of a unit, without
+/// those that have no target: a of q|k|v, b of o, a of gate|up, b of down, then b of q|k|v, a of o, b of
+/// gate|up, a of down.
 std::vector<UnitSpec> adapter_table(const ModelConfig& model, const LoraConfig& lora);
 
 /// The units that training changes and checkpoints hold: adapter_table, or parameter_table without adapters.
 std::vector<UnitSpec> trained_table(const ModelConfig& model, const LoraConfig& lora);
 
-/// All units of a rank: parameter_table, frozen if there are adapters, and then adapter_table.
+/// parameter_table, frozen if there are adapters, and then adapter_table.
 std::vector<UnitSpec> unit_table(const ModelConfig& model, const LoraConfig& lora);
 
 }  // namespace ripstop

@@ -41,7 +41,7 @@ void Mlp::backward(Context& context, const Saved& saved, const Tensor& dresidual
   Frame scratch(context.arena);
   const NormSaved normed = with_memory(context, saved.norm);
   const Tensor gate_up = with_memory(context, saved.gate_up), low = with_memory(context, saved.low);
-  Tensor gathered;  // all ranks' rows of the norm: gathered once if both products below need them
+  Tensor gathered;  // all ranks' rows of the norm, gathered once for both products
   if (saved.norm.normed.empty()) norm_again(context, norm, epsilon_, normed);
   if (saved.gate_up.empty())
     gathered = column_parallel_linear(context, normed.normed, w13, w13_adapters, low, gate_up);
@@ -55,8 +55,8 @@ void Mlp::backward(Context& context, const Saved& saved, const Tensor& dresidual
     const Tensor& hidden = dhidden;
     const RowParallelGradient gradient = row_parallel_linear_backward_input(
         context, dresidual, w2, w2_adapters, to_gate_up ? dhidden : Tensor{});
-    // Forward does not keep silu(gate) * up, which would take N * F / t elements a layer. swiglu_backward
-    // computes it again and writes it over its own gradient, which nobody reads later.
+    // Forward does not keep `hidden`, N * F / t elements a layer: swiglu_backward computes it again, into the
+    // memory of its gradient.
     if (to_gate_up) {
       swiglu_backward(context, gate_up, dhidden);
     } else {

@@ -1,4 +1,3 @@
-// SwiGLU feed-forward over this rank's slice of F, with the norm before it.
 #pragma once
 #include "model/adapters.h"
 #include "model/config.h"
@@ -9,9 +8,9 @@ namespace ripstop {
 
 /// branch = (silu(x w1^T) * x w3^T) w2^T, summed over the ranks of the tensor axis, with x = norm(residual).
 ///
-/// w1|w3 is column-parallel and w2 row-parallel over the tensor axis (see parallel_linear.h). If t does not
-/// divide F, rows of w1|w3 and columns of w2 are padded with zeros. The padding stays zero: silu(0) * 0 = 0,
-/// forward and backward. Source: SwiGLU, arXiv:2002.05202; the cut, arXiv:1909.08053 section 3.
+/// w1|w3 is column-parallel and w2 row-parallel (see parallel_linear.h). If t does not divide F, rows of
+/// w1|w3 and columns of w2 are padded with zeros, which stay zero: silu(0) * 0 = 0. Source: SwiGLU,
+/// arXiv:2002.05202; the cut, arXiv:1909.08053 section 3.
 class Mlp {
  public:
   /// Tensors of forward that backward needs and overwrites. Forward keeps those that have memory.
@@ -28,7 +27,7 @@ class Mlp {
   Parameter w2;    ///< [C, F / t]
   Adapters w13_adapters, w2_adapters;
 
-  /// Makes Saved for N rows; the tensors that forward keeps are in the caller's arena frame.
+  /// The tensors that forward keeps are in the caller's arena frame.
   Saved allocate(Context& context, int64_t rows, DType dtype, Recompute recompute = Recompute::kNone) const;
 
   /// Adds residual.branch to residual.sum, then overwrites residual.branch with this layer's branch. If
@@ -39,9 +38,9 @@ class Mlp {
   void absorb_again(Context& context, Residual& residual, const Saved& saved) const;
 
   /// On entry, dresidual [n, C] is the gradient of the loss by residual.sum + residual.branch after this
-  /// layer. Turns dresidual in place into the gradient by the layer's input; with InputGradient::kNot leaves
-  /// it unchanged. Writes or adds the gradients of the weights that are not frozen. Computes the tensors of
-  /// `saved` without memory again, and overwrites the others; saved.norm.sum must have memory.
+  /// layer; on return, by the layer's input. With InputGradient::kNot dresidual does not change. Writes or
+  /// adds the gradients of the weights that are not frozen. Computes the tensors of `saved` without memory
+  /// again, and overwrites the others; saved.norm.sum must have memory.
   void backward(Context& context, const Saved& saved, const Tensor& dresidual,
                 InputGradient input = InputGradient::kNeeded) const;
 

@@ -9,8 +9,7 @@
 namespace ripstop {
 namespace {
 
-// Slices are padded to a multiple of this many elements in the cut dim, for fast GEMM kernels and 16-byte
-// loads.
+// In elements, for fast GEMM kernels and 16-byte loads.
 constexpr int64_t kPaddingGrain = 8;
 
 PhysicalTensor one(ParameterSpec spec) {
@@ -21,13 +20,12 @@ ParameterSpec norm(std::string name, int64_t columns) {
   return {.name = std::move(name), .rows = 1, .columns = columns, .vector = true};
 }
 
-// The unit of one layer. Norms come first, because a unit begins with its replicated tensors. Matrices that
-// read the same input lie in one tensor, so that one product computes them.
+// Norms come first, because a unit begins with its replicated tensors. Matrices that read the same input lie
+// in one tensor, so that one product computes them.
 UnitSpec block(const ModelConfig& config, int64_t layer, double deviation) {
   const int64_t c = config.hidden_size, f = config.intermediate_size, d = config.head_size();
   const int64_t q = config.num_attention_heads * d, kv = config.num_key_value_heads * d;
-  // Divided by sqrt(2 L): each of the L layers adds two branches to the residual stream, which must not grow
-  // with L.
+  // Each of the L layers adds two branches to the residual stream, which must not grow with L.
   const double output = deviation / std::sqrt(2.0 * static_cast<double>(config.num_hidden_layers));
   const std::string at = fmt::format("layers.{}", layer);
   const auto matrix = [&](const char* name, int64_t rows, int64_t columns, Cut cut, int64_t grain,
@@ -76,8 +74,7 @@ std::vector<UnitSpec> parameter_table(const ModelConfig& config) {
 
   std::vector<UnitSpec> units;
   if (config.tie_word_embeddings)
-    // A tied table is used twice, but is one unit: it is gathered for each use, and the gradients of both
-    // uses are summed.
+    // A tied table is gathered for each of its two uses, and the gradients of both are summed.
     units.push_back({"vocabulary", {one(norm("norm.weight", c)), one(table)}});
   else
     units.push_back({"embedding", {one(table)}});

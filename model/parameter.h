@@ -1,5 +1,4 @@
-// The parameter table: the names, sizes, cuts and initial values of a model's parameters. Allocation,
-// initialisation, checkpoints, resharding and counts all follow from it.
+// The parameter table: names, sizes, cuts and initial values of a model's parameters.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,22 +10,19 @@
 
 namespace ripstop {
 
-/// How the tensor axis divides a parameter.
 enum class Cut : uint8_t {
   /// Every rank of the axis holds the whole parameter.
   kNone,
-  /// Along dim 0: a rank computes some of the outputs (Megatron: column-parallel), or holds some rows of a
-  /// vocabulary table.
+  /// Along dim 0: a rank computes some of the outputs, or holds some rows of a vocabulary table.
   kRows,
-  /// Along dim 1: a rank computes partial sums of all outputs (Megatron: row-parallel).
+  /// Along dim 1: a rank computes partial sums of all outputs.
   kColumns,
 };
 
-/// A dim of `whole` elements is cut into `slices` equal slices. Returns the extent of each slice in memory: a
-/// multiple of `grain`, or of 8 (for fast GEMM kernels) if grain is 1. The last slices may end in padding.
+/// The extent in memory of each of `slices` equal slices of a dim of `whole` elements: a multiple of `grain`,
+/// or of 8 (for fast GEMM kernels) if grain is 1. The last slices may end in padding.
 int64_t slice_extent(int64_t whole, int64_t slices, int64_t grain = 1);
 
-/// The initial values of a parameter.
 struct Initial {
   enum class Kind : uint8_t { kOnes, kZeros, kNormal, kUniform };
   Kind kind = Kind::kOnes;
@@ -44,9 +40,9 @@ struct ParameterSpec {
   Initial initial = {};
 
   int64_t count() const { return rows * columns; }
-  /// The rows and columns that each of `slices` ranks holds in memory, padding included. In the cut dim, the
-  /// slice of rank i begins at logical row (or column) i * slice_rows (or i * slice_columns). Elements beyond
-  /// the logical size are padding, which is zero and stays zero.
+  /// The rows and columns that each of `slices` ranks holds in memory. In the cut dim, the slice of rank i
+  /// begins at logical row i * slice_rows (column i * slice_columns). Elements beyond the logical size are
+  /// padding, which stays zero.
   int64_t slice_rows(int64_t slices) const {
     return cut == Cut::kRows ? slice_extent(rows, slices, grain) : rows;
   }
@@ -55,8 +51,7 @@ struct ParameterSpec {
   }
 };
 
-/// A tensor that one GEMM reads: one logical parameter, or several whose slices lie one below the other in
-/// memory (wq|wk|wv, w1|w3).
+/// A tensor that one GEMM reads: one parameter, or several below each other in memory (wq|wk|wv, w1|w3).
 struct PhysicalTensor {
   std::vector<ParameterSpec> parts;  ///< all with the same columns and cut
 
@@ -65,7 +60,7 @@ struct PhysicalTensor {
   bool replicated() const { return parts.front().cut == Cut::kNone; }
 };
 
-/// Tensors that are gathered and released together. Tensors that the tensor axis does not cut come first.
+/// Tensors that are gathered and released together. Those that the tensor axis does not cut come first.
 struct UnitSpec {
   /// "embedding", "layers.3", "head"; "vocabulary" if embedding and head are tied; "layers.3.lora"
   std::string name;
@@ -73,14 +68,12 @@ struct UnitSpec {
   bool frozen = false;  ///< the weights never change: no gradient, no moments
 };
 
-/// All units of a model in forward order. If embeddings are tied, one unit "vocabulary" {norm, table} takes
-/// the place of embedding and head, and comes first. The output projections (wo, w2) have the initial
-/// deviation of the other matrices divided by sqrt(2 L).
+/// All units of a model in forward order. If embeddings are tied, one unit "vocabulary" {norm, table}
+/// replaces embedding and head, and comes first.
 std::vector<UnitSpec> parameter_table(const ModelConfig& config);
 
-/// A physical tensor as layers use it. `value` (activation dtype) and `gradient` (float32) are views that the
-/// unit sets while it is unsharded, otherwise "no tensor". Matrices are [slice_rows, slice_columns], vectors
-/// [columns].
+/// A physical tensor as layers use it. `value` (activation dtype) and `gradient` (float32) are no tensors
+/// while the unit is sharded. Matrices are [slice_rows, slice_columns], vectors [columns].
 struct Parameter {
   Tensor value;
   Tensor gradient;

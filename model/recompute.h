@@ -1,4 +1,3 @@
-// Recompute: the activations that backward computes again instead of keeping them from forward.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -6,9 +5,9 @@
 
 namespace ripstop {
 
-/// The activations that a block keeps from its forward for its backward. Backward computes the others again,
-/// with the same operations on the same values. So gradients have the same bits in all three modes, on the
-/// CPU and wherever operations repeat bit for bit.
+/// The activations that a block keeps from forward for backward. Backward computes the others again, with the
+/// same operations on the same values: wherever operations repeat bit for bit, gradients do not depend on the
+/// mode.
 ///
 ///   kNone       keeps both residual sums, their norms, qkv, attention's output and gate and up:
 ///               (6 C + 2 K D + 2 F) / t elements a token, and 4 (H + 2) / t bytes of float32
@@ -20,18 +19,16 @@ namespace ripstop {
 /// All numbers are for one block: elements on one of t ranks of the tensor axis, floating-point operations on
 /// all t ranks together, with causal attention. A block's forward takes 4 C (C + K D) + 2 C T + 6 C F.
 ///
-/// kSelective drops the norms, which are cheap, and gate and up, the largest result of a product. Products
-/// with C columns cost the same for each byte of their results, and backward gathers the input of gate and up
-/// anyway. kFull runs forward again except for its last product, whose result nobody reads. silu(gate) * up
-/// is never kept. Source: arXiv:1604.06174 (drop and compute again); arXiv:2205.05198, section 5 (choose
-/// large and cheap activations).
+/// kSelective drops the norms, which are cheap, and gate and up, the largest result of a product; backward
+/// gathers their input anyway. kFull runs forward again except for its last product. silu(gate) * up is never
+/// kept. Source: arXiv:1604.06174 (drop and compute again); arXiv:2205.05198, section 5 (choose large and
+/// cheap activations).
 enum class Recompute { kNone, kSelective, kFull };
 
-/// All modes, that with the least recomputation first.
+/// The mode with the least recomputation comes first.
 inline constexpr std::array<Recompute, 3> kRecomputes{Recompute::kNone, Recompute::kSelective,
                                                       Recompute::kFull};
 
-/// "none", "selective", "full".
 constexpr std::string_view to_string(Recompute recompute) {
   constexpr std::array<std::string_view, 3> kWords{"none", "selective", "full"};
   return kWords[static_cast<size_t>(recompute)];

@@ -1,4 +1,3 @@
-// Residual: the stream between sub-layers, and the norm at the beginning of every sub-layer.
 #pragma once
 #include "model/ops/context.h"
 #include "model/ops/ops.h"
@@ -7,8 +6,7 @@
 
 namespace ripstop {
 
-/// A tensor that backward needs: in the caller's arena frame if forward keeps it, else an empty tensor that
-/// has only dtype and shape.
+/// A tensor that backward needs: in the caller's arena frame if forward keeps it, else only dtype and shape.
 inline Tensor saved_tensor(Context& context, bool is_kept, DType dtype, const Shape& shape) {
   return is_kept ? context.arena.allocate(dtype, shape) : Tensor{nullptr, dtype, shape, context.device()};
 }
@@ -18,55 +16,51 @@ inline Tensor with_memory(Context& context, const Tensor& saved) {
   return saved.empty() ? context.arena.allocate(saved.dtype, saved.shape) : saved;
 }
 
-/// The residual stream from sub-layer to sub-layer: the sum so far, and the last sub-layer's branch, not yet
-/// added. The next sub-layer adds the branch to the sum in the kernel of its norm. n =
-/// TensorAxis::local_rows(N).
+/// The residual stream from sub-layer to sub-layer: the sum so far, and the branch of the last sub-layer,
+/// which the next sub-layer adds in the kernel of its norm. n = TensorAxis::local_rows(N).
 struct Residual {
-  Tensor sum{};   ///< [n, C], or no tensor before the first sum: then `branch` alone is the sum
+  Tensor sum{};   ///< [n, C], or no tensor before the first sum: `branch` alone is the sum
   Tensor branch;  ///< [n, C]; each sub-layer reads it and then writes its own branch into the same memory
-  /// With Recompute::kFull [n, C], else no tensor. Feed-forward layers then keep no sum of their own, but
-  /// leave the sum here for the next block.
+  /// With Recompute::kFull [n, C], else no tensor: feed-forward layers leave their sum here instead of
+  /// keeping it.
   Tensor shared_sum{};
 };
 
-/// Allocates branch, and shared_sum if `recompute` needs it, in the caller's arena frame. Leaves `sum` no
-/// tensor.
+/// Allocates branch, and shared_sum if `recompute` needs it, in the caller's arena frame.
 Residual allocate_residual(Context& context, int64_t rows, int64_t columns, DType dtype, Recompute recompute);
 
-/// Whether a backward must compute the gradient by the layer's input: kNot if all weights of earlier layers
-/// are frozen.
+/// Whether backward computes the gradient by a layer's input: kNot if all weights of earlier layers are
+/// frozen.
 enum class InputGradient : bool { kNot = false, kNeeded = true };
 
-/// Tensors of forward that the backward of a sub-layer's norm needs. Forward keeps those that have memory.
+/// Tensors that the backward of a sub-layer's norm needs. Forward keeps those that have memory.
 struct NormSaved {
   Tensor sum;          ///< [n, C] the residual sum
-  Tensor normed;       ///< [n, C] the normed sum, input of the sub-layer's first GEMM
+  Tensor normed;       ///< [n, C] input of the sub-layer's first GEMM
   Tensor inverse_rms;  ///< [n] float32
 };
 
-/// Which tensors of NormSaved forward keeps; `normed` decides on both normed and inverse_rms.
+/// `normed` decides on inverse_rms, too.
 struct NormKept {
   bool sum = true, normed = true;
 };
 
-/// Makes NormSaved; the tensors in `kept` are in the caller's arena frame.
+/// The tensors in `kept` are in the caller's arena frame.
 NormSaved allocate_norm(Context& context, int64_t rows, int64_t columns, DType dtype, NormKept kept = {});
 
-/// Returns `saved`, with memory in the caller's arena frame for each tensor that forward did not keep.
+/// Adds memory, in the caller's arena frame, for each tensor that forward did not keep.
 NormSaved with_memory(Context& context, const NormSaved& saved);
 
 /// Writes residual.sum + residual.branch to saved.sum and the norm of this sum to saved.normed, and sets
-/// residual.sum to saved.sum. saved.sum and residual.sum may be the same memory: evaluation uses one
-/// NormSaved for all layers.
+/// residual.sum to saved.sum. Both sums may be the same memory: evaluation uses one NormSaved for all layers.
 void absorb(Context& context, const Parameter& norm, double epsilon, Residual& residual,
             const NormSaved& saved);
 
-/// Computes saved.normed and saved.inverse_rms again from saved.sum, with the same bits: norms read the
-/// stored sum.
+/// Computes saved.normed and saved.inverse_rms again from saved.sum, with the same bits.
 void norm_again(Context& context, const Parameter& norm, double epsilon, const NormSaved& saved);
 
-/// Backward of absorb(): adds the part of the gradient that comes through the norm to dresidual [n, C].
-/// Writes or adds the gradient of the norm's weight, unless it is frozen.
+/// Adds the part of the gradient through the norm to dresidual [n, C]. Writes or adds the gradient of the
+/// norm's weight, unless it is frozen.
 void absorb_backward(Context& context, const Parameter& norm, const NormSaved& saved, const Tensor& dnormed,
                      const Tensor& dresidual);
 

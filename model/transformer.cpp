@@ -6,7 +6,7 @@
 namespace ripstop {
 namespace {
 
-// Computed in float64, because float32 would lose digits of the angle at large positions.
+// float32 would lose digits of the angle at large positions.
 std::vector<float> angles(int64_t positions, int64_t head_size, double theta) {
   std::vector<float> table;
   table.reserve(static_cast<size_t>(positions * head_size));
@@ -43,7 +43,7 @@ void Transformer::set_adapters(const LoraConfig& lora, int64_t tensor_count) {
   std::vector<std::vector<AdapterSpec>> by_layer(blocks.size());
   for (AdapterSpec& adapter : adapter_specs(config_, lora))
     by_layer[static_cast<size_t>(adapter.layer)].push_back(std::move(adapter));
-  // table[0] is the unit of the embedding or vocabulary, so the unit of layer i is table[i + 1].
+  // table[0] is the unit of the embedding or vocabulary.
   for (size_t layer = 0; layer < blocks.size(); ++layer)
     blocks[layer].set_adapters(table[layer + 1], by_layer[layer], lora, tensor_count);
 }

@@ -1,4 +1,3 @@
-// Transformer: the layers of a model. parallel/sharded_transformer.cpp has the loop over them.
 #pragma once
 #include <vector>
 
@@ -8,12 +7,12 @@
 
 namespace ripstop {
 
-/// The layers of one rank's slice of the model. Layers hold views of their parameters; the owner of the
-/// memory (parallel/fsdp_unit.h) sets them. Owns the table of rotation angles.
+/// One rank's slice of a model. The owner of the parameters' memory (parallel/fsdp_unit.h) sets the layers'
+/// views. parallel/sharded_transformer.cpp has the loop over the layers.
 class Transformer {
  public:
-  /// Makes the rotation angles of positions [0, positions). Throws Error(kResources) if an axis of
-  /// `tensor_count` ranks cannot cut the heads.
+  /// Makes the rotation angles of positions [0, positions). Throws Error(kResources) if `tensor_count` ranks
+  /// cannot cut the heads.
   Transformer(const ModelConfig& config, const LoraConfig& lora, int64_t tensor_count, int64_t tensor_index,
               int64_t positions, const Stream& stream, MemoryLedger& ledger);
 
@@ -22,7 +21,6 @@ class Transformer {
   HeadLoss head;
 
   const ModelConfig& config() const { return config_; }
-  /// The head's weights: head.output, or the embedding's table if embeddings are tied.
   const Parameter& output() const { return config_.tie_word_embeddings ? embedding.table : head.output; }
   /// [positions, D/2, 2] float32: cosine and sine of position * theta^(-2i/D), computed in float64.
   const Tensor& angle() const { return angle_; }

@@ -1,4 +1,3 @@
-// Error, the only exception type of ripstop, and the checks that throw it.
 #pragma once
 #include <fmt/core.h>
 
@@ -13,15 +12,14 @@
 
 namespace ripstop {
 
-/// The exit code of a process, for scripts. Where sysexits.h has a number for the case, the code is that
-/// number.
+/// The exit code of a process, where possible a number of sysexits.h.
 enum class ExitCode : int {
   kOk = 0,
   kUsage = 64,          ///< wrong command line or config file
   kInputData = 65,      ///< wrong corpus, tokenizer or data set
   kBug = 70,            ///< a fault of ripstop itself
   kStorage = 74,        ///< the file system or a checkpoint failed
-  kRequeue = 75,        ///< no error: a signal came, and the checkpoint is saved; run the same command again
+  kRequeue = 75,        ///< no error: the checkpoint is saved after a signal; run the same command again
   kCommunication = 76,  ///< a rank was lost or does not answer
   /// the loss or a gradient is not finite, or differs from the same computation on one rank
   kNumerics = 77,
@@ -29,14 +27,13 @@ enum class ExitCode : int {
 };
 
 /// The only exception that ripstop throws on purpose. `what()` is one line: the problem, with the values
-/// found and expected. `hint()` tells the user a remedy, or is empty. train/main.cpp catches it.
+/// found and expected. `hint()` is a remedy for the user, or empty. train/main.cpp catches it.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& what, std::string hint = {})
       : std::runtime_error(what), code_(code), hint_(std::move(hint)) {}
   ExitCode code() const { return code_; }
   const std::string& hint() const { return hint_; }
-  /// The training step in which the error occurred, if known.
   std::optional<int64_t> step() const { return step_; }
   void set_step(int64_t step) { step_ = step; }
 
@@ -46,7 +43,6 @@ class Error : public std::runtime_error {
   std::optional<int64_t> step_;
 };
 
-/// Throws Error(code, text formatted by fmt).
 template <class... Args>
 [[noreturn]] void fail(ExitCode code, fmt::format_string<Args...> format, Args&&... args) {
   throw Error(code, fmt::format(format, std::forward<Args>(args)...));
@@ -66,10 +62,9 @@ namespace detail {
 
 }  // namespace ripstop
 
-/// Throws Error(kBug) unless `condition` holds. The message has file, line, the condition and a text
-/// formatted by fmt. If RIPSTOP_ABORT is set in the environment, ends the process by SIGABRT instead, so that
-/// a core dump has the stack. Active in every build type. For contracts between parts of ripstop; for wrong
-/// input from outside call fail().
+/// Throws Error(kBug) with file, line, the condition and a text formatted by fmt unless `condition` holds. If
+/// RIPSTOP_ABORT is set in the environment, ends the process by SIGABRT instead, for a core dump. Active in
+/// every build type. For contracts between parts of ripstop; for wrong input call fail().
 #define RIPSTOP_CHECK(condition, ...)                                                            \
   do {                                                                                           \
     if (!(condition)) [[unlikely]]                                                               \

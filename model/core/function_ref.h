@@ -1,4 +1,3 @@
-// FunctionRef: a view of a callable, for parameters that a function calls before it returns.
 #pragma once
 #include <memory>
 #include <type_traits>
@@ -9,7 +8,7 @@ namespace ripstop {
 template <class Signature>
 class FunctionRef;
 
-/// Refers to a callable without owning it; valid while the callable lives. Never allocates.
+/// A view of a callable, for parameters; valid while the callable lives. Never allocates.
 template <class Result, class... Args>
 class FunctionRef<Result(Args...)> {
  public:

@@ -1,4 +1,3 @@
-// Parsing of integers.
 #pragma once
 #include <charconv>
 #include <cstdint>
@@ -7,8 +6,7 @@
 
 namespace ripstop {
 
-/// Parses a decimal integer. Returns nullopt if `text` is anything but one decimal integer that fits into 64
-/// bits.
+/// Returns nullopt if `text` is anything but one decimal integer that fits into 64 bits.
 inline std::optional<int64_t> parse_integer(std::string_view text) {
   int64_t value = 0;
   const char* const end = text.data() + text.size();

@@ -8,8 +8,7 @@ namespace ripstop {
 
 using PhiloxBlock = std::array<uint32_t, 4>;
 
-/// kPhiloxFactors: the multipliers of counter words 0 and 2 in each round. kPhiloxSteps: the numbers added to
-/// the two words of the key after each round.
+/// kPhiloxFactors multiply counter words 0 and 2; kPhiloxSteps are added to the two words of the key.
 inline constexpr uint32_t kPhiloxFactors[] = {0xD2511F53U, 0xCD9E8D57U};
 inline constexpr uint32_t kPhiloxSteps[] = {0x9E3779B9U, 0xBB67AE85U};
 inline constexpr int kPhiloxRounds = 10;
@@ -28,8 +27,7 @@ inline PhiloxBlock philox(PhiloxBlock counter, uint64_t key) {
   return counter;
 }
 
-/// The FNV-1a hash of a parameter's name, for counters and keys. The function must never change: another hash
-/// would give other initial weights for the same seed.
+/// FNV-1a, for counters and keys. Another hash would give other initial weights for the same seed.
 inline uint64_t hash_of_name(std::string_view name) {
   uint64_t h = 0xcbf29ce484222325ULL;
   for (const char c : name) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;

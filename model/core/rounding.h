@@ -1,4 +1,3 @@
-// Integer division.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -10,12 +9,11 @@ constexpr int64_t divide_up(int64_t count, int64_t step) {
   return (count + step - 1) / step;
 }
 
-/// The smallest multiple of `step` that is at least `count`.
 constexpr int64_t round_up(int64_t count, int64_t step) {
   return divide_up(count, step) * step;
 }
 
-/// The divisors of n > 0 in rising order.
+/// In rising order; n > 0.
 inline std::vector<int64_t> divisors(int64_t n) {
   std::vector<int64_t> found;
   for (int64_t d = 1; d <= n; ++d)

@@ -34,8 +34,7 @@ Tensor Arena::allocate(DType dtype, const Shape& shape, MemoryCategory category)
   now_[category] += bytes;
   if (now_.total() > peak_.total()) peak_ = now_;
   if (device_.kind == DeviceKind::kMeta) {
-    // An address that nobody reads. Not null, since null means "no tensor"; distinct and aligned like a real
-    // one.
+    // An address that is never read: not null (null means "no tensor"), distinct, aligned like a real one.
     t.data = reinterpret_cast<void*>(kMemoryAlignment + offset);
     return t;
   }
@@ -47,8 +46,7 @@ Tensor Arena::allocate(DType dtype, const Shape& shape, MemoryCategory category)
 
 Frame::~Frame() {
   if (arena_ == nullptr) return;
-  // While an exception unwinds, frames may end out of order. The user must see the exception, not this
-  // message.
+  // While an exception unwinds, frames may end out of order, and the user must see the exception.
   if (std::uncaught_exceptions() == 0 &&
       (arena_->pending_ > pending_ || arena_->now_.total() < mark_.total())) {
     // A destructor cannot throw. If the program continued, two tensors would share memory.

@@ -1,4 +1,3 @@
-// Arena: activations and workspaces, as a stack with a known peak.
 #pragma once
 #include <cstdint>
 
@@ -7,39 +6,35 @@
 
 namespace ripstop {
 
-/// A stack of tensors in one block of device memory. Lifetimes nest: at its end a Frame frees everything that
-/// was allocated after its beginning. On kMeta the arena stores nothing and only counts, so the peak of a
-/// step on kMeta is the capacity that the same step needs on the planned device. Not thread-safe.
+/// Activations and workspaces as a stack of tensors in one block of device memory. At its end a Frame frees
+/// everything that was allocated after its beginning. On kMeta the arena only counts: the peak of a step on
+/// kMeta is the capacity that the step needs on the planned device. Not thread-safe.
 class Arena {
  public:
-  /// Allocates `capacity.total()` bytes at once, from `source`, or from the device if `source` is null.
-  /// Charges the ledger by the categories of `capacity`: the peak() of an arena on kMeta in which the same
-  /// work ran. On kMeta itself ignores `capacity`, and neither allocates nor charges. Throws
-  /// Error(kResources) if the device has too little memory.
+  /// Allocates `capacity.total()` bytes at once, from `source`, or from the device if `source` is null, and
+  /// charges the ledger by category. `capacity`: the peak() of an arena on kMeta in which the same work ran.
+  /// On kMeta neither allocates nor charges. Throws Error(kResources) if the device has too little memory.
   Arena(const Device& device, MemoryLedger& ledger, const MemoryUse& capacity = {},
         const MemorySource* source = nullptr);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  /// Returns a tensor with unspecified elements, aligned to 256 bytes and valid until the innermost open
-  /// Frame ends. Throws Error(kBug) if the capacity is exceeded, which means that the memory plan was wrong.
+  /// Returns unspecified elements, aligned to 256 bytes and valid until the innermost open Frame ends. Throws
+  /// Error(kBug) if the capacity is exceeded: the memory plan was wrong.
   Tensor allocate(DType dtype, const Shape& shape, MemoryCategory category = MemoryCategory::kActivations);
 
   /// Bytes in use when the total was largest, by category.
   const MemoryUse& peak() const { return peak_; }
-  /// Sets the peak to the bytes in use now.
   void forget_peak() { peak_ = now_; }
-  /// Bytes in use now.
   int64_t used_bytes() const { return now_.total(); }
-  /// data() is the address of the arena's block (null on kMeta), capacity_bytes() its size.
+  /// The arena's block; null on kMeta.
   void* data() const { return memory_; }
   int64_t capacity_bytes() const { return capacity_.total(); }
   const Device& device() const { return device_; }
 
-  /// Call open_pending() when a communication that reads or writes arena memory begins, and close_pending()
-  /// when it is done. A communication that begins inside a Frame must be done before the Frame ends
-  /// (checked).
+  /// Call open_pending() when a communication with arena memory begins, and close_pending() when it is done.
+  /// A communication must be done before the Frame in which it began ends (checked).
   void open_pending() { ++pending_; }
   void close_pending() { --pending_; }
 
@@ -68,7 +63,7 @@ class Frame {
  private:
   Arena* arena_;
   MemoryUse mark_;
-  int pending_ = 0;  ///< number of communications that were open when the frame began
+  int pending_ = 0;  ///< communications that were open at the beginning
 };
 
 }  // namespace ripstop

@@ -1,5 +1,4 @@
-// The device tables of host memory and of the meta device, which has no memory. On both, work is done when
-// the call returns, so streams and events do nothing.
+// The device tables of the CPU and of the meta device, which has no memory.
 #include <cstdlib>
 #include <cstring>
 
@@ -9,8 +8,7 @@ namespace ripstop {
 namespace {
 
 void* allocate(const Device&, int64_t bytes) {
-  // aligned_alloc needs a multiple of the alignment. The quotient plus one, so that 0 bytes get an address,
-  // too.
+  // aligned_alloc needs a multiple of the alignment. One more, so that 0 bytes get an address, too.
   const int64_t whole = (bytes / kMemoryAlignment + 1) * kMemoryAlignment;
   void* data = std::aligned_alloc(kMemoryAlignment, static_cast<size_t>(whole));
   if (data != nullptr) std::memset(data, 0, static_cast<size_t>(whole));
@@ -39,7 +37,7 @@ void close_no_range() noexcept {}
 void start_nothing(const Device&) {}
 void stop_nothing(const Device&) noexcept {}
 
-// An address that nobody reads. Not null, since null means "no tensor".
+// An address that is never read: not null, since null means "no tensor".
 void* allocate_nothing(const Device&, int64_t) {
   return reinterpret_cast<void*>(kMemoryAlignment);
 }
@@ -62,7 +60,6 @@ constexpr DeviceTable kCpuTable{.allocate = allocate,
                                 .start_profiler = start_nothing,
                                 .stop_profiler = stop_nothing};
 
-// The table of the CPU except for memory: work on the meta device is done when the call returns, too.
 constexpr DeviceTable kMetaTable = [] {
   DeviceTable table = kCpuTable;
   table.allocate = allocate_nothing;

@@ -1,5 +1,4 @@
-// Complaints about a GPU from NVML, the driver's management library. Loaded by name: not all machines have
-// it.
+// NVML, the driver's management library, is loaded by name: not all machines have it.
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -20,7 +19,7 @@ struct Process {
 constexpr int kExclusiveThread = 1, kProhibited = 2;
 constexpr int kUncorrected = 1, kSinceTheDriverStarted = 0;
 
-/// Calls a function of the library by its name. False if it is missing or fails.
+/// Calls the library's function `name`. False if it is missing or fails.
 template <class... Arguments>
 bool call(const char* name, Arguments... arguments) {
   static void* const library = dlopen("libnvidia-ml.so.1", RTLD_NOW);

@@ -1,6 +1,4 @@
-// The device table of NVIDIA GPUs: device memory, streams that do not wait for the legacy stream, events
-// without times, and pinned staging buffers between host and device. Allocation and copies to pageable host
-// memory block the calling thread.
+// The device table of NVIDIA GPUs. Allocation and copies to pageable host memory block the calling thread.
 #include "model/device/cuda_device.h"
 
 #include <algorithm>
@@ -12,8 +10,7 @@
 namespace ripstop {
 namespace {
 
-// Whether the error is a fault of ripstop (a wrong argument, a kernel that reads outside its memory). All
-// other errors come from the machine: too little memory, a missing driver, a lost GPU.
+// Whether the error is a fault of ripstop. All other errors come from the machine, such as a lost GPU.
 bool is_bug(cudaError_t error) {
   switch (error) {
     case cudaErrorInvalidValue:
@@ -50,15 +47,13 @@ void* allocate(const Device& device, int64_t bytes) {
   }
   check_cuda(result, "cudaMalloc");
   check_cuda(cudaMemset(data, 0, size), "cudaMemset");
-  // cudaMemset ran on the legacy stream. Our streams do not wait for the legacy stream, so the host waits for
-  // it.
+  // cudaMemset ran on the legacy stream, for which our streams do not wait.
   check_cuda(cudaStreamSynchronize(nullptr), "cudaMemset");
   return data;
 }
 
 // cudaFree waits for all work of the device. While an exception unwinds, that work may include a collective
-// that the other ranks never join, and cudaFree would block for ever. The process ends soon, so leak the
-// memory.
+// that other ranks never join. The process ends soon, so leak the memory.
 void release(const Device& device, void* data) noexcept {
   if (std::uncaught_exceptions() > 0) return;
   static_cast<void>(cudaSetDevice(device.index));
@@ -78,7 +73,7 @@ void* allocate_pinned(const Device& device, int64_t bytes) {
   return data;
 }
 
-// Leaks the memory while an exception unwinds, as release() does: cudaFreeHost waits for the device, too.
+// cudaFreeHost waits for the device, too: see release().
 void release_pinned(const Device& device, void* data) noexcept {
   if (std::uncaught_exceptions() > 0) return;
   static_cast<void>(cudaSetDevice(device.index));
@@ -91,23 +86,23 @@ cudaMemoryType memory_type(const void* data) {
   return attributes.type;
 }
 
-// Memory that CUDA does not know (cudaMemoryTypeUnregistered) is plain host memory.
+// CUDA does not know plain host memory (cudaMemoryTypeUnregistered).
 bool is_host(cudaMemoryType type) {
   return type != cudaMemoryTypeDevice && type != cudaMemoryTypeManaged;
 }
 
 void copy(const Stream& stream, void* to, const void* from, int64_t bytes) {
-  // Threads that save checkpoints copy, too, and CUDA's current device is a setting of each thread.
+  // The current device is a setting of each thread, and threads that save checkpoints copy, too.
   select(stream.device());
   CudaStream& cuda = cuda_stream(stream);
   const cudaMemoryType target = memory_type(to);
   const bool to_host = is_host(target), from_host = is_host(memory_type(from));
   if (to_host && from_host) {
-    // The copy must be in stream order. The host makes it, so all earlier work of the stream must be done.
+    // The host makes the copy, so all earlier work of the stream must be done.
     stream.synchronize();
     std::memmove(to, from, static_cast<size_t>(bytes));
   } else if (target == cudaMemoryTypeHost) {
-    // The destination is pinned: the GPU writes it without the host.
+    // Pinned: the GPU writes it without the host.
     check_cuda(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, cuda.native()),
                "cudaMemcpyAsync");
   } else if (to_host) {
@@ -208,7 +203,7 @@ void CudaStream::synchronize() {
 
 void CudaStream::wait_for(cudaEvent_t event) {
   const std::shared_ptr<CudaWaiter> waiter = waiter_.lock();
-  // Without other ranks there is no waiter, and nothing that needs a deadline.
+  // Without other ranks there is no waiter.
   if (waiter == nullptr) return check_cuda(cudaEventSynchronize(event), "cudaEventSynchronize");
   waiter->await([&] { return is_reached(event); });
 }
@@ -228,7 +223,7 @@ void CudaStream::next_staging() {
   wait_for(staging_[current_].left);
 }
 
-// Returns `bytes` bytes of pinned memory that no earlier copy still reads or writes.
+// Pinned memory that no earlier copy still reads or writes.
 std::byte* CudaStream::room(int64_t bytes) {
   if (staging_[0].memory == nullptr) make_staging();
   if (used_ + bytes > kStagingBytes) next_staging();
@@ -249,7 +244,7 @@ void CudaStream::from_host(void* to, const void* from, int64_t bytes) {
   }
 }
 
-// Double buffering: the GPU copies one part into pinned memory while the host copies the previous part out.
+// The GPU copies one part into pinned memory while the host copies the previous part out.
 void CudaStream::to_host(void* to, const void* from, int64_t bytes) {
   struct Arriving {
     std::byte* place = nullptr;

@@ -1,5 +1,4 @@
-// Shared by all files of the CUDA back end: checked calls, the native handle of a stream, and state that
-// lives as long as a stream.
+// Shared by all files of the CUDA back end.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -17,8 +16,7 @@
 namespace ripstop {
 
 /// Throws unless `result` is cudaSuccess: Error(kBug) if an argument or a kernel is wrong, else
-/// Error(kResources). CUDA reports errors of asynchronous kernels in a later call, so the error may belong to
-/// earlier work. The message names `call`.
+/// Error(kResources). The error may belong to earlier asynchronous work. The message names `call`.
 void check_cuda(cudaError_t result, const char* call);
 
 /// Throws if `kernel` could not be launched. Call it after every `<<<...>>>`.
@@ -26,17 +24,16 @@ inline void check_launch(const char* kernel) {
   check_cuda(cudaGetLastError(), kernel);
 }
 
-/// Whether the work before the event is done. Throws errors of earlier work, as every CUDA call does.
+/// Whether the work before the event is done. Throws errors of earlier work.
 bool is_reached(cudaEvent_t event);
 
-/// Entries of the DeviceTable that are in cuda_profiler.cpp: NVTX ranges, and when a profiler collects.
+/// Entries of the DeviceTable, in cuda_profiler.cpp.
 void open_range(const char* name);
 void close_range() noexcept;
 void start_profiler(const Device& device);
 void stop_profiler(const Device& device) noexcept;
 
-/// Lets the host wait for work that may depend on other ranks, with a deadline and with checks for errors of
-/// those ranks.
+/// Waits on the host for work that may depend on other ranks, with a deadline.
 class CudaWaiter {
  public:
   virtual ~CudaWaiter() = default;
@@ -44,10 +41,8 @@ class CudaWaiter {
   virtual void await(FunctionRef<bool()> done) = 0;
 };
 
-/// The object that Stream::handle() points to on kCuda.
 class CudaStream {
  public:
-  /// `urgent`: see Stream.
   CudaStream(int device, bool urgent);
   ~CudaStream();
   CudaStream(const CudaStream&) = delete;
@@ -56,9 +51,8 @@ class CudaStream {
   cudaStream_t native() const { return native_; }
   int device() const { return device_; }
 
-  /// Makes the host wait for this stream through `waiter`, from now on and as long as `waiter` lives.
+  /// From now on synchronize() waits through `waiter`, as long as `waiter` lives.
   void set_waiter(std::weak_ptr<CudaWaiter> waiter) { waiter_ = std::move(waiter); }
-  /// Blocks the host until all work given to this stream is done.
   void synchronize();
 
   /// Adds the note "WHAT: WHY" for the user, see Stream::take_notes. Keeps only the first reason for each
@@ -66,8 +60,8 @@ class CudaStream {
   void note(const std::string& what, const std::string& why);
   std::vector<std::string> take_notes() { return std::exchange(notes_, {}); }
 
-  /// Returns this stream's object of type T, constructed as T(device) on first use and destroyed with the
-  /// stream. For handles and plans of libraries, which belong to one thread and one stream.
+  /// This stream's object of type T, constructed as T(device) on first use and destroyed with the stream. For
+  /// handles and plans of libraries, which belong to one thread and one stream.
   template <class T>
   T& state() {
     std::shared_ptr<void>& state = states_[std::type_index(typeid(T))];
@@ -75,20 +69,20 @@ class CudaStream {
     return *static_cast<T*>(state.get());
   }
 
-  /// from_host copies host memory to the device and to_host device memory to the host, in stream order,
-  /// through the pinned staging buffers. from_host returns when `from` has been read; it waits for earlier
-  /// work only if the staging buffers are full. to_host returns when `to` has been written.
+  /// Copy between pageable host memory and the device in stream order, through the pinned staging buffers.
+  /// from_host returns when `from` has been read; it waits for earlier work only if the staging buffers are
+  /// full. to_host returns when `to` has been written.
   void from_host(void* to, const void* from, int64_t bytes);
   void to_host(void* to, const void* from, int64_t bytes);
 
  private:
-  // Pinned memory, filled from its beginning. When the event `left` is reached, all copies from or to the
-  // buffer are done, and it may be filled again.
+  // Pinned memory. When the event `left` is reached, the buffer's copies are done, and it may be filled
+  // again.
   struct StagingBuffer {
     std::byte* memory = nullptr;
     cudaEvent_t left = nullptr;
   };
-  // Several buffers, so that the host fills one while the GPU copies from another.
+  // Several, so that the host fills one while the GPU copies from another.
   static constexpr int64_t kStagingBytes = int64_t{4} << 20;
   static constexpr size_t kStagingBuffers = 4;
   void wait_for(cudaEvent_t event);
@@ -106,15 +100,13 @@ class CudaStream {
   cudaEvent_t end_ = nullptr;
   std::weak_ptr<CudaWaiter> waiter_;
   std::set<std::string> noted_;
-  std::vector<std::string> notes_;  ///< notes that take_notes has not returned yet
+  std::vector<std::string> notes_;  ///< those that take_notes has not returned yet
 };
 
-/// The CudaStream of a stream on kCuda.
 inline CudaStream& cuda_stream(const Stream& stream) {
   return *static_cast<CudaStream*>(stream.handle());
 }
 
-/// The CUDA stream for kernel launches and libraries.
 inline cudaStream_t native_stream(const Stream& stream) {
   return cuda_stream(stream).native();
 }

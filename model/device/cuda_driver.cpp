@@ -1,4 +1,3 @@
-// Reads driver, GPUs and versions through the CUDA run time. Without a driver, the result says so.
 #include <cuda_runtime_api.h>
 
 #include "model/device/cuda_machine.h"
@@ -22,8 +21,8 @@ std::string identity_text(const cudaDeviceProp& properties) {
   return text;
 }
 
-// Returns cudaGetDeviceCount. Streams that share one of the device's queues wait for each other, and CUDA
-// makes 8 unless it is told before its first call. 32 is the most.
+// Streams that share one of the device's queues wait for each other. CUDA makes 8 queues unless its first
+// call finds another number in the environment, at most 32.
 cudaError_t count_gpus(int& count) {
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   return cudaGetDeviceCount(&count);
@@ -71,8 +70,7 @@ CudaMachine look_at_cuda() {
   const cudaError_t result = count_gpus(count);
   static_cast<void>(cudaDriverGetVersion(&driver));
   static_cast<void>(cudaRuntimeGetVersion(&runtime));
-  // A driver runs programs of every toolkit with its major version (minor version compatibility), so the
-  // oldest that works is X.0.
+  // A driver runs programs of every toolkit with its major version (minor version compatibility).
   machine.libraries.push_back({"driver, for CUDA", version_text(CUDART_VERSION / 1000 * 1000),
                                version_text(CUDART_VERSION), version_text(driver)});
   machine.libraries.push_back({"CUDA run time", "12.0", version_text(CUDART_VERSION), version_text(runtime)});

@@ -1,5 +1,4 @@
-// The CUDA driver, GPUs and library versions that this process sees. For `ripstop doctor` and the choice of a
-// GPU.
+// The CUDA driver, GPUs and library versions that this process sees.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,55 +8,52 @@ namespace ripstop {
 
 struct CudaGpu {
   std::string name;      ///< "NVIDIA H100 80GB HBM3"
-  std::string identity;  ///< the GPU's UUID: unique over all nodes
-  std::string bus;       ///< the PCI address, "0000:1b:00.0": parts of one card (MIG) share it
+  std::string identity;  ///< the UUID: unique over all nodes
+  std::string bus;       ///< PCI address, "0000:1b:00.0": parts of one card (MIG) share it
   int64_t memory_bytes = 0;
   int major = 0, minor = 0;  ///< compute capability
   int multiprocessors = 0;
 
-  /// Whether ripstop's kernels run on this GPU: compute capability 8.0 or later.
+  /// Whether ripstop's kernels run on this GPU.
   bool is_supported() const { return major >= kOldestMajor; }
   static constexpr int kOldestMajor = 8;
 };
 
-/// A library of the CUDA back end: the version at build time and the one found at run time, such as "13.0" or
-/// "9.19.0"; empty if not known.
+/// The oldest version that works, the version at build time and the version found at run time, such as "13.0"
+/// or "9.19.0"; empty if not known.
 struct CudaLibrary {
   std::string name, oldest, built, found;
-  /// The reason why the library cannot work; empty if it can.
+  /// Why the library cannot work; empty if it can.
   std::string complaint() const;
 };
 
 struct CudaMachine {
-  bool built = false;                  ///< whether this ripstop has the CUDA back end
+  bool built = false;
   std::string architectures;           ///< compute capabilities of the compiled kernels: "80 90 100"
   std::vector<CudaLibrary> libraries;  ///< driver, run time, cuBLASLt, cuDNN
-  std::vector<CudaGpu> gpus;           ///< visible to this process
-  std::string problem;                 ///< why `gpus` is empty: no driver, too old a driver, no device
+  std::vector<CudaGpu> gpus;
+  std::string problem;  ///< why `gpus` is empty: no driver, too old a driver, no device
 };
 
-/// Whether this ripstop has the CUDA back end.
 bool cuda_is_built() noexcept;
 
 /// Finds out what a CudaMachine holds. Never throws, works without a driver, and takes no memory on any GPU.
 CudaMachine look_at_cuda();
 
-/// Reasons not to use the GPU, one sentence each, from NVIDIA's management library (NVML): the compute mode
-/// of the GPU, uncorrected errors of its memory, other processes that hold its memory. Empty without that
-/// library.
+/// Reasons not to use the GPU, one sentence each, from NVIDIA's management library (NVML): its compute mode,
+/// uncorrected memory errors, other processes on it. Empty without NVML.
 std::vector<std::string> gpu_complaints(const CudaGpu& gpu);
 
-/// Returns the bytes that are free now on GPU `index`; 0 if CUDA fails. Creates a context on that GPU.
+/// Bytes that are free now on GPU `index`; 0 if CUDA fails. Creates a context on that GPU.
 int64_t cuda_free_bytes(int index) noexcept;
 
-/// Returns how many GPUs this process sees; 0 without the CUDA back end or without a driver. Cheap.
+/// Returns 0 without the CUDA back end or without a driver. Cheap.
 int cuda_device_count() noexcept;
 
-/// The entries of cuBLASLt and cuDNN for CudaMachine::libraries. Defined in
-/// model/kernels/cuda/library_versions.cpp.
+/// cuBLASLt and cuDNN for CudaMachine::libraries, from model/kernels/cuda/library_versions.cpp.
 std::vector<CudaLibrary> cuda_kernel_libraries();
 
-/// Whether `version` is older than `than`, compared number by number: 12.4 is older than 12.10.
+/// Compares number by number: 12.4 is older than 12.10.
 bool version_is_older(const std::string& version, const std::string& than);
 
 }  // namespace ripstop

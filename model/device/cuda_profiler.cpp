@@ -1,5 +1,4 @@
-// Named ranges for profilers (NVTX), and start and stop of their collection. NVTX is headers only: without a
-// profiler, a call returns at once.
+// NVTX is headers only: without a profiler, a call returns at once.
 #include <cuda_profiler_api.h>
 #include <nvtx3/nvToolsExt.h>
 

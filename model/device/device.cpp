@@ -1,4 +1,3 @@
-// The parts of device.h that are the same for all kinds of devices.
 #include "model/device/device.h"
 
 #include <utility>
@@ -46,7 +45,7 @@ void MemoryLedger::remove(MemoryCategory category, int64_t bytes) {
 
 void MemoryLedger::add(const MemoryUse& use) {
   now_ += use;
-  // Copies all categories, so that those of the peak belong to one moment and add up to its total.
+  // All categories of the peak belong to one moment and add up to its total.
   if (now_.total() > peak_.total()) peak_ = now_;
 }
 
@@ -72,7 +71,7 @@ const MemorySource* host_memory(const Device& device) {
 
 namespace {
 
-// Refuses a negative size here, before it becomes a huge unsigned one.
+// A negative size would become a huge unsigned one.
 MemoryUse use_of(MemoryCategory category, int64_t bytes) {
   RIPSTOP_CHECK(bytes >= 0, "a buffer of {} bytes", bytes);
   MemoryUse use;
@@ -80,7 +79,7 @@ MemoryUse use_of(MemoryCategory category, int64_t bytes) {
   return use;
 }
 
-// For error messages: "weights", or "weights and gradients".
+// "weights", or "weights and gradients".
 std::string purpose(const MemoryUse& use) {
   std::string text;
   for (const MemoryCategory category : kMemoryCategories)
@@ -101,7 +100,7 @@ Buffer::Buffer(const Device& device, MemoryLedger& ledger, const MemoryUse& use,
   if (data_ == nullptr)
     fail(ExitCode::kResources, "{} cannot allocate {} bytes for {}", to_string(device), bytes(),
          purpose(use));
-  // Set last: a null ledger_ tells release() that the buffer owns nothing.
+  // Last: a null ledger_ tells release() that the buffer owns nothing.
   ledger_ = &ledger;
   ledger.add(use_);
 }

@@ -1,4 +1,3 @@
-// Devices, memory, streams and events: where tensors live, and in what order work on them happens.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -13,12 +12,12 @@ namespace ripstop {
 enum class DeviceKind : uint8_t { kCpu, kCuda, kMeta };
 
 /// Alignment of device memory, of tensors in an arena and of the parts of a workspace, in bytes: as
-/// cudaMalloc aligns. Enough for the widest vector accesses, and cuBLASLt has no use for more.
+/// cudaMalloc aligns, enough for the widest vector accesses.
 inline constexpr int64_t kMemoryAlignment = 256;
 
 /// A place for tensors. kMeta stores and computes nothing; it only counts memory. `planned` is the kind whose
 /// workspaces are counted; on a real device it equals `kind`. `deterministic`: every sum on kCuda has a fixed
-/// order, which costs time and workspace. Sums on kCpu always have one.
+/// order, which costs time and workspace; on kCpu it always has one.
 struct Device {
   DeviceKind kind = DeviceKind::kCpu;
   DeviceKind planned = DeviceKind::kCpu;
@@ -34,7 +33,7 @@ struct Device {
 /// "cpu", "cuda:0", "meta".
 std::string to_string(const Device& device);
 
-/// The purpose of memory, as `plan --json` lists it.
+/// The purposes of memory that `plan --json` lists.
 enum class MemoryCategory : uint8_t {
   kWeights,
   kGradients,
@@ -50,7 +49,6 @@ inline constexpr std::array<MemoryCategory, 7> kMemoryCategories{
     MemoryCategory::kSnapshot};
 const char* to_string(MemoryCategory category);
 
-/// Bytes per MemoryCategory.
 struct MemoryUse {
   std::array<int64_t, kMemoryCategories.size()> bytes{};
 
@@ -61,43 +59,41 @@ struct MemoryUse {
   bool operator==(const MemoryUse&) const = default;
 };
 
-/// Counts the bytes that one rank has allocated, by category. There is one per rank; the Trainer or the
-/// planner owns it, and it outlives every Buffer that refers to it. Single-threaded.
+/// Bytes that one rank has allocated. The Trainer or the planner owns the rank's only ledger, which outlives
+/// every Buffer that refers to it. Single-threaded.
 class MemoryLedger {
  public:
   void add(MemoryCategory category, int64_t bytes);
   void remove(MemoryCategory category, int64_t bytes);
   void add(const MemoryUse& use);
   void remove(const MemoryUse& use);
-  /// The bytes that are allocated now, by category.
   const MemoryUse& now() const { return now_; }
-  /// The bytes that were allocated when their total was largest, by category.
+  /// By category, at the moment of the largest total.
   const MemoryUse& peak() const { return peak_; }
 
  private:
   MemoryUse now_, peak_;
 };
 
-/// An allocator of device memory that replaces the device's own, such as NCCL's. The two functions do what
-/// the functions of these names in DeviceTable do, except that allocate() of host_memory() does not zero. Not
-/// used on kMeta.
+/// An allocator of device memory that replaces the device's own, such as NCCL's. See DeviceTable; allocate()
+/// of host_memory() does not zero. Not used on kMeta.
 struct MemorySource {
   void* (*allocate)(const Device&, int64_t bytes);
   void (*release)(const Device&, void*) noexcept;
 };
 
-/// Pinned host memory: `device` copies to it without the host and at the full rate of its link. Null if all
-/// memory of the device is host memory.
+/// Pinned host memory, to which `device` copies without the host. Null if all memory of the device is host
+/// memory.
 const MemorySource* host_memory(const Device& device);
 
-/// Owns zeroed bytes on a device, aligned to 256 bytes. On kMeta it owns no memory, and the address `data()`
-/// must not be read. Can be moved, not copied. The constructors throw Error(kResources), with the number of
-/// bytes, if the device has too little memory.
+/// Owns zeroed bytes on a device, aligned to 256 bytes. On kMeta owns no memory, and `data()` must not be
+/// read. The constructors throw Error(kResources), with the number of bytes, if the device has too little
+/// memory.
 class Buffer {
  public:
   Buffer() = default;
   Buffer(const Device& device, MemoryLedger& ledger, MemoryCategory category, int64_t bytes);
-  /// Allocates `use.total()` bytes from `source`, or from the device if `source` is null.
+  /// `source`: null for the device's own memory.
   Buffer(const Device& device, MemoryLedger& ledger, const MemoryUse& use,
          const MemorySource* source = nullptr);
   ~Buffer();
@@ -119,11 +115,10 @@ class Buffer {
   void* data_ = nullptr;
 };
 
-/// A queue of work on one device, done in order. On the CPU and on meta, work is done when the call returns,
-/// so `synchronize` does nothing.
+/// A queue of work on one device, done in order. On the CPU and on meta, work is done when the call returns.
 class Stream {
  public:
-  /// `urgent`: a busy device runs work of this stream before work of other streams.
+  /// `urgent`: a busy device runs this stream's work first.
   explicit Stream(const Device& device, bool urgent = false);
   ~Stream();
   Stream(const Stream&) = delete;
@@ -132,12 +127,12 @@ class Stream {
   const Device& device() const { return device_; }
   /// Blocks the host until all work given to this stream is done.
   void synchronize() const;
-  /// Returns notes for the user on the work so far: which operations took a slow fallback, and why. Each text
-  /// appears once in the life of the stream. CPU and meta: none.
+  /// Notes for the user on the work so far: which operations took a slow fallback, and why. Each text appears
+  /// once in the life of the stream. CPU and meta: none.
   std::vector<std::string> take_notes() const;
-  /// Makes later work of this stream start only after all earlier work of `other`. Returns at once.
+  /// Later work of this stream starts only after all earlier work of `other`. Returns at once.
   void wait_for(const Stream& other) const;
-  /// The stream of the back end (a CudaStream, see cuda_device.h); null on CPU and meta.
+  /// A CudaStream (cuda_device.h); null on CPU and meta.
   void* handle() const { return handle_; }
 
  private:
@@ -153,9 +148,9 @@ class Event {
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
 
-  /// Marks the end of all earlier work of `stream`. A later record replaces an earlier one.
+  /// Marks the end of all earlier work of `stream`. Replaces an earlier record.
   void record(const Stream& stream);
-  /// Makes later work of `stream` start only after the recorded point. Returns at once.
+  /// Later work of `stream` starts only after the recorded point. Returns at once.
   void make_wait(const Stream& stream) const;
 
  private:
@@ -163,8 +158,7 @@ class Event {
   void* handle_ = nullptr;
 };
 
-/// The functions of a back end below tensors. cpu_device.cpp has those of kCpu and kMeta; cuda_device.cpp (or
-/// no_cuda_device.cpp) has those of kCuda.
+/// The functions of a back end below tensors.
 struct DeviceTable {
   void* (*allocate)(const Device&, int64_t bytes);  ///< zeroed; null if there is too little
   void (*release)(const Device&, void*) noexcept;
@@ -188,13 +182,13 @@ const DeviceTable& meta_device();
 const DeviceTable& device_table(DeviceKind kind);
 const MemorySource& cuda_host_memory();  ///< throws Error(kResources) without the CUDA back end
 
-/// Copies `bytes` bytes in stream order. `from`, `to` or both may be host memory. Host memory at `from` has
-/// been read on return. Host memory at `to` is written when the stream has been synchronized; if `to` is in
+/// Copies in stream order. `from`, `to` or both may be host memory. Host memory at `from` has been read on
+/// return. Host memory at `to` is written when the stream has been synchronized; only if `to` is in
 /// host_memory(), the call does not wait for the copy. Does nothing on a meta stream.
 void copy_bytes(const Stream& stream, void* to, const void* from, int64_t bytes);
 
-/// A named range of host time, which profilers show beside the kernels that the host launched in it. An NVTX
-/// range on kCuda, nothing on other devices. Ranges nest; each ends with its scope.
+/// A named range of host time, which profilers show beside the kernels that the host launched in it (NVTX).
+/// Does nothing except on kCuda. Ranges nest.
 class ProfilerRange {
  public:
   ProfilerRange(const Device& device, const char* name) : kind_(device.kind) {
@@ -209,7 +203,7 @@ class ProfilerRange {
   DeviceKind kind_;
 };
 
-/// A profiler that waits for the program collects as long as a ProfiledStretch lives. Such profilers are:
+/// A profiler that waits for the program collects during a ProfiledStretch. Such profilers are:
 ///   nsys profile --capture-range=cudaProfilerApi --capture-range-end=stop
 ///   ncu --profile-from-start off
 /// Synchronize the stream before the construction and before the destruction, so that exactly the work

@@ -1,4 +1,3 @@
-// Element types of tensors, and the bfloat16 rounding that every back end follows.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -11,7 +10,6 @@ namespace ripstop {
 
 enum class DType : uint8_t { kFloat32, kBFloat16, kFloat64, kInt32 };
 
-/// Bytes of one element.
 constexpr int64_t element_bytes(DType dtype) {
   return dtype == DType::kBFloat16 ? 2 : dtype == DType::kFloat64 ? 8 : 4;
 }
@@ -31,7 +29,7 @@ constexpr std::string_view to_string(DType dtype) {
   return "?";
 }
 
-/// A bfloat16 number as stored: the upper half of a float32.
+/// A bfloat16 number: the upper half of a float32.
 struct BFloat16 {
   uint16_t bits = 0;
 
@@ -46,7 +44,6 @@ struct BFloat16 {
   explicit operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 };
 
-/// The DType that stores a C++ element type.
 template <class T>
 struct DTypeOf;
 template <>

@@ -1,4 +1,3 @@
-// Tensor: a view of contiguous memory on a device.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -32,20 +31,19 @@ class Shape {
   int dims_ = 0;
 };
 
-/// A view of row-major elements, which are contiguous unless column_range made it. Owns nothing. Copying a
-/// Tensor copies the view, not the elements. As with a pointer, the elements of a `const Tensor&` may be
-/// written. A default-constructed Tensor is "no tensor": `empty()`.
+/// A view of row-major elements, contiguous unless column_range made it. Owns nothing. As with a pointer, the
+/// elements of a `const Tensor&` may be written. A default-constructed Tensor is "no tensor": `empty()`.
 struct Tensor {
   void* data = nullptr;
   DType dtype = DType::kFloat32;
   Shape shape;
   Device device;
-  int64_t row_stride = 0;  ///< elements from one row to the next if they are not contiguous, else 0
+  int64_t row_stride = 0;  ///< elements from one row to the next if rows are apart, else 0
 
   bool empty() const { return data == nullptr; }
   int64_t count() const { return shape.count(); }
   bool is_contiguous() const { return row_stride == 0; }
-  /// Bytes of all elements. Requires a contiguous tensor (checked).
+  /// Requires a contiguous tensor (checked).
   int64_t bytes() const {
     RIPSTOP_CHECK(is_contiguous(), "the bytes of {} columns of {}", cols(), row_stride);
     return count() * element_bytes(dtype);
@@ -61,7 +59,7 @@ struct Tensor {
   /// Elements from the beginning of one row to the beginning of the next.
   int64_t stride() const { return row_stride != 0 ? row_stride : cols(); }
 
-  /// The elements as T, which must be the stored type (checked). Do not read them on kMeta.
+  /// T must be the stored type (checked). Do not read elements on kMeta.
   template <class T>
   T* as() const {
     RIPSTOP_CHECK(dtype == DTypeOf<T>::value, "a {} tensor read as {}", to_string(dtype),
@@ -85,8 +83,8 @@ struct Tensor {
                                            : Shape{row_count, shape[1], shape[2], shape[3]};
     return {begin, dtype, part, device, row_stride};
   }
-  /// Columns [first, first + column_count) of a matrix (checked). Unless they are all columns, only the
-  /// linear functions of ops.h take the view.
+  /// Columns of a matrix (checked). Unless they are all columns, only the linear functions of ops.h take the
+  /// view.
   Tensor column_range(int64_t first, int64_t column_count) const {
     RIPSTOP_CHECK(shape.dims() == 2 && first >= 0 && column_count >= 0 && first + column_count <= cols(),
                   "columns {}+{} of {}", first, column_count, cols());
@@ -96,7 +94,7 @@ struct Tensor {
   }
 };
 
-/// A tensor in a Buffer, from byte `offset_bytes` on. Throws Error(kBug) if it does not fit.
+/// A tensor at byte `offset_bytes` of a buffer. Throws Error(kBug) if the tensor does not fit.
 inline Tensor tensor_in(const Buffer& buffer, int64_t offset_bytes, DType dtype, const Shape& shape) {
   const Tensor t{static_cast<std::byte*>(buffer.data()) + offset_bytes, dtype, shape, buffer.device()};
   RIPSTOP_CHECK(offset_bytes >= 0 && offset_bytes + t.bytes() <= buffer.bytes(),

@@ -1,5 +1,4 @@
-// The schedule by which attention gives the documents of a batch to cuDNN. Memory plans and kernels share it.
-// Needs no CUDA.
+// The schedule by which attention gives documents to cuDNN, for memory plans and kernels. Needs no CUDA.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -7,38 +6,36 @@
 
 namespace ripstop::cuda {
 
-/// Documents [first, first + count), which one execution of an attention plan computes.
+/// Documents [first, first + count), which one execution of a cuDNN plan computes.
 struct DocumentGroup {
   int64_t first = 0, count = 0;
   bool operator==(const DocumentGroup&) const = default;
 };
 
 /// The executions of cuDNN plans that compute one call of attention. A plan is for one number of documents
-/// and one largest length S. Making a plan takes up to a second, so plans are kept, and the schedule uses few
-/// different values of both numbers.
+/// and one largest length S. Making a plan takes up to a second, so the schedule uses few values of both.
 struct AttentionSchedule {
-  /// True if all documents have length S, a multiple of 128: cuDNN then finds the documents by strides, reads
-  /// no lengths and writes gradients in place. Otherwise the documents are "ragged": cuDNN reads lengths and
-  /// offsets on the device.
+  /// True if all documents have length S, a multiple of 128: cuDNN then finds documents by strides and writes
+  /// gradients in place. Otherwise documents are "ragged": cuDNN reads lengths and offsets on the device.
   bool dense = false;
   int64_t length = 0;  ///< S
   /// One group for each execution, in order.
   std::vector<DocumentGroup> groups;
 };
 
-/// The largest number of documents in one execution.
+/// The most documents in one execution of a plan.
 inline constexpr int64_t kMostDocuments = 512;
 
 /// S of ragged plans: the smallest power of two that is at least `longest` and at least 128.
 int64_t padded_length(int64_t longest);
 
-/// The schedule of `count` documents with `rows` rows in all and `longest` rows in the longest. The number of
-/// documents in a ragged group is a power of two, so that few plans are needed. No group is filled up with
-/// empty documents, for which cuDNN before 9.25 computes NaN. `padded`: the plan's workspace has S rows for
-/// each document; groups are then so small that these rows fit into attention_rows.
+/// `count` documents have `rows` rows in all and at most `longest` rows each. The number of documents in a
+/// ragged group is a power of two, for few plans. No group is filled up with empty documents, for which cuDNN
+/// before 9.25 computes NaN. `padded`: the plan's workspace has S rows for each document; groups are then so
+/// small that these rows fit into attention_rows().
 AttentionSchedule attention_schedule(int64_t rows, int64_t count, int64_t longest, bool padded);
 
-/// The number of rows for which the workspace of padded plans has room.
+/// Rows in the workspace of padded plans.
 inline int64_t attention_rows(int64_t rows, int64_t longest) {
   return std::max(rows, padded_length(longest));
 }

@@ -1,5 +1,4 @@
-// The sizes of the CUDA kernels' workspaces. They are formulas alone, so that a login node without a GPU can
-// plan for one.
+// Formulas alone, so that a login node without a GPU can plan for one.
 #include "model/kernels/cuda_workspace_sizes.h"
 
 #include <algorithm>
@@ -16,7 +15,7 @@ int64_t linear(const Tensor&, const Tensor&, const Tensor&, Accumulate) {
   return kGemmWorkspaceBytes;
 }
 
-// One float32 row of dweight for each block of the kernel; a second kernel adds the rows in order.
+// One float32 row of dweight for each block of the kernel.
 int64_t add_rmsnorm_backward(int64_t rows, int64_t columns) {
   return 4 * columns * std::min(rows, cuda::kNormBlocks);
 }
@@ -24,8 +23,7 @@ int64_t add_rmsnorm_backward(int64_t rows, int64_t columns) {
 int64_t attention(int64_t rows, const Heads& heads, DType dtype) {
   return dtype == DType::kBFloat16 ? cuda::attention_workspace(rows, heads).bytes : 0;
 }
-// The bytes for cuDNN in bfloat16 are also enough for plain_attention_backward, the fallback where cuDNN
-// refuses.
+// Also enough for plain_attention_backward, the fallback where cuDNN refuses.
 int64_t attention_backward(int64_t rows, int64_t longest, const Heads& heads, DType dtype,
                            bool deterministic) {
   return dtype == DType::kBFloat16

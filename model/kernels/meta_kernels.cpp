@@ -1,5 +1,4 @@
-// The kernel table that computes nothing. A step that runs with it is the plan of the same step on a real
-// device.
+// Kernels that compute nothing. A step that runs with them is the plan of the step on a real device.
 #include "model/ops/kernel_table.h"
 
 namespace ripstop {

@@ -1,4 +1,4 @@
-// Context: the stream, the arena and the tensor axis that every layer and operation gets.
+// Context: what every layer and operation gets besides its arguments.
 #pragma once
 #include <cstdint>
 
@@ -10,16 +10,15 @@ namespace ripstop {
 class TensorAxis;
 
 /// The place of a micro-batch in training, from which dropout takes its random bits. Among the sequences of
-/// all data ranks in the step, sequence s of the micro-batch has the number first_sequence + s *
-/// sequence_step.
+/// all data ranks, sequence s of the micro-batch has the number first_sequence + s * sequence_step.
 struct DropoutPlace {
   uint64_t seed = 0;
-  int64_t step = 0;  ///< number of the update to which the micro-batch belongs
+  int64_t step = 0;  ///< number of the update
   int64_t first_sequence = 0, sequence_step = 1;
   int64_t sequence_length = 1;  ///< T of the micro-batch
 };
 
-/// Everything that a layer or an operation may use besides its arguments. Owns nothing; cheap to copy.
+/// Owns nothing; cheap to copy.
 struct Context {
   const Stream& stream;
   Arena& arena;

@@ -1,18 +1,16 @@
-// KernelTable: the kernels of one kind of device, one for each operation of ops.h, in the same order.
+// KernelTable: the kernels of one kind of device, in the order of ops.h.
 #pragma once
 #include "model/ops/ops.h"
 
 namespace ripstop {
 
-/// Arguments of a kernel besides its operands: the stream, and a workspace of the size that WorkspaceTable
-/// gives for the call (null for 0 bytes).
+/// `workspace` has the bytes that WorkspaceTable gives for the call; null for 0 bytes.
 struct KernelCall {
   const Stream& stream;
   void* workspace = nullptr;
 };
 
-/// Each entry has the contract of the function of the same name in ops.h. ops.cpp checks shapes and dtypes
-/// before it calls an entry.
+/// Each entry has the contract of the function of its name in ops.h; ops.cpp has checked shapes and dtypes.
 struct KernelTable {
   void (*linear)(const KernelCall&, const Tensor& x, const Tensor& w, const Tensor& y, Accumulate);
   void (*linear_backward_input)(const KernelCall&, const Tensor& dy, const Tensor& w, const Tensor& dx,
@@ -64,8 +62,8 @@ struct KernelTable {
                 const Tensor& master, const Tensor& first, const Tensor& second, const Tensor& copy);
 };
 
-/// RIPSTOP_PRODUCTS(X) and RIPSTOP_OTHER_KERNELS(X) call the macro X with the name of each entry of
-/// KernelTable, in order. A table made with these two lists misses no entry (-Wmissing-field-initializers).
+/// RIPSTOP_PRODUCTS and RIPSTOP_OTHER_KERNELS call the macro X with the name of each entry of KernelTable, in
+/// order. A table made with both misses no entry (-Wmissing-field-initializers).
 #define RIPSTOP_PRODUCTS(X) X(linear) X(linear_backward_input) X(linear_backward_weight)
 // clang-format off
 #define RIPSTOP_OTHER_KERNELS(X)                                                                            \
@@ -80,20 +78,19 @@ struct KernelTable {
 const KernelTable& cpu_kernels();
 const KernelTable& cuda_kernels();  ///< throws Error(kResources) without the CUDA back end
 const KernelTable& meta_kernels();  ///< the kernels compute nothing
-/// The table of the devices of this kind. Throws Error(kResources) for kCuda without the CUDA back end.
+/// Throws Error(kResources) for kCuda without the CUDA back end.
 const KernelTable& kernels(DeviceKind kind);
 
-/// The bytes of workspace that each operation needs on one kind of device. Pure functions of sizes (and, on
-/// the CPU, of the number of threads and the processor). They need no device of that kind: `ripstop plan
-/// --device cuda` runs on a login node.
+/// Bytes of workspace that each operation needs on one kind of device: functions of sizes (and, on the CPU,
+/// of the number of threads and the processor). No device is needed: `ripstop plan --device cuda` runs on a
+/// login node.
 struct WorkspaceTable {
-  /// The products read shapes and dtypes of the tensors, never their elements.
+  /// The products read shapes and dtypes of the tensors alone.
   int64_t (*linear)(const Tensor& x, const Tensor& w, const Tensor& y, Accumulate);
   int64_t (*linear_backward_input)(const Tensor& dy, const Tensor& w, const Tensor& dx, Accumulate);
   int64_t (*linear_backward_weight)(const Tensor& dy, const Tensor& x, const Tensor& dw, Accumulate);
   int64_t (*add_rmsnorm_backward)(int64_t rows, int64_t columns);
   int64_t (*attention)(int64_t rows, const Heads&, DType);
-  /// `longest`: rows of the longest document.
   int64_t (*attention_backward)(int64_t rows, int64_t longest, const Heads&, DType, bool deterministic);
   int64_t (*attention_cached)(int64_t rows, int64_t positions, const Heads&);
   int64_t (*add_sum)(int64_t count);

@@ -1,5 +1,4 @@
-// The checks that ops.cpp makes on operands, on each device. All throw Error(kBug), which names the operand
-// by `what`.
+// The checks of operands. All throw Error(kBug), whose message names the operand by `what`.
 #pragma once
 #include <cstdint>
 
@@ -7,20 +6,19 @@
 
 namespace ripstop {
 
-/// Checks that t has shape [rows, columns]. The rows may be apart (Tensor::column_range).
+/// The rows may be apart (Tensor::column_range).
 void check_rows(const Tensor& t, int64_t rows, int64_t columns, const char* what);
-/// Checks that t has shape [rows, columns] and this dtype, and is contiguous.
+/// Checks that t is contiguous, too.
 void check_matrix(const Tensor& t, int64_t rows, int64_t columns, DType dtype, const char* what);
-/// Checks that t has `count` elements (in any shape) and this dtype, and is contiguous.
+/// Checks that t has `count` elements in any shape, and is contiguous.
 void check_count(const Tensor& t, int64_t count, DType dtype, const char* what);
 void check_dtype(const Tensor& t, DType dtype, const char* what);
 
-/// Checks that t is float32 or bfloat16, the dtypes of weights and activations.
+/// Checks that t is float32 or bfloat16.
 void check_operand(const Tensor& t, const char* what);
 /// Checks that t is float32 or bfloat16, and contiguous.
 void check_activation(const Tensor& t, const char* what);
-/// Checks that t is of dtype `activation` or float32: logits and sums over ranks are float32 beside bfloat16
-/// operands.
+/// Checks that t is of dtype `activation` or float32.
 void check_result(const Tensor& t, DType activation, const char* what);
 /// Checks that t has `count` int32 elements.
 void check_index(const Tensor& t, int64_t count, const char* what);
@@ -31,13 +29,11 @@ void check_float(const Tensor& t, int64_t count, const char* what);
 void check_heads(const Heads& heads);
 /// Checks that offset is int32 and has room for `count` + 1 elements.
 void check_documents(const Documents& documents);
-/// Checks the rows of a decode step, and the cache to which their keys and values belong.
+/// Checks the rows of a decode step and their cache.
 void check_cache(const Tensor& qkv, const Tensor& slot, const Tensor& position, const Heads& heads,
                  const Tensor& cache);
-/// Checks that x and y are contiguous, of one shape and one activation dtype, and that no place in `bits` is
-/// negative.
+/// Checks that x and y are contiguous, of one shape and one activation dtype, and that `bits` are valid.
 void check_dropout(const Tensor& x, const DropoutBits& bits, const Tensor& y);
-/// Checks that at most `columns` columns are valid.
 void check_slice(const VocabularySlice& slice, int64_t columns);
 
 }  // namespace ripstop

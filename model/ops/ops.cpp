@@ -8,8 +8,8 @@
 namespace ripstop {
 namespace {
 
-/// The workspace of one call, from the arena. Freed when the operation returns: the next operation of the
-/// stream runs later, so it may use the same bytes.
+/// Freed when the operation returns: the next operation runs later on the stream, so it may use the same
+/// bytes.
 struct Workspace {
   Workspace(Context& context, int64_t bytes) : frame(context.arena), call{context.stream} {
     if (bytes > 0)
@@ -20,8 +20,7 @@ struct Workspace {
   KernelCall call;
 };
 
-// On kMeta the kernels compute nothing and the workspaces have the sizes of the planned device, so the same
-// code plans and computes.
+// Plans run the same code on kMeta, with the workspaces of the planned device.
 const KernelTable& kernels(const Context& context) {
   return kernels(context.device().kind);
 }
@@ -77,7 +76,6 @@ void linear_backward_weight(Context& context, const Tensor& dy, const Tensor& x,
   kernels(context).linear_backward_weight(workspace.call, dy, x, dw, accumulate);
 }
 
-// The workspace is freed at once, but counts in the peak of the arena.
 void reserve_linear(Context& context, const Tensor& x, const Tensor& w, const Tensor& y) {
   const Workspace workspace(context, workspace_bytes(context).linear(x, w, y, Accumulate::kNo));
 }
@@ -85,7 +83,7 @@ void reserve_linear(Context& context, const Tensor& x, const Tensor& w, const Te
 void reserve_linear_backward(Context& context, const Tensor& dy, const Tensor& x, const Tensor& w,
                              const Tensor& dx, const Tensor& dw) {
   const WorkspaceTable& bytes = workspace_bytes(context);
-  // The products above run one after another, each with the whole workspace: reserve the largest.
+  // The products run one after another, each with the whole workspace: reserve the largest.
   const Workspace workspace(
       context, std::max({bytes.linear_backward_input(dy, w, dx, Accumulate::kNo),
                          dw.empty() ? 0 : bytes.linear_backward_weight(dy, x, dw, Accumulate::kNo),

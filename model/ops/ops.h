@@ -1,15 +1,14 @@
-// Every operation of the model: one function, one contract. Layers call these functions. ops.cpp checks
-// shapes and dtypes, and then calls the device's entry of the KernelTable.
+// The operations of the model. ops.cpp checks shapes and dtypes, and calls the device's entry of KernelTable.
 //
 // For all operations:
 // - Tensors are on the context's device. "Activation dtype" is float32 or bfloat16, the same for all
-//   activation tensors and weights of a call. Arithmetic and sums are in float32, whatever is stored.
+//   activation tensors and weights of a call. Arithmetic and sums are in float32 for both dtypes.
 // - The work goes to the context's stream. The call may return before the work is done.
 // - The workspace comes from the context's arena (category kWorkspace) and is freed on return.
 // - Outputs must not overlap inputs unless the contract allows that.
 // - Throws Error(kBug) if shapes or dtypes do not fit.
-// - Results do not depend on timing: every sum has a fixed order for a given number of threads. Exception:
-//   the backward of attention on kCuda, unless the device is deterministic.
+// - Every sum has a fixed order for a given number of threads. Exception: the backward of attention on kCuda,
+//   unless the device is deterministic.
 // model/config.h has the letters of shapes. Here also:
 //   I, O  columns of a linear's input and output       M  rows picked by a list, such as all with a target
 //   S     sequences that decode one token at a time    P  positions of a table or of a cache
@@ -23,12 +22,11 @@
 
 namespace ripstop {
 
-/// Whether an operation overwrites its output or adds to it.
 enum class Accumulate : bool { kNo = false, kYes = true };
 
 // ---- linear: y = x w^T
 
-// The rows of x, y, dx and dy need not be contiguous (Tensor::column_range).
+// Rows of x, y, dx and dy may be apart (Tensor::column_range).
 
 /// y [N, O] (+)= x [N, I] * w [O, I]^T. x, w activation dtype; y activation dtype or float32.
 void linear(Context& context, const Tensor& x, const Tensor& w, const Tensor& y,
@@ -38,15 +36,13 @@ void linear(Context& context, const Tensor& x, const Tensor& w, const Tensor& y,
 void linear_backward_input(Context& context, const Tensor& dy, const Tensor& w, const Tensor& dx,
                            Accumulate accumulate = Accumulate::kNo);
 
-/// dw [O, I] (+)= dy [N, O]^T * x [N, I]. dy, x activation dtype; dw float32. With N = 0, kNo fills dw with
-/// zeros.
+/// dw [O, I] (+)= dy [N, O]^T * x [N, I] (0 if N = 0). dy, x activation dtype; dw float32.
 void linear_backward_weight(Context& context, const Tensor& dy, const Tensor& x, const Tensor& dw,
                             Accumulate accumulate);
 
-/// Allocate the workspaces of linear (reserve_linear) or of both its gradients (reserve_linear_backward),
-/// free them and compute nothing. The operands are those of the products above; if dw is no tensor, nothing
-/// is reserved for linear_backward_weight. For products whose number of rows depends on data: the plan must
-/// have room for every number of rows, and fewer rows may need more workspace.
+/// Allocate and free the workspace of linear() (reserve_linear) or of both its gradients
+/// (reserve_linear_backward; only of the gradient by x if dw is no tensor). For products whose number of rows
+/// depends on data: a plan needs room for every number of rows, and fewer rows may need more workspace.
 void reserve_linear(Context& context, const Tensor& x, const Tensor& w, const Tensor& y);
 void reserve_linear_backward(Context& context, const Tensor& dy, const Tensor& x, const Tensor& w,
                              const Tensor& dx, const Tensor& dw);
@@ -63,10 +59,10 @@ void reserve_linear_backward(Context& context, const Tensor& dy, const Tensor& x
 void add_rmsnorm(Context& context, const Tensor& residual, const Tensor& branch, const Tensor& weight,
                  double epsilon, const Tensor& sum, const Tensor& normed, const Tensor& inverse_rms);
 
-/// Backward of `add_rmsnorm`. On entry, dresidual is the gradient of the loss by `sum` without the part that
-/// comes through this norm; the operation adds this part. The result is the gradient by residual and also the
-/// gradient by branch. dnormed, sum, dresidual [N, C] activation dtype; weight [C]; inverse_rms [N] float32;
-/// dweight [C] float32 (+)=, or no tensor.
+/// Backward of `add_rmsnorm`. On entry, dresidual is the gradient of the loss by `sum` except through this
+/// norm; the operation adds the part through the norm. The result is the gradient by residual and by branch.
+/// dnormed, sum, dresidual [N, C] activation dtype; weight [C]; inverse_rms [N] float32; dweight [C] float32
+/// (+)=, or no tensor.
 void add_rmsnorm_backward(Context& context, const Tensor& dnormed, const Tensor& sum, const Tensor& weight,
                           const Tensor& inverse_rms, const Tensor& dresidual, const Tensor& dweight,
                           Accumulate accumulate);
@@ -79,18 +75,16 @@ struct Heads {
   int64_t key_value = 0;  ///< K; divides H
   int64_t size = 0;       ///< D; even
 
-  /// Elements of a row of q|k|v.
   int64_t row() const { return (query + 2 * key_value) * size; }
 };
 
-/// The documents of a batch (see Batch). Document d has rows [offset[d], offset[d + 1]).
+/// The documents of a batch. Document d has rows [offset[d], offset[d + 1]).
 struct Documents {
-  Tensor offset;        ///< [capacity] int32, of which `count` + 1 are used
-  int64_t count = 0;    ///< number of documents
+  Tensor offset;  ///< [capacity] int32, of which `count` + 1 are used
+  int64_t count = 0;
   int64_t longest = 0;  ///< rows of the longest document
 };
 
-/// Whether rope() rotates forward or back, and for which pass prepare_attention() makes plans.
 enum class Direction : bool { kForward, kBackward };
 
 /// Rotates the query and key heads of qkv [N, row] in place: elements (2i, 2i+1) of each head in row n, by
@@ -106,13 +100,11 @@ void rope(Context& context, const Tensor& qkv, const Tensor& position, const Ten
 void attention(Context& context, const Tensor& qkv, const Documents& documents, const Heads& heads,
                const Tensor& out, const Tensor& log_sum_exp);
 
-/// dqkv [N, row] = the gradient of the loss by qkv, from dout [N, H*D] and from the operands and results of
-/// attention().
+/// dqkv [N, row] = the gradient of the loss by qkv. dout [N, H*D]; the others as in attention().
 void attention_backward(Context& context, const Tensor& dout, const Tensor& qkv, const Tensor& out,
                         const Tensor& log_sum_exp, const Documents& documents, const Heads& heads,
                         const Tensor& dqkv);
 
-/// The sizes of a call of `attention`.
 struct AttentionSizes {
   int64_t rows = 0;       ///< N
   int64_t documents = 0;  ///< Documents::count
@@ -121,20 +113,18 @@ struct AttentionSizes {
   DType dtype = DType::kFloat32;
 };
 
-/// Makes the plans that attention() or attention_backward() would otherwise make in its first call with these
-/// sizes: on kCuda plans of cuDNN, which take up to a second each. `stream` keeps the plans for its later
-/// calls. Returns the number of plans made. Computes nothing. Synchronous.
+/// Makes the plans of cuDNN that attention() or attention_backward() with these sizes needs on kCuda (up to a
+/// second each), and keeps them in `stream`. Returns the number of plans made. Synchronous.
 int64_t prepare_attention(const Stream& stream, const AttentionSizes& sizes, Direction direction);
 
-/// cache[slot[s], position[s]] = the key and value heads of row s of qkv [S, row], for each s. cache [slots,
+/// For each row s of qkv [S, row]: cache[slot[s], position[s]] = the row's key and value heads. cache [slots,
 /// P, 2, K*D] activation dtype; slot, position [S] int32.
 void store_key_value(Context& context, const Tensor& qkv, const Tensor& slot, const Tensor& position,
                      const Heads& heads, const Tensor& cache);
 
-/// The places in the cache of a sequence's positions. Sequences that begin alike, such as the beams of a
-/// search, can share a slot and the places of their common positions, so no keys and values are copied. For
-/// row s, position p < first[s] is at place p of the slot, and position p >= first[s] at place[s, p -
-/// first[s]]. If `place` is no tensor, each position p is at place p.
+/// Where the cache holds the positions of a sequence. Sequences with a common beginning, such as the beams of
+/// a search, share a slot. For row s, position p < first[s] is at place p of the slot, and position p >=
+/// first[s] at place[s, p - first[s]]. If `place` is no tensor, each position p is at place p.
 struct CachedTail {
   Tensor first;  ///< [S] int32
   Tensor place;  ///< [S, G] int32, G the most positions after `first`
@@ -143,8 +133,8 @@ struct CachedTail {
 };
 
 /// Attention of S single rows to cached keys and values: row s attends to positions 0 .. position[s] of
-/// slot[s], at the places given by `tail`. Reads only the query heads of qkv [S, row]: requires that
-/// store_key_value() has stored the keys and values of these rows. cache [slots, P, 2, K*D], out [S, H*D].
+/// slot[s], at the places given by `tail`. Reads only the query heads of qkv [S, row]: call store_key_value()
+/// before. cache [slots, P, 2, K*D], out [S, H*D].
 void attention_cached(Context& context, const Tensor& qkv, const Tensor& slot, const Tensor& position,
                       const Tensor& cache, const Heads& heads, const CachedTail& tail, const Tensor& out);
 
@@ -154,20 +144,19 @@ void attention_cached(Context& context, const Tensor& qkv, const Tensor& slot, c
 /// SwiGLU, arXiv:2002.05202.
 void swiglu(Context& context, const Tensor& gate_up, const Tensor& out);
 
-/// Backward of `swiglu`. Overwrites both operands: gate_up [N, 2F] becomes its gradient; dout [N, F], the
-/// gradient of out, becomes out itself, which the weight gradient of the next linear needs.
+/// Backward of `swiglu`. gate_up [N, 2F] becomes its gradient. dout [N, F], the gradient of out, becomes out
+/// itself, which the weight gradient of the next linear needs.
 void swiglu_backward(Context& context, const Tensor& gate_up, const Tensor& dout);
 
 // ---- vocabulary
 
-/// out [N, C] = the rows of table [v, C] for token [N] (int32). The table has a row for each of the ids
-/// [first_id, first_id + v) of the vocabulary. Any other id gives a row of zeros.
+/// out [N, C] = the rows of table [v, C] for token [N] (int32). Row i of the table belongs to id first_id +
+/// i; an id without a row gives zeros.
 void embedding(Context& context, const Tensor& token, const Tensor& table, int64_t first_id,
                const Tensor& out);
 
-/// Backward of embedding(): for each row n, adds row n of dout [N, C] to the row of dtable [v, C] (float32)
-/// for token[n]; other ids than [first_id, first_id + v) add nothing. With kNo dtable is first set to 0.
-/// token_order [N] int32: Batch::token_order.
+/// Backward of embedding(): adds each row n of dout [N, C] to the row of dtable [v, C] (float32) for
+/// token[n], if there is one. With kNo dtable is first set to 0. token_order [N] int32: Batch::token_order.
 void embedding_backward(Context& context, const Tensor& token, const Tensor& token_order, const Tensor& dout,
                         int64_t first_id, const Tensor& dtable, Accumulate accumulate);
 
@@ -178,49 +167,46 @@ void gather_rows(Context& context, const Tensor& x, const Tensor& index, const T
 /// out [N, C].
 void scatter_rows(Context& context, const Tensor& x, const Tensor& index, const Tensor& out);
 
-/// The ids of the vocabulary that the columns of this rank's logits stand for: [first, first + valid).
-/// Columns beyond `valid` are padding and count as minus infinity.
+/// The columns of this rank's logits belong to the ids [first, first + valid) of the vocabulary. Columns
+/// beyond `valid` are padding and count as minus infinity.
 struct VocabularySlice {
   int64_t first = 0;
   int64_t valid = 0;
 };
 
-/// Statistics of each row over one slice of the vocabulary; the statistics of all slices give the loss.
-/// statistics [M, 3] float32 = the largest logit, the sum of exp(logit - largest), and the target's logit (0
-/// if the target is in another slice). A slice without valid columns gives -infinity, 0, 0. logits [M, v]
-/// float32; target [M] int32.
+/// Statistics of each row over one slice of the vocabulary: statistics [M, 3] float32 = the largest logit,
+/// the sum of exp(logit - largest), and the target's logit (0 if the target is in another slice). A slice
+/// without valid columns gives -infinity, 0, 0. logits [M, v] float32; target [M] int32.
 void cross_entropy_statistics(Context& context, const Tensor& logits, const Tensor& target,
                               const VocabularySlice& slice, const Tensor& statistics);
 
 /// loss [M] float32 = log(sum of exp(logits)) - the target's logit, over all slices. `all` [slices, M, 3]
-/// float32 holds the statistics of every slice. If dlogits is a tensor: dlogits [M, v] = softmax - one-hot of
-/// the target, the gradient of the *sum* of the losses; padding columns get 0. dlogits has the activation
-/// dtype; in float32 it may share memory with logits.
+/// float32 holds the statistics of every slice. If dlogits is a tensor: dlogits [M, v] (activation dtype) =
+/// softmax - one-hot of the target, the gradient of the *sum* of the losses; 0 in padding columns. A float32
+/// dlogits may be the memory of logits.
 void cross_entropy(Context& context, const Tensor& logits, const Tensor& target, const Tensor& all,
                    const VocabularySlice& slice, const Tensor& loss, const Tensor& dlogits);
 
-/// The largest logit in the valid columns of each row of logits [M, v] float32: value [M] float32 = the
-/// logit, id [M] int32 = slice.first + its column (the lowest of columns with equal logits). If the slice has
-/// no valid column: value = -infinity, id = slice.first.
+/// For each row of logits [M, v] float32: value [M] float32 = the largest valid logit, id [M] int32 =
+/// slice.first + its column (the lowest of equal ones). A slice without valid columns gives -infinity and
+/// slice.first.
 void argmax_rows(Context& context, const Tensor& logits, const VocabularySlice& slice, const Tensor& value,
                  const Tensor& id);
 
 // ---- reductions and elementwise
 
-/// total [1] float64 += sum of x [M] float32 or float64, added in float64. kCpu adds float64 elements to the
-/// total one after another.
+/// total [1] float64 += sum of x [M] float32 or float64, added in float64. kCpu adds float64 elements one by
+/// one.
 void add_sum(Context& context, const Tensor& x, const Tensor& total);
 
 /// total [1] float64 += sum of squares of x [any] float32, added in float64 in blocks of fixed size.
 void add_squared_norm(Context& context, const Tensor& x, const Tensor& total);
 
-/// The same on a stream, without an arena. `workspace` has squared_norm_workspace_bytes(device, x.count())
+/// add_squared_norm() without an arena. `workspace` has squared_norm_workspace_bytes(device, x.count())
 /// bytes, and must not be used otherwise until the stream has done this call.
 void add_squared_norm(const Stream& stream, const Tensor& x, const Tensor& total, const Tensor& workspace);
-/// Bytes of the workspace with which add_squared_norm adds up `count` elements on this device.
 int64_t squared_norm_workspace_bytes(const Device& device, int64_t count);
 
-/// x = 0.
 void fill_zero(Context& context, const Tensor& x);
 
 /// y = x, converted to y's dtype: float32 to bfloat16, bfloat16 to float32, or a copy. Equal counts.
@@ -232,9 +218,8 @@ void add(Context& context, const Tensor& x, const Tensor& y);
 /// x *= factor; x has the activation dtype.
 void scale(Context& context, double factor, const Tensor& x);
 
-/// The random bits of dropout. They are a function of the logical element, so they depend neither on the mesh
-/// nor on the cut of a call. Row n and column c of the operands are logical column l of position r in the
-/// step's sequence number s:
+/// The random bits of dropout depend only on the logical element, not on the mesh. Row n and column c of the
+/// operands are logical column l of position r in the step's sequence number s:
 ///   l = first_column + c,   r = (first_row + n) mod T,   T = sequence_length,
 ///   s = first_sequence + (first_row + n) / T * sequence_step
 /// The element is dropped if word l mod 4 of the Philox block {l / 4 (two words), r, s} under `key` is below
@@ -250,15 +235,13 @@ struct DropoutBits {
 
 /// y = x with zeros for dropped elements; the other elements are not scaled. x, y [N, I] activation dtype.
 void dropout(Context& context, const Tensor& x, const DropoutBits& bits, const Tensor& y);
-/// y += x with zeros for dropped elements.
 void add_dropout(Context& context, const Tensor& x, const DropoutBits& bits, const Tensor& y);
 
 // ---- sums over ranks
 
-/// How reduce_pieces() joins the elements of the ranks.
 enum class Reduce : uint8_t { kSum, kMax };
 
-/// One rank's operand of reduce_pieces(). `data` is in memory of the same device as `out`.
+/// `data` is in memory of the device of `out`.
 struct RankPiece {
   const void* data = nullptr;
   DType dtype = DType::kFloat32;
@@ -266,24 +249,22 @@ struct RankPiece {
 
 /// out [n] (+)= pieces[0] + pieces[1] + ..., added in this order, or with kMax the maximum of the pieces (NaN
 /// wins). Each piece has n elements of out's dtype, or of bfloat16 if out is float32; a piece may be the
-/// memory of `out`. Sums of float32 and bfloat16 are in float32, sums of float64 and int32 in their own type;
-/// rounds once at the end. Takes a stream instead of a context, because communicators have no arena; needs no
-/// workspace. On kCuda throws Error(kBug) for kMax and for an `out` of another dtype than float32 and
+/// memory of `out`. Sums of bfloat16 are in float32, rounded once at the end; other sums are in their own
+/// dtype. Needs no workspace. On kCuda throws Error(kBug) for kMax and if `out` is neither float32 nor
 /// bfloat16, and Error(kResources) for more than kMostPieces pieces.
 void reduce_pieces(const Stream& stream, const std::vector<RankPiece>& pieces, const Tensor& out,
                    Reduce reduce, Accumulate accumulate);
-/// The most pieces of one call of reduce_pieces() on kCuda.
 inline constexpr size_t kMostPieces = 400;
 
 // ---- optimizer
 
-/// The random bits that round bfloat16 moments. They are a function of the logical element, so they depend
-/// neither on the mesh nor on the cut of a call. Element i of the operands is at place p = begin + i of a
-/// slice whose rows have `stride` elements in memory, and is the logical element
+/// The random bits that round bfloat16 moments depend only on the logical element, not on the mesh. Element i
+/// of the operands is at place p = begin + i of a slice whose rows have `stride` elements in memory, and is
+/// the logical element
 ///   l = origin + p / stride * columns + p mod stride
 /// Its bits are word l mod 4 of the Philox block {l / 4, step} (two words each, the lower first) under `key`:
-/// the lower 16 bits for the first moment, the upper 16 for the second. A row may end in padding, which is 0
-/// in all operands and stays 0. Source: Philox 4x32-10, model/core/philox.h.
+/// the lower 16 bits for the first moment, the upper 16 for the second. A row may end in padding, which stays
+/// 0. Source: Philox 4x32-10, model/core/philox.h.
 struct MomentBits {
   uint64_t key = 0;     ///< a function of seed and parameter
   int64_t origin = 0;   ///< index (row-major) of the logical element at place 0
@@ -293,33 +274,28 @@ struct MomentBits {
   bool operator==(const MomentBits&) const = default;
 };
 
-/// The hyperparameters of one AdamW step. Source: arXiv:1711.05101, algorithm 2, in the order of operations
-/// of torch.optim.AdamW.
+/// Source: arXiv:1711.05101, algorithm 2, in the order of operations of torch.optim.AdamW.
 struct AdamWStep {
-  /// beta1, beta2: decay rates of the first and the second moment.
   double learning_rate = 0, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0;
-  int64_t step = 1;      ///< number of the update, from 1; for the bias correction
+  int64_t step = 1;      ///< number of the update, from 1
   MomentBits bits = {};  ///< read only for bfloat16 moments
 };
 
-/// Computes, on the device, the factor by which `adamw` multiplies the gradients of this step. global [3]
-/// float64 = {loss sum, target count, squared norm of the summed gradients}. scale [2] float32 = {factor, 1}
-/// with
+/// Computes the factor of this step's gradients on the device. global [3] float64 = {loss sum, target count,
+/// squared norm of the summed gradients}. scale [2] float32 = {factor, 1} with
 ///   factor = clip / count,  clip = min(1, max_norm / (norm / count + 1e-6)),  clip = 1 if max_norm is 0.
 /// If the loss or the squared norm is not finite, or count is 0: scale = {0, 0}, and `adamw` skips the
-/// update. The rule for clip is that of torch.nn.utils.clip_grad_norm_.
+/// update. Source of clip: torch.nn.utils.clip_grad_norm_.
 void gradient_scale(Context& context, const Tensor& global, double max_norm, const Tensor& scale);
 
 /// One AdamW step on a shard, with g = gradient * scale[0]. Updates the moments `first` and `second`, and the
-/// weights `master` in float32. If `copy` is a tensor, writes the new weights to it in its dtype. If scale[1]
-/// is 0, writes only `copy`. All operands but scale have equal counts; master and gradient are float32, both
-/// moments float32 or both bfloat16.
-/// With bfloat16 moments, the arithmetic is in float32, and the weights are updated from the new moments
-/// before these are rounded. A new moment is first limited to bfloat16's largest finite number, so it never
-/// becomes infinite. Then it is rounded stochastically: 16 random bits (MomentBits) are added to the 16 bits
-/// that bfloat16 lacks, and the lower half is truncated, so the mean of the result is the moment. Numbers
-/// that bfloat16 holds exactly, such as zero, do not change; the sign never changes. Source: stochastic
-/// rounding, Gupta et al., arXiv:1502.02551.
+/// weights `master`. If `copy` is a tensor, writes the new weights to it in its dtype. If scale[1] is 0,
+/// writes only `copy`. All operands but scale have equal counts; master and gradient are float32, both
+/// moments float32 or both bfloat16. Arithmetic is in float32: the weights are updated from the new moments
+/// before these are rounded to bfloat16. A new moment is first limited to bfloat16's largest finite number.
+/// Then 16 random bits (MomentBits) are added to the 16 bits that bfloat16 lacks, and the lower half is
+/// truncated, so the mean of the result is the moment. Moments that bfloat16 holds exactly do not change.
+/// Source: stochastic rounding, Gupta et al., arXiv:1502.02551.
 void adamw(Context& context, const AdamWStep& step, const Tensor& scale, const Tensor& gradient,
            const Tensor& master, const Tensor& first, const Tensor& second, const Tensor& copy);
 

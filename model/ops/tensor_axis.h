@@ -1,4 +1,3 @@
-// TensorAxis: the communication of a layer with the ranks that have the other slices of its weights.
 #pragma once
 #include <cstdint>
 
@@ -8,76 +7,66 @@
 
 namespace ripstop {
 
-/// The tensor axis of the mesh, as layers see it. parallel/tensor_parallel.h implements it with a
-/// communicator; WholeAxis is the axis of one rank. The functions that gather or sum are collective: all
-/// ranks of the axis call them in the same order.
+/// The tensor axis of the mesh: the ranks that hold the other slices of a layer's weights.
+/// parallel/tensor_parallel.h implements it with a communicator; WholeAxis is the axis of one rank. The
+/// functions that gather or sum are collective.
 ///
 /// Source: Megatron-LM tensor parallelism, arXiv:1909.08053 section 3; sequence parallelism, arXiv:2205.05198
-/// section 4.2.2. gather_sequence() is the backward of scatter_sum(), and scatter_sum() that of
-/// gather_sequence().
+/// section 4.2.2. gather_sequence() and scatter_sum() are each other's backward.
 class TensorAxis {
  public:
-  /// Whether scatter_sum() may call `produce` for parts of the rows (kAny), or must call it once with all
-  /// rows (kWhole).
+  /// Whether scatter_sum() may call `produce` for parts of the rows, or must call it once with all rows.
   enum class Parts : bool { kAny, kWhole };
 
   virtual ~TensorAxis() = default;
 
-  /// The number of ranks on the axis, and the index of this rank among them, from 0.
   virtual int64_t count() const = 0;
   virtual int64_t index() const = 0;
 
-  /// The number of local rows: those of `rows` rows that this rank holds between sub-layers. With sequence
-  /// parallelism rows / count(), which must be a whole number; otherwise all.
+  /// The number of rows that this rank holds between sub-layers, of `rows`. With sequence parallelism rows /
+  /// count(), which must be a whole number; otherwise all.
   virtual int64_t local_rows(int64_t rows) const = 0;
 
-  /// The index of this rank's first local row among the `rows` rows.
   int64_t first_local_row(int64_t rows) const {
     const int64_t local = local_rows(rows);
     return local == rows ? 0 : index() * local;
   }
 
-  /// A function that gets a part of the rows of a tensor [N, C], and the index of the part's first row in
-  /// this tensor.
+  /// Gets a part of the rows of a tensor [N, C], and the index of the part's first row in this tensor.
   using RowsBody = FunctionRef<void(const Tensor& rows, int64_t first_row)>;
 
-  /// Gathers the local rows `x` [n, C] of all ranks to the whole [N, C]. Calls `body` for parts that together
-  /// are the whole: once with all rows, or first with this rank's rows and then with the rows of each other
-  /// rank as they arrive. Returns the whole, complete in stream order: `x` itself if there is nothing to
-  /// gather, else a tensor in the caller's arena frame (category kCommunication). This rank receives (count -
-  /// 1) * bytes(x).
+  /// Gathers the local rows `x` [n, C] of all ranks to the whole [N, C]. Calls `body` once with all rows, or
+  /// first with this rank's rows and then with each other rank's rows as they arrive. Returns the whole,
+  /// complete in stream order: `x` itself if there is nothing to gather, else a tensor in the caller's arena
+  /// frame (category kCommunication). This rank receives (count - 1) * bytes(x).
   virtual Tensor gather_sequence(Context& context, const Tensor& x, RowsBody body) const = 0;
 
-  /// Gathers whole [N, C] in place. Requires that each rank has written its local rows of `whole`; writes the
-  /// rows of the other ranks. This rank receives count - 1 times the bytes of its local rows.
+  /// Gathers [N, C] in place: each rank has written its local rows of `whole`, and gets the rows of all other
+  /// ranks. This rank receives count - 1 times the bytes of its local rows.
   virtual void gather_rows_of(Context& context, const Tensor& whole) const = 0;
 
   /// Calls `produce` for parts of the whole [N, C]; with Parts::kWhole once, for all rows. `produce` writes
-  /// this rank's terms of the sum for those rows into the tensor that it gets. Sums the terms of all ranks in
-  /// float32, in rank order, and writes the local rows of the sum to `out` [n, C]. On an axis of one rank,
-  /// `produce` writes directly into `out`.
+  /// this rank's terms of the sum into the tensor that it gets. Sums the terms of all ranks in float32, in
+  /// rank order, and writes the local rows of the sum to `out` [n, C].
   virtual void scatter_sum(Context& context, const Tensor& out, RowsBody produce,
                            Parts parts = Parts::kAny) const = 0;
 
   /// The communication in the backward of a column-parallel product: scatter_sum(out, produce), and
-  /// use(whole) with whole = gather_sequence(x), or whole = `gathered` if that is a tensor. The gather is
-  /// overlapped with `produce`, the sum with `use`. On return, all of it is done in stream order.
+  /// use(whole) with whole = gather_sequence(x), or `gathered` if that is a tensor. The gather overlaps
+  /// `produce`, the sum overlaps `use`. On return, both are done in stream order.
   virtual void scatter_sum_and_gather(Context& context, const Tensor& out, RowsBody produce, const Tensor& x,
                                       const Tensor& gathered,
                                       FunctionRef<void(const Tensor& whole)> use) const = 0;
 
-  /// Copies the tensors `x` of all ranks, which have the same shape, into `all` [count, ...x] in rank order.
-  /// `x` may be this rank's part of `all`.
+  /// Copies the tensors `x` of all ranks, of equal shape, into `all` [count, ...x] in rank order. `x` may be
+  /// this rank's part of `all`.
   virtual void gather(Context& context, const Tensor& x, const Tensor& all) const = 0;
 };
 
-/// Returns the local rows `x` [n, C] of all ranks as one tensor [N, C]: TensorAxis::gather_sequence without a
-/// body.
 inline Tensor gather_sequence(Context& context, const Tensor& x) {
   return context.tensor.gather_sequence(context, x, [](const Tensor&, int64_t) {});
 }
 
-/// The axis of one rank. There is nothing to gather and nothing to sum.
 class WholeAxis final : public TensorAxis {
  public:
   int64_t count() const override { return 1; }

@@ -5,7 +5,7 @@
 //   m += (1 - b1) (g - m),  v = b2 v + (1 - b2) g^2
 //   p -= lr / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + epsilon)
 //
-// Parallel over blocks of elements. bfloat16 moments are rounded stochastically: see MomentBits in ops.h.
+// bfloat16 moments are rounded stochastically: see MomentBits in ops.h.
 #include <cmath>
 
 #include "model/kernels/cpu/cpu_kernels.h"
@@ -18,7 +18,7 @@ namespace {
 // Elements of one task: 32 KiB of each array.
 constexpr int64_t kBlock = 8192;
 
-/// The constants of the inner loop, computed in float64 and then rounded once to float32.
+/// Computed in float64 and then rounded once to float32.
 struct Factors {
   float keep, one_minus_beta1, beta2, one_minus_beta2, step_size, inverse_root, epsilon;
 
@@ -58,11 +58,10 @@ void update(const Factors& f, float scale, const Range<float>& x, int64_t count)
   }
 }
 
-/// bfloat16's largest finite number: moments are limited to this magnitude.
+/// bfloat16's largest finite number.
 constexpr float kLargest = 0x1.fep127F;
 
-/// Rounds x, |x| <= kLargest, stochastically to bfloat16: adds the 16 bits `random` and truncates the lower
-/// half. The mean over all values of `random` is x.
+/// Rounds x, |x| <= kLargest, stochastically to bfloat16. The mean over all 16-bit values of `random` is x.
 [[gnu::always_inline]] inline uint16_t rounded(float x, uint32_t random) {
   return static_cast<uint16_t>((__builtin_bit_cast(uint32_t, x) + random) >> 16);
 }
@@ -70,8 +69,7 @@ constexpr float kLargest = 0x1.fep127F;
   return __builtin_bit_cast(float, static_cast<uint32_t>(bits) << 16);
 }
 
-/// The update with bfloat16 moments; words[i] holds the random bits of element i. The limits do not change
-/// NaN.
+/// words[i] holds the random bits of element i. The limits do not change NaN.
 void update(const Factors& f, float scale, const Range<BFloat16>& x, const uint32_t* words, int64_t count) {
   const float* gradient = x.gradient;
   float* master = x.master;
@@ -89,18 +87,16 @@ void update(const Factors& f, float scale, const Range<BFloat16>& x, const uint3
   }
 }
 
-/// Updates `count` elements that are consecutive in the logical parameter, from its element `logical` on.
+/// Updates `count` elements that are consecutive in the logical parameter, from element `logical` on.
 void update_run(const Factors& f, const AdamWStep& step, float scale, const Range<BFloat16>& x,
                 int64_t logical, int64_t count) {
   each_words(logical, count, static_cast<uint64_t>(step.step), step.bits.key,
              [&](int64_t at, int64_t n, const uint32_t* words) { update(f, scale, x.at(at), words, n); });
 }
 
-/// Updates elements [at, at + count) of the operands, one row of the slice after another.
 void update_rows(const Factors& f, const AdamWStep& step, float scale, const Range<BFloat16>& x, int64_t at,
                  int64_t count) {
   const MomentBits& bits = step.bits;
-  // Rows without padding are one long row.
   if (bits.stride == bits.columns)
     return update_run(f, step, scale, x.at(at), bits.origin + bits.begin + at, count);
   for (int64_t end = at + count; at < end;) {

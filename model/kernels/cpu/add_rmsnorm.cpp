@@ -1,7 +1,6 @@
 // Residual addition and RMSNorm. r is the inverse root mean square, C the number of columns.
 //   forward    s = residual + branch,  r = 1 / sqrt(mean(s^2) + epsilon),  y = s r w
 //   backward   ds = r (dy w) - s r^3 / C * sum(dy w s),  dw = sum over rows of dy s r
-// Forward is parallel over rows, backward over blocks of rows.
 #include <cmath>
 
 #include "model/kernels/cpu/cpu_kernels.h"
@@ -10,8 +9,8 @@
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
 
-/// The most blocks of rows that backward makes. Each block sums its own dw, and these are added in order. How
-/// the rows are cut depends on N alone, so dw has the same bits for any number of threads.
+/// Each block of rows sums its own dw. The cut depends on N alone, so dw has the same bits for any number of
+/// threads.
 constexpr int64_t kMaxBlocks = 64;
 constexpr int64_t kMinBlockRows = 16;
 
@@ -20,8 +19,8 @@ int64_t block_rows(int64_t rows) {
   return even < kMinBlockRows ? kMinBlockRows : even;
 }
 
-/// Writes s = residual + branch and returns the sum of s^2. The squares are those of s as stored, since
-/// backward reads the rounded s, too.
+/// Writes s = residual + branch and returns the sum of s^2, of s as stored: backward reads the rounded s,
+/// too.
 template <class T>
 float add_row(const T* residual, const T* branch, int64_t columns, T* sum) {
   Vector squares{};
@@ -81,7 +80,7 @@ void add_rmsnorm(const KernelCall&, const Tensor& residual, const Tensor& branch
       const int64_t at = n * columns;
       const float squares = add_row(elements<T>(residual) + at, branch_data ? branch_data + at : nullptr,
                                     columns, elements<T>(sum) + at);
-      // Computed in float64, which costs nothing once per row.
+      // float64 costs nothing once per row.
       const double mean = static_cast<double>(squares) / static_cast<double>(columns);
       inverse[n] = static_cast<float>(1.0 / __builtin_sqrt(mean + epsilon));
       norm_row(elements<T>(sum) + at, elements<T>(weight), inverse[n], columns, elements<T>(normed) + at);

@@ -1,8 +1,7 @@
 // Causal attention within documents, with l_i the log of the sum of the exponentials:
 //   p_ij = e^(q_i . k_j / sqrt(D) - l_i) for the keys j <= i of the same document,  o_i = sum_j p_ij v_j
-// A task takes 64 queries and loops over tiles of 64 keys. It keeps a running maximum and sum for each query
-// and rescales the output when the maximum grows (FlashAttention's softmax). Parallel over (64 queries of a
-// document, query head).
+// A task takes 64 queries and loops over tiles of 64 keys. A running maximum and sum for each query replace a
+// second pass: the output is rescaled when the maximum grows (FlashAttention's softmax).
 #include <cmath>
 
 #include "model/kernels/cpu/attention_tiles.h"
@@ -10,7 +9,7 @@
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
 
-/// Floats of one thread's scratch: queries, output, keys or values, scores, maxima and sums.
+/// Floats of one thread's scratch.
 constexpr int64_t thread_floats(int64_t size) {
   return 3 * kTile * padded_size(size) + kTile * kTile + 2 * kTile;
 }
@@ -29,8 +28,8 @@ struct Scratch {
   }
 };
 
-/// Replaces the scores by the weights e^(score - maximum). First updates the running maximum, and rescales
-/// the sum and output of the earlier tiles to it; adds the weights to the sum.
+/// Replaces the scores by the weights e^(score - maximum) and adds these to the sum. Rescales the sum and
+/// output of the earlier tiles to the new maximum.
 void soften(const Scratch& s, int64_t key_count, int64_t query_columns, int64_t size, bool diagonal) {
   for (int64_t q = 0; q < query_columns; q += kLanes) {
     const VisibleKeys visible = visible_keys(q, key_count, diagonal);
@@ -68,12 +67,11 @@ void attend(const Operands<T>& x, const AttentionTask& task, int64_t head, const
   const int64_t columns = (queries + kLanes - 1) / kLanes * kLanes;
   const int64_t key_head = x.heads.query + head / (x.heads.query / x.heads.key_value);
   const float scale = 1.0F / __builtin_sqrtf(static_cast<float>(size));
-  // Multiplies the queries by the scale: that is once per query instead of once per score. s.keys serves as
-  // scratch, since it is free until the loop.
+  // Scales each query once, instead of each score. s.keys is free until the loop.
   take_rows(x.qkv + task.first * row + head * size, row, queries, size, scale, s.keys);
   transpose(s.keys, kTile, padded_size(size), s.queries);
   for (int64_t i = 0; i < padded_size(size) * kTile; ++i) s.output[i] = 0;
-  // A maximum of -infinity: the first tile rescales sum and output by e^(-infinity) = 0.
+  // The first tile rescales sum and output by e^(-infinity) = 0.
   for (int64_t q = 0; q < kTile; ++q) s.maximum[q] = -__builtin_inff(), s.sum[q] = 0;
   for (int64_t first = task.begin; first < task.first + queries; first += kTile) {
     const bool diagonal = first == task.first;
@@ -81,7 +79,7 @@ void attend(const Operands<T>& x, const AttentionTask& task, int64_t head, const
     const T* key = x.qkv + first * row + key_head * size;
     score(view_rows(key, row, keys, size, s.keys), s.queries, keys, columns, size, diagonal, s.scores);
     soften(s, keys, columns, size, diagonal);
-    // The values overwrite the keys in s.keys, which nobody needs after the scores.
+    // The values overwrite the keys in s.keys.
     const T* value = key + x.heads.key_value * size;
     add_weighted(view_rows(value, row, keys, size, s.keys), s.scores, keys, columns, size, diagonal,
                  s.output);
@@ -98,8 +96,8 @@ void attend(const Operands<T>& x, const AttentionTask& task, int64_t head, const
            x.heads.query * size);
 }
 
-/// Makes one task for every 64 rows of a document. The tasks whose queries see the most keys of their
-/// document come first: under dynamic scheduling, long tasks at the end would leave threads idle.
+/// One task for every 64 rows of a document, the task with the most keys first: a long task at the end would
+/// leave threads idle.
 int64_t list_tasks(const Documents& documents, AttentionTask* tasks) {
   const int32_t* offset = elements<int32_t>(documents.offset);
   int64_t count = 0;

@@ -1,11 +1,10 @@
-// The gradient of attention, with p as in attention.cpp. Sums over i take the queries of all heads that share
-// a key-value head:
+// The gradient of attention, with p as in attention.cpp. Sums over i take all heads of a key-value head:
 //   delta_i = do_i . o_i
 //   ds_ij = p_ij (do_i . v_j - delta_i)
 //   dq_i = sum_j ds_ij k_j / sqrt(D),  dk_j = sum_i ds_ij q_i / sqrt(D),  dv_j = sum_i p_ij do_i
-// Parallel over (document, key-value head) if that keeps all threads busy. Otherwise a document is cut into
-// tasks for the dq of 64 queries and tasks for the dk, dv of 256 keys, so p is computed twice. No sum crosses
-// a task, so the bits do not depend on the number of threads.
+// A task is a document and key-value head if that keeps all threads busy. Otherwise tasks are the dq of 64
+// queries and the dk, dv of 256 keys, so p is computed twice. No sum crosses a task, so the bits do not
+// depend on the number of threads.
 #include "model/kernels/cpu/attention_tiles.h"
 
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
@@ -13,7 +12,7 @@ namespace {
 
 enum TaskKind : int32_t { kWholeDocument, kQueryGradient, kKeyGradient };
 
-/// Longer documents are always cut into several tasks, which bounds the scratch of a thread.
+/// A limit on the scratch of a thread.
 constexpr int64_t kMaxWhole = 2048;
 constexpr int64_t kKeysOfTask = 256;
 static_assert(kKeysOfTask % kTile == 0 && kKeysOfTask <= kMaxWhole);
@@ -23,7 +22,7 @@ constexpr int64_t held_keys(int64_t rows) {
   const int64_t whole = (rows + kTile - 1) / kTile * kTile;
   return whole < kMaxWhole ? whole : kMaxWhole;
 }
-/// Floats of one thread's scratch: seven tiles of rows, two of scores, dk and dv, and l and delta of a tile.
+/// One thread's scratch: seven tiles of rows, two of scores, dk and dv, and l and delta of a tile.
 constexpr int64_t thread_floats(int64_t rows, int64_t size) {
   return (7 * kTile + 2 * held_keys(rows)) * padded_size(size) + 2 * kTile * kTile + 2 * kTile;
 }
@@ -60,8 +59,8 @@ struct Operands {
   float scale() const { return 1.0F / __builtin_sqrtf(static_cast<float>(heads.size)); }
 };
 
-/// The part of a task, in rows of the batch: the document [begin, end), and the ranges in which the task's
-/// tiles of queries and of keys begin.
+/// Rows of the batch: the document [begin, end), and the ranges in which the task's tiles of queries and of
+/// keys begin.
 struct Extent {
   int64_t begin, end, query_begin, query_end, key_begin, key_end;
   bool query_gradient, key_gradient;
@@ -75,7 +74,7 @@ Extent extent_of(const AttentionTask& t) {
   return {begin, end, begin, end, begin, end, true, true};
 }
 
-/// Loads a tile of queries into scratch: q and do (each of them as rows and transposed), l and delta.
+/// Loads a tile of queries: q and do (as rows and transposed), l and delta.
 template <class T>
 void take_queries(const Operands<T>& x, int64_t first, int64_t count, int64_t head, const Scratch& s) {
   const int64_t size = x.heads.size, width = padded_size(size), out_row = x.heads.query * size;
@@ -95,8 +94,8 @@ void take_queries(const Operands<T>& x, int64_t first, int64_t count, int64_t he
   }
 }
 
-/// Computes weights = e^(scores - l) and dscores = weights * (dscores - delta). Both are 0 where the query
-/// does not see the key.
+/// weights = e^(scores - l) and dscores = weights * (dscores - delta); both are 0 where the causal mask hides
+/// the key.
 void differentiate(const Scratch& s, int64_t key_count, int64_t query_columns, bool diagonal) {
   for (int64_t q = 0; q < query_columns; q += kLanes) {
     const VisibleKeys visible = visible_keys(q, key_count, diagonal);
@@ -164,13 +163,13 @@ void run_task(const Operands<T>& x, const AttentionTask& task, int64_t key_value
   if (e.key_gradient) put_key_gradients(x, e, key_value_head, s);
 }
 
-/// The number of tiles of scores that a document of `length` rows has on and below the diagonal.
+/// Tiles of scores on and below the diagonal of a document.
 int64_t tiles(int64_t length) {
   const int64_t n = (length + kTile - 1) / kTile;
   return n * (n + 1) / 2;
 }
 
-/// Fills `tasks` and returns the number of tasks, which is at most the number of rows.
+/// Returns the number of tasks, at most the number of rows.
 int64_t list_tasks(const Documents& documents, int64_t key_value_heads, AttentionTask* tasks) {
   const int32_t* offset = elements<int32_t>(documents.offset);
   const int64_t threads = omp_get_max_threads();
@@ -179,15 +178,14 @@ int64_t list_tasks(const Documents& documents, int64_t key_value_heads, Attentio
   for (int64_t d = 0; d < documents.count; ++d) {
     const int32_t begin = offset[d], end = offset[d + 1];
     const int64_t length = end - begin;
-    // A whole document as one task keeps the other threads busy if it is at most half of a thread's share of
-    // all tiles.
+    // One task may be at most half of a thread's share of all tiles, or other threads would wait for it.
     const bool busy = threads == 1 || 2 * tiles(length) * threads <= total;
     const bool whole = length <= kTile || (length <= kMaxWhole && busy);
     if (whole) {
       if (length > 0) tasks[count++] = {begin, end, begin, kWholeDocument};
       continue;
     }
-    // The key tasks are larger than the query tasks, so they come first: threads take tasks in this order.
+    // The key tasks are larger than the query tasks, so they come first.
     for (int32_t first = begin; first < end; first += static_cast<int32_t>(kKeysOfTask))
       tasks[count++] = {begin, end, first, kKeyGradient};
     for (int32_t first = begin; first < end; first += static_cast<int32_t>(kTile))

@@ -1,8 +1,6 @@
-// Parts of attention that forward and backward share: tasks, tiles (64 rows of one head in scratch), and one
-// small matrix product.
-//
-// A tile of scores has keys as rows and queries as columns. So each lane of a vector belongs to another
-// query, and the softmax needs no sums across lanes.
+// Tiles of attention (64 rows of one head in scratch), for forward and backward. A tile of scores has keys as
+// rows and queries as columns: each lane of a vector belongs to another query, and the softmax needs no sums
+// across lanes.
 #pragma once
 #include "model/kernels/cpu/cpu_kernels.h"
 #include "model/kernels/cpu/vector.h"
@@ -12,28 +10,26 @@ namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 inline constexpr int64_t kTile = 64;  ///< rows of a tile of queries or of keys
 static_assert(kTile % kLanes == 0);
 
-/// The head size rounded up to a multiple of 16: whole vectors of every instruction set, so that the size of
-/// workspaces does not depend on the instruction set.
+/// Rounded up to whole vectors of every instruction set: workspaces must not depend on the instruction set.
 constexpr int64_t padded_size(int64_t size) {
   return (size + 15) / 16 * 16;
 }
 
 // ---- c [rows, columns] (+)= a [rows, depth] b [depth, columns]
 
-/// The left operand of a product: element (row, k) is data[row * row_stride + k * depth_stride].
+/// Element (row, k) is data[row * row_stride + k * depth_stride].
 struct Left {
   const float* data;
   int64_t row_stride, depth_stride;
 };
-/// The right operand or the result of a product: contiguous rows, `stride` elements from one row to the next.
+/// Contiguous rows, `stride` elements from one row to the next.
 template <class T>
 struct Rows {
   T* data;
   int64_t stride;
 };
 
-// The size of a block. Its sums take 24 of 32 registers with AVX-512, 12 of 16 with AVX, 8 of 16 with SSE;
-// the operands need the other registers.
+// The sums of a block take 24 of 32 registers with AVX-512, 12 of 16 with AVX, 8 of 16 with SSE.
 #if defined(__AVX512F__)
 inline constexpr int kBlockRows = 8, kBlockVectors = 3;
 #elif defined(__AVX__) || defined(__aarch64__)
@@ -42,8 +38,7 @@ inline constexpr int kBlockRows = 6, kBlockVectors = 2;
 inline constexpr int kBlockRows = 4, kBlockVectors = 2;
 #endif
 
-/// c (+)= a b for a block of kRows rows and kVectors vectors. Without the unroll pragmas the compiler would
-/// keep `sum` in memory.
+/// Without the unroll pragmas the compiler would keep `sum` in memory.
 template <int kRows, int kVectors>
 inline void multiply_block(Left a, Rows<const float> b, Rows<float> c, int64_t depth, Accumulate accumulate) {
   Vector sum[kRows][kVectors];
@@ -84,9 +79,8 @@ inline void multiply_columns(Left a, Rows<const float> b, Rows<float> c, int64_t
                                 {c.data + r * c.stride, c.stride}, depth, accumulate);
 }
 
-/// c [rows, columns] (+)= a [rows, depth] b [depth, columns]; `columns` is a multiple of kLanes. With AVX-512
-/// takes three vectors of columns at a time, but the last four as two and two, because a single vector would
-/// use the registers badly.
+/// `columns` is a multiple of kLanes. With AVX-512 takes three vectors of columns at a time, but the last
+/// four as two and two: a single vector would use the registers badly.
 inline void multiply(Left a, Rows<const float> b, Rows<float> c, int64_t rows, int64_t depth, int64_t columns,
                      Accumulate accumulate) {
   int64_t left = columns / kLanes;
@@ -119,8 +113,7 @@ inline void take_rows(const T* from, int64_t stride, int64_t count, int64_t size
   }
 }
 
-/// Returns rows of keys or values as float32. float32 rows are returned in place; bfloat16 rows are converted
-/// into `tile`.
+/// Rows of keys or values as float32: in place, or bfloat16 rows converted into `tile`.
 inline Rows<const float> view_rows(const float* from, int64_t stride, int64_t, int64_t, float*) {
   return {from, stride};
 }
@@ -134,7 +127,7 @@ inline Rows<const float> view_rows(const BFloat16* from, int64_t stride, int64_t
 }
 
 /// One step of a transpose: for each pair of rows that are kStep apart, exchanges the upper blocks of kStep
-/// lanes of the first row with the lower blocks of the second row.
+/// lanes of one row with the lower blocks of the other row.
 template <int kStep>
 [[gnu::always_inline]] inline void exchange_blocks(Vector (&row)[kLanes]) {
   constexpr Bits kUpper = kLaneNumbers & static_cast<uint32_t>(kStep);
@@ -177,14 +170,13 @@ inline void put_rows(const float* tile, int64_t count, int64_t size, float scale
 
 // ---- scores
 
-/// In a diagonal tile, the first column whose query may see `key`, rounded down to whole vectors. Columns and
-/// keys are counted from the beginning of the tile.
+/// The first column of a diagonal tile whose query may see `key`, rounded down to whole vectors. Both count
+/// from the beginning of the tile.
 inline int64_t first_visible(int64_t key) {
   return key / kLanes * kLanes;
 }
 
-/// scores [kTile keys, kTile queries] = keys * queries^T. Skips most of the half of a diagonal tile that the
-/// causal mask hides.
+/// scores [kTile keys, kTile queries] = keys * queries^T. Skips most of a diagonal tile's masked half.
 inline void score(Rows<const float> keys, const float* queries, int64_t key_count, int64_t query_columns,
                   int64_t size, bool diagonal, float* scores) {
   const int64_t step = diagonal ? kLanes : kTile;
@@ -196,8 +188,7 @@ inline void score(Rows<const float> keys, const float* queries, int64_t key_coun
   }
 }
 
-/// The keys that a vector of queries sees: at least one query of the vector sees each of keys [0, some), and
-/// every query sees all of keys [0, all).
+/// At least one query of a vector sees each of keys [0, some), and every query sees all of keys [0, all).
 struct VisibleKeys {
   int64_t some, all;
 };
@@ -206,8 +197,8 @@ inline VisibleKeys visible_keys(int64_t column, int64_t key_count, bool diagonal
   const int64_t some = column + kLanes;
   return {key_count < some ? key_count : some, key_count < column ? key_count : column};
 }
-/// Returns x in the lanes whose query sees the key, and `otherwise` in the other lanes. The key is
-/// `key_after` rows after the vector's first query.
+/// x in the lanes whose query sees the key, else `otherwise`. The key is `key_after` rows after the first
+/// query.
 [[gnu::always_inline]] inline Vector only_visible(Vector x, int64_t key_after, float otherwise) {
   return kLaneNumbers < static_cast<uint32_t>(key_after) ? broadcast(otherwise) : x;
 }
@@ -238,8 +229,7 @@ inline void add_transposed(const float* weights, const float* rows, int64_t key_
 
 // ---- tasks
 
-/// A part of the work on the document [begin, end): the rows from `first` on, and for backward the `kind` of
-/// gradients.
+/// Work on the document [begin, end): the rows from `first` on, and for backward the `kind` of gradients.
 struct AttentionTask {
   int32_t begin, end, first, kind;
 };

@@ -1,5 +1,4 @@
-// Attention of single rows to cached keys and values, with the running softmax of attention.cpp. Bound by
-// memory: it reads every cached key and value once. Parallel over (row, key-value head).
+// Attention of single rows to cached keys and values, with the running softmax of attention.cpp.
 #include <cstring>
 
 #include "model/kernels/cpu/attention_tiles.h"
@@ -9,14 +8,14 @@ namespace {
 
 constexpr int64_t kPositions = 64;  ///< positions between two updates of the running maximum
 
-/// Floats of one thread's scratch: the query, the output so far and the scores.
+/// One thread's scratch: the query, the output so far and the scores.
 int64_t thread_floats(const Heads& heads) {
   return 2 * padded_size(heads.size) + kPositions;
 }
 
-/// The places in the slot of one sequence's positions: see CachedTail.
+/// See CachedTail.
 struct Places {
-  int64_t first = INT64_MAX;  ///< a position below `first` lies at the place of the same number
+  int64_t first = INT64_MAX;  ///< a position below `first` is at the place of the same number
   const int32_t* of_rest = nullptr;
 
   int64_t operator()(int64_t position) const {
@@ -28,8 +27,8 @@ Places places_of(const CachedTail& tail, int64_t s) {
   return {elements<int32_t>(tail.first)[s], elements<int32_t>(tail.place) + s * tail.place.cols()};
 }
 
-/// Attention of one query to positions [0, count) of one key-value head. `stride` elements lie between the
-/// rows of neighbouring places.
+/// Attention of one query to positions [0, count) of one key-value head. `stride`: elements from place to
+/// place.
 template <class T>
 void attend(const T* query, const T* key, const T* value, const Places& place, int64_t stride, int64_t count,
             int64_t size, float* scratch, T* out) {
@@ -85,7 +84,7 @@ void store_key_value(const KernelCall&, const Tensor& qkv, const Tensor& slot, c
   const int32_t* at_slot = elements<int32_t>(slot);
   const int32_t* at_position = elements<int32_t>(position);
   parallel_rows(qkv.rows(), heads.row(), [&](int64_t s) {
-    // One copy for keys and values: they are the end of a row of q|k|v, and lie side by side in the cache.
+    // Keys and values are the end of a row of q|k|v, and lie side by side in the cache.
     const char* from = elements<char>(qkv) + (s + 1) * row_bytes - cached_bytes;
     char* to = elements<char>(cache) + (at_slot[s] * positions + at_position[s]) * cached_bytes;
     std::memcpy(to, from, static_cast<size_t>(cached_bytes));

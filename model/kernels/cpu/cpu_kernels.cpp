@@ -1,4 +1,3 @@
-// The tables of the CPU back end. Compiled once per instruction set; processor.cpp chooses one at start.
 #include "model/kernels/cpu/cpu_kernels.h"
 #include "model/kernels/cpu/linear.h"
 

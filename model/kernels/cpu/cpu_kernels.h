@@ -1,5 +1,4 @@
-// The CPU kernels that are compiled once per instruction set. Each has the type of its entry in the
-// KernelTable. A kernel is defined in the file named after its operation, a small one in elementwise.cpp.
+// The CPU kernels that are compiled once per instruction set. processor.cpp chooses one set at run time.
 #pragma once
 #include <type_traits>
 
@@ -11,8 +10,7 @@ namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 RIPSTOP_OTHER_KERNELS(RIPSTOP_CPU_KERNEL)
 #undef RIPSTOP_CPU_KERNEL
 
-/// The workspaces of these kernels. Their sizes do not depend on the instruction set, so a plan made on
-/// another processor is valid.
+/// Sizes do not depend on the instruction set, so a plan made on another processor is valid.
 #define RIPSTOP_CPU_WORKSPACE(kernel) std::remove_pointer_t<decltype(WorkspaceTable::kernel)> kernel##_bytes;
 RIPSTOP_CPU_WORKSPACE(add_rmsnorm_backward)
 RIPSTOP_CPU_WORKSPACE(attention)

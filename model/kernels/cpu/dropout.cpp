@@ -1,5 +1,4 @@
-// Dropout: y = m x or y += m x, where m is 0 or 1 by the random word of the element (DropoutBits in ops.h).
-// Parallel over rows.
+// y = m x or y += m x, where m is 0 or 1 by the random word of the element (DropoutBits in ops.h).
 #include "model/kernels/cpu/cpu_kernels.h"
 #include "model/kernels/cpu/philox_words.h"
 #include "model/kernels/cpu/vector.h"
@@ -7,7 +6,7 @@
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
 
-/// The upper half of the Philox counter of a row: its position in the sequence, and the sequence.
+/// The upper half of the row's Philox counter: position in the sequence, and sequence.
 uint64_t place_of(const DropoutBits& bits, int64_t row) {
   const int64_t at = bits.first_row + row;
   const int64_t sequence = bits.first_sequence + at / bits.sequence_length * bits.sequence_step;

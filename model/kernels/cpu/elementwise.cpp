@@ -1,6 +1,5 @@
-// Rows by index, sums, fills and conversions. A sum adds up each block of a fixed size in float64, and then
-// adds the blocks' sums in order: the same bits for any number of threads. Parallel over rows or blocks of
-// elements.
+// Sums add up each block of a fixed size in float64, and then the blocks' sums in order: the same bits for
+// any number of threads.
 #include <cstring>
 
 #include "model/kernels/cpu/cpu_kernels.h"
@@ -12,7 +11,6 @@ namespace {
 constexpr int64_t kBlock = 16384;  ///< elements of one task
 constexpr int kPartialSums = 8;    ///< independent float64 sums, so that their additions overlap
 
-/// total += sum of term(x[i]).
 template <class Term>
 void add_terms(const KernelCall& call, const Tensor& x, const Tensor& total, Term term) {
   const float* from = elements<float>(x);

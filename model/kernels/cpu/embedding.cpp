@@ -1,6 +1,5 @@
-// Rows of a table by token id, and the sum of gradient rows by token id. Forward is parallel over rows.
 // Backward is parallel over strips of columns and parts of token_order, which is cut only between different
-// tokens. So one thread sums each element of the table, in row order: no atomics, the same bits every time.
+// tokens. One thread sums each element of the table, in row order: no atomics, the same bits every time.
 #include <cstring>
 
 #include "model/kernels/cpu/cpu_kernels.h"
@@ -10,10 +9,10 @@ namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
 
 constexpr int64_t kColumns = 64;  ///< columns of a backward task: whole cache lines
-/// entries of token_order in a backward task, before its ends move to changes of token
+/// entries of token_order in a backward task, before both ends move to changes of token
 constexpr int64_t kOrdered = 512;
 
-/// The first index >= `at` into `order` whose token differs from the token of the index before.
+/// The first index >= `at` into `order` where the token changes.
 int64_t next_cut(const int32_t* token, const int32_t* order, int64_t rows, int64_t at) {
   if (at == 0) return 0;
   while (at < rows && token[order[at]] == token[order[at - 1]]) ++at;
@@ -49,7 +48,7 @@ void embedding_backward(const KernelCall& call, const Tensor& token, const Tenso
     parallel_rows(strips * ranges, kColumns * kOrdered, [&](int64_t piece) {
       const int64_t column = piece % strips * kColumns, begin = piece / strips * kOrdered;
       const int64_t width = columns - column < kColumns ? columns - column : kColumns;
-      // Each end of a task moves forward to the next change of token, so no two tasks share a token.
+      // Each end moves forward to the next change of token, so no two tasks share a token.
       const int64_t end = next_cut(id, order, rows, begin + kOrdered);
       for (int64_t at = next_cut(id, order, rows, begin); at < end; ++at) {
         const int64_t row = id[order[at]] - first_id;

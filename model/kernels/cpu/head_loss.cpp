@@ -1,7 +1,6 @@
 // Cross-entropy over a vocabulary that may be cut into slices, with x the logits of a row and t its target:
 //   m = max_j x_j,  sum = sum_j e^(x_j - m)
 //   loss = m + log(sum) - x_t,  dx_j = e^(x_j - m) / sum - [j = t]
-// Parallel over rows.
 #include <cmath>
 
 #include "model/kernels/cpu/cpu_kernels.h"
@@ -13,7 +12,7 @@ namespace {
 constexpr float kMinusInfinity = -__builtin_inff();
 
 float row_maximum(const float* x, int64_t count) {
-  constexpr int kChains = 4;  // number of independent comparisons, so that they overlap
+  constexpr int kChains = 4;  // independent comparisons, which overlap
   Vector best[kChains];
   for (auto& b : best) b = broadcast(kMinusInfinity);
   int64_t i = 0;
@@ -34,8 +33,7 @@ float row_sum(const float* x, int64_t count, float maximum) {
   return total;
 }
 
-/// Computes the maximum of x, and the sum of e^(x[i] - maximum). Reads main memory once: each block of 8 KiB
-/// stays in the first-level cache for the second pass over the block.
+/// Reads main memory once: each block of 8 KiB stays in the first-level cache for the second pass over it.
 void row_statistics(const float* x, int64_t count, float* maximum, float* sum) {
   constexpr int64_t kBlock = 2048;
   *maximum = kMinusInfinity;
@@ -43,7 +41,6 @@ void row_statistics(const float* x, int64_t count, float* maximum, float* sum) {
   for (int64_t first = 0; first < count; first += kBlock) {
     const int64_t size = count - first < kBlock ? count - first : kBlock;
     const float most = row_maximum(x + first, size);
-    // Rescales the sum of the earlier blocks to the new maximum.
     if (most > *maximum) {
       *sum *= exponential(broadcast(*maximum - most))[0];
       *maximum = most;
@@ -52,7 +49,7 @@ void row_statistics(const float* x, int64_t count, float* maximum, float* sum) {
   }
 }
 
-/// The statistics of one row, combined over all slices of the vocabulary.
+/// Combined over all slices of the vocabulary.
 struct RowStatistics {
   float maximum = kMinusInfinity, sum = 0, target = 0;
 };
@@ -62,21 +59,20 @@ RowStatistics combine(const float* all, int64_t slices, int64_t stride) {
     row.maximum = all[s * stride] > row.maximum ? all[s * stride] : row.maximum;
   for (int64_t s = 0; s < slices; ++s) {
     const float* one = all + s * stride;
-    // Skips a slice without valid columns: its maximum is -infinity, and -infinity - -infinity is NaN.
+    // A slice without valid columns has the maximum -infinity, and -infinity - -infinity is NaN.
     if (one[1] != 0) row.sum += one[1] * std::exp(one[0] - row.maximum);
     row.target += one[2];
   }
   return row;
 }
 
-/// dlogits = e^(x - maximum) / sum - [column == target]. If `target` is outside [0, valid), the target is in
-/// another slice.
+/// dlogits = e^(x - maximum) / sum - [column == target]. A `target` outside [0, valid) is in another slice.
 template <class T>
 void gradient_row(const float* x, const RowStatistics& row, int64_t target, int64_t valid, int64_t columns,
                   T* dlogits) {
   const float scale = 1.0F / row.sum;
   const bool here = target >= 0 && target < valid;
-  // Reads the target's logit before the loop, because dlogits may be the memory of x.
+  // Read before the loop, because dlogits may be the memory of x.
   const float target_logit = here ? x[target] : 0.0F;
   each_vector(valid, [&](int64_t i, auto lanes) {
     store(dlogits + i, exponential(load(x + i, lanes) - row.maximum) * scale, lanes);

@@ -1,7 +1,6 @@
-// y = x w^T and its gradients with oneDNN's matmul, which splits the work over the OpenMP threads. Weights
-// stay row-major: with oneDNN's packed layout products are at most a tenth faster, and weights would have to
-// be packed after each gather. Without AVX-512 oneDNN multiplies no bfloat16, so float32 copies of the
-// operands are multiplied.
+// oneDNN's matmul splits the work over the OpenMP threads. Weights stay row-major: oneDNN's packed layout is
+// at most a tenth faster, and weights would have to be packed after each gather. Without AVX-512 oneDNN
+// multiplies no bfloat16, so float32 copies of the operands are multiplied.
 #include "model/kernels/cpu/linear.h"
 
 #include <omp.h>
@@ -21,7 +20,7 @@ namespace {
 
 using Tag = dnnl::memory::format_tag;
 
-/// c [m, n] (+)= a [m, k] * b [k, n]. A transposed operand is stored as [k, m] or [n, k]. The strides are the
+/// c [m, n] (+)= a [m, k] * b [k, n]. A transposed operand is stored as [k, m] or [n, k]. Strides are
 /// elements from one stored row to the next.
 struct Product {
   int64_t m = 0, k = 0, n = 0;
@@ -40,8 +39,7 @@ dnnl::memory::desc matrix(int64_t rows, int64_t columns, DType dtype, bool trans
   return {{rows, columns}, type, strides};
 }
 
-/// Returns product `p` for float32 copies of its operands; rows of copies are contiguous. A c in float32 is
-/// not copied.
+/// Product `p` for float32 copies of its operands, with contiguous rows. A float32 c is not copied.
 Product widened(Product p) {
   p.a_stride = p.a_transposed ? p.m : p.k;
   p.b_stride = p.b_transposed ? p.k : p.n;
@@ -56,9 +54,8 @@ struct Primitive {
   bool of_copies = false;  ///< whether `run` computes widened(product) on float32 copies
 };
 
-/// Compiled primitives by product and number of threads, on which their code depends. There is one cache per
-/// process, because a KernelCall carries no owner for one. What the cache holds changes no result.
-/// Thread-safe; emptied when full.
+/// Compiled primitives by product and number of threads, on which their code depends. One cache per process,
+/// because a KernelCall carries no owner for one. Changes no result. Thread-safe; emptied when full.
 class PrimitiveCache {
  public:
   static PrimitiveCache& of_process() {
@@ -68,8 +65,7 @@ class PrimitiveCache {
 
   dnnl::engine& engine() { return engine_; }
 
-  /// Returns a copy, because another thread may empty the cache at any time. Copies are cheap: reference
-  /// counted.
+  /// Returns a cheap copy, because another thread may empty the cache at any time.
   Primitive get(const Product& product) {
     const std::lock_guard lock(mutex_);
     const std::pair key{product, omp_get_max_threads()};
@@ -82,8 +78,8 @@ class PrimitiveCache {
  private:
   static constexpr size_t kCapacity = 1024;
 
-  /// Compiles the product, or widened(p) if oneDNN has no primitive for p. Tries each product anew: whether
-  /// oneDNN has a primitive may depend on the shape, and must not depend on earlier products.
+  /// Compiles p, or widened(p) if oneDNN has no primitive for p. Tries each product anew: the choice may
+  /// depend on the shape, but must not depend on earlier products.
   Primitive make_or_widen(const Product& p) {
     try {
       return make(p);
@@ -123,8 +119,7 @@ class PrimitiveCache {
   std::map<std::pair<Product, int>, Primitive> primitives_;
 };
 
-/// The layout of a product's workspace: oneDNN's scratchpad at the beginning, then the float32 copies of a, b
-/// and c, at these offsets in bytes.
+/// oneDNN's scratchpad at the beginning, then the float32 copies of a, b and c, at offsets in bytes.
 struct Workspace {
   int64_t a = 0, b = 0, c = 0, bytes = 0;
 };
@@ -149,7 +144,7 @@ int64_t scratch_bytes(const Product& p) {
   return workspace_of(p, PrimitiveCache::of_process().get(p)).bytes;
 }
 
-/// Copies `from` to `to`, converted to the dtype of `to`. Both have the same rows and columns.
+/// Converts to the dtype of `to`. Both have the same rows and columns.
 void convert_rows(const KernelCall& call, const Tensor& from, const Tensor& to) {
   const auto convert = cpu_kernels().convert;
   if (from.is_contiguous() && to.is_contiguous()) return convert(call, from, to);

@@ -1,4 +1,4 @@
-// The linear kernels, by oneDNN. They are compiled once: oneDNN chooses an instruction set at run time.
+// The linear kernels. They are compiled once: oneDNN chooses an instruction set at run time.
 #pragma once
 #include <string>
 #include <type_traits>
@@ -13,7 +13,7 @@ namespace ripstop::onednn {
 RIPSTOP_PRODUCTS(RIPSTOP_PRODUCT)
 #undef RIPSTOP_PRODUCT
 
-/// oneDNN's version and instruction set at run time: "oneDNN 2.6.3 isa 0x7e7".
+/// "oneDNN 2.6.3 isa 0x7e7".
 std::string library_instruction_set();
 
 }  // namespace ripstop::onednn

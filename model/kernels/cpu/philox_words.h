@@ -1,5 +1,4 @@
-// Philox (model/core/philox.h) on processor vectors: the random words of neighbouring elements. Compiled once
-// per instruction set, like vector.h.
+// Philox (model/core/philox.h) on processor vectors. Compiled once per instruction set.
 #pragma once
 #include "model/core/philox.h"
 #include "model/kernels/cpu/vector.h"
@@ -9,16 +8,15 @@
 
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 
-/// The words of one index in kBlocks Philox blocks, one block for each lane, in the lower half of the lane.
-/// The upper halves are never read.
+/// Words of one index in kBlocks Philox blocks, in the lower halves of the lanes. The upper halves are never
+/// read.
 using Words [[gnu::vector_size(4 * kLanes)]] = uint64_t;
 inline constexpr int kBlocks = kLanes / 2;
 
-/// The number of words that store_words writes: four of each block.
+/// Words that store_words writes: four of each block.
 inline constexpr int64_t kWordsAtOnce = 4 * kBlocks;
 
-/// The lower half of each lane of `a` times `factor`. (Compilers would make three multiplications of a *
-/// factor.)
+/// The lower half of each lane of `a` times `factor`. (Compilers would make three multiplications of it.)
 [[gnu::always_inline]] inline Words product(Words a, uint64_t factor) {
 #if defined(__AVX512F__)
   // The mask selects all lanes. The form without a mask makes g++ 12 warn about its own header.
@@ -42,16 +40,15 @@ constexpr Words block_numbers(std::integer_sequence<uint64_t, kLane...>) {
 template <int... kLane>
 [[gnu::always_inline]] inline void store_pairs(Words first, Words second, uint32_t* to,
                                                std::integer_sequence<int, kLane...>) {
-  // Lane 2 i holds block i, lane 2 i + 1 holds block kBlocks / 2 + i. So the even lanes of `first` and
-  // `second` are the first half of the elements in order, and the odd lanes are the second half.
+  // Lane 2 i holds block i, lane 2 i + 1 holds block kBlocks / 2 + i: the even lanes of `first` and `second`
+  // are the first half of the elements in order, the odd lanes the second half.
   const Words low = __builtin_shuffle(first, second, Words{(kLane / 2 * 2 + kLane % 2 * kBlocks)...});
   const Words high = __builtin_shuffle(first, second, Words{(kLane / 2 * 2 + 1 + kLane % 2 * kBlocks)...});
   __builtin_memcpy(to, &low, sizeof low);
   __builtin_memcpy(to + kLanes, &high, sizeof high);
 }
 
-/// Writes the kWordsAtOnce words of the blocks {block, step}, {block + 1, step}, ... under `key` to `to`, in
-/// the order of the elements.
+/// Writes the kWordsAtOnce words of the blocks {block, step}, {block + 1, step}, ... under `key` in order.
 [[gnu::always_inline]] inline void store_words(uint64_t block, uint64_t step, uint64_t key, uint32_t* to) {
   constexpr Words kNumbers = block_numbers(std::make_integer_sequence<uint64_t, kBlocks>{});
   constexpr Words kLower = Words{} + 0xffffffffU;
@@ -76,7 +73,7 @@ template <int... kLane>
 template <class Body>
 [[gnu::always_inline]] inline void each_words(int64_t first, int64_t count, uint64_t step, uint64_t key,
                                               Body body) {
-  constexpr int64_t kPiece = 1024;  // number of words in a piece: they stay in the first-level cache
+  constexpr int64_t kPiece = 1024;  // words in a piece: they stay in the first-level cache
   alignas(64) uint32_t words[kPiece + 2 * kWordsAtOnce];
   for (int64_t at = 0; at < count; at += kPiece) {
     const int64_t n = count - at < kPiece ? count - at : kPiece;

@@ -1,4 +1,3 @@
-// Chooses the kernels for this processor at start.
 #include "model/kernels/cpu/processor.h"
 
 #include <omp.h>
@@ -22,7 +21,7 @@ RIPSTOP_TABLES(avx512_bf16)
 
 namespace {
 
-// The kernels compiled for one instruction set, and whether this processor has it.
+// `present`: whether this processor has the instruction set.
 struct InstructionSet {
   const char* name;
   bool (*present)();
@@ -49,7 +48,7 @@ bool always() {
   return true;
 }
 
-// Best first: the first one that the processor has is chosen.
+// Best first.
 constexpr InstructionSet kInstructionSets[] = {
 #ifdef RIPSTOP_X86_64_KERNELS
     {"avx512_bf16", has_avx512_bf16, &avx512_bf16::kernel_table, &avx512_bf16::workspace_table},
@@ -59,8 +58,7 @@ constexpr InstructionSet kInstructionSets[] = {
     {"generic", always, &generic::kernel_table, &generic::workspace_table},
 };
 
-// The instruction set chosen when the program starts, and not when it is built, because one program runs on
-// all nodes of a cluster.
+// Chosen when the program starts, because one program runs on all nodes of a cluster.
 const InstructionSet& chosen() {
   for (const auto& set : kInstructionSets)
     if (set.present()) return set;
@@ -102,7 +100,7 @@ const KernelTable& cpu_kernels(std::string_view instruction_set) {
   fail(ExitCode::kBug, "no kernels for the instruction set {}", instruction_set);
 }
 
-// Static tables, because every operation asks for them.
+// Static, because every operation asks for the tables.
 const KernelTable& cpu_kernels() {
   static const KernelTable& table = *chosen().kernels;
   return table;

@@ -1,4 +1,3 @@
-// The instruction sets of this processor, and the kernels chosen for it.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,27 +8,25 @@
 
 namespace ripstop {
 
-/// The instruction sets of this processor for which kernels were compiled, best first: some of "avx512_bf16",
+/// The instruction sets of this processor that have compiled kernels, best first: some of "avx512_bf16",
 /// "x86-64-v4", "x86-64-v3", "generic". Never empty.
 std::vector<std::string> cpu_instruction_sets();
 
-/// The first of cpu_instruction_sets(), and oneDNN's version and instruction set, as text. Requires the same
-/// text on all ranks of a run: otherwise their results differ in the last bits.
+/// The first of cpu_instruction_sets(), and oneDNN's version and instruction set. All ranks of a run must
+/// have the same text: otherwise their results differ in the last bits.
 std::string cpu_instruction_set();
 
-/// Whether the processor multiplies bfloat16 in hardware (AVX512-BF16 or AMX). Without, products in float32
-/// are faster.
+/// Whether the processor multiplies bfloat16 in hardware. Without, products in float32 are faster.
 bool cpu_has_fast_bfloat16();
 
-/// The number of threads that an operation uses. The sizes of workspaces depend on it.
+/// Threads of an operation. The sizes of workspaces depend on them.
 int64_t cpu_threads();
 
-/// Sets the number of threads for operations of the calling thread, as OMP_NUM_THREADS does for a process.
-/// For the plan of a launch with another number of threads.
+/// For operations of the calling thread. Used to plan a launch with another number of threads.
 void set_cpu_threads(int64_t threads);
 
-/// The kernels compiled for `instruction_set`, for tests and benchmarks. cpu_kernels() returns those of the
-/// first of cpu_instruction_sets(). Throws Error(kBug) for a name that is not among cpu_instruction_sets().
+/// The kernels compiled for `instruction_set`, for tests and benchmarks. Throws Error(kBug) for a name that
+/// is not among cpu_instruction_sets().
 const KernelTable& cpu_kernels(std::string_view instruction_set);
 
 }  // namespace ripstop

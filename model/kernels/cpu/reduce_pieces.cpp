@@ -1,5 +1,4 @@
-// The sum or maximum of the pieces of several ranks, in the order of the ranks and rounded once at the end:
-// out = round(piece_0 + piece_1 + ...). Parallel over fixed blocks of elements, each with its own sums.
+// out = round(piece_0 + piece_1 + ...), in the order of the ranks, or the maximum of the pieces.
 #include <type_traits>
 
 #include "model/kernels/cpu/cpu_kernels.h"
@@ -7,7 +6,7 @@
 
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
-// The sums of a block, at most 16 KiB, stay in the first-level cache while the pieces pass by.
+// The sums of a block, at most 16 KiB, stay in the first-level cache while the pieces are added.
 constexpr int64_t kBlock = 2048;
 
 /// Adds elements [first, first + count) of a piece to `sum`, or begins the sum with them.
@@ -35,7 +34,7 @@ void reduce_block(const std::vector<RankPiece>& pieces, T* out, int64_t first, i
   for (const RankPiece& piece : pieces) {
     if constexpr (std::is_same_v<Sum, float>) {
       if (piece.dtype == DType::kBFloat16)
-        // This rank's piece may be float32 while the pieces of other ranks arrived in bfloat16.
+        // This rank's piece may be float32 while other ranks' pieces arrived in bfloat16.
         fold<BFloat16>(piece.data, first, sum, count, reduce, begins);
       else
         fold<float>(piece.data, first, sum, count, reduce, begins);

@@ -1,4 +1,4 @@
-// A pair (a, b) becomes (a cos - b sin, b cos + a sin). Parallel over rows.
+// A pair (a, b) becomes (a cos - b sin, b cos + a sin).
 #include "model/kernels/cpu/cpu_kernels.h"
 #include "model/kernels/cpu/vector.h"
 
@@ -6,7 +6,7 @@ namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
 
 constexpr Bits kPartner = kLaneNumbers ^ 1U, kEven = kLaneNumbers & ~1U, kOdd = kLaneNumbers | 1U;
-/// The sign bit in the even lanes, and 0 in the odd lanes: an even lane subtracts its product with the sine.
+/// Even lanes subtract their product with the sine: their sign bit is set.
 constexpr Bits kEvenSign = (kPartner & 1U) << 31;
 
 }  // namespace
@@ -25,8 +25,7 @@ void rope(const KernelCall&, const Tensor& qkv, const Tensor& position, const Te
         each_vector(size, [&](int64_t i, auto lanes) {
           const Vector v = load(head + i, lanes), a = load(cosine_sine + i, lanes);
           // `a` holds (cosine, sine) pairs: both lanes of a pair get the cosine from the even lane and the
-          // sine from the odd lane. An exclusive or flips the sign of the sine without a branch or a
-          // multiplication.
+          // sine from the odd lane. An exclusive or flips the sign of the sine without a branch.
           const Bits sines = reinterpret_cast<Bits>(a) ^ turn_back;
           const Bits signed_sines = __builtin_shuffle(sines, kOdd) ^ kEvenSign;
           store(head + i,

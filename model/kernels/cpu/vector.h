@@ -1,8 +1,7 @@
-// A processor vector of float32 and its operations. Files that include this header are compiled once per
-// instruction set, each time in another namespace: model/CMakeLists.txt sets RIPSTOP_INSTRUCTION_SET. Such a
-// file must not emit inline functions of shared headers, such as std::min, into its object file: the linker
-// keeps one copy of each function, which might use instructions that the processor lacks
-// (tests/model/instruction_sets_test.sh checks this).
+// A processor vector of float32. Files that include this header are compiled once per instruction set, each
+// time in another namespace (RIPSTOP_INSTRUCTION_SET of model/CMakeLists.txt). They must not emit inline
+// functions of shared headers, such as std::min: the linker keeps one copy of each, which might use
+// instructions that the processor lacks (tests/model/instruction_sets_test.sh).
 #pragma once
 #include <omp.h>
 
@@ -26,15 +25,14 @@ using Vector [[gnu::vector_size(4 * kLanes)]] = float;
 using Bits [[gnu::vector_size(4 * kLanes)]] = uint32_t;
 using Halves [[gnu::vector_size(2 * kLanes)]] = uint16_t;
 
-/// Which lanes of a vector are in memory: all (AllLanes), or the first `count` (FirstLanes). The other lanes
-/// are loaded as 0 and not stored.
+/// Which lanes are in memory: all, or the first `count`. The other lanes are loaded as 0 and not stored.
 struct AllLanes {};
 struct FirstLanes {
   int64_t count;
 };
 
 [[gnu::always_inline]] inline Vector broadcast(float x) {
-  // x - 0 is x for every x, so the compiler drops the subtraction. It must keep x + 0, which turns -0 into 0.
+  // x - 0 is x for every x, so the compiler drops the subtraction. x + 0 would turn -0 into 0.
   return x - Vector{};
 }
 
@@ -74,8 +72,7 @@ template <class T>
   for (int64_t i = 0; i < first.count; ++i) p[i] = lanes[i];
 }
 
-/// Calls body(first, AllLanes) for every whole vector of `count` elements, then body(first, FirstLanes) for
-/// the rest.
+/// Calls body(first, AllLanes) for every whole vector, then body(first, FirstLanes) for the rest.
 template <class Body>
 [[gnu::always_inline]] inline void each_vector(int64_t count, Body body) {
   int64_t i = 0;
@@ -90,14 +87,14 @@ constexpr Bits lane_numbers(std::integer_sequence<uint32_t, kLane...>) {
 /// 0, 1, 2, ...
 inline constexpr Bits kLaneNumbers = lane_numbers(std::make_integer_sequence<uint32_t, kLanes>{});
 
-/// The larger of a and b in each lane; b if one of the two is NaN.
+/// Returns b if a or b is NaN.
 [[gnu::always_inline]] inline Vector larger(Vector a, Vector b) {
   return a > b ? a : b;
 }
 [[gnu::always_inline]] inline Vector smaller(Vector a, Vector b) {
   return a < b ? a : b;
 }
-/// The sum of the lanes: adds halves until one lane is left, so each instruction set has a fixed order.
+/// Adds halves until one lane is left: a fixed order for each instruction set.
 [[gnu::always_inline]] inline float sum_lanes(Vector v) {
   float lanes[kLanes];
   store(lanes, v);
@@ -113,14 +110,14 @@ inline constexpr Bits kLaneNumbers = lane_numbers(std::make_integer_sequence<uin
   return best;
 }
 
-/// e^x for x <= 88.3: an error of at most 2 units in the last place from -87.3 on, 0 below; NaN stays NaN.
-/// Method: x = n ln 2 + r with |r| <= ln 2 / 2; e^r by the Taylor polynomial of degree 7, times 2^n.
+/// e^x for x <= 88.3: an error of at most 2 units in the last place from -87.3 on, 0 below; NaN stays NaN. x
+/// = n ln 2 + r with |r| <= ln 2 / 2; e^r by the Taylor polynomial of degree 7, times 2^n.
 [[gnu::always_inline]] inline Vector exponential(Vector x) {
-  constexpr float kMagic = 12582912.0F;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
+  constexpr float kMagic = 12582912.0F;  // 1.5 * 2^23: leaves the nearest integer in the low bits
   x = larger(broadcast(-88.0F), x);
   const Vector shifted = x * 1.44269504F + kMagic;
   const Vector n = shifted - kMagic;
-  // ln 2 in two parts. The first has few bits, so its product with n is exact and r keeps all digits.
+  // ln 2 in two parts. The first part has few bits, so its product with n is exact and r keeps all digits.
   const Vector r = (x - n * 0.693359375F) + n * 2.12194440e-4F;
   Vector p = r * 1.9841270e-4F + 1.3888889e-3F;
   p = p * r + 8.3333333e-3F;
@@ -134,7 +131,7 @@ inline constexpr Bits kLaneNumbers = lane_numbers(std::make_integer_sequence<uin
   return p * reinterpret_cast<Vector>(power);
 }
 
-/// The elements of `t`, which must have dtype T (not checked).
+/// `t` must have dtype T (not checked).
 template <class T>
 [[gnu::always_inline]] inline T* elements(const Tensor& t) {
   return static_cast<T*>(t.data);
@@ -150,11 +147,11 @@ template <class Body>
   }
 }
 
-/// The fewest elements worth several threads: with fewer, starting the threads takes longer than it saves.
+/// With fewer elements, starting threads takes longer than it saves.
 inline constexpr int64_t kParallelElements = 16384;
 
-/// Calls body(first, count) for consecutive blocks of `block` of the `total` items (such as rows), in
-/// parallel. The cut into blocks does not depend on the number of threads. `weight`: elements per item.
+/// Calls body(first, count) for consecutive blocks of `block` of the `total` items, in parallel. The cut does
+/// not depend on the number of threads. `weight`: elements per item.
 template <class Body>
 inline void parallel_blocks(int64_t total, int64_t block, int64_t weight, Body body) {
   const int64_t blocks = (total + block - 1) / block;

@@ -5,9 +5,8 @@
 //   m += (1 - b1) (g - m),  v = b2 v + (1 - b2) g^2
 //   p -= lr / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + epsilon)
 //
-// Each thread updates four consecutive elements. Bound by memory: every array is read and written once.
-// bfloat16 moments are rounded stochastically (MomentBits in ops.h). The random bits of a thread's four
-// elements are one Philox block: a hundred instructions, few beside the 88 bytes that the four elements move.
+// Each thread updates four consecutive elements, whose random bits (MomentBits in ops.h) are one Philox
+// block. Bound by memory: a block's hundred instructions are few beside the 88 bytes that the elements move.
 #include <cmath>
 #include <type_traits>
 
@@ -23,7 +22,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kElements = 4;  ///< elements of a thread: 16 bytes of float32 in one access
 
-/// The constants of the kernel: computed on the host in float64, then rounded once.
+/// Computed on the host in float64, then rounded once.
 struct Factors {
   float keep, one_minus_beta1, beta2, one_minus_beta2, step_size, inverse_root, epsilon;
 };
@@ -49,21 +48,21 @@ struct Shard {
   uint64_t step;
 };
 
-/// Returns the logical element of element i of the operands.
+/// The logical element of element i of the operands (MomentBits).
 __device__ inline int64_t logical_element(const MomentBits& bits, int64_t i) {
   const int64_t place = bits.begin + i;
   if (bits.stride == bits.columns) return bits.origin + place;
   return bits.origin + place / bits.stride * bits.columns + place % bits.stride;
 }
 
-/// bfloat16's largest finite number. limited() reduces larger magnitudes to it and keeps NaN.
+/// bfloat16's largest finite number.
 constexpr float kLargest = 0x1.fep127F;
 __device__ inline float limited(float x) {
   return x > kLargest ? kLargest : x < -kLargest ? -kLargest : x;
 }
 
-/// Stores moments with magnitudes of at most kLargest. Rounds stochastically to bfloat16: adds the 16 random
-/// bits in random[c] to element c and truncates the lower 16 bits. float32 moments are stored as they are.
+/// Rounds moments with magnitudes of at most kLargest stochastically to bfloat16: adds the 16 bits in
+/// random[c] to element c and truncates the lower 16 bits. float32 moments are stored as they are.
 template <int kWidth>
 __device__ inline void store_rounded(float* to, const Floats<kWidth>& x, const uint32_t*) {
   store(to, x);
@@ -82,8 +81,7 @@ __device__ inline void store_rounded(BFloat16* to, const Floats<kWidth>& x, cons
   }
 }
 
-/// Stores the moments of elements [i, i + kWidth). With kWidth 4, the random bits of these elements must be
-/// one block.
+/// Moments of elements [i, i + kWidth). With kWidth 4, their random bits must be one block.
 template <int kWidth, class Moment, class Copy>
 __device__ void store_moments(const Shard<Moment, Copy>& x, int64_t i, const Floats<kWidth>& m,
                               const Floats<kWidth>& v) {
@@ -94,8 +92,7 @@ __device__ void store_moments(const Shard<Moment, Copy>& x, int64_t i, const Flo
 #pragma unroll
     for (int c = 0; c < kWidth; ++c) {
       uint32_t word = words.at[c];
-      // Selects the word by comparisons: an index known only at run time would move the words from registers
-      // to memory.
+      // An index known only at run time would move the words from registers to memory.
       if constexpr (kWidth == 1) {
         const uint32_t at = element % 4;
         word = at == 0 ? words.at[0] : at == 1 ? words.at[1] : at == 2 ? words.at[2] : words.at[3];
@@ -128,8 +125,7 @@ __device__ void update(const Shard<Moment, Copy>& x, const Factors& f, float sca
   if (x.copy != nullptr) store(x.copy + i, p);
 }
 
-/// The kernel reads the scale from device memory, so the host need not wait to learn whether the step is
-/// skipped.
+/// Reads the scale from device memory, so the host need not wait to learn whether the step is skipped.
 template <int kWidth, class Moment, class Copy>
 __global__ void __launch_bounds__(kThreads)
     step_shard(Shard<Moment, Copy> x, Factors factors, int64_t count) {
@@ -143,19 +139,18 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Whether every four consecutive elements that begin at a multiple of four have their random bits in one
-/// Philox block.
+/// Whether every four elements that begin at a multiple of four have their random bits in one Philox block.
 bool are_blocks(const MomentBits& bits) {
   if (bits.stride == bits.columns) return (bits.origin + bits.begin) % 4 == 0;
   return bits.origin % 4 == 0 && bits.begin % 4 == 0 && bits.stride % 4 == 0 && bits.columns % 4 == 0;
 }
 
-/// False for NaN, since every comparison with NaN is false.
+/// False for NaN.
 __device__ bool finite(double x) {
   return fabs(x) < static_cast<double>(kInfinity);
 }
 
-/// Runs in one thread, because the work is three numbers.
+/// One thread: the work is three numbers.
 __global__ void find_scale(const double* global, double max_norm, float* scale) {
   if (threadIdx.x > 0) return;
   const double loss = global[0], targets = global[1], squared_norm = global[2];

@@ -3,10 +3,9 @@
 //   forward    s = residual + branch,  r = 1 / sqrt(mean(s^2) + epsilon),  y = s r w
 //   backward   ds = r (dy w) - s r^3 / C * sum(dy w s),  dw = sum over rows of dy s r
 //
-// Forward: one block per row. Backward: a fixed number of blocks; block b takes rows b, b + blocks, ... and
-// sums its own dw, and a second kernel adds the blocks' dw in order. Each kernel has two variants: if the
-// registers of a block hold a whole row, threads read it once ("held"); otherwise they read the row twice,
-// one element at a time ("looped").
+// Forward: one block per row. Backward: block b takes rows b, b + blocks, ... and sums its own dw, and a
+// second kernel adds the blocks' dw in order. Each kernel has two variants: if the registers of a block hold
+// a whole row, threads read it once ("held"); otherwise twice, one element at a time ("looped").
 #include "model/kernels/cuda/cuda_kernels.h"
 #include "model/kernels/cuda/launch.h"
 #include "model/kernels/cuda/reduce.cuh"
@@ -18,12 +17,10 @@ namespace {
 
 constexpr int kThreads = 512;
 constexpr int kForwardHeld = 4;  ///< accesses of 16 bytes that a thread of forward holds in registers
-/// A thread of backward holds one access of 16 bytes of each operand for the current row, and one for the
-/// next row.
+/// A thread holds one access of 16 bytes of each operand for the current row, and one for the next row.
 constexpr int kBackwardThreads = 1024;
 
-/// Writes residual + branch to `sum` and returns the values as stored: the mean must be that of the rounded
-/// sum, which backward reads.
+/// Returns the sum as stored: backward reads the rounded sum, so the mean must be of it.
 template <int kWidth, class T>
 __device__ Floats<kWidth> add_branch(const T* residual, const T* branch, T* sum, int64_t at) {
   Floats<kWidth> x = load<kWidth>(residual + at);
@@ -63,12 +60,11 @@ struct Forward {
   float epsilon;
 };
 
-/// Returns the inverse root mean square of the block's row. `squares` is this thread's share of the sum of
-/// squares.
+/// The inverse root mean square of the block's row. `squares`: this thread's share of the sum of squares.
 template <class T>
 __device__ float finish_squares(const Forward<T>& x, float squares) {
   const float mean = block_sum(squares) / static_cast<float>(x.columns);
-  // Computed in float64 and rounded once: it scales the whole row, and rsqrtf is off by up to two units in
+  // Computed in float64 and rounded once, since it scales the whole row: rsqrtf is off by up to two units in
   // the last place.
   const float inverse =
       static_cast<float>(1.0 / sqrt(static_cast<double>(mean) + static_cast<double>(x.epsilon)));
@@ -118,14 +114,13 @@ struct Backward {
   int64_t rows, columns;
 };
 
-/// Returns the factor of s in ds, r^3 / C * sum(dy w s). `dot` is this thread's share of the sum, `inverse`
-/// is r.
+/// The factor of s in ds, r^3 / C * sum(dy w s). `dot`: this thread's share of the sum; `inverse`: r.
 template <class T>
 __device__ float finish_dot(const Backward<T>& x, float dot, float inverse) {
   return block_sum(dot) * inverse * inverse * inverse / static_cast<float>(x.columns);
 }
 
-/// The part of a row that one thread holds.
+/// The elements of a row that one thread holds.
 struct HeldRow {
   Stored dnormed, sum, dresidual;
   float inverse;
@@ -138,15 +133,14 @@ __device__ HeldRow load_row(const Backward<T>& x, int64_t row, int64_t column) {
           x.inverse_rms[row]};
 }
 
-// Loads the next row while the current row is summed over the block and written: otherwise memory would be
-// idle meanwhile. Both rows stay in the dtype of memory until they are used, so that they fit into few
-// registers.
+// Loads the next row while the current row is summed and written: otherwise memory would be idle. Both rows
+// stay in the dtype of memory until they are used, to take few registers.
 template <class T>
 __global__ void __launch_bounds__(kBackwardThreads) backward_held(Backward<T> x) {
   constexpr int kWidth = kWhole<T>;
   const int64_t column = static_cast<int64_t>(threadIdx.x) * kWidth;
   const bool holds = column < x.columns;
-  // Kept in registers over all rows of the block, so that it is written to memory once.
+  // Kept in registers over all rows of the block, and written to memory once.
   Floats<kWidth> dweight = {};
   HeldRow next{};
   if (holds) next = load_row(x, blockIdx.x, column);
@@ -199,11 +193,11 @@ __global__ void __launch_bounds__(kThreads) backward_looped(Backward<T> x) {
   }
 }
 
-/// total (+)= the sum of `count` rows. Each block adds up 32 columns. First each warp sums every 32nd row,
-/// one column per lane, so that reads are contiguous. Then each warp sums the 32 partial sums of one column.
+/// total (+)= the sum of `count` rows. Each block adds up 32 columns: each warp sums every 32nd row, one
+/// column per lane (contiguous reads), and then the 32 partial sums of one column.
 __global__ void __launch_bounds__(1024)
     add_rows(const float* rows, int64_t count, int64_t columns, bool accumulate, float* total) {
-  __shared__ float sums[32][33];  // 33 columns, so that the 32 numbers of a column lie in different banks
+  __shared__ float sums[32][33];  // 33: the 32 numbers of a column lie in different banks
   const int64_t first = static_cast<int64_t>(blockIdx.x) * 32;
   float sum = 0;
   if (first + lane_number() < columns)
@@ -215,7 +209,7 @@ __global__ void __launch_bounds__(1024)
   if (lane_number() == 0 && column < columns) total[column] = (accumulate ? total[column] : 0.0F) + sum;
 }
 
-/// Whether `threads` threads that hold `held` accesses of 16 bytes each can hold a row.
+/// `threads` threads hold `held` accesses of 16 bytes each.
 template <class T>
 bool fits(int64_t columns, int64_t threads, int held) {
   return columns <= threads * held * kWhole<T>;

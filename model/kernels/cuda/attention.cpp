@@ -1,4 +1,4 @@
-// Attention: on cuDNN in bfloat16; on the plain kernels in float32 and wherever cuDNN refuses.
+// cuDNN computes bfloat16; the plain kernels compute float32 and whatever cuDNN refuses.
 #include "model/device/cuda_device.h"
 #include "model/kernels/cuda/attention_plans.h"
 #include "model/kernels/cuda/cuda_kernels.h"
@@ -6,7 +6,7 @@
 namespace ripstop::cuda {
 namespace {
 
-// Notes for the user that the plain kernels ran: they are correct, but many times slower than tensor cores.
+// The plain kernels are correct, but many times slower than tensor cores.
 void note_plain(const KernelCall& call, const char* what, const Tensor& qkv, const Heads& heads,
                 const std::string& why) {
   cuda_stream(call.stream)

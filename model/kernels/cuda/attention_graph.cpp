@@ -8,13 +8,13 @@ namespace {
 constexpr auto kBFloat16 = CUDNN_DATA_BFLOAT16;
 constexpr auto kFloat = CUDNN_DATA_FLOAT;
 
-/// A graph with the tensors that forward and backward share. Extents are [documents, heads, rows, elements].
-/// The strides of a ragged tensor hold within a document; its offsets say where each document begins.
+/// The tensors that forward and backward share. Extents are [documents, heads, rows, elements]. Strides of a
+/// ragged tensor hold within a document; its offsets say where each document begins.
 class AttentionGraph {
  public:
   explicit AttentionGraph(const AttentionShape& shape) : s(shape) {
     if (s.dense) return;
-    // Offsets count elements of the tensor, so tensors with rows of one width share one array of offsets.
+    // Offsets count elements, so tensors with rows of one width share one array of offsets.
     const Extents offsets{s.documents + 1, 1, 1, 1}, lengths{s.documents, 1, 1, 1}, ones{1, 1, 1, 1};
     offset_row_ = graph.tensor(CUDNN_DATA_INT64, offsets, ones, kOffsetRow);
     offset_query_ = graph.tensor(CUDNN_DATA_INT64, offsets, ones, kOffsetQuery);
@@ -33,7 +33,7 @@ class AttentionGraph {
   const GraphTensor* key_value_offset() const { return s.dense ? nullptr : &offset_key_value_; }
   const GraphTensor* heads_offset() const { return s.dense ? nullptr : &offset_heads_; }
   const GraphTensor* length() const { return s.dense ? nullptr : &length_; }
-  /// Whether numbers of rows and sums lie by place. If not, they lie by row.
+  /// Whether log_sum_exp and row sums are by place, else by row.
   bool by_place() const { return s.dense || s.sums == Sums::kByPlace; }
 
   Extents heads(int64_t count) const { return {s.documents, count, s.length, s.head_size}; }
@@ -61,12 +61,12 @@ class AttentionGraph {
     const Extents strides{s.length * s.query_heads, 1, s.query_heads, 1};
     return graph.tensor(kFloat, lines(), strides, id, heads_offset());
   }
-  /// The same as [documents, H, length]: between operations, or in memory by place.
+  /// [documents, H, length]: between operations, or in memory by place.
   GraphTensor line(int64_t id = Graph::kNoId) {
     return graph.tensor(kFloat, lines(), {s.query_heads * s.length, s.length, 1, 1}, id);
   }
-  /// [N, H], or [documents, H, length]. cuDNN before 9.26 ignores the strides of one that is not ragged, and
-  /// takes a ragged one for another on compute capability 8.x and 12.x. Source: cudnn-frontend,
+  /// [N, H], or [documents, H, length]. cuDNN before 9.26 ignores the strides if the tensor is not ragged,
+  /// and misreads a ragged tensor on compute capability 8.x and 12.x. Source: cudnn-frontend,
   /// sdpa_support_surface.h, and its pull request 304.
   GraphTensor log_sum_exp() { return by_place() ? line(kLogSumExp) : by_row_and_head(kLogSumExp); }
   GraphTensor scores(cudnnDataType_t type = kFloat) {
@@ -82,7 +82,7 @@ class AttentionGraph {
     return t;
   }
 
-  /// x, and -infinity if the row or the column is beyond the end of its document.
+  /// x, but -infinity if the row or the column is beyond the end of its document.
   GraphTensor without_padding(const GraphTensor& x) {
     if (s.dense) return x;
     const GraphTensor row = graph.compare(CUDNN_POINTWISE_CMP_LT, graph.index(x, 2), length_);
@@ -90,7 +90,7 @@ class AttentionGraph {
     return graph.select(x, graph.compare(CUDNN_POINTWISE_LOGICAL_AND, row, column),
                         graph.scalar(kMaskedPadding));
   }
-  /// x, and -infinity if the column is after its row (the causal mask).
+  /// x, but -infinity if the column is after its row (the causal mask).
   GraphTensor without_future(const GraphTensor& x) {
     const GraphTensor row = graph.index(x, 2), column = graph.index(x, 3);
     return graph.select(x, graph.compare(CUDNN_POINTWISE_CMP_GE, row, column), graph.scalar(kMaskedFuture));
@@ -103,8 +103,7 @@ class AttentionGraph {
   GraphTensor offset_row_, offset_query_, offset_key_value_, offset_heads_, length_;
 };
 
-// cuDNN may throw while the graph is built, for example if heads do not divide. To the caller that is a
-// refusal, as if no engine could run the graph.
+// An error while cuDNN builds the graph, for example if heads do not divide, is a refusal for the caller.
 template <class Build>
 Plan plan_or_refusal(Build build) {
   try {
@@ -121,8 +120,7 @@ Plan forward(const AttentionShape& shape, const PlanTarget& target, int64_t most
   const GraphTensor v =
       g.tensor(kBFloat16, a.heads(shape.key_value_heads), a.rows_of(a.row()), kValue, a.row_offset());
   const GraphTensor scale = g.scalar(kScale);
-  // Scores, scale, masks, softmax, product with V: in the order of NVIDIA's front end, by which cuDNN
-  // recognises the graph.
+  // cuDNN recognises the graph by the order of operations, as in NVIDIA's front end.
   GraphTensor x = a.scores();
   g.matmul(q, kt, x, {.m = a.length(), .n = a.length(), .k = nullptr, .zeros_beyond = !shape.dense});
   x = a.without_future(a.without_padding(g.pointwise(CUDNN_POINTWISE_MUL, x, &scale)));
@@ -142,7 +140,7 @@ class BackwardGraph : public AttentionGraph {
  public:
   using AttentionGraph::AttentionGraph;
 
-  /// The sum over a row of dO * O. Stored in memory, since another kernel of the plan reads it.
+  /// The sum over a row of dO * O, in memory, since another kernel of the plan reads it.
   GraphTensor row_sum(const GraphTensor& dout) {
     const GraphTensor product =
         graph.tensor(kFloat, heads(s.query_heads),
@@ -155,8 +153,7 @@ class BackwardGraph : public AttentionGraph {
     return stored;
   }
 
-  /// The gradient of keys or values: transposed scores times `rows`, summed over the query heads of each
-  /// group.
+  /// The gradient of keys or values: transposed scores times `rows`, summed over each group's query heads.
   void key_value_gradient(const GraphTensor& scores, const GraphTensor& rows, AttentionTensor id,
                           AttentionTensor grouped_id) {
     const GraphTensor transposed = transposed_scores(scores);
@@ -164,8 +161,7 @@ class BackwardGraph : public AttentionGraph {
     const GraphTensor gradient = graph.tensor(kBFloat16, heads(s.key_value_heads),
                                               rows_of(s.dense ? row() : key_value()), id, key_value_offset());
     if (!grouped()) return graph.matmul(transposed, rows, gradient, lengths);
-    // This ragged tensor is wider than its offsets say, by the size of a group: cuDNN multiplies the offsets
-    // by it.
+    // cuDNN multiplies the offsets of this ragged tensor by the size of a group.
     const GraphTensor by_head =
         by_place()
             ? graph.tensor(kBFloat16, heads(s.query_heads), places(s.query_heads))
@@ -204,7 +200,7 @@ Plan backward(const AttentionShape& shape, const PlanTarget& target, int64_t mos
   GraphTensor x = a.scores();
   g.matmul(q, kt, x, square);
   x = g.pointwise(CUDNN_POINTWISE_MUL, x, &scale);
-  // Mask after the subtraction, as NVIDIA's front end does: rows beyond the end of a document would read the
+  // Masks follow the subtraction, as in NVIDIA's front end: rows beyond the end of a document would read the
   // log_sum_exp of other rows.
   x = g.pointwise(CUDNN_POINTWISE_SUB, x, &log_sum_exp);
   const GraphTensor p = g.pointwise(CUDNN_POINTWISE_EXP, a.without_future(a.without_padding(x)));
@@ -219,7 +215,7 @@ Plan backward(const AttentionShape& shape, const PlanTarget& target, int64_t mos
   a.key_value_gradient(dscores, q, kDKey, kDKeyGrouped);
   a.query_gradient(dscores, kt);
 
-  // The engine's stages knob: with this value, blocks add to a sum one after another.
+  // With this value of the stages knob, blocks add to a sum one after another.
   constexpr Knob kOneAfterAnother[] = {{CUDNN_KNOB_TYPE_STAGES, 4}};
   if (shape.sums == Sums::kOrdered) return std::move(g).plan(target, most_workspace_bytes, kOneAfterAnother);
   if (shape.sums != Sums::kFromScores || target.major != kBlackwell)

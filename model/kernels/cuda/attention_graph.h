@@ -1,5 +1,5 @@
 // Causal attention as cuDNN graphs. cuDNN recognises exactly these patterns and runs a fused kernel for each,
-// which never stores scores (except with Sums::kFromScores). Source: the composite graphs of NVIDIA's
+// which stores no scores (except with Sums::kFromScores). Source: the composite graphs of NVIDIA's
 // cudnn-frontend; FlashAttention-2, arXiv:2307.08691.
 #pragma once
 #include <compare>
@@ -9,7 +9,7 @@
 
 namespace ripstop::cuda {
 
-/// First numbers of compute capabilities.
+/// Major compute capabilities.
 inline constexpr int kAmpere = 8, kHopper = 9, kBlackwell = 10;
 
 /// How backward adds up sums to which several thread blocks contribute.
@@ -20,7 +20,7 @@ enum class Sums : uint8_t {
   kFromScores  ///< from the gradient of the scores, stored in bfloat16; a fixed order
 };
 
-/// The key of a plan: `documents` documents of at most `length` rows each, or of exactly `length` if dense.
+/// `documents` documents of at most `length` rows each, or of exactly `length` if dense.
 struct AttentionShape {
   int64_t query_heads = 0, key_value_heads = 0, head_size = 0;
   int64_t documents = 0, length = 0;
@@ -63,9 +63,9 @@ enum AttentionTensor : int64_t {
 /// log_sum_exp float32 [N, H], or [documents, H, length] if dense.
 Plan attention_plan(const AttentionShape& shape, const PlanTarget& target, int64_t most_workspace_bytes);
 
-/// The plan of backward, or a refusal. A dense plan writes the gradients in place into rows of dq|dk|dv. A
-/// ragged plan writes three tensors [N, H*D], [N, K*D] and [N, K*D]. log_sum_exp is [documents, H, length] if
-/// dense or kByPlace (then finite beyond the end of a document), else [N, H].
+/// The plan of backward, or a refusal. A dense plan writes the gradients in place into rows of dq|dk|dv, a
+/// ragged plan into tensors [N, H*D], [N, K*D] and [N, K*D]. log_sum_exp is [documents, H, length] if dense
+/// or kByPlace (then finite beyond the end of a document), else [N, H].
 Plan attention_backward_plan(const AttentionShape& shape, const PlanTarget& target,
                              int64_t most_workspace_bytes);
 

@@ -31,7 +31,6 @@ AttentionShape shape_of(const Heads& heads, const AttentionSchedule& schedule) {
           .dense = schedule.dense};
 }
 
-/// How a call of forward is given to cuDNN.
 struct ForwardCall {
   ForwardCall(const AttentionSizes& sizes)
       : schedule(attention_schedule(sizes.rows, sizes.documents, sizes.longest, /*padded=*/false)),
@@ -44,7 +43,6 @@ struct ForwardCall {
   AttentionShape shape;
 };
 
-/// How a call of backward is given to cuDNN.
 struct BackwardCall {
   BackwardCall(const AttentionSizes& sizes, Sums sums, bool deterministic)
       : schedule(attention_schedule(sizes.rows, sizes.documents, sizes.longest, padded(sums))),
@@ -62,8 +60,7 @@ struct BackwardCall {
   AttentionWorkspace layout;
   AttentionShape shape;
   bool by_place;  ///< log_sum_exp is read by document, head and position
-  /// Where the plan's own workspace begins. If the plan keeps dK and dV per query head itself, it includes
-  /// the memory reserved for them.
+  /// Where the plan's own workspace begins: by place, it includes the memory for dK and dV per query head.
   int64_t own;
 };
 
@@ -71,13 +68,11 @@ AttentionSizes sizes_of(const AttentionOperands& o) {
   return {o.qkv.rows(), o.documents.count, o.documents.longest, o.heads, o.qkv.dtype};
 }
 
-// Dense does not depend on `padded`.
 bool is_dense(const AttentionSizes& sizes) {
   return attention_schedule(sizes.rows, sizes.documents, sizes.longest, /*padded=*/false).dense;
 }
 
-/// The memory that an execution binds: operands, scalars, and the offsets and lengths of a group of
-/// documents. cuDNN reads the scalars from this object, so it must outlive the call of `run`.
+/// The memory that an execution binds. cuDNN reads the scalars from this object, which must outlive `run`.
 class Bindings {
  public:
   Bindings(const AttentionOperands& o, void* log_sum_exp)
@@ -96,8 +91,7 @@ class Bindings {
 
   void bind(AttentionTensor id, void* data) { bindings_.push_back({id, data}); }
   void bind_one() { bind(kOne, &one_); }
-  /// Binds the offsets and lengths of a ragged group that begins at document `first`. Replaces those of the
-  /// group before.
+  /// Binds offsets and lengths of the ragged group from document `first` on. Replaces the previous group's.
   void bind_group(const RaggedOffsets& offsets, int64_t first, bool backward, bool by_place = false) {
     if (shared_ == 0) shared_ = bindings_.size();
     bindings_.resize(shared_);
@@ -122,7 +116,7 @@ std::optional<Sums> attention_sums(const AttentionGpu& gpu, int64_t head_size, b
                                    bool deterministic) {
   // cuDNN 9.25.0, and 9.18.0 on Blackwell.
   constexpr size_t kFirstOrdered = 92500, kFirstOnBlackwell = 91800;
-  // On other GPUs, NVIDIA's front end avoids buffers by row, since they give wrong results there.
+  // On other GPUs buffers by row give wrong results; NVIDIA's front end avoids them, too.
   const bool by_row = (gpu.major == kHopper || gpu.major == kBlackwell) && head_size % 16 == 0;
   if (!deterministic) return by_row ? Sums::kByRow : Sums::kByPlace;
   if (gpu.major == kHopper && by_row && gpu.cudnn_version >= kFirstOrdered) return Sums::kOrdered;
@@ -160,15 +154,14 @@ AttentionPlans::~AttentionPlans() {
   if (handle_ != nullptr) static_cast<void>(cudnnDestroy(handle_));
 }
 
-// Makes the handle on first use: it takes device memory and time, which runs without cuDNN attention should
-// not pay.
+// Made on first use, because a handle takes device memory and time.
 void AttentionPlans::ensure_handle(const Stream& stream) {
   if (handle_ != nullptr) return;
   check_cudnn(cudnnCreate(&handle_), "cudnnCreate");
   check_cudnn(cudnnSetStream(handle_, native_stream(stream)), "cudnnSetStream");
 }
 
-// A refusal is kept as well, so that cuDNN is not asked again in every layer.
+// Keeps a refusal, too, so that cuDNN is not asked again in every layer.
 const Plan& AttentionPlans::plan(Pass pass, const AttentionShape& shape, int64_t most_workspace_bytes) {
   const std::pair key{pass, shape};
   const auto found = plans_.find(key);
@@ -180,8 +173,7 @@ const Plan& AttentionPlans::plan(Pass pass, const AttentionShape& shape, int64_t
       .first->second;
 }
 
-// Collects the plans of all groups before any of them runs: either cuDNN does all documents of a call or
-// none.
+// Collects the plans of all groups before any of them runs: cuDNN does all documents of a call or none.
 std::optional<std::string> AttentionPlans::all_plans(const Stream& stream, Pass pass,
                                                      const AttentionSchedule& schedule, AttentionShape shape,
                                                      int64_t most_workspace_bytes,
@@ -282,7 +274,6 @@ std::optional<std::string> AttentionPlans::backward(const KernelCall& call, cons
   }
   if (dense) return std::nullopt;
   const auto gradient = [&](int64_t at) { return reinterpret_cast<const BFloat16*>(part(at)); };
-  // Ragged plans wrote three separate tensors.
   join_gradients(call, {gradient(layout.dquery), gradient(layout.dkey), gradient(layout.dvalue)}, o.heads,
                  *o.dqkv);
   single_row_gradients(call, o.documents, o.heads, *o.dout, *o.dqkv);

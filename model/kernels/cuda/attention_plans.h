@@ -1,4 +1,3 @@
-// Attention on cuDNN: the handle and the plans of one stream.
 #pragma once
 #include <map>
 #include <optional>
@@ -12,25 +11,22 @@
 
 namespace ripstop::cuda {
 
-/// The oldest cuDNN that works. Earlier ones compute attention wrongly or lack features that are used here.
+/// Earlier versions compute attention wrongly or lack features that are used here.
 inline constexpr size_t kOldestCudnn = 91100;
 
-/// The facts that decide how backward may add up.
 struct AttentionGpu {
-  int major = 0;             ///< first number of the compute capability: 8 Ampere, 9 Hopper, 10 Blackwell
+  int major = 0;             ///< major compute capability: 8 Ampere, 9 Hopper, 10 Blackwell
   size_t cudnn_version = 0;  ///< of cudnnGetVersion
 };
 
-/// How backward adds up. nullopt if cuDNN has no correct way, or none that is deterministic if that is asked
-/// for.
+/// How backward adds up; nullopt if cuDNN has no correct way, or no deterministic way if `deterministic`.
 std::optional<Sums> attention_sums(const AttentionGpu& gpu, int64_t head_size, bool dense,
                                    bool deterministic);
 
-/// Why attention of such documents must not be given to cuDNN on this GPU, though it makes plans without a
-/// word; nullopt if it may.
+/// Why this cuDNN must not compute such attention, although it would make a plan; nullopt if it may.
 std::optional<std::string> attention_unsupported(const AttentionGpu& gpu, bool dense);
 
-/// The operands of one call, as in ops.h. The gradients are null in forward.
+/// The gradients are null in forward.
 struct AttentionOperands {
   const Documents& documents;
   const Heads& heads;
@@ -38,9 +34,9 @@ struct AttentionOperands {
   const Tensor *dout = nullptr, *dqkv = nullptr;
 };
 
-/// The plans of one stream. A plan is made when a number of documents and a length occur for the first time,
-/// or are prepared (up to a second each), and kept. `forward` and `backward` return nullopt if they gave the
-/// work to the stream. If cuDNN refuses a plan that they need, they do nothing and return the reason.
+/// The plans of one stream. A plan is made when a number of documents and a length are first used or prepared
+/// (up to a second each), and kept. If cuDNN refuses a plan, `forward` and `backward` do nothing and return
+/// the reason; otherwise they return nullopt.
 class AttentionPlans {
  public:
   explicit AttentionPlans(int device);
@@ -51,9 +47,9 @@ class AttentionPlans {
   std::optional<std::string> forward(const KernelCall& call, const AttentionOperands& operands);
   std::optional<std::string> backward(const KernelCall& call, const AttentionOperands& operands);
 
-  /// Makes the plans that a call of such sizes needs, if cuDNN computes it. Returns how many were made.
+  /// Makes the plans that such a call needs, if cuDNN computes it. Returns how many were made.
   int64_t prepare(const Stream& stream, const AttentionSizes& sizes, Direction direction);
-  /// Plans and refusals so far.
+  /// Includes refusals.
   int64_t count() const { return std::ssize(plans_); }
 
  private:

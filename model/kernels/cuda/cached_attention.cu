@@ -1,6 +1,5 @@
-// Attention of single rows to cached keys and values, with the formulas of plain_attention.cu. One block per
-// row and query head. Each warp takes a range of positions and keeps a running softmax; at the end the block
-// combines the softmaxes in the order of the warps.
+// Attention of single rows to cached keys and values. One block per row and query head. Each warp takes a
+// range of positions and keeps a running softmax; at the end the block combines the softmaxes in order.
 #include "model/kernels/cuda/plain_attention.cuh"
 
 namespace ripstop::cuda {
@@ -47,8 +46,7 @@ __global__ void __launch_bounds__(32 * kAttentionWarps, 1) attend_cached(Cached<
   if (warp_number() == 0) take_head(x.qkv + s * x.row + head * x.size, x.size, x.scale, query);
   __syncthreads();
   const int64_t count = x.position[s] + 1;
-  // The positions of a warp: a multiple of 32, so that only the last warp with positions has lanes without
-  // one.
+  // Positions of a warp: a multiple of 32, so that only the last such warp has lanes without a position.
   const int64_t share = (count + 32 * kAttentionWarps - 1) / (32 * kAttentionWarps) * 32;
   const int64_t first = warp_number() * share;
   const int64_t own = count - first < share ? count - first : share;
@@ -88,8 +86,8 @@ void store_key_value(const KernelCall& call, const Tensor& qkv, const Tensor& sl
            elements<Unit>(qkv), heads.row() * per_element / unit_bytes, elements<int32_t>(slot),
            elements<int32_t>(position), cache.shape[1], kept, elements<Unit>(cache));
   };
-  // Copies in units of 16 bytes if all rows are aligned to 16. Otherwise in units of 4 bytes, which always
-  // fit, because head sizes are even.
+  // Copies 16 bytes at a time if all rows are aligned to 16, else 4 bytes, which always fit: head sizes are
+  // even.
   if (aligned(16, heads.size, {&qkv, &cache})) {
     run(uint4{});
   } else {

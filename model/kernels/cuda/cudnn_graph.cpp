@@ -15,8 +15,7 @@ std::string last_words() {
   return line;
 }
 
-// The descriptors in an attribute of another descriptor, `most` or fewer. cuDNN fills descriptors that the
-// caller has created.
+// At most `most` descriptors in an attribute. cuDNN fills descriptors that the caller has created.
 std::vector<Descriptor> get_list(const Descriptor& from, cudnnBackendAttributeName_t attribute,
                                  cudnnBackendDescriptorType_t type, int64_t most) {
   std::vector<Descriptor> list;
@@ -30,7 +29,6 @@ std::vector<Descriptor> get_list(const Descriptor& from, cudnnBackendAttributeNa
   return list;
 }
 
-// One value of an attribute.
 template <class T>
 T get_one(const Descriptor& from, cudnnBackendAttributeName_t attribute, cudnnBackendAttributeType_t type) {
   T value{};
@@ -40,7 +38,6 @@ T get_one(const Descriptor& from, cudnnBackendAttributeName_t attribute, cudnnBa
   return value;
 }
 
-// A setting of an engine, such as its tile size, as cuDNN wants it.
 Descriptor knob_choice(const Knob& knob) {
   Descriptor choice(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
   choice.set(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, knob.type);
@@ -49,7 +46,6 @@ Descriptor knob_choice(const Knob& knob) {
   return choice;
 }
 
-// The number of the engine that heuristics chose for a configuration.
 int64_t engine_index(const Descriptor& configuration) {
   const Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   cudnnBackendDescriptor_t raw = engine.get();
@@ -60,7 +56,6 @@ int64_t engine_index(const Descriptor& configuration) {
   return get_one<int64_t>(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64);
 }
 
-// A configuration of the engine with these knobs.
 Descriptor configuration_of(const Descriptor& graph, const PlanTarget& target, int64_t index,
                             std::vector<Descriptor> choices, std::vector<Descriptor>& parts) {
   Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
@@ -75,7 +70,7 @@ Descriptor configuration_of(const Descriptor& graph, const PlanTarget& target, i
   changed.set(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR,
               std::span<const cudnnBackendDescriptor_t>(raw));
   changed.finalize();
-  // The configuration refers to its engine and knobs, so they must live as long.
+  // The configuration refers to its engine and knobs.
   parts.push_back(std::move(engine));
   for (Descriptor& choice : choices) parts.push_back(std::move(choice));
   return changed;
@@ -92,7 +87,7 @@ std::vector<Descriptor> choices_of(std::span<const Knob> knobs) {
 Descriptor with_knobs(const Descriptor& graph, const PlanTarget& target, const Descriptor& configuration,
                       std::span<const Knob> knobs, std::vector<Descriptor>& parts) {
   std::vector<Descriptor> choices = choices_of(knobs);
-  // Asked for none, cuDNN 9.26 does not tell how many there are.
+  // Asks for all possible knobs, because cuDNN 9.26 does not tell how many choices there are.
   for (const Descriptor& old : get_list(configuration, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
                                         CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, CUDNN_KNOB_TYPE_COUNTS)) {
     const Knob knob{
@@ -105,7 +100,7 @@ Descriptor with_knobs(const Descriptor& graph, const PlanTarget& target, const D
   return configuration_of(graph, target, engine_index(configuration), std::move(choices), parts);
 }
 
-// The configurations that cuDNN's heuristics suggest, best first. They refer to `heuristics`.
+// The configurations refer to `heuristics`.
 std::vector<Descriptor> best_first(const Descriptor& graph, const PlanTarget& target,
                                    Descriptor& heuristics) {
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
@@ -152,7 +147,6 @@ Descriptor device_properties(const std::string& json) {
   return properties;
 }
 
-// A plan that cannot run. It keeps the reason for the caller's message.
 Plan refused(const std::string& why) {
   Plan plan;
   plan.refusal_ = why;
@@ -169,7 +163,7 @@ void Plan::run(cudnnHandle_t handle, std::span<const Binding> bindings, void* wo
   Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
   pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, std::span<const int64_t>(ids));
   pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, std::span<void* const>(pointers));
-  // Pointers change from call to call, the plan stays.
+  // Pointers change from call to call.
   pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, workspace);
   pack.finalize();
   check_cudnn(cudnnBackendExecute(handle, plan_.get(), pack.get()), "cudnnBackendExecute");
@@ -186,8 +180,8 @@ void Graph::add(Descriptor operation) {
 
 GraphTensor Graph::tensor(cudnnDataType_t type, const Extents& extents, const Extents& strides, int64_t id,
                           const GraphTensor* ragged_offset) {
-  // A promise to cuDNN: the heads that it accepts have a multiple of 8 elements, so each begins on 16 bytes.
-  // Lengths and offsets begin at any document.
+  // Heads that cuDNN accepts have a multiple of 8 elements, so each begins on 16 bytes. Lengths and offsets
+  // begin at any document.
   const bool index = id != kNoId && (type == CUDNN_DATA_INT32 || type == CUDNN_DATA_INT64);
   const int64_t alignment = !index ? 16 : type == CUDNN_DATA_INT32 ? 4 : 8;
   Descriptor t(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
@@ -211,7 +205,7 @@ GraphTensor Graph::scalar(int64_t id) {
   t.set(CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, std::span<const int64_t>(kOne));
   t.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, id);
   t.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, int64_t{16});
-  // Given in host memory at each run, so that a scale needs no copy to the device.
+  // Read from host memory at each run, so that a scalar needs no copy to the device.
   t.set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, true);
   return {keep(std::move(t)).get(), CUDNN_DATA_FLOAT, kOne, kOne};
 }
@@ -224,7 +218,7 @@ void Graph::matmul(const GraphTensor& a, const GraphTensor& b, const GraphTensor
   Descriptor kind(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
   // Sums in float32, whatever the operands are.
   kind.set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
-  // Rows beyond a document's length count as zeros, not as what lies in memory.
+  // Rows beyond a document's length count as zeros.
   if (lengths.zeros_beyond) kind.set(CUDNN_ATTR_MATMUL_PADDING_VALUE, CUDNN_TYPE_DOUBLE, 0.0);
   const cudnnBackendDescriptor_t math = keep(std::move(kind)).get();
   Descriptor o(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
@@ -314,7 +308,7 @@ Plan Graph::plan(const PlanTarget& target, int64_t most_workspace_bytes, std::sp
   Descriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
             std::span<const cudnnBackendDescriptor_t>(operations_));
-  // Without a GPU the properties of a device stand for it: plans can be tested anywhere.
+  // Without a GPU, device properties replace the handle: plans can be tested anywhere.
   if (target.handle != nullptr) graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, target.handle);
   graph.finalize();
   Plan result;
@@ -326,7 +320,7 @@ Plan Graph::plan(const PlanTarget& target, int64_t most_workspace_bytes, std::sp
   } else {
     configurations = best_first(graph, target, heuristics);
   }
-  // Try the configurations in cuDNN's order, best first, and collect the reasons of those that fail.
+  // refusal_ collects the reasons of the configurations that fail.
   if (configurations.empty()) result.refusal_ = "no engine: " + last_words();
   for (Descriptor& heuristic : configurations) {
     Descriptor configuration =
@@ -341,7 +335,6 @@ Plan Graph::plan(const PlanTarget& target, int64_t most_workspace_bytes, std::sp
       continue;
     }
     const auto bytes = get_one<int64_t>(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64);
-    // The arena was planned for this much.
     if (bytes > most_workspace_bytes) {
       result.refusal_ += fmt::format("{} bytes of workspace, {} allowed; ", bytes, most_workspace_bytes);
       continue;
@@ -354,7 +347,7 @@ Plan Graph::plan(const PlanTarget& target, int64_t most_workspace_bytes, std::sp
   }
   result.parts_.push_back(std::move(heuristics));
   result.parts_.push_back(std::move(graph));
-  // The plan refers to the descriptors of the graph, so it keeps them.
+  // The plan refers to the descriptors of the graph.
   for (Descriptor& part : parts_) result.parts_.push_back(std::move(part));
   return result;
 }

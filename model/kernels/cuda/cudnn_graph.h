@@ -1,6 +1,5 @@
-// cuDNN's backend graph API, without the cudnn-frontend library: owning descriptors, graphs of operations on
-// tensors of four extents, and execution plans for an attached GPU or for one that is only described.
-// Source: cuDNN 9 backend API reference.
+// cuDNN's backend graph API, without the cudnn-frontend library: graphs of operations on tensors of four
+// extents, and their execution plans. Source: cuDNN 9 backend API reference.
 #pragma once
 #include <cudnn.h>
 
@@ -51,18 +50,17 @@ class Descriptor {
   cudnnBackendDescriptor_t descriptor_ = nullptr;
 };
 
-/// The GPU for which a plan is made. Set exactly one of the first two.
+/// The GPU for which a plan is made. Set exactly one of `handle` and `properties`.
 struct PlanTarget {
   cudnnHandle_t handle = nullptr;
   const Descriptor* properties = nullptr;  ///< of a described GPU, see device_properties
-  int major = 0;                           ///< first number of the compute capability
+  int major = 0;                           ///< major compute capability
 };
 
-/// A GPU described by cuDNN's JSON of device properties. Plans for it can be made but not run. Needs cuDNN
-/// 9.8 or later.
+/// A GPU described by cuDNN's JSON of device properties. Its plans cannot run. Needs cuDNN 9.8 or later.
 Descriptor device_properties(const std::string& json);
 
-/// One pointer of an execution: to device memory, or to host memory for a scalar.
+/// `data`: device memory, or host memory for a scalar.
 struct Binding {
   int64_t id;
   void* data;
@@ -74,10 +72,10 @@ class Plan {
   bool ok() const { return refusal_.empty(); }
   const std::string& refusal() const { return refusal_; }
   int64_t workspace_bytes() const { return workspace_bytes_; }
-  /// Why configurations that cuDNN prefers to this plan's were left out; empty if none was.
+  /// Why configurations that cuDNN prefers were left out; empty if none was.
   const std::string& left_out() const { return left_out_; }
 
-  /// Gives the plan's kernels to the stream of `handle`. Has read the host scalars when it returns.
+  /// Gives the kernels to the stream of `handle`. Has read the host scalars when it returns.
   void run(cudnnHandle_t handle, std::span<const Binding> bindings, void* workspace) const;
 
  private:
@@ -92,35 +90,33 @@ Plan refused(const std::string& why);
 
 using Extents = std::array<int64_t, 4>;
 
-/// A tensor of a graph. Valid as long as the graph.
+/// Valid as long as the graph.
 struct GraphTensor {
   cudnnBackendDescriptor_t descriptor = nullptr;
   cudnnDataType_t type = CUDNN_DATA_FLOAT;
   Extents extents{}, strides{};
 };
 
-/// A setting of an engine.
 struct Knob {
   cudnnBackendKnobType_t type;
   int64_t value;
 };
 
 /// Operations, in the order in which they are added. A tensor with an id is memory that an execution binds. A
-/// tensor without one exists only between operations ("virtual").
+/// tensor without an id exists only between operations ("virtual").
 class Graph {
  public:
   static constexpr int64_t kNoId = 0;
 
   GraphTensor tensor(cudnnDataType_t type, const Extents& extents, const Extents& strides, int64_t id = kNoId,
                      const GraphTensor* ragged_offset = nullptr);
-  /// A float32 scalar that an execution binds to host memory.
+  /// Float32, bound to host memory by an execution.
   GraphTensor scalar(int64_t id);
-  /// A virtual tensor with the extents and strides of `tensor`.
+  /// Virtual, with the extents and strides of `tensor`.
   GraphTensor like(const GraphTensor& tensor, cudnnDataType_t type);
 
-  /// The lengths of each document, which replace extents of a product: of its rows (m), its columns (n) and
-  /// the summed dim (k). Null: the extent holds. `zeros_beyond`: elements of the product beyond the lengths
-  /// are 0.
+  /// Lengths of each document that replace the extents of a product's rows (m), columns (n) and summed dim
+  /// (k). Null: the extent holds. `zeros_beyond`: elements beyond the lengths are 0.
   struct Lengths {
     const GraphTensor *m = nullptr, *n = nullptr, *k = nullptr;
     bool zeros_beyond = false;
@@ -129,18 +125,18 @@ class Graph {
   /// y = mode(x, b); float32 arithmetic.
   void pointwise(cudnnPointwiseMode_t mode, const GraphTensor& x, const GraphTensor* b, const GraphTensor& y);
   GraphTensor pointwise(cudnnPointwiseMode_t mode, const GraphTensor& x, const GraphTensor* b = nullptr);
-  /// An int32 tensor: the index of each element along dim `axis`.
+  /// The index of each element along dim `axis`, int32.
   GraphTensor index(const GraphTensor& x, int64_t axis);
-  /// A boolean tensor: mode(a, b).
+  /// mode(a, b), boolean.
   GraphTensor compare(cudnnPointwiseMode_t mode, const GraphTensor& a, const GraphTensor& b);
   /// x if `mask`, else `other`, for each element.
   GraphTensor select(const GraphTensor& x, const GraphTensor& mask, const GraphTensor& other);
   void reduce(cudnnReduceTensorOp_t op, const GraphTensor& x, const GraphTensor& y);
   void reshape(const GraphTensor& x, const GraphTensor& y);
 
-  /// Makes a plan of the first configuration of cuDNN's heuristics that works with `knobs` set and needs at
-  /// most `most_workspace_bytes` of workspace; with `engine`, of that engine and these knobs alone. Returns a
-  /// refusal if there is none. The graph is consumed.
+  /// Makes a plan of the first suggestion of cuDNN's heuristics that works with `knobs` set and at most
+  /// `most_workspace_bytes` of workspace; with `engine`, of that engine and these knobs alone. Returns a
+  /// refusal if there is none. Consumes the graph.
   Plan plan(const PlanTarget& target, int64_t most_workspace_bytes, std::span<const Knob> knobs = {},
             std::optional<int64_t> engine = std::nullopt) &&;
 

@@ -1,6 +1,5 @@
-// Dropout: y = m x or y += m x, where m is 0 or 1 by the random word of the element (DropoutBits in ops.h).
-// Each thread takes the four elements of one Philox block, or one element where the blocks of four are not
-// aligned in memory.
+// y = m x or y += m x, where m is 0 or 1 by the random word of the element (DropoutBits in ops.h). Each
+// thread takes the four elements of one Philox block, or one element where blocks are not aligned in memory.
 #include "model/kernels/cuda/cuda_kernels.h"
 #include "model/kernels/cuda/launch.h"
 #include "model/kernels/cuda/philox.cuh"
@@ -27,8 +26,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int c = 0; c < kWidth; ++c) {
     uint32_t word = words.at[c];
-    // Selects the word by comparisons: an index known only at run time would move the words from registers to
-    // memory.
+    // An index known only at run time would move the words from registers to memory.
     if constexpr (kWidth == 1) {
       const int64_t at = column % 4;
       word = at == 0 ? words.at[0] : at == 1 ? words.at[1] : at == 2 ? words.at[2] : words.at[3];

@@ -1,7 +1,5 @@
-// Sums, fills and conversions. A sum takes two kernels: in the first, each block writes a float64 partial
-// sum, and in the second, one block adds these up. The number of blocks depends only on the number of
-// elements, so the order is fixed; there are no atomics. In all other kernels each thread takes a few
-// consecutive elements.
+// A sum takes two kernels: in the first, each block writes a float64 partial sum, and in the second, one
+// block adds these up. The number of blocks depends only on the number of elements, so the order is fixed.
 #include "model/kernels/cuda/cuda_kernels.h"
 #include "model/kernels/cuda/launch.h"
 #include "model/kernels/cuda/reduce.cuh"
@@ -22,8 +20,7 @@ struct Square {
   __device__ double operator()(float x) const { return static_cast<double>(x) * static_cast<double>(x); }
 };
 
-/// partial[block] = the sum of term(x[i]) over the block's elements. Each thread steps over the elements by
-/// the number of threads in the grid.
+/// partial[block] = the sum of term(x[i]) over the block's elements.
 template <int kWidth, class Term>
 __global__ void __launch_bounds__(kThreads)
     partial_sums(const float* x, int64_t count, double* partial, Term term) {
@@ -61,7 +58,7 @@ void add_terms(const KernelCall& call, const char* name, const Tensor& x, const 
     launch(call, name, partial_sums<width.value, Term>, {blocks}, kThreads, elements<float>(x), count,
            partial, term);
   });
-  // Without elements there are no blocks and no partial sums, and `total` must not change.
+  // Without elements there are no partial sums, and `total` must not change.
   if (blocks > 0)
     launch(call, name, add_partial_sums, {}, kThreads, partial, static_cast<int>(blocks),
            elements<double>(total));

@@ -1,7 +1,6 @@
-// Rows of a table by token id or index, and the sum of gradient rows by token id. Forward: one block per row.
-// Backward: one block per entry of token_order. The block of the first entry of a token adds up all rows of
-// that token, in order; the other blocks end at once. So one thread adds up each element: no atomics, a fixed
-// order.
+// Forward: one block per row. Backward: one block per entry of token_order. The block of the first entry of a
+// token adds up all rows of that token, in order; the other blocks end at once. One thread adds up each
+// element: no atomics, a fixed order.
 #include "model/kernels/cuda/cuda_kernels.h"
 #include "model/kernels/cuda/launch.h"
 #include "model/kernels/cuda/vector.cuh"
@@ -10,10 +9,9 @@ namespace ripstop::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kRowsAtOnce = 4;  ///< loads in flight at the same time
+constexpr int kRowsAtOnce = 4;  ///< loads at the same time
 
-/// Row n of `to` = row index[n] - first of `from`, or zeros if `from` has no such row. A row has `units`
-/// units.
+/// Row n of `to` = row index[n] - first of `from`, or zeros if `from` has no such row.
 template <class Unit>
 __global__ void __launch_bounds__(kThreads)
     gather(const Unit* from, int64_t held, const int32_t* index, int64_t first, int64_t units, Unit* to) {
@@ -51,8 +49,8 @@ struct Gradient {
   int64_t rows, columns, first_id, held;
 };
 
-/// Adds rows order[begin] .. order[end - 1] of dout, columns i .. i + kWidth - 1, to `sum`. First loads
-/// several rows, then adds them in order: the loads do not wait for the sum.
+/// Adds rows order[begin] .. order[end - 1] of dout, columns i .. i + kWidth - 1, to `sum`. Loads several
+/// rows before it adds them: loads do not wait for the sum.
 template <int kWidth, class T>
 __device__ void add_rows(const Gradient<T>& x, int64_t begin, int64_t end, int64_t i, Floats<kWidth>& sum) {
   for (int64_t at = begin; at < end; at += kRowsAtOnce) {

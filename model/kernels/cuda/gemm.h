@@ -1,4 +1,3 @@
-// The products of linear layers, in the terms of cuBLASLt.
 #pragma once
 #include <compare>
 #include <cstdint>
@@ -8,10 +7,9 @@
 
 namespace ripstop::cuda {
 
-/// The sizes of a product D [m, n] (+)= op(A) op(B), with op(A) [m, k] and op(B) [k, n]. All matrices are
+/// D [m, n] (+)= op(A) op(B), with op(A) [m, k] and op(B) [k, n], in the terms of cuBLASLt: all matrices are
 /// column-major with the leading dimensions lda, ldb and ldd; a row-major matrix is the transpose of a
-/// column-major one. Whether the product accumulates is not a member, since it does not influence the choice
-/// of an algorithm.
+/// column-major one.
 struct Gemm {
   int64_t m = 0, n = 0, k = 0;
   int64_t lda = 0, ldb = 0, ldd = 0;
@@ -31,8 +29,8 @@ Gemm backward_input_gemm(const Tensor& dy, const Tensor& w, const Tensor& dx);
 /// dw^T [I, O] = x^T dy: A = x, B = dy, D = dw.
 Gemm backward_weight_gemm(const Tensor& dy, const Tensor& x, const Tensor& dw);
 
-/// A name without blanks that identifies the Gemm: "m4096-n2048-k11008-tn-bfloat16-float32-a256.256.16". If
-/// the rows of an operand are apart, "-l6144.16.6144" (the leading dimensions) follows.
+/// Identifies the Gemm: "m4096-n2048-k11008-tn-bfloat16-float32-a256.256.16". If the rows of an operand are
+/// apart, "-l6144.16.6144" (the leading dimensions) follows.
 std::string gemm_name(const Gemm& gemm);
 
 }  // namespace ripstop::cuda

@@ -1,4 +1,4 @@
-// The file of chosen GEMM algorithms. Storage errors are ignored on purpose: the file only saves time.
+// Storage errors are ignored on purpose: the file only saves time.
 #include "model/kernels/cuda/gemm_choices.h"
 
 #include <fmt/format.h>
@@ -14,8 +14,7 @@
 namespace ripstop::cuda {
 namespace {
 
-// The beginning of the first line. If the format changes, change the number: files of the old format then
-// count as empty.
+// If the format changes, change the number: files of the old format then count as empty.
 constexpr const char* kFormat = "ripstop gemm choices 1";
 
 std::string first_line(const std::string& owner) {
@@ -54,7 +53,7 @@ const GemmChoice* GemmChoices::find(const std::string& gemm) const {
 }
 
 void GemmChoices::add(const std::string& gemm, const GemmChoice& choice) {
-  // merge() adds the file's choices, but keeps our own where both have the same product.
+  // Keeps our own choice where the file has the same product.
   choices_.merge(read());
   choices_[gemm] = choice;
   write();
@@ -84,8 +83,8 @@ void GemmChoices::write() const {
   if (!path_) return;
   std::error_code ignored;
   std::filesystem::create_directories(path_->parent_path(), ignored);
-  // Writes a new file and renames it, so that readers never see half a file. The name of the new file has
-  // host and process, since ranks of several nodes may share the folder.
+  // Writes a new file and renames it, so that readers never see half a file. The first name has host and
+  // process, since ranks of several nodes may share the folder.
   std::filesystem::path partial = *path_;
   char host[256] = "";
   gethostname(host, sizeof host - 1);
@@ -113,8 +112,7 @@ std::optional<std::filesystem::path> cache_folder() {
 }
 
 std::optional<std::filesystem::path> gemm_choices_path(const std::string& owner) {
-  // Makes the name of a file from the owner: each run of characters other than letters and digits becomes one
-  // dash.
+  // Each run of characters other than letters and digits becomes one dash.
   std::string name = "gemm-";
   for (const char c : owner) {
     const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0;

@@ -10,7 +10,7 @@
 namespace ripstop::cuda {
 namespace {
 
-// Prompts have many different numbers of rows. Plans that are not used again must not pile up.
+// Prompts have many different numbers of rows: plans that are not used again must not pile up.
 constexpr size_t kMostPlans = 2048;
 constexpr int kMostCandidates = 32;  // suggestions of cuBLASLt that are timed
 constexpr int kRounds = 5;           // of timing, after one that is not counted
@@ -26,8 +26,7 @@ cudaDataType_t cuda_type(DType dtype) {
   return dtype == DType::kBFloat16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-// Split-K algorithms must add their partial sums in float32: in the workspace, or in the output if it is
-// float32.
+// Split-K algorithms must add their partial sums in float32: in the workspace, or in a float32 output.
 uint32_t reduction_schemes(const Gemm& gemm) {
   return gemm.out == DType::kFloat32
              ? CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
@@ -47,7 +46,6 @@ bool capturing(cudaStream_t stream) {
   return status != cudaStreamCaptureStatusNone;
 }
 
-/// Measures the time of work on a stream, with two CUDA events around it.
 class Stopwatch {
  public:
   Stopwatch() {
@@ -75,9 +73,8 @@ class Stopwatch {
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
 
-/// Device memory that no plan knows, for the time of a measurement; null if there is none left. Allocated and
-/// freed in stream order: cudaFree would wait for the whole device, and so perhaps for other ranks without a
-/// deadline.
+/// Device memory for one measurement, in no memory plan; null if none is left. Freed in stream order:
+/// cudaFree would wait for the whole device, and so perhaps for other ranks without a deadline.
 class SpareMemory {
  public:
   SpareMemory(int64_t bytes, cudaStream_t stream) : stream_(stream) {
@@ -97,9 +94,8 @@ class SpareMemory {
   void* data_ = nullptr;
 };
 
-/// Fills the level 2 cache with other bytes before each measurement, as other work of a step does. With the
-/// operands still in the cache, algorithms that read them twice would look too fast. Does nothing if there is
-/// no memory.
+/// Fills the level 2 cache with other bytes before each measurement, as other work of a step does: with
+/// operands in the cache, algorithms that read them twice would look too fast. Does nothing without memory.
 class CacheFlush {
  public:
   CacheFlush(int device, cudaStream_t stream)
@@ -123,7 +119,7 @@ class CacheFlush {
 }  // namespace
 
 GemmDescriptors::GemmDescriptors(const Gemm& g) {
-  // CUBLAS_COMPUTE_32F, without TF32: float32 products keep their precision.
+  // Without TF32: float32 products keep their precision.
   check_cublas(cublasLtMatmulDescInit(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescInit");
   const auto transpose = [&](cublasLtMatmulDescAttributes_t attribute, bool transposed) {
     const cublasOperation_t value = transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -184,7 +180,7 @@ GemmPlans::Plan GemmPlans::make(const Gemm& gemm, bool measures) {
   return plan;
 }
 
-// The file may be copied from another machine or damaged. So use its algorithm only if cuBLASLt accepts it.
+// The file may come from another machine or be damaged, so cuBLASLt must accept the algorithm.
 std::optional<cublasLtMatmulAlgo_t> GemmPlans::chosen(const Gemm& gemm,
                                                       const GemmDescriptors& descriptors) const {
   const GemmChoice* choice = choices_.find(gemm_name(gemm));
@@ -220,7 +216,7 @@ std::vector<cublasLtMatmulAlgo_t> GemmPlans::candidates(const Gemm& gemm, const 
   int count = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle_, &d.operation, &d.a, &d.b, &d.d, &d.d,
                                                                &preference, most, results.data(), &count);
-  // The status for "no algorithm"; the caller has the better error message.
+  // cuBLASLt has no algorithm; the caller has the better error message.
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) return {};
   check_cublas(status, "cublasLtMatmulAlgoGetHeuristic");
   std::vector<cublasLtMatmulAlgo_t> algorithms;
@@ -239,8 +235,8 @@ cublasStatus_t GemmPlans::run(const Work& work, const GemmDescriptors& descripto
                         native_stream(work.call.stream));
 }
 
-// Timing repeats the product. If the product accumulates, the candidates write to spare memory. If there is
-// none, count the uses again from 0 and measure later, without a wait of the host.
+// Timing repeats the product, so a product that accumulates writes to extra memory. If there is none, counts
+// the uses again from 0 and measures later.
 void GemmPlans::measure(const Work& work, Plan& plan, Accumulate accumulate) {
   const Gemm& gemm = work.gemm;
   const bool adds = accumulate == Accumulate::kYes;
@@ -252,8 +248,7 @@ void GemmPlans::measure(const Work& work, Plan& plan, Accumulate accumulate) {
     return;
   }
   plan.settled = true;
-  // Earlier work may wait for other ranks. Wait for it here, with a deadline: the waits of the stopwatch have
-  // none.
+  // Earlier work may wait for other ranks. This wait has a deadline, the waits of the stopwatch have none.
   work.call.stream.synchronize();
   const auto algorithms = candidates(gemm, plan.descriptors, kMostCandidates);
   const Work timed{work.call, gemm, work.a, work.b, adds ? spare.data() : work.d};
@@ -266,9 +261,9 @@ void GemmPlans::measure(const Work& work, Plan& plan, Accumulate accumulate) {
   choices_.add(gemm_name(gemm), choice);
 }
 
-// Returns the shortest time of several rounds for each candidate. Each round runs all candidates, so that a
-// changing clock of the GPU affects them alike. A candidate that is far slower than the best after the first
-// round is not run again. A candidate that fails gets an infinite time.
+// The shortest time of several rounds for each candidate. Each round runs all candidates, so that a changing
+// clock of the GPU affects them alike; candidates far slower than the best run only once. A candidate that
+// fails gets an infinite time.
 std::vector<double> GemmPlans::microseconds(const Work& work, const GemmDescriptors& descriptors,
                                             const std::vector<cublasLtMatmulAlgo_t>& algorithms) const {
   constexpr double kNever = std::numeric_limits<double>::infinity(), kFarOff = 1.5;

@@ -1,4 +1,3 @@
-// Matrix products with cuBLASLt: a plan per product, and the choice of its algorithm by measurement.
 #pragma once
 #include <cublasLt.h>
 
@@ -12,19 +11,19 @@
 
 namespace ripstop::cuda {
 
-/// The descriptors of a Gemm for cuBLASLt, without an algorithm. Needs no GPU.
+/// cuBLASLt's descriptors of a Gemm. Needs no GPU.
 struct GemmDescriptors {
   explicit GemmDescriptors(const Gemm& gemm);
   cublasLtMatmulDescOpaque_t operation;
   cublasLtMatrixLayoutOpaque_t a, b, d;
 };
 
-/// The plans of one stream, made when a product is first asked for. If the file of choices has an algorithm,
-/// the plan uses it. Else it uses cuBLASLt's first suggestion until the product has been asked for
-/// kUsesBeforeMeasuring times. Then the suggestions are timed, and the plan uses the fastest. A product that
-/// accumulates is timed into spare memory; after kMostTries without any the suggestion stays. Nothing is
-/// timed on deterministic devices, since the choice must not depend on time, or if the number of rows is not
-/// a multiple of kMeasuredRows, since such a product hardly occurs again.
+/// The plans of one stream for products with cuBLASLt. A plan uses the algorithm in the file of choices. If
+/// there is none, it uses cuBLASLt's first suggestion until the product has been asked for
+/// kUsesBeforeMeasuring times; then the suggestions are timed, and the fastest is used. A product that
+/// accumulates is timed into extra memory; if there is none at kMostTries attempts, the first suggestion
+/// stays. Deterministic devices never time, since the choice must not depend on time. Products whose number
+/// of rows is not a multiple of kMeasuredRows hardly occur again, and are not timed either.
 class GemmPlans {
  public:
   static constexpr int64_t kUsesBeforeMeasuring = 3;
@@ -36,8 +35,8 @@ class GemmPlans {
   GemmPlans(const GemmPlans&) = delete;
   GemmPlans& operator=(const GemmPlans&) = delete;
 
-  /// D (+)= op(A) op(B) on the call's stream, with kGemmWorkspaceBytes of workspace. Asynchronous, except
-  /// when it measures. Throws Error(kResources) if cuBLASLt has no algorithm for the product.
+  /// D (+)= op(A) op(B) with kGemmWorkspaceBytes of workspace. Asynchronous, except when it measures. Throws
+  /// Error(kResources) if cuBLASLt has no algorithm for the product.
   void multiply(const KernelCall& call, const Gemm& gemm, const void* a, const void* b, void* d,
                 Accumulate accumulate);
 
@@ -47,10 +46,9 @@ class GemmPlans {
     GemmDescriptors descriptors;
     cublasLtMatmulAlgo_t algorithm{};
     int64_t uses = 0;      ///< calls before the measurement
-    int64_t tries = 0;     ///< measurements that found no spare memory
+    int64_t tries = 0;     ///< measurements that found no extra memory
     bool settled = false;  ///< the algorithm does not change any more
   };
-  /// A product with its operands.
   struct Work {
     const KernelCall& call;
     const Gemm& gemm;
@@ -59,7 +57,7 @@ class GemmPlans {
   };
 
   Plan make(const Gemm& gemm, bool measures);
-  /// The algorithm in the file of choices, if there is one that cuBLASLt accepts.
+  /// The algorithm in the file of choices, if cuBLASLt accepts it.
   std::optional<cublasLtMatmulAlgo_t> chosen(const Gemm& gemm, const GemmDescriptors& descriptors) const;
   /// At most `most` suggestions of cuBLASLt, the best guess first.
   std::vector<cublasLtMatmulAlgo_t> candidates(const Gemm& gemm, const GemmDescriptors& descriptors,

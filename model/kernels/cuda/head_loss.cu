@@ -1,8 +1,8 @@
 // Cross-entropy over a vocabulary that may be cut into slices, with x the logits of a row and t its target:
 //   m = max_j x_j,  sum = sum_j e^(x_j - m)
 //   loss = m + log(sum) - x_t,  dx_j = e^(x_j - m) / sum - [j = t]
-// One block per row. The statistics (m and the sum) take one pass over memory: each thread keeps a running
-// maximum and rescales its sum whenever the maximum grows.
+// One block per row. m and the sum take one pass over memory: each thread keeps a running maximum and
+// rescales its sum whenever the maximum grows.
 #include "model/kernels/cuda/cuda_kernels.h"
 #include "model/kernels/cuda/launch.h"
 #include "model/kernels/cuda/reduce.cuh"
@@ -15,7 +15,7 @@ constexpr int kThreads = 512;
 constexpr int kWide = 4;
 
 /// Joins the values of a warp's 32 lanes; every lane gets the result. own.from_lane(step) returns the value
-/// of the lane whose number is this lane's number with the bits of `step` flipped.
+/// of the lane whose number differs in the bits of `step`.
 template <class T, class Join>
 __device__ T join_warp(T own, Join join) {
 #pragma unroll
@@ -24,8 +24,7 @@ __device__ T join_warp(T own, Join join) {
 }
 
 /// Joins one value of each thread of the block, in a fixed order. Only the threads of warp 0 get the result.
-/// Requires that a kernel calls it once: a second call would need a barrier before it writes to the same
-/// shared memory.
+/// A kernel may call it once: a second call would need a barrier before it writes to the shared memory.
 template <class T, class Join>
 __device__ T join_block(T own, T none, Join join) {
   __shared__ T of_warp[32];
@@ -49,7 +48,7 @@ __device__ constexpr Statistics of_nothing() {
   return {-kInfinity, 0};
 }
 
-/// e^(from - to), but 1 if `from` and `to` are the same infinity, whose difference would be NaN.
+/// e^(from - to), but 1 for two equal infinities, whose difference would be NaN.
 __device__ float rescaled(float from, float to) {
   return from == to ? 1.0F : expf(from - to);
 }
@@ -71,8 +70,8 @@ __device__ void add_logits(const Floats<kWidth>& x, Statistics& s) {
   s.maximum = most, s.sum = sum;
 }
 
-/// Calls visit(index, elements) for this thread's share of elements [0, count) of a row: kWidth elements at a
-/// time, at the end of the row one at a time.
+/// Calls visit(index, elements) for this thread's share of a row: kWidth elements at a time, at the end of
+/// the row one at a time.
 template <int kWidth, class Visit>
 __device__ void each_part(const float* row, int64_t count, Visit visit) {
   for (int64_t i = threadIdx.x * kWidth; i < count; i += blockDim.x * kWidth) {
@@ -126,8 +125,7 @@ __device__ void store_gradient(const Loss<T>& x, const Statistics& whole, int64_
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kThreads) find_loss(Loss<T> x) {
   const int64_t n = blockIdx.x;
-  // Every thread combines the slices itself. They are few, all threads take the same order and so get the
-  // same bits, and no barrier is needed.
+  // Every thread combines the few slices itself, in the same order: no barrier is needed.
   Statistics whole = of_nothing();
   float target_logit = 0;
   for (int64_t s = 0; s < x.slices; ++s) {
@@ -153,8 +151,7 @@ struct Best {
 };
 constexpr int kNoColumn = 0x7fffffff;
 
-/// Returns a or b: the one with the larger value, or with the lower column if the values are equal. NaN is
-/// never larger.
+/// Returns the larger value; of equal values, the value with the lower column. NaN is never larger.
 __device__ Best better(const Best& a, const Best& b) {
   if (a.value == b.value) return a.column < b.column ? a : b;
   return b.value > a.value ? b : a;

@@ -1,5 +1,4 @@
-// Defines the functions of launch.h by those of cuda_device.h. The CPU emulation of the kernels replaces this
-// file.
+// The CPU emulation of the kernels replaces this file.
 #include "model/kernels/cuda/launch.h"
 
 #include "model/device/cuda_device.h"

@@ -1,4 +1,3 @@
-// Launches of kernels, and the choice of the kernel variant that fits the operands.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -11,19 +10,17 @@
 
 namespace ripstop::cuda {
 
-/// The CUDA stream of a call.
 cudaStream_t native_stream(const KernelCall& call);
 
-/// Throws unless `result` is cudaSuccess, as check_cuda does.
 void check(cudaError_t result, const char* call);
 
-/// The number of blocks of a launch in x and y. If one of them is 0, nothing is launched.
+/// If a number of blocks is 0, nothing is launched.
 struct Grid {
   int64_t x = 1, y = 1;
 };
 
-/// Launches `kernel` on the call's stream. `name` is for the error message. `threads` must be a multiple of
-/// 32, because shuffles over a warp need all of its lanes. Asynchronous.
+/// `name` is for the error message. `threads` must be a multiple of 32, because shuffles over a warp need all
+/// of its lanes. Asynchronous.
 template <class... Parameters>
 void launch(const KernelCall& call, const char* name, void (*kernel)(Parameters...), Grid grid, int threads,
             std::type_identity_t<Parameters>... arguments) {
@@ -37,15 +34,13 @@ void launch(const KernelCall& call, const char* name, void (*kernel)(Parameters.
   check(cudaLaunchKernelEx(&config, kernel, arguments...), name);
 }
 
-/// The number of threads for a row of `parts` parts: a multiple of 32, so large that a thread takes at most
-/// `per_thread` parts, but at most `most`.
+/// Threads for a row of `parts` parts, at most `per_thread` for each: a multiple of 32, but at most `most`.
 inline int row_threads(int64_t parts, int64_t per_thread, int most) {
   const int64_t threads = round_up(divide_up(parts, per_thread), 32);
   return threads < 32 ? 32 : threads > most ? most : static_cast<int>(threads);
 }
 
-/// Whether each row (of `columns` elements) of these tensors begins at a multiple of `bytes` bytes. Ignores
-/// empty tensors.
+/// Whether each row (of `columns` elements) begins at a multiple of `bytes` bytes. Ignores empty tensors.
 inline bool aligned(int64_t bytes, int64_t columns, std::initializer_list<const Tensor*> tensors) {
   for (const Tensor* t : tensors) {
     if (t->empty()) continue;
@@ -65,14 +60,14 @@ void with_element(DType dtype, Body body) {
   }
 }
 
-/// The number of elements in 16 bytes, the widest access of a thread.
+/// Elements in 16 bytes, the widest access of a thread.
 template <class T>
 inline constexpr int kWhole = 16 / static_cast<int>(sizeof(T));
 
 template <int kValue>
 using Width = std::integral_constant<int, kValue>;
 
-/// Calls `body` with the number of elements per access, as a Width: kWide if `wide`, else 1.
+/// Calls `body` with the elements per access, as a Width: kWide if `wide`, else 1.
 template <int kWide, class Body>
 void with_width(bool wide, Body body) {
   if (wide) {
@@ -82,7 +77,7 @@ void with_width(bool wide, Body body) {
   }
 }
 
-/// The elements of `t` as T; null if `t` is no tensor. Does not check the dtype, which ops.cpp has checked.
+/// Null if `t` is no tensor. Does not check the dtype.
 template <class T>
 T* elements(const Tensor& t) {
   return static_cast<T*>(t.data);

@@ -1,4 +1,4 @@
-// The versions of cuBLASLt and cuDNN. In this folder, because no other folder includes their headers.
+// In this folder, because no other folder includes the headers of cuBLASLt and cuDNN.
 #include <cublasLt.h>
 #include <cudnn_graph.h>
 
@@ -10,7 +10,7 @@
 namespace ripstop {
 namespace {
 
-// cuBLASLt and cuDNN 9 write 13.1.0 as 130100 and 9.19.0 as 91900.
+// 130100 is 13.1.0, 91900 is 9.19.0.
 std::string version_text(size_t version) {
   return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
 }
@@ -18,7 +18,6 @@ std::string version_text(size_t version) {
 }  // namespace
 
 std::vector<CudaLibrary> cuda_kernel_libraries() {
-  // For each library: the oldest version that works, the version at build time, and the version at run time.
   return {{"cuBLASLt", "12.0", fmt::format("{}.{}.{}", CUBLAS_VER_MAJOR, CUBLAS_VER_MINOR, CUBLAS_VER_PATCH),
            version_text(cublasLtGetVersion())},
           {"cuDNN", version_text(cuda::kOldestCudnn), version_text(CUDNN_VERSION),

@@ -1,6 +1,5 @@
 // y = x w^T and its gradients with cuBLASLt: bfloat16 or float32 operands, sums in float32 (no TF32).
-// cuBLASLt adds to the output itself (beta = 1), so a weight gradient needs no extra kernel that adds it to
-// its float32 tensor.
+// cuBLASLt itself adds to the output (beta = 1).
 #include "model/device/cuda_device.h"
 #include "model/kernels/cuda/cuda_kernels.h"
 #include "model/kernels/cuda/gemm_plans.h"
@@ -14,7 +13,7 @@ void multiply(const KernelCall& call, const Gemm& gemm, const Tensor& a, const T
   CudaStream& stream = cuda_stream(call.stream);
   if (gemm.k > 0) {
     stream.state<GemmPlans>().multiply(call, gemm, a.data, b.data, d.data, accumulate);
-  } else if (accumulate == Accumulate::kNo) {  // k = 0: cuBLASLt refuses it, and the sum of nothing is 0
+  } else if (accumulate == Accumulate::kNo) {  // k = 0: cuBLASLt refuses it
     check_cuda(cudaMemsetAsync(d.data, 0, static_cast<size_t>(d.bytes()), stream.native()),
                "cudaMemsetAsync");
   }

@@ -1,4 +1,3 @@
-// The random words of neighbouring elements: model/core/philox.h on the device.
 #pragma once
 #include <cstdint>
 
@@ -6,18 +5,18 @@
 
 namespace ripstop::cuda {
 
-/// The four random words of a Philox block, one for each of four elements. Source: model/core/philox.h.
+/// The random words of one Philox block, for four neighbouring elements. Source: model/core/philox.h.
 struct Words {
   uint32_t at[4];
 };
-/// The random words of block {block, step} (two words each, the lower first) under `key`.
+/// Block {block, step} (two words each, the lower first) under `key`.
 __device__ inline Words philox(uint64_t block, uint64_t step, uint64_t key) {
   uint32_t c[4] = {static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
                    static_cast<uint32_t>(step), static_cast<uint32_t>(step >> 32)};
   auto k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
 #pragma unroll
   for (int round = 0; round < kPhiloxRounds; ++round) {
-    // Copies the factors, because device code cannot refer to an array of the host.
+    // Copies, because device code cannot refer to an array of the host.
     constexpr uint64_t kFirst = kPhiloxFactors[0], kSecond = kPhiloxFactors[1];
     constexpr uint32_t kFirstStep = kPhiloxSteps[0], kSecondStep = kPhiloxSteps[1];
     const uint64_t a = kFirst * c[0], b = kSecond * c[2];

@@ -1,7 +1,6 @@
 // Causal attention within documents, with l_i the log of the sum of the exponentials:
 //   p_ij = e^(q_i . k_j / sqrt(D) - l_i) for the keys j <= i of the same document,  o_i = sum_j p_ij v_j
-// One warp per query row and head. The warps of a block take neighbouring rows, so that they find each
-// other's keys and values in the cache.
+// The warps of a block take neighbouring rows, so that they find each other's keys and values in the cache.
 #include "model/kernels/cuda/plain_attention.cuh"
 
 namespace ripstop::cuda {
@@ -19,7 +18,7 @@ __global__ void __launch_bounds__(32 * kAttentionWarps, 1) forward(Forward<T> x)
   __shared__ float queries[kAttentionWarps][32 * kPerLane];
   __shared__ Shown shown[kAttentionWarps];
   const int64_t n = static_cast<int64_t>(blockIdx.x) * kAttentionWarps + warp_number();
-  if (n >= x.rows) return;  // the whole warp returns: nothing below waits for other warps
+  if (n >= x.rows) return;  // the whole warp returns: no barrier of the block follows
   const int64_t head = blockIdx.y;
   float* query = queries[warp_number()];
   take_head(x.qkv + n * x.row + head * x.size, x.size, x.scale, query);

@@ -1,5 +1,5 @@
 // Attention without tensor cores. A warp computes one query head of one row. For scores, each lane takes
-// another key. For weighted sums over keys, each lane takes other elements of the head.
+// another key; for weighted sums over keys, other elements of the head.
 #pragma once
 #include "model/kernels/cuda/cuda_kernels.h"
 #include "model/kernels/cuda/launch.h"
@@ -10,14 +10,14 @@ namespace ripstop::cuda {
 
 inline constexpr int kAttentionWarps = 8;  ///< warps of a block
 
-/// Copies a head, times `scale`, to shared memory. All lanes of one warp call it; the caller must call
-/// __syncwarp before another lane reads `to`.
+/// Copies a head, times `scale`, to shared memory. All lanes of one warp call it, then __syncwarp before
+/// another lane reads `to`.
 template <class T>
 __device__ inline void take_head(const T* from, int size, float scale, float* to) {
   for (int i = lane_number(); i < size; i += 32) to[i] = load<1>(from + i).at[0] * scale;
 }
 
-/// The dot product of a head in memory (`row`) and a head in shared memory (`with`), computed by one lane.
+/// A head in memory (`row`) times a head in shared memory (`with`), computed by one lane.
 template <int kWidth, class T>
 __device__ inline float dot(const T* row, const float* with, int size) {
   float sum = 0;
@@ -29,7 +29,7 @@ __device__ inline float dot(const T* row, const float* with, int size) {
   return sum;
 }
 
-/// The offset of row k of a matrix whose rows are `stride` elements apart.
+/// Rows are `stride` elements apart.
 struct StridedRows {
   int64_t stride;
   __device__ int64_t operator()(int64_t k) const { return k * stride; }
@@ -50,14 +50,14 @@ __device__ inline void add_weighted(const T* rows, const At& at, int64_t first, 
   }
 }
 
-/// Shared memory for 32 numbers that the lanes of a warp exchange. It has two sets, used in turns: fast lanes
-/// write one set while slow lanes still read the other. So one barrier per turn is enough.
+/// Numbers that the lanes of a warp exchange, in two sets used in turns: fast lanes write one set while slow
+/// lanes still read the other, so one barrier per turn is enough.
 struct Shown {
   float sets[2][32];
 };
 
-/// A running softmax over keys. `maximum` is the largest score so far. A key has the weight e^(score -
-/// maximum); `sum` is the sum of the weights, and `out` the sum of the values times their weights.
+/// A running softmax over keys with weights e^(score - maximum), where `maximum` is the largest score so far.
+/// `sum`: of the weights; `out`: of the values times their weights.
 template <int kPerLane>
 struct Softmax {
   float out[kPerLane] = {};
@@ -86,7 +86,6 @@ __device__ inline void attend(const T* key, const T* value, const At& at, int64_
   }
 }
 
-/// The parameters that forward and backward share.
 struct AttentionSizes {
   const int32_t* offset;
   int64_t rows, documents, row;
@@ -104,8 +103,7 @@ inline AttentionSizes sizes_of(const Tensor& qkv, const Documents& documents, co
           1.0F / sqrtf(static_cast<float>(heads.size))};
 }
 
-/// The rows [begin, end) of a document. document_of() finds that of `row` by binary search in offset [count +
-/// 1], which ascends.
+/// Rows [begin, end) of a document. document_of() finds the document of `row` by binary search in `offset`.
 struct DocumentRows {
   int64_t begin, end;
 };
@@ -122,8 +120,8 @@ __device__ inline DocumentRows document_of(const int32_t* offset, int64_t count,
   return {offset[low], offset[high]};
 }
 
-/// Calls `body` with the number of elements per access and the number of elements of a head that each lane
-/// holds in registers: 4 for heads of up to 128 elements, else 16.
+/// Calls `body` with the elements per access and the elements of a head that each lane holds in registers: 4
+/// for heads of up to 128 elements, else 16.
 template <class T, class Body>
 void with_head(const Heads& heads, std::initializer_list<const Tensor*> tensors, Body body) {
   if (heads.size > kPlainHeadSize)

@@ -1,12 +1,11 @@
-// The gradient of attention, with p as in plain_attention.cu. In sums over i, i runs over the queries of all
-// heads of a group:
+// The gradient of attention, with p as in plain_attention.cu. Sums over i take all query heads of a group:
 //
 //   delta_i = do_i . o_i
 //   ds_ij = p_ij (do_i . v_j - delta_i)
 //   dq_i = sum_j ds_ij k_j / sqrt(D),  dk_j = sum_i ds_ij q_i / sqrt(D),  dv_j = sum_i p_ij do_i
 //
-// Two kernels: one warp per query row and head for dq, one warp per key row and key-value head for dk and dv.
-// Both compute p again, but no sum crosses warps: no atomics, and a fixed order.
+// One warp per query row and head for dq, one warp per key row and key-value head for dk and dv. Both compute
+// p again, but no sum crosses warps: no atomics, and a fixed order.
 #include "model/kernels/cuda/plain_attention.cuh"
 
 namespace ripstop::cuda {
@@ -34,13 +33,13 @@ __device__ void put_head(const float (&from)[kPerLane], int size, float scale, T
   }
 }
 
-/// Computes dq, and delta, which the kernel below reads: it runs later on the same stream.
+/// Computes dq, and delta for key_gradient, which runs later on the same stream.
 template <int kWidth, int kPerLane, class T>
 __global__ void __launch_bounds__(32 * kAttentionWarps, 1) query_gradient(Backward<T> x) {
   __shared__ float queries[kAttentionWarps][32 * kPerLane], douts[kAttentionWarps][32 * kPerLane];
   __shared__ Shown shown[kAttentionWarps];
   const int64_t n = static_cast<int64_t>(blockIdx.x) * kAttentionWarps + warp_number();
-  if (n >= x.rows) return;  // the whole warp returns: nothing below waits for other warps
+  if (n >= x.rows) return;  // the whole warp returns: no barrier of the block follows
   const int64_t head = blockIdx.y, at = n * x.heads + head;
   float delta = 0;
   for (int i = lane_number(); i < x.size; i += 32)
@@ -84,8 +83,7 @@ __global__ void __launch_bounds__(32 * kAttentionWarps, 1) key_gradient(Backward
   __syncwarp();
   const int64_t end = document_of(x.offset, x.documents, n).end;
   const int64_t out_row = static_cast<int64_t>(x.heads) * x.size;
-  // Takes all query heads of the group, one after another, so that their sum stays in registers and needs no
-  // other warp.
+  // One warp takes all query heads of the group, so that their sum stays in registers.
   float dkey[kPerLane] = {}, dvalue[kPerLane] = {};
   int set = 0;
   for (int64_t head = blockIdx.y * x.group; head < (blockIdx.y + 1) * x.group; ++head)

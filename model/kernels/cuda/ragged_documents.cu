@@ -1,8 +1,5 @@
-// Kernels around cuDNN's plans, with this division of work:
-// - offsets: one thread per document;
-// - log_sum_exp by place: one thread per position and head;
-// - joined gradients: one block per row, 16 bytes per thread and access;
-// - single rows: one block per document, one thread per element of a row.
+// Work of a thread: one document (offsets); one position and head (log_sum_exp by place); 16 bytes at a time
+// of a block's row (joined gradients); elements of a block's document (single rows).
 #include "model/kernels/cuda/launch.h"
 #include "model/kernels/cuda/ragged_documents.h"
 #include "model/kernels/cuda/vector.cuh"
@@ -28,8 +25,7 @@ __global__ void __launch_bounds__(kThreads)
   if (d < count) to.length[d] = begin[d + 1] - begin[d];
 }
 
-// The work of a thread: position p of head h in the document that begins at row `first` and has `rows`
-// rows.
+// Position p of head h in the document that begins at row `first` and has `rows` rows.
 struct HeadPosition {
   int64_t h, p, first, rows;
 };

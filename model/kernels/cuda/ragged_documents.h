@@ -1,46 +1,41 @@
-// Kernels around attention plans: the offsets of documents, log_sum_exp by place, the join of three gradients
-// into one tensor, and the gradients of documents of one row.
+// Kernels around attention plans.
 #pragma once
 #include "model/kernels/cuda_attention_schedule.h"
 #include "model/ops/kernel_table.h"
 
 namespace ripstop::cuda {
 
-/// Where the documents of a batch begin and how long they are, in device memory. Element d of an offset
-/// array, d = 0 .. documents, is where document d begins and document d - 1 ends, counted in elements of one
-/// kind of tensor: rows of q|k|v (`row`), of all query heads (`query`), of all key-value heads (`key_value`),
-/// or of one number per query head (`heads`). length [documents] counts rows.
+/// Where documents begin and how long they are, in device memory. Document d begins at element d of an offset
+/// array and ends at element d + 1, counted in elements of rows of q|k|v (`row`), of all query heads
+/// (`query`), of all key-value heads (`key_value`), or of one number per query head (`heads`). length
+/// [documents] counts rows.
 struct RaggedOffsets {
   int64_t *row = nullptr, *query = nullptr, *key_value = nullptr, *heads = nullptr;
   int32_t* length = nullptr;
 };
 
-/// Fills `offsets` from documents.offset.
 void locate_documents(const KernelCall& call, const Documents& documents, const Heads& heads,
                       const RaggedOffsets& offsets);
 
 /// Copies log_sum_exp [N, H] of the group's documents to by_place [documents of `group`, H, length]; both
-/// float32. Positions beyond the end of a document get 0. Requires that no document of the group is longer
-/// than `length`.
+/// float32. Positions beyond the end of a document get 0. No document may be longer than `length`.
 void log_sum_exp_by_place(const KernelCall& call, const Documents& documents, const DocumentGroup& group,
                           int64_t length, const Tensor& log_sum_exp, float* by_place);
-/// The inverse of log_sum_exp_by_place: copies `by_place` to the rows of log_sum_exp that belong to the
-/// group's documents.
+/// The inverse of log_sum_exp_by_place.
 void log_sum_exp_by_row(const KernelCall& call, const Documents& documents, const DocumentGroup& group,
                         int64_t length, const float* by_place, const Tensor& log_sum_exp);
 
-/// The gradients by queries [N, H*D], keys [N, K*D] and values [N, K*D], as ragged plans write them.
+/// Queries [N, H*D], keys [N, K*D] and values [N, K*D], as ragged plans write them.
 struct SeparateGradients {
   const BFloat16 *query = nullptr, *key = nullptr, *value = nullptr;
 };
 
-/// dqkv [N, row] = the three gradients side by side. Requires that H*D and K*D are multiples of 8.
+/// dqkv [N, row] = the three gradients side by side. H*D and K*D must be multiples of 8.
 void join_gradients(const KernelCall& call, const SeparateGradients& gradients, const Heads& heads,
                     const Tensor& dqkv);
 
-/// Writes dqkv of documents of one row, which cuDNN's backward does not support. Such a row attends only to
-/// itself, so its output is its value: dq = dk = 0, and dv is the sum of dout over the query heads of the
-/// group.
+/// Writes dqkv of documents of one row, which cuDNN's backward does not support. The row's output is its
+/// value: dq = dk = 0, and dv is the sum of dout over the query heads of the group.
 void single_row_gradients(const KernelCall& call, const Documents& documents, const Heads& heads,
                           const Tensor& dout, const Tensor& dqkv);
 

@@ -1,5 +1,5 @@
-// Sums and maxima over the lanes of a warp and the threads of a block. The order is fixed: the same bits
-// every time and in every lane. All lanes of the warp (or all threads of the block) must call the function.
+// Sums and maxima in a fixed order, the same bits in every lane. All lanes of the warp (or all threads of the
+// block) must call the function.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -12,12 +12,11 @@ inline constexpr float kInfinity = __builtin_inff();
 __device__ inline int lane_number() {
   return static_cast<int>(threadIdx.x % 32);
 }
-/// The number of this warp in its block, from 0.
 __device__ inline int warp_number() {
   return static_cast<int>(threadIdx.x / 32);
 }
 
-/// The sum of x over the 32 lanes of the warp, returned in every lane: a butterfly of five exchanges.
+/// The result is in every lane: a butterfly of five exchanges.
 template <class T>
 __device__ inline T warp_sum(T x) {
 #pragma unroll
@@ -25,14 +24,14 @@ __device__ inline T warp_sum(T x) {
   return x;
 }
 
-/// The largest x of the 32 lanes of the warp, returned in every lane. Ignores NaN.
+/// The result is in every lane. Ignores NaN.
 __device__ inline float warp_maximum(float x) {
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, step));
   return x;
 }
 
-/// The sum of x over all threads of the block, returned in every thread.
+/// The result is in every thread.
 template <class T>
 __device__ inline T block_sum(T x) {
   __shared__ T of_warp[32];
@@ -40,7 +39,7 @@ __device__ inline T block_sum(T x) {
   if (lane_number() == 0) of_warp[warp_number()] = x;
   __syncthreads();
   x = warp_sum(lane_number() < static_cast<int>(blockDim.x / 32) ? of_warp[lane_number()] : T(0));
-  __syncthreads();  // no thread may begin the next call, which writes to of_warp, while others still read it
+  __syncthreads();  // the next call must not write to of_warp while other threads still read it
   return x;
 }
 

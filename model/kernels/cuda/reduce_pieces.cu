@@ -1,6 +1,4 @@
-// out (+)= pieces[0] + pieces[1] + ..., added in this order in float32 and rounded once. For pieces that
-// ranks sent each other in bfloat16, and for sums that NCCL left in another tensor than `out`. Each thread
-// takes a few consecutive elements of all pieces.
+// out (+)= pieces[0] + pieces[1] + ..., added in this order in float32 and rounded once.
 #include "model/kernels/cuda/cuda_kernels.h"
 #include "model/kernels/cuda/launch.h"
 #include "model/kernels/cuda/vector.cuh"
@@ -11,8 +9,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kElements = 8;  ///< elements of a thread: 16 bytes of bfloat16
 
-// The pieces as a kernel parameter, passed by value: the kernel may run long after the caller's vector is
-// gone.
+// A kernel parameter, passed by value: the kernel may run after the caller's vector is gone.
 struct PieceTable {
   const void* data[kMostPieces];
   bool is_bfloat16[kMostPieces];

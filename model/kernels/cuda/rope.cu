@@ -8,9 +8,8 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// Rotates the first `turned` elements of each row of qkv [N, row], which are the query and key heads.
-/// `sine_sign` is -1 for backward. kWidth is even, so an access has whole pairs, and divides `size`, so no
-/// access crosses two heads.
+/// Rotates the first `turned` elements of each row of qkv [N, row], the query and key heads. `sine_sign` is
+/// -1 for backward. kWidth is even and divides `size`, so an access has whole pairs of one head.
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kThreads) turn(T* qkv, const int32_t* position, const float* angle,
                                                  int64_t row, int turned, int size, float sine_sign) {

@@ -1,4 +1,3 @@
-// Loads elements as float32 into registers and stores them, with up to 16 bytes in one access.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -15,8 +14,8 @@ struct Floats {
   float at[kWidth];
 };
 
-/// Loads kWidth (1, 2, 4 or 8) elements. `from` must be aligned to the size of these elements, but to no more
-/// than 16 bytes.
+/// kWidth is 1, 2, 4 or 8. `from` must be aligned to the size of these elements, but to no more than 16
+/// bytes.
 template <int kWidth>
 __device__ inline Floats<kWidth> load(const float* from) {
   Floats<kWidth> x;
@@ -48,8 +47,7 @@ __device__ inline void store(float* to, const Floats<kWidth>& x) {
   }
 }
 
-/// Loads bfloat16 elements. A bfloat16 is the upper half of a float32; of two in a 32-bit word, the first is
-/// in the lower half.
+/// A bfloat16 is the upper half of a float32; of two in a 32-bit word, the first is in the lower half.
 template <int kWidth>
 __device__ inline Floats<kWidth> load(const BFloat16* from) {
   Floats<kWidth> x;
@@ -75,19 +73,18 @@ __device__ inline Floats<kWidth> load(const BFloat16* from) {
   return x;
 }
 
-/// 16 bytes of elements in registers, in the dtype of memory: bfloat16 elements take half the registers of
-/// Floats.
+/// 16 bytes of elements in the dtype of memory: bfloat16 elements take half the registers of Floats.
 struct Stored {
   uint4 bits;
 };
 
-/// Loads 16 bytes. `from` must be aligned to 16 bytes.
+/// `from` must be aligned to 16 bytes.
 template <class T>
 __device__ inline Stored load_stored(const T* from) {
   return {*reinterpret_cast<const uint4*>(from)};
 }
 
-/// Returns the elements in `x` as float32. The pointer, which is not read, gives their type.
+/// The pointer, which is not read, gives the elements' type.
 __device__ inline Floats<4> floats_of(const float*, const Stored& x) {
   return {{__uint_as_float(x.bits.x), __uint_as_float(x.bits.y), __uint_as_float(x.bits.z),
            __uint_as_float(x.bits.w)}};
@@ -103,14 +100,14 @@ __device__ inline Floats<8> floats_of(const BFloat16*, const Stored& x) {
   return floats;
 }
 
-/// Rounds two elements to bfloat16 and returns both in one word.
+/// Rounds two elements to bfloat16, in one word.
 __device__ inline uint32_t rounded_pair(float first, float second) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
   return static_cast<uint32_t>(__bfloat16_as_ushort(pair.x)) |
          static_cast<uint32_t>(__bfloat16_as_ushort(pair.y)) << 16;
 }
 
-/// Stores elements as bfloat16, rounded to nearest, ties to even.
+/// Rounds to nearest, ties to even.
 template <int kWidth>
 __device__ inline void store(BFloat16* to, const Floats<kWidth>& x) {
   if constexpr (kWidth == 1) {
@@ -129,7 +126,7 @@ __device__ inline void store(BFloat16* to, const Floats<kWidth>& x) {
   }
 }
 
-/// Returns x as load() would return it after a store() of x to this type of memory. The pointer is not read.
+/// x as load() would return it after a store() of x to this type of memory. The pointer is not read.
 template <int kWidth>
 __device__ inline Floats<kWidth> as_stored(const float*, const Floats<kWidth>& x) {
   return x;
