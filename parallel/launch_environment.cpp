@@ -20,9 +20,9 @@ namespace {
 constexpr std::initializer_list<const char*> kRank = {
     "OMPI_COMM_WORLD_RANK", "PMIX_RANK",   "PMI_RANK",       "PMI_ID",
     "MV2_COMM_WORLD_RANK",  "PALS_RANKID", "FLUX_TASK_RANK", "SLURM_PROCID"};
-constexpr std::initializer_list<const char*> kSize = {
-    "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",  "SLURM_STEP_NUM_TASKS",
-    "MV2_COMM_WORLD_SIZE",  "PALS_SIZE", "FLUX_JOB_SIZE"};
+constexpr std::initializer_list<const char*> kSize = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
+                                                      "MV2_COMM_WORLD_SIZE",  "PALS_SIZE",
+                                                      "FLUX_JOB_SIZE",        "SLURM_STEP_NUM_TASKS"};
 // Variables that only a launcher sets: a batch script's own process has SLURM_PROCID, but no
 // SLURM_STEP_NUM_TASKS.
 constexpr std::initializer_list<const char*> kLaunched = {

@@ -22,7 +22,8 @@ class Launched {
   using Variables = std::map<std::string, std::string>;
   explicit Launched(const Variables& variables) {
     for (const char* name :
-         {"SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMIX_NAMESPACE", "PMI_RANK"}) {
+         {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK",
+          "PMIX_NAMESPACE", "PMI_RANK", "PMI_SIZE", "FLUX_TASK_RANK", "FLUX_JOB_SIZE"}) {
       const char* value = std::getenv(name);
       before_[name] = value == nullptr ? std::optional<std::string>() : value;
       unsetenv(name);
@@ -100,6 +101,13 @@ TEST(NodeList, IsExpandedAsSlurmDoes) {
 TEST(NodeList, WhatIsNoListGivesNoNames) {
   for (const char* text : {"", "n[1-2", "n[2-1]", "n[x]", "n[1-9999999]", "r[1-2]n[1-2]", "n[1--2]"})
     EXPECT_TRUE(expand_node_list(text).empty()) << text;
+}
+
+TEST(LaunchedInAStep, NumbersOfTheInnerLauncherComeBeforeThoseOfTheStep) {
+  const Launched launched(Launched::Variables{
+      {"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "2"}, {"FLUX_TASK_RANK", "5"}, {"FLUX_JOB_SIZE", "8"}});
+  EXPECT_EQ(launch_rank(), 5);
+  EXPECT_EQ(launch_size(), 8);
 }
 
 class Launch : public testing::Test {
