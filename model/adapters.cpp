@@ -44,8 +44,9 @@ DropoutBits Adapters::bits_of(const Context& context, const Part& part, int64_t 
           .sequence_step = at.sequence_step};
 }
 
-// Calls body(input, first, count) for columns [first, first + count) of the low rows: without dropout once
-// for all columns, with x as `input`; with dropout once for each adapter, with x after its dropout.
+// Calls body(input, first, count) for columns [first, first + count) of the low rows. Without dropout: once,
+// for all columns, and `input` is x. With dropout: once for each adapter, and `input` is x after this
+// adapter's dropout.
 template <class Body>
 void Adapters::each_input(Context& context, const Tensor& x, int64_t first_row, Body body) const {
   if (!drops(context)) return body(x, int64_t{0}, width());

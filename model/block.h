@@ -25,7 +25,7 @@ class Block {
             mlp.allocate(context, rows, dtype, recompute)};
   }
 
-  /// See Attention::forward. With Recompute::kFull, residual.shared_sum must be a tensor.
+  /// See Attention::forward. With Recompute::kFull, residual.shared_sum must not be null.
   void forward(Context& context, const Batch& batch, const Tensor& angle, Residual& residual,
                const Saved& saved, const CacheRows* store = nullptr) const {
     attention.forward(context, batch, angle, residual, saved.attention, store);
@@ -33,8 +33,8 @@ class Block {
   }
 
   /// On entry, dresidual [n, C] is the gradient of the loss by the block's output; on return, by the block's
-  /// input (undefined with InputGradient::kNot). Computes the tensors of `saved` without memory again, and
-  /// overwrites the others.
+  /// input (undefined with InputGradient::kNot). Computes again the tensors of `saved` that have no memory,
+  /// and overwrites the others.
   void backward(Context& context, const Batch& batch, const Tensor& angle, const Saved& saved,
                 const Tensor& dresidual, InputGradient input = InputGradient::kNeeded) const;
 

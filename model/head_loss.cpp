@@ -119,7 +119,7 @@ void HeadLoss::logits(Context& context, const Parameter& weights, Residual& resi
   Frame scratch(context.arena);
   absorb(context, norm, epsilon_, residual, saved);
   const Tensor normed = gather_sequence(context, saved.normed);
-  // `row` is no tensor in a decode step, which scores all rows.
+  // `row` is null in a decode step, which scores all rows.
   if (row.empty()) {
     linear(context, normed, weights.value, logits);
     return;

@@ -7,7 +7,7 @@
 namespace ripstop {
 
 /// Results of HeadLoss::predict for M rows, equal on all ranks of the tensor axis. Either `value` and `id`
-/// are tensors, or `logits` and `statistics`.
+/// are null, or `logits` and `statistics` are.
 struct NextTokenScores {
   int64_t ids = 0;         ///< candidates for `id` are the token ids below this number
   Tensor value = {};       ///< [t, M] float32: the largest logit of each slice of the vocabulary
@@ -48,9 +48,9 @@ class HeadLoss {
   void forward(Context& context, const Batch& batch, const Parameter& weights, Residual& residual,
                const Saved& saved, const Tensor& total) const;
 
-  /// Scores the token after each of M of the N rows: those in row [M] (int32), or all N if `row` is no
-  /// tensor. If scores.value and scores.id are tensors, a rank sends two numbers a row to each other rank;
-  /// the prediction is the lowest id with the largest value. Otherwise a rank sends all its logits, 4 M V / t
+  /// Scores the token after each of M of the N rows: those in row [M] (int32), or all N if `row` is null. If
+  /// scores.value and scores.id are not null, a rank sends two numbers a row to each other rank; the
+  /// prediction is the lowest id with the largest value. Otherwise a rank sends all its logits, 4 M V / t
   /// bytes, to each other rank.
   void predict(Context& context, const Parameter& weights, Residual& residual, const Saved& saved,
                const Tensor& row, const NextTokenScores& scores) const;
@@ -73,8 +73,8 @@ class HeadLoss {
     int64_t first = 0;
     int64_t rows = 0;
   };
-  /// Adds the loss of all targets to total. If dnormed [N, C] is a tensor, writes its rows with a target, and
-  /// writes or adds the gradient of `weights`.
+  /// Adds the loss of all targets to total. If dnormed [N, C] is not null, writes the rows of dnormed that
+  /// have a target, and writes or adds the gradient of `weights`.
   void add_losses(Context& context, const Batch& batch, const Parameter& weights, const Tensor& normed,
                   const Tensor& total, const Tensor& dnormed) const;
   void chunk_loss(Context& context, const Batch& batch, const Parameter& weights, const Tensor& normed,

@@ -39,8 +39,8 @@ class Mlp {
 
   /// On entry, dresidual [n, C] is the gradient of the loss by residual.sum + residual.branch after this
   /// layer; on return, by the layer's input. With InputGradient::kNot dresidual does not change. Writes or
-  /// adds the gradients of the weights that are not frozen. Computes the tensors of `saved` without memory
-  /// again, and overwrites the others; saved.norm.sum must have memory.
+  /// adds the gradients of the weights that are not frozen. Computes again the tensors of `saved` that have
+  /// no memory, and overwrites the others; saved.norm.sum must have memory.
   void backward(Context& context, const Saved& saved, const Tensor& dresidual,
                 InputGradient input = InputGradient::kNeeded) const;
 

@@ -22,9 +22,9 @@ namespace ripstop {
 Tensor column_parallel_linear(Context& context, const Tensor& x, const Parameter& w, const Adapters& adapters,
                               const Tensor& u, const Tensor& y);
 
-/// If dx is a tensor: dx [n, I] = this rank's rows of dy w, summed over the axis, plus the part through the
+/// If dx is not null: dx [n, I] = this rank's rows of dy w, summed over the axis, plus the part through the
 /// adapters. Writes or adds the gradients of w, unless it is frozen, and of the adapters. If w is not frozen,
-/// gathers x, unless `gathered` [N, I] is a tensor.
+/// gathers x, unless the caller passes the gathered rows as `gathered` [N, I].
 void column_parallel_linear_backward(Context& context, const Tensor& dy, const Tensor& x, const Parameter& w,
                                      const Adapters& adapters, const Tensor& u, const Tensor& dx,
                                      const Tensor& gathered = {});
@@ -37,16 +37,16 @@ void row_parallel_linear(Context& context, const Tensor& x, const Parameter& w, 
 /// Tensors in the caller's arena frame.
 struct RowParallelGradient {
   Tensor dy;  ///< [N, O], the gathered rows of all ranks
-  Tensor du;  ///< [N, r], gradient by the adapters' low rows; no tensor without adapters
+  Tensor du;  ///< [N, r], gradient by the adapters' low rows; null without adapters
 };
 
-/// Gathers dy [n, O] over the axis and, if dx is a tensor, computes dx [N, I / t] = dy w plus the part
+/// Gathers dy [n, O] over the axis and, if dx is not null, computes dx [N, I / t] = dy w plus the part
 /// through the adapters.
 RowParallelGradient row_parallel_linear_backward_input(Context& context, const Tensor& dy, const Parameter& w,
                                                        const Adapters& adapters, const Tensor& dx);
 
 /// Writes or adds the gradients of w, unless it is frozen, and of the adapters. A separate function, because
-/// the caller may compute x [N, I / t] again before.
+/// the caller may have to compute x [N, I / t] again first.
 void row_parallel_linear_backward_weight(Context& context, const RowParallelGradient& gradient,
                                          const Tensor& x, const Parameter& w, const Adapters& adapters);
 

@@ -72,8 +72,8 @@ struct UnitSpec {
 /// replaces embedding and head, and comes first.
 std::vector<UnitSpec> parameter_table(const ModelConfig& config);
 
-/// A physical tensor as layers use it. `value` (activation dtype) and `gradient` (float32) are no tensors
-/// while the unit is sharded. Matrices are [slice_rows, slice_columns], vectors [columns].
+/// A physical tensor as layers use it. `value` (activation dtype) and `gradient` (float32) are null while the
+/// unit is sharded. Matrices are [slice_rows, slice_columns], vectors [columns].
 struct Parameter {
   Tensor value;
   Tensor gradient;

@@ -19,10 +19,9 @@ inline Tensor with_memory(Context& context, const Tensor& saved) {
 /// The residual stream from sub-layer to sub-layer: the sum so far, and the branch of the last sub-layer,
 /// which the next sub-layer adds in the kernel of its norm. n = TensorAxis::local_rows(N).
 struct Residual {
-  Tensor sum{};   ///< [n, C], or no tensor before the first sum: `branch` alone is the sum
+  Tensor sum{};   ///< [n, C]; null before the first sum: `branch` alone is the sum
   Tensor branch;  ///< [n, C]; each sub-layer reads it and then writes its own branch into the same memory
-  /// With Recompute::kFull [n, C], else no tensor: feed-forward layers leave their sum here instead of
-  /// keeping it.
+  /// With Recompute::kFull [n, C], else null. Feed-forward layers leave their sum here instead of keeping it.
   Tensor shared_sum{};
 };
 
@@ -40,7 +39,7 @@ struct NormSaved {
   Tensor inverse_rms;  ///< [n] float32
 };
 
-/// `normed` decides on inverse_rms, too.
+/// The tensors of NormSaved that forward keeps; inverse_rms is kept if `normed` is.
 struct NormKept {
   bool sum = true, normed = true;
 };

@@ -109,7 +109,8 @@ std::vector<int64_t> mesh_order(const std::vector<int64_t>& node_of_rank, const 
     const auto begin = left_over.begin() + static_cast<ptrdiff_t>(r);
     groups.emplace_back(begin, begin + static_cast<ptrdiff_t>(tensor));
   }
-  // Rank 0 prints and writes, and people look for its output by the launcher's number 0.
+  // The group of the launcher's rank 0 comes first: rank 0 of the mesh prints and writes, and people look for
+  // its output under the launcher's number 0.
   const auto first = std::find_if(groups.begin(), groups.end(), [](const auto& group) {
     return std::find(group.begin(), group.end(), 0) != group.end();
   });

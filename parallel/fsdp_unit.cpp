@@ -122,7 +122,7 @@ void FsdpUnit::set_shard(int64_t first, std::span<const float> values) {
 
 void FsdpUnit::copy_whole_to(FsdpUnit& other) const {
   const Tensor& to = other.own_shard();
-  // `other` has one shard, so its padding may be shorter.
+  // `to` may be shorter than whole_: with one shard there may be less padding.
   RIPSTOP_CHECK(state_ == State::kUnsharded && other.whole_is_shard() && to.dtype == whole_.dtype &&
                     to.count() <= whole_.count(),
                 "{}: {} elements to {}", layout_.unit().name, whole_.count(), to.count());

@@ -7,6 +7,7 @@
 namespace ripstop {
 
 /// The axes of a mesh, slowest first: neighbours in mesh order differ in their tensor coordinate.
+/// How to add an axis: CONTRIBUTING.md, "Add anything else".
 enum class MeshAxis { kReplicate, kFsdp, kTensor };
 inline constexpr std::array<MeshAxis, 3> kMeshAxes{MeshAxis::kReplicate, MeshAxis::kFsdp, MeshAxis::kTensor};
 inline constexpr const char *kReplicateAxis = "replicate", *kFsdpAxis = "fsdp", *kTensorAxis = "tensor";

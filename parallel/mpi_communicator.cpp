@@ -288,7 +288,7 @@ std::vector<std::string> MpiCommunicator::all_gather_text(const std::string& tex
 
 void MpiCommunicator::barrier() {
   const int64_t counted = group_.bytes_sent;
-  // Barriers are too rare for a tree.
+  // All ranks tell all others: barriers are so rare that a tree would gain nothing.
   std::vector<char> come(static_cast<size_t>(group_.size));
   Transfer transfer(group_, "barrier");
   for_peers(group_, [&](int64_t peer) {

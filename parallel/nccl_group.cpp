@@ -54,7 +54,7 @@ void NcclGroup::initialize(bool deterministic) {
   if (deterministic) {
     // NVLink switches add in an order that changes between runs.
     setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/1);
-    // Excludes network switches (CollNet), too.
+    // With Ring, network switches do not add either (CollNet).
     setenv("NCCL_ALGO", "Ring", /*overwrite=*/0);
   }
   ncclUniqueId id{};

@@ -33,7 +33,7 @@ Device choose_cuda_device(MpiWorld& world) {
 namespace {
 
 // Whether two ranks share a GPU: whether `taken` has the same PCI address, which NCCL compares, twice on one
-// node. Throws if so, unless RIPSTOP_SHARE_GPU allows it, because host memory is much slower.
+// node. Throws if so, unless RIPSTOP_SHARE_GPU allows it: messages through host memory are much slower.
 bool refuse_shared_gpu(MpiWorld& world, const std::vector<std::string>& taken) {
   std::map<std::pair<int64_t, std::string>, size_t> first;
   for (size_t rank = 0; rank < taken.size(); ++rank) {
@@ -41,7 +41,7 @@ bool refuse_shared_gpu(MpiWorld& world, const std::vector<std::string>& taken) {
     const auto [found, is_first] = first.try_emplace({place.node, taken[rank]}, rank);
     if (is_first) continue;
     const char* asked = std::getenv("RIPSTOP_SHARE_GPU");
-    // Launchers may not carry the variable to all nodes.
+    // Rank 0's variable counts, because some launchers do not carry variables to all nodes.
     if (of_rank_0<int64_t>(world.communicator(), asked != nullptr && asked[0] == '1' ? 1 : 0) == 1)
       return true;
     throw Error(

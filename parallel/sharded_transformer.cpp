@@ -29,8 +29,8 @@ void ShardedTransformer::forward_backward(Arena& arena, const Batch& batch, bool
     leave(visits, layer + 1);
   }
 
-  // The head runs forward and backward at once, so its logits need not stay. It reads the branch last, whose
-  // memory then takes the gradient of the residual stream.
+  // The head runs forward and backward at once, so its logits need not stay. The branch is the last input
+  // that it reads, so the memory of the branch then takes the gradient of the residual stream.
   const Tensor dresidual = residual.branch;
   enter(visits, top);
   {
@@ -40,7 +40,7 @@ void ShardedTransformer::forward_backward(Arena& arena, const Batch& batch, bool
     model_.head.forward_backward(context, batch, model_.output(), residual, head, total, dresidual);
   }
   leave(visits, top);
-  reduce_gradients(visits[top], last && visits[top] != visits.back());  // tied: once more below
+  reduce_gradients(visits[top], last && visits[top] != visits.back());  // a tied table is reduced again below
 
   for (size_t layer = layers; layer-- > 0;) {
     const size_t visit = 2 * top - (layer + 1);

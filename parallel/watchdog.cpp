@@ -157,7 +157,7 @@ void Watchdog::receive() {
     socklen_t length = sizeof from;
     const ssize_t bytes =
         recvfrom(socket_.load(), &message, sizeof message, 0, reinterpret_cast<sockaddr*>(&from), &length);
-    // An earlier datagram met a closed port; others may follow.
+    // The error is of an earlier datagram, which met a closed port; more datagrams may wait.
     if (bytes < 0 && errno == ECONNREFUSED) continue;
     if (bytes < 0) return;
     if (bytes == sizeof message && message.magic == kMagic) take(message, from);
@@ -211,7 +211,7 @@ void Watchdog::take(const Message& message, const sockaddr_in& from) {
       if (sender < confirmed_.size()) confirmed_[sender] = true;
       return;
   }
-  // The sender address is known to work.
+  // Replies to the sender's address, which is known to work.
   sendto(socket_.load(), &reply, sizeof reply, 0, reinterpret_cast<const sockaddr*>(&from), sizeof from);
 }
 

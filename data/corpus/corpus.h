@@ -52,7 +52,7 @@ struct CorpusProgress {
 
 /// Counts that are known after the whole corpus has been read.
 struct CorpusCounts {
-  int64_t absent_ids = 0;  ///< xsum: ids in the split file without an article
+  int64_t absent_ids = 0;  ///< xsum: ids of the split file that have no article
   int64_t unlisted = 0;    ///< xsum: articles that the split file does not list
 };
 

@@ -95,7 +95,7 @@ void PackPlan::fill(const std::vector<int64_t>& visits) {
     auto room = open.lower_bound({needed, -1});
     std::pair<int64_t, int64_t> entry;
     if (room == open.end()) {
-      // The fullest open sequence wastes the fewest rows.
+      // Closes the fullest open sequence, which wastes the fewest rows.
       if (static_cast<int64_t>(open.size()) == kOpenSequences) open.erase(open.begin());
       entry = {sequence_length_, sequences++};
     } else {
@@ -146,7 +146,7 @@ std::string PackPlan::hash() const {
   const int64_t head[] = {kVersion, sequence_length_, epoch_, static_cast<int64_t>(rows_.size()),
                           items(),  sequences()};
   hash.update(head, sizeof head);
-  // Plans of other lengths may have the same order.
+  // Hashes the lengths, too: plans of other lengths may have the same order.
   hash.update(rows_.data(), static_cast<int64_t>(rows_.size_bytes()));
   hash.update(order_.data(), static_cast<int64_t>(order_.size() * sizeof(int64_t)));
   hash.update(sequence_begin_.data(), static_cast<int64_t>(sequence_begin_.size() * sizeof(int64_t)));

@@ -18,7 +18,7 @@ struct ItemTokens {
   int64_t document = 0;        ///< tokens before the separator; all tokens for running text
 };
 
-/// Documents of a batch, with the documents of padding.
+/// Sizes of the documents of a batch. Padding is divided into documents, which count, too.
 struct DocumentSizes {
   int64_t count = 0;
   int64_t longest = 0;  ///< rows of the longest document

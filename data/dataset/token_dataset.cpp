@@ -60,7 +60,7 @@ void check_against_prepare_json(const InputFile& file) {
   const JsonReader reader(beside.string(), ExitCode::kInputData);
   const JsonReader::Json json = reader.parse(read_plain_file(beside, 64 << 20, ExitCode::kInputData));
   const std::string file_name = file.path().filename().string();
-  // A file copied beside another prepare.json has no entry there, but has its content hash.
+  // No error: a file that was copied beside another prepare.json has no entry there.
   if (!json.contains("files") || !json["files"].contains(file_name)) return;
   const JsonReader::Json& entry = json["files"][file_name];
   const int64_t bytes = reader.integer(entry, "bytes", 0, INT64_MAX);
@@ -214,7 +214,8 @@ void TokenDataset::read_tokens(int64_t begin, int64_t end, int32_t* out) const {
       std::memcpy(token_bytes_ == 2 ? static_cast<void*>(&narrow) : static_cast<void*>(out), token,
                   static_cast<size_t>(token_bytes_));
       if (token_bytes_ == 2) *out = narrow;
-      // The hash does not reveal a mistake of the writer, and the embedding would read outside its table.
+      // The hash is right even if the writer wrote a wrong id, for which the embedding would read outside
+      // its table.
       if (*out < 0 || *out >= header_.vocabulary_size) {
         fail(ExitCode::kInputData, "{}: token {} at place {}, the vocabulary has {}", path_.string(), *out,
              at, header_.vocabulary_size);

@@ -165,7 +165,7 @@ void AppendFile::append(std::string_view line) {
       return file_.io().write(file_.value(), from, count);
     });
   } catch (const Error&) {
-    // The next line would continue the part of a line, and readers would lose both.
+    // Removes the part of a line: the next line would continue it, and readers would lose both.
     cut(before);
     throw;
   }

@@ -38,7 +38,7 @@ void Io::start_writing(int file, int64_t offset, int64_t bytes) {
 int Io::wait_written(int file, int64_t offset, int64_t bytes) {
   constexpr unsigned kAll = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
   if (::sync_file_range(file, offset, bytes, kAll) == 0) return 0;
-  // Without such a call, the fsync at the end waits for all bytes.
+  // No error if the file system lacks this call: the fsync at the end waits for all bytes.
   return errno == EINVAL || errno == ENOSYS || errno == ESPIPE ? 0 : -1;
 }
 

@@ -103,10 +103,10 @@ std::string copy_aside(Io& io, const std::filesystem::path& path, const std::str
   }
   try {
     create_file(io, aside, read_plain_file(path, INT64_MAX - 1, ExitCode::kStorage));
-    // The caller cuts the original next.
+    // The copy must survive a power loss: the caller cuts the original next.
     sync_directory(io, path.has_parent_path() ? path.parent_path() : ".");
   } catch (...) {
-    // Otherwise each start of the run would add a failed copy and fill the disk.
+    // Removes the failed copy: otherwise each start of the run would add one and fill the disk.
     (void)io.unlink(aside);
     throw;
   }

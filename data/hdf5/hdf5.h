@@ -83,7 +83,7 @@ class Hdf5File {
   Hdf5File(Hdf5File&&) noexcept;
   Hdf5File& operator=(Hdf5File&&) noexcept;
 
-  /// Without arrays of strings, sorted by name. Names have no leading slash.
+  /// All arrays except those of strings, sorted by name. Names have no leading slash.
   const std::vector<Hdf5Array>& arrays() const;
   /// Throws if there is no such array.
   const Hdf5Array& array(const std::string& name) const;

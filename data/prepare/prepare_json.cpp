@@ -17,7 +17,7 @@ nlohmann::ordered_json to_json(const LengthStatistics& s) {
   return {{"mean", s.mean}, {"median", s.median}, {"p90", s.p90}, {"p99", s.p99}, {"longest", s.longest}};
 }
 
-/// TokenDataset compares these before libhdf5 opens a file.
+/// The entries of the .h5 files, with which TokenDataset compares a file before libhdf5 opens it.
 nlohmann::ordered_json describe_files(const std::filesystem::path& directory, const PrepareReport& report) {
   nlohmann::ordered_json files;
   for (int s = 0; s < kSplits; ++s) {

@@ -40,7 +40,7 @@ void remove_leftovers(Io& io, const fs::path& output, const std::function<void(c
   };
   const std::string begin = output.filename().string() + ".partial-";
   std::vector<Io::Entry> entries;
-  // A new directory may still be made in a parent that cannot be listed.
+  // No error: in a parent that cannot be listed, a new directory may still be made.
   if (io.list(parent_of(output), entries) != 0) return;
   for (const Io::Entry& entry : entries) {
     if (!entry.is_directory || !entry.name.starts_with(begin)) continue;
@@ -149,7 +149,7 @@ void PartialDirectory::rename_to_output() {
   try {
     sync_directory(io_, folder());
   } catch (...) {
-    // The error tells the user that there is no output.
+    // Renames back, because the error tells the user that there is no output.
     (void)io_.rename(output_, content_);
     throw;
   }

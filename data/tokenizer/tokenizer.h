@@ -38,7 +38,8 @@ struct TokenPiece {
   bool is_special = false;  ///< BOS, EOS, unk or another id without text
 };
 
-/// A SentencePiece model, such as LLaMA's. Several threads may call const members at once.
+/// A SentencePiece model, such as LLaMA's, the only kind of tokenizer. Several threads may call const members
+/// at once. How to add a kind: CONTRIBUTING.md, "Add anything else".
 class Tokenizer {
  public:
   /// Loads a .model file, or the tokenizer.model in the directory `path`. Throws Error(kInputData) if the

@@ -102,7 +102,7 @@ void copy(const Stream& stream, void* to, const void* from, int64_t bytes) {
     stream.synchronize();
     std::memmove(to, from, static_cast<size_t>(bytes));
   } else if (target == cudaMemoryTypeHost) {
-    // Pinned: the GPU writes it without the host.
+    // `to` is pinned memory, which the GPU writes without the host.
     check_cuda(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, cuda.native()),
                "cudaMemcpyAsync");
   } else if (to_host) {
@@ -131,7 +131,7 @@ std::vector<std::string> take_notes(void* stream) {
 void* make_event(const Device& device) {
   select(device);
   cudaEvent_t event = nullptr;
-  // Without times, an event costs less to record and to wait for.
+  // An event that takes no time stamp costs less to record and to wait for.
   check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
   return event;
 }

@@ -75,8 +75,8 @@ class MemoryLedger {
   MemoryUse now_, peak_;
 };
 
-/// An allocator of device memory that replaces the device's own, such as NCCL's. See DeviceTable; allocate()
-/// of host_memory() does not zero. Not used on kMeta.
+/// An allocator of device memory that replaces the device's own, such as NCCL's. Its functions are as in
+/// DeviceTable, except that allocate() of host_memory() does not zero. Not used on kMeta.
 struct MemorySource {
   void* (*allocate)(const Device&, int64_t bytes);
   void (*release)(const Device&, void*) noexcept;
@@ -183,8 +183,8 @@ const DeviceTable& device_table(DeviceKind kind);
 const MemorySource& cuda_host_memory();  ///< throws Error(kResources) without the CUDA back end
 
 /// Copies in stream order. `from`, `to` or both may be host memory. Host memory at `from` has been read on
-/// return. Host memory at `to` is written when the stream has been synchronized; only if `to` is in
-/// host_memory(), the call does not wait for the copy. Does nothing on a meta stream.
+/// return. Host memory at `to` is written when the stream has been synchronized. The call waits for a copy to
+/// host memory outside of host_memory(). Does nothing on a meta stream.
 void copy_bytes(const Stream& stream, void* to, const void* from, int64_t bytes);
 
 /// A named range of host time, which profilers show beside the kernels that the host launched in it (NVTX).

@@ -32,7 +32,7 @@ class Shape {
 };
 
 /// A view of row-major elements, contiguous unless column_range made it. Owns nothing. As with a pointer, the
-/// elements of a `const Tensor&` may be written. A default-constructed Tensor is "no tensor": `empty()`.
+/// elements of a `const Tensor&` may be written. A default Tensor is null ("no tensor"): `empty()`.
 struct Tensor {
   void* data = nullptr;
   DType dtype = DType::kFloat32;
@@ -83,8 +83,8 @@ struct Tensor {
                                            : Shape{row_count, shape[1], shape[2], shape[3]};
     return {begin, dtype, part, device, row_stride};
   }
-  /// Columns of a matrix (checked). Unless they are all columns, only the linear functions of ops.h take the
-  /// view.
+  /// Columns [first, first + column_count) of a matrix (both checked). Only the linear functions of ops.h
+  /// take a view of some columns.
   Tensor column_range(int64_t first, int64_t column_count) const {
     RIPSTOP_CHECK(shape.dims() == 2 && first >= 0 && column_count >= 0 && first + column_count <= cols(),
                   "columns {}+{} of {}", first, column_count, cols());

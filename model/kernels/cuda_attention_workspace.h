@@ -8,9 +8,8 @@ namespace ripstop::cuda {
 
 /// Offsets in bytes from the beginning of the workspace, multiples of 256.
 struct AttentionWorkspace {
-  // For ragged plans: four arrays of `rows + 1` int64 with the documents' offsets in elements of q|k|v, of
-  // the query heads, of the key-value heads, and of one number per query head; then the documents' lengths,
-  // int32.
+  // For ragged plans: the arrays of RaggedOffsets (kernels/cuda/ragged_documents.h): four of `rows + 1`
+  // int64, then the lengths, `rows` int32.
   int64_t offset_row = 0, offset_query = 0, offset_key_value = 0, offset_heads = 0, length = 0;
   /// log_sum_exp by document, head and position, float32. For dense plans and for padded plans of backward.
   int64_t log_sum_exp = 0;

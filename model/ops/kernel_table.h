@@ -85,7 +85,7 @@ const KernelTable& kernels(DeviceKind kind);
 /// of the number of threads and the processor). No device is needed: `ripstop plan --device cuda` runs on a
 /// login node.
 struct WorkspaceTable {
-  /// The products read shapes and dtypes of the tensors alone.
+  /// The functions of the three products read only shapes and dtypes of their tensors.
   int64_t (*linear)(const Tensor& x, const Tensor& w, const Tensor& y, Accumulate);
   int64_t (*linear_backward_input)(const Tensor& dy, const Tensor& w, const Tensor& dx, Accumulate);
   int64_t (*linear_backward_weight)(const Tensor& dy, const Tensor& x, const Tensor& dw, Accumulate);

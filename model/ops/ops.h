@@ -40,9 +40,9 @@ void linear_backward_input(Context& context, const Tensor& dy, const Tensor& w, 
 void linear_backward_weight(Context& context, const Tensor& dy, const Tensor& x, const Tensor& dw,
                             Accumulate accumulate);
 
-/// Allocate and free the workspace of linear() (reserve_linear) or of both its gradients
-/// (reserve_linear_backward; only of the gradient by x if dw is no tensor). For products whose number of rows
-/// depends on data: a plan needs room for every number of rows, and fewer rows may need more workspace.
+/// reserve_linear allocates and frees the workspace of linear(), reserve_linear_backward that of both
+/// gradients, or of the gradient by x alone if dw is null. For products whose number of rows depends on data:
+/// a plan needs room for every number of rows, and fewer rows may need more workspace.
 void reserve_linear(Context& context, const Tensor& x, const Tensor& w, const Tensor& y);
 void reserve_linear_backward(Context& context, const Tensor& dy, const Tensor& x, const Tensor& w,
                              const Tensor& dx, const Tensor& dw);
@@ -54,15 +54,15 @@ void reserve_linear_backward(Context& context, const Tensor& dy, const Tensor& x
 ///   inverse_rms = 1 / sqrt(mean(sum^2) + epsilon)
 ///   normed = sum * inverse_rms * weight
 /// residual, branch, sum, normed [N, C] activation dtype; weight [C] activation dtype; inverse_rms [N]
-/// float32. If `branch` is no tensor, sum = residual. `sum` may be the same tensor as `residual`. The mean
-/// reads `sum` as stored (rounded). Source: RMSNorm, arXiv:1910.07467.
+/// float32. If `branch` is null, sum = residual. `sum` may be the same tensor as `residual`. The mean reads
+/// `sum` as stored (rounded). Source: RMSNorm, arXiv:1910.07467.
 void add_rmsnorm(Context& context, const Tensor& residual, const Tensor& branch, const Tensor& weight,
                  double epsilon, const Tensor& sum, const Tensor& normed, const Tensor& inverse_rms);
 
 /// Backward of `add_rmsnorm`. On entry, dresidual is the gradient of the loss by `sum` except through this
 /// norm; the operation adds the part through the norm. The result is the gradient by residual and by branch.
 /// dnormed, sum, dresidual [N, C] activation dtype; weight [C]; inverse_rms [N] float32; dweight [C] float32
-/// (+)=, or no tensor.
+/// is written or added to, unless it is null.
 void add_rmsnorm_backward(Context& context, const Tensor& dnormed, const Tensor& sum, const Tensor& weight,
                           const Tensor& inverse_rms, const Tensor& dresidual, const Tensor& dweight,
                           Accumulate accumulate);
@@ -113,8 +113,8 @@ struct AttentionSizes {
   DType dtype = DType::kFloat32;
 };
 
-/// Makes the plans of cuDNN that attention() or attention_backward() with these sizes needs on kCuda (up to a
-/// second each), and keeps them in `stream`. Returns the number of plans made. Synchronous.
+/// Makes the cuDNN plans that attention() or attention_backward() with these sizes needs on kCuda, and keeps
+/// them in `stream`. A plan takes up to a second. Returns the number of plans made. Synchronous.
 int64_t prepare_attention(const Stream& stream, const AttentionSizes& sizes, Direction direction);
 
 /// For each row s of qkv [S, row]: cache[slot[s], position[s]] = the row's key and value heads. cache [slots,
@@ -124,10 +124,10 @@ void store_key_value(Context& context, const Tensor& qkv, const Tensor& slot, co
 
 /// Where the cache holds the positions of a sequence. Sequences with a common beginning, such as the beams of
 /// a search, share a slot. For row s, position p < first[s] is at place p of the slot, and position p >=
-/// first[s] at place[s, p - first[s]]. If `place` is no tensor, each position p is at place p.
+/// first[s] at place[s, p - first[s]]. If `place` is null, each position p is at place p.
 struct CachedTail {
   Tensor first;  ///< [S] int32
-  Tensor place;  ///< [S, G] int32, G the most positions after `first`
+  Tensor place;  ///< [S, G] int32, G: the most positions of a sequence from `first` on
 
   bool empty() const { return place.empty(); }
 };
@@ -181,7 +181,7 @@ void cross_entropy_statistics(Context& context, const Tensor& logits, const Tens
                               const VocabularySlice& slice, const Tensor& statistics);
 
 /// loss [M] float32 = log(sum of exp(logits)) - the target's logit, over all slices. `all` [slices, M, 3]
-/// float32 holds the statistics of every slice. If dlogits is a tensor: dlogits [M, v] (activation dtype) =
+/// float32 holds the statistics of every slice. If dlogits is not null: dlogits [M, v] (activation dtype) =
 /// softmax - one-hot of the target, the gradient of the *sum* of the losses; 0 in padding columns. A float32
 /// dlogits may be the memory of logits.
 void cross_entropy(Context& context, const Tensor& logits, const Tensor& target, const Tensor& all,
@@ -267,8 +267,8 @@ inline constexpr size_t kMostPieces = 400;
 /// 0. Source: Philox 4x32-10, model/core/philox.h.
 struct MomentBits {
   uint64_t key = 0;     ///< a function of seed and parameter
-  int64_t origin = 0;   ///< index (row-major) of the logical element at place 0
-  int64_t begin = 0;    ///< place of element 0 of the operands
+  int64_t origin = 0;   ///< row-major index of the logical element at place 0 of the slice
+  int64_t begin = 0;    ///< place in the slice of element 0 of the operands
   int64_t stride = 1;   ///< elements of a row in memory
   int64_t columns = 1;  ///< elements of a row of the logical parameter
   bool operator==(const MomentBits&) const = default;
@@ -289,7 +289,7 @@ struct AdamWStep {
 void gradient_scale(Context& context, const Tensor& global, double max_norm, const Tensor& scale);
 
 /// One AdamW step on a shard, with g = gradient * scale[0]. Updates the moments `first` and `second`, and the
-/// weights `master`. If `copy` is a tensor, writes the new weights to it in its dtype. If scale[1] is 0,
+/// weights `master`. If `copy` is not null, writes the new weights to it in its dtype. If scale[1] is 0,
 /// writes only `copy`. All operands but scale have equal counts; master and gradient are float32, both
 /// moments float32 or both bfloat16. Arithmetic is in float32: the weights are updated from the new moments
 /// before these are rounded to bfloat16. A new moment is first limited to bfloat16's largest finite number.

@@ -23,8 +23,8 @@ class TensorAxis {
   virtual int64_t count() const = 0;
   virtual int64_t index() const = 0;
 
-  /// The number of rows that this rank holds between sub-layers, of `rows`. With sequence parallelism rows /
-  /// count(), which must be a whole number; otherwise all.
+  /// How many of `rows` rows this rank holds between sub-layers: all, or with sequence parallelism rows /
+  /// count(), which must be a whole number.
   virtual int64_t local_rows(int64_t rows) const = 0;
 
   int64_t first_local_row(int64_t rows) const {
@@ -52,8 +52,8 @@ class TensorAxis {
                            Parts parts = Parts::kAny) const = 0;
 
   /// The communication in the backward of a column-parallel product: scatter_sum(out, produce), and
-  /// use(whole) with whole = gather_sequence(x), or `gathered` if that is a tensor. The gather overlaps
-  /// `produce`, the sum overlaps `use`. On return, both are done in stream order.
+  /// use(whole) with whole = gather_sequence(x), or with whole = `gathered` if that is not null. The gather
+  /// overlaps `produce`, the sum overlaps `use`. On return, both are done in stream order.
   virtual void scatter_sum_and_gather(Context& context, const Tensor& out, RowsBody produce, const Tensor& x,
                                       const Tensor& gathered,
                                       FunctionRef<void(const Tensor& whole)> use) const = 0;

@@ -214,7 +214,7 @@ CheckSettings choose_check(const ResolvedRun& run, DeviceKind device, uint64_t s
       settings.reason = reason;
       return settings;
     }
-    // The first candidate is the largest.
+    // Reports why the first candidate, the largest, does not fit.
     if (&settings == &candidates.front()) reason = why;
     if (&settings == &candidates.back())
       throw Error(ExitCode::kResources, fmt::format("the small model of a check does not fit: {}", why),

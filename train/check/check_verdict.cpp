@@ -304,7 +304,7 @@ std::string MeshVerdict::complaint() const {
   add(worst_of_first_failure(values, [](const CheckedValue& value) { return !value.parameter.empty(); }));
   for (const CheckedKind kind : {CheckedKind::kLoss, CheckedKind::kGradientNorm})
     add(worst_of_first_failure(values, [&](const CheckedValue& value) { return value.kind == kind; }));
-  // A wrong norm in step 1 changes the gradients of step 2.
+  // In the order of steps: a wrong norm in step 1 changes the gradients of step 2.
   std::stable_sort(failures.begin(), failures.end(),
                    [](const CheckedValue* a, const CheckedValue* b) { return order_of(*a) < order_of(*b); });
   std::string text;

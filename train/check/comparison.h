@@ -35,7 +35,7 @@ using ReadElements = FunctionRef<void(int64_t first, std::span<float> to)>;
 /// hide errors in A.
 void check_values(const ParameterSpec& parameter, uint64_t seed, int64_t first, int64_t count, float* out);
 
-/// Subtracted from the elements of both sides: the check_values of a seed, to compare updates and not
+/// Subtracted from found and expected elements: the check_values of a seed, to compare updates and not
 /// weights; nullopt: nothing.
 using Baseline = std::optional<uint64_t>;
 

@@ -78,7 +78,7 @@ void put_back(Io& io, const std::filesystem::path& directory, const std::string&
   }
 }
 
-/// A file system with the right permissions may still be read-only or full.
+/// Writes a file as a test: a file system with the right permissions may still be read-only or full.
 void check_writable(Io& io, const std::filesystem::path& directory) {
   const std::filesystem::path probe = directory / fmt::format("{}probe.{}", kAttemptPrefix, ::getpid());
   create_file(io, probe, "ripstop");
@@ -224,7 +224,7 @@ std::vector<int64_t> remove_old_checkpoints(Io& io, const std::filesystem::path&
       if (at->is_superseded) warnings.push_back("removed a checkpoint: " + at->problem);
     }
     for (const DamagedCheckpoint& damaged : list_damaged(io, directory)) {
-      if (damaged.step != step) continue;  // others stay: missing files may come back
+      if (damaged.step != step) continue;  // not saved again: its missing files may come back
       remove_checkpoint(io, damaged.directory, damaged.step, warnings);
       warnings.push_back(fmt::format("removed {}: its step was saved again", damaged.directory.string()));
     }

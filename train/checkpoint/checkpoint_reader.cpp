@@ -29,7 +29,7 @@ void check_coverage(const std::vector<Piece>& pieces, const std::vector<const Un
   }
 }
 
-/// No piece covers the padding, but updates sum and scale it like other elements.
+/// Clears the padding, which no piece covers: updates sum and scale it like other elements.
 void zero_padding_of(const std::vector<UnitStates>& units, int64_t fsdp_index) {
   for (const UnitStates& unit : units) {
     const int64_t elements = unit.layout->shard_elements(), begin = fsdp_index * elements;
@@ -222,7 +222,8 @@ std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path
   for (;;) {
     const std::optional<Checkpoint> checkpoint = choose(io, directory, world, listed, damaged, warnings);
     if (!checkpoint) return std::nullopt;
-    // Outside of the try block: if this checkpoint belongs to another run, the older ones do, too.
+    // Outside of the try block, so that an error ends the resume: if this checkpoint belongs to another run,
+    // the older ones do, too.
     accept(*checkpoint);
     std::string unreadable;  // the reason, on a rank whose system refused to read
     try {
@@ -245,7 +246,7 @@ std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path
       if (world.rank() == 0) warnings.push_back(fmt::format("passing over a checkpoint: {}", error.what()));
       continue;
     }
-    // Not earlier: if no checkpoint is whole, damaged ones must keep their names for people to look at.
+    // Renamed only now: if no checkpoint is whole, damaged ones must keep their names for people to look at.
     for (const std::filesystem::path& path : damaged) move_aside(io, path, warnings);
     return checkpoint->manifest.state;
   }

@@ -132,7 +132,7 @@ Choice parse_choice(Io& io, const fs::path& run, const std::string& which) {
   return {Choice::Kind::kStep, *step, path.has_parent_path() ? path : fs::path()};
 }
 
-/// A checkpoint of another format may be whole; reading it throws.
+/// The newest whole checkpoint. One of another format counts, because it may be whole; reading it throws.
 const ListedCheckpoint* newest_whole(const std::vector<ListedCheckpoint>& listed) {
   for (auto at = listed.rbegin(); at != listed.rend(); ++at)
     if (at->manifest || !at->hint.empty()) return &*at;

@@ -33,8 +33,8 @@ struct RunLockWait {
 ///
 /// A new start takes the lock of a killed run: at once if the old process is known to be gone (same machine),
 /// or if the lock is of this job before a requeue; else after no heartbeat for `patience_seconds`. A lock
-/// that was copied with its directory is taken at once if it is a hard link, else as if its owner were on
-/// another machine. A live run stays protected when its directory is moved.
+/// that was copied with its directory is taken at once if it is a hard link; else the start waits, as for an
+/// owner on another machine. A live run stays protected when its directory is moved.
 ///
 /// The heartbeat's thread also reads LOCK back, so an owner that was taken over, for example after a SIGSTOP,
 /// learns of it within `heartbeat_seconds`; from then on check_owner() throws. While the heartbeat is late,

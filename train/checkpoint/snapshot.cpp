@@ -20,7 +20,7 @@ int64_t snapshot_bytes(const std::vector<UnitShard>& shards, DType moments) {
 }
 
 std::vector<UnitShard> kept_shards(const std::vector<UnitShard>& shards, DType moments, int64_t most_bytes) {
-  // The first units are updated first, while the later ones are still being written.
+  // Keeps the first units: the next step updates them first, while the later units are still being written.
   std::vector<UnitShard> kept;
   int64_t bytes = 0;
   for (const UnitShard& shard : shards) {

@@ -40,7 +40,7 @@ void takeover_fields(Fields& f, Takeover& takeover) {
   f("time", takeover.time);
 }
 
-/// A reader accepts any `version`.
+/// The fields of takeovers.json. Reading accepts every `version` from 1 on.
 template <class Fields>
 void file_fields(Fields& f, std::string& format, int64_t& version, std::vector<Takeover>& all) {
   f("format", format);

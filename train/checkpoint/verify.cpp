@@ -14,7 +14,7 @@
 namespace ripstop {
 namespace {
 
-// A file of another checkpoint differs in every block.
+// A limit, because a file of another checkpoint differs in every block.
 constexpr size_t kMostFindingsOfAFile = 100;
 
 class Verifier {

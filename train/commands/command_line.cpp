@@ -36,7 +36,7 @@ std::string path_of(const CLI::App& app) {
   return app.get_parent() == nullptr ? app.get_name() : path_of(*app.get_parent()) + " " + app.get_name();
 }
 
-// The launcher starts the program on every rank.
+// Prints on rank 0 only, because the launcher starts the program on every rank.
 void print_once(const std::string& text) {
   if (launch_rank() == 0) fmt::print("{}", text);
 }

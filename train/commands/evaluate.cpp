@@ -66,7 +66,7 @@ fs::path find_split(const EvaluateArguments& given, const TrainedModel& trained)
   const fs::path data = given.data.empty() ? trained.config.data.directory : given.data;
   const fs::path file = data / (given.split + ".h5");
   std::error_code error;
-  // After an error of the system, opening the file throws with the reason.
+  // If the system cannot tell, returns the path: opening the file then throws with the reason.
   if (fs::exists(file, error) || error) return file;
   std::string hint = "--data is a directory made by ripstop prepare";
   if (const std::string others = splits_with_examples(data); !others.empty())

@@ -42,11 +42,11 @@ std::vector<std::string> check_config(const TrainArguments& given, const RunConf
     check_names_own_directory(posix_io(), given.config_file, config);
   do_and_agree(world, [&] {
     if (world.rank() != 0) return;
-    // Opening the data set later finds other mistakes.
+    // Checks only that the data set is there: opening it later finds other mistakes.
     const std::string& data = config.data.directory;
     if (std::string hint = hint_for_absent(data, "data.directory=", "train.h5"); !hint.empty())
       throw Error(ExitCode::kInputData, fmt::format("{}: there is no such data set", data), std::move(hint));
-    // The run's own directory must not exist yet.
+    // Asked now, because the note depends on run.directory, which the run makes later.
     if (std::string note = note_of_other_directory(posix_io(), given.config_file, config); !note.empty())
       notes.push_back(std::move(note));
   });

@@ -19,7 +19,7 @@ namespace {
 
 // A config has about a hundred lines: far larger files are refused before toml++ spends time on them.
 constexpr size_t kLargestFileBytes = size_t{1} << 20;
-// Limits the depth of dotted keys, too, on which toml++ recurses.
+// Also limits the depth of dotted keys: toml++ recurses into them.
 constexpr size_t kLongestLineBytes = 4096;
 // A hint takes a millisecond, and a damaged file may need many.
 constexpr size_t kMostHints = 1000;
@@ -262,7 +262,7 @@ std::vector<ConfigEntry> with_overrides(std::vector<ConfigEntry> entries,
                           "no spaces around =: " + shell_word(joined.substr(0, 80))});
     overrides = overrides.subspan(count);
     if (!entry) continue;
-    // People append to a command.
+    // The last override of a key wins, because people append to a command.
     std::erase_if(given, [&](const ConfigEntry& earlier) { return earlier.key == entry->key; });
     given.push_back(std::move(*entry));
   }

@@ -26,7 +26,7 @@ Field field_at(T* value) {
 constexpr double kManySteps = 1e12;
 constexpr double kManyRanks = 1 << 20;
 constexpr double kLargestSeed = 9.2e18;
-// A step's list of sequences is in memory.
+// A limit, because a step's list of sequences is in memory.
 constexpr double kManySequences = 1 << 20;
 // AdamW computes in float32: a smaller epsilon is 0, or denormal, which a device may round to 0.
 constexpr double kSmallestFloat = std::numeric_limits<float>::min();

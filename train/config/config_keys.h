@@ -26,7 +26,7 @@ struct ChoiceField {
 /// A field for a list of some of a few words, in any order, without repetition.
 struct WordsField {
   std::span<const std::string_view> words;
-  std::span<bool> has;  ///< by word: whether it is in the list
+  std::span<bool> has;  ///< for each word, whether it is in the list
 };
 
 /// A pointer to the value of a key in a RunConfig.

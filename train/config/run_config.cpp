@@ -159,7 +159,7 @@ class ConfigBuilder {
       return;
     }
     if (model.preset.empty() && !given("model.hidden_size")) {
-      // A config that a run has written has sizes and an empty model.pretrained.
+      // Refused without sizes only: a config that a run has written has sizes and an empty model.pretrained.
       if (given("model.pretrained"))
         return blame("model.pretrained", "'model.pretrained' is empty",
                      "give the directory of a model; or leave the key out (is a shell variable not set?) and "
@@ -190,7 +190,7 @@ class ConfigBuilder {
             fmt::format("{}: shorten the sequences, or raise it if training begins from random weights",
                         origin(*find_config_key("model", "max_position_embeddings")))))
       return;
-    // mesh.tensor is nearly always the mistake.
+    // Blames mesh.tensor, which is nearly always the mistake.
     try {
       check_tensor_axis(sizes, *config_.mesh.tensor);
     } catch (const Error& error) {

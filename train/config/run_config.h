@@ -173,7 +173,7 @@ struct RunConfig {
 /// model's heads.
 RunConfig load_run_config(const std::string& path, std::span<const std::string> overrides = {});
 
-/// Reads TOML from memory; else as load_run_config. `name`: the name of this text in messages.
+/// Same as load_run_config, but reads TOML from memory. `name`: the name of this text in messages.
 RunConfig parse_run_config(std::string_view toml, const std::string& name,
                            std::span<const std::string> overrides = {});
 

@@ -28,7 +28,7 @@ std::string read_if_present(const std::filesystem::path& path) {
   return std::filesystem::exists(path) ? read_whole_file(path, kNoLimit, ExitCode::kStorage) : "";
 }
 
-// Finds changes that people made in an editor.
+// The hash that reveals changes that people made in an editor.
 std::string hash_of(const Prediction& prediction) {
   StreamHash hash;
   for (const auto& [name, member] : kTexts) {

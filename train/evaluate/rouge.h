@@ -1,4 +1,5 @@
 // ROUGE-1, ROUGE-2 and ROUGE-L: how much of a reference summary a candidate repeats.
+// How to add another score: CONTRIBUTING.md, "Add anything else".
 #pragma once
 #include <array>
 #include <cstdint>

@@ -78,12 +78,12 @@ int64_t free_memory_of_rank_bytes(MpiWorld& world, const Device& device) {
   return least_share_bytes(world, device, free_memory_bytes(read_machine()));
 }
 
-// An estimate, in MiB:
+// An estimate in MiB, rounded up to 3 GiB:
 //     512  CUDA's context
 //     512  kernels of cuDNN and cuBLASLt, loaded at first use
 //   1,024  NCCL's buffers for the peers of world, replicate, fsdp (twice) and tensor
-//     512  NCCL's rounding of the fsdp axis's block on NVLink switches
-//     256  twice the level-2 cache, which timings of products flush
+//     512  rounding up of the fsdp axis's memory to pages of NCCL, which have up to 512 MiB
+//     256  a buffer of twice the level-2 cache, with which timings of products flush that cache
 //   2,816  in total
 int64_t library_bytes(DeviceKind device) {
   return device == DeviceKind::kCuda ? int64_t{3} << 30 : 0;

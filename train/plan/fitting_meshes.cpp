@@ -43,7 +43,7 @@ std::optional<FittingMesh> fewest_units(const RunConfig& config, const RunTarget
     const int64_t middle = too_few + (enough - too_few) / 2;
     (fits(middle) ? enough : too_few) = middle;
   }
-  fits(enough);  // the number tried last may not fit
+  fits(enough);  // plans again: the number tried last may not fit
   return fitting_mesh(run);
 }
 

@@ -92,7 +92,7 @@ std::vector<SentByOperation> sent_by_operation(const PlanRequest& request,
   MemoryLedger ledger;
   TrainingStep step(request.model, request.step, mesh, stream, ledger);
   for (const int64_t number : {1, 2}) {
-    record.clear();  // the first step may gather more
+    record.clear();  // keeps the second step only: the first may gather more
     step.run(
         request.micro_batches, [](int64_t) { return HostTokens{}; }, 0.0, {number}, [] { return false; });
   }

@@ -33,7 +33,7 @@ RunSpeed speed_at_peak(const ResolvedRun& run, double peak_flops, const std::str
 
 struct RunLength {
   std::optional<TrainingData> data;  ///< nullopt: there is no data set yet
-  std::optional<int64_t> steps;      ///< of the whole run; nullopt: train.epochs without a data set
+  std::optional<int64_t> steps;      ///< of the whole run; nullopt: train.epochs needs a data set
   int64_t checkpoint_bytes = 0;      ///< of one checkpoint
   std::optional<RunSpeed> speed;     ///< nullopt: not known
 

@@ -111,7 +111,7 @@ void MetricsFile::write_end(const EndEvent& event) {
   try {
     write_waiting();
   } catch (const Error&) {
-    // Waiting lines are written in order, so the line of this event is the last.
+    // Drops the line of this event: waiting lines are written in order, so it is the last.
     waiting_.resize(waiting_.size() - line.size());
     throw;
   }

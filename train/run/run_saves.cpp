@@ -130,7 +130,8 @@ bool RunSaves::commit() {
   log.end_live_line();
   for (const std::string& text : report.warnings) log.warn(text);
   const double waited = save.stood_seconds + seconds_since(since);
-  // A save in the background may be written long before the end of the step that commits it.
+  // Not the time since the begin: a save in the background may be written long before the end of the step
+  // that commits it.
   const double seconds = std::max(save.begin_seconds + report.seconds, waited);
   if (lent_.time_limit) lent_.time_limit->took_save(seconds);
   log.write(CheckpointEvent{.step = save.state.step,

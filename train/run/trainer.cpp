@@ -178,7 +178,7 @@ std::optional<StepResult> Trainer::compute_step(StepWork& work) {
 void Trainer::log_step(const StepWork& work, const StepResult& result) {
   for (const std::string& note : stream_.take_notes()) log_.warn(note);
   if (!leads_) return;
-  // After the first step the libraries have loaded all kernels and allocated all buffers.
+  // Checked once, after the first step: the libraries have then loaded all kernels and allocated all buffers.
   if (state_.step == first_step_ + 1)
     if (const auto beyond = run_.library_memory.beyond_bound(ledger_.now().total())) log_.warn(*beyond);
   const double rows_per_second = static_cast<double>(work.loaded.rows) / clock_.seconds();

@@ -149,7 +149,7 @@ void Trainer::check_checkpoint(const CheckpointState& saved, const std::string& 
   require_same_set(saved.data_content_hash == run_.dataset.content_hash() &&
                        saved.tokenizer_sha256 == run_.tokenizer.sha256(),
                    "data set");
-  // A resumed run may begin or cease to validate.
+  // Compared only if both have a set, because a resumed run may begin or cease to validate.
   const std::string& validated = saved.validation_content_hash;
   require_same_set(validated.empty() || validated == ValidationSet::kNone || !validation_.any() ||
                        validated == run_.validation.content_hash(),
@@ -190,7 +190,7 @@ std::optional<ResumableCheckpoint> Trainer::resume(StartFindings& found) {
   found.resume_notes = resume_notes(*resumed, mesh_.sizes());
   const TrainSection &then = resumed->config.train, &now = run_.config.train;
   if (then.steps != now.steps || then.epochs != now.epochs) {
-    // A run only grows, so this is less work than count_steps().
+    // Without votes on a stop: a run only grows, so this is less work than count_steps() was.
     const int64_t old_steps = count_training_data(run_.dataset, resumed->config)->steps;
     const std::string jump = rate_jump(run_.config, state_.step, old_steps, steps_);
     if (!jump.empty()) found.resume_notes.push_back(jump);

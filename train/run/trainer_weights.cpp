@@ -85,7 +85,7 @@ std::string Trainer::set_first_weights(const FirstWeights& first) {
 // no room for a unit in float32. Returns the source, for people.
 std::string Trainer::read_base(FirstWeights first, const std::optional<ResumableCheckpoint>& resumed) {
   if (resumed) {
-    // Another start may have saved since `first` was opened.
+    // Finds the base of the checkpoint: another start may have saved it since `first` was opened.
     first = {};
     do_and_agree(mesh_.world(), [&] {
       first.model.emplace(find_base(

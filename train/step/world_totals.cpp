@@ -78,7 +78,7 @@ LossSum evaluate_batches(ShardedTransformer& model, const HostBatches& batches, 
     target_count += batch.target_count;
     model.evaluate(arena, batch, totals.loss());
   }
-  // Called last: a signal may come while the device computes.
+  // stop_requested() is called after this wait, because a signal may come while the device computes.
   stream.synchronize();
   totals.sum_over_world(arena, target_count, stop_requested());
   return totals.read().loss;

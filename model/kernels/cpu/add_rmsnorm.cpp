@@ -19,8 +19,8 @@ int64_t block_rows(int64_t rows) {
   return even < kMinBlockRows ? kMinBlockRows : even;
 }
 
-/// Writes s = residual + branch and returns the sum of s^2, of s as stored: backward reads the rounded s,
-/// too.
+/// Writes s = residual + branch and returns the sum of s^2. This s is the rounded s in memory, which backward
+/// reads, too.
 template <class T>
 float add_row(const T* residual, const T* branch, int64_t columns, T* sum) {
   Vector squares{};

@@ -74,7 +74,7 @@ Extent extent_of(const AttentionTask& t) {
   return {begin, end, begin, end, begin, end, true, true};
 }
 
-/// Loads a tile of queries: q and do (as rows and transposed), l and delta.
+/// Loads q and dout (each as rows and transposed) and l of a tile of queries, and computes delta.
 template <class T>
 void take_queries(const Operands<T>& x, int64_t first, int64_t count, int64_t head, const Scratch& s) {
   const int64_t size = x.heads.size, width = padded_size(size), out_row = x.heads.query * size;

@@ -15,7 +15,7 @@ int64_t thread_floats(const Heads& heads) {
 
 /// See CachedTail.
 struct Places {
-  int64_t first = INT64_MAX;  ///< a position below `first` is at the place of the same number
+  int64_t first = INT64_MAX;  ///< a position p below `first` is at place p
   const int32_t* of_rest = nullptr;
 
   int64_t operator()(int64_t position) const {

@@ -12,7 +12,7 @@ namespace {
 constexpr float kMinusInfinity = -__builtin_inff();
 
 float row_maximum(const float* x, int64_t count) {
-  constexpr int kChains = 4;  // independent comparisons, which overlap
+  constexpr int kChains = 4;  // chains of comparisons that do not wait for each other
   Vector best[kChains];
   for (auto& b : best) b = broadcast(kMinusInfinity);
   int64_t i = 0;

@@ -55,7 +55,8 @@ struct Primitive {
 };
 
 /// Compiled primitives by product and number of threads, on which their code depends. One cache per process,
-/// because a KernelCall carries no owner for one. Changes no result. Thread-safe; emptied when full.
+/// because a KernelCall has no object that could own a cache. Changes no result. Thread-safe; emptied when
+/// full.
 class PrimitiveCache {
  public:
   static PrimitiveCache& of_process() {

@@ -8,8 +8,8 @@
 
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 
-/// Words of one index in kBlocks Philox blocks, in the lower halves of the lanes. The upper halves are never
-/// read.
+/// Word i of each of kBlocks Philox blocks, with one i in 0 .. 3, in the lower halves of the lanes. The upper
+/// halves are never read.
 using Words [[gnu::vector_size(4 * kLanes)]] = uint64_t;
 inline constexpr int kBlocks = kLanes / 2;
 

@@ -16,13 +16,13 @@ std::vector<std::string> cpu_instruction_sets();
 /// have the same text: otherwise their results differ in the last bits.
 std::string cpu_instruction_set();
 
-/// Whether the processor multiplies bfloat16 in hardware. Without, products in float32 are faster.
+/// Whether the processor multiplies bfloat16 in hardware. If not, products in float32 are faster.
 bool cpu_has_fast_bfloat16();
 
 /// Threads of an operation. The sizes of workspaces depend on them.
 int64_t cpu_threads();
 
-/// For operations of the calling thread. Used to plan a launch with another number of threads.
+/// Sets cpu_threads() for operations of the calling thread, to plan a launch with another number of threads.
 void set_cpu_threads(int64_t threads);
 
 /// The kernels compiled for `instruction_set`, for tests and benchmarks. Throws Error(kBug) for a name that

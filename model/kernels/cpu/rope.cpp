@@ -6,7 +6,7 @@ namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
 
 constexpr Bits kPartner = kLaneNumbers ^ 1U, kEven = kLaneNumbers & ~1U, kOdd = kLaneNumbers | 1U;
-/// Even lanes subtract their product with the sine: their sign bit is set.
+/// The sign bit in even lanes, which subtract: a cos - b sin.
 constexpr Bits kEvenSign = (kPartner & 1U) << 31;
 
 }  // namespace

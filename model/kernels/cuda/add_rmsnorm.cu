@@ -20,7 +20,7 @@ constexpr int kForwardHeld = 4;  ///< accesses of 16 bytes that a thread of forw
 /// A thread holds one access of 16 bytes of each operand for the current row, and one for the next row.
 constexpr int kBackwardThreads = 1024;
 
-/// Returns the sum as stored: backward reads the rounded sum, so the mean must be of it.
+/// Returns the sum as stored: the mean must be of the rounded numbers that backward reads.
 template <int kWidth, class T>
 __device__ Floats<kWidth> add_branch(const T* residual, const T* branch, T* sum, int64_t at) {
   Floats<kWidth> x = load<kWidth>(residual + at);

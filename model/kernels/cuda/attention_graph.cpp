@@ -220,8 +220,8 @@ Plan backward(const AttentionShape& shape, const PlanTarget& target, int64_t mos
   if (shape.sums == Sums::kOrdered) return std::move(g).plan(target, most_workspace_bytes, kOneAfterAnother);
   if (shape.sums != Sums::kFromScores || target.major != kBlackwell)
     return std::move(g).plan(target, most_workspace_bytes);
-  // Heuristics refuse this graph. Source: override_heuristics_query in scaled_dot_product_flash_attention.h
-  // of NVIDIA's front end.
+  // cuDNN's heuristics refuse this graph, so the engine and its knobs are given. Their source:
+  // override_heuristics_query in scaled_dot_product_flash_attention.h of NVIDIA's front end.
   constexpr int64_t kEngine = 5;
   constexpr size_t kFirstOfTiles = 92300;
   constexpr Knob kBefore[] = {{CUDNN_KNOB_TYPE_KERNEL_CFG, 31}, {CUDNN_KNOB_TYPE_STAGES, 2}};

@@ -60,7 +60,8 @@ struct BackwardCall {
   AttentionWorkspace layout;
   AttentionShape shape;
   bool by_place;  ///< log_sum_exp is read by document, head and position
-  /// Where the plan's own workspace begins: by place, it includes the memory for dK and dV per query head.
+  /// Where the plan's own workspace begins. If by_place, the plan itself allocates dK and dV per query head,
+  /// so its workspace includes the memory for them.
   int64_t own;
 };
 
@@ -134,7 +135,8 @@ std::optional<std::string> attention_unsupported(const AttentionGpu& gpu, bool d
     return fmt::format(
         "this cuDNN ({}) is older than {}, the first for packed documents on compute capability 8.x",
         gpu.cudnn_version, kFirstPackedAmpere);
-  // Source: Transformer Engine (its pull request 2693), which keeps packed rows of q|k|v from cuDNN there.
+  // Source: Transformer Engine (its pull request 2693), which keeps packed rows of q|k|v from cuDNN on such
+  // GPUs.
   if (gpu.major == 12)
     return "on compute capability 12.x, cuDNN does not support packed documents whose queries, keys and "
            "values "

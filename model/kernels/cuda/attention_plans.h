@@ -23,7 +23,8 @@ struct AttentionGpu {
 std::optional<Sums> attention_sums(const AttentionGpu& gpu, int64_t head_size, bool dense,
                                    bool deterministic);
 
-/// Why this cuDNN must not compute such attention, although it would make a plan; nullopt if it may.
+/// Why cuDNN must not compute dense (or ragged) attention on `gpu`, although it would make a plan; nullopt if
+/// it may.
 std::optional<std::string> attention_unsupported(const AttentionGpu& gpu, bool dense);
 
 /// The gradients are null in forward.
@@ -34,9 +35,9 @@ struct AttentionOperands {
   const Tensor *dout = nullptr, *dqkv = nullptr;
 };
 
-/// The plans of one stream. A plan is made when a number of documents and a length are first used or prepared
-/// (up to a second each), and kept. If cuDNN refuses a plan, `forward` and `backward` do nothing and return
-/// the reason; otherwise they return nullopt.
+/// The plans of one stream. A plan for one number of documents and one length is made when it is first used
+/// or prepared, which takes up to a second, and is then kept. If cuDNN refuses a plan, `forward` and
+/// `backward` do nothing and return the reason; otherwise they return nullopt.
 class AttentionPlans {
  public:
   explicit AttentionPlans(int device);
@@ -47,9 +48,10 @@ class AttentionPlans {
   std::optional<std::string> forward(const KernelCall& call, const AttentionOperands& operands);
   std::optional<std::string> backward(const KernelCall& call, const AttentionOperands& operands);
 
-  /// Makes the plans that such a call needs, if cuDNN computes it. Returns how many were made.
+  /// Makes the plans that forward() or backward() with `sizes` needs, if cuDNN computes such a call. Returns
+  /// how many were made.
   int64_t prepare(const Stream& stream, const AttentionSizes& sizes, Direction direction);
-  /// Includes refusals.
+  /// The number of plans, refusals included.
   int64_t count() const { return std::ssize(plans_); }
 
  private:

@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(32 * kAttentionWarps, 1) attend_cached(Cached<
   if (warp_number() == 0) take_head(x.qkv + s * x.row + head * x.size, x.size, x.scale, query);
   __syncthreads();
   const int64_t count = x.position[s] + 1;
-  // Positions of a warp: a multiple of 32, so that only the last such warp has lanes without a position.
+  // Positions of a warp: a multiple of 32. So of all warps with positions, only the last may have idle lanes.
   const int64_t share = (count + 32 * kAttentionWarps - 1) / (32 * kAttentionWarps) * 32;
   const int64_t first = warp_number() * share;
   const int64_t own = count - first < share ? count - first : share;

@@ -180,8 +180,8 @@ void Graph::add(Descriptor operation) {
 
 GraphTensor Graph::tensor(cudnnDataType_t type, const Extents& extents, const Extents& strides, int64_t id,
                           const GraphTensor* ragged_offset) {
-  // Heads that cuDNN accepts have a multiple of 8 elements, so each begins on 16 bytes. Lengths and offsets
-  // begin at any document.
+  // Alignment: heads begin at multiples of 16 bytes, because cuDNN accepts only head sizes that are multiples
+  // of 8. Lengths and offsets may begin at any document, so each number is aligned only to its own size.
   const bool index = id != kNoId && (type == CUDNN_DATA_INT32 || type == CUDNN_DATA_INT64);
   const int64_t alignment = !index ? 16 : type == CUDNN_DATA_INT32 ? 4 : 8;
   Descriptor t(CUDNN_BACKEND_TENSOR_DESCRIPTOR);

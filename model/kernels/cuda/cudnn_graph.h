@@ -134,9 +134,9 @@ class Graph {
   void reduce(cudnnReduceTensorOp_t op, const GraphTensor& x, const GraphTensor& y);
   void reshape(const GraphTensor& x, const GraphTensor& y);
 
-  /// Makes a plan of the first suggestion of cuDNN's heuristics that works with `knobs` set and at most
-  /// `most_workspace_bytes` of workspace; with `engine`, of that engine and these knobs alone. Returns a
-  /// refusal if there is none. Consumes the graph.
+  /// Makes a plan of the first suggestion of cuDNN's heuristics that works with `knobs` set and needs at most
+  /// `most_workspace_bytes` of workspace. With `engine`, asks no heuristics, but tries this engine with these
+  /// knobs alone. Returns a refusal if no plan works. Consumes the graph.
   Plan plan(const PlanTarget& target, int64_t most_workspace_bytes, std::span<const Knob> knobs = {},
             std::optional<int64_t> engine = std::nullopt) &&;
 

@@ -10,7 +10,7 @@ namespace ripstop::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-/// the most elements of a block, unless that takes more than kSumBlocks blocks
+/// elements of a block; more if kSumBlocks blocks would not be enough
 constexpr int64_t kElementsOfSumBlock = 4096;
 
 struct Value {

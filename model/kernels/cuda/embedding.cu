@@ -9,9 +9,9 @@ namespace ripstop::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kRowsAtOnce = 4;  ///< loads at the same time
+constexpr int kRowsAtOnce = 4;  ///< rows that a thread loads before it adds them
 
-/// Row n of `to` = row index[n] - first of `from`, or zeros if `from` has no such row.
+/// Row n of `to` = row (index[n] - first) of `from`, or zeros if `from` has no such row.
 template <class Unit>
 __global__ void __launch_bounds__(kThreads)
     gather(const Unit* from, int64_t held, const int32_t* index, int64_t first, int64_t units, Unit* to) {

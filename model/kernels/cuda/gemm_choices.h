@@ -40,7 +40,7 @@ class GemmChoices {
   std::map<std::string, GemmChoice> choices_;
 };
 
-/// For files that ripstop can make again: $RIPSTOP_CACHE, else $XDG_CACHE_HOME/ripstop, else
+/// The folder for files that ripstop can make again: $RIPSTOP_CACHE, else $XDG_CACHE_HOME/ripstop, else
 /// $HOME/.cache/ripstop; nullopt if none of them is set.
 std::optional<std::filesystem::path> cache_folder();
 

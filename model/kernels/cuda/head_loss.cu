@@ -200,9 +200,8 @@ void cross_entropy(const KernelCall& call, const Tensor& logits, const Tensor& t
                     all.shape[0],
                     3 * all.shape[1],
                     slice};
-    // A thread stores kWide elements: 8 bytes in bfloat16, 16 bytes in float32. Checking dlogits for 8 is
-    // enough: float32 dlogits that share memory with logits are checked for 16 as logits.
-    with_width<kWide>(aligned(16, columns, {&logits}) && aligned(8, columns, {&dlogits}), [&](auto width) {
+    const bool wide = aligned(16, columns, {&logits}) && aligned(kWide * sizeof(T), columns, {&dlogits});
+    with_width<kWide>(wide, [&](auto width) {
       launch(call, "cross_entropy", find_loss<width.value, T>, {logits.rows()},
              row_threads(columns, 4 * width.value, kThreads), x);
     });

@@ -77,7 +77,7 @@ void with_width(bool wide, Body body) {
   }
 }
 
-/// Null if `t` is no tensor. Does not check the dtype.
+/// Null if `t` is null. Does not check the dtype.
 template <class T>
 T* elements(const Tensor& t) {
   return static_cast<T*>(t.data);

@@ -57,7 +57,7 @@ struct Shown {
 };
 
 /// A running softmax over keys with weights e^(score - maximum), where `maximum` is the largest score so far.
-/// `sum`: of the weights; `out`: of the values times their weights.
+/// `sum` adds up the weights, `out` the values times their weights.
 template <int kPerLane>
 struct Softmax {
   float out[kPerLane] = {};

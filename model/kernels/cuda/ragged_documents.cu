@@ -1,5 +1,6 @@
-// Work of a thread: one document (offsets); one position and head (log_sum_exp by place); 16 bytes at a time
-// of a block's row (joined gradients); elements of a block's document (single rows).
+// A thread computes the offsets of one document, or copies log_sum_exp of one position of one head. A block
+// joins the gradients of one row, 16 bytes at a time in each thread, or writes those of one document of a
+// single row.
 #include "model/kernels/cuda/launch.h"
 #include "model/kernels/cuda/ragged_documents.h"
 #include "model/kernels/cuda/vector.cuh"

@@ -1,14 +1,14 @@
-// Kernels around attention plans.
+// Kernels that run before and after attention plans.
 #pragma once
 #include "model/kernels/cuda_attention_schedule.h"
 #include "model/ops/kernel_table.h"
 
 namespace ripstop::cuda {
 
-/// Where documents begin and how long they are, in device memory. Document d begins at element d of an offset
-/// array and ends at element d + 1, counted in elements of rows of q|k|v (`row`), of all query heads
-/// (`query`), of all key-value heads (`key_value`), or of one number per query head (`heads`). length
-/// [documents] counts rows.
+/// Offsets and lengths of documents, in device memory. Document d has elements [offset[d], offset[d + 1]) of
+/// a tensor. Tensors of each row width have their own offsets: `row` for q|k|v, `query` for all query heads,
+/// `key_value` for all key-value heads, `heads` for one number per query head. length [documents] counts
+/// rows.
 struct RaggedOffsets {
   int64_t *row = nullptr, *query = nullptr, *key_value = nullptr, *heads = nullptr;
   int32_t* length = nullptr;

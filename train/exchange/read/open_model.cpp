@@ -21,7 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Opens no base of the model in `directory`, which may be the very checkpoint whose base is looked for.
+// The samples_hash of the model in `directory`. Opens no base of that model, because it may be the very
+// checkpoint whose base is looked for.
 std::string samples_at(Io& io, const fs::path& directory) {
   if (is_pretrained_model(directory)) return open_stored_model(io, directory).samples_hash();
   return StoredModel(Checkpoint{directory, read_manifest(io, directory)}).samples_hash();
@@ -90,7 +91,7 @@ std::optional<StoredModel> base_at(Io& io, const AdaptedBase& base, const ModelC
 // Compares the start, the middle and the end of every unit of `base`, rounded, with `exported`.
 bool is_export(Io& io, const StoredModel& exported, const StoredModel& base) {
   ModelConfig sizes = exported.config();
-  // An export writes another value in place of 0.
+  // Not compared: an export writes another initializer_range in place of 0.
   sizes.initializer_range = base.config().initializer_range;
   if (sizes != base.config()) return false;
   // All tensors of an export have one dtype.

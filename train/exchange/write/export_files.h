@@ -40,7 +40,6 @@ struct ExportedAdapters {
 };
 
 /// The facts of a model card. References are borrowed.
-/// References are borrowed.
 struct ModelCard {
   const TrainedModel& trained;  ///< the exported checkpoint
   ExportDType dtype = ExportDType::kFloat32;

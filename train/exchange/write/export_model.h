@@ -51,7 +51,7 @@ struct ExportOptions {
   std::optional<ExportDType> dtype = {};
   /// The only weights to export, for PEFT; nullopt: the whole model.
   std::optional<ExportedAdapters> adapters = {};
-  /// A weight file with a single tensor may be larger.
+  /// The most bytes of a weight file; a file with a single tensor may be larger.
   int64_t most_file_bytes = ExportLayout::kMostFileBytes;
   /// The report has hashes of the weight files; this takes one more pass over them.
   bool hashes_files = true;

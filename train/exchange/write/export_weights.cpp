@@ -311,7 +311,7 @@ CheckedFile write_checked_file(Io& io, const fs::path& directory, const std::str
   const int64_t count = std::ssize(bytes);
   const WrittenPlace all{0, {0, count, hash64(bytes.data(), count)}};
   const InputFile file(io, directory / name);
-  file.forget();  // the page cache would return the written bytes in any case
+  file.forget();  // the page cache would return the bytes even if the device stored others
   return {name, count, check_file(file, count, {&all, 1}, [](int64_t) {})};
 }
 
