@@ -1,13 +1,12 @@
 #include <fmt/core.h>
 
-#include <cstdio>
-
 #include "parallel/agreement.h"
 #include "parallel/launch_environment.h"
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
 #include "train/commands/end_process.h"
 #include "train/machine/version.h"
+#include "train/report/standard_streams.h"
 
 namespace ripstop {
 namespace {
@@ -31,21 +30,16 @@ ExitCode run(const Arguments& words) {
   return line.run(words);
 }
 
-// Output is buffered, so a full disk shows only here. Scripts must not take half a report for all of it.
-void check_output_was_written() {
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
-    throw Error(ExitCode::kStorage, "cannot write to standard output", "is the disk full?");
-}
-
 }  // namespace
 }  // namespace ripstop
 
 int main(int argc, char** argv) {
   using ripstop::ExitCode;
+  ripstop::secure_standard_streams();
   try {
     const ExitCode code = ripstop::run({argv + 1, argv + argc});
-    // kRequeue: the run may have stopped because its terminal was closed, so no output is possible.
-    if (code != ExitCode::kRequeue) ripstop::check_output_was_written();
+    // Another code tells more than the state of standard output.
+    if (code == ExitCode::kOk) ripstop::require_output();
     return static_cast<int>(code);
   } catch (const ripstop::CommandLineError& error) {
     ripstop::end_failed(error, ripstop::launch_rank() == 0);

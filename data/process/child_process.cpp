@@ -119,7 +119,11 @@ pid_t start_program(std::vector<std::string> words, std::vector<std::string> env
   sigset_t none;
   sigemptyset(&none);
   ::posix_spawnattr_setsigmask(&attributes, &none);
-  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  // This process may ignore SIGPIPE, which ends other programs that nobody reads any more.
+  sigset_t usual = none;
+  sigaddset(&usual, SIGPIPE);
+  ::posix_spawnattr_setsigdefault(&attributes, &usual);
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
   pid_t child = 0;
   const int error = ::posix_spawnp(&child, words.front().c_str(), &actions, &attributes,
                                    pointers_to(words).data(), pointers_to(environment).data());

@@ -21,6 +21,7 @@
 #include "train/plan/pretrained_sizes.h"
 #include "train/plan/resolved_run.h"
 #include "train/report/human_text.h"
+#include "train/report/standard_streams.h"
 
 namespace ripstop {
 namespace {
@@ -192,7 +193,7 @@ ExitCode run_check(const CheckArguments& given) {
   return world.run([&] {
     const CheckReport report = examine_mesh(given, world);
     if (world.communicator().rank() == 0)
-      fmt::print("{}\n", given.json ? check_document(report) : check_text(report));
+      print_out("{}\n", given.json ? check_document(report) : check_text(report));
     if (report.verdict.holds()) return ExitCode::kOk;
     throw Error(ExitCode::kNumerics,
                 fmt::format("{} does not compute what one rank computes: {}", report.verdict.mesh.to_text(),

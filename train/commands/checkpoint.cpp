@@ -10,6 +10,7 @@
 #include "train/commands/commands.h"
 #include "train/report/human_text.h"
 #include "train/report/live_line.h"
+#include "train/report/standard_streams.h"
 
 namespace ripstop {
 namespace {
@@ -57,7 +58,7 @@ ExitCode list(Io& io, const CheckpointArguments& given) {
   if (text.empty()) text = fmt::format("no checkpoints in {}\n", given.path);
   if (given.json)
     text = text_of_json({{"checkpoints", std::move(rows)}, {"damaged", std::move(moved)}}, 2) + "\n";
-  fmt::print("{}", text);
+  print_out("{}", text);
   return ExitCode::kOk;
 }
 
@@ -85,11 +86,11 @@ ExitCode verify(Io& io, const CheckpointArguments& given) {
       errors.push_back({{"file", damage.file}, {"what", damage.what}, {"offset", damage.offset}});
     const Json document{
         {"ok", found.empty()}, {"checkpoint", directory.string()}, {"errors", std::move(errors)}};
-    fmt::print("{}\n", text_of_json(document, 2));
+    print_out("{}\n", text_of_json(document, 2));
   } else {
     for (const CheckpointDamage& damage : found)
-      fmt::print("{}: {} (byte {})\n", damage.file, damage.what, damage.offset);
-    fmt::print(
+      print_out("{}: {} (byte {})\n", damage.file, damage.what, damage.offset);
+    print_out(
         "{}: {}{}\n", directory.string(),
         found.empty() ? "whole: every byte is what was written" : "damaged, superseded or of another format",
         choice_text(io, given, directory));
@@ -123,7 +124,7 @@ void warn_of_superseded(Io& io, const std::filesystem::path& chosen) {
   try {
     for (const ListedCheckpoint& checkpoint : list_checkpoints(io, folder_of_checkpoint(chosen)))
       if (checkpoint.is_superseded && checkpoint.step > *step)
-        fmt::print(stderr, "warning: passing over a checkpoint: {}\n", checkpoint.problem);
+        print_to(stderr, "warning: passing over a checkpoint: {}\n", checkpoint.problem);
   } catch (const Error&) {
   }
 }

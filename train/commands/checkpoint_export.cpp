@@ -21,6 +21,7 @@
 #include "train/machine/version.h"
 #include "train/report/human_text.h"
 #include "train/report/live_line.h"
+#include "train/report/standard_streams.h"
 #include "train/run/stop_signal.h"
 
 namespace ripstop {
@@ -109,20 +110,21 @@ std::string files_text(const ExportReport& report) {
 // Prints the report and the next command to type. `base_export`: ExportedAdapters::base_export.
 void print_report(const ExportArguments& given, const TrainedModel& trained, const ExportReport& report,
                   const std::string& base_export, double seconds) {
-  if (given.json) return fmt::print("{}\n", text_of_json(json_of(given, trained, report), 2));
-  fmt::print("{} holds {} as {}: {}, read back and found equal\n", given.output,
-             trained.stored.directory().string(), to_string(report.dtype), counted(report.tensors, "tensor"));
-  fmt::print("{}\n{} written in {}, {:.2f} GB/s\n", files_text(report), bytes_text(report.bytes()),
-             duration_text(seconds), static_cast<double>(report.bytes()) / 1e9 / std::max(seconds, 1e-3));
+  if (given.json) return print_out("{}\n", text_of_json(json_of(given, trained, report), 2));
+  print_to(stdout, "{} holds {} as {}: {}, read back and found equal\n", given.output,
+           trained.stored.directory().string(), to_string(report.dtype), counted(report.tensors, "tensor"));
+  print_to(stdout, "{}\n{} written in {}, {:.2f} GB/s\n", files_text(report), bytes_text(report.bytes()),
+           duration_text(seconds), static_cast<double>(report.bytes()) / 1e9 / std::max(seconds, 1e-3));
   if (report.writes_summaries)
-    fmt::print(
+    print_to(
+        stdout,
         "next: ripstop summarize {} --input articles.jsonl, or in Python, as its README.md shows:\n  {}\n",
         shell_word(given.output), python_command(given, report));
   else if (!base_export.empty())
-    fmt::print("next: {}\nthen this export once more, to another directory, with --base {}\n", base_export,
-               kBaseExport);
+    print_to(stdout, "next: {}\nthen this export once more, to another directory, with --base {}\n",
+             base_export, kBaseExport);
   else
-    fmt::print("next: {}\n", python_command(given, report));
+    print_to(stdout, "next: {}\n", python_command(given, report));
 }
 
 // Whether the base in `directory` is a checkpoint, not a Hugging Face model. The name of an absent directory

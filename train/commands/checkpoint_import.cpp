@@ -10,6 +10,7 @@
 #include "train/exchange/write/export_model.h"
 #include "train/report/human_text.h"
 #include "train/report/live_line.h"
+#include "train/report/standard_streams.h"
 #include "train/run/stop_signal.h"
 
 namespace ripstop {
@@ -40,7 +41,7 @@ int64_t import_with_progress(Io& io, const StoredModel& model, const fs::path& o
   const int64_t elements = parameter_count(model.config());
   Progress progress(stderr);
   return import_model(
-      io, model, output, [](const std::string& note) { fmt::print(stderr, "{}\n", note); },
+      io, model, output, [](const std::string& note) { print_to(stderr, "{}\n", note); },
       [&](int64_t done) {
         if (stop.requested()) throw ImportStopped{};
         progress.update("import", "element", std::min(done, elements), elements);
@@ -63,15 +64,16 @@ ExitCode import_checkpoint(const ImportArguments& given) {
         {"checkpoint", (fs::path(given.output) / "checkpoints" / step_directory_name(0)).string()},
         {"bytes", bytes},
         {"parameter_count", parameter_count(model.config())}};
-    fmt::print("{}\n", text_of_json(document, 2));
+    print_out("{}\n", text_of_json(document, 2));
     return ExitCode::kOk;
   }
-  fmt::print(
-      "{} holds the checkpoint of step 0: {} parameters, {} with moments of zero, which take no room\n",
-      given.output, parameter_count(model.config()), bytes_text(bytes));
+  print_to(stdout,
+           "{} holds the checkpoint of step 0: {} parameters, {} with moments of zero, which take no room\n",
+           given.output, parameter_count(model.config()), bytes_text(bytes));
   if (model.state().tokenizer_sha256.empty())
-    fmt::print("warning: {} has no tokenizer.model: summarize needs one in {}\n", given.model, given.output);
-  fmt::print("model.pretrained={} begins a run with its weights\n", shell_word(given.output));
+    print_to(stdout, "warning: {} has no tokenizer.model: summarize needs one in {}\n", given.model,
+             given.output);
+  print_to(stdout, "model.pretrained={} begins a run with its weights\n", shell_word(given.output));
   return ExitCode::kOk;
 }
 

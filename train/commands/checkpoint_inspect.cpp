@@ -15,6 +15,7 @@
 #include "train/checkpoint/takeovers.h"
 #include "train/exchange/hugging_face/pretrained_model.h"
 #include "train/report/human_text.h"
+#include "train/report/standard_streams.h"
 
 namespace ripstop {
 namespace {
@@ -182,51 +183,51 @@ ExitCode inspect_pretrained(const CheckpointArguments& given) {
   const PretrainedModel model = open_pretrained_model(given.path);
   const TokenizerFile tokenizer = look_at_tokenizer(given.path, "");
   if (given.json) {
-    fmt::print("{}\n", text_of_json(json_of(given.path, model, tokenizer), 2));
+    print_out("{}\n", text_of_json(json_of(given.path, model, tokenizer), 2));
     return ExitCode::kOk;
   }
   std::set<std::string> dtypes;
   for (const auto& [name, tensor] : model.tensors) dtypes.insert(tensor.dtype);
-  fmt::print(
+  print_out(
       "{}\n  verdict     readable: config.json, names, sizes and dtypes fit; the weights were not read\n",
       given.path);
-  fmt::print("  format      Hugging Face, LlamaForCausalLM\n{}", line_of(model.config));
-  fmt::print("  context     {} positions, rope_theta {}\n", model.config.max_position_embeddings,
-             model.config.rope_theta);
-  fmt::print("  tensors     {} of {}\n", model.tensors.size(), fmt::join(dtypes, ", "));
-  fmt::print("  files       {}, {} in all\n", counted(std::ssize(model.files), "file"),
-             bytes_text(model.bytes()));
-  fmt::print("  tokenizer   {}\n", text_of(tokenizer));
+  print_out("  format      Hugging Face, LlamaForCausalLM\n{}", line_of(model.config));
+  print_out("  context     {} positions, rope_theta {}\n", model.config.max_position_embeddings,
+            model.config.rope_theta);
+  print_out("  tensors     {} of {}\n", model.tensors.size(), fmt::join(dtypes, ", "));
+  print_out("  files       {}, {} in all\n", counted(std::ssize(model.files), "file"),
+            bytes_text(model.bytes()));
+  print_out("  tokenizer   {}\n", text_of(tokenizer));
   if (!model.ignored.empty())
-    fmt::print("  not needed  {}, as {}\n", counted(std::ssize(model.ignored), "tensor"),
-               model.ignored.front());
+    print_out("  not needed  {}, as {}\n", counted(std::ssize(model.ignored), "tensor"),
+              model.ignored.front());
   return ExitCode::kOk;
 }
 
 void print_text(const fs::path& directory, const Manifest& m, const Surroundings& seen) {
-  fmt::print("{}\n", directory.string());
-  fmt::print(
+  print_out("{}\n", directory.string());
+  print_out(
       "  verdict     whole: the manifest and the sizes of all files are right; ripstop checkpoint verify {} "
       "reads every byte\n",
       shell_word(directory.string()));
-  fmt::print("  resume      {}\n", seen.resume);
-  fmt::print("  step        {} ({} updates), next: epoch {}, sequence {}\n", m.state.step, m.state.updates,
-             m.state.epoch, m.state.sequence);
-  fmt::print("  tokens      {}\n", m.state.tokens);
+  print_out("  resume      {}\n", seen.resume);
+  print_out("  step        {} ({} updates), next: epoch {}, sequence {}\n", m.state.step, m.state.updates,
+            m.state.epoch, m.state.sequence);
+  print_out("  tokens      {}\n", m.state.tokens);
   if (const std::optional<BestSoFar>& best = m.state.best)
-    fmt::print("  best        {} {:.6g} at step {}\n", best->metric, best->value, best->step);
-  fmt::print("{}", line_of(m.state.model));
+    print_out("  best        {} {:.6g} at step {}\n", best->metric, best->value, best->step);
+  print_out("{}", line_of(m.state.model));
   if (const std::optional<AdaptedBase>& adapted = m.state.adapted)
-    fmt::print("  adapters    alone, {}\n  base        {}\n", adapters_text(adapted->lora),
-               adapted->directory);
-  fmt::print("  saved on    {}\n", m.mesh.to_text());
-  fmt::print("  moments     {}\n", to_string(m.moments));
-  fmt::print("  files       {}, {} in all\n", counted(std::ssize(m.files), "file"), bytes_text(m.bytes()));
+    print_out("  adapters    alone, {}\n  base        {}\n", adapters_text(adapted->lora),
+              adapted->directory);
+  print_out("  saved on    {}\n", m.mesh.to_text());
+  print_out("  moments     {}\n", to_string(m.moments));
+  print_out("  files       {}, {} in all\n", counted(std::ssize(m.files), "file"), bytes_text(m.bytes()));
   const auto or_unknown = [](const std::string& text) { return text.empty() ? "not known" : text; };
-  fmt::print("  data        {}\n", or_unknown(m.state.data_content_hash));
-  fmt::print("  tokenizer   SHA-256 {}\n              {}\n", or_unknown(m.state.tokenizer_sha256),
-             text_of(seen.tokenizer));
-  fmt::print("  written by  {}\n", m.written_by);
+  print_out("  data        {}\n", or_unknown(m.state.data_content_hash));
+  print_out("  tokenizer   SHA-256 {}\n              {}\n", or_unknown(m.state.tokenizer_sha256),
+            text_of(seen.tokenizer));
+  print_out("  written by  {}\n", m.written_by);
 }
 
 // Damage is a result, not an exception, as in `checkpoint verify`.
@@ -238,9 +239,9 @@ ExitCode report_damage(const CheckpointArguments& given, const ListedCheckpoint&
                       {"resumable", false},
                       {"resume", "a run goes on from its newest whole checkpoint"}};
   if (given.json)
-    fmt::print("{}\n", text_of_json(document, 2));
+    print_out("{}\n", text_of_json(document, 2));
   else
-    fmt::print(
+    print_out(
         "{}\n  verdict     {}: {}\n  resume      a run goes on from its newest whole checkpoint: ripstop "
         "checkpoint list {} shows them\n",
         directory, found.verdict(), found.problem, shell_word(found.directory.parent_path().string()));
@@ -256,7 +257,7 @@ ExitCode inspect_checkpoint(Io& io, const CheckpointArguments& given) {
   if (!found.manifest) return report_damage(given, found);
   const Surroundings seen = look_around(io, found.directory, *found.manifest);
   if (given.json)
-    fmt::print("{}\n", text_of_json(json_of(found.directory, *found.manifest, seen), 2));
+    print_out("{}\n", text_of_json(json_of(found.directory, *found.manifest, seen), 2));
   else
     print_text(found.directory, *found.manifest, seen);
   return ExitCode::kOk;

@@ -12,6 +12,7 @@
 #include "parallel/launch_environment.h"
 #include "train/config/config_keys.h"
 #include "train/config/nearest_name.h"
+#include "train/report/standard_streams.h"
 
 namespace ripstop {
 
@@ -38,7 +39,7 @@ std::string path_of(const CLI::App& app) {
 
 // Prints on rank 0 only, because the launcher starts the program on every rank.
 void print_once(const std::string& text) {
-  if (launch_rank() == 0) fmt::print("{}", text);
+  if (launch_rank() == 0) print_out("{}", text);
 }
 
 // All verbs on one page. CLI11's own text would show the options of all verbs, too.

@@ -4,6 +4,7 @@
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
 #include "train/config/run_config.h"
+#include "train/report/standard_streams.h"
 
 namespace ripstop {
 
@@ -12,7 +13,7 @@ void add_config_table(CommandLine& line) {
   verb.hide();
   verb.set_example("ripstop config-table");
   verb.set_action([] {
-    fmt::print("{}", config_table_markdown());
+    print_out("{}", config_table_markdown());
     return ExitCode::kOk;
   });
 }

@@ -24,6 +24,7 @@
 #include "train/machine/slow_ranks.h"
 #include "train/machine/version.h"
 #include "train/report/human_text.h"
+#include "train/report/standard_streams.h"
 
 namespace ripstop {
 namespace {
@@ -333,23 +334,23 @@ void print_json(const Report& report) {
   document["inside_node"] = as_json(report.inside_node);
   document["between_nodes"] = as_json(report.between_nodes);
   if (report.rank_report) document.update(rank_report_json(*report.rank_report));
-  fmt::print("{}\n", text_of_json(document, 2));
+  print_out("{}\n", text_of_json(document, 2));
 }
 
 // `cuda`: as_json(CudaMachine), perhaps of another rank.
 void print_cuda(const Json& cuda) {
-  fmt::print("  cuda        kernels for sm_ {}\n", cuda.at("architectures").get<std::string>());
+  print_out("  cuda        kernels for sm_ {}\n", cuda.at("architectures").get<std::string>());
   for (const Json& each : cuda.at("libraries")) {
     const auto found = each.at("found").get<std::string>();
-    fmt::print("    {:<18}{}  (built with {}, works from {})\n", each.at("name").get<std::string>(),
-               found.empty() ? "not found" : found, each.at("built").get<std::string>(),
-               each.at("oldest").get<std::string>());
+    print_out("    {:<18}{}  (built with {}, works from {})\n", each.at("name").get<std::string>(),
+              found.empty() ? "not found" : found, each.at("built").get<std::string>(),
+              each.at("oldest").get<std::string>());
   }
   for (const Json& gpu : cuda.at("gpus"))
-    fmt::print("  gpu         {}, {}, compute capability {}, {} multiprocessors\n",
-               gpu.at("name").get<std::string>(), bytes_text(gpu.at("memory_bytes").get<int64_t>()),
-               gpu.at("compute_capability").get<std::string>(), gpu.at("multiprocessors").get<int>());
-  if (cuda.at("gpus").empty()) fmt::print("  gpu         none: {}\n", cuda.at("problem").get<std::string>());
+    print_out("  gpu         {}, {}, compute capability {}, {} multiprocessors\n",
+              gpu.at("name").get<std::string>(), bytes_text(gpu.at("memory_bytes").get<int64_t>()),
+              gpu.at("compute_capability").get<std::string>(), gpu.at("multiprocessors").get<int>());
+  if (cuda.at("gpus").empty()) print_out("  gpu         none: {}\n", cuda.at("problem").get<std::string>());
 }
 
 std::string free_text(const Json& bytes) {
@@ -358,45 +359,45 @@ std::string free_text(const Json& bytes) {
 
 void print_node(const Node& node) {
   const Json& machine = node.machine;
-  fmt::print("\n{}  {}\n", machine.at("host").get<std::string>(), counted(node.ranks, "rank"));
-  fmt::print("  system      {}\n", machine.at("system").get<std::string>());
-  fmt::print("  processor   {}\n", machine.at("processor").get<std::string>());
-  fmt::print("  kernels     {}, bfloat16 {}\n", machine.at("instruction_set").get<std::string>(),
-             machine.at("fast_bfloat16").get<bool>() ? "in hardware" : "not in hardware");
-  fmt::print("  cores       {}, {} allowed for a rank", machine.at("cores").get<int64_t>(),
-             machine.at("cores_allowed").get<int64_t>());
+  print_out("\n{}  {}\n", machine.at("host").get<std::string>(), counted(node.ranks, "rank"));
+  print_out("  system      {}\n", machine.at("system").get<std::string>());
+  print_out("  processor   {}\n", machine.at("processor").get<std::string>());
+  print_out("  kernels     {}, bfloat16 {}\n", machine.at("instruction_set").get<std::string>(),
+            machine.at("fast_bfloat16").get<bool>() ? "in hardware" : "not in hardware");
+  print_out("  cores       {}, {} allowed for a rank", machine.at("cores").get<int64_t>(),
+            machine.at("cores_allowed").get<int64_t>());
   if (!machine.at("cores_quota").is_null())
-    fmt::print(", control group grants {:.1f}", machine.at("cores_quota").get<double>());
-  fmt::print("\n  memory      {}, {} available", bytes_text(machine.at("memory_bytes").get<int64_t>()),
-             bytes_text(machine.at("memory_available_bytes").get<int64_t>()));
+    print_out(", control group grants {:.1f}", machine.at("cores_quota").get<double>());
+  print_out("\n  memory      {}, {} available", bytes_text(machine.at("memory_bytes").get<int64_t>()),
+            bytes_text(machine.at("memory_available_bytes").get<int64_t>()));
   if (!machine.at("memory_limit_bytes").is_null())
-    fmt::print(", control group limits to {}", bytes_text(machine.at("memory_limit_bytes").get<int64_t>()));
-  fmt::print("\n");
+    print_out(", control group limits to {}", bytes_text(machine.at("memory_limit_bytes").get<int64_t>()));
+  print_out("\n");
   if (machine.contains("cuda")) print_cuda(machine.at("cuda"));
-  fmt::print("  /dev/shm    {}\n", free_text(machine.at("shared_memory_free_bytes")));
-  fmt::print("  disk here   {}\n", free_text(machine.at("disk_free_bytes")));
+  print_out("  /dev/shm    {}\n", free_text(machine.at("shared_memory_free_bytes")));
+  print_out("  disk here   {}\n", free_text(machine.at("disk_free_bytes")));
   for (const auto& [name, value] : machine.at("environment").items())
-    fmt::print("  {}={}\n", name, value.get<std::string>());
-  for (const std::string& problem : node.problems) fmt::print("  ! {}\n", problem);
+    print_out("  {}={}\n", name, value.get<std::string>());
+  for (const std::string& problem : node.problems) print_out("  ! {}\n", problem);
 }
 
 void print_speed(const char* where, const std::optional<LinkSpeed>& speed) {
   if (speed)
-    fmt::print("{:<18}{:.1f} us latency, {:.2f} GB/s a rank, slowest ring\n", where,
-               1e6 * speed->latency_seconds, 1e-9 * speed->bytes_per_second);
+    print_out("{:<18}{:.1f} us latency, {:.2f} GB/s a rank, slowest ring\n", where,
+              1e6 * speed->latency_seconds, 1e-9 * speed->bytes_per_second);
 }
 
 void print_for_people(const Report& report) {
-  fmt::print("ripstop {} ({}), {}\n", version(), git_commit(), compiler());
-  fmt::print("back ends: {}\n", back_ends().size() > 1 ? "cpu, cuda" : "cpu (no cuda in this build)");
-  for (const Library& library : libraries()) fmt::print("  {:<16}{}\n", library.name, library.version);
-  fmt::print("\n{} on {}, MPI at run time: {}\n", counted(report.ranks, "rank"),
-             counted(std::ssize(report.nodes), "node"), report.mpi);
+  print_out("ripstop {} ({}), {}\n", version(), git_commit(), compiler());
+  print_out("back ends: {}\n", back_ends().size() > 1 ? "cpu, cuda" : "cpu (no cuda in this build)");
+  for (const Library& library : libraries()) print_out("  {:<16}{}\n", library.name, library.version);
+  print_out("\n{} on {}, MPI at run time: {}\n", counted(report.ranks, "rank"),
+            counted(std::ssize(report.nodes), "node"), report.mpi);
   for (const Node& node : report.nodes) print_node(node);
-  if (report.inside_node || report.between_nodes) fmt::print("\n");
+  if (report.inside_node || report.between_nodes) print_out("\n");
   print_speed("inside a node", report.inside_node);
   print_speed("between nodes", report.between_nodes);
-  if (report.rank_report) fmt::print("\n{}", rank_report_text(*report.rank_report));
+  if (report.rank_report) print_out("\n{}", rank_report_text(*report.rank_report));
 }
 
 ExitCode doctor(bool json, const std::string& config_file) {

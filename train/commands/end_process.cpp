@@ -10,6 +10,7 @@
 
 #include "data/text/json_reader.h"
 #include "parallel/launch_environment.h"
+#include "train/report/standard_streams.h"
 
 namespace ripstop {
 namespace {
@@ -53,12 +54,11 @@ void end_failed(const Error& error, bool speaks) {
   // Another rank may have left its live line.
   const char* const clear = terminal.rewrites ? "\r\x1b[K" : "";
   if (speaks)
-    fmt::print(
+    print_to(
         stderr, "{}{}\n", clear,
         terminal.is_terminal ? error_text(error, launch_rank(), terminal) : fatal_line(error, launch_rank()));
-  std::fflush(stderr);
-  // The first rank that exits makes the launcher kill the others. The pause lets them print their own line.
-  // SIGTERM is ignored, so that this rank ends with its own exit code.
+  // The first rank that exits makes the launcher kill the others: give them time to print their own line. A
+  // rank that waits here ignores the launcher's SIGTERM, so that it ends with its own exit code.
   std::signal(SIGTERM, SIG_IGN);
   if (launch_size() > 1) std::this_thread::sleep_for(std::chrono::duration<double>(MpiWorld::kSecondsToEnd));
   // exit() would run destructors of static objects, which could wait for MPI.

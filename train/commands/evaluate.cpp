@@ -19,6 +19,7 @@
 #include "train/generate/loaded_model.h"
 #include "train/generate/write_texts.h"
 #include "train/report/live_line.h"
+#include "train/report/standard_streams.h"
 #include "train/run/stop_signal.h"
 #include "train/run/time_limit.h"
 
@@ -98,7 +99,7 @@ Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given
                                                .model_ids = state.model.vocab_size,
                                                .user = "the data set " + file.parent_path().string()},
                                               subject.tokenizer);
-  if (!note.empty() && world.rank() == 0) fmt::print(stderr, "note: {}\n", note);
+  if (!note.empty() && world.rank() == 0) print_to(stderr, "note: {}\n", note);
   subject.examples = given.limit > 0 ? std::min(given.limit, dataset.examples()) : dataset.examples();
   if (dataset.header().kind == ExampleKind::kSummary && dataset.header().with_text)
     subject.generation = subject.trained.config.generation.that_count();
@@ -162,7 +163,7 @@ Output open_output(const EvaluateArguments& given, const Subject& subject, const
   if (!subject.has_summaries()) return output;
 
   PredictionFile& file = output.predictions.emplace(output.directory);
-  if (!file.note().empty()) fmt::print(stderr, "warning: {}\n", file.note());
+  if (!file.note().empty()) print_to(stderr, "warning: {}\n", file.note());
   const int64_t own = std::min(file.count(), subject.examples);
   if (own > 0) output.note = fmt::format("summaries there already: {} of {}", own, subject.examples);
   // Evaluations of a pretrained model have no common folder to search.
@@ -255,7 +256,7 @@ std::optional<EvaluationScores> measure(InferenceModel& model, const EvaluateArg
   if (const std::string text =
           cuts_text(scores.cuts, subject.examples, options.context, subject.generation.max_new_tokens);
       speaks && !text.empty())
-    fmt::print(stream, "{}\n", text);
+    print_to(stream, "{}\n", text);
   Progress progress(stream);
   auto sequences = share_shown(speaks ? &progress : nullptr, "loss", "sequence");
   const LossSoFar loss = measure_loss(model, subject, output, stop, sequences);
@@ -265,7 +266,7 @@ std::optional<EvaluationScores> measure(InferenceModel& model, const EvaluateArg
     scores.no_rouge = why_no_rouge(subject.dataset);
     return scores;
   }
-  if (speaks && !output->note.empty()) fmt::print(stream, "{}\n", output->note);
+  if (speaks && !output->note.empty()) print_to(stream, "{}\n", output->note);
   auto summaries = share_shown(speaks ? &progress : nullptr, "summaries", "example");
   if (!write_predictions(
           model, subject.dataset, subject.tokenizer, subject.examples, subject.generation,
@@ -285,8 +286,8 @@ void say_stopped(const EvaluateArguments& given, const Subject& subject, const O
   std::string part = "the loss is not done";
   if (output.predictions && output.predictions->count() > 0)
     part = fmt::format("summaries so far: {} of {}", output.predictions->count(), subject.examples);
-  fmt::print(given.json ? stderr : stdout, "stopped {}; {}, in {}: run the same command again to go on\n",
-             stop.cause(), part, output.directory.string());
+  print_to(given.json ? stderr : stdout, "stopped {}; {}, in {}: run the same command again to go on\n",
+           stop.cause(), part, output.directory.string());
 }
 
 ExitCode evaluate(MpiWorld& world, const EvaluateArguments& given, Stop& stop) {
@@ -303,9 +304,10 @@ ExitCode evaluate(MpiWorld& world, const EvaluateArguments& given, Stop& stop) {
   });
   LoadedModel model(io, world, subject.trained, options, device);
   if (output && !given.json)
-    fmt::print("{} on {}, {}\n", subject.trained.stored.directory().string(), model.mesh().sizes().to_text(),
-               to_string(model.model().options().compute));
-  if (output && !given.json && !stop.limit_text().empty()) fmt::print("time limit: {}\n", stop.limit_text());
+    print_to(stdout, "{} on {}, {}\n", subject.trained.stored.directory().string(),
+             model.mesh().sizes().to_text(), to_string(model.model().options().compute));
+  if (output && !given.json && !stop.limit_text().empty())
+    print_to(stdout, "time limit: {}\n", stop.limit_text());
   const std::optional<EvaluationScores> scores =
       measure(model.model(), given, subject, output ? &*output : nullptr, stop);
   if (!scores && output) say_stopped(given, subject, *output, stop);
@@ -314,10 +316,11 @@ ExitCode evaluate(MpiWorld& world, const EvaluateArguments& given, Stop& stop) {
   write_whole_file(output->directory / "scores.json", to_json(*scores));
   std::error_code ignored;
   fs::remove(output->directory / kPartialLossFile, ignored);
-  fmt::print("{}", given.json ? to_json(*scores) : to_text(*scores));
-  if (!given.json)
-    fmt::print("{} holds {}scores.json\n", output->directory.string(),
-               output->predictions ? "predictions.jsonl and " : "");
+  if (given.json)
+    print_out("{}", to_json(*scores));
+  else
+    print_to(stdout, "{}{} holds {}scores.json\n", to_text(*scores), output->directory.string(),
+             output->predictions ? "predictions.jsonl and " : "");
   return ExitCode::kOk;
 }
 
@@ -347,7 +350,7 @@ void add_evaluate(CommandLine& line) {
     // programs, as find_deadline does.
     std::vector<std::string> notes;
     Stop stop(launch_rank() == 0 ? find_deadline(notes) : std::nullopt);
-    for (const std::string& note : notes) fmt::print(stderr, "note: {}\n", note);
+    for (const std::string& note : notes) print_to(stderr, "note: {}\n", note);
     MpiWorld world(world_options("evaluate"));
     return world.run([&] { return evaluate(world, *given, stop); });
   });

@@ -17,6 +17,7 @@
 #include "train/exchange/hugging_face/generation_file.h"
 #include "train/exchange/hugging_face/pretrained_model.h"
 #include "train/machine/device_choice.h"
+#include "train/report/standard_streams.h"
 
 namespace ripstop {
 namespace {
@@ -82,9 +83,9 @@ std::vector<std::string> settings_of_file(const std::string& path, const std::ve
     overrides.push_back(fmt::format("generation.{}={}", value.key, value.value));
     taken.push_back(fmt::format("{} = {}", value.key, value.value));
   }
-  if (!taken.empty()) fmt::print(stderr, "note: from {}: {}\n", file.path.string(), fmt::join(taken, ", "));
+  if (!taken.empty()) print_to(stderr, "note: from {}: {}\n", file.path.string(), fmt::join(taken, ", "));
   if (!file.ignored.empty())
-    fmt::print(stderr, "note: {}: not taken: {}\n", file.path.string(), fmt::join(file.ignored, ", "));
+    print_to(stderr, "note: {}: not taken: {}\n", file.path.string(), fmt::join(file.ignored, ", "));
   return overrides;
 }
 
@@ -144,7 +145,7 @@ TrainedModel ModelArguments::find(Io& io, Communicator& world, bool reads_genera
   if (world.rank() != 0) return trained;
   if (!trained.stored.is_pretrained()) warn_of_superseded(io, trained.stored.directory());
   for (const std::string& note : ignored_generation_notes(trained.config))
-    fmt::print(stderr, "note: {}\n", note);
+    print_to(stderr, "note: {}\n", note);
   return trained;
 }
 

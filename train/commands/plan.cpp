@@ -30,6 +30,7 @@
 #include "train/plan/pretrained_sizes.h"
 #include "train/plan/run_length.h"
 #include "train/report/human_text.h"
+#include "train/report/standard_streams.h"
 #include "train/run/resume_check.h"
 
 namespace ripstop {
@@ -53,20 +54,20 @@ struct PlanArguments {
 
 void print_for_people(const RunConfig& config, const ResolvedRun& run, const RunLength& length,
                       const RunTarget& target) {
-  fmt::print("mesh            {} ({})\n", run.mesh.to_text(), counted(run.mesh.ranks(), "rank"));
-  if (target.device == DeviceKind::kCpu) fmt::print("threads         {} a rank\n", cpu_threads());
-  fmt::print("parameters      {}\n", parameter_count(run.model));
-  if (run.step.sharding.lora.any()) fmt::print("adapters        {}\n", parameters_text(run));
-  fmt::print("flops per token {:.4g} (causal)\n", run.flops_per_token().causal);
-  fmt::print("micro-batch     {}, {} a step{}\n", counted(run.step.sharding.sequence_count, "sequence"),
-             run.micro_batches, idle_text(config, run));
-  fmt::print("recompute       {}\n", recompute_text(run));
+  print_out("mesh            {} ({})\n", run.mesh.to_text(), counted(run.mesh.ranks(), "rank"));
+  if (target.device == DeviceKind::kCpu) print_out("threads         {} a rank\n", cpu_threads());
+  print_out("parameters      {}\n", parameter_count(run.model));
+  if (run.step.sharding.lora.any()) print_out("adapters        {}\n", parameters_text(run));
+  print_out("flops per token {:.4g} (causal)\n", run.flops_per_token().causal);
+  print_out("micro-batch     {}, {} a step{}\n", counted(run.step.sharding.sequence_count, "sequence"),
+            run.micro_batches, idle_text(config, run));
+  print_out("recompute       {}\n", recompute_text(run));
   if (target.device == DeviceKind::kCuda)
-    fmt::print("head            {} rows of logits at once\n", run.step.sharding.head_chunk_rows);
-  for (const LengthLine& line : length_lines(config, length)) fmt::print("{:<16}{}\n", line.name, line.text);
-  fmt::print("the fullest rank, computing in {}:\n{}\n", to_string(run.step.sharding.compute),
-             plan_text(run, target.device_memory_bytes));
-  for (const std::string& note : run.notes) fmt::print("note: {}\n", note);
+    print_out("head            {} rows of logits at once\n", run.step.sharding.head_chunk_rows);
+  for (const LengthLine& line : length_lines(config, length)) print_out("{:<16}{}\n", line.name, line.text);
+  print_out("the fullest rank, computing in {}:\n{}\n", to_string(run.step.sharding.compute),
+            plan_text(run, target.device_memory_bytes));
+  for (const std::string& note : run.notes) print_out("note: {}\n", note);
 }
 
 /// The bytes in "64GiB", "80 gb" or "1.5T"; nullopt for "". GB and GiB both mean 2^30 bytes. Throws
@@ -176,7 +177,7 @@ ResolvedRun resolve_or_say_what_fits(const RunConfig& config, const RunTarget& t
   try {
     return resolve_run(config, target);
   } catch (const PlanTooLarge& error) {
-    if (json) fmt::print("{}\n", refusal_document(error, target));
+    if (json) print_out("{}\n", refusal_document(error, target));
     throw;
   }
 }
@@ -264,11 +265,11 @@ ExitCode search(RunConfig config, RunTarget target, const PlanArguments& given,
   std::vector<std::string> notes = found.rows.front().notes;
   add_notes(config, found.rows.front().model, dataset, notes);
   if (given.json) {
-    fmt::print("{}\n", search_document(found, target, job, notes));
+    print_out("{}\n", search_document(found, target, job, notes));
     return ExitCode::kOk;
   }
-  fmt::print("{}", search_text(found, target, job));
-  for (const std::string& note : notes) fmt::print("note: {}\n", note);
+  print_out("{}", search_text(found, target, job));
+  for (const std::string& note : notes) print_out("note: {}\n", note);
   return ExitCode::kOk;
 }
 
@@ -286,7 +287,7 @@ ExitCode plan(const PlanArguments& given) {
   RunLength length = run_length(config, run, dataset ? count_training_data(*dataset, config) : std::nullopt);
   length.speed = known_speed(config, run, target);
   if (given.json)
-    fmt::print("{}\n", plan_document(config, run, length, target));
+    print_out("{}\n", plan_document(config, run, length, target));
   else
     print_for_people(config, run, length, target);
   return ExitCode::kOk;

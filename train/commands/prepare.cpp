@@ -18,6 +18,7 @@
 #include "train/commands/show_examples.h"
 #include "train/report/human_text.h"
 #include "train/report/live_line.h"
+#include "train/report/standard_streams.h"
 #include "train/run/stop_signal.h"
 
 namespace ripstop {
@@ -47,26 +48,26 @@ std::string how_to_fill(Split split, const CorpusSource& source) {
 
 // Counts of tokens include BOS and EOS.
 void print_report(std::FILE* stream, const PrepareReport& report, const std::string& output, double seconds) {
-  fmt::print(stream, "tokenizer    {} pieces, {}, sha256 {}\n", report.vocabulary_size,
-             report.tokenizer_trained ? "trained on the train split" : "as given",
-             report.tokenizer_sha256.substr(0, 16));
-  fmt::print(stream, "{:<12}{:>10}{:>13}{:>13}   {:<28}{}\n", "", "examples", "tokens", "targets",
-             "document tokens med/p90/max", "summary tokens med/p90/max");
+  print_to(stream, "tokenizer    {} pieces, {}, sha256 {}\n", report.vocabulary_size,
+           report.tokenizer_trained ? "trained on the train split" : "as given",
+           report.tokenizer_sha256.substr(0, 16));
+  print_to(stream, "{:<12}{:>10}{:>13}{:>13}   {:<28}{}\n", "", "examples", "tokens", "targets",
+           "document tokens med/p90/max", "summary tokens med/p90/max");
   for (int s = 0; s < kSplits; ++s) {
     const SplitReport& split = report.splits[static_cast<size_t>(s)];
     const auto lengths = [](const LengthStatistics& l) {
       return fmt::format("{} / {} / {}", l.median, l.p90, l.longest);
     };
-    fmt::print(stream, "{:<12}{:>10}{:>13}{:>13}   {:<28}{}\n", to_string(static_cast<Split>(s)),
-               split.examples, split.tokens, split.targets, lengths(split.document_tokens),
-               lengths(split.summary_tokens));
+    print_to(stream, "{:<12}{:>10}{:>13}{:>13}   {:<28}{}\n", to_string(static_cast<Split>(s)),
+             split.examples, split.tokens, split.targets, lengths(split.document_tokens),
+             lengths(split.summary_tokens));
   }
   // The last token of an example predicts no token, so plan and train do not count it.
   const SplitReport& train = report.splits[static_cast<size_t>(Split::kTrain)];
   if (train.examples > 0) {
-    fmt::print(stream,
-               "epoch        {} of train, if no document is cut: an example's last token predicts none\n",
-               counted(train.tokens - train.examples, "token"));
+    print_to(stream,
+             "epoch        {} of train, if no document is cut: an example's last token predicts none\n",
+             counted(train.tokens - train.examples, "token"));
   }
   if (report.skipped() > 0) {
     SplitReport sum;
@@ -74,21 +75,21 @@ void print_report(std::FILE* stream, const PrepareReport& report, const std::str
       sum.empty += split.empty, sum.duplicates += split.duplicates;
       sum.invalid_utf8 += split.invalid_utf8, sum.with_nul += split.with_nul;
     }
-    fmt::print(stream,
-               "skipped      {}: {} empty or null, {}, {} not UTF-8, {} with NUL bytes; the first: {}\n",
-               counted(report.skipped(), "example"), sum.empty, counted(sum.duplicates, "duplicate"),
-               sum.invalid_utf8, sum.with_nul, report.first_skipped);
+    print_to(stream,
+             "skipped      {}: {} empty or null, {}, {} not UTF-8, {} with NUL bytes; the first: {}\n",
+             counted(report.skipped(), "example"), sum.empty, counted(sum.duplicates, "duplicate"),
+             sum.invalid_utf8, sum.with_nul, report.first_skipped);
   }
   for (const Split split : {Split::kTrain, Split::kValidation, Split::kTest})
     if (report.splits[static_cast<size_t>(split)].examples == 0)
-      fmt::print(stream, "empty        no example is {}: {}\n", to_string(split),
-                 how_to_fill(split, report.source));
+      print_to(stream, "empty        no example is {}: {}\n", to_string(split),
+               how_to_fill(split, report.source));
   if (report.counts.absent_ids > 0)
-    fmt::print(stream, "absent       {} of the split file without an article\n",
-               counted(report.counts.absent_ids, "id"));
+    print_to(stream, "absent       {} of the split file without an article\n",
+             counted(report.counts.absent_ids, "id"));
   if (report.counts.unlisted > 0)
-    fmt::print(stream, "unlisted     {} left out: in no split\n", counted(report.counts.unlisted, "article"));
-  fmt::print(stream, "written      {} in {:.1f} s\n", output, seconds);
+    print_to(stream, "unlisted     {} left out: in no split\n", counted(report.counts.unlisted, "article"));
+  print_to(stream, "written      {} in {:.1f} s\n", output, seconds);
 }
 
 struct PrepareArguments {
@@ -204,7 +205,7 @@ ExitCode make_and_show(PrepareArguments given) {
   }
   const ExitCode code = prepare_dataset(given);
   if (code != ExitCode::kOk || given.show.count == 0) return code;
-  if (!given.show.json) fmt::print("\n");
+  if (!given.show.json) print_out("\n");
   show_examples(given.output, given.show);
   return code;
 }

@@ -8,6 +8,7 @@
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
 #include "train/report/human_text.h"
+#include "train/report/standard_streams.h"
 
 namespace ripstop {
 namespace {
@@ -40,9 +41,9 @@ ExitCode print_rouge(const RougeArguments& given) {
     for (const auto& [name, score] : named(mean.mean()))
       document[name] = {
           {"precision", score.precision}, {"recall", score.recall}, {"fmeasure", score.fmeasure}};
-    fmt::print("{}\n", document.dump(2));
+    print_out("{}\n", document.dump(2));
   } else {
-    fmt::print("{}means over {}\n", rouge_table(mean.mean()), counted(mean.examples(), "example"));
+    print_out("{}means over {}\n", rouge_table(mean.mean()), counted(mean.examples(), "example"));
   }
   return ExitCode::kOk;
 }

@@ -17,6 +17,7 @@
 #include "train/config/run_config.h"
 #include "train/report/example_text.h"
 #include "train/report/human_text.h"
+#include "train/report/standard_streams.h"
 #include "train/report/terminal.h"
 
 namespace ripstop {
@@ -83,20 +84,20 @@ void print_shown_json(const ShownSplit& shown, const ShowArguments& given) {
                 {"loss_on", to_string(given.loss_on)},        {"examples", Json::array()}};
   if (given.sequence_length > 0) document["sequence_length"] = given.sequence_length;
   for (const ExampleView& view : shown.views) document["examples"].push_back(as_json(shown, view));
-  // One line, because long lists of numbers would fill pages.
-  fmt::print("{}\n", text_of_json(document));
+  // On one line: long lists of numbers would fill pages.
+  print_out("{}\n", text_of_json(document));
 }
 
 void print_shown_text(const ShownSplit& shown, const ShowArguments& given) {
   const Terminal terminal = terminal_of(stdout);
-  fmt::print("{}: {} of {}, {}; tokens in the loss stand {}\n", shown.dataset.path().string(),
-             std::min(given.count, shown.dataset.examples()), counted(shown.dataset.examples(), "example"),
-             given.sequence_length > 0 ? fmt::format("cut to a sequence length of {}", given.sequence_length)
-                                       : "nothing is cut",
-             counted_mark(terminal));
+  print_out("{}: {} of {}, {}; tokens in the loss stand {}\n", shown.dataset.path().string(),
+            std::min(given.count, shown.dataset.examples()), counted(shown.dataset.examples(), "example"),
+            given.sequence_length > 0 ? fmt::format("cut to a sequence length of {}", given.sequence_length)
+                                      : "nothing is cut",
+            counted_mark(terminal));
   for (const ExampleView& view : shown.views)
-    fmt::print("\n{}\n{}\n", example_line(view, shown.id(view)),
-               example_text(view, shown.tokenizer, terminal));
+    print_out("\n{}\n{}\n", example_line(view, shown.id(view)),
+              example_text(view, shown.tokenizer, terminal));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "train/checkpoint/find_run.h"
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
+#include "train/report/standard_streams.h"
 #include "train/report/terminal.h"
 #include "train/run/run_status.h"
 
@@ -81,7 +82,7 @@ class Watch {
       draw(status_table(runs));
     else
       for (const RunStatus& run : runs) print_if_changed(run);
-    std::fflush(stdout);
+    require_output();
   }
 
  private:
@@ -97,13 +98,13 @@ class Watch {
       text += table.substr(begin, std::min<size_t>(end - begin, size.ws_col)) + "\x1b[K\n";
       begin = end + 1;
     }
-    fmt::print("{}\x1b[J", text);  // clear the rest of a longer table
+    print_out("{}\x1b[J", text);  // clear the rest of an earlier, longer table
   }
 
   void print_if_changed(const RunStatus& run) {
     const std::string line = status_line(run);
     std::string& before = lines_[run.directory];
-    if (line != before) fmt::print("{}\n", line);
+    if (line != before) print_out("{}\n", line);
     before = line;
   }
 
@@ -143,9 +144,9 @@ ExitCode print_status(const StatusArguments& given) {
   if (given.json) {
     Json document = Json::array();
     for (const RunStatus& run : found.runs) document.push_back(as_json(run));
-    fmt::print("{}\n", text_of_json(document, 2));
+    print_out("{}\n", text_of_json(document, 2));
   } else if (!found.runs.empty()) {
-    fmt::print("{}", status_table(found.runs));
+    print_out("{}", status_table(found.runs));
   }
   if (found.missing) throw Error(*found.missing);
   return ExitCode::kOk;

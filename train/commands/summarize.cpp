@@ -20,6 +20,7 @@
 #include "train/generate/write_texts.h"
 #include "train/report/human_text.h"
 #include "train/report/live_line.h"
+#include "train/report/standard_streams.h"
 #include "train/report/terminal.h"
 
 namespace ripstop {
@@ -73,9 +74,9 @@ class DocumentInput {
   // Returns `path`. At a terminal, first prints a prompt, because a silent program seems to hang.
   const std::string& announced(const std::string& path) const {
     if (is_live_)
-      fmt::print(stderr,
-                 "reading documents from standard input, one JSON object a line: {{\"document\": \"...\"}} "
-                 "(Ctrl-D ends; --input FILE reads a file)\n");
+      print_to(stderr,
+               "reading documents from standard input, one JSON object a line: {{\"document\": \"...\"}} "
+               "(Ctrl-D ends; --input FILE reads a file)\n");
     return path;
   }
 
@@ -187,9 +188,9 @@ struct Summarizer {
 /// `file`: nullopt for standard output.
 void write_line(const std::string& line, std::optional<SummaryFile>& file) {
   if (file) return file->append(line);
-  fmt::print("{}\n", line);
-  // A program at the other end of a pipe may wait for the line.
-  std::fflush(stdout);
+  print_out("{}\n", line);
+  // A program at the other end of a pipe may wait for the line; without a reader the rest is for nothing.
+  require_output();
 }
 
 /// Summarizes batches of documents until rank 0 has no more. Only rank 0 has `input` and, if the output is a
@@ -221,10 +222,10 @@ void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
   }
   if (!summarizer.speaks()) return;
   progress.finish();
-  if (cut > 0) fmt::print(stderr, "{}\n", summarizer.cut_text(cut));
+  if (cut > 0) print_to(stderr, "{}\n", summarizer.cut_text(cut));
   if (empty > 0)
-    fmt::print(stderr, "{} of {} empty or null: their summaries are of nothing\n", empty,
-               counted(summarizer.done, "document"));
+    print_to(stderr, "{} of {} empty or null: their summaries are of nothing\n", empty,
+             counted(summarizer.done, "document"));
   if (output) output->finish();
 }
 
@@ -244,7 +245,7 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
   const TrainedModel trained = given.model.find(io, world.communicator(), /*reads_generation_file=*/true);
   std::string note;
   const Tokenizer tokenizer = tokenizer_of(trained, given.tokenizer, note);
-  if (!note.empty() && world.communicator().rank() == 0) fmt::print(stderr, "note: {}\n", note);
+  if (!note.empty() && world.communicator().rank() == 0) print_to(stderr, "note: {}\n", note);
   const PromptTemplate prompt(tokenizer,
                               template_of(trained, tokenizer, typed_template(given.prompt_template)));
   std::optional<DocumentInput> input;
@@ -254,7 +255,7 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
     if (given.output != "-") {
       check_summary_file(given.output, given.force);
       output.emplace(given.output, given.force,
-                     [](const std::string& text) { fmt::print(stderr, "{}\n", text); });
+                     [](const std::string& text) { print_to(stderr, "{}\n", text); });
     }
     input.emplace(given.input);
   });

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 
 #include "train/report/human_text.h"
+#include "train/report/standard_streams.h"
 
 namespace ripstop {
 namespace {
@@ -12,6 +14,9 @@ namespace {
 // A live line is overwritten, so it may change often. A log file keeps every line.
 constexpr auto kLiveInterval = std::chrono::milliseconds(200);
 constexpr auto kLineInterval = std::chrono::seconds(30);
+// Lines that wait for a reader, or for room on a disk, take at most this much memory.
+constexpr size_t kMostWaitingBytes = size_t{1} << 20;
+// Moves to the first column and clears the line.
 constexpr const char* kClear = "\r\x1b[K";
 
 std::string amount_text(const std::string& unit, int64_t amount) {
@@ -29,6 +34,7 @@ LiveLine::LiveLine(std::FILE* stream) : stream_(stream), terminal_(terminal_of(s
 
 LiveLine::~LiveLine() {
   clear();
+  if (!waiting_.empty()) print_text(stream_, waiting_);
 }
 
 bool LiveLine::is_due() const {
@@ -36,7 +42,7 @@ bool LiveLine::is_due() const {
 }
 
 void LiveLine::show(const std::string& text) {
-  if (!is_live()) return;
+  if (!is_live() || !waiting_.empty()) return;
   // A line of the full width would move the cursor to the next line.
   shown_ = cut_to_width(text, std::max<int64_t>(terminal_.width - 1, 0));
   last_shown_ = Clock::now();
@@ -54,9 +60,10 @@ void LiveLine::print(const std::string& line) {
 }
 
 void LiveLine::write(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stream_);
-  // Without a flush, lines would appear in a log file minutes late.
+  if (waiting_.size() + text.size() <= kMostWaitingBytes) waiting_ += text;
   std::fflush(stream_);
+  waiting_.erase(0, write_patiently(fileno(stream_), waiting_, /*seconds=*/0));
+  if (errno != 0 && errno != EAGAIN && errno != ENOSPC && errno != EDQUOT) waiting_.clear();
 }
 
 std::string progress_line(const std::string& what, const std::string& unit, int64_t done, int64_t total,

@@ -37,7 +37,8 @@ class LiveLine {
 
   std::FILE* stream_;
   Terminal terminal_;
-  std::string shown_;  ///< the live line; empty: none
+  std::string shown_;    ///< the live line; empty: none
+  std::string waiting_;  ///< text that the stream has not taken yet
   Clock::time_point last_shown_;
 };
 

@@ -1,0 +1,42 @@
+// Standard streams whose failures end and change nothing: closed ones, full disks, readers that are gone.
+#pragma once
+#include <fmt/core.h>
+
+#include <cstddef>
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+namespace ripstop {
+
+/// Opens /dev/null in the place of standard streams that are closed, since the next file would get the number
+/// of the stream. Ignores SIGPIPE and SIGXFSZ: a write without a reader, or beyond the file size limit, then
+/// fails with an error. Call it first in main, before any file is open.
+void secure_standard_streams();
+
+/// Writes the begin of `text` to `descriptor` and returns its bytes. Waits at most `seconds` for a reader
+/// that does not read. errno is 0 after the whole text, EAGAIN if the reader did not read; otherwise as of
+/// write(2).
+size_t write_patiently(int descriptor, std::string_view text, double seconds);
+
+/// Writes `text` for people to `stream`, after what its buffer holds. Ignores all failures; waits at most a
+/// second for a reader that does not read.
+void print_text(std::FILE* stream, const std::string& text);
+/// print_text() of a formatted text.
+template <class... Values>
+void print_to(std::FILE* stream, fmt::format_string<Values...> format, const Values&... values) {
+  print_text(stream, fmt::vformat(format, fmt::make_format_args(values...)));
+}
+
+/// Writes a part of the verb's result to standard output, buffered. A failure shows in require_output().
+template <class... Values>
+void print_out(fmt::format_string<Values...> format, const Values&... values) {
+  const std::string text = fmt::vformat(format, fmt::make_format_args(values...));
+  std::fwrite(text.data(), 1, text.size(), stdout);
+}
+
+/// Flushes standard output. If not all of print_out() could be written, throws Error(kStorage), or, if the
+/// reader of the output is gone, ends the process by SIGPIPE: half a result must not pass for a whole one.
+void require_output();
+
+}  // namespace ripstop
