@@ -3,11 +3,9 @@
 #   slurm/job.sh VERB [ARGUMENT...]      on the ranks of the Slurm job, else on RIPSTOP_RANKS here (default 1)
 # train.sbatch and evaluate.sbatch exec this script, so it gets their signals.
 set -euo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-if [[ $# -lt 1 || $1 == --help || $1 == -h ]]; then
-  sed -n '2,4s/^# \?//p' "${BASH_SOURCE[0]}"
-  exit
-fi
+here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
+source "$here/endings.sh"
+if [[ $# -lt 1 || $1 == --help || $1 == -h ]]; then usage && exit; fi
 
 ranks=${SLURM_NTASKS:-${RIPSTOP_RANKS:-1}}
 per_node=${SLURM_NTASKS_PER_NODE:-}
@@ -31,10 +29,7 @@ if [[ -n ${SLURM_CPUS_PER_TASK:-} ]]; then export OMP_NUM_THREADS=${OMP_NUM_THRE
 
 signal='' signalled=false launcher='' reminder=''
 # first SIGNAL: keeps the first signal, which says why the run ends. At the time limit Slurm sends SIGTERM after SIGUSR1.
-first() {
-  signalled=true
-  if [[ -z $signal ]]; then signal=$1; fi
-}
+first() { signalled=true signal=${signal:-$1}; }
 # Sends SIGUSR1 again in the first minute, because srun loses a signal that comes before its ranks are there. Ranks take
 # several signals as one request.
 remind() {
@@ -45,15 +40,15 @@ remind() {
   ) </dev/null >/dev/null 2>&1 &
   reminder=$!
 }
-# Asks the ranks to save, by SIGUSR1, which launch.sh and srun pass on. srun would kill the ranks on SIGTERM and SIGHUP.
+# ask SIGNAL: asks the ranks to save, by SIGUSR1, which launch.sh and srun pass on. srun would kill the ranks on SIGTERM and
+# SIGHUP. Before the launcher has started, the signal is only kept.
 ask() {
-  if [[ -z $launcher ]]; then return; fi # asked below, once the launcher has started
+  first "$1"
+  if [[ -z $launcher ]]; then return; fi
   kill -USR1 "$launcher" 2>/dev/null || true
   remind
 }
-trap 'first USR1; ask' USR1
-trap 'first TERM; ask' TERM
-trap 'first HUP; ask' HUP
+for each in USR1 TERM HUP; do trap "ask $each" "$each"; done
 trap 'signalled=true' TSTP # launch.sh answers Ctrl-Z
 # A node that was cut off may come back while the job runs elsewhere. The srun that lives on there then ends its step by job and
 # step number. If both steps had number 0, it would end this start's step. So this step gets another number.

@@ -9,23 +9,23 @@
 # In a job of several nodes, mpirun asks Slurm for them. For several machines without Slurm, call mpirun yourself with your
 # host file.
 set -euo pipefail
-usage() { sed -n '2,11s/^# \?//p' "$0"; }
-if [[ ${1:-} == --help || ${1:-} == -h ]]; then
-  usage
-  exit
-fi
-if [[ $# -lt 2 || ! $1 =~ ^[1-9][0-9]*$ ]]; then
-  usage >&2
-  exit 64
-fi
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/endings.sh"
+if [[ ${1:-} == --help || ${1:-} == -h ]]; then usage && exit; fi
+
+# end STATE [WORD]: says the text of launch_endings with this word, and ends with its exit code.
+end() {
+  local state code text
+  while read -r state code text; do
+    if [[ $state != "$1" ]]; then continue; fi
+    # shellcheck disable=SC2059 # the text is a format
+    if [[ -n $text ]]; then say "$(printf "$text" "${2-}")"; fi
+    exit "$code"
+  done <<<"$launch_endings"
+}
+if [[ $# -lt 2 || ! $1 =~ ^[1-9][0-9]*$ ]]; then usage >&2 || true && end usage; fi
 ranks=$1
 shift
 read -ra options <<<"${RIPSTOP_LAUNCHER_OPTIONS:-}"
-
-# At a terminal, messages first clear the rest of a line that a rank rewrites in place.
-clear_line=""
-if [[ -t 2 && ${TERM:-dumb} != dumb ]]; then clear_line=$'\r\e[K'; fi
-say() { printf '%slaunch.sh: %s\n' "$clear_line" "$*" >&2 2>/dev/null || true; }
 
 # Verbs without MPI: N processes would do the same work N times, and write one data set N times.
 if [[ ${1##*/} == ripstop* && ${2:-} =~ ^(prepare|plan|checkpoint|rouge|status)$ && "${2:-} ${3:-}" != "checkpoint export" ]] &&
@@ -39,23 +39,19 @@ if [[ -z $launcher ]]; then
   launcher=mpirun
   if [[ -n ${SLURM_JOB_ID:-} ]] && command -v srun >/dev/null; then launcher=srun; fi
 fi
-if ! command -v "$launcher" >/dev/null; then
-  say "no $launcher on PATH; Debian and Ubuntu: apt-get install openmpi-bin, clusters: module load openmpi"
-  exit 78
-fi
+if ! command -v "$launcher" >/dev/null; then end no_launcher "$launcher"; fi
 
 # Ctrl-Z is ignored: stopped ranks would miss the deadlines of their messages. Ignored and not trapped, so that srun inherits it.
 trap '' TSTP
 if [[ $launcher == srun ]]; then
   # Since Slurm 22.05 srun does not inherit the job's --cpus-per-task.
   if [[ -n ${SLURM_CPUS_PER_TASK:-} ]]; then export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK; fi
+  # In a step, as in a shell of `srun --pty`, another step would wait for ever for the processors that this one holds.
+  if [[ -n ${SLURM_STEP_NUM_TASKS:-} ]]; then options=(--overlap ${options[@]+"${options[@]}"}); fi
   exec srun --ntasks="$ranks" --kill-on-bad-exit=1 ${options[@]+"${options[@]}"} "$@"
 fi
 
-if ! command -v -- "$1" >/dev/null; then
-  say "no program '$1' here"
-  exit 64
-fi
+if ! command -v -- "$1" >/dev/null; then end no_program "'$1'"; fi
 # Tells the ranks which of their streams end at a real terminal, and its width, because mpirun gives them pipes and a
 # pseudo-terminal.
 RIPSTOP_TERMINAL=""
@@ -79,9 +75,11 @@ fi
 # on 2 busy cores took 130 to 190 s, and 6 to 8 s with passive waiting.
 if ((ranks_here * OMP_NUM_THREADS > cores)); then export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}; fi
 # Containers often run as root.
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export {OMPI,PRTE}_ALLOW_RUN_AS_ROOT=1 {OMPI,PRTE}_ALLOW_RUN_AS_ROOT_CONFIRM=1
 version=$(mpirun --version 2>/dev/null || true)
+# A folder for notes of this launch, and for Open MPI: launches that begin or end together would race for one session directory.
+base=${PRTE_MCA_prte_tmpdir_base:-${OMPI_MCA_orte_tmpdir_base:-${TMPDIR:-/tmp}}}
+if notes=$(mktemp -d "$base/ripstop-XXXXXX" 2>/dev/null); then trap 'rm -rf "$notes"' EXIT; fi
 # Ranks of one machine use shared memory, without a probe of networks, which may go wrong. Ranks of several nodes use the
 # networks that the site's Open MPI prefers, and the slots that Slurm gives.
 # A waiting rank yields its core, because there may be more ranks than cores.
@@ -98,12 +96,7 @@ if ((nodes > 1)) && [[ " ${options[*]-}" != *" --map-by"* ]]; then
   open_mpi+=(--oversubscribe --map-by "ppr:$ranks_here:node")
 elif ((nodes == 1)); then
   open_mpi+=(--oversubscribe --mca pml ob1 --mca mpi_yield_when_idle 1 --mca btl "self,$shared_memory")
-  # Launches of a user that begin or end together would race for one session directory of Open MPI.
-  base=${PRTE_MCA_prte_tmpdir_base:-${OMPI_MCA_orte_tmpdir_base:-${TMPDIR:-/tmp}}}
-  if sessions=$(mktemp -d "$base/ripstop-XXXXXX" 2>/dev/null); then
-    trap 'rm -rf "$sessions"' EXIT
-    export OMPI_MCA_orte_tmpdir_base=$sessions PRTE_MCA_prte_tmpdir_base=$sessions
-  fi
+  if [[ -n $notes ]]; then export OMPI_MCA_orte_tmpdir_base=$notes PRTE_MCA_prte_tmpdir_base=$notes; fi
 fi
 # MPICH and its relatives need no such options.
 if [[ $version == *"Open MPI"* ]]; then
@@ -119,51 +112,52 @@ typed=""
 if [[ -t 0 ]]; then
   exec < <(trap '' INT TSTP TTIN && exec cat 2>/dev/null)
   typed=$!
-elif ! { true <&0; } 2>/dev/null; then
-  exec </dev/null
 fi
 
+# note NAME TEXT: keeps TEXT for this script, which gets no variables of its background commands.
+note() { if [[ -n $notes ]]; then echo "$2" >"$notes/$1"; fi; } 2>/dev/null
+noted() { if [[ -n $notes && -e $notes/$1 ]]; then cat "$notes/$1"; fi; }
 # say_killed WHO SIGNAL
 say_killed() {
   local hint=
   if (($2 == 9)); then hint=': often lack of memory, and dmesg then names it'; fi
   say "$1 was killed by signal $2 (SIG$(kill -l "$2"))$hint"
 }
+# Copies standard output of mpirun. On a full disk or without a reader this goes on: mpirun would crash, and the ranks with it.
+copy() {
+  trap '' INT TERM HUP USR1 TSTP
+  until cat 2>/dev/null; do :; done
+}
 # Copies standard error of mpirun and the ranks, without the page between two rules that Open MPI adds if a rank ends with a
-# code other than 0: the rank has said why. Names a rank that was killed, and then ends with $named_a_rank.
-named_a_rank=3
+# code other than 0: the rank has said why. Names a rank that was killed.
 without_pages() {
-  trap '' INT TERM HUP USR1 TSTP PIPE
-  set +e # on a full disk or a closed terminal this must go on: mpirun would write into a broken pipe
-  local byte code rest text patience page="" line_begins=true named=0 LC_ALL=C
-  local rule=$'^-{70,}\n$' killed='rank ([0-9]+) .*signal[[:space:]]([0-9]+) \('
-  while true; do
-    # Waits only briefly for the rest of a line, because a rank may rewrite the line in place.
-    code=0
-    IFS= read -r -N 1 ${page:+-t 5} byte || code=$?
-    if ((code > 128)); then # not a page, which comes at once: a rank printed this rule
+  trap '' INT TERM HUP USR1 TSTP
+  set +e
+  exec 2>/dev/null # for complaints of failed writes
+  local byte rest text page="" line_begins=true patience LC_ALL=C
+  local rule=$'^-{70,}\n$' killed='rank ([0-9]+) .*signal[[:space:]]([0-9]+) \(' code='[Ee]xit code:[[:space:]]*([0-9]+)'
+  while IFS= read -r -N 1 ${page:+-t 5} byte || (($? > 128)); do
+    if [[ -z $byte ]]; then # not a page, which comes at once: a rank printed this rule
       printf '%s' "$page"
       page=
       continue
-    elif ((code > 0)); then
-      break
     fi
-    patience=0.1
-    if [[ -n $page ]]; then patience=5; fi # a page has whole lines
-    if [[ $byte == $'\n' ]]; then
-      text=$byte
-    elif IFS= read -r -t "$patience" rest; then
-      text=$byte$rest$'\n'
-    else
-      text=$byte$rest
+    # Waits only briefly for the rest of a line, because a rank may rewrite the line in place. A page has whole lines.
+    patience=0.1 rest=''
+    if [[ -n $page ]]; then patience=5; fi
+    text=$byte
+    if [[ $byte != $'\n' ]]; then
+      if IFS= read -r -t "$patience" rest; then rest+=$'\n'; fi
+      text+=$rest
     fi
     if [[ -n $page && $text =~ $rule ]]; then
       if [[ $page == *"exited with non-zero status"* || $page == *"non-zero exit code"* ]]; then
-        :
+        if [[ $page =~ $code ]]; then note code "${BASH_REMATCH[1]}"; fi
       elif [[ $page == *"exited on"*signal* && $page =~ $killed ]]; then
+        note code $((128 + BASH_REMATCH[2]))
         if [[ ${BASH_REMATCH[2]} != "$(kill -l USR1)" ]]; then
-          say_killed "rank ${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}"
-          named=1
+          say_killed "rank ${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}" 2>&1
+          note killed named
         fi
       else
         printf '%s%s' "$page" "$text"
@@ -178,8 +172,31 @@ without_pages() {
     if [[ $text == *$'\n' ]]; then line_begins=true; fi
   done
   printf '%s' "$page"
-  if ((named)); then exit "$named_a_rank"; fi
-  exit 0
+}
+# living: the children of mpirun that live; `?` where the system does not tell. In large jobs other threads of mpirun start the
+# ranks, so the children of all threads count. Ignores Ctrl-Z: this script would wait for ever for a child that it stops.
+living() {
+  trap '' TSTP
+  if [[ ! -r /proc/$mpirun/task/$mpirun/children ]]; then echo '?' && return; fi
+  local child
+  for child in $(cat /proc/"$mpirun"/task/*/children 2>/dev/null); do
+    if ! grep -qs '^State:[[:space:]]*[ZX]' "/proc/$child/status"; then echo "$child"; fi
+  done
+}
+# Ends an mpirun that hangs after its ranks: Open MPI 4.1 may do so for ever if a rank is killed while MPI starts.
+watch() {
+  trap '' INT TERM HUP USR1 TSTP
+  local since=$SECONDS had=false now
+  while sleep 1 && kill -0 "$mpirun"; do
+    now=$(living)
+    if [[ -n $now && -z $(noted code) ]]; then
+      had=true since=$SECONDS
+    elif { $had || [[ -n $(noted code) ]]; } && ((SECONDS - since >= ${RIPSTOP_LAUNCHER_PATIENCE:-30})); then
+      note hangs true
+      # shellcheck disable=SC2086 # numbers
+      kill -KILL "$mpirun" ${now//\?/}
+    fi
+  done
 }
 
 # Requests are kept from here on, and passed on once mpirun has started.
@@ -194,16 +211,13 @@ read_clock() {
   now_us=${now_us//[.,]/}
 }
 # ask SIGNAL: asks the ranks to stop. Waits until mpirun has started them, because an earlier signal would end mpirun or get lost.
-# In large jobs other threads of mpirun start the ranks, so the children of all threads count.
 ask() {
   signalled=true
   asked_by=${asked_by:-$1}
   if [[ -z $mpirun ]]; then return 0; fi
-  # The traps let children ignore Ctrl-Z: this script would wait forever for a stopped child.
   local tries
   for ((tries = 0; tries < 100; tries++)); do
-    if [[ ! -r /proc/$mpirun/task/$mpirun/children ]]; then break; fi
-    if [[ -n $(trap '' TSTP && exec cat /proc/$mpirun/task/*/children 2>/dev/null) ]]; then break; fi
+    if [[ -n $(living) ]]; then break; fi
     (trap '' TSTP && exec sleep 0.1) || true
   done
   kill -USR1 "$mpirun" 2>/dev/null || true
@@ -216,11 +230,7 @@ interrupt() {
   interrupts=$((interrupts + 1))
   if ((interrupts == 1)); then
     first_interrupt_us=$now_us
-    if $is_train; then
-      say "stopping, train saves first; Ctrl-C again ends it without saving"
-    else
-      say "stopping; Ctrl-C again kills the ranks"
-    fi
+    say "$on_interrupt"
     ask INT
   elif [[ -n $mpirun ]]; then
     local signal=TERM
@@ -228,27 +238,31 @@ interrupt() {
     kill -$signal "$mpirun" 2>/dev/null || true
   fi
 }
-is_train=false again="" word_before=--
+on_interrupt="stopping; Ctrl-C again kills the ranks" again="" after_kill="" word_before=--
 for word in "$@"; do
-  if [[ $word == train && $word_before != -* ]]; then is_train=true; fi
+  if [[ $word == train && $word_before != -* ]]; then
+    on_interrupt="stopping, train saves first; Ctrl-C again ends it without saving"
+    after_kill="; the same command goes on from the last checkpoint"
+  fi
   if [[ $word == evaluate && $word_before == *ripstop ]]; then again="; the same command goes on"; fi
   word_before=$word
 done
 trap interrupt INT
-trap 'ask TERM' TERM
-trap 'ask HUP' HUP
-trap 'ask USR1' USR1
+for each in TERM HUP USR1; do trap "ask $each" "$each"; done
 trap 'signalled=true; say "Ctrl-Z does nothing here: the ranks go on; Ctrl-C stops them"' TSTP
 
-filter=""
+exec {output}> >(copy)
+copiers=$!
 exec {errors}>&2
 if [[ -z ${RIPSTOP_LAUNCHER_VERBOSE:-} ]]; then
   exec {errors}> >(without_pages >&2)
-  filter=$!
+  copiers+=" $!"
 fi
-"${detached[@]}" mpirun -n "$ranks" ${options[@]+"${options[@]}"} "$@" <&0 2>&"$errors" {errors}>&- &
+"${detached[@]}" mpirun -n "$ranks" ${options[@]+"${options[@]}"} "$@" <&0 >&"$output" 2>&"$errors" {output}>&- {errors}>&- &
 mpirun=$!
-exec {errors}>&-
+exec {output}>&- {errors}>&-
+watch </dev/null >/dev/null 2>&1 &
+watch=$!
 if [[ -n $asked_by ]]; then ask "$asked_by"; fi
 while # a signal ends `wait` but not the run
   signalled=false status=0
@@ -256,23 +270,25 @@ while # a signal ends `wait` but not the run
   $signalled
 do :; done
 trap '' INT TERM HUP USR1 TSTP
-if [[ -n $typed ]]; then kill "$typed" 2>/dev/null || true; fi
-named=false
-if [[ -n $filter ]]; then
-  told=0
-  wait "$filter" || told=$?
-  if ((told == named_a_rank)); then named=true; fi
-fi
+kill $typed $watch 2>/dev/null || true
+# The copiers write what is left. Nobody waits for ever for a reader that does not read.
+for ((tries = 0; tries < 200; tries++)); do
+  # shellcheck disable=SC2086 # numbers
+  if ! kill -0 $copiers 2>/dev/null; then break; fi
+  sleep 0.05
+done
 
+if [[ $(noted hangs) ]]; then
+  status=$(noted code)
+  if [[ -z $status ]]; then end hangs; fi
+fi
 usr1=$(kill -l USR1)
 if ((interrupts > 1 && status != 0 && status != 75)); then # with 0 and 75 the ranks were done before they were killed
-  if $is_train; then say "killed; the same command goes on from the last checkpoint"; else say "killed"; fi
-  exit 130
+  end again_INT "$after_kill"
 elif [[ -n $asked_by ]] && ((status == 128 + usr1 || status == usr1)); then # not train: the request ended it
-  if [[ $asked_by == INT ]]; then say "stopped by Ctrl-C$again"; else say "stopped by SIG$asked_by$again"; fi
-  exit $((128 + $(kill -l "$asked_by")))
+  end "stopped_$asked_by" "$again"
 elif ((status > 128 && status <= 128 + 64)); then
-  if ! $named; then say_killed "a rank" $((status - 128)); fi
+  if [[ -z $(noted killed) ]]; then say_killed "a rank" $((status - 128)); fi
 elif ((status != 0 && (status < 64 || status > 78))); then # not a code of ripstop, so perhaps there was no message
   say "$1 ended with exit code $status"
 fi

@@ -14,7 +14,7 @@ elif [[ -n ${SILENT:-} ]]; then
   echo "slurm_load_jobs error: Unable to contact slurm controller" >&2
   exit 1
 else
-  echo "JobId=7 JobState=RUNNING BatchFlag=1 Restarts=0 RunTime=00:10:00 TimeLimit=1-00:00:00 $SHOWN" |
+  echo "JobId=7 JobState=RUNNING BatchFlag=1 Restarts=0 RunTime=23:59:00 TimeLimit=1-00:00:00 $SHOWN" |
     awk '{ for (i = 1; i <= NF; ++i) { split($i, a, "="); v[a[1]] = $i } for (k in v) printf "%s ", v[k] }' # the last one counts
 fi
 TOOL
@@ -29,7 +29,8 @@ fail() {
   cat "$work/said" "$NOTES"
   exit 1
 }
-# expect requeued|left TEXT CODE [SIGNAL]: whether the job goes back into the queue, what is said, and that CODE is passed on
+# expect requeued|left TEXT CODE [SIGNAL]: whether the job, $name, goes back into the queue, what is said, and that CODE is passed on
+name=7
 expect() {
   local what=$1 text=$2 code=0
   shift 2
@@ -37,7 +38,7 @@ expect() {
   "$requeue" "$@" >"$work/said" 2>&1 || code=$?
   [[ $code -eq $1 ]] || fail "requeue.sh $*: exit code $code"
   if [[ $what == requeued ]]; then
-    [[ $(grep -c '^scontrol requeue 7$' "$NOTES") -eq 1 ]] || fail "$* ($SHOWN): not requeued"
+    [[ $(grep -cx "scontrol requeue $name" "$NOTES") -eq 1 ]] || fail "$* ($SHOWN): not requeued"
   elif grep -q 'scontrol requeue' "$NOTES"; then
     fail "$* ($SHOWN): requeued"
   fi
@@ -115,10 +116,55 @@ expect left 'would end in the same way' 64
 grep -qx 'scancel --state=PENDING 5' "$NOTES" || fail "the tasks behind a wrong config wait on"
 slurm "ArrayTaskThrottle=1 JobState=COMPLETING"
 expect left '' 75 TERM
-SLURM_ARRAY_TASK_ID=4
+SLURM_ARRAY_TASK_ID=4 name=5_4
 slurm ArrayTaskThrottle=1
 expect requeued 'its time was up' 75 USR1 # the last one has none behind it
+# Tasks side by side are runs of their own. The last task to start has the number of the whole array as its own.
+SLURM_ARRAY_TASK_ID=2 name=5_2 SLURM_JOB_ID=5
+for shown in '' ArrayTaskThrottle=2; do
+  slurm "$shown"
+  expect requeued 'job 5_2: its time was up' 75 USR1
+  expect left '' 0
+  if grep -qv '^scontrol -o show job 5_2$' "$NOTES"; then fail "Slurm is asked about more than one task"; fi
+done
+unset "${!SLURM_ARRAY@}"
+SLURM_JOB_ID=7 name=7
+
+# The limit was raised, or somebody sent the signal.
+slurm "RunTime=00:02:00 TimeLimit=00:15:00"
+for signal in USR1 ''; do
+  expect requeued 'job 7: it stopped 780 s before its time limit; it goes back' 75 $signal
+done
+slurm "JobState=COMPLETING RunTime=00:02:00 TimeLimit=UNLIMITED"
+expect left 'was cancelled' 75 TERM
+
+# Streams that are closed, full or without a reader change neither the code nor what becomes of the job.
 slurm ''
-SLURM_ARRAY_TASK_ID=2
-expect requeued 'its time was up' 75 USR1 # tasks side by side are runs of their own
-echo "requeue.sh does what each answer asks for"
+exec 8> >(true)
+wait $!
+for streams in '<&- >&- 2>&-' '>/dev/full 2>&1' '>&8 2>&8'; do
+  : >"$NOTES"
+  code=0
+  (eval "exec $streams" && exec "$requeue" 75 USR1) || code=$?
+  [[ $code -eq 75 ]] && grep -qx 'scontrol requeue 7' "$NOTES" || fail "streams $streams: exit code $code"
+done
+
+# Each row of the table decides for a job of its own: none is hidden by a row above.
+table=$(bash -c 'source "$1"; echo "$job_endings"' _ "$(dirname "$requeue")/endings.sh")
+rows=0
+while read -r codes signals states verdict text; do
+  code=${codes%%|*} signal=${signals%%|*} state=${states%%|*} unanswered=0
+  case $code in '*') code=65 ;; lost) code=137 ;; esac
+  case $signal in '*') signal=TERM ;; none | own) signal='' ;; esac
+  case $state in '*') state=RUNNING ;; queued) state=PENDING ;; silent) state=RUNNING unanswered=1 ;; esac
+  slurm "JobState=${state^^}"
+  text=${text//JOB/7} text=${text//SIGNAL/SIG$signal} text=${text//STATE/$state}
+  what=left
+  if [[ $verdict == requeue ]]; then what=requeued; fi
+  if [[ $signals == own ]]; then export RIPSTOP_DEADLINE=1800000000; fi
+  UNANSWERED=$unanswered expect $what "$text" "$code" $signal
+  unset RIPSTOP_DEADLINE
+  rows=$((rows + 1))
+done <<<"${table#*TEXT?}"
+((rows >= 10)) || fail "the table of endings has $rows rows"
+echo "requeue.sh does what each answer asks for, and what each of $rows rows says"

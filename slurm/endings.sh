@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Sourced by launch.sh, job.sh and requeue.sh: how they end, what they say, and standard streams that cannot end them.
+
+# Closed standard streams become /dev/null, because the next file would get their number. Failed writes are no end.
+{ true <&0; } 2>/dev/null || exec </dev/null
+{ true >&1; } 2>/dev/null || exec >/dev/null
+true >&2 || exec 2>/dev/null
+trap '' PIPE XFSZ
+
+# How launch.sh ends: the state, the exit code, what it says. Any other end has the exit code of the ranks, 128 + N for signal N.
+launch_endings='
+usage        64
+no_launcher  78  no %s on PATH; Debian and Ubuntu: apt-get install openmpi-bin, clusters: module load openmpi
+no_program   64  no program %s here
+stopped_INT  130 stopped by Ctrl-C%s
+stopped_TERM 143 stopped by SIGTERM%s
+stopped_HUP  129 stopped by SIGHUP%s
+stopped_USR1 138 stopped by SIGUSR1%s
+again_INT    130 killed%s
+hangs        76  mpirun did not end, though none of its ranks lives: killed
+'
+# What requeue.sh does with a job that has ended; the first row that fits decides.
+#   CODE     of the ranks; lost: 76, or killed by a signal
+#   SIGNAL   the first one that the script of the job got; none; own: none, at RIPSTOP_DEADLINE
+#   STATE    of the job, by Slurm; queued: Slurm has put the job back into the queue; silent: a node does not answer
+#   JOB      requeue: the job goes back into the queue, because of the text; end: it does not, and the text is said
+job_endings='
+CODE     SIGNAL   STATE     JOB     TEXT
+*        *        queued    end     Slurm has put job JOB back into the queue itself
+*        *        cancelled end     job JOB was cancelled: it is not requeued
+75|lost  *        preempted requeue it was pre-empted
+75|lost  *        node_fail requeue a node was lost
+lost     INT|HUP  *         end
+lost     *        silent    requeue a node does not answer
+75       *        timeout   requeue its time was up
+75       USR1     *         requeue its time was up
+75       none     *         requeue its time was up
+75       own      *         end     RIPSTOP_DEADLINE was up: job JOB is not requeued; the same command goes on, with a later one
+75       *        *         end     SIGNAL, and Slurm calls job JOB STATE: somebody asked it to end, so it is not requeued
+*        *        *         end
+'
+
+# usage: prints the first comment of the script.
+usage() { sed -n '2,/^set -/{/^set -/d;s/^# \?//p}' "$0"; }
+# say TEXT...: at a terminal, first clears the rest of a line that a rank rewrites in place.
+clear_line=
+if [[ -t 2 && ${TERM:-dumb} != dumb ]]; then clear_line=$'\r\e[K'; fi
+say() { printf '%s%s: %s\n' "$clear_line" "${0##*/}" "$*" >&2 2>/dev/null || true; }
+
+# Ranks get the environment of the job file whatever `sbatch --export` said: srun would take that word from this variable.
+if [[ -n ${SLURM_EXPORT_ENV:-} ]]; then export SLURM_EXPORT_ENV=ALL; fi
+# The job for programs of Slurm. One task of an array has a name: its number may stand for the whole array.
+job=${SLURM_JOB_ID:-}
+if [[ -n ${SLURM_ARRAY_JOB_ID:-} && -n ${SLURM_ARRAY_TASK_ID:-} ]]; then job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID; fi
