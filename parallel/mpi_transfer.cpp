@@ -15,6 +15,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr double kSecondsToAsk = 2;  // for the states of all ranks
+
 double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
@@ -36,7 +38,17 @@ std::string name_missing(const Group& group, const std::set<int64_t>& missing) {
   return text.empty() ? "no data from " + ranks_and_hosts(ranks, hosts_of(world)) : text;
 }
 
-// Gives the core to other ranks: there may be more ranks than cores.
+// Whether the main thread of any rank waits for storage.
+bool any_waits_for_storage(World& world) {
+  if (!world.connected) return false;
+  std::vector<int64_t> all(world.places.size());
+  std::iota(all.begin(), all.end(), int64_t{0});
+  const std::vector<RankState> states = world.watchdog.ask(all, kSecondsToAsk);
+  return std::any_of(states.begin(), states.end(),
+                     [](const RankState& rank) { return rank.waits_for_storage; });
+}
+
+// Gives the core to other ranks for a moment: there may be more ranks than cores.
 void rest(double waited) {
   if (waited < 1e-3)
     sched_yield();
@@ -62,7 +74,7 @@ std::string describe_missing(World& world, const std::vector<int64_t>& waited_fo
   const std::vector<std::string> hosts = hosts_of(world);
   std::string busy;
   int named = 0;
-  for (const RankState& state : world.watchdog.ask(all, 2.0)) {
+  for (const RankState& state : world.watchdog.ask(all, kSecondsToAsk)) {
     if (!state.answers)
       silent.push_back(state.rank);
     else if (std::find(waited_for.begin(), waited_for.end(), state.rank) != waited_for.end() &&
@@ -83,15 +95,19 @@ void wait_until(Group& group, const char* operation, FunctionRef<bool()> done,
   world.watchdog.begin_operation(operation, group.name);
   // On a broken network a call of MPI inside `done` may hang.
   constexpr double kSecondsToDescribe = 4;
-  const GuardedCall guard(world, fmt::format("{} on {}", operation, group.name), kSecondsToDescribe);
+  const std::string what = fmt::format("{} on {}", operation, group.name);
+  const GuardedCall guard(world, what, kSecondsToDescribe);
   Clock::time_point before = begin;
-  double waited = 0;
+  double waited = 0, deadline = world.options.deadline_seconds;
   while (!done()) {
     const Clock::time_point now = Clock::now();
     // A longer gap means that this process was suspended, which is no other rank's fault.
     waited += std::min(seconds_between(before, now), 1.0);
     before = now;
-    if (waited > world.options.deadline_seconds) {
+    if (waited > deadline && deadline < world.storage_seconds && any_waits_for_storage(world)) {
+      deadline = world.storage_seconds;
+      world.watchdog.guard(what, deadline + kSecondsToDescribe);
+    } else if (waited > deadline) {
       const int64_t step = world.watchdog.step();
       throw Error(
           ExitCode::kCommunication,

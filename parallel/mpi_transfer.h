@@ -19,6 +19,8 @@ void check_mpi(int result, const char* call);
 /// State that all communicators of a world share.
 struct World {
   MpiOptions options;
+  /// The deadline with which the world began: how long a rank that waits for storage is waited for.
+  double storage_seconds = 0;
   Watchdog watchdog{MpiWorld::kSecondsToEnd};
   std::vector<RankHost> places;  ///< indexed by rank of MPI_COMM_WORLD
   /// All watchdogs have each other's addresses, and `places` is complete.

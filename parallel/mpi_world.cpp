@@ -183,7 +183,9 @@ MpiWorld::MpiWorld(const MpiOptions& options) : state_(std::make_unique<State>()
   RIPSTOP_CHECK(options.piece_bytes > 0 && options.piece_bytes <= int64_t{1} << 30, "pieces of {} bytes",
                 options.piece_bytes);
   state.world.options = options;
-  // On a login node MPI_Init may fail or hang, and one rank does not need MPI.
+  state.world.storage_seconds = options.deadline_seconds;
+  // Without a launcher, do not start MPI: MPI_Init may fail or hang on a login node, and one rank does not
+  // need MPI.
   if (!was_launched()) {
     state.communicator = make_self_communicator("world");
     state.world.places = {{state.world.watchdog.address().host, 0}};
@@ -243,6 +245,10 @@ void MpiWorld::set_deadline(double seconds) {
   state_->world.options.deadline_seconds = seconds;
 }
 
+void MpiWorld::set_waits_for_storage(bool waits) {
+  state_->world.watchdog.set_waits_for_storage(waits);
+}
+
 std::string MpiWorld::library() const {
   if (!state_->started) return "none";
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
@@ -273,6 +279,13 @@ void MpiWorld::tell_failure(ExitCode code) {
   // Lower ranks announce first, even on a busy machine. A rank that has heard of an earlier failure waits for
   // its watchdog to end it.
   std::this_thread::sleep_for(milliseconds(100 * std::min<int64_t>(state_->communicator->rank(), 10)));
+  // Rank 0 may have to write first. Then it tells.
+  const auto end =
+      std::chrono::steady_clock::now() + std::chrono::duration<double>(state_->world.storage_seconds);
+  while (code != ExitCode::kCommunication && state_->communicator->rank() != 0 &&
+         !watchdog.failure_announced() && std::chrono::steady_clock::now() < end &&
+         watchdog.ask({0}, kSecondsToEnd).front().waits_for_storage)
+    std::this_thread::sleep_for(milliseconds(200));
   if (watchdog.failure_announced()) std::this_thread::sleep_for(milliseconds(5000));
   watchdog.announce_failure(code, kSecondsToEnd / 3);
 }

@@ -63,7 +63,10 @@ class MpiWorld {
   std::string library() const;
 
   void set_step(int64_t step);
+  /// Sets MpiOptions::deadline_seconds. A wait during which a rank waits for storage keeps the first deadline.
   void set_deadline(double seconds);
+  /// Whether this rank waits for storage, for set_deadline() and for errors of other ranks.
+  void set_waits_for_storage(bool waits);
 
   /// Runs `body`, the whole command. If `body` throws, announces the failure to all ranks and rethrows the
   /// exception. The other ranks end silently after kSecondsToEnd with the exit code of the error, by _exit,
@@ -77,6 +80,18 @@ class MpiWorld {
 
   struct State;
   std::unique_ptr<State> state_;
+};
+
+/// While it lives, this rank waits for storage (MpiWorld::set_waits_for_storage).
+class StorageWait {
+ public:
+  explicit StorageWait(MpiWorld& world) : world_(world) { world_.set_waits_for_storage(true); }
+  ~StorageWait() { world_.set_waits_for_storage(false); }
+  StorageWait(const StorageWait&) = delete;
+  StorageWait& operator=(const StorageWait&) = delete;
+
+ private:
+  MpiWorld& world_;
 };
 
 }  // namespace ripstop

@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <fstream>
 #include <iterator>
 #include <numeric>
 #include <sstream>
@@ -44,6 +45,15 @@ std::vector<std::string> own_addresses() {
   return result;
 }
 
+// Whether the main thread is in the state D of proc(5).
+bool main_thread_is_in_disk_sleep() {
+  std::ifstream file("/proc/self/stat");
+  std::string text;
+  std::getline(file, text);
+  return text.find(") D ") != text.npos;
+}
+
+// The name of this node, for messages.
 std::string own_host() {
   std::array<char, 256> name{};
   if (gethostname(name.data(), name.size() - 1) != 0 || name[0] == 0) return "localhost";
@@ -87,6 +97,7 @@ std::string RankState::describe(const std::string& host) const {
   if (!answers) return who + " does not answer";
   const std::string at = step < 0 ? "before the first step" : fmt::format("step {}", step);
   if (inside) return fmt::format("{} is in {}, {}", who, operation, at);
+  if (waits_for_storage) return fmt::format("{} waits for storage that does not answer, {}", who, at);
   if (operation.empty()) return fmt::format("{} is busy, {}", who, at);
   return fmt::format("{} is busy after {}, {}", who, operation, at);
 }
@@ -193,6 +204,7 @@ void Watchdog::take(const Message& message, const sockaddr_in& from) {
   switch (message.kind) {
     case Kind::kQuestion:
       reply.kind = Kind::kAnswer;
+      if (main_thread_is_in_disk_sleep()) reply.waits_for_storage = 1;
       break;
     case Kind::kFailure:
       reply.kind = Kind::kConfirmed;
@@ -204,8 +216,10 @@ void Watchdog::take(const Message& message, const sockaddr_in& from) {
       break;
     case Kind::kAnswer:
       if (sender < answers_.size())
-        answers_[sender] = {message.from, true, message.inside != 0, message.step,
-                            std::string(message.operation, strnlen(message.operation, kTextBytes))};
+        answers_[sender] = {
+            message.from,        true,
+            message.inside != 0, message.waits_for_storage != 0,
+            message.step,        std::string(message.operation, strnlen(message.operation, kTextBytes))};
       return;
     case Kind::kConfirmed:
       if (sender < confirmed_.size()) confirmed_[sender] = true;
@@ -284,8 +298,13 @@ void Watchdog::end_operation() {
   own_.inside = 0;
 }
 
-// Sends `message` repeatedly, because datagrams may be lost, to the members of `ranks` that have not replied.
-// Returns once all have replied or after `seconds`.
+void Watchdog::set_waits_for_storage(bool waits) {
+  const std::lock_guard lock(mutex_);
+  own_.waits_for_storage = waits ? 1 : 0;
+}
+
+// Sends `message` again and again to the members of `ranks` that have not replied, because datagrams may be
+// lost. Returns once all have replied or after `seconds`.
 void Watchdog::repeat(const Message& message, const std::vector<int64_t>& ranks, double seconds,
                       milliseconds pause, FunctionRef<bool(size_t rank)> replied) {
   for (const auto until = Clock::now() + std::chrono::duration<double>(seconds);;) {

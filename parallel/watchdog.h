@@ -31,9 +31,10 @@ struct WatchdogAddress {
 struct RankState {
   int64_t rank = 0;
   bool answers = false;
-  bool inside = false;    ///< true: the rank waits in `operation` now; false: `operation` was its last wait
-  int64_t step = -1;      ///< the step that the rank is in; -1 before the first
-  std::string operation;  ///< "all_gather on fsdp"
+  bool inside = false;  ///< true: the rank waits in `operation` now; false: `operation` was its last wait
+  bool waits_for_storage = false;  ///< the main thread waits for a file system
+  int64_t step = -1;               ///< the step that the rank is in; -1 before the first
+  std::string operation;           ///< "all_gather on fsdp"
 
   /// "rank 3 (node07) is in all_gather on fsdp, step 12" or "rank 3 (node07) does not answer".
   std::string describe(const std::string& host) const;
@@ -88,6 +89,9 @@ class Watchdog {
   int64_t step() const;
   void begin_operation(std::string_view operation, std::string_view axis);
   void end_operation();
+  /// Whether this rank waits for storage. The answer also says so while the main thread is in a call of the
+  /// system that no signal interrupts, as calls of a file system that does not answer are.
+  void set_waits_for_storage(bool waits);
 
   /// Returns the states of `ranks`, in that order, once all have answered or after `seconds`.
   std::vector<RankState> ask(const std::vector<int64_t>& ranks, double seconds);
@@ -114,6 +118,7 @@ class Watchdog {
     int64_t step = -1;
     int32_t code = 0;
     int32_t inside = 0;
+    int64_t waits_for_storage = 0;
     char operation[kTextBytes] = {};
   };
 

@@ -1,5 +1,5 @@
 // A program that fails in the way that its first argument names, for failures_test.sh.
-//   failing_ranks throw|throw_all|stop|busy|kill|wait|never|stop_before|stop_in_start DEADLINE [DIRECTORY]
+//   failing_ranks throw|throw_all|stop|busy|storage|disk|kill|wait|never|stop_before|stop_in_start DEADLINE [DIRECTORY]
 #include <unistd.h>
 
 #include <chrono>
@@ -17,12 +17,25 @@
 namespace ripstop {
 namespace {
 
-void go_wrong(const std::string& how, int64_t rank) {
+// The main thread is in a call of the system that no signal interrupts, as in one for a disk that does not answer.
+void sleep_as_for_a_disk() {
+  if (vfork() != 0) return;  // only when the child has ended
+  ::usleep(8'000'000);
+  _exit(0);
+}
+
+void go_wrong(MpiWorld& world, const std::string& how, int64_t rank) {
+  if (how == "storage") world.set_deadline(1);
   if (how == "throw_all" || (how == "throw" && rank == 1))
     throw Error(ExitCode::kStorage, "cannot write the checkpoint");
   if (rank != 1) return;
   if (how == "stop") raise(SIGSTOP);
   if (how == "kill") raise(SIGKILL);
+  if (how == "disk") sleep_as_for_a_disk();
+  if (how == "storage") {
+    const StorageWait wait(world);
+    std::this_thread::sleep_for(std::chrono::seconds(5));
+  }
   if (how == "busy") std::this_thread::sleep_for(std::chrono::seconds(1000));
 }
 
@@ -60,7 +73,7 @@ ExitCode train(MpiWorld& world, const std::string& how) {
   };
   for (int64_t step = 1; how == "wait" || step <= 20; ++step) {
     world.set_step(step);
-    if (step == 15) go_wrong(how, ranks.rank());
+    if (step == 15) go_wrong(world, how, ranks.rank());
     ranks.all_gather(stream, tensor(own), tensor(all)).wait();
   }
   return ExitCode::kOk;
