@@ -179,6 +179,18 @@ void AppendFile::sync() {
   sync_file(file_, path_);
 }
 
+bool AppendFile::is_at_path() const {
+  std::error_code unknown;
+  const std::string own = fmt::format("/proc/self/fd/{}", file_.value());
+  return std::filesystem::equivalent(own, path_, unknown) || unknown;
+}
+
+std::string AppendFile::text() const {
+  std::string text(static_cast<size_t>(size()), '\0');
+  read_fully(file_, path_, ExitCode::kStorage, 0, text.data(), std::ssize(text));
+  return text;
+}
+
 void copy_range(const InputFile& from, int64_t from_offset, OutputFile& to, int64_t to_offset,
                 int64_t bytes) {
   std::string buffer(static_cast<size_t>(std::min(bytes, kCopyBytes)), '\0');

@@ -115,6 +115,10 @@ class AppendFile {
   /// Keeps only the first `bytes` bytes.
   void cut(int64_t bytes);
   void sync();
+  /// Returns false if another file, or none, is at the path now. Returns true if the system does not tell.
+  bool is_at_path() const;
+  /// All bytes of the file, which may have no name any more.
+  std::string text() const;
 
  private:
   int64_t size() const;

@@ -177,12 +177,13 @@ class RunLock::Heartbeat {
   /// happens within answer_seconds.
   bool await() {
     std::unique_lock guard(mutex_);
-    if (is_late()) hurry();
+    const double since = boot_seconds();
+    hurry();
     // Waits in pieces, so that a stop of this process counts as one piece at most.
     constexpr double kPiece = 0.5;
     for (double waited = 0; waited < times_.answer_seconds; waited += kPiece)
       if (changed_.wait_for(guard, std::chrono::duration<double>(kPiece),
-                            [&] { return !lost_.empty() || !is_late(); }))
+                            [&] { return !lost_.empty() || (answered_at_ >= since && !is_late()); }))
         return true;
     return false;
   }

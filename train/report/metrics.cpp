@@ -4,9 +4,11 @@
 #include <chrono>
 #include <string_view>
 
+#include "data/files/file.h"
 #include "data/files/whole_file.h"
 #include "data/text/json_struct.h"
 #include "model/core/error.h"
+#include "train/report/human_text.h"
 
 namespace ripstop {
 namespace {
@@ -94,52 +96,8 @@ std::string for_each_event(const std::filesystem::path& path, MetricsLog& log, V
 
 }  // namespace
 
-MetricsFile::MetricsFile(const std::filesystem::path& path) : file_(path) {}
-
-void MetricsFile::keep(const MetricsEvent& event) {
-  waiting_ += line_of(event);
-}
-
 void MetricsFile::write(const MetricsEvent& event) {
-  keep(event);
-  write_waiting();
-}
-
-void MetricsFile::write_end(const EndEvent& event) {
-  const std::string line = line_of(event);
-  waiting_ += line;
-  try {
-    write_waiting();
-  } catch (const Error&) {
-    // Drops the line of this event: waiting lines are written in order, so it is the last.
-    waiting_.resize(waiting_.size() - line.size());
-    throw;
-  }
-}
-
-void MetricsFile::sync() {
-  write_waiting();
-  file_.sync();
-}
-
-void MetricsFile::write_waiting() {
-  // Line by line, so that a nearly full disk gets the lines that still fit.
-  size_t written = 0;
-  try {
-    while (written < waiting_.size()) {
-      const size_t bytes = waiting_.find('\n', written) + 1 - written;
-      file_.append(std::string_view(waiting_).substr(written, bytes));
-      written += bytes;
-    }
-  } catch (const Error&) {
-    waiting_.erase(0, written);
-    throw;
-  }
-  waiting_.clear();
-}
-
-int64_t MetricsFile::waiting_lines() const {
-  return std::count(waiting_.begin(), waiting_.end(), '\n');
+  add(line_of(event));
 }
 
 MetricsLog read_metrics(const std::filesystem::path& path) {
@@ -174,11 +132,14 @@ void check_metrics_file(const std::filesystem::path& path) {
 std::string cut_to_step(const std::filesystem::path& path, int64_t step, bool replace) {
   if (!std::filesystem::exists(path)) return "";
   std::string kept, note;
-  int64_t saved_step = 0;
+  int64_t saved_step = 0, last_step = 0;
+  bool tells_of_step = false;  // a `checkpoint` of `step`, or a start that went on from it
   MetricsLog log;
   const std::string damage = for_each_event(path, log, [&](std::string_view line, int64_t at) {
     if (at <= step) kept.append(line).append(1, '\n');
     if (!log.checkpoints.empty()) saved_step = std::max(saved_step, at);
+    if (!log.steps.empty() || !log.starts.empty()) last_step = std::max(last_step, std::min(at, step));
+    tells_of_step = tells_of_step || (at == step && (!log.checkpoints.empty() || !log.starts.empty()));
     log = {};  // frees the events: those of a long run need much memory
   });
   const std::string name = path.filename().string();
@@ -190,6 +151,13 @@ std::string cut_to_step(const std::filesystem::path& path, int64_t step, bool re
         "{} tells of a checkpoint of step {}, but the run goes on from step {}: a copy of the file is {}, "
         "and the later steps are removed from {}",
         path.string(), saved_step, step, copy_aside(posix_io(), path, "uncut"), name);
+  if (step > 0 && !kept.empty() && !tells_of_step) {
+    const std::string steps =
+        last_step == step ? "" : fmt::format("those of steps {} to {} and ", last_step + 1, step);
+    note += fmt::format("{}{} lacks at least {} of the start before: {}the checkpoint of step {}",
+                        note.empty() ? "" : "; ", path.string(), counted(step - last_step + 1, "line"), steps,
+                        step);
+  }
   if (replace || kept.size() != std::filesystem::file_size(path) ||
       std::filesystem::hard_link_count(path) > 1)
     write_whole_file(path, kept);

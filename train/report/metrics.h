@@ -12,9 +12,9 @@
 #include <variant>
 #include <vector>
 
-#include "data/files/file.h"
 #include "model/device/device.h"
 #include "parallel/mesh_axes.h"
+#include "train/report/log_writer.h"
 
 namespace ripstop {
 
@@ -324,33 +324,12 @@ struct EndEvent {
 using MetricsEvent = std::variant<StartEvent, StepMetrics, HostsEvent, ValidationEvent, SaveEvent,
                                   CheckpointEvent, WarningEvent, EndEvent>;
 
-/// Appends events to a metrics.jsonl and fills in `time`. On rank 0 only.
-class MetricsFile {
+/// The metrics.jsonl of a run. Only rank 0 has one.
+class MetricsFile : public LogWriter {
  public:
-  /// Makes the file if it is absent. Cuts off a torn last line. Throws Error(kStorage).
-  explicit MetricsFile(const std::filesystem::path& path);
-
-  /// Appends a line. If that fails, as on a full disk, throws Error(kStorage), leaves no part of the line in
-  /// the file, and keeps the line in memory. The next write() or sync() first writes waiting lines.
+  using LogWriter::LogWriter;
+  /// Adds the line of `event`, and fills in `time`.
   void write(const MetricsEvent& event);
-  /// Adds the line of `event` to the lines that wait in memory. Does not write to the file.
-  void keep(const MetricsEvent& event);
-  /// Like write(), but drops the line if writing fails: a later `end` may have another reason.
-  void write_end(const EndEvent& event);
-
-  /// Writes waiting lines and returns when all lines are on the disk. Call it before a checkpoint is
-  /// committed: a resumed run needs the earlier lines. Throws Error(kStorage).
-  void sync();
-
-  /// The number and the bytes of the lines that wait in memory.
-  int64_t waiting_lines() const;
-  int64_t waiting_bytes() const { return std::ssize(waiting_); }
-
- private:
-  void write_waiting();
-
-  AppendFile file_;
-  std::string waiting_;
 };
 
 /// All events of a metrics.jsonl, each kind in the file's order.

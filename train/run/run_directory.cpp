@@ -180,8 +180,9 @@ bool RunDirectory::may_write() const {
   return std::all_of(locks_.begin(), locks_.end(), [](const auto& lock) { return lock->may_write(); });
 }
 
-bool RunDirectory::is_stuck() const {
-  return std::any_of(locks_.begin(), locks_.end(), [](const auto& lock) { return lock->is_stuck(); });
+bool RunDirectory::ends_within(std::chrono::milliseconds most) {
+  return (!metrics_ || metrics_->ends_within(most)) &&
+         std::none_of(locks_.begin(), locks_.end(), [](const auto& lock) { return lock->is_stuck(); });
 }
 
 void RunDirectory::check_still_owned() const {
@@ -214,7 +215,13 @@ MetricsFile& RunDirectory::open_metrics(int64_t step) {
       std::any_of(locks_.begin(), locks_.end(), [](const auto& lock) { return !lock->takeover().empty(); });
   if (std::string note = cut_to_step(file, step, was_taken_over); !note.empty())
     notes_.push_back(std::move(note));
-  metrics_ = std::make_unique<MetricsFile>(file);
+  metrics_ = std::make_unique<MetricsFile>(file, LogRights{.may_write = [this] { return may_write(); },
+                                                           .check_owner =
+                                                               [this] {
+                                                                 for (const auto& lock : locks_)
+                                                                   lock->check_still_owned();
+                                                               },
+                                                           .patience_seconds = lock_times_.answer_seconds});
   return *metrics_;
 }
 

@@ -36,8 +36,11 @@ class RunLog {
   /// Writes an event. A line that the disk refuses waits in memory. Throws Error(kStorage) if too many lines
   /// wait.
   void write(const MetricsEvent& event);
-  /// Syncs all lines to the disk. Call it before a save: a run that resumes from the checkpoint does not
-  /// write the lines of earlier steps again. If lines still cannot be written, warns and returns.
+  /// Tells people of lines that cannot be written and wait in memory, and of a log that was replaced. Throws
+  /// Error(kStorage) if another process owns the run. write() calls it; call it also in a long step.
+  void tell();
+  /// Syncs all lines to the disk. Call it before a save, because a run that resumes from the checkpoint does
+  /// not write the lines of earlier steps again. If lines still cannot be written, warns and returns.
   void sync();
 
  private:
@@ -45,6 +48,7 @@ class RunLog {
   LiveLine* live_;
   std::optional<RunDirectory>& directory_;
   const int64_t& step_;
+  bool lines_wait_ = false;  ///< people were told that lines wait
 };
 
 }  // namespace ripstop

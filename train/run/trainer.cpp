@@ -64,7 +64,7 @@ ExitCode Trainer::run() {
 
 bool Trainer::can_be_destroyed() {
   constexpr std::chrono::seconds kPatience{3};
-  if (directory_ && directory_->is_stuck()) return false;
+  if (directory_ && !directory_->ends_within(kPatience)) return false;
   return !saves_ || saves_->ends_within(kPatience);
 }
 
@@ -89,9 +89,10 @@ ExitCode Trainer::train() {
   if (code == ExitCode::kRequeue && saves_->saved_step() <= first_step_) require_progress(first_step_);
   do_and_agree(mesh_.world(), [&] {
     if (!leads_) return;
-    directory_->check_still_owned();
     // Throws if lines still cannot be written: a run whose log lacks lines is not done.
     directory_->metrics().sync();
+    directory_->check_still_owned();
+    log_.tell();
     write_end(code);
     say_end(code);
   });
@@ -139,7 +140,10 @@ std::optional<StepResult> Trainer::compute_step(StepWork& work) {
   saves_->begin_step();
   long_step_.begin();
   const Clock::time_point before_load = Clock::now();
-  const std::optional<LoaderStep> loaded = loader_->next_step();
+  const std::optional<LoaderStep> loaded = [&] {
+    const StorageWait wait(world_);
+    return loader_->next_step();
+  }();
   if (!loaded) return std::nullopt;
   work = {.loaded = *loaded,
           .learning_rate = run_.config.optimizer.learning_rate *
@@ -147,13 +151,16 @@ std::optional<StepResult> Trainer::compute_step(StepWork& work) {
           .data_wait_seconds = seconds_since(before_load)};
   const auto next_batch = [&](int64_t) {
     const Clock::time_point since = Clock::now();
-    const PackedBatch& batch = loader_->next_batch();
+    const PackedBatch& batch = [&]() -> const PackedBatch& {
+      const StorageWait wait(world_);
+      return loader_->next_batch();
+    }();
     work.data_wait_seconds += seconds_since(since);
     work.flops += batch_flops(run_.model, batch);
     return batch.host_tokens();
   };
   const auto gives_up = [&](int64_t done) {
-    if (leads_) directory_->check_owner();
+    log_.tell();
     return long_step_.gives_up(
         done, run_.micro_batches, [&] { return stop_requested(LongStepTimes{}.most_seconds); },
         [&] { stream_.synchronize(); });
@@ -340,16 +347,21 @@ const char* Trainer::end_reason(ExitCode code) const {
 void Trainer::write_end(ExitCode code) {
   MetricsFile& metrics = directory_->metrics();
   if (!end_is_logged_)
-    metrics.write_end(EndEvent{.step = state_.step,
-                               .exit_code = static_cast<int>(code),
-                               .reason = end_reason(code),
-                               .planned = planned_cost(),
-                               .measured = {measured_memory(), clock_.sent()},
-                               .resident_before_bytes = resident_before_bytes_,
-                               .resident_peak_bytes = resident_memory().peak_bytes,
-                               .seconds = seconds_since(begin_)});
+    metrics.write(EndEvent{.step = state_.step,
+                           .exit_code = static_cast<int>(code),
+                           .reason = end_reason(code),
+                           .planned = planned_cost(),
+                           .measured = {measured_memory(), clock_.sent()},
+                           .resident_before_bytes = resident_before_bytes_,
+                           .resident_peak_bytes = resident_memory().peak_bytes,
+                           .seconds = seconds_since(begin_)});
   end_is_logged_ = true;
-  metrics.sync();
+  try {
+    metrics.sync();
+  } catch (const Error&) {
+    if (metrics.take_back()) end_is_logged_ = false;
+    throw;
+  }
 }
 
 void Trainer::say_end(ExitCode code) {
@@ -378,13 +390,17 @@ void Trainer::say_end(ExitCode code) {
                                                 : fmt::format("after step {}", state_.step)));
 }
 
-// Writes the `end` event, while the lock is still held. Returns `error` with the step and with advice.
+// Writes the `end` event, while the lock is still held. Returns `error` with the step and with advice; with the
+// code kStorage if lines of the log are lost. Waits for storage that does not answer, unless a rank is lost.
 Error Trainer::end_failed(const Error& error) {
+  ExitCode code = error.code();
   std::string what = error.what(), hint = error.hint();
   if (leads_) {
+    const StorageWait wait(world_);
+    const MetricsFile& metrics = directory_->metrics();
     bool owned = false;
     try {
-      if (directory_->may_write()) {
+      if (code == ExitCode::kCommunication ? directory_->may_write() : !metrics.has_given_up()) {
         directory_->check_still_owned();
         owned = true;
         write_end(error.code());
@@ -399,8 +415,13 @@ Error Trainer::end_failed(const Error& error) {
       hint += fmt::format("{}the same command then goes on from {}", hint.empty() ? "" : "; ",
                           saves_->saved_step() > 0 ? fmt::format("step {}", saves_->saved_step())
                                                    : "the beginning, as nothing was saved yet");
+    const int64_t lost = metrics.waiting_lines();
+    if (lost > 0 && code != ExitCode::kCommunication && code != ExitCode::kStorage) {
+      what += fmt::format("; the last {} of metrics.jsonl could not be written", counted(lost, "line"));
+      code = ExitCode::kStorage;
+    }
   }
-  Error explained(error.code(), what, hint);
+  Error explained(code, what, hint);
   explained.set_step(at_step_);
   return explained;
 }

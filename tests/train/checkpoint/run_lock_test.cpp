@@ -355,6 +355,28 @@ TEST(RunLock, TheWaitForAFileSystemHasAnEnd) {
   EXPECT_FALSE(std::filesystem::exists(scratch / "LOCK"));
 }
 
+// The last heartbeat is young, so others have not taken over, but the caller must not enter the file system.
+TEST(RunLock, AFileSystemThatHasJustHungDoesNotHoldTheCaller) {
+  ScratchDirectory scratch;
+  HangingIo io;
+  const RunLock lock(io, scratch.path(),
+                     {.heartbeat_seconds = 0.02, .patience_seconds = 30, .answer_seconds = 1});
+  io.hangs = true;
+  EXPECT_TRUE(lock.may_write());
+  std::thread returns([&] {
+    usleep(5'000'000);
+    io.hangs = false;
+  });
+  try {
+    lock.check_still_owned();
+    ADD_FAILURE() << "it has not waited";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kCommunication);
+  }
+  EXPECT_TRUE(io.hangs) << "the caller was in the file system";
+  returns.join();
+}
+
 int64_t threads() {
   const std::filesystem::directory_iterator tasks("/proc/self/task");
   return std::distance(begin(tasks), end(tasks));
@@ -437,7 +459,7 @@ TEST(RunLock, TheOldOwnerLearnsOfATakeover) {
   PosixIo io;
   {
     RunLock lock(io, scratch.path(), {5, 30});
-    write_bytes(scratch / "LOCK", "host other\nnonce y\npid 7\n");
+    take_over(scratch);
     EXPECT_THROW(lock.check_still_owned(), Error);
     std::filesystem::remove(scratch / "LOCK");
     EXPECT_THROW(lock.check_still_owned(), Error);

@@ -142,6 +142,7 @@ TEST_F(Status, WideColumnsStayApart) {
   step.loss = 1234567.25;
   step.tokens_per_second = 12345678901;
   file.write(step);
+  file.sync();
   const ProgramRun table = run_program("status " + scratch_.path().string());
   EXPECT_TRUE(has(table.out, "  98765432101/123456789012  1234567.2500    2.7500  12345678901  "))
       << table.out;

@@ -104,6 +104,44 @@ LD_PRELOAD=$hanging_disk HANGING_DISK=$work/hanging_alone "$ripstop" train "$wor
 run=$!
 expect_end alone 76 '^FATAL code=76 rank=0 step=[0-9]+ what="rank 0 \(.+\) wrote nothing for 10 s in a save'
 
+# A file system that stands still for longer than the deadline does not end a run, and changes no loss. (The fake hangs every
+# call for a file of the run.)
+stand() { # RANKS NAME: a run with a deadline of 10 s; its launcher's pid is in run
+  LD_PRELOAD=$hanging_disk HANGING_DISK=$work/standing "$launch" "$1" "$ripstop" train "$work/run.toml" "run.directory=$work/$2" \
+    "mesh.fsdp=$1" train.micro_batch_sequences=1 run.deadline_seconds=10 checkpoint.every_steps=0 log.every_steps=1000 "${@:3}" \
+    >"$work/$2.log" 2>&1 &
+  run=$!
+}
+losses() { grep '"event":"step"' "$work/$1/metrics.jsonl" | sed 's/.*"step":\([0-9]*\),.*"loss":\([^,]*\),.*/\1 \2/'; }
+mkdir "$work/standing"
+for ranks in 1 2; do
+  printf '%s\n"event":"step","step":50,\n' "$work/still_$ranks/" >"$work/standing/everything"
+  stand $ranks still_$ranks
+  wait_for "still_$ranks" has_step still_$ranks 49
+  wait_for "the warning" grep -q "warning: $work/still_$ranks/metrics.jsonl does not answer; training goes on" "$work/still_$ranks.log"
+  sleep 5 # longer than the deadline, with the 10 s until the warning
+  has_step still_$ranks 50 && complain "still_$ranks: the disk does not hang"
+  rm "$work/standing/everything"
+  wait_for "the log" grep -q 'metrics.jsonl is written again and lacks no line' "$work/still_$ranks.log"
+  kill -USR1 "$run"
+  expect_end still_$ranks 75 'stopped on a signal'
+  count=$(last_step still_$ranks)
+  losses still_$ranks | awk -v count="$count" '$1 != NR { exit 1 } END { exit NR != count || count < 100 }' ||
+    complain "still_$ranks: the log lacks steps: $(losses still_$ranks | wc -l) of $count"
+  stand $ranks calm_$ranks
+  wait_for "calm_$ranks" has_step calm_$ranks "$count"
+  kill -USR1 "$run"
+  expect_end calm_$ranks 75 'stopped on a signal'
+  cmp <(losses still_$ranks) <(losses calm_$ranks | head -n "$count") || complain "still_$ranks: a loss differs"
+  # At the end the run waits for the lines as long as the deadline says. The next start tells of what is missing.
+  printf '%s\n"event":"checkpoint","step":60,\n' "$work/end_$ranks/" >"$work/standing/everything"
+  stand $ranks end_$ranks train.steps=60
+  expect_end end_$ranks 74 '^FATAL code=74 rank=[01] .*end_[12]/metrics.jsonl does not answer: this process waited 9 s for the storage'
+  rm "$work/standing/everything"
+  stand $ranks end_$ranks train.steps=60
+  expect_end end_$ranks 0 'metrics.jsonl lacks at least 1 line of the start before: the checkpoint of step 60' 'was done already'
+done
+
 # A LOCK that cannot be written, in a run of one rank. The next test goes on meanwhile.
 mkdir "$work/hanging_alone_lock"
 LD_PRELOAD=$hanging_disk HANGING_DISK=$work/hanging_alone_lock "$ripstop" train "$work/run.toml" "run.directory=$work/alone_lock" \

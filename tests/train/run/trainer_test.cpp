@@ -230,24 +230,40 @@ TEST_F(FullDiskRuns, LinesOfTheLogWaitForRoom) {
   EXPECT_HAS(said(), "metrics.jsonl is written again and lacks no line");
 }
 
-// The disk has room again after the warning.
-TEST_F(FullDiskRuns, TheEndIsWrittenOnceThoughItFailsFirst) {
+// `sed -i` puts another file at the path; after a removal there is none.
+TEST_F(FullDiskRuns, AReplacedOrRemovedLogLosesNoLine) {
+  const std::filesystem::path log = scratch_ / "run" / "metrics.jsonl", other = scratch_ / "other";
+  on_line_ = [&](const std::string& line) {
+    if (line.starts_with("step 3/")) {
+      std::filesystem::copy_file(log, other);
+      std::filesystem::rename(other, log);
+    }
+  };
+  EXPECT_EQ(train(ten_steps()), ExitCode::kOk);
+  EXPECT_EQ(steps("run"), first_steps(10));
+  EXPECT_HAS(said(), "warning: " + log.string() + " was replaced: the log goes on in the file");
+  on_line_ = [&](const std::string& line) {
+    if (line.starts_with("step 12/")) std::filesystem::remove(log);
+  };
+  EXPECT_EQ(train(ten_steps({"train.steps=15"})), ExitCode::kOk);
+  EXPECT_EQ(steps("run"), first_steps(15));
+  EXPECT_HAS(said(), "was removed: the log goes on in a new file");
+}
+
+// The line of the checkpoint still fits, the `end` does not.
+TEST_F(FullDiskRuns, AnEndThatCannotBeWrittenIsAFailure) {
   on_line_ = [this](const std::string& line) {
-    if (!line.starts_with("checkpoint ")) return;
-    disk_ = std::make_unique<FullDisk>(std::filesystem::file_size(scratch_ / "run" / "metrics.jsonl"));
-    signal(SIGXFSZ, [](int) {
-      rlimit limit{};
-      getrlimit(RLIMIT_FSIZE, &limit);
-      limit.rlim_cur = limit.rlim_max;
-      setrlimit(RLIMIT_FSIZE, &limit);
-    });
+    if (line.starts_with("checkpoint "))
+      disk_ = std::make_unique<FullDisk>(std::filesystem::file_size(scratch_ / "run" / "metrics.jsonl") + 400);
   };
   EXPECT_EQ(refusal(ten_steps()).code(), ExitCode::kStorage);
   disk_.reset();
   EXPECT_EQ(steps("run"), first_steps(10));
-  const std::vector<EndEvent> ends = metrics("run").ends;
-  ASSERT_EQ(ends.size(), 1U);
-  EXPECT_EQ(ends[0].exit_code, static_cast<int>(ExitCode::kStorage)) << "the failure is the end";
+  EXPECT_EQ(metrics("run").checkpoints.size(), 1U);
+  EXPECT_TRUE(metrics("run").ends.empty());
+  on_line_ = {};
+  EXPECT_EQ(train(ten_steps()), ExitCode::kOk);
+  EXPECT_EQ(metrics("run").ends.size(), 1U);
 }
 
 // The saves of steps 4, 6 and 8 fail.

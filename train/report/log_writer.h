@@ -1,0 +1,105 @@
+// LogWriter: appends lines to a log on a thread of its own.
+#pragma once
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "data/files/file.h"
+#include "model/core/error.h"
+
+namespace ripstop {
+
+/// The right to write a log, and the time to wait for it. The thread of the LogWriter calls the functions.
+struct LogRights {
+  /// Called before each write. Returns whether the write may begin, and false if it must wait. Throws Error
+  /// if this process must not write any more.
+  std::function<bool()> may_write = [] { return true; };
+  /// Throws Error unless this process owns the log. If empty, the log does not follow a replaced file.
+  std::function<void()> check_owner = {};
+  /// The longest wait of a caller for a file system that does nothing.
+  double patience_seconds = std::numeric_limits<double>::infinity();
+};
+
+/// A log that grows by whole lines, in the order of add(). Its thread alone touches the file, so a file system
+/// that stands still does not hold the caller. A line that cannot be written waits in memory.
+///
+/// If the file at the path is no longer the open one, because a program replaced or removed it, the thread
+/// goes on in the file at the path. Lines of the old file that come after the last line that both files have
+/// are appended to it, so no line is lost. take_notes() tells.
+class LogWriter {
+ public:
+  /// The most bytes of lines that wait in memory: the lines of some 100,000 steps.
+  static constexpr int64_t kMostWaitingBytes = int64_t{64} << 20;
+
+  /// Opens or makes the file, cuts off a torn last line, and starts the thread. Throws Error(kStorage).
+  explicit LogWriter(const std::filesystem::path& path, LogRights rights = {});
+  /// Tries once to write the lines that wait, and ends the thread. Waits for a call that does not return: ask
+  /// ends_within() before.
+  ~LogWriter();
+  LogWriter(const LogWriter&) = delete;
+  LogWriter& operator=(const LogWriter&) = delete;
+
+  /// Adds `line`, which ends with a line end, and returns; the thread writes it. Only if kMostWaitingBytes
+  /// wait, waits for room; throws Error(kStorage) if the file takes no line for LogRights::patience_seconds.
+  void add(std::string line);
+  /// Removes the last line that was added. Returns false if its write has begun.
+  bool take_back();
+  /// Returns when all lines that were added are on the disk. Throws the Error of an attempt that began after
+  /// the call, or Error(kStorage) if the thread does nothing for LogRights::patience_seconds, of which the
+  /// time in earlier calls counts.
+  void sync();
+
+  /// Whether callers have waited for LogRights::patience_seconds, and the thread has still done nothing.
+  bool has_given_up() const;
+  /// The number of lines that wait in memory.
+  int64_t waiting_lines() const;
+  /// The reason why lines wait: the error of the last attempt, or a call that has taken many seconds so far.
+  std::optional<Error> trouble() const;
+  /// Removes and returns the texts for people on a file that was replaced or removed.
+  std::vector<std::string> take_notes();
+  /// Tells the thread to end, and waits for at most `most`. Returns false if it has not ended; then it is in a
+  /// call that does not return, and this object must not be destroyed.
+  bool ends_within(std::chrono::milliseconds most);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  class Unlocked;
+
+  void run();
+  bool work(std::unique_lock<std::mutex>& guard, bool syncs);
+  void follow_path();
+  void wake();
+  void progressed();
+  bool await(std::unique_lock<std::mutex>& guard, const std::function<bool()>& done);
+  [[noreturn]] void fail_to_wait() const;
+
+  const std::filesystem::path path_;
+  const LogRights rights_;
+  AppendFile file_;               ///< used by the thread alone
+  Clock::time_point look_at_;     ///< when the thread compares the file with that at the path
+  mutable std::mutex mutex_;      ///< guards all members below
+  std::condition_variable wake_;  ///< wakes the thread
+  std::condition_variable changed_;  ///< wakes callers that wait for the thread
+  std::deque<std::string> lines_;    ///< the lines that wait
+  int64_t bytes_ = 0;                ///< bytes of lines_
+  bool is_writing_ = false;          ///< the write of the first line has begun
+  bool wakes_ = false;               ///< the thread has work now
+  bool stops_ = false, has_ended_ = false;
+  int64_t asked_ = 0, answered_ = 0;  ///< calls of sync(), and those that the thread has answered
+  std::optional<Clock::time_point> still_since_;  ///< since when the thread, which has work, did nothing
+  double waited_seconds_ = 0;  ///< time in which callers waited since the thread last did something
+  std::optional<Error> failure_;
+  std::vector<std::string> notes_;
+  std::thread thread_;
+};
+
+}  // namespace ripstop
