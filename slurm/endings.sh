@@ -2,9 +2,9 @@
 # Sourced by launch.sh, job.sh and requeue.sh: how they end, what they say, and standard streams that cannot end them.
 
 # Closed standard streams become /dev/null, because the next file would get their number. Failed writes are no end.
-{ true <&0; } 2>/dev/null || exec </dev/null
-{ true >&1; } 2>/dev/null || exec >/dev/null
-true >&2 || exec 2>/dev/null
+[[ -e /dev/fd/0 ]] || exec </dev/null
+[[ -e /dev/fd/1 ]] || exec >/dev/null
+[[ -e /dev/fd/2 ]] || exec 2>/dev/null
 trap '' PIPE XFSZ
 
 # How launch.sh ends: the state, the exit code, what it says. Any other end has the exit code of the ranks, 128 + N for signal N.

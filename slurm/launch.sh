@@ -14,13 +14,10 @@ if [[ ${1:-} == --help || ${1:-} == -h ]]; then usage && exit; fi
 
 # end STATE [WORD]: says the text of launch_endings with this word, and ends with its exit code.
 end() {
-  local state code text
-  while read -r state code text; do
-    if [[ $state != "$1" ]]; then continue; fi
-    # shellcheck disable=SC2059 # the text is a format
-    if [[ -n $text ]]; then say "$(printf "$text" "${2-}")"; fi
-    exit "$code"
-  done <<<"$launch_endings"
+  local code text
+  read -r _ code text < <(grep "^$1 " <<<"$launch_endings")
+  if [[ -n $text ]]; then say "${text/\%s/${2-}}"; fi
+  exit "$code"
 }
 if [[ $# -lt 2 || ! $1 =~ ^[1-9][0-9]*$ ]]; then usage >&2 || true && end usage; fi
 ranks=$1
@@ -47,30 +44,25 @@ if [[ $launcher == srun ]]; then
   # Since Slurm 22.05 srun does not inherit the job's --cpus-per-task.
   if [[ -n ${SLURM_CPUS_PER_TASK:-} ]]; then export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK; fi
   # In a step, as in a shell of `srun --pty`, another step would wait for ever for the processors that this one holds.
-  if [[ -n ${SLURM_STEP_NUM_TASKS:-} ]]; then options=(--overlap ${options[@]+"${options[@]}"}); fi
+  if [[ -n ${SLURM_STEP_NUM_TASKS:-} ]]; then options=(--overlap --overcommit ${options[@]+"${options[@]}"}); fi
   exec srun --ntasks="$ranks" --kill-on-bad-exit=1 ${options[@]+"${options[@]}"} "$@"
 fi
 
 if ! command -v -- "$1" >/dev/null; then end no_program "'$1'"; fi
 # Tells the ranks which of their streams end at a real terminal, and its width, because mpirun gives them pipes and a
 # pseudo-terminal.
-RIPSTOP_TERMINAL=""
+export RIPSTOP_TERMINAL=""
 for stream in 0 1 2; do
-  if [[ -t $stream ]]; then
-    RIPSTOP_TERMINAL+=$stream
-    COLUMNS=$(stty size <&$stream 2>/dev/null | cut -d ' ' -f 2) || true
-  fi
+  if [[ ! -t $stream ]]; then continue; fi
+  RIPSTOP_TERMINAL+=$stream
+  export COLUMNS=$(stty size <&$stream 2>/dev/null | cut -d ' ' -f 2)
 done
-export RIPSTOP_TERMINAL
-if [[ -n $RIPSTOP_TERMINAL ]]; then export COLUMNS; fi
 
 cores=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc) # nproc would print these variables
 nodes=1
 if [[ -n ${SLURM_JOB_ID:-} && ${SLURM_JOB_NUM_NODES:-1} -gt 1 ]]; then nodes=$SLURM_JOB_NUM_NODES; fi
 ranks_here=$(((ranks + nodes - 1) / nodes))
-if [[ -z ${OMP_NUM_THREADS:-} ]]; then
-  export OMP_NUM_THREADS=$((cores > ranks_here ? cores / ranks_here : 1))
-fi
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((cores > ranks_here ? cores / ranks_here : 1))}
 # Threads spin while they wait for each other, which is slow if other threads need the core: 40 steps of 4 ranks x 2 threads
 # on 2 busy cores took 130 to 190 s, and 6 to 8 s with passive waiting.
 if ((ranks_here * OMP_NUM_THREADS > cores)); then export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}; fi
@@ -99,9 +91,7 @@ elif ((nodes == 1)); then
   if [[ -n $notes ]]; then export OMPI_MCA_orte_tmpdir_base=$notes PRTE_MCA_prte_tmpdir_base=$notes; fi
 fi
 # MPICH and its relatives need no such options.
-if [[ $version == *"Open MPI"* ]]; then
-  options=(${open_mpi[@]+"${open_mpi[@]}"} ${options[@]+"${options[@]}"})
-fi
+if [[ $version == *"Open MPI"* ]]; then options=(${open_mpi[@]+"${open_mpi[@]}"} ${options[@]+"${options[@]}"}); fi
 
 # mpirun kills its ranks a second after Ctrl-C or SIGTERM. So it runs in a session of its own, which the terminal's signals do
 # not reach, and this script passes signals on. If this script is killed, mpirun must end too.
@@ -119,9 +109,10 @@ note() { if [[ -n $notes ]]; then echo "$2" >"$notes/$1"; fi; } 2>/dev/null
 noted() { if [[ -n $notes && -e $notes/$1 ]]; then cat "$notes/$1"; fi; }
 # say_killed WHO SIGNAL
 say_killed() {
-  local hint=
-  if (($2 == 9)); then hint=': often lack of memory, and dmesg then names it'; fi
+  local hint=': often lack of memory, and dmesg then names it'
+  if (($2 != 9)); then hint=; fi
   say "$1 was killed by signal $2 (SIG$(kill -l "$2"))$hint"
+  note killed "$1"
 }
 # Copies standard output of mpirun. On a full disk or without a reader this goes on: mpirun would crash, and the ranks with it.
 copy() {
@@ -134,39 +125,37 @@ without_pages() {
   trap '' INT TERM HUP USR1 TSTP
   set +e
   exec 2>/dev/null # for complaints of failed writes
-  local byte rest text page="" line_begins=true patience LC_ALL=C
+  local text rest patience page="" line_begins=true LC_ALL=C
   local rule=$'^-{70,}\n$' killed='rank ([0-9]+) .*signal[[:space:]]([0-9]+) \(' code='[Ee]xit code:[[:space:]]*([0-9]+)'
-  while IFS= read -r -N 1 ${page:+-t 5} byte || (($? > 128)); do
-    if [[ -z $byte ]]; then # not a page, which comes at once: a rank printed this rule
+  while IFS= read -r -N 1 ${page:+-t 5} text || (($? > 128)); do
+    if [[ -z $text ]]; then # not a page, which comes at once: a rank printed this rule
       printf '%s' "$page"
       page=
       continue
-    fi
-    # Waits only briefly for the rest of a line, because a rank may rewrite the line in place. A page has whole lines.
-    patience=0.1 rest=''
-    if [[ -n $page ]]; then patience=5; fi
-    text=$byte
-    if [[ $byte != $'\n' ]]; then
-      if IFS= read -r -t "$patience" rest; then rest+=$'\n'; fi
+    elif [[ $text != $'\n' ]]; then
+      # Waits only briefly for the rest of a line, because a rank may rewrite the line in place. A page has whole lines.
+      patience=${page:+5}
+      if IFS= read -r -t "${patience:-0.1}" rest; then rest+=$'\n'; fi
       text+=$rest
     fi
-    if [[ -n $page && $text =~ $rule ]]; then
-      if [[ $page == *"exited with non-zero status"* || $page == *"non-zero exit code"* ]]; then
-        if [[ $page =~ $code ]]; then note code "${BASH_REMATCH[1]}"; fi
-      elif [[ $page == *"exited on"*signal* && $page =~ $killed ]]; then
+    if [[ -z $page ]]; then
+      if $line_begins && [[ $text =~ $rule ]]; then
+        page=$text
+      elif ! $line_begins || [[ $text != *": Forwarding signal "*" to job"$'\n' ]]; then
+        printf '%s' "$text"
+      fi
+    elif [[ ! $text =~ $rule ]]; then
+      page+=$text
+    else
+      if [[ $page == *"exited on"*signal* && $page =~ $killed ]]; then
         note code $((128 + BASH_REMATCH[2]))
-        if [[ ${BASH_REMATCH[2]} != "$(kill -l USR1)" ]]; then
-          say_killed "rank ${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}" 2>&1
-          note killed named
-        fi
-      else
+        if ((BASH_REMATCH[2] != $(kill -l USR1))); then say_killed "rank ${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}" 2>&1; fi
+      elif [[ $page != *"exited with non-zero status"* && $page != *"non-zero exit code"* ]]; then
         printf '%s%s' "$page" "$text"
+      elif [[ $page =~ $code ]]; then
+        note code "${BASH_REMATCH[1]}"
       fi
       page=
-    elif [[ -n $page ]] || { $line_begins && [[ $text =~ $rule ]]; }; then
-      page+=$text
-    elif ! $line_begins || [[ $text != *": Forwarding signal "*" to job"$'\n' ]]; then
-      printf '%s' "$text"
     fi
     line_begins=false
     if [[ $text == *$'\n' ]]; then line_begins=true; fi
@@ -205,15 +194,9 @@ asked_by="" interrupts=0 first_interrupt_us=0 signalled=false mpirun=""
 # lie in different seconds.
 one_request_us=1000000
 if [[ -z ${EPOCHREALTIME:-} ]]; then one_request_us=1000001; fi
-# The time in microseconds, to now_us.
-read_clock() {
-  now_us=${EPOCHREALTIME:-$SECONDS.000000}
-  now_us=${now_us//[.,]/}
-}
 # ask SIGNAL: asks the ranks to stop. Waits until mpirun has started them, because an earlier signal would end mpirun or get lost.
 ask() {
-  signalled=true
-  asked_by=${asked_by:-$1}
+  signalled=true asked_by=${asked_by:-$1}
   if [[ -z $mpirun ]]; then return 0; fi
   local tries
   for ((tries = 0; tries < 100; tries++)); do
@@ -223,8 +206,8 @@ ask() {
   kill -USR1 "$mpirun" 2>/dev/null || true
 }
 interrupt() {
-  signalled=true
-  read_clock
+  local now_us=${EPOCHREALTIME:-$SECONDS.000000} signal=TERM
+  signalled=true now_us=${now_us//[.,]/}
   # `timeout` and others signal a process and then its group, which is one request.
   if ((interrupts > 0 && now_us - first_interrupt_us < one_request_us)); then return 0; fi
   interrupts=$((interrupts + 1))
@@ -233,20 +216,17 @@ interrupt() {
     say "$on_interrupt"
     ask INT
   elif [[ -n $mpirun ]]; then
-    local signal=TERM
     if ((interrupts > 2)); then signal=KILL; fi
     kill -$signal "$mpirun" 2>/dev/null || true
   fi
 }
-on_interrupt="stopping; Ctrl-C again kills the ranks" again="" after_kill="" word_before=--
-for word in "$@"; do
-  if [[ $word == train && $word_before != -* ]]; then
-    on_interrupt="stopping, train saves first; Ctrl-C again ends it without saving"
-    after_kill="; the same command goes on from the last checkpoint"
-  fi
-  if [[ $word == evaluate && $word_before == *ripstop ]]; then again="; the same command goes on"; fi
-  word_before=$word
-done
+on_interrupt="stopping; Ctrl-C again kills the ranks" again="" after_kill=""
+if [[ " $* " =~ \ [^[:space:]-][^[:space:]]*\ train\  ]]; then # the verb, not the word behind an option
+  on_interrupt="stopping, train saves first; Ctrl-C again ends it without saving"
+  after_kill="; the same command goes on from the last checkpoint"
+elif [[ " $* " == *"ripstop evaluate "* ]]; then
+  again="; the same command goes on"
+fi
 trap interrupt INT
 for each in TERM HUP USR1; do trap "ask $each" "$each"; done
 trap 'signalled=true; say "Ctrl-Z does nothing here: the ranks go on; Ctrl-C stops them"' TSTP
@@ -266,7 +246,7 @@ watch=$!
 if [[ -n $asked_by ]]; then ask "$asked_by"; fi
 while # a signal ends `wait` but not the run
   signalled=false status=0
-  wait "$mpirun" || status=$?
+  wait "$mpirun" 2>/dev/null || status=$?
   $signalled
 do :; done
 trap '' INT TERM HUP USR1 TSTP
@@ -278,10 +258,7 @@ for ((tries = 0; tries < 200; tries++)); do
   sleep 0.05
 done
 
-if [[ $(noted hangs) ]]; then
-  status=$(noted code)
-  if [[ -z $status ]]; then end hangs; fi
-fi
+if [[ -n $(noted hangs) ]]; then status=$(noted code) && [[ -n $status ]] || end hangs; fi
 usr1=$(kill -l USR1)
 if ((interrupts > 1 && status != 0 && status != 75)); then # with 0 and 75 the ranks were done before they were killed
   end again_INT "$after_kill"

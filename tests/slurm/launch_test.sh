@@ -91,6 +91,54 @@ if [[ $(mpirun --version 2>&1) == *"Open MPI"* ]]; then
   [[ -z $(ls -A "$tools/tmp") ]] || fail "launches have left $(find "$tools/tmp")"
 fi
 
+# An mpirun that does not end after its ranks, as Open MPI 4.1 at times if a rank is killed while MPI starts: launch.sh ends with the
+# code of the rank, as far as it is known.
+mkdir "$tools/hangs"
+cat >"$tools/hangs/mpirun" <<'TOOL'
+#!/usr/bin/env bash
+if [[ $1 == --version ]]; then exit; fi
+rule=$(printf '%74s' '' | tr ' ' -)
+if [[ -n $PAGE ]]; then printf '%s\n' "$rule" "$PAGE" "$rule" >&2; fi
+sleep 2
+exec {pipe}<> <(:)
+read -r -u $pipe
+TOOL
+chmod +x "$tools/hangs/mpirun"
+export RIPSTOP_LAUNCHER_PATIENCE=2
+PATH=$tools/hangs:$PATH PAGE='' expect 76 2 true
+grep -qx 'launch.sh: mpirun did not end, though none of its ranks lives: killed' "$out" || fail "nobody says that mpirun hung"
+PATH=$tools/hangs:$PATH PAGE='process rank 1 with PID 7 on node x exited on signal 11 (Segmentation fault).' expect 139 2 true
+[[ $(cat "$out") == 'launch.sh: rank 1 was killed by signal 11 (SIGSEGV)' ]] || fail "the killed rank is not named once"
+PATH=$tools/hangs:$PATH PAGE='Processes exited with non-zero status.  Exit code:    65' expect 65 2 true
+unset RIPSTOP_LAUNCHER_PATIENCE
+
+# Standard streams that are closed, full or without a reader change no exit code.
+exec 8> >(true)
+wait $!
+for streams in '<&- >&-' '<&- >&- 2>&-' '>/dev/full 2>&1' '>&8 2>&8'; do
+  for code in 0 75; do
+    is=0
+    (exec >/dev/null 2>&1 && eval "exec $streams" && exec "$launch" 2 bash -c "echo text; echo text >&2; exit $code") || is=$?
+    [[ $is -eq $code ]] || fail "streams $streams: exit code $is, expected $code"
+  done
+  is=0
+  (exec >/dev/null 2>&1 && eval "exec $streams" && exec "$launch" 2 no-such-program) || is=$?
+  [[ $is -eq 64 ]] || fail "streams $streams: exit code $is for a program that is not there"
+done
+
+# In a step, srun must not wait for the processors of that step.
+printf '#!/usr/bin/env bash\necho "$SLURM_EXPORT_ENV $*"\n' >"$tools/srun"
+chmod +x "$tools/srun"
+SLURM_STEP_NUM_TASKS=2 SLURM_EXPORT_ENV=NONE PATH=$tools:$PATH RIPSTOP_LAUNCHER=srun expect 0 2 true
+grep -q '^ALL .*--overlap --overcommit true$' "$out" || fail "srun in a step, after sbatch --export=NONE: $(cat "$out")"
+
+# Each state of the table ends with its code, and no other does.
+table=$(bash -c 'source "$1" && echo "$launch_endings"' _ "$(dirname "$launch")/endings.sh")
+while read -r state code text; do
+  [[ $code =~ ^[0-9]+$ ]] && grep -Eq "end \"?(${state}|${state%%_*}_\\\$asked_by)" "$launch" || fail "no '$state' in launch.sh"
+  if [[ $state == stopped_* ]]; then [[ $code -eq $((128 + $(kill -l "${state#*_}"))) ]] || fail "$state: $code"; fi
+done < <(grep . <<<"$table")
+
 # Whatever the launcher waits for must not stop on Ctrl-Z. Programs of these names note the signals that they ignore.
 note='sed -n "s/^SigIgn:[[:space:]]*/0x/p" /proc/self/status'
 cat >"$tools/srun" <<TOOL

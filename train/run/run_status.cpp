@@ -76,15 +76,20 @@ void add_note(RunStatus& status, const std::string& text) {
 // Computes from the log what the run's TimeLimit decides.
 void take_deadline(const MetricsLog& log, RunStatus& status) {
   const StartEvent& start = log.starts.back();
-  double slowest = 0;
+  double slowest = 0, deadline = *start.deadline;
+  std::string source = start.deadline_source;
+  for (const WarningEvent& warning : log.warnings)
+    if (warning.deadline && warning.time >= start.time) {
+      deadline = *warning.deadline;
+      source = warning.deadline_source.value_or("");
+    }
   for (const StepMetrics& step : last_of(log.steps, kRecentSteps))
     slowest = std::max(slowest, step.step_seconds);
   const double save = log.checkpoints.empty() ? 0 : log.checkpoints.back().seconds;
-  status.deadline = start.deadline;
-  status.stops_at = *start.deadline - reserve_seconds(save, slowest);
-  add_note(status,
-           fmt::format("the job ends at {} ({}), the run stops itself at about {}",
-                       clock_text(*start.deadline), start.deadline_source, clock_text(*status.stops_at)));
+  status.deadline = deadline;
+  status.stops_at = deadline - reserve_seconds(save, slowest);
+  add_note(status, fmt::format("the job ends at {} ({}), the run stops itself at about {}",
+                               clock_text(deadline), source, clock_text(*status.stops_at)));
 }
 
 void take_slow_ranks(const HostsEvent& event, RunStatus& status) {

@@ -28,8 +28,15 @@ std::optional<Deadline> ask_squeue(const std::string& job) {
   return Deadline{static_cast<double>(*end), "squeue"};
 }
 
+// The name of this job for Slurm's programs. The number of an array's last task stands for the whole array.
+std::string job_name() {
+  const std::string array = environment_variable("SLURM_ARRAY_JOB_ID"),
+                    task = environment_variable("SLURM_ARRAY_TASK_ID");
+  return array.empty() || task.empty() ? environment_variable("SLURM_JOB_ID") : array + "_" + task;
+}
+
 std::optional<Deadline> slurm_deadline(std::vector<std::string>& notes) {
-  const std::string job = environment_variable("SLURM_JOB_ID");
+  const std::string job = job_name();
   if (job.empty()) return std::nullopt;
   std::optional<Deadline> found;
   if (const std::optional<int64_t> end = parse_whole_number(environment_variable(kSlurmEnd)))
@@ -68,6 +75,18 @@ std::optional<Deadline> find_deadline(std::vector<std::string>& notes) {
 
 double reserve_seconds(double save_seconds, double next_seconds) {
   return 2 * save_seconds + next_seconds + TimeLimit::kMarginSeconds;
+}
+
+bool TimeLimit::is_up(double next_seconds) {
+  if (seconds_left() >= reserve(next_seconds)) return false;
+  const std::string job = job_name();
+  if (deadline_.source == kOwnDeadline || job.empty()) return true;
+  if (const std::optional<Deadline> now = ask_squeue(job); now && now->time > deadline_.time) {
+    deadline_ = *now;
+    const auto own = parse_whole_number(environment_variable(kOwnDeadline));
+    if (own && static_cast<double>(*own) < now->time) deadline_ = {static_cast<double>(*own), kOwnDeadline};
+  }
+  return seconds_left() < reserve(next_seconds);
 }
 
 double TimeLimit::seconds_left() const {

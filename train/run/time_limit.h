@@ -48,8 +48,10 @@ class TimeLimit {
   /// The time of the last validation; 0 before the first.
   double validation_seconds() const { return validation_seconds_; }
   double reserve(double next_seconds) const { return reserve_seconds(save_seconds_, next_seconds); }
-  /// Whether to stop now, if the next chance to stop comes `next_seconds` later.
-  bool is_up(double next_seconds) const { return seconds_left() < reserve(next_seconds); }
+  /// Whether to stop now, if the next chance to stop is `next_seconds` later. Before it says so, it asks
+  /// `squeue` (at most 5 s) for the end of the job, since the limit may have been raised; deadline() then
+  /// changes. posix_spawn starts the program without a copy of this process, which MPI's networks permit.
+  bool is_up(double next_seconds);
 
   /// A text for people: "the job ends at ...".
   std::string text() const;

@@ -318,8 +318,17 @@ MemoryUse Trainer::measured_memory() {
 bool Trainer::stop_requested(double next_seconds) {
   if (directory_) directory_->check_owner();
   const bool requested = options_.stop_requested && options_.stop_requested();
-  time_is_up_ = !requested && time_limit_ && time_limit_->is_up(next_seconds);
-  return requested || time_is_up_;
+  time_is_up_ = false;
+  if (requested || !time_limit_) return requested;
+  const double known = time_limit_->deadline().time;
+  time_is_up_ = time_limit_->is_up(next_seconds);
+  if (const Deadline& now = time_limit_->deadline(); now.time != known) {
+    const std::string text = "the limit of the job was raised: " + time_limit_->text();
+    log_.write(
+        WarningEvent{.step = state_.step, .text = text, .deadline = now.time, .deadline_source = now.source});
+    log_.say(text);
+  }
+  return time_is_up_;
 }
 
 // Throws if this start, from `step`, is the third restart of its job in a row without a new checkpoint.

@@ -29,11 +29,12 @@ std::string whole(double seconds) {
 /// Sets environment variables and a `squeue` script for each test, and restores them.
 class DeadlineTest : public testing::Test {
  protected:
-  static constexpr const char* kNames[] = {"SLURM_JOB_ID", "SLURM_JOB_END_TIME", "RIPSTOP_DEADLINE", "PATH"};
+  static constexpr const char* kNames[] = {"SLURM_JOB_ID",        "SLURM_JOB_END_TIME", "SLURM_ARRAY_JOB_ID",
+                                           "SLURM_ARRAY_TASK_ID", "RIPSTOP_DEADLINE",   "PATH"};
   void SetUp() override {
     for (const char* name : kNames)
       if (const char* value = getenv(name)) before_[name] = value;
-    for (const char* name : {"SLURM_JOB_ID", "SLURM_JOB_END_TIME", "RIPSTOP_DEADLINE"}) unsetenv(name);
+    for (const char* name : kNames) unsetenv(name);
     setenv("PATH", (scratch_.path().string() + ":" + before_["PATH"]).c_str(), 1);
   }
   void TearDown() override {
@@ -94,6 +95,39 @@ TEST_F(DeadlineTest, SqueueIsAskedWhereTheVariableIsMissing) {
   }
   squeue("echo " + whole(unix_now() + 86400.0 * 365));
   EXPECT_FALSE(find()) << "a job without a limit";
+}
+
+// The number of an array's last task stands for the whole array.
+TEST_F(DeadlineTest, ATaskOfAnArrayHasItsOwnEnd) {
+  setenv("SLURM_JOB_ID", "4711", 1);
+  setenv("SLURM_ARRAY_JOB_ID", "4711", 1);
+  setenv("SLURM_ARRAY_TASK_ID", "3", 1);
+  squeue("[ \"$3\" = 4711_3 ] && echo " + whole(unix_now() + 300));
+  EXPECT_TRUE(find());
+}
+
+TEST_F(DeadlineTest, ALimitThatWasRaisedIsAskedForBeforeTheRunStops) {
+  setenv("SLURM_JOB_ID", "4711", 1);
+  const double now = unix_now();
+  TimeLimit limit({now + 10, "SLURM_JOB_END_TIME"}, /*save_seconds=*/0);
+  squeue("echo asked >>" + (scratch_ / "asked").string() + "; echo " + whole(now + 10));
+  EXPECT_FALSE(TimeLimit({now + 1000, "squeue"}, 0).is_up(1));
+  EXPECT_FALSE(std::filesystem::exists(scratch_ / "asked")) << "the end is far";
+  EXPECT_TRUE(limit.is_up(0)) << "the same end";
+  EXPECT_TRUE(std::filesystem::exists(scratch_ / "asked"));
+  squeue("exit 1");
+  EXPECT_TRUE(limit.is_up(0)) << "no answer";
+  squeue("echo " + whole(now + 25));
+  EXPECT_TRUE(limit.is_up(10)) << "later, but not late enough";
+  squeue("echo " + whole(now + 3000));
+  EXPECT_FALSE(limit.is_up(10));
+  EXPECT_EQ(limit.deadline().source, "squeue");
+  // A deadline of the person's own comes first, and stays.
+  setenv("RIPSTOP_DEADLINE", whole(now + 3030).c_str(), 1);
+  squeue("echo " + whole(now + 9000));
+  EXPECT_FALSE(limit.is_up(2990));
+  EXPECT_EQ(limit.deadline().source, "RIPSTOP_DEADLINE");
+  EXPECT_TRUE(limit.is_up(3030));
 }
 
 // A variable from a job that has ended must not stop every run at once.
