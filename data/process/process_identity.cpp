@@ -11,6 +11,7 @@
 
 #include "data/files/whole_file.h"
 #include "model/core/number.h"
+#include "model/core/one_line.h"
 
 namespace ripstop {
 namespace {
@@ -75,7 +76,7 @@ ProcessIdentity parse_process(const std::string& text) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
     const size_t space = line.find(' ');
-    if (space != std::string::npos) process[line.substr(0, space)] = line.substr(space + 1);
+    if (space != std::string::npos) process[line.substr(0, space)] = in_one_line(line.substr(space + 1));
   }
   return process;
 }

@@ -1,31 +1,48 @@
 #include "data/text/json_reader.h"
 
-#include <algorithm>
 #include <set>
 #include <vector>
+
+#include "data/files/hash.h"
 
 namespace ripstop {
 namespace {
 
 constexpr size_t kShownBytes = 100;  // bytes of the document in a message
 
-}  // namespace
-
-std::string in_one_line(std::string text) {
-  std::ranges::replace_if(
-      text, [](unsigned char c) { return c < ' ' || c == 0x7f; }, ' ');
-  return text;
+/// The end of a sealed text, from the comma before "hash" on. `body`: all bytes before.
+std::string seal_of(std::string_view body) {
+  StreamHash hash;
+  hash.update(body);
+  return fmt::format(",\n \"hash\": \"xxh3-128:{}\"\n}}\n", hash.hex());
 }
+
+}  // namespace
 
 std::string text_of_json(const nlohmann::ordered_json& json, int indent) {
   return json.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
+std::string sealed_text(const nlohmann::ordered_json& object) {
+  std::string body = text_of_json(object, 1);
+  body.resize(body.size() - 2);  // the last "\n}", which seal_of has
+  return body + seal_of(body);
+}
+
+void JsonReader::require_seal(std::string_view text) const {
+  const size_t seal_bytes = seal_of("").size();
+  if (text.size() <= seal_bytes) refuse("has {} bytes: it is cut short", text.size());
+  const std::string_view body = text.substr(0, text.size() - seal_bytes);
+  if (text.substr(body.size()) != seal_of(body))
+    refuse("does not end with the hash of its bytes: it is damaged");
+}
+
 JsonReader::Json JsonReader::parse(std::string_view text, int kept_levels) const {
-  // An ordered object compares each new key with all others.
-  constexpr size_t kMostKeys = 20'000;
-  // Programs differ on which of two equal keys they use.
-  std::vector<std::set<std::string>> keys;  // keys of the open objects so far, by depth
+  // An ordered object looks for each new key among all the others: only so many keys may be in large objects.
+  constexpr size_t kMostKeys = 20'000, kSmallObject = 256;
+  size_t of_large = 0;
+  // Programs differ on which of two equal keys they use, so refuse a key that occurs twice.
+  std::vector<std::set<std::string>> keys;  // by depth, the keys so far of the open objects
   const auto check = [&](int depth, Json::parse_event_t event, Json& value) {
     using Event = Json::parse_event_t;
     if (depth > kMostLevels) refuse("nests deeper than {} levels", kMostLevels);
@@ -37,7 +54,8 @@ JsonReader::Json JsonReader::parse(std::string_view text, int kept_levels) const
       std::set<std::string>& beside = keys[static_cast<size_t>(depth) - 1];
       if (!beside.insert(value.get<std::string>()).second)
         refuse("has '{}' twice", value.get<std::string>().substr(0, kShownBytes));
-      if (beside.size() > kMostKeys) refuse("has an object of more than {} keys", kMostKeys);
+      if (beside.size() > kSmallObject && ++of_large > kMostKeys)
+        refuse("has more than {} keys in large objects", kMostKeys);
     }
     return depth <= kept_levels;
   };

@@ -6,17 +6,21 @@
 #include <utility>
 
 #include "model/core/error.h"
+#include "model/core/one_line.h"
 
 namespace ripstop {
 
-/// Replaces control characters by spaces, because a message is one line.
-std::string in_one_line(std::string text);
-
-/// `indent`: spaces a level; negative: on one line. Bytes that are not UTF-8 become U+FFFD.
+/// `json` as text, with `indent` spaces a level, or on one line if `indent` is negative. Bytes that are not
+/// UTF-8 become U+FFFD.
 std::string text_of_json(const nlohmann::ordered_json& json, int indent = -1);
 
-/// Reads one JSON document from outside. Throws only Error(`refusal`), with a message that begins with
-/// `name`.
+/// `object`, which must not be empty, as text with one space a level. The last member, "hash", is
+/// "xxh3-128:" and the hash of all bytes before the comma that precedes it. JsonReader::require_seal checks
+/// the hash.
+std::string sealed_text(const nlohmann::ordered_json& object);
+
+/// Reads one JSON document. Throws only Error(`refusal`), with a message that begins with `name`, the name of
+/// the file for people.
 class JsonReader {
  public:
   using Json = nlohmann::ordered_json;
@@ -42,7 +46,10 @@ class JsonReader {
   /// left out of the result.
   Json parse(std::string_view text, int kept_levels = kMostLevels) const;
 
-  /// Refuses an object without `key`.
+  /// Refuses `text` unless it ends as sealed_text() ends it, with the hash of its bytes.
+  void require_seal(std::string_view text) const;
+
+  /// The member `key` of `object`. Refuses an object without it.
   const Json& member(const Json& object, const char* key) const;
   /// nullptr if the member is absent or null.
   const Json* find(const Json& object, const char* key) const;

@@ -104,6 +104,10 @@ class FieldReader {
  public:
   using Json = JsonReader::Json;
   static constexpr size_t kMostTextBytes = 256;
+  /// The greatest limit of a text that is read by in_one_line().
+  static constexpr size_t kMostLineBytes = 4096;
+  /// The limit of integers: a few may be added without an overflow.
+  static constexpr int64_t kMost = int64_t{1} << 60;
   enum class Mode {
     kExact,         ///< refuses unknown members (in end()), and absent or bad ones
     kSkipsUnknown,  ///< accepts unknown members, refuses absent or bad ones
@@ -177,8 +181,8 @@ class FieldReader {
     return !is_lenient() || json_.contains(key);
   }
 
-  void read(const char* key, std::integral auto& value, int64_t least = 0, int64_t most = INT64_MAX) {
-    if (is_lenient()) least = INT64_MIN, most = INT64_MAX;
+  void read(const char* key, std::integral auto& value, int64_t least = 0, int64_t most = kMost) {
+    if (is_lenient()) least = -kMost, most = kMost;
     value = static_cast<std::remove_cvref_t<decltype(value)>>(reader_.integer(json_, key, least, most));
   }
   void read(const char* key, double& value) {
@@ -188,6 +192,8 @@ class FieldReader {
   void read(const char* key, bool& value) { value = reader_.flag(json_, key); }
   void read(const char* key, std::string& value, size_t most_bytes = kMostTextBytes) {
     value = reader_.text(json_, key, is_lenient() ? SIZE_MAX : most_bytes);
+    // Short texts are names and facts that verbs print: an escape sequence must not reach a terminal.
+    if (most_bytes <= kMostLineBytes) value = in_one_line(std::move(value));
   }
   template <HasFields T>
   void read(const char* key, T& value) {

@@ -20,7 +20,8 @@ bool is_json_object(const std::string& line) {
 }
 
 std::string summary_of(const std::string& line, const TextLines& lines) {
-  const auto object = JsonReader::Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  // Not ordered: an ordered object would look for each new key among all the others.
+  const auto object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) fail(ExitCode::kInputData, "{}: not a JSON object", lines.place());
   const auto summary = object.find("summary");
   if (summary == object.end()) {

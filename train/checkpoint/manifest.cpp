@@ -9,7 +9,6 @@
 #include <type_traits>
 #include <utility>
 
-#include "data/files/hash.h"
 #include "data/files/whole_file.h"
 #include "data/text/json_reader.h"
 #include "data/text/json_struct.h"
@@ -124,13 +123,6 @@ void body_fields(Fields& f, Manifest& manifest) {
   f.list("units", manifest.units, 1, kMostUnits, [](auto& each, UnitSpec& unit) { unit_fields(each, unit); });
   f.list("files", manifest.files, 1, kMostRanks,
          [](auto& each, StoredFile& file) { file_fields(each, file); });
-}
-
-/// The end of a manifest, from the comma before "hash" on, after the bytes `body`.
-std::string ending_of(std::string_view body) {
-  StreamHash hash;
-  hash.update(body);
-  return fmt::format(",\n \"hash\": \"xxh3-128:{}\"\n}}\n", hash.hex());
 }
 
 // ---- checks after reading
@@ -259,22 +251,15 @@ std::string manifest_text(const Manifest& manifest) {
   Head head;
   head_fields(fields, head, written);
   body_fields(fields, written);
-  // Bytes that are not UTF-8 become U+FFFD, so that they do not make the save fail.
-  std::string body = text_of_json(fields.json, 1);
-  body.resize(body.size() - 2);  // "\n}", which ending_of() adds
-  return body + ending_of(body);
+  // Bytes that are not UTF-8 become U+FFFD: they must not make the save fail.
+  return sealed_text(fields.json);
 }
 
 Manifest parse_manifest(const std::string& bytes, const std::string& name) {
   const JsonReader reader(name, ExitCode::kStorage);
-  const size_t ending_bytes = ending_of("").size();
   if (bytes.size() > static_cast<size_t>(Manifest::kMostBytes)) reader.refuse("has {} bytes", bytes.size());
-  if (bytes.size() <= ending_bytes) reader.refuse("has {} bytes: it is cut short", bytes.size());
-  // The hash comes first, so that damage is reported as damage and not as an odd value.
-  const std::string_view body = std::string_view(bytes).substr(0, bytes.size() - ending_bytes);
-  if (std::string_view(bytes).substr(body.size()) != ending_of(body))
-    reader.refuse("does not end with the hash of its bytes: it is damaged");
-
+  // Compares the hash first, so that damage is reported as damage and not as an odd value.
+  reader.require_seal(bytes);
   const Json document = reader.parse(bytes);
   Manifest manifest;
   FieldReader fields(reader, document);

@@ -60,13 +60,17 @@ std::string fault_of(const std::string& line, const Json::parse_error& error) {
 
 // Checks the depth while parsing, before any recursion.
 Json parse_object(const std::string& line, const TextLines& lines) {
-  const auto check_depth = [&](int depth, Json::parse_event_t, Json&) {
+  constexpr int64_t kMostKeys = 20'000;
+  int64_t keys = 0;
+  const auto check = [&](int depth, Json::parse_event_t event, Json&) {
     if (depth > kDeepest)
       fail(ExitCode::kInputData, "{}: nested deeper than {} levels", lines.place(), kDeepest);
+    if (event == Json::parse_event_t::key && ++keys > kMostKeys)
+      fail(ExitCode::kInputData, "{}: more than {} keys", lines.place(), kMostKeys);
     return true;
   };
   try {
-    Json object = Json::parse(line, check_depth);
+    Json object = Json::parse(line, check);
     if (object.is_object()) return object;
   } catch (const Json::parse_error& error) {
     refuse_line(line, lines, fault_of(line, error));

@@ -86,5 +86,9 @@ TEST(ChildProcessTest, AStopEndsWorkThatWouldNeverEnd) {
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
 }
 
+TEST(ProcessIdentityTest, AStoredTextCannotCommandATerminal) {
+  EXPECT_EQ(describe(parse_process("host n1\x1b[2J\npid 7\n")), "process 7 on n1 [2J");
+}
+
 }  // namespace
 }  // namespace ripstop

@@ -56,9 +56,33 @@ TEST(JsonReader, ChecksDeepValuesThatItLeavesOut) {
   EXPECT_EQ(json.dump(), R"({"text":"a","list":[],"c":{},"e":4})");
   EXPECT_HAS(refused_by([] { kReader.parse(R"({"a": [{"b": 1, "b": 2}]})", 1); }), "has 'b' twice");
   EXPECT_EQ(refused_by([] { kReader.parse(R"({"a": [{"b": 1}, {"b": 2}], "b": {"b": 3}})", 1); }), "");
-  std::string keys = "{\"first\": 0";
-  for (int i = 0; i < 20'000; ++i) keys += fmt::format(", \"{}\": 0", i);
-  EXPECT_HAS(refused_by([&] { kReader.parse(keys + "}"); }), "has an object of more than 20000 keys");
+  // An ordered object compares each new key with all before, so few keys may be in large objects.
+  const auto object_of = [](int count) {
+    std::string keys = "{\"first\": 0";
+    for (int i = 1; i < count; ++i) keys += fmt::format(", \"{}\": 0", i);
+    return keys + "}";
+  };
+  EXPECT_EQ(refused_by([&] { kReader.parse(object_of(20'000)); }), "");
+  EXPECT_HAS(refused_by([&] { kReader.parse(object_of(21'000)); }),
+             "has more than 20000 keys in large objects");
+  const std::string half = object_of(11'000), small = object_of(200);
+  EXPECT_HAS(refused_by([&] { kReader.parse("{\"a\": " + half + ", \"b\": " + half + "}"); }),
+             "has more than 20000 keys in large objects");
+  std::string many = "{\"list\": [" + small;
+  for (int i = 1; i < 200; ++i) many += "," + small;
+  EXPECT_EQ(refused_by([&] { kReader.parse(many + "]}"); }), "") << "40,000 keys in small objects";
+}
+
+TEST(JsonReader, ASealFindsAnyChangedByte) {
+  const std::string text = sealed_text({{"number", 4}, {"text", "a\nb"}});
+  EXPECT_EQ(kReader.parse(text).at("number"), 4);
+  EXPECT_EQ(refused_by([&] { kReader.require_seal(text); }), "");
+  for (size_t i = 0; i < text.size(); ++i) {
+    std::string changed = text;
+    changed[i] ^= 1;
+    EXPECT_HAS(refused_by([&] { kReader.require_seal(changed); }), "hash of its bytes") << i;
+  }
+  EXPECT_HAS(refused_by([] { kReader.require_seal("{}"); }), "has 2 bytes: it is cut short");
 }
 
 TEST(JsonReader, RefusesTextThatIsNoDocument) {
@@ -72,6 +96,10 @@ TEST(JsonReader, RefusesTextThatIsNoDocument) {
   EXPECT_LT(refused_by([&] { kReader.parse("{" + twice + "," + twice + "}"); }).size(), 300u);
   EXPECT_HAS(refused_by([] { kReader.parse(R"({"a\n\u0000\u001b[2J": 1, "a\n\u0000\u001b[2J": 2})"); }),
              "has 'a   [2J' twice");
+  EXPECT_EQ(in_one_line("a\xc2\x9b"
+                        "2J\x7f\xc3\xa9\xc2\xa0"),
+            "a  2J \xc3\xa9\xc2\xa0")
+      << "U+009B is a control, too";
 }
 
 }  // namespace

@@ -45,6 +45,10 @@ TEST(DocumentLines, ThatDoNotFitAreRefusedWithTheirNumber) {
   EXPECT_EQ(refusal(good + "{\"document\": \"\xFF\"}\n"), "in:2: invalid UTF-8 at byte 15");
   const std::string deep = "{\"document\": " + std::string(100000, '[') + std::string(100000, ']') + "}\n";
   EXPECT_EQ(refusal(good + deep), "in:2: nested deeper than 200 levels");
+  std::string wide = "{\"document\": \"\"";
+  for (int i = 0; i < 20'000; ++i) wide += ",\"" + std::to_string(i) + "\":1";
+  EXPECT_EQ(refusal(good + wide + "}\n"), "in:2: more than 20000 keys")
+      << "each key is compared with all others";
 }
 
 std::string hint_of(const std::string& line) {
