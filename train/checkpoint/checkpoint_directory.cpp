@@ -85,10 +85,11 @@ void check_writable(Io& io, const std::filesystem::path& directory) {
   if (io.unlink(probe) != 0) fail_storage(probe, "remove", errno);
 }
 
-std::optional<int64_t> step_of_damaged(const std::string& name) {
-  const size_t at = name.find(kDamagedSuffix);
+/// The step of "step_00001000SUFFIX" and "step_00001000SUFFIX.123".
+std::optional<int64_t> step_of_aside(const std::string& name, std::string_view suffix) {
+  const size_t at = name.find(suffix);
   if (at == name.npos) return std::nullopt;
-  const std::string rest = name.substr(at + kDamagedSuffix.size());
+  const std::string rest = name.substr(at + suffix.size());
   if (!rest.empty() && (rest[0] != '.' || !parse_whole_number(rest.substr(1)))) return std::nullopt;
   return parse_step_directory_name(name.substr(0, at));
 }
@@ -161,14 +162,27 @@ std::vector<ListedCheckpoint> list_checkpoints(Io& io, const std::filesystem::pa
   return listed;
 }
 
-std::vector<DamagedCheckpoint> list_damaged(Io& io, const std::filesystem::path& directory) {
-  std::vector<DamagedCheckpoint> damaged;
+std::vector<CheckpointAside> list_aside(Io& io, const std::filesystem::path& directory) {
+  std::vector<CheckpointAside> aside;
   for (const Io::Entry& entry : list_directory(io, directory))
-    if (const std::optional<int64_t> step = step_of_damaged(entry.name);
-        step && (entry.is_directory || entry.is_link))
-      damaged.push_back(
-          {*step, directory / entry.name, entry.is_link ? 0 : tree_bytes(io, directory / entry.name)});
-  return damaged;
+    for (const std::string_view suffix : {kDamagedSuffix, kSupersededSuffix})
+      if (const std::optional<int64_t> step = step_of_aside(entry.name, suffix);
+          step && (entry.is_directory || entry.is_link))
+        aside.push_back({*step, directory / entry.name,
+                         entry.is_link ? 0 : tree_bytes(io, directory / entry.name),
+                         suffix == kSupersededSuffix});
+  return aside;
+}
+
+std::optional<std::filesystem::path> move_aside(Io& io, const std::filesystem::path& directory,
+                                                const std::filesystem::path& name, std::string_view suffix) {
+  std::filesystem::path aside = name;
+  aside += suffix;
+  if (io.rename(directory, aside) == 0) return aside;
+  // An earlier checkpoint may have this name.
+  aside += fmt::format(".{}", std::chrono::steady_clock::now().time_since_epoch().count());
+  if (io.rename(directory, aside) == 0) return aside;
+  return std::nullopt;
 }
 
 void prepare_checkpoint_directory(Io& io, const std::filesystem::path& directory) {
@@ -193,7 +207,8 @@ void check_disk_space(Io& io, const std::filesystem::path& directory, int64_t ke
   const int64_t wanted = keep == 0 ? present + checkpoint_bytes : (keep + 1) * checkpoint_bytes;
   if (room + present >= wanted) return;
   int64_t damaged_bytes = 0;
-  for (const DamagedCheckpoint& damaged : list_damaged(io, directory)) damaged_bytes += damaged.bytes;
+  for (const CheckpointAside& aside : list_aside(io, directory))
+    if (!aside.is_superseded) damaged_bytes += aside.bytes;
   std::string hint = "free some space, or lower checkpoint.keep";
   if (damaged_bytes > 0)
     hint += fmt::format("; {} are in step_*{} there, which no run needs", bytes_text(damaged_bytes),
@@ -213,20 +228,26 @@ std::vector<int64_t> remove_old_checkpoints(Io& io, const std::filesystem::path&
   if (keep == 0) return removed;
   try {
     const std::vector<ListedCheckpoint> listed = list_checkpoints(io, directory);
-    int64_t kept = 0;
+    // A superseded checkpoint goes when it would go if it were not superseded: takeovers.json alone decides
+    // about no deletion. Later steps stay, which this run has not done.
+    const auto is_kept = [&](int64_t of_step) {
+      return of_step > step || of_step == best_step ||
+             std::ranges::count_if(listed, [&](const ListedCheckpoint& each) {
+               return each.manifest && each.step > of_step && each.step <= step;
+             }) < keep;
+    };
     for (auto at = listed.rbegin(); at != listed.rend(); ++at) {
-      // Skips later steps, which this run has not done, and damaged checkpoints, which people may want to
-      // look at.
-      if (at->step > step || (!at->manifest && !at->is_superseded)) continue;
-      if (at->manifest && (++kept <= keep || at->step == best_step)) continue;
+      // Skips damaged checkpoints, which people may want to look at.
+      if (is_kept(at->step) || (!at->manifest && !at->is_superseded)) continue;
       removed.push_back(at->step);
       remove_checkpoint(io, at->directory, at->step, warnings);
       if (at->is_superseded) warnings.push_back("removed a checkpoint: " + at->problem);
     }
-    for (const DamagedCheckpoint& damaged : list_damaged(io, directory)) {
-      if (damaged.step != step) continue;  // not saved again: its missing files may come back
-      remove_checkpoint(io, damaged.directory, damaged.step, warnings);
-      warnings.push_back(fmt::format("removed {}: its step was saved again", damaged.directory.string()));
+    for (const CheckpointAside& aside : list_aside(io, directory)) {
+      // Other damaged checkpoints stay: missing files may come back.
+      if (aside.is_superseded ? is_kept(aside.step) : aside.step != step) continue;
+      remove_checkpoint(io, aside.directory, aside.step, warnings);
+      warnings.push_back(fmt::format("removed {}: its step was saved again", aside.directory.string()));
     }
   } catch (const Error& error) {
     warnings.push_back(fmt::format("old checkpoints were not removed: {}", error.what()));

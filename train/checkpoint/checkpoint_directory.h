@@ -19,8 +19,9 @@ namespace ripstop {
 /// Name prefixes of temporary directories: of a save, of a deletion, of a replacement.
 inline constexpr std::string_view kAttemptPrefix = ".tmp.", kTrashPrefix = ".trash.",
                                   kReplacedPrefix = ".old.";
-/// Suffix of a damaged checkpoint that a resume has renamed; a dot and a number may follow.
-inline constexpr std::string_view kDamagedSuffix = ".damaged";
+/// The suffix of a damaged checkpoint that a resume moved aside, and of a superseded one in whose place the
+/// run saved its own; a dot and a number may follow.
+inline constexpr std::string_view kDamagedSuffix = ".damaged", kSupersededSuffix = ".superseded";
 /// The name of a temporary directory: `prefix` + "step_00001000.PID.TIME", different in each call.
 std::string temporary_name(std::string_view prefix, int64_t step);
 
@@ -47,15 +48,21 @@ std::vector<ListedCheckpoint> list_checkpoints(Io& io, const std::filesystem::pa
 /// takeovers.json beside the directory cannot be read.
 ListedCheckpoint look_at_checkpoint(Io& io, const std::filesystem::path& directory);
 
-/// A damaged checkpoint, renamed by a resume to "step_00001000.damaged" and never used again.
-struct DamagedCheckpoint {
+/// A checkpoint that was moved aside, "step_00001000.damaged". It is never used again.
+struct CheckpointAside {
   int64_t step = 0;
   std::filesystem::path directory;
-  int64_t bytes = 0;  ///< bytes of all files; 0 if `directory` is a symbolic link
+  int64_t bytes = 0;           ///< bytes of all files; 0 if `directory` is a symbolic link
+  bool is_superseded = false;  ///< the checkpoint was moved aside by kSupersededSuffix, not by kDamagedSuffix
 };
 
-/// The damaged checkpoints in `directory` that were moved aside, ordered by name. Throws Error(kStorage).
-std::vector<DamagedCheckpoint> list_damaged(Io& io, const std::filesystem::path& directory);
+/// The checkpoints in `directory` that were moved aside, ordered by name. Throws Error(kStorage).
+std::vector<CheckpointAside> list_aside(Io& io, const std::filesystem::path& directory);
+
+/// Renames `directory` to `name` + `suffix`, with a number behind it if that exists. Returns the new path;
+/// nullopt if the rename failed.
+std::optional<std::filesystem::path> move_aside(Io& io, const std::filesystem::path& directory,
+                                                const std::filesystem::path& name, std::string_view suffix);
 
 /// Makes `directory`, tests that it can be written, removes the remains of killed saves, and renames
 /// checkpoints back whose replacement was interrupted. For the run's owner, before the first step. Throws

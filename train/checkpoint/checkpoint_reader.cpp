@@ -1,7 +1,6 @@
 #include "train/checkpoint/checkpoint_reader.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "data/process/shell_word.h"
@@ -139,20 +138,6 @@ std::optional<Checkpoint> choose(Io& io, const std::filesystem::path& directory,
   return checkpoint;
 }
 
-/// Renames a damaged checkpoint, so that no later start tries it again.
-void move_aside(Io& io, const std::filesystem::path& directory, std::vector<std::string>& warnings) {
-  std::filesystem::path aside = directory;
-  aside += kDamagedSuffix;
-  if (io.rename(directory, aside) != 0) {  // an earlier damaged checkpoint may have this name
-    aside += fmt::format(".{}", std::chrono::steady_clock::now().time_since_epoch().count());
-    if (io.rename(directory, aside) != 0) {
-      warnings.push_back(fmt::format("cannot move {} aside", directory.string()));
-      return;
-    }
-  }
-  warnings.push_back(fmt::format("moved {} to {}", directory.string(), aside.filename().string()));
-}
-
 }  // namespace
 
 CheckpointReader::CheckpointReader(Io& io, const Checkpoint& checkpoint)
@@ -246,8 +231,12 @@ std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path
       if (world.rank() == 0) warnings.push_back(fmt::format("passing over a checkpoint: {}", error.what()));
       continue;
     }
-    // Renamed only now: if no checkpoint is whole, damaged ones must keep their names for people to look at.
-    for (const std::filesystem::path& path : damaged) move_aside(io, path, warnings);
+    // Not earlier: if no checkpoint is whole, the damaged ones must keep their names for people to look at.
+    for (const std::filesystem::path& path : damaged) {
+      const auto aside = move_aside(io, path, path, kDamagedSuffix);
+      warnings.push_back(aside ? fmt::format("moved {} to {}", path.string(), aside->filename().string())
+                               : fmt::format("cannot move {} aside", path.string()));
+    }
     return checkpoint->manifest.state;
   }
 }

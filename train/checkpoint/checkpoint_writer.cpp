@@ -29,7 +29,7 @@ int64_t takeover_of(Io& io, const std::filesystem::path& checkpoint) {
   } catch (const OtherFormat&) {
     return INT64_MAX;
   } catch (const Error&) {
-    return 0;
+    return -1;
   }
 }
 
@@ -185,8 +185,10 @@ void CheckpointWriter::replace(const std::filesystem::path& attempt, const Check
   const std::filesystem::path target = directory_ / step_directory_name(state.step);
   const std::filesystem::path aside = directory_ / temporary_name(kReplacedPrefix, state.step);
   rename_path(io_, target, aside);
-  // The run's new owner may have committed this checkpoint. After the rename nobody can replace it.
-  if (const int64_t number = takeover_of(io_, aside); number > state.takeover) {
+  // An owner that was taken over must not replace the checkpoint of its successor. Checked after the rename,
+  // when nobody can put another checkpoint there.
+  const int64_t number = takeover_of(io_, aside);
+  if (number > state.takeover) {
     rename_path(io_, aside, target);
     throw Error(ExitCode::kStorage,
                 fmt::format("{} was committed by takeover {}, this is takeover {}: the run was taken over",
@@ -199,6 +201,8 @@ void CheckpointWriter::replace(const std::filesystem::path& attempt, const Check
     fail_storage(attempt, "rename", error);
   }
   sync_directory(io_, directory_);
+  // A checkpoint of an earlier takeover is superseded. remove_old_checkpoints decides when it goes.
+  if (number >= 0 && number < state.takeover && move_aside(io_, aside, target, kSupersededSuffix)) return;
   if (!remove_tree(io_, aside)) warnings.push_back(fmt::format("cannot remove {}", aside.string()));
 }
 

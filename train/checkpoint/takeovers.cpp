@@ -20,6 +20,7 @@ namespace fs = std::filesystem;
 using Json = JsonReader::Json;
 
 constexpr const char* kTakeoversFormat = "ripstop takeovers";
+constexpr int64_t kTakeoversVersion = 2;
 constexpr int64_t kMostTakeoversBytes = int64_t{16} << 20;
 constexpr size_t kMostTextBytes = 1024;
 
@@ -58,6 +59,9 @@ std::vector<Takeover> parse(const std::string& bytes, const std::string& name) {
   std::vector<Takeover> all;
   file_fields(fields, format, version, all);
   if (format != kTakeoversFormat) reader.refuse("is not a file of takeovers");
+  if (version < kTakeoversVersion)
+    reader.refuse("is of version {}, which has no hash, and not {}", version, kTakeoversVersion);
+  reader.require_seal(bytes);
   for (size_t i = 1; i < all.size(); ++i)
     if (all[i - 1].number >= all[i].number)
       reader.refuse("takeover {} does not come after {}", all[i].number, all[i - 1].number);
@@ -81,15 +85,19 @@ Takeovers Takeovers::read(Io& io, const fs::path& checkpoints) {
 
 void Takeovers::write(Io& io, const fs::path& checkpoints) const {
   std::string format = kTakeoversFormat;
-  int64_t version = 1;
+  int64_t version = kTakeoversVersion;
   std::vector<Takeover> all = all_;
   FieldWriter fields;
   file_fields(fields, format, version, all);
-  write_whole_file(io, checkpoints / kFileName, text_of_json(fields.json, 1) + "\n");
+  write_whole_file(io, checkpoints / kFileName, sealed_text(fields.json));
 }
 
 const Takeover& Takeovers::add(int64_t step, int64_t least_number) {
-  all_.push_back({.number = std::max(newest_number(), least_number) + 1,
+  const int64_t before = std::max(newest_number(), least_number);
+  if (before >= FieldReader::kMost)
+    throw Error(ExitCode::kStorage, fmt::format("{} is an impossible number of a takeover", before),
+                fmt::format("somebody changed {} or a manifest beside it: move it away", kFileName));
+  all_.push_back({.number = before + 1,
                   .step = step,
                   .owner = describe(this_process()),
                   .job = own_job(),

@@ -44,7 +44,8 @@ class Takeovers {
   const std::vector<Takeover>& all() const { return all_; }  ///< by number
   const std::string& problem() const { return problem_; }
   int64_t newest_number() const { return all_.empty() ? 0 : all_.back().number; }
-  /// Adds a takeover by this process from `step`. Its number is above all others and `least_number`.
+  /// Adds a takeover by this process from `step`. Its number is above all others and `least_number`. Throws
+  /// Error(kStorage) if there is no number above these that a reader would accept.
   const Takeover& add(int64_t step, int64_t least_number);
   /// Adds `takeover`, which was written earlier, if the file lacks it now.
   void restore(const Takeover& takeover);

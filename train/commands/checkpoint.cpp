@@ -43,21 +43,28 @@ ExitCode list(Io& io, const CheckpointArguments& given) {
   std::optional<int64_t> best;
   for (const ListedCheckpoint& checkpoint : listed)
     if (checkpoint.manifest && checkpoint.manifest->state.best)
-      best = checkpoint.manifest->state.best->step;  // the newest manifest comes last
-  Json rows = Json::array(), moved = Json::array();
+      best = checkpoint.manifest->state.best->step;  // the last one assigned: that of the newest manifest
+  Json rows = Json::array(), moved = Json::array(), superseded = Json::array();
   std::string text;
   for (const ListedCheckpoint& c : listed) {
     rows.push_back(row_of(c, best == c.step));
     text += line_of(c, best == c.step);
   }
-  for (const DamagedCheckpoint& c : list_damaged(io, directory)) {
-    moved.push_back({{"step", c.step}, {"directory", c.directory.string()}, {"bytes", c.bytes}});
-    text += fmt::format("step {:<10} {:>12}  damaged, moved aside by a resume: {}\n", c.step,
-                        bytes_text(c.bytes), c.directory.filename().string());
+  for (const CheckpointAside& c : list_aside(io, directory)) {
+    (c.is_superseded ? superseded : moved)
+        .push_back({{"step", c.step}, {"directory", c.directory.string()}, {"bytes", c.bytes}});
+    text += fmt::format("step {:<10} {:>12}  {}: {}\n", c.step, bytes_text(c.bytes),
+                        c.is_superseded ? "superseded, moved aside when its step was saved again"
+                                        : "damaged, moved aside by a resume",
+                        c.directory.filename().string());
   }
   if (text.empty()) text = fmt::format("no checkpoints in {}\n", given.path);
   if (given.json)
-    text = text_of_json({{"checkpoints", std::move(rows)}, {"damaged", std::move(moved)}}, 2) + "\n";
+    text = text_of_json({{"checkpoints", std::move(rows)},
+                         {"damaged", std::move(moved)},
+                         {"superseded", std::move(superseded)}},
+                        2) +
+           "\n";
   print_out("{}", text);
   return ExitCode::kOk;
 }
@@ -80,6 +87,7 @@ ExitCode verify(Io& io, const CheckpointArguments& given) {
         progress.update("verify", "byte", done_bytes, total_bytes);
       });
   progress.clear();
+  if (!found.empty()) require_not_removed(directory);
   if (given.json) {
     Json errors = Json::array();
     for (const CheckpointDamage& damage : found)

@@ -270,19 +270,19 @@ TEST_F(CheckpointDirectoryTest, DamagedOnesThatWereMovedAsideGoWhenTheirStepIsSa
   std::filesystem::create_directories(path() / "step_00000009.damaged.12");
   for (const char* name : {"step_00000001.damaged.mine", "step_1.damaged", "step_00000002.damage"})
     std::filesystem::create_directories(path() / name);
-  std::vector<DamagedCheckpoint> damaged = list_damaged(io_, path());
+  std::vector<CheckpointAside> damaged = list_aside(io_, path());
   ASSERT_EQ(damaged.size(), 2u);
   EXPECT_EQ(damaged[0].step, 3);
   EXPECT_GT(damaged[0].bytes, std::filesystem::file_size(path() / "step_00000003.damaged/rank_00000.h5"));
   EXPECT_EQ(damaged[1].step, 9);
   save(2, 2);
-  EXPECT_EQ(list_damaged(io_, path()).size(), 2u) << "the run has not reached step 3";
+  EXPECT_EQ(list_aside(io_, path()).size(), 2u) << "the run has not reached step 3";
   save(4, 2);
-  EXPECT_EQ(list_damaged(io_, path()).size(), 2u) << "files that are missing may come back";
+  EXPECT_EQ(list_aside(io_, path()).size(), 2u) << "files that are missing may come back";
   save(3, 0);
-  EXPECT_EQ(list_damaged(io_, path()).size(), 2u) << "keep 0 removes nothing";
+  EXPECT_EQ(list_aside(io_, path()).size(), 2u) << "keep 0 removes nothing";
   save(3, 2);
-  damaged = list_damaged(io_, path());
+  damaged = list_aside(io_, path());
   ASSERT_EQ(damaged.size(), 1u);
   EXPECT_EQ(damaged[0].step, 9);
   ASSERT_EQ(report_.warnings.size(), 1u);
@@ -397,7 +397,7 @@ TEST_F(LinkedCheckpointTest, ADamagedOneIsMovedAsideAsALink) {
   damage(2, "rank_00000.h5");
   EXPECT_EQ(resume(), 1);
   EXPECT_TRUE(std::filesystem::is_symlink(path() / "step_00000002.damaged"));
-  EXPECT_EQ(list_damaged(io_, path()).at(0).bytes, 0) << "deleting the link frees nothing";
+  EXPECT_EQ(list_aside(io_, path()).at(0).bytes, 0) << "deleting the link frees nothing";
   save(2, 2);
   EXPECT_FALSE(std::filesystem::is_symlink(path() / "step_00000002.damaged"));
   EXPECT_TRUE(std::filesystem::exists(archive_ / "step_00000002" / "rank_00000.h5"));

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 
+#include "data/text/json_struct.h"
 #include "tests/data/fault_io.h"
 #include "tests/expect_has.h"
 #include "tests/train/checkpoint/checkpoint_model.h"
@@ -95,14 +97,43 @@ TEST(Takeovers, ADamagedFileIsNone) {
   const std::string whole = read_bytes(scratch / Takeovers::kFileName);
   std::string swapped = whole;
   swapped.replace(swapped.find("\"number\": 2"), 11, "\"number\": 1");
+  std::string digit = whole;
+  digit.replace(digit.find("\"step\": 20"), 10, "\"step\": 0");
   for (const std::string& bad :
-       {std::string(), whole.substr(0, whole.size() / 2), std::string("[]"), std::string("{}"), swapped,
-        std::string(200, '\0'), std::string("{\"format\":\"ripstop checkpoint\"}")}) {
+       {digit, std::string(), whole.substr(0, whole.size() / 2), std::string("[]"), std::string("{}"),
+        swapped, std::string(200, '\0'), std::string("{\"format\":\"ripstop checkpoint\"}")}) {
     write_bytes(scratch / Takeovers::kFileName, bad);
     const Takeovers read = Takeovers::read(io, scratch.path());
     EXPECT_TRUE(read.all().empty()) << bad;
     EXPECT_HAS(read.problem(), Takeovers::kFileName);
   }
+}
+
+// Numbers whose successor would overflow, in a file with the right hash; and a file of before the hash.
+TEST(Takeovers, HostileNumbersAndAnOldFileAreNone) {
+  ScratchDirectory scratch;
+  QuickIo io;
+  takeovers_from({0, 20}).write(io, scratch.path());
+  const auto whole = nlohmann::ordered_json::parse(read_bytes(scratch / Takeovers::kFileName));
+  const auto problem_with = [&](const char* pointer, const auto& value) {
+    nlohmann::ordered_json changed = whole;
+    changed.erase("hash");
+    changed[nlohmann::ordered_json::json_pointer(pointer)] = value;
+    write_bytes(scratch / Takeovers::kFileName, sealed_text(changed));
+    return Takeovers::read(io, scratch.path()).problem();
+  };
+  EXPECT_EQ(problem_with("/takeovers/1/number", 3), "");
+  EXPECT_HAS(problem_with("/takeovers/1/number", INT64_MAX), "'number' must be a whole number from 1 to");
+  EXPECT_HAS(problem_with("/version", 1), "is of version 1");
+  // An escape sequence must not reach the terminal of somebody who lists the checkpoints.
+  EXPECT_EQ(problem_with("/takeovers/0/owner",
+                         "a\x1b[2J\xc2\x9b"
+                         "b"),
+            "");
+  EXPECT_EQ(Takeovers::read(io, scratch.path()).all()[0].owner, "a [2J  b");
+  EXPECT_EQ(problem_with("/takeovers/1/number", FieldReader::kMost), "");
+  Takeovers most = Takeovers::read(io, scratch.path());
+  EXPECT_THROW(most.add(20, 0), Error) << "no reader would accept a greater number";
 }
 
 TEST(Takeovers, ALostEntryComesBackInItsPlace) {
@@ -305,6 +336,27 @@ TEST_F(LateCommits, GoWhenTheRunHasPassedThem) {
   ASSERT_FALSE(report_.warnings.empty());
   EXPECT_HAS(report_.warnings[0],
              "removed a checkpoint: " + directory(25).string() + ": was committed by takeover 1");
+}
+
+// takeovers.json may be another run's: what it supersedes goes only when checkpoint.keep would remove it.
+TEST_F(LateCommits, AreNotDeletedOnTheWordOfTheFileAlone) {
+  ASSERT_EQ(commit(25, 1), "");
+  ASSERT_EQ(commit(26, 2, {.keep = 2}), "");
+  EXPECT_EQ(usable(), (StepList{20, 26}));
+  EXPECT_TRUE(exists(25));
+  ASSERT_EQ(commit(27, 1), "");
+  ASSERT_EQ(commit(27, 2, {.keep = 2}), "");
+  EXPECT_EQ(usable(), (StepList{26, 27}));
+  EXPECT_FALSE(exists(25));
+  const auto aside = list_aside(io_, folder());
+  ASSERT_EQ(aside.size(), 1U) << "the run saved step 27 itself";
+  EXPECT_TRUE(aside[0].is_superseded);
+  EXPECT_EQ(read_manifest(io_, aside[0].directory).state.takeover, 1);
+  EXPECT_EQ(resume(), 27);
+  ASSERT_EQ(commit(28, 2, {.keep = 2}), "");
+  EXPECT_EQ(list_aside(io_, folder()).size(), 1U);
+  ASSERT_EQ(commit(29, 2, {.keep = 2}), "");
+  EXPECT_TRUE(list_aside(io_, folder()).empty());
 }
 
 TEST_F(LateCommits, TheFirstWeightsAreNeverTakenInPlaceOfACheckpointThatIsGone) {

@@ -53,6 +53,13 @@ TEST_F(CheckpointCommand, ListsWhatAResumeMovedAside) {
   EXPECT_EQ(json.at("checkpoints").size(), 1u);
   ASSERT_EQ(json.at("damaged").size(), 1u);
   EXPECT_GT(json["damaged"][0].at("bytes"), 1000);
+  std::filesystem::rename(scratch_ / "checkpoints/step_00000002.damaged",
+                          scratch_ / "checkpoints/step_00000002.superseded");
+  EXPECT_HAS(run_program("checkpoint list " + run_directory()).out,
+             "superseded, moved aside when its step was saved again: step_00000002.superseded");
+  const auto superseded = nlohmann::json::parse(run_program("checkpoint list --json " + run_directory()).out);
+  EXPECT_EQ(superseded.at("superseded").size(), 1u);
+  EXPECT_TRUE(superseded.at("damaged").empty());
 }
 
 // A checkpoint that an owner committed after another had taken over is listed, but no verb uses it.
