@@ -2,8 +2,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <system_error>
+#include <thread>
 #include <vector>
 
 #include "data/files/directory.h"
@@ -32,19 +35,33 @@ ProcessIdentity owner_of(Io& io, const fs::path& partial) {
   }
 }
 
-/// Removes what killed processes left of `output`. Throws Error(kUsage) if a running process makes `output`,
-/// because only one of two could put its directory in place.
+/// The partial directories of `output`, sorted by name. None if the parent cannot be listed, which is no
+/// error: a new directory may still be made in it.
+std::vector<fs::path> partials_of(Io& io, const fs::path& output) {
+  const std::string begin = output.filename().string() + ".partial-";
+  std::vector<Io::Entry> entries;
+  std::vector<fs::path> partials;
+  if (io.list(parent_of(output), entries) != 0) return partials;
+  for (const Io::Entry& entry : entries)
+    if (entry.is_directory && entry.name.starts_with(begin))
+      partials.push_back(output.parent_path() / entry.name);
+  std::ranges::sort(partials);
+  return partials;
+}
+
+[[noreturn]] void refuse_second(const fs::path& output, const ProcessIdentity& owner) {
+  throw Error(ExitCode::kUsage, fmt::format("{}: {} makes it now", output.string(), describe(owner)),
+              "wait until it ends, or name another output");
+}
+
+/// Removes what killed processes left of `output`: the first step of make_partial_directory(). Throws
+/// Error(kUsage) if a running process makes `output`: of two such processes, only one could put its directory
+/// in place.
 void remove_leftovers(Io& io, const fs::path& output, const std::function<void(const std::string&)>& note) {
   const auto tell = [&](const std::string& text) {
     if (note) note(text);
   };
-  const std::string begin = output.filename().string() + ".partial-";
-  std::vector<Io::Entry> entries;
-  // No error: in a parent that cannot be listed, a new directory may still be made.
-  if (io.list(parent_of(output), entries) != 0) return;
-  for (const Io::Entry& entry : entries) {
-    if (!entry.is_directory || !entry.name.starts_with(begin)) continue;
-    const fs::path left = output.parent_path() / entry.name;
+  for (const fs::path& left : partials_of(io, output)) {
     const ProcessIdentity owner = owner_of(io, left);
     const ProcessState state = state_of(owner);
     if (state == ProcessState::kGone) {
@@ -52,12 +69,30 @@ void remove_leftovers(Io& io, const fs::path& output, const std::function<void(c
       tell(fmt::format("{} {}: {} was killed before it was done", is_gone ? "removed" : "cannot remove",
                        left.string(), describe(owner)));
     } else if (state == ProcessState::kRuns) {
-      throw Error(ExitCode::kUsage, fmt::format("{}: {} makes it now", output.string(), describe(owner)),
-                  "wait until it ends, or name another output");
+      refuse_second(output, owner);
     } else {
       tell(fmt::format("{} was left by {}; if that has ended: rm -r {}", left.string(),
                        owner.empty() ? "an unknown process" : describe(owner), shell_word(left.string())));
     }
+  }
+}
+
+/// Throws Error(kUsage) if a process that began at the same moment as this one makes `output`, too: neither
+/// may have seen the other's directory in remove_leftovers(). Each looks again when its own directory is
+/// there. The first by name stays, unless the other one does not give way, because it had looked before.
+void give_way(Io& io, const fs::path& output, const fs::path& own) {
+  constexpr int kLooks = 50;
+  for (int look = 1; look <= kLooks; ++look) {
+    bool is_alone = true;
+    for (const fs::path& other : partials_of(io, output)) {
+      const ProcessIdentity owner = owner_of(io, other);
+      const bool has_owner = !owner.empty();  // a new directory has none for a moment
+      if (other == own || (has_owner && state_of(owner) != ProcessState::kRuns)) continue;
+      if (has_owner && (other < own || look == kLooks)) refuse_second(output, owner);
+      is_alone = false;
+    }
+    if (is_alone) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
 }
 
@@ -85,6 +120,7 @@ fs::path make_partial_directory(Io& io, const fs::path& output,
   }
   try {
     create_file(io, partial / kOwnerFile, to_text(this_process()));
+    give_way(io, output, partial);
   } catch (...) {
     remove_tree(io, partial);
     throw;

@@ -257,9 +257,7 @@ std::string entries_in_the_way(Io& io, const fs::path& directory, std::span<cons
   for (const Io::Entry& entry : list_directory(io, directory)) {
     const bool is_folder = fs::is_directory(directory / entry.name, ignored);
     const auto begins = [&](std::string_view name) { return entry.name.starts_with(name); };
-    if ((!is_folder && std::ranges::any_of(own, begins)) ||
-        !is_in_the_way(io, directory / entry.name, is_folder))
-      continue;
+    if (std::ranges::any_of(own, begins) || !is_in_the_way(io, directory / entry.name, is_folder)) continue;
     if (++found <= kShown)
       names += fmt::format("{}{}{}", names.empty() ? "" : ", ", entry.name, is_folder ? "/" : "");
   }

@@ -142,6 +142,7 @@ std::string default_name(const EvaluateArguments& given, const Subject& subject,
 // The place for the results. On rank 0 only.
 struct Output {
   fs::path directory;
+  std::optional<EvaluationClaim> claim;
   std::optional<PredictionFile> predictions;
   std::string note;  ///< for people: how many summaries there are already; "" if none
 };
@@ -159,7 +160,8 @@ Output open_output(const EvaluateArguments& given, const Subject& subject, const
     EncodedPrompt prompt = stored_prompt(subject.dataset, 0);
     cut_document(prompt, options.context - subject.generation.max_new_tokens);
   }
-  claim_evaluation_directory(output.directory, settings);
+  output.claim.emplace(output.directory, settings,
+                       [](const std::string& note) { fmt::print(stderr, "note: {}\n", note); });
   if (!subject.has_summaries()) return output;
 
   PredictionFile& file = output.predictions.emplace(output.directory);

@@ -6,8 +6,10 @@
 #include <string_view>
 #include <system_error>
 
+#include "data/files/directory.h"
 #include "data/files/io.h"
 #include "data/files/whole_file.h"
+#include "data/process/partial_directory.h"
 #include "data/process/shell_word.h"
 #include "data/text/json_struct.h"
 #include "model/core/error.h"
@@ -56,9 +58,13 @@ Json to_json(const EvaluationSettings& settings) {
 std::optional<Json> read_settings(const fs::path& directory) {
   std::error_code error;
   if (!fs::exists(directory / kSettings, error)) return std::nullopt;
-  const std::string text = read_whole_file(directory / kSettings, kMostSettingsBytes, ExitCode::kStorage);
-  Json found = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  return found.is_object() ? found : Json::object();
+  const fs::path path = directory / kSettings;
+  const std::string text = read_plain_file(path, kMostSettingsBytes, ExitCode::kStorage);
+  try {
+    return JsonReader(path.string(), ExitCode::kStorage).parse(text);
+  } catch (const Error&) {
+    return Json::object();
+  }
 }
 
 bool has_results(const fs::path& directory) {
@@ -188,15 +194,21 @@ std::string evaluation_name(const EvaluationSettings& settings, const Evaluation
   return name;
 }
 
-void claim_evaluation_directory(const fs::path& directory, const EvaluationSettings& settings) {
+EvaluationClaim::EvaluationClaim(const fs::path& directory, const EvaluationSettings& settings,
+                                 const std::function<void(const std::string&)>& note) {
   const Json now = to_json(settings);
   std::error_code error;
   refuse_file_in_the_way(directory);
   refuse_other_settings(directory, now);
   fs::create_directories(directory, error);
   if (error) fail_storage(directory, "make the directory", error.value());
-  // The file is written even if it exists: an unwritable directory must be an error now, not after hours.
+  partial_ = make_partial_directory(posix_io(), directory / kScores, note);
+  // Writes the file even if it exists: an unwritable directory must cause an error now, not after hours.
   write_whole_file(directory / kSettings, now.dump(2) + "\n");
+}
+
+EvaluationClaim::~EvaluationClaim() {
+  if (!partial_.empty()) remove_tree(posix_io(), partial_);
 }
 
 FoundPredictions find_predictions(const fs::path& evaluations, const fs::path& own,
@@ -226,7 +238,9 @@ LossSoFar read_partial_loss(const std::filesystem::path& directory) {
   const JsonReader reader(path.string(), ExitCode::kStorage);
   LossSoFar loss;
   try {
-    const JsonReader::Json json = reader.parse(read_whole_file(posix_io(), path, kMostBytes));
+    const std::string text = read_whole_file(posix_io(), path, kMostBytes);
+    reader.require_seal(text);
+    const JsonReader::Json json = reader.parse(text);
     FieldReader fields(reader, json, FieldReader::Mode::kSkipsUnknown);
     loss_fields(fields, loss);
     return loss;
@@ -240,7 +254,7 @@ LossSoFar read_partial_loss(const std::filesystem::path& directory) {
 void write_partial_loss(const std::filesystem::path& directory, const LossSoFar& loss) {
   FieldWriter fields;
   loss_fields(fields, loss);
-  write_whole_file(directory / kPartialLossFile, fields.json.dump(2) + "\n");
+  write_whole_file(directory / kPartialLossFile, sealed_text(fields.json));
 }
 
 }  // namespace ripstop

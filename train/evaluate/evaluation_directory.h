@@ -2,7 +2,9 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "train/config/generation_settings.h"
@@ -31,12 +33,29 @@ struct EvaluationSettings {
 /// "-max_new_tokens32", and "-data-0123abcd" (the first digits of the hash).
 std::string evaluation_name(const EvaluationSettings& settings, const EvaluationSettings& usual);
 
-/// Makes `directory` if it is absent, and writes settings.json. Keeps results of the same settings, so that
-/// an interrupted evaluation can go on. No other process may write to the directory. Throws Error(kUsage) if
-/// the directory has results of other settings (the message has each difference as old -> new), or
-/// entries_in_the_way, or if `directory` is a file, lies below a file, or lies among the checkpoints of a
-/// run. Throws Error(kStorage) if reading or writing fails.
-void claim_evaluation_directory(const std::filesystem::path& directory, const EvaluationSettings& settings);
+/// The directory of an evaluation, which this process alone writes to while the object lives.
+class EvaluationClaim {
+ public:
+  /// Makes `directory` if it is absent, and writes settings.json. Keeps results of the same settings, so that
+  /// an interrupted evaluation can go on. Calls note(text) as make_partial_directory does.
+  /// Throws Error(kUsage) if another process evaluates there now.
+  /// Throws Error(kUsage) if the directory has results of other settings; the message has each difference as
+  /// old -> new.
+  /// Throws Error(kUsage) if the directory holds something other than an evaluation; the message names the
+  /// entries_in_the_way.
+  /// Throws Error(kUsage) if `directory` is a file, lies below a file, or lies among a run's checkpoints.
+  /// Throws Error(kStorage) if reading or writing fails.
+  EvaluationClaim(const std::filesystem::path& directory, const EvaluationSettings& settings,
+                  const std::function<void(const std::string&)>& note = {});
+  ~EvaluationClaim();
+  EvaluationClaim(EvaluationClaim&& other) noexcept : partial_(std::move(other.partial_)) {
+    other.partial_.clear();
+  }
+  EvaluationClaim& operator=(EvaluationClaim&&) = delete;
+
+ private:
+  std::filesystem::path partial_;  ///< make_partial_directory of scores.json; empty after a move
+};
 
 struct FoundPredictions {
   std::filesystem::path directory;  ///< empty if there are none

@@ -24,8 +24,8 @@ constexpr std::pair<const char*, std::string Prediction::*> kTexts[] = {{"id", &
 
 // Empty if the file is absent.
 std::string read_if_present(const std::filesystem::path& path) {
-  constexpr int64_t kNoLimit = INT64_MAX - 1;
-  return std::filesystem::exists(path) ? read_whole_file(path, kNoLimit, ExitCode::kStorage) : "";
+  constexpr int64_t kMostBytes = int64_t{8} << 30;  // a million documents of 8 KiB
+  return std::filesystem::exists(path) ? read_plain_file(path, kMostBytes, ExitCode::kStorage) : "";
 }
 
 // The hash that reveals changes that people made in an editor.
@@ -40,15 +40,17 @@ std::string hash_of(const Prediction& prediction) {
 
 // Parses prediction `example`; nullopt if the line is torn, edited or out of order.
 std::optional<Prediction> parse_prediction(std::string_view line, int64_t example, bool checks_hash = true) {
-  const Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object() || object.value("example", Json()) != Json(example)) return std::nullopt;
+  // Not ordered: an ordered object would look for each new key among all the others.
+  using AnyJson = nlohmann::json;
+  const AnyJson object = AnyJson::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object() || object.value("example", AnyJson()) != AnyJson(example)) return std::nullopt;
   Prediction prediction;
   for (const auto& [name, member] : kTexts) {
     const auto field = object.find(name);
     if (field == object.end() || !field->is_string()) return std::nullopt;
     prediction.*member = *field;
   }
-  if (checks_hash && object.value("hash", Json()) != Json(hash_of(prediction))) return std::nullopt;
+  if (checks_hash && object.value("hash", AnyJson()) != AnyJson(hash_of(prediction))) return std::nullopt;
   return prediction;
 }
 

@@ -6,6 +6,10 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <barrier>
+#include <thread>
+
 #include "data/process/child_process.h"
 #include "data/process/process_identity.h"
 #include "tests/data/prepare_fixture.h"
@@ -110,6 +114,32 @@ TEST_F(LeftoverTest, TwoAtOnceForOneOutputAreRefused) {
   leave("out.partial-1", this_process());
   expect_refused(ExitCode::kUsage, "makes it now");
   EXPECT_TRUE(std::filesystem::exists(scratch_ / "out.partial-1/train.h5"));
+}
+
+// Neither may have seen the directory of the other when it looked for leftovers.
+TEST(PartialDirectoryOfTwo, OneOfTwoThatBeginAtTheSameMomentGoesOn) {
+  const ScratchDirectory scratch;
+  PosixIo io;
+  for (int round = 0; round < 30; ++round) {
+    const std::filesystem::path output = scratch / fmt::format("out{}", round);
+    std::barrier begin(2);
+    std::atomic<int> made = 0, refused = 0;
+    const auto make = [&] {
+      begin.arrive_and_wait();
+      try {
+        make_partial_directory(io, output);
+        ++made;
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ExitCode::kUsage) << error.what();
+        ++refused;
+      }
+    };
+    std::thread other(make);
+    make();
+    other.join();
+    EXPECT_EQ(made, 1);
+    EXPECT_EQ(refused, 1);
+  }
 }
 
 }  // namespace

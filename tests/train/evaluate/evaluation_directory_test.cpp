@@ -1,6 +1,9 @@
 #include "train/evaluate/evaluation_directory.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <optional>
 
 #include "model/core/error.h"
 #include "tests/data/scratch_directory.h"
@@ -63,7 +66,7 @@ TEST(EvaluationName, SaysHowSummariesAreWritten) {
 
 class EvaluationDirectory : public testing::Test {
  protected:
-  void claim(const EvaluationSettings& settings) { claim_evaluation_directory(place_, settings); }
+  void claim(const EvaluationSettings& settings) { EvaluationClaim(place_, settings); }
   // The error; "" if the directory is accepted.
   std::string refusal(const EvaluationSettings& settings) {
     const std::string before = read_bytes(place_ / "settings.json");
@@ -192,7 +195,7 @@ TEST_F(EvaluationDirectory, BelowAFileIsRefused) {
 
 TEST_F(EvaluationDirectory, ThatCannotBeMadeIsAStorageError) {
   try {
-    claim_evaluation_directory("/proc/ripstop/evaluation", kUsual);
+    EvaluationClaim("/proc/ripstop/evaluation", kUsual);
     FAIL() << "a directory that the system does not allow";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kStorage);
@@ -202,7 +205,7 @@ TEST_F(EvaluationDirectory, ThatCannotBeMadeIsAStorageError) {
 TEST_F(EvaluationDirectory, LendsItsPredictions) {
   const fs::path all = scratch_ / "evaluation";
   const auto write = [&](const std::string& name, const EvaluationSettings& settings, int64_t count) {
-    claim_evaluation_directory(all / name, settings);
+    EvaluationClaim(all / name, settings);
     write_predictions(all / name, count);
   };
   claim(limited(20));
@@ -220,6 +223,48 @@ TEST_F(EvaluationDirectory, LendsItsPredictions) {
   ASSERT_EQ(found.predictions.size(), 9u);
   EXPECT_EQ(found.predictions[8].id, "8");
   EXPECT_TRUE(find_predictions(scratch_ / "absent", place_, kUsual).predictions.empty());
+}
+
+TEST_F(EvaluationDirectory, BelongsToOneProcess) {
+  std::optional<EvaluationClaim> first(std::in_place, place_, kUsual);
+  try {
+    claim(kUsual);
+    ADD_FAILURE() << "a second process was let in";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kUsage);
+    EXPECT_NE(std::string(error.what()).find("scores.json: process "), std::string::npos) << error.what();
+  }
+  first.reset();
+  claim(kUsual);
+  for (const auto& entry : fs::directory_iterator(place_))
+    EXPECT_EQ(entry.path().filename(), "settings.json") << "nothing else stays";
+}
+
+// The writer of a pipe may never come, and a device may never end.
+TEST_F(EvaluationDirectory, SpecialFilesAreRefused) {
+  fs::create_directories(place_);
+  for (const char* name : {"settings.json", "predictions.jsonl"}) {
+    for (const bool is_device : {false, true}) {
+      if (is_device)
+        fs::create_symlink("/dev/zero", place_ / name);
+      else
+        ASSERT_EQ(mkfifo((place_ / name).c_str(), 0600), 0);
+      EXPECT_THROW((claim(kUsual), PredictionFile(place_)), Error) << name;
+      fs::remove(place_ / name);
+    }
+    claim(kUsual);
+  }
+}
+
+TEST_F(EvaluationDirectory, AnEditedLossIsNotBelieved) {
+  fs::create_directories(place_);
+  write_partial_loss(place_, {.sequences = 4, .complete = true, .sum = {.loss = 2.5, .target_count = 9}});
+  EXPECT_EQ(read_partial_loss(place_).sum.target_count, 9);
+  std::string edited = read_bytes(place_ / kPartialLossFile);
+  edited.replace(edited.find("2.5"), 3, "1.5");
+  write_bytes(place_ / kPartialLossFile, edited);
+  EXPECT_EQ(read_partial_loss(place_).sequences, 0);
+  EXPECT_FALSE(read_partial_loss(place_).complete);
 }
 
 }  // namespace
