@@ -59,6 +59,12 @@ std::optional<ArrivalsSeen::Rank> parse_name(const std::string& name) {
   return ArrivalsSeen::Rank{*rank, name.substr(at + 1)};
 }
 
+// Whether `path` is a directory of this user, and no link to one.
+bool is_own_folder(const fs::path& path) {
+  struct stat facts {};
+  return ::lstat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode) && facts.st_uid == ::geteuid();
+}
+
 }  // namespace
 
 std::string missing_at_start(const ArrivalsSeen& seen, int64_t size, const std::vector<std::string>& nodes) {
@@ -100,9 +106,18 @@ Arrivals::~Arrivals() {
 
 void Arrivals::touch_again() {
   const auto pause = std::chrono::duration<double>(seconds_between_touches_);
-  // Every rank tries to make the folder; the first one succeeds.
-  ::mkdir(folder_.c_str(), 0777);
-  const int file = ::open(file_.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0666);
+  // Every rank tries to make the folder; the first one succeeds. Another user, who guessed the name, may have
+  // been first: a folder of another user is not used, because its links could lead anywhere.
+  ::mkdir(folder_.c_str(), 0700);
+  int file = -1;
+  if (const int folder = ::open(folder_.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+      folder >= 0) {
+    struct stat facts {};
+    if (::fstat(folder, &facts) == 0 && facts.st_uid == ::geteuid())
+      file = ::openat(folder, file_.filename().c_str(),
+                      O_CREAT | O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+    ::close(folder);
+  }
   std::unique_lock lock(mutex_);
   while (!ends_) {
     lock.unlock();
@@ -122,20 +137,21 @@ void Arrivals::leave() {
   }
   woken_.notify_one();
   thread_.join();
+  if (!is_own_folder(folder_)) return;
   ::unlink(file_.c_str());
   ::rmdir(folder_.c_str());
 }
 
 void Arrivals::remove_all() const {
   std::error_code error;
-  fs::remove_all(folder_, error);
+  if (is_own_folder(folder_)) fs::remove_all(folder_, error);
   const auto old = fs::file_time_type::clock::now() - std::chrono::hours(24);
   fs::directory_iterator entry(folder_.parent_path(), error);
   // The parent folder may have thousands of entries, and no start should wait for all of them.
   constexpr int kMostEntries = 1000;
   for (int i = 0; i < kMostEntries && !error && entry != fs::directory_iterator(); ++i) {
     std::error_code ignored;
-    if (entry->path().filename().string().starts_with(kFolderPrefix) &&
+    if (entry->path().filename().string().starts_with(kFolderPrefix) && is_own_folder(entry->path()) &&
         fs::last_write_time(entry->path(), ignored) < old && !ignored)
       fs::remove_all(entry->path(), ignored);
     entry.increment(error);
@@ -146,6 +162,7 @@ ArrivalsSeen Arrivals::look() const {
   constexpr int kTouchesMissed = 4;
   ArrivalsSeen seen{.folder = folder_, .ranks = {}};
   std::vector<fs::file_time_type> touched;
+  if (!is_own_folder(folder_)) return seen;
   std::error_code error;
   fs::directory_iterator entry(folder_, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {

@@ -91,6 +91,29 @@ TEST_F(ArrivalFiles, RanksSeeEachOtherAndLeaveNothing) {
   EXPECT_TRUE(fs::is_empty(folder_));
 }
 
+// Where all may write, another user can guess the names, and put links there before the start.
+TEST_F(ArrivalFiles, FollowNoLinks) {
+  const fs::path target = folder_ / "victim/file", files = folder_ / ".ripstop-start.job";
+  fs::create_directories(folder_ / "victim");
+  fs::create_directories(files);
+  fs::create_symlink(target, files / "0@n1");
+  Arrivals(folder_, "job", 0, "n1", kSeconds).leave();
+  EXPECT_FALSE(fs::exists(target)) << "through a link in the place of the file";
+  fs::remove_all(files);
+  fs::create_directory_symlink(folder_ / "victim", files);
+  Arrivals second(folder_, "job", 0, "n1", kSeconds);
+  second.leave();
+  second.remove_all();
+  EXPECT_TRUE(fs::is_empty(folder_ / "victim")) << "through a link in the place of the folder";
+  fs::remove(files);
+  fs::create_directories(files);
+  if (chown(files.c_str(), 65534, 65534) != 0) GTEST_SKIP() << "only root can give a folder away";
+  Arrivals third(folder_, "job", 0, "n1", kSeconds);
+  third.leave();
+  third.remove_all();
+  EXPECT_TRUE(fs::is_empty(files)) << "the folder is another user's";
+}
+
 // A stopped process no longer touches its file.
 TEST_F(ArrivalFiles, AFileThatNobodyTouchesStandsStill) {
   Arrivals first(folder_, "job", 0, "n1", kSeconds);
