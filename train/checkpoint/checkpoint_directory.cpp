@@ -158,6 +158,8 @@ std::vector<ListedCheckpoint> list_checkpoints(Io& io, const std::filesystem::pa
   for (const auto& [step, entry] : by_step) {
     listed.push_back({.step = step, .directory = directory / entry->name, .is_link = entry->is_link});
     look_at(io, listed.back(), takeovers);
+    // The run may go on, and remove the checkpoint meanwhile.
+    if (!listed.back().manifest && !path_exists(io, listed.back().directory)) listed.pop_back();
   }
   return listed;
 }

@@ -189,7 +189,17 @@ void CheckpointReader::read(int64_t fsdp_index, const std::vector<UnitStates>& u
   }
 }
 
+void require_not_removed(const std::filesystem::path& directory) {
+  std::error_code ignored;
+  if (std::filesystem::symlink_status(directory, ignored).type() != std::filesystem::file_type::not_found)
+    return;
+  throw Error(ExitCode::kStorage, fmt::format("{}: was removed while it was read", directory.string()),
+              "its run goes on and keeps the newest checkpoints alone: run the same command again; a larger "
+              "checkpoint.keep of the run gives more time");
+}
+
 Error with_hint_for_damage(const Error& error, const std::filesystem::path& directory) {
+  if (error.code() == ExitCode::kStorage) require_not_removed(directory);
   if (error.code() != ExitCode::kStorage || !error.hint().empty()) return error;
   return {error.code(), error.what(),
           fmt::format("ripstop checkpoint verify {} lists the damage; --checkpoint with a step takes another "

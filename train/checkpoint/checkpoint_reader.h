@@ -48,8 +48,12 @@ class CheckpointReader {
   std::map<int64_t, FileBlocks> blocks_;  // by rank
 };
 
-/// Returns `error`, thrown while the checkpoint in `directory` was read; an Error(kStorage) without a hint
-/// gets one on damaged checkpoints.
+/// Throws Error(kStorage), with a hint, if there is no `directory`: a checkpoint was read there, and its run,
+/// which goes on, has removed it meanwhile.
+void require_not_removed(const std::filesystem::path& directory);
+
+/// The same error, with a hint on damaged checkpoints if it is an Error(kStorage) without a hint. `error` was
+/// thrown while the checkpoint in `directory` was read. Throws as require_not_removed if that is the reason.
 Error with_hint_for_damage(const Error& error, const std::filesystem::path& directory);
 
 /// Has `load` read the newest whole checkpoint in `directory`, and returns its state; nullopt if there is no

@@ -254,6 +254,7 @@ ExitCode report_damage(const CheckpointArguments& given, const ListedCheckpoint&
 ExitCode inspect_checkpoint(Io& io, const CheckpointArguments& given) {
   if (is_pretrained_model(given.path)) return inspect_pretrained(given);
   const ListedCheckpoint found = look_at_checkpoint(io, find_and_warn(io, given));
+  if (!found.manifest) require_not_removed(found.directory);
   if (!found.manifest) return report_damage(given, found);
   const Surroundings seen = look_around(io, found.directory, *found.manifest);
   if (given.json)

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "tests/train/checkpoint/checkpoint_model.h"
+#include "train/checkpoint/checkpoint_directory.h"
+#include "train/exchange/read/open_model.h"
+#include "train/exchange/read/weights_reader.h"
 
 namespace ripstop {
 namespace {
@@ -123,6 +126,63 @@ TEST_F(FindRun, AFolderThatIsNoRunIsToldFromARunWithoutCheckpoints) {
   EXPECT_EQ(find_runs(io_, scratch_ / "runs"),
             (std::vector<fs::path>{scratch_ / "runs/a", scratch_ / "runs/b", scratch_ / "runs/e"}));
   EXPECT_EQ(find_runs(io_, scratch_ / "runs/b"), (std::vector<fs::path>{scratch_ / "runs/b"}));
+}
+
+/// Moves the checkpoint `gone` away when its manifest is opened for the `at`th time, as the run does that
+/// removes it.
+class RemovingIo : public QuickIo {
+ public:
+  RemovingIo(fs::path gone, int at) : gone_(std::move(gone)), left_(at) {}
+  int open(const fs::path& path, int flags) override {
+    if (path == gone_ / Manifest::kFileName && --left_ == 0)
+      fs::rename(gone_, gone_.parent_path() / ".trash.step");
+    return QuickIo::open(path, flags);
+  }
+
+ private:
+  fs::path gone_;
+  int left_;
+};
+
+// A run that goes on removes old checkpoints while other programs look at them: that is no damage.
+TEST(ReadersOfARun, ACheckpointThatGoesMeanwhileIsNotDamaged) {
+  const ScratchDirectory scratch;
+  const fs::path& path = scratch.path();
+  QuickIo io;
+  SmallRun run(tiny_model(), {1, 2, 1});
+  for (int64_t step = 1; step <= 3; ++step) {
+    run.fill(step);
+    CheckpointState state = state_at(step, run.model());
+    state.config =
+        "[run]\ndirectory='a'\n[data]\ndirectory='b'\nsequence_length=8\n[train]\nsteps=9\n"
+        "global_batch_sequences=1\n[optimizer]\nlearning_rate=1e-3\n[model]\npreset='debug'\n";
+    run.save(io, path, state, {.keep = 0});
+  }
+  RemovingIo first(path / step_directory_name(1), 1);
+  std::vector<std::string> verdicts;
+  for (const ListedCheckpoint& listed : list_checkpoints(first, path))
+    verdicts.emplace_back(listed.verdict());
+  EXPECT_EQ(verdicts, (std::vector<std::string>{"whole", "whole"}));
+  // It goes between the search and the opening: the search is made again.
+  RemovingIo second(path / step_directory_name(3), 2);
+  const auto errors = SimulatedRanks(1).run([&](Communicator& world) {
+    EXPECT_EQ(find_trained_model(second, world, path, "latest").state().step, 2);
+  });
+  EXPECT_FALSE(errors[0]) << errors[0]->what();
+  const StoredModel model = open_stored_model(io, path / step_directory_name(2));
+  fs::remove_all(path / step_directory_name(2));
+  const std::vector<UnitSpec> table = parameter_table(model.config());
+  const UnitLayout layout(table[0], 1, 0, 1);
+  std::vector<float> values(static_cast<size_t>(layout.elements()));
+  try {
+    WeightsReader(io, model).read(0, {.layout = &layout, .master = values.data()});
+    ADD_FAILURE() << "the weights are gone";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kStorage);
+    EXPECT_NE(std::string(error.what()).find("step_00000002: was removed while it was read"),
+              std::string::npos)
+        << error.what();
+  }
 }
 
 }  // namespace

@@ -175,19 +175,29 @@ int64_t TrainedModel::context() const {
 TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& path,
                                 const std::string& which, const BaseChoice& base,
                                 std::span<const std::string> overrides) {
-  std::string found;
-  do_and_agree(world, [&] {
-    // "latest" may change while a run trains, so the ranks could find different checkpoints.
-    if (world.rank() == 0) found = find_stored_model(io, path, which).string();
-  });
-  found = text_of_rank_0(world, found);
   std::optional<TrainedModel> trained;
-  do_and_agree(world, [&] {
-    StoredModel stored = open_stored_model(io, found, base);
-    RunConfig config = parse_run_config(stored.state().config, found, overrides);
-    fs::path run = stored.is_pretrained() ? stored.directory() : run_of(stored.directory());
-    trained.emplace(TrainedModel{std::move(stored), std::move(run), std::move(config)});
-  });
+  constexpr int kTries =
+      3;  // a run that trains may remove the checkpoint that was found: the next one is newer
+  for (int tries = 1; !trained; ++tries) {
+    std::string found;
+    do_and_agree(world, [&] {
+      // Rank 0 alone looks: "latest" may change while a run trains, so the ranks could find different
+      // checkpoints.
+      if (world.rank() == 0) found = find_stored_model(io, path, which).string();
+    });
+    found = text_of_rank_0(world, found);
+    try {
+      do_and_agree(world, [&] {
+        StoredModel stored = open_stored_model(io, found, base);
+        RunConfig config = parse_run_config(stored.state().config, found, overrides);
+        fs::path run = stored.is_pretrained() ? stored.directory() : run_of(stored.directory());
+        trained.emplace(TrainedModel{std::move(stored), std::move(run), std::move(config)});
+      });
+    } catch (const Error&) {
+      trained.reset();
+      if (tries == kTries || !any_rank(world, !path_exists(io, found))) throw;
+    }
+  }
   require_bases(world, trained->stored);
   if (!trained->stored.is_pretrained()) return *std::move(trained);
   // A model of Hugging Face has no hashes of its own, and its copies on several nodes may differ.
