@@ -208,6 +208,7 @@ class Stop {
     if (signal_.requested()) return true;
     return time_is_up_ = limit_ && limit_->is_up(next_seconds);
   }
+  const StopSignal& signal() const { return signal_; }
   std::string limit_text() const { return limit_ ? limit_->text() : ""; }
   const char* cause() const { return time_is_up_ ? "before its time limit" : "on a signal"; }
 
@@ -294,6 +295,8 @@ void say_stopped(const EvaluateArguments& given, const Subject& subject, const O
 
 ExitCode evaluate(MpiWorld& world, const EvaluateArguments& given, Stop& stop) {
   PosixIo io;
+  // Hashing the base of adapters may take minutes, and nothing is written yet.
+  std::optional<StopEndsProcess> while_reading(std::in_place, stop.signal());
   const Subject subject = find_subject(io, world.communicator(), given);
   const Device device = given.model.choose_rank_device(world, subject.trained);
   const InferenceOptions options = inference_options(
@@ -301,6 +304,7 @@ ExitCode evaluate(MpiWorld& world, const EvaluateArguments& given, Stop& stop) {
       subject.has_summaries() ? std::min(subject.examples, given.model.batch_size) : 1, subject.generation);
   std::optional<Output> output;
   const EvaluationSettings settings = settings_of(world.communicator(), given, subject, options);
+  while_reading.reset();
   do_and_agree(world.communicator(), [&] {
     if (world.communicator().rank() == 0) output.emplace(open_output(given, subject, options, settings));
   });

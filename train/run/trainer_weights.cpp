@@ -96,24 +96,35 @@ std::string Trainer::read_base(FirstWeights first, const std::optional<Resumable
   const StoredModel& base = *first.model;
   const std::string directory = base.directory().string();
   AdaptedBase& adapted = *state_.adapted;
+  // Ends the work on a stop request; then resume_or_initialize() ends the start.
+  const auto check_stop = [&] {
+    if (stop_requested(0)) throw Error(ExitCode::kRequeue, "stopped while the base was read");
+  };
   const auto watch = [&](int64_t percent) {
+    check_stop();
     log_.show(fmt::format("hashing {}, which stays frozen  {}%", directory, percent));
   };
-  require_bases(mesh_.world(), base);
-  if (adapted.hash.empty())
-    adapted.hash = base.weights_hash(mesh_.world(), watch);
-  else
-    require_base_weights(mesh_.world(), base, adapted, watch);
-  log_.show("reading " + directory);
-  do_and_agree(mesh_.world(), [&] {
-    const std::span<FsdpUnit> units = step_->model().frozen_units();
-    std::vector<const UnitLayout*> layouts;
-    for (const FsdpUnit& unit : units) layouts.push_back(&unit.layout());
-    read_in_pieces(posix_io(), base, layouts, mesh_.coordinates().fsdp,
-                   [&](size_t unit, int64_t from, std::span<const float> values) {
-                     units[unit].set_shard(from, values);
-                   });
-  });
+  try {
+    require_bases(mesh_.world(), base);
+    if (adapted.hash.empty())  // a new run
+      adapted.hash = base.weights_hash(mesh_.world(), watch);
+    else
+      require_base_weights(mesh_.world(), base, adapted, watch);
+    log_.show("reading " + directory);
+    do_and_agree(mesh_.world(), [&] {
+      const std::span<FsdpUnit> units = step_->model().frozen_units();
+      std::vector<const UnitLayout*> layouts;
+      for (const FsdpUnit& unit : units) layouts.push_back(&unit.layout());
+      read_in_pieces(posix_io(), base, layouts, mesh_.coordinates().fsdp,
+                     [&](size_t unit, int64_t from, std::span<const float> values) {
+                       check_stop();
+                       units[unit].set_shard(from, values);
+                     });
+    });
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::kRequeue) throw;
+    return "";
+  }
   // The base may have moved, and another processor may compute in another dtype.
   adapted.dtype = to_string(run_.step.sharding.compute);
   adapted.directory = normal_path(base.directory()).string();

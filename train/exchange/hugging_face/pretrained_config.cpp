@@ -120,7 +120,7 @@ ModelConfig parse_pretrained_config(std::string_view text, const std::string& na
 
 ModelConfig read_pretrained_config(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / "config.json";
-  return parse_pretrained_config(read_whole_file(path, kMostBytes, ExitCode::kInputData), path.string());
+  return parse_pretrained_config(read_plain_file(path, kMostBytes, ExitCode::kInputData), path.string());
 }
 
 std::string pretrained_config_json(const ModelConfig& model, ExportDType dtype, const SpecialIds& ids) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <set>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "data/files/whole_file.h"
 #include "data/process/block_threads.h"
 #include "data/text/json_reader.h"
+#include "model/core/rounding.h"
 #include "model/parameter.h"
 #include "parallel/agreement.h"
 
@@ -37,7 +39,7 @@ constexpr const char* kMadeBy = "its config.json makes it";
 // Reads the index, a map from tensor names to file names.
 std::map<std::string, std::string> read_index(const fs::path& path) {
   const JsonReader reader(path.string(), ExitCode::kInputData);
-  const Json document = reader.parse(read_whole_file(path, kMostIndexBytes, ExitCode::kInputData));
+  const Json document = reader.parse(read_plain_file(path, kMostIndexBytes, ExitCode::kInputData));
   std::map<std::string, std::string> file_of;
   const Json& map = reader.member(document, "weight_map");
   if (!map.is_object()) reader.refuse("'weight_map' is no object");
@@ -159,7 +161,7 @@ PretrainedModel open_pretrained_model(const fs::path& directory) {
   model.tensors = take_parameters(directory, parameter_table(model.config), kMadeBy, found);
   std::erase_if(found, [&](const auto& entry) {
     const bool is_ignored = entry.first.ends_with(".rotary_emb.inv_freq");
-    if (is_ignored) model.ignored.push_back(entry.first.substr(0, 100));
+    if (is_ignored) model.ignored.push_back(in_one_line(entry.first.substr(0, 100)));
     return is_ignored;
   });
   require_no_others(directory, found, "a LLaMA model does not have");
@@ -198,24 +200,36 @@ std::string contents_hash(const PretrainedModel& model, Communicator& world,
     for (int64_t at = 0; at < tensor.bytes; at += kHashedBlock) blocks.emplace_back(&tensor, at);
   const int64_t count = std::ssize(blocks), begin = count * world.rank() / world.size(),
                 own = count * (world.rank() + 1) / world.size() - begin;
-  std::string digests;
+  std::string digests, piece_hashes;
   do_and_agree(world, [&] {
-    std::vector<std::string> of_block(static_cast<size_t>(own));
+    std::vector<std::string> of_block(static_cast<size_t>(own)), pieces_of_block = of_block;
     share_blocks(
         own, kBlockThreads,
         [&](int64_t, int64_t number) {
           const auto& [tensor, at] = blocks[static_cast<size_t>(begin + number)];
           StreamHash hash;
-          hash_bytes(model.files[tensor->file], tensor->begin + at,
-                     std::min(kHashedBlock, tensor->bytes - at), hash);
+          const std::vector<uint64_t> pieces = hash_bytes(model.files[tensor->file], tensor->begin + at,
+                                                          std::min(kHashedBlock, tensor->bytes - at), hash);
+          pieces_of_block[static_cast<size_t>(number)].assign(reinterpret_cast<const char*>(pieces.data()),
+                                                              pieces.size() * sizeof(uint64_t));
           of_block[static_cast<size_t>(number)] = hash.hex();
         },
         [&](int64_t done) { watch(100 * done / own); });
     for (const std::string& digest : of_block) digests += digest;
+    for (const std::string& pieces : pieces_of_block) piece_hashes += pieces;
   });
   StreamHash hash;
   for (const auto& [name, tensor] : model.tensors) hash.update(header_of(name, tensor));
   for (const std::string& of_rank : world.all_gather_text(digests)) hash.update(of_rank);
+  std::string all;
+  for (const std::string& of_rank : world.all_gather_text(piece_hashes)) all += of_rank;
+  const char* from = all.data();
+  for (const auto& [name, tensor] : model.tensors) {
+    tensor.piece_hashes.resize(static_cast<size_t>(divide_up(tensor.bytes, StoredTensor::kPieceBytes)));
+    const size_t bytes = tensor.piece_hashes.size() * sizeof(uint64_t);
+    std::memcpy(tensor.piece_hashes.data(), from, bytes);
+    from += bytes;
+  }
   return hash.hex();
 }
 

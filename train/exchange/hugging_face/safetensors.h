@@ -24,6 +24,12 @@ struct StoredTensor {
   size_t file = 0;             ///< index of the file, if a model has several files
   int64_t begin = 0;           ///< offset of the first byte in the file
   int64_t bytes = 0;
+  /// Bytes of a piece of the tensor that has a hash of its own.
+  static constexpr int64_t kPieceBytes = int64_t{1} << 20;
+  /// The XXH3-64 of each piece; the last piece may be shorter. Empty unless contents_hash has read the
+  /// tensor: then read_stored compares what it reads. `mutable`, because these are facts of the bytes and
+  /// change no tensor.
+  mutable std::vector<uint64_t> piece_hashes = {};
 
   /// The shape as text: "[512, 64]".
   std::string shape_text() const;

@@ -83,14 +83,41 @@ class TensorReader {
     const int64_t first = rows.first * columns_ + column, count = rows.count * columns;
     for (int64_t done = 0; done < count;) {
       const int64_t piece = std::min(count - done, buffer_elements_);
-      place_.file.read_at(place_.tensor.begin + (first + done) * element_bytes_, buffer_.data(),
-                          piece * element_bytes_);
+      read_bytes((first + done) * element_bytes_, piece * element_bytes_);
       scatter(rows, columns, done, piece, first);
       done += piece;
     }
   }
 
-  // Converts the elements [done, done + count) of the band, which are in the buffer, to their destination.
+  // Reads bytes of the tensor into the buffer. If the tensor was hashed, reads whole pieces and compares
+  // their hashes: the file may have changed since.
+  void read_bytes(int64_t begin, int64_t bytes) {
+    constexpr int64_t kPiece = StoredTensor::kPieceBytes;
+    const StoredTensor& tensor = place_.tensor;
+    if (tensor.piece_hashes.empty()) return place_.file.read_at(tensor.begin + begin, buffer_.data(), bytes);
+    for (int64_t done = 0; done < bytes;) {
+      const int64_t number = (begin + done) / kPiece, inside = (begin + done) % kPiece;
+      load_piece(number, std::min(kPiece, tensor.bytes - number * kPiece));
+      const int64_t part = std::min(bytes - done, std::ssize(piece_) - inside);
+      std::memcpy(buffer_.data() + done, piece_.data() + inside, static_cast<size_t>(part));
+      done += part;
+    }
+  }
+
+  void load_piece(int64_t number, int64_t bytes) {
+    if (std::exchange(loaded_, number) == number) return;
+    const StoredTensor& tensor = place_.tensor;
+    piece_.resize(static_cast<size_t>(bytes));
+    place_.file.read_at(tensor.begin + number * StoredTensor::kPieceBytes, piece_.data(), bytes);
+    if (hash64(piece_) != tensor.piece_hashes[static_cast<size_t>(number)])
+      throw Error(ExitCode::kInputData,
+                  fmt::format("{}: {} has changed since it was hashed, at the start of this command",
+                              place_.file.path().string(), tensor.name),
+                  "another program writes the file, or its disk fails: take the weights from their source");
+  }
+
+  // Converts the elements [done, done + count) of the band, which are in the buffer, and writes them to their
+  // rows of the destination.
   void scatter(const Rows& rows, int64_t columns, int64_t done, int64_t count, int64_t first) {
     for (int64_t i = 0; i < count;) {
       const int64_t row = (done + i) / columns, column = (done + i) % columns;
@@ -110,6 +137,8 @@ class TensorReader {
   int64_t columns_, element_bytes_;
   std::span<char> buffer_;
   int64_t buffer_elements_;
+  std::string piece_;  // the piece `loaded_` of the tensor
+  int64_t loaded_ = -1;
 };
 
 // Reads a box of a parameter with has_turned_rows(). Each head of Hugging Face's tensor has ripstop's even
@@ -231,14 +260,17 @@ void require_no_others(const std::filesystem::path& directory, const NamedTensor
     refuse_directory(directory, fmt::format("has tensors that {}: {}", others, some_of(names)));
 }
 
-void hash_bytes(const InputFile& file, int64_t begin, int64_t bytes, StreamHash& hash) {
-  constexpr int64_t kPiece = int64_t{1} << 20;
+std::vector<uint64_t> hash_bytes(const InputFile& file, int64_t begin, int64_t bytes, StreamHash& hash) {
+  constexpr int64_t kPiece = StoredTensor::kPieceBytes;
+  std::vector<uint64_t> piece_hashes;
   std::string piece;
   for (int64_t at = 0; at < bytes; at += kPiece) {
     piece.resize(static_cast<size_t>(std::min(kPiece, bytes - at)));
     file.read_at(begin + at, piece.data(), std::ssize(piece));
     hash.update(piece);
+    piece_hashes.push_back(hash64(piece));
   }
+  return piece_hashes;
 }
 
 void read_stored(const UnitLayout& layout, int64_t begin, int64_t end, float* to, int64_t head_size,

@@ -53,8 +53,9 @@ NamedTensors take_parameters(const std::filesystem::path& directory, const std::
 void require_no_others(const std::filesystem::path& directory, const NamedTensors& unknown,
                        const std::string& others);
 
-/// Adds bytes [begin, begin + bytes) of `file` to `hash`, through 1 MiB. Throws as InputFile::read_at.
-void hash_bytes(const InputFile& file, int64_t begin, int64_t bytes, StreamHash& hash);
+/// Adds the bytes [begin, begin + bytes) of `file` to `hash`, through a buffer of one piece
+/// (StoredTensor::kPieceBytes). Returns the XXH3-64 of each piece. Throws what InputFile::read_at throws.
+std::vector<uint64_t> hash_bytes(const InputFile& file, int64_t begin, int64_t bytes, StreamHash& hash);
 
 /// A tensor and its file, both borrowed.
 struct StoredPlace {

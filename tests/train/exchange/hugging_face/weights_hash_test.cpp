@@ -82,5 +82,35 @@ TEST_F(PretrainedHash, AReadThatFailsOnOneRankFailsOnAll) {
   EXPECT_EQ(input_refusal([&] { contents_hash(model, world()); }).code, ExitCode::kInputData);
 }
 
+// A run hashes its base and reads it afterwards: both must be the same bytes, whatever others do meanwhile.
+TEST_F(PretrainedHash, BytesThatChangeAfterTheyWereHashedAreNotRead) {
+  const PretrainedModel model = open_pretrained_model(model_.path());
+  contents_hash(model, world());
+  const std::vector<UnitSpec> table = parameter_table(model.config);
+  const auto read_all = [&] {
+    for (const UnitSpec& unit : table) {
+      const UnitLayout layout(unit, 1, 0, 1);
+      std::vector<float> values(static_cast<size_t>(layout.elements()));
+      read_pretrained(model, layout, 0, layout.elements(), values.data());
+    }
+  };
+  EXPECT_NO_THROW(read_all());
+  const StoredTensor& head = model.tensors.at("output.weight");
+  const InputFile& file = model.files[head.file];
+  char byte = 0;
+  file.read_at(head.begin + head.bytes - 1, &byte, 1);
+  byte ^= 1;
+  OutputFile(file.path(), OutputFile::Mode::kExisting).write_at(head.begin + head.bytes - 1, &byte, 1);
+  try {
+    read_all();
+    ADD_FAILURE() << "other weights than those that were hashed were read";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kInputData);
+    EXPECT_NE(std::string(error.what()).find("lm_head.weight has changed since it was hashed"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
 }  // namespace
 }  // namespace ripstop
