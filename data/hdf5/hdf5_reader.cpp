@@ -1,8 +1,11 @@
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <limits>
 #include <map>
+#include <optional>
 
+#include "data/files/file.h"
 #include "data/hdf5/hdf5.h"
 #include "data/hdf5/hdf5_library.h"
 
@@ -13,7 +16,72 @@ constexpr std::array kTypes = {Hdf5Type::kUint8,   Hdf5Type::kUint16, Hdf5Type::
                                Hdf5Type::kInt64,   Hdf5Type::kUint64, Hdf5Type::kBFloat16,
                                Hdf5Type::kFloat32, Hdf5Type::kFloat64};
 
-/// Callback of H5Literate. It only collects links: an exception must not pass through the C library.
+/// An array of strings of variable length: `count` elements from byte `offset_bytes` of the file on.
+struct StringArray {
+  int64_t count = 0, offset_bytes = 0;
+};
+
+/// A collection of the file's global heap, which holds strings. Read without libhdf5, whose reader of heaps
+/// trusts the sizes in the file. Source: HDF5 File Format Specification 3.0, III.E.
+class HeapCollection {
+ public:
+  /// Reads the collection at byte `address`. Throws Error(kInputData) unless it lies in the file.
+  HeapCollection(const InputFile& file, uint64_t address) : address_(address) {
+    constexpr uint64_t kHeader = 16, kMostBytes = uint64_t{256} << 20, kMostObjects = 1 << 16;
+    std::array<char, kHeader> header{};
+    const auto file_bytes = static_cast<uint64_t>(file.bytes());
+    if (address > file_bytes || file_bytes - address < kHeader) refuse(file);
+    file.read_at(static_cast<int64_t>(address), header.data(), kHeader);
+    const auto bytes = number_at<uint64_t>(header.data() + 8);
+    if (std::string_view(header.data(), 5) != std::string_view("GCOL\1", 5) || bytes < kHeader ||
+        bytes > std::min(file_bytes - address, kMostBytes))
+      refuse(file);
+    bytes_.resize(bytes);
+    file.read_at(static_cast<int64_t>(address), bytes_.data(), std::ssize(bytes_));
+    // An object: its index in 2 bytes, 6 bytes that do not matter, its size in 8, and its bytes, padded to 8.
+    for (uint64_t at = kHeader; bytes - at >= kHeader;) {
+      const auto index = number_at<uint16_t>(bytes_.data() + at);
+      const auto size = number_at<uint64_t>(bytes_.data() + at + 8);
+      if (index == 0) break;  // the free space, which comes last
+      if (size > bytes - at - kHeader || objects_.size() == kMostObjects) refuse(file);
+      objects_[index] = std::string_view(bytes_.data() + at + kHeader, size);
+      at += std::min(bytes - at, kHeader + (size + 7) / 8 * 8);
+    }
+  }
+  HeapCollection(const HeapCollection&) = delete;
+  HeapCollection& operator=(const HeapCollection&) = delete;
+
+  uint64_t address() const { return address_; }
+  /// The first `bytes` bytes of object `index`; nullopt if there is no such object or if it is shorter.
+  std::optional<std::string_view> text(uint32_t index, uint32_t bytes) const {
+    const auto found = objects_.find(index);
+    if (found == objects_.end() || found->second.size() < bytes) return std::nullopt;
+    return found->second.substr(0, bytes);
+  }
+
+  template <class Number>
+  static Number number_at(const char* bytes) {
+    Number number;
+    std::memcpy(&number, bytes, sizeof number);
+    return number;
+  }
+
+ private:
+  [[noreturn]] void refuse(const InputFile& file) const {
+    fail(ExitCode::kInputData, "{}: its strings at byte {} are damaged", file.path().string(), address_);
+  }
+
+  uint64_t address_;
+  std::string bytes_;
+  std::map<uint32_t, std::string_view> objects_;
+};
+
+// An element of an array of strings: the length in 4 bytes, the address of the heap's collection in 8, and
+// the index of the object there in 4.
+constexpr int64_t kStringBytes = 16;
+
+/// Callback of H5Literate for each link. It must not throw an exception through the C library, so it only
+/// collects the links.
 herr_t collect_links(hid_t, const char* name, const H5L_info_t* info, void* out) {
   static_cast<std::vector<std::pair<std::string, H5L_type_t>>*>(out)->emplace_back(name, info->type);
   return 0;
@@ -27,7 +95,7 @@ struct Hdf5File::State {
   int64_t file_bytes = 0;
   FileHandle file;
   std::vector<Hdf5Array> arrays;
-  std::map<std::string, int64_t> string_counts;
+  std::map<std::string, StringArray> strings;
 
   template <class... Args>
   [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
@@ -41,6 +109,7 @@ struct Hdf5File::State {
   void walk(const std::string& group);
   void add(const std::string& name);
   void add_array(const std::string& name, hid_t dataset, hid_t type, int64_t count);
+  int64_t place_of(const std::string& name, hid_t dataset, int64_t bytes) const;
   AttributeHandle attribute(const std::string& name) const;
 };
 
@@ -58,7 +127,7 @@ void Hdf5File::State::walk(const std::string& group) {
     const std::string name = group.empty() ? link : group + "/" + link;
     // Soft and external links could lead to another file, or in a circle.
     if (type != H5L_TYPE_HARD) refuse("'{}' is a soft or external link, which is not allowed", name);
-    if (arrays.size() + string_counts.size() > kMostLinks) refuse("more than {} objects", kMostLinks);
+    if (arrays.size() + strings.size() > kMostLinks) refuse("more than {} objects", kMostLinks);
     const hid_t object = need(H5Oopen(file.get(), name.c_str(), H5P_DEFAULT), fmt::format("open '{}'", name));
     const H5I_type_t kind = H5Iget_type(object);
     H5Oclose(object);
@@ -81,8 +150,8 @@ void Hdf5File::State::add(const std::string& name) {
   if (H5Sget_simple_extent_ndims(space.get()) != 1) refuse("'{}' is not 1-D", name);
   hsize_t extent = 0;
   need(H5Sget_simple_extent_dims(space.get(), &extent, nullptr), "read a shape");
-  // The size in bytes must fit into int64.
-  if (extent > static_cast<hsize_t>(std::numeric_limits<int64_t>::max() / 8))
+  // The size of the array in bytes must fit into int64.
+  if (extent > static_cast<hsize_t>(std::numeric_limits<int64_t>::max() / kStringBytes))
     refuse("'{}' is too long", name);
   // pread reads the arrays, so their bytes must lie in the file unchanged and contiguous.
   if (H5Pget_nfilters(creation.get()) != 0) refuse("'{}' has a filter, which is not allowed", name);
@@ -93,7 +162,7 @@ void Hdf5File::State::add(const std::string& name) {
     refuse("'{}' lies in another file, which is not allowed", name);
   const int64_t count = static_cast<int64_t>(extent);
   if (H5Tget_class(type.get()) == H5T_STRING && H5Tis_variable_str(type.get()) > 0) {
-    string_counts[name] = count;
+    strings[name] = {count, place_of(name, dataset.get(), count * kStringBytes)};
   } else {
     add_array(name, dataset.get(), type.get(), count);
   }
@@ -106,18 +175,23 @@ void Hdf5File::State::add_array(const std::string& name, hid_t dataset, hid_t ty
     refuse("'{}' has a type that is not allowed (little-endian integers and floats are)", name);
   }
   Hdf5Array array{name, *known, count, 0};
-  if (count > 0) {
-    const haddr_t offset = H5Dget_offset(dataset);
-    // libhdf5 allocates an array at its first write unless told otherwise.
-    if (offset == HADDR_UNDEF) refuse("'{}' was never written", name);
-    // Add in uint64 and check for wrap-around: a hostile file may state any offset.
-    const uint64_t end = static_cast<uint64_t>(offset) + static_cast<uint64_t>(array.bytes());
-    if (end < offset || end > static_cast<uint64_t>(file_bytes)) {
-      refuse("'{}' ends at byte {}, the file at {}: it is cut short", name, end, file_bytes);
-    }
-    array.offset_bytes = static_cast<int64_t>(offset);
-  }
+  array.offset_bytes = place_of(name, dataset, array.bytes());
   arrays.push_back(std::move(array));
+}
+
+/// The offset of the `bytes` bytes of a dataset, which must lie in the file. 0 if there are none: an array
+/// without elements has no place in the file.
+int64_t Hdf5File::State::place_of(const std::string& name, hid_t dataset, int64_t bytes) const {
+  if (bytes == 0) return 0;
+  const haddr_t offset = H5Dget_offset(dataset);
+  // libhdf5 allocates an array at its first write unless told otherwise.
+  if (offset == HADDR_UNDEF) refuse("'{}' was never written", name);
+  // Add in uint64, and check for wrap-around: a hostile file may state any offset.
+  const uint64_t end = static_cast<uint64_t>(offset) + static_cast<uint64_t>(bytes);
+  if (end < offset || end > static_cast<uint64_t>(file_bytes)) {
+    refuse("'{}' ends at byte {}, the file at {}: it is cut short", name, end, file_bytes);
+  }
+  return static_cast<int64_t>(offset);
 }
 
 AttributeHandle Hdf5File::State::attribute(const std::string& name) const {
@@ -198,13 +272,13 @@ std::string Hdf5File::text(const std::string& name) const {
 }
 
 bool Hdf5File::has_strings(const std::string& name) const {
-  return state_->string_counts.count(name) != 0;
+  return state_->strings.count(name) != 0;
 }
 
 int64_t Hdf5File::strings_count(const std::string& name) const {
-  const auto at = state_->string_counts.find(name);
-  if (at == state_->string_counts.end()) state_->refuse("strings '{}' are missing", name);
-  return at->second;
+  const auto at = state_->strings.find(name);
+  if (at == state_->strings.end()) state_->refuse("strings '{}' are missing", name);
+  return at->second.count;
 }
 
 std::vector<std::string> Hdf5File::strings(const std::string& name, int64_t first, int64_t count) const {
@@ -213,20 +287,23 @@ std::vector<std::string> Hdf5File::strings(const std::string& name, int64_t firs
                 present);
   std::vector<std::string> texts;
   if (count == 0) return texts;
-  const hsize_t start = static_cast<hsize_t>(first), extent = static_cast<hsize_t>(count);
-  DatasetHandle dataset(
-      state_->need(H5Dopen2(state_->file.get(), name.c_str(), H5P_DEFAULT), "open strings"));
-  SpaceHandle file_space(H5Dget_space(dataset.get())), memory_space(H5Screate_simple(1, &extent, nullptr));
-  state_->need(H5Sselect_hyperslab(file_space.get(), H5S_SELECT_SET, &start, nullptr, &extent, nullptr),
-               "select");
-  const TypeHandle type = string_type();
-  std::vector<char*> pointers(static_cast<size_t>(count), nullptr);
-  state_->need(
-      H5Dread(dataset.get(), type.get(), memory_space.get(), file_space.get(), H5P_DEFAULT, pointers.data()),
-      fmt::format("read '{}'", name));
-  for (const char* pointer : pointers) texts.emplace_back(pointer == nullptr ? "" : pointer);
-  // libhdf5 has allocated the strings.
-  H5Dvlen_reclaim(type.get(), memory_space.get(), H5P_DEFAULT, pointers.data());
+  const InputFile file(state_->path, state_->refusal);
+  std::string elements(static_cast<size_t>(count * kStringBytes), '\0');
+  file.read_at(state_->strings.at(name).offset_bytes + first * kStringBytes, elements.data(),
+               std::ssize(elements));
+  std::optional<HeapCollection> heap;
+  for (const char* at = elements.data(); std::ssize(texts) < count; at += kStringBytes) {
+    const auto bytes = HeapCollection::number_at<uint32_t>(at);
+    const auto address = HeapCollection::number_at<uint64_t>(at + 4);
+    const auto index = HeapCollection::number_at<uint32_t>(at + 12);
+    std::optional<std::string_view> text = "";
+    if (bytes > 0) {
+      if (!heap || heap->address() != address) heap.emplace(file, address);
+      text = heap->text(index, bytes);
+    }
+    if (!text) state_->refuse("string {} of '{}' is damaged", first + std::ssize(texts), name);
+    texts.emplace_back(text->substr(0, text->find('\0')));
+  }
   return texts;
 }
 

@@ -148,5 +148,46 @@ TEST(Hdf5Test, ManyArraysInGroups) {
   for (const auto& array : arrays) EXPECT_EQ(file.array(array.name).offset_bytes, array.offset_bytes);
 }
 
+// libhdf5 trusts the sizes in a heap of strings: it read past its memory, and looped for ever.
+TEST(Hdf5Test, DamagedStringsAreRefused) {
+  const ScratchDirectory scratch;
+  const auto path = scratch / "a.h5";
+  {
+    Hdf5Writer writer(path);
+    int i = 0;
+    std::string text;
+    writer.add_strings("text/document", 40,
+                       [&] { return std::string_view(text = std::string(50, 'a' + i++ % 26)); });
+    writer.close();
+  }
+  const std::string whole = read_bytes(path);
+  const size_t heap = whole.find("GCOL");
+  std::string element("\x32\0\0\0........", 12);  // length 50, then the address of the heap
+  std::memcpy(element.data() + 4, &heap, 8);
+  const size_t array = whole.find(element);
+  ASSERT_NE(heap, std::string::npos);
+  ASSERT_NE(array, std::string::npos);
+  struct Case {
+    size_t at;
+    std::string bytes;
+  };
+  const std::string most(8, '\xff'), none(8, '\0');
+  for (const Case& c : {Case{heap, "gcol"}, Case{heap + 8, most}, Case{heap + 8, none},
+                        Case{heap + 24, most},                         // the size of the first object
+                        Case{array, std::string(4, '\x7f')},           // the length of the first string
+                        Case{array + 4, most}, Case{array + 4, none},  // the address of its heap
+                        Case{array + 12, std::string(4, '\xff')}}) {   // its number in the heap
+    std::string damaged = whole;
+    damaged.replace(c.at, c.bytes.size(), c.bytes);
+    write_bytes(path, damaged);
+    EXPECT_THROW(Hdf5File(path).strings("text/document", 0, 40), Error) << c.at;
+  }
+  // An object of no bytes would be the next one for ever.
+  std::string empty = whole;
+  empty.replace(heap + 24, 8, none);
+  write_bytes(path, empty);
+  EXPECT_THROW(Hdf5File(path).strings("text/document", 0, 40), Error);
+}
+
 }  // namespace
 }  // namespace ripstop
