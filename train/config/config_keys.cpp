@@ -26,7 +26,9 @@ Field field_at(T* value) {
 constexpr double kManySteps = 1e12;
 constexpr double kManyRanks = 1 << 20;
 constexpr double kLargestSeed = 9.2e18;
-// A limit, because a step's list of sequences is in memory.
+// The limit of a sequence, and of a micro-batch: the plan walks through the chunks of its logits.
+constexpr double kManyTokens = 1 << 24;
+// The limit of a step's sequences, whose list is in memory; far above any batch in use.
 constexpr double kManySequences = 1 << 20;
 // AdamW computes in float32: a smaller epsilon is 0, or denormal, which a device may round to 0.
 constexpr double kSmallestFloat = std::numeric_limits<float>::min();
@@ -139,7 +141,7 @@ const ConfigKey kKeys[] = {
     {RIPSTOP_KEY(data, directory), .presence = Presence::kRequired, .may_change_on_resume = true,
      .doc = "The data set that `ripstop prepare` wrote. A resumed run compares its content, not its path.",
      .elsewhere = "dataset_name training.dataset_path | data_dir data_path dataset train_file"},
-    {RIPSTOP_KEY(data, sequence_length), .presence = Presence::kRequired, .range = {2, 1 << 30}, .unit = "tokens",
+    {RIPSTOP_KEY(data, sequence_length), .presence = Presence::kRequired, .range = {2, kManyTokens}, .unit = "tokens",
      .doc = "Tokens of a sequence. A longer document is cut; its summary is cut only if it alone is longer.",
      .elsewhere = "max_seq_length max_length training.seq_len | seq_length context_length block_size "
                   "model_max_length max_source_length"},

@@ -94,9 +94,13 @@ class Assigner {
 
   void check_range(double value) const {
     const ValueRange& range = entry_.key->range;
+    // Training computes in float32: a value that differs from an excluded bound in float64 alone is refused.
     // Written with !, because NaN compares false with everything and must be outside every range.
-    const bool low = range.above_least ? !(value > range.least) : !(value >= range.least);
-    const bool high = range.below_most ? !(value < range.most) : !(value <= range.most);
+    const auto rounded = [](double number) { return static_cast<float>(number); };
+    const bool low = range.above_least
+                         ? !(rounded(value) - rounded(range.least) >= std::numeric_limits<float>::min())
+                         : !(value >= range.least);
+    const bool high = range.below_most ? !(rounded(value) < rounded(range.most)) : !(value <= range.most);
     if (std::isfinite(value) && !low && !high) return;
     refuse(
         entry_.where,

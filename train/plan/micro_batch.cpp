@@ -69,8 +69,8 @@ std::vector<int64_t> micro_batches_to_try(const RunConfig& config, const RunTarg
                                           const MeshSizes& mesh) {
   const int64_t share = divide_up(config.train.global_batch_sequences, mesh.data_ranks());
   const int64_t length = config.data.sequence_length;
-  // A GPU is busy only with many rows, so any number that fits is tried. Indices of rows are int32.
-  const int64_t rows = target.device == DeviceKind::kCpu ? kCpuRows : INT32_MAX;
+  // A GPU is busy only with many rows, so any number that fits is tried.
+  const int64_t rows = target.device == DeviceKind::kCpu ? kCpuRows : kMostMicroBatchTokens;
   const int64_t most = std::clamp<int64_t>(rows / length, 1, share);
   std::vector<int64_t> sizes;
   // For each number of micro-batches, the smallest size that holds the data rank's share of the sequences: a

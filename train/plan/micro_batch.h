@@ -6,8 +6,11 @@
 
 namespace ripstop {
 
-/// The micro-batch sizes to try for `train.micro_batch_sequences = "auto"`, largest first. Empty if no size
-/// gives all ranks of a tensor group the same number of rows.
+/// The most tokens of a micro-batch: the plan walks through all chunks of its logits.
+inline constexpr int64_t kMostMicroBatchTokens = int64_t{1} << 24;
+
+/// The micro-batch sizes to try for `train.micro_batch_sequences = "auto"` on a mesh, largest first. Empty if
+/// no size gives all ranks of a tensor group the same number of rows.
 std::vector<int64_t> micro_batches_to_try(const RunConfig& config, const RunTarget& target,
                                           const MeshSizes& mesh);
 

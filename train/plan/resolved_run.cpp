@@ -114,6 +114,11 @@ std::vector<int64_t> micro_batch_sizes(const RunConfig& config, const RunTarget&
         ExitCode::kUsage,
         fmt::format("a micro-batch of {} tokens does not divide by mesh.tensor = {}", tokens, mesh.tensor),
         "choose data.sequence_length as a multiple of mesh.tensor");
+  if (tokens > kMostMicroBatchTokens)
+    throw Error(ExitCode::kUsage,
+                fmt::format("a micro-batch of {} tokens is too large: at most {} are computed at once",
+                            tokens, kMostMicroBatchTokens),
+                "lower train.micro_batch_sequences or data.sequence_length");
   return sizes;
 }
 

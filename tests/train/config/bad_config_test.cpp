@@ -179,10 +179,11 @@ TEST_F(BadConfig, PlansDealOutTheCores) {
 TEST_F(BadConfig, ImpossibleValues) {
   for (const char* change :
        {"optimizer.learning_rate=0", "optimizer.learning_rate=-1e-3", "optimizer.learning_rate=nan",
-        "optimizer.learning_rate=inf", "optimizer.betas=[0.9, 1.0]", "train.steps=-1", "train.steps=0",
-        "run.seed=18446744073709551616", "model.hidden_size=290", "model.num_key_value_heads=4",
-        "data.sequence_length=257", "model.preset=\"llama3-8b\"", "mesh.tensor=0",
-        "train.micro_batch_sequences=9", "train.global_batch_sequences=0"})
+        "optimizer.learning_rate=inf", "optimizer.learning_rate=1e-320", "optimizer.betas=[0.9, 1.0]",
+        "optimizer.betas=[0.9, 0.999999999]", "data.sequence_length=1073741824", "train.steps=-1",
+        "train.steps=0", "run.seed=18446744073709551616", "model.hidden_size=290",
+        "model.num_key_value_heads=4", "data.sequence_length=257", "model.preset=\"llama3-8b\"",
+        "mesh.tensor=0", "train.micro_batch_sequences=9", "train.global_batch_sequences=0"})
     expect_refused(config_with(change), 64, "config.toml:");
 }
 

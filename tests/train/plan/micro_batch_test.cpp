@@ -32,6 +32,20 @@ std::vector<int64_t> all_sizes(int64_t share, int64_t most, int64_t length, int6
   return sizes;
 }
 
+// The plan walks through all tokens of a micro-batch: a start must not take hours.
+TEST(MicroBatch, HasNoMoreTokensThanAPlanCanWalk) {
+  RunConfig config = config_of(1 << 20, 1 << 20);
+  EXPECT_EQ(micro_batches_to_try(config, target(DeviceKind::kCuda), {}).front(), 16);
+  config.train.micro_batch_sequences = 17;
+  try {
+    resolve_run(config, target(DeviceKind::kCuda));
+    ADD_FAILURE() << "17 million tokens were planned at once";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kUsage);
+    EXPECT_HAS(error.what(), "a micro-batch of 17825792 tokens is too large");
+  }
+}
+
 TEST(MicroBatch, SizesAreThoseThatComputeNoEmptyRowMore) {
   for (const int64_t batch : {1, 2, 7, 8, 60, 97, 1000})
     for (const int64_t length : {16, 25})
