@@ -130,8 +130,13 @@ void OutputFile::close() {
 }
 
 AppendFile::AppendFile(Io& io, const std::filesystem::path& path)
-    // O_APPEND: during a takeover two processes may append and must not overwrite each other's lines.
-    : path_(path), file_(io, io.open(path, O_RDWR | O_CREAT | O_APPEND)) {
+    // O_APPEND: during a takeover two processes may append, and neither must overwrite lines of the other.
+    : path_(path), file_(io, io.open(path, O_RDWR | O_APPEND)) {
+  // O_EXCL: without it, a link that leads nowhere would make a file at its target.
+  if (file_.value() < 0 && errno == ENOENT)
+    file_ = Descriptor(io, io.open(path, O_RDWR | O_APPEND | O_CREAT | O_EXCL));
+  if (file_.value() < 0 && errno == EEXIST)
+    fail(ExitCode::kStorage, "{}: is a symbolic link that leads nowhere", path.string());
   if (file_.value() < 0) fail_storage(path, "open", errno);
   Io::Status status;
   if (io.status(file_.value(), status) != 0) fail_storage(path, "look at it", errno);

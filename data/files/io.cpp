@@ -26,7 +26,7 @@ Io::Status status_of(const struct stat& facts) {
 
 int Io::status(int file, Status& status) {
   struct stat facts {};
-  if (::fstat(file, &facts) != 0) return -1;
+  if (TEMP_FAILURE_RETRY(::fstat(file, &facts)) != 0) return -1;
   status = status_of(facts);
   return 0;
 }
@@ -47,7 +47,9 @@ void Io::forget(int file, int64_t offset, int64_t bytes) {
 }
 
 int Io::list(const std::filesystem::path& directory, std::vector<Entry>& entries) {
-  DIR* stream = ::opendir(directory.c_str());
+  DIR* stream = nullptr;
+  do stream = ::opendir(directory.c_str());
+  while (stream == nullptr && errno == EINTR);
   if (stream == nullptr) return -1;
   // readdir returns null both at the end and on an error; only errno tells which.
   errno = 0;
@@ -68,14 +70,14 @@ int Io::list(const std::filesystem::path& directory, std::vector<Entry>& entries
 
 int Io::status(const std::filesystem::path& path, Status& status) {
   struct stat facts {};
-  if (::lstat(path.c_str(), &facts) != 0) return -1;
+  if (TEMP_FAILURE_RETRY(::lstat(path.c_str(), &facts)) != 0) return -1;
   status = status_of(facts);
   return 0;
 }
 
 int Io::free_bytes(const std::filesystem::path& path, int64_t& bytes) {
   struct statvfs facts {};
-  if (::statvfs(path.c_str(), &facts) != 0) return -1;
+  if (TEMP_FAILURE_RETRY(::statvfs(path.c_str(), &facts)) != 0) return -1;
   bytes = static_cast<int64_t>(facts.f_bavail) * static_cast<int64_t>(facts.f_frsize);
   return 0;
 }

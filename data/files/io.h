@@ -37,7 +37,7 @@ class Io {
   virtual ~Io() = default;
   /// `flags` as in open(2), with O_CLOEXEC added. New files get mode 0666 less the umask.
   virtual int open(const std::filesystem::path& path, int flags) {
-    return ::open(path.c_str(), flags | O_CLOEXEC, 0666);
+    return static_cast<int>(TEMP_FAILURE_RETRY(::open(path.c_str(), flags | O_CLOEXEC, 0666)));
   }
   virtual int close(int file) { return ::close(file); }
   virtual ssize_t read(int file, void* bytes, size_t count) { return ::read(file, bytes, count); }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <string_view>
 
+#include "data/files/directory.h"
 #include "data/files/file.h"
 #include "data/files/whole_file.h"
 #include "data/text/json_struct.h"
@@ -125,7 +126,7 @@ std::optional<StartEvent> first_start(const std::filesystem::path& path) {
 }
 
 void check_metrics_file(const std::filesystem::path& path) {
-  if (!std::filesystem::exists(path)) return;
+  if (!path_exists(posix_io(), path)) return;
   if (!std::filesystem::is_regular_file(path))
     throw Error(ExitCode::kStorage, fmt::format("{}: is not a plain file", path.string()),
                 "move it away: the run writes its log there");

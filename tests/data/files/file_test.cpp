@@ -1,7 +1,14 @@
 #include "data/files/file.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <thread>
 
 #include "tests/data/fault_io.h"
 #include "tests/data/scratch_directory.h"
@@ -146,6 +153,53 @@ TEST(AppendFile, DoesNotOverwriteTheLinesOfAnother) {
   second.append("b\n");
   first.append("c\n");
   EXPECT_EQ(read_bytes(scratch / "log"), "a\nb\nc\n");
+}
+
+TEST(AppendFile, MakesNoFileThroughALink) {
+  const ScratchDirectory scratch;
+  std::filesystem::create_symlink(scratch / "target", scratch / "log");
+  EXPECT_NE(error_of([&] { AppendFile(scratch / "log"); }).find("link that leads nowhere"),
+            std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(scratch / "target"));
+  write_bytes(scratch / "target", "one\n");
+  AppendFile(scratch / "log").append("two\n");
+  EXPECT_EQ(read_bytes(scratch / "target"), "one\ntwo\n");
+}
+
+/// Whether thread `id` of this process sleeps in the kernel.
+bool sleeps(pid_t id) {
+  const std::string stat = read_bytes(fmt::format("/proc/self/task/{}/stat", id));
+  return stat.substr(stat.rfind(')') + 2, 1) == "S";
+}
+
+// A file system that is mounted with `intr` interrupts calls, and a pipe does, too.
+TEST(PosixIo, AnOpenThatASignalInterruptsGoesOn) {
+  static std::atomic<int> signals;
+  struct sigaction action {
+  }, before{};
+  action.sa_handler = [](int) { ++signals; };  // without SA_RESTART
+  sigaction(SIGUSR1, &action, &before);
+  const ScratchDirectory scratch;
+  ASSERT_EQ(mkfifo((scratch / "pipe").c_str(), 0600), 0);
+  const pid_t id = gettid();
+  const pthread_t self = pthread_self();
+  std::atomic<bool> done = false;
+  std::thread other([&] {
+    while (!sleeps(id)) std::this_thread::yield();
+    pthread_kill(self, SIGUSR1);
+    while (signals == 0) std::this_thread::yield();
+    const int reader = ::open((scratch / "pipe").c_str(), O_RDONLY | O_NONBLOCK);
+    while (!done) std::this_thread::yield();
+    ::close(reader);
+  });
+  PosixIo io;
+  const int file = io.open(scratch / "pipe", O_WRONLY);
+  const int error = errno;
+  done = true;
+  other.join();
+  sigaction(SIGUSR1, &before, nullptr);
+  EXPECT_GE(file, 0) << strerror(error);
+  if (file >= 0) io.close(file);
 }
 
 }  // namespace
