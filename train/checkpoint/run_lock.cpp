@@ -105,9 +105,9 @@ bool is_copy(const Owner& owner, const Owner& self) {
 
 /// Why `text`, read from LOCK, is not the lock of `self`; "" if it is.
 std::string loss(const std::optional<std::string>& text, const Owner& self) {
-  if (!text) return ": its LOCK is gone";
+  if (!text) return "its LOCK is gone, as if the directory was moved or removed, or taken over and done";
   const Owner owner = parse_process(*text);
-  return agree(owner, self, "nonce") ? "" : " by " + describe_owner(owner);
+  return agree(owner, self, "nonce") ? "" : "this run was taken over by " + describe_owner(owner);
 }
 
 int64_t restarts(const Owner& owner) {
@@ -378,9 +378,9 @@ void RunLock::take_away(const std::string& text) {
 void RunLock::lose(const std::string& reason) const {
   heartbeat_->lose(reason);
   throw Error(
-      ExitCode::kStorage,
-      fmt::format("{}: this run was taken over{}", path_.parent_path().string(), heartbeat_->reason()),
-      "this process writes nothing any more; the other one goes on from the newest checkpoint");
+      ExitCode::kStorage, fmt::format("{}: {}", path_.parent_path().string(), heartbeat_->reason()),
+      "this process writes nothing any more; a process that took the run over goes on from the newest "
+      "checkpoint, as does a new start");
 }
 
 void RunLock::check_owner() const {

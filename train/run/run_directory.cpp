@@ -190,9 +190,9 @@ void RunDirectory::check_still_owned() const {
   if (takeover_.number == 0) return;
   Takeovers takeovers = Takeovers::read(io_, checkpoints());
   if (takeovers.newest_number() > takeover_.number)
-    locks_.front()->lose(fmt::format(": takeover {} by {} came after this one, which is {}",
-                                     takeovers.newest_number(), takeovers.all().back().owner,
-                                     takeover_.number));
+    locks_.front()->lose(
+        fmt::format("this run was taken over: takeover {} by {} came after this one, which is {}",
+                    takeovers.newest_number(), takeovers.all().back().owner, takeover_.number));
   if (takeovers.newest_number() == takeover_.number) return;
   // This takeover is missing: the file was removed, damaged, or overwritten by a start that had read it
   // earlier.

@@ -73,7 +73,8 @@ void RunSaves::save(const CheckpointState& state, bool in_background) {
 void RunSaves::save_now(const CheckpointState& state, int64_t keep, bool stops) {
   finish();
   if (saved_step_ == state.step) return;
-  while (!begin(state, keep, /*in_background=*/false, stops) || !commit()) continue;
+  do failed_step_ = -1;  // nothing else is left to do: each try counts
+  while (!begin(state, keep, /*in_background=*/false, stops) || !commit());
 }
 
 // Commits the save under way, if any, and begins the next. Returns false if the begin failed.
@@ -195,7 +196,9 @@ void RunSaves::take_failure(const Error& error, const CheckpointState& state) {
   for (CheckpointState* each : lent_.states)
     if (each->best && each->best->step == state.step) each->best = committed_best_;
   lent_.log.write(SaveEvent{.step = state.step, .state = SaveState::kFailed});
-  if (++failures_ >= kFailuresInARow)
+  // One step may be saved twice, for a validation and because a save is due.
+  if (std::exchange(failed_step_, state.step) != state.step) ++failures_;
+  if (failures_ >= kFailuresInARow)
     throw Error(error.code(),
                 fmt::format("{} saves in a row failed, the last with: {}", failures_, error.what()),
                 error.hint());

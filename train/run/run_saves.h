@@ -98,8 +98,9 @@ class RunSaves {
   std::optional<UnderWay> under_way_;
   bool is_held_ = false;  ///< a save may still read arrays that the next update changes
   int64_t saved_step_;
-  std::optional<BestSoFar> committed_best_;
-  int64_t failures_ = 0;  ///< failed saves in a row
+  std::optional<BestSoFar> committed_best_;  ///< best score in the last commit
+  int64_t failures_ = 0;                     ///< steps in a row whose save failed, and tries of the last save
+  int64_t failed_step_ = -1;                 ///< the step of the last failure; -1: it does not matter
   double wait_seconds_ = 0, alone_seconds_ = 0;
 };
 

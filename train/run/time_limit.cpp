@@ -1,6 +1,7 @@
 #include "train/run/time_limit.h"
 
 #include <algorithm>
+#include <cmath>
 #include <ctime>
 
 #include "data/process/child_process.h"
@@ -56,8 +57,9 @@ std::optional<Deadline> own_deadline() {
   const std::string text = environment_variable(kOwnDeadline);
   if (text.empty()) return std::nullopt;
   const std::optional<int64_t> end = parse_whole_number(text);
-  if (end && static_cast<double>(*end) > clock_seconds(CLOCK_REALTIME))
-    return Deadline{static_cast<double>(*end), kOwnDeadline};
+  const double now = clock_seconds(CLOCK_REALTIME);
+  if (end && static_cast<double>(*end) > now + kNoLimitSeconds) return std::nullopt;
+  if (end && static_cast<double>(*end) > now) return Deadline{static_cast<double>(*end), kOwnDeadline};
   throw Error(ExitCode::kUsage,
               end ? fmt::format("{}={} is {}, which has passed", kOwnDeadline, text,
                                 clock_text(static_cast<double>(*end)))
@@ -123,6 +125,8 @@ double LookIntervals::look() {
 }
 
 std::string clock_text(double time) {
+  constexpr double kManySeconds = 1e11;  // a time in a file may be any number; these are 3,000 years
+  if (!(std::abs(time) < kManySeconds)) return "?";
   const auto seconds = static_cast<std::time_t>(time);
   std::tm local{};
   ::localtime_r(&seconds, &local);

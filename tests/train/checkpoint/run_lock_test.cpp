@@ -269,7 +269,7 @@ TEST(RunLock, ALockThatIsGoneIsLost) {
   PosixIo io;
   const RunLock lock(io, scratch.path(), {0.02, 30});
   std::filesystem::remove(scratch / "LOCK");
-  EXPECT_NE(loss_within(lock, 20).find("its LOCK is gone"), std::string::npos);
+  EXPECT_NE(loss_within(lock, 20).find("its LOCK is gone, as if the directory was moved"), std::string::npos);
 }
 
 /// Whether RunLock::may_write becomes `may_write` within 20 s.

@@ -163,6 +163,18 @@ TEST_F(SavingRuns, ThreeFailuresInARowEndTheRun) {
   }
 }
 
+// A validation saves its step, and the same step may be due: a full disk still has the time of three saves.
+TEST_F(SavingRuns, AStepThatIsSavedTwiceFailsOnce) {
+  const RunConfig config = ten_steps({kWaits, "checkpoint.every_steps=3", "train.validate_every=3"});
+  const std::filesystem::path data = config.data.directory;
+  std::filesystem::copy(data / "train.h5", data / "validation.h5");
+  fill_until(100);
+  const Error error = refusal(config);
+  EXPECT_EQ(error.code(), ExitCode::kStorage) << error.what();
+  EXPECT_HAS(error.what(), "3 saves in a row failed");
+  EXPECT_EQ(error.step(), 9);
+}
+
 // The last save is tried again, because no later step is left.
 TEST_F(SavingRuns, TheLastSaveIsTriedThreeTimes) {
   fill_until(100);

@@ -204,7 +204,7 @@ int64_t import_model(Io& io, const StoredModel& model, const fs::path& output,
   require_room(
       io, partial.folder(),
       checkpoint_elements(table, kMeshOfOne) * element_bytes(DType::kFloat32) + kRoomBesideWeights,
-      "the weights in float32 need",
+      "weights in float32 and what lies beside them need up to",
       "free some space, or give model.pretrained the model's own directory: training needs no import");
   const std::unique_ptr<Communicator> self = make_self_communicator("import");
   CheckpointWriter writer(io, partial / "checkpoints", *self, kMeshOfOne, table, DType::kFloat32,
