@@ -161,7 +161,7 @@ Output open_output(const EvaluateArguments& given, const Subject& subject, const
     cut_document(prompt, options.context - subject.generation.max_new_tokens);
   }
   output.claim.emplace(output.directory, settings,
-                       [](const std::string& note) { fmt::print(stderr, "note: {}\n", note); });
+                       [](const std::string& note) { print_to(stderr, "note: {}\n", note); });
   if (!subject.has_summaries()) return output;
 
   PredictionFile& file = output.predictions.emplace(output.directory);
