@@ -96,7 +96,7 @@ std::optional<Error> LogWriter::trouble() const {
   const bool stands_still = still_since_ && (Clock::now() - *still_since_ > kLongCall ||
                                              waited_seconds_ > rights_.patience_seconds);
   if (failure_ || !stands_still) return failure_;
-  return Error(ExitCode::kStorage, path_.string() + " does not answer");
+  return Error(ExitCode::kStorage, path_.parent_path().string() + " does not answer");
 }
 
 std::vector<std::string> LogWriter::take_notes() {
@@ -136,8 +136,9 @@ bool LogWriter::await(std::unique_lock<std::mutex>& guard, const std::function<b
 }
 
 void LogWriter::fail_to_wait() const {
-  fail(ExitCode::kStorage, "{} does not answer: this process waited {:.0f} s for the storage, and {} not there",
-       path_.string(), rights_.patience_seconds,
+  fail(ExitCode::kStorage,
+       "{} does not answer: this process waited {:.0f} s for the storage, and {} not there", path_.string(),
+       rights_.patience_seconds,
        lines_.size() == 1 ? "1 line is" : fmt::format("{} lines are", lines_.size()));
 }
 
@@ -215,7 +216,8 @@ void LogWriter::follow_path() {
   const std::lock_guard guard(mutex_);
   notes_.push_back(fmt::format(
       "{} was {}: the log goes on in {}, which got the {} that it lacked; edit a copy while the run lives",
-      path_.string(), is_there ? "replaced" : "removed", is_there ? "the file that is there now" : "a new file",
+      path_.string(), is_there ? "replaced" : "removed",
+      is_there ? "the file that is there now" : "a new file",
       counted(std::count(lacking.begin(), lacking.end(), '\n'), "line")));
 }
 

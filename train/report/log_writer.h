@@ -29,8 +29,8 @@ struct LogRights {
   double patience_seconds = std::numeric_limits<double>::infinity();
 };
 
-/// A log that grows by whole lines, in the order of add(). Its thread alone touches the file, so a file system
-/// that stands still does not hold the caller. A line that cannot be written waits in memory.
+/// A log that grows by whole lines, in the order of add(). Its thread alone touches the file, so a file
+/// system that stands still does not hold the caller. A line that cannot be written waits in memory.
 ///
 /// If the file at the path is no longer the open one, because a program replaced or removed it, the thread
 /// goes on in the file at the path. Lines of the old file that come after the last line that both files have
@@ -66,8 +66,8 @@ class LogWriter {
   std::optional<Error> trouble() const;
   /// Removes and returns the texts for people on a file that was replaced or removed.
   std::vector<std::string> take_notes();
-  /// Tells the thread to end, and waits for at most `most`. Returns false if it has not ended; then it is in a
-  /// call that does not return, and this object must not be destroyed.
+  /// Tells the thread to end, and waits for at most `most`. Returns false if it has not ended; then it is in
+  /// a call that does not return, and this object must not be destroyed.
   bool ends_within(std::chrono::milliseconds most);
 
  private:
@@ -84,17 +84,17 @@ class LogWriter {
 
   const std::filesystem::path path_;
   const LogRights rights_;
-  AppendFile file_;               ///< used by the thread alone
-  Clock::time_point look_at_;     ///< when the thread compares the file with that at the path
-  mutable std::mutex mutex_;      ///< guards all members below
-  std::condition_variable wake_;  ///< wakes the thread
+  AppendFile file_;                  ///< used by the thread alone
+  Clock::time_point look_at_;        ///< when the thread compares the file with that at the path
+  mutable std::mutex mutex_;         ///< guards all members below
+  std::condition_variable wake_;     ///< wakes the thread
   std::condition_variable changed_;  ///< wakes callers that wait for the thread
   std::deque<std::string> lines_;    ///< the lines that wait
   int64_t bytes_ = 0;                ///< bytes of lines_
   bool is_writing_ = false;          ///< the write of the first line has begun
   bool wakes_ = false;               ///< the thread has work now
   bool stops_ = false, has_ended_ = false;
-  int64_t asked_ = 0, answered_ = 0;  ///< calls of sync(), and those that the thread has answered
+  int64_t asked_ = 0, answered_ = 0;              ///< calls of sync(), and those that the thread has answered
   std::optional<Clock::time_point> still_since_;  ///< since when the thread, which has work, did nothing
   double waited_seconds_ = 0;  ///< time in which callers waited since the thread last did something
   std::optional<Error> failure_;

@@ -55,8 +55,9 @@ class RunDirectory {
   /// is_stuck() is true if any lock is stuck.
   void check_owner() const;
   bool may_write() const;
-  /// Ends the thread of metrics.jsonl. Returns false if it, or that of a lock, is in a call of the file system
-  /// that may never return: then this object must not be destroyed. Waits for at most `most`.
+  /// Ends the thread of metrics.jsonl, for which it waits for at most `most`. Returns false if that thread,
+  /// or that of a lock, is in a call of the file system that may never return: then this object must not be
+  /// destroyed.
   bool ends_within(std::chrono::milliseconds most);
   /// Calls RunLock::check_still_owned of all locks; also throws Error(kStorage) if another process has
   /// recorded a later takeover. A file system that does not answer delays the call for less than the deadline

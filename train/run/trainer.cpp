@@ -399,8 +399,9 @@ void Trainer::say_end(ExitCode code) {
                                                 : fmt::format("after step {}", state_.step)));
 }
 
-// Writes the `end` event, while the lock is still held. Returns `error` with the step and with advice; with the
-// code kStorage if lines of the log are lost. Waits for storage that does not answer, unless a rank is lost.
+// Writes the `end` event, while the lock is still held. Returns `error` with the step and with advice, and
+// with the code kStorage if lines of the log are lost. Waits for storage that does not answer, unless a rank
+// is lost.
 Error Trainer::end_failed(const Error& error) {
   ExitCode code = error.code();
   std::string what = error.what(), hint = error.hint();

@@ -219,7 +219,7 @@ TEST_F(Metrics, StepsThatWereSavedAreNotCutWithoutACopy) {
   EXPECT_EQ(read_metrics(path_).steps.size(), 3u);
 }
 
-// A disk that did not answer at the end of a start may cost lines up to the checkpoint. A start tells of them once.
+// A disk that did not answer at the end of a start may cost lines up to the checkpoint. The next start tells.
 TEST_F(Metrics, LinesThatTheLastStartLostAreCounted) {
   write_run(10);
   EXPECT_HAS(cut_to_step(path_, 10), "lacks at least 1 line of the start before: the checkpoint of step 10");

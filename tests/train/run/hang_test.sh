@@ -118,7 +118,7 @@ for ranks in 1 2; do
   printf '%s\n"event":"step","step":50,\n' "$work/still_$ranks/" >"$work/standing/everything"
   stand $ranks still_$ranks
   wait_for "still_$ranks" has_step still_$ranks 49
-  wait_for "the warning" grep -q "warning: $work/still_$ranks/metrics.jsonl does not answer; training goes on" "$work/still_$ranks.log"
+  wait_for "the warning" grep -q "warning: $work/still_$ranks does not answer; training goes on" "$work/still_$ranks.log"
   sleep 5 # longer than the deadline, with the 10 s until the warning
   has_step still_$ranks 50 && complain "still_$ranks: the disk does not hang"
   rm "$work/standing/everything"

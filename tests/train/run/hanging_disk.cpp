@@ -1,10 +1,10 @@
-// A disk that does not answer, for tests of whole programs, by LD_PRELOAD. Entries of the directory HANGING_DISK
-// say what hangs while they are there:
+// A disk that does not answer, for tests of whole programs, by LD_PRELOAD. Entries of the directory
+// HANGING_DISK say what hangs while they are there:
 // - NAME, empty: writes to files called NAME;
-// - NAME with lines: the main thread, soon after one of these lines was written to a file called NAME. SIGUSR1
-//   ends that, too: so a test can hold a run at a certain step until it is asked to stop;
-// - everything: every call for a file whose path begins with the entry's first line. If it has a second line, only
-//   from the write of that line to metrics.jsonl on.
+// - NAME with lines: the main thread, soon after one of these lines was written to a file called NAME.
+//   SIGUSR1 ends that, too: so a test can hold a run at a certain step until it is asked to stop;
+// - everything: every call for a file whose path begins with the entry's first line. If it has a second line,
+//   only from the write of that line to metrics.jsonl on.
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>

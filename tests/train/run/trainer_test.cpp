@@ -254,7 +254,8 @@ TEST_F(FullDiskRuns, AReplacedOrRemovedLogLosesNoLine) {
 TEST_F(FullDiskRuns, AnEndThatCannotBeWrittenIsAFailure) {
   on_line_ = [this](const std::string& line) {
     if (line.starts_with("checkpoint "))
-      disk_ = std::make_unique<FullDisk>(std::filesystem::file_size(scratch_ / "run" / "metrics.jsonl") + 400);
+      disk_ =
+          std::make_unique<FullDisk>(std::filesystem::file_size(scratch_ / "run" / "metrics.jsonl") + 400);
   };
   EXPECT_EQ(refusal(ten_steps()).code(), ExitCode::kStorage);
   disk_.reset();
