@@ -198,8 +198,8 @@ TEST_F(ManifestTest, NaNAndBadUtf8DoNotPreventASave) {
   EXPECT_FALSE(parse_manifest(manifest_text(manifest_), "M").state.best);
   manifest_.state.config = "name = \"\xff\"";
   EXPECT_NO_THROW(parse_manifest(manifest_text(manifest_), "M"));
-  manifest_.state.tokens = INT64_MAX;
-  EXPECT_EQ(parse_manifest(manifest_text(manifest_), "M").state.tokens, INT64_MAX);
+  manifest_.state.tokens = int64_t{1} << 60;
+  EXPECT_EQ(parse_manifest(manifest_text(manifest_), "M").state.tokens, int64_t{1} << 60);
 }
 
 TEST_F(ManifestTest, RefusesWrongValues) {

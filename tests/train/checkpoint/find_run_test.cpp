@@ -135,7 +135,7 @@ class RemovingIo : public QuickIo {
   RemovingIo(fs::path gone, int at) : gone_(std::move(gone)), left_(at) {}
   int open(const fs::path& path, int flags) override {
     if (path == gone_ / Manifest::kFileName && --left_ == 0)
-      fs::rename(gone_, gone_.parent_path() / ".trash.step");
+      fs::rename(gone_, gone_.parent_path() / (".trash." + gone_.filename().string()));
     return QuickIo::open(path, flags);
   }
 

@@ -34,15 +34,15 @@ std::vector<int64_t> all_sizes(int64_t share, int64_t most, int64_t length, int6
 
 // The plan walks through all tokens of a micro-batch: a start must not take hours.
 TEST(MicroBatch, HasNoMoreTokensThanAPlanCanWalk) {
-  RunConfig config = config_of(1 << 20, 1 << 20);
-  EXPECT_EQ(micro_batches_to_try(config, target(DeviceKind::kCuda), {}).front(), 16);
-  config.train.micro_batch_sequences = 17;
+  RunConfig config = config_of(1 << 20, 256);
+  EXPECT_EQ(micro_batches_to_try(config, target(DeviceKind::kCuda), MeshSizes{1, 1, 1}).front(), 1 << 16);
+  config.train.micro_batch_sequences = 1 << 17;
   try {
     resolve_run(config, target(DeviceKind::kCuda));
-    ADD_FAILURE() << "17 million tokens were planned at once";
+    ADD_FAILURE() << "34 million tokens were planned at once";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kUsage);
-    EXPECT_HAS(error.what(), "a micro-batch of 17825792 tokens is too large");
+    EXPECT_HAS(error.what(), "a micro-batch of 33554432 tokens is too large");
   }
 }
 
