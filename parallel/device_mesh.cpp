@@ -15,12 +15,13 @@ namespace ripstop {
 namespace {
 
 // Sizes of up to three meshes of `ranks` ranks, most similar to `asked` first: "replicate 1 x fsdp 3 x tensor
-// 2, ...".
-std::string meshes_that_fit(const MeshSizes& asked, int64_t ranks) {
+// 2, ...". `tensor_sizes` as in resolve_mesh().
+std::string meshes_that_fit(const MeshSizes& asked, int64_t ranks, const std::vector<int64_t>& tensor_sizes) {
   std::vector<MeshSizes> all;
   for (const int64_t replicate : divisors(ranks))
     for (const int64_t tensor : divisors(ranks / replicate))
-      all.push_back({.replicate = replicate, .fsdp = ranks / replicate / tensor, .tensor = tensor});
+      if (tensor_sizes.empty() || std::ranges::count(tensor_sizes, tensor) > 0)
+        all.push_back({.replicate = replicate, .fsdp = ranks / replicate / tensor, .tensor = tensor});
   // Of equally distant meshes, prefer few replicas, then a large tensor axis: they need less memory.
   const auto distance = [&](const MeshSizes& m) {
     const auto far = [](int64_t a, int64_t b) { return std::abs(a - b); };
@@ -60,7 +61,9 @@ std::vector<std::vector<int64_t>> ranks_by_node(const std::vector<int64_t>& node
   }
   if (nodes.size() > kShown) shown += fmt::format(", and {} more nodes", nodes.size() - kShown);
   std::string tensor;
-  for (const int64_t t : divisors(fits)) tensor += (tensor.empty() ? "" : ", ") + std::to_string(t);
+  // The model takes the size that was asked for, so it takes the divisors of that size.
+  for (const int64_t t : divisors(std::gcd(fits, sizes.tensor)))
+    tensor += (tensor.empty() ? "" : ", ") + std::to_string(t);
   throw Error(ExitCode::kResources,
               fmt::format("{}: a tensor group of {} ranks does not fit inside the nodes: {}", sizes.to_text(),
                           sizes.tensor, shown),
@@ -71,7 +74,7 @@ std::vector<std::vector<int64_t>> ranks_by_node(const std::vector<int64_t>& node
 
 }  // namespace
 
-MeshSizes resolve_mesh(const MeshSizes& sizes, int64_t ranks) {
+MeshSizes resolve_mesh(const MeshSizes& sizes, int64_t ranks, const std::vector<int64_t>& tensor_sizes) {
   for (const MeshAxis axis : kMeshAxes)
     if (sizes[axis] < (axis == MeshAxis::kFsdp ? 0 : 1))
       fail(ExitCode::kResources, "mesh {} is no mesh: sizes begin at 1", sizes.to_text());
@@ -83,8 +86,9 @@ MeshSizes resolve_mesh(const MeshSizes& sizes, int64_t ranks) {
   const std::string needs = sizes.fsdp == 0
                                 ? fmt::format("a multiple of {} ranks", others)
                                 : fmt::format("{} rank{}", result.ranks(), result.ranks() == 1 ? "" : "s");
-  throw Error(ExitCode::kResources, fmt::format("mesh {} needs {}, got {}", sizes.to_text(), needs, ranks),
-              fmt::format("start as many ranks, or with {}: {}", ranks, meshes_that_fit(sizes, ranks)));
+  throw Error(
+      ExitCode::kResources, fmt::format("mesh {} needs {}, got {}", sizes.to_text(), needs, ranks),
+      fmt::format("start as many ranks, or with {}: {}", ranks, meshes_that_fit(sizes, ranks, tensor_sizes)));
 }
 
 std::vector<int64_t> mesh_order(const std::vector<int64_t>& node_of_rank, const MeshSizes& sizes,

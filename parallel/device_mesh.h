@@ -12,8 +12,9 @@
 namespace ripstop {
 
 /// Returns `sizes` with fsdp filled in. Throws Error(kResources), with a hint that names similar meshes, if
-/// the mesh does not have `ranks` ranks.
-MeshSizes resolve_mesh(const MeshSizes& sizes, int64_t ranks);
+/// the mesh does not have `ranks` ranks. `tensor_sizes`: sizes of the tensor axis that the hint may offer;
+/// empty: any.
+MeshSizes resolve_mesh(const MeshSizes& sizes, int64_t ranks, const std::vector<int64_t>& tensor_sizes = {});
 
 /// Returns the world rank at each place in mesh order. In any launcher order, every tensor group lies inside
 /// one node, nodes come one after another, and world rank 0 comes first. `node_of_rank` has the number of

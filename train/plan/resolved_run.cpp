@@ -16,7 +16,10 @@ namespace {
 std::string near_dataset(const std::string& directory) {
   if (std::string near = hint_for_absent(directory, "data.directory=", "train.h5"); !near.empty())
     return near;
-  return fmt::format("run ripstop prepare with --output {}, or give model.vocab_size", shell_word(directory));
+  std::error_code ignored;
+  return fmt::format(
+      "run ripstop prepare with --output {}, or give model.vocab_size",
+      std::filesystem::exists(directory, ignored) ? "DIR, and give DIR" : shell_word(directory));
 }
 
 // The model may have more token ids than the data set's tokenizer has pieces.
@@ -49,7 +52,7 @@ ModelConfig resolve_model(const RunConfig& config, const RunTarget& target, std:
   ModelConfig model = config.model;
   if (model.vocab_size == 0) model.vocab_size = target.dataset_vocabulary;
   if (model.vocab_size == 0)
-    throw Error(ExitCode::kUsage,
+    throw Error(ExitCode::kInputData,
                 fmt::format("the vocabulary is not known: there is no data set at data.directory '{}'",
                             config.data.directory),
                 near_dataset(config.data.directory));
@@ -148,10 +151,12 @@ ResolvedRun unplanned_run(const RunConfig& config, const RunTarget& target) {
 
 ResolvedRun resolve_run(const RunConfig& config, const RunTarget& target) {
   ResolvedRun run = unplanned_run(config, target);
-  for (const MeshAxis axis : kMeshAxes) run.mesh[axis] = config.mesh[axis].value_or(0);
-  run.mesh = resolve_mesh(run.mesh, target.ranks);
   // The sizes of a pretrained model were not known when the config was read.
-  check_tensor_axis(run.model, run.mesh.tensor);
+  check_tensor_axis(run.model, *config.mesh.tensor);
+  for (const MeshAxis axis : kMeshAxes) run.mesh[axis] = config.mesh[axis].value_or(0);
+  std::vector<int64_t> tensor_sizes = tensor_axis_sizes(run.model);
+  std::erase_if(tensor_sizes, [&](int64_t size) { return !tensor_groups_fit_nodes(config, target, size); });
+  run.mesh = resolve_mesh(run.mesh, target.ranks, tensor_sizes);
 
   const std::vector<int64_t> sizes = micro_batch_sizes(config, target, run.mesh);
   if (plan_with_least_recompute(config, target, recomputes_to_try(config), sizes, run)) {

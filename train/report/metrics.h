@@ -202,7 +202,7 @@ struct HostsEvent {
   /// Time per step that the same rank of each host waits for collectives.
   std::vector<double> wait_seconds;
   std::vector<SlowRank> slow;
-  std::string exclude;  ///< option of sbatch, "--exclude=n2", if a rank is slow; else empty
+  std::string exclude;  ///< option of sbatch, "--exclude=n2", for ranks slow in this window; or empty
   double time = 0;
   static void fields(auto& self, auto& field) {
     field("steps", self.steps);

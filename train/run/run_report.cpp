@@ -14,7 +14,7 @@ namespace {
 std::vector<std::string> hosts_of_slow(const SpeedWindow& window, const std::vector<std::string>& hosts) {
   std::vector<std::string> found;
   for (size_t r = 0; r < hosts.size(); ++r)
-    if (window.slow[r]) found.push_back(hosts[r]);
+    if (window.slow[r] && window.speeds[r] < kSlowShare) found.push_back(hosts[r]);
   return found;
 }
 
@@ -50,7 +50,7 @@ double useful_share(const StartEvent& start, const RunConfig& config, const Reso
 std::string speed_text(const LastStart& before, const StartEvent& now, const RunConfig& config,
                        const ResolvedRun& run) {
   const StartEvent& was = before.event;
-  if (!before.tokens_per_second) return "not known: the last start made no step";
+  if (!before.tokens_per_second) return "not known: no step of the last start is left";
   const std::string measured = fmt::format("{:.0f} tok/s before", *before.tokens_per_second);
   if (was.mesh.tensor != now.mesh.tensor || was.micro_batch_sequences == 0)
     return fmt::format("{}; that of this mesh is not known yet", measured);
@@ -100,8 +100,9 @@ std::vector<std::string> lines_since(const LastStart& before, const StartEvent& 
   add("sent", bytes_text(was.plan.traffic_per_step.sum()),
       bytes_text(now.plan.traffic_per_step.sum()) + " a rank and step");
   lines.push_back(fmt::format("  {:<12} {}", "speed", speed_text(before, now, config, run)));
-  lines.push_back(fmt::format("  as before: {} a step, the order of the data, the learning rate",
-                              counted(config.train.global_batch_sequences, "sequence")));
+  lines.push_back(fmt::format("  as before: {} a step, the order of the data{}",
+                              counted(config.train.global_batch_sequences, "sequence"),
+                              was.steps == now.steps ? ", the learning rate" : ""));
   return lines;
 }
 

@@ -18,7 +18,7 @@ std::string startup_text(const StartupSeconds& seconds);
 
 struct LastStart {
   StartEvent event;
-  std::optional<double> tokens_per_second;  ///< median of its last steps; nullopt if it made no step
+  std::optional<double> tokens_per_second;  ///< median of its last steps; nullopt if the log has none
 };
 
 /// The last start in the log; nullopt if `metrics` has none or cannot be read.

@@ -13,6 +13,7 @@
 #include "train/checkpoint/manifest.h"
 #include "train/checkpoint/run_lock.h"
 #include "train/checkpoint/takeovers.h"
+#include "train/machine/slow_ranks.h"
 #include "train/report/human_text.h"
 #include "train/report/metrics.h"
 #include "train/run/time_limit.h"
@@ -92,17 +93,21 @@ void take_deadline(const MetricsLog& log, RunStatus& status) {
                                clock_text(deadline), source, clock_text(*status.stops_at)));
 }
 
+// A rank stays in the log's list until three windows in a row were normal: only who is slow now is named.
 void take_slow_ranks(const HostsEvent& event, RunStatus& status) {
   constexpr size_t kShown = 4;
   std::string shown;
+  std::vector<std::string> hosts;
   for (const HostsEvent::SlowRank& rank : event.slow) {
+    if (rank.speed >= kSlowShare) continue;
+    hosts.push_back(rank.host);
     status.slow_ranks.push_back(
         fmt::format("rank {} ({}) at {:.2f} of the median speed", rank.rank, rank.host, rank.speed));
     if (status.slow_ranks.size() <= kShown) shown += (shown.empty() ? "" : ", ") + status.slow_ranks.back();
   }
-  if (event.slow.empty()) return;
-  status.exclude = event.exclude;
-  if (event.slow.size() > kShown) shown += fmt::format(" and {} more", event.slow.size() - kShown);
+  if (hosts.empty()) return;
+  status.exclude = exclude_option(hosts);
+  if (hosts.size() > kShown) shown += fmt::format(" and {} more", hosts.size() - kShown);
   add_note(status, fmt::format("slow: {}; to leave them out of the job: {}", shown, status.exclude));
 }
 
@@ -132,7 +137,10 @@ void take_log(const MetricsLog& log, RunStatus& status) {
   status.step = last.step;
   status.loss = last.loss;
   status.tokens_per_second = last.tokens_per_second;
-  if (is_running && !log.hosts.empty()) take_slow_ranks(log.hosts.back(), status);
+  // An event of an earlier start may be of other nodes.
+  if (is_running && !log.hosts.empty() &&
+      (log.starts.empty() || log.hosts.back().step > log.starts.back().step))
+    take_slow_ranks(log.hosts.back(), status);
   if (is_running && status.steps > last.step)
     status.eta_seconds = recent_step_seconds(log.steps) * static_cast<double>(status.steps - last.step);
 }

@@ -36,6 +36,14 @@ std::string early_end_line(const RunConfig& config, const CheckpointState& state
       steps, count == 1 ? "the last validation" : fmt::format("{} validations in a row", count), best, count);
 }
 
+// "best: step 150 with loss 5.1300; 9 validations since then no better".
+std::string best_line(const CheckpointState& state) {
+  const int64_t since = state.validations_since_best;
+  return fmt::format(
+      "best: step {} with {} {:.4f}{}", state.best->step, state.best->metric, state.best->value,
+      since == 0 ? "" : fmt::format("; {} since then no better", counted(since, "validation")));
+}
+
 }  // namespace
 
 std::unique_ptr<Trainer> Trainer::make(TrainerOptions options, MpiWorld& world) {
@@ -252,7 +260,7 @@ void Trainer::drop_wrong_peak(double rows_per_second) {
   peak_flops_.reset();
   log_.warn(
       "a step was faster than the processors' peak, which was measured while other programs used them: there "
-      "is no mfu from here on");
+      "is no mfu from here on, and the mfu of the steps before was too high");
 }
 
 // Ends the run if several steps in a row have failed, because no further step would mend that, or if the
@@ -386,7 +394,8 @@ void Trainer::say_end(ExitCode code) {
     log_.say(fmt::format("planned / measured: memory {} / {}, sent per step {} / {}",
                          bytes_text(planned.memory.total()), bytes_text(measured_memory().total()),
                          bytes_text(planned.traffic_per_step.sum()), bytes_text(clock_.sent().sum())));
-  if (code == ExitCode::kOk && (was_done_ || (log_.live() != nullptr && log_.live()->is_live()))) {
+  if (code == ExitCode::kOk) {
+    if (state_.best && !ends_early()) log_.say(best_line(state_));
     std::string next = fmt::format("next: ripstop evaluate {} for scores", shell_word(directory));
     if (run_.dataset.header().kind == ExampleKind::kSummary)
       next += fmt::format(", ripstop summarize {} for summaries of other texts", shell_word(directory));

@@ -111,8 +111,8 @@ TEST_F(Status, NamesTheSlowRanksOfARunningRun) {
     MetricsFile file(scratch_ / name / "metrics.jsonl");
     HostsEvent event;
     event.step = 20;
-    event.slow = {{3, "n2", 0.52}, {5, "n7", 0.7}};
-    event.exclude = "--exclude=n2,n7";
+    event.slow = {{3, "n2", 0.52}, {4, "n3", 1.16}, {5, "n7", 0.7}};  // the second is fast again
+    event.exclude = "--exclude=n2,n3,n7";
     file.write(event);
   }
   PosixIo io;
@@ -126,6 +126,11 @@ TEST_F(Status, NamesTheSlowRanksOfARunningRun) {
                   "speed; to leave them out of the job: --exclude=n2,n7"))
       << table.out;
   EXPECT_FALSE(status_of(run_directory("over")).at(0).contains("exclude")) << "that run is over";
+  // A start after that window may have other nodes.
+  StartEvent resumed;
+  resumed.step = 20;
+  MetricsFile(scratch_ / "running/metrics.jsonl").write(resumed);
+  EXPECT_FALSE(status_of(run_directory("running")).at(0).contains("exclude"));
   // A later window without slow ranks: they have recovered.
   MetricsFile(scratch_ / "running/metrics.jsonl").write(HostsEvent{});
   EXPECT_FALSE(status_of(run_directory("running")).at(0).contains("exclude"));

@@ -55,6 +55,14 @@ TEST(SinceLastStart, FewerNodesCostWhatTheyCost) {
   EXPECT_EQ(text.find("recompute"), std::string::npos);
 }
 
+// Another length of the run stretches the schedule.
+TEST(SinceLastStart, TheLearningRateIsAsBeforeWithAsManySteps) {
+  StartEvent before = JobOf(8).start();
+  before.steps = 70;
+  const std::string text = JobOf(4).since({before, 1000});
+  EXPECT_HAS(text, "  as before: 8 sequences a step, the order of the data\n");
+}
+
 // Three data ranks compute 3, 3 and 2 of eight sequences: one of nine is empty.
 TEST(SinceLastStart, IdleRanksBringNoSpeed) {
   const std::string text = JobOf(3).since({JobOf(4).start(), 1200});
@@ -70,7 +78,8 @@ TEST(SinceLastStart, WhatIsComputedAgainCostsTime) {
 }
 
 TEST(SinceLastStart, NoSpeedIsMadeUp) {
-  EXPECT_HAS(JobOf(2).since({JobOf(4).start(), std::nullopt}), "not known: the last start made no step");
+  EXPECT_HAS(JobOf(2).since({JobOf(4).start(), std::nullopt}),
+             "not known: no step of the last start is left");
   EXPECT_HAS(JobOf(4, {"mesh.tensor=2"}).since({JobOf(4).start(), 1000}),
              "1000 tok/s before; that of this mesh is not known yet");
   StartEvent old = JobOf(4).start();

@@ -162,6 +162,7 @@ TEST(SpeedReport, AHostHasTheTimesOfItsSlowestRank) {
 TEST(SpeedReport, NamesRankAndHostAndTheOptionToPaste) {
   SpeedWindow window = window_of(4);
   window.slow[3] = window.slow[1] = window.was_slow[1] = true;
+  window.speeds[1] = 0.7;
   window.speeds[3] = 0.5;
   window.ranks[3].rank = 7;  // the launcher's number
   const std::vector<std::string> hosts = {"n1.cluster", "n4.cluster", "n2", "n2"};
@@ -175,6 +176,9 @@ TEST(SpeedReport, NamesRankAndHostAndTheOptionToPaste) {
   EXPECT_EQ(texts[0].find("rank 7 (n2) is slow: it computes at 0.50 of the ranks' median speed"), 0U)
       << texts[0];
   EXPECT_NE(texts[0].find("--exclude=n4,n2"), std::string::npos);
+  window.speeds[1] = 1.16;  // fast again, but not yet for three windows
+  EXPECT_EQ(hosts_event(window, hosts, 30).slow.size(), 2U);
+  EXPECT_EQ(hosts_event(window, hosts, 30).exclude, "--exclude=n2");
   window.slow[1] = false;
   EXPECT_EQ(speed_changes(window, hosts).at(0), "rank 1 (n4.cluster) is slow no more");
 }
