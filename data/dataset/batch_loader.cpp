@@ -39,7 +39,8 @@ int64_t count_batches(const BatchLoaderOptions& options) {
 /// Every rank computes the same plan, which is cheaper than sending it.
 PackPlan plan_epoch(const SequenceReader& reader, const BatchLoaderOptions& options, int64_t epoch) {
   return {reader.rows(),
-          {options.sequence_length, options.shuffle_seed, epoch, options.pack, options.shuffle}};
+          {options.sequence_length, options.shuffle_seed, epoch, options.pack, options.shuffle,
+           options.open_sequences}};
 }
 
 /// Decides which sequences belong to each step. All ranks decide the same.

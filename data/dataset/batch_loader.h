@@ -25,7 +25,8 @@ struct BatchLoaderOptions {
   bool pack = true;
   LossOn loss_on = LossOn::kSummary;
   uint64_t shuffle_seed = 0;
-  bool shuffle = true;                 ///< false: keeps the order of the data set
+  bool shuffle = true;  ///< false: keeps the order of the data set
+  int64_t open_sequences = PackPlanOptions{}.open_sequences;
   int64_t global_batch_sequences = 0;  ///< sequences in a step, over all data ranks
   int64_t micro_batch_sequences = 1;   ///< sequences in a batch
   int64_t data_rank = 0;               ///< index among the ranks that read different sequences

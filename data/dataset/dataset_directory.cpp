@@ -17,14 +17,17 @@ std::filesystem::path dataset_file(const std::filesystem::path& directory, const
   if (!std::filesystem::is_directory(directory, ignored)) {
     const std::filesystem::path absolute = std::filesystem::absolute(directory, ignored);
     const bool exists = std::filesystem::exists(directory, ignored);
+    const std::filesystem::path folder = absolute.parent_path();
     throw Error(
         ExitCode::kInputData,
         fmt::format("{}: {}, looked for {}", directory.string(),
                     exists ? "a file, expected a data set's directory" : "there is no such directory",
                     absolute.lexically_normal().string()),
-        fmt::format(
-            "ripstop prepare --output {} makes one; a relative path counts from the current directory",
-            shell_word(directory.string())));
+        exists && std::filesystem::exists(folder / file_name, ignored)
+            ? fmt::format("did you mean {}?", shell_word(folder.string()))
+            : fmt::format(
+                  "ripstop prepare --{} {} makes one; a relative path counts from the current directory",
+                  exists ? "output DIR --input" : "output", shell_word(directory.string())));
   }
   const std::filesystem::path file = directory / file_name;
   if (!std::filesystem::exists(file, ignored)) {

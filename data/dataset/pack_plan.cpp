@@ -56,7 +56,7 @@ PackPlan::PackPlan(std::span<const int64_t> rows, const PackPlanOptions& options
     std::iota(visits.begin(), visits.end(), int64_t{0});
   }
   if (options.pack) {
-    fill(visits);
+    fill(visits, options.open_sequences);
     if (options.shuffle) shuffle_sequences(epoch_key(options.shuffle_seed, epoch_, 2));
   } else {
     order_ = std::move(visits);
@@ -84,7 +84,7 @@ PackItem PackPlan::item(int64_t number) const {
   return {example, first_row, std::min(sequence_length_, rows_[static_cast<size_t>(example)] - first_row)};
 }
 
-void PackPlan::fill(const std::vector<int64_t>& visits) {
+void PackPlan::fill(const std::vector<int64_t>& visits, int64_t open_sequences) {
   std::vector<int64_t> sequence_of(visits.size());
   std::set<std::pair<int64_t, int64_t>> open;  // (free rows, sequence), fullest sequence first
   int64_t sequences = 0;
@@ -95,8 +95,8 @@ void PackPlan::fill(const std::vector<int64_t>& visits) {
     auto room = open.lower_bound({needed, -1});
     std::pair<int64_t, int64_t> entry;
     if (room == open.end()) {
-      // Closes the fullest open sequence, which wastes the fewest rows.
-      if (static_cast<int64_t>(open.size()) == kOpenSequences) open.erase(open.begin());
+      // The fullest open sequence wastes the fewest rows.
+      if (static_cast<int64_t>(open.size()) == open_sequences) open.erase(open.begin());
       entry = {sequence_length_, sequences++};
     } else {
       entry = *room;

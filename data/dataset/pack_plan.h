@@ -12,6 +12,8 @@ struct PackPlanOptions {
   int64_t epoch = 0;
   bool pack = true;     ///< false: every item gets a sequence of its own
   bool shuffle = true;  ///< false: in the order of the data set
+  /// Sequences that stay open for later items; 1: each sequence holds neighbours in the order of visits.
+  int64_t open_sequences = 256;
 };
 
 /// Rows [first_row, first_row + rows) of an example. A row is a token whose successor is predicted: an
@@ -27,16 +29,15 @@ struct PackItem {
 ///
 /// The plan places the items in the order of a permutation keyed by (seed, epoch). Each item goes into the
 /// fullest open sequence that has room for it. If none has room, the plan opens a new sequence; if
-/// kOpenSequences are open already, the plan first closes the fullest. At the end the plan permutes the
+/// `open_sequences` are open already, the plan first closes the fullest. At the end the plan permutes the
 /// sequences, because badly filled ones come last. Source: bounded-space best fit, Csirik and Johnson,
 /// Algorithmica 31 (2001).
 class PackPlan {
  public:
   /// Version of the algorithm, a part of hash(). Increase it whenever the algorithm changes.
   static constexpr int64_t kVersion = 1;
-  static constexpr int64_t kOpenSequences = 256;
 
-  /// `rows[i]` >= 1: rows of example i; must outlive the plan. Takes O(n log kOpenSequences) time for n
+  /// `rows[i]` >= 1: rows of example i; must outlive the plan. Takes O(n log open_sequences) time for n
   /// examples, and about 24 bytes an example.
   PackPlan(std::span<const int64_t> rows, const PackPlanOptions& options);
 
@@ -51,7 +52,7 @@ class PackPlan {
  private:
   PackItem item(int64_t number) const;
   void number_items();
-  void fill(const std::vector<int64_t>& visits);
+  void fill(const std::vector<int64_t>& visits, int64_t open_sequences);
   void shuffle_sequences(uint64_t key);
 
   std::span<const int64_t> rows_;

@@ -70,8 +70,8 @@ void print_for_people(const RunConfig& config, const ResolvedRun& run, const Run
   for (const std::string& note : run.notes) print_out("note: {}\n", note);
 }
 
-/// The bytes in "64GiB", "80 gb" or "1.5T"; nullopt for "". GB and GiB both mean 2^30 bytes. Throws
-/// CommandLineError for other texts, and for a number without a unit: nobody means bytes.
+/// The bytes in "64GiB", "80 gb" or "1.5T"; nullopt for "". GB means 10^9 bytes, GiB and G (as in Slurm)
+/// 2^30. Throws CommandLineError for other texts, and for a number without a unit: nobody means bytes.
 std::optional<int64_t> parse_memory(const std::string& text) {
   // The letter at index i means 1,024 to the power of i + 1.
   constexpr std::string_view kUnits = "KMGT";
@@ -87,7 +87,7 @@ std::optional<int64_t> parse_memory(const std::string& text) {
   const size_t power = unit.empty() ? std::string_view::npos : kUnits.find(unit.front());
   const std::string rest = unit.empty() ? "" : unit.substr(1);
   const double bytes =
-      power == std::string_view::npos ? 0 : std::ldexp(number, 10 * static_cast<int>(power + 1));
+      power == std::string_view::npos ? 0 : number * std::pow(rest == "B" ? 1000 : 1024, power + 1);
   if (!(bytes >= 1 && bytes < 1e18) || (rest != "" && rest != "B" && rest != "IB"))
     throw CommandLineError(fmt::format("--device-memory {} is no amount of memory", text), "as in 80GiB");
   return static_cast<int64_t>(bytes);
@@ -223,7 +223,7 @@ void add_notes(const RunConfig& config, const ModelConfig& model, const std::opt
                std::vector<std::string>& notes) {
   for (const std::string& note :
        {dataset ? tokenizer_note(config, *dataset) : no_dataset_note(config.data.directory),
-        existing_run_note(config, model)})
+        dataset ? short_summaries_note(*dataset, config) : "", existing_run_note(config, model)})
     if (!note.empty()) notes.push_back(note);
 }
 
@@ -320,8 +320,10 @@ void add_plan(CommandLine& line) {
   verb.option("--device", given->device,
               "cpu or cuda; default: run.device, and for auto the device that this build and machine have")
       .choices({"cpu", "cuda"});
-  verb.option("--device-memory", given->device_memory,
-              "memory of one rank, with its unit, as in 64GiB; a plan that exceeds it is refused");
+  verb.option(
+      "--device-memory", given->device_memory,
+      "memory of one rank, with its unit: 64GiB is 64 x 2^30 bytes, 64GB is 64 x 10^9; a card named 24 "
+      "GB has 24GiB; a plan that exceeds it is refused");
   verb.flag("--search", given->search,
             "list every mesh and micro-batch that fits, best first, and the lines to paste for the first");
   verb.option("--limit", given->limit, "rows that --search shows; default: 10").range(1, 1 << 20);

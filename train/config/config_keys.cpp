@@ -151,9 +151,12 @@ const ConfigKey kKeys[] = {
     {RIPSTOP_KEY(data, loss_on),
      .doc = "Tokens that count in the loss: those of the summary, or of the document too.",
      .elsewhere = "completion_only_loss | train_on_inputs loss_mask"},
+    {RIPSTOP_KEY(data, shuffle),
+     .doc = "A new order of the examples each epoch. `false`: the order of the file, and a packed sequence holds neighbours.",
+     .elsewhere = "| shuffle_data shuffle_dataset"},
     {RIPSTOP_KEY(data, shuffle_seed), .range = {0, kLargestSeed}, .default_text = "`run.seed`",
      .doc = "Seed of the sample order.",
-     .elsewhere = "data_seed | shuffle sampler_seed"},
+     .elsewhere = "data_seed | sampler_seed"},
 
     {RIPSTOP_KEY(train, steps), .presence = Presence::kOptional, .range = {1, kManySteps}, .unit = "steps",
      .doc = "Optimizer steps of the whole run. Give either this or `epochs`.",
@@ -285,7 +288,7 @@ const ConfigKey kKeys[] = {
      .elsewhere = "logging_steps metrics.log_freq | log_every log_interval print_freq logging_strategy disable_tqdm"},
     {RIPSTOP_KEY(log, tensorboard), .may_change_on_resume = true,
      .doc = "Write event files for TensorBoard too. Not in this version.",
-     .elsewhere = "report_to metrics.enable_tensorboard | wandb logging_dir"},
+     .elsewhere = "report_to metrics.enable_tensorboard"},
 };
 // clang-format on
 #undef RIPSTOP_KEY

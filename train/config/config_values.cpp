@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "data/process/shell_word.h"
 #include "model/core/error.h"
 #include "train/config/config_entries.h"
 #include "train/config/config_keys.h"
@@ -296,23 +297,32 @@ std::vector<ConfigDifference> compare_models(const ModelConfig& old_model, const
 }
 
 std::vector<ConfigDifference> accept_differences(const std::string& whose,
-                                                 std::vector<ConfigDifference> differences) {
+                                                 std::vector<ConfigDifference> differences,
+                                                 bool has_weights) {
   std::vector<ConfigDifference> accepted;
-  std::string refused;
+  std::string refused, hint = "use the old values, or another run.directory for a new run";
   for (ConfigDifference& difference : differences) {
+    // A model keeps its sizes, and a base of adapters its matrices.
+    if (!difference.may_change_on_resume)
+      has_weights &= !difference.key.starts_with("model.") && !difference.key.starts_with("lora.");
     if (difference.may_change_on_resume)
       accepted.push_back(std::move(difference));
     else
       refused += (refused.empty() ? "" : ", ") + difference.text();
   }
-  if (!refused.empty())
-    throw Error(ExitCode::kUsage, fmt::format("{} was begun with another config: {}", whose, refused),
-                "use the old values, or another run.directory for a new run");
-  return accepted;
+  if (refused.empty()) return accepted;
+  if (has_weights)
+    hint += fmt::format(
+        ", with these weights but new moments and all of the data: model.pretrained={} run.directory=NEW",
+        shell_word(whose));
+  if (refused.find("train.steps") != std::string::npos || refused.find("train.epochs") != std::string::npos)
+    hint += "; a run cannot become shorter, but Ctrl-C or SIGUSR1 ends it with a whole checkpoint";
+  throw Error(ExitCode::kUsage, fmt::format("{} was begun with another config: {}", whose, refused), hint);
 }
 
-std::vector<ConfigDifference> check_resume(const RunConfig& old_config, const RunConfig& new_config) {
-  return accept_differences(new_config.run.directory, compare(old_config, new_config));
+std::vector<ConfigDifference> check_resume(const RunConfig& old_config, const RunConfig& new_config,
+                                           bool has_weights) {
+  return accept_differences(new_config.run.directory, compare(old_config, new_config), has_weights);
 }
 
 std::string config_table_markdown() {

@@ -87,6 +87,7 @@ struct DataSection {
   int64_t sequence_length = 0;
   bool pack = true;
   LossOn loss_on = LossOn::kSummary;
+  bool shuffle = true;
   int64_t shuffle_seed = 0;  ///< default: run.seed, already filled in
   bool operator==(const DataSection&) const = default;
 };
@@ -214,13 +215,16 @@ std::vector<ConfigDifference> compare(const RunConfig& old_config, const RunConf
 std::vector<ConfigDifference> compare_models(const ModelConfig& old_model, const ModelConfig& new_model);
 
 /// Returns `differences` if a run may resume with all of them. Else throws Error(kUsage) with the refused
-/// ones: "WHOSE was begun with another config: KEY: OLD -> NEW, ...".
+/// ones: "WHOSE was begun with another config: KEY: OLD -> NEW, ...". `has_weights`: WHOSE is a run with a
+/// checkpoint, or a checkpoint, from whose weights a new run can begin.
 std::vector<ConfigDifference> accept_differences(const std::string& whose,
-                                                 std::vector<ConfigDifference> differences);
+                                                 std::vector<ConfigDifference> differences,
+                                                 bool has_weights = true);
 
 /// Calls accept_differences for all differences. `whose` is the new run.directory, because the stored config
 /// of a copied run has the old directory.
-std::vector<ConfigDifference> check_resume(const RunConfig& old_config, const RunConfig& new_config);
+std::vector<ConfigDifference> check_resume(const RunConfig& old_config, const RunConfig& new_config,
+                                           bool has_weights = true);
 
 /// The table of docs/config.md as GitHub Markdown: every key with default, unit, meaning and names in other
 /// programs.

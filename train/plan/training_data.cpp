@@ -18,6 +18,8 @@ BatchLoaderOptions sequence_options(const RunConfig& config) {
           .pack = config.data.pack,
           .loss_on = config.data.loss_on,
           .shuffle_seed = static_cast<uint64_t>(config.data.shuffle_seed),
+          .shuffle = config.data.shuffle,
+          .open_sequences = config.data.shuffle ? PackPlanOptions{}.open_sequences : 1,
           .global_batch_sequences = config.train.global_batch_sequences,
           .epochs = config.train.epochs.value_or(0)};
 }
@@ -83,6 +85,22 @@ bool has_targets(const TokenDataset& dataset, const RunConfig& config) {
     if (reader.target_count({.example = i, .first_row = 0, .rows = rows}) > 0) return true;
   }
   return false;
+}
+
+std::string short_summaries_note(const TokenDataset& dataset, const RunConfig& config) {
+  if (dataset.header().kind != ExampleKind::kSummary) return "";
+  std::vector<int64_t> tokens;  // with the end token
+  for (int64_t i = 0; i < dataset.examples(); ++i)
+    tokens.push_back(dataset.example_end(i) - dataset.target_begin(i));
+  if (tokens.empty()) return "";
+  const auto shown = tokens.begin() + std::ssize(tokens) * 9 / 10;
+  std::nth_element(tokens.begin(), shown, tokens.end());
+  const int64_t most = config.generation.max_new_tokens;
+  if (*shown <= most) return "";
+  return fmt::format(
+      "generation.max_new_tokens is {}, a tenth of the data's summaries have {} tokens or more: what the "
+      "model writes will lose its end",
+      most, *shown);
 }
 
 void require_targets(const TokenDataset& dataset, const RunConfig& config) {

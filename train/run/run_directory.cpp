@@ -115,7 +115,9 @@ RunDirectory::RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tok
   if (path_exists(io, config_file)) {
     const RunConfig old =
         parse_run_config(read_whole_file(io, config_file, kMostConfigBytes), config_file.string());
-    for (const ConfigDifference& difference : check_resume(old, config)) notes_.push_back(difference.text());
+    const bool has_weights = !list_checkpoints(io, checkpoints()).empty();
+    for (const ConfigDifference& difference : check_resume(old, config, has_weights))
+      notes_.push_back(difference.text());
   }
   if (path_exists(io, tokenizer_file) &&
       read_whole_file(io, tokenizer_file, kMostTokenizerBytes) != tokenizer_)

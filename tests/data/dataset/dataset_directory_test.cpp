@@ -60,6 +60,9 @@ TEST_F(DatasetDirectory, ItsFilesAreFoundOrTheCommandThatMakesThemIsNamed) {
   EXPECT_NE(absent.find("counts from the current directory"), std::string::npos) << absent;
   const std::string file = refusal([&] { dataset_file(scratch_ / "tokenizer.model", "train.h5"); });
   EXPECT_NE(file.find("a file, expected a data set's directory"), std::string::npos) << file;
+  EXPECT_NE(file.find("[ripstop prepare --output DIR --input "), std::string::npos) << file;
+  const std::string inside = refusal([&] { dataset_file(scratch_ / "tokenizer.model", "tokenizer.model"); });
+  EXPECT_NE(inside.find("[did you mean " + scratch_.path().string() + "?"), std::string::npos) << inside;
   const std::string other = refusal([&] { dataset_file(scratch_.path(), "train.h5"); });
   EXPECT_NE(other.find("there is no train.h5 in this directory"), std::string::npos) << other;
 }

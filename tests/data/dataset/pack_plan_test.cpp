@@ -82,6 +82,18 @@ TEST(PackPlanTest, FillsSequencesWell) {
   EXPECT_GT(static_cast<double>(total) / static_cast<double>(plan.sequences() * 512), 0.97);
 }
 
+// data.shuffle = false: the sequences, one after another, are the data set, split items included.
+TEST(PackPlanTest, WithOneOpenSequenceNeighboursStayTogether) {
+  const std::vector<int64_t> rows = {12, 12, 5, 45, 3};
+  const PackPlan plan(rows, {.sequence_length = 20, .shuffle = false, .open_sequences = 1});
+  std::vector<std::vector<int64_t>> examples;
+  for (int64_t s = 0; s < plan.sequences(); ++s) {
+    examples.emplace_back();
+    for (const PackItem& item : plan.sequence(s)) examples.back().push_back(item.example);
+  }
+  EXPECT_EQ(examples, (std::vector<std::vector<int64_t>>{{0}, {1, 2}, {3}, {3}, {3, 4}}));
+}
+
 TEST(PackPlanTest, OrderedPlansFollowTheDataSet) {
   const std::vector<int64_t> rows = {10, 10, 10, 10, 10};
   const PackPlan plan(rows, {20, 1, 7, true, false});

@@ -49,6 +49,21 @@ TEST(ConfigChanges, ResumeAcceptsTheMeshAndRefusesTheModel) {
   EXPECT_HAS(refused("train.global_batch_sequences=16"), "train.global_batch_sequences: 8 -> 16");
   EXPECT_HAS(refused("data.sequence_length=128"), "data.sequence_length: 256 -> 128");
   EXPECT_HAS(refused("train.validate_at_start=true"), "train.validate_at_start: false -> true");
+  const auto hint = [&](const std::string& change, bool has_weights) -> std::string {
+    try {
+      check_resume(before, parsed(kSmallest, {change, "run.directory=my runs/a"}), has_weights);
+    } catch (const Error& error) {
+      return error.hint();
+    }
+    return "";
+  };
+  const char* way = "model.pretrained='my runs/a' run.directory=NEW";
+  EXPECT_HAS(hint("optimizer.learning_rate=1e-4", true), way);
+  EXPECT_EQ(hint("optimizer.learning_rate=1e-4", false),
+            "use the old values, or another run.directory for a new run");
+  EXPECT_EQ(hint("model.num_hidden_layers=7", true).find("model.pretrained"), std::string::npos)
+      << "keeps its sizes";
+  EXPECT_HAS(hint("train.steps=50", true), "a run cannot become shorter");
   EXPECT_HAS(refused("run.seed=2"), "run.seed: 1 -> 2, data.shuffle_seed: 1 -> 2");
 }
 

@@ -45,6 +45,42 @@ TEST_F(TrainingDataTest, CountsWhatTheLoaderDeals) {
   }
 }
 
+// data.shuffle = false deals the file in its order, in each epoch, and a checkpoint's plan hash tells.
+TEST_F(TrainingDataTest, WithoutShuffleTheOrderIsTheFiles) {
+  const TokenDataset dataset(scratch_ / "train.h5");
+  const auto data = [&](const char* shuffle) {
+    return *count_training_data(dataset,
+                                parsed(kSmallest, {"train.epochs=2", "data.sequence_length=90", shuffle}));
+  };
+  const SequenceReader reader(dataset, 90, LossOn::kSummary);
+  const PackPlan plan(reader.rows(),
+                      {.sequence_length = 90, .shuffle_seed = 1, .shuffle = false, .open_sequences = 1});
+  int64_t next = 0;
+  for (int64_t s = 0; s < plan.sequences(); ++s)
+    for (const PackItem& item : plan.sequence(s)) EXPECT_EQ(item.example, next++);
+  EXPECT_EQ(data("data.shuffle=false").plan_hash, plan.hash());
+  EXPECT_EQ(data("data.shuffle=true").plan_hash,
+            PackPlan(reader.rows(), {.sequence_length = 90, .shuffle_seed = 1}).hash());
+}
+
+TEST_F(TrainingDataTest, ANoteSaysThatSummariesWillBeCut) {
+  const TokenDataset dataset(scratch_ / "train.h5");
+  std::vector<int64_t> tokens;
+  for (int64_t i = 0; i < dataset.examples(); ++i)
+    tokens.push_back(dataset.example_end(i) - dataset.target_begin(i));
+  std::ranges::sort(tokens);
+  const int64_t most = tokens[tokens.size() * 9 / 10];
+  const auto note = [&](int64_t max_new_tokens) {
+    return short_summaries_note(
+        dataset, parsed(kSmallest, {fmt::format("generation.max_new_tokens={}", max_new_tokens)}));
+  };
+  EXPECT_EQ(note(most), "");
+  EXPECT_HAS(note(most - 1),
+             fmt::format("generation.max_new_tokens is {}, a tenth of the data's summaries have {} "
+                         "tokens or more",
+                         most - 1, most));
+}
+
 TEST_F(TrainingDataTest, StepsWithoutEpochsAreAPartOfThem) {
   const TokenDataset dataset(scratch_ / "train.h5");
   const TrainingData data = *count_training_data(
