@@ -10,6 +10,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "data/process/shell_word.h"
 #include "model/core/number.h"
 #include "parallel/agreement.h"
 #include "train/commands/checkpoint_verbs.h"
@@ -56,6 +57,18 @@ void remove_decided(const GenerationValue& decided, std::vector<GenerationValue>
   remove(decided.key);
   if (decided.key == "do_sample" && decided.value == "true") remove("num_beams");
   if (decided.key == "num_beams" && decided.value != "1") remove("do_sample");
+}
+
+// The hint for an argument after the model that is no override.
+std::string hint_for_word(const std::string& text) {
+  std::error_code ignored;
+  const std::filesystem::path path(text);
+  if (std::filesystem::is_regular_file(path, ignored))
+    return fmt::format("texts of a file: ripstop summarize PATH --input {}", shell_word(text));
+  if (std::filesystem::exists(path / "prepare.json", ignored))
+    return fmt::format("a data set: ripstop evaluate PATH --data {}", shell_word(text));
+  if (std::filesystem::is_directory(path, ignored)) return "give one model at a time";
+  return "a trained model keeps all else of its config; other options begin with --";
 }
 
 // The integer of `key`; nullopt if `values` lacks the key.
@@ -154,8 +167,7 @@ std::vector<std::string> ModelArguments::all_overrides() const {
   for (const std::string& text : overrides) {
     // Sizes, precision and data belong to the trained weights and cannot change.
     if (!text.starts_with("generation."))
-      throw CommandLineError(fmt::format("'{}' is not generation.key=value", text),
-                             "a trained model keeps all else of its config; other options begin with --");
+      throw CommandLineError(fmt::format("'{}' is not generation.key=value", text), hint_for_word(text));
     if (text.starts_with("generation.validate_examples="))
       throw CommandLineError("generation.validate_examples is for validations of ripstop train",
                              "evaluate --limit says how many examples are scored");

@@ -52,7 +52,9 @@ ExitCode print_rouge(const RougeArguments& given) {
 
 void add_rouge(CommandLine& line) {
   Verb verb = line.verb("rouge", "ROUGE-1, ROUGE-2 and ROUGE-L of texts against references");
-  verb.add_details("Scores lie in 0..1. Papers print 100 times that.");
+  verb.add_details(
+      "Scores lie in 0..1. Papers print 100 times that. Words are stemmed: equal to rouge_score with "
+      "use_stemmer=True.");
   const auto given = std::make_shared<RougeArguments>();
   verb.option("--reference", given->reference,
               "texts that people wrote: one text a line, or JSONL with `summary`; may be gzip; - is stdin")

@@ -123,13 +123,11 @@ std::string splits_with_examples(const fs::path& directory) {
 
 void check_examples_to_show(const fs::path& directory, const ShowArguments& given) {
   std::error_code ignored;
-  const std::string expected = "name the directory that was given to ripstop prepare as --output";
-  if (!fs::exists(directory, ignored)) {
-    const std::string near = hint_for_absent(directory, "", given.split + ".h5");
+  std::string expected = hint_for_absent(directory, "", given.split + ".h5");
+  if (expected.empty()) expected = "name the directory that was given to ripstop prepare as --output";
+  if (!fs::exists(directory, ignored))
     throw Error(ExitCode::kUsage,
-                fmt::format("{}: no such directory, expected a data set", directory.string()),
-                near.empty() ? expected : near);
-  }
+                fmt::format("{}: no such directory, expected a data set", directory.string()), expected);
   if (!fs::is_directory(directory, ignored))
     throw Error(ExitCode::kInputData,
                 fmt::format("{}: a file, expected a data set's directory", directory.string()), expected);

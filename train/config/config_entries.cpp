@@ -6,6 +6,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <cctype>
 #include <limits>
 #include <optional>
 #include <ranges>
@@ -66,6 +67,43 @@ std::string shown_line(std::string_view text, size_t number) {
   return line.size() > kShown ? line.substr(0, kShown) + "..." : line;
 }
 
+// `word` as TOML: a word that is no value, such as runs/first, gets quotes.
+std::string as_value(std::string word) {
+  if (word == "True" || word == "False") word[0] = static_cast<char>(word[0] + 'a' - 'A');
+  try {
+    static_cast<void>(toml::parse("value = " + word));
+    return word;
+  } catch (const toml::parse_error&) {
+    return toml_string(word);
+  }
+}
+
+// The hint for a line as in YAML, JSON or Python; "" for other lines.
+std::string foreign_line_hint(std::string_view line) {
+  const auto trimmed = [](std::string_view text, std::string_view drop) {
+    const size_t begin = std::min(text.find_first_not_of(drop), text.size());
+    return std::string(text.substr(begin, text.find_last_not_of(drop) + 1 - begin));
+  };
+  line = line.substr(0, line.find(" #"));
+  const std::string all = trimmed(line, " \t\r");
+  if (all.starts_with("//") || all.starts_with(';')) return "a comment begins with #";
+  if (all.starts_with('{') || all == "---")
+    return "a config is TOML: [run], and directory = \"runs/first\" below it";
+  const size_t sign = line.find_first_of(":=");
+  if (sign == std::string_view::npos || all.starts_with('[')) return "";
+  const std::string name = trimmed(line.substr(0, sign), " \t-\""),
+                    word = trimmed(line.substr(sign + 1), " \t\r,");
+  const bool is_yaml = line[sign] == ':';
+  if (word.empty()) return is_yaml ? fmt::format("a config is TOML: [{}]", name) : "";
+  if (!is_yaml && std::isalpha(static_cast<unsigned char>(word[0])) == 0 &&
+      std::string_view("/.~").find(word[0]) == std::string_view::npos)
+    return "";
+  const std::string value = as_value(word);
+  if (is_yaml) return fmt::format("a config is TOML: {} = {}", name, value);
+  if (value == word) return "";
+  return fmt::format("write {} = {}{}", name, value, value[0] == '"' ? ": a text needs quotes" : "");
+}
+
 [[noreturn]] void refuse_syntax(const toml::parse_error& error, std::string_view text,
                                 const std::string& name) {
   const std::string description(error.description());
@@ -80,8 +118,9 @@ std::string shown_line(std::string_view text, size_t number) {
            "keep one of the two");
   }
   const std::string shown = shown_line(text, line);
-  refuse(fmt::format("{}:{}:{}", name, line, error.source().begin.column), description,
-         shown.empty() ? "" : fmt::format("the line is: {}", shown));
+  std::string hint = foreign_line_hint(shown);
+  if (hint.empty() && !shown.empty()) hint = fmt::format("the line is: {}", shown);
+  refuse(fmt::format("{}:{}:{}", name, line, error.source().begin.column), description, hint);
 }
 
 // The value as text, shortened to fit into a line of a message.
@@ -287,10 +326,10 @@ void refuse_problems(ConfigProblems problems) {
   std::string all;
   for (size_t i = 0; i < std::min(problems.size(), kMostProblemsShown); ++i) {
     const auto& [line, text, hint, code] = problems[i];
-    all += (i == 0 ? "" : "; ") + text + (hint.empty() ? "" : " (" + hint + ")");
+    all += (i == 0 ? "" : ";\n") + text + (hint.empty() ? "" : " (" + hint + ")");
   }
   if (problems.size() > kMostProblemsShown)
-    all += fmt::format("; and {} more", problems.size() - kMostProblemsShown);
+    all += fmt::format(";\nand {} more", problems.size() - kMostProblemsShown);
   throw Error(ExitCode::kUsage, all, "docs/config.md lists every key with its values");
 }
 

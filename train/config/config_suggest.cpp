@@ -64,8 +64,8 @@ constexpr ForeignWords kForeignWords[] = {
     {"completion response", "summary"},
     {"off false", "none"},
 
-    {"log.tensorboard=true", "",
-     "set log.tensorboard = false: metrics.jsonl has every step, and docs/formats.md plots it"},
+    {"log.tensorboard=true report_to wandb wandb_project enable_tensorboard enable_wandb logging_dir", "",
+     "neither TensorBoard nor wandb in this version: metrics.jsonl has every step, docs/formats.md plots it"},
     {"precision.fp16 precision.float16 precision.half precision.torch.float16", "",
      "float16 is not in ripstop: bfloat16 has the same size and float32's range"},
     {"optim optimizer.name optimizer.type optimizer.implementation optimizer.momentum", "",
@@ -96,7 +96,8 @@ constexpr ForeignWords kForeignWords[] = {
      "it follows from 'train.global_batch_sequences' and 'train.micro_batch_sequences'"},
     {"warmup_ratio", "", "set 'schedule.warmup_steps', in steps"},
     {"overwrite_output_dir", "", "not in ripstop: a new run is a new 'run.directory'"},
-    {"resume_from_checkpoint", "", "the same command again resumes from 'run.directory'"},
+    {"resume_from_checkpoint resume continue auto_resume", "",
+     "the same command again resumes from 'run.directory'"},
 };
 
 bool has_word(std::string_view words, std::string_view word) {
@@ -222,6 +223,7 @@ std::string suggest_config_section(std::string_view section) {
     if (names.empty() || names.back() != key.section) names.emplace_back(key.section);
   const std::string meant = suggest(section, names);
   if (!meant.empty()) return fmt::format("did you mean [{}]?", meant);
+  if (std::string answer = answer_to(section); !answer.empty()) return answer;
   return fmt::format("the sections are {}", fmt::join(names, ", "));
 }
 

@@ -78,6 +78,10 @@ std::vector<std::string> names_in(const fs::path& directory) {
 
 std::string hint_for_absent(const fs::path& path, std::string_view option, std::string_view inside) {
   std::error_code error, ignored;
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  const bool wants_a_file = inside.size() > 1;  // "." is in every directory
+  if (wants_a_file && fs::is_regular_file(path, ignored) && fs::exists(folder / inside, ignored))
+    return fmt::format("did you mean {}{}?", option, shell_word(folder.string()));
   if (fs::exists(path, error) || error) return "";
   // "data" for "data/".
   const fs::path file = path.has_filename() ? path : path.parent_path();

@@ -52,7 +52,8 @@ std::string fault_of(const std::string& line, const Json::parse_error& error) {
 [[noreturn]] void refuse_line(const std::string& line, const TextLines& lines, const std::string& fault) {
   const char first = line[line.find_first_not_of(" \t")];
   std::string hint = "write one JSON object a line: {\"document\": \"...\"}";
-  if (first == '[') hint += "; an array goes over several lines with jq -c '.[]'";
+  hint += first == '[' ? "; an array goes over several lines with jq -c '.[]'"
+                       : "; of one text: jq -nc --rawfile d FILE '{document: $d}'";
   if (first == '{' && !fault.empty()) hint = fault;
   throw Error(ExitCode::kInputData, fmt::format("{}: not a JSON object: '{}'", lines.place(), begin_of(line)),
               hint);

@@ -159,6 +159,8 @@ TEST(CommandLine, OptionsOfLaunchersAreAnswered) {
 TEST(CommandLine, ATrainedModelTakesNoOverridesButGeneration) {
   expect_refused(run_program("evaluate run --devcie cpu"), 64, "no option --devcie",
                  "did you mean --device?");
+  expect_refused(run_program("train c.toml --resume"), 64, "no option --resume",
+                 "the same command again resumes");
   expect_refused(run_program("evaluate run --bf16"), 64, "no option --bf16",
                  "a trained model keeps the precision.compute of its config");
   expect_refused(run_program("summarize run --early_stopping never"), 64, "no option --early_stopping",
@@ -239,6 +241,10 @@ TEST(CommandLine, AtATerminalErrorsAreLinesForPeople) {
             "error: step 1200, rank 3: no progress in the last 600 s\nhint: look at the other ranks' lines");
   EXPECT_EQ(error_text(Error(ExitCode::kUsage, "unknown\x1b[2J verb"), 0, plain),
             "error: unknown\\x1b[2J verb");
+  // Several problems of a config: one a line, and one line in a log.
+  const Error several(ExitCode::kUsage, "x.toml:1: a;\nx.toml:2: b");
+  EXPECT_EQ(error_text(several, 0, plain), "error: x.toml:1: a;\nx.toml:2: b");
+  EXPECT_EQ(fatal_line(several, 0), "FATAL code=64 rank=0 step=- what=\"x.toml:1: a; x.toml:2: b\"");
   const Terminal color{.is_terminal = true, .rewrites = true, .colors = true, .width = 0};
   EXPECT_EQ(error_text(Error(ExitCode::kUsage, "no", "yes"), 0, color),
             "\x1b[1;31merror:\x1b[0m no\n\x1b[1mhint:\x1b[0m yes");

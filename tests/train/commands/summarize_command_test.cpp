@@ -114,6 +114,14 @@ TEST_F(SummarizeCommand, RefusesBadLines) {
       piped.err.find("not a JSON object: 'nonsense'\" hint=\"write one JSON object a line: {\\\"document"),
       std::string::npos)
       << piped.err;
+  EXPECT_NE(piped.err.find("jq -nc --rawfile d FILE '{document: $d}'"), std::string::npos) << piped.err;
+  for (const auto& [word, hint] : {std::pair(bad, "ripstop summarize PATH --input " + bad),
+                                   std::pair(file("data"), "ripstop evaluate PATH --data " + file("data")),
+                                   std::pair(run(), std::string("give one model at a time"))}) {
+    const ProgramRun words = run_program("summarize " + run() + " " + word);
+    EXPECT_EQ(words.exit_code, 64);
+    EXPECT_NE(words.err.find(hint + "\"\n"), std::string::npos) << words.err;
+  }
   const ProgramRun array = run_program("summarize " + run(), "echo '[{\"document\": \"one\"}]' |");
   EXPECT_NE(array.err.find("array"), std::string::npos) << array.err;
   const ProgramRun nowhere =

@@ -72,7 +72,10 @@ TEST_F(TrainCommand, ARunThatIsDoneSaysSo) {
   for (const char* of_a_run : {"planned / measured", "plan for", "resumes"})
     EXPECT_EQ(again.out.find(of_a_run), std::string::npos) << again.out;
   // With more steps the run goes on.
-  EXPECT_EQ(train("train.steps=3").out.find("done already"), std::string::npos);
+  const ProgramRun more = train("train.steps=3 train.validate_every=1");
+  EXPECT_EQ(more.out.find("done already"), std::string::npos);
+  for (const char* at_the_end : {"planned / measured", "best: step 3 with loss ", "next: ripstop evaluate "})
+    EXPECT_NE(more.out.find(at_the_end), std::string::npos) << more.out;
 }
 
 // train waits for a pipe without a writer until a signal stops it.
@@ -100,6 +103,8 @@ TEST_F(TrainCommand, ADataDirectoryThatIsNotThereIsNamedWithTheCommandThatMakesI
   std::filesystem::create_directory_symlink("gone", made_ / "link");
   expect_refused("data.directory=" + (made_ / "link").string(), 65,
                  "link: there is no such data set\" hint=\"it is a link to gone, which is not there\"");
+  expect_refused("data.directory=" + (made_ / "data/train.h5").string(), 65,
+                 "did you mean data.directory=" + (made_ / "data").string() + "?");
   expect_refused("data.directory=no/such/data", 65, "no/such/data: there is no such directory, looked for /");
   expect_refused("data.directory=no/such/data", 65, "ripstop prepare --output no/such/data makes one");
 }

@@ -23,6 +23,16 @@ TEST(ConfigEntries, SyntaxErrorsNameLineAndColumn) {
   expect_usage(refusal("[run]\nseed = = 5\n"), "x.toml:2:8: ", "the line is: seed = = 5");
   expect_usage(refusal("[run]\r\n  seed = = " + std::string(100, '5') + "\r\n"), "x.toml:2:", "555...");
   expect_usage(refusal("[run\n"), "x.toml:1:");
+  // Lines as in YAML, JSON and Python say what TOML has.
+  const auto hint = [](const std::string& toml) { return refusal(toml).hint; };
+  EXPECT_EQ(hint("run:\n  directory: runs/y\n"), "a config is TOML: [run]");
+  EXPECT_EQ(hint("[run]\ndirectory: runs/y  # here\n"), "a config is TOML: directory = \"runs/y\"");
+  EXPECT_EQ(hint("[train]\nsteps: 100\n"), "a config is TOML: steps = 100");
+  EXPECT_EQ(hint("[run]\ndirectory = runs/y\n"), "write directory = \"runs/y\": a text needs quotes");
+  EXPECT_EQ(hint("[data]\npack = True\n"), "write pack = true");
+  EXPECT_HAS(hint("{\n  \"run\": {}\n}\n"), "a config is TOML");
+  EXPECT_EQ(hint("; seeds\n"), "a comment begins with #");
+  EXPECT_HAS(hint("[run]\nseed = 1_\n"), "the line is: seed = 1_");
   expect_usage(refusal("[run]\nseed = 1\n# text\nseed = 2\n"),
                "x.toml:4: 'seed' is given twice (lines 2 and 4)", "keep one of the two");
   expect_usage(refusal("[run]\nseed = 1\n[run]\ndevice = 'cpu'\n"), "x.toml:3: 'run' is given twice");

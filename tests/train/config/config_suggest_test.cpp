@@ -34,20 +34,28 @@ TEST(ConfigSuggest, AllUnknownKeysAreToldAtOnceInTheOrderOfTheFile) {
   toml.insert(toml.find("steps = 100"), "stesp = 5\n");
   const Refusal result = refusal(toml + "[trian]\nx = 1\n", {"run.sed=1", "frobnicate=1"});
   EXPECT_EQ(result.code, ExitCode::kUsage);
-  EXPECT_EQ(result.what.rfind("x.toml:10: unknown key 'train.stesp' (did you mean 'train.steps'?); "
+  EXPECT_EQ(result.what.rfind("x.toml:10: unknown key 'train.stesp' (did you mean 'train.steps'?);\n"
                               "x.toml:14: unknown key 'optimizer.lerning_rate' (did you mean "
-                              "'optimizer.learning_rate'?); "
-                              "x.toml:16: unknown section [trian] (did you mean [train]?); "
-                              "command line: unknown key 'run.sed' (did you mean 'run.seed'?); "
+                              "'optimizer.learning_rate'?);\n"
+                              "x.toml:16: unknown section [trian] (did you mean [train]?);\n"
+                              "command line: unknown key 'run.sed' (did you mean 'run.seed'?);\n"
                               "command line: unknown key 'frobnicate' (",
                               0),
             0u)
       << result.what;
   EXPECT_HAS(result.hint, "docs/config.md");
-  // The message stays one readable line.
+  // Another program's file gives no page of errors.
   std::string many = kSmallest;
   for (int i = 0; i < 20; ++i) many += "zzz" + std::to_string(i) + " = 1\n";
-  EXPECT_HAS(refusal(many).what, "; and 12 more");
+  EXPECT_HAS(refusal(many).what, ";\nand 12 more");
+}
+
+// No hint leads to a key whose only value beside the default is refused.
+TEST(ConfigSuggest, WhoAsksForWandbIsToldWhatThereIs) {
+  for (const char* word : {"report_to=wandb", "train.report_to=tensorboard", "log.wandb=true",
+                           "metrics.enable_tensorboard=true", "log.tensorboard=true"})
+    EXPECT_HAS(refusal(kSmallest, {word}).hint, "metrics.jsonl has every step, docs/formats.md plots it");
+  EXPECT_HAS(refusal(with("wandb", "project = \"x\"")).hint, "metrics.jsonl has every step");
 }
 
 // No far-fetched guesses: for other programs' keys without a counterpart the hint says so.

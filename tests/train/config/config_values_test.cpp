@@ -121,9 +121,9 @@ TEST(ConfigValues, AllWrongValuesAreToldAtOnce) {
   const Refusal result = refusal(toml, {"run.seed=-1"});
   EXPECT_EQ(result.code, ExitCode::kUsage);
   EXPECT_EQ(result.what,
-            "x.toml:10: 'train.steps' must be an integer, got \"many\"; "
+            "x.toml:10: 'train.steps' must be an integer, got \"many\";\n"
             "x.toml:15: 'precision.compute' must be one of \"bfloat16\", \"float32\", got \"bf16\" "
-            "(write compute = \"bfloat16\"); "
+            "(write compute = \"bfloat16\");\n"
             "command line: 'run.seed' must be at least 0 and at most 9.2e+18, got -1");
   EXPECT_HAS(result.hint, "docs/config.md");
 }

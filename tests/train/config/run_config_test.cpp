@@ -69,6 +69,7 @@ TEST(RunConfig, EveryKeyIsReadFromTheFile) {
     sequence_length = 128
     pack = false
     loss_on = "all"
+    shuffle = false
     shuffle_seed = 9
     [train]
     epochs = 3
@@ -121,7 +122,7 @@ TEST(RunConfig, EveryKeyIsReadFromTheFile) {
   expected.run = {"runs/b", 7, DeviceChoice::kCpu, true, "10-12", 90};
   static_cast<ModelConfig&>(expected.model) = {64, 192, 3, 8, 4, 96, 128, 1e-6, 50000, true, 0.02};
   expected.mesh = {2, 3, 4, true, true};
-  expected.data = {"data/b", 128, false, LossOn::kAll, 9};
+  expected.data = {"data/b", 128, false, LossOn::kAll, false, 9};
   expected.train = {std::nullopt, 3, 16, 2, RecomputeChoice::kSelective, false, true, 50, 4, 0};
   expected.optimizer = {2e-5, {0.8, 0.99}, 1e-6, 0, true, FloatChoice::kBfloat16};
   expected.schedule = {ScheduleKind::kLinear, 10, 0.1};
@@ -250,6 +251,9 @@ TEST(RunConfig, NamesBesideAnAbsentPathAreSuggestedIfTheyHoldWhatIsWanted) {
   EXPECT_EQ(hint_for_absent(scratch / "my_data", "--data ", "train.h5"),
             "did you mean --data '" + place + "/my data'?");
   EXPECT_EQ(hint_for_absent(scratch / "data1", "", "train.h5"), "") << "it is there";
+  EXPECT_EQ(hint_for_absent(scratch / "data22/train.h5", "data.directory=", "train.h5"),
+            "did you mean data.directory=" + place + "/data22?");
+  EXPECT_EQ(hint_for_absent(scratch / "dat", "data.directory=", "train.h5"), "") << "of no data set";
   std::filesystem::create_symlink(scratch / "gone", scratch / "data3");
   EXPECT_EQ(hint_for_absent(scratch / "data3/", "data.directory=", "train.h5"),
             "it is a link to " + place + "/gone, which is not there");
@@ -290,12 +294,13 @@ TEST(RunConfig, AllProblemsAreToldAtOnce) {
   toml.insert(toml.find("steps = 100"), "stesp = 5\n");
   toml.insert(toml.find("learning_rate"), "betas = 3\n");
   const small_config::Refusal result = refusal(toml, {"run.directory=\"\""});
-  expect_usage(result, "x.toml:10: unknown key 'train.stesp' (did you mean 'train.steps'?); x.toml:14: ");
-  expect_usage(result,
-               "'optimizer.betas' must be an array of two numbers, got 3; x.toml:17: not in this version of "
-               "ripstop: log.tensorboard = true (set log.tensorboard = false: metrics.jsonl has every step, "
-               "and docs/formats.md plots it); command line: "
-               "'run.directory' must not be empty");
+  expect_usage(result, "x.toml:10: unknown key 'train.stesp' (did you mean 'train.steps'?);\nx.toml:14: ");
+  expect_usage(
+      result,
+      "'optimizer.betas' must be an array of two numbers, got 3;\nx.toml:17: not in this version of "
+      "ripstop: log.tensorboard = true (neither TensorBoard nor wandb in this version: metrics.jsonl "
+      "has every step, docs/formats.md plots it);\ncommand line: "
+      "'run.directory' must not be empty");
   // Rules between keys, too.
   const small_config::Refusal rules =
       refusal(kSmallest, {"schedule.warmup_steps=101", "model.hidden_size=290"});

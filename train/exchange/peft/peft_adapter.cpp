@@ -238,7 +238,7 @@ PeftAdapter open_peft_adapter(const fs::path& directory, const ModelConfig& mode
 std::optional<PeftAdapter> open_first_adapters(const LoraSection& lora, const ModelConfig& model) {
   if (lora.adapter.empty()) return std::nullopt;
   if (!directory_exists(posix_io(), lora.adapter)) {
-    const std::string near = hint_for_absent(lora.adapter, "lora.adapter=");
+    const std::string near = hint_for_absent(lora.adapter, "lora.adapter=", kPeftConfigFile);
     throw Error(
         ExitCode::kUsage,
         fmt::format("lora.adapter = \"{}\": {}", lora.adapter,

@@ -109,6 +109,10 @@ std::string loading_text(const ModelCard& card) {
     text +=
         "\nThe same without Python, for a file of `{\"document\": \"...\"}` lines:\n\n```\n"
         "ripstop summarize . --input articles.jsonl --output summaries.jsonl\n```\n";
+  if (card.dtype != ExportDType::kFloat32)
+    text +=
+        "\nIn 16 bits transformers and ripstop round differently, so texts may differ; in float32 they are "
+        "equal.\n";
   return text;
 }
 
