@@ -179,6 +179,90 @@ part_array() {
   say "--array=1-4%1 without requeue: the second task went on, the others were cancelled"
 }
 
+# Tasks side by side are runs of their own. The last task to start has the number of the whole array as its own.
+part_tasks() {
+  local limit task
+  cat >tasks.sbatch <<'TASK'
+#!/bin/bash
+case $SLURM_ARRAY_TASK_ID in
+  1) steps=3 ;;
+  2) steps=none ;; # the config is refused
+  *) steps=1000000 ;;
+esac
+exec "$RIPSTOP_SLURM/train.sbatch" "$@" "run.directory=task$SLURM_ARRAY_JOB_ID-$SLURM_ARRAY_TASK_ID" "train.steps=$steps" schedule.warmup_steps=0
+TASK
+  for limit in '' %2; do
+    RIPSTOP_SLURM=$work/slurm STAND_AT=7 submit --nodes=1 --ntasks-per-node=2 --cpus-per-task=1 --signal=B:USR1@120 --requeue \
+      "--array=1-3$limit" "$work/tasks.sbatch" "${train[@]:1}"
+    ends "${job}_1" COMPLETED
+    ends "${job}_2" FAILED
+    reaches "jobs/task$job-3" 7
+    on ctl scancel --batch --signal=USR1 "${job}_3" || true
+    restarted "${job}_3" 1
+    stand_at
+    reaches "jobs/task$job-3" 8
+    for task in 1 2; do
+      [[ $(value "${job}_$task" Restarts) == 0 ]] || fail "task $task was requeued with task 3"
+    done
+    [[ $(state "${job}_1") == COMPLETED && $(state "${job}_2") == FAILED ]] || fail "tasks that had ended run again"
+    on ctl scancel "$job"
+  done
+  say "--array=1-3 and 1-3%2: only the task that got USR1 was requeued"
+}
+
+# Whatever --export says, ranks have the PATH and the variables of env.sh.
+part_environment() {
+  local export launcher
+  cp -r slurm site
+  cat >>site/env.sh <<SITE
+export PATH=$work/bin:\$PATH OMP_NUM_THREADS=1 FROM_ENV_SH=yes RIPSTOP_PROGRAM=$work/tells RIPSTOP_LAUNCHER=\${LAUNCHER:-srun}
+SITE
+  printf '#!/bin/sh\necho "rank with $FROM_ENV_SH"\nexec ripstop "$@"\n' >tells
+  chmod -R a+rX site tells
+  chmod +x tells
+  for launcher in srun mpirun; do
+    for export in NONE NIL "LAUNCHER,HOME"; do
+      if [[ $launcher == mpirun && $export != LAUNCHER* ]]; then continue; fi
+      rm -rf "$work/exported"
+      LAUNCHER=$launcher submit --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 --export="$export" "$work/site/train.sbatch" "${train[@]:1}" \
+        run.directory="$work/exported" train.steps=2 schedule.warmup_steps=0
+      ends "$job" COMPLETED
+      (($(grep -c '^rank with yes$' "$last_log") == 4)) || fail "$launcher, --export=$export: not four ranks with env.sh"
+    done
+  done
+  say "--export=NONE, NIL and a list: ranks have what env.sh sets, with srun and mpirun"
+}
+
+# A limit that is raised while the job runs.
+part_raised_limit() {
+  submit --nodes=1 --ntasks-per-node=2 --cpus-per-task=1 --time=1 --signal=B:USR1@1 "${train[@]}" run.directory="$work/raised" \
+    train.steps=100000 mesh.tensor=1
+  reaches raised 1
+  on ctl scontrol update "JobId=$job" TimeLimit=30
+  waits_for "the new limit" grep -q 'the limit of the job was raised: the job ends at .* (squeue)' "$last_log"
+  reaches raised "$(($(steps raised) + 2))"
+  [[ $(value "$job" Restarts) == 0 ]] || fail "the job gave its nodes back"
+  ripstop status raised | grep -q '(squeue), the run stops itself' || fail "status does not know the new end"
+  on ctl scancel --batch --signal=USR1 "$job"
+  restarted "$job" 1
+  grep -q 'it stopped [0-9]* s before its time limit; it goes back' "$last_log" || fail "a wrong reason: $(grep requeue.sh "$last_log")"
+  on ctl scancel "$job"
+  say "a limit that was raised: the run asked for it before it would have stopped"
+}
+
+# In a shell of `srun --pty`, whose step holds the processors of the job.
+part_in_a_step() {
+  local size
+  for size in "-N1 -n1 -c4" "-N1 -n1"; do
+    rm -rf stepped
+    # shellcheck disable=SC2086 # words
+    on ctl timeout 600 srun $size bash -c "launch.sh 2 ripstop train config.toml run.directory=stepped train.steps=2 \
+      schedule.warmup_steps=0" </dev/null >step.log 2>&1 || fail "in a step of $size: $(tail -n 5 step.log)"
+    grep -q '^mesh .*: 2 ranks' step.log || fail "in a step of $size: not 2 ranks"
+  done
+  say "launch.sh in a step starts its ranks"
+}
+
 # As many nodes as are free: 4, then 1, then 3. The same job, another mesh each time.
 part_moldable() {
   local nodes blocker

@@ -1,13 +1,13 @@
 #include "train/report/standard_streams.h"
 
 #include <fcntl.h>
-#include <limits.h>
 #include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <climits>
 #include <csignal>
 
 #include "model/core/error.h"
