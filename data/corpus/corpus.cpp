@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -18,38 +20,79 @@
 namespace ripstop {
 namespace {
 
-/// Whether `path` is JSON metadata that Hugging Face's save_to_disk writes beside its data files.
-bool is_metadata(const std::filesystem::path& path) {
-  const std::string name = path.filename().string();
-  return name == "dataset_info.json" || name == "dataset_dict.json" || name == "state.json";
+using FileIdentity = std::pair<dev_t, ino_t>;
+
+/// The device and inode of the file or directory `path`, behind links; nullopt if it is not there.
+std::optional<FileIdentity> identity_of(const std::filesystem::path& path) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0) return std::nullopt;
+  return FileIdentity(status.st_dev, status.st_ino);
 }
 
-bool has_hidden_name(const std::filesystem::path& path) {
-  return std::any_of(path.begin(), path.end(),
-                     [](const auto& name) { return name.string().starts_with('.'); });
-}
-
-/// Adds the files below `path`, sorted by name, to `files`, or to source.passed_over if the source does not
-/// read them.
-void add_files_below(const std::filesystem::path& path, CorpusSource& source,
-                     std::vector<std::filesystem::path>& files) {
-  std::vector<std::filesystem::path> read, other;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(path, error)) {
-    if (!entry.is_regular_file() || is_metadata(entry.path())) continue;
-    if (is_read_as(source.kind, entry.path()))
-      read.push_back(entry.path());
-    else if (!has_hidden_name(entry.path().lexically_relative(path)) &&
-             entry.path().filename() != source.splits.filename())
-      other.push_back(entry.path());
+/// Lists the files below a directory: `read`, and `other` with the reason.
+class FilesBelow {
+ public:
+  FilesBelow(std::filesystem::path root, const CorpusSource& source)
+      : root_(std::move(root)), source_(source) {
+    list(root_);
+    // Links come last, so that of two names of a folder the one that is no link counts.
+    while (!links_.empty()) {
+      const std::filesystem::path first = *links_.begin();
+      links_.erase(links_.begin());
+      list(first);
+    }
+    // A directory lists its files in any order. Sort them, so that the data set is the same on every machine.
+    std::ranges::sort(read);
+    std::ranges::sort(other, {}, &PassedOver::path);
   }
-  if (error) fail(ExitCode::kInputData, "{}: cannot list: {}", path.string(), error.message());
-  // Sort, so that the data set is the same on every machine.
-  std::sort(read.begin(), read.end());
-  std::sort(other.begin(), other.end());
-  files.insert(files.end(), read.begin(), read.end());
-  source.passed_over.insert(source.passed_over.end(), other.begin(), other.end());
-}
+
+  std::vector<std::filesystem::path> read;
+  std::vector<PassedOver> other;
+
+ private:
+  /// Lists each directory once, so a loop of links ends.
+  void list(const std::filesystem::path& folder) {
+    if (const auto identity = identity_of(folder); identity && !listed_.insert(*identity).second) {
+      other.push_back({folder, "a link to a folder that is read"});
+      return;
+    }
+    std::error_code error;
+    std::filesystem::directory_iterator at(folder, error);
+    for (; !error && at != std::filesystem::directory_iterator(); at.increment(error)) take(*at);
+    if (!error) return;
+    if (folder == root_) fail(ExitCode::kInputData, "{}: cannot list: {}", root_.string(), error.message());
+    other.push_back({folder, "cannot list: " + error.message()});
+  }
+
+  void take(const std::filesystem::directory_entry& entry) {
+    const std::filesystem::path& path = entry.path();
+    std::error_code error;
+    const std::filesystem::file_status status = entry.status(error);
+    if (std::filesystem::is_directory(status)) {
+      if (!entry.is_symlink(error)) return list(path);
+      links_.insert(path);
+      return;
+    }
+    std::string why = why_no_data(path.lexically_relative(root_));
+    const bool is_hidden = why == "hidden";
+    if (!std::filesystem::exists(status))
+      why = "a link to nothing";
+    else if (!std::filesystem::is_regular_file(status))
+      why = "not a file";
+    if (!is_read_as(source_.kind, path)) {
+      if (!is_hidden && path.filename() != source_.splits.filename()) other.push_back({path});
+    } else if (why.empty()) {
+      read.push_back(path);
+    } else {
+      other.push_back({path, why});
+    }
+  }
+
+  std::filesystem::path root_;
+  const CorpusSource& source_;
+  std::set<FileIdentity> listed_;
+  std::set<std::filesystem::path> links_;  // links to directories that are not listed yet
+};
 
 [[noreturn]] void refuse_absent(const std::string& path) {
   std::string hint = "--input takes files and directories of this host; nothing is downloaded";
@@ -67,7 +110,9 @@ void add_files(const std::filesystem::path& path, CorpusSource& source,
   const auto status = std::filesystem::status(path, ignored);
   if (!std::filesystem::exists(status)) refuse_absent(path.string());
   if (std::filesystem::is_directory(status)) {
-    add_files_below(path, source, files);
+    FilesBelow below(path, source);
+    std::ranges::move(below.read, std::back_inserter(files));
+    std::ranges::move(below.other, std::back_inserter(source.passed_over));
     return;
   }
   // prepare reads its input up to three times, a pipe only once.
@@ -77,7 +122,10 @@ void add_files(const std::filesystem::path& path, CorpusSource& source,
   }
   // With --source xsum, a shell pattern may match the split file or a README.
   const bool is_other = source.kind == SourceKind::kXsum && !is_read_as(source.kind, path);
-  (is_other ? source.passed_over : files).push_back(path);
+  if (is_other)
+    source.passed_over.push_back({path});
+  else
+    files.push_back(path);
 }
 
 /// Whether the first object of a JSONL file has a "text", but neither a document nor a summary. Skips lines
@@ -134,9 +182,10 @@ void check_first_lines(const CorpusSource& source) {
 
 void check_options_of_kind(const CorpusSource& source) {
   if (source.kind != SourceKind::kXsum && !source.splits.empty()) {
-    throw Error(ExitCode::kUsage,
-                fmt::format("--splits is for XSum's articles, the source is {}", to_string(source.kind)),
-                "the names of the files decide: validation*, val* and dev*, test*, and train for any other");
+    throw Error(
+        ExitCode::kUsage,
+        fmt::format("--splits is for XSum's articles, the source is {}", to_string(source.kind)),
+        "the names of files and folders decide: val, valid or dev, test or eval, and train for any other");
   }
   std::error_code ignored;
   if (!source.splits.empty() && !std::filesystem::exists(source.splits, ignored)) {
@@ -173,21 +222,30 @@ SourceKind common_kind(const std::vector<std::filesystem::path>& files, const Co
   return common;
 }
 
-/// Throws if a file is given twice: all of its examples would be duplicates.
-void refuse_twice(const std::vector<std::filesystem::path>& files) {
-  std::set<std::pair<dev_t, ino_t>> seen;
-  for (const auto& file : files) {
-    struct stat status {};
-    if (stat(file.c_str(), &status) != 0 || seen.emplace(status.st_dev, status.st_ino).second) continue;
-    throw Error(ExitCode::kUsage, fmt::format("{}: given twice", file.string()),
-                "name each file once, and none that lies in a directory that is named, too");
+/// Removes from source.inputs the files below a directory that are a file of another name, too: all of their
+/// examples would be duplicates. The name that is no link stays. Throws if the user has given the file twice.
+void drop_second_names(CorpusSource& source) {
+  std::set<FileIdentity> seen;
+  std::vector<std::filesystem::path>& files = source.inputs;
+  for (const bool links : {false, true}) {
+    std::erase_if(files, [&](const auto& file) {
+      std::error_code ignored;
+      const auto identity = identity_of(file);
+      if (std::filesystem::is_symlink(file, ignored) != links || !identity || seen.insert(*identity).second)
+        return false;
+      if (std::ranges::find(source.given, file) != source.given.end())
+        throw Error(ExitCode::kUsage, fmt::format("{}: given twice", file.string()),
+                    "name each file once, and none that lies in a directory that is named, too");
+      source.passed_over.push_back({file, "another name of a file that is read"});
+      return true;
+    });
   }
 }
 
 /// Throws Error(kUsage): the source reads none of the inputs.
 [[noreturn]] void refuse_nothing(const CorpusSource& source) {
-  for (const auto& file : source.passed_over)
-    if (!foreign_format(file).what.empty()) refuse_format(file);
+  for (const PassedOver& file : source.passed_over)
+    if (!foreign_format(file.path).what.empty()) refuse_format(file.path);
   const std::string input = source.inputs.front().string();
   if (source.kind == SourceKind::kXsum) {
     throw Error(ExitCode::kUsage, input + ": no .summary file or .tar.gz",
@@ -261,12 +319,12 @@ CorpusSource resolve_source(CorpusSource source) {
   }
   std::vector<std::filesystem::path> files = find_files(source);
   if (source.kind == SourceKind::kAuto) source.kind = common_kind(files, source);
-  source.inputs = std::move(files);
+  source.given = std::exchange(source.inputs, std::move(files));
   check_options_of_kind(source);
   // XSum has hundreds of thousands of articles: a stat of each takes minutes on a network file system. If an
   // article is given twice, prepare drops the second as a duplicate.
   if (source.kind != SourceKind::kXsum) {
-    refuse_twice(source.inputs);
+    drop_second_names(source);
     check_first_lines(source);
   }
   return source;

@@ -17,6 +17,13 @@ enum class SourceKind { kAuto, kXsum, kJsonl, kText, kSynthetic };
 /// Value of --source: "auto", "xsum", "jsonl", "text" or "synthetic".
 std::string_view to_string(SourceKind kind);
 
+/// A file of the input that is not read.
+struct PassedOver {
+  std::filesystem::path path;
+  std::string why = {};  ///< "hidden", "a link to nothing"; empty: its name is of no format that is read
+};
+
+/// The corpus that prepare reads.
 struct CorpusSource {
   SourceKind kind = SourceKind::kAuto;
   std::vector<std::filesystem::path> inputs;  ///< files and directories; none for synthetic
@@ -30,8 +37,10 @@ struct CorpusSource {
   double validation_fraction = 0;
   int64_t examples = 0;  ///< synthetic: number of examples in all splits together
   uint64_t seed = 0;     ///< synthetic: seed of the random numbers
-  /// Files of the inputs that this kind does not read. resolve_source() sets them.
-  std::vector<std::filesystem::path> passed_over;
+  /// The files of the inputs that a source of this kind does not read. resolve_source() sets them.
+  std::vector<PassedOver> passed_over;
+  /// The inputs as the user gave them, which tell splits by their folders. resolve_source() sets them.
+  std::vector<std::filesystem::path> given;
 };
 
 /// Document and summary are valid UTF-8.
@@ -52,8 +61,9 @@ struct CorpusProgress {
 
 /// Counts that are known after the whole corpus has been read.
 struct CorpusCounts {
-  int64_t absent_ids = 0;  ///< xsum: ids of the split file that have no article
-  int64_t unlisted = 0;    ///< xsum: articles that the split file does not list
+  int64_t absent_ids = 0;  ///< xsum: number of ids in the split file for which there is no article
+  int64_t lost_links = 0;  ///< xsum: number of links in archives that lead to no file of the archive
+  int64_t unlisted = 0;    ///< xsum: number of articles that the split file does not list
 };
 
 /// The unit of CorpusProgress for a resolved source: "byte" (on disk), "example" for synthetic, or "file" if

@@ -81,6 +81,36 @@ std::string take_text(const Json& object, const std::string& field, bool is_pair
   return *found;
 }
 
+/// The end of the JSON string that begins at `begin`: the place behind its closing quote.
+size_t end_of_string(std::string_view json, size_t begin) {
+  size_t end = begin + 1;
+  while (json[end] != '"') end += json[end] == '\\' ? 2 : 1;
+  return end + 1;
+}
+
+/// The value of the member `key` of the object `json`, as it is written there: a number has the digits that a
+/// double would lose. Empty if there is none. `json` must be valid; escapes in keys are not understood.
+std::string_view text_of_member(std::string_view json, std::string_view key) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  std::string_view name;  // the last string of the outermost object
+  size_t value = 0;       // where the value of `key` begins; 0: not found
+  int depth = 0;
+  for (size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    if (value != 0 && depth == 1 && (c == ',' || c == '}'))
+      return json.substr(value, json.find_last_not_of(kSpace, i - 1) + 1 - value);
+    if (c == ':' && depth == 1 && value == 0 && name == key) value = json.find_first_not_of(kSpace, i + 1);
+    if (c == '{' || c == '[') ++depth;
+    if (c == '}' || c == ']') --depth;
+    if (c != '"') continue;
+    const size_t end = end_of_string(json, i);
+    if (depth == 1) name = json.substr(i + 1, end - i - 2);
+    i = end - 1;
+  }
+  return {};
+}
+
+/// Parses `line` into the document and summary of `example`, and into its id if the line has an id.
 void parse_example(const std::string& line, const CorpusSource& source, CorpusExample& example) {
   const Json object = parse_line(line, example);
   const bool is_pair = source.kind == SourceKind::kJsonl;
@@ -89,9 +119,11 @@ void parse_example(const std::string& line, const CorpusSource& source, CorpusEx
       take_text(object, !is_pair && is_default ? "text" : source.document_field, is_pair, example);
   if (is_pair) example.summary = take_text(object, source.summary_field, is_pair, example);
   const auto id = object.find("id");
-  if (id == object.end()) return;
-  if (id->is_string() && *id != "") example.id = id->get<std::string>();
-  if (id->is_number_integer()) example.id = id->dump();
+  if (id != object.end() && id->is_string() && *id != "")
+    example.id = id->get<std::string>();
+  else if (const std::string_view text = text_of_member(line, "id");
+           text != "" && text != "null" && text != "\"\"")
+    example.id = in_one_line(std::string(text));
 }
 
 void give(CorpusExample& example, const CorpusSource& source, const ExampleSink& sink) {
@@ -146,7 +178,7 @@ void read_lines(const CorpusSource& source, CorpusProgress& progress, const Exam
     const std::string file_name = input.filename().string();
     const int64_t done_before = progress.done;
     CorpusExample start;
-    start.split = split_of_file(input);
+    start.split = split_of_file(input, source.given);
     start.file = input.string();
     start.id = file_name.substr(0, file_name.find('.'));
     LineInput lines(input);

@@ -1,10 +1,13 @@
 #include "data/corpus/corpus_names.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <initializer_list>
+#include <iterator>
 #include <system_error>
 
 #include "data/process/shell_word.h"
@@ -14,6 +17,62 @@ namespace {
 
 /// A message names at most this many files.
 constexpr size_t kShown = 4;
+/// A note on splits names at most this many files of a split.
+constexpr size_t kShownOfSplit = 20;
+
+// Names that people give to splits; "evaluation" and "eval" are test, as in Hugging Face datasets.
+struct SplitWord {
+  std::string_view word;
+  Split split;
+};
+constexpr std::array<SplitWord, 12> kSplitWords = {{{"train", Split::kTrain},
+                                                    {"training", Split::kTrain},
+                                                    {"trn", Split::kTrain},
+                                                    {"validation", Split::kValidation},
+                                                    {"valid", Split::kValidation},
+                                                    {"val", Split::kValidation},
+                                                    {"dev", Split::kValidation},
+                                                    {"test", Split::kTest},
+                                                    {"testing", Split::kTest},
+                                                    {"tst", Split::kTest},
+                                                    {"eval", Split::kTest},
+                                                    {"evaluation", Split::kTest}}};
+
+// Files about a data set, a model or software: their names in lower case, without .json, .txt or .text.
+constexpr auto kNoData = std::to_array<std::string_view>({"dataset_info",
+                                                          "dataset_infos",
+                                                          "dataset_dict",
+                                                          "state",
+                                                          "metadata",
+                                                          "croissant",
+                                                          "prepare",
+                                                          "config",
+                                                          "generation_config",
+                                                          "adapter_config",
+                                                          "preprocessor_config",
+                                                          "tokenizer",
+                                                          "tokenizer_config",
+                                                          "special_tokens_map",
+                                                          "added_tokens",
+                                                          "vocab",
+                                                          "ripstop_prompt",
+                                                          "trainer_state",
+                                                          "all_results",
+                                                          "train_results",
+                                                          "eval_results",
+                                                          "predict_results",
+                                                          "package",
+                                                          "package-lock",
+                                                          "requirements",
+                                                          "license",
+                                                          "licence",
+                                                          "notice",
+                                                          "copying",
+                                                          "citation",
+                                                          "changelog",
+                                                          "authors",
+                                                          "contributing",
+                                                          "contributors"});
 
 bool ends_with_one_of(const std::string& text, std::initializer_list<std::string_view> ends) {
   return std::any_of(ends.begin(), ends.end(), [&](std::string_view end) { return text.ends_with(end); });
@@ -23,6 +82,29 @@ std::string lower_case(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return text;
+}
+
+// The split that `word` names, in lower case, perhaps with "set", "data" or the like behind it.
+std::optional<Split> split_of_word(std::string word) {
+  for (const std::string_view end : {"set", "data", "split", "files"})
+    if (word.ends_with(end)) word.resize(word.size() - end.size());
+  const auto found = std::ranges::find(kSplitWords, word, &SplitWord::word);
+  return found == kSplitWords.end() ? std::nullopt : std::optional(found->split);
+}
+
+// The words of `name`: runs of letters. An upper-case letter behind a lower-case one begins a word.
+std::vector<std::string> words_of(const std::string& name) {
+  std::vector<std::string> words;
+  int before = 0;
+  for (const unsigned char c : name) {
+    if (std::isalpha(c) != 0) {
+      if (std::isalpha(before) == 0 || (std::isupper(c) != 0 && std::islower(before) != 0))
+        words.emplace_back();
+      words.back() += static_cast<char>(std::tolower(c));
+    }
+    before = c;
+  }
+  return words;
 }
 
 }  // namespace
@@ -73,28 +155,79 @@ ForeignFormat foreign_format(const std::filesystem::path& path) {
   return {};
 }
 
-Split split_of_file(const std::filesystem::path& path) {
-  const std::string name = lower_case(path.filename().string());
-  if (name.starts_with("val") || name.starts_with("dev")) return Split::kValidation;
-  if (name.starts_with("test")) return Split::kTest;
-  return Split::kTrain;
+std::optional<Split> named_split(const std::filesystem::path& path,
+                                 const std::vector<std::filesystem::path>& inputs) {
+  const std::string name = path.filename().string(), lower = lower_case(name);
+  for (const std::string& word : words_of(name))
+    if (const std::optional<Split> split = split_of_word(word)) return split;
+  if (lower.starts_with("val") || lower.starts_with("dev")) return Split::kValidation;
+  if (lower.starts_with("test")) return Split::kTest;
+  const auto is_input = [&](const std::filesystem::path& at) {
+    return std::ranges::any_of(inputs, [&](const auto& input) { return input == at || input == at / ""; });
+  };
+  const bool only_own = is_input(path) || inputs.empty();
+  for (std::filesystem::path folder = path.parent_path(); folder.has_filename();
+       folder = folder.parent_path()) {
+    const std::vector<std::string> words = words_of(folder.filename().string());
+    if (const std::optional<Split> split = split_of_word(fmt::format("{}", fmt::join(words, ""))))
+      return split;
+    if (only_own || is_input(folder)) break;
+  }
+  return std::nullopt;
 }
 
-std::string describe_splits(const std::vector<std::filesystem::path>& files) {
+Split split_of_file(const std::filesystem::path& path, const std::vector<std::filesystem::path>& inputs) {
+  return named_split(path, inputs).value_or(Split::kTrain);
+}
+
+std::string describe_splits(const CorpusSource& source) {
+  const std::vector<std::filesystem::path>& files = source.inputs;
   std::string text;
   for (size_t i = 0; i < std::min(files.size(), kShown); ++i) {
     text += fmt::format("{}{} {}as {}", i > 0 ? ", " : "", files[i].filename().string(),
-                        i == 0 ? "counts " : "", to_string(split_of_file(files[i])));
+                        i == 0 ? "counts " : "", to_string(split_of_file(files[i], source.given)));
   }
   if (files.size() > kShown) text += fmt::format(", and {} more files", files.size() - kShown);
   return text;
 }
 
-std::string describe_passed_over(const std::vector<std::filesystem::path>& files) {
+std::vector<std::string> notes_on_splits(const CorpusSource& source) {
+  std::array<std::vector<std::string>, kSplits + 1> files;  // by split; the last: no split in the name
+  for (const auto& file : source.inputs) {
+    const std::optional<Split> split = named_split(file, source.given);
+    files.at(split ? static_cast<size_t>(*split) : kSplits).push_back(file.string());
+  }
+  std::vector<std::string> notes;
+  for (int split = 0; split <= kSplits; ++split) {
+    std::vector<std::string>& names = files.at(static_cast<size_t>(split));
+    if (names.empty()) continue;
+    const size_t more = names.size() - std::min(names.size(), kShownOfSplit);
+    names.resize(names.size() - more);
+    notes.push_back(fmt::format(
+        "{}: {}{}{}", to_string(split < kSplits ? static_cast<Split>(split) : Split::kTrain),
+        fmt::join(names, ", "), more > 0 ? fmt::format(" and {} more", more) : "",
+        split < kSplits ? "" : ", as no word of the name says train, validation, dev, test or eval"));
+  }
+  return notes;
+}
+
+std::string why_no_data(const std::filesystem::path& path) {
+  for (auto part = path.begin(); part != path.end(); ++part) {
+    const std::string name = part->string();
+    if (name.starts_with('.') || (name.starts_with("__") && std::next(part) != path.end())) return "hidden";
+  }
+  const std::string name = lower_case(path.filename().string());
+  if (!ends_with_one_of(name, {".json", ".txt", ".text"})) return "";
+  const std::string stem = name.substr(0, name.rfind('.'));
+  const bool is_known = std::ranges::find(kNoData, stem) != kNoData.end();
+  return is_known || stem.starts_with("readme") || stem.ends_with(".index") ? "no data" : "";
+}
+
+std::string describe_passed_over(const std::vector<PassedOver>& files) {
   std::string text;
   for (size_t i = 0; i < std::min(files.size(), kShown); ++i) {
-    const std::string what = foreign_format(files[i]).what;
-    text += (i > 0 ? ", " : "") + files[i].filename().string();
+    const std::string what = files[i].why.empty() ? foreign_format(files[i].path).what : files[i].why;
+    text += (i > 0 ? ", " : "") + files[i].path.filename().string();
     if (!what.empty()) text += " (" + what + ")";
   }
   if (files.size() > kShown) text += fmt::format(" and {} more", files.size() - kShown);

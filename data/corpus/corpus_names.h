@@ -1,6 +1,7 @@
 // Tells kind and split of a file by its name, because a directory may hold files of other programs.
 #pragma once
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,15 +30,31 @@ struct ForeignFormat {
 };
 ForeignFormat foreign_format(const std::filesystem::path& path);
 
-/// The split that a file name means: validation for val* and dev*, test for test*, train for other names.
-Split split_of_file(const std::filesystem::path& path);
+/// The split that the name of the file `path` stands for, by the first of its words that names one: train or
+/// training; val, valid, validation or dev; test, testing, eval or evaluation, also with "set" or "data"
+/// behind it. A name that begins with val, dev or test counts, too. If no word does, a folder decides whose
+/// name is such a word alone, the innermost first, up to the one of `inputs` (--input) that holds the file,
+/// or to the file's own folder. nullopt if none names a split.
+std::optional<Split> named_split(const std::filesystem::path& path,
+                                 const std::vector<std::filesystem::path>& inputs = {});
+/// named_split(), or train.
+Split split_of_file(const std::filesystem::path& path, const std::vector<std::filesystem::path>& inputs = {});
 
-/// The splits of the first few of `files`, for messages: "test_b.jsonl.gz counts as test, val.jsonl as
-/// validation".
-std::string describe_splits(const std::vector<std::filesystem::path>& files);
+/// Text for messages about the splits of the first few of source.inputs: "test_b.jsonl.gz counts as test,
+/// val.jsonl as validation".
+std::string describe_splits(const CorpusSource& source);
 
-/// The first few of `files`, for messages: "a.csv (a CSV file), notes.md and 2 more".
-std::string describe_passed_over(const std::vector<std::filesystem::path>& files);
+/// Notes on the split of every file of source.inputs: one for each split that has files, and one for the
+/// files whose names tell none.
+std::vector<std::string> notes_on_splits(const CorpusSource& source);
+
+/// The reason why a file below a directory is not read although a source reads such names: its name is hidden
+/// (.NAME, or a folder __NAME), or is one of files about data, models and software (dataset_infos.json,
+/// README.txt). "" if there is no such reason. `path` is relative to the directory.
+std::string why_no_data(const std::filesystem::path& path);
+
+/// Text for messages about the first few of `files`: "a.csv (a CSV file), notes.md and 2 more".
+std::string describe_passed_over(const std::vector<PassedOver>& files);
 
 /// `path` with a file name that counts as train: "d/train_x.jsonl" for "d/test_x.jsonl".
 std::filesystem::path renamed_to_train(const std::filesystem::path& path);

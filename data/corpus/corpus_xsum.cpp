@@ -2,7 +2,10 @@
 // splits.
 #include <algorithm>
 #include <array>
+#include <map>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "data/corpus/corpus.h"
 #include "data/files/hash.h"
@@ -134,14 +137,55 @@ void parse_article(std::string bytes, CorpusExample& example) {
   example.document = strip(parts[8]);
 }
 
+/// Takes an article: the name of its file, its place for messages, and a function that returns its content.
+using TakeArticle = std::function<void(const std::string& file_name, const std::string& file,
+                                       const std::function<std::string()>&)>;
+
+/// The links of an archive: the path of each, and the path to which it leads.
+using Links = std::map<std::string, std::string>;
+
+/// The path of the file to which `path` leads over any number of links. A loop of links ends somewhere in it.
+std::string end_of_links(const Links& links, std::string path) {
+  auto at = links.find(path);
+  for (size_t steps = 0; at != links.end() && steps <= links.size(); ++steps)
+    at = links.find(path = at->second);
+  return path;
+}
+
+/// Whether `path` is the path of an article in an archive. macOS adds files such as "._1234.summary".
+bool is_article(const std::filesystem::path& path) {
+  return path.extension() == ".summary" && !path.filename().string().starts_with("._");
+}
+
+/// Gives the articles whose files are links to `take`, after all others: a link may come before its file, and
+/// an archive is read from begin to end. Returns the number of links that lead to no file.
+int64_t read_linked(const std::filesystem::path& input, const Links& links, const TakeArticle& take) {
+  std::map<std::string, std::vector<std::string>> names;  // by file
+  for (const auto& [name, to] : links)
+    if (is_article(name)) names[end_of_links(links, to)].push_back(name);
+  if (names.empty()) return 0;
+  TarInput tar(input);
+  while (tar.next()) {
+    const auto found = names.find(std::filesystem::path(tar.name()).lexically_normal());
+    if (!tar.link().empty() || found == names.end()) continue;
+    const std::string content = tar.content();
+    for (const std::string& name : found->second)
+      take(std::filesystem::path(name).filename(), input.string() + ":" + name, [&] { return content; });
+    names.erase(found);
+  }
+  int64_t lost = 0;
+  for (const auto& [file, links_to_it] : names) lost += std::ssize(links_to_it);
+  return lost;
+}
+
 }  // namespace
 
 CorpusCounts read_xsum(const CorpusSource& source, CorpusProgress& progress, const ExampleSink& sink) {
   std::optional<SplitTable> splits;
   if (!source.splits.empty()) splits.emplace(source.splits);
   CorpusCounts counts;
-  const auto give = [&](const std::string& file_name, const std::string& file,
-                        const std::function<std::string()>& content) {
+  const TakeArticle give = [&](const std::string& file_name, const std::string& file,
+                               const std::function<std::string()>& content) {
     CorpusExample example;
     example.id = file_name.substr(0, file_name.find('.'));
     example.file = file;
@@ -166,14 +210,15 @@ CorpusCounts read_xsum(const CorpusSource& source, CorpusProgress& progress, con
       continue;
     }
     TarInput tar(input);
+    Links links;
     while (tar.next()) {
       if (bytes) progress.done = done_before + tar.bytes_read();
       const std::filesystem::path inside = tar.name();
-      const std::string file_name = inside.filename().string();
-      // macOS adds files such as "._1234.summary" to archives.
-      if (inside.extension() != ".summary" || file_name.starts_with("._")) continue;
-      give(file_name, input.string() + ":" + tar.name(), [&] { return tar.content(); });
+      if (!tar.link().empty()) links.emplace(inside.lexically_normal().string(), tar.link());
+      if (!is_article(inside) || !tar.link().empty()) continue;
+      give(inside.filename(), input.string() + ":" + tar.name(), [&] { return tar.content(); });
     }
+    counts.lost_links += read_linked(input, links, give);
     if (!bytes) progress.done = done_before + 1;
   }
   if (splits) counts.absent_ids = splits->absent();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <system_error>
 
 #include "data/corpus/corpus_names.h"
@@ -64,15 +65,15 @@ void check_options(const PrepareOptions& options, const std::string& prompt_temp
 
 void check_train_files(const PrepareOptions& options, const CorpusSource& source) {
   if (options.vocab_size == 0 || !names_tell_splits(source)) return;
-  const auto is_train = [](const auto& file) { return split_of_file(file) == Split::kTrain; };
+  const auto is_train = [&](const auto& file) { return split_of_file(file, source.given) == Split::kTrain; };
   const std::vector<std::filesystem::path>& files = source.inputs;
   if (std::any_of(files.begin(), files.end(), is_train)) return;
   throw Error(
       ExitCode::kInputData,
       fmt::format("no example is for train, so no tokenizer can be learnt: by name {}",
-                  describe_splits(files)),
-      fmt::format("{}; names that begin with val, dev or test are not train, all others are. Else add a "
-                  "train.jsonl, or give --tokenizer",
+                  describe_splits(source)),
+      fmt::format("{}; names with a word such as val, dev, test or eval are not train, all others are. Else "
+                  "add a train.jsonl, or give --tokenizer",
                   how_to_train_on(files.front())));
 }
 
@@ -83,7 +84,8 @@ std::vector<std::string> notes_on(const CorpusSource& source) {
                                 describe_passed_over(source.passed_over), to_string(source.kind),
                                 name_ends(source.kind)));
   }
-  // Only a split file tells the splits of XSum's articles.
+  if (names_tell_splits(source)) std::ranges::move(notes_on_splits(source), std::back_inserter(notes));
+  // For XSum's articles, only a split file tells the splits.
   if (source.kind == SourceKind::kXsum && source.splits.empty()) {
     notes.push_back(
         fmt::format("no --splits FILE: every article goes to train{}, those that XSum keeps for tests "
@@ -108,8 +110,8 @@ void refuse_empty_train(const CorpusSource& source, const std::string& first_fau
     what += fmt::format("; --validation-fraction {} may have taken all", source.validation_fraction);
     hint += ", or a smaller --validation-fraction";
   } else if (first_fault.empty() && names_tell_splits(source)) {
-    what += ": by name " + describe_splits(source.inputs);
-    hint += " in a file that counts as train: its name does not begin with val, dev or test";
+    what += ": by name " + describe_splits(source);
+    hint += " in a file that counts as train: no word of its name is val, dev, test or eval";
   } else if (first_fault.empty() && !source.splits.empty()) {
     what += fmt::format(": {} puts no article of the input there", source.splits.string());
     hint = "give --tokenizer, or a split file that lists the input's ids";

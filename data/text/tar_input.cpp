@@ -37,7 +37,20 @@ struct TarInput::State {
   std::unique_ptr<archive, decltype(&archive_read_free)> owner;
   archive* reader;
   std::string name;
+  std::string link;
 };
+
+namespace {
+
+/// The path of the file to which the entry `name` is a link (TarInput::link); empty if it is none.
+std::string link_of(archive_entry* entry, const std::filesystem::path& name) {
+  if (const char* const file = archive_entry_hardlink(entry); file != nullptr)
+    return std::filesystem::path(file).lexically_normal();
+  const char* const file = archive_entry_symlink(entry);
+  return file == nullptr ? "" : (name.parent_path() / file).lexically_normal().string();
+}
+
+}  // namespace
 
 TarInput::State::State(const std::filesystem::path& path)
     : input(path), owner(archive_read_new(), archive_read_free), reader(owner.get()) {
@@ -104,16 +117,20 @@ TarInput::~TarInput() = default;
 
 bool TarInput::next() {
   while (archive_entry* entry = state_->next_entry()) {
-    // Skip directories, and links, which could lead out of the archive.
-    if (archive_entry_filetype(entry) != AE_IFREG) continue;
     const char* name = archive_entry_pathname(entry);
     // The name is null if the locale cannot represent it, as in the "C" locale of a batch job.
     if (name == nullptr) name = archive_entry_pathname_utf8(entry);
     if (name == nullptr) continue;
     state_->name = name;
-    return true;
+    state_->link = link_of(entry, state_->name);
+    // Skip directories, which have no content.
+    if (archive_entry_filetype(entry) == AE_IFREG || !state_->link.empty()) return true;
   }
   return false;
+}
+
+const std::string& TarInput::link() const {
+  return state_->link;
 }
 
 const std::string& TarInput::name() const {

@@ -18,7 +18,10 @@ class TarInput {
 
   /// Returns false if there is no further regular file.
   bool next();
-  /// Path of the current file in the archive.
+  /// The path inside the archive of the file to which the current entry is a hard or symbolic link; empty if
+  /// the entry is a file. Has no "." and "..", unless the link leads out of the archive.
+  const std::string& link() const;
+  /// Path of the current file inside the archive.
   const std::string& name() const;
   /// The current file's bytes. Throws Error(kInputData) if there are more than 64 MiB.
   std::string content();

@@ -3,6 +3,7 @@
 
 #include "data/corpus/corpus_names.h"
 #include "tests/data/corpus_reading.h"
+#include "tests/expect_has.h"
 
 namespace ripstop {
 namespace {
@@ -178,14 +179,82 @@ TEST(CorpusMessagesTest, OptionsOfAnotherSourceAreRefused) {
 TEST(CorpusMessagesTest, NamesTellSplits) {
   EXPECT_EQ(split_of_file("a/Validation_1.jsonl.gz"), Split::kValidation);
   EXPECT_EQ(split_of_file("dev/train.jsonl"), Split::kTrain);
-  EXPECT_EQ(describe_splits({"d/test_x.jsonl.gz", "dev.jsonl"}),
+  EXPECT_EQ(describe_splits(source_of({"d/test_x.jsonl.gz", "dev.jsonl"})),
             "test_x.jsonl.gz counts as test, dev.jsonl as validation");
-  EXPECT_EQ(describe_splits({"a", "b", "c", "d", "e", "f"}),
+  EXPECT_EQ(describe_splits(source_of({"a", "b", "c", "d", "e", "f"})),
             "a counts as train, b as train, c as train, d as train, and 2 more files");
-  EXPECT_EQ(describe_passed_over({"d/a.csv", "notes.md", "c", "d", "e", "f"}),
-            "a.csv (a CSV file), notes.md, c, d and 2 more");
+  EXPECT_EQ(describe_passed_over({{"d/a.csv"}, {"notes.md"}, {"c", "hidden"}, {"d"}, {"e"}, {"f"}}),
+            "a.csv (a CSV file), notes.md, c (hidden), d and 2 more");
   EXPECT_EQ(renamed_to_train("d/test_x.jsonl.gz"), "d/train_x.jsonl.gz");
   EXPECT_EQ(renamed_to_train("Validation.txt"), "train.txt");
+}
+
+// Names of files of DialogSum, XL-Sum, BillSum and WMT, and others that people use.
+TEST(CorpusMessagesTest, WordsInsideNamesTellSplits) {
+  const auto expect = [](std::optional<Split> split, const std::vector<std::filesystem::path>& files) {
+    for (const auto& file : files) EXPECT_EQ(named_split(file), split) << file;
+  };
+  expect(Split::kTrain,
+         {"dialogsum.train.jsonl", "us_train_data_final_OFFICIAL.jsonl", "train-00000-of-00002.json",
+          "trainingset.txt", "XSumTrain.jsonl", "train_without_test.jsonl", "test/train.jsonl"});
+  expect(Split::kValidation,
+         {"dialogsum.dev.jsonl", "english_val.jsonl", "x.valid.json.gz", "DEV2.jsonl", "devset.txt",
+          "myValidationData.jsonl", "values.jsonl", "a/b/validation/x.jsonl", "dev-2/x.txt"});
+  expect(Split::kTest,
+         {"english_test.jsonl", "us_test_data_final_OFFICIAL.jsonl", "eval.jsonl", "evaluation_1.txt",
+          "xsumTest.jsonl", "TESTSET.jsonl", "test/x.jsonl", "Test_Data/x.jsonl", "testing.jsonl"});
+  expect(std::nullopt,
+         {"articles.jsonl", "latest.jsonl", "contest.txt", "invalid.jsonl", "retrieval.jsonl", "medieval.txt",
+          "my-test-7/x.jsonl", "test/x/y.jsonl", "set.jsonl", "/dev/shm/x.jsonl"});
+  // Folders count up to the input that holds the file.
+  EXPECT_EQ(named_split("test/x/y.jsonl", {"other", "test"}), Split::kTest);
+  EXPECT_EQ(named_split("test/x/y.jsonl", {"test/"}), Split::kTest);
+  EXPECT_EQ(named_split("test/x/y.jsonl", {"test/x"}), std::nullopt);
+  EXPECT_EQ(named_split("test/dev/x/y.jsonl", {"test"}), Split::kValidation);
+  EXPECT_EQ(split_of_file("test/x/y.jsonl", {"test/x/y.jsonl"}), Split::kTrain);
+}
+
+TEST(CorpusMessagesTest, NotesTellTheSplitOfEveryFile) {
+  EXPECT_EQ(
+      notes_on_splits(source_of({"a.dev.jsonl", "b.jsonl", "train.jsonl", "val/c.jsonl"})),
+      (std::vector<std::string>{"train: train.jsonl", "validation: a.dev.jsonl, val/c.jsonl",
+                                "train: b.jsonl, as no word of the name says train, validation, dev, test or "
+                                "eval"}));
+  EXPECT_HAS(notes_on_splits(source_of(std::vector<std::filesystem::path>(22, "test.txt"))).at(0),
+             ", test.txt and 2 more");
+}
+
+TEST(CorpusMessagesTest, FilesBelowADirectoryThatAreNoDataAreNamed) {
+  ScratchDirectory scratch;
+  const std::string line = "{\"document\": \"d\", \"summary\": \"s\"}\n";
+  for (const char* name : {"d/train.jsonl", "d/.ipynb_checkpoints/train-checkpoint.jsonl", "d/.hidden.jsonl",
+                           "d/__MACOSX/train.jsonl", "away/test/x.jsonl"})
+    write_bytes(scratch / name, line);
+  for (const char* name : {"d/dataset_infos.json", "d/config.json", "d/README_en.txt", "d/x/LICENSE.txt",
+                           "d/model.safetensors.index.json", "d/.git/HEAD", "d/.gitattributes"})
+    write_bytes(scratch / name, "{}\n");
+  std::filesystem::create_directory_symlink(scratch / "away/test", scratch / "d/test");
+  std::filesystem::create_directory_symlink(scratch / "d", scratch / "d/loop");
+  std::filesystem::create_symlink(scratch / "absent", scratch / "d/dangling.jsonl");
+  std::filesystem::create_symlink(scratch / "d/train.jsonl", scratch / "d/a_test.jsonl");
+  std::filesystem::create_symlink(scratch / "away/test/x.jsonl", scratch / "d/z_dev.jsonl");
+  const CorpusSource source = resolve_source(source_of({scratch / "d"}));
+  EXPECT_EQ(source.inputs,
+            (std::vector<std::filesystem::path>{scratch / "d/test/x.jsonl", scratch / "d/train.jsonl"}));
+  std::string all;
+  for (const PassedOver& file : source.passed_over)
+    all += file.path.lexically_relative(scratch / "d").string() + " (" + file.why + ")\n";
+  EXPECT_EQ(
+      all,
+      ".hidden.jsonl (hidden)\n.ipynb_checkpoints/train-checkpoint.jsonl (hidden)\nREADME_en.txt (no data)\n"
+      "__MACOSX/train.jsonl (hidden)\nconfig.json (no data)\ndangling.jsonl (a link to nothing)\n"
+      "dataset_infos.json (no data)\nloop (a link to a folder that is read)\n"
+      "model.safetensors.index.json (no data)\nx/LICENSE.txt (no data)\n"
+      "a_test.jsonl (another name of a file that is read)\nz_dev.jsonl (another name of a file that is "
+      "read)\n");
+  EXPECT_EQ(split_of_file(source.inputs.at(0), source.given), Split::kTest);
+  // Files that are named are read.
+  EXPECT_EQ(read_all(source_of({scratch / "d/.hidden.jsonl"})).size(), 1u);
 }
 
 }  // namespace

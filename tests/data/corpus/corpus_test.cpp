@@ -280,6 +280,46 @@ TEST(CorpusTest, XsumArticlesInBothSpellingsFromDirectoryAndArchive) {
   }
 }
 
+TEST(CorpusTest, IdsThatAreNoTextsKeepTheirText) {
+  ScratchDirectory scratch;
+  const auto id_of = [&](const std::string& id) {
+    write_bytes(scratch / "train.jsonl",
+                "{\"document\": \"\\\"id\\\": 5, d\", \"summary\": \"id\", \"x\": {\"id\": 6}, " + id +
+                    "\"y\": [\"id\", 7]}\n");
+    return read_all(source_of({scratch / "train.jsonl"})).at(0).id;
+  };
+  for (const char* id : {"12", "12.0", "-0", "1e3", "0.1000", "123456789012345678901234567890", "true",
+                         R"({"$oid": "5f}\"", "n": [1, {"id": 2}]})", "[1, 2]"})
+    EXPECT_EQ(id_of(std::string("\"id\" : ") + id + " , "), id);
+  EXPECT_EQ(id_of(R"("id": "a b", )"), "a b");
+  for (const char* none : {"", R"("id": null, )", R"("id": "", )"}) EXPECT_EQ(id_of(none), "train-1") << none;
+}
+
+TEST(CorpusTest, ArticlesBehindLinksOfAnArchiveAreRead) {
+  ScratchDirectory scratch;
+  const std::filesystem::path d = scratch / "d";
+  for (const char* id : {"3", "5"})
+    write_bytes(d / "a" / (std::string(id) + ".summary"), article("[SN]", "S.", id));
+  std::filesystem::create_hard_link(d / "a/5.summary", d / "1.summary");
+  std::filesystem::create_symlink("a/3.summary", d / "2.summary");
+  std::filesystem::create_symlink("../2.summary", d / "a/6.summary");
+  for (const auto& [name, to] :
+       {std::pair{"7", "absent.summary"}, {"8", "8.summary"}, {"9", "../../x/9.summary"}})
+    std::filesystem::create_symlink(to, d / (std::string(name) + ".summary"));
+  std::filesystem::create_symlink("a/3.summary", d / "readme");
+  const std::string tar =
+      "cd '" + d.string() +
+      "' && tar czf ../d.tar.gz ./2.summary a 1.summary 7.summary 8.summary 9.summary readme";
+  ASSERT_EQ(std::system(tar.c_str()), 0);
+  CorpusCounts counts;
+  std::map<std::string, std::string> found;
+  for (const CorpusExample& example : read_all(source_of({scratch / "d.tar.gz"}), &counts))
+    found[example.id] = example.document;
+  EXPECT_EQ(found,
+            (std::map<std::string, std::string>{{"1", "5"}, {"2", "3"}, {"3", "3"}, {"5", "5"}, {"6", "3"}}));
+  EXPECT_EQ(counts.lost_links, 3);
+}
+
 TEST(CorpusTest, BadXsumInputsAreNamed) {
   ScratchDirectory scratch;
   write_bytes(scratch / "d/11.summary", "no marks in here\n");
