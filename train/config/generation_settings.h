@@ -1,6 +1,7 @@
 // Settings of text generation, with the names and meanings of Hugging Face's GenerationConfig.
 #pragma once
 #include <cstdint>
+#include <vector>
 
 namespace ripstop {
 
@@ -24,12 +25,15 @@ struct GenerationSettings {
   int64_t top_k = 0;         ///< for sampling; 0: off
   double top_p = 1.0;        ///< for sampling; 1: off
   int64_t seed = 1;          ///< for sampling
+  /// Ids that end a text, ascending; empty: the tokenizer's EOS. No key of the config sets them.
+  std::vector<int32_t> end_tokens = {};
 
   bool operator==(const GenerationSettings&) const = default;
 
   /// Whether the next token is always the most likely one, so that generation does not need all logits.
   bool takes_the_best() const {
-    return num_beams == 1 && !do_sample && no_repeat_ngram_size == 0 && min_new_tokens == 0;
+    return num_beams == 1 && !do_sample && no_repeat_ngram_size == 0 && min_new_tokens == 0 &&
+           end_tokens.empty();
   }
   /// These settings with defaults where they have no effect: of a search with one beam, of sampling without
   /// do_sample.

@@ -33,24 +33,26 @@ constexpr size_t kHashDigits = 8;
 // The contents of settings.json (docs/formats.md).
 Json to_json(const EvaluationSettings& settings) {
   const GenerationSettings& generation = settings.generation;
-  return {{"step", settings.step},
-          {"split", settings.split},
-          {"examples", settings.examples},
-          {"weights", settings.weights},
-          {"data", settings.data},
-          {"compute", settings.compute},
-          {"context", settings.context},
-          {"num_beams", generation.num_beams},
-          {"max_new_tokens", generation.max_new_tokens},
-          {"length_penalty", generation.length_penalty},
-          {"early_stopping", to_string(generation.early_stopping)},
-          {"no_repeat_ngram_size", generation.no_repeat_ngram_size},
-          {"min_new_tokens", generation.min_new_tokens},
-          {"do_sample", generation.do_sample},
-          {"temperature", generation.temperature},
-          {"top_k", generation.top_k},
-          {"top_p", generation.top_p},
-          {"seed", generation.seed}};
+  Json json = {{"step", settings.step},
+               {"split", settings.split},
+               {"examples", settings.examples},
+               {"weights", settings.weights},
+               {"data", settings.data},
+               {"compute", settings.compute},
+               {"context", settings.context},
+               {"num_beams", generation.num_beams},
+               {"max_new_tokens", generation.max_new_tokens},
+               {"length_penalty", generation.length_penalty},
+               {"early_stopping", to_string(generation.early_stopping)},
+               {"no_repeat_ngram_size", generation.no_repeat_ngram_size},
+               {"min_new_tokens", generation.min_new_tokens},
+               {"do_sample", generation.do_sample},
+               {"temperature", generation.temperature},
+               {"top_k", generation.top_k},
+               {"top_p", generation.top_p},
+               {"seed", generation.seed}};
+  if (!generation.end_tokens.empty()) json["end_tokens"] = generation.end_tokens;
+  return json;
 }
 
 // The contents of settings.json; nullopt if the file is absent. Without "weights", another program wrote the

@@ -43,7 +43,7 @@ bool BeamSearch::accept(std::span<const LogitRow> next) {
     const Candidate& candidate = candidates[static_cast<size_t>(i)];
     if (!ends(candidate)) continue;
     std::vector<int32_t> tokens = beams_[candidate.beam].tokens;
-    const bool ended = candidate.id == options_.end_token;
+    const bool ended = options_.ends(candidate.id);
     if (!ended) tokens.push_back(candidate.id);
     keep(std::move(tokens), ended, candidate.score);
   }
@@ -60,11 +60,11 @@ bool BeamSearch::accept(std::span<const LogitRow> next) {
 // The 2 * num_beams best continuations. At most one continuation of each beam has the end token, so at least
 // num_beams continuations go on.
 std::vector<BeamSearch::Candidate> BeamSearch::best_candidates(std::span<const LogitRow> next) const {
-  const int64_t count = 2 * options_.settings.num_beams;
+  const int64_t count = (1 + std::ssize(options_.end_tokens)) * options_.settings.num_beams;
   std::vector<Candidate> all;
   for (size_t b = 0; b < beams_.size(); ++b) {
     const PartialText text{beams_[b].tokens, prompt_};
-    const std::vector<int32_t> banned = banned_tokens(options_.settings, text, options_.end_token);
+    const std::vector<int32_t> banned = options_.banned(text);
     for (const ScoredToken& token : best_tokens(next[b].of_ids(options_.ids), banned, count))
       all.push_back({b, token.id, next[b].log_probability(token.id) + beams_[b].score});
   }
@@ -75,7 +75,7 @@ std::vector<BeamSearch::Candidate> BeamSearch::best_candidates(std::span<const L
 }
 
 bool BeamSearch::ends(const Candidate& candidate) const {
-  return candidate.id == options_.end_token || length_ == options_.settings.max_new_tokens;
+  return options_.ends(candidate.id) || length_ == options_.settings.max_new_tokens;
 }
 
 // Keeps the text if it is one of the best num_beams that have ended.

@@ -33,7 +33,7 @@ class SingleText {
  protected:
   // Returns true if the token was the last.
   bool add(int32_t token) {
-    ended_ = token == options_.end_token;
+    ended_ = options_.ends(token);
     if (!ended_) tokens_.push_back(token);
     return ended_ || std::ssize(tokens_) - prompt_ == options_.settings.max_new_tokens;
   }
@@ -61,7 +61,7 @@ class ChosenText : public SingleText {
 
   bool accept(std::span<const LogitRow> next) {
     const PartialText text{tokens_, prompt_};
-    const std::vector<int32_t> banned = banned_tokens(options_.settings, text, options_.end_token);
+    const std::vector<int32_t> banned = options_.banned(text);
     const std::optional<int32_t> token = choose(next.front().of_ids(options_.ids), banned, text.new_tokens());
     return !token || add(*token);
   }
@@ -190,6 +190,13 @@ class GenerationLoop {
 };
 
 }  // namespace
+
+std::vector<int32_t> GenerateOptions::banned(const PartialText& text) const {
+  std::vector<int32_t> all = banned_tokens(settings, text, end_tokens);
+  all.insert(all.end(), never.begin(), never.end());
+  std::ranges::sort(all);
+  return all;
+}
 
 void generate(const GenerateOptions& options, NextPrompt next_prompt, const AppendTokens& append,
               TakeContinuation take) {

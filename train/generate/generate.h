@@ -1,5 +1,6 @@
 // Generates many sequences at once: greedily, by beam search, or by drawing at random.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -52,12 +53,17 @@ struct Continuation {
 using TakeContinuation = FunctionRef<void(Continuation continuation)>;
 
 struct GenerateOptions {
-  int64_t slots = 1;            ///< sequences generated at once, in the slots 0 .. slots - 1 of the cache
-  int64_t context = 0;          ///< the most tokens of a sequence
-  int64_t prefill_tokens = 0;   ///< the most tokens of a call with prompts; at least `context`
-  int64_t ids = 0;              ///< ids of the tokenizer: only ids below this one are generated
-  int32_t end_token = 0;        ///< the id that ends a sequence
-  GenerationSettings settings;  ///< max_new_tokens and min_new_tokens count the end token
+  int64_t slots = 1;    ///< sequences that are generated at once, in the slots 0 .. slots - 1 of the cache
+  int64_t context = 0;  ///< the most tokens of a sequence
+  int64_t prefill_tokens = 0;            ///< the most tokens of one call with prompts; at least `context`
+  int64_t ids = 0;                       ///< ids of the tokenizer: only ids below this one are generated
+  std::vector<int32_t> end_tokens = {};  ///< the ids that end a sequence, ascending
+  std::vector<int32_t> never = {};  ///< ids below `ids` that are not generated, if the best do not suffice
+  GenerationSettings settings;      ///< max_new_tokens and min_new_tokens count the end token
+
+  bool ends(int32_t token) const { return std::ranges::binary_search(end_tokens, token); }
+  /// The ids that must not come next in `text`, ascending: banned_tokens() and `never`.
+  std::vector<int32_t> banned(const PartialText& text) const;
 };
 
 /// Continues every prompt: with beams by BeamSearch, with do_sample by draw_token(), else by the most likely

@@ -73,10 +73,11 @@ std::span<const float> LogitRow::of_ids(int64_t ids) const {
 }
 
 std::vector<int32_t> banned_tokens(const GenerationSettings& settings, const PartialText& text,
-                                   int32_t end_token) {
+                                   std::span<const int32_t> end_tokens) {
   std::vector<int32_t> banned;
   ban_repetitions(settings.no_repeat_ngram_size, text.tokens, banned);
-  if (text.new_tokens() < settings.min_new_tokens) banned.push_back(end_token);
+  if (text.new_tokens() < settings.min_new_tokens)
+    banned.insert(banned.end(), end_tokens.begin(), end_tokens.end());
   std::sort(banned.begin(), banned.end());
   return banned;
 }

@@ -28,10 +28,10 @@ struct PartialText {
 };
 
 /// The ids that must not come next, ascending: ids that would repeat an n-gram of no_repeat_ngram_size tokens
-/// in `text`, prompt included, and `end_token` before min_new_tokens. Source: the n-gram rule of Paulus et
+/// in `text`, prompt included, and `end_tokens` before min_new_tokens. Source: the n-gram rule of Paulus et
 /// al., arXiv:1705.04304, section 2.5, applied to prompts as in transformers.
 std::vector<int32_t> banned_tokens(const GenerationSettings& settings, const PartialText& text,
-                                   int32_t end_token);
+                                   std::span<const int32_t> end_tokens);
 
 struct ScoredToken {
   int32_t id = 0;

@@ -55,12 +55,17 @@ void write_texts(InferenceModel& model, const Tokenizer& tokenizer, const Genera
   const InferenceOptions& limits = model.options();
   // A model may have more ids than its tokenizer has pieces.
   const int64_t ids = std::min(tokenizer.vocabulary_size(), model.model().config().vocab_size);
-  const GenerateOptions options{.slots = limits.slots,
-                                .context = limits.context,
-                                .prefill_tokens = limits.prefill_tokens,
-                                .ids = ids,
-                                .end_token = tokenizer.eos(),
-                                .settings = settings};
+  GenerateOptions options{.slots = limits.slots,
+                          .context = limits.context,
+                          .prefill_tokens = limits.prefill_tokens,
+                          .ids = ids,
+                          .end_tokens = settings.end_tokens,
+                          .settings = settings};
+  if (options.end_tokens.empty()) options.end_tokens = {tokenizer.eos()};
+  // End tokens may be ids above the pieces, which have no text. Only these of the ids above can be chosen.
+  for (; options.ids <= options.end_tokens.back(); ++options.ids)
+    if (!options.ends(static_cast<int32_t>(options.ids)))
+      options.never.push_back(static_cast<int32_t>(options.ids));
   std::deque<int64_t> cut_tokens;  // cut tokens of the prompts whose texts are not finished
   generate(
       options,

@@ -181,7 +181,7 @@ TEST(PretrainedRanks, GreedyIdsOfPublishedModels) {
                                      .context = 128,
                                      .prefill_tokens = 256,
                                      .ids = config.vocab_size,
-                                     .end_token = 2,
+                                     .end_tokens = {2},
                                      .settings = {.max_new_tokens = 40}};
       generate(
           of_texts, ListedPrompts(std::move(prompts)),

@@ -33,12 +33,16 @@ LogitRow row_of(const std::vector<float>& logits) {
   return row;
 }
 
+bool is_end(const GenerationSettings& settings, int32_t id) {
+  return id == kSearchEnd || std::ranges::count(settings.end_tokens, id) > 0;
+}
+
 GenerateOptions options_of(const GenerationSettings& settings, int64_t vocabulary) {
   return {.slots = 1,
           .context = 100,
           .prefill_tokens = 100,
           .ids = vocabulary,
-          .end_token = kSearchEnd,
+          .end_tokens = settings.end_tokens.empty() ? Ids{kSearchEnd} : settings.end_tokens,
           .settings = settings};
 }
 
@@ -93,11 +97,12 @@ void find_best(const GenerationSettings& settings, int64_t vocabulary, Ids& toke
   for (int32_t id = 0; id < vocabulary; ++id) {
     const double total = sum + static_cast<double>(row.log_probability(id));
     tokens.push_back(id);
-    if (id == kSearchEnd || length == settings.max_new_tokens) {
+    if (is_end(settings, id) || length == settings.max_new_tokens) {
       const double score = total / std::pow(static_cast<double>(length), settings.length_penalty);
       if (score > best.score) {
-        best = {{Ids(tokens.begin() + 3, tokens.end() - (id == kSearchEnd ? 1 : 0)), id == kSearchEnd},
-                score};
+        best = {
+            {Ids(tokens.begin() + 3, tokens.end() - (is_end(settings, id) ? 1 : 0)), is_end(settings, id)},
+            score};
       }
     } else {
       find_best(settings, vocabulary, tokens, total, best);
@@ -109,17 +114,32 @@ void find_best(const GenerationSettings& settings, int64_t vocabulary, Ids& toke
 // A search with as many beams as sequences drops none, so it finds the best one.
 TEST(BeamSearch, FindsTheBestOfAllWithEnoughBeams) {
   for (const double length_penalty : {0.0, 0.6, 1.0, 3.0}) {
-    const GenerationSettings settings{.num_beams = 300,
-                                      .length_penalty = length_penalty,
-                                      .early_stopping = EarlyStopping::kNever,
-                                      .max_new_tokens = 4};
-    Ids tokens{3, 1, 2};
-    Scored expected;
-    find_best(settings, 4, tokens, 0, expected);
-    const Search search(settings, 4);
-    EXPECT_EQ(search.best.tokens, expected.text.tokens) << length_penalty;
-    EXPECT_EQ(search.best.ended, expected.text.ended) << length_penalty;
+    GenerationSettings settings{.num_beams = 300,
+                                .length_penalty = length_penalty,
+                                .early_stopping = EarlyStopping::kNever,
+                                .max_new_tokens = 4};
+    for (const Ids& ends : {Ids{}, Ids{kSearchEnd, 3}}) {
+      settings.end_tokens = ends;
+      Ids tokens{3, 1, 2};
+      Scored expected;
+      find_best(settings, 4, tokens, 0, expected);
+      const Search search(settings, 4);
+      EXPECT_EQ(search.best.tokens, expected.text.tokens) << length_penalty;
+      EXPECT_EQ(search.best.ended, expected.text.ended) << length_penalty;
+    }
   }
+}
+
+// With too few candidates, end tokens would leave fewer beams than asked for.
+TEST(BeamSearch, EndTokensDoNotTakeThePlacesOfBeams) {
+  const GenerateOptions options =
+      options_of({.num_beams = 2, .max_new_tokens = 9, .end_tokens = {0, 1, 2}}, 6);
+  BeamSearch search(options, {{3}, 0});
+  const std::vector<float> logits{9, 8, 7, 2, 1, 0};
+  EXPECT_FALSE(search.accept(std::vector{row_of(logits)}));
+  std::vector<SlotTokens> rows;
+  search.add_rows(0, rows);
+  EXPECT_EQ(rows.size(), 2U);
 }
 
 TEST(BeamSearch, BeamsReadTheirOwnTokensThroughPlaces) {

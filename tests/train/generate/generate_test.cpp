@@ -70,7 +70,7 @@ GenerateOptions greedy(int64_t slots, int64_t prefill_tokens, int64_t max_new_to
           .context = 64,
           .prefill_tokens = prefill_tokens,
           .ids = kVocabulary,
-          .end_token = kEnd,
+          .end_tokens = {kEnd},
           .settings = {.max_new_tokens = max_new_tokens}};
 }
 
@@ -228,9 +228,7 @@ class LogitModel {
   std::vector<LogitRow> rows_;
 };
 
-std::vector<Ids> texts(int64_t slots, const GenerationSettings& settings, int64_t first_number = 0) {
-  GenerateOptions options = greedy(slots, 100, 0);
-  options.settings = settings;
+std::vector<Ids> texts(const GenerateOptions& options, int64_t first_number = 0) {
   LogitModel model;
   std::vector<Ids> written;
   ripstop::generate(options, ListedPrompts(prompts_of_many_lengths(40), first_number + 1),
@@ -241,6 +239,51 @@ std::vector<Ids> texts(int64_t slots, const GenerationSettings& settings, int64_
                      .logits = [&](std::span<const SlotTokens> items) { return model.append(items); }},
                     [&](Continuation continuation) { written.push_back(std::move(continuation.tokens)); });
   return written;
+}
+
+std::vector<Ids> texts(int64_t slots, const GenerationSettings& settings, int64_t first_number = 0) {
+  GenerateOptions options = greedy(slots, 100, 0);
+  options.settings = settings;
+  return texts(options, first_number);
+}
+
+// `text` up to the first of `ends`.
+Ids cut_at(const Ids& text, const std::set<int32_t>& ends) {
+  return {text.begin(),
+          std::find_if(text.begin(), text.end(), [&](int32_t id) { return ends.contains(id); })};
+}
+
+TEST(Generate, EndsAtTheFirstOfSeveralEndTokens) {
+  GenerateOptions options = greedy(4, 100, 20);
+  const std::vector<Ids> prompts = prompts_of_many_lengths(40);
+  options.end_tokens = {};
+  const Generation whole = generate(options, prompts);
+  options.end_tokens = {2, 7, 11};
+  const Generation cut = generate(options, prompts);
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    EXPECT_EQ(cut.continuations[i].tokens, cut_at(whole.continuations[i].tokens, {2, 7, 11}));
+    EXPECT_EQ(cut.continuations[i].ended, cut.continuations[i].tokens != whole.continuations[i].tokens);
+  }
+  // One end token lies above the tokenizer's pieces, and two ids below it are never written.
+  options.ids = kVocabulary + 3;
+  options.never = {kVocabulary, kVocabulary + 1};
+  for (const GenerationSettings& settings :
+       {GenerationSettings{.no_repeat_ngram_size = 9, .max_new_tokens = 20},
+        GenerationSettings{.max_new_tokens = 20, .do_sample = true, .top_k = 9}}) {
+    options.settings = settings;
+    options.end_tokens = {};
+    const std::vector<Ids> all = texts(options);
+    options.end_tokens = {2, 7, kVocabulary + 2};
+    std::vector<Ids> expected;
+    for (const Ids& text : all) expected.push_back(cut_at(text, {2, 7, kVocabulary + 2}));
+    EXPECT_EQ(texts(options), expected);
+    EXPECT_NE(expected, all);
+    EXPECT_TRUE(std::ranges::none_of(all, [](const Ids& text) {
+      return std::ranges::count(text, kVocabulary) + std::ranges::count(text, kVocabulary + 1) > 0;
+    }));
+  }
+  options.settings = {.min_new_tokens = 20, .max_new_tokens = 20};
+  for (const Ids& text : texts(options)) EXPECT_EQ(text.size(), 20U) << "no end token may come";
 }
 
 TEST(Generate, TextsDoNotDependOnTheBatch) {

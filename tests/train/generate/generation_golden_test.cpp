@@ -101,7 +101,7 @@ std::vector<Ids> texts_by(const GenerationSettings& settings, int64_t slots, uin
        .context = kGoldenContext,
        .prefill_tokens = options.prefill_tokens,
        .ids = kGoldenModel.vocab_size,
-       .end_token = kGoldenEnd,
+       .end_tokens = {kGoldenEnd},
        .settings = settings},
       ListedPrompts(std::move(listed)),
       {.best = [&](std::span<const SlotTokens> items) { return model.best(items, kGoldenModel.vocab_size); },

@@ -58,7 +58,7 @@ GenerateOptions generation(int64_t slots, int64_t prefill_tokens, const Generati
           .context = 96,
           .prefill_tokens = prefill_tokens,
           .ids = kModel.vocab_size,
-          .end_token = -1,
+          .end_tokens = {-1},
           .settings = settings};
 }
 

@@ -15,7 +15,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 Ids banned(int64_t size, const Ids& tokens, int64_t prompt = 0, int64_t min_new_tokens = 0) {
   return banned_tokens({.no_repeat_ngram_size = size, .min_new_tokens = min_new_tokens}, {tokens, prompt},
-                       kChoiceEnd);
+                       Ids{kChoiceEnd});
 }
 
 TEST(TokenChoice, BansWhatFollowedTheLastTokensBefore) {

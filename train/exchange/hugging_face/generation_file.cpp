@@ -38,7 +38,15 @@ ConfigValue config_value(const Json& json) {
   return {};
 }
 
-// Sets the key `row` of `config` to `json`. Returns the error message if the key refuses the value, else "".
+// The JSON object in the file `path`; null if there is no such file.
+Json read_object(const JsonReader& reader, const fs::path& path) {
+  std::error_code error;
+  if (!fs::exists(path, error) && !error) return nullptr;
+  return reader.parse(read_plain_file(path, kMostGenerationBytes, ExitCode::kInputData));
+}
+
+// Sets the key `row` of `config` to the value `json`. Returns the error message if the key refuses the value,
+// else "".
 std::string take(const ConfigKey& row, const Json& json, RunConfig& config) {
   try {
     assign_value({.key = &row,
@@ -76,10 +84,8 @@ std::optional<ExportedPrompt> read_prompt_json(const std::filesystem::path& dire
 
 GenerationFile read_generation_file(const fs::path& directory) {
   GenerationFile file{.path = directory / "generation_config.json", .values = {}, .ignored = {}};
-  std::error_code error;
-  if (!fs::exists(file.path, error) && !error) return file;
   const JsonReader reader(file.path.string(), ExitCode::kInputData);
-  const Json json = reader.parse(read_plain_file(file.path, kMostGenerationBytes, ExitCode::kInputData));
+  const Json json = read_object(reader, file.path);
   RunConfig config;
   for (const auto& [key, value] : json.items()) {
     if (value.is_null() || std::ranges::count(kOfEveryModel, key) > 0) continue;
@@ -100,6 +106,27 @@ GenerationFile read_generation_file(const fs::path& directory) {
     file.values.push_back({"top_k", "50"});
   }
   return file;
+}
+
+EndTokens read_end_tokens(const fs::path& directory, int64_t vocabulary_size) {
+  for (const char* name : {"generation_config.json", "config.json"}) {
+    EndTokens found{.ids = {}, .path = directory / name};
+    const JsonReader reader(found.path.string(), ExitCode::kInputData);
+    const Json json = read_object(reader, found.path);
+    const Json* const value = json.is_object() ? reader.find(json, "eos_token_id") : nullptr;
+    if (value == nullptr) continue;
+    for (const Json& id : value->is_array() ? *value : Json::array({*value})) {
+      if (!id.is_number_integer())
+        reader.refuse("eos_token_id is {}, expected an id or a list of ids",
+                      text_of_json(*value).substr(0, 80));
+      if (id >= 0 && id < vocabulary_size) found.ids.push_back(id.get<int32_t>());
+    }
+    std::ranges::sort(found.ids);
+    const auto twice = std::ranges::unique(found.ids);
+    found.ids.erase(twice.begin(), twice.end());
+    if (!found.ids.empty()) return found;
+  }
+  return {};
 }
 
 std::string generation_config_json(const GenerationSection& generation, const SpecialIds& ids) {

@@ -48,7 +48,18 @@ struct GenerationFile {
 /// Error(kInputData) if the file is no JSON object. Source: transformers, generation/configuration_utils.py.
 GenerationFile read_generation_file(const std::filesystem::path& directory);
 
-/// The text of generation_config.json. The padding token is EOS, because ripstop's models have no other one.
+/// The end tokens of a model of Hugging Face.
+struct EndTokens {
+  std::vector<int32_t> ids;    ///< ascending, none negative; empty: no file has any
+  std::filesystem::path path;  ///< the file that has them
+};
+
+/// Reads eos_token_id, an id or a list of ids, of `directory`/generation_config.json, else of config.json.
+/// Leaves out ids from `vocabulary_size` on, which the model never writes. Throws Error(kInputData) if a file
+/// is no JSON object or the value is neither. Source: transformers, GenerationConfig.
+EndTokens read_end_tokens(const std::filesystem::path& directory, int64_t vocabulary_size);
+
+/// The text of generation_config.json. The padding token is EOS, since ripstop's models have no other one.
 std::string generation_config_json(const GenerationSection& generation, const SpecialIds& ids);
 
 }  // namespace ripstop

@@ -1,5 +1,6 @@
 #include "train/exchange/hugging_face/generation_file.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -34,6 +35,34 @@ TEST(GenerationFile, SettingsAreTakenAndOthersAreNamed) {
   ASSERT_EQ(file.ignored.size(), 2U);
   EXPECT_EQ(file.ignored[0], "repetition_penalty");
   EXPECT_HAS(file.ignored[1], "max_length (it counts the prompt");
+}
+
+// The end tokens that a directory with these two files has.
+EndTokens ends_of(const std::string& generation, const std::string& config) {
+  const ScratchDirectory scratch;
+  if (!generation.empty()) write_bytes(scratch / "generation_config.json", generation);
+  if (!config.empty()) write_bytes(scratch / "config.json", config);
+  return read_end_tokens(scratch.path(), 1000);
+}
+
+TEST(EndTokens, AreThoseOfGenerationConfigThenOfConfig) {
+  using Ids = std::vector<int32_t>;
+  EXPECT_EQ(ends_of(R"({"eos_token_id": [331, 2, 331]})", R"({"eos_token_id": 7})").ids, (Ids{2, 331}));
+  EXPECT_EQ(ends_of(R"({"eos_token_id": 331})", "").ids, Ids{331});
+  EXPECT_EQ(ends_of("", R"({"eos_token_id": [5, 7]})").ids, (Ids{5, 7}));
+  EXPECT_EQ(ends_of(R"({"eos_token_id": null})", R"({"eos_token_id": 7})").path.filename(), "config.json");
+  EXPECT_EQ(ends_of(R"({"eos_token_id": []})", R"({"eos_token_id": 7})").ids, Ids{7});
+  EXPECT_EQ(ends_of(R"({"eos_token_id": [-1, 999, 1000, 18446744073709551615]})", "").ids, Ids{999});
+  EXPECT_TRUE(ends_of("", "").ids.empty());
+  for (const char* value : {R"("</s>")", "[[2]]", "{}", "2.0", "true"}) {
+    try {
+      (void)ends_of(fmt::format(R"({{"eos_token_id": {}}})", value), "");
+      ADD_FAILURE() << value;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kInputData);
+      EXPECT_HAS(std::string(error.what()), "eos_token_id is ");
+    }
+  }
 }
 
 TEST(GenerationFile, AbsentIsNothing) {
