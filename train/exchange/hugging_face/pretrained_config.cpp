@@ -1,6 +1,7 @@
 #include "train/exchange/hugging_face/pretrained_model.h"
 
 #include <cmath>
+#include <optional>
 #include <string>
 #include <type_traits>
 
@@ -58,9 +59,7 @@ class PretrainedReader : public JsonReader {
   ModelConfig sizes() {
     if (find(json_, "num_key_value_heads") == nullptr)
       json_["num_key_value_heads"] = Json(member(json_, "num_attention_heads"));
-    const Json* const rotary = find(json_, "rope_parameters");
-    if (rotary != nullptr && find(*rotary, "rope_theta") != nullptr)
-      json_["rope_theta"] = Json((*rotary)["rope_theta"]);
+    json_["rope_theta"] = rope_theta();
 
     ModelConfig model = kLlamaConfigDefaults;
     for_each_field(model, [&]<class T>(const char* name, T& value) {
@@ -91,6 +90,21 @@ class PretrainedReader : public JsonReader {
         refuse("scales its rotary angles ('{}'); ripstop does not", text(rotary, key, kMostTextBytes));
     if (number_or(rotary, "factor", 1) != 1) refuse("scales its rotary angles; ripstop does not");
     check_whole_heads(rotary);
+  }
+  // transformers takes the object of rope_scaling, else the object of rope_parameters. Its rope_theta wins
+  // over the one outside.
+  double rope_theta() const {
+    const double outside = number_or(json_, "rope_theta", kLlamaConfigDefaults.rope_theta);
+    std::optional<double> found;
+    for (const char* key : {"rope_scaling", "rope_parameters"}) {
+      const Json* const rotary = find(json_, key);
+      if (rotary == nullptr || rotary->empty()) continue;
+      const double theta = number_or(*rotary, "rope_theta", outside);
+      if (found && theta != *found)
+        refuse("has two values of rope_theta, {} by rope_scaling and {} by rope_parameters", *found, theta);
+      found = theta;
+    }
+    return found.value_or(outside);
   }
   void check_whole_heads(const Json& object) const {
     if (number_or(object, "partial_rotary_factor", 1) != 1)

@@ -51,6 +51,16 @@ TEST(PretrainedConfig, EachSpellingIsRead) {
   EXPECT_EQ(parsed_with({{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1e6}}}}).rope_theta,
             1e6);
   EXPECT_EQ(parsed_with({{"rope_scaling", nullptr}, {"dtype", "bfloat16"}}).rope_theta, 1e4);
+  // Values of LlamaConfig in transformers 5.2.
+  const nlohmann::json half_million{{"rope_type", "default"}, {"rope_theta", 5e5}}, none{{"type", "default"}};
+  EXPECT_EQ(parsed_with({{"rope_scaling", half_million}}).rope_theta, 5e5);
+  EXPECT_EQ(parsed_with({{"rope_scaling", half_million}, {"rope_theta", 7e5}}).rope_theta, 5e5);
+  EXPECT_EQ(parsed_with({{"rope_parameters", half_million}, {"rope_theta", 7e5}}).rope_theta, 5e5);
+  EXPECT_EQ(parsed_with({{"rope_scaling", half_million}, {"rope_parameters", half_million}}).rope_theta, 5e5);
+  EXPECT_EQ(
+      parsed_with({{"rope_scaling", nlohmann::json::object()}, {"rope_parameters", half_million}}).rope_theta,
+      5e5);
+  EXPECT_EQ(parsed_with({{"rope_scaling", none}, {"rope_theta", 7e5}}).rope_theta, 7e5);
   EXPECT_EQ(parsed_with({{"rope_scaling", {{"type", "default"}}}}).rope_theta, 1e4);
   EXPECT_EQ(parsed_with({{"head_dim", 4}, {"sliding_window", nullptr}}).head_size(), 4);
   EXPECT_EQ(parsed_with({{"sliding_window", 4096}}).head_size(), 4);
@@ -74,6 +84,8 @@ TEST(PretrainedConfig, WhatIsNotComputedIsRefused) {
       {{{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}}, "'linear'"},
       {{{"rope_scaling", {{"factor", 2.0}}}}, "scales its rotary angles"},
       {{{"rope_scaling", 2}}, "no object"},
+      {{{"rope_scaling", {{"type", "default"}}}, {"rope_parameters", {{"rope_theta", 5e5}}}},
+       "two values of rope_theta, 10000 by rope_scaling and 500000 by rope_parameters"},
       {{{"rope_parameters", {{"rope_type", "yarn"}}}}, "'yarn'"},
       {{{"rope_parameters", {{"partial_rotary_factor", 0.5}}}}, "partial_rotary_factor"},
       {{{"partial_rotary_factor", 0.5}}, "partial_rotary_factor"},
