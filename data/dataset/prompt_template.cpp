@@ -50,50 +50,39 @@ PromptTemplate::PromptTemplate(const Tokenizer& tokenizer, std::string prompt_te
   }
 }
 
-/// Index in `ids`, which encode `text`, of the first token that ends after byte `separator_byte`.
-int64_t PromptTemplate::find_separator(const std::vector<int32_t>& ids, std::string_view text,
+/// Index in `tokens`, BOS and the ids of `text`, of the first token that ends behind byte `separator_byte`.
+int64_t PromptTemplate::find_separator(const std::vector<int32_t>& tokens, std::string_view text,
                                        size_t separator_byte) const {
-  // Nearly every prompt ends in the separator's usual ids and needs no second encoding with spans.
-  const bool usual = !separator_ids_.empty() && ids.size() > separator_ids_.size() &&
-                     std::equal(separator_ids_.rbegin(), separator_ids_.rend(), ids.rbegin());
-  if (usual) return static_cast<int64_t>(ids.size() - separator_ids_.size());
-  const auto spans = tokenizer_->encode_with_spans(text);
-  RIPSTOP_CHECK(spans.size() == ids.size(), "{} spans of {} tokens", spans.size(), ids.size());
-  const auto first = std::find_if(spans.begin(), spans.end(), [&](const SpannedToken& token) {
-    return token.end_byte > static_cast<int64_t>(separator_byte);
-  });
-  return static_cast<int64_t>(first - spans.begin());
+  // Nearly every prompt ends in the usual ids of the separator. Then no second encoding with spans is needed.
+  const bool usual = !separator_ids_.empty() && tokens.size() > separator_ids_.size() + 1 &&
+                     std::equal(separator_ids_.rbegin(), separator_ids_.rend(), tokens.rbegin());
+  if (usual) return static_cast<int64_t>(tokens.size() - separator_ids_.size());
+  return 1 + tokenizer_->tokens_before(text, static_cast<int64_t>(separator_byte));
 }
 
 EncodedPrompt PromptTemplate::encode(std::string_view document) const {
-  std::string text = parts_.before;
-  text.append(document).append(separator());
-  const std::vector<int32_t> ids = tokenizer_->encode(text);
+  std::string text;
+  text.reserve(parts_.before.size() + document.size() + separator().size());
+  text.append(parts_.before).append(document).append(separator());
   EncodedPrompt prompt;
-  prompt.tokens.reserve(ids.size() + 1);
-  prompt.tokens.push_back(tokenizer_->bos());
-  prompt.tokens.insert(prompt.tokens.end(), ids.begin(), ids.end());
-  prompt.separator_begin = 1 + find_separator(ids, text, text.size() - separator().size());
+  prompt.tokens = tokenizer_->encode(text, {tokenizer_->bos()});
+  prompt.separator_begin = find_separator(prompt.tokens, text, text.size() - separator().size());
   return prompt;
 }
 
 TokenExample PromptTemplate::encode_pair(std::string_view document, std::string_view summary) const {
   EncodedPrompt prompt = encode(document);
   TokenExample example;
-  example.tokens = std::move(prompt.tokens);
   example.separator_begin = prompt.separator_begin;
-  example.target_begin = static_cast<int64_t>(example.tokens.size());
-  const std::vector<int32_t> ids = tokenizer_->encode_continuation(summary);
-  example.tokens.insert(example.tokens.end(), ids.begin(), ids.end());
+  example.target_begin = static_cast<int64_t>(prompt.tokens.size());
+  example.tokens = tokenizer_->encode_continuation(summary, std::move(prompt.tokens));
   example.tokens.push_back(tokenizer_->eos());
   return example;
 }
 
 TokenExample PromptTemplate::encode_text(std::string_view text) const {
   TokenExample example;
-  const std::vector<int32_t> ids = tokenizer_->encode(text);
-  example.tokens.push_back(tokenizer_->bos());
-  example.tokens.insert(example.tokens.end(), ids.begin(), ids.end());
+  example.tokens = tokenizer_->encode(text, {tokenizer_->bos()});
   example.tokens.push_back(tokenizer_->eos());
   example.separator_begin = static_cast<int64_t>(example.tokens.size());
   example.target_begin = 1;

@@ -49,7 +49,8 @@ class PromptTemplate {
   TokenExample encode_text(std::string_view text) const;
 
  private:
-  int64_t find_separator(const std::vector<int32_t>& ids, std::string_view text, size_t separator_byte) const;
+  int64_t find_separator(const std::vector<int32_t>& tokens, std::string_view text,
+                         size_t separator_byte) const;
 
   const Tokenizer* tokenizer_;
   std::string template_;

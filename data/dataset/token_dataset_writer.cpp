@@ -70,6 +70,7 @@ struct TokenDatasetWriter::State {
 
 void TokenDatasetWriter::State::append_tokens(const std::vector<int32_t>& ids) {
   std::string bytes;
+  bytes.reserve(ids.size() * 4);
   const bool narrow = token_bytes(header.vocabulary_size) == 2;
   for (const int32_t id : ids) {
     RIPSTOP_CHECK(id >= 0 && id < header.vocabulary_size, "token {} of {}", id, header.vocabulary_size);

@@ -1,5 +1,6 @@
 #include "data/prepare/encode_pool.h"
 
+#include <numeric>
 #include <utility>
 
 namespace ripstop {
@@ -8,6 +9,8 @@ namespace {
 // A batch is full with this many examples or bytes: enough work for the start of a thread.
 constexpr size_t kBatchExamples = 512;
 constexpr int64_t kBatchBytes = 1 << 20;
+// Long examples wait for others: ids take up to four bytes for a byte of text.
+constexpr int64_t kMostBytes = int64_t{16} << 20;
 
 }  // namespace
 
@@ -18,6 +21,7 @@ EncodePool::EncodePool(int64_t threads, std::function<void(EncodedExample&)> enc
 EncodePool::Batch EncodePool::wait_for_first() {
   std::future<Batch> first = std::move(batches_.front());
   batches_.pop_front();
+  bytes_.pop_front();
   return first.get();
 }
 
@@ -26,11 +30,14 @@ void EncodePool::take_all(Batch batch) {
 }
 
 void EncodePool::submit() {
-  // Wait first, so that an error of encode_ is for the same example with any number of threads.
+  // Wait for the oldest batch before anything else, so that an error of encode_ is that of the same example
+  // with any number of threads.
+  while (!batches_.empty() && std::accumulate(bytes_.begin(), bytes_.end(), filling_bytes_) > kMostBytes)
+    take_all(wait_for_first());
   Batch first;
   if (batches_.size() == threads_) first = wait_for_first();
-  filling_bytes_ = 0;
-  // Without threads, libstdc++ takes the second way: get() encodes.
+  bytes_.push_back(std::exchange(filling_bytes_, 0));
+  // Where no thread can be started, libstdc++ takes the second of these ways: get() encodes.
   batches_.push_back(std::async(std::launch::async | std::launch::deferred,
                                 [this, batch = std::exchange(filling_, {})]() mutable {
                                   for (EncodedExample& example : batch) encode_(example);
@@ -41,7 +48,7 @@ void EncodePool::submit() {
 
 void EncodePool::add(CorpusExample&& example) {
   filling_bytes_ += static_cast<int64_t>(example.document.size() + example.summary.size());
-  filling_.push_back({std::move(example), {}, 0, false});
+  filling_.emplace_back().source = std::move(example);
   if (filling_.size() >= kBatchExamples || filling_bytes_ >= kBatchBytes) submit();
 }
 

@@ -3,6 +3,7 @@
 #include <deque>
 #include <functional>
 #include <future>
+#include <string_view>
 #include <vector>
 
 #include "data/corpus/corpus.h"
@@ -15,6 +16,9 @@ struct EncodedExample {
   TokenExample tokens;
   uint64_t pair_hash = 0;
   bool has_control = false;
+  bool has_long_word = false;         ///< LongWordError: there are no tokens
+  std::string_view name_in_document;  ///< SpecialNames::find in the document; empty: none
+  std::string_view name_in_summary;
 };
 
 /// Calls encode(example) on up to `threads` other threads, and take(example) on the caller's thread, in the
@@ -42,7 +46,8 @@ class EncodePool {
   size_t threads_;
   Batch filling_;
   int64_t filling_bytes_ = 0;
-  // The destructors of the futures wait for the threads.
+  std::deque<int64_t> bytes_;  // of the texts of each batch
+  // Oldest first; the destructors of the futures wait for the threads.
   std::deque<std::future<Batch>> batches_;
 };
 

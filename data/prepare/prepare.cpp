@@ -18,6 +18,7 @@
 #include "data/process/partial_directory.h"
 #include "data/text/hash_set.h"
 #include "data/text/utf8.h"
+#include "data/tokenizer/special_names.h"
 #include "data/tokenizer/text_sample.h"
 #include "data/tokenizer/tokenizer.h"
 #include "model/core/error.h"
@@ -28,19 +29,25 @@ namespace {
 /// Bound on the sample on which a tokenizer is trained.
 constexpr int64_t kSampleBytes = int64_t{32} << 20;
 
-enum class Fault { kNone, kEmptyDocument, kEmptySummary, kInvalidUtf8, kNul, kDuplicate };
+/// The reason why an example cannot be used.
+enum class Fault { kNone, kEmptyDocument, kEmptySummary, kInvalidUtf8, kNul, kDuplicate, kLongWord };
+
+/// The place of an example: "FILE:LINE", or "FILE" if the whole file is one example.
+std::string place_of(const CorpusExample& example) {
+  const std::string& file = example.file.empty() ? example.id : example.file;
+  return example.line > 0 ? fmt::format("{}:{}", file, example.line) : file;
+}
 
 /// "FILE:LINE: why", or "FILE: why" if the whole file is one example.
 std::string describe(const CorpusExample& example, Fault fault) {
-  constexpr std::array<std::string_view, 6> kWhy = {"nothing",
+  constexpr std::array<std::string_view, 7> kWhy = {"nothing",
                                                     "the document is empty or null",
                                                     "the summary is empty or null",
                                                     "not valid UTF-8",
                                                     "has a NUL byte",
-                                                    "an earlier example has the same document and summary"};
-  const std::string line = example.line > 0 ? fmt::format(":{}", example.line) : "";
-  const std::string& file = example.file.empty() ? example.id : example.file;
-  return fmt::format("{}{}: {}", file, line, kWhy.at(static_cast<size_t>(fault)));
+                                                    "an earlier example has the same document and summary",
+                                                    "the tokenizer cannot cut a part of over 1 MiB"};
+  return fmt::format("{}: {}", place_of(example), kWhy.at(static_cast<size_t>(fault)));
 }
 
 /// Whether `c` is an ASCII control character besides tab and line ends, as a bad conversion may leave.
@@ -95,12 +102,15 @@ class Preparation {
                   const PartialDirectory& directory);
   void take(EncodedExample& encoded);
   void skip(const CorpusExample& example, Fault fault);
+  void note_special_names() const;
 
   const PrepareOptions& options_;
   std::string template_;
   PrepareReport report_;
   std::array<SplitState, kSplits> splits_;
   HashSet seen_;
+  int64_t documents_with_names_ = 0, summaries_with_names_ = 0;  // names of special tokens
+  std::string first_name_;                                       // "FILE:LINE: </s>"; empty: none
 };
 
 /// Reads the corpus once and reports progress. Throws PrepareStopped if a stop was requested.
@@ -170,13 +180,15 @@ void Preparation::skip(const CorpusExample& example, Fault fault) {
   split.invalid_utf8 += fault == Fault::kInvalidUtf8;
   split.with_nul += fault == Fault::kNul;
   split.duplicates += fault == Fault::kDuplicate;
+  split.long_words += fault == Fault::kLongWord;
 }
 
 /// Called in the order of the corpus.
 void Preparation::take(EncodedExample& encoded) {
   const CorpusExample& source = encoded.source;
   Fault fault = fault_of(source, kind());
-  // Of several equal examples, the first stays.
+  if (fault == Fault::kNone && encoded.has_long_word) fault = Fault::kLongWord;
+  // Examples arrive in the order of the corpus, so of several equal examples the first stays.
   if (fault == Fault::kNone && !seen_.insert(encoded.pair_hash)) fault = Fault::kDuplicate;
   if (fault != Fault::kNone) {
     skip(source, fault);
@@ -193,7 +205,12 @@ void Preparation::take(EncodedExample& encoded) {
   }
   split.report.targets += tokens - encoded.tokens.target_begin;
   split.report.control_characters += encoded.has_control;
-  split.documents.add(encoded.tokens.separator_begin - 1);  // without BOS
+  const std::string_view name =
+      encoded.name_in_summary.empty() ? encoded.name_in_document : encoded.name_in_summary;
+  if (!name.empty() && first_name_.empty()) first_name_ = fmt::format("{}: {}", place_of(source), name);
+  documents_with_names_ += !encoded.name_in_document.empty();
+  summaries_with_names_ += !encoded.name_in_summary.empty();
+  split.documents.add(encoded.tokens.separator_begin - 1);  // not counting BOS
   split.summaries.add(kind() == ExampleKind::kText ? 0 : tokens - encoded.tokens.target_begin - 1);
   split.examples.add(tokens);
 }
@@ -211,6 +228,7 @@ void Preparation::encode_all(const Tokenizer& tokenizer, const PromptTemplate& p
     splits_[static_cast<size_t>(s)].writer.emplace(
         directory / fmt::format("{}.h5", to_string(static_cast<Split>(s))), header);
   }
+  const SpecialNames special(tokenizer);
   {
     // The pool's threads end with this scope, before the writers finish.
     EncodePool pool(
@@ -218,10 +236,18 @@ void Preparation::encode_all(const Tokenizer& tokenizer, const PromptTemplate& p
         [&](EncodedExample& example) {
           const CorpusExample& source = example.source;
           if (fault_of(source, kind()) != Fault::kNone) return;
-          example.tokens = kind() == ExampleKind::kText ? prompt.encode_text(source.document)
-                                                        : prompt.encode_pair(source.document, source.summary);
-          // A document contains no NUL byte, so NUL marks its end.
-          example.pair_hash = hash64(source.document + '\0' + source.summary);
+          try {
+            example.tokens = kind() == ExampleKind::kText
+                                 ? prompt.encode_text(source.document)
+                                 : prompt.encode_pair(source.document, source.summary);
+          } catch (const LongWordError&) {
+            example.has_long_word = true;
+            return;
+          }
+          example.name_in_document = special.find(source.document);
+          example.name_in_summary = special.find(source.summary);
+          const std::array<uint64_t, 2> hashes{hash64(source.document), hash64(source.summary)};
+          example.pair_hash = hash64(hashes.data(), sizeof hashes);
           example.has_control = std::any_of(source.document.begin(), source.document.end(), is_control) ||
                                 std::any_of(source.summary.begin(), source.summary.end(), is_control);
         },
@@ -244,6 +270,15 @@ void Preparation::encode_all(const Tokenizer& tokenizer, const PromptTemplate& p
   }
 }
 
+/// Notes how many texts have the name of a special token in them, as notebooks append EOS to summaries.
+void Preparation::note_special_names() const {
+  if (first_name_.empty()) return;
+  note(fmt::format(
+      "{} summaries and {} documents have the name of a special token in them, which is encoded as text "
+      "and learnt as such; every example gets its BOS and EOS without that. The first: {}",
+      summaries_with_names_, documents_with_names_, first_name_));
+}
+
 PrepareReport Preparation::run() {
   // Cheap checks first.
   check_options(options_, template_);
@@ -259,7 +294,10 @@ PrepareReport Preparation::run() {
   report_.vocabulary_size = tokenizer->vocabulary_size();
   report_.tokenizer_trained = options_.tokenizer.empty();
   create_file(posix_io(), directory / kTokenizerFile, tokenizer->model());
+  if (const std::string_view name = SpecialNames(*tokenizer).find(template_); !name.empty())
+    note(fmt::format("the template has the name of a special token, {}, which is encoded as text", name));
   encode_all(*tokenizer, prompt, directory);
+  note_special_names();
   const auto has_examples = [](const SplitReport& split) { return split.examples > 0; };
   if (std::none_of(report_.splits.begin(), report_.splits.end(), has_examples)) refuse_empty(report_);
   write_prepare_json(directory.path(), options_, template_, report_);
@@ -271,7 +309,8 @@ PrepareReport Preparation::run() {
 
 int64_t PrepareReport::skipped() const {
   int64_t sum = 0;
-  for (const SplitReport& s : splits) sum += s.empty + s.invalid_utf8 + s.with_nul + s.duplicates;
+  for (const SplitReport& s : splits)
+    sum += s.empty + s.invalid_utf8 + s.with_nul + s.duplicates + s.long_words;
   return sum;
 }
 

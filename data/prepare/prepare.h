@@ -46,10 +46,11 @@ struct SplitReport {
   int64_t examples = 0;
   int64_t tokens = 0;  ///< with BOS and EOS
   int64_t targets = 0;
-  int64_t empty = 0;               ///< skipped: document or summary is blank
-  int64_t invalid_utf8 = 0;        ///< skipped
-  int64_t with_nul = 0;            ///< skipped
-  int64_t duplicates = 0;          ///< skipped: an earlier example of any split has the same texts
+  int64_t empty = 0;               ///< skipped: document or summary is empty or only white space
+  int64_t invalid_utf8 = 0;        ///< skipped: not valid UTF-8
+  int64_t with_nul = 0;            ///< skipped: contains a NUL byte
+  int64_t long_words = 0;          ///< skipped: LongWordError of the tokenizer
+  int64_t duplicates = 0;          ///< skipped: same document and summary as an earlier example of any split
   int64_t control_characters = 0;  ///< kept: contains control characters besides tab and line ends
   LengthStatistics document_tokens, summary_tokens, example_tokens;
   std::string content_hash;

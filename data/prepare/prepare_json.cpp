@@ -69,13 +69,15 @@ void write_prepare_json(const std::filesystem::path& directory, const PrepareOpt
          {{"empty", split.empty},
           {"duplicate", split.duplicates},
           {"invalid_utf8", split.invalid_utf8},
-          {"with_nul", split.with_nul}}},
+          {"with_nul", split.with_nul},
+          {"long_words", split.long_words}}},
         {"with_control_characters", split.control_characters},
         {"document_tokens", to_json(split.document_tokens)},
         {"summary_tokens", to_json(split.summary_tokens)},
         {"example_tokens", to_json(split.example_tokens)}};
   }
   json["absent_ids"] = report.counts.absent_ids;
+  json["lost_links"] = report.counts.lost_links;
   json["unlisted_files"] = report.counts.unlisted;
   json["files"] = describe_files(directory, report);
   // An input's path may contain bytes that are not UTF-8, for which dump() would otherwise throw.

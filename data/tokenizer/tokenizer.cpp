@@ -73,7 +73,12 @@ void check_id(int32_t id, int64_t vocabulary_size) {
     fail(ExitCode::kInputData, "token {} lies outside the vocabulary of {}", id, vocabulary_size);
 }
 
-/// U+2581, a space in the names of pieces.
+/// The size of the parts in which a long text is encoded, and of the longest part if there is no place to
+/// cut.
+constexpr size_t kPartBytes = size_t{64} << 10;
+constexpr size_t kLongestPartBytes = size_t{1} << 20;
+
+/// U+2581, which stands for a space in the names of pieces.
 constexpr std::string_view kSpacePiece = "\xe2\x96\x81";
 
 /// The text of a piece that is neither special nor a byte.
@@ -114,6 +119,29 @@ void Tokenizer::load() {
   processor_->Encode("a", &probe).IgnoreError();
   adds_space_ = !probe.empty() && probe.front().starts_with(kSpacePiece);
   sha256_ = sha256_hex(model_);
+  find_cuts();
+}
+
+/// Finds out whether and where texts can be cut. In BPE all merges make pieces of the vocabulary, so no token
+/// crosses a cut, and merges on one side do not depend on the other side. Models that are not cut: a map of
+/// characters may join a letter with the space before it; spaces at ends of texts may be dropped; unknown
+/// letters without a piece for the space are joined; an unused piece is taken apart by the last of its merges
+/// anywhere in the text; scores of a unigram model are float32 sums from the begin of the text on.
+void Tokenizer::find_cuts() {
+  const SentencePieceModel model = read_sentencepiece_model(model_);
+  bool has_space = model.byte_fallback, has_unused = false;
+  for (const ModelPiece& piece : model.pieces) {
+    has_space |= piece.text == kSpacePiece;
+    has_unused |= piece.kind == PieceKind::kUnused;
+    // Pieces of users may have a plain space.
+    for (size_t at = 1; at < piece.text.size(); ++at)
+      if (piece.text[at] == ' ' || std::string_view(piece.text).substr(at).starts_with(kSpacePiece))
+        before_inner_space_.set(
+            static_cast<unsigned char>(piece.text[at - 1] == ' ' ? kSpacePiece.back() : piece.text[at - 1]));
+  }
+  can_cut_ = model.algorithm == SentencePieceModel::kBpe && model.character_map.empty() &&
+             model.escapes_spaces && !model.removes_extra_spaces && !model.spaces_end_words && has_space &&
+             !has_unused;
 }
 
 bool has_tokenizer(const std::filesystem::path& directory) {
@@ -146,25 +174,97 @@ Tokenizer::~Tokenizer() = default;
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 
-std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
-  std::vector<int> ids;
-  const auto status = processor_->Encode({text.data(), text.size()}, &ids);
-  if (!status.ok()) fail(ExitCode::kInputData, "a text cannot be tokenized: {}", sentence(status));
-  return ids;
+/// Whether `text` may be cut before byte `at`: before a space that no piece has behind the letter before it.
+bool Tokenizer::is_cut(std::string_view text, size_t at) const {
+  if (text[at] != ' ' || at + 1 == text.size()) return false;
+  const char before = text[at - 1] == ' ' ? kSpacePiece.back() : text[at - 1];
+  return !before_inner_space_.test(static_cast<unsigned char>(before));
 }
 
-std::vector<int32_t> Tokenizer::encode_continuation(std::string_view text) const {
-  return adds_space_ ? encode(text) : encode(" " + std::string(text));
+/// The end of the part of `text` that begins at byte `begin`.
+size_t Tokenizer::part_end(std::string_view text, size_t begin) const {
+  const size_t rest = text.size() - begin;
+  if (rest <= kPartBytes) return text.size();
+  if (can_cut_) {
+    for (size_t at = begin + kPartBytes; at > begin; --at)
+      if (is_cut(text, at)) return at;
+    for (size_t at = begin + kPartBytes + 1; at <= begin + std::min(rest - 1, kLongestPartBytes); ++at)
+      if (is_cut(text, at)) return at;
+  }
+  if (rest <= kLongestPartBytes) return text.size();
+  throw LongWordError(
+      ExitCode::kInputData,
+      can_cut_
+          ? "a word of over 1 MiB cannot be tokenized"
+          : fmt::format("a text of over 1 MiB cannot be tokenized: {} normalizes texts or is no BPE", name_),
+      "cut it into shorter ones");
+}
+
+/// Calls take(part, begin) for the parts of `text` in their order, each with its first byte in `text`. The
+/// space at which a part begins is left out if the model itself puts a space before each text.
+template <class Take>
+void Tokenizer::for_each_part(std::string_view text, const Take& take) const {
+  for (size_t begin = 0;;) {
+    const size_t end = part_end(text, begin);
+    const size_t space = begin > 0 && adds_space_ ? 1 : 0;
+    std::unique_lock<std::mutex> alone(*large_part_, std::defer_lock);
+    if (end - begin > 4 * kPartBytes) alone.lock();
+    take(text.substr(begin + space, end - begin - space), begin + space);
+    if (end == text.size()) return;
+    begin = end;
+  }
+}
+
+std::vector<int32_t> Tokenizer::encode(std::string_view text, std::vector<int32_t> before) const {
+  std::vector<std::vector<int>> parts;
+  size_t count = before.size();
+  for_each_part(text, [&](std::string_view part, size_t) {
+    const auto status = processor_->Encode({part.data(), part.size()}, &parts.emplace_back());
+    if (!status.ok()) fail(ExitCode::kInputData, "a text cannot be tokenized: {}", sentence(status));
+    count += parts.back().size();
+  });
+  if (before.empty() && parts.size() == 1) return std::move(parts.front());
+  before.reserve(count + 1);  // with room for EOS
+  for (std::vector<int>& part : parts) {
+    before.insert(before.end(), part.begin(), part.end());
+    part = {};
+  }
+  return before;
+}
+
+std::vector<int32_t> Tokenizer::encode_continuation(std::string_view text,
+                                                    std::vector<int32_t> before) const {
+  return adds_space_ ? encode(text, std::move(before)) : encode(" " + std::string(text), std::move(before));
+}
+
+/// Calls take(token) for the tokens of `text` until it returns false.
+template <class Take>
+void Tokenizer::for_each_span(std::string_view text, const Take& take) const {
+  bool wanted = true;
+  for_each_part(text, [&](std::string_view part, size_t begin) {
+    if (!wanted) return;
+    const auto encoded = processor_->EncodeAsImmutableProto({part.data(), part.size()});
+    for (size_t i = 0; wanted && i < encoded.pieces_size(); ++i) {
+      const auto piece = encoded.pieces(static_cast<int>(i));
+      wanted =
+          take(SpannedToken{static_cast<int32_t>(piece.id()), static_cast<int64_t>(begin + piece.end())});
+    }
+  });
 }
 
 std::vector<SpannedToken> Tokenizer::encode_with_spans(std::string_view text) const {
-  const auto encoded = processor_->EncodeAsImmutableProto({text.data(), text.size()});
   std::vector<SpannedToken> tokens;
-  for (size_t i = 0; i < encoded.pieces_size(); ++i) {
-    const auto piece = encoded.pieces(static_cast<int>(i));
-    tokens.push_back({static_cast<int32_t>(piece.id()), static_cast<int64_t>(piece.end())});
-  }
+  for_each_span(text, [&](const SpannedToken& token) {
+    tokens.push_back(token);
+    return true;
+  });
   return tokens;
+}
+
+int64_t Tokenizer::tokens_before(std::string_view text, int64_t byte) const {
+  int64_t count = 0;
+  for_each_span(text, [&](const SpannedToken& token) { return token.end_byte <= byte && ++count > 0; });
+  return count;
 }
 
 std::string Tokenizer::decode(const std::vector<int32_t>& ids) const {

@@ -1,11 +1,15 @@
 #pragma once
+#include <bitset>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "model/core/error.h"
 
 namespace sentencepiece {
 class SentencePieceProcessor;
@@ -38,8 +42,13 @@ struct TokenPiece {
   bool is_special = false;  ///< BOS, EOS, unk or another id without text
 };
 
-/// A SentencePiece model, such as LLaMA's, the only kind of tokenizer. Several threads may call const members
-/// at once. How to add a kind: CONTRIBUTING.md, "Add anything else".
+/// The error for a text that cannot be encoded: a part of it that cannot be cut is over 1 MiB.
+class LongWordError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// A loaded tokenizer. Several threads may call const members at once.
 class Tokenizer {
  public:
   /// Loads a .model file, or the tokenizer.model in the directory `path`. Throws Error(kInputData) if the
@@ -63,14 +72,23 @@ class Tokenizer {
   int32_t bos() const { return bos_; }
   int32_t eos() const { return eos_; }
 
-  /// The ids of UTF-8 `text` without BOS and EOS: those of Hugging Face's LlamaTokenizer with
-  /// add_special_tokens=False, except that "<s>" in `text` is encoded as text.
-  std::vector<int32_t> encode(std::string_view text) const;
-  /// The ids of a space and `text` as the continuation of other text, whether or not the model adds a space.
-  std::vector<int32_t> encode_continuation(std::string_view text) const;
-  /// The ids of encode(), each with the byte at which its token ends. Slower.
+  /// The ids of `text`, which is UTF-8, without BOS and EOS. They equal those of Hugging Face's
+  /// LlamaTokenizer with add_special_tokens=False, except that "<s>" in `text` is encoded as text, not as
+  /// BOS. Returns `before` with the ids behind it.
+  ///
+  /// A text of more than 64 KiB is encoded in parts, with the same ids, as SentencePiece takes 240 bytes of
+  /// memory for a byte. A part ends before a space that no piece of the vocabulary holds together with the
+  /// letter in front of it. Texts are cut for BPE models without normalization only: others may differ in ids.
+  /// Throws LongWordError if a part would have more than 1 MiB.
+  std::vector<int32_t> encode(std::string_view text, std::vector<int32_t> before = {}) const;
+  /// The ids of a space and `text`, encoded as the continuation of other text. They are the same whether or
+  /// not the model itself adds a space. Returns `before` with the ids behind it. Throws as encode().
+  std::vector<int32_t> encode_continuation(std::string_view text, std::vector<int32_t> before = {}) const;
+  /// The ids of encode(), each with the byte at which its token ends in `text`. Slower than encode().
   std::vector<SpannedToken> encode_with_spans(std::string_view text) const;
-  /// The text of `ids` without control tokens (BOS, EOS) and without the space before the first word. Throws
+  /// The number of ids of encode() before the first whose token ends behind `byte` of `text`.
+  int64_t tokens_before(std::string_view text, int64_t byte) const;
+  /// The text of `ids`, without control tokens (BOS, EOS) and without the space before the first word. Throws
   /// Error(kInputData) for an id outside the vocabulary.
   std::string decode(const std::vector<int32_t>& ids) const;
   /// The text of a byte piece may be a part of a letter. Throws Error(kInputData) for an id outside the
@@ -79,12 +97,22 @@ class Tokenizer {
 
  private:
   void load();
+  void find_cuts();
+  bool is_cut(std::string_view text, size_t at) const;
+  size_t part_end(std::string_view text, size_t begin) const;
+  template <class Take>
+  void for_each_part(std::string_view text, const Take& take) const;
+  template <class Take>
+  void for_each_span(std::string_view text, const Take& take) const;
 
   std::string name_, model_, sha256_;
   std::unique_ptr<sentencepiece::SentencePieceProcessor> processor_;
   int64_t vocabulary_size_ = 0;
   int32_t unk_ = 0, bos_ = 0, eos_ = 0;
-  bool adds_space_ = false;  // the model puts a space before each text
+  bool adds_space_ = false;              // the model puts a space before each text
+  bool can_cut_ = false;                 // texts can be encoded in parts
+  std::bitset<256> before_inner_space_;  // last bytes of letters that stand before a space inside a piece
+  std::unique_ptr<std::mutex> large_part_ = std::make_unique<std::mutex>();  // one large part at a time
 };
 
 /// Throws Error(kUsage) if no text can train a tokenizer of this size.

@@ -12,6 +12,7 @@
 #include "data/tokenizer/tokenizer.h"
 #include "tests/data/compressed_files.h"
 #include "tests/data/prepare_fixture.h"
+#include "tests/expect_has.h"
 
 namespace ripstop {
 namespace {
@@ -104,6 +105,22 @@ TEST_F(PrepareTest, WhatCannotBeUsedIsCountedAndSkipped) {
   options_.output = scratch_ / "strict";
   options_.strict = true;
   expect_refused(ExitCode::kInputData, "train.jsonl:1: ");
+}
+
+TEST_F(PrepareTest, AWordOfOverAMebibyteIsSkippedAndCounted) {
+  const std::string word((1 << 20) + 1, 'q');
+  std::string words;
+  while (words.size() < 3 << 20) words += "The harbour opened on Monday. ";
+  write_bytes(scratch_ / "c/train.jsonl",
+              "{\"document\": \"" + word + "\", \"summary\": \"s\"}\n{\"document\": \"" + words +
+                  "\", \"summary\": \"s\"}\n{\"document\": \"d\", \"summary\": \"a " + word + "\"}\n");
+  const PrepareReport report = prepare(options_);
+  EXPECT_EQ(report.splits[0].examples, 1);
+  EXPECT_EQ(report.splits[0].long_words, 2);
+  EXPECT_EQ(report.skipped(), 2);
+  EXPECT_HAS(report.first_skipped, "train.jsonl:1: the tokenizer cannot cut a part of over 1 MiB");
+  EXPECT_EQ(Tokenizer(scratch_ / "out").decode(tokens_of(TokenDataset(scratch_ / "out/train.h5"), 0)),
+            words + "\n\nTL;DR: s");
 }
 
 TEST_F(PrepareTest, ANullIsSkippedAsAnEmptyTextIs) {
@@ -269,7 +286,7 @@ TEST_F(PrepareTest, ATrainSplitWithoutExamplesSaysWhyAndHowToFillIt) {
   EXPECT_EQ(refused_hint(),
             "if it is for train: mv -n " + (scratch_ / "c/test.jsonl").string() + " " +
                 (scratch_ / "c/train.jsonl").string() +
-                "; names that begin with val, dev or test are not train, all others are. Else "
+                "; names with a word such as val, dev, test or eval are not train, all others are. Else "
                 "add a train.jsonl, or give --tokenizer");
   // A train file that was not given lies beside it: the rename would overwrite it.
   write_bytes(scratch_ / "my c/test.jsonl", read_bytes(scratch_ / "c/test.jsonl"));
@@ -285,7 +302,8 @@ TEST_F(PrepareTest, ATrainSplitWithoutExamplesSaysWhyAndHowToFillIt) {
   write_bytes(scratch_ / "c/train.jsonl", "\n");
   expect_refused(ExitCode::kInputData,
                  "by name test.jsonl counts as test, train.jsonl as train, validation.jsonl as validation");
-  EXPECT_NE(refused_hint().find("does not begin with val, dev or test"), std::string::npos) << refused_hint();
+  EXPECT_NE(refused_hint().find("no word of its name is val, dev, test or eval"), std::string::npos)
+      << refused_hint();
   write_bytes(scratch_ / "c/train.jsonl", "{\"document\": \"one\", \"summary\": \"s\"}\n");
   options_.source.validation_fraction = 0.9999999999;
   expect_refused(ExitCode::kInputData, "--validation-fraction 0.9999999999 may have taken all");
@@ -315,10 +333,29 @@ TEST_F(PrepareTest, FilesAndOptionsThatAreNotUsedAreNamedOnce) {
   options_.source.seed = 5;
   prepare(options_);
   const std::vector<std::string> expected = {
-      "not read: a.csv (a CSV file), b.parquet (a Parquet file), notes.md, y.bin; --source jsonl reads "
-      ".jsonl, .json, also with .gz",
-      "not used: --seed, which is for --source synthetic"};
+      "not read: a.csv (a CSV file), b.parquet (a Parquet file), dataset_info.json (no data), notes.md and 1 "
+      "more; --source jsonl reads .jsonl, .json, also with .gz",
+      "train: " + (scratch_ / "c/train.jsonl").string(),
+      "validation: " + (scratch_ / "c/validation.jsonl").string(),
+      "test: " + (scratch_ / "c/test.jsonl").string(), "not used: --seed, which is for --source synthetic"};
   EXPECT_EQ(notes, expected);
+}
+
+// Notebooks append EOS_TOKEN to each text before they save it.
+TEST_F(PrepareTest, NamesOfSpecialTokensInTextsAreCounted) {
+  write_bytes(
+      scratch_ / "c/train.jsonl",
+      "{\"document\": \"one\", \"summary\": \"s</s>\"}\n{\"document\": \"<s>two\", \"summary\": \"<unk>\"}\n"
+      "{\"document\": \"three <|im_end|>\", \"summary\": \"s\"}\n{\"document\": \"four\", \"summary\": \"< "
+      "/s>\"}\n");
+  write_bytes(scratch_ / "added_tokens.json", R"({"<|im_end|>": 400})");
+  std::vector<std::string> notes;
+  options_.note = [&](const std::string& note) { notes.push_back(note); };
+  options_.prompt_template = "<s>{document}:";
+  prepare(options_);
+  EXPECT_HAS(notes.at(notes.size() - 2), "the template has the name of a special token, <s>");
+  EXPECT_HAS(notes.back(), "2 summaries and 2 documents have the name of a special token");
+  EXPECT_HAS(notes.back(), "The first: " + (scratch_ / "c/train.jsonl").string() + ":1: </s>");
 }
 
 TEST_F(PrepareTest, TheUnitOfProgressIsThatOfWhatIsCounted) {
