@@ -280,8 +280,8 @@ struct WarningEvent {
   static constexpr const char* kEvent = "warning";
   int64_t step = 0;
   std::string text;
-  std::optional<double> deadline;  ///< new end of the job, in seconds since 1970; nullopt if it stays
-  std::optional<std::string> deadline_source;  ///< as in StartEvent; nullopt if the end stays
+  std::optional<double> deadline = {};  ///< new end of the job, in seconds since 1970; nullopt if it stays
+  std::optional<std::string> deadline_source = {};  ///< as in StartEvent; nullopt if the end stays
   double time = 0;
   static void fields(auto& self, auto& field) {
     field("text", self.text);
