@@ -63,7 +63,7 @@ class MpiWorld {
   std::string library() const;
 
   void set_step(int64_t step);
-  /// Sets MpiOptions::deadline_seconds. A wait during which a rank waits for storage keeps the first deadline.
+  /// Sets MpiOptions::deadline_seconds. While a rank waits for storage, the first deadline holds.
   void set_deadline(double seconds);
   /// Whether this rank waits for storage, for set_deadline() and for errors of other ranks.
   void set_waits_for_storage(bool waits);

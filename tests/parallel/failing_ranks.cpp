@@ -1,5 +1,6 @@
 // A program that fails in the way that its first argument names, for failures_test.sh.
-//   failing_ranks throw|throw_all|stop|busy|storage|disk|kill|wait|never|stop_before|stop_in_start DEADLINE [DIRECTORY]
+//   failing_ranks WAY DEADLINE [DIRECTORY]
+// WAY: throw, throw_all, stop, busy, storage, disk, kill, wait, never, stop_before or stop_in_start
 #include <unistd.h>
 
 #include <chrono>
@@ -17,7 +18,7 @@
 namespace ripstop {
 namespace {
 
-// The main thread is in a call of the system that no signal interrupts, as in one for a disk that does not answer.
+// Keeps the main thread in a system call that no signal interrupts, as a disk that does not answer does.
 void sleep_as_for_a_disk() {
   if (vfork() != 0) return;  // only when the child has ended
   ::usleep(8'000'000);
