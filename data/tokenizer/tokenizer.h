@@ -78,7 +78,7 @@ class Tokenizer {
   ///
   /// A text of more than 64 KiB is encoded in parts, with the same ids, as SentencePiece takes 240 bytes of
   /// memory for a byte. A part ends before a space that no piece of the vocabulary holds together with the
-  /// letter in front of it. Only for BPE models without normalization are texts cut: ids of others may differ.
+  /// letter in front of it. Other models than BPE without normalization get whole texts: ids may differ.
   /// Throws LongWordError if a part would have more than 1 MiB.
   std::vector<int32_t> encode(std::string_view text, std::vector<int32_t> before = {}) const;
   /// The ids of a space and `text`, encoded as the continuation of other text. They are the same whether or
