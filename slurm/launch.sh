@@ -31,11 +31,8 @@ if [[ ${1##*/} == ripstop* && ${2:-} =~ ^(prepare|plan|checkpoint|rouge|status)$
   exec "$@"
 fi
 
-launcher=${RIPSTOP_LAUNCHER:-}
-if [[ -z $launcher ]]; then
-  launcher=mpirun
-  if [[ -n ${SLURM_JOB_ID:-} ]] && command -v srun >/dev/null; then launcher=srun; fi
-fi
+launcher=${RIPSTOP_LAUNCHER:-mpirun}
+if [[ -z ${RIPSTOP_LAUNCHER:-} && -n ${SLURM_JOB_ID:-} ]] && command -v srun >/dev/null; then launcher=srun; fi
 if ! command -v "$launcher" >/dev/null; then end no_launcher "$launcher"; fi
 
 # Ctrl-Z is ignored: stopped ranks would miss the deadlines of their messages. Ignored and not trapped, so that srun inherits it.
@@ -115,10 +112,7 @@ say_killed() {
   note killed "$1"
 }
 # Copies standard output of mpirun. On a full disk or without a reader this goes on: mpirun would crash, and the ranks with it.
-copy() {
-  trap '' INT TERM HUP USR1 TSTP
-  until cat 2>/dev/null; do :; done
-}
+copy() { trap '' INT TERM HUP USR1 TSTP && until cat 2>/dev/null; do :; done; }
 # Copies standard error of mpirun and the ranks, without the page between two rules that Open MPI adds if a rank ends with a
 # code other than 0: the rank has said why. Names a rank that was killed.
 without_pages() {

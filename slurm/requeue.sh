@@ -42,10 +42,7 @@ nodes_answer() {
     --immediate=50 true >/dev/null 2>&1
 }
 
-if ! patiently show_job; then
-  say "Slurm does not answer: $shown"
-  shown=
-fi
+patiently show_job || { say "Slurm does not answer: $shown" && shown=; }
 if [[ $(field BatchFlag 1) == 0 ]]; then exit "$code"; fi # salloc: a person is there
 state=$(field JobState unknown)
 pre_empted=$(field PreemptTime None)
