@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 
 namespace ripstop {
 namespace {
@@ -13,6 +14,13 @@ bool is_plain_in_shell(char c) {
 }
 
 }  // namespace
+
+std::optional<std::string> with_home(std::string path) {
+  if (!path.starts_with('~')) return path;
+  const char* const home = std::getenv("HOME");
+  if (home == nullptr || *home == '\0' || (path.size() > 1 && path[1] != '/')) return std::nullopt;
+  return path.replace(0, 1, home);
+}
 
 std::string shell_word(std::string_view text) {
   if (!text.empty() && std::all_of(text.begin(), text.end(), is_plain_in_shell)) return std::string(text);

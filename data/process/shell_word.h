@@ -1,4 +1,5 @@
 #pragma once
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -6,5 +7,12 @@ namespace ripstop {
 
 /// `text` as one word of a POSIX shell, in single quotes if it has special characters.
 std::string shell_word(std::string_view text);
+
+/// `path` with $HOME in place of "~" at its begin, as a shell expands it. Any other path is unchanged.
+/// nullopt for "~USER", and if $HOME is not set.
+std::optional<std::string> with_home(std::string path);
+/// The hint for a path for which with_home() returns nullopt.
+inline constexpr const char* kNoHomeHint =
+    "write the whole path; a file of this name in the folder here is ./~...";
 
 }  // namespace ripstop

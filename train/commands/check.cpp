@@ -213,7 +213,7 @@ void add_check(CommandLine& line) {
       "Ends "
       "with 77 if something differs.");
   const auto given = std::make_shared<CheckArguments>();
-  verb.option("CONFIG", given->config_file, "TOML file").required();
+  verb.path("CONFIG", given->config_file, "TOML file").required();
   verb.option("overrides", given->overrides, "section.key=value, stronger than the file");
   verb.flag("--small", given->small, "a small model of the same shape at once; takes seconds");
   verb.option("--minutes", given->minutes,

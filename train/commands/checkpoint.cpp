@@ -108,8 +108,8 @@ ExitCode verify(Io& io, const CheckpointArguments& given) {
 
 // The options of all verbs on one checkpoint.
 void add_which(Verb& verb, CheckpointArguments& given, const char* path_help) {
-  verb.option("RUN|CHECKPOINT", given.path, path_help).required();
-  verb.option("--checkpoint", given.which, "of a run: latest, best, a step, or a step directory")
+  verb.path("RUN|CHECKPOINT", given.path, path_help).required();
+  verb.path("--checkpoint", given.which, "of a run: latest, best, a step, or a step directory")
       .show_default();
 }
 
@@ -149,7 +149,7 @@ void add_checkpoint(CommandLine& line) {
   const auto given = std::make_shared<CheckpointArguments>();
 
   Verb verb = checkpoint.verb("list", "the checkpoints of a run");
-  verb.option("RUN", given->path, "a run's directory").required();
+  verb.path("RUN", given->path, "a run's directory").required();
   verb.set_example("ripstop checkpoint list runs/xsum");
   set_action(verb, given, list);
 

@@ -217,8 +217,8 @@ void add_checkpoint_export(Verb& checkpoint) {
   Verb verb = checkpoint.verb("export", "a directory that from_pretrained of transformers or peft loads");
   verb.add_details(
       "Runs alone, and on several ranks, which then share the work; the checkpoint may be of any mesh.");
-  verb.option("RUN|CHECKPOINT", given->run, "a run's directory, or a checkpoint's").required();
-  verb.option("OUT", given->output, "the directory to be made").required();
+  verb.path("RUN|CHECKPOINT", given->run, "a run's directory, or a checkpoint's").required();
+  verb.path("OUT", given->output, "the directory to be made").required();
   verb.option("--format", given->format,
               "huggingface: the whole model, with adapters merged into it; peft: its adapters alone")
       .choices({"huggingface", kPeft})
@@ -227,9 +227,9 @@ void add_checkpoint_export(Verb& checkpoint) {
           "--dtype", given->dtype,
           "float32, bfloat16 or float16; default: the precision.compute of the run; float32 for an import")
       .choices({"float32", "bfloat16", "float16"});
-  verb.option("--checkpoint", given->checkpoint, "of a run: best, latest, a step, or a step directory")
+  verb.path("--checkpoint", given->checkpoint, "of a run: best, latest, a step, or a step directory")
       .show_default();
-  verb.option("--base", given->base, kBaseOptionHelp);
+  verb.path("--base", given->base, kBaseOptionHelp);
   verb.flag("--json", given->json, "one JSON document");
   verb.set_example(
       "ripstop checkpoint export --format huggingface runs/xsum exported/xsum\n"

@@ -73,6 +73,11 @@ ExitCode import_checkpoint(const ImportArguments& given) {
   if (model.state().tokenizer_sha256.empty())
     print_to(stdout, "warning: {} has no tokenizer.model: summarize needs one in {}\n", given.model,
              given.output);
+  const EndTokens ends = read_end_tokens(given.model, model.config().vocab_size);
+  if (ends.ids.size() > 1)
+    print_to(stdout,
+             "warning: texts of the import end at the tokenizer's EOS alone, not at all {} tokens of {}\n",
+             ends.ids.size(), ends.path.string());
   print_to(stdout, "model.pretrained={} begins a run with its weights\n", shell_word(given.output));
   return ExitCode::kOk;
 }
@@ -82,8 +87,8 @@ ExitCode import_checkpoint(const ImportArguments& given) {
 void add_checkpoint_import(Verb& checkpoint) {
   Verb verb = checkpoint.verb("import", "makes a checkpoint of a model of Hugging Face");
   const auto given = std::make_shared<ImportArguments>();
-  verb.option("MODEL", given->model, "a directory with config.json and safetensors").required();
-  verb.option("OUT", given->output, "a directory to make, as that of a run").required();
+  verb.path("MODEL", given->model, "a directory with config.json and safetensors").required();
+  verb.path("OUT", given->output, "a directory to make, as that of a run").required();
   verb.flag("--json", given->json, "one JSON document");
   verb.add_details(
       "Training does not need it: model.pretrained takes MODEL itself. A checkpoint has hashes of all its "

@@ -6,8 +6,10 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
+#include "data/process/shell_word.h"
 #include "model/core/number.h"
 #include "parallel/launch_environment.h"
 #include "train/config/config_keys.h"
@@ -216,6 +218,19 @@ template Option Verb::option(const std::string&, int64_t&, const std::string&);
 template Option Verb::option(const std::string&, uint64_t&, const std::string&);
 template Option Verb::option(const std::string&, double&, const std::string&);
 template Option Verb::option(const std::string&, Arguments&, const std::string&);
+template <class T>
+Option Verb::path(const std::string& name, T& value, const std::string& help) {
+  const auto expand = [name](std::string& text) {
+    const std::optional<std::string> path = with_home(text);
+    if (!path)
+      throw CommandLineError(fmt::format("{}: '{}' has no known home directory", name, text), kNoHomeHint);
+    text = *path;
+    return std::string();
+  };
+  return Option(*app_->add_option(name, value, help)->transform(CLI::Validator(expand, "")));
+}
+template Option Verb::path(const std::string&, std::string&, const std::string&);
+template Option Verb::path(const std::string&, Arguments&, const std::string&);
 Option Verb::flag(const std::string& name, bool& value, const std::string& help) {
   return Option(*app_->add_flag(name, value, help));
 }

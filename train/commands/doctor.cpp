@@ -419,7 +419,7 @@ void add_doctor(CommandLine& line) {
   Verb verb = line.verb("doctor", "what was built, what this machine has");
   const auto json = std::make_shared<bool>(false);
   const auto config_file = std::make_shared<std::string>();
-  verb.option("--config", *config_file, "with several ranks: a file that must be the same for all of them");
+  verb.path("--config", *config_file, "with several ranks: a file that must be the same for all of them");
   verb.flag("--json", *json, "one JSON document");
   verb.add_details(
       "With several ranks it measures products, memory and links of each, names those that are slower than "

@@ -101,8 +101,10 @@ Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given
                                               subject.tokenizer);
   if (!note.empty() && world.rank() == 0) print_to(stderr, "note: {}\n", note);
   subject.examples = given.limit > 0 ? std::min(given.limit, dataset.examples()) : dataset.examples();
-  if (dataset.header().kind == ExampleKind::kSummary && dataset.header().with_text)
+  if (dataset.header().kind == ExampleKind::kSummary && dataset.header().with_text) {
+    take_end_tokens(world, subject.tokenizer, subject.trained);
     subject.generation = subject.trained.config.generation.that_count();
+  }
   return subject;
 }
 
@@ -336,7 +338,7 @@ void add_evaluate(CommandLine& line) {
   Verb verb = line.verb("evaluate", "loss, perplexity and ROUGE of a trained model on a split");
   const auto given = std::make_shared<EvaluateArguments>();
   given->model.add_to(verb, 32);
-  verb.option("--data", given->data, "directory made by prepare; default: the one trained on");
+  verb.path("--data", given->data, "directory made by prepare; default: the one trained on");
   verb.option("--split", given->split,
               "train, validation (or val, dev) or test; train has no texts, so it gets a loss, but no ROUGE")
       .choices(split_words())
@@ -344,10 +346,10 @@ void add_evaluate(CommandLine& line) {
   verb.option("--limit", given->limit,
               "score the first so many examples of the split only: loss, perplexity and ROUGE")
       .positive();
-  verb.option("--output", given->output,
-              "a directory of its own, or that of the same evaluation, which then goes on; default: "
-              "RUN/evaluation/step_N-SPLIT, with a suffix for each setting that is not the run's, as in "
-              "-limit5");
+  verb.path("--output", given->output,
+            "a directory of its own, or that of the same evaluation, which then goes on; default: "
+            "RUN/evaluation/step_N-SPLIT, with a suffix for each setting that is not the run's, as in "
+            "-limit5");
   verb.flag("--json", given->json, "one JSON document");
   verb.set_example("srun -n 4 ripstop evaluate runs/xsum --checkpoint best --split test");
   verb.set_action([given] {

@@ -120,11 +120,11 @@ std::vector<std::string> defaults_of_file(Communicator& world, const std::string
 
 void ModelArguments::add_to(Verb& verb, int64_t batch) {
   batch_size = batch;
-  verb.option("PATH", path, "a run's directory, one checkpoint, or a model of Hugging Face").required();
+  verb.path("PATH", path, "a run's directory, one checkpoint, or a model of Hugging Face").required();
   verb.option("overrides", overrides, "generation.key=value, stronger than the run's config");
   verb.set_override_section("generation");
-  verb.option("--checkpoint", checkpoint, "best, latest, a step, or a step directory").show_default();
-  verb.option("--base", base, kBaseOptionHelp);
+  verb.path("--checkpoint", checkpoint, "best, latest, a step, or a step directory").show_default();
+  verb.path("--base", base, kBaseOptionHelp);
   verb.option(
           "--device", device,
           "cpu, cuda or auto: the GPU if every rank has one; default: cpu if the run was configured for it, "
@@ -162,7 +162,30 @@ TrainedModel ModelArguments::find(Io& io, Communicator& world, bool reads_genera
   return trained;
 }
 
-// The command line's overrides, then its options as overrides.
+void take_end_tokens(Communicator& world, const Tokenizer& tokenizer, TrainedModel& trained) {
+  if (!trained.stored.is_pretrained()) return;
+  std::string text;
+  do_and_agree(world, [&] {
+    if (world.rank() != 0) return;
+    const EndTokens ends = read_end_tokens(trained.run, trained.state().model.vocab_size);
+    if (ends.ids.empty() || ends.ids == std::vector{tokenizer.eos()}) return;
+    text = fmt::format("{}", fmt::join(ends.ids, " "));
+    std::string names;
+    for (const int32_t id : ends.ids)
+      names += fmt::format("{}{}{}", names.empty() ? "" : ", ", id,
+                           id < tokenizer.vocabulary_size() ? " " + tokenizer.piece(id).name : "");
+    print_to(stderr, "note: from {}: texts end at the {} {}{}\n", ends.path.string(),
+               ends.ids.size() == 1 ? "token" : "tokens", names,
+               std::ranges::count(ends.ids, tokenizer.eos()) > 0
+                   ? ""
+                   : fmt::format(", not at the tokenizer's {} {}", tokenizer.eos(),
+                                 tokenizer.piece(tokenizer.eos()).name));
+  });
+  std::istringstream ids(text_of_rank_0(world, text));
+  for (int32_t id = 0; ids >> id;) trained.config.generation.end_tokens.push_back(id);
+}
+
+// The overrides of the command line, then its options written as overrides.
 std::vector<std::string> ModelArguments::all_overrides() const {
   for (const std::string& text : overrides) {
     // Sizes, precision and data belong to the trained weights and cannot change.

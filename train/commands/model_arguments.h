@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <string>
 
+#include "data/tokenizer/tokenizer.h"
 #include "train/commands/command_line.h"
 #include "train/exchange/read/open_model.h"
 
@@ -41,5 +42,10 @@ struct ModelArguments {
  private:
   std::vector<std::string> all_overrides() const;
 };
+
+/// Sets generation.end_tokens in the config of a model of Hugging Face to read_end_tokens() of rank 0, unless
+/// it is the EOS of `tokenizer` alone. Rank 0 prints a note on them. Does nothing if `trained` is a run's
+/// checkpoint, whose training taught EOS. Throws as read_end_tokens. Collective.
+void take_end_tokens(Communicator& world, const Tokenizer& tokenizer, TrainedModel& trained);
 
 }  // namespace ripstop

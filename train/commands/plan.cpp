@@ -306,7 +306,7 @@ void add_plan(CommandLine& line) {
       "between nodes (an axis with a group on several\nnodes counts there as a whole), then the fewest bytes "
       "in all (up to 5% more are as few), then the larger micro-batch,\nthen the least memory.");
   const auto given = std::make_shared<PlanArguments>();
-  verb.option("CONFIG", given->config_file, "TOML file").required();
+  verb.path("CONFIG", given->config_file, "TOML file").required();
   verb.option("overrides", given->overrides, "section.key=value, stronger than the file");
   verb.option("--nodes", given->nodes, "nodes of the job; default: 1").range(1, 1 << 20);
   verb.option("--ntasks-per-node", given->tasks,

@@ -41,7 +41,7 @@ std::string how_to_fill(Split split, const CorpusSource& source) {
   const bool xsum = source.kind == SourceKind::kXsum;
   const std::string from = xsum ? "--splits FILE assigns articles to the splits"
                            : split == Split::kTrain
-                               ? "a file has them whose name does not begin with val, dev or test"
+                               ? "a file has them that is named train*"
                                : fmt::format("a file named {}* has them", to_string(split));
   return split == Split::kValidation ? from + ", or --validation-fraction 0.05 takes some of train" : from;
 }
@@ -74,11 +74,14 @@ void print_report(std::FILE* stream, const PrepareReport& report, const std::str
     for (const SplitReport& split : report.splits) {
       sum.empty += split.empty, sum.duplicates += split.duplicates;
       sum.invalid_utf8 += split.invalid_utf8, sum.with_nul += split.with_nul;
+      sum.long_words += split.long_words;
     }
-    print_to(stream,
-             "skipped      {}: {} empty or null, {}, {} not UTF-8, {} with NUL bytes; the first: {}\n",
-             counted(report.skipped(), "example"), sum.empty, counted(sum.duplicates, "duplicate"),
-             sum.invalid_utf8, sum.with_nul, report.first_skipped);
+    print_to(
+        stream,
+        "skipped      {}: {} empty or null, {}, {} not UTF-8, {} with NUL bytes, {} with a word over 1 MiB; "
+        "the first: {}\n",
+        counted(report.skipped(), "example"), sum.empty, counted(sum.duplicates, "duplicate"),
+        sum.invalid_utf8, sum.with_nul, sum.long_words, report.first_skipped);
   }
   for (const Split split : {Split::kTrain, Split::kValidation, Split::kTest})
     if (report.splits[static_cast<size_t>(split)].examples == 0)
@@ -87,6 +90,9 @@ void print_report(std::FILE* stream, const PrepareReport& report, const std::str
   if (report.counts.absent_ids > 0)
     print_to(stream, "absent       {} of the split file without an article\n",
              counted(report.counts.absent_ids, "id"));
+  if (report.counts.lost_links > 0)
+    print_to(stream, "lost         {} in the archive to no file of it\n",
+             counted(report.counts.lost_links, "link"));
   if (report.counts.unlisted > 0)
     print_to(stream, "unlisted     {} left out: in no split\n", counted(report.counts.unlisted, "article"));
   print_to(stream, "written      {} in {:.1f} s\n", output, seconds);
@@ -214,17 +220,17 @@ void add_making(Verb& verb, const std::shared_ptr<PrepareArguments>& given) {
   PrepareOptions& options = given->options;
   options.threads = default_threads();
   given->of_making = {
-      verb.option("--input", given->inputs,
-                  "files and directories: .jsonl, .json, .txt (also with .gz), XSum's .tar.gz"),
-      verb.option("--output", given->output, "the data set's directory, to be made"),
+      verb.path("--input", given->inputs,
+                "files and directories: .jsonl, .json, .txt (also with .gz), XSum's .tar.gz"),
+      verb.path("--output", given->output, "the data set's directory, to be made"),
       verb.option("--source", given->source, "format of the input; auto: decided by the input's names")
           .choices({"auto", "xsum", "jsonl", "text", "synthetic"}),
-      verb.option("--tokenizer", given->tokenizer,
-                  "a SentencePiece .model, or a directory that has a tokenizer.model"),
+      verb.path("--tokenizer", given->tokenizer,
+                "a SentencePiece .model, or a directory that has a tokenizer.model"),
       verb.option("--vocab-size", options.vocab_size, "train a tokenizer of so many pieces instead"),
       verb.option("--template", options.prompt_template,
                   "the prompt, \\n is a line feed; default '{document}\\n\\nTL;DR:'"),
-      verb.option("--splits", given->splits, "xsum: JSON of ids, {train, validation, test}; may be .json.gz"),
+      verb.path("--splits", given->splits, "xsum: JSON of ids, {train, validation, test}; may be .json.gz"),
       verb.option("--document-field", options.source.document_field, "jsonl: the field with the document"),
       verb.option("--summary-field", options.source.summary_field, "jsonl: the field with the summary"),
       verb.option("--validation-fraction", options.source.validation_fraction,
@@ -242,7 +248,7 @@ void add_making(Verb& verb, const std::shared_ptr<PrepareArguments>& given) {
 
 void add_show(Verb& verb, const std::shared_ptr<PrepareArguments>& given) {
   ShowArguments& show = given->show;
-  verb.option("DATA", given->data, "with --show: a data set that is there, the directory that --output made");
+  verb.path("DATA", given->data, "with --show: a data set that is there, the directory that --output made");
   verb.option("--show", show.count,
               "print so many examples, of DATA or of what is made, as text with the tokens marked that count")
       .positive();
@@ -265,7 +271,9 @@ void add_show(Verb& verb, const std::shared_ptr<PrepareArguments>& given) {
 void add_prepare(CommandLine& line) {
   Verb verb = line.verb("prepare", "text to tokenizer and HDF5, offline, on a login node");
   verb.add_details(
-      "A file whose name begins with val or dev is validation, with test it is test, any other is train.\n"
+      "A file with the word val, valid or dev in its name, or else in that of its folder, is validation, "
+      "with "
+      "test or\neval it is test, any other is train; notes tell it of each file.\n"
       "With --show it prints examples as a run reads them: all tokens as text, those marked that count in "
       "the\nloss, and the places at which a document is cut.");
   const auto given = std::make_shared<PrepareArguments>();

@@ -56,10 +56,10 @@ void add_rouge(CommandLine& line) {
       "Scores lie in 0..1. Papers print 100 times that. Words are stemmed: equal to rouge_score with "
       "use_stemmer=True.");
   const auto given = std::make_shared<RougeArguments>();
-  verb.option("--reference", given->reference,
-              "texts that people wrote: one text a line, or JSONL with `summary`; may be gzip; - is stdin")
+  verb.path("--reference", given->reference,
+            "texts that people wrote: one text a line, or JSONL with `summary`; may be gzip; - is stdin")
       .required();
-  verb.option("--candidate", given->candidate, "texts to judge: as many, in the same order; - is stdin")
+  verb.path("--candidate", given->candidate, "texts to judge: as many, in the same order; - is stdin")
       .required();
   verb.flag("--json", given->json, "one JSON document");
   verb.set_example("ripstop rouge --reference test.jsonl --candidate predictions.jsonl");

@@ -157,7 +157,7 @@ ExitCode print_status(const StatusArguments& given) {
 void add_status(CommandLine& line) {
   Verb verb = line.verb("status", "runs, last step, loss, speed, state; from files alone");
   const auto given = std::make_shared<StatusArguments>();
-  verb.option("DIR", given->directories, "run directories, or folders that hold runs themselves, not deeper")
+  verb.path("DIR", given->directories, "run directories, or folders that hold runs themselves, not deeper")
       .required();
   verb.flag("--watch", given->watch, "show what changes, until Ctrl-C");
   verb.option("--interval", given->interval_seconds, "seconds between two looks of --watch")

@@ -8,6 +8,7 @@
 #include "data/dataset/dataset_directory.h"
 #include "data/dataset/prompt_template.h"
 #include "data/files/whole_file.h"
+#include "data/tokenizer/special_names.h"
 #include "model/core/number.h"
 #include "parallel/agreement.h"
 #include "train/commands/commands.h"
@@ -198,7 +199,8 @@ void write_line(const std::string& line, std::optional<SummaryFile>& file) {
 void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
                    std::optional<SummaryFile>& output, int64_t at_once) {
   Progress progress(stderr);
-  int64_t cut = 0, empty = 0;
+  int64_t cut = 0, empty = 0, with_names = 0;
+  const SpecialNames special(summarizer.tokenizer);
   const auto show = [&] { progress.update("summarize", "document", summarizer.done, input->total()); };
   if (input) show();
   while (true) {
@@ -217,6 +219,7 @@ void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
       write_line(with_summary(read[i].line, text, cut_tokens), output);
       if (cut_tokens > 0) ++cut;
       if (documents[i].empty()) ++empty;
+      if (!special.find(documents[i]).empty()) ++with_names;
     }
     if (input && !input->is_live()) show();
   }
@@ -225,7 +228,10 @@ void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
   if (cut > 0) print_to(stderr, "{}\n", summarizer.cut_text(cut));
   if (empty > 0)
     print_to(stderr, "{} of {} empty or null: their summaries are of nothing\n", empty,
-             counted(summarizer.done, "document"));
+               counted(summarizer.done, "document"));
+  if (with_names > 0)
+    print_to(stderr, "note: {} of {} with the name of a special token, which is encoded as text\n",
+               with_names, counted(summarizer.done, "document"));
   if (output) output->finish();
 }
 
@@ -240,14 +246,19 @@ void refuse_same_file(const SummarizeArguments& given) {
 void summarize(MpiWorld& world, const SummarizeArguments& given) {
   PosixIo io;
   refuse_same_file(given);
-  // A wrong run is refused before a person is asked to type documents, and a wrong file before the weights
-  // are loaded.
-  const TrainedModel trained = given.model.find(io, world.communicator(), /*reads_generation_file=*/true);
+  // The order matters: a wrong run is refused before a person is asked to type documents, and a wrong file
+  // before the weights are loaded.
+  TrainedModel trained = given.model.find(io, world.communicator(), /*reads_generation_file=*/true);
   std::string note;
   const Tokenizer tokenizer = tokenizer_of(trained, given.tokenizer, note);
   if (!note.empty() && world.communicator().rank() == 0) print_to(stderr, "note: {}\n", note);
+  take_end_tokens(world.communicator(), tokenizer, trained);
   const PromptTemplate prompt(tokenizer,
                               template_of(trained, tokenizer, typed_template(given.prompt_template)));
+  if (const std::string_view name = SpecialNames(tokenizer).find(prompt.text());
+      !name.empty() && world.communicator().rank() == 0)
+    fmt::print(stderr, "note: the template has the name of a special token, {}, which is encoded as text\n",
+               name);
   std::optional<DocumentInput> input;
   std::optional<SummaryFile> output;
   do_and_agree(world.communicator(), [&] {
@@ -274,16 +285,16 @@ void add_summarize(CommandLine& line) {
   Verb verb = line.verb("summarize", "summaries of documents, by a trained model");
   const auto given = std::make_shared<SummarizeArguments>();
   given->model.add_to(verb, 16);
-  verb.option("--input", given->input, "JSONL, {\"document\": \"...\"} a line, plain or gzip; - is stdin")
+  verb.path("--input", given->input, "JSONL, {\"document\": \"...\"} a line, plain or gzip; - is stdin")
       .show_default();
-  verb.option("--output", given->output,
-              "the same lines with `summary`, and `cut_tokens` where the document lost its end, as plain "
-              "text; - is standard output")
+  verb.path("--output", given->output,
+            "the same lines with `summary`, and `cut_tokens` where the document lost its end, as plain "
+            "text; - is standard output")
       .show_default();
   verb.flag("--force", given->force, "replace the file of --output if it exists");
   verb.option("--template", given->prompt_template,
               "prompt with {document}, \\n is a line feed; default: the one trained on");
-  verb.option(
+  verb.path(
       "--tokenizer", given->tokenizer,
       "the SentencePiece model that the model was trained with, or a directory that has it; default: that of "
       "PATH");

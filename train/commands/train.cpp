@@ -108,7 +108,7 @@ ExitCode train(const TrainArguments& given) {
 void add_train(CommandLine& line) {
   Verb verb = line.verb("train", "one training run, alone or on all ranks of mpirun or srun");
   const auto given = std::make_shared<TrainArguments>();
-  verb.option("CONFIG", given->config_file, "TOML file").required();
+  verb.path("CONFIG", given->config_file, "TOML file").required();
   verb.option("overrides", given->overrides, "section.key=value, stronger than the file");
   verb.set_example(
       "ripstop train configs/quickstart.toml run.directory=runs/first\n"

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "data/process/shell_word.h"
 #include "model/core/error.h"
@@ -41,7 +42,12 @@ class Assigner {
     for (const char c : value)
       if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
         refuse(entry_.where, fmt::format("'{}' holds a control character", path()));
-    *field = value;
+    // All strings that may begin with "~" are paths.
+    const std::optional<std::string> path_at_home = with_home(value);
+    if (!path_at_home)
+      refuse(entry_.where, fmt::format("'{}' has no known home directory: {}", path(), entry_.shown),
+             kNoHomeHint);
+    *field = *path_at_home;
   }
   void operator()(std::array<double, 2>* field) const {
     const std::vector<double>& values = value_as<std::vector<double>>();

@@ -2,8 +2,22 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 namespace ripstop {
 namespace {
+
+// Sets $HOME, and sets it back at the end.
+class ScopedHome {
+ public:
+  explicit ScopedHome(const char* home) : before_(std::getenv("HOME") == nullptr ? "" : std::getenv("HOME")) {
+    setenv("HOME", home, 1);
+  }
+  ~ScopedHome() { setenv("HOME", before_.c_str(), 1); }
+
+ private:
+  std::string before_;
+};
 
 TEST(ShellWord, IsQuotedOnlyIfTheShellWouldReadMoreIntoIt) {
   EXPECT_EQ(shell_word("data/xsum-v1_2/train.jsonl.gz"), "data/xsum-v1_2/train.jsonl.gz");
@@ -14,6 +28,17 @@ TEST(ShellWord, IsQuotedOnlyIfTheShellWouldReadMoreIntoIt) {
   for (const char* text : {"$HOME", "a;b", "a&b", "a|b", "a>b", "(a)", "*", "a?", "[a]", "~", "#a", "a\\b",
                            "a\"b", "`a`", "!a", "{a,b}", "a\nb", "a\tb"})
     EXPECT_EQ(shell_word(text), "'" + std::string(text) + "'");
+}
+
+TEST(WithHome, IsThatOfTheShell) {
+  const ScopedHome home("/root");
+  EXPECT_EQ(with_home("~"), "/root");
+  EXPECT_EQ(with_home("~/a/~"), "/root/a/~");
+  for (const char* path : {"", "a", "./~/a", "a/~", "/~", "a~"}) EXPECT_EQ(with_home(path), path);
+  EXPECT_EQ(with_home("~you/a"), std::nullopt);
+  unsetenv("HOME");
+  EXPECT_EQ(with_home("~/a"), std::nullopt);
+  EXPECT_EQ(with_home("a"), "a");
 }
 
 }  // namespace

@@ -66,6 +66,28 @@ TEST_F(CheckpointExportCommand, SummariesOfAnExportAreThoseOfTheRun) {
   EXPECT_EQ(run_program("summarize " + file("out") + " --input " + input).exit_code, 65);
 }
 
+// With all ids as end tokens, every text is empty, however its tokens are chosen.
+TEST_F(CheckpointExportCommand, TextsOfAModelEndAtItsOwnEndTokens) {
+  write("run/prompt_template.txt", "{document}\n\nTL;DR:");
+  ASSERT_EQ(run_program("checkpoint export " + run() + " " + file("out")).exit_code, 0);
+  const std::string input = write("in.jsonl", "{\"document\": \"the harbour\"}\n");
+  const std::string summarize = "summarize " + file("out") + " --input " + input;
+  const ProgramRun usual = run_program(summarize);
+  EXPECT_EQ(usual.err.find("texts end"), std::string::npos) << usual.err;
+  EXPECT_EQ(usual.out.find(R"("summary":""})"), std::string::npos) << usual.out;
+  nlohmann::json ids;
+  for (int id = 0; id < 10'000; ++id) ids.push_back(id);
+  write("out/generation_config.json", nlohmann::json{{"eos_token_id", ids}}.dump());
+  for (const char* way : {"", " --num-beams 3", " --do-sample", " --no-repeat-ngram-size 2"}) {
+    const ProgramRun done = run_program(summarize + way);
+    ASSERT_EQ(done.exit_code, 0) << done.err;
+    EXPECT_HAS(done.out, R"("summary":""})");
+    EXPECT_HAS(done.err, "generation_config.json: texts end at the tokens 0 <unk>, 1 <s>, 2 </s>, ");
+  }
+  write("out/generation_config.json", R"({"eos_token_id": 1})");
+  EXPECT_HAS(run_program(summarize).err, "texts end at the token 1 <s>, not at the tokenizer's 2 </s>");
+}
+
 TEST_F(CheckpointExportCommand, SummarizeTakesATokenizer) {
   write("run/prompt_template.txt", "{document}\n\nTL;DR:");
   const std::string input = write("in.jsonl", "{\"document\": \"the harbour\"}\n");

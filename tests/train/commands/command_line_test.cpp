@@ -61,6 +61,58 @@ TEST(CommandLine, EveryVerbRefusesOptionsItDoesNotKnow) {
   }
 }
 
+// The shell leaves "~" alone behind "=" and in quotes.
+TEST(CommandLine, EveryPathMayBeginWithHome) {
+  for (const char* words : {"train",
+                            "train c.toml run.directory=",
+                            "train c.toml data.directory=",
+                            "train c.toml model.pretrained=",
+                            "train c.toml lora.adapter=",
+                            "plan",
+                            "check",
+                            "doctor --config=",
+                            "evaluate",
+                            "evaluate r --base=",
+                            "evaluate r --checkpoint=",
+                            "evaluate r --data=",
+                            "evaluate r --output=",
+                            "summarize",
+                            "summarize r --input=",
+                            "summarize r --output=",
+                            "summarize r --tokenizer=",
+                            "summarize r --base=",
+                            "prepare --show 1",
+                            "prepare --input=",
+                            "prepare --input a",
+                            "prepare --output=",
+                            "prepare --tokenizer=",
+                            "prepare --splits=",
+                            "rouge --reference=",
+                            "rouge --candidate=",
+                            "status",
+                            "status r",
+                            "checkpoint list",
+                            "checkpoint inspect",
+                            "checkpoint verify",
+                            "checkpoint verify r --checkpoint=",
+                            "checkpoint import",
+                            "checkpoint import m",
+                            "checkpoint export",
+                            "checkpoint export r",
+                            "checkpoint export r o --base="}) {
+    const ScratchDirectory scratch;
+    write_bytes(scratch / "c.toml", "[run]\ndirectory = \"r\"\n");
+    const std::string cd = "cd '" + scratch.path().string() + "' && ";
+    const std::string begin = std::string(words) + (std::string(words).ends_with('=') ? "" : " ");
+    const ProgramRun unknown = run_program(begin + "'~no-user/x'", cd);
+    EXPECT_EQ(unknown.exit_code, 64) << words << unknown.err;
+    EXPECT_TRUE(has(unknown.err, "has no known home directory")) << words << unknown.err;
+    const ProgramRun known = run_program(begin + "'~/x'", cd + "HOME=" + (scratch / "home").string());
+    EXPECT_FALSE(has(known.err, "~")) << words << known.err;
+  }
+  EXPECT_TRUE(has(run_program("status '~/x'", "HOME=/absent").err, "/absent/x: "));
+}
+
 TEST(CommandLine, VersionNamesTheCommit) {
   const ProgramRun run = run_program("--version");
   EXPECT_EQ(run.exit_code, 0);

@@ -32,6 +32,15 @@ TEST(ConfigValues, WrongTypesAreNamed) {
   expect_usage(refusal(with("run", "seed = 2024-01-01")), "'run.seed' must be an integer");
 }
 
+TEST(ConfigValues, PathsMayBeginWithHome) {
+  const std::string home = std::getenv("HOME");
+  EXPECT_EQ(parsed(with("run", "directory = \"~/runs/a\"")).run.directory, home + "/runs/a");
+  EXPECT_EQ(parsed(kSmallest, {"data.directory=~/d"}).data.directory, home + "/d");
+  EXPECT_EQ(parsed(kSmallest, {"data.directory=./~/d"}).data.directory, "./~/d");
+  expect_usage(refusal(with("data", "directory = \"~no-user/d\"")),
+               "'data.directory' has no known home directory: \"~no-user/d\"");
+}
+
 TEST(ConfigValues, ImpossibleValuesAreNamed) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"optimizer", "learning_rate = 0"},
