@@ -228,10 +228,10 @@ void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
   if (cut > 0) print_to(stderr, "{}\n", summarizer.cut_text(cut));
   if (empty > 0)
     print_to(stderr, "{} of {} empty or null: their summaries are of nothing\n", empty,
-               counted(summarizer.done, "document"));
+             counted(summarizer.done, "document"));
   if (with_names > 0)
     print_to(stderr, "note: {} of {} with the name of a special token, which is encoded as text\n",
-               with_names, counted(summarizer.done, "document"));
+             with_names, counted(summarizer.done, "document"));
   if (output) output->finish();
 }
 
@@ -257,8 +257,8 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
                               template_of(trained, tokenizer, typed_template(given.prompt_template)));
   if (const std::string_view name = SpecialNames(tokenizer).find(prompt.text());
       !name.empty() && world.communicator().rank() == 0)
-    fmt::print(stderr, "note: the template has the name of a special token, {}, which is encoded as text\n",
-               name);
+    print_to(stderr, "note: the template has the name of a special token, {}, which is encoded as text\n",
+             name);
   std::optional<DocumentInput> input;
   std::optional<SummaryFile> output;
   do_and_agree(world.communicator(), [&] {

@@ -336,7 +336,7 @@ TEST(RunLock, TheWaitForAFileSystemHasAnEnd) {
   ScratchDirectory scratch;
   HangingIo io;
   for (const double patience : {0.4, 30.0}) {
-    const RunLock lock(io, scratch.path(), {0.02, patience, .answer_seconds = 3});
+    const RunLock lock(io, scratch.path(), {0.02, patience, 3, 3});
     io.hangs = true;
     EXPECT_TRUE(patience > 1 || comes_to(lock, false));
     EXPECT_EQ(lock.is_stuck(), patience < 1);
