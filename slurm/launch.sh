@@ -96,10 +96,7 @@ detached=(setsid)
 if setpriv --help 2>&1 | grep -q -- --pdeathsig; then detached+=(setpriv --pdeathsig TERM); fi
 # mpirun cannot read the terminal of another session, so `cat` reads it. In the background `cat` reads an end of file.
 typed=""
-if [[ -t 0 ]]; then
-  exec < <(trap '' INT TSTP TTIN && exec cat 2>/dev/null)
-  typed=$!
-fi
+if [[ -t 0 ]]; then exec < <(trap '' INT TSTP TTIN && exec cat 2>/dev/null) && typed=$!; fi
 
 # note NAME TEXT: keeps TEXT for this script, which gets no variables of its background commands.
 note() { if [[ -n $notes ]]; then echo "$2" >"$notes/$1"; fi; } 2>/dev/null
@@ -112,7 +109,11 @@ say_killed() {
   note killed "$1"
 }
 # Copies standard output of mpirun. On a full disk or without a reader this goes on: mpirun would crash, and the ranks with it.
-copy() { trap '' INT TERM HUP USR1 TSTP && until cat 2>/dev/null; do :; done; }
+copy() {
+  trap '' INT TERM HUP USR1 TSTP
+  local byte LC_ALL=C # the byte that `read` takes tells the end, which cat cannot tell from a failed write
+  while IFS= read -r -N 1 byte; do printf '%s' "$byte" && cat; done 2>/dev/null
+}
 # Copies standard error of mpirun and the ranks, without the page between two rules that Open MPI adds if a rank ends with a
 # code other than 0: the rank has said why. Names a rank that was killed.
 without_pages() {
