@@ -132,8 +132,9 @@ TEST(BeamSearch, FindsTheBestOfAllWithEnoughBeams) {
 
 // With too few candidates, end tokens would leave fewer beams than asked for.
 TEST(BeamSearch, EndTokensDoNotTakeThePlacesOfBeams) {
-  const GenerateOptions options =
-      options_of({.num_beams = 2, .max_new_tokens = 9, .end_tokens = {0, 1, 2}}, 6);
+  const GenerateOptions options = options_of(
+      {.num_beams = 2, .early_stopping = EarlyStopping::kNever, .max_new_tokens = 9, .end_tokens = {0, 1, 2}},
+      6);
   BeamSearch search(options, {{3}, 0});
   const std::vector<float> logits{9, 8, 7, 2, 1, 0};
   EXPECT_FALSE(search.accept(std::vector{row_of(logits)}));
