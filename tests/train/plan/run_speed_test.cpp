@@ -32,6 +32,7 @@ class RunSpeedTest : public ::testing::Test {
       step.time = 1001;
       file.write(step);
     }
+    file.sync();
     return measured_speed(path_, run_, target_);
   }
 

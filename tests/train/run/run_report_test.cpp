@@ -107,6 +107,7 @@ TEST(SinceLastStart, TheLastOfSeveralStartsCounts) {
     start = JobOf(4).start();
     start.time = 2000;
     file.write(start);
+    file.sync();
     EXPECT_FALSE(last_start(path)->tokens_per_second.has_value());
     step(2, 5, 2001);
   }
