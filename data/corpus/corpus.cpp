@@ -12,6 +12,7 @@
 
 #include "data/corpus/corpus_names.h"
 #include "data/files/hash.h"
+#include "data/text/json_reader.h"
 #include "data/text/line_input.h"
 #include "data/text/unpacked_input.h"
 #include "data/text/utf8.h"
@@ -134,7 +135,7 @@ bool first_line_is_text(const std::filesystem::path& path, const CorpusSource& s
   LineInput lines(path);
   for (std::string line; lines.next(line);) {
     if (line.find_first_not_of(" \t\r") == std::string::npos || invalid_utf8(line)) continue;
-    const auto object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const auto object = nlohmann::json::parse(with_nulls_for_nan(line), nullptr, /*allow_exceptions=*/false);
     return object.contains("text") && !object.contains(source.document_field) &&
            !object.contains(source.summary_field);
   }

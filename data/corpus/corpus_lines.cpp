@@ -33,15 +33,18 @@ std::string guess(const std::vector<std::string>& names, std::span<const std::st
   return "NAME";
 }
 
-/// The hint for a line that is not a JSON object: the file may be one JSON array, or have objects of several
-/// lines.
-std::string how_to_split(const std::string& line, const CorpusExample& at) {
-  const size_t first = line.find_first_not_of(" \t");
-  const char begin = first == std::string::npos ? '\0' : line[first];
+/// The hint for a line that is not a JSON object, for the reason `why`: the file may be one JSON array, have
+/// objects of several lines, or be a print of Python.
+std::string how_to_mend(const std::string& line, const CorpusExample& at, std::string_view why) {
+  const std::string_view text = strip(line);
+  const char begin = text.empty() ? '\0' : text.front();
   if (begin == '[')
     return "one object a line is expected, and this may be an array: " +
            conversion_command(at.file, "jq -c '.[]'", "lines", ".jsonl");
-  if (begin == '{' && at.line == 1)
+  if (why.find("surrogate") != std::string_view::npos)
+    return "\\ud800 to \\udfff come in pairs, and one half is no character: \\ufffd may stand for it";
+  if (text.starts_with("{'")) return "this is Python's print of an object: write each one with json.dumps";
+  if (begin == '{' && text.back() != '}' && at.line == 1)
     return "one object a line is expected, and this one may take several: " +
            conversion_command(at.file, "jq -c .", "lines", ".jsonl");
   return "one object a line is expected: {\"document\": \"...\", \"summary\": \"...\"}";
@@ -52,7 +55,8 @@ Json parse_line(const std::string& line, const CorpusExample& at) {
     return JsonReader(fmt::format("{}:{}", at.file, at.line), ExitCode::kInputData)
         .parse(line, /*kept_levels=*/1);
   } catch (const Error& error) {
-    throw Error(error.code(), error.what(), how_to_split(line, at));
+    if (const std::string nulled = with_nulls_for_nan(line); nulled != line) return parse_line(nulled, at);
+    throw Error(error.code(), error.what(), how_to_mend(line, at, error.what()));
   }
 }
 

@@ -37,6 +37,24 @@ void JsonReader::require_seal(std::string_view text) const {
     refuse("does not end with the hash of its bytes: it is damaged");
 }
 
+std::string with_nulls_for_nan(std::string_view json) {
+  std::string result;
+  bool in_text = false;
+  for (size_t at = 0; at < json.size(); ++at) {
+    if (json[at] == '"') in_text = !in_text;
+    result += json[at];
+    if (in_text && json[at] == '\\' && at + 1 < json.size()) result += json[++at];
+    if (in_text) continue;
+    for (const std::string_view word : {"NaN", "Infinity", "-Infinity"})
+      if (json.substr(at).starts_with(word)) {
+        result.replace(result.size() - 1, 1, "null");
+        at += word.size() - 1;
+        break;
+      }
+  }
+  return result;
+}
+
 JsonReader::Json JsonReader::parse(std::string_view text, int kept_levels) const {
   // An ordered object looks for each new key among all the others: only so many keys may be in large objects.
   constexpr size_t kMostKeys = 20'000, kSmallObject = 256;

@@ -14,6 +14,10 @@ namespace ripstop {
 /// UTF-8 become U+FFFD.
 std::string text_of_json(const nlohmann::ordered_json& json, int indent = -1);
 
+/// `json` with null for each NaN, Infinity and -Infinity outside of its texts. Python's json module writes
+/// these words, and JSON has none of them.
+std::string with_nulls_for_nan(std::string_view json);
+
 /// `object`, which must not be empty, as text with one space a level. The last member, "hash", is
 /// "xxh3-128:" and the hash of all bytes before the comma that precedes it. JsonReader::require_seal checks
 /// the hash.

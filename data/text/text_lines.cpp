@@ -16,12 +16,12 @@ bool is_blank(const std::string& line) {
 }
 
 bool is_json_object(const std::string& line) {
-  return line[line.find_first_not_of(" \t")] == '{' && nlohmann::json::accept(line);
+  return line[line.find_first_not_of(" \t")] == '{' && nlohmann::json::accept(with_nulls_for_nan(line));
 }
 
 std::string summary_of(const std::string& line, const TextLines& lines) {
   // Not ordered: an ordered object would look for each new key among all the others.
-  const auto object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const auto object = nlohmann::json::parse(with_nulls_for_nan(line), nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) fail(ExitCode::kInputData, "{}: not a JSON object", lines.place());
   const auto summary = object.find("summary");
   if (summary == object.end()) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "data/files/directory.h"
 #include "data/process/partial_directory.h"
@@ -59,8 +60,8 @@ std::string fault_of(const std::string& line, const Json::parse_error& error) {
               hint);
 }
 
-// Checks the depth while parsing, before any recursion.
-Json parse_object(const std::string& line, const TextLines& lines) {
+// Checks the depth while parsing, before any recursion. Python's NaN becomes null in `line`.
+Json parse_object(std::string& line, const TextLines& lines) {
   constexpr int64_t kMostKeys = 20'000;
   int64_t keys = 0;
   const auto check = [&](int depth, Json::parse_event_t event, Json&) {
@@ -74,6 +75,10 @@ Json parse_object(const std::string& line, const TextLines& lines) {
     Json object = Json::parse(line, check);
     if (object.is_object()) return object;
   } catch (const Json::parse_error& error) {
+    if (std::string nulled = with_nulls_for_nan(line); nulled != line) {
+      line = std::move(nulled);
+      return parse_object(line, lines);
+    }
     refuse_line(line, lines, fault_of(line, error));
   } catch (const Json::exception&) {
     refuse_line(line, lines, "a number is too large for a 64-bit float");

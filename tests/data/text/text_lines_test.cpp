@@ -46,6 +46,7 @@ TEST_F(TextLinesTest, JsonObjectsHoldASummary) {
   EXPECT_EQ(read_summaries(
                 file("\n{\"summary\": \"a\\u00e9\", \"id\": 1}\n\n  {\"id\": 2, \"summary\": \"\"}\n \n")),
             (Texts{"a\u00e9", ""}));
+  EXPECT_EQ(read_summaries(file("{\"score\": NaN, \"summary\": \"NaN\"}\n")), Texts{"NaN"});
 }
 
 TEST_F(TextLinesTest, AFileMayBeCompressed) {

@@ -63,6 +63,17 @@ std::string hint_of(const std::string& line) {
   return "";
 }
 
+// The line is written again with its summary: it must be JSON by then.
+TEST(DocumentLines, PythonsNaNBecomesNull) {
+  const ScratchDirectory scratch;
+  write_bytes(scratch / "in", "{\"document\": \"a NaN\", \"score\": NaN}\n");
+  TextLines lines((scratch / "in").string());
+  const std::optional<DocumentLine> found = next_document(lines);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->document, "a NaN");
+  EXPECT_EQ(with_summary(found->line, "s", 0), R"({"document":"a NaN","score":null,"summary":"s"})");
+}
+
 // The words are ripstop's, not those of the JSON library.
 TEST(DocumentLines, AFaultIsNamedWithItsPlace) {
   for (const char* cut : {"{\"document\": \"a", "{\"document\": \"a\"", "{\"document\":", "{"})
