@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "data/process/shell_word.h"
+#include "data/text/utf8.h"
 #include "model/core/error.h"
 
 namespace ripstop {
@@ -32,6 +33,10 @@ std::vector<std::string_view> lines_of(std::string_view text) {
 }
 
 void check_text(std::string_view text, const std::string& name) {
+  // Windows PowerShell writes UTF-16 with ">".
+  if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff"))
+    throw Error(ExitCode::kUsage, fmt::format("{}: UTF-16, expected UTF-8", name),
+                fmt::format("iconv -f UTF-16 -t UTF-8 {} > NEW.toml, and give NEW.toml", shell_word(name)));
   if (text.size() > kLargestFileBytes)
     throw Error(ExitCode::kUsage,
                 fmt::format("{}: larger than {} bytes, the limit for a config", name, kLargestFileBytes),
@@ -56,15 +61,24 @@ size_t first_line_of(std::string_view text, const std::string& key, size_t last_
   return found;
 }
 
-// Line `number` for a message; "" if it has unprintable characters.
+// Line `number` for a message; "" if it has unprintable characters. The first character that is not ASCII is
+// named: a round quote, a long dash or a space of another width looks right.
 std::string shown_line(std::string_view text, size_t number) {
   constexpr size_t kShown = 80;
   const std::vector<std::string_view> lines = lines_of(text);
   std::string line(number <= lines.size() ? lines[number - 1] : "");
   line.erase(line.find_last_not_of(" \t\r") + 1);
-  // Cutting a longer UTF-8 character would break it.
-  if (std::ranges::any_of(line, [](char c) { return c != '\t' && (c < 0x20 || c > 0x7e); })) return "";
-  return line.size() > kShown ? line.substr(0, kShown) + "..." : line;
+  if (invalid_utf8(line) ||
+      std::ranges::any_of(line, [](unsigned char c) { return c != '\t' && (c < 0x20 || c == 0x7f); }))
+    return "";
+  std::string note;
+  const auto at = std::ranges::find_if(line, [](unsigned char c) { return c > 0x7f; });
+  if (const std::string_view odd(at, line.end()); !odd.empty())
+    note = fmt::format(" (with U+{:04X}: quotes, minus and space are plain \" - and space in TOML)",
+                       code_point(odd.substr(0, sequence_bytes(odd))));
+  size_t shown = std::min(line.size(), kShown);
+  while (shown < line.size() && (line[shown] & 0xC0) == 0x80) --shown;  // whole characters
+  return line.substr(0, shown) + (line.size() > shown ? "..." : "") + note;
 }
 
 // `word` as TOML: a word that is no value, such as runs/first, gets quotes.
@@ -128,10 +142,16 @@ std::string shown(const toml::node& value) {
   if (value.is_table()) return "a table";
   if (value.is_array() && value.as_array()->size() > 4) return "an array";
   std::ostringstream text;
-  if (const auto string = value.value_exact<std::string>())
+  if (const toml::array* array = value.as_array()) {
+    for (const toml::node& element : *array) text << (text.tellp() > 0 ? ", " : "[") << shown(element);
+    text << (array->empty() ? "[]" : "]");
+  } else if (const auto string = value.value_exact<std::string>()) {
     text << toml_string(*string);
-  else
+  } else if (const auto number = value.value_exact<double>()) {
+    text << toml_number(*number);  // toml++ writes 0.03 as 0.029999999999999999
+  } else {
     value.visit([&](const auto& concrete) { text << concrete; });
+  }
   const std::string result = text.str();
   return result.size() > 80 ? result.substr(0, 77) + "..." : result;
 }
@@ -222,8 +242,10 @@ ConfigEntry parse_override_value(const ConfigKey& key, const std::string& text) 
       std::holds_alternative<std::string*>(field) || std::holds_alternative<ChoiceField>(field);
   const bool is_quoted = !text.empty() && (text.front() == '"' || text.front() == '\'');
   if (!is_word || is_quoted) {
+    // Reads a list whose brackets nobody wrote: 0.9,0.95.
+    const bool is_bare = std::holds_alternative<std::array<double, 2>*>(field) && !text.starts_with('[');
     try {
-      const toml::table parsed = toml::parse("value = " + text);
+      const toml::table parsed = toml::parse(is_bare ? "value = [" + text + "]" : "value = " + text);
       const toml::node* value = parsed.get("value");
       if (parsed.size() == 1 && value != nullptr)
         return {&key, plain_value(*value), shown(*value), kCommandLine, 0};

@@ -189,6 +189,7 @@ const ConfigKey kKeys[] = {
      .doc = "Training ends after so many validations in a row without an improvement of `checkpoint.keep_best`'s metric; 0: never. The learning rate is that of the whole run.",
      .elsewhere = "early_stopping_patience | patience early_stopping early_stopping_rounds"},
     {RIPSTOP_KEY(train, max_grad_norm), .range = {0, 1e12},
+     .range_hint = "train.max_grad_norm = 0.0 is off",
      .doc = "Gradients with a larger norm are scaled down to this norm; 0: off.",
      .elsewhere = "max_grad_norm training.max_norm | grad_clip clip_grad gradient_clip_val clip"},
 

@@ -96,6 +96,10 @@ std::string suggest_config_section(std::string_view section);
 /// The value as TOML. An empty optional is "auto" if key.none_is_auto, else "".
 std::string value_as_toml(const ConfigKey& key, const RunConfig& config);
 
+/// The shortest text that reads back as the same double; with a point or an exponent, else TOML reads an
+/// integer.
+std::string toml_number(double value);
+
 /// `text` as a quoted and escaped TOML string.
 std::string toml_string(std::string_view text);
 

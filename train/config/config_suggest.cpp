@@ -130,12 +130,15 @@ struct MeantValue {
     const auto* const word = std::get_if<std::string>(&given);
     return word != nullptr ? *word : "";
   }
+  bool is_nothing() const {
+    return given == ConfigValue(false) || has_word("none null nil off no false", lower(text()));
+  }
   std::string operator()(bool*) const {
     const auto* const number = std::get_if<int64_t>(&given);
     return suggest(number != nullptr ? std::to_string(*number) : text(), {"true", "false"});
   }
   std::string operator()(int64_t*) const {
-    if (parse_integer(text())) return text();
+    if (const std::optional<int64_t> whole = parse_integer(text())) return std::to_string(*whole);
     const auto* const number = std::get_if<double>(&given);  // 1e3 is a float in TOML
     const bool is_whole = number != nullptr && std::abs(*number) < 1e15 && *number == std::floor(*number);
     return is_whole ? fmt::format("{:.0f}", *number) : "";
@@ -143,11 +146,18 @@ struct MeantValue {
   std::string operator()(double*) const {
     const std::string number = text();
     char* end = nullptr;
-    const bool is_finite = std::isfinite(std::strtod(number.c_str(), &end));
-    return is_finite && !number.empty() && *end == '\0' && std::isalpha(number.back()) == 0 ? number : "";
+    const double value = std::strtod(number.c_str(), &end);
+    const bool is_number = !number.empty() && *end == '\0' && std::isalpha(number.back()) == 0;
+    if (!is_number || !std::isfinite(value)) return "";
+    // TOML refuses .001, 1., 01 and 1.e-3.
+    const bool is_toml = number.find(".e") == std::string::npos && std::isdigit(number.back()) != 0 &&
+                         (number[0] > '0' || number.starts_with("0."));
+    return is_toml ? number : toml_number(value);
   }
   std::string operator()(const ChoiceField& choice) const {
-    const std::string meant = suggest(text(), {choice.words.begin(), choice.words.end()});
+    std::string word = text();
+    std::erase_if(word, [](unsigned char c) { return c > 0x7f; });  // round quotes
+    const std::string meant = suggest(word, {choice.words.begin(), choice.words.end()});
     return meant.empty() ? "" : toml_string(meant);
   }
   std::string operator()(const WordsField& list) const {
@@ -233,13 +243,20 @@ std::string suggest_config_value(const ConfigEntry& entry) {
   const MeantValue value{entry.value, key.none_is_auto};
   if (std::string answer = answer_to(fmt::format("{}.{}", key.section, lower(value.text()))); !answer.empty())
     return answer;
-  const std::string meant = std::visit(value, key.field(any));
+  std::string meant = std::visit(value, key.field(any)), note;
+  // "0: off" in the key's text.
+  if (const size_t zero = key.doc.find("0: "); meant.empty() && zero < key.doc.size() && value.is_nothing()) {
+    meant = "0";
+    note = fmt::format(" ({})", key.doc.substr(zero, key.doc.find_first_of(";.", zero) - zero));
+  }
+  if (meant.empty() && !key.unit.empty() && std::holds_alternative<double>(entry.value))
+    return fmt::format("it is a whole number of {}, no share", key.unit);
   if (meant.empty()) return "";
-  if (entry.line > 0) return fmt::format("write {} = {}", key.name, meant);
+  if (entry.line > 0) return fmt::format("write {} = {}{}", key.name, meant, note);
   // A shell would remove quotes, and an override needs none.
   std::string bare = meant;
   std::erase_if(bare, [](char c) { return c == '"' || c == ' ' || c == '[' || c == ']'; });
-  return fmt::format("write {}={}", key.path(), bare);
+  return fmt::format("write {}={}{}", key.path(), bare, note);
 }
 
 }  // namespace ripstop

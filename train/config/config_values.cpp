@@ -125,14 +125,6 @@ class Assigner {
   const ConfigEntry& entry_;
 };
 
-// The shortest text that reads back as the same double; with a point or an exponent, else TOML reads an
-// integer.
-std::string toml_number(double value) {
-  std::string text = fmt::format("{}", value);
-  if (text.find_first_of(".en") == std::string::npos) text += ".0";
-  return text;
-}
-
 // For value_as_toml.
 struct TomlWriter {
   bool none_is_auto;
@@ -238,6 +230,12 @@ void assign_value(const ConfigEntry& entry, RunConfig& config) {
   if (const std::string answer = answer_to(fmt::format("{}={}", path, entry.shown)); !answer.empty())
     refuse(entry.where, fmt::format("not in this version of ripstop: {} = {}", path, entry.shown), answer);
   std::visit(Assigner(entry), entry.key->field(config));
+}
+
+std::string toml_number(double value) {
+  std::string text = fmt::format("{}", value);
+  if (text.find_first_of(".en") == std::string::npos) text += ".0";
+  return text;
 }
 
 std::string toml_string(std::string_view text) {

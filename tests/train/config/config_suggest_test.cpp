@@ -10,6 +10,7 @@ namespace {
 
 using small_config::expect_usage;
 using small_config::kSmallest;
+using small_config::parsed;
 using small_config::Refusal;
 using small_config::refusal;
 using small_config::with;
@@ -66,6 +67,40 @@ TEST(ConfigSuggest, FarOffNamesGetNoGuess) {
   EXPECT_EQ(hint("model.name=llama2"), "did you mean 'model.preset'?");
   EXPECT_EQ(hint("precision.comptue=float32"), "did you mean 'precision.compute'?");
   EXPECT_EQ(hint("precision.commute_in=float32").find("did you mean"), std::string::npos);
+}
+
+TEST(ConfigSuggest, NoHintRepeatsWhatWasRefused) {
+  const auto told = [&](const std::string& override) {
+    const Refusal result = refusal(kSmallest, {override});
+    return result.what + " | " + result.hint;
+  };
+  EXPECT_EQ(told("optimizer.learning_rate=.001"),
+            "command line: 'optimizer.learning_rate' must be a number, got \".001\" | write "
+            "optimizer.learning_rate=0.001");
+  EXPECT_HAS(told("optimizer.learning_rate=1."), "| write optimizer.learning_rate=1.0");
+  EXPECT_HAS(told("train.steps=010"), "| write train.steps=10");
+  EXPECT_HAS(told("schedule.warmup_steps=0.03"),
+             "must be an integer, got 0.03 | it is a whole number of steps");
+  EXPECT_HAS(told("optimizer.betas=[0.9,0.95,0.1]"), "got [0.9, 0.95, 0.1] | ");
+  EXPECT_HAS(told("train.max_grad_norm=none"), "| write train.max_grad_norm=0 (0: off)");
+  EXPECT_HAS(told("train.max_grad_norm=false"), "| write train.max_grad_norm=0 (0: off)");
+  EXPECT_HAS(told("train.max_grad_norm=-1"), "| train.max_grad_norm = 0.0 is off");
+  EXPECT_HAS(told("checkpoint.keep=None"), "| write checkpoint.keep=0 (0: all)");
+  EXPECT_HAS(told("precision.compute=\u201cfloat32\u201d"), "| write precision.compute=float32");
+  for (const char* fits : {"optimizer.betas=0.9,0.95", "optimizer.betas=[0.9, 0.95]", "train.max_grad_norm=0",
+                           "optimizer.learning_rate=0.001"})
+    EXPECT_EQ(told(fits), " | ") << fits;
+  EXPECT_EQ(parsed(kSmallest, {"optimizer.betas=0.8,0.85"}).optimizer.betas, (std::array{0.8, 0.85}));
+}
+
+// Web pages make quotes round and dashes long, which look right.
+TEST(ConfigSuggest, AnOddCharacterIsShown) {
+  const Refusal round = refusal(with("precision", "compute = \u201cfloat32\u201d"));
+  EXPECT_HAS(round.hint, "the line is: compute = \u201cfloat32\u201d (with U+201C: ");
+  EXPECT_HAS(refusal(with("optimizer", "learning_rate = 1e\u22123")).hint, "U+2212");
+  const Refusal utf16 = refusal(std::string("\xff\xfe[\0", 4));
+  EXPECT_HAS(utf16.what, "x.toml: UTF-16, expected UTF-8");
+  EXPECT_HAS(utf16.hint, "iconv -f UTF-16 -t UTF-8 x.toml > ");
 }
 
 TEST(ConfigSuggest, NamesFromElsewhereAreUnderstood) {
