@@ -1,6 +1,7 @@
 #include "data/files/directory.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <linux/magic.h>
 #include <sys/vfs.h>
 
@@ -53,6 +54,29 @@ std::vector<Io::Entry> list_directory(Io& io, const std::filesystem::path& direc
   std::sort(entries.begin(), entries.end(),
             [](const Io::Entry& a, const Io::Entry& b) { return a.name < b.name; });
   return entries;
+}
+
+std::string hint_for_link(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::filesystem::path target = std::filesystem::read_symlink(path, error);
+  if (target.empty() || std::filesystem::exists(path, error)) return "";
+  return fmt::format("it is a link to {}, which is not there", target.string());
+}
+
+std::filesystem::path find_below(const std::filesystem::path& directory, std::string_view name) {
+  using Walk = std::filesystem::recursive_directory_iterator;
+  constexpr int kDeepest = 3, kMostEntries = 2000;
+  std::filesystem::path first;
+  std::error_code error;
+  int seen = 0;
+  for (Walk at(directory, std::filesystem::directory_options::skip_permission_denied, error), end;
+       !error && at != end && ++seen < kMostEntries; at.increment(error)) {
+    // The cache of Hugging Face's hub has links to its blobs under the names of the files.
+    if (at.depth() == kDeepest || at->path().filename() == "blobs") at.disable_recursion_pending();
+    const std::filesystem::path found = at->path().parent_path();
+    if (at.depth() > 0 && at->path().filename() == name && (first.empty() || found < first)) first = found;
+  }
+  return first;
 }
 
 bool has_hard_links(const std::filesystem::path& file) {

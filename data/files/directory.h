@@ -1,6 +1,8 @@
 #pragma once
 #include <filesystem>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/files/io.h"
@@ -26,6 +28,13 @@ bool directory_exists(Io& io, const std::filesystem::path& path);
 
 /// Entries sorted by name; empty if `directory` does not exist. Follows a link. Throws Error(kStorage).
 std::vector<Io::Entry> list_directory(Io& io, const std::filesystem::path& directory);
+
+/// "it is a link to X, which is not there" if `path` is such a link, else "". Throws nothing.
+std::string hint_for_link(const std::filesystem::path& path);
+
+/// The first directory, by name and at most three levels below `directory`, with a file `name`. Looks into
+/// no folder called blobs and at 2,000 entries. Empty if there is none. Throws nothing.
+std::filesystem::path find_below(const std::filesystem::path& directory, std::string_view name);
 
 /// Whether the file has a second name, as after `cp -al`: a write through one name shows under both.
 bool has_hard_links(const std::filesystem::path& file);

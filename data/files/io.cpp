@@ -5,6 +5,8 @@
 
 #include <system_error>
 
+#include "data/files/directory.h"
+
 namespace ripstop {
 namespace {
 
@@ -90,7 +92,7 @@ Io& posix_io() {
 void fail_storage(const std::filesystem::path& path, std::string_view what, int error, ExitCode code) {
   throw IoError(code,
                 fmt::format("{}: cannot {}: {}", path.string(), what, std::generic_category().message(error)),
-                hint_of(error), error);
+                error == ENOENT ? hint_for_link(path) : hint_of(error), error);
 }
 
 }  // namespace ripstop

@@ -40,8 +40,13 @@ std::filesystem::path model_file(const std::filesystem::path& path) {
         fmt::format("{}: has tokenizer.json (a fast tokenizer) alone, which is not supported", path.string()),
         "give a SentencePiece model: models of LLaMA's first two generations have a tokenizer.model");
   }
+  std::string hint = hint_for_link(path / kTokenizerFile);
+  if (const auto below = find_below(path, kTokenizerFile); hint.empty() && !below.empty())
+    hint = fmt::format("there is one in {}", below.string());
   throw Error(ExitCode::kInputData, fmt::format("{}: no tokenizer.model in this directory", path.string()),
-              "give the directory of a Hugging Face model, of a data set or of a run, or a .model file");
+              !hint.empty() ? hint
+                            : "give the directory of a Hugging Face model, of a data set or of a run, or a "
+                              ".model file");
 }
 
 /// The error on one line, without the prefix "src/file.cc(12) [condition]".
@@ -112,7 +117,9 @@ void Tokenizer::load() {
   // Every example begins with BOS and ends with EOS, and SentencePiece encodes unknown text as unk.
   for (const auto& [special, id] : {std::pair{"unk", unk_}, {"bos", bos_}, {"eos", eos_}}) {
     if (id < 0 || id >= vocabulary_size_)
-      fail(ExitCode::kInputData, "{}: has no {} token (id {})", name_, special, id);
+      throw Error(ExitCode::kInputData, fmt::format("{}: has no {} token (id {})", name_, special, id),
+                  "tokenizers of LLaMA's kind have unk, bos and eos, and those of T5 and PEGASUS do not: "
+                  "ripstop prepare --vocab-size N makes one");
   }
   // SentencePiece does not return this option, so encode a letter and look.
   std::vector<std::string> probe;

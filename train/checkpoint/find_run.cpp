@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <system_error>
 
@@ -64,9 +65,26 @@ void require_directory(Io& io, const fs::path& path) {
     throw Error(
         ExitCode::kUsage, fmt::format("{}: is not a directory", path.string()),
         fmt::format("it is a file of a model: give its directory, {}", shell_word(folder_of(path).string())));
+  const std::string way = is_file ? find_foreign_weights(path).way : "";
   throw Error(ExitCode::kUsage,
               fmt::format("{}: {}", path.string(), is_file ? "is not a directory" : "no such directory"),
-              hint_for_missing(path));
+              way.empty() ? hint_for_missing(path) : way);
+}
+
+/// Advice for a directory that has no run, checkpoints or model.
+std::string hint_for_contents(Io& io, const fs::path& path) {
+  if (const std::vector<fs::path> runs = runs_inside(io, path); !runs.empty())
+    return fmt::format("it holds runs: give one of them, as {}", shell_word(runs.front().string()));
+  if (const std::string link = hint_for_link(path / "config.json"); !link.empty())
+    return "its config.json is no file: " + link;
+  // The cache of Hugging Face's hub has them beside snapshots, which has the models.
+  const bool is_beside = path.filename() == "blobs" || path.filename() == "refs";
+  for (const char* file : {"config.json", "adapter_config.json"})
+    if (const fs::path below = find_below(is_beside ? folder_of(path) : path, file); !below.empty())
+      return fmt::format("the model is deeper: give {}", shell_word(below.string()));
+  const auto [what, way] = find_foreign_weights(path);
+  return what.empty() ? "give the directory of a run (its run.directory), of a checkpoint, or of a model"
+                      : fmt::format("it has {}: {}", what, way);
 }
 
 /// Throws Error(kUsage), with advice, for a directory without a run or checkpoints.
@@ -77,12 +95,14 @@ void require_directory(Io& io, const fs::path& path) {
         fmt::format("{}: has adapters of PEFT, and no model or run is there", path.string()),
         "train begins with them as lora.adapter, beside the model in model.pretrained; merge_and_unload() "
         "of PEFT makes a whole model");
-  const std::vector<fs::path> runs = runs_inside(io, path);
+  std::error_code ignored;
+  if (fs::exists(path / "config.json", ignored))
+    throw Error(ExitCode::kUsage, fmt::format("{}: is a model, and a run is needed here", path.string()),
+                "ripstop checkpoint inspect shows a model, and import makes a run of it");
   throw Error(ExitCode::kUsage,
-              fmt::format("{}: is not a run directory: it has no {}", path.string(), kMarks),
-              runs.empty()
-                  ? "give the directory of a run (its run.directory), or one of its checkpoints"
-                  : fmt::format("it holds runs: give one of them, as {}", shell_word(runs.front().string())));
+              fmt::format("{}: is neither a run nor a model: it has no {}, and no config.json", path.string(),
+                          kMarks),
+              hint_for_contents(io, path));
 }
 
 bool holds_checkpoints(Io& io, const fs::path& directory) {
@@ -193,6 +213,29 @@ bool is_in_the_way(Io& io, const fs::path& path, bool is_folder) {
 }
 
 }  // namespace
+
+ForeignWeights find_foreign_weights(const fs::path& path) {
+  // A part of the file's name, what the file is, and the way on.
+  constexpr std::array<std::array<const char*, 3>, 6> kKnown = {
+      {{"zero_to_fp32.py", "of DeepSpeed",
+        "python zero_to_fp32.py . OUT --safe_serialization, run there, converts it"},
+       {".distcp", "of torch.distributed",
+        "dcp_to_torch_save of torch.distributed.checkpoint.format_utils joins it"},
+       {"consolidated.0", "a pickle that could run any code, as Meta has it",
+        "convert_llama_weights_to_hf.py of transformers converts it once"},
+       {"pytorch_model", "a pickle that could run any code",
+        "convert it once: python -c \"from transformers import AutoModelForCausalLM as M; "
+        "M.from_pretrained('DIR').save_pretrained('OUT')\""},
+       {".gguf", "for llama.cpp", "take the safetensors that it was made of"},
+       {".safetensors", "weights", "take config.json and all other files of the model as well"}}};
+  std::error_code ignored;
+  const std::vector<std::string> names =
+      fs::is_directory(path, ignored) ? names_in(path) : std::vector{path.filename().string()};
+  for (const auto& [part, what, way] : kKnown)
+    for (const std::string& name : names)
+      if (name.find(part) != std::string::npos) return {fmt::format("{}, {}", name, what), way};
+  return {};
+}
 
 bool is_run(Io& io, const fs::path& directory) {
   // A run writes prompt_template.txt first, and may be killed before it writes metrics.jsonl.

@@ -35,6 +35,14 @@ std::filesystem::path find_checkpoints(Io& io, const std::filesystem::path& path
 /// best checkpoint has been removed.
 std::filesystem::path find_checkpoint(Io& io, const std::filesystem::path& path, const std::string& which);
 
+struct ForeignWeights {
+  std::string what;  ///< "pytorch_model.bin, a pickle that could run any code"; empty: none are there
+  std::string way;   ///< the way from there to files that ripstop reads
+};
+
+/// Weights of another program: in the directory `path`, or the file `path` itself. Throws nothing.
+ForeignWeights find_foreign_weights(const std::filesystem::path& path);
+
 /// The entries of `directory` that forbid a run or an evaluation to write there, as "plots/, prepare.json,
 /// test.h5 and 2 more"; "" if there are none. Such entries are files of data sets, runs and models
 /// (config.toml, tokenizer.model, prompt_template.txt, LOCK, prepare.json, manifest.json, *.h5, *.jsonl,

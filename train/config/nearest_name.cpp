@@ -8,6 +8,7 @@
 #include <system_error>
 #include <utility>
 
+#include "data/files/directory.h"
 #include "data/process/shell_word.h"
 
 namespace ripstop {
@@ -85,8 +86,7 @@ std::string hint_for_absent(const fs::path& path, std::string_view option, std::
   if (fs::exists(path, error) || error) return "";
   // "data" for "data/".
   const fs::path file = path.has_filename() ? path : path.parent_path();
-  if (const fs::path target = fs::read_symlink(file, ignored); !target.empty())
-    return fmt::format("it is a link to {}, which is not there", target.string());
+  if (std::string link = hint_for_link(file); !link.empty()) return link;
   const std::string name = file.filename().string();
   if (name.empty() || is_of_the_system(file)) return "";
   // The slash of `other / ""` would accept only directories.

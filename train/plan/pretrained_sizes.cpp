@@ -12,6 +12,7 @@
 #include "data/tokenizer/tokenizer.h"
 #include "model/core/error.h"
 #include "train/checkpoint/checkpoint_directory.h"
+#include "train/checkpoint/find_run.h"
 #include "train/config/nearest_name.h"
 #include "train/exchange/hugging_face/pretrained_model.h"
 #include "train/exchange/peft/peft_adapter.h"
@@ -30,7 +31,8 @@ std::string hint_for_model(const std::string& path) {
     if (is_pretrained_model(folder))
       return fmt::format("it is a file of a model: give its directory, model.pretrained={}",
                          shell_word(folder.string()));
-    return "give the directory that has the model's config.json and model.safetensors";
+    const std::string way = find_foreign_weights(path).way;
+    return way.empty() ? "give the directory that has the model's config.json and model.safetensors" : way;
   }
   if (std::string near = hint_for_absent(path, "model.pretrained="); !near.empty()) return near;
   if (looks_like_hub_name(path))

@@ -10,6 +10,26 @@
 namespace ripstop {
 namespace {
 
+TEST(Directory, FindBelowLooksThreeLevelsDeep) {
+  const ScratchDirectory scratch;
+  for (const char* name : {"x", "b/c/x", "a/b/c/x", "0/1/2/3/x", "a/blobs/x"})
+    write_bytes(scratch / name, "");
+  EXPECT_EQ(find_below(scratch.path(), "x"), scratch / "a/b/c")
+      << "the first by name, and not the folder itself";
+  EXPECT_EQ(find_below(scratch / "b", "x"), scratch / "b/c");
+  EXPECT_TRUE(find_below(scratch / "b/c", "x").empty());
+  EXPECT_TRUE(find_below(scratch / "absent", "x").empty());
+}
+
+TEST(Directory, ALinkToNowhereIsNamed) {
+  const ScratchDirectory scratch;
+  std::filesystem::create_symlink("gone", scratch / "link");
+  EXPECT_EQ(hint_for_link(scratch / "link"), "it is a link to gone, which is not there");
+  write_bytes(scratch / "gone", "");
+  EXPECT_EQ(hint_for_link(scratch / "link"), "");
+  EXPECT_EQ(hint_for_link(scratch / "absent"), "");
+}
+
 TEST(Directory, RemoveTreeRemovesEverythingBelow) {
   const ScratchDirectory scratch;
   write_bytes(scratch / "tree/a/b/file", "x");

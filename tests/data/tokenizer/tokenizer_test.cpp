@@ -136,6 +136,11 @@ TEST(TokenizerTest, AModelWithoutSpecialTokensIsRefused) {
     ASSERT_TRUE(sentencepiece::SentencePieceTrainer::Train(arguments, nullptr, &model).ok());
     write_bytes(scratch / "some.model", model);
     expect_no_tokenizer(scratch / "some.model", std::string("no ") + special);
+    try {
+      const Tokenizer ignored(scratch / "some.model");
+    } catch (const Error& error) {
+      EXPECT_NE(error.hint().find("those of T5 and PEGASUS do not"), std::string::npos) << error.hint();
+    }
   }
 }
 

@@ -106,16 +106,40 @@ TEST_F(FindRun, WhatIsNotThereIsAnErrorOfTheCommandLine) {
   EXPECT_EQ(find_checkpoint(io_, run, "latest").filename(), "step_00000002");
 }
 
+// As model.pretrained, people give a folder of the hub's cache, of the Trainer or of another program.
+TEST_F(FindRun, AModelOneStepOffIsFound) {
+  const fs::path hub = scratch_ / "hub/models--acme--tiny", hash = hub / "snapshots/0a1b";
+  fs::create_directories(hub / "blobs");
+  fs::create_directories(hash);
+  const auto hint = [&](const fs::path& path, const std::string& way) {
+    expect_refused(path, "best", ExitCode::kUsage, "is neither a run nor a model", way);
+  };
+  hint(hub, "give the directory of a run");
+  fs::create_symlink("../../blobs/1", hash / "config.json");
+  for (const fs::path& path : {scratch_ / "hub", hub, hub / "snapshots", hub / "blobs"})
+    hint(path, "the model is deeper: give " + hash.string());
+  hint(hash, "its config.json is no file: it is a link to ../../blobs/1, which is not there");
+  write_bytes(hub / "blobs/1", "{}");
+  expect_refused(hash, "best", ExitCode::kUsage, "is a model, and a run is needed here");
+  write_bytes(scratch_ / "trainer/checkpoint-5/adapter_config.json", "{}");
+  hint(scratch_ / "trainer", "give " + (scratch_ / "trainer/checkpoint-5").string());
+  write_bytes(scratch_ / "meta/consolidated.00.pth", "");
+  hint(scratch_ / "meta", "it has consolidated.00.pth, a pickle that could run any code, as Meta has it: ");
+  expect_refused(scratch_ / "meta/consolidated.00.pth", "best", ExitCode::kUsage, "is not a directory",
+                 "convert_llama_weights_to_hf.py");
+}
+
 TEST_F(FindRun, AFolderThatIsNoRunIsToldFromARunWithoutCheckpoints) {
   fs::create_directories(scratch_ / "runs/data/checkpoints");  // of any other program
-  expect_refused(scratch_ / "runs", "latest", ExitCode::kUsage,
-                 "is not a run directory: it has no metrics.jsonl, LOCK, prompt_template.txt or checkpoint");
+  expect_refused(
+      scratch_ / "runs", "latest", ExitCode::kUsage,
+      "is neither a run nor a model: it has no metrics.jsonl, LOCK, prompt_template.txt or checkpoint");
   EXPECT_THROW(find_checkpoints(io_, scratch_ / "runs"), Error);
   EXPECT_THROW(find_runs(io_, scratch_ / "runs"), Error);
 
   write_bytes(scratch_ / "runs/b/metrics.jsonl", "");
   fs::create_directories(scratch_ / "runs/a/checkpoints/step_00000001");
-  expect_refused(scratch_ / "runs", "latest", ExitCode::kUsage, "is not a run directory",
+  expect_refused(scratch_ / "runs", "latest", ExitCode::kUsage, "is neither a run nor a model",
                  "give one of them, as " + (scratch_ / "runs/a").string());
   expect_refused(scratch_ / "runs/b", "latest", ExitCode::kUsage, "has no checkpoint", "every_steps");
   EXPECT_EQ(find_checkpoints(io_, scratch_ / "runs/b"), scratch_ / "runs/b/checkpoints");

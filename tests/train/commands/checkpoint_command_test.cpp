@@ -113,7 +113,7 @@ TEST_F(CheckpointCommand, AFolderThatIsNoRunIsRefused) {
   const ProgramRun none = run_program("checkpoint list '" + (scratch_ / "folder").string() + "'");
   EXPECT_EQ(none.exit_code, 64);
   EXPECT_NE(none.err.find(
-                "is not a run directory: it has no metrics.jsonl, LOCK, prompt_template.txt or checkpoint"),
+                "is neither a run nor a model: it has no metrics.jsonl, LOCK, prompt_template.txt or checkpoint"),
             std::string::npos)
       << none.err;
   write_bytes(scratch_ / "folder/metrics.jsonl", "");
