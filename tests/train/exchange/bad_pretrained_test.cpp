@@ -7,6 +7,7 @@
 #include "tests/expect_has.h"
 #include "tests/train/commands/run_program.h"
 #include "tests/train/exchange/pretrained_directory.h"
+#include "train/exchange/hugging_face/pretrained_model.h"
 
 namespace ripstop {
 namespace {
@@ -176,6 +177,34 @@ TEST_F(BadPretrained, TensorsThatDoNotFit) {
       },
       "does not have: model.layers.2.mlp.up_proj.weight");
   refused([&] { directory_.tensors.push_back({"score.weight", {1, 8}}); }, "does not have: score.weight");
+}
+
+// torch.compile, DDP and models of two parts put a word before or into each name.
+TEST_F(BadPretrained, NamesOfWrappersAreShown) {
+  const PretrainedDirectory good;
+  const auto hint = [&](const std::function<std::string(const std::string&)>& name,
+                        const std::string& first) {
+    directory_.tensors = good.tensors;
+    for (TensorToWrite& tensor : directory_.tensors) tensor.name = name(tensor.name);
+    directory_.write();
+    const InputRefusal refusal = input_refusal([&] { open_pretrained_model(directory_.path()); });
+    EXPECT_HAS(refusal.what, "has no model.embed_tokens.weight");
+    EXPECT_HAS(refusal.what, "; it has " + first);
+    return refusal.hint;
+  };
+  for (const std::string word : {"_orig_mod.", "module.", "base_model.model.", "language_model."})
+    EXPECT_HAS(hint([&](const std::string& name) { return word + name; }, word + "model.embed_tokens.weight"),
+               "its names have one word more, '" + word + "'");
+  EXPECT_HAS(hint(
+                 [&](const std::string& name) {
+                   return name.starts_with("model.") ? "model.language_model." + name.substr(6) : name;
+                 },
+                 "model.language_model.embed_tokens.weight"),
+             "its names have one word more, 'language_model.'");
+  EXPECT_HAS(hint([&](const std::string& name) { return name.starts_with("model.") ? name.substr(6) : name; },
+                  "embed_tokens.weight"),
+             "its names lack 'model.'");
+  EXPECT_EQ(hint([&](const std::string& name) { return "x.y." + name + ".z"; }, "x.y.lm_head.weight.z"), "");
 }
 
 }  // namespace

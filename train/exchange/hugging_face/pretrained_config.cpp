@@ -30,7 +30,7 @@ class PretrainedReader : public JsonReader {
   void check_kind() const {
     if (find(json_, "architectures") != nullptr) {
       const Json& names = list(json_, "architectures", 1, 16);
-      if (names[0] != kArchitecture)
+      if (names[0] != kArchitecture && names[0] != "LLaMAForCausalLM")  // its name before transformers had it
         refuse("is of {}; ripstop reads {}", names[0].dump().substr(0, kMostTextBytes), kArchitecture);
     }
     if (const std::string type = text(json_, "model_type", kMostTextBytes); type != kModelType)
@@ -39,7 +39,8 @@ class PretrainedReader : public JsonReader {
 
   void check_computation() const {
     if (find(json_, "hidden_act") != nullptr)
-      if (const std::string name = text(json_, "hidden_act", kMostTextBytes); name != kActivation)
+      if (const std::string name = text(json_, "hidden_act", kMostTextBytes);
+          name != kActivation && name != "swish")  // another name of silu
         refuse("has hidden_act '{}'; ripstop computes '{}'", name, kActivation);
     for (const char* key : {"attention_bias", "mlp_bias"})
       if (flag_or(key, false)) refuse("has {}; ripstop's matrices have no biases", key);
@@ -82,13 +83,17 @@ class PretrainedReader : public JsonReader {
   }
 
  private:
-  // Any "rope_type" except "default" scales the angles. Older files call the key "type".
+  // Any "rope_type" except "default" scales the angles, but "linear" not with the factor 1. Older files call
+  // the key "type".
   void check_rotary(const Json& rotary) const {
     if (!rotary.is_object()) refuse("has rotary parameters that are no object");
+    const double factor = number_or(rotary, "factor", 1);
     for (const char* key : {"rope_type", "type"})
-      if (find(rotary, key) != nullptr && text(rotary, key, kMostTextBytes) != "default")
-        refuse("scales its rotary angles ('{}'); ripstop does not", text(rotary, key, kMostTextBytes));
-    if (number_or(rotary, "factor", 1) != 1) refuse("scales its rotary angles; ripstop does not");
+      if (const std::string kind =
+              find(rotary, key) == nullptr ? "default" : text(rotary, key, kMostTextBytes);
+          kind != "default" && (kind != "linear" || find(rotary, "factor") == nullptr))
+        refuse("scales its rotary angles ('{}'); ripstop does not", kind);
+    if (factor != 1) refuse("scales its rotary angles by {}; ripstop does not", factor);
     check_whole_heads(rotary);
   }
   // transformers takes the object of rope_scaling, else the object of rope_parameters. Its rope_theta wins

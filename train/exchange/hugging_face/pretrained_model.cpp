@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "data/files/directory.h"
 #include "data/files/hash.h"
 #include "data/files/whole_file.h"
 #include "data/process/block_threads.h"
@@ -14,6 +15,7 @@
 #include "model/core/rounding.h"
 #include "model/parameter.h"
 #include "parallel/agreement.h"
+#include "train/checkpoint/find_run.h"
 
 namespace ripstop {
 namespace {
@@ -27,12 +29,11 @@ constexpr int64_t kMostIndexBytes = int64_t{32} << 20;
 constexpr const char* kMadeBy = "its config.json makes it";
 
 [[noreturn]] void refuse_without_weights(const fs::path& directory) {
-  for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json", "consolidated.00.pth"})
-    if (is_file(directory / name))
-      refuse_directory(directory,
-                       fmt::format("has {}, a pickle that could run any code, and no {}", name, kOneFile),
-                       "convert it once: python -c \"from transformers import AutoModelForCausalLM as M; "
-                       "M.from_pretrained('DIR').save_pretrained('OUT')\"");
+  for (const char* name : {kOneFile, kIndex})
+    if (const std::string link = hint_for_link(directory / name); !link.empty())
+      refuse_directory(directory, fmt::format("has no {}", name), link);
+  const auto [what, way] = find_foreign_weights(directory);
+  if (!what.empty()) refuse_directory(directory, fmt::format("has {}, and no {}", what, kOneFile), way);
   refuse_directory(directory, fmt::format("has neither {} nor {}", kOneFile, kIndex));
 }
 
@@ -160,7 +161,11 @@ PretrainedModel open_pretrained_model(const fs::path& directory) {
   if (model.config.tie_word_embeddings) take_tied_copy(directory, found, model);
   model.tensors = take_parameters(directory, parameter_table(model.config), kMadeBy, found);
   std::erase_if(found, [&](const auto& entry) {
-    const bool is_ignored = entry.first.ends_with(".rotary_emb.inv_freq");
+    // Tables of angles and masks, which older versions stored.
+    const bool is_ignored = std::ranges::any_of(
+        std::initializer_list<std::string_view>{".inv_freq", ".cos_cached", ".sin_cached", ".position_ids",
+                                                ".causal_mask", ".masked_bias", ".self_attn.bias"},
+        [&](std::string_view end) { return entry.first.ends_with(end); });
     if (is_ignored) model.ignored.push_back(in_one_line(entry.first.substr(0, 100)));
     return is_ignored;
   });

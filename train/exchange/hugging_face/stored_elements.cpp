@@ -158,6 +158,18 @@ void read_turned(TensorReader& reader, const Box& box, int64_t head_size, float*
     }
 }
 
+// The piece that `longer` has more than `shorter`: "_orig_mod."; "" unless whole words with their points make
+// the difference.
+std::string inserted(const std::string& shorter, const std::string& longer) {
+  if (longer.size() <= shorter.size()) return "";
+  const size_t more = longer.size() - shorter.size();
+  size_t at = shorter.size();
+  while (at > 0 && shorter[at - 1] == longer[at - 1 + more]) --at;
+  if (shorter.compare(0, at, longer, 0, at) != 0) return "";
+  while (longer[at + more - 1] != '.' && at < shorter.size() && longer[at] == longer[at + more]) ++at;
+  return longer[at + more - 1] == '.' ? longer.substr(at, more) : "";
+}
+
 // "a, b, c, d and 12 more". `names` must not be empty.
 std::string some_of(const std::vector<std::string>& names) {
   constexpr size_t kMostNamed = 4;
@@ -165,6 +177,21 @@ std::string some_of(const std::vector<std::string>& names) {
   std::string text = fmt::format("{}", fmt::join(names.data(), names.data() + shown, ", "));
   if (names.size() > shown) text += fmt::format(" and {} more", names.size() - shown);
   return text;
+}
+
+[[noreturn]] void refuse_missing(const std::filesystem::path& directory,
+                                 const std::vector<std::string>& missing, const NamedTensors& found) {
+  std::string what = fmt::format("has no {}", some_of(missing));
+  if (!found.empty()) what += "; it has ";
+  for (const auto& [other, tensor] : found) {
+    const std::string more = inserted(missing.front(), other), less = inserted(other, missing.front());
+    if ((more + less).empty()) continue;
+    const std::string hint = fmt::format(
+        "its names {} '{}': save the model itself, not a wrapper or a part, or rename the tensors",
+        more.empty() ? "lack" : "have one word more,", more + less);
+    refuse_directory(directory, what + other, hint);
+  }
+  refuse_directory(directory, what + (found.empty() ? "" : found.begin()->first));
 }
 
 }  // namespace
@@ -230,7 +257,8 @@ void require_shape(const std::filesystem::path& directory, const ParameterSpec& 
                                             fmt::join(shape, ", ")));
   if (stored.dtype != "F32" && stored.dtype != "F16" && stored.dtype != "BF16")
     refuse_directory(
-        directory, fmt::format("{} has the dtype {}; F32, F16 and BF16 are read", stored.name, stored.dtype));
+        directory, fmt::format("{} has the dtype {}; F32, F16 and BF16 are read", stored.name, stored.dtype),
+        stored.dtype == "F64" ? "save it once more after model.float()" : "");
 }
 
 NamedTensors take_parameters(const std::filesystem::path& directory, const std::vector<UnitSpec>& table,
@@ -248,7 +276,7 @@ NamedTensors take_parameters(const std::filesystem::path& directory, const std::
         require_shape(directory, parameter, node.mapped(), made_by);
         taken.emplace(parameter.name, std::move(node.mapped()));
       }
-  if (!missing.empty()) refuse_directory(directory, fmt::format("has no {}", some_of(missing)));
+  if (!missing.empty()) refuse_missing(directory, missing, found);
   return taken;
 }
 

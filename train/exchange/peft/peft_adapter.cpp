@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -29,13 +30,13 @@ constexpr size_t kMostPeftText = 256;
 constexpr const char *kPeftType = "LORA", *kTaskType = "CAUSAL_LM", *kNoBias = "none";
 
 // Keys that parse_peft_config reads, and keys that do not change what trained adapters compute.
-constexpr std::array<std::string_view, 22> kAllowed = {
+constexpr std::array<std::string_view, 23> kAllowed = {
     "r",          "lora_alpha",   "loftq_config",   "megatron_config",
     "bias",       "use_rslora",   "megatron_core",  "init_lora_weights",
     "revision",   "auto_mapping", "inference_mode", "qalora_group_size",
     "peft_type",  "corda_config", "layers_pattern", "ensure_weight_tying",
     "task_type",  "peft_version", "target_modules", "base_model_name_or_path",
-    "eva_config", "lora_dropout"};
+    "eva_config", "lora_dropout", "exclude_modules"};  // the tensors show whether a target was excluded
 
 // Keys whose value must be empty, with the reason for the message.
 constexpr std::pair<std::string_view, const char*> kNotDone[] = {
@@ -45,7 +46,6 @@ constexpr std::pair<std::string_view, const char*> kNotDone[] = {
     {"modules_to_save", "ripstop trains adapters alone"},
     {"lora_bias", "ripstop's adapters have no biases"},
     {"layers_to_transform", "in ripstop every layer has the same adapters"},
-    {"exclude_modules", "in ripstop every layer has the same adapters"},
     {"layer_replication", "in ripstop every layer has weights of its own"},
     {"trainable_token_indices", "ripstop trains adapters alone"},
     {"fan_in_fan_out", "LLaMA's matrices are [outputs, inputs]"}};
@@ -99,11 +99,30 @@ class PeftReader : public JsonReader {
   }
 
   void check_key(const std::string& key, const Json& value) const {
-    if (std::ranges::count(kAllowed, key) > 0 || is_empty(value)) return;
+    if (std::ranges::count(kAllowed, key) > 0 || is_empty(value) || changes_nothing(key, value)) return;
     for (const auto& [not_done, why] : kNotDone)
       if (key == not_done) refuse("has {} {}: {}", key, brief(value), why);
     refuse("has {} {}, which ripstop does not know: it may change what the adapters compute",
            key.substr(0, kMostPeftText), brief(value));
+  }
+
+  // Whether a pattern gives each matrix the value of all matrices, or the layers are the first ones: the
+  // tensors show whether there are more.
+  bool changes_nothing(const std::string& key, const Json& value) const {
+    if (key == "layers_to_transform" && value.is_array()) {
+      for (size_t layer = 0; layer < value.size(); ++layer)
+        if (value[layer] != layer) return false;
+      return true;
+    }
+    const char* const of_all = key == "rank_pattern" ? "r" : key == "alpha_pattern" ? "lora_alpha" : nullptr;
+    if (of_all == nullptr || !value.is_object()) return false;
+    for (const auto& [name, own] : value.items()) {
+      // A key is a regular expression for the end of a matrix's name: a plain word is that name itself.
+      const bool is_word = std::ranges::all_of(name, [](char c) { return std::isalnum(c) != 0 || c == '_'; });
+      if (own != member(json_, of_all) && (!is_word || std::ranges::count(kLoraTargets, name) > 0))
+        return false;
+    }
+    return true;
   }
 
   // Throws if init_lora_weights may mean initial values that change the base.
@@ -128,10 +147,11 @@ class PeftReader : public JsonReader {
     if (given.is_string())
       refuse_with("write the names that it finds in its place, as in [\"q_proj\", \"v_proj\"]",
                   "has the pattern {} as target_modules; ripstop reads a list of names", brief(given));
-    constexpr int64_t kMostTargets = 64;
+    constexpr int64_t kMostTargets = 16384;
     for (const Json& target : list(json_, "target_modules", 1, kMostTargets)) {
-      const auto* const found =
-          std::ranges::find(kLoraTargets, target.is_string() ? target.get<std::string>() : std::string());
+      // "model.layers.0.self_attn.q_proj" is q_proj: the tensors show whether all layers have it.
+      const std::string name = target.is_string() ? target.get<std::string>() : "";
+      const auto* const found = std::ranges::find(kLoraTargets, name.substr(name.rfind('.') + 1));
       if (found == kLoraTargets.end())
         refuse("has adapters of {}; ripstop's are of {}", brief(target), fmt::join(kLoraTargets, ", "));
       has[static_cast<size_t>(found - kLoraTargets.begin())] = true;
@@ -154,16 +174,22 @@ constexpr const char* kPeftWeights = "adapter_model.safetensors";
 // If the directory has files of another program, the hint says what to do.
 void require_files(const fs::path& directory) {
   const auto has = [&](const char* name) { return is_file(directory / name); };
-  if (!has(kPeftConfigFile))
+  if (!has(kPeftConfigFile)) {
+    const fs::path below = find_below(directory, kPeftConfigFile);
     refuse_directory(directory, fmt::format("has no {}", kPeftConfigFile),
-                     has("config.json") ? "it is a whole model: give it as model.pretrained" : "");
+                     has("config.json") ? "it is a whole model: give it as model.pretrained"
+                     : !below.empty()   ? fmt::format("adapters are deeper: give lora.adapter={}",
+                                                      shell_word(below.string()))
+                                        : hint_for_link(directory / kPeftConfigFile));
+  }
   if (has(kPeftWeights)) return;
   if (has("adapter_model.bin"))
     refuse_directory(
         directory,
         fmt::format("has adapter_model.bin, a pickle that could run any code, and no {}", kPeftWeights),
         "convert it once: load it with peft and save_pretrained");
-  refuse_directory(directory, fmt::format("has no {}", kPeftWeights));
+  refuse_directory(directory, fmt::format("has no {}", kPeftWeights),
+                   hint_for_link(directory / kPeftWeights));
 }
 
 // Throws if the model cannot have adapters as in `lora`. Without this check, the error would be about a

@@ -68,6 +68,13 @@ TEST(PretrainedConfig, EachSpellingIsRead) {
   EXPECT_TRUE(parsed_with({{"tie_word_embeddings", true}}).tie_word_embeddings);
 }
 
+// A value that changes nothing is no reason to refuse a model.
+TEST(PretrainedConfig, OtherWordsForTheSameAreRead) {
+  EXPECT_EQ(parsed_with({{"architectures", {"LLaMAForCausalLM"}}}), parsed_with({}));
+  EXPECT_EQ(parsed_with({{"hidden_act", "swish"}}), parsed_with({}));
+  EXPECT_EQ(parsed_with({{"rope_scaling", {{"type", "linear"}, {"factor", 1.0}}}}), parsed_with({}));
+}
+
 TEST(PretrainedConfig, WhatIsNotComputedIsRefused) {
   const std::vector<std::pair<Json, std::string>> cases = {
       {{{"architectures", {"MistralForCausalLM"}}}, "MistralForCausalLM"},
@@ -81,8 +88,10 @@ TEST(PretrainedConfig, WhatIsNotComputedIsRefused) {
       {{{"mlp_bias", "no"}}, "'mlp_bias' must be true or false"},
       {{{"quantization_config", {{"bits", 4}}}}, "quantized"},
       {{{"rope_scaling", {{"rope_type", "llama3"}, {"factor", 8.0}}}}, "'llama3'"},
-      {{{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}}, "'linear'"},
-      {{{"rope_scaling", {{"factor", 2.0}}}}, "scales its rotary angles"},
+      {{{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}}, "scales its rotary angles by 2"},
+      {{{"rope_scaling", {{"type", "linear"}}}}, "'linear'"},
+      {{{"rope_scaling", {{"type", "dynamic"}, {"factor", 1.0}}}}, "'dynamic'"},
+      {{{"rope_scaling", {{"factor", 2.0}}}}, "scales its rotary angles by 2"},
       {{{"rope_scaling", 2}}, "no object"},
       {{{"rope_scaling", {{"type", "default"}}}, {"rope_parameters", {{"rope_theta", 5e5}}}},
        "two values of rope_theta, 10000 by rope_scaling and 500000 by rope_parameters"},

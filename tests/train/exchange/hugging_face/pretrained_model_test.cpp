@@ -139,8 +139,20 @@ TEST_F(PretrainedModelTest, OtherDirectoriesSayWhatTheyLack) {
   directory_.write_config();
   EXPECT_TRUE(is_pretrained_model(directory_.path()));
   EXPECT_HAS(refused(), "has neither model.safetensors nor model.safetensors.index.json");
-  write_bytes(directory_.path() / "pytorch_model.bin", "PK");
-  EXPECT_HAS(refused(), "save_pretrained");
+  for (const auto& [name, way] :
+       {std::pair{"model-00001-of-00002.safetensors", "take config.json and all other files"},
+        {"ggml-model-q4.gguf", "take the safetensors"},
+        {"pytorch_model.bin", "save_pretrained"},
+        {"consolidated.00.pth", "convert_llama_weights_to_hf.py"},
+        {"__0_0.distcp", "dcp_to_torch_save"},
+        {"zero_to_fp32.py", "--safe_serialization"}}) {
+    write_bytes(directory_.path() / name, "PK");
+    EXPECT_HAS(refused(), std::string("has ") + name);
+    EXPECT_HAS(refused(), way);
+  }
+  std::filesystem::create_symlink("../blobs/1", directory_.path() / "model.safetensors");
+  EXPECT_HAS(refused(), "it is a link to ../blobs/1, which is not there");
+  std::filesystem::remove(directory_.path() / "model.safetensors");
   write_bytes(directory_.path() / "manifest.json", "{}");
   EXPECT_FALSE(is_pretrained_model(directory_.path())) << "a checkpoint of ripstop";
 }

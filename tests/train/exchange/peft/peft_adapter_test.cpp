@@ -146,6 +146,35 @@ TEST_F(PeftAdapterFiles, OtherTensorsThanTheConfigSaysAreRefused) {
   expect_refused("has the dtype F64; F32, F16 and BF16 are read");
 }
 
+// The tensors decide: a target that some layers lack is missed.
+TEST_F(PeftAdapterFiles, ALayerThatIsLeftOutIsMissed) {
+  given_.config["layers_to_transform"] = {0, 1};
+  EXPECT_EQ(opened().tensors.size(), 12u);
+  given_.config["layers_to_transform"] = {0};
+  EXPECT_EQ(opened().tensors.size(), 12u);
+  std::erase_if(given_.tensors, [](const TensorToWrite& tensor) {
+    return tensor.name.find("layers.1.self_attn.q_proj") != std::string::npos;
+  });
+  expect_refused("has no base_model.model.model.layers.1.self_attn.q_proj.lora_A.weight");
+}
+
+TEST_F(PeftAdapterFiles, NamesThatWrappersMadeLongerAreShown) {
+  const auto renamed = [&](const std::string& from, const std::string& to) {
+    for (TensorToWrite& tensor : given_.tensors)
+      if (const size_t at = tensor.name.find(from); at != std::string::npos)
+        tensor.name.replace(at, from.size(), to);
+  };
+  renamed("lora_A.weight", "lora_A.default.weight");
+  expect_refused("and 2 more; it has base_model.model.model.layers.0.self_attn.q_proj.lora_A.default.weight",
+                 "its names have one word more, 'default.'");
+  renamed("lora_A.default.weight", "lora_A.weight");
+  renamed("base_model.model.", "");
+  expect_refused("; it has model.layers.0.self_attn.q_proj.lora_A.weight",
+                 "its names lack 'base_model.model.'");
+  renamed("layers.", "_a.layers._b.");
+  expect_refused("; it has model._a.layers._b.0.mlp");
+}
+
 TEST_F(PeftAdapterFiles, AValueThatIsNotFiniteIsRefusedWithItsPlace) {
   TensorToWrite& tensor = given_.tensor(kFirst);
   const float infinite = std::numeric_limits<float>::infinity();
@@ -170,6 +199,11 @@ TEST_F(PeftAdapterFiles, WhatElseMayLieThereIsNamed) {
   std::filesystem::remove(given_.path() / "adapter_model.bin");
   EXPECT_HAS(input_refusal([&] { open_peft_adapter(given_.path(), model_); }).what,
              "has no adapter_model.safetensors");
+  const ScratchDirectory trainer;
+  const std::filesystem::path config = trainer / "checkpoint-5/adapter_config.json";
+  write_bytes(config, "{}");
+  EXPECT_EQ(input_refusal([&] { open_peft_adapter(trainer.path(), model_); }).hint,
+            "adapters are deeper: give lora.adapter=" + config.parent_path().string());
   const PretrainedDirectory whole;
   whole.write();
   refusal = input_refusal([&] { open_peft_adapter(whole.path(), model_); });

@@ -53,6 +53,17 @@ TEST(PeftConfig, OldAndNewFilesAreRead) {
   EXPECT_EQ(peft_with({{"task_type", nullptr}, {"base_model_name_or_path", nullptr}}).base, "");
 }
 
+TEST(PeftConfig, WhatChangesNothingIsRead) {
+  const PeftConfig plain = peft_with(Json::object());
+  for (const Json& changes :
+       {Json{{"rank_pattern", {{"q_proj", 2}, {"lm_head", 5}}}}, Json{{"alpha_pattern", {{".*v_proj", 8.0}}}},
+        Json{{"layers_to_transform", {0, 1}}}, Json{{"exclude_modules", "lm_head"}},
+        Json{{"target_modules",
+              {"self_attn.q_proj", "model.layers.0.self_attn.v_proj", "model.layers.1.self_attn.v_proj",
+               "down_proj"}}}})
+    EXPECT_EQ(peft_with(changes).lora, plain.lora) << changes.dump();
+}
+
 TEST(PeftConfig, WhatIsNotComputedIsRefused) {
   const std::vector<std::pair<Json, std::string>> cases = {
       {{{"use_dora", true}}, "has use_dora true: ripstop has no DoRA"},
@@ -65,9 +76,9 @@ TEST(PeftConfig, WhatIsNotComputedIsRefused) {
       {{{"lora_bias", true}}, "has lora_bias true: ripstop's adapters have no biases"},
       {{{"modules_to_save", {"lm_head"}}},
        "has modules_to_save [\"lm_head\"]: ripstop trains adapters alone"},
-      {{{"layers_to_transform", {0, 1}}}, "has layers_to_transform [0,1]: in ripstop every layer"},
+      {{{"layers_to_transform", {1, 2}}}, "has layers_to_transform [1,2]: in ripstop every layer"},
       {{{"layers_to_transform", 0}}, "has layers_to_transform 0: in ripstop every layer"},
-      {{{"exclude_modules", {"q_proj"}}}, "has exclude_modules"},
+      {{{"rank_pattern", {{"lm_head", 2}, {".*q_proj", 4}}}}, "has rank_pattern"},
       {{{"layer_replication", {{0, 2}}}}, "has layer_replication"},
       {{{"trainable_token_indices", {3}}}, "has trainable_token_indices [3]"},
       {{{"fan_in_fan_out", true}}, "has fan_in_fan_out true"},
