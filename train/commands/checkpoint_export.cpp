@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <optional>
 
@@ -36,6 +38,7 @@ constexpr const char *kModelClass = "AutoModelForCausalLM", *kPeftClass = "AutoP
 
 struct ExportArguments {
   std::string run, output, checkpoint = "best", format = "huggingface", dtype, base;
+  CardFacts facts;
   bool json = false;
 };
 
@@ -175,6 +178,7 @@ void export_checkpoint(MpiWorld& world, const ExportArguments& given, ExportLine
       .adapters = adapters,
       .hashes_files = given.json,
       .written_by = fmt::format("ripstop {} ({})", version(), git_commit()),
+      .facts = given.facts,
       .note = [](const std::string& text) { LiveLine(stderr).print("note: " + text); }};
   const auto progress = [&](const char* doing, int64_t done, int64_t total) {
     line.update(doing, done, total);
@@ -230,12 +234,21 @@ void add_checkpoint_export(Verb& checkpoint) {
   verb.path("--checkpoint", given->checkpoint, "of a run: best, latest, a step, or a step directory")
       .show_default();
   verb.path("--base", given->base, kBaseOptionHelp);
+  verb.option("--license", given->facts.license,
+              "a hub's name of the license, for README.md: apache-2.0, llama2");
+  verb.option("--language", given->facts.language, "code of the texts' language, for README.md: en");
   verb.flag("--json", given->json, "one JSON document");
   verb.set_example(
       "ripstop checkpoint export --format huggingface runs/xsum exported/xsum\n"
       "  srun -n 8 ripstop checkpoint export --dtype bfloat16 runs/xsum exported/xsum\n"
       "  ripstop checkpoint export --format peft runs/lora exported/adapters");
-  verb.set_action([given] { return export_on_all_ranks(*given); });
+  verb.set_action([given] {
+    for (const std::string& word : {given->facts.license, given->facts.language})
+      if (std::ranges::any_of(word, [](char c) { return std::isalnum(c) == 0 && c != '.' && c != '-'; }))
+        throw CommandLineError(fmt::format("'{}' is not a name of a license or language", word),
+                               "letters, digits, - and . alone: --license apache-2.0 --language en");
+    return export_on_all_ranks(*given);
+  });
 }
 
 }  // namespace ripstop

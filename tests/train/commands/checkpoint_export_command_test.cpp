@@ -147,16 +147,19 @@ TEST_F(CheckpointExportCommand, RefusesWithTheNextThingToDo) {
   refused(run() + " " + file("out") + " --format onnx", 64, "there is no 'onnx', it is one of huggingface");
   refused(run() + " " + file("out") + " --checkpoint 8", 64, "8");
   refused(file("absent") + " " + file("out"), 64, "absent");
+  refused(run() + " " + file("out") + " --license 'MIT: all'", 64, "'MIT: all' is not a name of a license");
   refused(run(), 64, "OUT is required");
   write("file", "x");
   refused(run() + " " + file("file/out"), 74, "file");
   EXPECT_FALSE(std::filesystem::exists(scratch_ / "out"));
   // Weights need no tokenizer.
   std::filesystem::remove(scratch_ / "run" / "tokenizer.model");
-  const ProgramRun without = run_program("checkpoint export " + run() + " " + file("without"));
+  const ProgramRun without =
+      run_program("checkpoint export --license apache-2.0 --language en " + run() + " " + file("without"));
   EXPECT_EQ(without.exit_code, 0) << without.err;
   EXPECT_HAS(without.err, "has no tokenizer.model: the export has the weights alone");
   EXPECT_FALSE(std::filesystem::exists(scratch_ / "without" / "tokenizer_config.json"));
+  EXPECT_HAS(read_bytes(scratch_ / "without/README.md"), "\nlicense: apache-2.0\nlanguage:\n- en\n");
 }
 
 TEST_F(CheckpointExportCommand, RefusesAnotherTokenizer) {

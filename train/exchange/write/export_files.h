@@ -39,6 +39,12 @@ struct ExportedAdapters {
   std::string base_export = {};
 };
 
+/// What only its owner knows of a model; empty: not said.
+struct CardFacts {
+  std::string license;   ///< "apache-2.0", one of a hub's names
+  std::string language;  ///< "en"
+};
+
 /// The facts of a model card. References are borrowed.
 struct ModelCard {
   const TrainedModel& trained;  ///< the exported checkpoint
@@ -48,6 +54,7 @@ struct ModelCard {
   const TokenizerFiles& tokenizer;
   std::string prompt_template;  ///< empty if unknown, or if the training was on running text
   std::string written_by;       ///< version and commit of this program
+  CardFacts facts = {};
 };
 
 /// The text of README.md: what the model is, how to load and prompt it, its origin, and the readable scores

@@ -101,7 +101,8 @@ SmallFiles small_files(Io& io, const TrainedModel& trained, const ExportLayout& 
                                               .adapters = adapters,
                                               .tokenizer = tokenizer,
                                               .prompt_template = prompt_template,
-                                              .written_by = options.written_by}));
+                                              .written_by = options.written_by,
+                                              .facts = options.facts}));
   if (adapters == nullptr && !prompt_template.empty())
     files.emplace_back(kPromptFile, prompt_json({prompt_template, trained.context()}));
   if (std::string index = layout.index_json(); !index.empty())

@@ -237,14 +237,35 @@ std::string scores_text(const ModelCard& card) {
   return text + (has_other_steps ? fmt::format("\nThese weights are those of step {}.\n", step) : "");
 }
 
+// "acme/tiny" for /cache/models--acme--tiny/snapshots/HASH, a model in the cache of the hub; else `base`.
+std::string hub_name(const std::string& base) {
+  for (const fs::path& part : fs::path(base))
+    if (std::string name = part.string(); name.starts_with("models--"))
+      return name.find("--", 8) == std::string::npos ? name.substr(8)
+                                                     : name.replace(name.find("--", 8), 2, "/").substr(8);
+  return base;
+}
+
+// The YAML by which a hub finds and groups models. Source: https://huggingface.co/docs/hub/model-cards
+std::string front_matter(const ModelCard& card) {
+  const bool is_peft = card.adapters != nullptr;
+  std::string text = fmt::format("---\nlibrary_name: {}\npipeline_tag: text-generation\n",
+                                 is_peft ? "peft" : "transformers");
+  if (is_peft && !card.adapters->base.empty())
+    text += fmt::format("base_model: {}\n", text_of_json(hub_name(card.adapters->base)));
+  if (!card.facts.license.empty()) text += fmt::format("license: {}\n", card.facts.license);
+  // In YAML a plain no, Norwegian, is false.
+  if (!card.facts.language.empty())
+    text += fmt::format("language:\n- {}\n", card.facts.language == "no" ? "'no'" : card.facts.language);
+  return text + fmt::format("tags:\n- llama\n{}{}- ripstop\n---\n\n", is_peft ? "- lora\n" : "",
+                            writes_summaries(card) ? "- summarization\n" : "");
+}
+
 }  // namespace
 
 std::string model_card(const ModelCard& card) {
-  std::string text = fmt::format(
-      "---\nlibrary_name: {}\npipeline_tag: {}\ntags:\n- llama\n{}- ripstop\n---\n\n# {}\n\n",
-      card.adapters != nullptr ? "peft" : "transformers",
-      writes_summaries(card) ? "summarization" : "text-generation",
-      card.adapters != nullptr ? "- lora\n" : "", normal_path(card.trained.run).filename().string());
+  std::string text =
+      front_matter(card) + fmt::format("# {}\n\n", normal_path(card.trained.run).filename().string());
   if (is_imported(card))
     text += fmt::format(
         "A LLaMA-2-style transformer, stored by ripstop and not trained by it: the weights are those of "

@@ -36,7 +36,10 @@ TEST(ModelCard, SaysWhatTheModelIs) {
                  .prompt_template = "Read \"this\":\n{document}\n\nTL;DR:",
                  .written_by = "ripstop 9.9"};
   const std::string text = model_card(card);
-  EXPECT_TRUE(text.starts_with("---\nlibrary_name: transformers\npipeline_tag: summarization\n")) << text;
+  EXPECT_TRUE(
+      text.starts_with("---\nlibrary_name: transformers\npipeline_tag: text-generation\ntags:\n"
+                       "- llama\n- summarization\n- ripstop\n---\n"))
+      << text;
   EXPECT_HAS(text, R"(before, separator = "Read \"this\":\n", "\n\nTL;DR:"  # around the document)");
   EXPECT_HAS(text, "context = 96  # tokens of prompt and summary together, at most");
   EXPECT_HAS(text, "ripstop summarize . --input");
@@ -52,11 +55,30 @@ TEST(ModelCard, SaysWhatTheModelIs) {
              R"(prompt = "Read \"this\":\n{document}\n\nTL;DR:".replace("{document}", "The text)");
   EXPECT_EQ(model_card(card).find("offset_mapping"), std::string::npos);
   card.prompt_template.clear();
-  EXPECT_HAS(model_card(card), "pipeline_tag: text-generation");
+  card.facts = {.license = "apache-2.0", .language = "en"};
+  EXPECT_HAS(
+      model_card(card),
+      "pipeline_tag: text-generation\nlicense: apache-2.0\nlanguage:\n- en\ntags:\n- llama\n- ripstop\n");
+  card.facts.language = "no";
+  EXPECT_HAS(model_card(card), "\n- 'no'\n");
   tokenizer.difference = "it has user-defined pieces";
   EXPECT_HAS(model_card(card), "may differ from those of the training: it has user-defined pieces");
   tokenizer.texts.clear();
   EXPECT_HAS(model_card(card), "The tokenizer is not here");
+}
+
+// A hub links adapters to their base by its name there.
+TEST(ModelCard, AdaptersNameTheirBase) {
+  const TrainedModel trained = card_subject({}, "runs/a");
+  ExportedAdapters adapters{.lora = {.rank = 1, .alpha = 2}, .base = "/models/tiny"};
+  const ModelCard card{
+      .trained = trained, .adapters = &adapters, .tokenizer = {}, .prompt_template = "", .written_by = ""};
+  EXPECT_HAS(model_card(card),
+             "library_name: peft\npipeline_tag: text-generation\nbase_model: \"/models/tiny\"\n");
+  adapters.base = "/hub/models--acme--tiny-1b/snapshots/0a1b";
+  EXPECT_HAS(model_card(card), "\nbase_model: \"acme/tiny-1b\"\n");
+  adapters.base = "";
+  EXPECT_EQ(model_card(card).find("base_model:"), std::string::npos);
 }
 
 // Nobody must think that ripstop made these weights.
