@@ -9,6 +9,7 @@
 #include <initializer_list>
 #include <iterator>
 #include <system_error>
+#include <utility>
 
 #include "data/process/shell_word.h"
 
@@ -152,6 +153,18 @@ ForeignFormat foreign_format(const std::filesystem::path& path) {
     return {"a table of tabs", load_files("csv", ", sep='\\t'"), true};
   if (ends_with_one_of(name, {".zst", ".xz", ".bz2", ".lz4", ".zip", ".7z"}))
     return {"compressed, but not by gzip", "unpack it; plain files and gzip are read"};
+  for (const auto& [of_document, of_summary] : {std::pair{".source", ".target"}, {".src", ".tgt"}})
+    if (ends_with_one_of(name, {of_document, of_summary})) {
+      const auto end = [&](const char* extension) {
+        return std::filesystem::path(path).replace_extension(extension);
+      };
+      const std::string to = conversion_command(end(".jsonl"), "", "pairs");
+      return {"a text a line, as fairseq has it",
+              fmt::format("paste {} {} | jq -Rc 'split(\"\\t\") | {{document: .[0], summary: .[1]}}' {}",
+                          shell_word(end(of_document).string()), shell_word(end(of_summary).string()),
+                          to.substr(to.rfind("> "))),
+              true};
+    }
   return {};
 }
 

@@ -135,7 +135,9 @@ void refuse_empty(const PrepareReport& report) {
   std::string input = report.source.inputs.empty() ? "" : report.source.inputs.front().string();
   if (report.source.inputs.size() > 1) input += fmt::format(" and {} more", report.source.inputs.size() - 1);
   throw Error(ExitCode::kInputData, fmt::format("no usable example: {} holds none", input),
-              "give files with text; `ripstop prepare --help` shows an example");
+              report.source.kind == SourceKind::kXsum
+                  ? "no .summary file is in it: unpack it (tar xf), and give the files that have the texts"
+                  : "give files with text; `ripstop prepare --help` shows an example");
 }
 
 }  // namespace ripstop

@@ -162,8 +162,14 @@ Output open_output(const EvaluateArguments& given, const Subject& subject, const
     EncodedPrompt prompt = stored_prompt(subject.dataset, 0);
     cut_document(prompt, options.context - subject.generation.max_new_tokens);
   }
-  output.claim.emplace(output.directory, settings,
-                       [](const std::string& note) { print_to(stderr, "note: {}\n", note); });
+  try {
+    output.claim.emplace(output.directory, settings,
+                         [](const std::string& note) { print_to(stderr, "note: {}\n", note); });
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::kStorage || !given.output.empty()) throw;
+    throw Error(error.code(), error.what(),
+                "where the run cannot be written, --output DIR takes the results");
+  }
   if (!subject.has_summaries()) return output;
 
   PredictionFile& file = output.predictions.emplace(output.directory);
@@ -282,6 +288,7 @@ std::optional<EvaluationScores> measure(InferenceModel& model, const EvaluateArg
     const Prediction& prediction = output->predictions->predictions()[static_cast<size_t>(i)];
     scores.rouge.add(rouge(prediction.reference, prediction.summary));
   }
+  if (const std::string note = scores.rouge.note(); !note.empty()) fmt::print(stderr, "note: {}\n", note);
   return scores;
 }
 

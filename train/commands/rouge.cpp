@@ -13,6 +13,11 @@
 namespace ripstop {
 namespace {
 
+constexpr const char* kOfPredictions =
+    "predictions.jsonl of evaluate has both texts: jq -c '{summary: .reference}' predictions.jsonl | ripstop "
+    "rouge "
+    "--reference - --candidate predictions.jsonl";
+
 struct RougeArguments {
   std::string reference;
   std::string candidate;
@@ -32,10 +37,11 @@ ExitCode print_rouge(const RougeArguments& given) {
     throw Error(ExitCode::kInputData,
                 fmt::format("{} has {}, {} has {}", reference, counted(std::ssize(references), "text"),
                             candidate, counted(std::ssize(candidates), "text")),
-                "text i of one file is compared with text i of the other");
+                fmt::format("text i of one file is compared with text i of the other; {}", kOfPredictions));
   RougeMean mean;
   for (size_t i = 0; i < references.size(); ++i) mean.add(rouge(references[i], candidates[i]));
 
+  if (const std::string note = mean.note(); !note.empty()) fmt::print(stderr, "note: {}\n", note);
   if (json) {
     nlohmann::ordered_json document{{"examples", mean.examples()}};
     for (const auto& [name, score] : named(mean.mean()))
@@ -62,7 +68,8 @@ void add_rouge(CommandLine& line) {
   verb.path("--candidate", given->candidate, "texts to judge: as many, in the same order; - is stdin")
       .required();
   verb.flag("--json", given->json, "one JSON document");
-  verb.set_example("ripstop rouge --reference test.jsonl --candidate predictions.jsonl");
+  verb.add_details(kOfPredictions);
+  verb.set_example("ripstop rouge --reference references.txt --candidate summaries.jsonl");
   verb.set_action([given] { return print_rouge(*given); });
 }
 

@@ -102,7 +102,8 @@ RougeScores rouge(std::string_view reference, std::string_view candidate) {
   const Words in_reference = rouge_words(reference), in_candidate = rouge_words(candidate);
   return {score_ngrams(in_reference, in_candidate, 1), score_ngrams(in_reference, in_candidate, 2),
           score(longest_common_subsequence(in_reference, in_candidate), std::ssize(in_reference),
-                std::ssize(in_candidate))};
+                std::ssize(in_candidate)),
+          !in_reference.empty()};
 }
 
 void RougeMean::add(const RougeScores& scores) {
@@ -112,6 +113,15 @@ void RougeMean::add(const RougeScores& scores) {
   sum_ = {plus(sum_.rouge1, scores.rouge1), plus(sum_.rouge2, scores.rouge2),
           plus(sum_.rouge_l, scores.rouge_l)};
   ++examples_;
+  wordless_ += scores.has_words ? 0 : 1;
+}
+
+std::string RougeMean::note() const {
+  if (wordless_ == 0) return "";
+  return fmt::format(
+      "{} of {} references have no letter from a to z and no digit: ROUGE counts no others, as Google's "
+      "rouge_score, so each of them scores 0",
+      wordless_, examples_);
 }
 
 RougeScores RougeMean::mean() const {

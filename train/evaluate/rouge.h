@@ -23,6 +23,7 @@ struct RougeScores {
   RougeScore rouge2;  ///< units: pairs of neighbouring words, counted like words of rouge1
   /// Units: words; the hits are the longest common subsequence of words, with each text as one sentence.
   RougeScore rouge_l;
+  bool has_words = true;  ///< of one candidate: whether its reference has a word (rouge_words)
 };
 
 /// The scores under the names that files and tables use: rouge1, rouge2, rougeL.
@@ -48,10 +49,12 @@ class RougeMean {
   int64_t examples() const { return examples_; }
   /// All zero if add() was never called.
   RougeScores mean() const;
+  /// For people: how many references have no word, so that nothing scores; "" if none.
+  std::string note() const;
 
  private:
   RougeScores sum_;
-  int64_t examples_ = 0;
+  int64_t examples_ = 0, wordless_ = 0;
 };
 
 }  // namespace ripstop

@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
+#include <sys/sysinfo.h>
 #include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
@@ -165,6 +166,11 @@ Machine read_machine() {
   machine.cores_allowed = allowed_cores();
   machine.memory_bytes = meminfo_bytes("MemTotal");
   machine.memory_available_bytes = meminfo_bytes("MemAvailable");
+  // A sandbox may have no /proc.
+  if (struct sysinfo facts{}; machine.memory_bytes == 0 && sysinfo(&facts) == 0) {
+    machine.memory_bytes = static_cast<int64_t>(facts.totalram * facts.mem_unit);
+    machine.memory_available_bytes = static_cast<int64_t>(facts.freeram * facts.mem_unit);
+  }
   read_memory_limit(machine);
   read_core_quota(machine);
   machine.shared_memory_free_bytes = free_bytes("/dev/shm");

@@ -54,6 +54,17 @@ TEST(CorpusMessagesTest, FormatsOfOthersAreNamedWithTheWayFromThem) {
   EXPECT_NE(hint_for(one("a.TSV")).find("sep='\\t'"), std::string::npos);
   EXPECT_NE(hint_for(one("train.jsonl.zst", SourceKind::kJsonl)).find("unpack it"), std::string::npos);
   EXPECT_NE(hint_for(one("a.zip")).find("unpack it"), std::string::npos);
+  write_bytes(scratch / "files/x.source", "a \"b\"\nc\n");
+  write_bytes(scratch / "files/x.target", "s\nt\n");
+  const std::string x = (scratch / "files/x").string();
+  EXPECT_EQ(hint_for(one("x.target")),
+            "paste " + x + ".source " + x +
+                ".target | jq -Rc 'split(\"\\t\") | {document: .[0], summary: .[1]}' > " + x +
+                ".pairs.jsonl");
+  ASSERT_EQ(std::system(hint_for(one("x.source")).c_str()), 0);
+  const auto pairs = read_all(source_of({x + ".pairs.jsonl"}));
+  ASSERT_EQ(pairs.size(), 2u);
+  EXPECT_EQ(pairs[0].document + pairs[0].summary, "a \"b\"s");
   // With --source text, a table is read as text.
   EXPECT_EQ(read_all(one("a.csv", SourceKind::kText)).size(), 1u);
   // save_to_disk of Hugging Face datasets: the JSON files hold no examples.
@@ -161,6 +172,36 @@ TEST(CorpusMessagesTest, AnArrayAndAnObjectOnManyLinesAreToldFromJsonLines) {
   EXPECT_EQ(hint_for(source_of({scratch / "x.json"})),
             "one object a line is expected, and this one may take several: jq -c . " + x + ".json > " + x +
                 ".lines.jsonl");
+}
+
+// Python's json.dumps writes NaN for a missing number or text.
+TEST(CorpusMessagesTest, PythonsNaNIsANull) {
+  ScratchDirectory scratch;
+  write_bytes(scratch / "train.jsonl",
+              "{\"document\": \"a NaN\", \"summary\": NaN}\n"
+              "{\"id\": \"b\", \"document\": \"-Infinity \\\"NaN\\\"\", \"summary\": \"s\", \"x\": "
+              "[-Infinity, Infinity]}\n");
+  const auto pairs = read_all(source_of({scratch / "train.jsonl"}));
+  ASSERT_EQ(pairs.size(), 2u);
+  EXPECT_EQ(pairs[0].document, "a NaN");
+  EXPECT_EQ(pairs[0].summary, "");
+  EXPECT_EQ(pairs[1].document, "-Infinity \"NaN\"");
+  write_bytes(scratch / "texts.jsonl", "{\"text\": \"t\", \"n\": NaN}\n");
+  EXPECT_EQ(read_all(source_of({scratch / "texts.jsonl"})).at(0).document, "t");
+}
+
+// No command is advised that cannot mend the line.
+TEST(CorpusMessagesTest, WhatPythonWritesIsNamed) {
+  ScratchDirectory scratch;
+  const auto hint = [&](const std::string& line) {
+    write_bytes(scratch / "x.jsonl", line + "\n");
+    return hint_for(source_of({scratch / "x.jsonl"}));
+  };
+  EXPECT_EQ(hint("{'document': 'd', 'summary': 's'}"),
+            "this is Python's print of an object: write each one with json.dumps");
+  EXPECT_EQ(hint(R"({"document": "d\ud800", "summary": "s"})"),
+            R"(\ud800 to \udfff come in pairs, and one half is no character: \ufffd may stand for it)");
+  EXPECT_EQ(hint(R"({"document": "d", "summary": NaNs})").find("jq"), std::string::npos);
 }
 
 TEST(CorpusMessagesTest, OptionsOfAnotherSourceAreRefused) {

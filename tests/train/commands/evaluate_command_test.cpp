@@ -156,6 +156,16 @@ TEST_F(EvaluateCommand, WritesBesideTheRun) {
   }
 }
 
+// As in a run of somebody else.
+TEST_F(EvaluateCommand, WhereTheRunCannotBeWrittenOutputIsNamed) {
+  fs::create_directory_symlink("/proc", fs::path(run()) / "evaluation");
+  const ProgramRun got = run_program("evaluate " + run() + " --limit 1");
+  EXPECT_EQ(got.exit_code, 74);
+  EXPECT_NE(got.err.find("where the run cannot be written, --output DIR takes the results"),
+            std::string::npos)
+      << got.err;
+}
+
 TEST_F(EvaluateCommand, TrainGetsALossAndNoRouge) {
   const ProgramRun got = run_program("evaluate " + run() + " --split train --limit 4");
   ASSERT_EQ(got.exit_code, 0) << got.err;

@@ -31,6 +31,26 @@ TEST_F(RougeCommand, PrintsOneJsonDocument) {
   EXPECT_DOUBLE_EQ(scores.at("rougeL").at("fmeasure").get<double>(), (2.0 / 3 + 0.5) / 2);
 }
 
+// The command of the hint: test.jsonl may have lines that prepare skipped.
+TEST_F(RougeCommand, PredictionsHaveTheirReferences) {
+  const std::string predictions =
+      file("predictions.jsonl", "{\"id\": 1, \"reference\": \"a b\", \"summary\": \"a\"}\n");
+  const std::string all = file("test.jsonl", "{\"summary\": \"a b\"}\n{\"summary\": \"a b\"}\n");
+  const ProgramRun refused = run_program("rouge --reference " + all + " --candidate " + predictions);
+  EXPECT_EQ(refused.exit_code, 65);
+  EXPECT_NE(refused.err.find("jq -c '{summary: .reference}' predictions.jsonl | ripstop rouge"),
+            std::string::npos)
+      << refused.err;
+  const ProgramRun run = run_program("rouge --reference - --candidate " + predictions + " --json",
+                                     "jq -c '{summary: .reference}' " + predictions + " |");
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_NE(run.out.find("\"recall\": 0.5"), std::string::npos) << run.out;
+  const std::string hindi = file("hindi", "\u092f\u0939\n");
+  EXPECT_NE(
+      run_program("rouge --reference " + hindi + " --candidate " + hindi).err.find("note: 1 of 1 references"),
+      std::string::npos);
+}
+
 TEST_F(RougeCommand, OnlyOneOfBothIsStandardInput) {
   const ProgramRun both = run_program("rouge --reference - --candidate - </dev/null");
   EXPECT_EQ(both.exit_code, 64);

@@ -90,6 +90,15 @@ TEST(Rouge, MeanIsOverExamples) {
   EXPECT_DOUBLE_EQ(mean.mean().rouge2.recall, 1.0 / 3);
 }
 
+TEST(Rouge, ReferencesWithoutAWordAreCounted) {
+  RougeMean mean;
+  mean.add(rouge("a b", "c"));
+  EXPECT_EQ(mean.note(), "");
+  mean.add(rouge("\u092f\u0939", "\u092f\u0939"));
+  EXPECT_EQ(mean.note().find("1 of 2 references have no letter from a to z and no digit: "), 0u)
+      << mean.note();
+}
+
 TEST(Rouge, EqualsTheSharedPairs) {
   const auto path = shared_file("golden/rouge.json");
   if (!path) GTEST_SKIP() << "no shared/golden/rouge.json beside the checkout";

@@ -77,6 +77,21 @@ fs::path tokenizer_directory(const fs::path& model) {
   return !has_tokenizer(model) && has_tokenizer(run) ? run : model;
 }
 
+// The way to a data set that the model takes.
+std::string way_to_data(const TokenizerOwners& owners) {
+  const fs::path own = tokenizer_directory(owners.model);
+  if (!has_tokenizer(own))
+    return "ripstop prepare --tokenizer FILE makes a data set for it: FILE is the tokenizer.model of its "
+           "training";
+  if (const int64_t pieces = Tokenizer(own).vocabulary_size();
+      owners.model_ids > 0 && pieces > owners.model_ids)
+    return fmt::format(
+        "the tokenizer in {} has {} pieces, too: resize_token_embeddings({}) of transformers gives each an "
+        "id",
+        own.string(), pieces, pieces);
+  return fmt::format("ripstop prepare --tokenizer {} makes a data set for it", shell_word(own.string()));
+}
+
 }  // namespace
 
 std::string find_tokenizer_sha256(Io& io, const fs::path& directory) {
@@ -90,17 +105,15 @@ std::string compare_tokenizers(const TokenizerOwners& owners, const Tokenizer& t
     throw Error(ExitCode::kInputData, fmt::format("{} has another tokenizer {}", owners.user, what),
                 owners.remedy.empty() ? otherwise : owners.remedy);
   };
-  const std::string prepare = fmt::format("ripstop prepare --tokenizer {} makes a data set for it",
-                                          shell_word(tokenizer_directory(owners.model).string()));
   if (!owners.model_sha256.empty() && owners.model_sha256 != tokenizer.sha256())
     refuse(fmt::format("(SHA-256 {}..) than {} ({}..): its ids mean other texts",
                        tokenizer.sha256().substr(0, kShownDigits), model,
                        owners.model_sha256.substr(0, kShownDigits)),
-           prepare);
+           way_to_data(owners));
   if (owners.model_ids > 0 && tokenizer.vocabulary_size() > owners.model_ids)
     refuse(fmt::format("than {}: it has {} pieces, the model {} ids", model, tokenizer.vocabulary_size(),
                        owners.model_ids),
-           prepare);
+           way_to_data(owners));
   if (!owners.model_sha256.empty()) return "";
   const fs::path pieces = owners.model / "tokenizer.json";
   if (!is_file(pieces))

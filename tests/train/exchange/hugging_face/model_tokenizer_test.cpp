@@ -50,7 +50,12 @@ TEST_F(ModelTokenizer, TheSameFileIsTheSame) {
   write_bytes(file("tokenizer.model"), small_model());
   EXPECT_EQ(compare(), "");
   EXPECT_EQ(compare(own_tokenizer().vocabulary_size()), "");
-  expect_refused("400 pieces, the model 399 ids", "prepare --tokenizer", 399);
+  // A data set of the model's own tokenizer would get the same line.
+  expect_refused("400 pieces, the model 399 ids", "resize_token_embeddings(400) of transformers", 399);
+}
+
+TEST_F(ModelTokenizer, WithoutATokenizerItIsNotOffered) {
+  expect_refused("400 pieces, the model 399 ids", "prepare --tokenizer FILE makes a data set for it", 399);
 }
 
 TEST_F(ModelTokenizer, AnotherFileIsRefusedWithWhatToType) {
