@@ -52,7 +52,7 @@ export RIPSTOP_TERMINAL=""
 for stream in 0 1 2; do
   if [[ ! -t $stream ]]; then continue; fi
   RIPSTOP_TERMINAL+=$stream
-  export COLUMNS=$(stty size <&$stream 2>/dev/null | cut -d ' ' -f 2)
+  if COLUMNS=$(stty size <&$stream 2>/dev/null | cut -d ' ' -f 2); then export COLUMNS; fi
 done
 
 cores=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc) # nproc would print these variables

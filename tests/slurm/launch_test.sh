@@ -134,7 +134,7 @@ grep -q '^ALL .*--overlap --overcommit true$' "$out" || fail "srun in a step, af
 
 # Each state of the table ends with its code, and no other does.
 table=$(bash -c 'source "$1" && echo "$launch_endings"' _ "$(dirname "$launch")/endings.sh")
-while read -r state code text; do
+while read -r state code _; do
   [[ $code =~ ^[0-9]+$ ]] && grep -Eq "end \"?(${state}|${state%%_*}_\\\$asked_by)" "$launch" || fail "no '$state' in launch.sh"
   if [[ $state == stopped_* ]]; then [[ $code -eq $((128 + $(kill -l "${state#*_}"))) ]] || fail "$state: $code"; fi
 done < <(grep . <<<"$table")

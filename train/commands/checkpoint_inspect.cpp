@@ -194,14 +194,14 @@ ExitCode inspect_pretrained(const CheckpointArguments& given) {
       given.path);
   print_out("  format      Hugging Face, LlamaForCausalLM\n{}", line_of(model.config));
   print_out("  context     {} positions, rope_theta {}\n", model.config.max_position_embeddings,
-             model.config.rope_theta);
+            model.config.rope_theta);
   print_out("  tensors     {} of {}\n", model.tensors.size(), fmt::join(dtypes, ", "));
   print_out("  files       {}, {} in all\n", counted(std::ssize(model.files), "file"),
-             bytes_text(model.bytes()));
+            bytes_text(model.bytes()));
   print_out("  tokenizer   {}\n", text_of(tokenizer));
   if (const EndTokens ends = read_end_tokens(given.path, model.config.vocab_size); !ends.ids.empty())
     print_out("  texts end   at the ids {} of {}\n", fmt::join(ends.ids, ", "),
-               ends.path.filename().string());
+              ends.path.filename().string());
   if (!model.ignored.empty())
     print_out("  not needed  {}, as {}\n", counted(std::ssize(model.ignored), "tensor"),
               model.ignored.front());

@@ -288,7 +288,7 @@ std::optional<EvaluationScores> measure(InferenceModel& model, const EvaluateArg
     const Prediction& prediction = output->predictions->predictions()[static_cast<size_t>(i)];
     scores.rouge.add(rouge(prediction.reference, prediction.summary));
   }
-  if (const std::string note = scores.rouge.note(); !note.empty()) fmt::print(stderr, "note: {}\n", note);
+  if (const std::string note = scores.rouge.note(); !note.empty()) print_to(stderr, "note: {}\n", note);
   return scores;
 }
 

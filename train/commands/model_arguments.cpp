@@ -175,11 +175,11 @@ void take_end_tokens(Communicator& world, const Tokenizer& tokenizer, TrainedMod
       names += fmt::format("{}{}{}", names.empty() ? "" : ", ", id,
                            id < tokenizer.vocabulary_size() ? " " + tokenizer.piece(id).name : "");
     print_to(stderr, "note: from {}: texts end at the {} {}{}\n", ends.path.string(),
-               ends.ids.size() == 1 ? "token" : "tokens", names,
-               std::ranges::count(ends.ids, tokenizer.eos()) > 0
-                   ? ""
-                   : fmt::format(", not at the tokenizer's {} {}", tokenizer.eos(),
-                                 tokenizer.piece(tokenizer.eos()).name));
+             ends.ids.size() == 1 ? "token" : "tokens", names,
+             std::ranges::count(ends.ids, tokenizer.eos()) > 0
+                 ? ""
+                 : fmt::format(", not at the tokenizer's {} {}", tokenizer.eos(),
+                               tokenizer.piece(tokenizer.eos()).name));
   });
   std::istringstream ids(text_of_rank_0(world, text));
   for (int32_t id = 0; ids >> id;) trained.config.generation.end_tokens.push_back(id);

@@ -41,7 +41,7 @@ ExitCode print_rouge(const RougeArguments& given) {
   RougeMean mean;
   for (size_t i = 0; i < references.size(); ++i) mean.add(rouge(references[i], candidates[i]));
 
-  if (const std::string note = mean.note(); !note.empty()) fmt::print(stderr, "note: {}\n", note);
+  if (const std::string note = mean.note(); !note.empty()) print_to(stderr, "note: {}\n", note);
   if (json) {
     nlohmann::ordered_json document{{"examples", mean.examples()}};
     for (const auto& [name, score] : named(mean.mean()))

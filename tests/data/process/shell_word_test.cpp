@@ -31,9 +31,9 @@ TEST(ShellWord, IsQuotedOnlyIfTheShellWouldReadMoreIntoIt) {
 }
 
 TEST(WithHome, IsThatOfTheShell) {
-  const ScopedHome home("/root");
-  EXPECT_EQ(with_home("~"), "/root");
-  EXPECT_EQ(with_home("~/a/~"), "/root/a/~");
+  const ScopedHome home("/h");
+  EXPECT_EQ(with_home("~"), "/h");
+  EXPECT_EQ(with_home("~/a/~"), "/h/a/~");
   for (const char* path : {"", "a", "./~/a", "a/~", "/~", "a~"}) EXPECT_EQ(with_home(path), path);
   EXPECT_EQ(with_home("~you/a"), std::nullopt);
   unsetenv("HOME");

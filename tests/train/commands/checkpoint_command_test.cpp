@@ -112,9 +112,10 @@ TEST_F(CheckpointCommand, AFolderThatIsNoRunIsRefused) {
   std::filesystem::create_directories(scratch_ / "folder");
   const ProgramRun none = run_program("checkpoint list '" + (scratch_ / "folder").string() + "'");
   EXPECT_EQ(none.exit_code, 64);
-  EXPECT_NE(none.err.find(
-                "is neither a run nor a model: it has no metrics.jsonl, LOCK, prompt_template.txt or checkpoint"),
-            std::string::npos)
+  EXPECT_NE(
+      none.err.find(
+          "is neither a run nor a model: it has no metrics.jsonl, LOCK, prompt_template.txt or checkpoint"),
+      std::string::npos)
       << none.err;
   write_bytes(scratch_ / "folder/metrics.jsonl", "");
   const ProgramRun empty = run_program("checkpoint list '" + (scratch_ / "folder").string() + "'");

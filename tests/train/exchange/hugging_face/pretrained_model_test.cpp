@@ -69,6 +69,12 @@ TEST_F(PretrainedModelTest, RotaryAnglesOfOldFilesAreNotNeeded) {
   directory_.tensors.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", {2}});
   directory_.write();
   EXPECT_EQ(open().ignored, (std::vector<std::string>{"model.layers.0.self_attn.rotary_emb.inv_freq"}));
+  for (const char* name :
+       {"model.layers.0.self_attn.rotary_emb.cos_cached", "model.rotary_emb.sin_cached",
+        "model.embeddings.position_ids", "model.causal_mask", "model.layers.1.self_attn.bias"})
+    directory_.tensors.push_back({name, {2}});
+  directory_.write();
+  EXPECT_EQ(open().ignored.size(), 6U);
 }
 
 TEST_F(PretrainedModelTest, DtypesOfWeightsAreRead) {
