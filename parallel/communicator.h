@@ -179,7 +179,8 @@ std::unique_ptr<Communicator> make_staged_communicator(std::unique_ptr<Communica
 /// call returns at once, and its wait blocks the caller's stream, not the host. All ranks must give the GPU
 /// work in the same order. Sums follow NCCL's order, which is the same on every run with one topology if the
 /// device is deterministic; otherwise it varies where NVLink switches add. Pieces sent in bfloat16 are summed
-/// in rank order in float32. Throws Error(kResources) if CUDA is not built in. Collective.
+/// in rank order in float32. make_device_communicator() chooses between the kinds of communicators. Throws
+/// Error(kResources) if CUDA is not built in. Collective.
 std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> host,
                                                      const Device& device);
 

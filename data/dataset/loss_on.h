@@ -2,7 +2,7 @@
 
 namespace ripstop {
 
-/// The targets: the summary and EOS (kSummary), or every token (kAll).
+/// The targets: the summary and EOS (kSummary), or every token (kAll). SequenceReader marks them.
 enum class LossOn { kSummary, kAll };
 
 }  // namespace ripstop

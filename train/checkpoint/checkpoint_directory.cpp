@@ -38,7 +38,8 @@ Manifest check_manifest_and_sizes(Io& io, const std::filesystem::path& directory
 }
 
 /// Sets the manifest of `listed` if the checkpoint may be used, else its problem. Throws no Error: a damaged
-/// checkpoint must not hide the others.
+/// checkpoint must not hide the others. resume_newest() in
+/// checkpoint_reader.cpp passes over a checkpoint with a problem.
 void look_at(Io& io, ListedCheckpoint& listed, const Takeovers& takeovers) {
   try {
     Manifest manifest = check_manifest_and_sizes(io, listed.directory);
