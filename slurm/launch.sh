@@ -111,8 +111,7 @@ say_killed() {
 # Copies standard output of mpirun. On a full disk or without a reader this goes on: mpirun would crash, and the ranks with it.
 copy() {
   trap '' INT TERM HUP USR1 TSTP
-  local byte LC_ALL=C # the byte that `read` takes tells the end, which cat cannot tell from a failed write
-  while IFS= read -r -N 1 byte; do printf '%s' "$byte" && cat; done 2>/dev/null
+  until cat 2>/dev/null; do IFS= read -r -N 1 || break; done # `read` tells the end, which cat cannot tell from a failed write
 }
 # Copies standard error of mpirun and the ranks, without the page between two rules that Open MPI adds if a rank ends with a
 # code other than 0: the rank has said why. Names a rank that was killed.

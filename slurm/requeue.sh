@@ -39,7 +39,7 @@ seconds() {
 nodes_answer() {
   local nodes=${SLURM_JOB_NUM_NODES:-1}
   timeout --kill-after=5 60 srun --overlap --mpi=none --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --cpus-per-task=1 \
-    --immediate=50 true >/dev/null 2>&1
+    --immediate=50 true </dev/null >/dev/null 2>&1
 }
 
 patiently show_job || { say "Slurm does not answer: $shown" && shown=; }

@@ -1,6 +1,7 @@
 #include "data/files/file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -135,8 +136,11 @@ AppendFile::AppendFile(Io& io, const std::filesystem::path& path)
   // O_EXCL: without it, a link that leads nowhere would make a file at its target.
   if (file_.value() < 0 && errno == ENOENT)
     file_ = Descriptor(io, io.open(path, O_RDWR | O_APPEND | O_CREAT | O_EXCL));
-  if (file_.value() < 0 && errno == EEXIST)
-    fail(ExitCode::kStorage, "{}: is a symbolic link that leads nowhere", path.string());
+  if (file_.value() < 0 && errno == EEXIST) {  // a link, or another process has just made the file
+    file_ = Descriptor(io, io.open(path, O_RDWR | O_APPEND));
+    if (file_.value() < 0 && errno == ENOENT)
+      fail(ExitCode::kStorage, "{}: is a symbolic link that leads nowhere", path.string());
+  }
   if (file_.value() < 0) fail_storage(path, "open", errno);
   Io::Status status;
   if (io.status(file_.value(), status) != 0) fail_storage(path, "look at it", errno);
@@ -185,9 +189,11 @@ void AppendFile::sync() {
 }
 
 bool AppendFile::is_at_path() const {
-  std::error_code unknown;
-  const std::string own = fmt::format("/proc/self/fd/{}", file_.value());
-  return std::filesystem::equivalent(own, path_, unknown) || unknown;
+  struct stat own {
+  }, there{};
+  if (::fstat(file_.value(), &own) != 0) return true;
+  if (::stat(path_.c_str(), &there) != 0) return errno != ENOENT;
+  return own.st_dev == there.st_dev && own.st_ino == there.st_ino;
 }
 
 std::string AppendFile::text() const {

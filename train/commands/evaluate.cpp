@@ -361,8 +361,7 @@ void add_evaluate(CommandLine& line) {
   verb.set_example("srun -n 4 ripstop evaluate runs/xsum --checkpoint best --split test");
   verb.set_action([given] {
     given->split = split_name(given->split);
-    // The deadline is found before MPI starts: with some networks a process of MPI must not start other
-    // programs, as find_deadline does.
+    // The deadline is found before MPI starts, which may take minutes.
     std::vector<std::string> notes;
     Stop stop(launch_rank() == 0 ? find_deadline(notes) : std::nullopt);
     for (const std::string& note : notes) print_to(stderr, "note: {}\n", note);

@@ -59,8 +59,7 @@ ExitCode train(const TrainArguments& given) {
   const StopSignal stop(StopFor::kCheckpoint);
   StartTimes times;
   times.enter(&StartupSeconds::program);
-  // The deadline is found before MPI starts: with some networks a process of MPI must not start other
-  // programs.
+  // The deadline is found before MPI starts, which may take minutes.
   std::vector<std::string> deadline_notes;
   std::optional<Deadline> deadline;
   if (launch_rank() == 0) deadline = find_deadline(deadline_notes);

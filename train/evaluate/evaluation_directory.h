@@ -70,8 +70,8 @@ FoundPredictions find_predictions(const std::filesystem::path& evaluations, cons
 /// The file with the loss of an interrupted evaluation.
 inline constexpr const char* kPartialLossFile = "loss.json";
 
-/// The loss in `directory`; a loss over no sequences if the file is absent or damaged. Call
-/// claim_evaluation_directory first. Throws Error(kStorage) if the system refuses to read the file.
+/// The loss in `directory`; a loss over no sequences if the file is absent or damaged. Make an
+/// EvaluationClaim first. Throws Error(kStorage) if the system refuses to read the file.
 LossSoFar read_partial_loss(const std::filesystem::path& directory);
 
 /// Replaces the file in one step. No other process may write it. Throws Error(kStorage).

@@ -58,8 +58,10 @@ LogWriter::~LogWriter() {
 
 void LogWriter::add(std::string line) {
   std::unique_lock guard(mutex_);
-  if (bytes_ > kMostWaitingBytes && !await(guard, [&] { return bytes_ <= kMostWaitingBytes; }))
+  if (bytes_ > kMostWaitingBytes &&
+      !await(guard, [&] { return bytes_ <= kMostWaitingBytes || failure_.has_value(); }))
     fail_to_wait();
+  if (bytes_ > kMostWaitingBytes) throw Error(*failure_);
   bytes_ += std::ssize(line);
   lines_.push_back(std::move(line));
   wake();
@@ -204,6 +206,7 @@ bool LogWriter::work(std::unique_lock<std::mutex>& guard, bool syncs) {
 // Goes on in the file that is at the path now, or makes one. Opens the file before it looks for the owner: a
 // takeover changes LOCK first, and the log after it.
 void LogWriter::follow_path() {
+  rights_.check_owner();  // opening may make the file, or cut a torn line
   std::error_code ignored;
   const bool is_there = std::filesystem::exists(path_, ignored);
   AppendFile found(path_);

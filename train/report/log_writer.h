@@ -49,7 +49,8 @@ class LogWriter {
   LogWriter& operator=(const LogWriter&) = delete;
 
   /// Adds `line`, which ends with a line end, and returns; the thread writes it. Only if kMostWaitingBytes
-  /// wait, waits for room; throws Error(kStorage) if the file takes no line for LogRights::patience_seconds.
+  /// wait, waits for room. Then throws Error(kStorage) if a write fails, or if the thread does nothing for
+  /// LogRights::patience_seconds.
   void add(std::string line);
   /// Removes the last line that was added. Returns false if its write has begun.
   bool take_back();

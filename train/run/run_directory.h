@@ -51,8 +51,8 @@ class RunDirectory {
   /// the lock was taken over, metrics.jsonl becomes a new file, into which the previous owner cannot write.
   MetricsFile& open_metrics(int64_t step);
   MetricsFile& metrics() { return *metrics_; }
-  /// Asks all locks: check_owner() throws if any lock is lost, may_write() is true if all locks allow writes,
-  /// is_stuck() is true if any lock is stuck.
+  bool has_metrics() const { return metrics_ != nullptr; }  ///< after open_metrics()
+  /// Asks all locks: check_owner() throws if any lock is lost, may_write() is true if all locks allow writes.
   void check_owner() const;
   bool may_write() const;
   /// Ends the thread of metrics.jsonl, for which it waits for at most `most`. Returns false if that thread,

@@ -332,8 +332,9 @@ bool Trainer::stop_requested(double next_seconds) {
   time_is_up_ = time_limit_->is_up(next_seconds);
   if (const Deadline& now = time_limit_->deadline(); now.time != known) {
     const std::string text = "the limit of the job was raised: " + time_limit_->text();
-    log_.write(
-        WarningEvent{.step = state_.step, .text = text, .deadline = now.time, .deadline_source = now.source});
+    if (directory_ && directory_->has_metrics())  // else the `start` event has the new end
+      log_.write(WarningEvent{
+          .step = state_.step, .text = text, .deadline = now.time, .deadline_source = now.source});
     log_.say(text);
   }
   return time_is_up_;
@@ -415,7 +416,8 @@ Error Trainer::end_failed(const Error& error) {
   ExitCode code = error.code();
   std::string what = error.what(), hint = error.hint();
   if (leads_) {
-    const StorageWait wait(world_);
+    std::optional<StorageWait> wait;
+    if (code != ExitCode::kCommunication) wait.emplace(world_);
     const MetricsFile& metrics = directory_->metrics();
     bool owned = false;
     try {

@@ -90,7 +90,7 @@ class Trainer {
   // Defined in trainer_weights.cpp.
   FirstWeights open_first_weights(std::vector<std::string>& notes);
   std::string set_first_weights(const FirstWeights& first);
-  std::string read_base(FirstWeights first, const std::optional<ResumableCheckpoint>& resumed);
+  std::optional<std::string> read_base(FirstWeights first, const std::optional<ResumableCheckpoint>& resumed);
   bool has_adapters() const { return run_.config.lora.any(); }
 
   // Defined in trainer_start.cpp.

@@ -212,9 +212,12 @@ bool Trainer::resume_or_initialize(FirstWeights first, StartFindings& found) {
     state_.data_content_hash = run_.dataset.content_hash();
     state_.tokenizer_sha256 = run_.tokenizer.sha256();
   }
+  bool stopped = false;
   if (has_adapters() && !is_done()) {
     enter(&StartupSeconds::weights);
-    found.weights_of = read_base(std::move(first), resumed);
+    const std::optional<std::string> source = read_base(std::move(first), resumed);
+    stopped = !source;
+    found.weights_of = source.value_or("");
     enter(&StartupSeconds::resume);
   }
   state_.config = to_toml(run_.config);
@@ -223,7 +226,7 @@ bool Trainer::resume_or_initialize(FirstWeights first, StartFindings& found) {
   if (validation_.any() || state_.validation_content_hash.empty())
     state_.validation_content_hash = run_.validation.content_hash();
   log_.end_live_line();
-  if (agree_to_stop()) {
+  if (stopped || agree_to_stop()) {
     for (const std::string& text : found.warnings) log_.say("warning: " + text);
     return false;
   }

@@ -49,7 +49,7 @@ std::string Trainer::set_first_weights(const FirstWeights& first) {
   const auto seed = static_cast<uint64_t>(run_.config.run.seed);
   if (!run_.pretrained) {
     model.initialize(seed);
-    return "";
+    return std::nullopt;
   }
   if (!first.model)
     fail(ExitCode::kStorage, "{}: was there when the run started, and is gone",
@@ -82,8 +82,9 @@ std::string Trainer::set_first_weights(const FirstWeights& first) {
 // Reads the frozen weights, which no checkpoint has, and compares all bytes with the weights the run began
 // with. `first` has the model of a run that begins; a `resumed` run finds its model again. Reads through host
 // memory, because the device has the weights in the compute dtype only, and in pieces, because the plan has
-// no room for a unit in float32. Returns the source, for people.
-std::string Trainer::read_base(FirstWeights first, const std::optional<ResumableCheckpoint>& resumed) {
+// no room for a unit in float32. Returns the source, for people; nullopt on all ranks if one shall stop.
+std::optional<std::string> Trainer::read_base(FirstWeights first,
+                                              const std::optional<ResumableCheckpoint>& resumed) {
   if (resumed) {
     // Finds the base of the checkpoint: another start may have saved it since `first` was opened.
     first = {};
@@ -96,7 +97,7 @@ std::string Trainer::read_base(FirstWeights first, const std::optional<Resumable
   const StoredModel& base = *first.model;
   const std::string directory = base.directory().string();
   AdaptedBase& adapted = *state_.adapted;
-  // Ends the work on a stop request; then resume_or_initialize() ends the start.
+  // Ends the work on a stop request; resume_or_initialize() then ends the start.
   const auto check_stop = [&] {
     if (stop_requested(0)) throw Error(ExitCode::kRequeue, "stopped while the base was read");
   };

@@ -82,6 +82,19 @@ TEST_F(LogWriterTest, AFullQueueWaitsAndSaysStorage) {
   }
 }
 
+// Each failed attempt is work of the thread, so the patience for a thread that does nothing never ends.
+TEST_F(LogWriterTest, AFullQueueWhoseWritesFailThrowsTheirError) {
+  rights_.may_write = []() -> bool { throw Error(ExitCode::kStorage, "the disk is full"); };
+  LogWriter log(path_, rights_);
+  log.add(std::string(LogWriter::kMostWaitingBytes, 'x') + "\n");
+  try {
+    log.add("y\n");
+    ADD_FAILURE() << "there is room without end";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "the disk is full");
+  }
+}
+
 TEST_F(LogWriterTest, ARemovedFileIsMadeAgainWithAllLines) {
   LogWriter log(path_, rights_);
   write(log, "a\n");

@@ -19,7 +19,8 @@ mkfifo "$work/gone" "$work/stuck"
 exec 6<>"$work/gone"
 exec 7>"$work/gone"
 exec 6>&-
-exec 8<>"$work/stuck"
+exec 9<>"$work/stuck"
+exec 8>"$work/stuck"
 head -c 65536 /dev/zero >&8
 
 # The states of streams, as redirections of bash.
@@ -28,7 +29,7 @@ states=('<&-' '>&-' '2>&-' '<&- >&-' '<&- >&- 2>&-' '>/dev/full' '2>/dev/full' '
 gives() {
   local expected=$1 state=$2 code=0
   shift 2
-  (eval "exec >'$work/log' 2>&1 $state"; exec timeout 120 "$@" 6>&- 7>&- 8>&-) || code=$?
+  (eval "exec >'$work/log' 2>&1 $state"; exec timeout 120 "$@" 6>&- 7>&- 8>&- 9>&-) || code=$?
   [[ $code == "$expected" ]] || complain "${*//"$work/"/} $state: exit code $code, expected $expected"
 }
 # is_whole STATE: the run has all its steps and a last checkpoint with every byte
