@@ -40,7 +40,10 @@ class FilesBelow {
     while (!links_.empty()) {
       const std::filesystem::path first = *links_.begin();
       links_.erase(links_.begin());
-      list(first);
+      if (holds_root(first))
+        other.push_back({first, "a link to a folder around this one"});
+      else
+        list(first);
     }
     // A directory lists its files in any order. Sort them, so that the data set is the same on every machine.
     std::ranges::sort(read);
@@ -65,20 +68,26 @@ class FilesBelow {
     other.push_back({folder, "cannot list: " + error.message()});
   }
 
+  bool holds_root(const std::filesystem::path& folder) const {
+    std::error_code error;
+    const std::filesystem::path real = std::filesystem::canonical(folder, error);
+    const std::filesystem::path root = std::filesystem::canonical(root_, error);
+    return std::ranges::mismatch(real, root).in1 == real.end() && real != root;
+  }
+
   void take(const std::filesystem::directory_entry& entry) {
     const std::filesystem::path& path = entry.path();
     std::error_code error;
-    const std::filesystem::file_status status = entry.status(error);
-    if (std::filesystem::is_directory(status)) {
+    if (entry.is_directory(error)) {
       if (!entry.is_symlink(error)) return list(path);
       links_.insert(path);
       return;
     }
     std::string why = why_no_data(path.lexically_relative(root_));
     const bool is_hidden = why == "hidden";
-    if (!std::filesystem::exists(status))
+    if (!entry.exists(error))
       why = "a link to nothing";
-    else if (!std::filesystem::is_regular_file(status))
+    else if (!entry.is_regular_file(error))
       why = "not a file";
     if (!is_read_as(source_.kind, path)) {
       if (!is_hidden && path.filename() != source_.splits.filename()) other.push_back({path});

@@ -123,10 +123,10 @@ void parse_example(const std::string& line, const CorpusSource& source, CorpusEx
       take_text(object, !is_pair && is_default ? "text" : source.document_field, is_pair, example);
   if (is_pair) example.summary = take_text(object, source.summary_field, is_pair, example);
   const auto id = object.find("id");
-  if (id != object.end() && id->is_string() && *id != "")
+  if (id == object.end() || id->is_null() || *id == "") return;
+  if (id->is_string())
     example.id = id->get<std::string>();
-  else if (const std::string_view text = text_of_member(line, "id");
-           text != "" && text != "null" && text != "\"\"")
+  else if (const std::string_view text = text_of_member(line, "id"); !text.empty())
     example.id = in_one_line(std::string(text));
 }
 

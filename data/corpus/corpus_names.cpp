@@ -21,23 +21,27 @@ constexpr size_t kShown = 4;
 /// A note on splits names at most this many files of a split.
 constexpr size_t kShownOfSplit = 20;
 
+// Where in a name a word tells the split: short words and words of other subjects do so in fewer places.
+enum class Place { kAnywhere, kAtAnEnd, kAlone };
+
 // Names that people give to splits; "evaluation" and "eval" are test, as in Hugging Face datasets.
 struct SplitWord {
   std::string_view word;
   Split split;
+  Place place;
 };
-constexpr std::array<SplitWord, 12> kSplitWords = {{{"train", Split::kTrain},
-                                                    {"training", Split::kTrain},
-                                                    {"trn", Split::kTrain},
-                                                    {"validation", Split::kValidation},
-                                                    {"valid", Split::kValidation},
-                                                    {"val", Split::kValidation},
-                                                    {"dev", Split::kValidation},
-                                                    {"test", Split::kTest},
-                                                    {"testing", Split::kTest},
-                                                    {"tst", Split::kTest},
-                                                    {"eval", Split::kTest},
-                                                    {"evaluation", Split::kTest}}};
+constexpr auto kSplitWords = std::to_array<SplitWord>({{"train", Split::kTrain, Place::kAnywhere},
+                                                       {"training", Split::kTrain, Place::kAnywhere},
+                                                       {"trn", Split::kTrain, Place::kAtAnEnd},
+                                                       {"validation", Split::kValidation, Place::kAnywhere},
+                                                       {"valid", Split::kValidation, Place::kAtAnEnd},
+                                                       {"val", Split::kValidation, Place::kAtAnEnd},
+                                                       {"dev", Split::kValidation, Place::kAtAnEnd},
+                                                       {"test", Split::kTest, Place::kAnywhere},
+                                                       {"testing", Split::kTest, Place::kAlone},
+                                                       {"tst", Split::kTest, Place::kAtAnEnd},
+                                                       {"eval", Split::kTest, Place::kAtAnEnd},
+                                                       {"evaluation", Split::kTest, Place::kAlone}});
 
 // Files about a data set, a model or software: their names in lower case, without .json, .txt or .text.
 constexpr auto kNoData = std::to_array<std::string_view>({"dataset_info",
@@ -85,14 +89,6 @@ std::string lower_case(std::string text) {
   return text;
 }
 
-// The split that `word` names, in lower case, perhaps with "set", "data" or the like behind it.
-std::optional<Split> split_of_word(std::string word) {
-  for (const std::string_view end : {"set", "data", "split", "files"})
-    if (word.ends_with(end)) word.resize(word.size() - end.size());
-  const auto found = std::ranges::find(kSplitWords, word, &SplitWord::word);
-  return found == kSplitWords.end() ? std::nullopt : std::optional(found->split);
-}
-
 // The words of `name`: runs of letters. An upper-case letter behind a lower-case one begins a word.
 std::vector<std::string> words_of(const std::string& name) {
   std::vector<std::string> words;
@@ -106,6 +102,23 @@ std::vector<std::string> words_of(const std::string& name) {
     before = c;
   }
   return words;
+}
+
+// The split that a word of `name` tells, perhaps with "set", "data" or the like behind it.
+std::optional<Split> split_of_words(const std::string& name) {
+  const std::vector<std::string> words = words_of(name);
+  for (size_t i = 0; i < words.size(); ++i) {
+    std::string word = words[i];
+    for (const std::string_view end : {"set", "data", "split", "files"})
+      if (word.ends_with(end)) word.resize(word.size() - end.size());
+    const auto found = std::ranges::find(kSplitWords, word, &SplitWord::word);
+    if (found == kSplitWords.end()) continue;
+    const bool is_at_an_end = i == 0 || i + 1 == words.size();
+    if (found->place == Place::kAnywhere || words.size() == 1 ||
+        (found->place == Place::kAtAnEnd && is_at_an_end))
+      return found->split;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -170,9 +183,9 @@ ForeignFormat foreign_format(const std::filesystem::path& path) {
 
 std::optional<Split> named_split(const std::filesystem::path& path,
                                  const std::vector<std::filesystem::path>& inputs) {
-  const std::string name = path.filename().string(), lower = lower_case(name);
-  for (const std::string& word : words_of(name))
-    if (const std::optional<Split> split = split_of_word(word)) return split;
+  const std::string lower = lower_case(path.filename().string());
+  const std::filesystem::path plain = path.extension() == ".gz" ? path.stem() : path.filename();
+  if (const std::optional<Split> split = split_of_words(plain.stem().string())) return split;
   if (lower.starts_with("val") || lower.starts_with("dev")) return Split::kValidation;
   if (lower.starts_with("test")) return Split::kTest;
   const auto is_input = [&](const std::filesystem::path& at) {
@@ -181,10 +194,11 @@ std::optional<Split> named_split(const std::filesystem::path& path,
   const bool only_own = is_input(path) || inputs.empty();
   for (std::filesystem::path folder = path.parent_path(); folder.has_filename();
        folder = folder.parent_path()) {
-    const std::vector<std::string> words = words_of(folder.filename().string());
-    if (const std::optional<Split> split = split_of_word(fmt::format("{}", fmt::join(words, ""))))
-      return split;
-    if (only_own || is_input(folder)) break;
+    const bool is_last = only_own || is_input(folder);
+    if (is_last && inputs.size() == 1) break;  // such a folder holds all splits
+    const std::string name = fmt::format("{}", fmt::join(words_of(folder.filename().string()), ""));
+    if (const std::optional<Split> split = split_of_words(name)) return split;
+    if (is_last) break;
   }
   return std::nullopt;
 }

@@ -30,11 +30,12 @@ struct ForeignFormat {
 };
 ForeignFormat foreign_format(const std::filesystem::path& path);
 
-/// The split that the name of the file `path` stands for, by the first of its words that names one: train or
-/// training; val, valid, validation or dev; test, testing, eval or evaluation, also with "set" or "data"
-/// behind it. A name that begins with val, dev or test counts, too. If no word does, a folder decides whose
-/// name is such a word alone, the innermost first, up to the one of `inputs` (--input) that holds the file,
-/// or to the file's own folder. nullopt if none names a split.
+/// The split that the name of the file `path` tells, by the first of its words that does: train, training,
+/// validation or test anywhere; val, valid, dev or eval at the begin or the end of the name; testing or
+/// evaluation alone; each also with "set" or "data" behind it. A name that begins with val, dev or test
+/// counts, too. If no word does, a folder decides whose name is such a word alone, the innermost first, up to
+/// the one of `inputs` (--input) that holds the file, or to the file's own folder. That last one counts only
+/// beside other inputs. nullopt if none tells a split.
 std::optional<Split> named_split(const std::filesystem::path& path,
                                  const std::vector<std::filesystem::path>& inputs = {});
 /// named_split(), or train.

@@ -144,11 +144,10 @@ using TakeArticle = std::function<void(const std::string& file_name, const std::
 /// The links of an archive: the path of each, and the path to which it leads.
 using Links = std::map<std::string, std::string>;
 
-/// The path of the file to which `path` leads over any number of links. A loop of links ends somewhere in it.
+/// The path of the file to which `path` leads over at most 40 links, as many as the system follows.
 std::string end_of_links(const Links& links, std::string path) {
   auto at = links.find(path);
-  for (size_t steps = 0; at != links.end() && steps <= links.size(); ++steps)
-    at = links.find(path = at->second);
+  for (int steps = 0; at != links.end() && steps < 40; ++steps) at = links.find(path = at->second);
   return path;
 }
 

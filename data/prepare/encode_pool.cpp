@@ -1,5 +1,6 @@
 #include "data/prepare/encode_pool.h"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -32,7 +33,8 @@ void EncodePool::take_all(Batch batch) {
 void EncodePool::submit() {
   // Wait for the oldest batch before anything else, so that an error of encode_ is that of the same example
   // with any number of threads.
-  while (!batches_.empty() && std::accumulate(bytes_.begin(), bytes_.end(), filling_bytes_) > kMostBytes)
+  const int64_t most = std::max(kMostBytes, 2 * kBatchBytes * static_cast<int64_t>(threads_));
+  while (!batches_.empty() && std::accumulate(bytes_.begin(), bytes_.end(), filling_bytes_) > most)
     take_all(wait_for_first());
   Batch first;
   if (batches_.size() == threads_) first = wait_for_first();

@@ -294,7 +294,7 @@ PrepareReport Preparation::run() {
   report_.vocabulary_size = tokenizer->vocabulary_size();
   report_.tokenizer_trained = options_.tokenizer.empty();
   create_file(posix_io(), directory / kTokenizerFile, tokenizer->model());
-  if (const std::string_view name = SpecialNames(*tokenizer).find(template_); !name.empty())
+  if (const std::string name = SpecialNames(*tokenizer).find(template_); !name.empty())
     note(fmt::format("the template has the name of a special token, {}, which is encoded as text", name));
   encode_all(*tokenizer, prompt, directory);
   note_special_names();

@@ -6,7 +6,7 @@
 
 namespace ripstop {
 
-/// Reads the regular files of a .tar, .tar.gz or .tgz one after another, in bounded memory, also in
+/// Reads the regular files and links of a .tar, .tar.gz or .tgz one after another, in bounded memory, also in
 /// concatenated archives. All members throw the errors of UnpackedInput, and Error(kInputData) if the archive
 /// is damaged, cut short or lacks the end mark of tar.
 class TarInput {
@@ -16,7 +16,7 @@ class TarInput {
   TarInput(const TarInput&) = delete;
   TarInput& operator=(const TarInput&) = delete;
 
-  /// Returns false if there is no further regular file.
+  /// Returns false if there is no further regular file or link.
   bool next();
   /// The path inside the archive of the file to which the current entry is a hard or symbolic link; empty if
   /// the entry is a file. Has no "." and "..", unless the link leads out of the archive.

@@ -63,7 +63,7 @@ SpecialNames::SpecialNames(const Tokenizer& tokenizer) {
     if (begins_.empty() || begins_.back() != name.front()) begins_ += name.front();
 }
 
-std::string_view SpecialNames::find(std::string_view text) const {
+std::string SpecialNames::find(std::string_view text) const {
   for (size_t at = text.find_first_of(begins_); at != std::string_view::npos;
        at = text.find_first_of(begins_, at + 1))
     for (const std::string& name : names_)

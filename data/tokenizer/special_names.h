@@ -19,7 +19,7 @@ class SpecialNames {
   explicit SpecialNames(const Tokenizer& tokenizer);
 
   /// The first name in `text`; "" if there is none.
-  std::string_view find(std::string_view text) const;
+  std::string find(std::string_view text) const;
 
  private:
   std::vector<std::string> names_;  // sorted

@@ -193,7 +193,8 @@ size_t Tokenizer::part_end(std::string_view text, size_t begin) const {
   const size_t rest = text.size() - begin;
   if (rest <= kPartBytes) return text.size();
   if (can_cut_) {
-    for (size_t at = begin + kPartBytes; at > begin; --at)
+    // A part of one byte may be the space that for_each_part() leaves out, and would have no ids.
+    for (size_t at = begin + kPartBytes; at > begin + 1; --at)
       if (is_cut(text, at)) return at;
     for (size_t at = begin + kPartBytes + 1; at <= begin + std::min(rest - 1, kLongestPartBytes); ++at)
       if (is_cut(text, at)) return at;

@@ -52,6 +52,7 @@ ExitCode import_checkpoint(const ImportArguments& given) {
   PosixIo io;
   const StopSignal stop(StopFor::kCleanUp);
   const StoredModel model = open_model(io, given.model);
+  const EndTokens ends = read_end_tokens(given.model, model.config().vocab_size);
   int64_t bytes = 0;
   try {
     bytes = import_with_progress(io, model, given.output, stop);
@@ -73,7 +74,6 @@ ExitCode import_checkpoint(const ImportArguments& given) {
   if (model.state().tokenizer_sha256.empty())
     print_to(stdout, "warning: {} has no tokenizer.model: summarize needs one in {}\n", given.model,
              given.output);
-  const EndTokens ends = read_end_tokens(given.model, model.config().vocab_size);
   if (ends.ids.size() > 1)
     print_to(stdout,
              "warning: texts of the import end at the tokenizer's EOS alone, not at all {} tokens of {}\n",

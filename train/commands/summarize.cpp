@@ -169,13 +169,23 @@ struct Summarizer {
           if (next >= all.size()) return std::nullopt;
           const size_t document = next;
           next += static_cast<size_t>(mesh.data_ranks());
-          return DocumentPrompt{prompt.encode(all[document]), done + static_cast<int64_t>(document)};
+          return DocumentPrompt{encode(all[document]), done + static_cast<int64_t>(document)};
         },
         [&](WrittenText written) { own.push_back(std::move(written)); });
     done += std::ssize(all);
     return gather_written(mesh, own);
   }
 
+  /// The prompt around `document`, or around its first 64 KiB if the tokenizer cannot encode all of it.
+  EncodedPrompt encode(const std::string& document) const {
+    try {
+      return prompt.encode(document);
+    } catch (const LongWordError&) {
+      size_t bytes = size_t{1} << 16;
+      while ((document[bytes] & 0xC0) == 0x80) --bytes;  // the begin of a character
+      return prompt.encode(document.substr(0, bytes));
+    }
+  }
   bool speaks() const { return model.model().mesh().world().rank() == 0; }
 
   /// "3 of 20 documents cut to fit ...".
@@ -255,7 +265,7 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
   take_end_tokens(world.communicator(), tokenizer, trained);
   const PromptTemplate prompt(tokenizer,
                               template_of(trained, tokenizer, typed_template(given.prompt_template)));
-  if (const std::string_view name = SpecialNames(tokenizer).find(prompt.text());
+  if (const std::string name = SpecialNames(tokenizer).find(prompt.text());
       !name.empty() && world.communicator().rank() == 0)
     print_to(stderr, "note: the template has the name of a special token, {}, which is encoded as text\n",
              name);

@@ -132,7 +132,9 @@ std::string foreign_line_hint(std::string_view line) {
            "keep one of the two");
   }
   const std::string shown = shown_line(text, line);
-  std::string hint = foreign_line_hint(shown);
+  // The hint repeats the value, so the line must be shown as it is.
+  const bool is_whole = !shown.ends_with("...") && shown.find(" (with U+") == shown.npos;
+  std::string hint = is_whole ? foreign_line_hint(shown) : "";
   if (hint.empty() && !shown.empty()) hint = fmt::format("the line is: {}", shown);
   refuse(fmt::format("{}:{}:{}", name, line, error.source().begin.column), description, hint);
 }

@@ -8,6 +8,7 @@ namespace ripstop {
 
 BatchLoaderOptions once_through(BatchLoaderOptions options) {
   options.shuffle = false;
+  options.open_sequences = PackPlanOptions{}.open_sequences;
   options.epochs = 1;
   options.global_batch_sequences = options.micro_batch_sequences * options.data_ranks;
   return options;

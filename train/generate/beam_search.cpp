@@ -57,8 +57,8 @@ bool BeamSearch::accept(std::span<const LogitRow> next) {
   return beams_.empty() || !can_improve();
 }
 
-// The 2 * num_beams best continuations. At most one continuation of each beam has the end token, so at least
-// num_beams continuations go on.
+// The num_beams * (1 + end tokens) best continuations. Each beam has at most one continuation for each end
+// token, so at least num_beams continuations go on.
 std::vector<BeamSearch::Candidate> BeamSearch::best_candidates(std::span<const LogitRow> next) const {
   const int64_t count = (1 + std::ssize(options_.end_tokens)) * options_.settings.num_beams;
   std::vector<Candidate> all;

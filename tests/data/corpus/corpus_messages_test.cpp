@@ -246,10 +246,12 @@ TEST(CorpusMessagesTest, WordsInsideNamesTellSplits) {
           "xsumTest.jsonl", "TESTSET.jsonl", "test/x.jsonl", "Test_Data/x.jsonl", "testing.jsonl"});
   expect(std::nullopt,
          {"articles.jsonl", "latest.jsonl", "contest.txt", "invalid.jsonl", "retrieval.jsonl", "medieval.txt",
-          "my-test-7/x.jsonl", "test/x/y.jsonl", "set.jsonl", "/dev/shm/x.jsonl"});
+          "my-test-7/x.jsonl", "software_testing.jsonl", "evaluation_of_policy.txt", "en-dev-blog.jsonl",
+          "test/x/y.jsonl", "set.jsonl", "/dev/shm/x.jsonl"});
   // Folders count up to the input that holds the file.
   EXPECT_EQ(named_split("test/x/y.jsonl", {"other", "test"}), Split::kTest);
-  EXPECT_EQ(named_split("test/x/y.jsonl", {"test/"}), Split::kTest);
+  EXPECT_EQ(named_split("test/x/y.jsonl", {"test/"}), std::nullopt) << "a folder of all splits";
+  EXPECT_EQ(named_split("testdata/y.jsonl", {"testdata/y.jsonl"}), std::nullopt);
   EXPECT_EQ(named_split("test/x/y.jsonl", {"test/x"}), std::nullopt);
   EXPECT_EQ(named_split("test/dev/x/y.jsonl", {"test"}), Split::kValidation);
   EXPECT_EQ(split_of_file("test/x/y.jsonl", {"test/x/y.jsonl"}), Split::kTrain);

@@ -61,8 +61,9 @@ void expect_ids_of_whole_texts(const std::string& model, const std::string& name
   sentencepiece::SentencePieceProcessor whole;
   ASSERT_TRUE(whole.LoadFromSerializedProto(model).ok());
   const Tokenizer tokenizer(model, name);
-  for (uint32_t seed = 1; seed <= 2; ++seed) {
-    const std::string text = random_text(140'000, seed) + std::string(seed - 1, ' ');
+  const std::string word(70'000, 'q');
+  for (const std::string& text :
+       {random_text(140'000, 1), random_text(140'000, 2) + " ", word + "  " + word}) {
     Ids expected;
     ASSERT_TRUE(whole.Encode(text, &expected).ok());
     ASSERT_EQ(tokenizer.encode(text), expected) << name;
