@@ -16,9 +16,9 @@ struct EncodedExample {
   TokenExample tokens;
   uint64_t pair_hash = 0;
   bool has_control = false;
-  bool has_long_word = false;         ///< LongWordError: there are no tokens
-  std::string_view name_in_document;  ///< SpecialNames::find in the document; empty: none
-  std::string_view name_in_summary;
+  bool has_long_word = false;    ///< LongWordError: there are no tokens
+  std::string name_in_document;  ///< SpecialNames::find in the document; empty: none
+  std::string name_in_summary;
 };
 
 /// Calls encode(example) on up to `threads` other threads, and take(example) on the caller's thread, in the
