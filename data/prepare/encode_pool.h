@@ -3,7 +3,7 @@
 #include <deque>
 #include <functional>
 #include <future>
-#include <string_view>
+#include <string>
 #include <vector>
 
 #include "data/corpus/corpus.h"
