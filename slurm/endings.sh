@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# shellcheck disable=SC2034
 # Sourced by launch.sh, job.sh and requeue.sh: how they end, what they say, and standard streams that cannot end them.
 
 # Closed standard streams become /dev/null, because the next file would get their number. Failed writes are no end.
@@ -41,7 +42,7 @@ lost     *        silent    requeue a node does not answer
 '
 
 # usage: prints the first comment of the script.
-usage() { sed -n '2,/^set -/{/^set -/d;s/^# \?//p}' "$0"; }
+usage() { sed -n '2,/^set -/{/^set -/d;/^# shellcheck/d;s/^# \?//p}' "$0"; }
 # say TEXT...: at a terminal, first clears the rest of a line that a rank rewrites in place.
 clear_line=
 if [[ -t 2 && ${TERM:-dumb} != dumb ]]; then clear_line=$'\r\e[K'; fi

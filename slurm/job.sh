@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# shellcheck disable=SC2064
 # Runs a verb of ripstop on the ranks of this job, passes Slurm's signals on, and ends with requeue.sh.
 #   slurm/job.sh VERB [ARGUMENT...]      on the ranks of the Slurm job, else on RIPSTOP_RANKS here (default 1)
 # train.sbatch and evaluate.sbatch exec this script, so it gets their signals.

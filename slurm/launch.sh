@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# shellcheck disable=SC2059,SC2064,SC2086,SC2154,SC2155
 # Starts COMMAND on N ranks: with srun inside a Slurm allocation, else with mpirun on this node.
 #   slurm/launch.sh N COMMAND [ARGUMENT...]
 # Ends with the exit code of the ranks. Ctrl-Z does nothing. Under mpirun, Ctrl-C, SIGTERM, SIGHUP and SIGUSR1 reach the
@@ -56,8 +57,7 @@ for stream in 0 1 2; do
 done
 
 cores=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc) # nproc would print these variables
-nodes=1
-if [[ -n ${SLURM_JOB_ID:-} && ${SLURM_JOB_NUM_NODES:-1} -gt 1 ]]; then nodes=$SLURM_JOB_NUM_NODES; fi
+nodes=$((${SLURM_JOB_ID:+${SLURM_JOB_NUM_NODES:-}} + 0 > 1 ? SLURM_JOB_NUM_NODES : 1))
 ranks_here=$(((ranks + nodes - 1) / nodes))
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((cores > ranks_here ? cores / ranks_here : 1))}
 # Threads spin while they wait for each other, which is slow if other threads need the core: 40 steps of 4 ranks x 2 threads
@@ -111,7 +111,7 @@ say_killed() {
 # Copies standard output of mpirun. On a full disk or without a reader this goes on: mpirun would crash, and the ranks with it.
 copy() {
   trap '' INT TERM HUP USR1 TSTP
-  until cat 2>/dev/null; do IFS= read -r -N 1 || break; done # `read` tells the end, which cat cannot tell from a failed write
+  until cat 2>/dev/null; do IFS= read -r -N 1 || break; done # an end must not look like one more failed write
 }
 # Copies standard error of mpirun and the ranks, without the page between two rules that Open MPI adds if a rank ends with a
 # code other than 0: the rank has said why. Names a rank that was killed.
@@ -176,7 +176,6 @@ watch() {
       had=true since=$SECONDS
     elif { $had || [[ -n $(noted code) ]]; } && ((SECONDS - since >= ${RIPSTOP_LAUNCHER_PATIENCE:-30})); then
       note hangs true
-      # shellcheck disable=SC2086 # numbers
       kill -KILL "$mpirun" ${now//\?/}
     fi
   done
@@ -247,7 +246,6 @@ trap '' INT TERM HUP USR1 TSTP
 kill $typed $watch 2>/dev/null || true
 # The copiers write what is left. Nobody waits for ever for a reader that does not read.
 for ((tries = 0; tries < 200; tries++)); do
-  # shellcheck disable=SC2086 # numbers
   if ! kill -0 $copiers 2>/dev/null; then break; fi
   sleep 0.05
 done

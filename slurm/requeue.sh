@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# shellcheck disable=SC2154
 # Decides whether a Slurm job is requeued when its ranks have ended. The job files call it last; it ends with CODE.
 #   slurm/requeue.sh CODE [SIGNAL]      CODE: exit code of the ranks. SIGNAL: USR1, TERM, HUP or INT, if the job's script got one
 # The job goes back into the queue, where the same command goes on from the checkpoint, if

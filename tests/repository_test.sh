@@ -25,8 +25,7 @@ for script in "${scripts[@]}"; do
   [[ -x $script ]] || complain "$script: not executable"
 done
 if command -v shellcheck >/dev/null; then
-  # Left out: a variable of endings.sh in another script (SC2034, SC2154), and a trap that takes its words now (SC2064).
-  shellcheck --severity=warning --exclude=SC2034,SC2154,SC2064 "${scripts[@]}" || complain "shellcheck: see above"
+  shellcheck --severity=warning "${scripts[@]}" || complain "shellcheck: see above"
 fi
 
 # Until bash 4.4 an empty array is an unset variable to `set -u`. These scripts run on whatever a cluster has.

@@ -212,7 +212,7 @@ TASK
 
 # Whatever --export says, ranks have the PATH and the variables of env.sh.
 part_environment() {
-  local exported launcher
+  local what launcher
   cp -r slurm site
   cat >>site/env.sh <<SITE
 export PATH=$work/bin:\$PATH OMP_NUM_THREADS=1 FROM_ENV_SH=yes RIPSTOP_PROGRAM=$work/tells RIPSTOP_LAUNCHER=\${LAUNCHER:-srun}
@@ -221,13 +221,13 @@ SITE
   chmod -R a+rX site tells
   chmod +x tells
   for launcher in srun mpirun; do
-    for exported in NONE NIL "LAUNCHER,HOME"; do
-      if [[ $launcher == mpirun && $exported != LAUNCHER* ]]; then continue; fi
+    for what in NONE NIL "LAUNCHER,HOME"; do
+      if [[ $launcher == mpirun && $what != LAUNCHER* ]]; then continue; fi
       rm -rf "$work/exported"
-      LAUNCHER=$launcher submit --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 --export="$exported" "$work/site/train.sbatch" "${train[@]:1}" \
+      LAUNCHER=$launcher submit --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 --export="$what" "$work/site/train.sbatch" "${train[@]:1}" \
         run.directory="$work/exported" train.steps=2 schedule.warmup_steps=0
       ends "$job" COMPLETED
-      (($(grep -c '^rank with yes$' "$last_log") == 4)) || fail "$launcher, --export=$exported: not four ranks with env.sh"
+      (($(grep -c '^rank with yes$' "$last_log") == 4)) || fail "$launcher, --export=$what: not four ranks with env.sh"
     done
   done
   say "--export=NONE, NIL and a list: ranks have what env.sh sets, with srun and mpirun"

@@ -8,9 +8,10 @@
 
 namespace ripstop {
 
-/// The last line of a terminal, rewritten in place, and the lines above it. Other streams have no live line.
-/// Failed writes are ignored, because a run outlives its terminal. Not thread-safe. At a terminal, only one
-/// LiveLine at a time may show a live line, or several would overwrite each other.
+/// The lines of one stream. A stream that is no terminal has no live line. A stream neither stops nor delays
+/// a run: lines wait in memory (up to 1 MiB, then new ones are dropped) while the reader does not read or the
+/// disk is full, and are dropped if nobody is there to read. Not thread-safe. Only one LiveLine at a time may
+/// have a live line at a terminal; several would overwrite each other.
 class LiveLine {
  public:
   /// `stream` must outlive this object.
