@@ -271,11 +271,11 @@ void add_show(Verb& verb, const std::shared_ptr<PrepareArguments>& given) {
 void add_prepare(CommandLine& line) {
   Verb verb = line.verb("prepare", "text to tokenizer and HDF5, offline, on a login node");
   verb.add_details(
-      "A file with the word val, valid or dev in its name, or else in that of its folder, is validation, "
-      "with "
-      "test or\neval it is test, any other is train; notes tell it of each file.\n"
+      "A file whose name begins or ends with val, valid or dev is validation, with test or eval it is test,\n"
+      "any other is train; if the name tells nothing, that of its folder may. Notes tell it of each file.\n"
       "With --show it prints examples as a run reads them: all tokens as text, those marked that count in "
-      "the\nloss, and the places at which a document is cut.");
+      "the\n"
+      "loss, and the places at which a document is cut.");
   const auto given = std::make_shared<PrepareArguments>();
   add_making(verb, given);
   add_show(verb, given);

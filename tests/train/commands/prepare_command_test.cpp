@@ -85,7 +85,8 @@ TEST_F(PrepareCommand, HelpSaysWhatIsReadAndHowSplitsAreTold) {
   const ProgramRun run = run_program("prepare --help");
   EXPECT_EQ(run.exit_code, 0);
   EXPECT_NE(run.out.find(".jsonl, .json, .txt (also with .gz)"), std::string::npos) << run.out;
-  EXPECT_NE(run.out.find("begins with val or dev is validation, with test it is test"), std::string::npos);
+  EXPECT_NE(run.out.find("begins or ends with val, valid or dev is validation, with test or eval it is test"),
+            std::string::npos);
 }
 
 // The table counts stored tokens; plan and train count tokens that predict another.
