@@ -49,7 +49,7 @@ std::string Trainer::set_first_weights(const FirstWeights& first) {
   const auto seed = static_cast<uint64_t>(run_.config.run.seed);
   if (!run_.pretrained) {
     model.initialize(seed);
-    return std::nullopt;
+    return "";
   }
   if (!first.model)
     fail(ExitCode::kStorage, "{}: was there when the run started, and is gone",
@@ -124,7 +124,7 @@ std::optional<std::string> Trainer::read_base(FirstWeights first,
     });
   } catch (const Error& error) {
     if (error.code() != ExitCode::kRequeue) throw;
-    return "";
+    return std::nullopt;
   }
   // The base may have moved, and another processor may compute in another dtype.
   adapted.dtype = to_string(run_.step.sharding.compute);
