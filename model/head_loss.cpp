@@ -78,8 +78,8 @@ void HeadLoss::chunk_loss(Context& context, const Batch& batch, const Parameter&
   const Tensor x = arena.allocate(normed.dtype, {capacity, hidden_});
   const Tensor logits = arena.allocate(DType::kFloat32, {capacity, columns});
   const Tensor dlogits = convert_gradient ? arena.allocate(normed.dtype, {capacity, columns}) : logits;
-  // For the same reason reserves the workspace of each possible number of rows: fewer rows may need more.
-  // Once is enough, as all chunks allocate alike, and a plan of long sequences walks through many.
+  // Reserves the workspace of each possible number of rows, for the same reason: fewer rows may need more.
+  // The first chunk does so for all, which allocate alike: a plan of long sequences walks through many.
   for (int64_t rows = chunk.first == 0 ? capacity : 0; rows > 0;
        rows -= rows % row_step() > 0 ? rows % row_step() : row_step()) {
     reserve_linear(context, x.row_range(0, rows), weights.value, logits.row_range(0, rows));

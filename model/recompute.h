@@ -7,8 +7,8 @@ namespace ripstop {
 
 /// The activations that a block keeps from forward for backward. Backward computes the others again, with the
 /// same operations on the same values: wherever operations repeat bit for bit, gradients do not depend on the
-/// mode. All blocks of a run have the same mode, ShardingOptions::recompute; "auto": train/plan/micro_batch.h
-/// Attention::allocate() and Mlp::allocate() obey it.
+/// mode. All blocks of a run have the same mode, ShardingOptions::recompute, which Attention::allocate() and
+/// Mlp::allocate() follow. train/plan/micro_batch.h chooses it for "auto".
 ///
 ///   kNone       keeps both residual sums, their norms, qkv, attention's output and gate and up:
 ///               (6 C + 2 K D + 2 F) / t elements a token, and 4 (H + 2) / t bytes of float32

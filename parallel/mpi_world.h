@@ -63,9 +63,10 @@ class MpiWorld {
   std::string library() const;
 
   void set_step(int64_t step);
-  /// Sets MpiOptions::deadline_seconds. While a rank waits for storage, the first deadline holds.
+  /// Replaces MpiOptions::deadline_seconds. While any rank waits for storage, the deadline from the options
+  /// holds if it is longer.
   void set_deadline(double seconds);
-  /// Whether this rank waits for storage, for set_deadline() and for errors of other ranks.
+  /// Sets whether this rank waits for storage, for the deadline above and for errors of other ranks.
   void set_waits_for_storage(bool waits);
 
   /// Runs `body`, the whole command. If `body` throws, announces the failure to all ranks and rethrows the

@@ -50,6 +50,6 @@ say() { printf '%s%s: %s\n' "$clear_line" "${0##*/}" "$*" >&2 2>/dev/null || tru
 
 # Ranks get the environment of the job file whatever `sbatch --export` said: srun would take that word from this variable.
 if [[ -n ${SLURM_EXPORT_ENV:-} ]]; then export SLURM_EXPORT_ENV=ALL; fi
-# The job for programs of Slurm. One task of an array has a name: its number may stand for the whole array.
+# The job for programs of Slurm. A task of an array is ARRAY_TASK: its job id may stand for the whole array.
 job=${SLURM_JOB_ID:-}
 if [[ -n ${SLURM_ARRAY_JOB_ID:-} && -n ${SLURM_ARRAY_TASK_ID:-} ]]; then job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID; fi

@@ -38,7 +38,7 @@ int main(int argc, char** argv) {
   ripstop::secure_standard_streams();
   try {
     const ExitCode code = ripstop::run({argv + 1, argv + argc});
-    // Another code tells more than the state of standard output.
+    // Any other exit code tells more than a failure of standard output.
     if (code == ExitCode::kOk) ripstop::require_output();
     return static_cast<int>(code);
   } catch (const ripstop::CommandLineError& error) {

@@ -232,8 +232,8 @@ SourceKind common_kind(const std::vector<std::filesystem::path>& files, const Co
   return common;
 }
 
-/// Removes from source.inputs the files below a directory that are a file of another name, too: all of their
-/// examples would be duplicates. The name that is no link stays. Throws if the user has given the file twice.
+/// Leaves one name of each file in source.inputs, since others would only give duplicates. A name that is no
+/// link stays. Throws Error(kUsage) if the user gave a name that would go.
 void drop_second_names(CorpusSource& source) {
   std::set<FileIdentity> seen;
   std::vector<std::filesystem::path>& files = source.inputs;

@@ -74,9 +74,9 @@ std::string_view progress_unit(const CorpusSource& source);
 using ExampleSink = std::function<void(CorpusExample& example)>;
 
 /// Returns `source` with its kind decided and its inputs expanded to files in the order of reading; files of
-/// a directory are sorted by name. Lists unread files in `passed_over`, but hidden ones only if the source
-/// reads such names. Reads the first line of each JSONL file, to tell pairs from running text
-/// and to refuse bad files early.
+/// a directory are sorted by name. Lists unread files in `passed_over`, but hidden ones only if their
+/// extension is one that the source reads. Reads the first line of each JSONL file, to tell pairs from
+/// running text and to refuse bad files early.
 /// Throws Error(kUsage) if there is no file to read, if the files are of several kinds, or if an option does
 /// not apply to the kind; Error(kInputData) if a path does not exist or a first line is bad.
 CorpusSource resolve_source(CorpusSource source);

@@ -33,8 +33,8 @@ std::string guess(const std::vector<std::string>& names, std::span<const std::st
   return "NAME";
 }
 
-/// The hint for a line that is not a JSON object, for the reason `why`: the file may be one JSON array, have
-/// objects of several lines, or be a print of Python.
+/// The hint for a line that is not a JSON object; `why` is the error. The file may be one JSON array, have
+/// objects of several lines, or be the output of Python's print.
 std::string how_to_mend(const std::string& line, const CorpusExample& at, std::string_view why) {
   const std::string_view text = strip(line);
   const char begin = text.empty() ? '\0' : text.front();

@@ -21,7 +21,7 @@ constexpr size_t kShown = 4;
 /// A note on splits names at most this many files of a split.
 constexpr size_t kShownOfSplit = 20;
 
-// Where in a name a word tells the split: short words and words of other subjects do so in fewer places.
+// Where in a name a word must stand to tell the split: short and ambiguous words count in fewer places.
 enum class Place { kAnywhere, kAtAnEnd, kAlone };
 
 // Names that people give to splits; "evaluation" and "eval" are test, as in Hugging Face datasets.

@@ -30,12 +30,12 @@ struct ForeignFormat {
 };
 ForeignFormat foreign_format(const std::filesystem::path& path);
 
-/// The split that the name of the file `path` tells, by the first of its words that does: train, training,
-/// validation or test anywhere; val, valid, dev or eval at the begin or the end of the name; testing or
-/// evaluation alone; each also with "set" or "data" behind it. A name that begins with val, dev or test
-/// counts, too. If no word does, a folder decides whose name is such a word alone, the innermost first, up to
-/// the one of `inputs` (--input) that holds the file, or to the file's own folder. That last one counts only
-/// beside other inputs. nullopt if none tells a split.
+/// The split of the file `path` by its name. The first of these words in it decides: train, training,
+/// validation or test anywhere; val, valid, dev, eval, trn or tst as the first or last word; testing or
+/// evaluation as the only word; each also with "set", "data", "split" or "files" behind it. Else a name that
+/// begins with val, dev or test counts. Else the innermost folder whose whole name is such a word decides, up
+/// to the one of `inputs` (--input) that holds the file, or to the file's own folder if the file itself is an
+/// input. That outermost folder does not count if there is only one input. nullopt if no name tells a split.
 std::optional<Split> named_split(const std::filesystem::path& path,
                                  const std::vector<std::filesystem::path>& inputs = {});
 /// named_split(), or train.
@@ -49,9 +49,9 @@ std::string describe_splits(const CorpusSource& source);
 /// files whose names tell none.
 std::vector<std::string> notes_on_splits(const CorpusSource& source);
 
-/// The reason why a file below a directory is not read although a source reads such names: its name is hidden
-/// (.NAME, or a folder __NAME), or is one of files about data, models and software (dataset_infos.json,
-/// README.txt). "" if there is no such reason. `path` is relative to the directory.
+/// Why a file below a directory is not read, though its extension is one that a source reads: it is hidden
+/// (.NAME, or in a folder __NAME), or it is about data, models or software (dataset_infos.json, README.txt).
+/// "" if there is no such reason. `path` is relative to the directory.
 std::string why_no_data(const std::filesystem::path& path);
 
 /// Text for messages about the first few of `files`: "a.csv (a CSV file), notes.md and 2 more".

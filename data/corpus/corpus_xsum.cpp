@@ -156,8 +156,8 @@ bool is_article(const std::filesystem::path& path) {
   return path.extension() == ".summary" && !path.filename().string().starts_with("._");
 }
 
-/// Gives the articles whose files are links to `take`, after all others: a link may come before its file, and
-/// an archive is read from begin to end. Returns the number of links that lead to no file.
+/// Passes the articles whose files are links to `take`, after all others: a link may come before its file,
+/// and an archive is read from start to end. Returns the number of links that lead to no file.
 int64_t read_linked(const std::filesystem::path& input, const Links& links, const TakeArticle& take) {
   std::map<std::string, std::vector<std::string>> names;  // by file
   for (const auto& [name, to] : links)

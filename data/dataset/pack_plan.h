@@ -12,7 +12,7 @@ struct PackPlanOptions {
   int64_t epoch = 0;
   bool pack = true;     ///< false: every item gets a sequence of its own
   bool shuffle = true;  ///< false: in the order of the data set
-  /// Sequences that stay open for later items; 1: each sequence holds neighbours in the order of visits.
+  /// The most sequences that are open for later items; 1: each sequence gets items that follow each other.
   int64_t open_sequences = 256;
 };
 
@@ -27,11 +27,11 @@ struct PackItem {
 /// The sequences of one epoch, a function of lengths and key. Every row lies in exactly one sequence. An
 /// example longer than sequence_length is split into pieces of that length; the last may be shorter.
 ///
-/// The plan places the items in the order of a permutation keyed by (seed, epoch). Each item goes into the
-/// fullest open sequence that has room for it. If none has room, the plan opens a new sequence; if
-/// `open_sequences` are open already, the plan first closes the fullest. At the end the plan permutes the
-/// sequences, because badly filled ones come last. Source: bounded-space best fit, Csirik and Johnson,
-/// Algorithmica 31 (2001).
+/// The plan places the items in the order of a permutation keyed by (seed, epoch), or of the data set without
+/// `shuffle`. Each item goes into the fullest open sequence that has room for it. If none has room, the plan
+/// opens a new sequence; if `open_sequences` are open already, the plan first closes the fullest. With
+/// `shuffle` the plan then permutes the sequences, because badly filled ones come last. Source: bounded-space
+/// best fit, Csirik and Johnson, Algorithmica 31 (2001).
 class PackPlan {
  public:
   /// Version of the algorithm, a part of hash(). Increase it whenever the algorithm changes.

@@ -50,7 +50,8 @@ PromptTemplate::PromptTemplate(const Tokenizer& tokenizer, std::string prompt_te
   }
 }
 
-/// Index in `tokens`, BOS and the ids of `text`, of the first token that ends behind byte `separator_byte`.
+/// The index of the first token that ends behind byte `separator_byte` of `text`. `tokens`: BOS and the ids
+/// of `text`.
 int64_t PromptTemplate::find_separator(const std::vector<int32_t>& tokens, std::string_view text,
                                        size_t separator_byte) const {
   // Nearly every prompt ends in the usual ids of the separator. Then no second encoding with spans is needed.

@@ -7,10 +7,11 @@
 namespace ripstop {
 namespace {
 
-// A batch is full with this many examples or bytes: enough work for the start of a thread.
+// A batch is full with this many examples or bytes, which are worth the start of a thread.
 constexpr size_t kBatchExamples = 512;
 constexpr int64_t kBatchBytes = 1 << 20;
-// Long examples wait for others: ids take up to four bytes for a byte of text.
+// While batches hold more bytes of text than this, or than two full ones a thread, submit() waits: ids take
+// up to four bytes for a byte of text.
 constexpr int64_t kMostBytes = int64_t{16} << 20;
 
 }  // namespace

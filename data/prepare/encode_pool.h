@@ -22,8 +22,9 @@ struct EncodedExample {
 };
 
 /// Calls encode(example) on up to `threads` other threads, and take(example) on the caller's thread, in the
-/// order of add(). Holds at most one batch of examples a thread. add() and finish() throw what `encode`
-/// throws; after that, call neither. The destructor drops examples that were not taken.
+/// order of add(). Holds at most one batch of examples a thread, and the one that is being filled. add() and
+/// finish() throw what `encode` throws; after that, call neither. The destructor drops examples that were not
+/// taken.
 class EncodePool {
  public:
   EncodePool(int64_t threads, std::function<void(EncodedExample&)> encode,
@@ -31,7 +32,7 @@ class EncodePool {
   EncodePool(const EncodePool&) = delete;
   EncodePool& operator=(const EncodePool&) = delete;
 
-  /// May wait for the oldest batch and pass its examples to `take`.
+  /// May wait for the oldest batches and pass their examples to `take`.
   void add(CorpusExample&& example);
   /// Waits until all examples are encoded and passes them to `take`.
   void finish();

@@ -78,8 +78,9 @@ void remove_leftovers(Io& io, const fs::path& output, const std::function<void(c
 }
 
 /// Throws Error(kUsage) if a process that began at the same moment as this one makes `output`, too: neither
-/// may have seen the other's directory in remove_leftovers(). Each looks again when its own directory is
-/// there. The first by name stays, unless the other one does not give way, because it had looked before.
+/// may have seen the other's directory in remove_leftovers(). So each looks again after it has made its own.
+/// The process whose directory is first by name stays, and the other gives way. If the other had looked
+/// before and does not, the first gives way at last.
 void give_way(Io& io, const fs::path& output, const fs::path& own) {
   constexpr int kLooks = 50;
   for (int look = 1; look <= kLooks; ++look) {

@@ -46,8 +46,8 @@ class JsonReader {
   /// Far deeper than any file needs, but bounded, so that code may recurse.
   static constexpr int kMostLevels = 32;
   /// Refuses `text` if it is not JSON (RFC 8259), not an object, nests deeper than kMostLevels, has an object
-  /// with a key twice, or has more than 20,000 keys behind the first 256 of their objects. Values deeper than
-  /// `kept_levels` are checked, but left out of the result.
+  /// with a key twice, or has more than 20,000 keys in large objects, not counting the first 256 of each
+  /// object. Values deeper than `kept_levels` are checked, but left out of the result.
   Json parse(std::string_view text, int kept_levels = kMostLevels) const;
 
   /// Refuses `text` unless it ends as sealed_text() ends it, with the hash of its bytes.

@@ -30,7 +30,7 @@ Json read_json(const std::filesystem::path& path) {
   }
 }
 
-// Adds the name of a token, a text or an object with the text as `content`, or the names in a list of tokens.
+// Adds the names in `token`: a string, an object with the name as `content`, or an array of these.
 void add(const Json& token, std::vector<std::string>& names) {
   for (const Json& each : token.is_array() ? token : Json::array({token})) {
     if (each.is_string()) names.push_back(each);

@@ -129,18 +129,21 @@ void Tokenizer::load() {
   find_cuts();
 }
 
-/// Finds out whether and where texts can be cut. In BPE all merges make pieces of the vocabulary, so no token
-/// crosses a cut, and merges on one side do not depend on the other side. Models that are not cut: a map of
-/// characters may join a letter with the space before it; spaces at ends of texts may be dropped; unknown
-/// letters without a piece for the space are joined; an unused piece is taken apart by the last of its merges
-/// anywhere in the text; scores of a unigram model are float32 sums from the begin of the text on.
+/// Finds out whether and where texts can be cut without a change of ids. BPE merges neighbours only into
+/// pieces of the vocabulary. No piece holds both letters beside a cut, so no merge crosses it, and merges on
+/// one side do not depend on the other side. A model is not cut if
+/// - a map of characters may join a letter with the space before it,
+/// - it drops spaces at the ends of a text,
+/// - it has no piece for the space: unknown neighbours are joined,
+/// - it has unused pieces, which are taken apart by the last of their merges anywhere in the text,
+/// - it is a unigram model, whose scores are float32 sums from the start of the text.
 void Tokenizer::find_cuts() {
   const SentencePieceModel model = read_sentencepiece_model(model_);
   bool has_space = model.byte_fallback, has_unused = false;
   for (const ModelPiece& piece : model.pieces) {
     has_space |= piece.text == kSpacePiece;
     has_unused |= piece.kind == PieceKind::kUnused;
-    // Pieces of users may have a plain space.
+    // A piece that a user defined may have a plain space.
     for (size_t at = 1; at < piece.text.size(); ++at)
       if (piece.text[at] == ' ' || std::string_view(piece.text).substr(at).starts_with(kSpacePiece))
         before_inner_space_.set(
@@ -181,7 +184,8 @@ Tokenizer::~Tokenizer() = default;
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 
-/// Whether `text` may be cut before byte `at`: before a space that no piece has behind the letter before it.
+/// Whether `text` may be cut before byte `at`: if it is a space that no piece holds together with the letter
+/// in front of it.
 bool Tokenizer::is_cut(std::string_view text, size_t at) const {
   if (text[at] != ' ' || at + 1 == text.size()) return false;
   const char before = text[at - 1] == ' ' ? kSpacePiece.back() : text[at - 1];

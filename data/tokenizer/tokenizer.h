@@ -76,10 +76,10 @@ class Tokenizer {
   /// LlamaTokenizer with add_special_tokens=False, except that "<s>" in `text` is encoded as text, not as
   /// BOS. Returns `before` with the ids behind it.
   ///
-  /// A text of more than 64 KiB is encoded in parts, with the same ids, as SentencePiece takes 240 bytes of
-  /// memory for a byte. A part ends before a space that no piece of the vocabulary holds together with the
-  /// letter in front of it. Other models than BPE without normalization get whole texts: ids may differ.
-  /// Throws LongWordError if a part would have more than 1 MiB.
+  /// A text of more than 64 KiB is encoded in parts, because SentencePiece takes 240 bytes of memory for a
+  /// byte. The ids are the same. A part ends before a space that no piece of the vocabulary holds together
+  /// with the letter in front of it. Only BPE without normalization is cut: other models might give other
+  /// ids. Throws LongWordError if a part would have more than 1 MiB.
   std::vector<int32_t> encode(std::string_view text, std::vector<int32_t> before = {}) const;
   /// The ids of a space and `text`, encoded as the continuation of other text. They are the same whether or
   /// not the model itself adds a space. Returns `before` with the ids behind it. Throws as encode().
@@ -112,7 +112,8 @@ class Tokenizer {
   bool adds_space_ = false;              // the model puts a space before each text
   bool can_cut_ = false;                 // texts can be encoded in parts
   std::bitset<256> before_inner_space_;  // last bytes of letters that stand before a space inside a piece
-  std::unique_ptr<std::mutex> large_part_ = std::make_unique<std::mutex>();  // one large part at a time
+  // Locked while a large part of a text is encoded, to save memory: one at a time.
+  std::unique_ptr<std::mutex> large_part_ = std::make_unique<std::mutex>();
 };
 
 /// Throws Error(kUsage) if no text can train a tokenizer of this size.

@@ -19,7 +19,7 @@ struct AttentionSchedule {
   /// gradients in place. Otherwise documents are "ragged": cuDNN reads lengths and offsets on the device.
   bool dense = false;
   int64_t length = 0;  ///< S
-  /// One group for each execution, in order.
+  /// One group for each execution, in the order of the documents.
   std::vector<DocumentGroup> groups;
 };
 

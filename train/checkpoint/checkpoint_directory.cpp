@@ -38,8 +38,8 @@ Manifest check_manifest_and_sizes(Io& io, const std::filesystem::path& directory
 }
 
 /// Sets the manifest of `listed` if the checkpoint may be used, else its problem. Throws no Error: a damaged
-/// checkpoint must not hide the others. resume_newest() in
-/// checkpoint_reader.cpp passes over a checkpoint with a problem.
+/// checkpoint must not hide the others. resume_newest() in checkpoint_reader.cpp passes over a checkpoint
+/// with a problem.
 void look_at(Io& io, ListedCheckpoint& listed, const Takeovers& takeovers) {
   try {
     Manifest manifest = check_manifest_and_sizes(io, listed.directory);
@@ -231,8 +231,8 @@ std::vector<int64_t> remove_old_checkpoints(Io& io, const std::filesystem::path&
   if (keep == 0) return removed;
   try {
     const std::vector<ListedCheckpoint> listed = list_checkpoints(io, directory);
-    // A superseded checkpoint goes when it would go if it were not superseded: takeovers.json alone decides
-    // about no deletion. Later steps stay, which this run has not done.
+    // A superseded checkpoint goes when any other one of its step would: takeovers.json alone is no reason to
+    // delete. Checkpoints of later steps stay, because this run has not reached those steps.
     const auto is_kept = [&](int64_t of_step) {
       return of_step > step || of_step == best_step ||
              std::ranges::count_if(listed, [&](const ListedCheckpoint& each) {
@@ -247,7 +247,7 @@ std::vector<int64_t> remove_old_checkpoints(Io& io, const std::filesystem::path&
       if (at->is_superseded) warnings.push_back("removed a checkpoint: " + at->problem);
     }
     for (const CheckpointAside& aside : list_aside(io, directory)) {
-      // Other damaged checkpoints stay: missing files may come back.
+      // A damaged checkpoint goes when its step is saved again. Others stay: missing files may come back.
       if (aside.is_superseded ? is_kept(aside.step) : aside.step != step) continue;
       remove_checkpoint(io, aside.directory, aside.step, warnings);
       warnings.push_back(fmt::format("removed {}: its step was saved again", aside.directory.string()));

@@ -77,7 +77,7 @@ std::string hint_for_contents(Io& io, const fs::path& path) {
     return fmt::format("it holds runs: give one of them, as {}", shell_word(runs.front().string()));
   if (const std::string link = hint_for_link(path / "config.json"); !link.empty())
     return "its config.json is no file: " + link;
-  // The cache of Hugging Face's hub has them beside snapshots, which has the models.
+  // In the cache of Hugging Face's hub these folders lie beside `snapshots`, which has the models.
   const bool is_beside = path.filename() == "blobs" || path.filename() == "refs";
   for (const char* file : {"config.json", "adapter_config.json"})
     if (const fs::path below = find_below(is_beside ? folder_of(path) : path, file); !below.empty())
@@ -181,8 +181,8 @@ fs::path find_chosen_step(const fs::path& directory, const std::vector<ListedChe
   return found->directory;
 }
 
-/// The directory of the best checkpoint that the manifest of `newest` names; without a validation, of
-/// `newest`.
+/// The directory of the checkpoint that the manifest of `newest` calls the best; if it names none, of
+/// `newest` itself.
 fs::path find_best(const fs::path& directory, const std::vector<ListedCheckpoint>& listed,
                    const ListedCheckpoint& newest) {
   const std::optional<BestSoFar> best = newest.manifest ? newest.manifest->state.best : std::nullopt;

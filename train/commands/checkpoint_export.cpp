@@ -206,7 +206,7 @@ ExitCode export_on_all_ranks(const ExportArguments& given) {
   } catch (const ExportStopped&) {
     line.finish();
     stop->end_process();
-    return ExitCode::kBug;  // not reached: only a signal requests a stop
+    return ExitCode::kBug;  // not reached: only a signal stops an export, and then ends the process
   } catch (...) {
     // The error gets a line of its own.
     line.finish();

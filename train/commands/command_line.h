@@ -61,8 +61,8 @@ class Verb {
   /// the option. T: std::string, int64_t, uint64_t, double, or Arguments, which takes several words.
   template <class T>
   Option option(const std::string& name, T& value, const std::string& help);
-  /// Adds an option for a path, or for several. "~" or "~/" at its begin becomes the home directory, as the
-  /// shell does it, but only at the begin of a word. T: std::string or Arguments.
+  /// Adds an option for a path, or for several. "~" or "~/" at the start of a word becomes the home
+  /// directory, as in a shell. T: std::string or Arguments.
   template <class T>
   Option path(const std::string& name, T& value, const std::string& help);
   /// Adds a flag, an option without a value, that sets `value` to true.

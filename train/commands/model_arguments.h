@@ -43,9 +43,9 @@ struct ModelArguments {
   std::vector<std::string> all_overrides() const;
 };
 
-/// Sets generation.end_tokens in the config of a model of Hugging Face to read_end_tokens() of rank 0, unless
-/// it is the EOS of `tokenizer` alone. Rank 0 prints a note on them. Does nothing if `trained` is a run's
-/// checkpoint, whose training taught EOS. Throws as read_end_tokens. Collective.
+/// For a model of Hugging Face, sets generation.end_tokens of its config to what read_end_tokens() returns on
+/// rank 0, unless that is only the EOS of `tokenizer`. Rank 0 prints a note on these tokens. Does nothing if
+/// `trained` is a run's checkpoint, whose training taught EOS. Throws as read_end_tokens. Collective.
 void take_end_tokens(Communicator& world, const Tokenizer& tokenizer, TrainedModel& trained);
 
 }  // namespace ripstop

@@ -182,7 +182,7 @@ struct Summarizer {
       return prompt.encode(document);
     } catch (const LongWordError&) {
       size_t bytes = size_t{1} << 16;
-      while ((document[bytes] & 0xC0) == 0x80) --bytes;  // the begin of a character
+      while ((document[bytes] & 0xC0) == 0x80) --bytes;  // to the start of a character
       return prompt.encode(document.substr(0, bytes));
     }
   }
@@ -200,7 +200,7 @@ struct Summarizer {
 void write_line(const std::string& line, std::optional<SummaryFile>& file) {
   if (file) return file->append(line);
   print_out("{}\n", line);
-  // A program at the other end of a pipe may wait for the line; without a reader the rest is for nothing.
+  // A program at the other end of a pipe may wait for the line. Without a reader, more work is useless.
   require_output();
 }
 

@@ -244,7 +244,7 @@ ConfigEntry parse_override_value(const ConfigKey& key, const std::string& text) 
       std::holds_alternative<std::string*>(field) || std::holds_alternative<ChoiceField>(field);
   const bool is_quoted = !text.empty() && (text.front() == '"' || text.front() == '\'');
   if (!is_word || is_quoted) {
-    // Reads a list whose brackets nobody wrote: 0.9,0.95.
+    // A list may lack its brackets: 0.9,0.95.
     const bool is_bare = std::holds_alternative<std::array<double, 2>*>(field) && !text.starts_with('[');
     try {
       const toml::table parsed = toml::parse(is_bare ? "value = [" + text + "]" : "value = " + text);

@@ -26,7 +26,7 @@ Field field_at(T* value) {
 constexpr double kManySteps = 1e12;
 constexpr double kManyRanks = 1 << 20;
 constexpr double kLargestSeed = 9.2e18;
-// The limit of a sequence, and of a micro-batch: the plan walks through the chunks of its logits.
+// The limit of a sequence and of a micro-batch: planning takes time for each chunk of the logits.
 constexpr double kManyTokens = 1 << 24;
 // The limit of a step's sequences, whose list is in memory; far above any batch in use.
 constexpr double kManySequences = 1 << 20;

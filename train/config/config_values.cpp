@@ -306,7 +306,7 @@ std::vector<ConfigDifference> accept_differences(const std::string& whose,
   std::vector<ConfigDifference> accepted;
   std::string refused, hint = "use the old values, or another run.directory for a new run";
   for (ConfigDifference& difference : differences) {
-    // A model keeps its sizes, and a base of adapters its matrices.
+    // Weights fit only a model of the same sizes, and adapters only the same matrices.
     if (!difference.may_change_on_resume)
       has_weights &= !difference.key.starts_with("model.") && !difference.key.starts_with("lora.");
     if (difference.may_change_on_resume)

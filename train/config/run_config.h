@@ -191,7 +191,7 @@ struct StepRange {
 };
 
 /// Parses run.profile_steps: "10-12", or "" for no steps. Throws Error(kUsage) for any other text, and for a
-/// range that begins before step 1 or ends before its begin.
+/// range that begins before step 1 or ends before it begins.
 StepRange parse_step_range(std::string_view text);
 
 /// The whole config as TOML, every key with its value. parse_run_config reads back an equal config.

@@ -27,8 +27,7 @@ class PredictionFile {
   /// Opens `directory`/predictions.jsonl; makes it if it is absent. Removes the first line that is torn,
   /// changed or out of order, and all later lines. If a removed line is not torn, keeps a copy as
   /// predictions.jsonl.damaged. If the file has other hard links, replaces it by a copy, so that appended
-  /// lines do not appear under the other names. Make an EvaluationClaim first, which checks the
-  /// settings.
+  /// lines do not appear under the other names. Make an EvaluationClaim first, which checks the settings.
   explicit PredictionFile(const std::filesystem::path& directory);
 
   /// The file has the predictions of examples 0 .. count() - 1.

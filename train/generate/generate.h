@@ -58,8 +58,8 @@ struct GenerateOptions {
   int64_t prefill_tokens = 0;            ///< the most tokens of one call with prompts; at least `context`
   int64_t ids = 0;                       ///< ids of the tokenizer: only ids below this one are generated
   std::vector<int32_t> end_tokens = {};  ///< the ids that end a sequence, ascending
-  std::vector<int32_t> never = {};  ///< ids below `ids` that are not generated, if the best do not suffice
-  GenerationSettings settings;      ///< max_new_tokens and min_new_tokens count the end token
+  std::vector<int32_t> never = {};       ///< ids below `ids` that are not generated; append.best ignores them
+  GenerationSettings settings;           ///< max_new_tokens and min_new_tokens count the end token
 
   bool ends(int32_t token) const { return std::ranges::binary_search(end_tokens, token); }
   /// The ids that must not come next in `text`, ascending: banned_tokens() and `never`.

@@ -62,7 +62,7 @@ void write_texts(InferenceModel& model, const Tokenizer& tokenizer, const Genera
                           .end_tokens = settings.end_tokens,
                           .settings = settings};
   if (options.end_tokens.empty()) options.end_tokens = {tokenizer.eos()};
-  // End tokens may be ids above the pieces, which have no text. Only these of the ids above can be chosen.
+  // End tokens may be ids above the pieces. Other ids in that range have no text, and are never generated.
   for (; options.ids <= options.end_tokens.back(); ++options.ids)
     if (!options.ends(static_cast<int32_t>(options.ids)))
       options.never.push_back(static_cast<int32_t>(options.ids));

@@ -17,7 +17,7 @@ constexpr std::chrono::milliseconds kPause{1000};
 // A call that takes longer than this is told to people.
 constexpr std::chrono::seconds kLongCall{10};
 
-// The lines of `old` behind the last line of `found` that `old` has, too.
+// The lines that `found` lacks: those of `old` behind the last line of `found` that is also in `old`.
 std::string_view lines_lacking(std::string_view old, std::string_view found) {
   std::unordered_map<std::string_view, size_t> end_of;
   for (size_t begin = 0, end = 0; (end = old.find('\n', begin)) != old.npos; begin = end + 1)

@@ -14,9 +14,9 @@ namespace ripstop {
 /// fails with an error. Call it first in main, before any file is open.
 void secure_standard_streams();
 
-/// Writes the begin of `text` to `descriptor` and returns its bytes. Waits at most `seconds` for a reader
-/// that does not read. errno is 0 after the whole text, EAGAIN if the reader did not read; otherwise as of
-/// write(2).
+/// Writes `text`, or as much of its start as it can, to `descriptor`. Returns the number of bytes written.
+/// Waits at most `seconds` for a reader that does not read. errno is 0 after the whole text, EAGAIN if the
+/// reader did not read; otherwise as of write(2).
 size_t write_patiently(int descriptor, std::string_view text, double seconds);
 
 /// Writes `text` for people to `stream`, after what its buffer holds. Ignores all failures; waits at most a

@@ -73,11 +73,11 @@ void RunSaves::save(const CheckpointState& state, bool in_background) {
 void RunSaves::save_now(const CheckpointState& state, int64_t keep, bool stops) {
   finish();
   if (saved_step_ == state.step) return;
-  do failed_step_ = -1;  // nothing else is left to do: each try counts
+  do failed_step_ = -1;  // each failed try counts, so that the tries end
   while (!begin(state, keep, /*in_background=*/false, stops) || !commit());
 }
 
-// Commits the save under way, if any, and begins the next. Returns false if the begin failed.
+// Commits the save under way, if any, and begins the next. Returns false if the next could not begin.
 bool RunSaves::begin(const CheckpointState& state, int64_t keep, bool in_background, bool stops) {
   const Clock::time_point since = Clock::now();
   const bool waits = is_under_way();
@@ -131,7 +131,7 @@ bool RunSaves::commit() {
   log.end_live_line();
   for (const std::string& text : report.warnings) log.warn(text);
   const double waited = save.stood_seconds + seconds_since(since);
-  // Not the time since the begin: a save in the background may be written long before the end of the step
+  // Not the time since the start: a save in the background may be written long before the end of the step
   // that commits it.
   const double seconds = std::max(save.begin_seconds + report.seconds, waited);
   if (lent_.time_limit) lent_.time_limit->took_save(seconds);
@@ -196,7 +196,7 @@ void RunSaves::take_failure(const Error& error, const CheckpointState& state) {
   for (CheckpointState* each : lent_.states)
     if (each->best && each->best->step == state.step) each->best = committed_best_;
   lent_.log.write(SaveEvent{.step = state.step, .state = SaveState::kFailed});
-  // One step may be saved twice, for a validation and because a save is due.
+  // One step may be saved twice, for a validation and because a save is due: it counts once.
   if (std::exchange(failed_step_, state.step) != state.step) ++failures_;
   if (failures_ >= kFailuresInARow)
     throw Error(error.code(),

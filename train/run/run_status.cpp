@@ -93,7 +93,7 @@ void take_deadline(const MetricsLog& log, RunStatus& status) {
                                clock_text(deadline), source, clock_text(*status.stops_at)));
 }
 
-// A rank stays in the log's list until three windows in a row were normal: only who is slow now is named.
+// The log lists a rank until three windows in a row were normal. Names only ranks that are slow now.
 void take_slow_ranks(const HostsEvent& event, RunStatus& status) {
   constexpr size_t kShown = 4;
   std::string shown;

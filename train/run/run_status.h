@@ -13,8 +13,8 @@ namespace ripstop {
 /// The state of a run, as `ripstop status` shows it.
 struct RunStatus {
   std::filesystem::path directory;
-  /// "running", "done", "stopped" (the same command goes on), "failed (77)" with the exit code, "interrupted"
-  /// (no `end` event), "empty" (nothing logged), or "unreadable".
+  /// "running", "done", "stopped" (the same command resumes the run), "failed (77)" with the exit code,
+  /// "interrupted" (no `end` event), "empty" (nothing logged), or "unreadable".
   std::string state;
   std::string note;  ///< other facts, for people; may be empty
   int64_t step = 0;

@@ -29,7 +29,8 @@ std::optional<Deadline> ask_squeue(const std::string& job) {
   return Deadline{static_cast<double>(*end), "squeue"};
 }
 
-// The name of this job for Slurm's programs. The number of an array's last task stands for the whole array.
+// The name of this job for Slurm's programs. The job id of an array's last task stands for the whole array,
+// so a task is named ARRAY_TASK.
 std::string job_name() {
   const std::string array = environment_variable("SLURM_ARRAY_JOB_ID"),
                     task = environment_variable("SLURM_ARRAY_TASK_ID");

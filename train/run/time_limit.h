@@ -39,7 +39,7 @@ class TimeLimit {
   double seconds_left() const;
 
   void took_step(double seconds);
-  /// `seconds`: from the begin of the save to its commit.
+  /// `seconds`: from the start of the save to its commit.
   void took_save(double seconds);
   void took_validation(double seconds) { validation_seconds_ = seconds; }
 

@@ -106,8 +106,8 @@ class PeftReader : public JsonReader {
            key.substr(0, kMostPeftText), brief(value));
   }
 
-  // Whether a pattern gives each matrix the value of all matrices, or the layers are the first ones: the
-  // tensors show whether there are more.
+  // Whether the pattern `value` gives each matrix the value that all have anyway, or lists the first layers:
+  // the tensors show whether there are more.
   bool changes_nothing(const std::string& key, const Json& value) const {
     if (key == "layers_to_transform" && value.is_array()) {
       for (size_t layer = 0; layer < value.size(); ++layer)

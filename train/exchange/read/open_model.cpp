@@ -176,8 +176,8 @@ TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& 
                                 const std::string& which, const BaseChoice& base,
                                 std::span<const std::string> overrides) {
   std::optional<TrainedModel> trained;
-  constexpr int kTries =
-      3;  // a run that trains may remove the checkpoint that was found: the next one is newer
+  // A run that trains may remove the checkpoint that was found: the next try finds a newer one.
+  constexpr int kTries = 3;
   for (int tries = 1; !trained; ++tries) {
     std::string found;
     do_and_agree(world, [&] {
