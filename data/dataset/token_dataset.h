@@ -1,31 +1,6 @@
-// Data sets of token ids in HDF5 files.
-//
-// File format, version 1 (n examples; all 1-D, contiguous, little-endian):
-//   /tokens           uint16 | int32  the examples end to end, each BOS ... EOS; uint16: vocabulary <= 65,536
-//   /example_offset   int64 [n + 1]   index in /tokens of the first token of example i; [n]: number of tokens
-//   /separator_begin  int64 [n]       index of the first token of the separator; tokens before it may be cut
-//   /target_begin     int64 [n]       index of the first token whose prediction counts
-//   /token_block_hash uint64          XXH3-64 of every 16 KiB of the bytes of /tokens; the last is shorter
-//   /text/{id,document,summary}       UTF-8 strings [n], in files made for evaluation
-//
-// Attributes of the root group, scalar:
-//   format_version    int64           1
-//   kind              string          "summary" (documents with summaries) or "text" (running text)
-//   vocabulary_size   int64           every token is below it
-//   tokenizer_sha256  string          SHA-256 of tokenizer.model, 64 hex digits
-//   template          string          the prompt, "{document}\n\nTL;DR:" by default
-//   separator         string          the part of the template after {document}
-//   examples          int64           n
-//   tokens            int64           elements of /tokens
-//   targets           int64           tokens whose prediction counts, of all examples
-//   token_block_bytes int64           16384
-//   text_hash         string          XXH3-128 of the texts
-//   content_hash      string          XXH3-128 that stands for the whole file
-//
-// Every example has at least two tokens. In a file of kind "summary", 1 <= separator_begin <= target_begin,
-// counted from the first token of the example. In a file of kind "text" nothing is cut: separator_begin is
-// the end of the example, and target_begin is the second token of the example. docs/formats.md says which
-// bytes each hash covers.
+// Data sets of token ids in HDF5 files. docs/formats.md describes the format, version 1. Every example has at
+// least two tokens; 1 <= separator_begin <= target_begin in a file of kind "summary", counted from its first
+// token.
 #pragma once
 #include <array>
 #include <cstdint>
