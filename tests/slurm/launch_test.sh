@@ -126,6 +126,11 @@ for streams in '<&- >&-' '<&- >&- 2>&-' '>/dev/full 2>&1' '>&8 2>&8'; do
   [[ $is -eq 64 ]] || fail "streams $streams: exit code $is for a program that is not there"
 done
 
+# A reader that leaves in the middle of the output ends nothing, however much comes after.
+long='for i in 1 2 3; do echo $i; sleep 0.2; done; for i in {1..300}; do printf "%0500d\n" $i; done'
+{ "$launch" 1 bash -c "$long" 2>"$out" || echo "exit code $?" >>"$out"; } | head -n 1 >/dev/null
+[[ ! -s $out ]] || fail "a reader that left: $(cat "$out")"
+
 # In a step, srun must not wait for the processors of that step.
 printf '#!/usr/bin/env bash\necho "$SLURM_EXPORT_ENV $*"\n' >"$tools/srun"
 chmod +x "$tools/srun"
