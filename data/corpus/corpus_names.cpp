@@ -106,7 +106,9 @@ std::vector<std::string> words_of(const std::string& name) {
 
 // The split that a word of `name` tells, perhaps with "set", "data" or the like behind it.
 std::optional<Split> split_of_words(const std::string& name) {
-  const std::vector<std::string> words = words_of(name);
+  std::vector<std::string> words = words_of(name);
+  // A part ("-00000-of-00002"), a version ("v2") or a language ("en") may stand behind the split.
+  while (words.size() > 1 && words.back().size() <= 2) words.pop_back();
   for (size_t i = 0; i < words.size(); ++i) {
     std::string word = words[i];
     for (const std::string_view end : {"set", "data", "split", "files"})

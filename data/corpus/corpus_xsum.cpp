@@ -153,7 +153,8 @@ std::string end_of_links(const Links& links, std::string path) {
 
 /// Whether `path` is the path of an article in an archive. macOS adds files such as "._1234.summary".
 bool is_article(const std::filesystem::path& path) {
-  return path.extension() == ".summary" && !path.filename().string().starts_with("._");
+  const auto is_hidden = [](const auto& part) { return part.string().size() > 2 && part.string()[0] == '.'; };
+  return path.extension() == ".summary" && std::ranges::none_of(path, is_hidden);
 }
 
 /// Passes the articles whose files are links to `take`, after all others: a link may come before its file,

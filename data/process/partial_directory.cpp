@@ -116,7 +116,7 @@ fs::path make_partial_directory(Io& io, const fs::path& output,
       throw Error(ExitCode::kStorage,
                   fmt::format("{}: cannot make this directory: {}", partial.string(),
                               std::generic_category().message(error)),
-                  "name an --output where you may write");
+                  "name an output where you may write");
     partial = begin + fmt::format(".{}", more);
   }
   try {

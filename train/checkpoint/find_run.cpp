@@ -216,13 +216,15 @@ bool is_in_the_way(Io& io, const fs::path& path, bool is_folder) {
 
 ForeignWeights find_foreign_weights(const fs::path& path) {
   // A part of the file's name, what the file is, and the way on.
-  constexpr std::array<std::array<const char*, 3>, 6> kKnown = {
+  constexpr std::array<std::array<const char*, 3>, 8> kKnown = {
       {{"zero_to_fp32.py", "of DeepSpeed",
         "python zero_to_fp32.py . OUT --safe_serialization, run there, converts it"},
        {".distcp", "of torch.distributed",
         "dcp_to_torch_save of torch.distributed.checkpoint.format_utils joins it"},
        {"consolidated.0", "a pickle that could run any code, as Meta has it",
         "convert_llama_weights_to_hf.py of transformers converts it once"},
+       {"pytorch_model_fsdp", "of torch.distributed", "accelerate merge-weights joins it"},
+       {"global_step", "of DeepSpeed", "zero_to_fp32.py of DeepSpeed converts it"},
        {"pytorch_model", "a pickle that could run any code",
         "convert it once: python -c \"from transformers import AutoModelForCausalLM as M; "
         "M.from_pretrained('DIR').save_pretrained('OUT')\""},

@@ -251,6 +251,10 @@ std::string suggest_config_value(const ConfigEntry& entry) {
   }
   if (meant.empty() && !key.unit.empty() && std::holds_alternative<double>(entry.value))
     return fmt::format("it is a whole number of {}, no share", key.unit);
+  // A value that is refused next is no help.
+  const double number = std::strtod(meant.c_str(), nullptr);
+  if (std::holds_alternative<double>(entry.value) && (number < key.range.least || number > key.range.most))
+    meant.clear();
   if (meant.empty()) return "";
   if (entry.line > 0) return fmt::format("write {} = {}{}", key.name, meant, note);
   // A shell would remove quotes, and an override needs none.

@@ -239,14 +239,15 @@ TEST(CorpusMessagesTest, WordsInsideNamesTellSplits) {
          {"dialogsum.train.jsonl", "us_train_data_final_OFFICIAL.jsonl", "train-00000-of-00002.json",
           "trainingset.txt", "XSumTrain.jsonl", "train_without_test.jsonl", "test/train.jsonl"});
   expect(Split::kValidation,
-         {"dialogsum.dev.jsonl", "english_val.jsonl", "x.valid.json.gz", "DEV2.jsonl", "devset.txt",
-          "myValidationData.jsonl", "values.jsonl", "a/b/validation/x.jsonl", "dev-2/x.txt"});
+         {"dialogsum.dev.jsonl", "xsum.dev.en.jsonl", "cnn_val_v2.jsonl", "x-valid-00000-of-00001.json",
+          "english_val.jsonl", "x.valid.json.gz", "DEV2.jsonl", "devset.txt", "myValidationData.jsonl",
+          "values.jsonl", "a/b/validation/x.jsonl", "dev-2/x.txt"});
   expect(Split::kTest,
          {"english_test.jsonl", "us_test_data_final_OFFICIAL.jsonl", "eval.jsonl", "evaluation_1.txt",
           "xsumTest.jsonl", "TESTSET.jsonl", "test/x.jsonl", "Test_Data/x.jsonl", "testing.jsonl"});
   expect(std::nullopt,
          {"articles.jsonl", "latest.jsonl", "contest.txt", "invalid.jsonl", "retrieval.jsonl", "medieval.txt",
-          "my-test-7/x.jsonl", "software_testing.jsonl", "evaluation_of_policy.txt", "en-dev-blog.jsonl",
+          "my-test-7/x.jsonl", "software_testing.jsonl", "evaluation_of_policy.txt", "a-dev-blog.jsonl",
           "test/x/y.jsonl", "set.jsonl", "/dev/shm/x.jsonl"});
   // Folders count up to the input that holds the file.
   EXPECT_EQ(named_split("test/x/y.jsonl", {"other", "test"}), Split::kTest);

@@ -87,6 +87,9 @@ class PretrainedReader : public JsonReader {
   // the key "type".
   void check_rotary(const Json& rotary) const {
     if (!rotary.is_object()) refuse("has rotary parameters that are no object");
+    for (const auto& [name, value] : rotary.items())
+      if (value.is_object())
+        refuse("has rotary parameters for '{}' alone; ripstop has one kind of layer", name);
     const double factor = number_or(rotary, "factor", 1);
     for (const char* key : {"rope_type", "type"})
       if (const std::string kind =
