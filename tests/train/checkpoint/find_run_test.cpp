@@ -106,7 +106,7 @@ TEST_F(FindRun, WhatIsNotThereIsAnErrorOfTheCommandLine) {
   EXPECT_EQ(find_checkpoint(io_, run, "latest").filename(), "step_00000002");
 }
 
-// As model.pretrained, people give a folder of the hub's cache, of the Trainer or of another program.
+// People give model.pretrained a folder of the hub's cache, of the Trainer or of another program.
 TEST_F(FindRun, AModelOneStepOffIsFound) {
   const fs::path hub = scratch_ / "hub/models--acme--tiny", hash = hub / "snapshots/0a1b";
   fs::create_directories(hub / "blobs");

@@ -156,7 +156,7 @@ TEST_F(EvaluateCommand, WritesBesideTheRun) {
   }
 }
 
-// As in a run of somebody else.
+// The run belongs to somebody else.
 TEST_F(EvaluateCommand, WhereTheRunCannotBeWrittenOutputIsNamed) {
   fs::create_directory_symlink("/proc", fs::path(run()) / "evaluation");
   const ProgramRun got = run_program("evaluate " + run() + " --limit 1");

@@ -39,7 +39,7 @@ struct ExportedAdapters {
   std::string base_export = {};
 };
 
-/// What only its owner knows of a model; empty: not said.
+/// Facts for the model card that only the model's owner knows; "": not said.
 struct CardFacts {
   std::string license;   ///< "apache-2.0", one of a hub's names
   std::string language;  ///< "en"
