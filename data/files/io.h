@@ -74,7 +74,6 @@ class Io {
   /// Bytes that this user may still write to the file system, from statvfs(3).
   virtual int free_bytes(const std::filesystem::path& path, int64_t& bytes);
 };
-using PosixIo = Io;
 
 Io& posix_io();
 

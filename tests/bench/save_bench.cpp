@@ -40,7 +40,7 @@ double median(std::vector<double> values) {
 }
 
 /// A disk that takes `bytes_per_second` of a rank; 0: as much as it can.
-class ThrottledIo : public PosixIo {
+class ThrottledIo : public Io {
  public:
   std::atomic<double> bytes_per_second = 0;
 
@@ -54,7 +54,7 @@ class ThrottledIo : public PosixIo {
       lock.unlock();
       std::this_thread::sleep_until(until);
     }
-    return PosixIo::pwrite(file, bytes, count, offset);
+    return Io::pwrite(file, bytes, count, offset);
   }
 
  private:

@@ -13,7 +13,7 @@
 namespace ripstop {
 
 /// Several threads may call it. The order in which it counts their calls then depends on their speed.
-class FaultIo : public PosixIo {
+class FaultIo : public Io {
  public:
   enum class Kind {
     kNone,
@@ -35,11 +35,11 @@ class FaultIo : public PosixIo {
   std::atomic<int64_t> flips = 0;  ///< wrong bits that were put on the disk
 
   int open(const std::filesystem::path& path, int flags) override {
-    return strikes() ? -1 : PosixIo::open(path, flags);
+    return strikes() ? -1 : Io::open(path, flags);
   }
   int close(int file) override {
     const bool struck = strikes();
-    const int status = PosixIo::close(file);  // like Linux, closes the descriptor even if it reports an error
+    const int status = Io::close(file);  // like Linux, closes the descriptor even if it reports an error
     if (struck) errno = error;
     return struck ? -1 : status;
   }
@@ -51,48 +51,48 @@ class FaultIo : public PosixIo {
       std::string wrong(static_cast<const char*>(bytes), count);
       wrong[count / 2] = static_cast<char>(wrong[count / 2] ^ 4);
       ++flips;
-      return PosixIo::pwrite(file, wrong.data(), count, offset);
+      return Io::pwrite(file, wrong.data(), count, offset);
     }
-    return PosixIo::pwrite(file, bytes, part_of(count, now), offset);
+    return Io::pwrite(file, bytes, part_of(count, now), offset);
   }
   ssize_t write(int file, const void* bytes, size_t count) override {
     bool now = false;
-    return strikes(true, &now) ? -1 : PosixIo::write(file, bytes, part_of(count, now));
+    return strikes(true, &now) ? -1 : Io::write(file, bytes, part_of(count, now));
   }
   ssize_t read(int file, void* bytes, size_t count) override {
     bool now = false;
-    return strikes(true, &now) ? -1 : PosixIo::read(file, bytes, part_of(count, now));
+    return strikes(true, &now) ? -1 : Io::read(file, bytes, part_of(count, now));
   }
   ssize_t pread(int file, void* bytes, size_t count, int64_t offset) override {
     bool now = false;
-    return strikes(true, &now) ? -1 : PosixIo::pread(file, bytes, part_of(count, now), offset);
+    return strikes(true, &now) ? -1 : Io::pread(file, bytes, part_of(count, now), offset);
   }
-  int truncate(int file, int64_t bytes) override { return strikes() ? -1 : PosixIo::truncate(file, bytes); }
+  int truncate(int file, int64_t bytes) override { return strikes() ? -1 : Io::truncate(file, bytes); }
   int fsync(int file) override {
     if (strikes(true)) return -1;
-    return syncs ? PosixIo::fsync(file) : 0;
+    return syncs ? Io::fsync(file) : 0;
   }
   void start_writing(int, int64_t, int64_t) override {}
   int wait_written(int file, int64_t offset, int64_t bytes) override {
     if (strikes(true)) return -1;
-    return syncs ? PosixIo::wait_written(file, offset, bytes) : 0;
+    return syncs ? Io::wait_written(file, offset, bytes) : 0;
   }
   void forget(int, int64_t, int64_t) override {}
   int rename(const std::filesystem::path& from, const std::filesystem::path& to) override {
-    return strikes() ? -1 : PosixIo::rename(from, to);
+    return strikes() ? -1 : Io::rename(from, to);
   }
-  int unlink(const std::filesystem::path& path) override { return strikes() ? -1 : PosixIo::unlink(path); }
-  int mkdir(const std::filesystem::path& path) override { return strikes() ? -1 : PosixIo::mkdir(path); }
-  int rmdir(const std::filesystem::path& path) override { return strikes() ? -1 : PosixIo::rmdir(path); }
+  int unlink(const std::filesystem::path& path) override { return strikes() ? -1 : Io::unlink(path); }
+  int mkdir(const std::filesystem::path& path) override { return strikes() ? -1 : Io::mkdir(path); }
+  int rmdir(const std::filesystem::path& path) override { return strikes() ? -1 : Io::rmdir(path); }
   int list(const std::filesystem::path& directory, std::vector<Entry>& entries) override {
-    return strikes() ? -1 : PosixIo::list(directory, entries);
+    return strikes() ? -1 : Io::list(directory, entries);
   }
-  int status(int file, Status& status) override { return strikes() ? -1 : PosixIo::status(file, status); }
+  int status(int file, Status& status) override { return strikes() ? -1 : Io::status(file, status); }
   int status(const std::filesystem::path& path, Status& status) override {
-    return strikes() ? -1 : PosixIo::status(path, status);
+    return strikes() ? -1 : Io::status(path, status);
   }
   int free_bytes(const std::filesystem::path& path, int64_t& bytes) override {
-    return strikes() ? -1 : PosixIo::free_bytes(path, bytes);
+    return strikes() ? -1 : Io::free_bytes(path, bytes);
   }
 
  private:

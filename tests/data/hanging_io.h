@@ -11,7 +11,7 @@
 namespace ripstop {
 
 /// Several threads may call.
-class HangingIo : public PosixIo {
+class HangingIo : public Io {
  public:
   std::atomic<bool> hangs = false;
   std::string name = {};  ///< of the files that hang; empty: all
@@ -19,7 +19,7 @@ class HangingIo : public PosixIo {
   ssize_t pwrite(int file, const void* bytes, size_t count, int64_t offset) override {
     const auto path = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(file));
     while (hangs && (name.empty() || path.filename() == name)) ::usleep(1000);
-    return PosixIo::pwrite(file, bytes, count, offset);
+    return Io::pwrite(file, bytes, count, offset);
   }
 };
 

@@ -87,7 +87,7 @@ CheckedRun resolve(const CheckArguments& given, MpiWorld& world) {
   checked.target = run_target(world, checked.device, vocabulary);
   if (!config.model.pretrained.empty())
     do_and_agree(all, [&] {
-      PosixIo io;
+      Io io;
       checked.target.pretrained = read_sizes_for_plan(io, config);
     });
   checked.run = resolve_run(config, checked.target);

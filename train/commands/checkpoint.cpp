@@ -118,7 +118,7 @@ using CheckpointAction = ExitCode (*)(Io& io, const CheckpointArguments& given);
 void set_action(Verb& verb, const std::shared_ptr<CheckpointArguments>& given, CheckpointAction action) {
   verb.flag("--json", given->json, "one JSON document");
   verb.set_action([given, action] {
-    PosixIo io;
+    Io io;
     return action(io, *given);
   });
 }

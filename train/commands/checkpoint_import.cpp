@@ -49,7 +49,7 @@ int64_t import_with_progress(Io& io, const StoredModel& model, const fs::path& o
 }
 
 ExitCode import_checkpoint(const ImportArguments& given) {
-  PosixIo io;
+  Io io;
   const StopSignal stop(StopFor::kCleanUp);
   const StoredModel model = open_model(io, given.model);
   const EndTokens ends = read_end_tokens(given.model, model.config().vocab_size);

@@ -303,7 +303,7 @@ void say_stopped(const EvaluateArguments& given, const Subject& subject, const O
 }
 
 ExitCode evaluate(MpiWorld& world, const EvaluateArguments& given, Stop& stop) {
-  PosixIo io;
+  Io io;
   // Hashing the base of adapters may take minutes, and nothing is written yet.
   std::optional<StopEndsProcess> while_reading(std::in_place, stop.signal());
   const Subject subject = find_subject(io, world.communicator(), given);

@@ -122,7 +122,7 @@ std::string tokenizer_note(const RunConfig& config, const TokenDataset& dataset)
     const Tokenizer tokenizer(config.data.directory);
     require_dataset_tokenizer(dataset, tokenizer);
     if (config.model.pretrained.empty()) return "";
-    PosixIo io;
+    Io io;
     const PretrainedOrigin origin = find_pretrained_origin(io, config);
     if (origin.has_begun) return "";
     return compare_tokenizers({.model = origin.directory,
@@ -166,7 +166,7 @@ RunTarget plan_target(const RunConfig& config, const PlanArguments& given, int64
                                 parse_memory(given.device_memory), vocabulary);
   target.ranks_per_node = given.tasks;
   if (!config.model.pretrained.empty()) {
-    PosixIo io;
+    Io io;
     target.pretrained = read_sizes_for_plan(io, config);
   }
   return target;
@@ -195,7 +195,7 @@ void require_tensor_groups_in_nodes(const RunConfig& config, int64_t ranks_per_n
 /// Why train would refuse to go on with the run at run.directory; "" if train would go on, or if there is no
 /// run.
 std::string existing_run_note(const RunConfig& config, const ModelConfig& model) {
-  PosixIo io;
+  Io io;
   std::vector<ListedCheckpoint> own;
   try {
     own = list_checkpoints(io, std::filesystem::path(config.run.directory) / "checkpoints");

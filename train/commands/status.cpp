@@ -136,7 +136,7 @@ ExitCode watch(Io& io, const StatusArguments& given) {
 }
 
 ExitCode print_status(const StatusArguments& given) {
-  PosixIo io;
+  Io io;
   if (given.watch && given.json)
     throw CommandLineError("--watch and --json exclude each other", "call status --json again and again");
   if (given.watch) return watch(io, given);

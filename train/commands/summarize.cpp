@@ -254,7 +254,7 @@ void refuse_same_file(const SummarizeArguments& given) {
 }
 
 void summarize(MpiWorld& world, const SummarizeArguments& given) {
-  PosixIo io;
+  Io io;
   refuse_same_file(given);
   // The order matters: a wrong run is refused before a person is asked to type documents, and a wrong file
   // before the weights are loaded.

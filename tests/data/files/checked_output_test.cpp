@@ -74,7 +74,7 @@ TEST(CheckedOutput, FindsAWrongBitOfAnyWrite) {
 
 // A failed write shows once, in wait_written.
 TEST(CheckedOutput, AFailingDeviceIsNotForgotten) {
-  class BadDevice : public PosixIo {
+  class BadDevice : public Io {
    public:
     int wait_written(int, int64_t, int64_t) override {
       errno = EIO;

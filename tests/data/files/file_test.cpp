@@ -136,7 +136,7 @@ TEST(AppendFile, ALineIsThereWholeOrNotAtAll) {
    public:
     ssize_t write(int file, const void* bytes, size_t count) override {
       errno = ENOSPC;
-      return writes++ == 0 ? PosixIo::write(file, bytes, count / 2) : -1;
+      return writes++ == 0 ? Io::write(file, bytes, count / 2) : -1;
     }
     int writes = 0;
   } full;
@@ -173,7 +173,7 @@ bool sleeps(pid_t id) {
 }
 
 // A file system that is mounted with `intr` interrupts calls, and a pipe does, too.
-TEST(PosixIo, AnOpenThatASignalInterruptsGoesOn) {
+TEST(Io, AnOpenThatASignalInterruptsGoesOn) {
   static std::atomic<int> signals;
   struct sigaction action {
   }, before{};
@@ -192,7 +192,7 @@ TEST(PosixIo, AnOpenThatASignalInterruptsGoesOn) {
     while (!done) std::this_thread::yield();
     ::close(reader);
   });
-  PosixIo io;
+  Io io;
   const int file = io.open(scratch / "pipe", O_WRONLY);
   const int error = errno;
   done = true;

@@ -119,7 +119,7 @@ TEST_F(LeftoverTest, TwoAtOnceForOneOutputAreRefused) {
 // Neither may have seen the directory of the other when it looked for leftovers.
 TEST(PartialDirectoryOfTwo, OneOfTwoThatBeginAtTheSameMomentGoesOn) {
   const ScratchDirectory scratch;
-  PosixIo io;
+  Io io;
   for (int round = 0; round < 30; ++round) {
     const std::filesystem::path output = scratch / fmt::format("out{}", round);
     std::barrier begin(2);

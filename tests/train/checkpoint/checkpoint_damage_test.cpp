@@ -345,7 +345,7 @@ CheckpointState state_of_golden_adapters() {
 
 /// Writes the golden checkpoints of the newest format version. Run it once for each new version.
 TEST(CheckpointGolden, DISABLED_Write) {
-  PosixIo io;
+  Io io;
   SmallRun run(tiny_model(), {2, 2, 1}, DType::kBFloat16);
   run.save_step(io, golden_checkpoint("checkpoint").parent_path(), 7);
   const CheckpointState state = state_of_golden_adapters();
@@ -358,7 +358,7 @@ TEST(CheckpointGolden, DISABLED_Write) {
 
 void expect_golden(const std::string& kind, const CheckpointState& expected, DType moments,
                    const LoraConfig& lora) {
-  PosixIo io;
+  Io io;
   const std::filesystem::path directory = golden_checkpoint(kind);
   EXPECT_TRUE(verify_checkpoint(io, directory).empty());
   const Manifest manifest = read_manifest(io, directory);

@@ -50,7 +50,7 @@ void begin(const std::filesystem::path& directory) {
 
 /// The newest checkpoint that is whole to the last byte and has the values of its step; 0 if there is none.
 int64_t newest_good(const std::filesystem::path& directory) {
-  PosixIo io;
+  Io io;
   const std::vector<ListedCheckpoint> listed = list_checkpoints(io, directory);
   for (auto at = listed.rbegin(); at != listed.rend(); ++at) {
     if (!at->manifest || !verify_checkpoint(io, at->directory).empty()) continue;
@@ -123,7 +123,7 @@ void fail_everywhere(Beside mode, int64_t step, int error, bool for_good) {
     if (!saved && !for_good) {
       EXPECT_FALSE(has_left_behind(scratch.path(), ".tmp."));
     }
-    PosixIo healed;
+    Io healed;
     prepare_checkpoint_directory(healed, scratch.path());
     EXPECT_GE(newest_good(scratch.path()), 2);
     if (at % 4 != 0) continue;
@@ -136,10 +136,10 @@ void fail_everywhere(Beside mode, int64_t step, int error, bool for_good) {
 
 /// Tracks what a power loss could destroy: the bytes and names written since the last sync of their file or
 /// directory.
-class VolatileIo : public PosixIo {
+class VolatileIo : public Io {
  public:
   int open(const std::filesystem::path& path, int flags) override {
-    const int file = PosixIo::open(path, flags);
+    const int file = Io::open(path, flags);
     const std::lock_guard lock(mutex_);
     paths_[file] = path;
     if ((flags & O_CREAT) != 0) lost_.insert(path.parent_path());
@@ -148,17 +148,17 @@ class VolatileIo : public PosixIo {
   ssize_t pwrite(int file, const void* bytes, size_t count, int64_t offset) override {
     const std::lock_guard lock(mutex_);
     lost_.insert(paths_[file]);
-    return PosixIo::pwrite(file, bytes, count, offset);
+    return Io::pwrite(file, bytes, count, offset);
   }
   int fsync(int file) override {
     const std::lock_guard lock(mutex_);
     lost_.erase(paths_[file]);
-    return PosixIo::fsync(file);
+    return Io::fsync(file);
   }
   int mkdir(const std::filesystem::path& path) override {
     const std::lock_guard lock(mutex_);
     lost_.insert(path.parent_path());
-    return PosixIo::mkdir(path);
+    return Io::mkdir(path);
   }
   int rename(const std::filesystem::path& from, const std::filesystem::path& to) override {
     const std::lock_guard lock(mutex_);
@@ -168,7 +168,7 @@ class VolatileIo : public PosixIo {
         EXPECT_NE(path.string().rfind(from.string(), 0), 0u) << path << " is not synced before the commit";
     }
     lost_.insert(to.parent_path());
-    return PosixIo::rename(from, to);
+    return Io::rename(from, to);
   }
   bool may_lose(const std::filesystem::path& path) const { return lost_.count(path) != 0; }
   int commits = 0;
@@ -300,7 +300,7 @@ void kill_everywhere(Beside mode, int64_t step) {
     cleaning.kind = FaultIo::Kind::kKill;
     cleaning.at = at % 12;
     survives([&] { prepare_checkpoint_directory(cleaning, scratch.path()); });
-    PosixIo healed;
+    Io healed;
     prepare_checkpoint_directory(healed, scratch.path());
     EXPECT_GE(newest_good(scratch.path()), 2);
     for (const auto& entry : std::filesystem::directory_iterator(scratch.path()))
@@ -365,7 +365,7 @@ TEST_P(CheckpointFaults, AFullDiskCostsTheSaveAlone) {
     std::filesystem::path path;
     ~Unmount() { umount(path.c_str()); }
   } const unmount{scratch.path()};
-  PosixIo io;
+  Io io;
   SmallRun run(tiny_model(), kMesh);
   int64_t step = 0, failed = 0;
   const auto thrown = SimulatedRanks(kMesh.ranks()).run([&](Communicator& world) {

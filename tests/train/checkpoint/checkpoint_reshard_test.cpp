@@ -118,7 +118,7 @@ TEST(CheckpointReshard, ThereAndBackGivesTheSameFiles) {
 
 TEST(CheckpointReshard, OddVocabularyOverFourSlicesAndManyBlocks) {
   ScratchDirectory scratch;
-  PosixIo io;
+  Io io;
   ModelConfig model = small_sizes(true);
   model.vocab_size = 32003;  // 2 MB a state: several hash blocks
   SmallRun first(model, {1, 1, 4}), second(model, {1, 3, 1});

@@ -52,7 +52,7 @@ struct Heart {
 
 TEST(RunLock, OneRunAtATime) {
   ScratchDirectory scratch;
-  PosixIo io;
+  Io io;
   {
     RunLock lock(io, scratch.path(), kFast);
     EXPECT_EQ(lock.takeover(), "");
@@ -65,7 +65,7 @@ TEST(RunLock, OneRunAtATime) {
 
 TEST(RunLock, AKilledOwnerIsReplacedAtOnce) {
   ScratchDirectory scratch;
-  PosixIo io;
+  Io io;
   const pid_t child = fork();
   if (child == 0) {
     RunLock lock(io, scratch.path(), {5, 30});
@@ -87,7 +87,7 @@ TEST(RunLock, AKilledOwnerIsReplacedAtOnce) {
 
 TEST(RunLock, AnOwnerElsewhereIsJudgedByItsHeartbeat) {
   ScratchDirectory scratch;
-  PosixIo io;
+  Io io;
   const std::string elsewhere = "boot 1\nhost far\nnamespace n\nnonce x\npid 1\nstarted 5\n";
   write_bytes(scratch / "LOCK", elsewhere + "~beat 00000000000000000001\n");
   {
@@ -104,7 +104,7 @@ TEST(RunLock, AnOwnerElsewhereIsJudgedByItsHeartbeat) {
 // A start that waits says so, and gives up on a stop request.
 TEST(RunLock, WaitingIsSaidAndCanBeStopped) {
   ScratchDirectory scratch;
-  PosixIo io;
+  Io io;
   write_bytes(scratch / "LOCK", "boot 1\nhost far\nnamespace n\nnonce x\npid 1\nstarted 5\n~beat 1\n");
   std::vector<std::string> said;
   const auto say = [&](const std::string& text) { said.push_back(text); };
@@ -126,7 +126,7 @@ TEST(RunLock, WaitingIsSaidAndCanBeStopped) {
 
 TEST(RunLock, ARequeuedJobFindsItsOwnLock) {
   ScratchDirectory scratch;
-  PosixIo io;
+  Io io;
   write_bytes(scratch / "LOCK", "host far\njob 4711\nrestart 0\npid 1\n");
   setenv("SLURM_JOB_ID", "4711", 1);
   setenv("SLURM_RESTART_COUNT", "1", 1);
@@ -137,12 +137,12 @@ TEST(RunLock, ARequeuedJobFindsItsOwnLock) {
 }
 
 /// Just before a stale lock is moved aside, another start replaces it by its own.
-class RacingIo : public PosixIo {
+class RacingIo : public Io {
  public:
   std::string winner;
   int rename(const std::filesystem::path& from, const std::filesystem::path& to) override {
     if (!winner.empty() && from.filename() == "LOCK") write_bytes(from, std::exchange(winner, ""));
-    return PosixIo::rename(from, to);
+    return Io::rename(from, to);
   }
 };
 
@@ -177,7 +177,7 @@ class CopiedRun : public testing::Test {
     }
   }
   ScratchDirectory scratch_;
-  PosixIo io_;
+  Io io_;
 };
 
 TEST_F(CopiedRun, ACopyOfALiveRunIsAnotherRun) {
@@ -253,7 +253,7 @@ void take_over(const ScratchDirectory& scratch) {
 // The owner learns of it within seconds, without a read on the main thread, and stays an owner no more.
 TEST(RunLock, TheHeartbeatNoticesATakeover) {
   ScratchDirectory scratch;
-  PosixIo io;
+  Io io;
   RunLock lock(io, scratch.path(), {0.02, 30});
   EXPECT_EQ(loss_within(lock, 0.2), "");
   const std::string own = read_bytes(scratch / "LOCK");
@@ -266,7 +266,7 @@ TEST(RunLock, TheHeartbeatNoticesATakeover) {
 
 TEST(RunLock, ALockThatIsGoneIsLost) {
   ScratchDirectory scratch;
-  PosixIo io;
+  Io io;
   const RunLock lock(io, scratch.path(), {0.02, 30});
   std::filesystem::remove(scratch / "LOCK");
   EXPECT_NE(loss_within(lock, 20).find("its LOCK is gone, as if the directory was moved"), std::string::npos);
@@ -362,13 +362,13 @@ int64_t threads() {
 
 // An owner that lost its directory ends while a slow call of the file system is under way.
 TEST(RunLock, AnOwnerThatLostItsDirectoryEndsItsThread) {
-  class SlowIo : public PosixIo {
+  class SlowIo : public Io {
    public:
     std::atomic<int> calls = 0;
     ssize_t pwrite(int file, const void* bytes, size_t count, int64_t offset) override {
       calls += 1;
       usleep(100'000);
-      return PosixIo::pwrite(file, bytes, count, offset);
+      return Io::pwrite(file, bytes, count, offset);
     }
   };
   ScratchDirectory scratch;
@@ -404,7 +404,7 @@ TEST(RunLock, AFileSystemThatBeginsToHangDoesNotHoldTheEnd) {
 // The same with a process that is stopped while another takes over.
 TEST(RunLock, AStoppedOwnerFindsThatItWasTakenOver) {
   ScratchDirectory scratch;
-  PosixIo io;
+  Io io;
   const pid_t child = fork();
   if (child == 0) {
     const RunLock lock(io, scratch.path(), kFast);
@@ -434,7 +434,7 @@ TEST(RunLock, AStoppedOwnerFindsThatItWasTakenOver) {
 
 TEST(RunLock, TheOldOwnerLearnsOfATakeover) {
   ScratchDirectory scratch;
-  PosixIo io;
+  Io io;
   {
     RunLock lock(io, scratch.path(), {5, 30});
     take_over(scratch);

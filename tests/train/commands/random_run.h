@@ -75,7 +75,7 @@ inline void write_run(const std::filesystem::path& run, const std::filesystem::p
   state.config = to_toml(config);
   state.tokenizer_sha256 = Tokenizer(data).sha256();
   state.data_content_hash = TokenDataset(data / "train.h5").content_hash();
-  PosixIo io;
+  Io io;
   memory_writer(io, run / "checkpoints", mesh.world(), mesh.sizes(), units).save(state, {});
 }
 

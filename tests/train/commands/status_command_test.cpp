@@ -68,7 +68,7 @@ TEST_F(Status, TellsTheStateOfEveryRunInAFolder) {
   write_bytes(scratch_ / "f_torn/metrics.jsonl", "{\"event\":\"start\",\"step\":0}\n{\"event\":\"st");
   write_bytes(scratch_ / "g_damaged/metrics.jsonl", "{\"event\":\n{}\n");
   std::filesystem::create_directories(scratch_ / "not_a_run");
-  PosixIo io;
+  Io io;
   const RunLock lock(io, scratch_ / "a_running");
   const nlohmann::json runs = status_of(scratch_.path().string());
   std::vector<std::string> states;
@@ -115,7 +115,7 @@ TEST_F(Status, NamesTheSlowRanksOfARunningRun) {
     event.exclude = "--exclude=n2,n3,n7";
     file.write(event);
   }
-  PosixIo io;
+  Io io;
   const RunLock lock(io, scratch_ / "running");
   const nlohmann::json run = status_of(run_directory("running")).at(0);
   EXPECT_EQ(run.at("exclude"), "--exclude=n2,n7");
@@ -159,7 +159,7 @@ TEST_F(Status, WideColumnsStayApart) {
 TEST_F(Status, TheLockTellsARunThatDiedFromOneThatRuns) {
   for (const char* name : {"here", "killed_here", "elsewhere", "died_elsewhere"}) write_run(name, -1);
   write_run("resumed", 75);
-  PosixIo io;
+  Io io;
   const RunLock here(io, scratch_ / "here"), resumed(io, scratch_ / "resumed");
   const std::string lock = read_bytes(scratch_ / "here/LOCK");
   const auto changed = [&](const std::string& key) {
@@ -236,7 +236,7 @@ TEST_F(Status, ANamedPipeIsRefusedAndWaitedForByNobody) {
 // Files from the future: a wrong clock, or `touch -d 2100-01-01`.
 TEST_F(Status, ATimeInTheFutureIsNotBelieved) {
   write_run("a", -1);
-  PosixIo io;
+  Io io;
   std::string lock;
   {
     const RunLock owner(io, scratch_ / "a");
@@ -282,7 +282,7 @@ TEST_F(Status, ARunningRunTellsWhenItStopsItself) {
     }
     file.write(CheckpointEvent{.step = 30, .path = "x", .bytes = 1, .seconds = 5});
   }
-  PosixIo io;
+  Io io;
   const auto state = [&] { return status_of((scratch_ / "run").string()).at(0); };
   EXPECT_TRUE(state().at("deadline").is_null()) << "nobody runs";
   const RunLock lock(io, scratch_ / "run");
@@ -296,7 +296,7 @@ TEST_F(Status, ARunningRunTellsWhenItStopsItself) {
 
 TEST_F(Status, ARunThatIsStillPlanningHasOnlyItsLock) {
   std::filesystem::create_directories(scratch_ / "new");
-  PosixIo io;
+  Io io;
   const RunLock lock(io, scratch_ / "new");
   const nlohmann::json run = status_of((scratch_ / "new").string()).at(0);
   EXPECT_EQ(run.at("state"), "running");

@@ -75,7 +75,7 @@ class LogitsModel {
     CheckpointState state;
     state.step = 1;
     state.model = given_.model;
-    PosixIo io;
+    Io io;
     memory_writer(io, run / "checkpoints", on_one_rank_.mesh.world(), on_one_rank_.mesh.sizes(), units)
         .save(state, {});
     const std::filesystem::path directory = run / "checkpoints" / step_directory_name(1);

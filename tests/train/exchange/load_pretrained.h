@@ -20,7 +20,7 @@ inline void load_pretrained(const std::filesystem::path& directory, ShardedTrans
     shards.emplace_back(static_cast<size_t>(unit.layout().shard_elements()), 7.0F);
     states.push_back({.layout = &unit.layout(), .master = shards.back().data()});
   }
-  PosixIo io;
+  Io io;
   read_weights(io, open_stored_model(io, directory), model.mesh().coordinates().fsdp, states);
   for (size_t u = 0; u < shards.size(); ++u) model.model_units()[u].set_shard(0, shards[u]);
   model.weights_changed(arena);

@@ -324,7 +324,7 @@ void expect_continues_on_every_mesh(const ModelConfig& model) {
   constexpr int64_t kSaved = 10, kLast = 20;
   const MeshSizes first = layouts::ranks() == 4 ? MeshSizes{1, 2, 2} : layouts::meshes().front();
   const StepOptions step = with_adapters(DType::kFloat32);
-  PosixIo io;
+  Io io;
   const ScratchDirectory scratch;
   MeshTraining saved(model, step, first, kSequences);
   const std::filesystem::path directory = text_of_rank_0(saved.mesh.world(), scratch.path().string());

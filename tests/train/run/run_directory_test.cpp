@@ -47,7 +47,7 @@ class RunDirectoryTest : public ::testing::Test {
     return "";
   }
 
-  PosixIo io_;
+  Io io_;
   ScratchDirectory scratch_;
   Tokenizer tokenizer_{small_model(), "small"};
 };

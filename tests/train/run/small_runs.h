@@ -106,7 +106,7 @@ compute = "float32"
     return scratch_ / run / "checkpoints" / step_directory_name(step);
   }
   CheckpointState state(const std::string& run, int64_t step) const {
-    PosixIo io;
+    Io io;
     return read_manifest(io, checkpoint(run, step)).state;
   }
   MetricsLog metrics(const std::string& run) const { return read_metrics(scratch_ / run / "metrics.jsonl"); }

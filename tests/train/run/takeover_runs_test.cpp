@@ -17,7 +17,7 @@ class TakeoverRuns : public SmallRuns {
     return config("run", data_, all);
   }
   Takeovers takeovers() {
-    PosixIo io;
+    Io io;
     return Takeovers::read(io, scratch_ / "run/checkpoints");
   }
   std::vector<int64_t> recorded_steps() {
@@ -110,7 +110,7 @@ TEST_F(TakeoverRuns, ALaterRecordEndsTheRun) {
     if (!line.starts_with("step 2/")) return;
     Takeovers later = takeovers();
     later.add(0, 0);
-    PosixIo io;
+    Io io;
     later.write(io, scratch_ / "run/checkpoints");
   };
   const Error error = refusal(with_steps(4, {"checkpoint.every_steps=2", "log.every_steps=1"}));

@@ -46,7 +46,7 @@ class LoraRuns : public SmallRuns {
   static std::vector<float> weights_of(const StoredModel& model) {
     std::vector<float> all;
     const std::vector<UnitSpec> table = parameter_table(model.config());
-    PosixIo io;
+    Io io;
     for (const UnitSpec& unit : table) {
       const UnitLayout layout(unit, 1, 0, 1);
       std::vector<float> values(static_cast<size_t>(layout.elements()), 7.0F);
@@ -68,7 +68,7 @@ TEST_F(LoraRuns, TrainsAdaptersAndSavesThemAlone) {
   ASSERT_TRUE(saved.adapted.has_value());
   EXPECT_EQ(saved.adapted->lora.rank, 2);
   EXPECT_EQ(saved.adapted->directory, std::filesystem::absolute(model_.path()).string());
-  PosixIo io;
+  Io io;
   const Manifest manifest = read_manifest(io, checkpoint("run", 4));
   for (const UnitSpec& unit : manifest.units) EXPECT_HAS(unit.name, ".lora");
   // Opened as a stored model, the checkpoint is base and adapters together.
@@ -236,7 +236,7 @@ TEST_F(LoraRuns, ACheckpointThatWouldBeItsOwnBaseIsRefused) {
   ASSERT_EQ(train(on_it), ExitCode::kOk);
   std::filesystem::remove_all(checkpoint("base", 1));
   std::filesystem::copy(checkpoint("run", 1), checkpoint("base", 1));
-  PosixIo io;
+  Io io;
   for (const char* run : {"run", "base"}) {
     try {
       open_stored_model(io, checkpoint(run, 1));

@@ -39,7 +39,7 @@ TEST_F(PretrainedRuns, ARunBeginsWithItsWeights) {
              "has no tokenizer.model: whether the data set " + data_ + " has its tokenizer was not checked");
   EXPECT_HAS(said(), "the last 3 ids never occur in the data and are never written");
   EXPECT_EQ(state("still", 1).model.vocab_size, model_.config["vocab_size"]);
-  PosixIo io;
+  Io io;
   const StoredModel saved = open_stored_model(io, checkpoint("still", 1));
   const StoredModel source = open_stored_model(io, model_.path());
   const std::vector<UnitSpec> table = parameter_table(saved.config());
@@ -117,7 +117,7 @@ TEST_F(PretrainedRuns, WhatDoesNotFitTheModelIsRefusedBeforeAnythingIsWritten) {
 }
 
 TEST_F(PretrainedRuns, AnImportIsNoRunToGoOn) {
-  PosixIo io;
+  Io io;
   import_model(io, open_stored_model(io, model_.path()), scratch_ / "imported");
   const Error error = refusal(pretrained("imported"));
   EXPECT_EQ(error.code(), ExitCode::kUsage);

@@ -22,7 +22,7 @@ class SavingRuns : public FullDiskRuns {
 
   /// All files of the run's checkpoints, without the config's settings for saves in the manifests.
   std::map<std::string, std::string> files() const {
-    PosixIo io;
+    Io io;
     std::map<std::string, std::string> files;
     for (const auto& entry :
          std::filesystem::recursive_directory_iterator(scratch_ / "run" / "checkpoints")) {
@@ -41,7 +41,7 @@ class SavingRuns : public FullDiskRuns {
   }
   std::vector<int64_t> saved_steps() const {
     std::vector<int64_t> steps;
-    PosixIo io;
+    Io io;
     for (const ListedCheckpoint& listed : list_checkpoints(io, scratch_ / "run" / "checkpoints")) {
       EXPECT_TRUE(verify_checkpoint(io, listed.directory).empty()) << listed.directory;
       steps.push_back(listed.step);
@@ -200,7 +200,7 @@ TEST_F(SavingRuns, TheBestIsACheckpointThatExists) {
     const std::optional<BestSoFar> best = state("run", 10).best;
     ASSERT_TRUE(best);
     EXPECT_TRUE(std::filesystem::exists(checkpoint("run", best->step))) << best->step;
-    PosixIo io;
+    Io io;
     EXPECT_EQ(find_checkpoint(io, scratch_ / "run", "best"), checkpoint("run", best->step));
     forget_run();
   }
@@ -221,7 +221,7 @@ TEST_F(SavingRuns, TheTimeOfASaveHasNoStepInIt) {
 }
 
 TEST_F(SavingRuns, StatusTellsOfASaveUnderWay) {
-  PosixIo io;
+  Io io;
   std::vector<std::string> lines;
   on_line_ = [&](const std::string& line) {
     if (!line.starts_with("step ")) return;

@@ -96,7 +96,7 @@ class DivergingRuns : public SmallRuns {
  protected:
   void SetUp() override {
     data_ = make_data("data", 4);
-    PosixIo io;
+    Io io;
     std::filesystem::copy(std::filesystem::path(data_) / "train.h5",
                           std::filesystem::path(data_) / "validation.h5");
     const Error error = refusal(config("long", data_, with_rate(200)));

@@ -134,7 +134,7 @@ class ValidationRanks : public ::testing::Test {
     return read_metrics(directory_ / run / "metrics.jsonl");
   }
   CheckpointState state(const std::string& run, int64_t step) const {
-    PosixIo io;
+    Io io;
     return read_manifest(io, directory_ / run / "checkpoints" / step_directory_name(step)).state;
   }
 

@@ -193,7 +193,7 @@ TEST_F(ParityRanks, Bfloat16MomentsResumeToTheBit) {
                after = make(mesh, DType::kBFloat16, device);
     take_steps(*unbroken, 1, 6);
     take_steps(*before, 1, 3);
-    PosixIo io;
+    Io io;
     const ScratchDirectory scratch;
     const std::filesystem::path directory = text_of_rank_0(before->mesh.world(), scratch.path().string());
     CheckpointState state;

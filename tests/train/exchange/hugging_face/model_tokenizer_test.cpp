@@ -29,7 +29,7 @@ class ModelTokenizer : public testing::Test {
     throw std::runtime_error("no tokenizer.json");
   }
   std::string compare(int64_t ids = 0) const {
-    PosixIo io;
+    Io io;
     return compare_tokenizers({.model = model_.path(),
                                .model_sha256 = find_tokenizer_sha256(io, model_.path()),
                                .model_ids = ids,
@@ -121,7 +121,7 @@ TEST_F(ModelTokenizer, ADamagedTokenizerJsonIsRefused) {
 TEST_F(ModelTokenizer, ARealTokenizerJsonIsToldFromOurs) {
   const auto model = shared_file("data/models/TinyStories-656K");
   if (!model) GTEST_SKIP() << "../shared is absent";
-  PosixIo io;
+  Io io;
   EXPECT_EQ(find_tokenizer_sha256(io, *model), "");
   const InputRefusal refused = input_refusal(
       [&] { (void)compare_tokenizers({.model = *model, .model_sha256 = "", .user = "d"}, own_tokenizer()); });

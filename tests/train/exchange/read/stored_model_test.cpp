@@ -117,7 +117,7 @@ TEST_F(StoredModels, AManifestWithOtherParametersThanItsModelIsRefused) {
 
 // Expects nothing or the whole checkpoint in `scratch` after an import on a failing file system.
 void expect_whole_or_nothing(const std::filesystem::path& scratch) {
-  PosixIo io;
+  Io io;
   if (!std::filesystem::exists(scratch / "out")) return;
   EXPECT_TRUE(verify_checkpoint(io, find_stored_model(io, scratch / "out", "latest")).empty());
 }
