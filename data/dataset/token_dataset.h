@@ -1,6 +1,4 @@
-// Data sets of token ids in HDF5 files. docs/formats.md describes the format, version 1. Every example has at
-// least two tokens; 1 <= separator_begin <= target_begin in a file of kind "summary", counted from its first
-// token.
+// Data sets of token ids in HDF5 files. docs/formats.md describes the format, version 1.
 #pragma once
 #include <array>
 #include <cstdint>

@@ -21,7 +21,6 @@ class RunLog {
   void say(const std::string& line) const {
     if (say_) say_(line);
   }
-  /// Shows `text` in the live line.
   void show(const std::string& text) const {
     if (live_ != nullptr) live_->show(text);
   }
