@@ -231,7 +231,7 @@ std::vector<int64_t> remove_old_checkpoints(Io& io, const std::filesystem::path&
   if (keep == 0) return removed;
   try {
     const std::vector<ListedCheckpoint> listed = list_checkpoints(io, directory);
-    // A superseded checkpoint goes when any other one of its step would: takeovers.json alone is no reason to
+    // The rule for superseded checkpoints is that for whole ones: takeovers.json alone is no reason to
     // delete. Checkpoints of later steps stay, because this run has not reached those steps.
     const auto is_kept = [&](int64_t of_step) {
       return of_step > step || of_step == best_step ||
@@ -247,7 +247,7 @@ std::vector<int64_t> remove_old_checkpoints(Io& io, const std::filesystem::path&
       if (at->is_superseded) warnings.push_back("removed a checkpoint: " + at->problem);
     }
     for (const CheckpointAside& aside : list_aside(io, directory)) {
-      // A damaged checkpoint goes when its step is saved again. Others stay: missing files may come back.
+      // Deletes a damaged one only after its step was saved again: until then, missing files may come back.
       if (aside.is_superseded ? is_kept(aside.step) : aside.step != step) continue;
       remove_checkpoint(io, aside.directory, aside.step, warnings);
       warnings.push_back(fmt::format("removed {}: its step was saved again", aside.directory.string()));

@@ -19,8 +19,8 @@ namespace ripstop {
 /// Name prefixes of temporary directories: of a save, of a deletion, of a replacement.
 inline constexpr std::string_view kAttemptPrefix = ".tmp.", kTrashPrefix = ".trash.",
                                   kReplacedPrefix = ".old.";
-/// The suffix of a damaged checkpoint that a resume moved aside, and of a superseded one in whose place the
-/// run saved its own; a dot and a number may follow.
+/// Suffixes of checkpoints that were moved aside: a resume moves damaged ones, a save moves a superseded one
+/// of the same step. A dot and a number may follow.
 inline constexpr std::string_view kDamagedSuffix = ".damaged", kSupersededSuffix = ".superseded";
 /// The name of a temporary directory: `prefix` + "step_00001000.PID.TIME", different in each call.
 std::string temporary_name(std::string_view prefix, int64_t step);
@@ -40,8 +40,8 @@ struct ListedCheckpoint {
   const char* verdict() const;
 };
 
-/// The checkpoints in `directory`, ordered by step: all directories and symbolic links with exact step names,
-/// and ".old." directories (kReplacedPrefix) of steps without another checkpoint. Throws Error(kStorage).
+/// The checkpoints in `directory`, ordered by step: directories and symbolic links with the name of a step, and
+/// ".old." directories (kReplacedPrefix) of steps without another checkpoint. Throws Error(kStorage).
 std::vector<ListedCheckpoint> list_checkpoints(Io& io, const std::filesystem::path& directory);
 
 /// Checks the checkpoint in `directory`; the directory may have any name. Throws Error(kStorage) if the
@@ -59,8 +59,8 @@ struct CheckpointAside {
 /// The checkpoints in `directory` that were moved aside, ordered by name. Throws Error(kStorage).
 std::vector<CheckpointAside> list_aside(Io& io, const std::filesystem::path& directory);
 
-/// Renames `directory` to `name` + `suffix`, with a number behind it if that exists. Returns the new path;
-/// nullopt if the rename failed.
+/// Renames `directory` to `name` + `suffix`; if that fails, as when the path exists, adds a dot and a number.
+/// Returns the new path; nullopt if both renames failed.
 std::optional<std::filesystem::path> move_aside(Io& io, const std::filesystem::path& directory,
                                                 const std::filesystem::path& name, std::string_view suffix);
 

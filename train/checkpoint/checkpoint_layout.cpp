@@ -37,8 +37,8 @@ WantedByName wanted_boxes(const std::vector<const UnitLayout*>& layouts, int64_t
   return wanted;
 }
 
-/// Copies the box `source` to `target`, the same rectangle in another flat buffer. Offsets in the Piece count
-/// from the shards' starts, `source_begin` and `target_begin`.
+/// The piece that copies the box `source` to `target`, the same rectangle in another flat buffer. Offsets in
+/// a Piece count from the start of a shard: `source_begin`, `target_begin`.
 Piece make_piece(const Box& source, int64_t source_begin, const Box& target, int64_t target_begin) {
   Piece piece{.rows = source.rows,
               .columns = source.columns,
@@ -84,7 +84,7 @@ std::vector<std::vector<UnitLayout>> layouts_by_tensor_index(const std::vector<U
   return layouts;
 }
 
-/// Appends what `wanted` shares with `stored`, the stored shard `number` of `rank`.
+/// Appends the pieces that `wanted` shares with `stored`, which is shard `number` in the file of `rank`.
 void append_pieces(const UnitLayout& layout, const UnitShard& stored, const WantedByName& wanted,
                    int64_t rank, int64_t number, std::vector<Piece>& pieces) {
   for (const Box& source : layout.boxes(stored.begin, stored.end)) {

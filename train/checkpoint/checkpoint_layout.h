@@ -54,8 +54,8 @@ struct UnitShard {
 /// the three states of each shard in this order.
 std::vector<UnitShard> stored_shards(const std::vector<UnitSpec>& units, const MeshSizes& mesh, int64_t rank);
 
-/// Where the part `shard`, which this rank stores, begins in the array `state` of `unit`, shard `fsdp_index`
-/// of a unit. Replicated elements that another rank stores come before it.
+/// The address of the first element of `shard` in the array `state` of `unit`, which is shard `fsdp_index` of
+/// its unit. Replicated elements that another rank stores lie before this address.
 std::byte* stored_begin(const UnitStates& unit, UnitState state, const UnitShard& shard, int64_t fsdp_index);
 
 struct StoredArray {
@@ -70,7 +70,7 @@ std::vector<StoredArray> stored_arrays(const std::vector<UnitShard>& shards, DTy
 /// The ranks that store at least one element, in ascending order.
 std::vector<int64_t> storing_ranks(const std::vector<UnitSpec>& units, const MeshSizes& mesh);
 
-/// The elements of one state in a checkpoint of `units` on `mesh`, with padding.
+/// The number of elements of one state in a checkpoint of `units` on `mesh`, with padding.
 int64_t checkpoint_elements(const std::vector<UnitSpec>& units, const MeshSizes& mesh);
 
 /// The bytes of all arrays in a checkpoint of `units` on `mesh`, without headers and sidecars (some KiB a

@@ -46,8 +46,8 @@ void read_piece(BlockReader& reader, const Piece& piece, const FileBlocks::Array
                 array.offset_bytes + (piece.source + row * piece.source_stride) * size);
 }
 
-/// Throws Error(kStorage) if the checkpoint's moments have another dtype than `units`: then the manifest
-/// contradicts its own config, which the caller has compared.
+/// Throws Error(kStorage) if the checkpoint's moments have another dtype than `units`. The caller has
+/// compared the configs, so such a manifest contradicts its own config.
 void check_moments(const Checkpoint& checkpoint, const std::vector<UnitStates>& units) {
   const DType stored = checkpoint.manifest.moments;
   for (const UnitStates& unit : units)
@@ -89,9 +89,9 @@ std::vector<ListedCheckpoint> list_on_rank_0(Io& io, const std::filesystem::path
                   "; to go on from an older checkpoint, move this one out of the directory");
 }
 
-/// Removes the newest checkpoints from `listed`, up to the first whole one, which is returned; nullopt if
-/// none is whole. Appends removed damaged ones to `damaged`. Throws Error(kStorage) at an unreadable one,
-/// which may be whole.
+/// Removes checkpoints from the end of `listed` until one is whole, and returns that one; nullopt if none is
+/// whole. Appends the damaged ones to `damaged`. Throws Error(kStorage) at an unreadable one, which may be
+/// whole.
 std::optional<ListedCheckpoint> take_newest(std::vector<ListedCheckpoint>& listed,
                                             std::vector<std::filesystem::path>& damaged,
                                             std::vector<std::string>& warnings) {
@@ -217,8 +217,7 @@ std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path
   for (;;) {
     const std::optional<Checkpoint> checkpoint = choose(io, directory, world, listed, damaged, warnings);
     if (!checkpoint) return std::nullopt;
-    // Outside of the try block, so that an error ends the resume: if this checkpoint belongs to another run,
-    // the older ones do, too.
+    // An error of accept() must end the resume: if this checkpoint belongs to another run, so do older ones.
     accept(*checkpoint);
     std::string unreadable;  // the reason, on a rank whose system refused to read
     try {
@@ -241,7 +240,7 @@ std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path
       if (world.rank() == 0) warnings.push_back(fmt::format("passing over a checkpoint: {}", error.what()));
       continue;
     }
-    // Not earlier: if no checkpoint is whole, the damaged ones must keep their names for people to look at.
+    // Renames only after a success: if no checkpoint is whole, damaged ones must keep their names for people.
     for (const std::filesystem::path& path : damaged) {
       const auto aside = move_aside(io, path, path, kDamagedSuffix);
       warnings.push_back(aside ? fmt::format("moved {} to {}", path.string(), aside->filename().string())

@@ -30,11 +30,10 @@ class CheckpointReader {
   /// `io` and `checkpoint` must outlive this.
   CheckpointReader(Io& io, const Checkpoint& checkpoint);
 
-  /// Overwrites `units`, each the shard fsdp_index of a unit, with the values in the checkpoint, and padding
-  /// with zeros. The checkpoint may be of any mesh, `units` a part of the model. Moments that are not null
-  /// must have the checkpoint's dtype. Compares each block that it needs with its hash. Several threads may
-  /// call; each call needs 1 MiB. Not collective. Throws Error(kStorage), which names the file and the place
-  /// in it.
+  /// Overwrites `units`, each the shard fsdp_index of a unit, with the values in the checkpoint; padding
+  /// becomes zero. The checkpoint may be of any mesh. `units` may be a part of the model. Moments that are
+  /// not null must have the checkpoint's dtype. Compares each block that it reads with its hash. Several
+  /// threads may call; each call needs 1 MiB. Not collective. Throws Error(kStorage), with file and offset.
   void read(int64_t fsdp_index, const std::vector<UnitStates>& units);
 
  private:
@@ -48,12 +47,12 @@ class CheckpointReader {
   std::map<int64_t, FileBlocks> blocks_;  // by rank
 };
 
-/// Throws Error(kStorage), with a hint, if there is no `directory`: a checkpoint was read there, and its run,
-/// which goes on, has removed it meanwhile.
+/// Throws Error(kStorage), with a hint, if the checkpoint `directory`, which was there before, is absent: its
+/// run goes on and has removed it.
 void require_not_removed(const std::filesystem::path& directory);
 
-/// The same error, with a hint on damaged checkpoints if it is an Error(kStorage) without a hint. `error` was
-/// thrown while the checkpoint in `directory` was read. Throws as require_not_removed if that is the reason.
+/// Returns `error`, which was thrown while the checkpoint in `directory` was read. Adds a hint on damaged
+/// checkpoints to an Error(kStorage) without a hint. Throws as require_not_removed if `directory` is absent.
 Error with_hint_for_damage(const Error& error, const std::filesystem::path& directory);
 
 /// Has `load` read the newest whole checkpoint in `directory`, and returns its state; nullopt if there is no

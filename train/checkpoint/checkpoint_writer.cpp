@@ -21,7 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// The takeover that committed `checkpoint`; 0 if it is damaged and may be replaced; INT64_MAX if it has
+/// The takeover that committed `checkpoint`; -1 if it is damaged and may be replaced; INT64_MAX if it has
 /// another format and may not be replaced.
 int64_t takeover_of(Io& io, const std::filesystem::path& checkpoint) {
   try {
@@ -110,7 +110,7 @@ void CheckpointWriter::write(Save& save, const BackgroundWork& work) {
   // Releases the snapshot at any exit: training must not wait for a failed save.
   const std::unique_ptr<Snapshot, void (*)(Snapshot*)> released(snapshot_, [](Snapshot* s) { s->release(); });
   if (snapshot_ != nullptr) snapshot_->copy_kept(work);
-  // After copy_kept(), because the next update waits for those copies.
+  // The priority sinks only after copy_kept(), because the next update waits for those copies.
   if (save.policy.in_background) work.yield_processors();
   if (!shards_.empty()) save.file = write_file(save, work);
   save.milliseconds =
@@ -185,8 +185,8 @@ void CheckpointWriter::replace(const std::filesystem::path& attempt, const Check
   const std::filesystem::path target = directory_ / step_directory_name(state.step);
   const std::filesystem::path aside = directory_ / temporary_name(kReplacedPrefix, state.step);
   rename_path(io_, target, aside);
-  // An owner that was taken over must not replace the checkpoint of its successor. Checked after the rename,
-  // when nobody can put another checkpoint there.
+  // An owner that was taken over must not replace the checkpoint of its successor. The check comes after the
+  // rename, when nobody can put another checkpoint there.
   const int64_t number = takeover_of(io_, aside);
   if (number > state.takeover) {
     rename_path(io_, aside, target);
@@ -201,7 +201,7 @@ void CheckpointWriter::replace(const std::filesystem::path& attempt, const Check
     fail_storage(attempt, "rename", error);
   }
   sync_directory(io_, directory_);
-  // A checkpoint of an earlier takeover is superseded. remove_old_checkpoints decides when it goes.
+  // A checkpoint of an earlier takeover is superseded. remove_old_checkpoints decides when to delete it.
   if (number >= 0 && number < state.takeover && move_aside(io_, aside, target, kSupersededSuffix)) return;
   if (!remove_tree(io_, aside)) warnings.push_back(fmt::format("cannot remove {}", aside.string()));
 }
@@ -213,7 +213,7 @@ void CheckpointWriter::commit_attempt(const Save& save, const Manifest& manifest
   // All ranks have synced their files. This call syncs the manifest and the directory, before the rename
   // commits.
   write_whole_file(io_, save.attempt / Manifest::kFileName, text);
-  // Checked as late as possible: a takeover between this check and the rename goes unseen.
+  // The check comes as late as possible: a takeover between this check and the rename goes unseen.
   if (save.policy.check_owner) save.policy.check_owner();
 
   const std::filesystem::path target = directory_ / step_directory_name(manifest.state.step);

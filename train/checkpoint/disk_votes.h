@@ -18,7 +18,7 @@ struct DiskPatience {
 /// For how long a rank's disk had made no progress when the ranks began to wait.
 struct DiskStillness {
   int64_t progress = 0;  ///< the unchanged progress
-  double seconds = 0;    ///< since progress last changed
+  double seconds = 0;    ///< time since progress last changed
 };
 
 /// Lets all ranks wait for each other's disks. A disk may take longer than the deadline of a collective, so
@@ -28,8 +28,8 @@ class DiskVotes {
   /// `world` is borrowed.
   DiskVotes(Communicator& world, DiskPatience patience);
 
-  /// Call it before the first vote: the time without progress of this rank's disk then includes `seen`,
-  /// unless the first vote has another progress. Collective.
+  /// Call it before the first vote. If the first vote still has the progress `seen.progress`, this rank's
+  /// time without progress begins at `seen.seconds`, not at 0. Collective.
   void count_from(const DiskStillness& seen);
 
   /// Votes, and returns whether all ranks are `done`. `progress` of this rank, at least 0, must change

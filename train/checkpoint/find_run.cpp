@@ -77,7 +77,7 @@ std::string hint_for_contents(Io& io, const fs::path& path) {
     return fmt::format("it holds runs: give one of them, as {}", shell_word(runs.front().string()));
   if (const std::string link = hint_for_link(path / "config.json"); !link.empty())
     return "its config.json is no file: " + link;
-  // In the cache of Hugging Face's hub these folders lie beside `snapshots`, which has the models.
+  // In the cache of Hugging Face's hub, blobs and refs lie beside `snapshots`, which has the models.
   const bool is_beside = path.filename() == "blobs" || path.filename() == "refs";
   for (const char* file : {"config.json", "adapter_config.json"})
     if (const fs::path below = find_below(is_beside ? folder_of(path) : path, file); !below.empty())
@@ -165,7 +165,7 @@ const ListedCheckpoint* find_step(const std::vector<ListedCheckpoint>& listed, i
   return nullptr;
 }
 
-/// The directory of the checkpoint in `listed`, all of which lie in `directory`, that `choice` names.
+/// The directory of the checkpoint that `choice` names. All checkpoints in `listed` lie in `directory`.
 fs::path find_chosen_step(const fs::path& directory, const std::vector<ListedCheckpoint>& listed,
                           const Choice& choice, const std::string& which) {
   const ListedCheckpoint* found = find_step(listed, choice.step);
@@ -181,8 +181,8 @@ fs::path find_chosen_step(const fs::path& directory, const std::vector<ListedChe
   return found->directory;
 }
 
-/// The directory of the checkpoint that the manifest of `newest` calls the best; if it names none, of
-/// `newest` itself.
+/// The directory of the checkpoint that the manifest of `newest` calls the best; if the manifest names none,
+/// the directory of `newest`.
 fs::path find_best(const fs::path& directory, const std::vector<ListedCheckpoint>& listed,
                    const ListedCheckpoint& newest) {
   const std::optional<BestSoFar> best = newest.manifest ? newest.manifest->state.best : std::nullopt;
@@ -215,7 +215,7 @@ bool is_in_the_way(Io& io, const fs::path& path, bool is_folder) {
 }  // namespace
 
 ForeignWeights find_foreign_weights(const fs::path& path) {
-  // A part of the file's name, what the file is, and the way on.
+  // A part of the file's name, what the file is, and how to get a file that ripstop reads.
   constexpr std::array<std::array<const char*, 3>, 8> kKnown = {
       {{"zero_to_fp32.py", "of DeepSpeed",
         "python zero_to_fp32.py . OUT --safe_serialization, run there, converts it"},
@@ -270,7 +270,7 @@ fs::path find_checkpoints(Io& io, const fs::path& path) {
 }
 
 fs::path find_checkpoint(Io& io, const fs::path& path, const std::string& which) {
-  // Parsed first, so that a typing error is reported even if there is no checkpoint yet.
+  // A typing error in `which` must be reported even if there is no checkpoint yet.
   const Choice choice = parse_choice(io, path, which);
   const fs::path given = without_slash(path);
   const std::optional<int64_t> own_step = parse_step_directory_name(given.filename().string());
@@ -288,7 +288,7 @@ fs::path find_checkpoint(Io& io, const fs::path& path, const std::string& which)
                 "progress of a run");
   if (choice.kind == Choice::Kind::kStep) return find_chosen_step(directory, listed, choice, which);
   const ListedCheckpoint* newest = newest_whole(listed);
-  // All are damaged: reading the newest reports its damage.
+  // No checkpoint is whole: opening the newest reports its problem.
   if (newest == nullptr) return listed.back().directory;
   return choice.kind == Choice::Kind::kBest ? find_best(directory, listed, *newest) : newest->directory;
 }

@@ -37,17 +37,17 @@ std::filesystem::path find_checkpoint(Io& io, const std::filesystem::path& path,
 
 struct ForeignWeights {
   std::string what;  ///< "pytorch_model.bin, a pickle that could run any code"; empty: none are there
-  std::string way;   ///< the way from there to files that ripstop reads
+  std::string way;   ///< how to get files that ripstop reads
 };
 
 /// Weights of another program: in the directory `path`, or the file `path` itself. Throws nothing.
 ForeignWeights find_foreign_weights(const std::filesystem::path& path);
 
 /// The entries of `directory` that forbid a run or an evaluation to write there, as "plots/, prepare.json,
-/// test.h5 and 2 more"; "" if there are none. Such entries are files of data sets, runs and models
-/// (config.toml, tokenizer.model, prompt_template.txt, LOCK, prepare.json, manifest.json, *.h5, *.jsonl,
-/// *.safetensors) whose names begin with no name in `own`, and folders except `logs`, a `checkpoints` without
-/// checkpoints, and hidden ones other than .git.
+/// test.h5 and 2 more"; "" if there are none. Files of data sets, runs and models forbid it (config.toml,
+/// tokenizer.model, prompt_template.txt, LOCK, prepare.json, manifest.json, *.h5, *.jsonl, *.safetensors),
+/// and folders except `logs`, a `checkpoints` without checkpoints, and hidden ones other than .git. Entries
+/// whose names begin with a name in `own` are allowed.
 std::string entries_in_the_way(Io& io, const std::filesystem::path& directory,
                                std::span<const std::string_view> own = {});
 

@@ -28,7 +28,7 @@ struct AdaptedBase {
   LoraConfig lora;
   std::string directory;  ///< directory of the base model when the run last started
   std::string hash;       ///< StoredModel::weights_hash of the base; empty until the run has read it
-  std::string samples;    ///< StoredModel::samples_hash of the base, by which it is found again
+  std::string samples;    ///< StoredModel::samples_hash of the base; a resume looks for this hash
   std::string dtype;      ///< dtype of the base in memory when the run last started: "bfloat16" or "float32"
   bool operator==(const AdaptedBase&) const = default;
 };
@@ -76,7 +76,7 @@ struct Manifest {
   std::string written_by;           ///< version and commit of ripstop
   std::vector<UnitSpec> units;      ///< names, shapes, cuts and grains, without initial values
   std::vector<StoredFile> files;    ///< ordered by rank; ranks that store nothing have none
-  int64_t bytes() const;            ///< of all files except the manifest
+  int64_t bytes() const;            ///< bytes of all files except the manifest
   std::vector<StoredArray> arrays_of(int64_t rank) const;
 };
 

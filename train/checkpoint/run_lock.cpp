@@ -95,7 +95,7 @@ Clock::time_point after(double seconds) {
 }
 
 /// Whether the lock was copied here with a run's directory: it names a directory with another path and
-/// another inode. (A move changes the path alone, and so does another host.)
+/// another inode. (A moved directory, or one seen from another host, differs in the path alone.)
 bool is_copy(const Owner& owner, const Owner& self) {
   const auto is_other = [&](const char* key) {
     return !value_of(owner, key).empty() && !agree(owner, self, key);

@@ -21,7 +21,7 @@ struct RunLockTimes {
   double fence_seconds() const { return patience_seconds - heartbeat_seconds; }
 };
 
-/// Callbacks of a start that waits to learn whether the owner is alive. May be empty.
+/// Callbacks of a start that waits to learn whether the owner is alive. Each may be empty.
 struct RunLockWait {
   std::function<void(const std::string&)> say;  ///< called once with the reason of the wait
   std::function<bool()> stop_requested;         ///< ends the wait if true

@@ -47,9 +47,9 @@ class Snapshot {
   int64_t kept() const { return kept_; }
   int64_t kept_bytes() const { return memory_.bytes(); }
 
-  /// Main thread. Holds all units in their state after the work given to `compute` so far: a unit must not
-  /// change before wait_for() or is_free() allows it. `keeps`: copy the kept units; if false, all units are
-  /// read while the file is written.
+  /// Main thread. Begins a save of the values that the units have after all work queued on `compute`: a unit
+  /// must not change before wait_for() or is_free() allows it. `keeps`: whether copy_kept() copies the first
+  /// kept() units; if false, all units are read while the file is written.
   void hold(bool keeps);
   /// Any thread. Whether the arrays of unit `unit` of the parameter table have been read.
   bool is_free(size_t unit) const;
@@ -62,9 +62,9 @@ class Snapshot {
   void copy_kept(const BackgroundWork& work);
   /// The sources of the file's arrays, three for each shard: the copy of a kept array, else the device.
   std::vector<ArraySource> sources();
-  /// The arrays that are not kept. Updates of their units wait for the writing.
+  /// Indices in sources() of the arrays that are not kept. Updates of their units wait for the writing.
   std::vector<int64_t> urgent_arrays() const;
-  /// An array of sources() has been read to its end.
+  /// Notes that the array with this index in sources() has been read to its end.
   void array_is_read(int64_t array);
   /// Frees all units. Call it when no more reads follow.
   void release();

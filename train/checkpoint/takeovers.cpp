@@ -141,8 +141,8 @@ fs::path folder_of_checkpoint(const fs::path& checkpoint) {
   const fs::path name = checkpoint.filename();
   if (!name.empty() && name != "." && name != ".." && checkpoint.has_parent_path())
     return checkpoint.parent_path();
-  // An absolute path without a slash at the end: then "." has a parent, too. Symbolic links are not resolved,
-  // because a step directory may be one.
+  // The path becomes absolute, so that "." has a parent, too. Symbolic links are not resolved, because a step
+  // directory may be one.
   const fs::path whole = fs::absolute(checkpoint).lexically_normal();
   return (whole.has_filename() ? whole : whole.parent_path()).parent_path();
 }

@@ -1,5 +1,5 @@
-// Takeovers: the starts that took over a run's checkpoints. They fence off an earlier owner that still runs:
-// its later commits have an old number and are never used.
+// Takeovers: the numbered starts that took over a run's checkpoints. An earlier owner that still runs commits
+// with its old number: such checkpoints are never used.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -55,8 +55,8 @@ class Takeovers {
 
   /// Whether this process runs in a Slurm job.
   static bool is_in_job();
-  /// How often in a row, up to now, restarts of this process's job went on from `step`. The first start of a
-  /// job is no restart. 0 outside of a job, because people may try as often as they like.
+  /// The number of takeovers at the end of all() that are restarts of this process's job from `step`. The
+  /// first start of a job is no restart. 0 outside of a job, because people may try as often as they like.
   int64_t restarts_from(int64_t step) const;
 
  private:

@@ -12,7 +12,7 @@ namespace ripstop {
 struct CheckpointDamage {
   std::string file;  ///< name of the file in the checkpoint
   std::string what;
-  int64_t offset = 0;  ///< of the damaged part; 0 for the whole file
+  int64_t offset = 0;  ///< offset of the damaged part in the file; 0 if the whole file is meant
 };
 
 /// Compares every byte of the checkpoint `directory` with the manifest and the hashes. Also finds missing and
