@@ -56,7 +56,7 @@ struct EndTokens {
 
 /// Reads eos_token_id, an id or a list of ids, of `directory`/generation_config.json, else of config.json.
 /// Leaves out ids from `vocabulary_size` on, which the model never writes. Throws Error(kInputData) if a file
-/// is no JSON object or the value is neither. Source: transformers, GenerationConfig.
+/// is no JSON object or the value is of another type. Source: transformers, GenerationConfig.
 EndTokens read_end_tokens(const std::filesystem::path& directory, int64_t vocabulary_size);
 
 /// The text of generation_config.json. The padding token is EOS, since ripstop's models have no other one.

@@ -77,7 +77,7 @@ fs::path tokenizer_directory(const fs::path& model) {
   return !has_tokenizer(model) && has_tokenizer(run) ? run : model;
 }
 
-// How to make a data set that the model takes.
+// A hint: how to make a data set with the model's tokenizer.
 std::string way_to_data(const TokenizerOwners& owners) {
   const fs::path own = tokenizer_directory(owners.model);
   if (!has_tokenizer(own))

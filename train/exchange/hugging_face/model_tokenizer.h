@@ -19,13 +19,13 @@ struct TokenizerOwners {
   std::string model_sha256;     ///< find_tokenizer_sha256(model)
   int64_t model_ids = 0;        ///< the model's vocab_size; 0: the number of pieces is not compared
   std::string user;             ///< data set or file that has `tokenizer`, for messages
-  /// The hint if the tokenizers differ; empty: to call ripstop prepare.
+  /// The hint if the tokenizers differ; empty: a hint that names ripstop prepare.
   std::string remedy = {};
 };
 
 /// Compares the model's tokenizer with `tokenizer`, by the SHA-256 of tokenizer.model; without that file, by
 /// the pieces in the model's tokenizer.json. Returns "" if the tokenizers are equal, and a note for people if
-/// the model has neither file. Throws Error(kInputData) if the tokenizers differ (with what to type), if
+/// the model has neither file. Throws Error(kInputData) if the tokenizers differ (the hint is a command), if
 /// `tokenizer` has more pieces than the model has ids, or if tokenizer.json is damaged.
 std::string compare_tokenizers(const TokenizerOwners& owners, const Tokenizer& tokenizer);
 

@@ -30,7 +30,7 @@ class PretrainedReader : public JsonReader {
   void check_kind() const {
     if (find(json_, "architectures") != nullptr) {
       const Json& names = list(json_, "architectures", 1, 16);
-      if (names[0] != kArchitecture && names[0] != "LLaMAForCausalLM")  // its name before transformers had it
+      if (names[0] != kArchitecture && names[0] != "LLaMAForCausalLM")  // the name before transformers had it
         refuse("is of {}; ripstop reads {}", names[0].dump().substr(0, kMostTextBytes), kArchitecture);
     }
     if (const std::string type = text(json_, "model_type", kMostTextBytes); type != kModelType)
@@ -83,7 +83,7 @@ class PretrainedReader : public JsonReader {
   }
 
  private:
-  // Any "rope_type" except "default" scales the angles, but "linear" not with the factor 1. Older files call
+  // Every "rope_type" scales the angles, except "default", and "linear" with the factor 1. Older files call
   // the key "type".
   void check_rotary(const Json& rotary) const {
     if (!rotary.is_object()) refuse("has rotary parameters that are no object");
@@ -99,8 +99,8 @@ class PretrainedReader : public JsonReader {
     if (factor != 1) refuse("scales its rotary angles by {}; ripstop does not", factor);
     check_whole_heads(rotary);
   }
-  // transformers takes the object of rope_scaling, else the object of rope_parameters. Its rope_theta wins
-  // over the one outside.
+  // transformers reads the object rope_scaling if there is one, else rope_parameters. A rope_theta in that
+  // object replaces the rope_theta of config.json.
   double rope_theta() const {
     const double outside = number_or(json_, "rope_theta", kLlamaConfigDefaults.rope_theta);
     std::optional<double> found;

@@ -161,7 +161,7 @@ PretrainedModel open_pretrained_model(const fs::path& directory) {
   if (model.config.tie_word_embeddings) take_tied_copy(directory, found, model);
   model.tensors = take_parameters(directory, parameter_table(model.config), kMadeBy, found);
   std::erase_if(found, [&](const auto& entry) {
-    // Tables of angles and masks, which older versions stored.
+    // Tables of angles and masks, which older versions of transformers stored.
     const bool is_ignored = std::ranges::any_of(
         std::initializer_list<std::string_view>{".inv_freq", ".cos_cached", ".sin_cached", ".position_ids",
                                                 ".causal_mask", ".masked_bias", ".self_attn.bias"},

@@ -85,7 +85,7 @@ StoredTensor tensor_of(const JsonReader& reader, const std::string& name, const 
   return tensor;
 }
 
-// Gaps would hide unchecked bytes, and overlaps are forged.
+// Throws if tensors overlap, or if bytes belong to no tensor: nothing would check such bytes.
 void check_places(const JsonReader& reader, const std::vector<StoredTensor>& tensors, int64_t data_begin,
                   int64_t file_bytes) {
   int64_t end = data_begin;
@@ -100,7 +100,7 @@ void check_places(const JsonReader& reader, const std::vector<StoredTensor>& ten
   if (end < file_bytes) reader.refuse("has {} bytes after its last tensor", file_bytes - end);
 }
 
-// The names in config.json and --dtype, and in safetensors files. In the order of the enumerators.
+// For each ExportDType, in order: the name in config.json and --dtype, and the name in safetensors files.
 constexpr std::pair<std::string_view, std::string_view> kSpellings[] = {
     {"float32", "F32"}, {"bfloat16", "BF16"}, {"float16", "F16"}};
 

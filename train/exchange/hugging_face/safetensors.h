@@ -26,9 +26,8 @@ struct StoredTensor {
   int64_t bytes = 0;
   /// Bytes of a piece of the tensor that has a hash of its own.
   static constexpr int64_t kPieceBytes = int64_t{1} << 20;
-  /// The XXH3-64 of each piece; the last piece may be shorter. Empty unless contents_hash has read the
-  /// tensor: then read_stored compares what it reads. `mutable`, because these are facts of the bytes and
-  /// change no tensor.
+  /// The XXH3-64 of each piece; the last piece may be shorter. Empty until contents_hash has read the tensor;
+  /// from then on, read_stored compares what it reads. `mutable`: hashing a tensor does not change it.
   mutable std::vector<uint64_t> piece_hashes = {};
 
   /// The shape as text: "[512, 64]".
@@ -67,7 +66,7 @@ inline uint16_t to_float16(float value) {
     half = 0x7c00U;
   else if (size >= 0x38800000U)  // 2^-14 and above: rounds 13 bits off, changes the exponent's bias
     half = (size + 0xfffU + (size >> 13 & 1U) - (112U << 23)) >> 13;
-  else  // the last bits of 0.5 and of a subnormal half are both worth 2^-24: the sum with 0.5 rounds
+  else  // subnormal, in units of 2^-24: the last bit of 0.5 is worth as much, so adding 0.5 rounds to a unit
     half = std::bit_cast<uint32_t>(std::bit_cast<float>(size) + 0.5f) - 0x3f000000U;
   return static_cast<uint16_t>(sign | half);
 }

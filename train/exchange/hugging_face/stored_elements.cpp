@@ -158,8 +158,8 @@ void read_turned(TensorReader& reader, const Box& box, int64_t head_size, float*
     }
 }
 
-// The piece that `longer` has more than `shorter`: "_orig_mod."; "" unless whole words with their points make
-// the difference.
+// The text that makes `longer` from `shorter` when inserted, as "_orig_mod."; "" unless it is made of whole
+// words, each with its point.
 std::string inserted(const std::string& shorter, const std::string& longer) {
   if (longer.size() <= shorter.size()) return "";
   const size_t more = longer.size() - shorter.size();

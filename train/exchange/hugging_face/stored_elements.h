@@ -20,7 +20,7 @@ namespace ripstop {
 /// "base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight".
 std::string pretrained_name(const std::string& name);
 
-/// Whether Hugging Face has the rows in another order (pretrained_row): for wq, wk and their lora_B.
+/// Whether Hugging Face's rows of parameter `name` have another order (pretrained_row): wq, wk, their lora_B.
 bool has_turned_rows(const std::string& name);
 
 /// The row of Hugging Face's tensor that holds row `row` of ripstop's wq or wk. ripstop and LLaMA turn the
@@ -43,9 +43,9 @@ void require_shape(const std::filesystem::path& directory, const ParameterSpec& 
 /// Tensors by Hugging Face's or by ripstop's names.
 using NamedTensors = std::map<std::string, StoredTensor>;
 
-/// Moves the tensors of all parameters in `table` from `found`, by Hugging Face's names, to the result, by
-/// ripstop's names. Rows keep Hugging Face's order. Throws what require_shape throws, and Error(kInputData)
-/// if a tensor is missing.
+/// Moves the tensors of all parameters in `table` from `found`, which has Hugging Face's names, to the
+/// result, which has ripstop's. Rows keep Hugging Face's order. Throws what require_shape throws, and
+/// Error(kInputData) if a tensor is missing.
 NamedTensors take_parameters(const std::filesystem::path& directory, const std::vector<UnitSpec>& table,
                              const std::string& made_by, NamedTensors& found);
 

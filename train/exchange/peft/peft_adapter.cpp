@@ -106,8 +106,8 @@ class PeftReader : public JsonReader {
            key.substr(0, kMostPeftText), brief(value));
   }
 
-  // Whether the pattern `value` gives each matrix the value that all have anyway, or lists the first layers:
-  // the tensors show whether there are more.
+  // Whether the value of a rank_pattern or alpha_pattern repeats r or lora_alpha for each matrix, or
+  // layers_to_transform lists layers from 0 on: the tensors show whether the model has more layers.
   bool changes_nothing(const std::string& key, const Json& value) const {
     if (key == "layers_to_transform" && value.is_array()) {
       for (size_t layer = 0; layer < value.size(); ++layer)
@@ -171,7 +171,7 @@ Json number_of(double value) {
 
 constexpr const char* kPeftWeights = "adapter_model.safetensors";
 
-// If the directory has files of another program, the hint says what to do.
+// Throws if a file of the adapters is missing, with a hint that depends on the files that are there.
 void require_files(const fs::path& directory) {
   const auto has = [&](const char* name) { return is_file(directory / name); };
   if (!has(kPeftConfigFile)) {

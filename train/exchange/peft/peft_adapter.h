@@ -50,7 +50,7 @@ struct PeftAdapter {
   InputFile file;
   NamedTensors tensors;  ///< by ripstop's names (take_parameters)
 
-  /// A hash of lora_lines and of all weights, which it reads. Throws Error(kStorage).
+  /// Reads all weights, and returns a hash of them and of lora_lines. Throws Error(kStorage).
   std::string weights_hash() const;
 };
 

@@ -21,15 +21,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The samples_hash of the model in `directory`. Opens no base of that model, because it may be the very
-// checkpoint whose base is looked for.
+// The samples_hash of the model in `directory`. Opens no base of that model: the search would never end if
+// the model is the checkpoint whose base is looked for.
 std::string samples_at(Io& io, const fs::path& directory) {
   if (is_pretrained_model(directory)) return open_stored_model(io, directory).samples_hash();
   return StoredModel(Checkpoint{directory, read_manifest(io, directory)}).samples_hash();
 }
 
-// Differences that change what a model with the same weights computes. max_position_embeddings only bounds
-// positions, initializer_range only decides initial weights.
+// The differences that change what a model with the same weights computes. max_position_embeddings only
+// bounds positions, initializer_range only decides initial weights.
 std::vector<ConfigDifference> config_differences(ModelConfig trained, const ModelConfig& found) {
   trained.max_position_embeddings = found.max_position_embeddings;
   trained.initializer_range = found.initializer_range;
@@ -91,7 +91,7 @@ std::optional<StoredModel> base_at(Io& io, const AdaptedBase& base, const ModelC
 // Compares the start, the middle and the end of every unit of `base`, rounded, with `exported`.
 bool is_export(Io& io, const StoredModel& exported, const StoredModel& base) {
   ModelConfig sizes = exported.config();
-  // Not compared: an export writes another initializer_range in place of 0.
+  // initializer_range is not compared, because an export writes another number in place of 0.
   sizes.initializer_range = base.config().initializer_range;
   if (sizes != base.config()) return false;
   // All tensors of an export have one dtype.

@@ -48,12 +48,12 @@ TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& 
                                 const std::string& which, const BaseChoice& base = {},
                                 std::span<const std::string> overrides = {});
 
-/// Absolute, without "." and "..", and without a "/" at the end.
+/// The absolute form of `path`, without "." and "..", and without a "/" at the end.
 std::filesystem::path normal_path(const std::filesystem::path& path);
 
-/// Where a resumed run looks for its base: in the directory where the base was, then in `pretrained_now`,
-/// model.pretrained of the run's config. If the checkpoint's config has another path, `pretrained_then`, only
-/// in `pretrained_now`: the user has moved the base, and must get an error if another model is there.
+/// The places where a resumed run looks for its base: base.directory, then model.pretrained of its config
+/// (`pretrained_now`). If the checkpoint's config has another path (`pretrained_then`), the user has moved
+/// the base: then only `pretrained_now`, so that another model there is an error.
 std::vector<std::filesystem::path> places_of_base(const AdaptedBase& base, const std::string& pretrained_then,
                                                   const std::string& pretrained_now);
 

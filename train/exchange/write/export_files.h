@@ -15,10 +15,10 @@ namespace ripstop {
 struct TokenizerFiles {
   SpecialIds ids = {};
   std::vector<std::pair<std::string, std::string>> texts = {};  ///< name and bytes
-  /// The texts to which AutoTokenizer and Tokenizer::encode give different ids, for people; empty if none are
-  /// known.
+  /// A note for people on texts to which AutoTokenizer and Tokenizer::encode give different ids; empty if
+  /// none are known.
   std::string difference = {};
-  /// `texts` has tokenizer.json: AutoTokenizer can map tokens to places in the text.
+  /// Whether `texts` has tokenizer.json, with which AutoTokenizer can map tokens to places in the text.
   bool has_json = false;
 
   bool is_there() const { return !texts.empty(); }
@@ -26,10 +26,10 @@ struct TokenizerFiles {
 
 /// Makes tokenizer.model, tokenizer_config.json, special_tokens_map.json and tokenizer.json. transformers
 /// prefers tokenizer.json: from the .model alone, LlamaTokenizer of transformers 5 gives other ids to leading
-/// spaces and runs of spaces. "<s>", "</s>" and "<unk>" in a text stay text, as in ripstop. If the tokenizer
-/// has user-defined pieces, or spaces at the ends of words, there is no tokenizer.json, and `difference` says
-/// so. `longest`: the most positions of the model. Sources: https://github.com/huggingface/tokenizers (the
-/// JSON form of Tokenizer); https://github.com/google/sentencepiece (bpe_model.cc: the order of merges).
+/// spaces and runs of spaces. With BPE, "<s>", "</s>" and "<unk>" in a text stay text, as in ripstop. If
+/// tokenizer.json cannot describe the tokenizer, it is left out, and `difference` says why. `longest`: the
+/// most positions of the model. Sources: https://github.com/huggingface/tokenizers (the JSON form of
+/// Tokenizer); https://github.com/google/sentencepiece (bpe_model.cc: the order of merges).
 TokenizerFiles tokenizer_files(const Tokenizer& tokenizer, int64_t longest);
 
 struct ExportedAdapters {

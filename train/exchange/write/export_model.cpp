@@ -51,8 +51,8 @@ std::string find_template(Io& io, const TrainedModel& trained) {
   return read_plain_file(path, 1 << 20, ExitCode::kInputData);
 }
 
-// No files if the run has no tokenizer. Throws if that tokenizer is not the one of the training: ids would
-// then mean other words.
+// The files of the run's tokenizer; none if the run has none. Throws if the tokenizer is not the one of the
+// training: ids would then mean other words.
 TokenizerFiles exported_tokenizer(const TrainedModel& trained, const ExportOptions& options) {
   if (!has_tokenizer(trained.run)) {
     options.note(
@@ -121,7 +121,7 @@ ExportDType dtype_of(const TrainedModel& trained, const ExportOptions& options) 
                                                                     : ExportDType::kFloat32;
 }
 
-// `what_needs` in the message: "the export needs".
+// `what_needs` is a part of the message, as "the export needs".
 void require_room(Io& io, const fs::path& folder, int64_t bytes, const std::string& what_needs,
                   const std::string& hint) {
   int64_t room = 0;

@@ -64,7 +64,7 @@ struct ExportOptions {
 struct ExportReport {
   ExportDType dtype = ExportDType::kFloat32;
   int64_t tensors = 0;
-  std::vector<CheckedFile> files;  ///< those with weights first
+  std::vector<CheckedFile> files;  ///< weight files come first
   bool has_tokenizer = false;
   /// The export has tokenizer and prompt: `ripstop summarize` takes the directory.
   bool writes_summaries = false;

@@ -17,7 +17,7 @@ using Json = JsonReader::Json;
 
 constexpr const char* kSpace = "\xe2\x96\x81";  // U+2581, which pieces have for a space
 
-// RFC 4648.
+// Source: RFC 4648.
 std::string base64(std::string_view bytes) {
   constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string text;

@@ -254,7 +254,7 @@ std::string front_matter(const ModelCard& card) {
   if (is_peft && !card.adapters->base.empty())
     text += fmt::format("base_model: {}\n", text_of_json(hub_name(card.adapters->base)));
   if (!card.facts.license.empty()) text += fmt::format("license: {}\n", card.facts.license);
-  // In YAML a plain no, Norwegian, is false.
+  // YAML reads a plain `no`, the code of Norwegian, as false.
   if (!card.facts.language.empty())
     text += fmt::format("language:\n- {}\n", card.facts.language == "no" ? "'no'" : card.facts.language);
   return text + fmt::format("tags:\n- llama\n{}{}- ripstop\n---\n\n", is_peft ? "- lora\n" : "",
