@@ -68,7 +68,7 @@ std::vector<BeamSearch::Candidate> BeamSearch::best_candidates(std::span<const L
     for (const ScoredToken& token : best_tokens(next[b].of_ids(options_.ids), banned, count))
       all.push_back({b, token.id, next[b].log_probability(token.id) + beams_[b].score});
   }
-  // Stable: ties keep the order by beam and logit.
+  // The stable sort keeps ties in the order of beam and logit.
   std::ranges::stable_sort(all, std::ranges::greater(), &Candidate::score);
   if (std::ssize(all) > count) all.resize(static_cast<size_t>(count));
   return all;

@@ -7,9 +7,9 @@
 
 namespace ripstop {
 
-/// A beam search for the best continuation of one prompt. A step takes the 2 * num_beams most likely
-/// continuations of all beams by one token, best first. A continuation among the first num_beams that ends
-/// (by the end token or max_new_tokens) becomes a text with the score sum of log probabilities /
+/// A beam search for the best continuation of one prompt. A step takes the num_beams * (1 + end tokens) most
+/// likely continuations of all beams by one token, best first. A continuation among the first num_beams that
+/// ends (by an end token or max_new_tokens) becomes a text with the score (sum of log probabilities) /
 /// length^length_penalty; the best num_beams texts are kept. The best num_beams continuations that do not end
 /// are the next beams. A length counts the new tokens and the end token. settings.early_stopping decides when
 /// the search ends. Log probabilities and scores are float32; ties go to the lower beam, then to the lower
@@ -57,8 +57,8 @@ class BeamSearch {
   bool can_improve() const;
 
   const GenerateOptions& options_;
-  int64_t prompt_;      // tokens of the prompt
-  int64_t length_ = 0;  // new tokens, equal in all beams
+  int64_t prompt_;      // number of tokens of the prompt
+  int64_t length_ = 0;  // number of new tokens, equal in all beams
   std::vector<Beam> beams_;
   std::vector<EndedText> ended_;  // best first
 };

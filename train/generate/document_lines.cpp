@@ -49,7 +49,7 @@ std::string fault_of(const std::string& line, const Json::parse_error& error) {
   return fmt::format("no JSON from byte {} on: '{}'", at + 1, begin_of(line.substr(at)));
 }
 
-// The error has the start of the line and a hint. `fault`: the hint for a line that begins with '{'.
+// Throws an error with the start of the line and a hint. `fault`: the hint for a line that begins with '{'.
 [[noreturn]] void refuse_line(const std::string& line, const TextLines& lines, const std::string& fault) {
   const char first = line[line.find_first_not_of(" \t")];
   std::string hint = "write one JSON object a line: {\"document\": \"...\"}";
@@ -86,7 +86,7 @@ Json parse_object(std::string& line, const TextLines& lines) {
   refuse_line(line, lines, "");
 }
 
-// The error has the line's fields, and a hint how to rename one to `document`.
+// Throws an error with the names of the line's fields, and a hint how to rename one to `document`.
 [[noreturn]] void refuse_fields(const Json& object, const TextLines& lines) {
   constexpr size_t kShown = 12;
   std::string names, text;
@@ -106,7 +106,7 @@ Json parse_object(std::string& line, const TextLines& lines) {
                           shell_word(".document = " + field)));
 }
 
-// False for an empty file, such as mktemp makes, and for a dead link: replacing them loses nothing.
+// Whether replacing `path` would lose data: not if it is a dead link, or an empty file as mktemp makes it.
 bool holds_something(const fs::path& path) {
   std::error_code error;
   return fs::exists(path, error) && !(fs::is_regular_file(path, error) && fs::file_size(path, error) == 0);

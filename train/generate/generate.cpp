@@ -97,7 +97,7 @@ class GenerationLoop {
 
  private:
   struct Sequence {
-    int64_t number = 0;  // counts the prompts in their order
+    int64_t number = 0;  // number of the prompt in the order of prompts, from 0
     Text text;
   };
 
@@ -185,7 +185,7 @@ class GenerationLoop {
   int64_t active_ = 0;
   int64_t started_ = 0;
   int64_t handed_over_ = 0;
-  // One for each prompt handed_over_ .. started_ - 1; nullopt: not finished.
+  // The continuations of the prompts handed_over_ .. started_ - 1; nullopt: not finished.
   std::deque<std::optional<Continuation>> finished_;
 };
 

@@ -24,8 +24,8 @@ struct SlotTokens {
   std::span<const int32_t> places = {};
 };
 
-/// The model: computes the tokens of all items (distinct slots and beams), and adds their keys and values to
-/// the cache. A call has either prompts, from position 0, or one token for each item.
+/// The functions of a model. Each computes the tokens of all items (distinct slots and beams), and adds their
+/// keys and values to the cache. A call has either prompts, from position 0, or one token for each item.
 struct AppendTokens {
   /// The most likely next token of each item among the tokenizer's ids; among equal logits, the lowest id.
   FunctionRef<std::vector<int32_t>(std::span<const SlotTokens> items)> best;
@@ -45,7 +45,7 @@ using NextPrompt = FunctionRef<std::optional<NumberedPrompt>()>;
 /// The tokens generated after a prompt.
 struct Continuation {
   std::vector<int32_t> tokens;  ///< without the end token
-  /// The end token was generated; false: max_new_tokens was reached, or all ids were banned.
+  /// Whether an end token was generated; false: max_new_tokens was reached, or all ids were banned.
   bool ended = false;
 };
 

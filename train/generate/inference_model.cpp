@@ -188,7 +188,7 @@ void InferenceModel::run_prompts(std::span<const SlotTokens> items, int64_t ids)
   if (!filling.empty()) add(filling, options_.slots);
   const int64_t document_count = std::ssize(document_offset_.host);
   document_offset_.host.push_back(static_cast<int32_t>(rows));
-  // Predictions in all slots, so that the head has one shape.
+  // last_row_ has an entry for every slot, used or not, so that the head has one shape.
   last_row_.host.resize(static_cast<size_t>(options_.slots), last_row_.host.front());
   prefill(rows, document_count, longest, ids);
 }
@@ -212,9 +212,9 @@ void InferenceModel::prefill(int64_t rows, int64_t document_count, int64_t longe
 void InferenceModel::run_step(std::span<const SlotTokens> items, int64_t ids) {
   const auto rows = static_cast<size_t>(options_.rows());
   const int64_t beams = options_.num_beams, tail = beams > 1 ? options_.max_new_tokens : 0;
-  // Rows without an item are computed, too, so that there is one shape. A slot without a sequence writes to
-  // position 0, which its next sequence overwrites. If a search has fewer beams, the other rows write to the
-  // last places of the slot, for the last new token, whose keys and values are never needed.
+  // Rows without an item are computed, too, so that there is one shape. With one beam, such a row writes to
+  // position 0, which the slot's next sequence overwrites; with several, to the places of the last new token,
+  // whose keys and values are never needed.
   token_.host.assign(rows, 0);
   position_.host.assign(rows, 0);
   slot_.host.resize(rows);

@@ -42,7 +42,7 @@ struct InferenceOptions {
 
 /// The memory of an InferenceModel on one rank.
 struct InferencePlan {
-  MemoryUse memory;  ///< at the peak, including the arena
+  MemoryUse memory;  ///< all memory at the peak, including the arena
   MemoryUse arena;   ///< the arena's part of `memory`
 };
 
@@ -77,10 +77,10 @@ class InferenceModel {
   /// Runs every possible shape, on kMeta only. The arena's peak is then the capacity that the arena needs.
   void run_all_shapes();
 
-  /// Calls with prompts compute a multiple of so many rows, or of the context if that is smaller.
+  /// Calls with prompts compute a multiple of this number of rows, or of the context if that is smaller.
   static constexpr int64_t kRowStep = 64;
 
-  /// The ids of one call.
+  /// One int32 for each row or item of a call (tokens, positions, slots), on the host and on the device.
   struct Input {
     Buffer device;
     std::vector<int32_t> host = {};

@@ -13,7 +13,7 @@ namespace {
 
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
-// Every earlier occurrence of the last size - 1 tokens bans the token that followed it.
+// Bans every token that followed an earlier occurrence of the last size - 1 tokens.
 void ban_repetitions(int64_t size, std::span<const int32_t> tokens, std::vector<int32_t>& banned) {
   const int64_t count = std::ssize(tokens);
   if (size == 0 || count < size) return;
@@ -23,7 +23,7 @@ void ban_repetitions(int64_t size, std::span<const int32_t> tokens, std::vector<
       banned.push_back(tokens[static_cast<size_t>(i + size - 1)]);
 }
 
-// Removes the tokens below the top_k-th largest logit. In place: a copy would be as large as a vocabulary.
+// Removes the tokens below the top_k-th largest logit. Makes no copy, which would have a vocabulary's size.
 void keep_top_k(int64_t top_k, std::vector<ScoredToken>& tokens) {
   if (top_k == 0 || top_k >= std::ssize(tokens)) return;
   const auto last = tokens.begin() + (top_k - 1);

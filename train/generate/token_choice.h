@@ -19,7 +19,7 @@ struct LogitRow {
   float log_probability(int32_t id) const { return logits[static_cast<size_t>(id)] - largest - log_sum; }
 };
 
-/// A sequence in generation.
+/// A sequence that is being generated.
 struct PartialText {
   std::span<const int32_t> tokens;  ///< prompt and new tokens
   int64_t prompt = 0;               ///< tokens of the prompt

@@ -10,7 +10,7 @@
 namespace ripstop {
 namespace {
 
-// White space at both ends is removed: the model writes the space after the separator first.
+// Removes white space at both ends, as the space after the separator, which the model writes first.
 std::string trimmed(const std::string& text) {
   constexpr const char* kWhite = " \t\r\n";
   const size_t begin = text.find_first_not_of(kWhite);

@@ -13,7 +13,7 @@
 
 namespace ripstop {
 
-/// Any thread may call it. Throws Error(kInputData) if the file is damaged.
+/// Reads the prompt of `example`. Any thread may call. Throws Error(kInputData) if the file is damaged.
 EncodedPrompt stored_prompt(const TokenDataset& dataset, int64_t example);
 
 /// Removes tokens from the end of the document until the prompt has at most `longest` tokens. BOS (the first
