@@ -55,8 +55,8 @@ Json to_json(const EvaluationSettings& settings) {
   return json;
 }
 
-// The contents of settings.json; nullopt if the file is absent. Without "weights", another program wrote the
-// file.
+// The contents of settings.json; nullopt if the file is absent. A file without "weights" is of another
+// program.
 std::optional<Json> read_settings(const fs::path& directory) {
   std::error_code error;
   if (!fs::exists(directory / kSettings, error)) return std::nullopt;
@@ -136,8 +136,8 @@ void refuse_other_settings(const fs::path& directory, const Json& settings) {
   std::optional<Json> found = read_settings(directory);
   if (found && !found->contains("weights"))
     refuse(directory, "has a settings.json that ripstop evaluate did not write");
-  // The entries that an evaluation makes. Beside settings.json other entries are allowed, because people may
-  // keep files there that they made from the results.
+  // The names of the files that an evaluation makes. Beside a settings.json other entries are allowed,
+  // because people may keep files there that they made from the results.
   constexpr std::array<std::string_view, 4> kOwn = {kSettings, kPredictions, kScores, kPartialLossFile};
   const std::string foreign = found ? "" : entries_in_the_way(posix_io(), directory, kOwn);
   if (!foreign.empty())

@@ -62,8 +62,8 @@ struct FoundPredictions {
   std::vector<Prediction> predictions;
 };
 
-/// Finds, among the directories in `evaluations` except `own`, the directory with the most predictions made
-/// with `settings`, apart from settings.examples. Skips directories that cannot be read.
+/// Finds the directory in `evaluations`, except `own`, that has the most predictions by `settings`, with any
+/// number of examples. Skips directories that cannot be read.
 FoundPredictions find_predictions(const std::filesystem::path& evaluations, const std::filesystem::path& own,
                                   const EvaluationSettings& settings);
 

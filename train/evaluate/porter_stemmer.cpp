@@ -11,7 +11,7 @@ struct Rule {
   std::string_view replacement;
 };
 
-// Words with a wrong stem by the rules below.
+// Words for which the rules below would give a wrong stem.
 constexpr Rule kIrregular[] = {
     {"sky", "sky"},        {"skies", "sky"},       {"dying", "die"},        {"lying", "lie"},
     {"tying", "tie"},      {"news", "news"},       {"innings", "inning"},   {"inning", "inning"},

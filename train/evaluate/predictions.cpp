@@ -22,7 +22,7 @@ constexpr std::pair<const char*, std::string Prediction::*> kTexts[] = {{"id", &
                                                                         {"reference", &Prediction::reference},
                                                                         {"document", &Prediction::document}};
 
-// Empty if the file is absent.
+// The text of the file; empty if the file is absent.
 std::string read_if_present(const std::filesystem::path& path) {
   constexpr int64_t kMostBytes = int64_t{8} << 30;  // a million documents of 8 KiB
   return std::filesystem::exists(path) ? read_plain_file(path, kMostBytes, ExitCode::kStorage) : "";
@@ -102,7 +102,7 @@ PredictionFile::PredictionFile(const std::filesystem::path& directory) : path_(d
 void PredictionFile::append(const Prediction& prediction) {
   const std::string line = line_of(prediction, count());
   file_->append(line);
-  // The file's texts are kept, not the model's: a resumed evaluation must give the same scores.
+  // Keeps the texts as the file has them, not the model's: a resumed evaluation must give the same scores.
   predictions_.push_back(*parse_prediction(line, count()));
 }
 

@@ -10,7 +10,7 @@
 
 namespace ripstop {
 
-/// Each in 0..1. The units are words or pairs of words; a hit is a unit that both texts have.
+/// Numbers from 0 to 1. The units are words or pairs of words; a hit is a unit that both texts have.
 struct RougeScore {
   double precision = 0;  ///< hits / units of the candidate
   double recall = 0;     ///< hits / units of the reference
@@ -23,7 +23,7 @@ struct RougeScores {
   RougeScore rouge2;  ///< units: pairs of neighbouring words, counted like words of rouge1
   /// Units: words; the hits are the longest common subsequence of words, with each text as one sentence.
   RougeScore rouge_l;
-  bool has_words = true;  ///< of one candidate: whether its reference has a word (rouge_words)
+  bool has_words = true;  ///< whether the reference has a word (rouge_words); always true in a mean
 };
 
 /// The scores under the names that files and tables use: rouge1, rouge2, rougeL.
@@ -47,9 +47,9 @@ class RougeMean {
  public:
   void add(const RougeScores& scores);
   int64_t examples() const { return examples_; }
-  /// All zero if add() was never called.
+  /// The means; all zero if add() was never called.
   RougeScores mean() const;
-  /// For people: how many references have no word, so that nothing scores; "" if none.
+  /// A note for people: how many references have no word, so that nothing scores; "" if none.
   std::string note() const;
 
  private:

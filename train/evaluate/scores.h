@@ -40,7 +40,7 @@ struct EvaluationScores {
   std::string no_rouge = {};  ///< why `rouge` is over no examples
   CutCounts cuts = {};
 
-  /// The mean in nats over all targets; NaN if there are no targets.
+  /// The mean loss of a target, in nats; NaN if there are no targets.
   double mean_loss() const;
 };
 
@@ -48,7 +48,7 @@ struct EvaluationScores {
 /// is not finite becomes null.
 std::string to_json(const EvaluationScores& scores);
 
-/// Several lines for people.
+/// The scores as lines for people.
 std::string to_text(const EvaluationScores& scores);
 
 }  // namespace ripstop

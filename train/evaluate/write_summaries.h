@@ -12,8 +12,8 @@
 
 namespace ripstop {
 
-/// Called with the summaries of the examples first, first + 1, ... False ends the work. Must return the same
-/// on all ranks.
+/// Called with the summaries of the examples first, first + 1, ... Returns false to end the work; all ranks
+/// must return the same.
 using TakeSummaries = FunctionRef<bool(int64_t first, const std::vector<std::string>& summaries)>;
 
 /// Generates summaries of the examples [begin, end) of `dataset`, a share on each replica. Calls `take` on
