@@ -10,7 +10,7 @@
 namespace ripstop {
 namespace {
 
-// Advice to start a far larger job would not help.
+// The most ranks that a hint may advise: a far larger job is no useful advice.
 int64_t most_ranks(const RunTarget& target) {
   constexpr int64_t kTimesTheRanks = 64, kOfAnyJob = 1024;
   return std::max(kTimesTheRanks * target.ranks, kOfAnyJob);
@@ -93,7 +93,7 @@ std::string words_to_type(const RunConfig& config, const FittingMesh& fitting, i
 void find_other_ranks(const RunConfig& config, const RunTarget& target, const ResolvedRun& run,
                       FittingMeshes& found) {
   found.most_ranks = most_ranks(target);
-  // A target of one rank per node says nothing about real nodes.
+  // One rank per node does not tell how many ranks a node could have.
   if (target.ranks_per_node > 1) found.more_ranks = fewest_ranks(config, target, run, target.ranks_per_node);
   if (!found.more_ranks) found.more_ranks = fewest_ranks(config, target, run, std::nullopt);
   if (!found.more_ranks || target.ranks_per_node == 0) return;
@@ -101,8 +101,8 @@ void find_other_ranks(const RunConfig& config, const RunTarget& target, const Re
   found.words_to_type = words_to_type(config, *found.more_ranks, ranks_per_node);
 }
 
-// Plans `run` on each mesh fsdp x tensor of target.ranks ranks and calls body(fits) after each plan. No
-// replicas, which save no memory.
+// Plans `run` on each mesh fsdp x tensor of target.ranks ranks and calls body(fits) after each plan. Leaves
+// out replicas, which save no memory.
 template <class Body>
 void plan_same_ranks(const RunConfig& config, const RunTarget& target, ResolvedRun& run, Body body) {
   for (const int64_t tensor : tensor_axis_sizes(run.model)) {
@@ -153,7 +153,7 @@ std::string FittingMeshes::to_text() const {
   std::string text;
   for (const FittingMesh& fitting : same_ranks) text += (text.empty() ? "" : "; ") + mesh_text(fitting);
   if (!text.empty()) return "these fit: " + text;
-  // Only for a new run: all checkpoints of a run have moments of one dtype.
+  // The advice is only for a new run, because all checkpoints of a run have moments of one dtype.
   const std::string moments =
       bfloat16_moments
           ? fmt::format("; a new run with optimizer.moments=bfloat16 fits: {}", mesh_text(*bfloat16_moments))

@@ -13,7 +13,7 @@ namespace ripstop {
 struct FittingMesh {
   MeshSizes mesh;
   int64_t micro_batch_sequences = 0;
-  int64_t bytes = 0;  ///< of the fullest rank, with libraries
+  int64_t bytes = 0;  ///< memory of the fullest rank, with libraries
   Recompute recompute = Recompute::kNone;
 
   /// "replicate 1 x fsdp 2 x tensor 1 with micro_batch_sequences 4 and recompute full"; "and recompute ..."
@@ -35,7 +35,7 @@ struct FittingMeshes {
   /// target.ranks_per_node is not known.
   std::string words_to_type;
   int64_t most_ranks = 0;  ///< max(1024, 64 R)
-  /// A mesh of R ranks that fits with bfloat16 moments; nullopt if none fits, or if the run has such moments.
+  /// A mesh of R ranks that fits with bfloat16 moments; nullopt if none fits, or if the run has them already.
   std::optional<FittingMesh> bfloat16_moments;
   FittingMesh least;  ///< the mesh of R ranks that needs the least memory
 

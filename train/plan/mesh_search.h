@@ -35,8 +35,8 @@ struct MeshSearch {
   /// (both up to kAsFewBytes), then the largest micro-batch, then the least memory. Each row has the least
   /// recomputation that fits.
   std::vector<ResolvedRun> rows;
-  int64_t fitting = 0;             ///< pairs of mesh and micro-batch that fit, with those in `rows`
-  std::optional<MeshSizes> first;  ///< tried first; nullopt if the kept sizes allow no mesh
+  int64_t fitting = 0;             ///< number of pairs of mesh and micro-batch that fit, in `rows` or not
+  std::optional<MeshSizes> first;  ///< the mesh tried first; nullopt if the kept sizes allow no mesh
 };
 
 /// Tries every mesh of target.ranks ranks with the sizes in `kept` (and not of config.mesh), with the

@@ -33,7 +33,7 @@ std::string plan_text(const ResolvedRun& run, const std::optional<int64_t>& devi
   std::string text;
   for (const MemoryCategory category : kMemoryCategories) {
     if (category == MemoryCategory::kSnapshot && memory[category] == 0) continue;
-    // bfloat16 moments explain a smaller number than usual.
+    // The note on bfloat16 moments explains why the number is smaller than usual.
     const bool halved = category == MemoryCategory::kOptimizer && run.step.adamw.moments == DType::kBFloat16;
     text += fmt::format("  {:<14}{:>12}{}\n", to_string(category), bytes_text(memory[category]),
                         halved ? " with optimizer.moments = \"bfloat16\"" : "");

@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The path to give if `path` does not exist or is no directory.
+// A hint on what to give as model.pretrained if `path` does not exist or is no directory.
 std::string hint_for_model(const std::string& path) {
   std::error_code ignored;
   if (fs::is_regular_file(path, ignored)) {

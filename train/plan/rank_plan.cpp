@@ -27,7 +27,7 @@ RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinate
   DeviceMesh mesh = DeviceMesh::planned(request.mesh, coordinates, request.device);
   TrainingStep step(request.model, request.step, mesh, stream, ledger);
   const int64_t walked = std::min(request.micro_batches, kWalked);
-  std::array<AxisBytes, kWalked> sent_before;  // by micro-batch: bytes sent before it
+  std::array<AxisBytes, kWalked> sent_before;  // bytes sent before each micro-batch
   const auto walk = [&](int64_t micro_batches) {
     step.run(
         micro_batches,
@@ -37,7 +37,7 @@ RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinate
         },
         0.0, {1}, [] { return false; });
   };
-  // Only the first step of a run gathers frozen weights that stay gathered: plan a later step.
+  // Only the first step of a run gathers frozen weights that stay gathered, so a later step is planned.
   if (request.step.sharding.lora.any() && !request.step.sharding.reshard_after_forward) walk(1);
   walk(walked);
   RankPlan plan;

@@ -23,10 +23,10 @@ struct PlanRequest {
 struct RankPlan {
   MemoryUse memory;  ///< all bytes that ripstop allocates on the device, at the peak
   MemoryUse arena;   ///< the arena's part of `memory`: the arena_capacity of TrainingStep
-  /// The arena's peaks; `arena` is the larger one. An evaluation needs more than a step in a model of few
-  /// layers that recomputes much.
+  /// The arena's peaks; `arena` is the larger one. In a model of few layers that recomputes much, an
+  /// evaluation needs more than a step.
   MemoryUse step_arena, evaluation_arena;
-  AxisBytes traffic_per_step;  ///< in each step after the first, in which a run may gather more
+  AxisBytes traffic_per_step;  ///< bytes sent in each step but the first, which may gather more
 };
 
 /// Runs one step and, if the run validates, one evaluation on kMeta as the rank at `coordinates`: a real

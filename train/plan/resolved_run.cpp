@@ -22,7 +22,7 @@ std::string near_dataset(const std::string& directory) {
       std::filesystem::exists(directory, ignored) ? "DIR, and give DIR" : shell_word(directory));
 }
 
-// The model may have more token ids than the data set's tokenizer has pieces.
+// The sizes of model.pretrained. Throws if its positions or token ids are too few for the data.
 ModelConfig resolve_pretrained(const RunConfig& config, const RunTarget& target,
                                std::vector<std::string>& notes) {
   RIPSTOP_CHECK(target.pretrained.has_value(), "the sizes of {} were not read", config.model.pretrained);
@@ -86,7 +86,7 @@ DType resolve_precision(const RunConfig& config, const RunTarget& target, std::v
   return DType::kFloat32;
 }
 
-// Without the micro-batch and what depends on the micro-batch.
+// The options of a step, except the micro-batch and the options that depend on it.
 StepOptions resolve_step(const RunConfig& config, const RunTarget& target, std::vector<std::string>& notes) {
   StepOptions step;
   step.sharding = {.compute = resolve_precision(config, target, notes),

@@ -17,14 +17,14 @@ struct ResolvedRun {
   ModelConfig model;
   MeshSizes mesh;
   StepOptions step;
-  int64_t micro_batches = 1;  ///< of each data rank in a step
+  int64_t micro_batches = 1;  ///< number of micro-batches of each data rank in a step
   bool deterministic = false;
   bool validates = true;  ///< TrainSection::validates
   double idle_share = 0;  ///< share of the sequences of a step that are always empty
-  RankPlan plan;          ///< of the fullest rank
+  RankPlan plan;          ///< plan of the fullest rank
   /// The model that writes summaries at validations; nullopt without summaries.
   std::optional<InferenceOptions> summaries;
-  /// Memory of that model during a validation, in addition to `plan`.
+  /// Memory of the model that writes summaries, during a validation, in addition to `plan`.
   MemoryUse summaries_memory;
   SnapshotPlan snapshot;           ///< copies for saves while training goes on
   int64_t library_bytes = 0;       ///< device memory kept free for libraries
@@ -32,7 +32,7 @@ struct ResolvedRun {
 
   /// The units that are trained and saved.
   std::vector<UnitSpec> trained_table() const { return ripstop::trained_table(model, step.sharding.lora); }
-  /// Logical parameters that training changes.
+  /// The number of elements of all parameters that training changes.
   int64_t trained_parameters() const {
     const LoraConfig& lora = step.sharding.lora;
     return lora.any() ? adapter_parameter_count(model, lora) : parameter_count(model);
@@ -55,7 +55,7 @@ struct ResolvedRun {
     return memory().total() -
            (snapshot.takes_the_rest && !snapshot.beside_device ? snapshot.kept_bytes : int64_t{0});
   }
-  /// Whether memory() and the libraries fit into a rank's memory. True if that is not known.
+  /// Whether memory() and the libraries fit into a rank's memory. True if the rank's memory is not known.
   bool fits(const RunTarget& target) const {
     return !target.device_memory_bytes || memory().total() + library_bytes <= *target.device_memory_bytes;
   }

@@ -62,7 +62,7 @@ std::string time_text(const RunSpeed& speed, double seconds) {
                      100 * *speed.utilization, speed.source, duration_text(seconds * *speed.utilization));
 }
 
-// The config checks train.steps; with train.epochs the steps are known only now.
+// Checks a run with train.epochs, whose steps are known only now. With train.steps, the config was checked.
 void check_warm_up(const RunConfig& config, int64_t steps) {
   if (config.schedule.warmup_steps > steps)
     throw Error(ExitCode::kUsage,
@@ -71,7 +71,7 @@ void check_warm_up(const RunConfig& config, int64_t steps) {
                 "the run would never reach optimizer.learning_rate: warm up for a few percent of the steps");
 }
 
-// So many that a few slow steps, during saves or validations, do not change the median.
+// Enough steps that a few slow ones, during saves or validations, do not change the median.
 constexpr size_t kLastSteps = 21;
 constexpr double kStatedUtilization = 0.4;
 

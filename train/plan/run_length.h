@@ -12,7 +12,7 @@
 namespace ripstop {
 
 struct RunSpeed {
-  double tokens_per_second = 0;       ///< of all ranks together
+  double tokens_per_second = 0;       ///< the sum over all ranks
   int64_t tokens_seen = 0;            ///< tokens that the run has trained on already
   std::optional<double> utilization;  ///< assumed share of the peak; nullopt: the speed is measured
   std::string source;                 ///< "measured by the run's last steps", "data sheet: ..."
@@ -33,15 +33,15 @@ RunSpeed speed_at_peak(const ResolvedRun& run, double peak_flops, const std::str
 
 struct RunLength {
   std::optional<TrainingData> data;  ///< nullopt: there is no data set yet
-  std::optional<int64_t> steps;      ///< of the whole run; nullopt: train.epochs needs a data set
-  int64_t checkpoint_bytes = 0;      ///< of one checkpoint
+  std::optional<int64_t> steps;      ///< steps of the whole run; nullopt: train.epochs needs a data set
+  int64_t checkpoint_bytes = 0;      ///< size of one checkpoint
   std::optional<RunSpeed> speed;     ///< nullopt: not known
 
-  /// For the remaining steps, without validations and saves; nullopt: not known.
+  /// The time of the remaining steps, without validations and saves; nullopt: not known.
   std::optional<double> seconds() const;
 };
 
-/// Leaves RunLength::speed empty. Throws Error(kUsage) if the warm-up is longer than the run.
+/// The length of `run`, without RunLength::speed. Throws Error(kUsage) if the warm-up is longer than the run.
 RunLength run_length(const RunConfig& config, const ResolvedRun& run,
                      const std::optional<TrainingData>& data);
 

@@ -15,7 +15,7 @@ struct SnapshotPlan {
   int64_t most_bytes = 0;      ///< limit for the copies of a rank
   int64_t whole_bytes = 0;     ///< bytes of all arrays that the fullest rank saves
   int64_t kept_bytes = 0;      ///< bytes of the copies on the fullest rank
-  bool beside_device = false;  ///< on a GPU: copies are in host memory, not in the device's
+  bool beside_device = false;  ///< true on a GPU: the copies lie in host memory
   bool takes_the_rest =
       false;  ///< checkpoint.snapshot_mib is "auto": with less memory there are fewer copies
 

@@ -12,7 +12,7 @@
 namespace ripstop {
 namespace {
 
-// Independent of the ranks.
+// The options that do not depend on the ranks.
 BatchLoaderOptions sequence_options(const RunConfig& config) {
   return {.sequence_length = config.data.sequence_length,
           .pack = config.data.pack,

@@ -22,10 +22,10 @@ struct TrainingData {
   int64_t epoch_tokens = 0;   ///< tokens of an epoch, counted as `tokens` in metrics.jsonl
   /// Sequences of the first epoch; other epochs, packed anew, may have a few more or less.
   int64_t epoch_sequences = 0;
-  std::string plan_hash = {};  ///< of the first epoch's PackPlan
-  int64_t steps = 0;           ///< of the whole run: train.steps, or as many as train.epochs need
+  std::string plan_hash = {};  ///< hash of the first epoch's PackPlan
+  int64_t steps = 0;           ///< steps of the whole run: train.steps, or as many as train.epochs need
   double epochs = 0;           ///< passes over the data in the whole run
-  int64_t tokens = 0;          ///< of the whole run; an estimate if train.steps ends the run inside an epoch
+  int64_t tokens = 0;          ///< tokens of the whole run; an estimate if the run ends inside an epoch
 };
 
 /// Counts the data of a run from the lengths of its examples; reads no token. With train.epochs, packs every
