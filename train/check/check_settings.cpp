@@ -151,7 +151,7 @@ PlanRequest CheckSettings::reference_request(const MeshSizes& mesh) const {
   ShardingOptions& sharding = request.step.sharding;
   sharding.sequence_count = reference_tokens(mesh).micro_batch_sequences;
   request.micro_batches = divide_up(tokens(mesh).slots(), sharding.sequence_count);
-  // Neutral values for settings that matter on several ranks only.
+  // Settings that have an effect on several ranks only get their simplest values.
   sharding.reduce = DType::kFloat32;
   sharding.overlap_tensor = false;
   sharding.reshard_after_forward = true;
@@ -183,7 +183,7 @@ int64_t check_bytes(const CheckSettings& settings, const MeshSizes& mesh) {
   for (const std::vector<UnitSpec> table = trained_table(settings.model, settings.step.sharding.lora);
        const UnitSpec& unit : table)
     shard += UnitLayout(unit, mesh.tensor, 0, mesh.fsdp).shard_elements();
-  // KeptSteps: float32 gradients of every step, and weights after the last step.
+  // KeptSteps has float32 gradients of every step, and weights after the last step.
   return plan + 4 * (kCheckSteps + 1) * shard;
 }
 
@@ -207,7 +207,7 @@ CheckSettings choose_check(const ResolvedRun& run, DeviceKind device, uint64_t s
     else if (settings.kind == CheckedModel::kWhole)
       settings.kind = CheckedModel::kFewerLayers;
     CheckLimits of_kind = limits;
-    // The last candidate computes least: take it even if it exceeds limits.flops.
+    // The last candidate needs the fewest operations, so limits.flops does not apply to it.
     if (&settings == &candidates.back()) of_kind.flops = 0;
     const std::string why = fit(settings, run, of_kind);
     if (why.empty()) {

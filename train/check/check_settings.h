@@ -23,7 +23,7 @@ struct CheckSettings {
   std::string reason;  ///< why the model is not the config's; "" if it is
   ModelConfig model;
   StepOptions step;  ///< on the mesh, with micro-batch size and sequence length
-  Recompute reference_recompute = Recompute::kNone;  ///< in the steps of one rank alone
+  Recompute reference_recompute = Recompute::kNone;  ///< recomputation in the steps of one rank alone
   double learning_rate = 0;
   uint64_t seed = 1;
   DeviceKind device = DeviceKind::kCpu;
@@ -41,10 +41,10 @@ struct CheckSettings {
 };
 
 struct CheckLimits {
-  std::optional<int64_t> memory_bytes = {};  ///< of one rank; nullopt: no bound
+  std::optional<int64_t> memory_bytes = {};  ///< memory of one rank; nullopt: no bound
   double flops = 0;                          ///< operations of the rank alone; 0: no bound
   std::string flops_text = {};               ///< `flops` as a person gave it: "5 minutes"
-  bool small = false;                        ///< take the small model at once
+  bool small = false;                        ///< the check must use the small model
 };
 
 /// Chooses the check of `run`: the config's model (in bfloat16 at most six of its layers) if one rank alone

@@ -26,7 +26,7 @@ double relative_error(double found, double expected) {
   return std::abs(found - expected) / std::abs(expected);
 }
 
-// Infinite for NaN.
+// The error as a multiple of the tolerance; infinite for NaN.
 double ratio(const CheckedValue& value) {
   const double r = value.error / value.tolerance;
   return std::isnan(r) ? kInfinite : r;
@@ -144,8 +144,8 @@ class Judge {
                                             rank_text(static_cast<size_t>(skipped - ranks_.begin())), s + 1));
   }
 
-  // Each copy of a parameter has an error, of which the largest counts. Each replica has a copy; if the
-  // tensor axis does not cut the parameter, each index on the tensor axis has one.
+  // Judges each parameter by the copy with the largest error. Each replica has a copy; if the tensor axis
+  // does not cut the parameter, each rank of the tensor axis has one, too.
   void judge_parameter(const ParameterSpec& parameter, size_t p) {
     for (size_t state = 0; state < kComparedStates; ++state) {
       std::vector<double> copies(static_cast<size_t>(mesh_.replicate * mesh_.tensor));
@@ -304,7 +304,7 @@ std::string MeshVerdict::complaint() const {
   add(worst_of_first_failure(values, [](const CheckedValue& value) { return !value.parameter.empty(); }));
   for (const CheckedKind kind : {CheckedKind::kLoss, CheckedKind::kGradientNorm})
     add(worst_of_first_failure(values, [&](const CheckedValue& value) { return value.kind == kind; }));
-  // In the order of steps: a wrong norm in step 1 changes the gradients of step 2.
+  // Sorts by step, because a wrong norm in step 1 changes the gradients of step 2.
   std::stable_sort(failures.begin(), failures.end(),
                    [](const CheckedValue* a, const CheckedValue* b) { return order_of(*a) < order_of(*b); });
   std::string text;

@@ -14,7 +14,7 @@ namespace ripstop {
 struct ParameterError {
   double squared_error = 0;  ///< sum over elements of (found - expected)^2
   /// The largest relative error of a block: sqrt(sum of squared errors / sum of squared expected elements).
-  /// For a block of small elements the divisor is that of the parameter's average block.
+  /// The divisor is at least that of an average block of the parameter.
   double worst_block = 0;
   int64_t row = 0, column = 0;  ///< start of the worst block
   bool finite = true;           ///< all found and expected elements are finite
@@ -35,8 +35,8 @@ using ReadElements = FunctionRef<void(int64_t first, std::span<float> to)>;
 /// hide errors in A.
 void check_values(const ParameterSpec& parameter, uint64_t seed, int64_t first, int64_t count, float* out);
 
-/// Subtracted from found and expected elements: the check_values of a seed, to compare updates and not
-/// weights; nullopt: nothing.
+/// The seed of the check_values that are subtracted from found and expected elements, to compare updates and
+/// not weights; nullopt: nothing is subtracted.
 using Baseline = std::optional<uint64_t>;
 
 /// For each parameter in layout.slices(): the squared norm of its elements less the baseline. `layout` is the

@@ -109,7 +109,7 @@ void compare_state(const KeptSteps& kept, const DeviceMesh& mesh, const CheckSet
   }
 }
 
-// The lists in rank order. All must have the same size. Collective.
+// The lists of all ranks, in rank order. All lists must have the same size. Collective.
 template <class T>
 std::vector<std::vector<T>> lists_of_all_ranks(Communicator& world, const std::vector<T>& own) {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -151,7 +151,7 @@ RankFindings compare_with_one_rank(const KeptSteps& kept, const DeviceMesh& mesh
   const int64_t sequences = together.micro_batch_sequences;
   RankFindings findings{.steps = kept.steps, .reference = {}, .errors = {}, .norms = {}, .units = {}};
   for (int64_t number = 1; number <= kCheckSteps; ++number) {
-    // Without the empty slots: the check then also shows that empty slots change nothing on the mesh.
+    // Leaves out empty slots: the check then also shows that they change nothing on the mesh.
     std::vector<int64_t> slots = filled_slots(tokens, number);
     while (std::ssize(slots) % sequences != 0) slots.push_back(-1);
     const auto slots_of_batch = [&](int64_t micro) {

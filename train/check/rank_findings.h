@@ -13,8 +13,8 @@ inline constexpr int64_t kComparedStates = kCheckSteps + 1;
 
 /// Facts about one state of a unit's shard.
 struct UnitFacts {
-  uint64_t shard_hash = 0;       ///< of the whole shard
-  uint64_t replicated_hash = 0;  ///< of the shard's part that all ranks of the tensor axis share
+  uint64_t shard_hash = 0;       ///< hash of the whole shard
+  uint64_t replicated_hash = 0;  ///< hash of the shard's part that all ranks of the tensor axis share
   double padding = 0;            ///< largest_padding of the shard
   bool operator==(const UnitFacts&) const = default;
 };
@@ -29,8 +29,8 @@ struct StepSums {
 
 /// The results of one rank's comparison. All ranks have lists of the same lengths.
 struct RankFindings {
-  std::array<StepSums, kCheckSteps> steps;      ///< on the mesh
-  std::array<StepSums, kCheckSteps> reference;  ///< of this rank alone
+  std::array<StepSums, kCheckSteps> steps;      ///< results on the mesh
+  std::array<StepSums, kCheckSteps> reference;  ///< results of this rank alone
   /// By state, then by parameter in the order of the parameter table: the error of this rank's part.
   std::array<std::vector<ParameterError>, kComparedStates> errors;
   /// By state, then by parameter: the squared norm of the whole parameter, computed by this rank alone.
