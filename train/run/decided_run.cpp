@@ -32,7 +32,7 @@ std::string fields_text(const ModelConfig& model) {
   return text;
 }
 
-// Ranks that decide differently would hang in different collectives. Collective.
+// Throws if ranks have decided differently: they would hang in different collectives. Collective.
 void require_equal_decisions(const DecidedRun& run) {
   Communicator& world = run.ranks->world();
   const std::string where = run.host();

@@ -12,7 +12,7 @@ namespace ripstop {
 struct ResumableCheckpoint {
   RunConfig config;                           ///< config of the run that saved the checkpoint
   MeshSizes mesh;                             ///< mesh of the run that saved the checkpoint
-  std::vector<ConfigDifference> differences;  ///< from `config` to the run's config, all allowed
+  std::vector<ConfigDifference> differences;  ///< differences of the run's config from `config`, all allowed
 };
 
 /// Compares the config and the model in the manifest with the run's. Throws Error(kUsage), listing old ->

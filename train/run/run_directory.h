@@ -51,7 +51,7 @@ class RunDirectory {
   /// the lock was taken over, metrics.jsonl becomes a new file, into which the previous owner cannot write.
   MetricsFile& open_metrics(int64_t step);
   MetricsFile& metrics() { return *metrics_; }
-  bool has_metrics() const { return metrics_ != nullptr; }  ///< after open_metrics()
+  bool has_metrics() const { return metrics_ != nullptr; }  ///< true after open_metrics()
   /// Asks all locks: check_owner() throws if any lock is lost, may_write() is true if all locks allow writes.
   void check_owner() const;
   bool may_write() const;

@@ -18,7 +18,7 @@ std::string startup_text(const StartupSeconds& seconds);
 
 struct LastStart {
   StartEvent event;
-  std::optional<double> tokens_per_second;  ///< median of its last steps; nullopt if the log has none
+  std::optional<double> tokens_per_second;  ///< median of the start's last steps; nullopt without steps
 };
 
 /// The last start in the log; nullopt if `metrics` has none or cannot be read.
@@ -33,8 +33,8 @@ std::vector<std::string> lines_since(const LastStart& before, const StartEvent& 
 /// The `hosts` event, without `time`, of a window that ends with `step`. `hosts` in mesh order.
 HostsEvent hosts_event(const SpeedWindow& window, const std::vector<std::string>& hosts, int64_t step);
 
-/// A text for each rank that became slow in this window, with the option that leaves out the nodes of all
-/// slow ranks, and for each rank that is slow no more.
+/// Texts for people: one for each rank that became slow in this window, with Slurm's option that leaves out
+/// the nodes of all slow ranks, and one for each rank that is no longer slow.
 std::vector<std::string> speed_changes(const SpeedWindow& window, const std::vector<std::string>& hosts);
 
 }  // namespace ripstop

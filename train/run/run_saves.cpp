@@ -12,8 +12,8 @@
 namespace ripstop {
 namespace {
 
-// So many failed saves in a row end the run. A single failure may be bad luck, such as a disk that is full
-// for a moment.
+// The number of failed saves in a row that end the run. A single failure may pass, as when a disk is full for
+// a moment.
 constexpr int64_t kFailuresInARow = 3;
 
 // The pause between two votes of ranks that wait for disks.
@@ -131,8 +131,8 @@ bool RunSaves::commit() {
   log.end_live_line();
   for (const std::string& text : report.warnings) log.warn(text);
   const double waited = save.stood_seconds + seconds_since(since);
-  // Not the time since the start: a save in the background may be written long before the end of the step
-  // that commits it.
+  // The time since the start of the save would be too long: a save in the background may be written long
+  // before the end of the step that commits it.
   const double seconds = std::max(save.begin_seconds + report.seconds, waited);
   if (lent_.time_limit) lent_.time_limit->took_save(seconds);
   log.write(CheckpointEvent{.step = save.state.step,
@@ -157,8 +157,8 @@ void RunSaves::after_step(const StepResult& step) {
 SaveWork RunSaves::work(double step_seconds) {
   if (!under_way_ || !writer_->is_writing()) return SaveWork::kNone;
   const Clock::time_point before = std::exchange(under_way_->looked_at, Clock::now());
-  // The most time between two looks at the disk that counts as time without progress: after more, this
-  // process was stopped or busy.
+  // Limits, in seconds and in steps, of the time between two looks at the disk that counts as time without
+  // progress: a longer time means that this process was stopped or busy.
   constexpr double kShort = 1, kMostSteps = 2;
   const double passed = std::min(std::chrono::duration<double>(under_way_->looked_at - before).count(),
                                  std::max(kShort, kMostSteps * step_seconds));

@@ -30,8 +30,8 @@ struct SavedRun {
 /// failure in a row, or a lost lock throws.
 class RunSaves {
  public:
-  /// Allocates memory for copies of `units`, which the stream `compute` updates. `state`: at the start.
-  /// Collective.
+  /// Allocates memory for copies of `units`, which the stream `compute` updates. `state`: the state at the
+  /// run's start. Collective.
   RunSaves(SavedRun lent, const Stream& compute, MemoryLedger& ledger, const std::vector<UnitStates>& units,
            const CheckpointState& state);
 
@@ -100,7 +100,7 @@ class RunSaves {
   int64_t saved_step_;
   std::optional<BestSoFar> committed_best_;  ///< best score in the last commit
   int64_t failures_ = 0;                     ///< steps in a row whose save failed, and tries of the last save
-  int64_t failed_step_ = -1;                 ///< the step of the last failure; -1: it does not matter
+  int64_t failed_step_ = -1;                 ///< the last step counted in failures_; -1: every failure counts
   double wait_seconds_ = 0, alone_seconds_ = 0;
 };
 

@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Reads mostly names of directories, because status must stay fast for many runs.
+// Finds the newest checkpoint by names of directories: status must stay fast for many runs.
 std::optional<int64_t> newest_checkpoint(Io& io, const fs::path& run) {
   std::map<int64_t, fs::path, std::greater<>> by_step;
   std::error_code error;
@@ -114,7 +114,7 @@ void take_slow_ranks(const HostsEvent& event, RunStatus& status) {
 void take_log(const MetricsLog& log, RunStatus& status) {
   const bool is_running = status.state == "running";
   if (!log.starts.empty()) {
-    // The step of a run that has not finished a step yet.
+    // These values stay if the run has not finished a step yet.
     status.step = log.starts.back().step;
     status.steps = log.starts.back().steps;
   }

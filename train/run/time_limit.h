@@ -22,7 +22,7 @@ std::optional<Deadline> find_deadline(std::vector<std::string>& notes);
 /// The seconds that a run needs before its deadline: two saves (one may be under way), `next_seconds` until
 /// its next chance to stop, and kMarginSeconds for its end.
 double reserve_seconds(double save_seconds, double next_seconds);
-/// The slowest of so many last steps decides.
+/// The number of last steps of which a TimeLimit takes the slowest.
 inline constexpr size_t kRecentSteps = 20;
 
 /// Decides, from the measurements of this start, whether a run must stop to save before its job ends. Only
@@ -39,7 +39,7 @@ class TimeLimit {
   double seconds_left() const;
 
   void took_step(double seconds);
-  /// `seconds`: from the start of the save to its commit.
+  /// `seconds`: the time from the start of the save to its commit.
   void took_save(double seconds);
   void took_validation(double seconds) { validation_seconds_ = seconds; }
 
@@ -48,9 +48,9 @@ class TimeLimit {
   /// The time of the last validation; 0 before the first.
   double validation_seconds() const { return validation_seconds_; }
   double reserve(double next_seconds) const { return reserve_seconds(save_seconds_, next_seconds); }
-  /// Whether to stop now, if the next chance to stop is `next_seconds` later. Before it says so, it asks
-  /// `squeue` (at most 5 s) for the end of the job, since the limit may have been raised; deadline() then
-  /// changes. posix_spawn starts the program without a copy of this process, which MPI's networks permit.
+  /// Whether to stop now, if the next chance to stop is `next_seconds` later. Before true is returned,
+  /// `squeue` is asked (at most 5 s) for the end of the job, since the limit may have been raised; deadline()
+  /// then changes. posix_spawn starts the program: MPI's networks may not permit a fork of this process.
   bool is_up(double next_seconds);
 
   /// A text for people: "the job ends at ...".
@@ -75,7 +75,7 @@ class LookIntervals {
   double longest_ = 0;
 };
 
-/// "2026-11-23 05:35:00 UTC" for a `time` in seconds since 1970. In the local time zone.
+/// The text of `time` (seconds since 1970) in the local time zone: "2026-11-23 05:35:00 UTC".
 std::string clock_text(double time);
 
 }  // namespace ripstop

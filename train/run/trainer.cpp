@@ -173,8 +173,8 @@ std::optional<StepResult> Trainer::compute_step(StepWork& work) {
         done, run_.micro_batches, [&] { return stop_requested(LongStepTimes{}.most_seconds); },
         [&] { stream_.synchronize(); });
   };
-  // The next chance to stop is after the next step, or after the validation before it, which must be made
-  // again if it is given up.
+  // The next chance to stop is after the next step, or after a validation that is due before that step: a
+  // validation that is given up must be made again.
   const auto stops = [&] {
     if (!time_limit_) return stop_requested(0);
     const double validation = validation_is_due_at(at_step_) ? time_limit_->validation_seconds() : 0;
@@ -193,7 +193,7 @@ std::optional<StepResult> Trainer::compute_step(StepWork& work) {
 void Trainer::log_step(const StepWork& work, const StepResult& result) {
   for (const std::string& note : stream_.take_notes()) log_.warn(note);
   if (!leads_) return;
-  // Checked once, after the first step: the libraries have then loaded all kernels and allocated all buffers.
+  // One check after the first step suffices: the libraries have then loaded all kernels and their buffers.
   if (state_.step == first_step_ + 1)
     if (const auto beyond = run_.library_memory.beyond_bound(ledger_.now().total())) log_.warn(*beyond);
   const double rows_per_second = static_cast<double>(work.loaded.rows) / clock_.seconds();
@@ -263,8 +263,8 @@ void Trainer::drop_wrong_peak(double rows_per_second) {
       "is no mfu from here on, and the mfu of the steps before was too high");
 }
 
-// Ends the run if several steps in a row have failed, because no further step would mend that, or if the
-// run's last step has failed, because such a run is not done.
+// Ends the run if several steps in a row have failed, because later steps would fail, too, or if the run's
+// last step has failed, because such a run is not done.
 void Trainer::check_numerics(const StepResult& result) {
   if (!result.skipped) skips_ = 0;
   if (is_failure(result)) {

@@ -50,7 +50,7 @@ class Trainer {
   /// improvement, and returns kOk.
   ///
   /// After a stop request on any rank, or shortly before TrainerOptions::deadline, saves after the current
-  /// step and returns kRequeue. A step that would take another minute and a validation are given up, and made
+  /// step and returns kRequeue. A validation, or a step that would take another minute, is given up, and made
   /// again when the run goes on. A stop before the first step writes no step.
   ///
   /// If another process takes the run over, throws kStorage within seconds, and writes nothing any more.
@@ -61,7 +61,7 @@ class Trainer {
   /// last step. Before kNumerics, saves the weights after the last update.
   ExitCode run();
 
-  /// Call it after run() has thrown. False if the thread of a save or of the lock does not end within
+  /// Call it after run() has thrown. Returns false if the thread of a save or of the lock does not end within
   /// seconds, because storage does not answer. Then end the process by _exit: the destructor would wait.
   bool can_be_destroyed();
 

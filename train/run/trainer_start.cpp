@@ -151,7 +151,7 @@ void Trainer::check_checkpoint(const CheckpointState& saved, const std::string& 
   require_same_set(saved.data_content_hash == run_.dataset.content_hash() &&
                        saved.tokenizer_sha256 == run_.tokenizer.sha256(),
                    "data set");
-  // Compared only if both have a set, because a resumed run may begin or cease to validate.
+  // Validation sets are compared only if both starts have one: a resumed run may begin or cease to validate.
   const std::string& validated = saved.validation_content_hash;
   require_same_set(validated.empty() || validated == ValidationSet::kNone || !validation_.any() ||
                        validated == run_.validation.content_hash(),
@@ -187,12 +187,12 @@ std::optional<ResumableCheckpoint> Trainer::resume(StartFindings& found) {
       resume_newest(posix_io(), run_.checkpoints(), mesh_.world(), accept, load, found.warnings);
   if (!saved) return std::nullopt;
   state_ = *saved;
-  // The checkpoint has float32 master weights: renews the compute copies.
+  // The checkpoint has float32 master weights only, so the compute copies must be renewed.
   step_->model().weights_changed(step_->arena());
   found.resume_notes = resume_notes(*resumed, mesh_.sizes());
   const TrainSection &then = resumed->config.train, &now = run_.config.train;
   if (then.steps != now.steps || then.epochs != now.epochs) {
-    // Without votes on a stop: a run only grows, so this is less work than count_steps() was.
+    // No votes on a stop are needed: steps and epochs may only be raised, so count_steps() took longer.
     const int64_t old_steps = count_training_data(run_.dataset, resumed->config)->steps;
     const std::string jump = rate_jump(run_.config, state_.step, old_steps, steps_);
     if (!jump.empty()) found.resume_notes.push_back(jump);
@@ -248,7 +248,7 @@ bool Trainer::resume_or_initialize(FirstWeights first, StartFindings& found) {
   return true;
 }
 
-// Makes attention's plans, one for each number and length of documents, of up to a second each. In steps,
+// Makes the plans of attention for each number and length of documents; one takes up to a second. In steps,
 // ranks would make plans at different times and wait for each other.
 std::optional<KernelPlans> Trainer::prepare_kernels() {
   if (run_.device.kind != DeviceKind::kCuda) return std::nullopt;

@@ -7,7 +7,7 @@
 namespace ripstop {
 namespace {
 
-// ROUGE-L or the loss. For "none", the loss.
+// The score by which `keep` chooses; the loss for "none".
 std::optional<double> score_of(const ValidationEvent& event, KeepBest keep) {
   return keep == KeepBest::kRougeL ? event.rougeL : event.loss;
 }
@@ -49,7 +49,7 @@ bool Trainer::validate_and_save() {
   const Clock::time_point begin = Clock::now();
   const bool late = saves_->has(state_.step);
   LookIntervals intervals;
-  // Without summaries each part takes less than a step. A long summary may keep one rank busy alone.
+  // Each part of the loss takes less than a step. With summaries, one rank alone may be busy for longer.
   if (!run_.summaries) world_.set_deadline(deadline_.in_step());
   const std::optional<ValidationScores> scores = validation_.measure(
       *step_, ledger_, [&] { return stop_requested(intervals.look()); },
@@ -82,7 +82,7 @@ bool Trainer::accept_scores(const ValidationScores& scores) {
   const bool by_rouge = keep == KeepBest::kRougeL;
   const double value = by_rouge ? scores.rouge->rouge_l.fmeasure : scores.loss.mean();
   const auto beats = [&](const BestSoFar& best) {
-    // A best by another metric (keep_best was changed) does not count.
+    // A best score by another metric (keep_best was changed) does not count.
     return best.metric != to_string(keep) || (by_rouge ? value > best.value : value < best.value);
   };
   const bool better =

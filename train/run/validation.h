@@ -17,9 +17,9 @@
 
 namespace ripstop {
 
-/// Equal on all ranks.
+/// The scores of a validation, equal on all ranks.
 struct ValidationScores {
-  LossSum loss;                      ///< over all targets of the set
+  LossSum loss;                      ///< sum over all targets of the set
   std::optional<RougeScores> rouge;  ///< means over the summaries, if any are written
 };
 
@@ -60,9 +60,9 @@ class Validation {
   /// any().
   std::map<DocumentSizes, int64_t> documents() const;
 
-  /// `ledger` counts the memory for generation. Calls `stop_requested` and `report` between batches and
-  /// between parts of the summaries. Returns nullopt if a stop was requested on any rank. Requires any().
-  /// Collective.
+  /// Validates once. `ledger` counts the memory for generation. Calls `stop_requested` and `report` between
+  /// batches and between parts of the summaries. Returns nullopt if a stop was requested on any rank.
+  /// Requires any(). Collective.
   std::optional<ValidationScores> measure(TrainingStep& step, MemoryLedger& ledger,
                                           FunctionRef<bool()> stop_requested, ReportPart report);
   /// Whether measure() has computed losses, and whether it has written summaries.
