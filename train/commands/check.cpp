@@ -95,7 +95,7 @@ CheckedRun resolve(const CheckArguments& given, MpiWorld& world) {
   return checked;
 }
 
-// Ranks with different settings would hang in collectives that do not match. Collective.
+// Throws if ranks have different settings: they would hang in collectives that do not match. Collective.
 void require_equal_settings(const CheckSettings& settings, MpiWorld& world) {
   Communicator& all = world.communicator();
   const ShardingOptions& sharding = settings.step.sharding;

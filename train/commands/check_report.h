@@ -12,7 +12,7 @@ namespace ripstop {
 struct AxisCheck {
   MeshAxis axis = MeshAxis::kReplicate;
   int64_t ranks = 1;
-  /// All groups along the axis compute what one rank computes; nullopt: not checked, for lack of memory.
+  /// Whether all groups along the axis compute what one rank computes; nullopt: no memory for the check.
   std::optional<bool> holds;
 };
 

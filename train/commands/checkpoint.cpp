@@ -43,7 +43,7 @@ ExitCode list(Io& io, const CheckpointArguments& given) {
   std::optional<int64_t> best;
   for (const ListedCheckpoint& checkpoint : listed)
     if (checkpoint.manifest && checkpoint.manifest->state.best)
-      best = checkpoint.manifest->state.best->step;  // the last one assigned: that of the newest manifest
+      best = checkpoint.manifest->state.best->step;  // in the end, the best by the newest manifest
   Json rows = Json::array(), moved = Json::array(), superseded = Json::array();
   std::string text;
   for (const ListedCheckpoint& c : listed) {
@@ -106,7 +106,7 @@ ExitCode verify(Io& io, const CheckpointArguments& given) {
   return found.empty() ? ExitCode::kOk : ExitCode::kStorage;
 }
 
-// The options of all verbs on one checkpoint.
+// Adds the arguments that all verbs on one checkpoint have.
 void add_which(Verb& verb, CheckpointArguments& given, const char* path_help) {
   verb.path("RUN|CHECKPOINT", given.path, path_help).required();
   verb.path("--checkpoint", given.which, "of a run: latest, best, a step, or a step directory")

@@ -42,7 +42,7 @@ struct ExportArguments {
   bool json = false;
 };
 
-// A signal has requested a stop. Caught in export_on_all_ranks.
+// The exception after a stop request, caught in export_on_all_ranks.
 struct ExportStopped {};
 
 // The progress in a live line, on the rank with `speaks`. update() throws ExportStopped if a stop is
@@ -130,8 +130,8 @@ void print_report(const ExportArguments& given, const TrainedModel& trained, con
     print_to(stdout, "next: {}\n", python_command(given, report));
 }
 
-// Whether the base in `directory` is a checkpoint, not a Hugging Face model. The name of an absent directory
-// decides.
+// Whether the base in `directory` is a checkpoint, not a Hugging Face model. If `directory` is absent, its
+// name decides.
 bool is_checkpoint_place(Io& io, const fs::path& directory) {
   return directory_exists(io, directory)
              ? !is_pretrained_model(directory)

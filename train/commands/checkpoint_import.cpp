@@ -33,7 +33,7 @@ StoredModel open_model(Io& io, const std::string& path) {
   return model;
 }
 
-// A signal has requested a stop. Thrown, so that destructors remove the unfinished files.
+// The exception after a stop request: destructors then remove the unfinished files.
 struct ImportStopped {};
 
 int64_t import_with_progress(Io& io, const StoredModel& model, const fs::path& output,

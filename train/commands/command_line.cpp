@@ -44,7 +44,7 @@ void print_once(const std::string& text) {
   if (launch_rank() == 0) print_out("{}", text);
 }
 
-// All verbs on one page. CLI11's own text would show the options of all verbs, too.
+// The program's help text: all verbs on one page. CLI11's own text would also show the options of all verbs.
 std::string help_text(const ProgramTexts& texts, const CLI::App& app) {
   std::string text = fmt::format("{}\n\nusage: {} VERB [arguments]\n\n", texts.title, texts.name);
   for (const CLI::App* verb : verbs_of(app)) {
@@ -127,8 +127,8 @@ std::string value_of(const UnknownOption& option, const std::string& key) {
 }
 
 // People type keys of the config as options, as for other trainers: --learning_rate 1e-3,
-// --optimizer.lr=1e-3. The hint shows the overrides to type instead. `section`: of
-// Verb::set_override_section; "": all sections.
+// --optimizer.lr=1e-3. The hint shows the overrides to type instead. `section`: the section that
+// Verb::set_override_section has set; "": all sections.
 [[noreturn]] void refuse_options(const CLI::App& verb, const std::string& section,
                                  const std::vector<UnknownOption>& unknown) {
   Arguments known, names, nearest, overrides, kept, hints;
@@ -236,7 +236,7 @@ Option Verb::flag(const std::string& name, bool& value, const std::string& help)
 }
 
 Verb Verb::verb(const std::string& name, const std::string& summary) {
-  // Exactly one verb: a later word that spells a verb, such as a run directory `list`, is an argument.
+  // Only one verb is parsed: a later word with the name of a verb, as a run directory `list`, is an argument.
   app_->require_subcommand(1);
   return {*line_, *app_->add_subcommand(name, summary)};
 }
@@ -270,8 +270,8 @@ Verb CommandLine::verb(const std::string& name, const std::string& summary) {
 
 ExitCode CommandLine::run(const Arguments& words) {
   CLI::App& app = state_->app;
-  // The formatter is set after all verbs were added: a new verb would inherit it, but it is for the program
-  // alone.
+  // The formatter, which is for the program alone, is set after all verbs were added: new verbs would inherit
+  // it.
   app.formatter_fn([this](const CLI::App* program, const std::string&, CLI::AppFormatMode) {
     return help_text(state_->texts, *program);
   });

@@ -31,7 +31,7 @@ std::string labelled(const std::string& label, const char* color, const std::str
 
 std::string fatal_line(const Error& error, int64_t rank) {
   std::string what = without_rank(error, rank);
-  for (size_t at = 0; (at = what.find(";\n", at)) != std::string::npos;) what[at + 1] = ' ';  // a list
+  for (size_t at = 0; (at = what.find(";\n", at)) != std::string::npos;) what[at + 1] = ' ';  // joins a list
   std::string line =
       fmt::format("FATAL code={} rank={} step={} what={}", static_cast<int>(error.code()), rank,
                   error.step() ? std::to_string(*error.step()) : "-", text_of_json(what));

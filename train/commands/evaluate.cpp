@@ -48,8 +48,8 @@ struct Subject {
   bool has_summaries() const { return generation.max_new_tokens > 0; }
 };
 
-// Throws Error(kUsage) for a pretrained model without --data or --output. It has no data set, and its
-// directory is no place for results, because other programs may use it.
+// Throws Error(kUsage) for a pretrained model without --data or --output. Such a model has no data set, and
+// other programs may use its directory, so results must not be written there.
 void require_places(const EvaluateArguments& given, const TrainedModel& trained) {
   const char* missing = given.data.empty() ? "--data" : "--output";
   if (trained.stored.is_pretrained() && (given.data.empty() || given.output.empty()))
@@ -81,7 +81,7 @@ fs::path find_split(const EvaluateArguments& given, const TrainedModel& trained)
   throw Error(ExitCode::kInputData, fmt::format("{}: there is no {}.h5", data.string(), given.split), hint);
 }
 
-// Called before the weights are loaded, because loading takes long and much memory.
+// Finds model, split and settings without loading the weights, because loading takes long and much memory.
 Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given) {
   TrainedModel trained = given.model.find(io, world, /*reads_generation_file=*/false);
   const fs::path file = find_split(given, trained);
@@ -146,10 +146,10 @@ struct Output {
   fs::path directory;
   std::optional<EvaluationClaim> claim;
   std::optional<PredictionFile> predictions;
-  std::string note;  ///< for people: how many summaries there are already; "" if none
+  std::string note;  ///< a note for people: how many summaries there are already; "" if none
 };
 
-// Called before the weights are loaded, so that a refusal comes at once.
+// Opens the output. Call it before the weights are loaded, so that a refusal comes at once.
 Output open_output(const EvaluateArguments& given, const Subject& subject, const InferenceOptions& options,
                    const EvaluationSettings& settings) {
   const fs::path all = subject.trained.run / "evaluation";
@@ -304,7 +304,8 @@ void say_stopped(const EvaluateArguments& given, const Subject& subject, const O
 
 ExitCode evaluate(MpiWorld& world, const EvaluateArguments& given, Stop& stop) {
   Io io;
-  // Hashing the base of adapters may take minutes, and nothing is written yet.
+  // A stop ends the process at once: hashing the base of adapters may take minutes, and nothing is written
+  // yet.
   std::optional<StopEndsProcess> while_reading(std::in_place, stop.signal());
   const Subject subject = find_subject(io, world.communicator(), given);
   const Device device = given.model.choose_rank_device(world, subject.trained);

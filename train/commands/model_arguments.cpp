@@ -77,8 +77,8 @@ std::optional<int64_t> number_of(const std::vector<GenerationValue>& values, std
   return found == values.end() ? std::nullopt : parse_integer(found->value);
 }
 
-// The settings of generation_config.json as overrides, without those that the command line's overrides,
-// `own`, decide. Prints a note on settings taken and not taken.
+// The settings of generation_config.json as overrides. Leaves out settings that `own`, the overrides of the
+// command line, decides. Prints a note on settings taken and not taken.
 std::vector<std::string> settings_of_file(const std::string& path, const std::vector<std::string>& own) {
   GenerationFile file = read_generation_file(path);
   int64_t most = number_of(file.values, "max_new_tokens").value_or(GenerationSettings{}.max_new_tokens);

@@ -36,7 +36,7 @@
 namespace ripstop {
 namespace {
 
-// So many rows, and the lines below the table, fit on a screen.
+// The rows of a search without --limit: they fit on a screen, with the lines below the table.
 constexpr int64_t kRowsOfSearch = 10;
 
 struct PlanArguments {

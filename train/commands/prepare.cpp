@@ -108,7 +108,7 @@ struct PrepareArguments {
   std::string data;  ///< an existing data set to show
   ShowArguments show;
   std::string loss_on = "summary";
-  // The action asks these options whether they are given.
+  // Options of which the action must know whether they are given.
   std::vector<Option> of_making;   ///< options for making a data set only
   std::vector<Option> of_showing;  ///< options for --show only
   std::optional<Option> seed;      ///< --seed, for both
@@ -133,7 +133,7 @@ PrepareOptions options_of(const PrepareArguments& given, Progress& progress, con
     progress.update("prepare: " + now.doing, now.unit, now.done, now.total);
   };
   options.note = [&](const std::string& text) {
-    // The seconds of the progress line must not count on below the note.
+    // The progress line ends, because its seconds would count on below the note.
     progress.finish();
     LiveLine(stderr).print("note: " + text);
   };

@@ -245,7 +245,7 @@ void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
   if (output) output->finish();
 }
 
-// Writing would destroy the documents, and summaries in them that people may have written.
+// Throws if input and output are one file: writing would destroy the documents and people's summaries there.
 void refuse_same_file(const SummarizeArguments& given) {
   std::error_code ignored;
   if (given.output != "-" && fs::equivalent(given.input, given.output, ignored))

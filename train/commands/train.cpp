@@ -37,7 +37,7 @@ RunConfig read_config(const TrainArguments& given, const StopSignal& stop) {
 // data set. Returns `notes` and, on rank 0, the note_of_other_directory. Collective.
 std::vector<std::string> check_config(const TrainArguments& given, const RunConfig& config,
                                       std::vector<std::string> notes, Communicator& world) {
-  // In the file, run.directory may be left over from a copied config.
+  // The file's run.directory may be left over from a copied config.
   if (!is_overridden("run.directory", given.overrides))
     check_names_own_directory(posix_io(), given.config_file, config);
   do_and_agree(world, [&] {
@@ -46,7 +46,7 @@ std::vector<std::string> check_config(const TrainArguments& given, const RunConf
     const std::string& data = config.data.directory;
     if (std::string hint = hint_for_absent(data, "data.directory=", "train.h5"); !hint.empty())
       throw Error(ExitCode::kInputData, fmt::format("{}: there is no such data set", data), std::move(hint));
-    // Asked now, because the note depends on run.directory, which the run makes later.
+    // The note is made before the run makes run.directory, because it tells that this directory is new.
     if (std::string note = note_of_other_directory(posix_io(), given.config_file, config); !note.empty())
       notes.push_back(std::move(note));
   });
