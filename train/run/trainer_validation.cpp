@@ -42,9 +42,9 @@ bool Trainer::has_stopped_improving() const {
   return most > 0 && same_metric && state_.validations_since_best >= most;
 }
 
-// Saves a new best at once, so that "best" always names an existing checkpoint. Also saves if the step was
-// saved before its validation, so that a resumed run does not repeat the validation. Returns false if a stop
-// was requested; the validation is then made when the run goes on. Collective.
+// Validates. Saves a new best state at once, so that "best" always names an existing checkpoint. Also saves
+// if the step was saved before its validation, so that a resumed run does not repeat the validation. Returns
+// false if a stop was requested; the validation is then made when the run goes on. Collective.
 bool Trainer::validate_and_save() {
   const Clock::time_point begin = Clock::now();
   const bool late = saves_->has(state_.step);
