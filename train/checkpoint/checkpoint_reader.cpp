@@ -213,7 +213,7 @@ std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path
                                              const std::function<void(const Checkpoint&)>& load,
                                              std::vector<std::string>& warnings) {
   std::vector<ListedCheckpoint> listed = list_on_rank_0(io, directory, world);
-  std::vector<std::filesystem::path> damaged;  // on rank 0
+  std::vector<std::filesystem::path> damaged;  // filled on rank 0 only
   for (;;) {
     const std::optional<Checkpoint> checkpoint = choose(io, directory, world, listed, damaged, warnings);
     if (!checkpoint) return std::nullopt;

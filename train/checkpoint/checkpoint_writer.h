@@ -44,7 +44,7 @@ struct SavePolicy {
 struct SaveReport {
   std::filesystem::path directory;
   int64_t bytes = 0;                  ///< bytes of all files
-  double seconds = 0;                 ///< from begin() until the last rank has written, plus the commit
+  double seconds = 0;                 ///< time from begin() until the last rank has written, plus the commit
   std::vector<int64_t> removed;       ///< steps whose checkpoints were deleted
   std::vector<std::string> warnings;  ///< failures after the commit: texts for the log
 };
@@ -95,7 +95,7 @@ class CheckpointWriter {
     SavePolicy policy;
     std::filesystem::path attempt;
     StoredFile file = {};      ///< this rank's file, set by the thread; 0 bytes if the rank stores nothing
-    int64_t milliseconds = 0;  ///< from begin() to the end of the thread
+    int64_t milliseconds = 0;  ///< time from begin() to the end of the thread
     std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
     std::optional<BackgroundWork> work = {};
   };

@@ -12,7 +12,7 @@ namespace ripstop {
 
 struct DiskPatience {
   double seconds = std::numeric_limits<double>::infinity();
-  std::vector<std::string> hosts = {};  ///< of each rank, for the error; empty: the error has no hosts
+  std::vector<std::string> hosts = {};  ///< host of each rank, for the error; empty: not named
 };
 
 /// For how long a rank's disk had made no progress when the ranks began to wait.

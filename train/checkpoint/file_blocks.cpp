@@ -108,7 +108,7 @@ void BlockReader::read_block(int64_t block, char* to) const {
 
 void BlockReader::load_block(int64_t block) {
   if (block == loaded_) return;  // frequent: pieces are short and in order
-  loaded_ = -1;                  // for the case that the read fails
+  loaded_ = -1;                  // if the read below fails, no block is loaded
   if (!buffer_) buffer_ = std::make_unique_for_overwrite<char[]>(FileBlocks::kBlockBytes);
   read_block(block, buffer_.get());
   loaded_ = block;

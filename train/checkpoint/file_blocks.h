@@ -25,7 +25,7 @@ struct FileBlocks {
 
   int64_t bytes = 0;             ///< size of rank_*.h5
   std::vector<Array> arrays;     ///< three for each shard, in the order of stored_shards
-  std::vector<uint64_t> hashes;  ///< of each block
+  std::vector<uint64_t> hashes;  ///< hash of each block
 
   static int64_t block_count(int64_t file_bytes) { return (file_bytes + kBlockBytes - 1) / kBlockBytes; }
   int64_t block_count() const { return block_count(bytes); }

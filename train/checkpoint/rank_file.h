@@ -40,7 +40,7 @@ struct RankFileWork {
   std::vector<int64_t> first = {};       ///< arrays to copy before all others, in this order
   /// Called on any thread when an array's source has been called for the last time. May be empty.
   std::function<void(int64_t array)> copied = {};
-  int64_t threads = kBlockThreads;  ///< at most kBlockThreads, with a block of memory each
+  int64_t threads = kBlockThreads;  ///< at most kBlockThreads; each thread needs a block of memory
 };
 
 /// Writes the new file `path` from the skeleton and the sources, and syncs it. Each block is hashed and

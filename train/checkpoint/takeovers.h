@@ -33,7 +33,7 @@ struct Takeover {
 class Takeovers {
  public:
   static constexpr const char* kFileName = "takeovers.json";
-  static constexpr int64_t kMost = 10'000;  ///< only the newest takeovers are kept
+  static constexpr int64_t kMost = 10'000;  ///< most takeovers in the file; the oldest are dropped
 
   /// Reads the takeovers of the folder `checkpoints`; none if the file is absent, or damaged (then problem()
   /// describes the damage). Throws Error(kStorage) if the system refuses to read the file.
@@ -41,7 +41,7 @@ class Takeovers {
   /// Replaces the file, atomically even if the power fails. Throws Error(kStorage).
   void write(Io& io, const std::filesystem::path& checkpoints) const;
 
-  const std::vector<Takeover>& all() const { return all_; }  ///< by number
+  const std::vector<Takeover>& all() const { return all_; }  ///< ordered by number
   const std::string& problem() const { return problem_; }
   int64_t newest_number() const { return all_.empty() ? 0 : all_.back().number; }
   /// Adds a takeover by this process from `step`. Its number is above all others and `least_number`. Throws

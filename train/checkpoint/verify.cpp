@@ -32,7 +32,7 @@ class Verifier {
       const std::string refusal = Takeovers::read(io_, folder_of_checkpoint(directory_))
                                       .refusal(manifest.state.step, manifest.state.takeover);
       if (!refusal.empty()) add(Manifest::kFileName, refusal);
-      int64_t before = 0, total = 0;  // without the small sidecars
+      int64_t before = 0, total = 0;  // the small sidecars do not count
       for (const StoredFile& file : manifest.files) total += file.bytes;
       for (const StoredFile& file : manifest.files) {
         verify_rank(manifest, file, [&](int64_t bytes) { read(before + bytes, total); });

@@ -304,8 +304,7 @@ void say_stopped(const EvaluateArguments& given, const Subject& subject, const O
 
 ExitCode evaluate(MpiWorld& world, const EvaluateArguments& given, Stop& stop) {
   Io io;
-  // A stop ends the process at once: hashing the base of adapters may take minutes, and nothing is written
-  // yet.
+  // A stop ends the process at once: hashing the base of adapters takes minutes, and nothing is written yet.
   std::optional<StopEndsProcess> while_reading(std::in_place, stop.signal());
   const Subject subject = find_subject(io, world.communicator(), given);
   const Device device = given.model.choose_rank_device(world, subject.trained);

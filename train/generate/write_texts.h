@@ -34,7 +34,7 @@ using NextDocumentPrompt = FunctionRef<std::optional<DocumentPrompt>()>;
 
 /// The text after a prompt.
 struct WrittenText {
-  std::string text;        ///< without white space at its ends
+  std::string text;        ///< the text without white space at its ends
   int64_t cut_tokens = 0;  ///< tokens that cut_document removed
 };
 

@@ -75,7 +75,7 @@ class RunDirectory {
   std::vector<std::string> notes_;
   RunLockWait wait_;
   const RunLockTimes lock_times_;
-  std::vector<std::unique_ptr<RunLock>> locks_;  ///< for the run, and for an outside folder of checkpoints
+  std::vector<std::unique_ptr<RunLock>> locks_;  ///< locks of the run and of an outside folder of checkpoints
   int64_t newest_step_ = 0;
   Takeover takeover_;  ///< this start's takeover; its number is 0 until it is recorded
   std::unique_ptr<MetricsFile> metrics_;

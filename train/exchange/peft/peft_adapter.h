@@ -20,7 +20,7 @@ inline constexpr const char* kBaseExport = "exported-base";
 
 /// The contents of an adapter_config.json.
 struct PeftConfig {
-  LoraConfig lora;   ///< with a rank above 0 and the dropout of the training
+  LoraConfig lora;   ///< the rank is above 0, the dropout that of the training
   std::string base;  ///< base_model_name_or_path: where the base was, or its name on a hub; may be empty
 };
 

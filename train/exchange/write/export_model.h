@@ -56,7 +56,7 @@ struct ExportOptions {
   /// The report has hashes of the weight files; this takes one more pass over them.
   bool hashes_files = true;
   std::string written_by = {};  ///< version and commit of this program
-  CardFacts facts = {};         ///< for the head of README.md
+  CardFacts facts = {};         ///< facts for the head of README.md
   /// Called on rank 0 with notes for people: leftovers of a killed export, missing files.
   std::function<void(const std::string&)> note = [](const std::string&) {};
 };
