@@ -22,7 +22,7 @@ struct CheckSettings {
   CheckedModel kind = CheckedModel::kWhole;
   std::string reason;  ///< why the model is not the config's; "" if it is
   ModelConfig model;
-  StepOptions step;  ///< options of a step on the mesh
+  StepOptions step;                                  ///< options of a step on the mesh
   Recompute reference_recompute = Recompute::kNone;  ///< recomputation in the steps of one rank alone
   double learning_rate = 0;
   uint64_t seed = 1;

@@ -32,7 +32,6 @@ double ratio(const CheckedValue& value) {
   return std::isnan(r) ? kInfinite : r;
 }
 
-// The value with the largest ratio() among values with counts(value); null if there is none.
 const CheckedValue* worst_of(const std::vector<CheckedValue>& values,
                              FunctionRef<bool(const CheckedValue&)> counts) {
   const CheckedValue* worst = nullptr;

@@ -12,7 +12,6 @@ namespace {
 // Elements read to the host at once, unless a row has more.
 constexpr int64_t kElementsAtOnce = int64_t{1} << 20;
 
-// `count` elements of row `row` of a parameter, from column `column`.
 struct RowPart {
   int64_t row = 0, column = 0, count = 0;
 };

@@ -51,7 +51,6 @@ class CheckedSteps {
 
   std::span<FsdpUnit> units() { return step_.model().trained_units(); }
 
-  /// Synchronous.
   void read(const Tensor& tensor, int64_t first, std::span<float> to) const {
     const int64_t bytes = std::ssize(to) * 4;
     copy_bytes(stream_, to.data(), tensor.row_range(first, std::ssize(to)).data, bytes);

@@ -40,7 +40,7 @@ struct ListedCheckpoint {
   const char* verdict() const;
 };
 
-/// The checkpoints in `directory`, ordered by step: directories and symbolic links with the name of a step, and
+/// The checkpoints in `directory`, ordered by step: directories and links with the name of a step, and
 /// ".old." directories (kReplacedPrefix) of steps without another checkpoint. Throws Error(kStorage).
 std::vector<ListedCheckpoint> list_checkpoints(Io& io, const std::filesystem::path& directory);
 

@@ -18,7 +18,6 @@ enum class UnitState : uint8_t { kMaster, kFirstMoment, kSecondMoment };
 inline constexpr int kUnitStateCount = 3;
 inline constexpr UnitState kUnitStates[] = {UnitState::kMaster, UnitState::kFirstMoment,
                                             UnitState::kSecondMoment};
-/// "master", "first_moment" or "second_moment".
 std::string_view to_string(UnitState state);
 
 /// float32 for weights, `moments` for moments.

@@ -22,7 +22,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kMarks = "metrics.jsonl, LOCK, prompt_template.txt or checkpoint";
 
-/// "run" for "run/".
 fs::path without_slash(const fs::path& path) {
   return path.has_filename() ? path : path.parent_path();
 }
@@ -118,7 +117,6 @@ struct Choice {
   fs::path directory = {};  ///< set if `which` is the path of a step directory
 };
 
-/// "250, 500".
 std::string steps_text(const std::vector<ListedCheckpoint>& listed) {
   std::string text;
   for (const ListedCheckpoint& checkpoint : listed)

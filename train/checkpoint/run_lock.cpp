@@ -47,7 +47,6 @@ std::optional<std::string> read_lock(Io& io, const std::filesystem::path& path) 
 /// The lines "key value" of a lock, which identify its owner.
 using Owner = ProcessIdentity;
 
-/// "" if `owner` has no `key`.
 std::string value_of(const Owner& owner, const char* key) {
   const auto found = owner.find(key);
   return found == owner.end() ? "" : found->second;

@@ -157,7 +157,6 @@ Json json_of(const fs::path& directory, const Manifest& m, const Surroundings& s
   return document;
 }
 
-// `inspect --json` of a Hugging Face model.
 Json json_of(const fs::path& directory, const PretrainedModel& model, const TokenizerFile& tokenizer) {
   Json parameters = Json::array();
   for (const auto& [name, tensor] : model.tensors)

@@ -57,7 +57,6 @@ std::string help_text(const ProgramTexts& texts, const CLI::App& app) {
   return text;
 }
 
-// The verbs directly below `above`: "list, inspect, verify".
 std::string names_of_verbs(const CLI::App& above) {
   Arguments names;
   for (const CLI::App* verb : verbs_of(above))

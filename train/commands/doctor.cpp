@@ -155,7 +155,6 @@ std::vector<Node> describe_nodes(MpiWorld& world) {
   return result;
 }
 
-// A hash of the file's bytes, or the error from reading the file.
 std::string content_text(const std::filesystem::path& path) {
   constexpr int64_t kMostBytes = int64_t{1} << 30;
   try {
@@ -209,7 +208,6 @@ RankReport report_ranks(MpiWorld& world, const Device& device, const std::string
   return report;
 }
 
-// An object with `rank_speeds`, `slow_ranks`, `exclude` and `differences`.
 Json rank_report_json(const RankReport& report) {
   Json document;
   document["rank_speeds"] = Json::array();
@@ -261,7 +259,6 @@ std::string rank_report_text(const RankReport& report) {
   return text;
 }
 
-// The larger latency and the smaller bandwidth of `a` and `b`.
 LinkSpeed slower(const LinkSpeed& a, const LinkSpeed& b) {
   return {std::max(a.latency_seconds, b.latency_seconds), std::min(a.bytes_per_second, b.bytes_per_second)};
 }
@@ -307,7 +304,6 @@ Report examine(MpiWorld& world, const std::string& config_file) {
   return report;
 }
 
-// null for an absent measurement.
 Json as_json(const std::optional<LinkSpeed>& speed) {
   if (!speed) return nullptr;
   return {{"latency_seconds", speed->latency_seconds}, {"bytes_per_second", speed->bytes_per_second}};

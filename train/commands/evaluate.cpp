@@ -60,8 +60,7 @@ void require_places(const EvaluateArguments& given, const TrainedModel& trained)
                 "prepare --tokenizer MODEL");
 }
 
-// The split's file, in --data or in the run's data set. Throws as require_places, and Error(kInputData) if
-// there is no such file.
+// Throws as require_places, and Error(kInputData) if there is no such file.
 fs::path find_split(const EvaluateArguments& given, const TrainedModel& trained) {
   require_places(given, trained);
   const fs::path data = given.data.empty() ? trained.config.data.directory : given.data;
@@ -108,7 +107,7 @@ Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given
   return subject;
 }
 
-// The settings that identify this evaluation. Collective.
+// Collective.
 EvaluationSettings settings_of(Communicator& world, const EvaluateArguments& given, const Subject& subject,
                                const InferenceOptions& options) {
   return {.step = subject.trained.state().step,

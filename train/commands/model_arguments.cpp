@@ -71,7 +71,6 @@ std::string hint_for_word(const std::string& text) {
   return "a trained model keeps all else of its config; other options begin with --";
 }
 
-// The integer of `key`; nullopt if `values` lacks the key.
 std::optional<int64_t> number_of(const std::vector<GenerationValue>& values, std::string_view key) {
   const auto found = std::ranges::find(values, key, &GenerationValue::key);
   return found == values.end() ? std::nullopt : parse_integer(found->value);

@@ -101,7 +101,6 @@ void plan_for_threads(int64_t cpus_per_task, int64_t ranks_of_node) {
   set_cpu_threads(cpus_per_task > 0 ? cpus_per_task : std::max<int64_t>(share, 1));
 }
 
-/// The training set; nullopt if there is none yet, because a plan does not need one.
 std::optional<TokenDataset> dataset_at(const std::string& directory) {
   const std::filesystem::path file = std::filesystem::path(directory) / "train.h5";
   std::error_code error;
@@ -135,8 +134,6 @@ std::string tokenizer_note(const RunConfig& config, const TokenDataset& dataset)
   }
 }
 
-/// The measured speed if the run has begun; else an estimate from the data sheet of this machine's GPUs;
-/// nullopt without either.
 std::optional<RunSpeed> known_speed(const RunConfig& config, const ResolvedRun& run,
                                     const RunTarget& target) {
   const std::filesystem::path metrics = std::filesystem::path(config.run.directory) / "metrics.jsonl";

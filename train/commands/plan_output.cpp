@@ -18,7 +18,6 @@ namespace {
 
 using Json = FieldWriter::Json;
 
-// "--nodes=2", "--ntasks-per-node=4".
 std::vector<std::string> sbatch_options(const SearchedJob& job, const RunTarget& target) {
   std::vector<std::string> options{fmt::format("--nodes={}", job.nodes),
                                    fmt::format("--ntasks-per-node={}", job.ranks_per_node)};
@@ -45,8 +44,6 @@ std::string train_words(const SearchedJob& job) {
   return text;
 }
 
-// The share of a rank's device memory that the run and the libraries take; nullopt if the memory is not
-// known.
 std::optional<double> device_share(const ResolvedRun& run, const RunTarget& target) {
   if (!target.device_memory_bytes) return std::nullopt;
   return static_cast<double>(run.memory().total() + run.library_bytes) /

@@ -163,7 +163,6 @@ ExitCode prepare_dataset(const PrepareArguments& given) {
   }
 }
 
-// The first of `options` that the command line has; "" if it has none.
 std::string first_given(const std::vector<Option>& options) {
   const auto found =
       std::find_if(options.begin(), options.end(), [](const Option& option) { return option.is_given(); });

@@ -35,7 +35,7 @@ struct Runs {
   std::optional<Error> missing;  ///< names all arguments without a run; nullopt: all have runs
 };
 
-// Reads the status of all runs. Goes on after an argument without a run.
+// Goes on after an argument without a run.
 Runs look(Io& io, const StatusArguments& given) {
   Runs found;
   std::string what;
@@ -112,7 +112,6 @@ class Watch {
   std::map<fs::path, std::string> lines_;
 };
 
-// Shows the runs again and again until Ctrl-C.
 ExitCode watch(Io& io, const StatusArguments& given) {
   // sigtimedwait below takes a blocked SIGINT without a handler, and no signal is lost.
   sigset_t interrupt;

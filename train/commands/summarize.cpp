@@ -108,7 +108,6 @@ std::string template_of(const TrainedModel& trained, const Tokenizer& tokenizer,
               fmt::format("give --template, e.g. '{}'", "{document}\\n\\nTL;DR:"));
 }
 
-// The tokenizer of --tokenizer, else the run's own. Throws Error(kInputData) if there is neither.
 Tokenizer open_tokenizer(const TrainedModel& trained, const std::string& given) {
   if (given.empty() && !has_tokenizer(trained.run))
     throw Error(

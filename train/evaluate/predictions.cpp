@@ -22,7 +22,6 @@ constexpr std::pair<const char*, std::string Prediction::*> kTexts[] = {{"id", &
                                                                         {"reference", &Prediction::reference},
                                                                         {"document", &Prediction::document}};
 
-// The text of the file; empty if the file is absent.
 std::string read_if_present(const std::filesystem::path& path) {
   constexpr int64_t kMostBytes = int64_t{8} << 30;  // a million documents of 8 KiB
   return std::filesystem::exists(path) ? read_plain_file(path, kMostBytes, ExitCode::kStorage) : "";

@@ -23,7 +23,6 @@ RougeScore score(int64_t hits, int64_t in_reference, int64_t in_candidate) {
   return {precision, recall, 2 * precision * recall / (precision + recall)};
 }
 
-// All runs of `n` neighbouring words, sorted.
 Words sorted_ngrams(const Words& words, size_t n) {
   Words ngrams;
   for (size_t i = 0; i + n <= words.size(); ++i)

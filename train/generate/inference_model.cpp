@@ -34,7 +34,6 @@ Buffer words(const Stream& stream, MemoryLedger& ledger, int64_t count) {
   return Buffer(stream.device(), ledger, MemoryCategory::kActivations, 4 * count);
 }
 
-// The CPU, or kMeta in a plan for the CPU.
 bool is_host(const Device& device) {
   return device.kind == DeviceKind::kCpu ||
          (device.kind == DeviceKind::kMeta && device.planned == DeviceKind::kCpu);
@@ -276,7 +275,6 @@ NextTokenScores InferenceModel::scores(int64_t rows, int64_t ids) const {
           .statistics = view(statistics_, {slices_, rows, 3}, DType::kFloat32)};
 }
 
-// `buffer` itself, or `copy` if it is on a GPU.
 const float* InferenceModel::on_host(const Buffer& buffer, int64_t floats, std::vector<float>& copy) const {
   if (stream_.device().kind == DeviceKind::kCpu) {
     stream_.synchronize();
@@ -295,7 +293,6 @@ float* InferenceModel::joined_logits() {
   return host_joined_.data();
 }
 
-// The best token of every row of the last call.
 std::vector<int32_t> InferenceModel::predictions() const {
   // Each slice of the vocabulary has its best token and that token's logit.
   std::vector<float> value(static_cast<size_t>(slices_ * scored_rows_));

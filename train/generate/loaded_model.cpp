@@ -14,7 +14,6 @@
 namespace ripstop {
 namespace {
 
-// Elements of the largest unit, cut into `tensor` slices.
 int64_t largest_unit(const ModelConfig& config, int64_t tensor) {
   int64_t largest = 0;
   for (const UnitSpec& unit : parameter_table(config))

@@ -73,7 +73,6 @@ int64_t node_size(const RunConfig& config, const MeshSizes& mesh, int64_t now) {
   return mesh.ranks();
 }
 
-// FittingMeshes::words_to_type for `fitting`.
 std::string words_to_type(const RunConfig& config, const FittingMesh& fitting, int64_t ranks_per_node) {
   const MeshSizes& mesh = fitting.mesh;
   const int64_t micro_batch = fitting.micro_batch_sequences;

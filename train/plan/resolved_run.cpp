@@ -151,7 +151,6 @@ ResolvedRun unplanned_run(const RunConfig& config, const RunTarget& target) {
 
 ResolvedRun resolve_run(const RunConfig& config, const RunTarget& target) {
   ResolvedRun run = unplanned_run(config, target);
-  // The sizes of a pretrained model were not known when the config was read.
   check_tensor_axis(run.model, *config.mesh.tensor);
   for (const MeshAxis axis : kMeshAxes) run.mesh[axis] = config.mesh[axis].value_or(0);
   std::vector<int64_t> tensor_sizes = tensor_axis_sizes(run.model);

@@ -45,7 +45,6 @@ class RunSaves {
     if (under_way_) commit();
   }
 
-  /// Call it before a step.
   void begin_step() { wait_seconds_ = alone_seconds_ = 0; }
   /// Waits until the save under way has read `unit`. Call it before `unit` is updated.
   void await(size_t unit);

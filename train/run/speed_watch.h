@@ -18,7 +18,6 @@ struct RankWork {
   double flops = 0;
 };
 
-/// The time of a rank's step.
 struct StepTimes {
   double seconds = 0;                 ///< time of the whole step
   double in_collectives_seconds = 0;  ///< waits for other ranks

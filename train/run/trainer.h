@@ -79,7 +79,6 @@ class Trainer {
     std::string weights_of;  ///< source of the weights, for people; empty if none were read
     std::optional<KernelPlans> kernel_plans = {};  ///< set on a GPU
   };
-  /// The work of a step on this rank.
   struct StepWork {
     LoaderStep loaded;
     double learning_rate = 0, flops = 0, data_wait_seconds = 0;

@@ -26,7 +26,6 @@ struct ValidationScores {
 /// Called with the progress of a `part` of the work: "sequences", then "summaries".
 using ReportPart = FunctionRef<void(std::string_view part, int64_t done, int64_t total)>;
 
-/// A run's validation set.
 struct ValidationSet {
   static constexpr const char* kNone = "none";  ///< the content hash without a set
 

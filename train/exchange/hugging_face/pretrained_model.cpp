@@ -37,7 +37,6 @@ constexpr const char* kMadeBy = "its config.json makes it";
   refuse_directory(directory, fmt::format("has neither {} nor {}", kOneFile, kIndex));
 }
 
-// Reads the index, a map from tensor names to file names.
 std::map<std::string, std::string> read_index(const fs::path& path) {
   const JsonReader reader(path.string(), ExitCode::kInputData);
   const Json document = reader.parse(read_plain_file(path, kMostIndexBytes, ExitCode::kInputData));

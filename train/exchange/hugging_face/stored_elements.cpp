@@ -42,7 +42,6 @@ bool convert_all(const char* from, int64_t count, uint32_t exponent, float* to, 
   return not_finite == 0;
 }
 
-// Returns false if one of the elements is not finite.
 bool convert_elements(const std::string& dtype, const char* from, int64_t count, float* to) {
   if (dtype == "F32")
     return convert_all<uint32_t>(from, count, 0x7f800000u, to,
