@@ -44,9 +44,9 @@ DropoutBits Adapters::bits_of(const Context& context, const Part& part, int64_t 
           .sequence_step = at.sequence_step};
 }
 
-// Calls body(input, first, count) for columns [first, first + count) of the low rows. Without dropout: once,
-// for all columns, and `input` is x. With dropout: once for each adapter, and `input` is x after this
-// adapter's dropout.
+// Calls body(input, first, count) for columns [first, first + count) of the low rows. Without dropout there
+// is one call, for all columns, and `input` is x. With dropout there is one call for each adapter, and
+// `input` is x after the adapter's dropout.
 template <class Body>
 void Adapters::each_input(Context& context, const Tensor& x, int64_t first_row, Body body) const {
   if (!drops(context)) return body(x, int64_t{0}, width());
@@ -83,7 +83,7 @@ void Adapters::up_backward_weight(Context& context, const Tensor& dy, const Tens
                            b.gradient.row_range(parts_[p].first_b, parts_[p].outputs), b.accumulate);
 }
 
-// Scales the low rows, because they have fewer elements than x and y.
+// The factor is applied to the low rows, because x and y have more elements.
 void Adapters::scale_low(Context& context, const Tensor& du) const {
   scale(context, drops(context) ? scale_ / (1 - dropout_) : scale_, du);
 }

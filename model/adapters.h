@@ -22,7 +22,7 @@ namespace ripstop {
 class Adapters {
  public:
   Adapters() = default;  ///< no adapters: k = 0
-  /// Takes those of the layer's `adapters` whose logical matrix is in `matrix`.
+  /// Has an adapter for each of the layer's `adapters` whose logical matrix is in `matrix`.
   Adapters(const PhysicalTensor& matrix, const std::vector<AdapterSpec>& adapters, const LoraConfig& lora,
            int64_t tensor_count);
 
@@ -40,11 +40,11 @@ class Adapters {
   /// du [N, k r] = dy b, without the factor f. If the tensor axis cuts w by rows, sum du over the ranks
   /// before scale_low().
   void up_backward_input(Context& context, const Tensor& dy, const Tensor& du) const;
-  /// b.gradient (+)= dy^T u, by b.accumulate.
+  /// b.gradient (+)= dy^T u, where b.accumulate chooses = or +=.
   void up_backward_weight(Context& context, const Tensor& dy, const Tensor& u) const;
   /// du *= f.
   void scale_low(Context& context, const Tensor& du) const;
-  /// a.gradient (+)= du^T (m x), by a.accumulate.
+  /// a.gradient (+)= du^T (m x), where a.accumulate chooses = or +=.
   void down_backward_weight(Context& context, const Tensor& du, const Tensor& x, int64_t first_row) const;
   /// dx += m_i (du_i a_i) for each adapter i.
   void down_backward_input(Context& context, const Tensor& du, int64_t first_row, const Tensor& dx) const;

@@ -75,7 +75,7 @@ void Attention::backward(Context& context, const Batch& batch, const Tensor& ang
   const NormSaved normed = ripstop::with_memory(context, saved.norm);
   if (saved.norm.normed.empty()) norm_again(context, norm, epsilon_, normed);
   const bool to_input = input == InputGradient::kNeeded, to_qkv = to_input || wqkv_adapters.any();
-  // Allocated before the inner frame begins, because they are used after it ends.
+  // dqkv and dnormed are used after the inner frame ends, so they are allocated before it begins.
   Tensor dqkv, dnormed;
   if (to_qkv) dqkv = context.arena.allocate(saved.qkv.dtype, saved.qkv.shape);
   if (to_input) dnormed = context.arena.allocate(dresidual.dtype, dresidual.shape);

@@ -15,7 +15,7 @@ struct CacheRows {
   Tensor slot;           ///< [rows] int32: slot of the row's sequence
   Tensor position;       ///< [rows] int32: position in the sequence, from 0
   Tensor place = {};     ///< [rows] int32: place in the slot for the row's keys and values
-  CachedTail tail = {};  ///< the places of earlier positions in the slot
+  CachedTail tail = {};  ///< places of the earlier positions in the slot
 };
 
 /// branch = attention(rope(norm(residual) wqkv^T)) wo^T, summed over the ranks of the tensor axis.
@@ -25,8 +25,8 @@ struct CacheRows {
 /// cut, arXiv:1909.08053 section 3.
 class Attention {
  public:
-  /// Tensors of forward that backward needs: `norm` for this rank's n rows, the others for all N rows.
-  /// Forward keeps those that have memory; norm.sum always has memory.
+  /// Tensors of forward that backward needs. `norm` is for this rank's n rows, the other tensors for all N
+  /// rows. Forward keeps each tensor that has memory; norm.sum always has memory.
   struct Saved {
     NormSaved norm;
     Tensor qkv;          ///< [N, (H+2K)D / t], rotated
@@ -46,7 +46,7 @@ class Attention {
   /// Whether backward computes a gradient of any weight.
   bool trains() const { return !norm.gradient.empty() || wqkv_adapters.any() || wo_adapters.any(); }
 
-  /// The tensors that forward keeps are in the caller's arena frame.
+  /// Allocates the tensors that forward keeps, in the caller's arena frame.
   Saved allocate(Context& context, int64_t rows, DType dtype, Recompute recompute = Recompute::kNone) const;
   /// Adds memory, in the caller's arena frame, for each tensor that forward did not keep.
   static Saved with_memory(Context& context, const Saved& saved);
@@ -62,7 +62,7 @@ class Attention {
                      const Saved& saved) const;
 
   /// On entry, dresidual [n, C] is the gradient of the loss by residual.sum + residual.branch after this
-  /// layer; on return, by the layer's input. With InputGradient::kNot dresidual does not change. Writes or
+  /// layer; on return, by the layer's input. With InputGradient::kNot, dresidual does not change. Writes or
   /// adds the gradients of the weights that are not frozen. Computes the norm again if forward did not keep
   /// it; all other tensors of `saved` must have memory.
   void backward(Context& context, const Batch& batch, const Tensor& angle, const Saved& saved,

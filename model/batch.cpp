@@ -6,7 +6,7 @@
 namespace ripstop {
 namespace {
 
-// token, position, token_order, target_row, target, and document_offset, which has one element more.
+// The arrays are token, position, token_order, target_row, target and, one element longer, document_offset.
 constexpr int64_t kArrays = 6;
 
 int64_t longest(std::span<const int32_t> offset) {

@@ -20,12 +20,11 @@ struct Batch {
   int64_t longest_document = 0;
   /// [N] the rows sorted by (token id, row), so that the embedding's backward adds in a fixed order
   Tensor token_order;
-  /// [N], target_count used. target_row: the rows whose prediction counts, ascending; target: the ids to
-  /// predict
+  /// [N], target_count used: the rows whose prediction counts, ascending, and the ids to predict
   Tensor target_row;
   Tensor target;
   int64_t target_count = 0;
-  DropoutPlace place = {};  ///< for dropout; read in training alone
+  DropoutPlace place = {};  ///< for dropout; read only in training
 
   int64_t rows() const { return token.count(); }
 };

@@ -7,7 +7,7 @@ namespace ripstop {
 /// A transformer block: attention, then the feed-forward layer.
 class Block {
  public:
-  /// Tensors of forward that backward needs. Forward keeps those that have memory.
+  /// Tensors of forward that backward needs. Forward keeps each tensor that has memory.
   struct Saved {
     Attention::Saved attention;
     Mlp::Saved mlp;
@@ -19,7 +19,7 @@ class Block {
   Attention attention;
   Mlp mlp;
 
-  /// The tensors that forward keeps are in the caller's arena frame.
+  /// Allocates the tensors that forward keeps, in the caller's arena frame.
   Saved allocate(Context& context, int64_t rows, DType dtype, Recompute recompute = Recompute::kNone) const {
     return {attention.allocate(context, rows, dtype, recompute),
             mlp.allocate(context, rows, dtype, recompute)};
@@ -45,20 +45,20 @@ class Block {
     mlp.forward(context, residual, saved.mlp);
   }
 
-  /// In the order of the unit's tensors; see parameter_table.
+  /// Returns the parameters in the order of the unit's tensors; see parameter_table.
   std::vector<Parameter*> parameters() {
     return {&attention.norm, &mlp.norm, &attention.wqkv, &attention.wo, &mlp.w13, &mlp.w2};
   }
 
-  /// `unit`: the block's unit of parameter_table. `adapters`: those of the layer.
+  /// `unit`: the block's unit in parameter_table. `adapters`: the adapters of this block.
   void set_adapters(const UnitSpec& unit, const std::vector<AdapterSpec>& adapters, const LoraConfig& lora,
                     int64_t tensor_count);
-  /// In the order of the unit's tensors; see adapter_table.
+  /// Returns the adapters' parameters in the order of the unit's tensors; see adapter_table.
   std::vector<Parameter*> adapter_parameters();
 
  private:
-  // Returns `saved` with attention's tensors and the feed-forward layer's norm, computed again in the
-  // caller's arena frame.
+  // Returns a copy of `saved` in which attention's tensors and the feed-forward layer's norm are computed
+  // again, in the caller's arena frame.
   Saved forward_again(Context& context, const Batch& batch, const Tensor& angle, const Saved& saved) const;
 };
 

@@ -40,7 +40,7 @@ void validate(const ModelConfig& config) {
   check_size("hidden_size", config.hidden_size, 1 << 20);
   check_size("intermediate_size", config.intermediate_size, 1 << 22);
   check_size("num_hidden_layers", config.num_hidden_layers, 1 << 12);
-  // More heads than columns would have size 0.
+  // With more heads than hidden_size, a head would have size 0.
   check_at_most("num_attention_heads", config.num_attention_heads, "hidden_size", config.hidden_size);
   check_at_most("num_key_value_heads", config.num_key_value_heads, "num_attention_heads",
                 config.num_attention_heads);
@@ -89,7 +89,7 @@ double multiplied_parameters(const ModelConfig& config) {
 
 FlopsPerToken training_flops_per_token(const ModelConfig& config, int64_t sequence_length) {
   const double multiplied = multiplied_parameters(config);
-  // Per layer, scores and weighted sum take 2 C T multiply-adds forward and twice as many backward.
+  // In each layer, scores and weighted sum take 2 C T multiply-adds forward and twice as many backward.
   const double attention = 12.0 * static_cast<double>(config.num_hidden_layers) *
                            static_cast<double>(config.hidden_size) * static_cast<double>(sequence_length);
   return {6.0 * multiplied + 0.5 * attention, 6.0 * multiplied + attention};

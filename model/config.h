@@ -30,7 +30,7 @@ struct ModelConfig {
   bool tie_word_embeddings = false;  ///< the head reads the embedding's weight
   double initializer_range = 0.0;    ///< standard deviation of initial weights; 0: 1 / sqrt(hidden_size)
 
-  /// D. The sizes must be valid.
+  /// Returns D. The sizes must be valid.
   int64_t head_size() const { return hidden_size / num_attention_heads; }
 
   bool operator==(const ModelConfig&) const = default;
@@ -54,7 +54,7 @@ constexpr void for_each_field(Config&& config, Visit&& visit) {
   visit("initializer_range", config.initializer_range);
 }
 
-/// Throws Error(kUsage) for the first impossible value. The message names its key. Impossible are:
+/// Throws Error(kUsage) for the first impossible value, with its key in the message. Impossible values are:
 /// - a size below 1, or too large for 64-bit counts of elements;
 /// - a num_attention_heads that does not divide hidden_size, or a num_key_value_heads that does not divide
 ///   num_attention_heads;
@@ -99,7 +99,7 @@ struct ModelPreset {
   ModelConfig config;  ///< vocab_size is 0: the data set determines it
 };
 
-/// Smallest first.
+/// Returns the presets, smallest first.
 std::span<const ModelPreset> model_presets();
 
 /// Returns null if there is no such preset.

@@ -5,8 +5,8 @@
 
 namespace ripstop {
 
-/// Copies the row of the table for each token. The tensor axis cuts the table by rows. For a token whose row
-/// another rank holds, a rank contributes zeros, so the sum over the axis is the token's row. Source:
+/// Copies each token's row of the table. The tensor axis cuts the table by rows. A rank contributes zeros for
+/// a token whose row another rank holds, so the sum over the axis is the token's row. Source:
 /// arXiv:1909.08053 section 3.
 class Embedding {
  public:

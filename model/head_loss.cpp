@@ -57,8 +57,8 @@ void HeadLoss::forward(Context& context, const Batch& batch, const Parameter& we
 
 void HeadLoss::add_losses(Context& context, const Batch& batch, const Parameter& weights,
                           const Tensor& normed, const Tensor& total, const Tensor& dnormed) const {
-  // Runs empty chunks, too: all ranks must make the same collective calls, and a plan does not know how many
-  // rows have a target.
+  // Runs empty chunks, too: a plan does not know how many rows have a target, and the run must exchange as
+  // many bytes as the plan counts.
   for (int64_t first = 0; first < batch.rows(); first += chunk_rows)
     chunk_loss(context, batch, weights, normed,
                {first, std::clamp<int64_t>(batch.target_count - first, 0, chunk_rows)}, total, dnormed);
@@ -71,15 +71,15 @@ void HeadLoss::chunk_loss(Context& context, const Batch& batch, const Parameter&
   Arena& arena = context.arena;
   const int64_t capacity = std::min(chunk_rows, batch.rows()), columns = weights.value.rows();
   const bool train = !dnormed.empty(), convert_gradient = train && normed.dtype != DType::kFloat32;
-  // The statistics of a full chunk, since a plan does not know how many rows have a target.
+  // A full chunk of statistics is exchanged, since a plan does not know how many rows have a target.
   const Tensor statistics = arena.allocate(DType::kFloat32, {capacity, 3});
   const Tensor all = arena.allocate(DType::kFloat32, {context.tensor.count(), capacity, 3});
   const Tensor loss = arena.allocate(DType::kFloat32, {capacity}).row_range(0, chunk.rows);
   const Tensor x = arena.allocate(normed.dtype, {capacity, hidden_});
   const Tensor logits = arena.allocate(DType::kFloat32, {capacity, columns});
   const Tensor dlogits = convert_gradient ? arena.allocate(normed.dtype, {capacity, columns}) : logits;
-  // Reserves the workspace of each possible number of rows, for the same reason: fewer rows may need more.
-  // The first chunk does so for all, which allocate alike: a plan of long sequences walks through many.
+  // Fewer rows may need more workspace, and a plan does not know the number of rows: reserve for each
+  // possible number. Only the first chunk does this, since all chunks allocate alike.
   for (int64_t rows = chunk.first == 0 ? capacity : 0; rows > 0;
        rows -= rows % row_step() > 0 ? rows % row_step() : row_step()) {
     reserve_linear(context, x.row_range(0, rows), weights.value, logits.row_range(0, rows));
@@ -102,7 +102,7 @@ void HeadLoss::chunk_loss(Context& context, const Batch& batch, const Parameter&
     linear(context, multiplied(x), weights.value, multiplied(logits));
     cross_entropy_statistics(context, used(logits), target, slice_, used(statistics));
   }
-  context.tensor.gather(context, statistics, all);  // ranks whose chunk is empty, too
+  context.tensor.gather(context, statistics, all);  // for an empty chunk, too: see add_losses()
   if (chunk.rows == 0) return;
   cross_entropy(context, used(logits), target, all, slice_, loss, train ? used(dlogits) : Tensor{});
   add_sum(context, loss, total);
@@ -111,7 +111,7 @@ void HeadLoss::chunk_loss(Context& context, const Batch& batch, const Parameter&
   clear_padding(dlogits);
   if (!weights.gradient.empty())
     linear_backward_weight(context, multiplied(dlogits), multiplied(x), weights.gradient, accumulate);
-  const Tensor& dx = x;  // x is read no more
+  const Tensor& dx = x;  // dx overwrites x, which is not read again
   linear_backward_input(context, multiplied(dlogits), weights.value, multiplied(dx));
   scatter_rows(context, used(dx), row, dnormed);
 }
@@ -155,7 +155,7 @@ void HeadLoss::gather_logits(Context& context, const Parameter& weights, Residua
                              const Saved& saved, const Tensor& row, const NextTokenScores& scores) const {
   Frame scratch(context.arena);
   const int64_t rows = scores.logits.shape[1], columns = weights.value.rows(), index = context.tensor.index();
-  // Own logits are computed at this slice's place in the gathered tensors: no copies.
+  // This rank's logits are written directly to their place in the gathered tensors, without a copy.
   const Tensor own = scores.logits.row_range(index, 1).viewed({rows, columns});
   const Tensor own_statistics = scores.statistics.row_range(index, 1).viewed({rows, 3});
   logits(context, weights, residual, saved, row, own);

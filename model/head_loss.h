@@ -9,7 +9,7 @@ namespace ripstop {
 /// Results of HeadLoss::predict for M rows, equal on all ranks of the tensor axis. Either `value` and `id`
 /// are null, or `logits` and `statistics` are.
 struct NextTokenScores {
-  int64_t ids = 0;         ///< candidates for `id` are the token ids below this number
+  int64_t ids = 0;         ///< only token ids below this number can become `id`
   Tensor value = {};       ///< [t, M] float32: the largest logit of each slice of the vocabulary
   Tensor id = {};          ///< [t, M] int32: the id of that logit; of equal logits, the lowest id
   Tensor logits = {};      ///< [t, M, V / t] float32 by slice; columns beyond the valid ids have no meaning
@@ -38,9 +38,9 @@ class HeadLoss {
   using Saved = NormSaved;
   Saved allocate(Context& context, int64_t rows, DType dtype) const;
 
-  /// Adds the batch's summed loss, equal on all ranks of the tensor axis, to total [1] float64. dresidual [n,
-  /// C] = the gradient of this loss by the residual. Writes or adds the gradients of norm and of `weights`
-  /// (`output` or the tied table), unless they are frozen.
+  /// Adds the batch's summed loss, equal on all ranks of the tensor axis, to total [1] float64. Writes the
+  /// gradient of this loss by the residual to dresidual [n, C]. Writes or adds the gradients of norm and of
+  /// `weights` (`output` or the tied table), unless they are frozen.
   void forward_backward(Context& context, const Batch& batch, const Parameter& weights, Residual& residual,
                         const Saved& saved, const Tensor& total, const Tensor& dresidual) const;
 
@@ -48,14 +48,14 @@ class HeadLoss {
   void forward(Context& context, const Batch& batch, const Parameter& weights, Residual& residual,
                const Saved& saved, const Tensor& total) const;
 
-  /// Scores the token after each of M of the N rows: those in row [M] (int32), or all N if `row` is null. If
+  /// Scores the next token of M rows: the rows listed in row [M] (int32), or all N rows if `row` is null. If
   /// scores.value and scores.id are not null, a rank sends two numbers a row to each other rank; the
   /// prediction is the lowest id with the largest value. Otherwise a rank sends all its logits, 4 M V / t
   /// bytes, to each other rank.
   void predict(Context& context, const Parameter& weights, Residual& residual, const Saved& saved,
                const Tensor& row, const NextTokenScores& scores) const;
 
-  /// logits [M, V / t] float32: this rank's logits of the token after each row in `row` (see predict()).
+  /// logits [M, V / t] float32: this rank's logits of the next token, for the rows in `row` (see predict()).
   /// Columns beyond the slice's valid ids have no meaning.
   void logits(Context& context, const Parameter& weights, Residual& residual, const Saved& saved,
               const Tensor& row, const Tensor& logits) const;

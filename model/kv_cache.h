@@ -17,7 +17,7 @@ class KeyValueCache {
         memory_(device, ledger, MemoryCategory::kActivations,
                 config.num_hidden_layers * shape_.count() * element_bytes(dtype)) {}
 
-  /// [slots, positions, 2, K*D / t] of one layer.
+  /// The cache of one layer, [slots, positions, 2, K*D / t].
   Tensor layer(int64_t number) const {
     return tensor_in(memory_, number * shape_.count() * element_bytes(dtype_), dtype_, shape_);
   }

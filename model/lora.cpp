@@ -12,7 +12,7 @@ namespace {
 constexpr std::string_view kLetterPlaces[] = {".lora_A.weight", ".lora_B.weight"};
 constexpr std::string_view kWeight = ".weight";
 
-// The target's matrix in the UnitSpec of a layer: tensors[tensor].parts[part].
+// The place of a target's matrix in the UnitSpec of a layer: tensors[tensor].parts[part].
 struct Place {
   size_t tensor, part;
 };

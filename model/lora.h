@@ -39,7 +39,7 @@ struct LoraConfig {
   bool operator==(const LoraConfig&) const = default;
 };
 
-/// For the user: "rank 16, alpha 32 (rslora), dropout 0.05, of q_proj, v_proj".
+/// A text for the user: "rank 16, alpha 32 (rslora), dropout 0.05, of q_proj, v_proj".
 std::string adapters_text(const LoraConfig& lora);
 
 /// Throws Error(kUsage), whose message names the first impossible value of `lora`:
@@ -54,18 +54,18 @@ struct AdapterSpec {
   LoraTarget target = LoraTarget::kQuery;
   int64_t layer = 0;     ///< from 0
   ParameterSpec matrix;  ///< w, as parameter_table has it
-  /// b has the rows of w, in ripstop's order. The tensor axis cuts b by rows if it cuts w by rows, and a by
-  /// columns if it cuts w by columns, so each rank's slice of b a matches its slice of w. The matrix that is
-  /// not cut, a or b, is whole on all ranks.
+  /// b has the rows of w, in Meta's order (see rope()). The tensor axis cuts b by rows if it cuts w by rows,
+  /// and a by columns if it cuts w by columns, so each rank's slice of b a matches its slice of w. The matrix
+  /// that is not cut, a or b, is whole on all ranks.
   ParameterSpec a, b;
 };
 
 /// Elements of all adapters.
 int64_t adapter_parameter_count(const ModelConfig& model, const LoraConfig& lora);
 
-/// Floating-point operations of training the adapters on one token: as training_flops_per_token of the model,
-/// but 4 P instead of 6 P, since frozen weights have no gradient, and 6 for each element of the adapters. The
-/// sizes must be valid.
+/// Floating-point operations of training the adapters on one token: training_flops_per_token of the model
+/// with 4 P instead of 6 P, since frozen weights have no gradient, plus 6 for each element of the adapters.
+/// The sizes must be valid.
 FlopsPerToken training_flops_per_token(const ModelConfig& model, const LoraConfig& lora,
                                        int64_t sequence_length);
 
@@ -78,9 +78,9 @@ bool is_adapter(std::string_view parameter);
 std::vector<AdapterSpec> adapter_specs(const ModelConfig& model, const LoraConfig& lora);
 
 /// One unit "layers.3.lora" for the adapters of each layer; empty without adapters. Matrices that read one
-/// input (q|k|v, gate|up) have their a in one tensor and their b in another. The tensors of a unit, without
-/// those that have no target: a of q|k|v, b of o, a of gate|up, b of down, then b of q|k|v, a of o, b of
-/// gate|up, a of down.
+/// input (q|k|v, gate|up) have their a in one tensor and their b in another. The tensors of a unit are a of
+/// q|k|v, b of o, a of gate|up, b of down, then b of q|k|v, a of o, b of gate|up, a of down. A tensor without
+/// a target is left out.
 std::vector<UnitSpec> adapter_table(const ModelConfig& model, const LoraConfig& lora);
 
 /// The units that training changes and checkpoints hold: adapter_table, or parameter_table without adapters.

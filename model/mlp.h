@@ -13,7 +13,7 @@ namespace ripstop {
 /// arXiv:2002.05202; the cut, arXiv:1909.08053 section 3.
 class Mlp {
  public:
-  /// Tensors of forward that backward needs and overwrites. Forward keeps those that have memory.
+  /// Tensors of forward that backward needs and overwrites. Forward keeps each tensor that has memory.
   struct Saved {
     NormSaved norm;
     Tensor gate_up;  ///< [N, 2F / t]; backward overwrites it with its gradient
@@ -27,18 +27,18 @@ class Mlp {
   Parameter w2;    ///< [C, F / t]
   Adapters w13_adapters, w2_adapters;
 
-  /// The tensors that forward keeps are in the caller's arena frame.
+  /// Allocates the tensors that forward keeps, in the caller's arena frame.
   Saved allocate(Context& context, int64_t rows, DType dtype, Recompute recompute = Recompute::kNone) const;
 
   /// Adds residual.branch to residual.sum, then overwrites residual.branch with this layer's branch. If
   /// saved.norm.sum has no memory, residual.shared_sum becomes the sum.
   void forward(Context& context, Residual& residual, const Saved& saved) const;
 
-  /// The first operation of forward alone: adds residual.branch to residual.sum and writes saved.norm.
+  /// Does only the first operation of forward: adds residual.branch to residual.sum and writes saved.norm.
   void absorb_again(Context& context, Residual& residual, const Saved& saved) const;
 
   /// On entry, dresidual [n, C] is the gradient of the loss by residual.sum + residual.branch after this
-  /// layer; on return, by the layer's input. With InputGradient::kNot dresidual does not change. Writes or
+  /// layer; on return, by the layer's input. With InputGradient::kNot, dresidual does not change. Writes or
   /// adds the gradients of the weights that are not frozen. Computes again the tensors of `saved` that have
   /// no memory, and overwrites the others; saved.norm.sum must have memory.
   void backward(Context& context, const Saved& saved, const Tensor& dresidual,

@@ -13,8 +13,8 @@ namespace ripstop {
 //
 // A weight without a gradient is frozen. The tensor axis cuts one matrix of each adapter. The other matrix (a
 // if column-parallel, b if row-parallel) is whole on all ranks; each rank computes a part of its gradient,
-// and the caller sums these parts over the axis. Column-parallel, ranks exchange the low rows u for the
-// adapters; row-parallel, nothing more than without adapters.
+// and the caller sums these parts over the axis. In a column-parallel product, ranks exchange the low rows u
+// for the adapters; in a row-parallel product, adapters add no communication.
 
 /// y [N, O / t] = x w^T + u b^T, with the local rows x [n, I] of all ranks, gathered, and this rank's slice w
 /// [O / t, I]. Writes u [N, k r], the low rows of `adapters`, for backward. Returns the gathered x [N, I], as

@@ -9,7 +9,7 @@
 namespace ripstop {
 namespace {
 
-// In elements, for fast GEMM kernels and 16-byte loads.
+// Slices are padded to multiples of this many elements, for fast GEMM kernels and 16-byte loads.
 constexpr int64_t kPaddingGrain = 8;
 
 PhysicalTensor one(ParameterSpec spec) {
@@ -25,7 +25,7 @@ ParameterSpec norm(std::string name, int64_t columns) {
 UnitSpec block(const ModelConfig& config, int64_t layer, double deviation) {
   const int64_t c = config.hidden_size, f = config.intermediate_size, d = config.head_size();
   const int64_t q = config.num_attention_heads * d, kv = config.num_key_value_heads * d;
-  // Each of the L layers adds two branches to the residual stream, which must not grow with L.
+  // Each of the L layers adds two branches to the residual stream, whose size must not grow with L.
   const double output = deviation / std::sqrt(2.0 * static_cast<double>(config.num_hidden_layers));
   const std::string at = fmt::format("layers.{}", layer);
   const auto matrix = [&](const char* name, int64_t rows, int64_t columns, Cut cut, int64_t grain,

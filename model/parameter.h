@@ -60,7 +60,7 @@ struct PhysicalTensor {
   bool replicated() const { return parts.front().cut == Cut::kNone; }
 };
 
-/// Tensors that are gathered and released together. Those that the tensor axis does not cut come first.
+/// Tensors that are gathered and released together. Tensors that the tensor axis does not cut come first.
 struct UnitSpec {
   /// "embedding", "layers.3", "head"; "vocabulary" if embedding and head are tied; "layers.3.lora"
   std::string name;

@@ -26,7 +26,7 @@ namespace ripstop {
 /// cheap activations).
 enum class Recompute { kNone, kSelective, kFull };
 
-/// The mode with the least recomputation comes first.
+/// All modes, by increasing recomputation.
 inline constexpr std::array<Recompute, 3> kRecomputes{Recompute::kNone, Recompute::kSelective,
                                                       Recompute::kFull};
 

@@ -6,7 +6,7 @@
 
 namespace ripstop {
 
-/// A tensor that backward needs: in the caller's arena frame if forward keeps it, else only dtype and shape.
+/// Makes a tensor that backward needs: if forward keeps it, in the caller's arena frame; else without memory.
 inline Tensor saved_tensor(Context& context, bool is_kept, DType dtype, const Shape& shape) {
   return is_kept ? context.arena.allocate(dtype, shape) : Tensor{nullptr, dtype, shape, context.device()};
 }
@@ -32,7 +32,7 @@ Residual allocate_residual(Context& context, int64_t rows, int64_t columns, DTyp
 /// frozen.
 enum class InputGradient : bool { kNot = false, kNeeded = true };
 
-/// Tensors that the backward of a sub-layer's norm needs. Forward keeps those that have memory.
+/// Tensors that the backward of a sub-layer's norm needs. Forward keeps each tensor that has memory.
 struct NormSaved {
   Tensor sum;          ///< [n, C] the residual sum
   Tensor normed;       ///< [n, C] input of the sub-layer's first GEMM
@@ -44,7 +44,7 @@ struct NormKept {
   bool sum = true, normed = true;
 };
 
-/// The tensors in `kept` are in the caller's arena frame.
+/// Allocates the tensors in `kept`, in the caller's arena frame.
 NormSaved allocate_norm(Context& context, int64_t rows, int64_t columns, DType dtype, NormKept kept = {});
 
 /// Adds memory, in the caller's arena frame, for each tensor that forward did not keep.

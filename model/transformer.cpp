@@ -6,7 +6,7 @@
 namespace ripstop {
 namespace {
 
-// float32 would lose digits of the angle at large positions.
+// Angles are computed in float64, because float32 would lose digits at large positions.
 std::vector<float> angles(int64_t positions, int64_t head_size, double theta) {
   std::vector<float> table;
   table.reserve(static_cast<size_t>(positions * head_size));

@@ -1,11 +1,10 @@
-// Text of others in messages.
 #pragma once
 #include <string>
 
 namespace ripstop {
 
-/// `text` with each control character replaced by spaces, because a message is one line, and a terminal would
-/// obey it.
+/// Returns `text` with spaces in place of control characters, which could break a one-line message or be
+/// obeyed by a terminal.
 inline std::string in_one_line(std::string text) {
   for (size_t at = 0; at < text.size(); ++at) {
     const auto byte = static_cast<unsigned char>(text[at]);

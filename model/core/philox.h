@@ -13,8 +13,8 @@ inline constexpr uint32_t kPhiloxFactors[] = {0xD2511F53U, 0xCD9E8D57U};
 inline constexpr uint32_t kPhiloxSteps[] = {0x9E3779B9U, 0xBB67AE85U};
 inline constexpr int kPhiloxRounds = 10;
 
-/// Four random words of `counter` under `key`. Kernels have copies for processor vectors and for GPUs.
-/// Source: Philox 4x32-10, Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011.
+/// Four random words of `counter` under `key`. Kernels have their own versions for processor vectors and
+/// GPUs. Source: Philox 4x32-10, Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011.
 inline PhiloxBlock philox(PhiloxBlock counter, uint64_t key) {
   auto k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
   for (int round = 0; round < kPhiloxRounds; ++round) {
@@ -27,14 +27,14 @@ inline PhiloxBlock philox(PhiloxBlock counter, uint64_t key) {
   return counter;
 }
 
-/// FNV-1a, for counters and keys. Another hash would give other initial weights for the same seed.
+/// The FNV-1a hash, for counters and keys. Another hash would give other initial weights for the same seed.
 inline uint64_t hash_of_name(std::string_view name) {
   uint64_t h = 0xcbf29ce484222325ULL;
   for (const char c : name) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
   return h;
 }
 
-/// A number in the open interval (0, 1), made of the upper 53 bits of `high` and `low`.
+/// A number in (0, 1], made of the upper 53 bits of `high` and `low`.
 inline double uniform_of(uint32_t high, uint32_t low) {
   return (static_cast<double>((uint64_t{high} << 21) ^ (low >> 11)) + 0.5) * 0x1p-53;
 }

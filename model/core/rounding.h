@@ -13,7 +13,7 @@ constexpr int64_t round_up(int64_t count, int64_t step) {
   return divide_up(count, step) * step;
 }
 
-/// In rising order; n > 0.
+/// The divisors of n > 0, in ascending order.
 inline std::vector<int64_t> divisors(int64_t n) {
   std::vector<int64_t> found;
   for (int64_t d = 1; d <= n; ++d)

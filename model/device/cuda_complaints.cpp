@@ -10,7 +10,7 @@
 namespace ripstop {
 namespace {
 
-// Declarations of nvml.h of CUDA 13.
+// Copies of declarations in the nvml.h of CUDA 13.
 struct Process {
   unsigned pid;
   unsigned long long used_bytes;

@@ -86,13 +86,13 @@ cudaMemoryType memory_type(const void* data) {
   return attributes.type;
 }
 
-// CUDA does not know plain host memory (cudaMemoryTypeUnregistered).
+// Plain host memory, unknown to CUDA, has the type cudaMemoryTypeUnregistered.
 bool is_host(cudaMemoryType type) {
   return type != cudaMemoryTypeDevice && type != cudaMemoryTypeManaged;
 }
 
 void copy(const Stream& stream, void* to, const void* from, int64_t bytes) {
-  // The current device is a setting of each thread, and threads that save checkpoints copy, too.
+  // Each thread has its own current device, and threads that save checkpoints copy, too.
   select(stream.device());
   CudaStream& cuda = cuda_stream(stream);
   const cudaMemoryType target = memory_type(to);
@@ -223,7 +223,7 @@ void CudaStream::next_staging() {
   wait_for(staging_[current_].left);
 }
 
-// Pinned memory that no earlier copy still reads or writes.
+// Returns pinned memory that no earlier copy still reads or writes.
 std::byte* CudaStream::room(int64_t bytes) {
   if (staging_[0].memory == nullptr) make_staging();
   if (used_ + bytes > kStagingBytes) next_staging();

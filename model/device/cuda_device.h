@@ -76,13 +76,13 @@ class CudaStream {
   void to_host(void* to, const void* from, int64_t bytes);
 
  private:
-  // Pinned memory. When the event `left` is reached, the buffer's copies are done, and it may be filled
-  // again.
+  // Pinned memory. When the event `left` is reached, the copies of the buffer are done, and the host may fill
+  // the buffer again.
   struct StagingBuffer {
     std::byte* memory = nullptr;
     cudaEvent_t left = nullptr;
   };
-  // Several, so that the host fills one while the GPU copies from another.
+  // Several buffers let the host fill one while the GPU copies from another.
   static constexpr int64_t kStagingBytes = int64_t{4} << 20;
   static constexpr size_t kStagingBuffers = 4;
   void wait_for(cudaEvent_t event);
@@ -100,7 +100,7 @@ class CudaStream {
   cudaEvent_t end_ = nullptr;
   std::weak_ptr<CudaWaiter> waiter_;
   std::set<std::string> noted_;
-  std::vector<std::string> notes_;  ///< those that take_notes has not returned yet
+  std::vector<std::string> notes_;  ///< notes that take_notes() has not returned yet
 };
 
 inline CudaStream& cuda_stream(const Stream& stream) {

@@ -21,8 +21,8 @@ std::string identity_text(const cudaDeviceProp& properties) {
   return text;
 }
 
-// Streams that share one of the device's queues wait for each other. CUDA makes 8 queues unless its first
-// call finds another number in the environment, at most 32.
+// Streams that share one of the device's queues wait for each other. CUDA makes 8 queues, or as many as this
+// variable says at CUDA's first call, at most 32.
 cudaError_t count_gpus(int& count) {
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   return cudaGetDeviceCount(&count);
@@ -70,7 +70,7 @@ CudaMachine look_at_cuda() {
   const cudaError_t result = count_gpus(count);
   static_cast<void>(cudaDriverGetVersion(&driver));
   static_cast<void>(cudaRuntimeGetVersion(&runtime));
-  // A driver runs programs of every toolkit with its major version (minor version compatibility).
+  // A driver runs programs of every toolkit of the same major version (minor version compatibility).
   machine.libraries.push_back({"driver, for CUDA", version_text(CUDART_VERSION / 1000 * 1000),
                                version_text(CUDART_VERSION), version_text(driver)});
   machine.libraries.push_back({"CUDA run time", "12.0", version_text(CUDART_VERSION), version_text(runtime)});

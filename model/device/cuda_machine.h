@@ -19,8 +19,8 @@ struct CudaGpu {
   static constexpr int kOldestMajor = 8;
 };
 
-/// The oldest version that works, the version at build time and the version found at run time, such as "13.0"
-/// or "9.19.0"; empty if not known.
+/// The oldest version that works, the version at build time and the version at run time, such as "13.0" or
+/// "9.19.0". An unknown version is empty.
 struct CudaLibrary {
   std::string name, oldest, built, found;
   /// Why the library cannot work; empty if it can.
@@ -37,7 +37,7 @@ struct CudaMachine {
 
 bool cuda_is_built() noexcept;
 
-/// Finds out what a CudaMachine holds. Never throws, works without a driver, and takes no memory on any GPU.
+/// Fills a CudaMachine. Never throws, works without a driver, and takes no memory on any GPU.
 CudaMachine look_at_cuda();
 
 /// Reasons not to use the GPU, one sentence each, from NVIDIA's management library (NVML): its compute mode,

@@ -79,7 +79,7 @@ MemoryUse use_of(MemoryCategory category, int64_t bytes) {
   return use;
 }
 
-// "weights", or "weights and gradients".
+// Returns a text like "weights" or "weights and gradients".
 std::string purpose(const MemoryUse& use) {
   std::string text;
   for (const MemoryCategory category : kMemoryCategories)
@@ -100,7 +100,7 @@ Buffer::Buffer(const Device& device, MemoryLedger& ledger, const MemoryUse& use,
   if (data_ == nullptr)
     fail(ExitCode::kResources, "{} cannot allocate {} bytes for {}", to_string(device), bytes(),
          purpose(use));
-  // Last: a null ledger_ tells release() that the buffer owns nothing.
+  // Set last, because release() takes a null ledger_ to mean that the buffer owns nothing.
   ledger_ = &ledger;
   ledger.add(use_);
 }

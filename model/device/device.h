@@ -17,7 +17,7 @@ inline constexpr int64_t kMemoryAlignment = 256;
 
 /// A place for tensors. kMeta stores and computes nothing; it only counts memory. `planned` is the kind whose
 /// workspaces are counted; on a real device it equals `kind`. `deterministic`: every sum on kCuda has a fixed
-/// order, which costs time and workspace; on kCpu it always has one.
+/// order, as sums on kCpu always have. This costs time and workspace.
 struct Device {
   DeviceKind kind = DeviceKind::kCpu;
   DeviceKind planned = DeviceKind::kCpu;
@@ -68,7 +68,7 @@ class MemoryLedger {
   void add(const MemoryUse& use);
   void remove(const MemoryUse& use);
   const MemoryUse& now() const { return now_; }
-  /// By category, at the moment of the largest total.
+  /// Bytes by category, at the moment of the largest total.
   const MemoryUse& peak() const { return peak_; }
 
  private:
@@ -158,7 +158,7 @@ class Event {
   void* handle_ = nullptr;
 };
 
-/// The functions of a back end below tensors.
+/// The functions of a kind of device for memory, streams, events and profilers.
 struct DeviceTable {
   void* (*allocate)(const Device&, int64_t bytes);  ///< zeroed; null if there is too little
   void (*release)(const Device&, void*) noexcept;
@@ -182,9 +182,9 @@ const DeviceTable& meta_device();
 const DeviceTable& device_table(DeviceKind kind);
 const MemorySource& cuda_host_memory();  ///< throws Error(kResources) without the CUDA back end
 
-/// Copies in stream order. `from`, `to` or both may be host memory. Host memory at `from` has been read on
-/// return. Host memory at `to` is written when the stream has been synchronized. The call waits for a copy to
-/// host memory outside of host_memory(). Does nothing on a meta stream.
+/// Copies in stream order. `from`, `to` or both may be host memory. On return, host memory at `from` has been
+/// read. Host memory at `to` is written when the stream has been synchronized, and already on return if it is
+/// not from host_memory(). Does nothing on a meta stream.
 void copy_bytes(const Stream& stream, void* to, const void* from, int64_t bytes);
 
 /// A named range of host time, which profilers show beside the kernels that the host launched in it (NVTX).
@@ -203,7 +203,7 @@ class ProfilerRange {
   DeviceKind kind_;
 };
 
-/// A profiler that waits for the program collects during a ProfiledStretch. Such profilers are:
+/// A profiler that was started in one of these ways collects only during a ProfiledStretch:
 ///   nsys profile --capture-range=cudaProfilerApi --capture-range-end=stop
 ///   ncu --profile-from-start off
 /// Synchronize the stream before the construction and before the destruction, so that exactly the work

@@ -1,4 +1,4 @@
-// Linked instead of cuda_device.cpp if ripstop is built without CUDA.
+// A build without CUDA links this file instead of the cuda_*.cpp files of this folder.
 #include "model/device/cuda_machine.h"
 #include "model/device/device.h"
 

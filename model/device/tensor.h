@@ -59,7 +59,7 @@ struct Tensor {
   /// Elements from the beginning of one row to the beginning of the next.
   int64_t stride() const { return row_stride != 0 ? row_stride : cols(); }
 
-  /// T must be the stored type (checked). Do not read elements on kMeta.
+  /// T must be the stored type (checked). On kMeta the elements must not be read.
   template <class T>
   T* as() const {
     RIPSTOP_CHECK(dtype == DTypeOf<T>::value, "a {} tensor read as {}", to_string(dtype),

@@ -10,7 +10,7 @@ int64_t padded_length(int64_t longest) {
 }
 
 AttentionSchedule attention_schedule(int64_t rows, int64_t count, int64_t longest, bool padded) {
-  // Rows of cuDNN's tile. Documents of whole tiles need no mask.
+  // Rows of cuDNN's tile. Documents of whole tiles need no mask for padding.
   constexpr int64_t kTile = 128;
   if (count * longest == rows && longest % kTile == 0)
     return {.dense = true, .length = longest, .groups = {{0, count}}};

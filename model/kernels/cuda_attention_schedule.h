@@ -15,7 +15,7 @@ struct DocumentGroup {
 /// The executions of cuDNN plans that compute one call of attention. A plan is for one number of documents
 /// and one largest length S. Making a plan takes up to a second, so the schedule uses few values of both.
 struct AttentionSchedule {
-  /// True if all documents have length S, a multiple of 128: cuDNN then finds documents by strides and writes
+  /// True if all documents have length S, a multiple of 128: then cuDNN finds documents by strides and writes
   /// gradients in place. Otherwise documents are "ragged": cuDNN reads lengths and offsets on the device.
   bool dense = false;
   int64_t length = 0;  ///< S
@@ -30,9 +30,9 @@ inline constexpr int64_t kMostDocuments = 512;
 int64_t padded_length(int64_t longest);
 
 /// `count` documents have `rows` rows in all and at most `longest` rows each. The number of documents in a
-/// ragged group is a power of two, for few plans. No group is filled up with empty documents, for which cuDNN
-/// before 9.25 computes NaN. `padded`: the plan's workspace has S rows for each document; groups are then so
-/// small that these rows fit into attention_rows().
+/// ragged group is a power of two, so that there are few plans. No group is filled up with empty documents,
+/// for which cuDNN before 9.25 computes NaN. `padded`: the plan's workspace has S rows for each document, and
+/// groups are so small that these rows fit into attention_rows().
 AttentionSchedule attention_schedule(int64_t rows, int64_t count, int64_t longest, bool padded);
 
 /// Rows in the workspace of padded plans.

@@ -53,8 +53,8 @@ AttentionWorkspace attention_backward_workspace(int64_t rows, int64_t longest, c
   workspace.dquery_sum = layout.take(4 * padded * query);
   workspace.row_sum = layout.take(4 * padded * heads.query);
   // With grouped heads, these are dK and dV per query head: bfloat16, but NVIDIA's front end reserves four
-  // bytes an element. Without grouped heads, a plan for Ampere needs one more float32 for each element of dQ:
-  // two bytes of it are here in each of the two parts.
+  // bytes an element. Without grouped heads, a plan for Ampere needs one more float32 for each element of dQ,
+  // and each of the two parts reserves half of this.
   const int64_t grouped = (heads.query == heads.key_value ? 2 : 4) * padded * query;
   workspace.dkey_grouped = layout.take(grouped);
   workspace.dvalue_grouped = layout.take(grouped);

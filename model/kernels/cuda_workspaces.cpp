@@ -1,4 +1,4 @@
-// Formulas alone, so that a login node without a GPU can plan for one.
+// This file has only formulas and calls no CUDA, so that a login node without a GPU can plan.
 #include "model/kernels/cuda_workspace_sizes.h"
 
 #include <algorithm>

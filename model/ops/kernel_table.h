@@ -82,8 +82,8 @@ const KernelTable& meta_kernels();  ///< the kernels compute nothing
 const KernelTable& kernels(DeviceKind kind);
 
 /// Bytes of workspace that each operation needs on one kind of device: functions of sizes (and, on the CPU,
-/// of the number of threads and the processor). No device is needed: `ripstop plan --device cuda` runs on a
-/// login node.
+/// of the number of threads and the processor). They need no device, so `ripstop plan --device cuda` runs on
+/// a login node.
 struct WorkspaceTable {
   /// The functions of the three products read only shapes and dtypes of their tensors.
   int64_t (*linear)(const Tensor& x, const Tensor& w, const Tensor& y, Accumulate);

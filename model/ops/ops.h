@@ -40,9 +40,9 @@ void linear_backward_input(Context& context, const Tensor& dy, const Tensor& w, 
 void linear_backward_weight(Context& context, const Tensor& dy, const Tensor& x, const Tensor& dw,
                             Accumulate accumulate);
 
-/// reserve_linear allocates and frees the workspace of linear(), reserve_linear_backward that of both
-/// gradients, or of the gradient by x alone if dw is null. For products whose number of rows depends on data:
-/// a plan needs room for every number of rows, and fewer rows may need more workspace.
+/// reserve_linear allocates and frees the workspace of linear(), reserve_linear_backward the workspace of
+/// both gradients, or of the gradient by x alone if dw is null. For products whose number of rows depends on
+/// data: a plan needs room for every number of rows, and fewer rows may need more workspace.
 void reserve_linear(Context& context, const Tensor& x, const Tensor& w, const Tensor& y);
 void reserve_linear_backward(Context& context, const Tensor& dy, const Tensor& x, const Tensor& w,
                              const Tensor& dx, const Tensor& dw);
@@ -122,7 +122,7 @@ int64_t prepare_attention(const Stream& stream, const AttentionSizes& sizes, Dir
 void store_key_value(Context& context, const Tensor& qkv, const Tensor& slot, const Tensor& position,
                      const Heads& heads, const Tensor& cache);
 
-/// Where the cache holds the positions of a sequence. Sequences with a common beginning, such as the beams of
+/// The places in the cache of a sequence's positions. Sequences with a common beginning, such as the beams of
 /// a search, share a slot. For row s, position p < first[s] is at place p of the slot, and position p >=
 /// first[s] at place[s, p - first[s]]. If `place` is null, each position p is at place p.
 struct CachedTail {
@@ -203,7 +203,7 @@ void add_sum(Context& context, const Tensor& x, const Tensor& total);
 void add_squared_norm(Context& context, const Tensor& x, const Tensor& total);
 
 /// add_squared_norm() without an arena. `workspace` has squared_norm_workspace_bytes(device, x.count())
-/// bytes, and must not be used otherwise until the stream has done this call.
+/// bytes, and must not be used for other work until the stream has done this call.
 void add_squared_norm(const Stream& stream, const Tensor& x, const Tensor& total, const Tensor& workspace);
 int64_t squared_norm_workspace_bytes(const Device& device, int64_t count);
 

@@ -18,7 +18,7 @@ namespace {
 // Elements of one task: 32 KiB of each array.
 constexpr int64_t kBlock = 8192;
 
-/// Computed in float64 and then rounded once to float32.
+/// The factors of one update, computed in float64 and then rounded once to float32.
 struct Factors {
   float keep, one_minus_beta1, beta2, one_minus_beta2, step_size, inverse_root, epsilon;
 
@@ -69,7 +69,7 @@ constexpr float kLargest = 0x1.fep127F;
   return __builtin_bit_cast(float, static_cast<uint32_t>(bits) << 16);
 }
 
-/// words[i] holds the random bits of element i. The limits do not change NaN.
+/// words[i] holds the random bits of element i. The limits on m and v leave NaN as it is.
 void update(const Factors& f, float scale, const Range<BFloat16>& x, const uint32_t* words, int64_t count) {
   const float* gradient = x.gradient;
   float* master = x.master;

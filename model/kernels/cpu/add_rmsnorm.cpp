@@ -19,8 +19,8 @@ int64_t block_rows(int64_t rows) {
   return even < kMinBlockRows ? kMinBlockRows : even;
 }
 
-/// Writes s = residual + branch and returns the sum of s^2. This s is the rounded s in memory, which backward
-/// reads, too.
+/// Writes s = residual + branch and returns the sum of s^2. Both use s as rounded in memory, which backward
+/// reads.
 template <class T>
 float add_row(const T* residual, const T* branch, int64_t columns, T* sum) {
   Vector squares{};

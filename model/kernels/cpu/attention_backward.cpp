@@ -2,9 +2,9 @@
 //   delta_i = do_i . o_i
 //   ds_ij = p_ij (do_i . v_j - delta_i)
 //   dq_i = sum_j ds_ij k_j / sqrt(D),  dk_j = sum_i ds_ij q_i / sqrt(D),  dv_j = sum_i p_ij do_i
-// A task is a document and key-value head if that keeps all threads busy. Otherwise tasks are the dq of 64
-// queries and the dk, dv of 256 keys, so p is computed twice. No sum crosses a task, so the bits do not
-// depend on the number of threads.
+// A task is one document and one key-value head if that keeps all threads busy. Otherwise one kind of task
+// computes the dq of 64 queries and another the dk and dv of 256 keys, so p is computed twice. No sum crosses
+// a task, so the bits do not depend on the number of threads.
 #include "model/kernels/cpu/attention_tiles.h"
 
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
@@ -12,7 +12,7 @@ namespace {
 
 enum TaskKind : int32_t { kWholeDocument, kQueryGradient, kKeyGradient };
 
-/// A limit on the scratch of a thread.
+/// The most rows of a document that is one task. It limits the scratch of a thread.
 constexpr int64_t kMaxWhole = 2048;
 constexpr int64_t kKeysOfTask = 256;
 static_assert(kKeysOfTask % kTile == 0 && kKeysOfTask <= kMaxWhole);
@@ -59,8 +59,8 @@ struct Operands {
   float scale() const { return 1.0F / __builtin_sqrtf(static_cast<float>(heads.size)); }
 };
 
-/// Rows of the batch: the document [begin, end), and the ranges in which the task's tiles of queries and of
-/// keys begin.
+/// The rows of a task: the document [begin, end), and the ranges in which the first rows of its tiles of
+/// queries and of keys lie.
 struct Extent {
   int64_t begin, end, query_begin, query_end, key_begin, key_end;
   bool query_gradient, key_gradient;

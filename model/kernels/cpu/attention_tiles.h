@@ -10,7 +10,7 @@ namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 inline constexpr int64_t kTile = 64;  ///< rows of a tile of queries or of keys
 static_assert(kTile % kLanes == 0);
 
-/// Rounded up to whole vectors of every instruction set: workspaces must not depend on the instruction set.
+/// Returns `size` rounded up to whole vectors of every instruction set, as workspaces need.
 constexpr int64_t padded_size(int64_t size) {
   return (size + 15) / 16 * 16;
 }
@@ -79,8 +79,8 @@ inline void multiply_columns(Left a, Rows<const float> b, Rows<float> c, int64_t
                                 {c.data + r * c.stride, c.stride}, depth, accumulate);
 }
 
-/// `columns` is a multiple of kLanes. With AVX-512 takes three vectors of columns at a time, but the last
-/// four as two and two: a single vector would use the registers badly.
+/// `columns` is a multiple of kLanes. With AVX-512, multiplies three vectors of columns at a time, and a rest
+/// of four as two and two, because a single vector would use the registers badly.
 inline void multiply(Left a, Rows<const float> b, Rows<float> c, int64_t rows, int64_t depth, int64_t columns,
                      Accumulate accumulate) {
   int64_t left = columns / kLanes;
@@ -97,7 +97,7 @@ inline void multiply(Left a, Rows<const float> b, Rows<float> c, int64_t rows, i
 
 // ---- rows of heads to tiles and back
 
-/// tile [kTile, padded_size] = `count` rows of a head, `stride` elements apart, times scale. The rest is 0.
+/// tile [kTile, padded_size] = `count` rows of a head, `stride` elements apart, times scale; else 0.
 template <class T>
 inline void take_rows(const T* from, int64_t stride, int64_t count, int64_t size, float scale, float* tile) {
   const int64_t width = padded_size(size);
@@ -170,8 +170,8 @@ inline void put_rows(const float* tile, int64_t count, int64_t size, float scale
 
 // ---- scores
 
-/// The first column of a diagonal tile whose query may see `key`, rounded down to whole vectors. Both count
-/// from the beginning of the tile.
+/// The first column of a diagonal tile whose query may see `key`, rounded down to whole vectors. Column and
+/// key count from the beginning of the tile.
 inline int64_t first_visible(int64_t key) {
   return key / kLanes * kLanes;
 }
@@ -188,7 +188,7 @@ inline void score(Rows<const float> keys, const float* queries, int64_t key_coun
   }
 }
 
-/// At least one query of a vector sees each of keys [0, some), and every query sees all of keys [0, all).
+/// Some query of a vector may see each of keys [0, some), and every query all of keys [0, all).
 struct VisibleKeys {
   int64_t some, all;
 };

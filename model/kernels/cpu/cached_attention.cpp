@@ -13,7 +13,7 @@ int64_t thread_floats(const Heads& heads) {
   return 2 * padded_size(heads.size) + kPositions;
 }
 
-/// See CachedTail.
+/// The places of a sequence's positions in its slot; see CachedTail.
 struct Places {
   int64_t first = INT64_MAX;  ///< a position p below `first` is at place p
   const int32_t* of_rest = nullptr;
@@ -27,8 +27,8 @@ Places places_of(const CachedTail& tail, int64_t s) {
   return {elements<int32_t>(tail.first)[s], elements<int32_t>(tail.place) + s * tail.place.cols()};
 }
 
-/// Attention of one query to positions [0, count) of one key-value head. `stride`: elements from place to
-/// place.
+/// Attention of one query to positions [0, count) of one key-value head. `stride`: elements from one place to
+/// the next.
 template <class T>
 void attend(const T* query, const T* key, const T* value, const Places& place, int64_t stride, int64_t count,
             int64_t size, float* scratch, T* out) {

@@ -10,7 +10,7 @@ namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 RIPSTOP_OTHER_KERNELS(RIPSTOP_CPU_KERNEL)
 #undef RIPSTOP_CPU_KERNEL
 
-/// Sizes do not depend on the instruction set, so a plan made on another processor is valid.
+/// Workspace sizes do not depend on the instruction set, so a plan made on another processor is valid.
 #define RIPSTOP_CPU_WORKSPACE(kernel) std::remove_pointer_t<decltype(WorkspaceTable::kernel)> kernel##_bytes;
 RIPSTOP_CPU_WORKSPACE(add_rmsnorm_backward)
 RIPSTOP_CPU_WORKSPACE(attention)

@@ -1,4 +1,4 @@
-// y = m x or y += m x, where m is 0 or 1 by the random word of the element (DropoutBits in ops.h).
+// y = m x or y += m x, where m is 0 or 1, as the element's random word decides (DropoutBits in ops.h).
 #include "model/kernels/cpu/cpu_kernels.h"
 #include "model/kernels/cpu/philox_words.h"
 #include "model/kernels/cpu/vector.h"
@@ -6,7 +6,7 @@
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
 
-/// The upper half of the row's Philox counter: position in the sequence, and sequence.
+/// The upper half of the row's Philox counter: the position in the sequence, and the sequence's number.
 uint64_t place_of(const DropoutBits& bits, int64_t row) {
   const int64_t at = bits.first_row + row;
   const int64_t sequence = bits.first_sequence + at / bits.sequence_length * bits.sequence_step;

@@ -1,5 +1,5 @@
-// Sums add up each block of a fixed size in float64, and then the blocks' sums in order: the same bits for
-// any number of threads.
+// Sums add up each block of a fixed size in float64, and then the sums of the blocks in order, so the bits
+// are the same for any number of threads.
 #include <cstring>
 
 #include "model/kernels/cpu/cpu_kernels.h"

@@ -1,5 +1,5 @@
 // Backward is parallel over strips of columns and parts of token_order, which is cut only between different
-// tokens. One thread sums each element of the table, in row order: no atomics, the same bits every time.
+// tokens. One thread sums each element of the table in row order: no atomics, always the same bits.
 #include <cstring>
 
 #include "model/kernels/cpu/cpu_kernels.h"
@@ -12,7 +12,7 @@ constexpr int64_t kColumns = 64;  ///< columns of a backward task: whole cache l
 /// entries of token_order in a backward task, before both ends move to changes of token
 constexpr int64_t kOrdered = 512;
 
-/// The first index >= `at` into `order` where the token changes.
+/// The first index >= `at` in `order` at which the token changes.
 int64_t next_cut(const int32_t* token, const int32_t* order, int64_t rows, int64_t at) {
   if (at == 0) return 0;
   while (at < rows && token[order[at]] == token[order[at - 1]]) ++at;

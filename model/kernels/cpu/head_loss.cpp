@@ -49,7 +49,7 @@ void row_statistics(const float* x, int64_t count, float* maximum, float* sum) {
   }
 }
 
-/// Combined over all slices of the vocabulary.
+/// A row's statistics, combined over all slices of the vocabulary.
 struct RowStatistics {
   float maximum = kMinusInfinity, sum = 0, target = 0;
 };

@@ -54,9 +54,9 @@ struct Primitive {
   bool of_copies = false;  ///< whether `run` computes widened(product) on float32 copies
 };
 
-/// Compiled primitives by product and number of threads, on which their code depends. One cache per process,
-/// because a KernelCall has no object that could own a cache. Changes no result. Thread-safe; emptied when
-/// full.
+/// Compiled primitives by product and by number of threads, on which a primitive's code depends. One cache
+/// per process, because a KernelCall has no object that could own a cache. Results do not depend on the
+/// cache. Thread-safe; emptied when full.
 class PrimitiveCache {
  public:
   static PrimitiveCache& of_process() {
@@ -99,7 +99,7 @@ class PrimitiveCache {
     const auto b = matrix(p.k, p.n, p.in, p.b_transposed, p.b_stride);
     const auto c = matrix(p.m, p.n, p.out, false, p.c_stride);
     dnnl::primitive_attr attributes;
-    // The caller passes the scratchpad, because no memory plan would count what oneDNN allocates.
+    // The caller passes the scratchpad: a memory plan would not count a scratchpad that oneDNN allocates.
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     if (p.accumulate) {
       dnnl::post_ops sum;
@@ -120,7 +120,7 @@ class PrimitiveCache {
   std::map<std::pair<Product, int>, Primitive> primitives_;
 };
 
-/// oneDNN's scratchpad at the beginning, then the float32 copies of a, b and c, at offsets in bytes.
+/// Offsets in bytes: oneDNN's scratchpad is at 0, and the float32 copies of a, b and c follow.
 struct Workspace {
   int64_t a = 0, b = 0, c = 0, bytes = 0;
 };

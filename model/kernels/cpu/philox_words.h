@@ -8,15 +8,15 @@
 
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 
-/// Word i of each of kBlocks Philox blocks, with one i in 0 .. 3, in the lower halves of the lanes. The upper
-/// halves are never read.
+/// One word (number 0, 1, 2 or 3) of each of kBlocks Philox blocks, in the lower halves of the lanes. The
+/// upper halves are never read.
 using Words [[gnu::vector_size(4 * kLanes)]] = uint64_t;
 inline constexpr int kBlocks = kLanes / 2;
 
 /// Words that store_words writes: four of each block.
 inline constexpr int64_t kWordsAtOnce = 4 * kBlocks;
 
-/// The lower half of each lane of `a` times `factor`. (Compilers would make three multiplications of it.)
+/// The lower half of each lane of `a` times `factor`. (Of a plain product, compilers make three.)
 [[gnu::always_inline]] inline Words product(Words a, uint64_t factor) {
 #if defined(__AVX512F__)
   // The mask selects all lanes. The form without a mask makes g++ 12 warn about its own header.
@@ -40,8 +40,8 @@ constexpr Words block_numbers(std::integer_sequence<uint64_t, kLane...>) {
 template <int... kLane>
 [[gnu::always_inline]] inline void store_pairs(Words first, Words second, uint32_t* to,
                                                std::integer_sequence<int, kLane...>) {
-  // Lane 2 i holds block i, lane 2 i + 1 holds block kBlocks / 2 + i: the even lanes of `first` and `second`
-  // are the first half of the elements in order, the odd lanes the second half.
+  // Lane 2 i holds block i, and lane 2 i + 1 holds block kBlocks / 2 + i. So the even lanes of `first` and
+  // `second` are the first half of the elements in order, and the odd lanes are the second half.
   const Words low = __builtin_shuffle(first, second, Words{(kLane / 2 * 2 + kLane % 2 * kBlocks)...});
   const Words high = __builtin_shuffle(first, second, Words{(kLane / 2 * 2 + 1 + kLane % 2 * kBlocks)...});
   __builtin_memcpy(to, &low, sizeof low);

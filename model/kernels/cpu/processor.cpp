@@ -21,7 +21,7 @@ RIPSTOP_TABLES(avx512_bf16)
 
 namespace {
 
-// `present`: whether this processor has the instruction set.
+// An instruction set with kernels. present() says whether this processor has it.
 struct InstructionSet {
   const char* name;
   bool (*present)();
@@ -100,7 +100,7 @@ const KernelTable& cpu_kernels(std::string_view instruction_set) {
   fail(ExitCode::kBug, "no kernels for the instruction set {}", instruction_set);
 }
 
-// Static, because every operation asks for the tables.
+// The reference is static, because every operation asks for the table.
 const KernelTable& cpu_kernels() {
   static const KernelTable& table = *chosen().kernels;
   return table;

@@ -19,7 +19,7 @@ std::string cpu_instruction_set();
 /// Whether the processor multiplies bfloat16 in hardware. If not, products in float32 are faster.
 bool cpu_has_fast_bfloat16();
 
-/// Threads of an operation. The sizes of workspaces depend on them.
+/// The number of threads of an operation. Workspace sizes depend on it.
 int64_t cpu_threads();
 
 /// Sets cpu_threads() for operations of the calling thread, to plan a launch with another number of threads.

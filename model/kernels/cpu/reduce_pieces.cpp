@@ -1,4 +1,4 @@
-// out = round(piece_0 + piece_1 + ...), in the order of the ranks, or the maximum of the pieces.
+// out = round(piece_0 + piece_1 + ...), added in the order of the ranks, or the maximum of the pieces.
 #include <type_traits>
 
 #include "model/kernels/cpu/cpu_kernels.h"
@@ -20,7 +20,7 @@ void fold(const void* data, int64_t first, Sum* sum, int64_t count, Reduce reduc
   } else {
     for (int64_t i = 0; i < count; ++i) {
       const Sum value = static_cast<Sum>(from[i]);
-      // value != value holds for NaN alone. NaN wins, so that no rank's NaN gets lost.
+      // value != value holds only for NaN. NaN replaces any number, so that no rank's NaN gets lost.
       sum[i] = value > sum[i] || value != value ? value : sum[i];
     }
   }

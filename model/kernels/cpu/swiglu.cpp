@@ -7,7 +7,7 @@
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
 
-// `exponential` takes at most 88.3. At x = -88 the sigmoid is below the smallest normal float32.
+// `exponential` takes at most 88.3. For x = -88 the sigmoid is already below the smallest normal float32.
 [[gnu::always_inline]] inline Vector sigmoid(Vector x) {
   return 1.0F / (1.0F + exponential(smaller(broadcast(88.0F), -x)));
 }

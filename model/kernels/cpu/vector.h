@@ -94,7 +94,7 @@ inline constexpr Bits kLaneNumbers = lane_numbers(std::make_integer_sequence<uin
 [[gnu::always_inline]] inline Vector smaller(Vector a, Vector b) {
   return a < b ? a : b;
 }
-/// Adds halves until one lane is left: a fixed order for each instruction set.
+/// Adds the upper half of the lanes to the lower half until one is left: a fixed order.
 [[gnu::always_inline]] inline float sum_lanes(Vector v) {
   float lanes[kLanes];
   store(lanes, v);
@@ -110,8 +110,9 @@ inline constexpr Bits kLaneNumbers = lane_numbers(std::make_integer_sequence<uin
   return best;
 }
 
-/// e^x for x <= 88.3: an error of at most 2 units in the last place from -87.3 on, 0 below; NaN stays NaN. x
-/// = n ln 2 + r with |r| <= ln 2 / 2; e^r by the Taylor polynomial of degree 7, times 2^n.
+/// e^x for x <= 88.3. From -87.3 on, the error is at most 2 units in the last place; below, the result is
+/// almost 0. NaN stays NaN. x = n ln 2 + r with |r| <= ln 2 / 2; e^r by the Taylor polynomial of degree 7,
+/// times 2^n.
 [[gnu::always_inline]] inline Vector exponential(Vector x) {
   constexpr float kMagic = 12582912.0F;  // 1.5 * 2^23: leaves the nearest integer in the low bits
   x = larger(broadcast(-88.0F), x);

@@ -6,7 +6,7 @@
 //   p -= lr / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + epsilon)
 //
 // Each thread updates four consecutive elements, whose random bits (MomentBits in ops.h) are one Philox
-// block. Bound by memory: a block's hundred instructions are few beside the 88 bytes that the elements move.
+// block. Memory is the limit: a Philox block takes a hundred instructions, its elements 88 bytes.
 #include <cmath>
 #include <type_traits>
 
@@ -22,7 +22,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kElements = 4;  ///< elements of a thread: 16 bytes of float32 in one access
 
-/// Computed on the host in float64, then rounded once.
+/// The factors of one update, computed on the host in float64 and then rounded once.
 struct Factors {
   float keep, one_minus_beta1, beta2, one_minus_beta2, step_size, inverse_root, epsilon;
 };
@@ -81,7 +81,7 @@ __device__ inline void store_rounded(BFloat16* to, const Floats<kWidth>& x, cons
   }
 }
 
-/// Moments of elements [i, i + kWidth). With kWidth 4, their random bits must be one block.
+/// Stores the moments of elements [i, i + kWidth). With kWidth 4, their random bits must be one Philox block.
 template <int kWidth, class Moment, class Copy>
 __device__ void store_moments(const Shard<Moment, Copy>& x, int64_t i, const Floats<kWidth>& m,
                               const Floats<kWidth>& v) {
@@ -125,7 +125,7 @@ __device__ void update(const Shard<Moment, Copy>& x, const Factors& f, float sca
   if (x.copy != nullptr) store(x.copy + i, p);
 }
 
-/// Reads the scale from device memory, so the host need not wait to learn whether the step is skipped.
+/// Reads the scale from device memory, so the host need not wait to find out whether the step is skipped.
 template <int kWidth, class Moment, class Copy>
 __global__ void __launch_bounds__(kThreads)
     step_shard(Shard<Moment, Copy> x, Factors factors, int64_t count) {

@@ -6,7 +6,7 @@
 namespace ripstop::cuda {
 namespace {
 
-// The plain kernels are correct, but many times slower than tensor cores.
+// The user is told, because the plain kernels are many times slower than tensor cores.
 void note_plain(const KernelCall& call, const char* what, const Tensor& qkv, const Heads& heads,
                 const std::string& why) {
   cuda_stream(call.stream)

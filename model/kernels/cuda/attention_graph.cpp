@@ -8,13 +8,13 @@ namespace {
 constexpr auto kBFloat16 = CUDNN_DATA_BFLOAT16;
 constexpr auto kFloat = CUDNN_DATA_FLOAT;
 
-/// The tensors that forward and backward share. Extents are [documents, heads, rows, elements]. Strides of a
-/// ragged tensor hold within a document; its offsets say where each document begins.
+/// The tensors that forward and backward share. Extents are [documents, heads, rows, elements]. The strides
+/// of a ragged tensor hold within a document, and its offsets say where each document begins.
 class AttentionGraph {
  public:
   explicit AttentionGraph(const AttentionShape& shape) : s(shape) {
     if (s.dense) return;
-    // Offsets count elements, so tensors with rows of one width share one array of offsets.
+    // Offsets count elements, so all tensors whose rows have the same width share one array of offsets.
     const Extents offsets{s.documents + 1, 1, 1, 1}, lengths{s.documents, 1, 1, 1}, ones{1, 1, 1, 1};
     offset_row_ = graph.tensor(CUDNN_DATA_INT64, offsets, ones, kOffsetRow);
     offset_query_ = graph.tensor(CUDNN_DATA_INT64, offsets, ones, kOffsetQuery);
@@ -61,12 +61,12 @@ class AttentionGraph {
     const Extents strides{s.length * s.query_heads, 1, s.query_heads, 1};
     return graph.tensor(kFloat, lines(), strides, id, heads_offset());
   }
-  /// [documents, H, length]: between operations, or in memory by place.
+  /// [documents, H, length]: a virtual tensor, or float32 in memory by place.
   GraphTensor line(int64_t id = Graph::kNoId) {
     return graph.tensor(kFloat, lines(), {s.query_heads * s.length, s.length, 1, 1}, id);
   }
-  /// [N, H], or [documents, H, length]. cuDNN before 9.26 ignores the strides if the tensor is not ragged,
-  /// and misreads a ragged tensor on compute capability 8.x and 12.x. Source: cudnn-frontend,
+  /// [N, H], or by place [documents, H, length]. cuDNN before 9.26 ignores the strides if the tensor is not
+  /// ragged, and misreads a ragged tensor on compute capability 8.x and 12.x. Source: cudnn-frontend,
   /// sdpa_support_surface.h, and its pull request 304.
   GraphTensor log_sum_exp() { return by_place() ? line(kLogSumExp) : by_row_and_head(kLogSumExp); }
   GraphTensor scores(cudnnDataType_t type = kFloat) {
@@ -103,7 +103,7 @@ class AttentionGraph {
   GraphTensor offset_row_, offset_query_, offset_key_value_, offset_heads_, length_;
 };
 
-// An error while cuDNN builds the graph, for example if heads do not divide, is a refusal for the caller.
+// Turns an error while cuDNN builds the graph, for example if heads do not divide, into a refusal.
 template <class Build>
 Plan plan_or_refusal(Build build) {
   try {

@@ -12,7 +12,7 @@ namespace ripstop::cuda {
 /// Major compute capabilities.
 inline constexpr int kAmpere = 8, kHopper = 9, kBlackwell = 10;
 
-/// How backward adds up sums to which several thread blocks contribute.
+/// The way in which backward adds up sums to which several thread blocks contribute.
 enum class Sums : uint8_t {
   kByRow,      ///< in float32 buffers with a place for each row; no fixed order
   kByPlace,    ///< in buffers with a place for each document and position below `length`; no fixed order
@@ -31,9 +31,9 @@ struct AttentionShape {
 };
 
 /// The ids under which an execution binds memory. Ragged plans read lengths (int32 [documents]) and four
-/// arrays of offsets (int64 [documents + 1]; see RaggedOffsets), forward without kOffsetKeyValue, kByPlace
-/// without kOffsetHeads. kDKeyGrouped and kDValueGrouped: only ragged plans with grouped heads and kByRow or
-/// kOrdered. Scalars are host floats: scale = 1/sqrt(D), masked = -infinity, one = 1.
+/// arrays of offsets (int64 [documents + 1]; see RaggedOffsets). Forward does not read kOffsetKeyValue,
+/// kByPlace not kOffsetHeads. kDKeyGrouped and kDValueGrouped: only ragged plans with grouped heads and
+/// kByRow or kOrdered. Scalars are host floats: scale = 1/sqrt(D), masked = -infinity, one = 1.
 enum AttentionTensor : int64_t {
   kQuery = 1,
   kKey,

@@ -61,7 +61,7 @@ struct BackwardCall {
   AttentionShape shape;
   bool by_place;  ///< log_sum_exp is read by document, head and position
   /// Where the plan's own workspace begins. If by_place, the plan itself allocates dK and dV per query head,
-  /// so its workspace includes the memory for them.
+  /// so its own workspace includes the memory for these.
   int64_t own;
 };
 
@@ -117,7 +117,7 @@ std::optional<Sums> attention_sums(const AttentionGpu& gpu, int64_t head_size, b
                                    bool deterministic) {
   // cuDNN 9.25.0, and 9.18.0 on Blackwell.
   constexpr size_t kFirstOrdered = 92500, kFirstOnBlackwell = 91800;
-  // On other GPUs buffers by row give wrong results; NVIDIA's front end avoids them, too.
+  // On other GPUs buffers by row give wrong results, and NVIDIA's front end does not use them there either.
   const bool by_row = (gpu.major == kHopper || gpu.major == kBlackwell) && head_size % 16 == 0;
   if (!deterministic) return by_row ? Sums::kByRow : Sums::kByPlace;
   if (gpu.major == kHopper && by_row && gpu.cudnn_version >= kFirstOrdered) return Sums::kOrdered;
@@ -151,19 +151,19 @@ AttentionPlans::AttentionPlans(int device) : device_(device) {
 }
 
 AttentionPlans::~AttentionPlans() {
-  // Plans refer to the handle, so they go first.
+  // Plans refer to the handle, so they are destroyed first.
   plans_.clear();
   if (handle_ != nullptr) static_cast<void>(cudnnDestroy(handle_));
 }
 
-// Made on first use, because a handle takes device memory and time.
+// The handle is made on first use, because it takes device memory and time.
 void AttentionPlans::ensure_handle(const Stream& stream) {
   if (handle_ != nullptr) return;
   check_cudnn(cudnnCreate(&handle_), "cudnnCreate");
   check_cudnn(cudnnSetStream(handle_, native_stream(stream)), "cudnnSetStream");
 }
 
-// Keeps a refusal, too, so that cuDNN is not asked again in every layer.
+// A refusal is kept, too, so that cuDNN is not asked again in every layer.
 const Plan& AttentionPlans::plan(Pass pass, const AttentionShape& shape, int64_t most_workspace_bytes) {
   const std::pair key{pass, shape};
   const auto found = plans_.find(key);
@@ -175,7 +175,7 @@ const Plan& AttentionPlans::plan(Pass pass, const AttentionShape& shape, int64_t
       .first->second;
 }
 
-// Collects the plans of all groups before any of them runs: cuDNN does all documents of a call or none.
+// Collects the plans of all groups before any plan runs: cuDNN computes all documents of a call or none.
 std::optional<std::string> AttentionPlans::all_plans(const Stream& stream, Pass pass,
                                                      const AttentionSchedule& schedule, AttentionShape shape,
                                                      int64_t most_workspace_bytes,

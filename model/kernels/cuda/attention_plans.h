@@ -16,7 +16,7 @@ inline constexpr size_t kOldestCudnn = 91100;
 
 struct AttentionGpu {
   int major = 0;             ///< major compute capability: 8 Ampere, 9 Hopper, 10 Blackwell
-  size_t cudnn_version = 0;  ///< of cudnnGetVersion
+  size_t cudnn_version = 0;  ///< the result of cudnnGetVersion()
 };
 
 /// How backward adds up; nullopt if cuDNN has no correct way, or no deterministic way if `deterministic`.
@@ -49,7 +49,7 @@ class AttentionPlans {
   std::optional<std::string> backward(const KernelCall& call, const AttentionOperands& operands);
 
   /// Makes the plans that forward() or backward() with `sizes` needs, if cuDNN computes such a call. Returns
-  /// how many were made.
+  /// the number of plans made.
   int64_t prepare(const Stream& stream, const AttentionSizes& sizes, Direction direction);
   /// The number of plans, refusals included.
   int64_t count() const { return std::ssize(plans_); }

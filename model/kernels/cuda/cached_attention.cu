@@ -26,7 +26,7 @@ struct Cached {
   float scale;
 };
 
-/// The offset in a slot of the keys of position begin + k, in elements.
+/// Computes the offset in a slot, in elements, of the keys of position begin + k.
 struct PlacedRows {
   int64_t begin, stride, first;
   const int32_t* place;
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(32 * kAttentionWarps, 1) attend_cached(Cached<
   if (warp_number() == 0) take_head(x.qkv + s * x.row + head * x.size, x.size, x.scale, query);
   __syncthreads();
   const int64_t count = x.position[s] + 1;
-  // Positions of a warp: a multiple of 32. So of all warps with positions, only the last may have idle lanes.
+  // Each warp gets a multiple of 32 positions, so only the last warp with positions may have idle lanes.
   const int64_t share = (count + 32 * kAttentionWarps - 1) / (32 * kAttentionWarps) * 32;
   const int64_t first = warp_number() * share;
   const int64_t own = count - first < share ? count - first : share;
@@ -86,8 +86,8 @@ void store_key_value(const KernelCall& call, const Tensor& qkv, const Tensor& sl
            elements<Unit>(qkv), heads.row() * per_element / unit_bytes, elements<int32_t>(slot),
            elements<int32_t>(position), cache.shape[1], kept, elements<Unit>(cache));
   };
-  // Copies 16 bytes at a time if all rows are aligned to 16, else 4 bytes, which always fit: head sizes are
-  // even.
+  // Copies 16 bytes at a time if all rows are aligned to 16, else 4 bytes. Rows are multiples of 4 bytes,
+  // because head sizes are even.
   if (aligned(16, heads.size, {&qkv, &cache})) {
     run(uint4{});
   } else {

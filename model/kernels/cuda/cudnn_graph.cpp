@@ -6,7 +6,7 @@
 namespace ripstop::cuda {
 namespace {
 
-// cuDNN's text on its last error, on one line.
+// Returns cuDNN's text on its last error, as one line.
 std::string last_words() {
   char text[2048] = "";
   cudnnGetLastErrorString(text, sizeof text);
@@ -15,7 +15,7 @@ std::string last_words() {
   return line;
 }
 
-// At most `most` descriptors in an attribute. cuDNN fills descriptors that the caller has created.
+// Returns at most `most` descriptors of an attribute. cuDNN fills descriptors that the caller has created.
 std::vector<Descriptor> get_list(const Descriptor& from, cudnnBackendAttributeName_t attribute,
                                  cudnnBackendDescriptorType_t type, int64_t most) {
   std::vector<Descriptor> list;
@@ -70,7 +70,7 @@ Descriptor configuration_of(const Descriptor& graph, const PlanTarget& target, i
   changed.set(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR,
               std::span<const cudnnBackendDescriptor_t>(raw));
   changed.finalize();
-  // The configuration refers to its engine and knobs.
+  // The configuration refers to its engine and knobs, so `parts` keeps both alive.
   parts.push_back(std::move(engine));
   for (Descriptor& choice : choices) parts.push_back(std::move(choice));
   return changed;
@@ -82,12 +82,12 @@ std::vector<Descriptor> choices_of(std::span<const Knob> knobs) {
   return choices;
 }
 
-// A new configuration of the same engine: the given knobs, and all others as they were. cuDNN cannot change a
-// finalized configuration.
+// Makes a new configuration of the same engine in which only the given knobs differ, because cuDNN cannot
+// change a finalized configuration.
 Descriptor with_knobs(const Descriptor& graph, const PlanTarget& target, const Descriptor& configuration,
                       std::span<const Knob> knobs, std::vector<Descriptor>& parts) {
   std::vector<Descriptor> choices = choices_of(knobs);
-  // Asks for all possible knobs, because cuDNN 9.26 does not tell how many choices there are.
+  // Asks for all possible knobs, because cuDNN 9.26 does not tell the number of choices.
   for (const Descriptor& old : get_list(configuration, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
                                         CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, CUDNN_KNOB_TYPE_COUNTS)) {
     const Knob knob{
@@ -100,7 +100,7 @@ Descriptor with_knobs(const Descriptor& graph, const PlanTarget& target, const D
   return configuration_of(graph, target, engine_index(configuration), std::move(choices), parts);
 }
 
-// The configurations refer to `heuristics`.
+// Returns the configurations, the best first. They refer to `heuristics`.
 std::vector<Descriptor> best_first(const Descriptor& graph, const PlanTarget& target,
                                    Descriptor& heuristics) {
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
@@ -163,7 +163,6 @@ void Plan::run(cudnnHandle_t handle, std::span<const Binding> bindings, void* wo
   Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
   pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, std::span<const int64_t>(ids));
   pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, std::span<void* const>(pointers));
-  // Pointers change from call to call.
   pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, workspace);
   pack.finalize();
   check_cudnn(cudnnBackendExecute(handle, plan_.get(), pack.get()), "cudnnBackendExecute");
@@ -180,8 +179,8 @@ void Graph::add(Descriptor operation) {
 
 GraphTensor Graph::tensor(cudnnDataType_t type, const Extents& extents, const Extents& strides, int64_t id,
                           const GraphTensor* ragged_offset) {
-  // Alignment: heads begin at multiples of 16 bytes, because cuDNN accepts only head sizes that are multiples
-  // of 8. Lengths and offsets may begin at any document, so each number is aligned only to its own size.
+  // Heads are aligned to 16 bytes, because cuDNN accepts only head sizes that are multiples of 8. Lengths and
+  // offsets may begin at any document, so these are aligned only to the size of one number.
   const bool index = id != kNoId && (type == CUDNN_DATA_INT32 || type == CUDNN_DATA_INT64);
   const int64_t alignment = !index ? 16 : type == CUDNN_DATA_INT32 ? 4 : 8;
   Descriptor t(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
@@ -216,7 +215,7 @@ GraphTensor Graph::like(const GraphTensor& t, cudnnDataType_t type) {
 
 void Graph::matmul(const GraphTensor& a, const GraphTensor& b, const GraphTensor& c, const Lengths& lengths) {
   Descriptor kind(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
-  // Sums in float32, whatever the operands are.
+  // Sums are in float32, whatever the operands are.
   kind.set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
   // Rows beyond a document's length count as zeros.
   if (lengths.zeros_beyond) kind.set(CUDNN_ATTR_MATMUL_PADDING_VALUE, CUDNN_TYPE_DOUBLE, 0.0);
@@ -308,7 +307,7 @@ Plan Graph::plan(const PlanTarget& target, int64_t most_workspace_bytes, std::sp
   Descriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
             std::span<const cudnnBackendDescriptor_t>(operations_));
-  // Without a GPU, device properties replace the handle: plans can be tested anywhere.
+  // Device properties replace the handle where there is no GPU, so plans can be tested anywhere.
   if (target.handle != nullptr) graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, target.handle);
   graph.finalize();
   Plan result;

@@ -53,7 +53,7 @@ class Descriptor {
 /// The GPU for which a plan is made. Set exactly one of `handle` and `properties`.
 struct PlanTarget {
   cudnnHandle_t handle = nullptr;
-  const Descriptor* properties = nullptr;  ///< of a described GPU, see device_properties
+  const Descriptor* properties = nullptr;  ///< of a GPU that is only described; see device_properties()
   int major = 0;                           ///< major compute capability
 };
 
@@ -72,10 +72,10 @@ class Plan {
   bool ok() const { return refusal_.empty(); }
   const std::string& refusal() const { return refusal_; }
   int64_t workspace_bytes() const { return workspace_bytes_; }
-  /// Why configurations that cuDNN prefers were left out; empty if none was.
+  /// Why configurations that cuDNN prefers were left out; empty if no configuration was.
   const std::string& left_out() const { return left_out_; }
 
-  /// Gives the kernels to the stream of `handle`. Has read the host scalars when it returns.
+  /// Launches the kernels on the stream of `handle`. When it returns, the host scalars have been read.
   void run(cudnnHandle_t handle, std::span<const Binding> bindings, void* workspace) const;
 
  private:
@@ -90,7 +90,7 @@ Plan refused(const std::string& why);
 
 using Extents = std::array<int64_t, 4>;
 
-/// Valid as long as the graph.
+/// A tensor of a Graph, valid as long as the graph lives.
 struct GraphTensor {
   cudnnBackendDescriptor_t descriptor = nullptr;
   cudnnDataType_t type = CUDNN_DATA_FLOAT;
@@ -110,13 +110,13 @@ class Graph {
 
   GraphTensor tensor(cudnnDataType_t type, const Extents& extents, const Extents& strides, int64_t id = kNoId,
                      const GraphTensor* ragged_offset = nullptr);
-  /// Float32, bound to host memory by an execution.
+  /// Makes a float32 scalar, which an execution binds to host memory.
   GraphTensor scalar(int64_t id);
-  /// Virtual, with the extents and strides of `tensor`.
+  /// Makes a virtual tensor with the extents and strides of `tensor`.
   GraphTensor like(const GraphTensor& tensor, cudnnDataType_t type);
 
-  /// Lengths of each document that replace the extents of a product's rows (m), columns (n) and summed dim
-  /// (k). Null: the extent holds. `zeros_beyond`: elements beyond the lengths are 0.
+  /// Arrays with a length for each document, in place of the extents of a product's rows (m), columns (n) and
+  /// summed dim (k). If null, the extent holds. `zeros_beyond`: elements beyond the lengths count as 0.
   struct Lengths {
     const GraphTensor *m = nullptr, *n = nullptr, *k = nullptr;
     bool zeros_beyond = false;

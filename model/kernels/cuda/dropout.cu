@@ -1,5 +1,5 @@
-// y = m x or y += m x, where m is 0 or 1 by the random word of the element (DropoutBits in ops.h). Each
-// thread takes the four elements of one Philox block, or one element where blocks are not aligned in memory.
+// y = m x or y += m x, where m is 0 or 1, as the element's random word decides (DropoutBits in ops.h). Each
+// thread takes the four elements of a Philox block, or one element where blocks are not aligned.
 #include "model/kernels/cuda/cuda_kernels.h"
 #include "model/kernels/cuda/launch.h"
 #include "model/kernels/cuda/philox.cuh"

@@ -58,7 +58,7 @@ void add_terms(const KernelCall& call, const char* name, const Tensor& x, const 
     launch(call, name, partial_sums<width.value, Term>, {blocks}, kThreads, elements<float>(x), count,
            partial, term);
   });
-  // Without elements there are no partial sums, and `total` must not change.
+  // Without elements no partial sum is written, and `total` must not change.
   if (blocks > 0)
     launch(call, name, add_partial_sums, {}, kThreads, partial, static_cast<int>(blocks),
            elements<double>(total));

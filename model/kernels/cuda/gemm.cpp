@@ -8,8 +8,8 @@
 namespace ripstop::cuda {
 namespace {
 
-// The largest power of two, up to 256, that divides the address: cuBLASLt uses wide loads only for known
-// alignments.
+// The largest power of two, up to 256, that divides the address of `t`. cuBLASLt uses wide loads only if it
+// knows the alignment.
 int64_t alignment(const Tensor& t) {
   const auto address = std::bit_cast<uintptr_t>(t.data);
   return int64_t{1} << std::min(std::countr_zero(address), 8);

@@ -53,7 +53,7 @@ const GemmChoice* GemmChoices::find(const std::string& gemm) const {
 }
 
 void GemmChoices::add(const std::string& gemm, const GemmChoice& choice) {
-  // Keeps our own choice where the file has the same product.
+  // merge() keeps the choice in memory where the file has another one for the same product.
   choices_.merge(read());
   choices_[gemm] = choice;
   write();
@@ -83,8 +83,8 @@ void GemmChoices::write() const {
   if (!path_) return;
   std::error_code ignored;
   std::filesystem::create_directories(path_->parent_path(), ignored);
-  // Writes a new file and renames it, so that readers never see half a file. The first name has host and
-  // process, since ranks of several nodes may share the folder.
+  // Writes a new file and renames it, so that readers never see half a file. The name of the new file has
+  // host and process, since ranks of several nodes may share the folder.
   std::filesystem::path partial = *path_;
   char host[256] = "";
   gethostname(host, sizeof host - 1);
@@ -112,7 +112,7 @@ std::optional<std::filesystem::path> cache_folder() {
 }
 
 std::optional<std::filesystem::path> gemm_choices_path(const std::string& owner) {
-  // Each run of characters other than letters and digits becomes one dash.
+  // Each run of other characters than letters and digits becomes one dash.
   std::string name = "gemm-";
   for (const char c : owner) {
     const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0;

@@ -17,8 +17,8 @@ struct GemmChoice {
 };
 
 /// The fastest algorithms on one kind of GPU with one version of cuBLASLt, kept in a text file between runs.
-/// The first line names these two (the owner); each further line has the gemm_name of a product, its
-/// algorithm in hexadecimal, and microseconds. A missing file and a file of another owner count as empty;
+/// The first line names this GPU and version (the owner). Each further line has the gemm_name of a product,
+/// its algorithm in hexadecimal, and microseconds. A missing file and a file of another owner count as empty;
 /// damaged lines are skipped. If several ranks write at the same time, some lines may be lost, but the file
 /// stays valid.
 class GemmChoices {
@@ -28,7 +28,7 @@ class GemmChoices {
 
   /// `gemm`: gemm_name. Returns null if the product was not measured yet.
   const GemmChoice* find(const std::string& gemm) const;
-  /// Adds a choice and writes the file, together with the choices that other processes have added to it.
+  /// Adds a choice and writes the file, with all choices that other processes have written to it.
   void add(const std::string& gemm, const GemmChoice& choice);
 
  private:

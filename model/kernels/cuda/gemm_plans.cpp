@@ -10,10 +10,10 @@
 namespace ripstop::cuda {
 namespace {
 
-// Prompts have many different numbers of rows: plans that are not used again must not pile up.
+// A limit for plans that are not used again: prompts have many different numbers of rows.
 constexpr size_t kMostPlans = 2048;
 constexpr int kMostCandidates = 32;  // suggestions of cuBLASLt that are timed
-constexpr int kRounds = 5;           // of timing, after one that is not counted
+constexpr int kRounds = 5;           // timed rounds, after one that is not counted
 
 void check_cublas(cublasStatus_t status, const char* call) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
@@ -73,8 +73,8 @@ class Stopwatch {
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
 
-/// Device memory for one measurement, in no memory plan; null if none is left. Freed in stream order:
-/// cudaFree would wait for the whole device, and so perhaps for other ranks without a deadline.
+/// Device memory for one measurement, which no memory plan counts; null if none is left. Freed in stream
+/// order: cudaFree would wait for the whole device, and so perhaps for other ranks without a deadline.
 class SpareMemory {
  public:
   SpareMemory(int64_t bytes, cudaStream_t stream) : stream_(stream) {
@@ -94,8 +94,8 @@ class SpareMemory {
   void* data_ = nullptr;
 };
 
-/// Fills the level 2 cache with other bytes before each measurement, as other work of a step does: with
-/// operands in the cache, algorithms that read them twice would look too fast. Does nothing without memory.
+/// Fills the level 2 cache with other bytes before each measurement, as other work of a step does. With
+/// operands in the cache, algorithms that read them twice would look too fast. Without memory, does nothing.
 class CacheFlush {
  public:
   CacheFlush(int device, cudaStream_t stream)
@@ -180,7 +180,7 @@ GemmPlans::Plan GemmPlans::make(const Gemm& gemm, bool measures) {
   return plan;
 }
 
-// The file may come from another machine or be damaged, so cuBLASLt must accept the algorithm.
+// Returns the file's choice only if cuBLASLt accepts it: the file may be damaged or of another machine.
 std::optional<cublasLtMatmulAlgo_t> GemmPlans::chosen(const Gemm& gemm,
                                                       const GemmDescriptors& descriptors) const {
   const GemmChoice* choice = choices_.find(gemm_name(gemm));
@@ -216,7 +216,7 @@ std::vector<cublasLtMatmulAlgo_t> GemmPlans::candidates(const Gemm& gemm, const 
   int count = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle_, &d.operation, &d.a, &d.b, &d.d, &d.d,
                                                                &preference, most, results.data(), &count);
-  // cuBLASLt has no algorithm; the caller has the better error message.
+  // cuBLASLt has no algorithm. The caller reports this, because it knows the product.
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) return {};
   check_cublas(status, "cublasLtMatmulAlgoGetHeuristic");
   std::vector<cublasLtMatmulAlgo_t> algorithms;
@@ -235,8 +235,8 @@ cublasStatus_t GemmPlans::run(const Work& work, const GemmDescriptors& descripto
                         native_stream(work.call.stream));
 }
 
-// Timing repeats the product, so a product that accumulates writes to extra memory. If there is none, counts
-// the uses again from 0 and measures later.
+// Timing repeats the product, so a product that accumulates writes to extra memory. Without extra memory,
+// counts the uses again from 0 and measures later.
 void GemmPlans::measure(const Work& work, Plan& plan, Accumulate accumulate) {
   const Gemm& gemm = work.gemm;
   const bool adds = accumulate == Accumulate::kYes;

@@ -19,11 +19,11 @@ struct GemmDescriptors {
 };
 
 /// The plans of one stream for products with cuBLASLt. A plan uses the algorithm in the file of choices. If
-/// there is none, it uses cuBLASLt's first suggestion until the product has been asked for
-/// kUsesBeforeMeasuring times; then the suggestions are timed, and the fastest is used. A product that
-/// accumulates is timed into extra memory; if there is none at kMostTries attempts, the first suggestion
-/// stays. Deterministic devices never time, since the choice must not depend on time. Products whose number
-/// of rows is not a multiple of kMeasuredRows hardly occur again, and are not timed either.
+/// the file has none, the plan uses cuBLASLt's first suggestion for kUsesBeforeMeasuring - 1 calls; then the
+/// suggestions are timed, and the fastest is used. A product that accumulates is timed into extra memory;
+/// after kMostTries attempts without such memory, the first suggestion stays. Deterministic devices never
+/// time, since the choice must not depend on time. Numbers of rows that are not multiples of kMeasuredRows
+/// hardly occur twice, and are not timed.
 class GemmPlans {
  public:
   static constexpr int64_t kUsesBeforeMeasuring = 3;

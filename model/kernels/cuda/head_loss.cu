@@ -24,7 +24,7 @@ __device__ T join_warp(T own, Join join) {
 }
 
 /// Joins one value of each thread of the block, in a fixed order. Only the threads of warp 0 get the result.
-/// A kernel may call it once: a second call would need a barrier before it writes to the shared memory.
+/// A kernel may call this once: a second call would need a barrier before it writes to shared memory.
 template <class T, class Join>
 __device__ T join_block(T own, T none, Join join) {
   __shared__ T of_warp[32];
@@ -105,7 +105,7 @@ struct Loss {
   const int32_t* target;
   const float* all;  ///< [slices, stride / 3, 3]: the statistics of every slice
   float* loss;
-  T* dlogits;  ///< null if there is no gradient to write
+  T* dlogits;  ///< null if no gradient is written
   int64_t columns, slices, stride;
   VocabularySlice slice;
 };
@@ -125,7 +125,7 @@ __device__ void store_gradient(const Loss<T>& x, const Statistics& whole, int64_
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kThreads) find_loss(Loss<T> x) {
   const int64_t n = blockIdx.x;
-  // Every thread combines the few slices itself, in the same order: no barrier is needed.
+  // Every thread combines the few slices itself, in the same order, so no barrier is needed.
   Statistics whole = of_nothing();
   float target_logit = 0;
   for (int64_t s = 0; s < x.slices; ++s) {

@@ -1,4 +1,4 @@
-// The CPU emulation of the kernels replaces this file.
+// The emulation of the kernels on the CPU replaces this file.
 #include "model/kernels/cuda/launch.h"
 
 #include "model/device/cuda_device.h"

@@ -19,8 +19,8 @@ struct Grid {
   int64_t x = 1, y = 1;
 };
 
-/// `name` is for the error message. `threads` must be a multiple of 32, because shuffles over a warp need all
-/// of its lanes. Asynchronous.
+/// Launches `kernel`. `name` is for the error message. `threads` must be a multiple of 32, because shuffles
+/// over a warp need all its lanes. Asynchronous.
 template <class... Parameters>
 void launch(const KernelCall& call, const char* name, void (*kernel)(Parameters...), Grid grid, int threads,
             std::type_identity_t<Parameters>... arguments) {
@@ -34,7 +34,7 @@ void launch(const KernelCall& call, const char* name, void (*kernel)(Parameters.
   check(cudaLaunchKernelEx(&config, kernel, arguments...), name);
 }
 
-/// Threads for a row of `parts` parts, at most `per_thread` for each: a multiple of 32, but at most `most`.
+/// Threads for a row of `parts` parts, at most `per_thread` parts per thread: a multiple of 32 up to `most`.
 inline int row_threads(int64_t parts, int64_t per_thread, int most) {
   const int64_t threads = round_up(divide_up(parts, per_thread), 32);
   return threads < 32 ? 32 : threads > most ? most : static_cast<int>(threads);
@@ -67,7 +67,7 @@ inline constexpr int kWhole = 16 / static_cast<int>(sizeof(T));
 template <int kValue>
 using Width = std::integral_constant<int, kValue>;
 
-/// Calls `body` with the elements per access, as a Width: kWide if `wide`, else 1.
+/// Calls body(Width<n>{}), where n is the number of elements per access: kWide if `wide`, else 1.
 template <int kWide, class Body>
 void with_width(bool wide, Body body) {
   if (wide) {

@@ -1,4 +1,4 @@
-// In this folder, because no other folder includes the headers of cuBLASLt and cuDNN.
+// This file is here because no other folder includes the headers of cuBLASLt and cuDNN.
 #include <cublasLt.h>
 #include <cudnn_graph.h>
 

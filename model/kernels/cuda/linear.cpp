@@ -1,5 +1,5 @@
-// y = x w^T and its gradients with cuBLASLt: bfloat16 or float32 operands, sums in float32 (no TF32).
-// cuBLASLt itself adds to the output (beta = 1).
+// y = x w^T and its gradients with cuBLASLt: bfloat16 or float32 operands, sums in float32 (no TF32). To
+// accumulate, cuBLASLt itself adds to the output (beta = 1).
 #include "model/device/cuda_device.h"
 #include "model/kernels/cuda/cuda_kernels.h"
 #include "model/kernels/cuda/gemm_plans.h"

@@ -10,14 +10,14 @@ namespace ripstop::cuda {
 
 inline constexpr int kAttentionWarps = 8;  ///< warps of a block
 
-/// Copies a head, times `scale`, to shared memory. All lanes of one warp call it, then __syncwarp before
-/// another lane reads `to`.
+/// Copies a head, times `scale`, to shared memory. All lanes of a warp must call it, and then __syncwarp()
+/// before another lane reads `to`.
 template <class T>
 __device__ inline void take_head(const T* from, int size, float scale, float* to) {
   for (int i = lane_number(); i < size; i += 32) to[i] = load<1>(from + i).at[0] * scale;
 }
 
-/// A head in memory (`row`) times a head in shared memory (`with`), computed by one lane.
+/// The dot product of a head in memory (`row`) and a head in shared memory (`with`), computed by one lane.
 template <int kWidth, class T>
 __device__ inline float dot(const T* row, const float* with, int size) {
   float sum = 0;
@@ -120,8 +120,8 @@ __device__ inline DocumentRows document_of(const int32_t* offset, int64_t count,
   return {offset[low], offset[high]};
 }
 
-/// Calls `body` with the elements per access and the elements of a head that each lane holds in registers: 4
-/// for heads of up to 128 elements, else 16.
+/// Calls `body` with the elements per access and the elements of a head that each lane holds in registers,
+/// which are 4 for heads of up to 128 elements, else 16.
 template <class T, class Body>
 void with_head(const Heads& heads, std::initializer_list<const Tensor*> tensors, Body body) {
   if (heads.size > kPlainHeadSize)

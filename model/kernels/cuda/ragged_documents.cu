@@ -1,6 +1,5 @@
-// A thread computes the offsets of one document, or copies log_sum_exp of one position of one head. A block
-// joins the gradients of one row, 16 bytes at a time in each thread, or writes those of one document of a
-// single row.
+// locate: one thread per document. to_places and to_rows: one thread per position of a head. join: one block
+// per row, in which each thread copies 16 bytes at a time. single_rows: one block per document.
 #include "model/kernels/cuda/launch.h"
 #include "model/kernels/cuda/ragged_documents.h"
 #include "model/kernels/cuda/vector.cuh"
@@ -26,7 +25,7 @@ __global__ void __launch_bounds__(kThreads)
   if (d < count) to.length[d] = begin[d + 1] - begin[d];
 }
 
-// Position p of head h in the document that begins at row `first` and has `rows` rows.
+// Position p of head h in a document, which begins at row `first` and has `rows` rows.
 struct HeadPosition {
   int64_t h, p, first, rows;
 };

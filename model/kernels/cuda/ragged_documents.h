@@ -1,4 +1,4 @@
-// Kernels that run before and after attention plans.
+// Kernels that run before and after cuDNN's attention plans.
 #pragma once
 #include "model/kernels/cuda_attention_schedule.h"
 #include "model/ops/kernel_table.h"
@@ -34,8 +34,8 @@ struct SeparateGradients {
 void join_gradients(const KernelCall& call, const SeparateGradients& gradients, const Heads& heads,
                     const Tensor& dqkv);
 
-/// Writes dqkv of documents of one row, which cuDNN's backward does not support. The row's output is its
-/// value: dq = dk = 0, and dv is the sum of dout over the query heads of the group.
+/// Writes dqkv of the documents that have one row, which cuDNN's backward does not support. The output of
+/// such a row is its value, so dq = dk = 0, and dv is the sum of dout over the query heads of the group.
 void single_row_gradients(const KernelCall& call, const Documents& documents, const Heads& heads,
                           const Tensor& dout, const Tensor& dqkv);
 

@@ -16,7 +16,7 @@ __device__ inline int warp_number() {
   return static_cast<int>(threadIdx.x / 32);
 }
 
-/// The result is in every lane: a butterfly of five exchanges.
+/// The result is in every lane, after five exchanges between lanes.
 template <class T>
 __device__ inline T warp_sum(T x) {
 #pragma unroll
