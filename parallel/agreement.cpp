@@ -53,7 +53,7 @@ void throw_first(const std::vector<std::string>& failures) {
 }  // namespace
 
 std::string rank_groups_text(const std::vector<std::string>& texts, const std::vector<std::string>& places) {
-  // A message shows this many groups: a thousand ranks would fill pages.
+  // A message shows at most this many groups, because a thousand ranks would fill pages.
   constexpr size_t kShown = 4;
   std::vector<RankGroup> groups;
   for (size_t r = 0; r < texts.size(); ++r) {
@@ -112,7 +112,7 @@ Error current_error() {
 }
 
 void do_and_agree(Communicator& world, FunctionRef<void()> body) {
-  // Catch every exception: the others wait for this rank in the gather below.
+  // Catch every exception: other ranks wait for this rank in the gather below.
   std::optional<Error> failure;
   try {
     body();

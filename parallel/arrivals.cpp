@@ -35,8 +35,8 @@ std::string_view short_name(std::string_view host) {
   return host.substr(0, host.find('.'));
 }
 
-// Nodes of the job from which no rank has come; none if no node has the name of any host: then the names
-// cannot be compared.
+// Nodes of the job from which no rank has come. Empty if no node's name is the name of a host, because then
+// the names cannot be compared.
 std::string empty_nodes(const std::vector<std::string>& host_of, const std::vector<std::string>& nodes) {
   std::string text;
   size_t found = 0;
@@ -50,7 +50,7 @@ std::string empty_nodes(const std::vector<std::string>& host_of, const std::vect
   return found > 0 ? text : "";
 }
 
-// Parses the name of a rank's file, such as "3@node07".
+// Parses the file name of a rank, such as "3@node07".
 std::optional<ArrivalsSeen::Rank> parse_name(const std::string& name) {
   const size_t at = name.find('@');
   if (at == std::string::npos) return std::nullopt;
@@ -59,7 +59,7 @@ std::optional<ArrivalsSeen::Rank> parse_name(const std::string& name) {
   return ArrivalsSeen::Rank{*rank, name.substr(at + 1)};
 }
 
-// Whether `path` is a directory of this user, and no link to one.
+// Whether `path` is a directory of this user, not a link to one.
 bool is_own_folder(const fs::path& path) {
   struct stat facts {};
   return ::lstat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode) && facts.st_uid == ::geteuid();
@@ -106,8 +106,8 @@ Arrivals::~Arrivals() {
 
 void Arrivals::touch_again() {
   const auto pause = std::chrono::duration<double>(seconds_between_touches_);
-  // Every rank tries to make the folder; the first one succeeds. Another user, who guessed the name, may have
-  // been first: a folder of another user is not used, because its links could lead anywhere.
+  // Every rank tries to make the folder, and the first one succeeds. Another user, who guessed the name, may
+  // have made it earlier. Such a folder is not used, because its links could lead anywhere.
   ::mkdir(folder_.c_str(), 0700);
   int file = -1;
   if (const int folder = ::open(folder_.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -121,7 +121,7 @@ void Arrivals::touch_again() {
   std::unique_lock lock(mutex_);
   while (!ends_) {
     lock.unlock();
-    // With null, the file server sets the time: the clocks of two nodes may differ.
+    // Null lets the file server set the time, because the clocks of two nodes may differ.
     if (file >= 0) ::futimens(file, nullptr);
     lock.lock();
     woken_.wait_for(lock, pause, [this] { return ends_; });
@@ -147,7 +147,7 @@ void Arrivals::remove_all() const {
   if (is_own_folder(folder_)) fs::remove_all(folder_, error);
   const auto old = fs::file_time_type::clock::now() - std::chrono::hours(24);
   fs::directory_iterator entry(folder_.parent_path(), error);
-  // The parent folder may have thousands of entries, and no start should wait for all of them.
+  // Look at some entries only: the parent folder may have thousands, and a start should not wait for all.
   constexpr int kMostEntries = 1000;
   for (int i = 0; i < kMostEntries && !error && entry != fs::directory_iterator(); ++i) {
     std::error_code ignored;

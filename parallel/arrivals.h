@@ -9,12 +9,12 @@
 
 namespace ripstop {
 
-/// The folder of a launch at one moment.
+/// The content of a launch's folder at one moment.
 struct ArrivalsSeen {
   struct Rank {
     int64_t rank = 0;
     std::string host;
-    /// Whether the rank touched its file a moment ago; a stopped or dead rank does not.
+    /// Whether the rank touched its file recently; a stopped or dead rank does not.
     bool moves = true;
   };
   std::filesystem::path folder;
@@ -25,10 +25,10 @@ struct ArrivalsSeen {
 /// `nodes` are the hosts of the job; empty if unknown. Pure.
 std::string missing_at_start(const ArrivalsSeen& seen, int64_t size, const std::vector<std::string>& nodes);
 
-/// Shows other ranks, before MPI can, that this rank has come. A thread makes the file RANK@HOST in the
+/// Shows other ranks that this rank has come, before MPI can do so. A thread makes the file RANK@HOST in the
 /// folder `.ripstop-start.LAUNCH` of `near`, or of the nearest existing directory above `near`, and touches
 /// the file every `seconds_between_touches` until leave(). If the file system hangs, only this thread hangs.
-/// Errors are not reported: then the other ranks do not see this rank.
+/// Errors are not reported: the other ranks then do not see this rank.
 class Arrivals {
  public:
   Arrivals(const std::filesystem::path& near, const std::string& launch, int64_t rank,

@@ -28,15 +28,15 @@ void Pending::wait() {
   operation->wait(*stream_);
 }
 
-// For a group without other ranks, which needs no deadline.
+// For a group of one rank, which needs no deadline.
 void Communicator::await(const char*, FunctionRef<bool()> done) {
   while (!done()) std::this_thread::yield();
 }
 
 namespace {
 
-// A group that sends nothing: the group of one rank, which writes results (`is_real`), or a planned group,
-// whose tensors have no memory.
+// A group that sends nothing: either the group of one rank (`is_real`), which writes results, or a planned
+// group, whose tensors have no memory.
 class SilentCommunicator final : public Communicator {
  public:
   SilentCommunicator(std::string name, int64_t rank, int64_t size, DeviceKind kind, bool is_real,

@@ -22,8 +22,8 @@ class Pending {
   class Operation {
    public:
     virtual ~Operation() = default;
-    /// Finishes the operation. A host back end blocks until the result is there; a device back end makes
-    /// `stream` wait for it. Throws Error(kCommunication) if the deadline passes.
+    /// Finishes the operation: a host back end blocks until the result is there, a device back end makes
+    /// `stream` wait for the result. Throws Error(kCommunication) if the deadline passes.
     virtual void wait(const Stream& stream) = 0;
     /// Lets the operation make progress; never blocks. Returns whether wait() would return without waiting
     /// for other ranks.
@@ -75,7 +75,7 @@ class Communicator {
 
   virtual int64_t rank() const = 0;
   virtual int64_t size() const = 0;
-  /// Name of this group in messages: "world" or an axis.
+  /// The name of this group in messages: "world" or an axis.
   virtual const std::string& name() const = 0;
 
   /// Starts to concatenate the tensors `own` [n] of all ranks, in rank order, in `all` [size * n] on every
@@ -121,8 +121,8 @@ class Communicator {
   /// Replaces x on every rank by the x of rank `root`. Blocks (in stream order).
   virtual void broadcast(const Stream& stream, const Tensor& x, int64_t root) = 0;
 
-  /// Starts all `exchanges` in one call of the back end; the returned wait is for all of them. Sender and
-  /// receiver of a message must give equal sizes.
+  /// Starts all `exchanges` in one call of the back end. The returned Pending is done when all are done.
+  /// Sender and receiver of a message must give equal sizes.
   [[nodiscard]] virtual Pending start_exchanges(const Stream& stream,
                                                 std::span<const Exchange> exchanges) = 0;
 
@@ -146,7 +146,7 @@ class Communicator {
   virtual void barrier() = 0;
 
   /// Calls done() until it returns true, with the deadline of this group's waits. The error at the deadline
-  /// names `operation`. For back ends that are built on this group.
+  /// names `operation`. Meant for back ends that are built on this group.
   virtual void await(const char* operation, FunctionRef<bool()> done);
 
   /// Groups the ranks with equal `color`, ordered by `key`. Returns the new group of this rank. Collective.

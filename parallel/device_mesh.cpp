@@ -22,7 +22,7 @@ std::string meshes_that_fit(const MeshSizes& asked, int64_t ranks, const std::ve
     for (const int64_t tensor : divisors(ranks / replicate))
       if (tensor_sizes.empty() || std::ranges::count(tensor_sizes, tensor) > 0)
         all.push_back({.replicate = replicate, .fsdp = ranks / replicate / tensor, .tensor = tensor});
-  // Of equally distant meshes, prefer few replicas, then a large tensor axis: they need less memory.
+  // If meshes are equally distant, few replicas come first, then a large tensor axis: both need less memory.
   const auto distance = [&](const MeshSizes& m) {
     const auto far = [](int64_t a, int64_t b) { return std::abs(a - b); };
     return std::tuple(far(m.replicate, asked.replicate) + far(m.tensor, asked.tensor), m.replicate,
@@ -61,7 +61,7 @@ std::vector<std::vector<int64_t>> ranks_by_node(const std::vector<int64_t>& node
   }
   if (nodes.size() > kShown) shown += fmt::format(", and {} more nodes", nodes.size() - kShown);
   std::string tensor;
-  // The model takes the size that was asked for, so it takes the divisors of that size.
+  // The model can be cut by the size that was asked for, and so by the divisors of that size.
   for (const int64_t t : divisors(std::gcd(fits, sizes.tensor)))
     tensor += (tensor.empty() ? "" : ", ") + std::to_string(t);
   throw Error(ExitCode::kResources,
@@ -114,7 +114,7 @@ std::vector<int64_t> mesh_order(const std::vector<int64_t>& node_of_rank, const 
     groups.emplace_back(begin, begin + static_cast<ptrdiff_t>(tensor));
   }
   // The group of the launcher's rank 0 comes first: rank 0 of the mesh prints and writes, and people look for
-  // its output under the launcher's number 0.
+  // its output under the launcher's rank 0.
   const auto first = std::find_if(groups.begin(), groups.end(), [](const auto& group) {
     return std::find(group.begin(), group.end(), 0) != group.end();
   });
@@ -202,7 +202,7 @@ DeviceMesh::DeviceMesh(MpiWorld& world, const MeshSizes& sizes, bool allow_tenso
   const int64_t position = std::find(order.begin(), order.end(), all.rank()) - order.begin();
   coordinates_ = mesh_coordinates(sizes_, position);
   groups_ = mesh_groups(sizes_, coordinates_, [&](const MeshGroup& group) {
-    // split is collective, so ranks whose group has one rank call it, too.
+    // split() is collective, so ranks call it even for a group of one rank.
     std::unique_ptr<Communicator> part = all.split(group.color, position, group.name);
     return group.size == 1 ? make_self_communicator(group.name) : std::move(part);
   });

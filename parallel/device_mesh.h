@@ -81,7 +81,7 @@ class DeviceMesh {
   /// The ranks whose coordinates differ from this rank's only along that axis.
   Communicator& replicate() const { return *groups_.along.replicate; }
   Communicator& tensor() const { return *groups_.along.tensor; }
-  /// Two groups of the fsdp axis, so that a gather and a reduction may be under way together, in any order.
+  /// Two groups of the fsdp axis, so that a gather and a reduction may run at the same time, in any order.
   Communicator& fsdp_gather() const { return *groups_.along.fsdp; }
   Communicator& fsdp_reduce() const { return *groups_.fsdp_again; }
 
@@ -97,8 +97,8 @@ class DeviceMesh {
 
   /// Hosts of the ranks, in mesh order.
   const std::vector<std::string>& hosts() const { return hosts_; }
-  /// Draws the mesh: a line for each of at most 16 data ranks, with the hosts of its tensor group, no final
-  /// line end.
+  /// Draws the mesh: a line for each of at most 16 data ranks, with the hosts of its tensor group. The last
+  /// line has no line end.
   std::string describe() const;
 
   /// Sets the step in errors of the mesh's communicators. Does nothing without an MpiWorld.

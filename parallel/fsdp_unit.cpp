@@ -34,7 +34,7 @@ void SlotPool::give_back(const Tensor& slot) {
 MemoryUse FsdpUnit::memory_use(const UnitLayout& layout, DType compute, bool training, bool keeps_whole) {
   const int64_t n = layout.shard_elements(), size = element_bytes(compute);
   training = training && !layout.unit().frozen;
-  // In float32 the master weights themselves are gathered.
+  // In float32 the master weights themselves are gathered, without a copy.
   const bool copies = compute != DType::kFloat32;
   MemoryUse use;
   use[MemoryCategory::kWeights] = (training || !copies ? 4 * n : 0) + (copies ? size * n : 0) +
@@ -143,8 +143,8 @@ bool FsdpUnit::is_vector(size_t tensor) const {
 
 void FsdpUnit::begin_gradients(Context& context) {
   RIPSTOP_CHECK(is_trained(), "gradients of {}, which is not trained", layout_.unit().name);
-  // The reduction adds a slot's gradient to the shard. With one rank on the fsdp axis, backward writes into
-  // the shard itself, which only the first visit of a step may overwrite.
+  // With a slot, the reduction adds the slot's gradient to the shard. With one rank on the fsdp axis,
+  // backward writes into the shard itself, which only the first visit of a step may overwrite.
   whole_gradient_ = whole_is_shard() ? gradient_ : resources_.gradient_slots->take(layout_.elements());
   const bool overwrite = !whole_is_shard() || fresh_;
   if (overwrite) zero_unwritten(context, whole_gradient_);

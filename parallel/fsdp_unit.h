@@ -48,7 +48,7 @@ struct UnitResources {
 /// gradient and, if the compute dtype is bfloat16, the compute copy. Without training, and in a frozen unit,
 /// only the weights in the compute dtype exist, and the functions for gradients must not be called.
 ///
-/// States of the weights, and the way of the gradient of one visit:
+/// The states of the weights, and the stages of the gradient of one visit:
 ///
 ///   sharded --unshard()--> gathering --wait()--> unsharded --reshard()--> sharded
 ///
@@ -61,10 +61,10 @@ struct UnitResources {
 ///   forward    unshard, wait, the layer's forward, reshard
 ///   backward   unshard, wait, begin_gradients, the layer's backward, reshard, start_reduce, finish_reduce
 ///
-/// To overlap both with compute, the caller starts to gather a unit early, and finishes a reduction after the
-/// next layer. A unit may be visited twice in one pass (tied embeddings) and any number of times in one step
-/// (accumulation): the reductions of a step add to the shard. With one rank on the fsdp axis nothing moves:
-/// backward adds to the shard's gradient.
+/// To overlap communication with compute, the caller starts to gather a unit early, and finishes a reduction
+/// after the next layer. A unit may be visited twice in one pass (tied embeddings) and any number of times in
+/// one step (accumulation): the reductions of a step add to the shard. With one rank on the fsdp axis nothing
+/// moves: backward adds to the shard's gradient.
 /// Source: ZeRO stage 3, arXiv:1910.02054; the schedule is PyTorch FSDP2's.
 class FsdpUnit {
  public:
@@ -112,11 +112,11 @@ class FsdpUnit {
 
   /// Makes the next reduction overwrite the gradient of the shard instead of adding to it.
   void begin_step() { fresh_ = true; }
-  /// Must be called after each change of master weights and compute copy.
+  /// Tells the unit that master weights or compute copy have changed. Call it after each such change.
   void weights_changed() { stale_ = true; }
 
   /// Copies `values` to the shard from element `first` on, into master weights and compute copy. Synchronous.
-  /// Throws Error(kBug) if they do not fit.
+  /// Throws Error(kBug) if the values do not fit.
   void set_shard(int64_t first, std::span<const float> values);
   /// Copies the gathered weights to `other`: the same unit of a model with equal tensor slices and compute
   /// dtype, but an fsdp axis of 1. In stream order. Throws Error(kBug) if this unit is not unsharded or

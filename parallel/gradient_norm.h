@@ -5,9 +5,9 @@
 
 namespace ripstop {
 
-/// The squared norms of a rank's gradient shards in one step. Each is computed as soon as its gradient is
-/// complete, on a separate stream beside the model's products: norms are memory-bound, products are not. The
-/// norms are added in the order of the units. Owns two float64 for each unit, and the stream's workspace.
+/// The squared norms of a rank's gradient shards in one step. Each norm is computed as soon as its gradient
+/// is complete, on a separate stream beside the model's products: norms are bound by memory, products are
+/// not. The norms are added in the order of the units. Owns two float64 a unit and the stream's workspace.
 class GradientNorm {
  public:
   /// `largest`: elements of the largest shard. `stream`: the stream of the model.

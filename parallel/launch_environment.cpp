@@ -23,14 +23,14 @@ constexpr std::initializer_list<const char*> kRank = {
 constexpr std::initializer_list<const char*> kSize = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
                                                       "MV2_COMM_WORLD_SIZE",  "PALS_SIZE",
                                                       "FLUX_JOB_SIZE",        "SLURM_STEP_NUM_TASKS"};
-// Variables that only a launcher sets: a batch script's own process has SLURM_PROCID, but no
-// SLURM_STEP_NUM_TASKS.
+// Variables that only a launcher sets. SLURM_PROCID is not among them, because the batch script's own process
+// has it, too.
 constexpr std::initializer_list<const char*> kLaunched = {
     "OMPI_COMM_WORLD_RANK", "PMIX_RANK",       "PMI_RANK",    "PMI_ID",        "SLURM_STEP_NUM_TASKS",
     "MV2_COMM_WORLD_RANK",  "MPI_LOCALRANKID", "PALS_RANKID", "FLUX_TASK_RANK"};
 
-// Launch names of PMIx (Open MPI, srun), Slurm, PMI, PALS and Flux. The variables of kJob are added, because
-// a requeued job numbers its steps from 0 again.
+// Names of the launch from PMIx (Open MPI, srun), Slurm, PMI, PALS and Flux. The variables of kJob are added,
+// because a requeued job numbers its steps from 0 again.
 constexpr std::initializer_list<const char*> kLaunch = {"PMIX_NAMESPACE", "SLURM_STEP_ID", "PMI_JOBID",
                                                         "PALS_APID", "FLUX_JOB_ID"};
 constexpr std::initializer_list<const char*> kJob = {"SLURM_JOB_ID", "SLURM_RESTART_COUNT"};
@@ -54,7 +54,7 @@ bool is_set(const char* name) {
   return !variable(name).empty();
 }
 
-// Whether the Open MPI whose libmpi is `library` has its plugins as files, below the folder openmpi beside
+// Whether this Open MPI, whose libmpi is `library`, has its plugins as files, in the folder openmpi beside
 // `library`, but none for Slurm's PMI (pmix/s1, pmix/s2).
 bool lacks_slurm_pmi(const std::filesystem::path& library) {
   namespace fs = std::filesystem;
@@ -102,7 +102,7 @@ std::vector<std::string> expand_node_list(std::string_view list) {
         parts.remove_prefix(std::min(parts.size(), std::min(parts.find(','), parts.size()) + 1));
       }
       list.remove_prefix(close + 1);
-      // Refuse names with two brackets, as for racks: no names are better than wrong ones.
+      // Refuse names with two brackets, as for racks, because a wrong name would be worse than none.
       if (!list.empty() && list.front() != ',') return {};
     }
     list.remove_prefix(std::min(list.size(), std::min(list.find(','), list.size()) + 1));
@@ -141,7 +141,7 @@ int64_t launch_rank() {
 
 int64_t launch_size() {
   const int64_t size = number(kSize).value_or(1);
-  // A launcher that does not know the size may say 0.
+  // A launcher that does not know the size may give 0.
   return size > 0 ? size : 1;
 }
 

@@ -17,9 +17,9 @@ int64_t launch_rank();
 int64_t launch_size();
 
 /// Returns the interface that srun offers ("pmi2") if ranks of Open MPI `major_version` cannot find each
-/// other through it; "" otherwise. MPI_Init would then end the process without saying what to type. Open MPI
-/// 5 needs PMIx. Open MPI 4 may instead be built for Slurm's own PMI, as the plugins beside `library`, its
-/// libmpi, show. Reads directories.
+/// other through it, so that MPI_Init would end the process without advice; "" otherwise. Open MPI 5 needs
+/// PMIx. Open MPI 4 may instead be built for Slurm's own PMI; plugins beside `library`, its libmpi, show
+/// this. Reads directories.
 std::string useless_to_open_mpi(int major_version, const std::filesystem::path& library);
 
 /// A unique name of this launch, equal on all its processes, of letters, digits, '.', '-' and '_'; "" if the

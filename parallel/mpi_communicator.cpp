@@ -1,6 +1,6 @@
-// The communicator over MPI, for host tensors. It sends messages instead of calling MPI's collectives. So
+// The communicator over MPI, for host tensors. It sends messages instead of calling MPI's collectives, so
 // messages may have any size, sums are in rank order, and at a deadline the open requests show which ranks
-// did not come.
+// are missing.
 #include <algorithm>
 #include <exception>
 #include <functional>
@@ -13,7 +13,7 @@
 namespace ripstop::mpi {
 namespace {
 
-// Calls body(peer) for every other rank, from the next rank on, so that not all send to one rank at once.
+// Calls body(peer) for every other rank, from the next rank on: ranks must not all send to one rank at once.
 template <class Body>
 void for_peers(const Group& group, Body body) {
   for (int64_t k = 1; k < group.size; ++k) body((group.rank + k) % group.size);
@@ -29,7 +29,7 @@ std::byte* at(const Tensor& t, int64_t offset_bytes) {
   return static_cast<std::byte*>(t.data) + offset_bytes;
 }
 
-// A transfer, after which wait() calls `then`.
+// A transfer whose wait() ends with a call of `then`.
 class TransferOperation final : public Pending::Operation {
  public:
   TransferOperation(Transfer transfer, std::function<void(const Stream&)> then)
@@ -64,7 +64,7 @@ std::vector<RankPiece> receive_pieces(Transfer& transfer, const Group& group, co
   return pieces;
 }
 
-// Every rank reduces one part of x in rank order, from the shares of the others; then all ranks copy the
+// Every rank reduces one part of x in rank order, from the shares of the other ranks. Then all ranks copy the
 // reduced parts, so all get equal bits.
 class AllReduceOperation final : public Pending::Operation {
  public:
@@ -163,7 +163,7 @@ MpiCommunicator::MpiCommunicator(World& world, MPI_Comm comm, const std::string&
   check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
   group_.rank = rank;
   group_.size = size;
-  // Errors name ranks of the world: people know the launcher's numbers.
+  // Errors name ranks by their number in the world, which people know from the launcher.
   MPI_Group members = MPI_GROUP_NULL, everyone = MPI_GROUP_NULL;
   check_mpi(MPI_Comm_group(comm, &members), "MPI_Comm_group");
   check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &everyone), "MPI_Comm_group");
@@ -288,7 +288,7 @@ std::vector<std::string> MpiCommunicator::all_gather_text(const std::string& tex
 
 void MpiCommunicator::barrier() {
   const int64_t counted = group_.bytes_sent;
-  // All ranks tell all others: barriers are so rare that a tree would gain nothing.
+  // Every rank sends to every other rank: barriers are so rare that a tree would gain nothing.
   std::vector<char> come(static_cast<size_t>(group_.size));
   Transfer transfer(group_, "barrier");
   for_peers(group_, [&](int64_t peer) {

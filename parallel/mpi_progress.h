@@ -1,7 +1,7 @@
 // Only files named mpi_* include this header, because it includes mpi.h.
 #pragma once
 
-// Some headers still have the C++ bindings of MPI-2.
+// The macros leave out the C++ bindings of MPI-2, which some headers still have.
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
@@ -18,11 +18,11 @@ namespace ripstop::mpi {
 struct Messages {
   std::vector<MPI_Request> requests;
   std::vector<int64_t> peers;
-  int error = MPI_SUCCESS;  ///< met by the progress thread; the main thread reports it
+  int error = MPI_SUCCESS;  ///< set by the progress thread; the main thread reports it
 };
 
-/// A thread that tests messages under way every half millisecond. Without this thread, messages move only
-/// while the main thread calls MPI: a gather started before a layer would begin when the layer is done. Needs
+/// A thread that tests messages under way every half millisecond. Without the thread, messages move only
+/// while the main thread calls MPI: a gather started before a layer would begin only after the layer. Needs
 /// MPI_THREAD_SERIALIZED.
 class ProgressThread {
  public:

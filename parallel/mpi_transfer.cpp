@@ -15,7 +15,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kSecondsToAsk = 2;  // for the states of all ranks
+constexpr double kSecondsToAsk = 2;  // the longest wait for the states of all ranks
 
 double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
@@ -48,7 +48,7 @@ bool any_waits_for_storage(World& world) {
                      [](const RankState& rank) { return rank.waits_for_storage; });
 }
 
-// Gives the core to other ranks for a moment: there may be more ranks than cores.
+// Gives the core to other processes for a moment: there may be more ranks than cores.
 void rest(double waited) {
   if (waited < 1e-3)
     sched_yield();
@@ -68,7 +68,7 @@ void check_mpi(int result, const char* call) {
 
 std::string describe_missing(World& world, const std::vector<int64_t>& waited_for) {
   constexpr int kNamed = 4;  // ranks that a message names
-  // Name silent ranks first: a rank that answers may itself be waiting for one of them.
+  // Name silent ranks first: a rank that answers may itself be waiting for a silent one.
   std::vector<int64_t> all(world.places.size()), silent;
   std::iota(all.begin(), all.end(), int64_t{0});
   const std::vector<std::string> hosts = hosts_of(world);
@@ -101,7 +101,7 @@ void wait_until(Group& group, const char* operation, FunctionRef<bool()> done,
   double waited = 0, deadline = world.options.deadline_seconds;
   while (!done()) {
     const Clock::time_point now = Clock::now();
-    // A longer gap means that this process was suspended, which is no other rank's fault.
+    // A longer gap means that this process was suspended. Other ranks are not to blame for that time.
     waited += std::min(seconds_between(before, now), 1.0);
     before = now;
     if (waited > deadline && deadline < world.storage_seconds && any_waits_for_storage(world)) {

@@ -19,7 +19,7 @@ void check_mpi(int result, const char* call);
 /// State that all communicators of a world share.
 struct World {
   MpiOptions options;
-  /// The deadline with which the world began: how long a rank that waits for storage is waited for.
+  /// The first deadline of the world, which still holds while a rank waits for storage.
   double storage_seconds = 0;
   Watchdog watchdog{MpiWorld::kSecondsToEnd};
   std::vector<RankHost> places;  ///< indexed by rank of MPI_COMM_WORLD
@@ -43,8 +43,8 @@ class GuardedCall {
   Watchdog& watchdog_;
 };
 
-/// Describes all silent ranks of a connected world, by host, then the state of each answering rank in
-/// `waited_for`, which has ranks of the world in ascending order.
+/// Describes all silent ranks of a connected world, by host, and then the state of each rank in `waited_for`
+/// that answers. `waited_for` has ranks of the world in ascending order.
 std::string describe_missing(World& world, const std::vector<int64_t>& waited_for);
 
 struct Group {

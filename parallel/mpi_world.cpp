@@ -109,7 +109,7 @@ void MpiWorld::State::know_each_other() {
   // All ranks have come, so nobody reads the files any more.
   come.store(nullptr);
   if (arrivals != nullptr) arrivals->leave();
-  // Compare node and host: containers on one node may have names and networks of their own.
+  // Compare node and host, because containers on one node may have names and networks of their own.
   const auto is_here = [&](const RankHost& place) { return place.node == 0 && place.host == hosts[0]; };
   const bool one_host = std::all_of(world.places.begin(), world.places.end(), is_here);
   world.watchdog.open(one_host ? Reach::kHost : Reach::kNetwork);
@@ -117,14 +117,14 @@ void MpiWorld::State::know_each_other() {
   for (const std::string& text : all.all_gather_text(world.watchdog.address().to_text()))
     addresses.push_back(WatchdogAddress::from_text(text));
   if (arrivals != nullptr && all.rank() == 0) arrivals->remove_all();
-  // Rank 0's random number marks this world's datagrams: other runs may use the same nodes.
+  // A random number from rank 0 marks this world's datagrams, because other runs may use the same nodes.
   std::random_device random;
   world.watchdog.connect(all.rank(), addresses, of_rank_0(all, (uint64_t{random()} << 32) | random()));
   world.connected = true;
 }
 
-// Runs on a thread of the watchdog while the main thread hangs in MPI. All ranks may hang, and only one
-// should print, so higher ranks wait first.
+// Runs on a thread of its own while the main thread hangs in MPI. All ranks may hang, and only one should
+// print, so higher ranks wait first.
 void MpiWorld::State::report_hang(const std::string& operation, double seconds) {
   const int64_t step = world.watchdog.step();
   double wait_for_turn = 0;
@@ -148,7 +148,7 @@ void MpiWorld::State::report_hang(const std::string& operation, double seconds) 
 }
 
 // Describes the ranks that have not come. `wait_for_turn`: seconds to wait before printing. If a lower rank
-// prints and ends first, the launcher ends this rank.
+// prints and ends first, the launcher ends this rank meanwhile.
 std::string MpiWorld::State::describe_start(double& wait_for_turn) {
   constexpr double kTurn = 2 * kSecondsToEnd;
   const auto turn = [](int64_t before) { return kTurn * static_cast<double>(std::min<int64_t>(before, 2)); };
@@ -164,8 +164,8 @@ std::string MpiWorld::State::describe_start(double& wait_for_turn) {
   wait_for_turn =
       turn(std::count_if(seen.ranks.begin(), seen.ranks.end(),
                          [&](const ArrivalsSeen::Rank& each) { return each.moves && each.rank < rank; }));
-  // This rank prints first. Without the files, later ranks see no more than this rank, and leave the message
-  // to it.
+  // This rank prints first. It removes the files, so that a rank that looks later waits longer, by its
+  // number.
   if (wait_for_turn == 0) files->remove_all();
   return missing_at_start(seen, size, launch_nodes());
 }
@@ -259,7 +259,7 @@ std::string MpiWorld::library() const {
   return whole.substr(0, whole.find_first_of(",\n"));
 }
 
-// Main prints the exceptions and ends the process.
+// The caller in main prints the exceptions and ends the process.
 ExitCode MpiWorld::run(FunctionRef<ExitCode()> body) {
   try {
     const RankHost& own = places()[static_cast<size_t>(state_->communicator->rank())];
@@ -276,11 +276,11 @@ void MpiWorld::tell_failure(ExitCode code) {
   if (!state_->world.connected) return;
   using std::chrono::milliseconds;
   Watchdog& watchdog = state_->world.watchdog;
-  // Lower ranks announce first, even on a busy machine. A rank that has heard of an earlier failure waits for
-  // its watchdog to end it.
+  // Lower ranks announce first, even on a busy machine. A rank that has heard of an earlier failure waits
+  // here until its watchdog ends it.
   std::this_thread::sleep_for(milliseconds(100 * std::min<int64_t>(state_->communicator->rank(), 10)));
-  // Rank 0 may still wait for storage to write the error, and an announcement would end it. Afterwards it
-  // announces the failure itself.
+  // Rank 0 may still wait for storage to write the error, and an announcement would end rank 0. When rank 0
+  // has written it, rank 0 itself announces the failure.
   const auto end =
       std::chrono::steady_clock::now() + std::chrono::duration<double>(state_->world.storage_seconds);
   while (code != ExitCode::kCommunication && state_->communicator->rank() != 0 &&

@@ -18,8 +18,8 @@ struct MpiOptions {
   /// after which the process ends through `end_process`. Time in which this process was suspended does not
   /// count.
   double deadline_seconds = 600;
-  /// The directory of the run, which may not exist yet. Ranks leave files near it before MPI starts, so that
-  /// an error can name missing ranks (Arrivals). Empty: no files.
+  /// The directory of the run, which may not exist yet. Ranks make files near it before MPI starts, so that
+  /// an error can name missing ranks (see Arrivals). Empty: no files.
   std::filesystem::path directory = {};
   /// Prints the error and ends the process. Called on a thread of its own, on one rank only, if the main
   /// thread hangs inside MPI; the other ranks end silently. Empty: all ranks end silently.
@@ -28,7 +28,7 @@ struct MpiOptions {
   int64_t piece_bytes = int64_t{1} << 30;
 };
 
-/// Ranks of one node share memory.
+/// Where a rank runs. Ranks of one node share memory.
 struct RankHost {
   std::string host;
   int64_t node = 0;  ///< lowest rank on the node, which identifies the node
@@ -39,8 +39,8 @@ struct RankHost {
 /// (MPI_THREAD_FUNNELED). Communicators must be destroyed before the world. Tensors must lie in host memory.
 class MpiWorld {
  public:
-  /// Seconds from hearing of another rank's failure to the end of this process: the failing rank prints
-  /// first.
+  /// Seconds from hearing of another rank's failure to the end of this process. The failing rank prints in
+  /// this time.
   static constexpr double kSecondsToEnd = 1.5;
 
   /// Starts MPI with all ranks of the launch. If a rank does not come, the others end with exit code 76 after
@@ -64,9 +64,9 @@ class MpiWorld {
 
   void set_step(int64_t step);
   /// Replaces MpiOptions::deadline_seconds. While any rank waits for storage, the deadline from the options
-  /// holds if it is longer.
+  /// still holds if it is longer.
   void set_deadline(double seconds);
-  /// Sets whether this rank waits for storage, for the deadline above and for errors of other ranks.
+  /// Sets whether this rank waits for storage, which lengthens deadlines (see above) and appears in errors.
   void set_waits_for_storage(bool waits);
 
   /// Runs `body`, the whole command. If `body` throws, announces the failure to all ranks and rethrows the
@@ -83,7 +83,7 @@ class MpiWorld {
   std::unique_ptr<State> state_;
 };
 
-/// While it lives, this rank waits for storage (MpiWorld::set_waits_for_storage).
+/// Marks a time in which this rank waits for storage; see MpiWorld::set_waits_for_storage().
 class StorageWait {
  public:
   explicit StorageWait(MpiWorld& world) : world_(world) { world_.set_waits_for_storage(true); }

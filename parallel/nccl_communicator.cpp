@@ -11,8 +11,8 @@
 namespace ripstop {
 namespace {
 
-// Measures how long a stream stood still for collectives, with two events around each wait, read when the GPU
-// has passed them.
+// Measures how long a stream stands still for collectives. Two events are recorded around each wait, and read
+// when the GPU has passed them.
 class ExposedTime {
  public:
   void wait(const OpenCollective& collective, cudaStream_t stream) {
@@ -172,9 +172,9 @@ void NcclCommunicator::sum_in_nccl(const Tensor& whole, const Tensor& own, Accum
     reduce_pieces(group_->stream(), {{scratch.data, DType::kFloat32}}, own, Reduce::kSum, Accumulate::kYes);
 }
 
-// NCCL would round every partial sum to bfloat16, so each rank sums the bfloat16 pieces that it receives, in
-// float32. If `whole` is float32, pieces are rounded into scratch and sent from there, and received pieces
-// overwrite the rounded ones in `whole`.
+// NCCL would round every partial sum to bfloat16. So each rank receives bfloat16 pieces and sums them in
+// float32. If `whole` is float32, its pieces are rounded into scratch and sent from there, and received
+// pieces overwrite the pieces in `whole`.
 void NcclCommunicator::sum_here(const Tensor& whole, const Tensor& own, Accumulate accumulate,
                                 const Tensor& scratch) {
   const int64_t count = own.count(), travels = count * element_bytes(DType::kBFloat16);
@@ -191,7 +191,7 @@ void NcclCommunicator::sum_here(const Tensor& whole, const Tensor& own, Accumula
   std::vector<RankPiece> pieces(static_cast<size_t>(size_));
   group_->check(ncclGroupStart(), "ncclGroupStart");
   for (int64_t r = 0; r < size_; ++r) {
-    // This rank's own piece is not sent, so rounding would only lose bits.
+    // This rank's own piece is not sent, so it need not be rounded.
     void* arrives = r == rank_ || rounds ? place(r) : slot(r);
     pieces[static_cast<size_t>(r)] = {arrives, r == rank_ ? whole.dtype : DType::kBFloat16};
     if (r == rank_) continue;

@@ -40,8 +40,8 @@ void NcclGroup::abort() {
   comm_ = nullptr;
 }
 
-// Gathers and sums of gradients run beside compute. Layers mostly wait for the tensor axis, which may
-// therefore take the whole GPU.
+// Collectives of the fsdp and replicate axes run beside compute. Layers mostly wait for the tensor axis,
+// whose collectives may therefore take the whole GPU.
 ncclConfig_t NcclGroup::config() const {
   const bool beside_kernels = host_->name() == kFsdpAxis || host_->name() == kReplicateAxis;
   return nccl_config(host_->name().c_str(), beside_kernels);
@@ -82,8 +82,8 @@ void NcclGroup::initialize_part(NcclGroup& whole, int64_t color, int64_t key) {
          host_->name());
 }
 
-// Waits even if the call returns success: a split returns success at once, and since 2.28 the registration of
-// a window, too. After an error (a lost rank) the thread may still write, so `place` stays in results_.
+// Waits even if the call returns success. A split returns success at once, and since 2.28 so does the
+// registration of a window. After an error (a lost rank) NCCL may still write, so `place` stays in results_.
 void* NcclGroup::wait_for_result(const char* call, FunctionRef<ncclResult_t(void**)> start) {
   void*& place = results_.emplace_back(nullptr);
   const ncclResult_t begun = start(&place);
@@ -99,7 +99,7 @@ void NcclGroup::check(ncclResult_t result, const char* call) {
       return result != ncclInProgress;
     });
     // NCCL before 2.26 keeps the lists of this call in the thread until another call on this communicator
-    // reports success. A call on another communicator would use those lists and crash.
+    // reports success. A call on another communicator would use these lists and crash.
     int ranks = 0;
     if (result == ncclSuccess) result = ncclCommCount(comm_, &ranks);
   }

@@ -42,8 +42,8 @@ struct OpenCollective {
 
 class NcclGroup;
 
-/// The state that all groups of one rank share. The host waits for collectives through await(), so that the
-/// loss of a rank ends the wait.
+/// The state that all groups of a rank share. The host waits for collectives through await(), so that the
+/// loss of another rank ends the wait.
 class NcclWorld final : public CudaWaiter {
  public:
   void await(FunctionRef<bool()> done) override;
@@ -61,8 +61,8 @@ class NcclGroup {
   NcclGroup& operator=(const NcclGroup&) = delete;
 
   /// Makes the NCCL communicator: a new one, or a part of `whole`. Collective over the group, or over
-  /// `whole`. `deterministic`: sums have a fixed order. NCCL reads its settings once, so the first group of
-  /// the process decides.
+  /// `whole`. `deterministic`: sums have a fixed order. NCCL reads its settings once, so `deterministic` of
+  /// the first group of the process decides.
   void initialize(bool deterministic);
   void initialize_part(NcclGroup& whole, int64_t color, int64_t key);
 
@@ -77,8 +77,8 @@ class NcclGroup {
   /// Ends the NCCL communicator and its collectives without waiting for other ranks.
   void abort();
 
-  /// Call begin() before giving a collective to stream(), and end() after it. The collective begins when the
-  /// stream `caller` has reached this point.
+  /// Call begin() before a collective is given to stream(), and end() after it. The collective begins when
+  /// the stream `caller` has reached begin().
   void begin(const Stream& caller);
   std::shared_ptr<OpenCollective> end(const char* operation);
 
@@ -91,7 +91,7 @@ class NcclGroup {
   Communicator& host() const { return *host_; }
   const Stream& stream() const { return stream_; }
   cudaStream_t native() const { return native_stream(stream_); }
-  /// Null if this rank got none in a split, and after abort().
+  /// Null after abort(), and if a split gave this rank no communicator.
   ncclComm_t comm() const { return comm_; }
 
  private:

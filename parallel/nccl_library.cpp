@@ -10,7 +10,7 @@
 
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 3)
 #define RIPSTOP_NCCL_WINDOWS
-// Weak symbols: the program starts even if the library at run time is older and lacks these functions.
+// Weak symbols let the program start even if the library at run time is older and lacks these functions.
 #pragma weak ncclCommWindowRegister
 #pragma weak ncclCommWindowDeregister
 #endif
@@ -46,7 +46,7 @@ void* allocate(const Device& device, int64_t bytes) {
                             ncclGetLastError(nullptr)),
                 "NCCL_DEBUG=WARN makes NCCL say more");
   }
-  // Padding is summed and sent along, so it must be zero.
+  // Padding is summed and sent along with the elements, so it must be zero.
   check_cuda(cudaMemset(data, 0, size), "cudaMemset");
   // Other streams do not wait for the legacy stream.
   check_cuda(cudaStreamSynchronize(nullptr), "cudaMemset");

@@ -22,7 +22,7 @@ void NcclWorld::await(FunctionRef<bool()> done) {
         group = each;
         first = oldest;
       }
-    // No collective is under way: any group can check the other ranks.
+    // Without a collective under way, any group can check the other ranks.
     if (group == nullptr) group = groups.front();
     int64_t turn = 0;
     group->host().await(first == nullptr ? "work of the GPU" : first->operation, [&] {

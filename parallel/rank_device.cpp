@@ -32,8 +32,8 @@ Device choose_cuda_device(MpiWorld& world) {
 
 namespace {
 
-// Whether two ranks share a GPU: whether `taken` has the same PCI address, which NCCL compares, twice on one
-// node. Throws if so, unless RIPSTOP_SHARE_GPU allows it: messages through host memory are much slower.
+// Whether two ranks of one node have the same PCI address (which NCCL compares) in `taken`, and so share a
+// GPU. Throws if they do, unless RIPSTOP_SHARE_GPU allows it: messages through host memory are much slower.
 bool refuse_shared_gpu(MpiWorld& world, const std::vector<std::string>& taken) {
   std::map<std::pair<int64_t, std::string>, size_t> first;
   for (size_t rank = 0; rank < taken.size(); ++rank) {

@@ -12,7 +12,7 @@ void round_to_bfloat16(void* numbers, int64_t count) {
   const auto* from = static_cast<const float*>(numbers);
   auto* to = static_cast<std::byte*>(numbers);
   constexpr int64_t kBlock = 2048;
-  // Holds a block until all numbers that it will overwrite have been read.
+  // The buffer holds a block until all numbers that the block will overwrite have been read.
   BFloat16 rounded[kBlock];
   for (int64_t first = 0; first < count; first += kBlock) {
     const int64_t n = std::min(kBlock, count - first);

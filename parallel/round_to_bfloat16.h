@@ -3,8 +3,8 @@
 
 namespace ripstop {
 
-/// Rounds `count` float32 numbers in host memory to nearest even bfloat16, in place: results fill the first
-/// half.
+/// Rounds `count` float32 numbers in host memory to the nearest bfloat16 (ties to even), in place. The
+/// results fill the first half of the memory.
 void round_to_bfloat16(void* numbers, int64_t count);
 
 }  // namespace ripstop

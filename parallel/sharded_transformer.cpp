@@ -58,7 +58,7 @@ void ShardedTransformer::forward_backward(Arena& arena, const Batch& batch, bool
   finish_reductions();
 }
 
-// A tied table's unit "vocabulary" is first and last.
+// The unit "vocabulary", which has a tied table, is visited first and last.
 ShardedTransformer::Visits ShardedTransformer::forward_visits() const {
   Visits visits;
   const size_t units = is_frozen() ? first_trained_ : table_.size();
@@ -142,16 +142,16 @@ void ShardedTransformer::reduce_gradients(size_t visited, bool last) {
 // back later gathers, so start_sum() comes here, after the gathers of the next visit.
 void ShardedTransformer::finish_reduction() {
   if (!reduction_.open) return;
-  // Before finish_reduce(), so that the sum waits for the reduction, not for all work of the stream.
+  // This comes before finish_reduce(): the sum waits for the reduction, not for all work of the stream.
   if (units_[reduction_.unit].sum_may_follow()) start_sum();
   units_[reduction_.unit].finish_reduce();
   start_sum();
   reduction_.open = false;
 }
 
-// Starts the sum over the replicas, once a step, because their links are the slowest. The sum runs while
-// lower layers compute. On the host a sum holds a slot of scratch, so the oldest sum may have to finish
-// first. A shard's norm follows its sum.
+// Starts the sum over the replicas. There is one sum a step, because links between replicas are the slowest.
+// The sum runs while lower layers compute. On the host a sum holds a slot of scratch, so the oldest sum may
+// have to finish first. A shard's norm follows its sum.
 void ShardedTransformer::start_sum() {
   if (!reduction_.sum_is_due) return;
   reduction_.sum_is_due = false;
@@ -175,7 +175,7 @@ void ShardedTransformer::finish_reductions() {
   while (!summing_.empty()) finish_oldest_sum();
 }
 
-// Leaves out the replicated elements, which finish_gradients() adds.
+// Starts the norm of all elements but the replicated ones, which finish_gradients() adds.
 void ShardedTransformer::start_norm(size_t unit) {
   // Replicas hold equal gradients, so only the first one counts.
   if (mesh_.replicate().rank() != 0) return;
@@ -205,7 +205,7 @@ void ShardedTransformer::finish_gradients(Arena& arena, const Tensor& total) {
 }
 
 // Sums the gradients of replicated parameters over the tensor axis, because each rank has seen only its own
-// rows or columns. One all-reduce for all units saves latency.
+// rows or columns. One all-reduce for all units takes less time than one for each.
 void ShardedTransformer::sum_replicated(Context& context) {
   int64_t count = 0;
   for (const FsdpUnit& unit : trained_units()) count += unit.replicated_in_shard();

@@ -22,7 +22,7 @@ struct ShardingOptions {
   int64_t sequence_length = 0;       ///< the largest number of tokens in a sequence
   bool reshard_after_forward = true;
   Recompute recompute = Recompute::kNone;
-  /// `overlap` of make_sequence_axis().
+  /// The argument `overlap` of make_sequence_axis().
   bool overlap_tensor = false;
   /// Rows whose logits the head computes at a time.
   int64_t head_chunk_rows = HeadLoss::kChunkRows;
@@ -30,7 +30,7 @@ struct ShardingOptions {
   LoraConfig lora = {};  ///< if enabled, adapters are trained, and the model's own weights are frozen
 };
 
-/// Slots in each pool that units share: one for the unit that computes, one for the unit under way.
+/// Slots in each SlotPool: one for the unit that computes, one for a unit that is gathered or reduced.
 inline constexpr int64_t kUnitSlots = 2;
 
 /// A transformer whose parameters are sharded over the fsdp axis and sliced over the tensor axis. Owns the
@@ -57,9 +57,9 @@ class ShardedTransformer {
   /// the shards over the replicas. Read this function first.
   void forward_backward(Arena& arena, const Batch& batch, bool last, const Tensor& total);
 
-  /// Completes the gradients of the step: sums those of replicated parameters over the tensor axis, and adds
-  /// the squared norm of this rank's shards to total [1] float64. In the sum of `total` over the world, each
-  /// logical element counts once.
+  /// Completes the gradients of the step. Sums the gradients of replicated parameters over the tensor axis,
+  /// and adds the squared norm of this rank's shards to total [1] float64. In the sum of `total` over the
+  /// world, each logical element counts once.
   void finish_gradients(Arena& arena, const Tensor& total);
 
   /// Runs forward only. Adds the loss of this rank's targets to total [1] float64.
@@ -88,8 +88,8 @@ class ShardedTransformer {
   /// over the fsdp axis.
   void copy_weights_to(ShardedTransformer& whole);
 
-  /// Calls ripstop::prepare_attention for micro-batches of these sizes; with `backward` also for the
-  /// backward. Returns how many plans were made.
+  /// Calls ripstop::prepare_attention for forward of micro-batches of these sizes, with `backward` also for
+  /// backward. Returns the number of plans made.
   int64_t prepare_attention(int64_t documents, int64_t longest, bool backward) const;
 
   /// All units of the model, in the order of unit_table.

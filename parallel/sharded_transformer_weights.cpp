@@ -32,7 +32,7 @@ UnitSlots unit_slots(const std::vector<UnitSpec>& table, const DeviceMesh& mesh,
                                                            kMemoryAlignment));
   }
   slots.use[MemoryCategory::kCommunication] += kUnitSlots * slots.sum_bytes;
-  // Frozen units have a pool of their own, because they are much larger than the units of adapters.
+  // Frozen units have slots of their own, because they are much larger than the units of adapters.
   const int64_t elements = kUnitSlots * slots.largest;
   if (slots.weights)
     slots.use[MemoryCategory::kWeights] +=
@@ -126,7 +126,7 @@ void ShardedTransformer::begin_step() {
 void ShardedTransformer::weights_changed(Arena& arena) {
   Context context = this->context(arena);
   for (FsdpUnit& unit : units_) {
-    // In float32 there is no copy, without training there are no master weights.
+    // With float32 there is no copy, and without training there are no master weights.
     if (!unit.master().empty() && !unit.compute_copy().empty())
       convert(context, unit.master(), unit.compute_copy());
     unit.weights_changed();

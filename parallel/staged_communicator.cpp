@@ -30,7 +30,7 @@ class HostTensor {
   Tensor tensor_;
 };
 
-// A collective of host tensors; the wait copies the results to the device.
+// A collective of host tensors, whose wait copies the results to the device.
 class StagedOperation final : public Pending::Operation {
  public:
   // The host tensor copies_[place] has the result for the device tensor `to`.
@@ -47,7 +47,7 @@ class StagedOperation final : public Pending::Operation {
   bool poll() override { return pending_.poll(); }
 
  private:
-  std::vector<HostTensor> copies_;  // declared first: outlives the messages
+  std::vector<HostTensor> copies_;  // declared first, so that the copies outlive the messages
   Pending pending_;
   std::vector<Result> results_;
 };

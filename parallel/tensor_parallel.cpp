@@ -79,8 +79,8 @@ Tensor SequenceAxis::gather_sequence(Context& context, const Tensor& x, RowsBody
   return whole;
 }
 
-// Calls body(rows, first row) for the rows in `whole` of the ranks index() + first .. index() + end - 1 on
-// the ring of ranks: twice if the range wraps to rank 0.
+// Calls body(rows, first row) for the rows in `whole` of ranks index() + first .. index() + end - 1, modulo
+// the number of ranks. There are two calls if the range wraps to rank 0.
 void SequenceAxis::for_ranks(const Tensor& whole, int64_t first, int64_t end, RowsBody body) const {
   const int64_t n = whole.rows() / count();
   while (first < end) {
@@ -91,8 +91,8 @@ void SequenceAxis::for_ranks(const Tensor& whole, int64_t first, int64_t end, Ro
 }
 
 // Gathers whole [N, C], which already holds this rank's rows. The body works on own rows while the rows of
-// the nearer half of the peers arrive, and on that half while the rows of the farther half arrive. Halves,
-// not single peers: each call costs the host time, and short products are slow.
+// the nearer half of the peers arrive, and on these while the rows of the farther half arrive. Halves are
+// better than single peers: each call costs the host time, and short products are slow.
 void SequenceAxis::gather_in_parts(Context& context, const Tensor& whole, RowsBody body) const {
   const int64_t n = whole.rows() / count(), middle = 1 + count() / 2;
   const auto rows_of = [&](int64_t rank) { return whole.row_range(rank * n, n); };

@@ -110,7 +110,7 @@ void zero_padding(const UnitLayout& layout, int64_t begin, int64_t end, void* to
 }
 
 Box intersection(const Box& a, const Box& b) {
-  // Compare names: a checkpoint has its own table of parameters.
+  // Names are compared, because a checkpoint has its own table of parameters.
   RIPSTOP_CHECK(a.parameter->name == b.parameter->name, "boxes of {} and {}", a.parameter->name,
                 b.parameter->name);
   const int64_t row = std::max(a.row, b.row), column = std::max(a.column, b.column);

@@ -25,7 +25,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr const char* kLoopback = "127.0.0.1";
-constexpr int kLookMs = 500;  // longest pause between two looks of the thread at the guard, in ms
+constexpr int kLookMs = 500;  // the longest pause between two calls of look_at_guard(), in ms
 
 // All IPv4 addresses of this host: any of its networks may lead to another node.
 std::vector<std::string> own_addresses() {
@@ -60,8 +60,8 @@ std::string own_host() {
   return name.data();
 }
 
-// The socket addresses at which `host` may reach the process at `address`: loopback on the same host, all
-// others from another host.
+// The socket addresses at which `host` may reach the process at `address`: the loopback address from the same
+// host, all others from another host.
 std::vector<sockaddr_in> destinations(const WatchdogAddress& address, const std::string& host) {
   std::vector<sockaddr_in> result;
   if (address.port == 0) return result;
@@ -168,7 +168,7 @@ void Watchdog::receive() {
     socklen_t length = sizeof from;
     const ssize_t bytes =
         recvfrom(socket_.load(), &message, sizeof message, 0, reinterpret_cast<sockaddr*>(&from), &length);
-    // The error is of an earlier datagram, which met a closed port; more datagrams may wait.
+    // The error is from an earlier datagram to a closed port. More datagrams may be waiting.
     if (bytes < 0 && errno == ECONNREFUSED) continue;
     if (bytes < 0) return;
     if (bytes == sizeof message && message.magic == kMagic) take(message, from);
@@ -177,7 +177,7 @@ void Watchdog::receive() {
 
 void Watchdog::look_at_guard() {
   const Clock::time_point now = Clock::now();
-  // A longer gap means that this process was suspended, which is no other rank's fault.
+  // A longer gap means that this process was suspended. That time does not count.
   const double passed = std::min(std::chrono::duration<double>(now - looked_at_).count(), 1.5e-3 * kLookMs);
   looked_at_ = now;
   if (tells_ && std::chrono::duration<double>(now - hung_at_).count() > kSecondsToTell)
@@ -233,7 +233,7 @@ void Watchdog::send(Message message, int64_t to) {
   const std::lock_guard lock(mutex_);
   message.run = own_.run;
   message.from = rank_;
-  // Only some of the rank's networks may be reachable.
+  // Sends to all addresses, because only some of the rank's networks may be reachable.
   for (const sockaddr_in& peer : peers_[static_cast<size_t>(to)])
     sendto(socket_.load(), &message, sizeof message, 0, reinterpret_cast<const sockaddr*>(&peer),
            sizeof peer);
@@ -241,9 +241,9 @@ void Watchdog::send(Message message, int64_t to) {
 
 void Watchdog::end_if_due() {
   const std::chrono::duration<double> grace(seconds_to_end_);
-  // End by _exit: destructors and MPI_Finalize would wait for the failed rank.
+  // _exit skips destructors and MPI_Finalize, which would wait for the failed rank.
   if (failure_.load() != 0 && Clock::now() - failed_at_ > grace) _exit(failure_.load());
-  // PR_SET_PDEATHSIG would fire when the launcher's *thread* that forked this process ends.
+  // PR_SET_PDEATHSIG is no help: it fires when the launcher's *thread* that forked this process ends.
   if (several_ && getppid() != parent_) _exit(static_cast<int>(ExitCode::kCommunication));
 }
 

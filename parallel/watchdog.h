@@ -56,7 +56,7 @@ enum class Reach {
 class Watchdog {
  public:
   /// Called on a thread of its own if the main thread hangs in `operation` for `seconds`. It should end the
-  /// process; if it has not after kSecondsToTell, the watchdog ends the process with exit code 76.
+  /// process. If the process lives after kSecondsToTell, the watchdog ends it with exit code 76.
   using Hung = std::function<void(const std::string& operation, double seconds)>;
   static constexpr double kSecondsToTell = 9;
 
@@ -84,19 +84,19 @@ class Watchdog {
   /// of this world know.
   void connect(int64_t rank, const std::vector<WatchdogAddress>& addresses, uint64_t run);
 
-  /// Setters of this rank's answer. Cheap; "operation on axis" is cut at 63 characters.
+  /// Setters of what this rank answers. Cheap; "operation on axis" is cut at 63 characters.
   void set_step(int64_t step);
   int64_t step() const;
   void begin_operation(std::string_view operation, std::string_view axis);
   void end_operation();
-  /// Whether this rank waits for storage. The answer also says so while the main thread is in a call of the
-  /// system that no signal interrupts, as calls of a file system that does not answer are.
+  /// Sets whether this rank waits for storage. The answer also says so while the main thread is in a system
+  /// call that no signal interrupts, such as a call of a file system that does not answer.
   void set_waits_for_storage(bool waits);
 
   /// Returns the states of `ranks`, in that order, once all have answered or after `seconds`.
   std::vector<RankState> ask(const std::vector<int64_t>& ranks, double seconds);
 
-  /// Makes all ranks end silently with exit code `code` after `seconds_to_end`. Returns when all have
+  /// Makes all ranks end silently with exit code `code` after `seconds_to_end`. Returns when all ranks have
   /// confirmed, or after `seconds`, which should be less than `seconds_to_end`.
   void announce_failure(ExitCode code, double seconds);
   /// Whether another rank announced a failure: this process is about to end.
