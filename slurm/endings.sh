@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # shellcheck disable=SC2034
-# Sourced by launch.sh, job.sh and requeue.sh: how they end, what they say, and standard streams that cannot end them.
+# Sourced by launch.sh, job.sh and requeue.sh: the ways in which these end, and protection from broken standard streams.
 
-# Closed standard streams become /dev/null, because the next file would get their number. Failed writes are no end.
+# Closed standard streams become /dev/null: the next file would get their number. A failed write does not end the script.
 [[ -e /dev/fd/0 ]] || exec </dev/null
 [[ -e /dev/fd/1 ]] || exec >/dev/null
 [[ -e /dev/fd/2 ]] || exec 2>/dev/null
 trap '' PIPE XFSZ
 
-# How launch.sh ends: the state, the exit code, what it says. Any other end has the exit code of the ranks, 128 + N for signal N.
+# The ways in which launch.sh ends: state, exit code, message. Otherwise it ends with the code of the ranks, 128 + N for signal N.
 launch_endings='
 usage        64
 no_launcher  78  no %s on PATH; Debian and Ubuntu: apt-get install openmpi-bin, clusters: module load openmpi
@@ -20,11 +20,11 @@ stopped_USR1 138 stopped by SIGUSR1%s
 again_INT    130 killed%s
 hangs        76  mpirun did not end, though none of its ranks lives: killed
 '
-# What requeue.sh does with a job that has ended; the first row that fits decides.
-#   CODE     of the ranks; lost: 76, or killed by a signal
-#   SIGNAL   the first one that the script of the job got; none; own: none, at RIPSTOP_DEADLINE
-#   STATE    of the job, by Slurm; queued: Slurm has put the job back into the queue; silent: a node does not answer
-#   JOB      requeue: the job goes back into the queue, because of the text; end: it does not, and the text is said
+# What requeue.sh does with a job that has ended. The first row that fits decides.
+#   CODE     the exit code of the ranks. lost: 76, or killed by a signal
+#   SIGNAL   the first signal that the script of the job got. none: no signal. own: no signal, at RIPSTOP_DEADLINE
+#   STATE    the job's state in Slurm. queued: Slurm has put the job back into the queue. silent: a node does not answer
+#   JOB      requeue: the job goes back into the queue, for the reason in TEXT. end: it does not, and TEXT is printed
 job_endings='
 CODE     SIGNAL   STATE     JOB     TEXT
 *        *        queued    end     Slurm has put job JOB back into the queue itself
@@ -48,8 +48,8 @@ clear_line=
 if [[ -t 2 && ${TERM:-dumb} != dumb ]]; then clear_line=$'\r\e[K'; fi
 say() { printf '%s%s: %s\n' "$clear_line" "${0##*/}" "$*" >&2 2>/dev/null || true; }
 
-# Ranks get the environment of the job file whatever `sbatch --export` said: srun would take that word from this variable.
+# Ranks must get the environment of the job file, but srun would take the word of `sbatch --export` from this variable.
 if [[ -n ${SLURM_EXPORT_ENV:-} ]]; then export SLURM_EXPORT_ENV=ALL; fi
-# The job for programs of Slurm. A task of an array is ARRAY_TASK: its job id may stand for the whole array.
+# The name of the job for Slurm's programs. A task of an array is ARRAY_TASK, because its job id may stand for the whole array.
 job=${SLURM_JOB_ID:-}
 if [[ -n ${SLURM_ARRAY_JOB_ID:-} && -n ${SLURM_ARRAY_TASK_ID:-} ]]; then job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID; fi

@@ -25,7 +25,7 @@
 # Most builds of Open MPI speak only PMIx; MPICH and Intel MPI speak pmi2. `srun --mpi=list` shows the types that Slurm has. If
 # MPI and Slurm do not fit, each process is alone in its MPI world: ripstop says so and ends with 78.
 # export SLURM_MPI_TYPE=pmix
-# mpirun, which asks Slurm for the nodes: for sites where srun cannot start this MPI.
+# mpirun asks Slurm for the nodes. It is for sites where srun cannot start this MPI.
 # export RIPSTOP_LAUNCHER=mpirun
 # Neighbouring processors for each rank, and memory near them. Check the result: threads of a rank must not share a core. The
 # first line is for srun, the second for Open MPI's mpirun.
@@ -35,9 +35,9 @@
 # ---- InfiniBand (and RoCE) ------------------------------------------------------------------------------------------
 # NCCL finds InfiniBand by itself, but first connects over a socket: name a network that reaches all nodes.
 # export NCCL_SOCKET_IFNAME=ib0
-# The adapters for data, if a node also has adapters for storage, which NCCL would use too. `ibstat` lists adapters.
+# The adapters for data. Without this line NCCL also uses adapters for storage, if a node has any. `ibstat` lists adapters.
 # export NCCL_IB_HCA=mlx5_0,mlx5_1
-# Retries of a lost packet before the run ends: up to 7, for fabrics that drop packets under load.
+# The number of retries of a lost packet before the run ends: up to 7, for fabrics that drop packets under load.
 # export NCCL_IB_RETRY_CNT=7
 # MPI over UCX, on the same adapters. rc: reliable connections, whose memory grows with the ranks; dc is better for
 # thousands of ranks. `ucx_info -d` lists transports and adapters.
@@ -50,15 +50,15 @@
 # slower: NCCL_DEBUG=INFO then shows "Using network Socket".
 # module load aws-ofi-nccl
 # export NCCL_SOCKET_IFNAME=hsn FI_PROVIDER=cxi
-# Ranks may use any adapter of the other node.
+# Lets ranks use any adapter of the other node.
 # export NCCL_CROSS_NIC=1
-# libfabric watches freed memory without hooks in malloc, which can hang beside CUDA.
+# Lets libfabric watch freed memory without hooks in malloc. Such hooks can hang beside CUDA.
 # export FI_MR_CACHE_MONITOR=userfaultfd
-# Completion queues for many ranks: a job hangs if they overflow.
+# The size of completion queues, for many ranks: a job hangs if a queue overflows.
 # export FI_CXI_DEFAULT_CQ_SIZE=131072
 # Buffers of the host need not be registered with the GPU.
 # export FI_CXI_DISABLE_HOST_REGISTER=1
-# Cray MPICH's own srun plugin, and libfabric for Open MPI.
+# Cray MPICH's own plugin for srun, and libfabric for Open MPI.
 # export SLURM_MPI_TYPE=cray_shasta
 # export OMPI_MCA_pml=cm OMPI_MCA_mtl=ofi
 
@@ -71,7 +71,7 @@
 # export NCCL_SOCKET_NTHREADS=4 NCCL_NSOCKS_PERTHREAD=4
 
 # ---- Any network ----------------------------------------------------------------------------------------------------
-# NCCL's choices in the log of the job, for the first runs at a site.
+# Shows NCCL's choices in the log of the job, for the first runs at a site.
 # export NCCL_DEBUG=INFO
 # Threads of a rank; the default is --cpus-per-task.
 # export OMP_NUM_THREADS=8

@@ -29,9 +29,9 @@ fi
 if [[ -n ${SLURM_CPUS_PER_TASK:-} ]]; then export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$SLURM_CPUS_PER_TASK}; fi
 
 signal='' signalled=false launcher='' reminder=''
-# first SIGNAL: keeps the first signal, which says why the run ends. At the time limit Slurm sends SIGTERM after SIGUSR1.
+# first SIGNAL: keeps the first signal, which is why the run ends. At the time limit Slurm sends SIGTERM after SIGUSR1.
 first() { signalled=true signal=${signal:-$1}; }
-# Sends SIGUSR1 again in the first minute, because srun loses a signal that comes before its ranks are there. Ranks take
+# remind: sends SIGUSR1 again for the first minute, because srun loses a signal that comes before its ranks are there. Ranks take
 # several signals as one request.
 remind() {
   if [[ -n $reminder ]]; then return; fi
@@ -51,8 +51,8 @@ ask() {
 }
 for each in USR1 TERM HUP; do trap "ask $each" "$each"; done
 trap 'signalled=true' TSTP # launch.sh answers Ctrl-Z
-# A node that was cut off may come back while the job runs elsewhere. The srun that lives on there then ends its step by job and
-# step number. If both steps had number 0, it would end this start's step. So this step gets another number.
+# A node that was cut off may come back while the job runs elsewhere. The srun that still lives there then ends its step by job
+# and step number, and would end the step of this start if both steps had number 0. So this step gets another number.
 if [[ -n ${SLURM_JOB_ID:-} ]] && command -v srun >/dev/null; then
   for ((step = 0; step < ${SLURM_RESTART_COUNT:-0} % 4; step++)); do
     srun --mpi=none --nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task=1 true || true
@@ -60,14 +60,14 @@ if [[ -n ${SLURM_JOB_ID:-} ]] && command -v srun >/dev/null; then
 fi
 
 patience=$((SECONDS + 60))
-# Without `trap`, a background command ignores Ctrl-C. launch.sh must get Ctrl-C: a second one ends the run at once.
+# Without `trap`, a background command ignores Ctrl-C. But launch.sh must get Ctrl-C, because a second one ends the run at once.
 (
   trap - INT
   exec "$here/launch.sh" "$ranks" "${RIPSTOP_PROGRAM:-ripstop}" "$@"
 ) &
 launcher=$!
 trap 'first INT' INT # launch.sh answers Ctrl-C
-# After an early signal the run starts all the same, because it counts starts that come to nothing.
+# The run starts even after an early signal, because it counts starts that do not get anywhere.
 if [[ -n $signal && $signal != INT ]]; then remind; fi
 while # a signal ends `wait` but not the run
   signalled=false status=0
@@ -75,6 +75,6 @@ while # a signal ends `wait` but not the run
   $signalled
 do :; done
 trap '' USR1 TERM HUP TSTP # no signal may end requeue.sh, which asks Slurm about the job
-# A rank that had only just started has no handler for the signal yet, and ends by it.
+# A rank that has only just started has no handler for the signal yet, so the signal ends it.
 if [[ -n $signal && $1 =~ ^(train|evaluate)$ ]] && ((status == 128 + $(kill -l USR1))); then status=75; fi
 exec "$here/requeue.sh" "$status" ${signal:+"$signal"}

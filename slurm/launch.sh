@@ -2,9 +2,9 @@
 # shellcheck disable=SC2059,SC2064,SC2086,SC2154,SC2155
 # Starts COMMAND on N ranks: with srun inside a Slurm allocation, else with mpirun on this node.
 #   slurm/launch.sh N COMMAND [ARGUMENT...]
-# Ends with the exit code of the ranks. Ctrl-Z does nothing. Under mpirun, Ctrl-C, SIGTERM, SIGHUP and SIGUSR1 reach the
-# ranks as SIGUSR1, which makes `ripstop train` save, however long that takes, and end with 75, and ends any other
-# command. A second Ctrl-C, more than a second later, kills the ranks. srun has its own rules, but passes SIGUSR1 on.
+# Ends with the exit code of the ranks. Ctrl-Z does nothing. Under mpirun, Ctrl-C, SIGTERM, SIGHUP and SIGUSR1 reach the ranks as
+# SIGUSR1: `ripstop train` saves, however long that takes, `evaluate` keeps what it has, and both end with 75. Other commands end
+# at once. A second Ctrl-C, more than a second later, kills the ranks. srun has its own rules, but passes SIGUSR1 on.
 # RIPSTOP_LAUNCHER=mpirun|srun overrides the choice. RIPSTOP_LAUNCHER_OPTIONS adds options, as in "--mpi=pmix".
 # RIPSTOP_LAUNCHER_VERBOSE=1 shows Open MPI's own message for a rank that ends with an exit code other than 0.
 # In a job of several nodes, mpirun asks Slurm for them. For several machines without Slurm, call mpirun yourself with your
@@ -13,7 +13,7 @@ set -euo pipefail
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/endings.sh"
 if [[ ${1:-} == --help || ${1:-} == -h ]]; then usage && exit; fi
 
-# end STATE [WORD]: says the text of launch_endings with this word, and ends with its exit code.
+# end STATE [WORD]: prints the text that launch_endings has for STATE, with WORD in it, and ends with the exit code there.
 end() {
   local code text
   read -r _ code text < <(grep "^$1 " <<<"$launch_endings")
@@ -36,12 +36,12 @@ launcher=${RIPSTOP_LAUNCHER:-mpirun}
 if [[ -z ${RIPSTOP_LAUNCHER:-} && -n ${SLURM_JOB_ID:-} ]] && command -v srun >/dev/null; then launcher=srun; fi
 if ! command -v "$launcher" >/dev/null; then end no_launcher "$launcher"; fi
 
-# Ctrl-Z is ignored: stopped ranks would miss the deadlines of their messages. Ignored and not trapped, so that srun inherits it.
+# Ctrl-Z is ignored: stopped ranks would miss the deadlines of their messages. srun inherits an ignored signal, not a trapped one.
 trap '' TSTP
 if [[ $launcher == srun ]]; then
   # Since Slurm 22.05 srun does not inherit the job's --cpus-per-task.
   if [[ -n ${SLURM_CPUS_PER_TASK:-} ]]; then export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK; fi
-  # In a step, as in a shell of `srun --pty`, another step would wait for ever for the processors that this one holds.
+  # Inside a step, such as a shell of `srun --pty`, another step would wait for ever for the processors of this one.
   if [[ -n ${SLURM_STEP_NUM_TASKS:-} ]]; then options=(--overlap --overcommit ${options[@]+"${options[@]}"}); fi
   exec srun --ntasks="$ranks" --kill-on-bad-exit=1 ${options[@]+"${options[@]}"} "$@"
 fi
@@ -63,16 +63,16 @@ export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((cores > ranks_here ? cores / ranks_
 # Threads spin while they wait for each other, which is slow if other threads need the core: 40 steps of 4 ranks x 2 threads
 # on 2 busy cores took 130 to 190 s, and 6 to 8 s with passive waiting.
 if ((ranks_here * OMP_NUM_THREADS > cores)); then export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}; fi
-# Containers often run as root.
+# Open MPI refuses to run as root by default, but containers often do.
 export {OMPI,PRTE}_ALLOW_RUN_AS_ROOT=1 {OMPI,PRTE}_ALLOW_RUN_AS_ROOT_CONFIRM=1
 version=$(mpirun --version 2>/dev/null || true)
-# A folder for notes of this launch, and for Open MPI: launches that begin or end together would race for one session directory.
+# A folder for notes of this launch and for Open MPI: launches that begin or end together would compete for one session directory.
 base=${PRTE_MCA_prte_tmpdir_base:-${OMPI_MCA_orte_tmpdir_base:-${TMPDIR:-/tmp}}}
 if notes=$(mktemp -d "$base/ripstop-XXXXXX" 2>/dev/null); then trap 'rm -rf "$notes"' EXIT; fi
-# Ranks of one machine use shared memory, without a probe of networks, which may go wrong. Ranks of several nodes use the
-# networks that the site's Open MPI prefers, and the slots that Slurm gives.
+# Ranks of one machine use shared memory, without a probe of networks, which may go wrong. Ranks of several nodes use the networks
+# that the site's Open MPI prefers, and the slots that Slurm gives.
 # A waiting rank yields its core, because there may be more ranks than cores.
-# Without `raw`, Open MPI 5 holds back a line without an end, such as a line that is rewritten in place.
+# Without `raw`, Open MPI 5 holds back a line that has no end yet, such as a line that is rewritten in place.
 open_mpi=()
 if [[ " ${options[*]-}" != *" --bind-to"* ]]; then open_mpi+=(--bind-to none); fi
 shared_memory=sm
@@ -90,7 +90,7 @@ fi
 # MPICH and its relatives need no such options.
 if [[ $version == *"Open MPI"* ]]; then options=(${open_mpi[@]+"${open_mpi[@]}"} ${options[@]+"${options[@]}"}); fi
 
-# mpirun kills its ranks a second after Ctrl-C or SIGTERM. So it runs in a session of its own, which the terminal's signals do
+# mpirun kills its ranks a second after Ctrl-C or SIGTERM. So mpirun runs in a session of its own, which the terminal's signals do
 # not reach, and this script passes signals on. If this script is killed, mpirun must end too.
 detached=(setsid)
 if setpriv --help 2>&1 | grep -q -- --pdeathsig; then detached+=(setpriv --pdeathsig TERM); fi
@@ -98,23 +98,23 @@ if setpriv --help 2>&1 | grep -q -- --pdeathsig; then detached+=(setpriv --pdeat
 typed=""
 if [[ -t 0 ]]; then exec < <(trap '' INT TSTP TTIN && exec cat 2>/dev/null) && typed=$!; fi
 
-# note NAME TEXT: keeps TEXT for this script, which gets no variables of its background commands.
+# note NAME TEXT: keeps TEXT in a file, because this script gets no variables of its background commands.
 note() { if [[ -n $notes ]]; then echo "$2" >"$notes/$1"; fi; } 2>/dev/null
 noted() { if [[ -n $notes && -e $notes/$1 ]]; then cat "$notes/$1"; fi; }
-# say_killed WHO SIGNAL
+# say_killed WHO SIGNAL: prints that WHO was killed, and notes WHO.
 say_killed() {
   local hint=': often lack of memory, and dmesg then names it'
   if (($2 != 9)); then hint=; fi
   say "$1 was killed by signal $2 (SIG$(kill -l "$2"))$hint"
   note killed "$1"
 }
-# Copies standard output of mpirun. On a full disk or without a reader this goes on: mpirun would crash, and the ranks with it.
+# copy: copies standard output of mpirun, even on a full disk or without a reader: otherwise mpirun and the ranks would crash.
 copy() {
   trap '' INT TERM HUP USR1 TSTP
   until cat 2>/dev/null; do IFS= read -r -N 1 || break; done # an end must not look like one more failed write
 }
-# Copies standard error of mpirun and the ranks, without the page between two rules that Open MPI adds if a rank ends with a
-# code other than 0: the rank has said why. Names a rank that was killed.
+# without_pages: copies standard error of mpirun and the ranks, without the page between two rules that Open MPI prints if a rank
+# ends with a code other than 0: the rank has said why. Names a rank that was killed.
 without_pages() {
   trap '' INT TERM HUP USR1 TSTP
   set +e
@@ -156,8 +156,8 @@ without_pages() {
   done
   printf '%s' "$page"
 }
-# living: the children of mpirun that live; `?` where the system does not tell. In large jobs other threads of mpirun start the
-# ranks, so the children of all threads count. Ignores Ctrl-Z: this script would wait for ever for a child that it stops.
+# living: prints the children of mpirun that live, or `?` where the system does not tell. In large jobs other threads of mpirun
+# start the ranks, so the children of all threads count. Ignores Ctrl-Z: this script would wait for ever for a stopped child.
 living() {
   trap '' TSTP
   if [[ ! -r /proc/$mpirun/task/$mpirun/children ]]; then echo '?' && return; fi
@@ -166,7 +166,7 @@ living() {
     if ! grep -qs '^State:[[:space:]]*[ZX]' "/proc/$child/status"; then echo "$child"; fi
   done
 }
-# Ends an mpirun that hangs after its ranks: Open MPI 4.1 may do so for ever if a rank is killed while MPI starts.
+# watch: ends an mpirun that hangs after its ranks. Open MPI 4.1 may hang for ever if a rank is killed while MPI starts.
 watch() {
   trap '' INT TERM HUP USR1 TSTP
   local since=$SECONDS had=false now
@@ -181,7 +181,7 @@ watch() {
   done
 }
 
-# Requests are kept from here on, and passed on once mpirun has started.
+# From here on requests are kept, and passed on once mpirun has started.
 asked_by="" interrupts=0 first_interrupt_us=0 signalled=false mpirun=""
 # Signals this close together are one request. Bash 4 knows only whole seconds, and two signals a tenth of a second apart may
 # lie in different seconds.
@@ -244,7 +244,7 @@ while # a signal ends `wait` but not the run
 do :; done
 trap '' INT TERM HUP USR1 TSTP
 kill $typed $watch 2>/dev/null || true
-# The copiers write what is left. Nobody waits for ever for a reader that does not read.
+# Waits up to ten seconds while the copiers write what is left, because a reader may never read.
 for ((tries = 0; tries < 200; tries++)); do
   if ! kill -0 $copiers 2>/dev/null; then break; fi
   sleep 0.05

@@ -6,9 +6,9 @@
 #   - CODE is 75 and the time was up: after SIGUSR1, or without a signal at the job's end (not at RIPSTOP_DEADLINE);
 #   - CODE is 75 after SIGTERM, and Slurm says that the job was pre-empted, lost a node or reached its time limit;
 #   - CODE is 76 or the code of a signal, and a node of the job does not answer.
-# The job is not requeued if it was cancelled, or if Slurm requeues it by itself. An array of one task at a time
-# (--array=1-10%1) is for sites that refuse requeue: its next task goes on instead. If there is nothing to go on with, the
-# tasks that are left are cancelled. Of any other array, the task alone is requeued.
+# The job is not requeued if it was cancelled, or if Slurm requeues it by itself. An array of one task at a time (--array=1-10%1)
+# is for sites that refuse requeue: its next task goes on instead. If there is nothing to go on with, the tasks that are left are
+# cancelled. In any other array, only the task itself is requeued.
 set -euo pipefail
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/endings.sh"
 if [[ ${1:-} == --help || ${1:-} == -h ]]; then usage && exit; fi
@@ -18,7 +18,7 @@ if [[ -z $job ]] || ! command -v scontrol >/dev/null; then exit "$code"; fi
 if [[ $signal == none && ${RIPSTOP_DEADLINE:-} =~ ^[0-9]+$ ]] &&
   ((RIPSTOP_DEADLINE <= ${SLURM_JOB_END_TIME:-RIPSTOP_DEADLINE})); then signal=own; fi
 
-# patiently COMMAND...: five tries, because a busy controller may not answer the first time.
+# patiently COMMAND...: tries five times, because a busy controller may not answer the first time.
 patiently() {
   local try
   for try in 1 2 3 4 5; do
@@ -36,7 +36,7 @@ seconds() {
   [[ $(field "$1" '') =~ ^(([0-9]+)-)?([0-9]+):([0-9]+):([0-9]+)$ ]] || return 1
   echo $((((10#0${BASH_REMATCH[2]} * 24 + 10#${BASH_REMATCH[3]}) * 60 + 10#${BASH_REMATCH[4]}) * 60 + 10#${BASH_REMATCH[5]}))
 }
-# Whether every node of the job still starts a process.
+# nodes_answer: whether every node of the job still starts a process.
 nodes_answer() {
   local nodes=${SLURM_JOB_NUM_NODES:-1}
   timeout --kill-after=5 60 srun --overlap --mpi=none --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --cpus-per-task=1 \
@@ -61,7 +61,7 @@ case $named in
   *) if [[ $pre_empted != None && $named != queued ]]; then named=preempted; fi ;;
 esac
 
-# The row of the table that fits. Nodes are asked only where a row needs their answer.
+# The first row of the table that fits. The nodes are asked only if a row needs their answer.
 class=$code verdict=end text=
 if ((code == 76 || code > 128)); then class=lost; fi
 fits() { [[ $2 == '*' || "|$2|" == *"|$1|"* ]]; }
@@ -76,10 +76,10 @@ while read -r codes signals states row_verdict row_text; do
   break
 done <<<"${job_endings#*TEXT}"
 text=${text//JOB/"$job"} text=${text//SIGNAL/"SIG$signal"} text=${text//STATE/"$state"}
-# A limit that was raised, or a signal that somebody sent: the job's time was not up.
+# The limit was raised, or somebody sent the signal: the job's time was not up.
 if [[ $text == "its time was up" ]] && ((left > 600)); then text="it stopped $left s before its time limit"; fi
 
-# An array of one task at a time is one run: its tasks behind this one go on, or have nothing to do.
+# An array of one task at a time is one run: the tasks behind this one go on with it, or have nothing to do.
 if [[ -n ${SLURM_ARRAY_TASK_ID:-} && $(field ArrayTaskThrottle 0) == 1 && ${named,,} != queued ]] &&
   ((SLURM_ARRAY_TASK_ID < ${SLURM_ARRAY_TASK_MAX:-0})); then
   if [[ $verdict == requeue ]]; then
