@@ -67,6 +67,7 @@ model/kernels/cpu/adamw.cpp         tests/model/ops_test.cpp tests/model/adamw_o
 model/kernels/cpu/philox_words.h    tests/model/adamw_ops_test.cpp
 model/kernels/cpu/attention*        tests/model/attention_ops_test.cpp
 model/kernels/cpu/cached_attention* tests/model/attention_ops_test.cpp
+model/kernels/cpu/norm_heads.cpp    tests/model/attention_ops_test.cpp
 model/kernels/cpu/rope.cpp          tests/model/attention_ops_test.cpp
 model/kernels/cpu/linear.*          tests/model/linear_ops_test.cpp
 model/kernels/cpu/processor.*       tests/model/linear_ops_test.cpp tests/model/instruction_sets_test.sh

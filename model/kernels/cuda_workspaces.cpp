@@ -15,9 +15,19 @@ int64_t linear(const Tensor&, const Tensor&, const Tensor&, Accumulate) {
   return kGemmWorkspaceBytes;
 }
 
+int64_t add_bias_backward(int64_t, int64_t) {
+  return 0;
+}
+
 // One float32 row of dweight for each block of the kernel.
 int64_t add_rmsnorm_backward(int64_t rows, int64_t columns) {
   return 4 * columns * std::min(rows, cuda::kNormBlocks);
+}
+
+// One float32 head of dweight for each warp of the kernel.
+int64_t norm_heads_backward(int64_t rows, const Heads& heads) {
+  const int64_t normed = heads.query + heads.key_value;
+  return 4 * heads.size * normed * cuda::norm_heads_groups(rows, normed);
 }
 
 int64_t attention(int64_t rows, const Heads& heads, DType dtype) {
@@ -44,7 +54,9 @@ const WorkspaceTable& cuda_workspaces() {
   static constexpr WorkspaceTable table{.linear = linear,
                                         .linear_backward_input = linear,
                                         .linear_backward_weight = linear,
+                                        .add_bias_backward = add_bias_backward,
                                         .add_rmsnorm_backward = add_rmsnorm_backward,
+                                        .norm_heads_backward = norm_heads_backward,
                                         .attention = attention,
                                         .attention_backward = attention_backward,
                                         .attention_cached = attention_cached,

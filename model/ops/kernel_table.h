@@ -17,11 +17,17 @@ struct KernelTable {
                                 Accumulate);
   void (*linear_backward_weight)(const KernelCall&, const Tensor& dy, const Tensor& x, const Tensor& dw,
                                  Accumulate);
+  void (*add_bias)(const KernelCall&, const Tensor& bias, const Tensor& y);
+  void (*add_bias_backward)(const KernelCall&, const Tensor& dy, const Tensor& dbias, Accumulate);
   void (*add_rmsnorm)(const KernelCall&, const Tensor& residual, const Tensor& branch, const Tensor& weight,
                       double epsilon, const Tensor& sum, const Tensor& normed, const Tensor& inverse_rms);
   void (*add_rmsnorm_backward)(const KernelCall&, const Tensor& dnormed, const Tensor& sum,
                                const Tensor& weight, const Tensor& inverse_rms, const Tensor& dresidual,
                                const Tensor& dweight, Accumulate);
+  void (*norm_heads)(const KernelCall&, const Tensor& qkv, const Tensor& weight, double epsilon, const Heads&,
+                     const Tensor& out);
+  void (*norm_heads_backward)(const KernelCall&, const Tensor& qkv, const Tensor& weight, double epsilon,
+                              const Heads&, const Tensor& dqkv, const Tensor& dweight, Accumulate);
   void (*rope)(const KernelCall&, const Tensor& qkv, const Tensor& position, const Tensor& angle,
                const Heads&, Direction);
   void (*attention)(const KernelCall&, const Tensor& qkv, const Documents&, const Heads&, const Tensor& out,
@@ -67,9 +73,10 @@ struct KernelTable {
 #define RIPSTOP_PRODUCTS(X) X(linear) X(linear_backward_input) X(linear_backward_weight)
 // clang-format off
 #define RIPSTOP_OTHER_KERNELS(X)                                                                            \
-  X(add_rmsnorm) X(add_rmsnorm_backward) X(rope) X(attention) X(attention_backward) X(prepare_attention)    \
-  X(store_key_value) X(attention_cached) X(swiglu) X(swiglu_backward) X(embedding) X(embedding_backward)    \
-  X(gather_rows) X(scatter_rows) X(cross_entropy_statistics) X(cross_entropy) X(argmax_rows) X(add_sum)     \
+  X(add_bias) X(add_bias_backward) X(add_rmsnorm) X(add_rmsnorm_backward) X(norm_heads)                     \
+  X(norm_heads_backward) X(rope) X(attention) X(attention_backward) X(prepare_attention) X(store_key_value) \
+  X(attention_cached) X(swiglu) X(swiglu_backward) X(embedding) X(embedding_backward) X(gather_rows)        \
+  X(scatter_rows) X(cross_entropy_statistics) X(cross_entropy) X(argmax_rows) X(add_sum)                    \
   X(add_squared_norm) X(fill_zero) X(convert) X(add) X(scale) X(dropout) X(add_dropout) X(reduce_pieces)    \
   X(gradient_scale) X(adamw)
 // clang-format on
@@ -89,7 +96,9 @@ struct WorkspaceTable {
   int64_t (*linear)(const Tensor& x, const Tensor& w, const Tensor& y, Accumulate);
   int64_t (*linear_backward_input)(const Tensor& dy, const Tensor& w, const Tensor& dx, Accumulate);
   int64_t (*linear_backward_weight)(const Tensor& dy, const Tensor& x, const Tensor& dw, Accumulate);
+  int64_t (*add_bias_backward)(int64_t rows, int64_t columns);
   int64_t (*add_rmsnorm_backward)(int64_t rows, int64_t columns);
+  int64_t (*norm_heads_backward)(int64_t rows, const Heads&);
   int64_t (*attention)(int64_t rows, const Heads&, DType);
   int64_t (*attention_backward)(int64_t rows, int64_t longest, const Heads&, DType, bool deterministic);
   int64_t (*attention_cached)(int64_t rows, int64_t positions, const Heads&);

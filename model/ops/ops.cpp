@@ -90,6 +90,19 @@ void reserve_linear_backward(Context& context, const Tensor& dy, const Tensor& x
                          dw.empty() ? 0 : bytes.linear_backward_weight(dy, x, dw, Accumulate::kYes)}));
 }
 
+void add_bias(Context& context, const Tensor& bias, const Tensor& y) {
+  check_activation(y, "y");
+  check_count(bias, y.cols(), y.dtype, "bias");
+  kernels(context).add_bias({context.stream}, bias, y);
+}
+
+void add_bias_backward(Context& context, const Tensor& dy, const Tensor& dbias, Accumulate accumulate) {
+  check_activation(dy, "dy");
+  check_float(dbias, dy.cols(), "dbias");
+  const Workspace workspace(context, workspace_bytes(context).add_bias_backward(dy.rows(), dy.cols()));
+  kernels(context).add_bias_backward(workspace.call, dy, dbias, accumulate);
+}
+
 void add_rmsnorm(Context& context, const Tensor& residual, const Tensor& branch, const Tensor& weight,
                  double epsilon, const Tensor& sum, const Tensor& normed, const Tensor& inverse_rms) {
   check_activation(residual, "residual");
@@ -113,6 +126,28 @@ void add_rmsnorm_backward(Context& context, const Tensor& dnormed, const Tensor&
   const Workspace workspace(context, workspace_bytes(context).add_rmsnorm_backward(sum.rows(), sum.cols()));
   kernels(context).add_rmsnorm_backward(workspace.call, dnormed, sum, weight, inverse_rms, dresidual, dweight,
                                         accumulate);
+}
+
+void norm_heads(Context& context, const Tensor& qkv, const Tensor& weight, double epsilon, const Heads& heads,
+                const Tensor& out) {
+  check_heads(heads);
+  check_activation(qkv, "qkv");
+  for (const Tensor* t : {&qkv, &out}) check_matrix(*t, qkv.rows(), heads.row(), qkv.dtype, "qkv or out");
+  check_count(weight, 2 * heads.size, qkv.dtype, "weight");
+  kernels(context).norm_heads({context.stream}, qkv, weight, epsilon, heads, out);
+}
+
+void norm_heads_backward(Context& context, const Tensor& qkv, const Tensor& weight, double epsilon,
+                         const Heads& heads, const Tensor& dqkv, const Tensor& dweight,
+                         Accumulate accumulate) {
+  check_heads(heads);
+  check_activation(qkv, "qkv");
+  for (const Tensor* t : {&qkv, &dqkv}) check_matrix(*t, qkv.rows(), heads.row(), qkv.dtype, "qkv or dqkv");
+  check_count(weight, 2 * heads.size, qkv.dtype, "weight");
+  if (!dweight.empty()) check_float(dweight, 2 * heads.size, "dweight");
+  const Workspace workspace(context, workspace_bytes(context).norm_heads_backward(qkv.rows(), heads));
+  kernels(context).norm_heads_backward(workspace.call, qkv, weight, epsilon, heads, dqkv, dweight,
+                                       accumulate);
 }
 
 void rope(Context& context, const Tensor& qkv, const Tensor& position, const Tensor& angle,

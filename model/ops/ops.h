@@ -47,6 +47,12 @@ void reserve_linear(Context& context, const Tensor& x, const Tensor& w, const Te
 void reserve_linear_backward(Context& context, const Tensor& dy, const Tensor& x, const Tensor& w,
                              const Tensor& dx, const Tensor& dw);
 
+/// y [N, O] += bias [O] in each row. Activation dtype.
+void add_bias(Context& context, const Tensor& bias, const Tensor& y);
+
+/// dbias [O] float32 (+)= the sum of the rows of dy [N, O] (0 if N = 0); dy activation dtype.
+void add_bias_backward(Context& context, const Tensor& dy, const Tensor& dbias, Accumulate accumulate);
+
 // ---- norm
 
 /// Adds and normalizes:
@@ -84,6 +90,18 @@ struct Documents {
   int64_t count = 0;
   int64_t longest = 0;  ///< rows of the longest document
 };
+
+/// RMSNorm of each query and key head x [D] of a row: y = x * weight / sqrt(mean(x^2) + epsilon). Values are
+/// copied. qkv, out [N, row] activation dtype; weight [2D]: of queries, then of keys. On kCuda throws
+/// Error(kResources) if D is above 512. Source: Qwen3, arXiv:2505.09388, section 2.
+void norm_heads(Context& context, const Tensor& qkv, const Tensor& weight, double epsilon, const Heads& heads,
+                const Tensor& out);
+
+/// Backward of `norm_heads`. dqkv [N, row], the gradient of the loss by out, becomes the one by qkv. dweight
+/// [2D] float32 is written or added to, unless it is null.
+void norm_heads_backward(Context& context, const Tensor& qkv, const Tensor& weight, double epsilon,
+                         const Heads& heads, const Tensor& dqkv, const Tensor& dweight,
+                         Accumulate accumulate);
 
 enum class Direction : bool { kForward, kBackward };
 

@@ -204,6 +204,10 @@ constexpr KernelTable kRecordingKernels{
         [](const KernelCall& c, const Tensor& dy, const Tensor& x, const Tensor& dw, Accumulate) {
           kernel("linear_backward_weight", c, spans(dy, x), spans(dw));
         },
+    .add_bias = [](const KernelCall& c, const Tensor& bias,
+                   const Tensor& y) { kernel("add_bias", c, spans(bias), spans(y)); },
+    .add_bias_backward = [](const KernelCall& c, const Tensor& dy, const Tensor& dbias,
+                            Accumulate) { kernel("add_bias_backward", c, spans(dy), spans(dbias)); },
     .add_rmsnorm =
         [](const KernelCall& c, const Tensor& residual, const Tensor& branch, const Tensor& weight, double,
            const Tensor& sum, const Tensor& normed, const Tensor& inverse) {
@@ -214,6 +218,12 @@ constexpr KernelTable kRecordingKernels{
            const Tensor& inverse, const Tensor& dresidual, const Tensor& dweight, Accumulate) {
           kernel("add_rmsnorm_backward", c, spans(dnormed, sum, weight, inverse), spans(dresidual, dweight));
         },
+    .norm_heads = [](const KernelCall& c, const Tensor& qkv, const Tensor& weight, double, const Heads&,
+                     const Tensor& out) { kernel("norm_heads", c, spans(qkv, weight), spans(out)); },
+    .norm_heads_backward =
+        [](const KernelCall& c, const Tensor& qkv, const Tensor& weight, double, const Heads&,
+           const Tensor& dqkv, const Tensor& dweight,
+           Accumulate) { kernel("norm_heads_backward", c, spans(qkv, weight), spans(dqkv, dweight)); },
     .rope = [](const KernelCall& c, const Tensor& qkv, const Tensor& position, const Tensor& angle,
                const Heads&, Direction) { kernel("rope", c, spans(position, angle), spans(qkv)); },
     .attention =

@@ -66,7 +66,7 @@ faults=(
 plant_faults() {
   begin_planting "$1" model/device/cuda_device.cpp parallel/{nccl_communicator,nccl_group,nccl_library,nccl_watch}.cpp \
     parallel/{fsdp_unit,sharded_transformer,sharded_transformer_weights,tensor_parallel}.cpp \
-    model/kernels/cuda/{reduce.cuh,head_loss.cu,add_rmsnorm.cu,plain_attention.cuh,cached_attention.cu} \
+    model/kernels/cuda/{reduce.cuh,head_loss.cu,row_sums.cuh,plain_attention.cuh,cached_attention.cu} \
     model/kernels/cuda/{attention_graph,attention_plans,gemm,gemm_plans}.cpp
   change parallel/nccl_watch.cpp 'issued_.make_wait(native());' '  if (!planted(1)) issued_.make_wait(native());'
   change parallel/nccl_communicator.cpp 'collective.end.make_wait(stream);' \
@@ -132,7 +132,7 @@ plant_faults() {
   if (!planted(31)) __syncthreads();'
   change model/kernels/cuda/reduce.cuh '__syncthreads();  //' '  if (!planted(32)) __syncthreads();'
   change model/kernels/cuda/head_loss.cu '__syncthreads();' '  if (!planted(33)) __syncthreads();'
-  change model/kernels/cuda/add_rmsnorm.cu '__syncthreads();' '  if (!planted(34)) __syncthreads();'
+  change model/kernels/cuda/row_sums.cuh '__syncthreads();' '  if (!planted(34)) __syncthreads();'
   change model/kernels/cuda/plain_attention.cuh '    __syncwarp();' '    if (!planted(35)) __syncwarp();'
   change model/kernels/cuda/cached_attention.cu '__syncthreads();
   const int64_t count' \

@@ -99,6 +99,15 @@ int64_t none() {
 
 }  // namespace
 
+void add_bias(const KernelCall& call, const Tensor& bias, const Tensor& y) {
+  RIPSTOP_RUN(add_bias, call, bias, y);
+}
+void add_bias_backward(const KernelCall& call, const Tensor& dy, const Tensor& dbias, Accumulate accumulate) {
+  const auto bytes = [rows = dy.rows(), columns = dy.cols()] {
+    return cpu_workspaces().add_bias_backward(rows, columns);
+  };
+  run("add_bias_backward", &KernelTable::add_bias_backward, bytes, call, dy, dbias, accumulate);
+}
 void add_rmsnorm(const KernelCall& call, const Tensor& residual, const Tensor& branch, const Tensor& weight,
                  double epsilon, const Tensor& sum, const Tensor& normed, const Tensor& inverse_rms) {
   RIPSTOP_RUN(add_rmsnorm, call, residual, branch, weight, epsilon, sum, normed, inverse_rms);
@@ -111,6 +120,17 @@ void add_rmsnorm_backward(const KernelCall& call, const Tensor& dnormed, const T
   };
   run("add_rmsnorm_backward", &KernelTable::add_rmsnorm_backward, bytes, call, dnormed, sum, weight,
       inverse_rms, dresidual, dweight, accumulate);
+}
+void norm_heads(const KernelCall& call, const Tensor& qkv, const Tensor& weight, double epsilon,
+                const Heads& heads, const Tensor& out) {
+  RIPSTOP_RUN(norm_heads, call, qkv, weight, epsilon, heads, out);
+}
+void norm_heads_backward(const KernelCall& call, const Tensor& qkv, const Tensor& weight, double epsilon,
+                         const Heads& heads, const Tensor& dqkv, const Tensor& dweight,
+                         Accumulate accumulate) {
+  const auto bytes = [rows = qkv.rows(), heads] { return cpu_workspaces().norm_heads_backward(rows, heads); };
+  run("norm_heads_backward", &KernelTable::norm_heads_backward, bytes, call, qkv, weight, epsilon, heads,
+      dqkv, dweight, accumulate);
 }
 void rope(const KernelCall& call, const Tensor& qkv, const Tensor& position, const Tensor& angle,
           const Heads& heads, Direction direction) {

@@ -39,6 +39,40 @@ std::vector<AttentionCase> attention_cases(const OpCase& op) {
 
 using AttentionTest = OpTest;
 
+TEST_P(AttentionTest, NormOfHeads) {
+  for (const Heads heads : {Heads{1, 1, 2}, Heads{4, 2, 6}, Heads{3, 1, 64}, Heads{7, 7, 128},
+                            Heads{2, 1, 130}, Heads{1, 1, 512}})
+    for (const int64_t rows : {0, 1, 17, 1500})
+      for (const Accumulate accumulate : {Accumulate::kNo, Accumulate::kYes}) {
+        if (rows > 100 && (heads.size > 6 || accumulate == Accumulate::kYes)) continue;
+        const Shape shape{rows, heads.row()};
+        const Values qkv = random(shape.count()), weight = random(2 * heads.size),
+                     dout = random(shape.count()), before = random(2 * heads.size, DType::kFloat32);
+        auto expected = reference::norm_heads_backward(dout, qkv, weight, 1e-2, heads);
+        for (size_t i = 0; accumulate == Accumulate::kYes && i < before.size(); ++i)
+          expected.weight[i] += before[i];
+        const auto backward = [&](const Tensor& x, const Tensor& w, const Tensor& dw) {
+          const Tensor dx = put(dout, shape);
+          kernels().norm_heads_backward(call(workspaces().norm_heads_backward(rows, heads)), x, w, 1e-2,
+                                        heads, dx, dw, accumulate);
+          return get(dx);
+        };
+        const auto outputs = repeated([&] {
+          const Tensor x = put(qkv, shape), w = put(weight, {2 * heads.size}), out = room(dtype(), shape);
+          const Tensor dw = put(accumulate == Accumulate::kYes
+                                    ? before
+                                    : Values(before.size(), std::numeric_limits<double>::quiet_NaN()),
+                                DType::kFloat32, w.shape);
+          kernels().norm_heads(call(), x, w, 1e-2, heads, out);
+          return Outputs{get(out), backward(x, w, dw), get(dw), backward(x, w, {})};
+        });
+        expect_close(outputs[0], reference::norm_heads(qkv, weight, 1e-2, heads), dtype());
+        expect_close(outputs[1], expected.sum, dtype(), 2);
+        expect_close(outputs[2], expected.weight, DType::kFloat32, 4);
+        EXPECT_EQ(outputs[3], outputs[1]) << "without a gradient of the weight";
+      }
+}
+
 TEST_P(AttentionTest, RopeTurnsForwardAndBack) {
   for (const int64_t size : {2, 6, 8, 48, 64, 128}) {
     const Heads heads{4, 2, size};

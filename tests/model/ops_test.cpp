@@ -70,6 +70,35 @@ TEST_P(NormTest, Backward) {
 }
 RIPSTOP_OP_TESTS(NormTest);
 
+using BiasTest = OpTest;
+
+TEST_P(BiasTest, AddedToEachRowAndSummedOverThem) {
+  for (const int64_t rows : {0, 1, 17, 65, 1100})
+    for (const int64_t columns : {1, 17, 64, 4100})
+      for (const Accumulate accumulate : {Accumulate::kNo, Accumulate::kYes}) {
+        if (columns > 1000 && (rows != 65 || accumulate == Accumulate::kYes)) continue;
+        const Values y = random(rows * columns), bias = random(columns),
+                     before = random(columns, DType::kFloat32);
+        Values sum = y, dbias = accumulate == Accumulate::kYes ? before : Values(at(columns));
+        for (size_t i = 0; i < y.size(); ++i) {
+          sum[i] += bias[i % at(columns)];
+          dbias[i % at(columns)] += y[i];
+        }
+        const auto outputs = repeated([&] {
+          const Tensor out = put(y, {rows, columns});
+          kernels().add_bias(call(), put(bias, {columns}), out);
+          const Tensor db = accumulate == Accumulate::kYes ? put(before, DType::kFloat32, {columns})
+                                                           : room(DType::kFloat32, {columns});
+          kernels().add_bias_backward(call(workspaces().add_bias_backward(rows, columns)),
+                                      put(y, {rows, columns}), db, accumulate);
+          return Outputs{get(out), get(db)};
+        });
+        expect_close(outputs[0], sum, dtype());
+        expect_close(outputs[1], dbias, DType::kFloat32, 4);
+      }
+}
+RIPSTOP_OP_TESTS(BiasTest);
+
 using SwigluTest = OpTest;
 
 TEST_P(SwigluTest, ForwardAndBackward) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "model/device/dtype.h"
@@ -73,6 +74,38 @@ inline NormGradient rmsnorm_backward(const Values& dnormed, const Values& sum, c
       gradient.weight[at(i)] += dy * s * r;
     }
   }
+  return gradient;
+}
+
+/// qkv [N, row] with a norm of each query and key head; weight [2D].
+inline Values norm_heads(Values qkv, const Values& weight, double epsilon, const Heads& heads) {
+  const auto half = static_cast<std::ptrdiff_t>(heads.size);
+  for (size_t n = 0; n < qkv.size(); n += at(heads.row()))
+    for (int64_t h = 0; h < heads.query + heads.key_value; ++h) {
+      const auto head = qkv.begin() + static_cast<std::ptrdiff_t>(n) + h * half;
+      const auto w = weight.begin() + (h < heads.query ? 0 : half);
+      const Norm norm = rmsnorm({head, head + half}, {w, w + half}, 1, epsilon);
+      std::copy(norm.normed.begin(), norm.normed.end(), head);
+    }
+  return qkv;
+}
+/// The gradients by qkv (in `sum`) and by weight.
+inline NormGradient norm_heads_backward(Values dout, const Values& qkv, const Values& weight, double epsilon,
+                                        const Heads& heads) {
+  const auto half = static_cast<std::ptrdiff_t>(heads.size);
+  NormGradient gradient{std::move(dout), Values(weight.size())};
+  for (size_t n = 0; n < qkv.size(); n += at(heads.row()))
+    for (int64_t h = 0; h < heads.query + heads.key_value; ++h) {
+      const std::ptrdiff_t place = static_cast<std::ptrdiff_t>(n) + h * half, of = h < heads.query ? 0 : half;
+      const auto part = [&](const Values& x, std::ptrdiff_t from) {
+        return Values(x.begin() + from, x.begin() + from + half);
+      };
+      const Values head = part(qkv, place), w = part(weight, of);
+      const NormGradient g =
+          rmsnorm_backward(part(gradient.sum, place), head, w, rmsnorm(head, w, 1, epsilon).inverse_rms);
+      std::copy(g.sum.begin(), g.sum.end(), gradient.sum.begin() + place);
+      for (size_t i = 0; i < g.weight.size(); ++i) gradient.weight[at(of) + i] += g.weight[i];
+    }
   return gradient;
 }
 

@@ -43,6 +43,16 @@ TEST(ReferenceTest, RmsNorm) {
                   gradient.weight);
 }
 
+TEST(ReferenceTest, NormOfHeads) {
+  const Heads heads{2, 1, 4};
+  const Values qkv = random(3 * heads.row(), 1), weight = random(8, 2), dy = random(3 * heads.row(), 3);
+  const NormGradient gradient = norm_heads_backward(dy, qkv, weight, 0.1, heads);
+  expect_gradient([&](const Values& x) { return inner(dy, norm_heads(x, weight, 0.1, heads)); }, qkv,
+                  gradient.sum);
+  expect_gradient([&](const Values& w) { return inner(dy, norm_heads(qkv, w, 0.1, heads)); }, weight,
+                  gradient.weight);
+}
+
 TEST(ReferenceTest, Attention) {
   const Heads heads{4, 2, 6};
   const std::vector<int32_t> offset{0, 1, 5, 8};

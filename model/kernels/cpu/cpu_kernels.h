@@ -12,7 +12,9 @@ RIPSTOP_OTHER_KERNELS(RIPSTOP_CPU_KERNEL)
 
 /// Workspace sizes do not depend on the instruction set, so a plan made on another processor is valid.
 #define RIPSTOP_CPU_WORKSPACE(kernel) std::remove_pointer_t<decltype(WorkspaceTable::kernel)> kernel##_bytes;
+RIPSTOP_CPU_WORKSPACE(add_bias_backward)
 RIPSTOP_CPU_WORKSPACE(add_rmsnorm_backward)
+RIPSTOP_CPU_WORKSPACE(norm_heads_backward)
 RIPSTOP_CPU_WORKSPACE(attention)
 RIPSTOP_CPU_WORKSPACE(attention_backward)
 RIPSTOP_CPU_WORKSPACE(attention_cached)

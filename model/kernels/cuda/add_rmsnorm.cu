@@ -9,6 +9,7 @@
 #include "model/kernels/cuda/cuda_kernels.h"
 #include "model/kernels/cuda/launch.h"
 #include "model/kernels/cuda/reduce.cuh"
+#include "model/kernels/cuda/row_sums.cuh"
 #include "model/kernels/cuda/vector.cuh"
 #include "model/kernels/cuda_workspace_sizes.h"
 
@@ -20,7 +21,7 @@ constexpr int kForwardHeld = 4;  ///< accesses of 16 bytes that a thread of forw
 /// A thread holds one access of 16 bytes of each operand for the current row, and one for the next row.
 constexpr int kBackwardThreads = 1024;
 
-/// Returns the sum as stored, because the mean must be of the rounded numbers that backward reads.
+/// Returns the sum as stored: the mean must be of the rounded numbers that backward reads.
 template <int kWidth, class T>
 __device__ Floats<kWidth> add_branch(const T* residual, const T* branch, T* sum, int64_t at) {
   Floats<kWidth> x = load<kWidth>(residual + at);
@@ -64,8 +65,8 @@ struct Forward {
 template <class T>
 __device__ float finish_squares(const Forward<T>& x, float squares) {
   const float mean = block_sum(squares) / static_cast<float>(x.columns);
-  // The inverse scales the whole row, so it is computed in float64 and rounded once: rsqrtf is off by up to
-  // two units in the last place.
+  // Computed in float64 and rounded once, since it scales the whole row: rsqrtf is off by up to two units in
+  // the last place.
   const float inverse =
       static_cast<float>(1.0 / sqrt(static_cast<double>(mean) + static_cast<double>(x.epsilon)));
   if (threadIdx.x == 0) x.inverse_rms[blockIdx.x] = inverse;
@@ -133,8 +134,8 @@ __device__ HeldRow load_row(const Backward<T>& x, int64_t row, int64_t column) {
           x.inverse_rms[row]};
 }
 
-// Loads the next row while the current row is summed and written, so that memory is not idle. Both rows stay
-// in the dtype of memory until they are used, to take few registers.
+// Loads the next row while the current row is summed and written: otherwise memory would be idle. Both rows
+// stay in the dtype of memory until they are used, to take few registers.
 template <class T>
 __global__ void __launch_bounds__(kBackwardThreads) backward_held(Backward<T> x) {
   constexpr int kWidth = kWhole<T>;
@@ -193,23 +194,7 @@ __global__ void __launch_bounds__(kThreads) backward_looped(Backward<T> x) {
   }
 }
 
-/// total (+)= the sum of `count` rows. Each block adds up 32 columns. First each warp sums every 32nd row,
-/// one column per lane (contiguous reads); then each warp adds the 32 partial sums of one column.
-__global__ void __launch_bounds__(1024)
-    add_rows(const float* rows, int64_t count, int64_t columns, bool accumulate, float* total) {
-  __shared__ float sums[32][33];  // 33: the 32 numbers of a column lie in different banks
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * 32;
-  float sum = 0;
-  if (first + lane_number() < columns)
-    for (int64_t n = warp_number(); n < count; n += 32) sum += rows[n * columns + first + lane_number()];
-  sums[warp_number()][lane_number()] = sum;
-  __syncthreads();
-  sum = warp_sum(sums[lane_number()][warp_number()]);
-  const int64_t column = first + warp_number();
-  if (lane_number() == 0 && column < columns) total[column] = (accumulate ? total[column] : 0.0F) + sum;
-}
-
-/// Whether `threads` threads can hold a row, with `held` accesses of 16 bytes each.
+/// `threads` threads hold `held` accesses of 16 bytes each.
 template <class T>
 bool fits(int64_t columns, int64_t threads, int held) {
   return columns <= threads * held * kWhole<T>;
@@ -266,9 +251,8 @@ void add_rmsnorm_backward(const KernelCall& call, const Tensor& dnormed, const T
     }
   });
   if (dweight.empty()) return;
-  // This kernel runs on the same stream, and so after all partial sums are written.
-  launch(call, "add_rmsnorm_backward", add_rows, {divide_up(columns, 32)}, 1024, partial, blocks, columns,
-         accumulate == Accumulate::kYes, elements<float>(dweight));
+  // Runs on the same stream, and so after all partial sums are written.
+  sum_rows(call, "add_rmsnorm_backward", partial, blocks, columns, accumulate, elements<float>(dweight));
 }
 
 }  // namespace ripstop::cuda
