@@ -75,7 +75,8 @@ void check_tensor_axis(const ModelConfig& config, int64_t size) {
 int64_t parameter_count(const ModelConfig& config) {
   const int64_t hidden = config.hidden_size;
   const int64_t key_value_rows = config.num_key_value_heads * config.head_size();
-  const int64_t attention = 2 * hidden * hidden + 2 * key_value_rows * hidden;
+  const int64_t query_rows = config.num_attention_heads * config.head_size();
+  const int64_t attention = 2 * (query_rows + key_value_rows) * hidden;
   const int64_t feed_forward = 3 * hidden * config.intermediate_size;
   const int64_t norms = 2 * hidden;
   const int64_t tables = config.vocab_size * hidden * (config.tie_word_embeddings ? 1 : 2);

@@ -15,6 +15,9 @@
 
 namespace ripstop {
 
+/// The linear layers of attention that add a bias.
+enum class AttentionBias : uint8_t { kNone, kQkv, kQkvo };
+
 /// The sizes are spelled as in Hugging Face's config.json. A default of 0 means "must be set", unless the
 /// comment says otherwise.
 struct ModelConfig {
@@ -29,9 +32,21 @@ struct ModelConfig {
   double rope_theta = 10000.0;
   bool tie_word_embeddings = false;  ///< the head reads the embedding's weight
   double initializer_range = 0.0;    ///< standard deviation of initial weights; 0: 1 / sqrt(hidden_size)
+  // No key sets these yet, and no checkpoint stores them: only tests build such models.
+  int64_t head_dim = 0;  ///< D; 0: hidden_size / num_attention_heads
+  AttentionBias attention_bias = AttentionBias::kNone;
+  bool qk_norm = false;  ///< an RMSNorm of each head of queries and keys, before the rotation
 
+<<<<<<< HEAD
   /// Returns D. The sizes must be valid.
   int64_t head_size() const { return hidden_size / num_attention_heads; }
+||||||| parent of 54d3a6b6 (STUB: to be dropped)
+  /// D. The sizes must be valid.
+  int64_t head_size() const { return hidden_size / num_attention_heads; }
+=======
+  /// D. The sizes must be valid.
+  int64_t head_size() const { return head_dim > 0 ? head_dim : hidden_size / num_attention_heads; }
+>>>>>>> 54d3a6b6 (STUB: to be dropped)
 
   bool operator==(const ModelConfig&) const = default;
 };
