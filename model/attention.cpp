@@ -21,7 +21,17 @@ Documents documents_of(const Batch& batch) {
 Attention::Attention(const ModelConfig& config, int64_t tensor_count)
     : hidden_(config.hidden_size),
       epsilon_(config.rms_norm_eps),
-      heads_(heads_of_slice(config, tensor_count)) {}
+      heads_(heads_of_slice(config, tensor_count)),
+      bias_(config.attention_bias),
+      norms_heads_(config.qk_norm) {}
+
+std::vector<Parameter*> Attention::more_vectors() {
+  std::vector<Parameter*> vectors;
+  if (norms_heads_) vectors.push_back(&head_norms);
+  if (bias_ == AttentionBias::kQkvo) vectors.push_back(&bo);
+  if (bias_ != AttentionBias::kNone) vectors.push_back(&bqkv);
+  return vectors;
+}
 
 Attention::Saved Attention::allocate(Context& context, int64_t rows, DType dtype, Recompute recompute) const {
   const bool heads = recompute != Recompute::kFull, normed = recompute == Recompute::kNone;
@@ -58,13 +68,39 @@ void Attention::forward_again(Context& context, const Batch& batch, const Tensor
   attend(context, batch, angle, saved, residual.branch, nullptr);
 }
 
+// Returns queries and keys as attention reads them, with the values: qkv itself, rotated in place, or a tensor
+// in the caller's arena frame, because the backward of a norm needs its input.
+Tensor Attention::turned(Context& context, const Tensor& position, const Tensor& angle,
+                         const Tensor& qkv) const {
+  Tensor to = qkv;
+  if (norms_heads_) {
+    to = context.arena.allocate(qkv.dtype, qkv.shape);
+    norm_heads(context, qkv, head_norms.value, epsilon_, heads_, to);
+  }
+  rope(context, to, position, angle, heads_, Direction::kForward);
+  return to;
+}
+
+// Writes saved.qkv. Returns what turned() does.
+Tensor Attention::project(Context& context, const Tensor& position, const Tensor& angle,
+                          const Saved& saved) const {
+  column_parallel_linear(context, saved.norm.normed, wqkv, wqkv_adapters, saved.low, saved.qkv);
+  if (bias_ != AttentionBias::kNone) add_bias(context, bqkv.value, saved.qkv);
+  return turned(context, position, angle, saved.qkv);
+}
+
+void Attention::add_output(Context& context, const Saved& saved, const Tensor& branch) const {
+  row_parallel_linear(context, saved.out, wo, wo_adapters, branch);
+  // After the sum over the tensor axis: each row gets the bias once.
+  if (bias_ == AttentionBias::kQkvo) add_bias(context, bo.value, branch);
+}
+
 void Attention::attend(Context& context, const Batch& batch, const Tensor& angle, const Saved& saved,
                        const Tensor& branch, const CacheRows* store) const {
-  column_parallel_linear(context, saved.norm.normed, wqkv, wqkv_adapters, saved.low, saved.qkv);
-  rope(context, saved.qkv, batch.position, angle, heads_, Direction::kForward);
-  if (store != nullptr) store_key_value(context, saved.qkv, store->slot, store->place, heads_, store->cache);
-  attention(context, saved.qkv, documents_of(batch), heads_, saved.out, saved.log_sum_exp);
-  row_parallel_linear(context, saved.out, wo, wo_adapters, branch);
+  const Tensor qkv = project(context, batch.position, angle, saved);
+  if (store != nullptr) store_key_value(context, qkv, store->slot, store->place, heads_, store->cache);
+  attention(context, qkv, documents_of(batch), heads_, saved.out, saved.log_sum_exp);
+  add_output(context, saved, branch);
 }
 
 void Attention::backward(Context& context, const Batch& batch, const Tensor& angle, const Saved& saved,
@@ -74,6 +110,7 @@ void Attention::backward(Context& context, const Batch& batch, const Tensor& ang
   Frame scratch(context.arena);
   const NormSaved normed = ripstop::with_memory(context, saved.norm);
   if (saved.norm.normed.empty()) norm_again(context, norm, epsilon_, normed);
+  if (!bo.gradient.empty()) add_bias_backward(context, dresidual, bo.gradient, bo.accumulate);
   const bool to_input = input == InputGradient::kNeeded, to_qkv = to_input || wqkv_adapters.any();
   // dqkv and dnormed are used after the inner frame ends, so they are allocated before it begins.
   Tensor dqkv, dnormed;
@@ -87,10 +124,14 @@ void Attention::backward(Context& context, const Batch& batch, const Tensor& ang
         row_parallel_linear_backward_input(context, dresidual, wo, wo_adapters, dout);
     row_parallel_linear_backward_weight(context, gradient, saved.out, wo, wo_adapters);
     if (!to_qkv) return;
-    attention_backward(context, dout, saved.qkv, saved.out, saved.log_sum_exp, documents_of(batch), heads_,
-                       dqkv);
+    const Tensor qkv = norms_heads_ ? turned(context, batch.position, angle, saved.qkv) : saved.qkv;
+    attention_backward(context, dout, qkv, saved.out, saved.log_sum_exp, documents_of(batch), heads_, dqkv);
   }
   rope(context, dqkv, batch.position, angle, heads_, Direction::kBackward);
+  if (norms_heads_)
+    norm_heads_backward(context, saved.qkv, head_norms.value, epsilon_, heads_, dqkv, head_norms.gradient,
+                        head_norms.accumulate);
+  if (!bqkv.gradient.empty()) add_bias_backward(context, dqkv, bqkv.gradient, bqkv.accumulate);
   column_parallel_linear_backward(context, dqkv, normed.normed, wqkv, wqkv_adapters, saved.low, dnormed);
   if (to_input) absorb_backward(context, norm, normed, dnormed, dresidual);
 }
@@ -100,11 +141,10 @@ void Attention::decode(Context& context, const CacheRows& rows, const Tensor& an
   const ProfilerRange range(context.device(), "attention decode");
   Frame scratch(context.arena);
   absorb(context, norm, epsilon_, residual, saved.norm);
-  column_parallel_linear(context, saved.norm.normed, wqkv, wqkv_adapters, saved.low, saved.qkv);
-  rope(context, saved.qkv, rows.position, angle, heads_, Direction::kForward);
-  store_key_value(context, saved.qkv, rows.slot, rows.place, heads_, rows.cache);
-  attention_cached(context, saved.qkv, rows.slot, rows.position, rows.cache, heads_, rows.tail, saved.out);
-  row_parallel_linear(context, saved.out, wo, wo_adapters, residual.branch);
+  const Tensor qkv = project(context, rows.position, angle, saved);
+  store_key_value(context, qkv, rows.slot, rows.place, heads_, rows.cache);
+  attention_cached(context, qkv, rows.slot, rows.position, rows.cache, heads_, rows.tail, saved.out);
+  add_output(context, saved, residual.branch);
 }
 
 }  // namespace ripstop

@@ -18,18 +18,19 @@ struct CacheRows {
   CachedTail tail = {};  ///< places of the earlier positions in the slot
 };
 
-/// branch = attention(rope(norm(residual) wqkv^T)) wo^T, summed over the ranks of the tensor axis.
+/// branch = attention(rope(norm_heads(norm(residual) wqkv^T + bqkv))) wo^T, summed over the ranks of the
+/// tensor axis, + bo. The norm of heads and both biases are there only if the model has them.
 ///
 /// Each of the t ranks holds H/t query and K/t key-value heads. wqkv is column-parallel and wo row-parallel
 /// (see parallel_linear.h). Source: LLaMA 2, arXiv:2307.09288; grouped-query attention, arXiv:2305.13245; the
-/// cut, arXiv:1909.08053 section 3.
+/// cut, arXiv:1909.08053 section 3; biases, Qwen2, arXiv:2407.10671; norms of heads, Qwen3, arXiv:2505.09388.
 class Attention {
  public:
   /// Tensors of forward that backward needs. `norm` is for this rank's n rows, the other tensors for all N
   /// rows. Forward keeps each tensor that has memory; norm.sum always has memory.
   struct Saved {
     NormSaved norm;
-    Tensor qkv;          ///< [N, (H+2K)D / t], rotated
+    Tensor qkv;          ///< [N, (H+2K)D / t], rotated; with norms of heads neither normed nor rotated
     Tensor out;          ///< [N, HD / t], before wo
     Tensor log_sum_exp;  ///< [N, H / t] float32
     Tensor low;          ///< [N, k r], low rows of wqkv's adapters; kept if qkv is kept
@@ -41,6 +42,10 @@ class Attention {
   Parameter norm;  ///< [C]
   Parameter wqkv;  ///< [(H+2K)D / t, C]
   Parameter wo;    ///< [C, HD / t]
+  // Null in a model without them.
+  Parameter head_norms;  ///< [2D]: of queries, then of keys
+  Parameter bo;          ///< [C]
+  Parameter bqkv;        ///< [(H+2K)D / t]
   Adapters wqkv_adapters, wo_adapters;
 
   /// Whether backward computes a gradient of any weight.
@@ -74,13 +79,21 @@ class Attention {
 
   const Heads& heads() const { return heads_; }
 
+  /// Those of head_norms, bo and bqkv that the model has.
+  std::vector<Parameter*> more_vectors();
+
  private:
+  Tensor turned(Context& context, const Tensor& position, const Tensor& angle, const Tensor& qkv) const;
+  Tensor project(Context& context, const Tensor& position, const Tensor& angle, const Saved& saved) const;
+  void add_output(Context& context, const Saved& saved, const Tensor& branch) const;
   void attend(Context& context, const Batch& batch, const Tensor& angle, const Saved& saved,
               const Tensor& branch, const CacheRows* store) const;
 
   int64_t hidden_;
   double epsilon_;
   Heads heads_;
+  AttentionBias bias_;
+  bool norms_heads_;
 };
 
 }  // namespace ripstop

@@ -14,11 +14,13 @@ void Block::backward(Context& context, const Batch& batch, const Tensor& angle, 
 
 void Block::set_adapters(const UnitSpec& unit, const std::vector<AdapterSpec>& adapters,
                          const LoraConfig& lora, int64_t tensor_count) {
-  const auto of = [&](size_t tensor) { return Adapters(unit.tensors[tensor], adapters, lora, tensor_count); };
-  attention.wqkv_adapters = of(2);
-  attention.wo_adapters = of(3);
-  mlp.w13_adapters = of(4);
-  mlp.w2_adapters = of(5);
+  const auto of = [&](size_t matrix) {
+    return Adapters(unit.tensors[unit.vectors() + matrix], adapters, lora, tensor_count);
+  };
+  attention.wqkv_adapters = of(0);
+  attention.wo_adapters = of(1);
+  mlp.w13_adapters = of(2);
+  mlp.w2_adapters = of(3);
 }
 
 std::vector<Parameter*> Block::adapter_parameters() {

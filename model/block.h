@@ -47,7 +47,10 @@ class Block {
 
   /// Returns the parameters in the order of the unit's tensors; see parameter_table.
   std::vector<Parameter*> parameters() {
-    return {&attention.norm, &mlp.norm, &attention.wqkv, &attention.wo, &mlp.w13, &mlp.w2};
+    std::vector<Parameter*> all{&attention.norm, &mlp.norm};
+    for (Parameter* vector : attention.more_vectors()) all.push_back(vector);
+    for (Parameter* matrix : {&attention.wqkv, &attention.wo, &mlp.w13, &mlp.w2}) all.push_back(matrix);
+    return all;
   }
 
   /// `unit`: the block's unit in parameter_table. `adapters`: the adapters of this block.

@@ -37,16 +37,8 @@ struct ModelConfig {
   AttentionBias attention_bias = AttentionBias::kNone;
   bool qk_norm = false;  ///< an RMSNorm of each head of queries and keys, before the rotation
 
-<<<<<<< HEAD
-  /// Returns D. The sizes must be valid.
-  int64_t head_size() const { return hidden_size / num_attention_heads; }
-||||||| parent of 54d3a6b6 (STUB: to be dropped)
-  /// D. The sizes must be valid.
-  int64_t head_size() const { return hidden_size / num_attention_heads; }
-=======
   /// D. The sizes must be valid.
   int64_t head_size() const { return head_dim > 0 ? head_dim : hidden_size / num_attention_heads; }
->>>>>>> 54d3a6b6 (STUB: to be dropped)
 
   bool operator==(const ModelConfig&) const = default;
 };

@@ -12,12 +12,12 @@ namespace {
 constexpr std::string_view kLetterPlaces[] = {".lora_A.weight", ".lora_B.weight"};
 constexpr std::string_view kWeight = ".weight";
 
-// The place of a target's matrix in the UnitSpec of a layer: tensors[tensor].parts[part].
+// The target's matrix in the UnitSpec of a layer: tensors[vectors() + matrix].parts[part].
 struct Place {
-  size_t tensor, part;
+  size_t matrix, part;
 };
 constexpr Place place_of(LoraTarget target) {
-  constexpr Place kPlaces[] = {{2, 0}, {2, 1}, {2, 2}, {3, 0}, {4, 0}, {4, 1}, {5, 0}};
+  constexpr Place kPlaces[] = {{0, 0}, {0, 1}, {0, 2}, {1, 0}, {2, 0}, {2, 1}, {3, 0}};
   return kPlaces[static_cast<size_t>(target)];
 }
 
@@ -48,7 +48,8 @@ std::vector<AdapterSpec> adapters_of(const UnitSpec& unit, int64_t layer, const 
     const auto target = static_cast<LoraTarget>(t);
     if (!lora.has(target)) continue;
     const Place place = place_of(target);
-    adapters.push_back(adapter_of(unit.tensors[place.tensor].parts[place.part], target, layer, lora.rank));
+    const PhysicalTensor& tensor = unit.tensors[unit.vectors() + place.matrix];
+    adapters.push_back(adapter_of(tensor.parts[place.part], target, layer, lora.rank));
   }
   return adapters;
 }
@@ -61,13 +62,13 @@ std::vector<UnitSpec> layers_of(const ModelConfig& model) {
 
 UnitSpec unit_of(const UnitSpec& layer, const std::vector<AdapterSpec>& adapters) {
   UnitSpec unit{.name = layer.name + ".lora", .tensors = {}};
-  // For each tensor of the layer, one tensor with the a of its adapters and one with their b. Tensors that
+  // For each matrix of the layer, one tensor with the a of its adapters and one with their b. Tensors that
   // the tensor axis does not cut come first.
   for (const bool replicated : {true, false})
-    for (size_t tensor = 0; tensor < layer.tensors.size(); ++tensor) {
+    for (size_t matrix = 0; matrix < layer.tensors.size() - layer.vectors(); ++matrix) {
       PhysicalTensor parts;
       for (const AdapterSpec& adapter : adapters) {
-        if (place_of(adapter.target).tensor != tensor) continue;
+        if (place_of(adapter.target).matrix != matrix) continue;
         parts.parts.push_back((adapter.a.cut == Cut::kNone) == replicated ? adapter.a : adapter.b);
       }
       if (!parts.parts.empty()) unit.tensors.push_back(std::move(parts));

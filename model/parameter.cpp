@@ -1,5 +1,6 @@
 #include "model/parameter.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -20,8 +21,34 @@ ParameterSpec norm(std::string name, int64_t columns) {
   return {.name = std::move(name), .rows = 1, .columns = columns, .vector = true};
 }
 
-// Norms come first, because a unit begins with its replicated tensors. Matrices that read the same input lie
-// in one tensor, so that one product computes them.
+// In the order of Attention::more_vectors. An element is a row, so that import turns biases and weights alike.
+void add_vectors(const ModelConfig& config, const std::string& at, std::vector<PhysicalTensor>& tensors) {
+  const int64_t d = config.head_size(), q = config.num_attention_heads * d,
+                kv = config.num_key_value_heads * d;
+  const auto vector = [&](const char* name, int64_t rows, Initial::Kind initial, Cut cut = Cut::kNone) {
+    return ParameterSpec{.name = fmt::format("{}.attention.{}", at, name),
+                         .rows = rows,
+                         .columns = 1,
+                         .vector = true,
+                         .cut = cut,
+                         .grain = cut == Cut::kRows ? d : 1,
+                         .initial = {initial}};
+  };
+  const auto bias = [&](const char* name, int64_t rows, Cut cut) {
+    return vector(name, rows, Initial::Kind::kZeros, cut);
+  };
+  if (config.qk_norm)
+    tensors.push_back({{vector("q_norm.weight", d, Initial::Kind::kOnes),
+                        vector("k_norm.weight", d, Initial::Kind::kOnes)}});
+  if (config.attention_bias == AttentionBias::kQkvo)
+    tensors.push_back(one(bias("wo.bias", config.hidden_size, Cut::kNone)));
+  if (config.attention_bias != AttentionBias::kNone)
+    tensors.push_back(
+        {{bias("wq.bias", q, Cut::kRows), bias("wk.bias", kv, Cut::kRows), bias("wv.bias", kv, Cut::kRows)}});
+}
+
+// Vectors come first, because a unit begins with its replicated tensors, and AdamW does not decay vectors.
+// Matrices that read the same input lie in one tensor, so that one product computes them.
 UnitSpec block(const ModelConfig& config, int64_t layer, double deviation) {
   const int64_t c = config.hidden_size, f = config.intermediate_size, d = config.head_size();
   const int64_t q = config.num_attention_heads * d, kv = config.num_key_value_heads * d;
@@ -37,22 +64,29 @@ UnitSpec block(const ModelConfig& config, int64_t layer, double deviation) {
                          .grain = grain,
                          .initial = {Initial::Kind::kNormal, from}};
   };
-  return {at,
-          {one(norm(at + ".attention_norm.weight", c)),
-           one(norm(at + ".ffn_norm.weight", c)),
-           {{matrix("attention.wq", q, c, Cut::kRows, d, deviation),
-             matrix("attention.wk", kv, c, Cut::kRows, d, deviation),
-             matrix("attention.wv", kv, c, Cut::kRows, d, deviation)}},
-           one(matrix("attention.wo", c, q, Cut::kColumns, d, output)),
-           {{matrix("feed_forward.w1", f, c, Cut::kRows, 1, deviation),
-             matrix("feed_forward.w3", f, c, Cut::kRows, 1, deviation)}},
-           one(matrix("feed_forward.w2", c, f, Cut::kColumns, 1, output))}};
+  UnitSpec unit{at, {one(norm(at + ".attention_norm.weight", c)), one(norm(at + ".ffn_norm.weight", c))}};
+  add_vectors(config, at, unit.tensors);
+  for (PhysicalTensor& tensor :
+       std::vector<PhysicalTensor>{{{matrix("attention.wq", q, c, Cut::kRows, d, deviation),
+                                     matrix("attention.wk", kv, c, Cut::kRows, d, deviation),
+                                     matrix("attention.wv", kv, c, Cut::kRows, d, deviation)}},
+                                   one(matrix("attention.wo", c, q, Cut::kColumns, d, output)),
+                                   {{matrix("feed_forward.w1", f, c, Cut::kRows, 1, deviation),
+                                     matrix("feed_forward.w3", f, c, Cut::kRows, 1, deviation)}},
+                                   one(matrix("feed_forward.w2", c, f, Cut::kColumns, 1, output))})
+    unit.tensors.push_back(std::move(tensor));
+  return unit;
 }
 
 }  // namespace
 
 int64_t slice_extent(int64_t whole, int64_t slices, int64_t grain) {
   return round_up(divide_up(whole, slices), grain > 1 ? grain : kPaddingGrain);
+}
+
+size_t UnitSpec::vectors() const {
+  return static_cast<size_t>(std::ranges::count_if(
+      tensors, [](const PhysicalTensor& tensor) { return tensor.parts.front().vector; }));
 }
 
 int64_t PhysicalTensor::slice_rows(int64_t slices) const {

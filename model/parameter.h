@@ -29,12 +29,13 @@ struct Initial {
   double size = 0;  ///< kNormal: the standard deviation; kUniform: values are between -size and size
 };
 
-/// A logical parameter, as in checkpoints: a matrix [rows, columns] or a vector [1, columns].
+/// A logical parameter, as in checkpoints: a matrix [rows, columns], or a vector [1, columns] (the weight of a
+/// norm over the hidden size) or [rows, 1] (a bias, or the weight of a norm over a head).
 struct ParameterSpec {
   std::string name;  ///< Meta's: "layers.3.attention.wq.weight"
   int64_t rows = 0;
   int64_t columns = 0;
-  bool vector = false;  ///< the weight of a norm; a matrix may have one row, too
+  bool vector = false;  ///< the weight of a norm, or a bias; a matrix may have one row, too
   Cut cut = Cut::kNone;
   int64_t grain = 1;  ///< the tensor axis cuts at multiples of `grain`: D where heads must stay whole
   Initial initial = {};
@@ -51,7 +52,7 @@ struct ParameterSpec {
   }
 };
 
-/// A tensor that one GEMM reads: one parameter, or several below each other in memory (wq|wk|wv, w1|w3).
+/// A tensor that one kernel reads: one parameter, or several below each other in memory (wq|wk|wv, w1|w3).
 struct PhysicalTensor {
   std::vector<ParameterSpec> parts;  ///< all with the same columns and cut
 
@@ -60,12 +61,16 @@ struct PhysicalTensor {
   bool replicated() const { return parts.front().cut == Cut::kNone; }
 };
 
-/// Tensors that are gathered and released together. Tensors that the tensor axis does not cut come first.
+/// Tensors that are gathered and released together. Those that the tensor axis does not cut come first; so do
+/// vectors, of those that it cuts too.
 struct UnitSpec {
   /// "embedding", "layers.3", "head"; "vocabulary" if embedding and head are tied; "layers.3.lora"
   std::string name;
   std::vector<PhysicalTensor> tensors;
   bool frozen = false;  ///< the weights never change: no gradient, no moments
+
+  /// The number of tensors that are vectors: the matrices begin there.
+  size_t vectors() const;
 };
 
 /// All units of a model in forward order. If embeddings are tied, one unit "vocabulary" {norm, table}

@@ -72,7 +72,10 @@ UnitLayout::UnitLayout(const UnitSpec& unit, int64_t tensor_count, int64_t tenso
       RIPSTOP_CHECK(replicated_elements_ == tensor_offsets_.back(),
                     "replicated tensors of {} do not come first", unit.name);
       replicated_elements_ = at;
-      if (tensor.parts.front().vector) vector_elements_ = at;
+    }
+    if (tensor.parts.front().vector) {
+      RIPSTOP_CHECK(vector_elements_ == tensor_offsets_.back(), "vectors of {} do not come first", unit.name);
+      vector_elements_ = at;
     }
   }
   elements_ = round_up(at, fsdp_count * kGrain);

@@ -42,8 +42,7 @@ class UnitLayout {
   /// Elements at the beginning of the buffer that are the same on all ranks of the tensor axis; a multiple of
   /// kGrain.
   int64_t replicated_elements() const { return replicated_elements_; }
-  /// Elements at the beginning of the buffer that belong to vectors, which are replicated; a multiple of
-  /// kGrain.
+  /// Elements at the beginning of the buffer that belong to vectors; a multiple of kGrain.
   int64_t vector_elements() const { return vector_elements_; }
   /// Index in the flat buffer of the first element of each tensor in unit().tensors.
   const std::vector<int64_t>& tensor_offsets() const { return tensor_offsets_; }

@@ -22,7 +22,9 @@ const ModelConfig kConfig{.hidden_size = kHidden,
                           .num_attention_heads = 4,
                           .num_key_value_heads = 2,
                           .vocab_size = 13,
-                          .max_position_embeddings = 8};
+                          .max_position_embeddings = 8,
+                          .attention_bias = AttentionBias::kQkvo,
+                          .qk_norm = true};
 
 LoraConfig lora_of(std::initializer_list<LoraTarget> targets, double dropout = 0) {
   LoraConfig lora{.rank = kRank, .alpha = 4, .dropout = dropout, .targets = {}};
@@ -55,7 +57,8 @@ class AdaptersTest : public ::testing::Test, public LayerFixture {
     const std::vector<Parameter*> base = block.parameters();
     for (size_t t = 0; t < base.size(); ++t) {
       const int64_t rows = unit.tensors[t].slice_rows(1), columns = unit.tensors[t].slice_columns(1);
-      base[t]->value = t < 2 ? random({columns}, 0.2, 1.0) : random({rows, columns}, 0.3);
+      base[t]->value = unit.tensors[t].parts.front().vector ? random({rows * columns}, 0.2, 1.0)
+                                                            : random({rows, columns}, 0.3);
     }
     block.set_adapters(unit, adapter_specs(kConfig, lora), lora, 1);
     names_.clear();

@@ -21,6 +21,13 @@ const ModelConfig kConfig{.hidden_size = 16,
                           .num_key_value_heads = 2,
                           .vocab_size = 13,
                           .max_position_embeddings = 8};
+/// kConfig, and with all vectors that attention may have.
+const ModelConfig kConfigs[] = {kConfig, [] {
+                                  ModelConfig config = kConfig;
+                                  config.attention_bias = AttentionBias::kQkvo;
+                                  config.qk_norm = true;
+                                  return config;
+                                }()};
 constexpr int64_t kRows = 16, kHidden = 16, kPaddedF = 24;
 
 /// Clears all but the first `valid` of every `period` rows (or columns): the padding.
@@ -45,6 +52,8 @@ class GradientTest : public ::testing::Test, public LayerFixture {
     fill_vector(a.norm, kHidden);
     fill(a.wqkv, {32, kHidden}, 0.3);
     fill(a.wo, {kHidden, kHidden}, 0.3);
+    for (Parameter* vector : a.more_vectors())
+      fill_vector(*vector, vector == &a.head_norms ? 8 : vector == &a.bo ? kHidden : 32);
   }
   void fill_mlp(Mlp& m) {
     fill_vector(m.norm, kHidden);
@@ -67,8 +76,13 @@ class GradientTest : public ::testing::Test, public LayerFixture {
   }
 };
 
-TEST_F(GradientTest, Attention) {
-  Attention layer(kConfig, 1);
+/// A test of each of kConfigs.
+class AttentionGradientTest : public GradientTest, public ::testing::WithParamInterface<ModelConfig> {};
+INSTANTIATE_TEST_SUITE_P(Models, AttentionGradientTest, ::testing::ValuesIn(kConfigs),
+                         [](const auto& info) { return info.param.qk_norm ? "AllVectors" : "Plain"; });
+
+TEST_P(AttentionGradientTest, Attention) {
+  Attention layer(GetParam(), 1);
   fill_attention(layer);
   const Batch rows = batch(kConfig.vocab_size);
   const Tensor turn = angle(), sum = random({kRows, kHidden}), branch = random({kRows, kHidden}),
@@ -93,6 +107,8 @@ TEST_F(GradientTest, Attention) {
   expect_gradient(layer.norm.value, layer.norm.gradient, loss, "norm");
   expect_gradient(layer.wqkv.value, layer.wqkv.gradient, loss, "wqkv");
   expect_gradient(layer.wo.value, layer.wo.gradient, loss, "wo");
+  for (const Parameter* vector : layer.more_vectors())
+    expect_gradient(vector->value, vector->gradient, loss, "a vector");
 }
 
 TEST_F(GradientTest, Mlp) {
@@ -191,8 +207,8 @@ TEST_F(GradientTest, HeadLossWithoutTargetsHasZeroGradients) {
     for (int64_t i = 0; i < t.count(); ++i) ASSERT_EQ(t.as<float>()[i], 0.0F);
 }
 
-TEST_F(GradientTest, Block) {
-  Block block(kConfig, 1);
+TEST_P(AttentionGradientTest, Block) {
+  Block block(GetParam(), 1);
   fill_attention(block.attention);
   fill_mlp(block.mlp);
   const Batch rows = batch(kConfig.vocab_size);
@@ -213,7 +229,8 @@ TEST_F(GradientTest, Block) {
     residual.sum = sum;
     copy_bytes(stream, residual.branch.data, branch.data, branch.bytes());
     copy_bytes(stream, dresidual.data, weights.data, weights.bytes());
-    for (Parameter* norm : {&block.attention.norm, &block.mlp.norm}) fill_zero(context, norm->gradient);
+    for (const Parameter* p : block.parameters())
+      if (p->gradient.shape.dims() == 1) fill_zero(context, p->gradient);  // backward adds to vectors
     const Block::Saved saved = block.allocate(context, kRows, DType::kFloat32, recompute);
     block.forward(context, rows, turn, residual, saved);
     // The next block adds to these, and its own backward needs them no more.
@@ -239,18 +256,20 @@ TEST_F(GradientTest, Block) {
 
 // Forward keeps the elements and bytes that model/recompute.h states.
 TEST_F(GradientTest, ABlockKeepsWhatItsModeSays) {
-  const Block block(kConfig, 1);
   constexpr int64_t kC = kHidden, kKd = 8, kH = 4;  // K D = 2 heads of 4
-  const auto kept = [&](Recompute recompute) {
+  const auto kept = [&](const Block& block, Recompute recompute) {
     Frame frame(arena);
     const int64_t before = arena.used_bytes();
     block.allocate(context, kRows, DType::kFloat32, recompute);
     return arena.used_bytes() - before;
   };
   // 16 rows of float32: every tensor but inverse_rms [16] is a multiple of the arena's 256 bytes.
-  EXPECT_EQ(kept(Recompute::kNone), kRows * 4 * (6 * kC + 2 * kKd + 2 * kPaddedF + kH) + 2 * 256);
-  EXPECT_EQ(kept(Recompute::kSelective), kRows * 4 * (4 * kC + 2 * kKd + kH));
-  EXPECT_EQ(kept(Recompute::kFull), kRows * 4 * kC);
+  for (const ModelConfig& config : kConfigs) {
+    const Block block(config, 1);
+    EXPECT_EQ(kept(block, Recompute::kNone), kRows * 4 * (6 * kC + 2 * kKd + 2 * kPaddedF + kH) + 2 * 256);
+    EXPECT_EQ(kept(block, Recompute::kSelective), kRows * 4 * (4 * kC + 2 * kKd + kH));
+    EXPECT_EQ(kept(block, Recompute::kFull), kRows * 4 * kC);
+  }
 }
 
 }  // namespace

@@ -24,8 +24,18 @@ ModelConfig model(int64_t hidden, int64_t feed_forward, int64_t heads, int64_t k
   return config;
 }
 
-const std::vector<ModelConfig> kModels = {model(16, 172, 8, 4, 503, false), model(24, 172, 4, 4, 3, true),
-                                          model(96, 250, 12, 4, 1009, true), model(8, 1, 4, 1, 32003, false),
+ModelConfig with_vectors(ModelConfig config, AttentionBias bias) {
+  config.attention_bias = bias;
+  config.qk_norm = bias != AttentionBias::kQkv;
+  return config;
+}
+
+const std::vector<ModelConfig> kModels = {with_vectors(model(16, 172, 8, 4, 503, false), AttentionBias::kQkv),
+                                          with_vectors(model(96, 250, 12, 4, 9, true), AttentionBias::kQkvo),
+                                          model(16, 172, 8, 4, 503, false),
+                                          model(24, 172, 4, 4, 3, true),
+                                          model(96, 250, 12, 4, 1009, true),
+                                          model(8, 1, 4, 1, 32003, false),
                                           model(16, 64, 2, 2, 256, false)};
 
 /// Visits every shard of every rank of the tensor axis.
@@ -128,6 +138,8 @@ TEST(UnitLayout, SizesAreEqualOnAllSlicesAndPadded) {
       EXPECT_EQ(other.replicated_elements(), first.replicated_elements());
       EXPECT_EQ(other.tensor_offsets(), first.tensor_offsets());
     }
+    for (const Box& s : first.slices())
+      EXPECT_EQ(s.offset < first.vector_elements(), s.parameter->vector) << s.parameter->name;
     // Exactly the slices before replicated_elements() are replicated.
     for (const Box& s : first.slices())
       EXPECT_EQ(s.offset < first.replicated_elements(), s.parameter->cut == Cut::kNone) << s.parameter->name;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "model/initialize.h"
 
@@ -12,6 +13,18 @@ namespace {
 // Elements read to the host at once, unless a row has more.
 constexpr int64_t kElementsAtOnce = int64_t{1} << 20;
 
+// A vector is one row here, however its elements lie: blocks are parts of rows, and of one element they would
+// compare rounding.
+Box as_row(Box box) {
+  if (box.parameter->vector && box.stride == 1) {
+    std::swap(box.row, box.column);
+    std::swap(box.rows, box.columns);
+    box.stride = box.columns;
+  }
+  return box;
+}
+
+// `count` elements of row `row` of a parameter, from column `column`.
 struct RowPart {
   int64_t row = 0, column = 0, count = 0;
 };
@@ -97,7 +110,7 @@ std::vector<double> squared_norms(const UnitLayout& layout, ReadElements read, c
   std::vector<double> norms;
   for (const Box& slice : layout.slices()) {
     double norm = 0;
-    for_blocks(slice, read, baseline,
+    for_blocks(as_row(slice), read, baseline,
                [&](const RowPart&, std::span<const float>, std::span<const float> less_baseline) {
                  norm += squared_norm(less_baseline);
                });
@@ -114,11 +127,11 @@ std::vector<ParameterError> compare_shard(const UnitLayout& layout, int64_t begi
   RIPSTOP_CHECK(slices.size() == whole.slices().size() && slices.size() == norms.size(),
                 "{} and {} parameters, {} norms", slices.size(), whole.slices().size(), norms.size());
   std::vector<ParameterError> errors(slices.size());
-  for (const Box& box : layout.boxes(begin, begin + std::ssize(shard))) {
+  for (const Box& part_of_shard : layout.boxes(begin, begin + std::ssize(shard))) {
     size_t p = 0;
-    while (slices[p].parameter != box.parameter) ++p;
+    while (slices[p].parameter != part_of_shard.parameter) ++p;
     // The same rows and columns in the buffer of one rank alone.
-    const Box there = intersection(whole.slices()[p], box);
+    const Box there = as_row(intersection(whole.slices()[p], part_of_shard)), box = as_row(part_of_shard);
     const double average = norms[p] / static_cast<double>(box.parameter->count());
     for_blocks(
         there, read, baseline,

@@ -173,7 +173,7 @@ void check_tensor(const JsonReader& reader, PhysicalTensor& tensor, std::set<std
     if (!names.insert(p.name).second) reader.refuse("has parameter {} twice", p.name);
     if (p.cut != tensor.parts.front().cut || p.columns != tensor.parts.front().columns)
       reader.refuse("{} does not fit the tensor that it is in", p.name);
-    p.vector = p.rows == 1 && !is_adapter(p.name);
+    p.vector = p.name.ends_with("norm.weight") || p.name.ends_with(".bias");
   }
 }
 

@@ -135,7 +135,7 @@ Json json_of(const fs::path& directory, const Manifest& m, const Surroundings& s
     for (const PhysicalTensor& tensor : unit.tensors)
       for (const ParameterSpec& p : tensor.parts)
         parameters.push_back({{"name", p.name},
-                              {"shape", p.vector ? Json{p.columns} : Json{p.rows, p.columns}},
+                              {"shape", p.vector ? Json{p.count()} : Json{p.rows, p.columns}},
                               {"unit", unit.name}});
   Json document = {{"checkpoint", directory.string()},
                    {"verdict", "whole"},

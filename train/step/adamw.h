@@ -11,7 +11,7 @@ namespace ripstop {
 
 struct AdamWOptions {
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
-  bool decay_norms = false;         ///< vectors (norm weights) have weight decay, too
+  bool decay_norms = false;         ///< vectors (norms and biases) have weight decay, too
   DType moments = DType::kFloat32;  ///< dtype of both stored moments: float32 or bfloat16
   uint64_t seed = 0;                ///< for the random bits that round bfloat16 moments
 };

@@ -15,8 +15,8 @@ namespace ripstop {
 namespace {
 
 // Sizes that do not divide by eight: 131 ids, 172 feed-forward columns.
-ResolvedRun small_run(const MeshSizes& mesh, DType compute, bool tied,
-                      Recompute recompute = Recompute::kNone) {
+ResolvedRun small_run(const MeshSizes& mesh, DType compute, bool tied, Recompute recompute = Recompute::kNone,
+                      bool has_all_vectors = false) {
   ResolvedRun run;
   run.model = {.hidden_size = 64,
                .intermediate_size = 172,
@@ -25,7 +25,9 @@ ResolvedRun small_run(const MeshSizes& mesh, DType compute, bool tied,
                .num_key_value_heads = 4,
                .vocab_size = 131,
                .max_position_embeddings = 64,
-               .tie_word_embeddings = tied};
+               .tie_word_embeddings = tied,
+               .attention_bias = has_all_vectors ? AttentionBias::kQkvo : AttentionBias::kNone,
+               .qk_norm = has_all_vectors};
   run.mesh = mesh;
   run.step.sharding = {
       .compute = compute, .sequence_count = 2, .sequence_length = 64, .recompute = recompute};
@@ -76,6 +78,7 @@ TEST(CheckRanks, EveryMeshPasses) {
       for (const bool tied : {false, true}) {
         SCOPED_TRACE(fmt::format("{} {} {}", mesh.to_text(), to_string(compute), tied ? "tied" : "untied"));
         expect_holds(checked(small_run(mesh, compute, tied)));
+        expect_holds(checked(small_run(mesh, compute, tied, Recompute::kNone, true)));
       }
 }
 
@@ -216,6 +219,33 @@ TEST_F(ChangedResults, AGradientIsNamed) {
       expect_complaint(verdict,
                        "the gradient of " + *std::max_element(names.begin(), names.end()) + " in step 2");
     }
+}
+
+// Shifts the gradient of each vector of a layer by one element on every rank.
+TEST_F(ChangedResults, AVectorIsNamed) {
+  for (const MeshSizes& sizes : meshes()) {
+    const ResolvedRun run = small_run(sizes, DType::kFloat32, false, Recompute::kNone, true);
+    const CheckSettings settings = settings_of(run);
+    DeviceMesh mesh(test_world(), sizes, /*allow_tensor_across_nodes=*/false, test_device());
+    const KeptSteps right = run_steps(mesh, settings, test_device());
+    const UnitSpec unit = parameter_table(run.model)[2];
+    const UnitLayout layout(unit, sizes.tensor, mesh.coordinates().tensor, sizes.fsdp);
+    const int64_t n = layout.shard_elements(), begin = n * mesh.coordinates().fsdp;
+    for (size_t t = 2; t < unit.vectors(); ++t)
+      for (const ParameterSpec& vector : unit.tensors[t].parts) {
+        SCOPED_TRACE(vector.name + " on " + sizes.to_text());
+        KeptSteps kept = right;
+        for (const Box& box : layout.boxes(begin, begin + n)) {
+          if (box.parameter->name != vector.name) continue;
+          const auto first = kept.shards[1][2].begin() + (box.offset - begin);
+          std::rotate(first, first + 1, first + box.rows);
+        }
+        const RankFindings own = compare_with_one_rank(kept, mesh, settings, test_device());
+        expect_complaint(
+            judge(findings_of_all_ranks(mesh.world(), own), mesh.sizes(), mesh.hosts(), settings),
+            "the gradient of " + vector.name + " in step 2");
+      }
+  }
 }
 
 TEST_F(ChangedResults, AWeightIsNamed) {

@@ -55,8 +55,19 @@ TEST(CheckpointReshard, EveryPairOfMeshesIsBitEqualWithTiedEmbeddings) {
   check_all_pairs(small_sizes(true));
 }
 
+ModelConfig with_all_vectors() {
+  ModelConfig model = small_sizes();
+  model.attention_bias = AttentionBias::kQkvo;
+  model.qk_norm = true;
+  return model;
+}
+
+TEST(CheckpointReshard, EveryPairOfMeshesIsBitEqualWithBiasesAndNormsOfHeads) {
+  check_all_pairs(with_all_vectors());
+}
+
 TEST(CheckpointReshard, MomentsInBfloat16AreBitEqual) {
-  check_all_pairs(small_sizes(),
+  check_all_pairs(with_all_vectors(),
                   {{1, 1, 1}, {1, 2, 1}, {1, 3, 1}, {1, 1, 2}, {1, 2, 2}, {2, 1, 1}, {3, 1, 4}, {1, 5, 3}},
                   DType::kBFloat16);
 }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <memory>
 #include <set>
@@ -24,7 +25,9 @@ const ModelConfig kModel{
     .num_key_value_heads = 2,
     .vocab_size = 61,
     .max_position_embeddings = 96,
-    .initializer_range = 0.5};  // logits far apart, so that a wrong key or position shows
+    .initializer_range = 0.5,  // logits far apart, so that a wrong key or position shows
+    .attention_bias = AttentionBias::kQkvo,
+    .qk_norm = true};
 
 // A model with random weights on one rank.
 class InferenceModelTest : public testing::Test {
@@ -34,7 +37,17 @@ class InferenceModelTest : public testing::Test {
         plan_inference(kModel, options, mesh_.sizes(), mesh_.coordinates(), DeviceKind::kCpu);
     auto made = std::make_unique<InferenceModel>(kModel, options, mesh_, stream_, ledger_, plan.arena);
     made->model().initialize(7);
+    for (FsdpUnit& unit : made->model().units()) set_vectors(unit);
+    made->model().weights_changed(made->arena());
     return made;
+  }
+  // Biases begin at zero: a missing one would not show.
+  static void set_vectors(FsdpUnit& unit) {
+    std::vector<float> values(static_cast<size_t>(unit.layout().vector_elements()));
+    for (const Box& box : unit.layout().boxes(0, std::ssize(values)))
+      for (int64_t i = 0; i < box.rows * box.columns; ++i)
+        values[static_cast<size_t>(box.offset + i)] = 1 + 0.5F * std::sin(0.7F * static_cast<float>(i));
+    unit.set_shard(0, values);
   }
   std::vector<Ids> generate(InferenceModel& model, const GenerateOptions& options,
                             const std::vector<Ids>& prompts) {

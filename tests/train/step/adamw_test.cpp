@@ -21,7 +21,9 @@ const ModelConfig kAdamwModel{.hidden_size = 8,
                               .num_attention_heads = 2,
                               .num_key_value_heads = 2,
                               .vocab_size = 16,
-                              .max_position_embeddings = 4};
+                              .max_position_embeddings = 4,
+                              .attention_bias = AttentionBias::kQkvo,
+                              .qk_norm = true};
 
 constexpr double kRate = 1e-2;
 
@@ -87,7 +89,8 @@ void expect_reference(const AdamWOptions& options, size_t u) {
     for (int64_t i = 0; i < unit.gradient().count(); ++i) {
       const float g = gradient_of(i, update);
       unit.gradient().as<float>()[i] = g;
-      const double decay = i >= unit.replicated_in_shard() || options.decay_norms ? options.weight_decay : 0;
+      const double decay =
+          i >= unit.layout().vector_elements() || options.decay_norms ? options.weight_decay : 0;
       expected[static_cast<size_t>(i)].step(kFactor * static_cast<double>(g), update, options, decay);
     }
     run.step(update, kFactor, 1);
@@ -114,20 +117,23 @@ TEST(AdamW, EqualsTheReferenceWithDecayOfNorms) {
   expect_reference({.beta1 = 0.8, .beta2 = 0.99, .epsilon = 1e-5, .weight_decay = 0.3, .decay_norms = true});
 }
 
-// AdamW does not decay the replicated elements of a unit, which are exactly its norms.
-TEST(AdamW, TheVectorsOfAUnitAreItsNorms) {
+// AdamW does not decay the first elements of a unit, which are exactly its norms and biases.
+TEST(AdamW, TheVectorsOfAUnitAreItsNormsAndBiases) {
   Optimized run({});
-  int64_t norms = 0;
+  int64_t elements = 0;
+  const auto is_vector = [](const std::string& name) {
+    return name.find("norm") != std::string::npos || name.ends_with(".bias");
+  };
   for (const FsdpUnit& unit : run.model.units()) {
-    const int64_t vectors = unit.replicated_in_shard();
+    const int64_t vectors = unit.layout().vector_elements();
     for (const Box& box : unit.layout().boxes(0, vectors)) {
-      EXPECT_NE(box.parameter->name.find("norm"), std::string::npos) << box.parameter->name;
-      norms += box.rows * box.columns;
+      EXPECT_TRUE(is_vector(box.parameter->name)) << box.parameter->name;
+      elements += box.rows * box.columns;
     }
     for (const Box& box : unit.layout().boxes(vectors, unit.master().count()))
-      EXPECT_EQ(box.parameter->name.find("norm"), std::string::npos) << box.parameter->name;
+      EXPECT_FALSE(is_vector(box.parameter->name)) << box.parameter->name;
   }
-  EXPECT_EQ(norms, 3 * kAdamwModel.hidden_size) << "two in the layer, one at the end";
+  EXPECT_EQ(elements, 3 * 8 + 2 * 4 + 4 * 8) << "norms, two of them in the layer; of heads; biases";
 }
 
 // Bias correction: the first update of any gradient moves a weight by the learning rate.
@@ -180,7 +186,9 @@ const ModelConfig kOddModel{.hidden_size = 32,
                             .num_attention_heads = 4,
                             .num_key_value_heads = 4,
                             .vocab_size = 67,
-                            .max_position_embeddings = 4};
+                            .max_position_embeddings = 4,
+                            .attention_bias = AttentionBias::kQkvo,
+                            .qk_norm = true};
 const AdamWOptions kRoundedMoments{
     .beta2 = 0.999, .weight_decay = 0.3, .moments = DType::kBFloat16, .seed = 5};
 
@@ -291,7 +299,8 @@ void expect_near_reference(const AdamWOptions& options, size_t u) {
   for (int64_t update = 1; update <= 4; ++update) {
     for (int64_t i = 0; i < unit.gradient().count(); ++i) {
       unit.gradient().as<float>()[i] = gradient_of(i, update);
-      const double decay = i >= unit.replicated_in_shard() || options.decay_norms ? options.weight_decay : 0;
+      const double decay =
+          i >= unit.layout().vector_elements() || options.decay_norms ? options.weight_decay : 0;
       expected[static_cast<size_t>(i)].step(static_cast<double>(gradient_of(i, update)), update, options,
                                             decay);
     }

@@ -29,6 +29,14 @@ inline ModelConfig model(bool tied, int64_t vocabulary = kVocabulary) {
           .tie_word_embeddings = tied};
 }
 
+/// With biases and norms of heads, as no published model has together.
+inline ModelConfig model_with_vectors() {
+  ModelConfig config = model(true);
+  config.attention_bias = AttentionBias::kQkvo;
+  config.qk_norm = true;
+  return config;
+}
+
 /// Sequences that a model can learn: four of five tokens follow from the token before. Documents of several
 /// lengths share a sequence. The first tokens of each document have no target.
 inline std::vector<Sequence> sequences_of_step(int64_t step, int64_t vocabulary = kVocabulary) {

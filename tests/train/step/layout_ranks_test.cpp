@@ -21,6 +21,7 @@ using layouts::kSteps;
 using layouts::kVocabulary;
 using layouts::meshes;
 using layouts::model;
+using layouts::model_with_vectors;
 using layouts::options;
 using layouts::ranks;
 using layouts::reference;
@@ -44,14 +45,21 @@ std::vector<double> losses_on(const MeshSizes& mesh, const ModelConfig& config, 
   return losses(run, steps, vocabulary);
 }
 
+/// The models whose losses over all steps on one rank are in the reference.
+const std::vector<std::pair<const char*, ModelConfig>>& models() {
+  static const std::vector<std::pair<const char*, ModelConfig>> all{
+      {"untied", model(false)}, {"tied", model(true)}, {"vectors", model_with_vectors()}};
+  return all;
+}
+
 TEST(LayoutRanks, OneRankWritesTheReference) {
   if (ranks() != 1) return;
   ASSERT_FALSE(reference_file().empty()) << "RIPSTOP_LAYOUT_REFERENCE names the file";
   nlohmann::json out;
-  for (const bool tied : {false, true}) {
-    const std::vector<double> values = losses_on({1, 1, 1}, model(tied), options(DType::kFloat32));
+  for (const auto& [name, config] : models()) {
+    const std::vector<double> values = losses_on({1, 1, 1}, config, options(DType::kFloat32));
     EXPECT_LT(values.back(), 0.9 * values.front()) << "it learns";
-    out[tied ? "tied" : "untied"] = values;
+    out[name] = values;
   }
   out["large vocabulary"] = losses_on({1, 1, 1}, model(false, 32003), options(DType::kFloat32), 4, 32003);
   std::ofstream(reference_file()) << out.dump();
@@ -59,10 +67,9 @@ TEST(LayoutRanks, OneRankWritesTheReference) {
 
 TEST(LayoutRanks, Float32AgreesWithOneRank) {
   for (const MeshSizes& mesh : meshes())
-    for (const bool tied : {false, true}) {
-      SCOPED_TRACE(mesh.to_text() + (tied ? ", tied" : ""));
-      expect_equal_losses(losses_on(mesh, model(tied), options(DType::kFloat32)),
-                          reference(tied ? "tied" : "untied"), 1e-5);
+    for (const auto& [name, config] : models()) {
+      SCOPED_TRACE(mesh.to_text() + ", " + name);
+      expect_equal_losses(losses_on(mesh, config, options(DType::kFloat32)), reference(name), 1e-5);
     }
 }
 
@@ -103,8 +110,8 @@ TEST(LayoutRanks, KeepingWeightsUnshardedChangesNothing) {
 }
 
 /// The results of a few steps: loss and norm of each, then this rank's weights.
-std::vector<double> left_by_steps(const MeshSizes& mesh, bool tied, const StepOptions& step) {
-  MeshTraining run(model(tied), step, mesh, kSequences);
+std::vector<double> left_by_steps(const MeshSizes& mesh, const ModelConfig& config, const StepOptions& step) {
+  MeshTraining run(config, step, mesh, kSequences);
   run.step->model().initialize(7);
   std::vector<double> left;
   for (int64_t s = 1; s <= 2; ++s) {
@@ -126,16 +133,17 @@ std::vector<double> left_by_steps(const MeshSizes& mesh, bool tied, const StepOp
 TEST(LayoutRanks, RecomputingChangesNoBit) {
   if (test_device().kind != DeviceKind::kCpu) GTEST_SKIP() << "a GPU repeats to 1e-5";
   for (const MeshSizes& mesh : meshes())
-    for (const bool tied : {false, true})
+    for (const auto& [name, config] : models())
       for (const DType compute : {DType::kFloat32, DType::kBFloat16}) {
+        const bool tied = config.tie_word_embeddings;
         StepOptions step = options(compute, 2);
         step.sharding.reshard_after_forward = tied == (compute == DType::kFloat32);
         step.sharding.overlap_tensor = tied;
-        const std::vector<double> expected = left_by_steps(mesh, tied, step);
+        const std::vector<double> expected = left_by_steps(mesh, config, step);
         for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
           step.sharding.recompute = recompute;
-          EXPECT_EQ(left_by_steps(mesh, tied, step), expected) << fmt::format(
-              "{} tied {} {} {}", mesh.to_text(), tied, to_string(compute), to_string(recompute));
+          EXPECT_EQ(left_by_steps(mesh, config, step), expected)
+              << fmt::format("{} {} {} {}", mesh.to_text(), name, to_string(compute), to_string(recompute));
         }
       }
 }
@@ -186,11 +194,14 @@ TEST(LayoutRanks, PlanEqualsWhatAStepUses) {
     for (size_t i = 0; i < sequence.target.size(); ++i) sequence.target[i] = sequence.token[i];
   for (const MeshSizes& mesh : meshes())
     for (const DType compute : {DType::kFloat32, DType::kBFloat16})
-      for (const Recompute recompute : kRecomputes) {
-        SCOPED_TRACE(fmt::format("{} {} {}", mesh.to_text(), to_string(compute), to_string(recompute)));
+      for (size_t m = 0; m < 2 * kRecomputes.size(); ++m) {
+        const Recompute recompute = kRecomputes[m / 2];
+        const ModelConfig config = m % 2 == 0 ? model(true) : model_with_vectors();
+        SCOPED_TRACE(fmt::format("{} {} {} {}", mesh.to_text(), to_string(compute), to_string(recompute),
+                                 m % 2 == 0 ? "" : "with vectors"));
         StepOptions step = options(compute, 2);
         step.sharding.recompute = recompute;
-        MeshTraining run(model(true), step, mesh, kSequences);
+        MeshTraining run(config, step, mesh, kSequences);
         const AxisBytes before = run.mesh.bytes_sent();
         run.run(sequences, 1e-3, 1);
         const AxisBytes after = run.mesh.bytes_sent();

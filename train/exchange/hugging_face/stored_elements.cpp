@@ -202,7 +202,7 @@ std::string pretrained_name(const std::string& name) {
       matrix.resize(matrix.size() - std::string_view(".weight").size());
       return fmt::format("base_model.model.{}{}.weight", matrix, letter);
     }
-  constexpr std::array<std::pair<const char*, const char*>, 12> kNames = {
+  constexpr std::array<std::pair<const char*, const char*>, 18> kNames = {
       {{"tok_embeddings.weight", "model.embed_tokens.weight"},
        {"norm.weight", "model.norm.weight"},
        {"output.weight", "lm_head.weight"},
@@ -212,6 +212,12 @@ std::string pretrained_name(const std::string& name) {
        {"attention.wk.weight", "self_attn.k_proj.weight"},
        {"attention.wv.weight", "self_attn.v_proj.weight"},
        {"attention.wo.weight", "self_attn.o_proj.weight"},
+       {"attention.wq.bias", "self_attn.q_proj.bias"},
+       {"attention.wk.bias", "self_attn.k_proj.bias"},
+       {"attention.wv.bias", "self_attn.v_proj.bias"},
+       {"attention.wo.bias", "self_attn.o_proj.bias"},
+       {"attention.q_norm.weight", "self_attn.q_norm.weight"},
+       {"attention.k_norm.weight", "self_attn.k_norm.weight"},
        {"feed_forward.w1.weight", "mlp.gate_proj.weight"},
        {"feed_forward.w3.weight", "mlp.up_proj.weight"},
        {"feed_forward.w2.weight", "mlp.down_proj.weight"}}};
@@ -225,10 +231,10 @@ std::string pretrained_name(const std::string& name) {
 }
 
 bool has_turned_rows(const std::string& name) {
-  for (const char* letter : {"q", "k"})
-    for (const char* of : {"weight", "lora_B.weight"})
-      if (name.ends_with(fmt::format(".attention.w{}.{}", letter, of))) return true;
-  return false;
+  const char* const ends[] = {"wq.weight", "wk.weight", "wq.lora_B.weight", "wk.lora_B.weight",
+                              "wq.bias",   "wk.bias",   "q_norm.weight",    "k_norm.weight"};
+  return std::ranges::any_of(
+      ends, [&](const char* end) { return name.ends_with(std::string(".attention.") + end); });
 }
 
 int64_t pretrained_row(int64_t row, int64_t head_size) {
@@ -249,7 +255,7 @@ void refuse_directory(const std::filesystem::path& directory, const std::string&
 void require_shape(const std::filesystem::path& directory, const ParameterSpec& parameter,
                    const StoredTensor& stored, const std::string& made_by) {
   const std::vector<int64_t> shape = parameter.vector
-                                         ? std::vector<int64_t>{parameter.columns}
+                                         ? std::vector<int64_t>{parameter.count()}
                                          : std::vector<int64_t>{parameter.rows, parameter.columns};
   if (stored.shape != shape)
     refuse_directory(directory, fmt::format("{} is {}, {} [{}]", stored.name, stored.shape_text(), made_by,

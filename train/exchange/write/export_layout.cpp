@@ -51,8 +51,8 @@ void ExportLayout::place(const ParameterSpec& parameter, int64_t head_size, int6
   tensor.name = pretrained_name(parameter.name);
   tensor.bytes = parameter.count() * element_bytes(dtype_);
   tensor.columns = parameter.columns;
-  tensor.shape = {parameter.rows, parameter.columns};
-  if (parameter.vector) tensor.shape.erase(tensor.shape.begin());
+  tensor.shape = {parameter.count()};
+  if (!parameter.vector) tensor.shape = {parameter.rows, parameter.columns};
   tensor.turned_head_size = has_turned_rows(parameter.name) ? head_size : 0;
   if (files_.back().bytes > 0 && tensor.bytes > most_file_bytes - files_.back().bytes) files_.emplace_back();
   tensor.file = files_.size() - 1;
