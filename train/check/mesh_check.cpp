@@ -13,15 +13,18 @@
 namespace ripstop {
 namespace {
 
-// Sets the weights of a unit of adapters to check_values, by way of host memory.
+// Sets the weights of a unit that begin at zero to check_values, by way of host memory.
 void set_check_values(FsdpUnit& unit, uint64_t seed) {
-  const int64_t begin = unit.shard_begin(), elements = unit.layout().shard_elements();
-  std::vector<float> shard(static_cast<size_t>(elements));
-  for (const Box& box : unit.layout().boxes(begin, begin + elements))
-    for (int64_t row = 0; row < box.rows; ++row)
-      check_values(*box.parameter, seed, (box.row + row) * box.parameter->columns + box.column, box.columns,
-                   shard.data() + box.offset + row * box.stride - begin);
-  unit.set_shard(0, shard);
+  const int64_t begin = unit.shard_begin();
+  for (const Box& box : unit.layout().boxes(begin, begin + unit.layout().shard_elements())) {
+    if (box.parameter->initial.kind != Initial::Kind::kZeros) continue;
+    RIPSTOP_CHECK(box.rows == 1 || box.stride == box.parameter->columns, "columns of {} are cut",
+                  box.parameter->name);
+    std::vector<float> values(static_cast<size_t>(box.rows * box.columns));
+    check_values(*box.parameter, seed, box.row * box.parameter->columns + box.column, std::ssize(values),
+                 values.data());
+    unit.set_shard(box.offset - begin, values);
+  }
 }
 
 class CheckedSteps {
@@ -33,7 +36,6 @@ class CheckedSteps {
         plan_(plan_rank(request, mesh.coordinates())),
         step_(request.model, request.step, mesh, stream_, ledger_, plan_.arena) {
     step_.model().initialize(settings.seed);
-    if (!request.step.sharding.lora.any()) return;
     for (FsdpUnit& unit : units()) set_check_values(unit, settings.seed);
   }
 
