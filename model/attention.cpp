@@ -68,8 +68,8 @@ void Attention::forward_again(Context& context, const Batch& batch, const Tensor
   attend(context, batch, angle, saved, residual.branch, nullptr);
 }
 
-// Returns queries and keys as attention reads them, with the values: qkv itself, rotated in place, or a tensor
-// in the caller's arena frame, because the backward of a norm needs its input.
+// Returns queries, keys and values as attention reads them: qkv itself, rotated in place, or a tensor in the
+// caller's arena frame, because the backward of a norm needs its input.
 Tensor Attention::turned(Context& context, const Tensor& position, const Tensor& angle,
                          const Tensor& qkv) const {
   Tensor to = qkv;

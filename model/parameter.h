@@ -29,8 +29,8 @@ struct Initial {
   double size = 0;  ///< kNormal: the standard deviation; kUniform: values are between -size and size
 };
 
-/// A logical parameter, as in checkpoints: a matrix [rows, columns], or a vector [1, columns] (the weight of a
-/// norm over the hidden size) or [rows, 1] (a bias, or the weight of a norm over a head).
+/// A logical parameter, as in checkpoints: a matrix [rows, columns], or a vector: [1, columns], the weight of
+/// a norm over the hidden size, or [rows, 1], a bias or the weight of a norm over a head.
 struct ParameterSpec {
   std::string name;  ///< Meta's: "layers.3.attention.wq.weight"
   int64_t rows = 0;
@@ -61,8 +61,8 @@ struct PhysicalTensor {
   bool replicated() const { return parts.front().cut == Cut::kNone; }
 };
 
-/// Tensors that are gathered and released together. Those that the tensor axis does not cut come first; so do
-/// vectors, of those that it cuts too.
+/// Tensors that are gathered and released together. Those that the tensor axis does not cut come first, and
+/// vectors before matrices.
 struct UnitSpec {
   /// "embedding", "layers.3", "head"; "vocabulary" if embedding and head are tied; "layers.3.lora"
   std::string name;

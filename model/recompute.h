@@ -20,6 +20,9 @@ namespace ripstop {
 /// All numbers are for one block: elements on one of t ranks of the tensor axis, floating-point operations on
 /// all t ranks together, with causal attention. A block's forward takes 4 C (C + K D) + 2 C T + 6 C F.
 ///
+/// In a model with norms of heads, qkv is kept before these norms, which backward computes again in every
+/// mode.
+///
 /// kSelective drops the norms, which are cheap, and gate and up, the largest result of a product; backward
 /// gathers their input anyway. kFull runs forward again except for its last product. silu(gate) * up is never
 /// kept. Source: arXiv:1604.06174 (drop and compute again); arXiv:2205.05198, section 5 (choose large and

@@ -31,8 +31,8 @@ inline constexpr int64_t kComparedBlock = 256;
 using ReadElements = FunctionRef<void(int64_t first, std::span<float> to)>;
 
 /// Writes elements [first, first + count) of a parameter's initial values in a check to `out`:
-/// initial_values, but what begins at 0 is uniform within +-1 / sqrt(rows): zeros would hide errors in A of an
-/// adapter, and a missing bias.
+/// initial_values, but what begins at 0 is uniform within +-1 / sqrt(rows): zeros would hide a missing bias,
+/// and errors in A of an adapter.
 void check_values(const ParameterSpec& parameter, uint64_t seed, int64_t first, int64_t count, float* out);
 
 /// The seed of the check_values that are subtracted from found and expected elements, to compare updates and

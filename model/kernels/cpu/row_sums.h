@@ -1,5 +1,5 @@
-// Sums over rows. Each block of rows has its own sum, and the blocks' sums are added in order. The cut depends
-// on the number of rows alone, so a sum has the same bits for any number of threads.
+// Sums over rows. Each block of rows has its own sum, and the blocks' sums are added in order. The cut
+// depends on the number of rows alone, so a sum has the same bits for any number of threads.
 #pragma once
 #include "model/kernels/cpu/vector.h"
 

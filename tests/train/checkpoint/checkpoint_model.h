@@ -42,6 +42,14 @@ inline ModelConfig small_sizes(bool tied = false) {
           .tie_word_embeddings = tied};
 }
 
+/// With biases and norms of heads.
+inline ModelConfig with_all_vectors() {
+  ModelConfig model = small_sizes();
+  model.attention_bias = AttentionBias::kQkvo;
+  model.qk_norm = true;
+  return model;
+}
+
 inline ModelConfig tiny_model() {
   return {.hidden_size = 4,
           .intermediate_size = 8,

@@ -55,13 +55,6 @@ TEST(CheckpointReshard, EveryPairOfMeshesIsBitEqualWithTiedEmbeddings) {
   check_all_pairs(small_sizes(true));
 }
 
-ModelConfig with_all_vectors() {
-  ModelConfig model = small_sizes();
-  model.attention_bias = AttentionBias::kQkvo;
-  model.qk_norm = true;
-  return model;
-}
-
 TEST(CheckpointReshard, EveryPairOfMeshesIsBitEqualWithBiasesAndNormsOfHeads) {
   check_all_pairs(with_all_vectors());
 }

@@ -80,7 +80,7 @@ plant_faults() {
   change parallel/unit_layout.cpp 'const int64_t row = p.cut == Cut::kRows' \
     '  const int64_t row = p.cut == Cut::kRows && !(planted(17) && p.vector) ? std::min(index * rows, p.rows) : 0;'
   change model/attention.cpp 'norm_heads(context, qkv' \
-    '    norm_heads(context, qkv, head_norms.value, planted(18) && context.tensor.index() > 0 ? 0.01 : epsilon_, heads_, to);'
+    '    norm_heads(context, qkv, head_norms.value, planted(18) && context.tensor.index() > 0 ? 1.0 : epsilon_, heads_, to);'
   change parallel/sharded_transformer.cpp 'sum_replicated(context);' \
     '&LINE&
   if (planted(7) && (mesh_.fsdp_reduce().rank() != 0 || mesh_.tensor().rank() != 0)) return;'

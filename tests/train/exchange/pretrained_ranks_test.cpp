@@ -195,5 +195,97 @@ TEST(PretrainedRanks, GreedyIdsOfPublishedModels) {
   });
 }
 
+// ---- tiny models of today's families
+
+/// Puts this rank's shard of the gradient of one unit, divided by `targets`, into whole parameters in Hugging
+/// Face's order.
+void add_gradients(MeshTraining& run, FsdpUnit& unit, double targets,
+                   std::map<std::string, std::vector<double>>& gradients) {
+  const MeshCoordinates at = run.mesh.coordinates();
+  for (const Box& slice : unit.layout().slices())
+    gradients[slice.parameter->name].resize(static_cast<size_t>(slice.parameter->count()));
+  if (at.replicate != 0) return;
+  const int64_t head_size = run.request.model.head_size();
+  run.each_element(unit, unit.gradient(), [&](const ParameterSpec& p, int64_t i, float& value) {
+    if (p.cut == Cut::kNone && at.tensor != 0) return;
+    int64_t row = i / p.columns;
+    if (has_turned_rows(p.name)) row = pretrained_row(row, head_size);
+    gradients[p.name][static_cast<size_t>(row * p.columns + i % p.columns)] = value / targets;
+  });
+}
+
+/// One step without a change: loss, gradient norm, and norm and probe of each gradient.
+void expect_step(const MeshSizes& mesh, const std::filesystem::path& directory, const Sequence& sequence,
+                 const json& expected) {
+  StepOptions options;
+  options.sharding = {
+      .compute = DType::kFloat32, .sequence_count = 1, .sequence_length = std::ssize(sequence.token)};
+  MeshTraining run(read_pretrained_config(directory), options, mesh, 1);
+  load_pretrained(directory, run.step->model(), run.step->arena());
+  const StepResult result = run.run({sequence}, 0.0, 1);
+  EXPECT_NEAR(result.loss, expected["loss"].get<double>(), 1e-5);
+  const double norm = expected["gradient_norm"];
+  EXPECT_NEAR(result.gradient_norm, norm, 1e-5 * norm);
+  std::map<std::string, std::vector<double>> gradients;
+  for (FsdpUnit& unit : run.step->model().units())
+    add_gradients(run, unit, static_cast<double>(result.target_count), gradients);
+  EXPECT_EQ(gradients.size(), expected["gradients"].size());
+  for (auto& [name, gradient] : gradients) {
+    gradient = sum_over_world(std::move(gradient));
+    const json& values = expected["gradients"][pretrained_name(name)];
+    double squares = 0, probe = 0, weights = 0;
+    for (size_t i = 0; i < gradient.size(); ++i) {
+      const double weight = std::cos(0.013 * static_cast<double>(i));
+      squares += gradient[i] * gradient[i];
+      probe += gradient[i] * weight;
+      weights += weight * weight;
+    }
+    const double l2 = values["norm"], tolerance = 5e-5 * l2;
+    EXPECT_NEAR(std::sqrt(squares), l2, tolerance) << name;
+    // The largest change of the probe by an error of that size (Cauchy-Schwarz).
+    EXPECT_NEAR(probe, values["probe"].get<double>(), tolerance * std::sqrt(weights)) << name;
+  }
+}
+
+TEST(PretrainedRanks, TinyModelsOfFamilies) {
+  const auto folder = shared_file("golden/families/models");
+  if (!folder) GTEST_SKIP() << "no shared/golden/families beside the checkout";
+  const json golden = json_of(*folder / "golden.json");
+  const std::vector<int32_t> ids = golden["ids"];
+  const size_t positions = ids.size();
+  const int64_t prompt = golden["greedy_prompt"];
+  Sequence sequence = packed({ids});
+  sequence.token.resize(positions), sequence.position.resize(positions), sequence.target.resize(positions);
+  sequence.document.resize(1);
+  for (const char* name : {"qwen2", "qwen2_tied", "qwen3", "qwen3_tied", "llama_attention_bias"}) {
+    const json& expected = golden["models"][name];
+    const std::filesystem::path directory = *folder / name;
+    const auto vocabulary = static_cast<size_t>(read_pretrained_config(directory).vocab_size);
+    for (const MeshSizes& mesh : meshes_for(read_pretrained_config(directory))) {
+      SCOPED_TRACE(fmt::format("{} on {}", name, mesh.to_text()));
+      const std::vector<double> all = logits_on(mesh, directory, sequence);
+      std::vector<double> found, logits;
+      for (size_t p = 0; p < expected["logits"].size(); ++p)
+        for (size_t c = 0; c < expected["logits"][p].size(); ++c) {
+          logits.push_back(expected["logits"][p][c]);
+          found.push_back(
+              all[golden["positions"][p].get<size_t>() * vocabulary + golden["columns"][c].get<size_t>()]);
+        }
+      expect_near(found, logits, 1e-4);
+      Sequence trained = sequence;
+      for (size_t i = 0; i + 1 < positions; ++i) trained.target[i] = ids[i + 1];
+      expect_step(mesh, directory, trained, expected);
+    }
+    std::vector<int32_t> stopped = expected["greedy_with_stop_ids"];
+    stopped.pop_back();  // the end token is no text
+    for (const MeshSizes& mesh : whole_meshes_for(directory)) {
+      SCOPED_TRACE(fmt::format("{} on {}", name, mesh.to_text()));
+      const std::vector<std::vector<int32_t>> prompts{{ids.begin(), ids.begin() + prompt}};
+      EXPECT_EQ(greedy_on(mesh, directory, prompts, 24, {}).front(), expected["greedy"]);
+      EXPECT_EQ(greedy_on(mesh, directory, prompts, 24, expected["stop_ids"]).front(), stopped);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ripstop

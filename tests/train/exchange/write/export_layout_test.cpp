@@ -81,6 +81,27 @@ TEST(ExportLayout, AdaptersAreOneFile) {
   expect_readable(layout);
 }
 
+TEST(ExportLayout, VectorsHaveOneDimensionAndTurnWithTheirMatrices) {
+  ModelConfig model = with_all_vectors();
+  model.num_attention_heads = 4;  // heads of four elements
+  const ExportLayout layout(model, ExportDType::kFloat32);
+  const auto expect = [&](const std::string& name, const std::string& stored, int64_t count,
+                          int64_t second_row) {
+    const ExportedTensor& tensor = layout.tensors().at("layers.1.attention." + name);
+    EXPECT_EQ(tensor.name, "model.layers.1.self_attn." + stored);
+    EXPECT_EQ(tensor.shape, std::vector<int64_t>{count}) << name;
+    EXPECT_EQ(tensor.stored_row(1), second_row) << name;
+  };
+  expect("wq.bias", "q_proj.bias", 16, 2);
+  expect("wk.bias", "k_proj.bias", 16, 2);
+  expect("wv.bias", "v_proj.bias", 16, 1);
+  expect("wo.bias", "o_proj.bias", 16, 1);
+  expect("q_norm.weight", "q_norm.weight", 4, 2);
+  expect("k_norm.weight", "k_norm.weight", 4, 2);
+  EXPECT_EQ(tensor_bytes(layout), parameter_count(model) * 4);
+  expect_readable(layout);
+}
+
 TEST(ExportLayout, FilesStayBelowTheLimitAndTheIndexNamesThem) {
   constexpr int64_t kMost = 40000;
   const ExportLayout layout(small_sizes(), ExportDType::kFloat32, kMost);
