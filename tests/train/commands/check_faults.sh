@@ -37,9 +37,6 @@ faults=(
   '13|a shard that begins in the wrong place|t4: nothing is sharded|'
   '14|a gather that is used before it has arrived|t4: nothing is sharded|'
   '15|adapters: low rows of a sequence that are not gathered over the tensor axis|r2f2: no tensor axis|lora.rank=8'
-  "16|wo's bias is added by each tensor rank|r2f2: no tensor axis|model.attention_bias=qkvo"
-  '17|biases of wq, wk and wv: each tensor rank has the first slice|r2f2: no tensor axis|model.attention_bias=qkv'
-  '18|norms of heads: a tensor rank has another epsilon|r2f2: no tensor axis|model.qk_norm=true'
   '6|adapters: gradients of what each tensor rank has whole, not summed over the tensor axis, as in 6|r2f2: no tensor axis|lora.rank=8'
   '4|adapters: a stale gather, as in 4|t4: nothing is sharded|lora.rank=8 train.reshard_after_forward=false'
   '8|adapters: gradients that are not summed over replicas, as in 8|f2t2 t4: no replicas|lora.rank=8'
@@ -50,8 +47,8 @@ meshes=('f2t2 mesh.fsdp=2 mesh.tensor=2' 'r2f2 mesh.replicate=2 mesh.fsdp=2 mesh
 # ---- planting
 
 plant_faults() {
-  begin_planting "$1" parallel/{tensor_parallel,fsdp_unit,sharded_transformer,mpi_communicator,unit_layout}.cpp parallel/fsdp_unit.h \
-    train/step/world_totals.cpp model/{attention,head_loss,parallel_linear}.cpp
+  begin_planting "$1" parallel/{tensor_parallel,fsdp_unit,sharded_transformer,mpi_communicator}.cpp parallel/fsdp_unit.h \
+    train/step/world_totals.cpp model/head_loss.cpp model/parallel_linear.cpp
   change parallel/tensor_parallel.cpp 'group_->reduce_scatter(context.stream, whole, out, out.dtype' \
     '  if (planted(1)) { copy_bytes(context.stream, out.data, whole.row_range(index() * out.rows(), out.rows()).data, out.bytes()); return; }
 &LINE&'
@@ -74,13 +71,6 @@ plant_faults() {
     '  if (context.tensor.count() == 1 || count == 0 || planted(6)) return;'
   change model/parallel_linear.cpp 'context.tensor.gather_rows_of(context, u);' \
     '    if (!planted(15)) context.tensor.gather_rows_of(context, u);'
-  change model/attention.cpp 'if (bias_ == AttentionBias::kQkvo) add_bias' \
-    '&LINE&
-  if (planted(16)) for (int64_t rank = 1; rank < context.tensor.count(); ++rank) add_bias(context, bo.value, branch);'
-  change parallel/unit_layout.cpp 'const int64_t row = p.cut == Cut::kRows' \
-    '  const int64_t row = p.cut == Cut::kRows && !(planted(17) && p.vector) ? std::min(index * rows, p.rows) : 0;'
-  change model/attention.cpp 'norm_heads(context, qkv' \
-    '    norm_heads(context, qkv, head_norms.value, planted(18) && context.tensor.index() > 0 ? 1.0 : epsilon_, heads_, to);'
   change parallel/sharded_transformer.cpp 'sum_replicated(context);' \
     '&LINE&
   if (planted(7) && (mesh_.fsdp_reduce().rank() != 0 || mesh_.tensor().rank() != 0)) return;'
