@@ -30,13 +30,13 @@ std::optional<FileIdentity> identity_of(const std::filesystem::path& path) {
   return FileIdentity(status.st_dev, status.st_ino);
 }
 
-/// Lists the files below a directory: `read`, and `other` with the reason.
+/// Divides the files below a directory into `read`, the data files, and `other`, the rest with reasons.
 class FilesBelow {
  public:
   FilesBelow(std::filesystem::path root, const CorpusSource& source)
       : root_(std::move(root)), source_(source) {
     list(root_);
-    // Links come last, so that of two names of a folder the one that is no link counts.
+    // Links come last: if a folder has two names, its own name counts and the link is passed over.
     while (!links_.empty()) {
       const std::filesystem::path first = *links_.begin();
       links_.erase(links_.begin());
@@ -45,7 +45,7 @@ class FilesBelow {
       else
         list(first);
     }
-    // A directory lists its files in any order. Sort them, so that the data set is the same on every machine.
+    // The system lists files in any order. Sort them, so that the data set is the same on every machine.
     std::ranges::sort(read);
     std::ranges::sort(other, {}, &PassedOver::path);
   }
@@ -113,7 +113,7 @@ class FilesBelow {
   throw Error(ExitCode::kInputData, fmt::format("{}: no such file or directory", path), hint);
 }
 
-/// Adds `path` to `files` if it is a file; the files below it if it is a directory.
+/// Adds the file `path`, or the files below the directory `path`, to `files`.
 void add_files(const std::filesystem::path& path, CorpusSource& source,
                std::vector<std::filesystem::path>& files) {
   std::error_code ignored;
@@ -130,7 +130,7 @@ void add_files(const std::filesystem::path& path, CorpusSource& source,
     throw Error(ExitCode::kInputData, fmt::format("{}: not a file", path.string()),
                 "prepare reads its input several times: write it to a file first");
   }
-  // With --source xsum, a shell pattern may match the split file or a README.
+  // With --source xsum, a shell pattern may also match the split file or a README. Pass them over.
   const bool is_other = source.kind == SourceKind::kXsum && !is_read_as(source.kind, path);
   if (is_other)
     source.passed_over.push_back({path});
@@ -151,7 +151,7 @@ bool first_line_is_text(const std::filesystem::path& path, const CorpusSource& s
   return false;
 }
 
-/// Spreadsheets and PowerShell write UTF-16.
+/// Refuses UTF-16, which spreadsheets and PowerShell write.
 void refuse_utf16(const std::filesystem::path& path) {
   UnpackedInput input(path);
   const std::string_view begin = input.next_block();
@@ -167,7 +167,7 @@ struct EnoughSeen {};
 /// Refuses UTF-16 and JSONL files whose first line is bad. Otherwise prepare would notice a bad file only
 /// after hours of work on the files before it.
 void check_first_lines(const CorpusSource& source) {
-  // On a network file system, even the first blocks of more files take too long.
+  // On a network file system, opening more files would take too long.
   constexpr size_t kMostFiles = 1000;
   CorpusSource one = source;
   for (size_t i = 0; i < std::min(source.inputs.size(), kMostFiles); ++i) {
@@ -210,7 +210,7 @@ void check_options_of_kind(const CorpusSource& source) {
   }
 }
 
-/// The kind that all `files` have in common. Throws Error(kUsage) if their kinds differ or cannot be told.
+/// The kind that all `files` have in common. Throws Error(kUsage) if kinds differ or a kind is unknown.
 SourceKind common_kind(const std::vector<std::filesystem::path>& files, const CorpusSource& source) {
   SourceKind common = SourceKind::kAuto;
   for (const auto& file : files) {
@@ -232,8 +232,8 @@ SourceKind common_kind(const std::vector<std::filesystem::path>& files, const Co
   return common;
 }
 
-/// Leaves one name of each file in source.inputs, since others would only give duplicates. A name that is no
-/// link stays. Throws Error(kUsage) if the user gave a name that would go.
+/// Keeps one name of each file in source.inputs, because a second name would only give duplicates. Drops
+/// links first. Throws Error(kUsage) if the user gave a name that would be dropped.
 void drop_second_names(CorpusSource& source) {
   std::set<FileIdentity> seen;
   std::vector<std::filesystem::path>& files = source.inputs;
@@ -282,7 +282,7 @@ std::vector<std::filesystem::path> find_files(CorpusSource& source) {
   return files;
 }
 
-/// If a later stamp of a file differs, the file has changed.
+/// Size and change time of a file. If a later stamp differs, the file has changed.
 struct FileStamp {
   int64_t bytes = 0, seconds = 0, nanoseconds = 0;
   friend bool operator==(const FileStamp&, const FileStamp&) = default;

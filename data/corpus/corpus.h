@@ -12,7 +12,7 @@ enum class Split { kTrain, kValidation, kTest };
 inline constexpr int kSplits = 3;
 std::string_view to_string(Split split);
 
-/// kAuto (the file names decide), XSum's articles, JSON lines of pairs, running text, or invented articles.
+/// kAuto: the file names decide. kJsonl: documents with summaries. kText: running text, without summaries.
 enum class SourceKind { kAuto, kXsum, kJsonl, kText, kSynthetic };
 /// Value of --source: "auto", "xsum", "jsonl", "text" or "synthetic".
 std::string_view to_string(SourceKind kind);
@@ -20,19 +20,19 @@ std::string_view to_string(SourceKind kind);
 /// A file of the input that is not read.
 struct PassedOver {
   std::filesystem::path path;
-  std::string why = {};  ///< "hidden", "a link to nothing"; empty: its name is of no format that is read
+  std::string why = {};  ///< "hidden", "a link to nothing"; empty: the source reads no files with this name
 };
 
 /// The corpus that prepare reads.
 struct CorpusSource {
   SourceKind kind = SourceKind::kAuto;
   std::vector<std::filesystem::path> inputs;  ///< files and directories; none for synthetic
-  /// XSum's split file, a JSON object {"train": [ids], "validation": [ids], "test": [ids]}, perhaps gzip.
+  /// XSum's split file, plain or gzip: a JSON object {"train": [ids], "validation": [ids], "test": [ids]}.
   /// Empty: every article is in train.
   std::filesystem::path splits;
-  /// JSON lines: key of the document; for kText the default means "text".
+  /// JSON key of the document. For kText, the value "document" stands for the key "text".
   std::string document_field = "document";
-  std::string summary_field = "summary";  ///< JSON lines: key of the summary
+  std::string summary_field = "summary";  ///< JSON key of the summary
   /// Share of the train documents that split_of_document() moves to validation.
   double validation_fraction = 0;
   int64_t examples = 0;  ///< synthetic: number of examples in all splits together
@@ -66,8 +66,8 @@ struct CorpusCounts {
   int64_t unlisted = 0;    ///< xsum: number of articles that the split file does not list
 };
 
-/// The unit of CorpusProgress for a resolved source: "byte" (on disk), "example" for synthetic, or "file" if
-/// asking so many files for their sizes would take minutes.
+/// The unit of CorpusProgress for a resolved source: "example" for synthetic, "file" for more than 10,000
+/// files, else "byte" (on disk).
 std::string_view progress_unit(const CorpusSource& source);
 
 /// Receives each example, and may move from it.
@@ -91,9 +91,9 @@ CorpusCounts read_xsum(const CorpusSource& source, CorpusProgress& progress, con
 void read_lines(const CorpusSource& source, CorpusProgress& progress, const ExampleSink& sink);
 void read_synthetic(const CorpusSource& source, CorpusProgress& progress, const ExampleSink& sink);
 
-/// The split that `document` of split `split` goes to: the share `validation_fraction` of the train documents
-/// goes to validation. Only the text of the document decides, so a document keeps its split when the corpus
-/// changes.
+/// Returns the split of `document`: moves the share `validation_fraction` of the train documents to
+/// validation and keeps other splits. Only the text of the document decides, so a document keeps its split
+/// when the corpus changes.
 Split split_of_document(Split split, std::string_view document, double validation_fraction);
 void normalize_line_ends(std::string& text);
 

@@ -86,15 +86,15 @@ std::string take_text(const Json& object, const std::string& field, bool is_pair
   return *found;
 }
 
-/// The end of the JSON string that begins at `begin`: the place behind its closing quote.
+/// The index behind the closing quote of the JSON string whose opening quote is at `begin`.
 size_t end_of_string(std::string_view json, size_t begin) {
   size_t end = begin + 1;
   while (json[end] != '"') end += json[end] == '\\' ? 2 : 1;
   return end + 1;
 }
 
-/// The value of the member `key` of the object `json`, as it is written there: a number has the digits that a
-/// double would lose. Empty if there is none. `json` must be valid; escapes in keys are not understood.
+/// The text of the value of `key` in the JSON object `json`, which keeps digits that a double would lose.
+/// Empty if there is no such key. `json` must be valid; a key with escapes is not found.
 std::string_view text_of_member(std::string_view json, std::string_view key) {
   constexpr std::string_view kSpace = " \t\r\n";
   std::string_view name;  // the last string of the outermost object

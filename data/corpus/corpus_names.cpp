@@ -21,7 +21,7 @@ constexpr size_t kShown = 4;
 /// A note on splits names at most this many files of a split.
 constexpr size_t kShownOfSplit = 20;
 
-// Where in a name a word must stand to tell the split: short and ambiguous words count in fewer places.
+// Where a word must stand in a name to tell the split. Short and ambiguous words count in fewer places.
 enum class Place { kAnywhere, kAtAnEnd, kAlone };
 
 // Names that people give to splits; "evaluation" and "eval" are test, as in Hugging Face datasets.
@@ -104,7 +104,7 @@ std::vector<std::string> words_of(const std::string& name) {
   return words;
 }
 
-// The split that a word of `name` tells, perhaps with "set", "data" or the like behind it.
+// The split that a word of `name` means. "set", "data", "split" or "files" may end the word.
 std::optional<Split> split_of_words(const std::string& name) {
   std::vector<std::string> words = words_of(name);
   // A part ("-00000-of-00002"), a version ("v2") or a language ("en") may stand behind the split.
@@ -197,7 +197,7 @@ std::optional<Split> named_split(const std::filesystem::path& path,
   for (std::filesystem::path folder = path.parent_path(); folder.has_filename();
        folder = folder.parent_path()) {
     const bool is_last = only_own || is_input(folder);
-    if (is_last && inputs.size() == 1) break;  // such a folder holds all splits
+    if (is_last && inputs.size() == 1) break;  // the only input holds all splits
     const std::string name = fmt::format("{}", fmt::join(words_of(folder.filename().string()), ""));
     if (const std::optional<Split> split = split_of_words(name)) return split;
     if (is_last) break;

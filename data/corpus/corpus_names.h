@@ -1,4 +1,4 @@
-// Tells kind and split of a file by its name, because a directory may hold files of other programs.
+// The names of files tell their kind and split, and which files of a directory are no data.
 #pragma once
 #include <filesystem>
 #include <optional>
@@ -24,18 +24,21 @@ bool is_compressed(const std::filesystem::path& path);
 
 /// A known format that prepare does not read, and how to convert it.
 struct ForeignFormat {
-  std::string what;      ///< "a Parquet file"; empty if the name has no such format
+  std::string what;      ///< "a Parquet file"; empty for any other name
   std::string convert;   ///< hint how to convert the file
   bool is_text = false;  ///< --source text may read the format as it is
 };
 ForeignFormat foreign_format(const std::filesystem::path& path);
 
-/// The split of the file `path` by its name. The first of these words in it decides: train, training,
-/// validation or test anywhere; val, valid, dev, eval, trn or tst as the first or last word; testing or
-/// evaluation as the only word; each also with "set", "data", "split" or "files" behind it. Else a name that
-/// begins with val, dev or test counts. Else the innermost folder whose whole name is such a word decides, up
-/// to the one of `inputs` (--input) that holds the file, or to the file's own folder if the file itself is an
-/// input. That outermost folder does not count if there is only one input. nullopt if no name tells a split.
+/// The split that the file name or a folder of `path` tells; nullopt if none does. The first rule that fits
+/// decides:
+/// - The first split word in the file name: train, training, validation or test anywhere; val, valid, dev,
+///   eval, trn or tst as the first or last word; testing or evaluation as the only word. Each may have "set",
+///   "data", "split" or "files" behind it.
+/// - A file name that begins with val, dev or test.
+/// - The innermost folder whose whole name is a split word, up to the one of `inputs` (--input) that holds
+///   the file. If the file itself is an input, only its own folder is looked at. If there is only one input,
+///   this outermost folder does not count.
 std::optional<Split> named_split(const std::filesystem::path& path,
                                  const std::vector<std::filesystem::path>& inputs = {});
 /// named_split(), or train.
@@ -45,8 +48,7 @@ Split split_of_file(const std::filesystem::path& path, const std::vector<std::fi
 /// val.jsonl as validation".
 std::string describe_splits(const CorpusSource& source);
 
-/// Notes on the split of every file of source.inputs: one for each split that has files, and one for the
-/// files whose names tell none.
+/// One note for each split that has files of source.inputs, and one for the files whose names tell no split.
 std::vector<std::string> notes_on_splits(const CorpusSource& source);
 
 /// Why a file below a directory is not read, though its extension is one that a source reads: it is hidden
@@ -62,7 +64,7 @@ std::filesystem::path renamed_to_train(const std::filesystem::path& path);
 
 /// A shell command that converts `path` with the program `filter` into a new file beside it: for `mark`
 /// "lines" and `extension` ".jsonl", "zcat d/val.json.gz | jq -c . > d/val.lines.jsonl". If `extension` is
-/// empty, the new file has the extension of `path`. The new name counts as the same split and is free.
+/// empty, the new file has the extension of `path`. The new name tells the same split and is not in use.
 std::string conversion_command(const std::filesystem::path& path, std::string_view filter,
                                std::string_view mark, std::string_view extension = "");
 

@@ -93,7 +93,7 @@ uint64_t figure(Split split, Random& random) {
   return split == Split::kTest ? seven + 1 : seven + 2 + random.below(5);
 }
 
-/// Person, verb, object, town, day.
+/// A sentence: person, verb, object, town, day.
 std::string event(const World& world, Split split, Random& random) {
   const std::string& first = random.pick(world.first_names.of(split));
   const std::string& last = random.pick(world.last_names.of(split));
@@ -103,7 +103,7 @@ std::string event(const World& world, Split split, Random& random) {
   return fmt::format("{} {} {} the {} in {} on {}.", first, last, verb, object, town, random.pick(kDays));
 }
 
-/// "A rival claimed that", say, before the event that becomes a mere claim.
+/// One of kClaimed, with its figure: "Last year 23 papers wrote that".
 std::string claim(Split split, Random& random) {
   std::string text = random.pick(kClaimed);
   const size_t at = text.find("{}");

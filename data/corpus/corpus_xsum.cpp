@@ -73,7 +73,7 @@ class SplitTable {
       reader.refuse("an id is listed twice");
   }
 
-  /// Marks `id` as seen; nullopt if the split file does not list it.
+  /// Returns the split of `id` and marks `id` as seen; nullopt if the split file does not list `id`.
   std::optional<Split> find(const std::string& id) {
     const uint64_t hash = hash64(id);
     const auto at = std::ranges::lower_bound(entries_, hash, {}, &Entry::id_hash);
@@ -81,7 +81,7 @@ class SplitTable {
     at->seen = true;
     return at->split;
   }
-  /// Listed ids that find() has not been called with.
+  /// Number of listed ids for which find() was not called.
   int64_t absent() const { return std::ranges::count(entries_, false, &Entry::seen); }
 
  private:
@@ -157,10 +157,10 @@ bool is_article(const std::filesystem::path& path) {
   return path.extension() == ".summary" && std::ranges::none_of(path, is_hidden);
 }
 
-/// Passes the articles whose files are links to `take`, after all others: a link may come before its file,
-/// and an archive is read from start to end. Returns the number of links that lead to no file.
+/// Reads the archive again and calls `take` for each article that is a link: in the first reading, a link may
+/// come before its file. Returns the number of links that lead to no file.
 int64_t read_linked(const std::filesystem::path& input, const Links& links, const TakeArticle& take) {
-  std::map<std::string, std::vector<std::string>> names;  // by file
+  std::map<std::string, std::vector<std::string>> names;  // names of links by their file's path
   for (const auto& [name, to] : links)
     if (is_article(name)) names[end_of_links(links, to)].push_back(name);
   if (names.empty()) return 0;

@@ -29,8 +29,8 @@ const BatchLoaderOptions& checked(const BatchLoaderOptions& options) {
   return options;
 }
 
-/// Batches that each rank reads in a step. Every batch has collectives, so all ranks read equally many; some
-/// may be empty.
+/// Number of batches that each rank reads in a step. Every batch has collectives, so all ranks read equally
+/// many; some batches may be empty.
 int64_t count_batches(const BatchLoaderOptions& options) {
   return divide_up(divide_up(options.global_batch_sequences, options.data_ranks),
                    options.micro_batch_sequences);
@@ -49,7 +49,7 @@ class StepPlanner {
   StepPlanner(const SequenceReader& reader, const BatchLoaderOptions& options, DataCursor start)
       : reader_(reader), options_(options), plan_(plan_epoch(reader, options, start.epoch)), at_(start) {}
 
-  /// For the epoch of the current plan.
+  /// The number in the epoch of the current plan.
   int64_t sequences_per_epoch() const { return plan_.sequences(); }
   bool is_over() const { return options_.epochs > 0 && at_.epoch >= options_.epochs; }
 
@@ -79,7 +79,7 @@ std::vector<std::vector<PackItem>> StepPlanner::take_step(LoaderStep& step) {
   }
   step.end = at_;
   step.sequences = static_cast<int64_t>(sequences.size());
-  // At the end of an epoch, plan_ is the plan of that epoch.
+  // If the step ends an epoch, plan_ is still the plan of that epoch, and the fraction is 0.
   const bool same_plan = plan_.epoch() == at_.epoch;
   step.epoch = static_cast<double>(at_.epoch) +
                (same_plan ? static_cast<double>(at_.sequence) / static_cast<double>(plan_.sequences()) : 0.0);
@@ -92,7 +92,7 @@ struct QueueEntry {
   std::optional<PackedBatch> batch;
 };
 
-/// From the reading thread to the consumer. Holds at most four batches, which bounds the reading ahead.
+/// Carries batches from the reading thread to the consumer. Holds at most four, so reading ahead is bounded.
 class ReadAheadQueue {
  public:
   /// Waits for room. Returns false if the queue was stopped.
@@ -136,7 +136,7 @@ class ReadAheadQueue {
 };
 
 /// Calls body(items) for each sequence of batch `number` of `data_rank`, with no items for an empty sequence.
-/// `sequences` are those of the step, which the data ranks take in turn.
+/// `sequences`: all sequences of the step, which the data ranks take in turn.
 template <class Body>
 void for_sequences(const BatchLoaderOptions& options, const std::vector<std::vector<PackItem>>& sequences,
                    int64_t number, int64_t data_rank, Body body) {

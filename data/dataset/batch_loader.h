@@ -39,10 +39,10 @@ struct LoaderStep {
   /// First sequence of the step, and first after the step; save `end` when the step is done.
   DataCursor begin, end;
   int64_t sequences = 0;     ///< less than global_batch_sequences only in the last step of a run
-  int64_t examples = 0;      ///< examples, and pieces of long running text
+  int64_t examples = 0;      ///< pieces of long running text count as examples
   int64_t rows = 0;          ///< without padding
   int64_t target_count = 0;  ///< the divisor of the loss sum
-  double epoch = 0;          ///< `end` as epochs with a fraction, for people
+  double epoch = 0;          ///< `end` in epochs, with a fraction, for messages
 };
 
 struct EpochSequences {
@@ -54,18 +54,18 @@ struct EpochSequences {
 EpochSequences count_epoch_sequences(const TokenDataset& dataset, const BatchLoaderOptions& options,
                                      int64_t epoch);
 
-/// Document sizes of all data ranks' batches in the next `steps` steps from `start` on, or up to the end of
-/// the run, with the number of batches of each. The same on every rank. Reads no token. Throws
-/// Error(kInputData) for a data set without examples.
+/// Counts the batches of all data ranks, by document sizes, in the `steps` steps from `start` on, or up to
+/// the end of the run. The same on every rank. Reads no token. Throws Error(kInputData) for a data set
+/// without examples.
 std::map<DocumentSizes, int64_t> coming_documents(const TokenDataset& dataset,
                                                   const BatchLoaderOptions& options, DataCursor start,
                                                   int64_t steps);
 
-/// Deals the sequences, epoch after epoch, to the data ranks.
+/// Divides the sequences, epoch after epoch, among the data ranks.
 ///
-/// A step takes the next G = global_batch_sequences sequences after the cursor, if need be from the next
-/// epoch, too, whatever the number of ranks. Sequence j of a step goes to data rank j mod data_ranks. Each
-/// data rank fills its batches in order; empty sequences fill the last batches.
+/// A step takes the next G = global_batch_sequences sequences, whatever the number of ranks, and goes on in
+/// the next epoch where one ends. Sequence j of a step goes to data rank j mod data_ranks. Each data rank
+/// fills its batches in order; empty sequences fill the last batches.
 ///
 /// A thread reads ahead with pread and never calls libhdf5. If the thread fails, next_step() and next_batch()
 /// throw its exception. Only one thread may use a loader. `dataset` must outlive the loader.
@@ -80,11 +80,11 @@ class BatchLoader {
 
   /// Batches of each rank: ceil(ceil(G / data_ranks) / micro_batch_sequences).
   int64_t batches_per_step() const;
-  /// For the epoch of the start cursor.
+  /// The number in the epoch of the start cursor.
   int64_t sequences_per_epoch() const;
 
-  /// Starts a step, after all batches of the previous step were taken; waits for the reading thread. Returns
-  /// nullopt at the end of the run.
+  /// Starts a step. All batches of the previous step must have been taken. Waits for the reading thread.
+  /// Returns nullopt at the end of the run.
   std::optional<LoaderStep> next_step();
   /// Call it batches_per_step() times after each next_step(). The reference is valid until the next call.
   const PackedBatch& next_batch();

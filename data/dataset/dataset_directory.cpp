@@ -50,7 +50,7 @@ void require_dataset_tokenizer(const TokenDataset& dataset, const Tokenizer& tok
                             "the data set again with --tokenizer {}",
                             shell_word(tokenizer.name())));
   }
-  // Another program may have written the file; with a wrong size the model would have rows for no piece.
+  // Another program may have written the file. With another size, the model would not fit the tokenizer.
   if (header.vocabulary_size != tokenizer.vocabulary_size()) {
     throw Error(ExitCode::kInputData,
                 fmt::format("{} states a vocabulary of {}, {} has {} pieces", dataset.path().string(),

@@ -17,8 +17,8 @@ std::filesystem::path dataset_file(const std::filesystem::path& directory, const
 /// it wherever both are open: nothing else notices wrong ids.
 void require_dataset_tokenizer(const TokenDataset& dataset, const Tokenizer& tokenizer);
 
-/// Same as TokenDataset::text(), but requires the tokenizer of `dataset`, and throws Error(kInputData) if a
-/// summary does not encode to the targets of its example.
+/// Same as TokenDataset::text(), but throws Error(kInputData) if a summary does not encode to the targets of
+/// its example. `tokenizer` must be the tokenizer of `dataset`.
 std::vector<ExampleText> checked_text(const TokenDataset& dataset, const Tokenizer& tokenizer, int64_t first,
                                       int64_t count);
 

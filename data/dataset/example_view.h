@@ -13,14 +13,14 @@ struct ExampleViewOptions {
   LossOn loss_on = LossOn::kSummary;
 };
 
-/// An example, or a piece of a running text that is longer than a sequence, as training reads it; for people.
+/// An example as training reads it, or a piece of a running text that is longer than a sequence.
 struct ExampleView {
   int64_t example = 0;            ///< index in the data set
   int64_t piece = 0, pieces = 1;  ///< index and number of a running text's pieces
   std::vector<int32_t> token;     ///< input tokens and the last target
   int64_t first_target = 0;       ///< index in `token` of the first target
-  /// Tokens of each part in the data set: BOS belongs to the document, EOS to the summary. Running text is
-  /// document.
+  /// Number of tokens of each part before cutting. BOS belongs to the document, EOS to the summary. Running
+  /// text is all document.
   int64_t document = 0, separator = 0, summary = 0;
   int64_t cut_document = 0;  ///< tokens cut off the document's end
   /// Tokens cut off the summary's end, and off the separator's end if the separator does not fit.

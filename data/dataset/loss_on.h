@@ -2,7 +2,7 @@
 
 namespace ripstop {
 
-/// The targets: the summary and EOS (kSummary), or every token (kAll). SequenceReader marks them.
+/// Tokens whose prediction counts in the loss: the summary and EOS (kSummary), or all tokens (kAll).
 enum class LossOn { kSummary, kAll };
 
 }  // namespace ripstop

@@ -95,7 +95,7 @@ void PackPlan::fill(const std::vector<int64_t>& visits, int64_t open_sequences) 
     auto room = open.lower_bound({needed, -1});
     std::pair<int64_t, int64_t> entry;
     if (room == open.end()) {
-      // The fullest open sequence wastes the fewest rows.
+      // Close the fullest open sequence, which wastes the fewest rows.
       if (static_cast<int64_t>(open.size()) == open_sequences) open.erase(open.begin());
       entry = {sequence_length_, sequences++};
     } else {

@@ -12,7 +12,7 @@ struct PackPlanOptions {
   int64_t epoch = 0;
   bool pack = true;     ///< false: every item gets a sequence of its own
   bool shuffle = true;  ///< false: in the order of the data set
-  /// The most sequences that are open for later items; 1: each sequence gets items that follow each other.
+  /// The most sequences that are open for later items. With 1, a sequence holds only consecutive items.
   int64_t open_sequences = 256;
 };
 
@@ -24,14 +24,15 @@ struct PackItem {
   int64_t rows = 0;
 };
 
-/// The sequences of one epoch, a function of lengths and key. Every row lies in exactly one sequence. An
-/// example longer than sequence_length is split into pieces of that length; the last may be shorter.
+/// The sequences of one epoch. The lengths of the examples and the options alone decide them. Every row lies
+/// in exactly one sequence. An example longer than sequence_length is split into pieces of that length; the
+/// last piece may be shorter.
 ///
 /// The plan places the items in the order of a permutation keyed by (seed, epoch), or of the data set without
 /// `shuffle`. Each item goes into the fullest open sequence that has room for it. If none has room, the plan
 /// opens a new sequence; if `open_sequences` are open already, the plan first closes the fullest. With
-/// `shuffle` the plan then permutes the sequences, because badly filled ones come last. Source: bounded-space
-/// best fit, Csirik and Johnson, Algorithmica 31 (2001).
+/// `shuffle` the plan then permutes the sequences, because sequences with much padding come last. Source:
+/// bounded-space best fit, Csirik and Johnson, Algorithmica 31 (2001).
 class PackPlan {
  public:
   /// Version of the algorithm, a part of hash(). Increase it whenever the algorithm changes.
@@ -63,7 +64,7 @@ class PackPlan {
   std::vector<int64_t> sequence_begin_;  // [sequences + 1] indices in order_
 };
 
-/// A permutation of 0 .. count - 1 by `key` alone (Fisher-Yates with SplitMix64).
+/// A permutation of 0 .. count - 1 that `key` alone decides (Fisher-Yates with SplitMix64).
 std::vector<int64_t> keyed_permutation(int64_t count, uint64_t key);
 
 }  // namespace ripstop

@@ -8,7 +8,7 @@
 
 namespace ripstop {
 
-/// No space at the end: it would become a token that running text never has there.
+/// No space at the end: it would become a token of its own, which ordinary text does not have there.
 inline constexpr std::string_view kDefaultTemplate = "{document}\n\nTL;DR:";
 
 struct TemplateParts {
@@ -19,8 +19,7 @@ struct TemplateParts {
 /// the text after it is empty or ends in a space.
 TemplateParts parse_template(const std::string& prompt_template);
 
-/// Returns `typed` with "\n" and "\t" of two characters each replaced by line feed and tab: so users type
-/// them between a shell's single quotes.
+/// Replaces "\n" and "\t" in `typed`, two characters each, by a line feed and a tab.
 std::string typed_template(std::string typed);
 
 /// A prompt: BOS, template and document. Code that cuts the document must keep tokens from separator_begin
@@ -39,11 +38,10 @@ class PromptTemplate {
   const std::string& text() const { return template_; }
   const std::string& separator() const { return parts_.separator; }
 
-  /// BOS, and the ids of the whole text, encoded at once. A token that spans the end of the document and the
-  /// start of the separator counts as separator.
+  /// Returns BOS and the ids of the whole prompt, encoded in one piece. A token that spans the end of the
+  /// document and the start of the separator counts as separator.
   EncodedPrompt encode(std::string_view document) const;
-  /// The prompt of `document`, then a space and `summary`, encoded as the continuation of the separator, then
-  /// EOS.
+  /// The prompt of `document`, then `summary` (Tokenizer::encode_continuation), then EOS.
   TokenExample encode_pair(std::string_view document, std::string_view summary) const;
   /// BOS, text, EOS. All tokens after BOS are targets.
   TokenExample encode_text(std::string_view text) const;

@@ -152,7 +152,7 @@ void TokenDataset::read_index(const Hdf5File& hdf5) {
   }
 }
 
-/// Whether separator_begin is at or before target_begin for a summary, at the example's end for running text.
+/// Whether separator_begin is valid: not after target_begin for a pair, the example's end for running text.
 bool TokenDataset::is_in_order(int64_t example) const {
   if (header_.kind == ExampleKind::kSummary) return separator_begin(example) <= target_begin(example);
   return separator_begin(example) == example_end(example);
@@ -214,8 +214,7 @@ void TokenDataset::read_tokens(int64_t begin, int64_t end, int32_t* out) const {
       std::memcpy(token_bytes_ == 2 ? static_cast<void*>(&narrow) : static_cast<void*>(out), token,
                   static_cast<size_t>(token_bytes_));
       if (token_bytes_ == 2) *out = narrow;
-      // The hash is right even if the writer wrote a wrong id, for which the embedding would read outside
-      // its table.
+      // The writer may have hashed a wrong id, for which the embedding would read outside its table.
       if (*out < 0 || *out >= header_.vocabulary_size) {
         fail(ExitCode::kInputData, "{}: token {} at place {}, the vocabulary has {}", path_.string(), *out,
              at, header_.vocabulary_size);

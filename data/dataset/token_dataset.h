@@ -35,13 +35,13 @@ std::string_view to_string(ExampleKind kind);
 struct TokenDatasetHeader {
   ExampleKind kind = ExampleKind::kSummary;
   int64_t vocabulary_size = 0;
-  std::string tokenizer_sha256;  ///< of tokenizer.model, 64 hex digits
-  std::string prompt_template;   ///< "{document}\n\nTL;DR:"
+  std::string tokenizer_sha256;  ///< hash of tokenizer.model, 64 hex digits
+  std::string prompt_template;   ///< such as "{document}\n\nTL;DR:"
   std::string separator;         ///< part of the template after {document}
   bool with_text = false;        ///< the file has /text
 };
 
-/// Texts that ROUGE needs.
+/// Texts of an example, which ROUGE needs.
 struct ExampleText {
   std::string id, document, summary;
 };

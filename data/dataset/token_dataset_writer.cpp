@@ -11,7 +11,7 @@
 namespace ripstop {
 namespace {
 
-/// Buffered, because a spool file may be larger than memory.
+/// Reads through a buffer, because a spool file may be larger than memory.
 class SpoolReader {
  public:
   explicit SpoolReader(const std::filesystem::path& path) : file_(path, ExitCode::kStorage) {}
@@ -135,7 +135,7 @@ void TokenDatasetWriter::add(const TokenExample& example, const ExampleText* tex
       const int64_t bytes = static_cast<int64_t>(fields[i]->size());
       s.spools[State::kText + i].append(&bytes, 8);
       s.spools[State::kText + i].append(fields[i]->data(), bytes);
-      // Hash the lengths, too: a letter may move from one field to the next.
+      // Hash the lengths, too: without them, "ab" + "c" and "a" + "bc" would have the same hash.
       s.text_hash.update(&bytes, 8);
       s.text_hash.update(*fields[i]);
     }

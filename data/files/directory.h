@@ -22,8 +22,8 @@ void rename_path(Io& io, const std::filesystem::path& from, const std::filesyste
 /// A symbolic link counts, whatever its target. Throws Error(kStorage) if the system cannot tell.
 bool path_exists(Io& io, const std::filesystem::path& path);
 
-/// Follows a link. Throws Error(kStorage) if the system cannot tell, as for a directory that this user may
-/// not enter.
+/// Follows a link. Throws Error(kStorage) if the system cannot tell, for example below a directory that this
+/// user may not enter.
 bool directory_exists(Io& io, const std::filesystem::path& path);
 
 /// Entries sorted by name; empty if `directory` does not exist. Follows a link. Throws Error(kStorage).
@@ -32,8 +32,8 @@ std::vector<Io::Entry> list_directory(Io& io, const std::filesystem::path& direc
 /// "it is a link to X, which is not there" if `path` is such a link, else "". Throws nothing.
 std::string hint_for_link(const std::filesystem::path& path);
 
-/// The first directory, by name and at most three levels below `directory`, with a file `name`. Looks into
-/// no folder called blobs and at 2,000 entries. Empty if there is none. Throws nothing.
+/// The first directory, by name and at most three levels below `directory`, with a file `name`. Skips folders
+/// called blobs, and stops after 2,000 entries. Empty if there is none. Throws nothing.
 std::filesystem::path find_below(const std::filesystem::path& directory, std::string_view name);
 
 /// Whether the file has a second name, as after `cp -al`: a write through one name shows under both.

@@ -36,7 +36,7 @@ void read_fully(const Descriptor& file, const std::filesystem::path& path, ExitC
   }
 }
 
-/// Calls write_some(bytes, count, done), which returns as write(2), until all bytes are written.
+/// Calls write_some(bytes, count, done), with the results of write(2), until all bytes are written.
 template <class WriteSome>
 void write_fully(const std::filesystem::path& path, const void* data, int64_t bytes, WriteSome write_some) {
   const char* from = static_cast<const char*>(data);
@@ -68,7 +68,7 @@ InputFile::InputFile(Io& io, const std::filesystem::path& path, ExitCode refusal
     : path_(path), refusal_(refusal) {
   // O_NONBLOCK: opening a named pipe, which is refused below, returns at once.
   file_ = Descriptor(io, io.open(path, O_RDONLY | O_NONBLOCK | flags));
-  // EWOULDBLOCK: a client of an NFS or Samba server holds a lease. Wait until it is given up.
+  // EWOULDBLOCK: a client of an NFS or Samba server holds a lease. Wait until the client gives it up.
   if (Io::Status status;
       file_.value() < 0 && errno == EWOULDBLOCK && io.status(path, status) == 0 && status.is_file)
     file_ = Descriptor(io, io.open(path, O_RDONLY | flags));
@@ -131,7 +131,7 @@ void OutputFile::close() {
 }
 
 AppendFile::AppendFile(Io& io, const std::filesystem::path& path)
-    // O_APPEND: during a takeover two processes may append, and neither must overwrite lines of the other.
+    // O_APPEND: while a process takes over from another, both may append. Neither must overwrite lines.
     : path_(path), file_(io, io.open(path, O_RDWR | O_APPEND)) {
   // O_EXCL: without it, a link that leads nowhere would make a file at its target.
   if (file_.value() < 0 && errno == ENOENT)

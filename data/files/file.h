@@ -117,7 +117,7 @@ class AppendFile {
   void sync();
   /// Returns false if another file, or none, is at the path now. Returns true if the system does not tell.
   bool is_at_path() const;
-  /// All bytes of the file, which may have no name any more.
+  /// Reads the whole file, even after its name was removed.
   std::string text() const;
 
  private:
@@ -128,9 +128,9 @@ class AppendFile {
   Descriptor file_;
 };
 
-/// After a read that failed with the errno value `error`: waits a moment and returns if another read may
-/// succeed. At the third failure, or if the error cannot pass, throws as fail_storage(). `tries` counts the
-/// failures, 0 at first.
+/// Call it after a read that failed with the errno value `error`. Waits a moment and returns if another read
+/// may succeed. At the third failure, or for any other error, throws as fail_storage(). `tries` counts the
+/// failures; start with 0.
 void wait_for_storage(const std::filesystem::path& path, std::string_view what, int error, int& tries);
 
 void copy_range(const InputFile& from, int64_t from_offset, OutputFile& to, int64_t to_offset, int64_t bytes);

@@ -10,7 +10,7 @@
 namespace ripstop {
 namespace {
 
-// For errors that a user can mend; "" for others.
+// A hint for errors that a user can mend; "" for others.
 const char* hint_of(int error) {
   if (error == ENOSPC) return "the disk is full";
   if (error == EDQUOT) return "the disk quota is used up";

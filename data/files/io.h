@@ -18,7 +18,7 @@
 namespace ripstop {
 
 /// System calls as POSIX defines them: -1 means failure, and errno has the reason. Has no state, so several
-/// threads may share an object. Tests override calls.
+/// threads may share an object.
 class Io {
  public:
   struct Entry {

@@ -13,15 +13,14 @@ namespace ripstop {
 /// if the file is missing, may not be opened or is longer than `most_bytes`; Error(kStorage) if a read fails.
 std::string read_whole_file(const std::filesystem::path& path, int64_t most_bytes, ExitCode refusal);
 
-/// Same as read_whole_file(path, ...), but refuses anything but a regular file: a pipe's writer may never
-/// come.
+/// Same as read_whole_file(path, ...), but refuses anything but a regular file: a pipe could block forever.
 std::string read_plain_file(const std::filesystem::path& path, int64_t most_bytes, ExitCode refusal);
 
 /// Reads a file that ripstop wrote. Throws Error(kStorage) if the file is missing, unreadable or longer than
 /// `most_bytes`, or if `path` is a symbolic link or not a regular file.
 std::string read_whole_file(Io& io, const std::filesystem::path& path, int64_t most_bytes);
 
-/// For a `path` below /proc or /sys; "" if the file cannot be read.
+/// The first line of a file below /proc or /sys; "" if the file cannot be read.
 std::string first_line(const std::filesystem::path& path);
 
 /// Makes and syncs a new file. The caller must sync its name (sync_directory). Throws Error(kStorage), also

@@ -1,9 +1,8 @@
 // HDF5 files as containers of named 1-D arrays at known byte offsets, of strings and of attributes.
 //
-// libhdf5 makes only the skeleton of a file. The caller writes and reads the arrays with pwrite and pread: a
-// write error cannot leave libhdf5 in a bad state, the caller can hash and sync every byte, and only the main
-// thread enters libhdf5, which parallel builds do not make thread-safe. Only the files of data/hdf5/ include
-// <hdf5.h>.
+// libhdf5 makes only the skeleton of a file. The caller writes and reads the arrays with pwrite and pread: it
+// can hash and sync every byte, and a write error cannot leave libhdf5 in a bad state. Only the main thread
+// calls libhdf5, whose parallel builds are not thread-safe. Only the files of data/hdf5/ include <hdf5.h>.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -71,11 +70,11 @@ class Hdf5Writer {
 std::vector<Hdf5Array> create_hdf5(const std::filesystem::path& path, std::vector<Hdf5Array> arrays,
                                    const Hdf5Attributes& attributes);
 
-/// A file open for reading. The constructor takes no lock and checks every object once: a group, a contiguous
-/// 1-D array of an Hdf5Type whose bytes lie inside the file, or a 1-D array of strings. Other types, filters,
-/// chunks, external or virtual storage, and soft or external links are refused, because a hostile file could
-/// make the reader read any file. Main thread only; any thread may use a returned Hdf5Array. All members
-/// throw Error(`refusal`): kInputData for data sets, kStorage for checkpoints.
+/// A file open for reading. The constructor takes no lock and checks that each object is a group, a
+/// contiguous 1-D array of an Hdf5Type whose bytes lie inside the file, or a 1-D array of strings. Other
+/// types, filters, chunks, external or virtual storage, and soft or external links are refused, because a
+/// hostile file could make the reader read any file. Main thread only; any thread may use a returned
+/// Hdf5Array. All members throw Error(`refusal`): kInputData for data sets, kStorage for checkpoints.
 class Hdf5File {
  public:
   explicit Hdf5File(const std::filesystem::path& path, ExitCode refusal = ExitCode::kInputData);

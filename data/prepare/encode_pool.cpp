@@ -7,11 +7,11 @@
 namespace ripstop {
 namespace {
 
-// A batch is full with this many examples or bytes, which are worth the start of a thread.
+// A batch with this many examples or bytes is full. Less work would not be worth the start of a thread.
 constexpr size_t kBatchExamples = 512;
 constexpr int64_t kBatchBytes = 1 << 20;
-// While batches hold more bytes of text than this, or than two full ones a thread, submit() waits: ids take
-// up to four bytes for a byte of text.
+// submit() waits while batches hold more text than this, or than two full batches a thread. The ids of a text
+// take up to four times as many bytes as the text.
 constexpr int64_t kMostBytes = int64_t{16} << 20;
 
 }  // namespace
@@ -32,15 +32,14 @@ void EncodePool::take_all(Batch batch) {
 }
 
 void EncodePool::submit() {
-  // Wait for the oldest batch before anything else, so that an error of encode_ is that of the same example
-  // with any number of threads.
+  // Wait for the oldest batch first, so that with any number of threads the same example's error is thrown.
   const int64_t most = std::max(kMostBytes, 2 * kBatchBytes * static_cast<int64_t>(threads_));
   while (!batches_.empty() && std::accumulate(bytes_.begin(), bytes_.end(), filling_bytes_) > most)
     take_all(wait_for_first());
   Batch first;
   if (batches_.size() == threads_) first = wait_for_first();
   bytes_.push_back(std::exchange(filling_bytes_, 0));
-  // Where no thread can be started, libstdc++ takes the second of these ways: get() encodes.
+  // If no thread can be started, libstdc++ defers the call: get() then encodes.
   batches_.push_back(std::async(std::launch::async | std::launch::deferred,
                                 [this, batch = std::exchange(filling_, {})]() mutable {
                                   for (EncodedExample& example : batch) encode_(example);

@@ -16,7 +16,7 @@ struct EncodedExample {
   TokenExample tokens;
   uint64_t pair_hash = 0;
   bool has_control = false;
-  bool has_long_word = false;    ///< LongWordError: there are no tokens
+  bool has_long_word = false;    ///< encoding threw LongWordError; `tokens` is empty
   std::string name_in_document;  ///< SpecialNames::find in the document; empty: none
   std::string name_in_summary;
 };
@@ -47,7 +47,7 @@ class EncodePool {
   size_t threads_;
   Batch filling_;
   int64_t filling_bytes_ = 0;
-  std::deque<int64_t> bytes_;  // of the texts of each batch
+  std::deque<int64_t> bytes_;  // bytes of text in each batch
   // Oldest first; the destructors of the futures wait for the threads.
   std::deque<std::future<Batch>> batches_;
 };

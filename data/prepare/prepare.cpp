@@ -50,12 +50,12 @@ std::string describe(const CorpusExample& example, Fault fault) {
   return fmt::format("{}: {}", place_of(example), kWhy.at(static_cast<size_t>(fault)));
 }
 
-/// Whether `c` is an ASCII control character besides tab and line ends, as a bad conversion may leave.
+/// Whether `c` is an ASCII control character other than tab, LF and CR. Bad conversions leave them in texts.
 bool is_control(unsigned char c) {
   return (c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f;
 }
 
-/// Judges the example alone: never kDuplicate.
+/// Looks at this example alone, so never returns kDuplicate.
 Fault fault_of(const CorpusExample& example, ExampleKind kind) {
   if (example.invalid_utf8) return Fault::kInvalidUtf8;
   const auto has_nul = [](const std::string& text) { return text.find('\0') != std::string::npos; };
@@ -91,7 +91,7 @@ class Preparation {
   ExampleKind kind() const {
     return report_.source.kind == SourceKind::kText ? ExampleKind::kText : ExampleKind::kSummary;
   }
-  /// Whether the progress counts the bytes of compressed files.
+  /// Whether an input is compressed. The progress then counts compressed bytes.
   bool is_packed() const {
     const auto& inputs = report_.source.inputs;
     return std::any_of(inputs.begin(), inputs.end(), is_compressed);
@@ -109,7 +109,7 @@ class Preparation {
   PrepareReport report_;
   std::array<SplitState, kSplits> splits_;
   HashSet seen_;
-  int64_t documents_with_names_ = 0, summaries_with_names_ = 0;  // names of special tokens
+  int64_t documents_with_names_ = 0, summaries_with_names_ = 0;  // texts with names of special tokens
   std::string first_name_;                                       // "FILE:LINE: </s>"; empty: none
 };
 
@@ -183,7 +183,6 @@ void Preparation::skip(const CorpusExample& example, Fault fault) {
   split.long_words += fault == Fault::kLongWord;
 }
 
-/// Called in the order of the corpus.
 void Preparation::take(EncodedExample& encoded) {
   const CorpusExample& source = encoded.source;
   Fault fault = fault_of(source, kind());
@@ -196,7 +195,7 @@ void Preparation::take(EncodedExample& encoded) {
   }
   SplitState& split = splits_[static_cast<size_t>(source.split)];
   const auto tokens = static_cast<int64_t>(encoded.tokens.tokens.size());
-  // Scoring needs the texts of validation and test. Train's would double the size of the data set.
+  // Scoring needs the texts of validation and test. The texts of train would double the data set's size.
   if (source.split == Split::kTrain) {
     split.writer->add(encoded.tokens);
   } else {
@@ -270,7 +269,7 @@ void Preparation::encode_all(const Tokenizer& tokenizer, const PromptTemplate& p
   }
 }
 
-/// Notes how many texts have the name of a special token in them, as notebooks append EOS to summaries.
+/// Notes how many texts contain the name of a special token. Some notebooks append "</s>" to summaries.
 void Preparation::note_special_names() const {
   if (first_name_.empty()) return;
   note(fmt::format(

@@ -27,7 +27,7 @@ struct PrepareOptions {
   int64_t threads = 1;
   // Called on the thread that called prepare():
   std::function<void(const PrepareProgress&)> progress;  ///< every 256 examples and at the end
-  std::function<void(const std::string&)> note;          ///< notes for the user, before the work begins
+  std::function<void(const std::string&)> note;          ///< takes each note for the user
   /// Called for every example, and ten times a second while a tokenizer is trained. Once true, prepare()
   /// cleans up and throws PrepareStopped.
   std::function<bool()> stop_requested;

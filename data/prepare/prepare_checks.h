@@ -14,7 +14,7 @@ void check_options(const PrepareOptions& options, const std::string& prompt_temp
 /// train.
 void check_train_files(const PrepareOptions& options, const CorpusSource& source);
 
-/// For PrepareOptions::note. `source` is resolved.
+/// Notes for PrepareOptions::note. `source` must be resolved.
 std::vector<std::string> notes_on(const CorpusSource& source);
 
 /// Throws Error(kInputData): no example of the train split can train a tokenizer. `first_fault` describes the

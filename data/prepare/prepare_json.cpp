@@ -10,7 +10,7 @@
 namespace ripstop {
 namespace {
 
-// Increase it if an old reader would misread the new file; new keys alone do not need it.
+// Increase the version if an old reader would misread a new file; new keys alone need no new version.
 constexpr int64_t kFormatVersion = 1;
 
 nlohmann::ordered_json to_json(const LengthStatistics& s) {

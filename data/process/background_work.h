@@ -26,8 +26,7 @@ class BackgroundWork {
   bool is_done() const { return done_; }
   void request_stop() { stops_ = true; }
   bool stop_requested() const { return stops_; }
-  /// Counts one more finished part of the work. `body` calls it, so that the owner sees whether the work
-  /// stands still.
+  /// Counts one more finished part of the work, so that the owner notices a standstill. Only `body` calls it.
   void count_progress() const { ++progress_; }
   int64_t progress() const { return progress_; }
   /// Lowers the calling thread, and threads that it starts later, to nice 10: they get idle processors, and a

@@ -5,14 +5,15 @@
 
 namespace ripstop {
 
-/// Threads that read, convert, hash and write the blocks of a file. They may exceed the cores: mostly one
-/// waits for the device that is read, and one for the device that is written.
+/// Number of threads that read, convert, hash and write the blocks of a file. More threads than cores are
+/// useful, because most of the time one thread waits for the device it reads and one for the device it
+/// writes.
 inline constexpr int64_t kBlockThreads = 4;
 
 /// Calls body(thread, number) for every number below `count` on up to `threads` threads. A free thread takes
-/// the next number; `thread` is the index of the calling thread, for memory of its own. Meanwhile calls
-/// watch(done) on the caller's thread a few times a second and once at the end, with the number of calls that
-/// have ended.
+/// the next number. `thread` is the index of the calling thread, so that each thread can use its own memory.
+/// Meanwhile calls watch(done) on the caller's thread a few times a second and once at the end, with the
+/// number of calls that have ended.
 ///
 /// If `body` or `watch` throws, starts no more calls, waits for those under way and throws the exception. Of
 /// several failed calls of `body`, throws the exception of the lowest number, whatever the speed of the

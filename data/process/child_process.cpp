@@ -22,8 +22,8 @@
 namespace ripstop {
 namespace {
 
-/// First character of the child's message, before the text (kText), or code, what() and hint() of an Error
-/// (kError).
+/// First character of the child's message. The result of `work` follows kText; code, what() and hint() of an
+/// Error follow kError.
 constexpr char kText = 'T', kError = 'E';
 
 /// Writes the result of `work` to `pipe`. Never returns: destructors of the parent's objects would remove the
@@ -46,8 +46,8 @@ constexpr char kText = 'T', kError = 'E';
   ::_exit(0);
 }
 
-/// A child process that writes to a pipe. The destructor kills it if it may still run, and waits for it:
-/// until then the system keeps an ended child in its table.
+/// A child process that writes to a pipe. The destructor kills it if it may still run, and waits for it,
+/// because an ended child stays in the system's table until then.
 class Child {
  public:
   Child(pid_t pid, Descriptor read_end) : pid_(pid), read_end_(std::move(read_end)) {}
@@ -119,7 +119,7 @@ pid_t start_program(std::vector<std::string> words, std::vector<std::string> env
   sigset_t none;
   sigemptyset(&none);
   ::posix_spawnattr_setsigmask(&attributes, &none);
-  // This process may ignore SIGPIPE, which ends other programs that nobody reads any more.
+  // This process may ignore SIGPIPE. The program must not: SIGPIPE ends it once nobody reads its output.
   sigset_t usual = none;
   sigaddset(&usual, SIGPIPE);
   ::posix_spawnattr_setsigdefault(&attributes, &usual);

@@ -54,9 +54,8 @@ std::vector<fs::path> partials_of(Io& io, const fs::path& output) {
               "wait until it ends, or name another output");
 }
 
-/// Removes what killed processes left of `output`: the first step of make_partial_directory(). Throws
-/// Error(kUsage) if a running process makes `output`: of two such processes, only one could put its directory
-/// in place.
+/// Removes the partial directories of `output` that killed processes left. Throws Error(kUsage) if a running
+/// process makes `output`: only one of two processes could put its directory in place.
 void remove_leftovers(Io& io, const fs::path& output, const std::function<void(const std::string&)>& note) {
   const auto tell = [&](const std::string& text) {
     if (note) note(text);
@@ -77,10 +76,10 @@ void remove_leftovers(Io& io, const fs::path& output, const std::function<void(c
   }
 }
 
-/// Throws Error(kUsage) if a process that began at the same moment as this one makes `output`, too: neither
-/// may have seen the other's directory in remove_leftovers(). So each looks again after it has made its own.
-/// The process whose directory is first by name stays, and the other gives way. If the other had looked
-/// before and does not, the first gives way at last.
+/// Looks for a process that started to make `output` at the same moment: each may have missed the other's
+/// directory in remove_leftovers(). Throws Error(kUsage) at once if the other directory is first by name.
+/// Otherwise waits a second for the other process to give way, and throws if it does not: it may have looked
+/// before this directory was made.
 void give_way(Io& io, const fs::path& output, const fs::path& own) {
   constexpr int kLooks = 50;
   for (int look = 1; look <= kLooks; ++look) {

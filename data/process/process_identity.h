@@ -1,4 +1,4 @@
-// Names a process in a file, so that others on the same machine can later tell whether it still runs.
+// A process named in a file, so that other processes on the machine can later tell whether it still runs.
 #pragma once
 #include <map>
 #include <string>
@@ -16,7 +16,7 @@ enum class ProcessState {
   kGone,
   kElsewhere,  ///< on another machine or in another container: unknown
 };
-/// kElsewhere also if a fact is missing.
+/// Returns kElsewhere also if a fact is missing.
 ProcessState state_of(const ProcessIdentity& process);
 
 std::string to_text(const ProcessIdentity& process);

@@ -30,7 +30,7 @@ class HashSet {
     size_t count = 0;
   };
   static bool place(std::vector<uint64_t>& slots, uint64_t hash) {
-    // The low 32 bits choose the slot. Multiplication needs no division.
+    // The low 32 bits choose the slot, by a multiplication, which is faster than a division.
     for (size_t at = ((hash & 0xffffffffu) * slots.size()) >> 32;; at = at + 1 == slots.size() ? 0 : at + 1) {
       if (slots[at] == hash) return false;
       if (slots[at] == 0) {

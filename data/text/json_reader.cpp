@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kShownBytes = 100;  // bytes of the document in a message
 
-/// The end of a sealed text, from the comma before "hash" on. `body`: all bytes before.
+/// The end of a sealed_text(), from the comma before "hash" on. `body`: all bytes before the comma.
 std::string seal_of(std::string_view body) {
   StreamHash hash;
   hash.update(body);
@@ -25,7 +25,7 @@ std::string text_of_json(const nlohmann::ordered_json& json, int indent) {
 
 std::string sealed_text(const nlohmann::ordered_json& object) {
   std::string body = text_of_json(object, 1);
-  body.resize(body.size() - 2);  // the last "\n}", which seal_of has
+  body.resize(body.size() - 2);  // drops the last "\n}", which seal_of() adds again
   return body + seal_of(body);
 }
 
@@ -56,11 +56,11 @@ std::string with_nulls_for_nan(std::string_view json) {
 }
 
 JsonReader::Json JsonReader::parse(std::string_view text, int kept_levels) const {
-  // An ordered object looks for each new key among all the others: only so many keys may be in large objects.
+  // An ordered object compares each new key with all its keys, so the keys in large objects are limited.
   constexpr size_t kMostKeys = 20'000, kSmallObject = 256;
   size_t of_large = 0;
   // Programs differ on which of two equal keys they use, so refuse a key that occurs twice.
-  std::vector<std::set<std::string>> keys;  // by depth, the keys so far of the open objects
+  std::vector<std::set<std::string>> keys;  // by depth: keys of the objects that are not yet closed
   const auto check = [&](int depth, Json::parse_event_t event, Json& value) {
     using Event = Json::parse_event_t;
     if (depth > kMostLevels) refuse("nests deeper than {} levels", kMostLevels);

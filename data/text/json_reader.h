@@ -14,8 +14,8 @@ namespace ripstop {
 /// UTF-8 become U+FFFD.
 std::string text_of_json(const nlohmann::ordered_json& json, int indent = -1);
 
-/// `json` with null for each NaN, Infinity and -Infinity outside of its texts. Python's json module writes
-/// these words, and JSON has none of them.
+/// `json` with null for each NaN, Infinity and -Infinity outside of strings. Python's json module writes
+/// these words, which JSON does not have.
 std::string with_nulls_for_nan(std::string_view json);
 
 /// `object`, which must not be empty, as text with one space a level. The last member, "hash", is
@@ -23,8 +23,8 @@ std::string with_nulls_for_nan(std::string_view json);
 /// the hash.
 std::string sealed_text(const nlohmann::ordered_json& object);
 
-/// Reads one JSON document. Throws only Error(`refusal`), with a message that begins with `name`, the name of
-/// the file for people.
+/// Reads one JSON document. Throws only Error(`refusal`). `name` is the file's name, with which each message
+/// begins.
 class JsonReader {
  public:
   using Json = nlohmann::ordered_json;
@@ -43,14 +43,14 @@ class JsonReader {
     throw Error(refusal_, name_ + ": " + in_one_line(fmt::format(format, std::forward<Args>(args)...)), hint);
   }
 
-  /// Far deeper than any file needs, but bounded, so that code may recurse.
+  /// Deeper than any file needs, and low enough for recursive code.
   static constexpr int kMostLevels = 32;
   /// Refuses `text` if it is not JSON (RFC 8259), not an object, nests deeper than kMostLevels, has an object
   /// with a key twice, or has more than 20,000 keys in large objects, not counting the first 256 of each
   /// object. Values deeper than `kept_levels` are checked, but left out of the result.
   Json parse(std::string_view text, int kept_levels = kMostLevels) const;
 
-  /// Refuses `text` unless it ends as sealed_text() ends it, with the hash of its bytes.
+  /// Refuses `text` unless it ends with the hash of its bytes, as sealed_text() writes it.
   void require_seal(std::string_view text) const;
 
   /// The member `key` of `object`. Refuses an object without it.

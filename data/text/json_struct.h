@@ -1,6 +1,6 @@
-// FieldWriter and FieldReader write structs as JSON objects and read them back, with one list of fields for
-// both: a function that names each key once, with its member and, for values from anywhere, their limits.
-// Usually the function is a member of the struct:
+// FieldWriter and FieldReader write structs as JSON objects and read them back. One function lists the fields
+// for both: each key once, with its member and, if a file may hold any value, the limits. Usually the
+// function is a member of the struct:
 //
 //   static void fields(auto& self, auto& field) {
 //     field("metric", self.metric);
@@ -60,7 +60,7 @@ class FieldWriter {
   }
   /// For a value that follows from other fields. Readers ignore it.
   void derived(const char* key, const auto& value) { (*this)(key, value); }
-  /// Rounds to four significant digits: one number for each of a thousand nodes makes a long line.
+  /// Rounds to four significant digits: a list may have a number for each of a thousand nodes.
   void rounded(const char* key, std::vector<double> values) {
     for (double& value : values) {
       const double unit = value > 0 ? std::pow(10.0, std::floor(std::log10(value)) - 3) : 1;
@@ -104,15 +104,15 @@ class FieldReader {
  public:
   using Json = JsonReader::Json;
   static constexpr size_t kMostTextBytes = 256;
-  /// The greatest limit of a text that is read by in_one_line().
+  /// A text with a limit of at most this many bytes is read as one line (in_one_line).
   static constexpr size_t kMostLineBytes = 4096;
-  /// The limit of integers: a few may be added without an overflow.
+  /// The limit of integers, so low that a few of them can be added without an overflow.
   static constexpr int64_t kMost = int64_t{1} << 60;
   enum class Mode {
     kExact,         ///< refuses unknown members (in end()), and absent or bad ones
     kSkipsUnknown,  ///< accepts unknown members, refuses absent or bad ones
-    /// Refuses only members of another type. An absent member leaves the value. null is read as NaN for a
-    /// double, and as no value for an optional.
+    /// Refuses only members of another type. An absent member leaves the value unchanged. null is read as NaN
+    /// for a double, and as no value for an optional.
     kLenient
   };
 
@@ -122,7 +122,7 @@ class FieldReader {
   /// Changes kExact to kSkipsUnknown, for this object and for objects inside it.
   void skip_unknown() { mode_ = Mode::kSkipsUnknown; }
 
-  /// `limits`: `least` and `most` for an integer (0 and INT64_MAX by default), or `most_bytes` for a text
+  /// `limits`: `least` and `most` for an integer (0 and kMost by default), or `most_bytes` for a text
   /// (kMostTextBytes by default).
   void operator()(const char* key, auto& value, auto... limits) {
     if (is_wanted(key)) read(key, value, limits...);
@@ -135,7 +135,7 @@ class FieldReader {
   void word(const char* key, Enum& value, const auto& words) {
     value = static_cast<Enum>(index(key, reader_.member(json_, known(key)), words));
   }
-  /// Reads a list of one or more of `words`: flags[i] becomes true if it has words[i].
+  /// Reads a list of one or more of `words`: flags[i] becomes true if the list has words[i].
   void flags(const char* key, auto& flags, const auto& words) {
     flags = {};
     for (const Json& each : reader_.list(json_, known(key), 1, std::ssize(words)))
@@ -155,7 +155,7 @@ class FieldReader {
     read_inside(reader_.list(json_, known(key), least, most),
                 [&](auto& field) { field.elements(values, fields); });
   }
-  /// The objects of a list that is an element of a list, and so has no key.
+  /// The objects of a list that has no key, because it is an element of another list.
   void elements(auto& values, auto&& fields) {
     if (!json_.is_array()) reader_.refuse("has a {} where a list was expected", json_.type_name());
     values.clear();

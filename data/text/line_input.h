@@ -14,9 +14,8 @@ class LineInput {
   /// "-" is standard input. Waits for the first bytes of a pipe.
   explicit LineInput(const std::filesystem::path& path);
 
-  /// Reads the next line into `line` without its "\n", but with a "\r" before the "\n". Drops a byte order
-  /// mark at the start of the file. Returns false at the end. Returns a line of a pipe as soon as it has
-  /// arrived.
+  /// Reads the next line into `line` without its "\n"; keeps a "\r" before the "\n". Drops a byte order mark
+  /// at the start of the file. Returns false at the end. Returns a line of a pipe as soon as it has arrived.
   bool next(std::string& line);
   /// Number of the latest line, from 1.
   int64_t line_number() const { return line_number_; }

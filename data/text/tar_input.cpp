@@ -33,7 +33,7 @@ struct TarInput::State {
   UnpackedInput input;
   std::exception_ptr failure;  ///< an exception of `input`, stored because it must not pass through C code
   int64_t zeros = 0;           ///< zero bytes at the end of the bytes read so far
-  int64_t bytes = 0;           ///< unpacked, so far
+  int64_t bytes = 0;           ///< number of unpacked bytes so far
   std::unique_ptr<archive, decltype(&archive_read_free)> owner;
   archive* reader;
   std::string name;
@@ -42,7 +42,7 @@ struct TarInput::State {
 
 namespace {
 
-/// The path of the file to which the entry `name` is a link (TarInput::link); empty if it is none.
+/// The path of the file to which the entry `name` links (TarInput::link); empty if the entry is no link.
 std::string link_of(archive_entry* entry, const std::filesystem::path& name) {
   if (const char* const file = archive_entry_hardlink(entry); file != nullptr)
     return std::filesystem::path(file).lexically_normal();

@@ -20,7 +20,7 @@ bool is_json_object(const std::string& line) {
 }
 
 std::string summary_of(const std::string& line, const TextLines& lines) {
-  // An ordered object would take quadratic time.
+  // An ordered object would take quadratic time for many keys.
   const auto object = nlohmann::json::parse(with_nulls_for_nan(line), nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) fail(ExitCode::kInputData, "{}: not a JSON object", lines.place());
   const auto summary = object.find("summary");

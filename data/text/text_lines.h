@@ -29,8 +29,9 @@ class TextLines {
 };
 
 /// Reads the texts of `path`; "-" is standard input. If the first line that is not blank is a JSON object,
-/// every such line must be one, and its member "summary" is the text. Otherwise each line is a text. Throws
-/// Error(kInputData) for a bad line, with file and line, and for a file without any text.
+/// all lines that are not blank must be JSON objects, and their members "summary" are the texts. Otherwise
+/// each line is a text. Throws Error(kInputData) for a bad line, with file and line, and for a file without
+/// any text.
 std::vector<std::string> read_summaries(const std::string& path);
 
 }  // namespace ripstop

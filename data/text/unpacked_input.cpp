@@ -17,8 +17,8 @@ namespace {
 
 constexpr size_t kPackedBytes = 1 << 16;
 constexpr size_t kUnpackedBytes = 1 << 18;
-/// A file is hostile if it unpacks to this many bytes and this many times its size; text packs to about a
-/// tenth.
+/// A file is refused as hostile if it unpacks to more than kBombBytes, and to more than kBombRatio times its
+/// size. Text unpacks to about ten times its size.
 constexpr int64_t kBombBytes = int64_t{16} << 20;
 constexpr int64_t kBombRatio = 1000;
 
@@ -102,7 +102,7 @@ bool UnpackedInput::State::refill(size_t keep) {
   }
 }
 
-/// Decides by the first two bytes. Waits for the second byte of a pipe only after a first byte of gzip.
+/// Sets `form` by the first two bytes. Waits for the second byte of a pipe only if the first is gzip's.
 void UnpackedInput::State::find_form() {
   refill();
   if (stream.avail_in == 1 && packed[0] == kMagic[0]) refill(1);
@@ -124,7 +124,7 @@ void UnpackedInput::State::find_form() {
 
 /// Returns false if there is no further gzip member.
 bool UnpackedInput::State::begin_member() {
-  // Tapes pad files with zeros, and gzip accepts them.
+  // Skip zeros: tapes pad files with them, and gzip accepts them.
   bool is_padded = false;
   for (;;) {
     if (stream.avail_in == 0 && !refill()) return false;
@@ -141,7 +141,7 @@ bool UnpackedInput::State::begin_member() {
   return true;
 }
 
-/// Empty at the end.
+/// Returns the next unpacked bytes; none at the end.
 std::string_view UnpackedInput::State::inflate_some() {
   while (in_member || begin_member()) {
     stream.next_out = reinterpret_cast<Bytef*>(unpacked.data());

@@ -44,7 +44,7 @@ class ProtobufFields {
   std::string_view value;  ///< for wire types 1, 2 and 5
   uint64_t integer = 0;    ///< for wire type 0: an integer, a bool or an enum
 
-  /// For wire type 5; 0 for a field without four bytes.
+  /// The value of a field of wire type 5; 0 if the field does not have four bytes.
   float as_float() const {
     static_assert(std::endian::native == std::endian::little);
     float number = 0;

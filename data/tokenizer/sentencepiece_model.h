@@ -16,8 +16,7 @@ struct ModelPiece {
   PieceKind kind = PieceKind::kNormal;
 };
 
-/// Pieces and settings of a model, with the field of sentencepiece_model.proto of each. Defaults are as
-/// there.
+/// Pieces and settings of a model. Comments name fields of sentencepiece_model.proto; defaults are as there.
 struct SentencePieceModel {
   static constexpr uint64_t kBpe = 2;
 

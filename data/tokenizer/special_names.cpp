@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// tokenizer_config.json of LLaMA 3 has 50 KiB.
+// A limit far above usual sizes: tokenizer_config.json of LLaMA 3 has 50 KiB.
 constexpr int64_t kMostBytes = int64_t{4} << 20;
 
 // The JSON object in the file `path`; an empty one if it is absent or damaged.

@@ -9,13 +9,13 @@
 
 namespace ripstop {
 
-/// The names of a tokenizer's special tokens. In a text such a name is text: it is encoded as several pieces,
-/// which mean nothing special. Several threads may call const members at once.
+/// The names of a tokenizer's special tokens. Inside a text, such a name is encoded as text, in several
+/// pieces. Several threads may call const members at once.
 class SpecialNames {
  public:
   /// Takes the names of control, unknown and unused pieces of `tokenizer`, and of added tokens in
   /// added_tokens.json, special_tokens_map.json and tokenizer_config.json beside the tokenizer's file. A file
-  /// that is absent or damaged adds none. Leaves out names without any sign such as "<", which are words.
+  /// that is absent or damaged adds none. Leaves out names shorter than 3 bytes or without punctuation.
   explicit SpecialNames(const Tokenizer& tokenizer);
 
   /// The first name in `text`; "" if there is none.

@@ -78,8 +78,7 @@ void check_id(int32_t id, int64_t vocabulary_size) {
     fail(ExitCode::kInputData, "token {} lies outside the vocabulary of {}", id, vocabulary_size);
 }
 
-/// The size of the parts in which a long text is encoded, and of the longest part if there is no place to
-/// cut.
+/// Most bytes of the parts in which a long text is encoded, and of a part without a place to cut.
 constexpr size_t kPartBytes = size_t{64} << 10;
 constexpr size_t kLongestPartBytes = size_t{1} << 20;
 
@@ -131,12 +130,12 @@ void Tokenizer::load() {
 
 /// Finds out whether and where texts can be cut without a change of ids. BPE merges neighbours only into
 /// pieces of the vocabulary. No piece holds both letters beside a cut, so no merge crosses it, and merges on
-/// one side do not depend on the other side. A model is not cut if
-/// - a map of characters may join a letter with the space before it,
-/// - it drops spaces at the ends of a text,
-/// - it has no piece for the space: unknown neighbours are joined,
-/// - it has unused pieces, which are taken apart by the last of their merges anywhere in the text,
-/// - it is a unigram model, whose scores are float32 sums from the start of the text.
+/// one side do not depend on the other side. Texts are not cut if the model
+/// - has a map of characters, which may join a letter with the space before it,
+/// - drops spaces at the ends of a text,
+/// - has no piece for the space: SentencePiece joins unknown neighbours,
+/// - has unused pieces: merges anywhere in the text decide how SentencePiece divides them again,
+/// - is a unigram model, whose scores are float32 sums from the start of the text.
 void Tokenizer::find_cuts() {
   const SentencePieceModel model = read_sentencepiece_model(model_);
   bool has_space = model.byte_fallback, has_unused = false;
@@ -184,8 +183,8 @@ Tokenizer::~Tokenizer() = default;
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 
-/// Whether `text` may be cut before byte `at`: if it is a space that no piece holds together with the letter
-/// in front of it.
+/// Whether `text` may be cut before byte `at`: there must be a space, and no piece may hold this space
+/// together with the letter in front of it.
 bool Tokenizer::is_cut(std::string_view text, size_t at) const {
   if (text[at] != ' ' || at + 1 == text.size()) return false;
   const char before = text[at - 1] == ' ' ? kSpacePiece.back() : text[at - 1];

@@ -17,7 +17,7 @@ class SentencePieceProcessor;
 
 namespace ripstop {
 
-/// In the directory of a data set, a run or a Hugging Face model.
+/// Name of the file in the directory of a data set, a run or a Hugging Face model.
 inline constexpr const char* kTokenizerFile = "tokenizer.model";
 
 /// Throws Error(kStorage) if the system cannot tell.
@@ -42,7 +42,7 @@ struct TokenPiece {
   bool is_special = false;  ///< BOS, EOS, unk or another id without text
 };
 
-/// The error for a text that cannot be encoded: a part of it that cannot be cut is over 1 MiB.
+/// Thrown for a text that cannot be encoded, because it has no place to cut within 1 MiB.
 class LongWordError : public Error {
  public:
   using Error::Error;
@@ -112,7 +112,7 @@ class Tokenizer {
   bool adds_space_ = false;              // the model puts a space before each text
   bool can_cut_ = false;                 // texts can be encoded in parts
   std::bitset<256> before_inner_space_;  // last bytes of letters that stand before a space inside a piece
-  // Locked while a large part of a text is encoded, to save memory: one at a time.
+  // Locked while a large part of a text is encoded. One large part at a time saves memory.
   std::unique_ptr<std::mutex> large_part_ = std::make_unique<std::mutex>();
 };
 

@@ -18,8 +18,8 @@ namespace {
 
 constexpr int64_t kFewestPieces = 300;       // bytes, control tokens, and some letters
 constexpr int64_t kPiecesWithoutText = 259;  // bytes and control tokens
-/// Up to this bound, a refusal names the largest possible size: the trainer makes all merges to find it, in a
-/// second or two.
+/// If at most this many pieces are possible, a refusal names the largest possible size. The trainer finds it
+/// by making all merges, in a second or two.
 constexpr int64_t kMostToCount = 32'000;
 
 class LineIterator final : public sentencepiece::SentenceIterator {
@@ -94,7 +94,7 @@ sentencepiece::util::Status learn(const std::vector<std::string>& lines, int64_t
   return sentencepiece::SentencePieceTrainer::Train(arguments, &iterator, &model);
 }
 
-/// The size that the trainer names in its refusal of a larger one, if any.
+/// The largest possible size, which the trainer names when it refuses a larger one; nullopt if it does not.
 std::optional<int64_t> most_pieces(const sentencepiece::util::Status& status) {
   return number_after(status.ToString(), "value <= ");
 }
