@@ -23,7 +23,7 @@ namespace {
 constexpr size_t kLargestFileBytes = size_t{1} << 20;
 // Also limits the depth of dotted keys: toml++ recurses into them.
 constexpr size_t kLongestLineBytes = 4096;
-// A hint takes a millisecond, and a damaged file may need many.
+// Finding a hint takes a millisecond, and a damaged file may have many problems.
 constexpr size_t kMostHints = 1000;
 
 std::vector<std::string_view> lines_of(std::string_view text) {
@@ -61,8 +61,8 @@ size_t first_line_of(std::string_view text, const std::string& key, size_t last_
   return found;
 }
 
-// Line `number` for a message; "" if it has unprintable characters. The first character that is not ASCII is
-// named: a round quote, a long dash or a space of another width looks right.
+// Line `number` for a message; "" if it has unprintable characters. Names the first character that is not
+// ASCII, because a round quote or a long dash looks like a plain one.
 std::string shown_line(std::string_view text, size_t number) {
   constexpr size_t kShown = 80;
   const std::vector<std::string_view> lines = lines_of(text);
@@ -77,7 +77,7 @@ std::string shown_line(std::string_view text, size_t number) {
     note = fmt::format(" (with U+{:04X}: quotes, minus and space are plain \" - and space in TOML)",
                        code_point(odd.substr(0, sequence_bytes(odd))));
   size_t shown = std::min(line.size(), kShown);
-  while (shown < line.size() && (line[shown] & 0xC0) == 0x80) --shown;  // whole characters
+  while (shown < line.size() && (line[shown] & 0xC0) == 0x80) --shown;  // does not cut a character in two
   return line.substr(0, shown) + (line.size() > shown ? "..." : "") + note;
 }
 
@@ -132,7 +132,7 @@ std::string foreign_line_hint(std::string_view line) {
            "keep one of the two");
   }
   const std::string shown = shown_line(text, line);
-  // The hint repeats the value, so the line must be shown as it is.
+  // A hint repeats the value, so only a line that is shown whole and unchanged gets a hint.
   const bool is_whole = !shown.ends_with("...") && shown.find(" (with U+") == shown.npos;
   std::string hint = is_whole ? foreign_line_hint(shown) : "";
   if (hint.empty() && !shown.empty()) hint = fmt::format("the line is: {}", shown);
@@ -202,8 +202,8 @@ void read_section(const std::string& section, const toml::table& table, const st
   }
 }
 
-// Reads the file's entries, and adds unknown keys and sections to `problems`. `empty_lora`: the line of a
-// section [lora] without keys: whoever wrote it wants adapters.
+// Reads the file's entries, and adds unknown keys and sections to `problems`. Sets `empty_lora` to the line
+// of a section [lora] without keys, whose author wants adapters.
 std::vector<ConfigEntry> read_file_entries(std::string_view text, const std::string& name,
                                            ConfigProblems& problems, std::optional<uint32_t>& empty_lora) {
   toml::table document;
@@ -252,7 +252,7 @@ ConfigEntry parse_override_value(const ConfigKey& key, const std::string& text) 
       if (parsed.size() == 1 && value != nullptr)
         return {&key, plain_value(*value), shown(*value), kCommandLine, 0};
     } catch (const toml::parse_error&) {
-      // A bare word such as auto, or nonsense, which assign_value refuses with the key's name.
+      // The text is a bare word such as auto, or nonsense, which assign_value refuses with the key's name.
     }
   }
   const std::string shown_text = toml_string(text.substr(0, 80));
@@ -287,7 +287,7 @@ std::optional<ConfigEntry> read_override(const std::string& text, ConfigProblems
   return std::nullopt;
 }
 
-// Whether an override removes `entry` from the file: both are of one key, or of keys that exclude each other.
+// Whether an override removes `entry` from the file: both set one key, or keys that exclude each other.
 bool displaces(const ConfigEntry& override_entry, const ConfigEntry& entry) {
   const std::string by = override_entry.key->path();
   const std::string of = entry.key->path();

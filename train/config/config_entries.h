@@ -17,7 +17,7 @@ namespace ripstop {
 
 /// All problems of a config are collected, so that people can fix them together.
 struct ConfigProblem {
-  /// 0: none. Messages list problems in the order of lines, problems without a line at the end.
+  /// Line of the file; 0: none. Messages list problems in the order of lines, problems without a line last.
   int64_t line;
   std::string text;                  ///< begins with the place: "x.toml:12: unknown key 'run.sed'"
   std::string hint;                  ///< may be ""
@@ -33,8 +33,8 @@ inline constexpr size_t kMostProblemsShown = 8;
 /// others.
 void refuse_problems(ConfigProblems problems);
 
-/// A TOML value. monostate: a type that no key has (a table, a date, a mixed array). An empty array has
-/// numbers.
+/// A TOML value. monostate: a type that no key has (a table, a date, a mixed array). An empty array is stored
+/// as std::vector<double>.
 using ConfigValue = std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<double>,
                                  std::vector<std::string>>;
 

@@ -8,7 +8,7 @@
 namespace ripstop {
 namespace {
 
-// For an enum, two functions hide the type, because all rows of the table have one type.
+// All rows of the table have one type, so two functions convert an enum to its index and back.
 template <class T>
 Field field_at(T* value) {
   if constexpr (std::is_same_v<T, decltype(LoraConfig::targets)>) {
@@ -26,9 +26,9 @@ Field field_at(T* value) {
 constexpr double kManySteps = 1e12;
 constexpr double kManyRanks = 1 << 20;
 constexpr double kLargestSeed = 9.2e18;
-// The limit of a sequence and of a micro-batch: planning takes time for each chunk of the logits.
+// The longest sequence: planning takes time for each chunk of the logits.
 constexpr double kManyTokens = 1 << 24;
-// The limit of a step's sequences, whose list is in memory; far above any batch in use.
+// The most sequences of a step, far above any batch in use: a step's list of sequences is in memory.
 constexpr double kManySequences = 1 << 20;
 // AdamW computes in float32: a smaller epsilon is 0, or denormal, which a device may round to 0.
 constexpr double kSmallestFloat = std::numeric_limits<float>::min();

@@ -83,8 +83,8 @@ std::string suggest(std::string_view typed, const std::vector<std::string>& cand
 /// key, an option, "section.key", or a refused value as "section.value" or "section.key=value".
 std::string answer_to(std::string_view word);
 
-/// The paths of all keys that ripstop or other programs call `name`, keys of `section` first; if there are
-/// none, of the key with the nearest name, if any.
+/// The paths of all keys that ripstop or other programs call `name`, keys of `section` first. If there are
+/// none, the path of the key with the nearest name, if any.
 std::vector<std::string> suggest_keys(std::string_view section, std::string_view name);
 
 /// "did you mean 'optimizer.learning_rate'?", or a list of the section's keys.
@@ -96,8 +96,8 @@ std::string suggest_config_section(std::string_view section);
 /// The value as TOML. An empty optional is "auto" if key.none_is_auto, else "".
 std::string value_as_toml(const ConfigKey& key, const RunConfig& config);
 
-/// The shortest text that reads back as the same double; with a point or an exponent, else TOML reads an
-/// integer.
+/// The shortest text that reads back as the same double. Has a point or an exponent, because TOML would read
+/// an integer without one.
 std::string toml_number(double value);
 
 /// `text` as a quoted and escaped TOML string.

@@ -16,9 +16,9 @@
 namespace ripstop {
 namespace {
 
-// Words of other programs, separated by spaces, with ripstop's word or, without one, the hint. (The table of
-// keys has other names of keys.) An ambiguous word is written section.name, a refused value section.value or
-// section.key=value.
+// Words of other programs, separated by spaces, with ripstop's word or, without one, the hint. An ambiguous
+// word is written section.name, a refused value section.value or section.key=value. The table of keys has
+// other programs' names of keys.
 struct ForeignWords {
   std::string_view words;
   std::string_view name;  // section, verb or value of a choice; empty: see `answer`
@@ -121,7 +121,8 @@ bool is_known_as(const ConfigKey& key, std::string_view section, std::string_vie
          has_word(key.elsewhere.substr(bar), name) || has_word(key.elsewhere.substr(bar), path);
 }
 
-// The value probably meant by `given`, as TOML; "" if nothing is near. An overload for each type with hints.
+// operator() returns the value that `given` probably means, as TOML; "" if nothing is near. Each field type
+// with hints has an overload.
 struct MeantValue {
   const ConfigValue& given;
   bool none_is_auto;
@@ -156,7 +157,7 @@ struct MeantValue {
   }
   std::string operator()(const ChoiceField& choice) const {
     std::string word = text();
-    std::erase_if(word, [](unsigned char c) { return c > 0x7f; });  // round quotes
+    std::erase_if(word, [](unsigned char c) { return c > 0x7f; });  // drops round quotes
     const std::string meant = suggest(word, {choice.words.begin(), choice.words.end()});
     return meant.empty() ? "" : toml_string(meant);
   }
@@ -244,14 +245,14 @@ std::string suggest_config_value(const ConfigEntry& entry) {
   if (std::string answer = answer_to(fmt::format("{}.{}", key.section, lower(value.text()))); !answer.empty())
     return answer;
   std::string meant = std::visit(value, key.field(any)), note;
-  // "0: off" in the key's text.
+  // If the key's text says "0: off", a word such as none means 0.
   if (const size_t zero = key.doc.find("0: "); meant.empty() && zero < key.doc.size() && value.is_nothing()) {
     meant = "0";
     note = fmt::format(" ({})", key.doc.substr(zero, key.doc.find_first_of(";.", zero) - zero));
   }
   if (meant.empty() && !key.unit.empty() && std::holds_alternative<double>(entry.value))
     return fmt::format("it is a whole number of {}, no share", key.unit);
-  // A value that is refused next is no help.
+  // Do not suggest a value that would be refused.
   const double number = std::strtod(meant.c_str(), nullptr);
   if (std::holds_alternative<double>(entry.value) && (number < key.range.least || number > key.range.most))
     meant.clear();

@@ -125,7 +125,6 @@ class Assigner {
   const ConfigEntry& entry_;
 };
 
-// For value_as_toml.
 struct TomlWriter {
   bool none_is_auto;
   std::string operator()(const bool* value) const { return *value ? "true" : "false"; }
@@ -151,7 +150,6 @@ struct TomlWriter {
   }
 };
 
-// For expected_type.
 struct TypeNamer {
   bool none_is_auto;
   std::string operator()(const bool*) const { return "true or false"; }
@@ -171,8 +169,8 @@ struct TypeNamer {
   std::string operator()(const std::optional<bool>*) const { return "true, false or \"auto\""; }
 };
 
-// The value in to_toml; "" if parse_run_config would refuse the key: sizes that the pretrained model or the
-// data set decides, and keys of [lora] without adapters.
+// The value that to_toml writes; "" if parse_run_config would refuse the key: sizes that the pretrained model
+// or the data set decides, and keys of [lora] without adapters.
 std::string written_value(const ConfigKey& key, const RunConfig& config) {
   const bool is_size = key.section == "model" && key.presence != Presence::kOptional;
   const bool is_unset =
@@ -192,7 +190,7 @@ bool may_change(const ConfigKey& key, const RunConfig& old_config, const RunConf
   // A run may become longer, but not shorter: that would have to undo steps.
   if (key.path() == "train.steps") return grows(old_config.train.steps, new_config.train.steps);
   if (key.path() == "train.epochs") return grows(old_config.train.epochs, new_config.train.epochs);
-  // The base of adapters may have moved: a resume compares its hash, not its path.
+  // The base model of adapters may have moved: a resume compares its hash, not its path.
   if (key.path() == "model.pretrained" && old_config.lora.any()) return new_config.lora.any();
   return key.may_change_on_resume;
 }
@@ -253,7 +251,7 @@ std::string toml_string(std::string_view text) {
 }
 
 std::string value_as_toml(const ConfigKey& key, const RunConfig& config) {
-  // TomlWriter only reads.
+  // The const_cast is safe: TomlWriter only reads.
   return std::visit(TomlWriter{key.none_is_auto}, key.field(const_cast<RunConfig&>(config)));
 }
 

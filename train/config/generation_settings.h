@@ -18,7 +18,7 @@ struct GenerationSettings {
   double length_penalty = 1.0;                           ///< for beam search
   EarlyStopping early_stopping = EarlyStopping::kFalse;  ///< for beam search
   int64_t no_repeat_ngram_size = 0;  ///< no sequence of this many tokens occurs twice; 0: off
-  int64_t min_new_tokens = 0;        ///< no end token among this many first tokens
+  int64_t min_new_tokens = 0;        ///< the end token is not among this many first tokens
   int64_t max_new_tokens = 64;
   bool do_sample = false;
   double temperature = 1.0;  ///< for sampling
@@ -35,8 +35,8 @@ struct GenerationSettings {
     return num_beams == 1 && !do_sample && no_repeat_ngram_size == 0 && min_new_tokens == 0 &&
            end_tokens.empty();
   }
-  /// These settings, with the defaults for those that have no effect: of beam search with one beam, of
-  /// sampling without do_sample.
+  /// These settings with defaults for settings that have no effect: beam search's if num_beams is 1,
+  /// sampling's without do_sample.
   GenerationSettings that_count() const {
     const GenerationSettings usual;
     GenerationSettings s = *this;

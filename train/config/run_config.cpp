@@ -54,7 +54,7 @@ std::string read_text(const std::string& path) {
   return read_whole_file(path, kMostBytesRead, ExitCode::kUsage);
 }
 
-// resolve_run (train/plan) decides later what depends on ranks, data set and device.
+// Decides nothing that depends on ranks, data set or device: resolve_run (train/plan) does that later.
 class ConfigBuilder {
  public:
   ConfigBuilder(std::string_view toml, const std::string& name, std::span<const std::string> overrides)
@@ -139,7 +139,7 @@ class ConfigBuilder {
     }
   }
 
-  // Whether the hint for an unknown name is this key: then the unknown name is the only problem to report.
+  // Whether the hint for an unknown name is this key. Then the unknown name is the only problem to report.
   bool is_hinted_at(const ConfigKey& key) const {
     return problems_.size() <= kMostProblemsShown &&
            std::ranges::any_of(problems_, [&](const ConfigProblem& problem) {
@@ -159,7 +159,7 @@ class ConfigBuilder {
       return;
     }
     if (model.preset.empty() && !given("model.hidden_size")) {
-      // Refused without sizes only: a config that a run has written has sizes and an empty model.pretrained.
+      // With a preset or sizes, an empty model.pretrained counts as absent.
       if (given("model.pretrained"))
         return blame("model.pretrained", "'model.pretrained' is empty",
                      "give the directory of a model; or leave the key out (is a shell variable not set?) and "
@@ -178,7 +178,7 @@ class ConfigBuilder {
 
   void check_model() {
     ModelConfig sizes = config_.model;
-    if (sizes.vocab_size == 0) sizes.vocab_size = 1;  // any: resolve_run takes and checks the data set's
+    if (sizes.vocab_size == 0) sizes.vocab_size = 1;  // any size: resolve_run takes and checks the data set's
     try {
       validate(sizes);
     } catch (const Error& error) {
@@ -190,7 +190,7 @@ class ConfigBuilder {
             fmt::format("{}: shorten the sequences, or raise it if training begins from random weights",
                         origin(*find_config_key("model", "max_position_embeddings")))))
       return;
-    // Blames mesh.tensor, which is nearly always the mistake.
+    // Blames mesh.tensor, because the sizes of the model are nearly always right.
     try {
       check_tensor_axis(sizes, *config_.mesh.tensor);
     } catch (const Error& error) {

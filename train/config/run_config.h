@@ -137,7 +137,7 @@ struct CheckpointSection {
   int64_t keep = 3;           ///< newest checkpoints to keep, besides the best one; 0: all
   KeepBest keep_best = KeepBest::kLoss;
   bool asynchronous = true;
-  std::optional<int64_t> snapshot_mib;  ///< MiB of one rank; nullopt: "auto"
+  std::optional<int64_t> snapshot_mib;  ///< host memory of a rank's copies; nullopt: "auto"
   bool operator==(const CheckpointSection&) const = default;
 };
 
@@ -185,7 +185,7 @@ std::vector<std::string> ignored_generation_notes(const RunConfig& config);
 /// overrides.
 bool is_overridden(std::string_view path, std::span<const std::string> overrides);
 
-/// Steps, counted from 1, with both ends; no steps if last < first.
+/// Steps `first` to `last`, counted from 1; no steps if last < first.
 struct StepRange {
   int64_t first = 1, last = 0;
 };
@@ -214,15 +214,15 @@ std::vector<ConfigDifference> compare(const RunConfig& old_config, const RunConf
 /// Compares the keys of [model] of two models whose sizes are all known.
 std::vector<ConfigDifference> compare_models(const ModelConfig& old_model, const ModelConfig& new_model);
 
-/// Returns `differences` if a run may resume with all of them. Else throws Error(kUsage) with the refused
-/// ones: "WHOSE was begun with another config: KEY: OLD -> NEW, ...". `has_weights`: WHOSE is a run with a
-/// checkpoint, or a checkpoint, from whose weights a new run can begin.
+/// Returns `differences` if a run may resume with all of them. Otherwise throws Error(kUsage) that lists the
+/// refused ones: "WHOSE was begun with another config: KEY: OLD -> NEW, ...". `has_weights`: WHOSE is a run
+/// with a checkpoint, or a checkpoint, from whose weights a new run can begin.
 std::vector<ConfigDifference> accept_differences(const std::string& whose,
                                                  std::vector<ConfigDifference> differences,
                                                  bool has_weights = true);
 
-/// Calls accept_differences for all differences. `whose` is the new run.directory, because the stored config
-/// of a copied run has the old directory.
+/// Calls accept_differences for all differences. Messages name the new run.directory, because the stored
+/// config of a copied run has the old directory.
 std::vector<ConfigDifference> check_resume(const RunConfig& old_config, const RunConfig& new_config,
                                            bool has_weights = true);
 
