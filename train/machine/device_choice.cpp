@@ -13,7 +13,7 @@ namespace ripstop {
 Device choose_device(DeviceChoice choice, MpiWorld& world, std::string& note) {
   if (choice == DeviceChoice::kCpu) return Device::cpu();
   if (choice == DeviceChoice::kCuda) return choose_cuda_device(world);
-  // Kept until after the collective below, in which the other ranks wait.
+  // An error is handled only after the collective below, because the other ranks wait there.
   std::string problem;
   Device device = Device::cpu();
   try {

@@ -9,8 +9,8 @@
 namespace ripstop {
 
 /// kAuto: a GPU if every rank has a working one, else the CPU on all ranks; then `note` tells a rank that has
-/// a GPU why it is not used. Collective for kAuto. Throws Error(kResources) for kCuda if this rank has no
-/// working GPU.
+/// a GPU why that GPU is not used. Collective for kAuto. Throws Error(kResources) for kCuda if this rank has
+/// no working GPU.
 Device choose_device(DeviceChoice choice, MpiWorld& world, std::string& note);
 
 /// Reasons not to use the ranks' GPUs (gpu_complaints), one text for each rank that has any. Collective.
@@ -20,8 +20,8 @@ std::vector<std::string> device_complaints(MpiWorld& world, const Device& device
 bool has_fast_bfloat16(const Device& device);
 
 /// The bytes of memory that a rank may use: an equal share of the node's memory, or of the GPU's free memory.
-/// The least of all ranks' shares, because micro-batches and meshes, which must be equal on all ranks, follow
-/// from it. Collective.
+/// Returns the least of all ranks' shares, because all ranks must choose the same micro-batch and mesh.
+/// Collective.
 int64_t memory_of_rank_bytes(MpiWorld& world, const Device& device);
 /// memory_of_rank_bytes(), but on a CPU a share of the node's free memory. For evaluate and summarize, whose
 /// mesh may differ from call to call. Collective.

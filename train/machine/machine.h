@@ -12,7 +12,7 @@ struct Machine {
   std::string host;
   std::string system;                 ///< "Linux 6.1.0 x86_64"
   std::string processor;              ///< "AMD EPYC 9654 96-Core Processor"
-  std::string instruction_set;        ///< of the kernels: "avx512_bf16, oneDNN 2.6.3 isa 0x7e7"
+  std::string instruction_set;        ///< used by the kernels: "avx512_bf16, oneDNN 2.6.3 isa 0x7e7"
   bool fast_bfloat16 = false;         ///< the processor multiplies bfloat16 in hardware
   int64_t cores = 0;                  ///< hardware threads online
   int64_t cores_allowed = 0;          ///< hardware threads in this process's affinity mask
@@ -41,7 +41,7 @@ ResidentMemory resident_memory();
 /// `clock`: CLOCK_BOOTTIME, for example.
 double clock_seconds(int clock);
 
-/// Seconds since the kernel started this process, to a hundredth; 0 if unknown.
+/// Seconds since the kernel started this process, in steps of 0.01; 0 if unknown.
 double process_age_seconds();
 
 /// The machine's memory, or the limit of the control group if that is smaller.

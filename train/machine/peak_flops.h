@@ -27,7 +27,7 @@ std::optional<double> data_sheet_flops(const std::string& name, DType compute);
 struct PeakRound {
   double seconds = 0;  ///< time of the slowest rank
   /// CPU time of a rank's threads / (seconds * threads), the smallest of all ranks. 1 if the ranks of a node
-  /// have fewer cores than threads, because then no other program need be the cause.
+  /// have fewer cores than threads, because then the ranks slow each other.
   double cpu_share = 1;
 };
 
@@ -37,10 +37,10 @@ inline constexpr int64_t kMostRounds = 24;
 /// rounds in which other programs took more than 15 % of the processors. Pure.
 std::optional<double> fastest_round(std::span<const PeakRound> rounds);
 
-/// The peak of all ranks together for products in `compute`. For GPUs from the data sheets. For CPUs measured
-/// with the model's own `linear` on all ranks at once (a TimedProduct), in rounds of some 12 ms, until
-/// fastest_round has an answer, but for at most 24 rounds or 0.4 s. nullopt on all ranks if any rank's device
-/// has no known peak, or if other programs disturb the measurement. Collective.
+/// The peak of all ranks together for products in `compute`: on GPUs from the data sheets, on CPUs measured.
+/// The measurement runs the model's own `linear` on all ranks at once (a TimedProduct), in rounds of some 12
+/// ms, until fastest_round has an answer, at most 24 rounds or 0.4 s. nullopt on all ranks if any rank's
+/// device has no known peak, or if other programs disturb the measurement. Collective.
 std::optional<PeakFlops> find_peak_flops(MpiWorld& world, const Device& device, DType compute);
 
 }  // namespace ripstop

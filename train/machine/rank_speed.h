@@ -13,8 +13,8 @@ struct RankSpeed {
   double flops_per_second = 0;
   /// Bytes/s read and written by a kernel with hardly any arithmetic, while all ranks compute.
   double memory_bytes_per_second = 0;
-  /// Bytes/s sent to a rank of the same node (inside) and of another node (between), while as many are
-  /// received.
+  /// Bytes/s that a rank sends to a rank of the same node (inside) and of another node (between) while it
+  /// receives as many.
   double inside_bytes_per_second = 0;
   double between_bytes_per_second = 0;
 };
