@@ -8,10 +8,10 @@
 
 namespace ripstop {
 
-/// The lines of one stream. A stream that is no terminal has no live line. A stream neither stops nor delays
-/// a run: lines wait in memory (up to 1 MiB, then new ones are dropped) while the reader does not read or the
-/// disk is full, and are dropped if nobody is there to read. Not thread-safe. Only one LiveLine at a time may
-/// have a live line at a terminal; several would overwrite each other.
+/// Prints lines to one stream, and at a terminal a live line below them, which is rewritten in place. A
+/// stream neither stops nor delays a run: lines wait in memory (up to 1 MiB, then new ones are dropped) while
+/// the reader does not read or the disk is full, and are dropped if nobody is there to read. Not thread-safe.
+/// Only one LiveLine at a time may have a live line at a terminal; several would overwrite each other.
 class LiveLine {
  public:
   /// `stream` must outlive this object.
@@ -43,9 +43,9 @@ class LiveLine {
   Clock::time_point last_shown_;
 };
 
-///   prepare  12000/204045 documents  5.9%  3200/s  eta 1m00s
-/// `unit` is in the singular; "byte" shows sizes. A `total` of 0 means unknown: then share and time left are
-/// absent. The rate excludes `already`, the part of `done` from an earlier start.
+/// The progress of work: "prepare  12000/204045 documents  5.9%  3200/s  eta 1m00s". `unit` is in the
+/// singular; "byte" shows sizes. A `total` of 0 means unknown: then share and time left are absent. The rate
+/// excludes `already`, the part of `done` from an earlier start.
 std::string progress_line(const std::string& what, const std::string& unit, int64_t done, int64_t total,
                           double seconds, int64_t already = 0);
 

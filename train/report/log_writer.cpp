@@ -11,13 +11,13 @@
 namespace ripstop {
 namespace {
 
-// The pause between two attempts to write lines that wait, and between two looks at the path.
+// The pause between two attempts to write lines that wait, and between two checks of the path.
 constexpr std::chrono::milliseconds kPause{1000};
 
-// A call that takes longer than this is told to people.
+// A file system call that takes longer is reported by trouble().
 constexpr std::chrono::seconds kLongCall{10};
 
-// The lines that `found` lacks: those of `old` behind the last line of `found` that is also in `old`.
+// The end of `old` that `found` lacks: all lines behind the last line of `found` that is also in `old`.
 std::string_view lines_lacking(std::string_view old, std::string_view found) {
   std::unordered_map<std::string_view, size_t> end_of;
   for (size_t begin = 0, end = 0; (end = old.find('\n', begin)) != old.npos; begin = end + 1)
@@ -126,8 +126,8 @@ void LogWriter::progressed() {
   changed_.notify_all();
 }
 
-// Waits until `done`, which the thread brings about. Returns false if the thread does nothing for too long.
-// Waits in pieces, so that a stop of this process counts as one piece at most.
+// Waits until the thread makes `done` true. Returns false if the thread does nothing for too long. Waits in
+// short pieces, so that time in which this process was stopped counts as one piece at most.
 bool LogWriter::await(std::unique_lock<std::mutex>& guard, const std::function<bool()>& done) {
   constexpr std::chrono::duration<double> kPiece{0.1};
   while (waited_seconds_ <= rights_.patience_seconds) {
@@ -203,8 +203,8 @@ bool LogWriter::work(std::unique_lock<std::mutex>& guard, bool syncs) {
   return true;
 }
 
-// Goes on in the file that is at the path now, or makes one. Opens the file before it looks for the owner: a
-// takeover changes LOCK first, and the log after it.
+// Continues in the file that is at the path now, or makes one. Opens the file before it checks the owner: a
+// process that takes a run over changes LOCK first, and the log after it.
 void LogWriter::follow_path() {
   rights_.check_owner();  // opening may make the file, or cut a torn line
   std::error_code ignored;

@@ -20,21 +20,21 @@ namespace ripstop {
 
 /// The right to write a log, and the time to wait for it. The thread of the LogWriter calls the functions.
 struct LogRights {
-  /// Called before each write. Returns whether the write may begin, and false if it must wait. Throws Error
-  /// if this process must not write any more.
+  /// Called before each write. Returns false if the write must wait. Throws Error if this process must not
+  /// write any more.
   std::function<bool()> may_write = [] { return true; };
   /// Throws Error unless this process owns the log. If empty, the log does not follow a replaced file.
   std::function<void()> check_owner = {};
-  /// The longest wait of a caller for a file system that does nothing.
+  /// The longest time that callers wait for a file system that does nothing.
   double patience_seconds = std::numeric_limits<double>::infinity();
 };
 
-/// A log that grows by whole lines, in the order of add(). Its thread alone touches the file, so a file
-/// system that stands still does not hold the caller. A line that cannot be written waits in memory.
+/// A log that grows by whole lines, in the order of add(). Its thread alone uses the file, so a file system
+/// that does not answer does not block the caller. A line that cannot be written waits in memory.
 ///
-/// If the file at the path is no longer the open one, because a program replaced or removed it, the thread
-/// goes on in the file at the path. Lines of the old file that come after the last line that both files have
-/// are appended to it, so no line is lost. take_notes() tells.
+/// If a program replaced or removed the open file, the thread goes on in the file that is at the path now,
+/// and appends to it the lines of the old file behind the last line that both files have. So no line is lost.
+/// take_notes() returns a text about this.
 class LogWriter {
  public:
   /// The most bytes of lines that wait in memory: the lines of some 100,000 steps.
@@ -42,8 +42,8 @@ class LogWriter {
 
   /// Opens or makes the file, cuts off a torn last line, and starts the thread. Throws Error(kStorage).
   explicit LogWriter(const std::filesystem::path& path, LogRights rights = {});
-  /// Tries once to write the lines that wait, and ends the thread. Waits for a call that does not return: ask
-  /// ends_within() before.
+  /// Tries once to write the lines that wait, and ends the thread. Blocks while the file system does not
+  /// answer: call ends_within() first.
   ~LogWriter();
   LogWriter(const LogWriter&) = delete;
   LogWriter& operator=(const LogWriter&) = delete;
@@ -55,8 +55,8 @@ class LogWriter {
   /// Removes the last line that was added. Returns false if its write has begun.
   bool take_back();
   /// Returns when all lines that were added are on the disk. Throws the Error of an attempt that began after
-  /// the call, or Error(kStorage) if the thread does nothing for LogRights::patience_seconds, of which the
-  /// time in earlier calls counts.
+  /// the call, or Error(kStorage) if the thread does nothing while callers wait, in this and earlier calls,
+  /// for LogRights::patience_seconds.
   void sync();
 
   /// Whether callers have waited for LogRights::patience_seconds, and the thread has still done nothing.
@@ -86,7 +86,7 @@ class LogWriter {
   const std::filesystem::path path_;
   const LogRights rights_;
   AppendFile file_;                  ///< used by the thread alone
-  Clock::time_point look_at_;        ///< when the thread compares the file with that at the path
+  Clock::time_point look_at_;        ///< when the thread compares the file with the path again
   mutable std::mutex mutex_;         ///< guards all members below
   std::condition_variable wake_;     ///< wakes the thread
   std::condition_variable changed_;  ///< wakes callers that wait for the thread
@@ -96,7 +96,7 @@ class LogWriter {
   bool wakes_ = false;               ///< the thread has work now
   bool stops_ = false, has_ended_ = false;
   int64_t asked_ = 0, answered_ = 0;              ///< calls of sync(), and those that the thread has answered
-  std::optional<Clock::time_point> still_since_;  ///< since when the thread, which has work, did nothing
+  std::optional<Clock::time_point> still_since_;  ///< last progress of the thread; nullopt: it has no work
   double waited_seconds_ = 0;  ///< time in which callers waited since the thread last did something
   std::optional<Error> failure_;
   std::vector<std::string> notes_;

@@ -49,8 +49,8 @@ void add(const std::string& name, FieldReader fields, std::vector<Event>& events
 // type.
 int64_t add_line(int64_t number, std::string_view line, MetricsLog& log) {
   const JsonReader reader(fmt::format("line {}", number), ExitCode::kStorage);
-  // Skips JsonReader::parse for short lines: its checks would be slow for a log of a million lines, and
-  // without them only a long hostile line takes long.
+  // Short lines are parsed without the checks of JsonReader::parse, which would be slow for a million lines.
+  // Only long lines of a hostile file need these checks.
   constexpr size_t kUsualBytes = size_t{1} << 16;
   const Json json =
       line.size() > kUsualBytes ? reader.parse(line) : Json::parse(line, nullptr, /*allow_exceptions=*/false);

@@ -89,9 +89,9 @@ struct StartEvent {
   std::string git_commit;
   MeshSizes mesh = kMeshOfOne;
   std::vector<std::string> hosts;  ///< host of each rank
-  /// The setting chosen for the run; "none" in logs of older versions.
+  /// The value of train.recompute after "auto" is decided; "none" in logs of older versions.
   std::string recompute = "none";
-  /// The size chosen for the run; 0 in logs of older versions.
+  /// The value of train.micro_batch_sequences after "auto" is decided; 0 in logs of older versions.
   int64_t micro_batch_sequences = 0;
   int64_t micro_batches = 0;  ///< micro-batches of a data rank in a step; 0 in logs of older versions
   DataUse data;
@@ -109,7 +109,7 @@ struct StartEvent {
   StepCost plan;
   int64_t kernel_plans = 0;  ///< plans of GPU libraries, made before the first step
   double kernel_plans_seconds = 0;
-  /// The parts before this event; nullopt in logs of versions before 0.2.0.
+  /// The start of the program up to this event; nullopt in logs of versions before 0.2.0.
   std::optional<StartupSeconds> startup;
   double time = 0;
   static void fields(auto& self, auto& field) {
@@ -160,7 +160,7 @@ struct StepMetrics {
   AxisSeconds communication_exposed_seconds;
   double data_wait_seconds = 0;  ///< rank 0's waits for the data loader
   double save_wait_seconds = 0;  ///< time that updates waited for a save that still reads the weights
-  /// The start until its first step has ended; nullopt in all other steps.
+  /// The start of the program up to the end of its first step; nullopt in all other steps.
   std::optional<StartupSeconds> startup;
   double time = 0;
   static void fields(auto& self, auto& field) {
@@ -231,7 +231,7 @@ struct ValidationEvent {
     field("targets", self.target_count);
     field("seconds", self.seconds);
     field("best", self.best);
-    // Absent, because null would mean a score that is not finite.
+    // Without a score the key is absent, because null would mean a score that is not finite.
     field.if_known("rouge1", self.rouge1);
     field.if_known("rouge2", self.rouge2);
     field.if_known("rougeL", self.rougeL);
@@ -280,7 +280,7 @@ struct WarningEvent {
   static constexpr const char* kEvent = "warning";
   int64_t step = 0;
   std::string text;
-  std::optional<double> deadline = {};  ///< new end of the job, in seconds since 1970; nullopt if it stays
+  std::optional<double> deadline = {};  ///< new end of the job, in seconds since 1970; nullopt if unchanged
   std::optional<std::string> deadline_source = {};  ///< as in StartEvent; nullopt if the end stays
   double time = 0;
   static void fields(auto& self, auto& field) {
@@ -370,7 +370,7 @@ void check_metrics_file(const std::filesystem::path& path);
 ///
 /// First copies a file with lines that are no events to PATH.damaged, or else a file with a `checkpoint`
 /// event later than `step` to PATH.uncut, because the run had saved some removed steps. If the copy's name
-/// exists, adds .2, .3 and so on. Returns a text for people about the copy; "" without a copy.
+/// exists, adds .2, .3 and so on. Returns a text about the copy and about lines that the log lacks, or "".
 std::string cut_to_step(const std::filesystem::path& path, int64_t step, bool replace = false);
 
 }  // namespace ripstop

@@ -1,4 +1,4 @@
-// Standard streams whose failures end and change nothing: closed ones, full disks, readers that are gone.
+// Standard streams that are closed, full or without a reader neither end nor change a run.
 #pragma once
 #include <fmt/core.h>
 
@@ -16,7 +16,7 @@ void secure_standard_streams();
 
 /// Writes `text`, or as much of its start as it can, to `descriptor`. Returns the number of bytes written.
 /// Waits at most `seconds` for a reader that does not read. errno is 0 after the whole text, EAGAIN if the
-/// reader did not read; otherwise as of write(2).
+/// reader did not read; otherwise the errno of write(2).
 size_t write_patiently(int descriptor, std::string_view text, double seconds);
 
 /// Writes `text` for people to `stream`, after what its buffer holds. Ignores all failures; waits at most a

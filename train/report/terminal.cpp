@@ -77,7 +77,7 @@ std::string cut_to_width(std::string_view text, int64_t width) {
   int64_t columns = 0;
   for (size_t at = 0; width > 0 && at < line.size(); ++at) {
     const auto byte = static_cast<unsigned char>(line[at]);
-    // A letter of three or four bytes, as in Chinese, may take two columns, all for its first byte.
+    // A letter of three or four bytes, as in Chinese, may take two columns. Its first byte counts for all.
     columns += (byte & 0xC0U) == 0x80 ? 0 : byte < 0xE0 ? 1 : 2;
     if (columns > width) return line.substr(0, at);
   }
