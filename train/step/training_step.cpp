@@ -30,7 +30,7 @@ StepResult TrainingStep::run(int64_t micro_batches, NextTokens next, double lear
   for (int64_t micro = 0; micro < micro_batches; ++micro) {
     const ProfilerRange range(stream_.device(), fmt::format("micro-batch {}", micro));
     Batch batch = batch_memory_.load(stream_, options_.sharding.sequence_count, next(micro));
-    // Sequence j of a step belongs to data rank j mod D of D.
+    // With D data ranks, sequence j of a step belongs to data rank j mod D.
     batch.place = {
         .seed = options_.adamw.seed,
         .step = numbers.step,

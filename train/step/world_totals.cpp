@@ -5,7 +5,7 @@
 namespace ripstop {
 namespace {
 
-// gradient_scale reads the first three.
+// Places of the sums in memory. gradient_scale reads the first three.
 enum Place : int64_t { kLoss, kTargets, kSquaredNorm, kStopRequests, kSavingRanks, kStillDisks, kPlaces };
 
 }  // namespace
@@ -39,7 +39,7 @@ void WorldTotals::sum_over_world(Arena& arena, int64_t target_count, bool stop_r
   const auto set = [&](Place place, double value) {
     copy_bytes(stream_, totals.row_range(place, 1).data, &value, 8);
   };
-  // All ranks of a tensor group have the same targets and loss: the first one counts.
+  // All ranks of a tensor group have the same targets and loss, so only the first rank counts.
   const bool counts = mesh_.tensor().rank() == 0;
   set(kTargets, counts ? static_cast<double>(target_count) : 0);
   if (!counts) set(kLoss, 0);

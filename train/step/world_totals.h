@@ -6,7 +6,7 @@
 
 namespace ripstop {
 
-/// A rank's work for a save during training.
+/// The state of a rank's part of a save during training.
 enum class SaveWork {
   kNone,  ///< no save, or this rank has written its part
   kWrites,
@@ -32,7 +32,7 @@ class WorldTotals {
 
   void clear();
 
-  /// [1] float64 each, to which this rank's kernels add.
+  /// [1] float64 each. This rank's kernels add to them.
   Tensor loss() const;
   Tensor squared_norm() const;
   /// [3] float64: loss, targets, squared norm.
@@ -57,7 +57,7 @@ class WorldTotals {
   Buffer memory_;
 };
 
-/// The tokens of each micro-batch in turn, which must live until the next call.
+/// Returns the tokens of each micro-batch in turn. They must live until the next call.
 using NextTokens = FunctionRef<HostTokens(int64_t micro_batch)>;
 
 struct HostBatches {
