@@ -17,17 +17,16 @@ namespace {
 
 using Ids = std::vector<int32_t>;
 
-const ModelConfig kModel{
-    .hidden_size = 32,
-    .intermediate_size = 48,
-    .num_hidden_layers = 3,
-    .num_attention_heads = 4,
-    .num_key_value_heads = 2,
-    .vocab_size = 61,
-    .max_position_embeddings = 96,
-    .initializer_range = 0.5,  // logits far apart, so that a wrong key or position shows
-    .attention_bias = AttentionBias::kQkvo,
-    .qk_norm = true};
+const ModelConfig kModel{.hidden_size = 32,
+                         .intermediate_size = 48,
+                         .num_hidden_layers = 3,
+                         .num_attention_heads = 4,
+                         .num_key_value_heads = 2,
+                         .vocab_size = 61,
+                         .max_position_embeddings = 96,
+                         .initializer_range = 0.5,  // logits far apart, so that a wrong key or position shows
+                         .attention_bias = AttentionBias::kQkvo,
+                         .qk_norm = true};
 
 // A model with random weights on one rank.
 class InferenceModelTest : public testing::Test {
