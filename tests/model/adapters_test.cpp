@@ -188,7 +188,8 @@ TEST_F(AdaptersTest, EachAdapterHasAMaskOfItsOwnAndKeepsTheMean) {
   for (const int64_t layer : {0, 1}) {
     std::vector<AdapterSpec> specs = adapter_specs(config, lora);
     std::erase_if(specs, [&](const AdapterSpec& spec) { return spec.layer != layer; });
-    Adapters adapters(parameter_table(config)[static_cast<size_t>(layer) + 1].tensors[2], specs, lora, 1);
+    const UnitSpec unit = parameter_table(config)[static_cast<size_t>(layer) + 1];
+    Adapters adapters(unit.tensors[unit.vectors()], specs, lora, 1);
     adapters.a.value = zeros({adapters.width(), kColumns});
     std::fill_n(adapters.a.value.as<float>(), adapters.a.value.count(), 1.0F);
     const Tensor u = zeros({kTokens, adapters.width()});

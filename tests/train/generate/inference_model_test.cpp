@@ -45,7 +45,8 @@ class InferenceModelTest : public testing::Test {
     std::vector<float> values(static_cast<size_t>(unit.layout().vector_elements()));
     for (const Box& box : unit.layout().boxes(0, std::ssize(values)))
       for (int64_t i = 0; i < box.rows * box.columns; ++i)
-        values[static_cast<size_t>(box.offset + i)] = 1 + 0.5F * std::sin(0.7F * static_cast<float>(i));
+        values[static_cast<size_t>(box.offset + i)] =
+            (box.parameter->name.ends_with(".bias") ? 0 : 1) + 0.5F * std::sin(0.7F * static_cast<float>(i));
     unit.set_shard(0, values);
   }
   std::vector<Ids> generate(InferenceModel& model, const GenerateOptions& options,
