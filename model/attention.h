@@ -79,7 +79,7 @@ class Attention {
 
   const Heads& heads() const { return heads_; }
 
-  /// Those of head_norms, bo and bqkv that the model has.
+  /// The vectors beside `norm` that the model has: of head_norms, bo and bqkv, in this order.
   std::vector<Parameter*> more_vectors();
 
  private:

@@ -75,13 +75,11 @@ void check_tensor_axis(const ModelConfig& config, int64_t size) {
 int64_t parameter_count(const ModelConfig& config) {
   const int64_t hidden = config.hidden_size;
   const int64_t key_value_rows = config.num_key_value_heads * config.head_size();
-  const int64_t query_rows = config.num_attention_heads * config.head_size();
-  const int64_t attention = 2 * (query_rows + key_value_rows) * hidden;
+  const int64_t attention = 2 * (hidden + key_value_rows) * hidden;
   const int64_t feed_forward = 3 * hidden * config.intermediate_size;
   int64_t vectors = 2 * hidden;  // the norms
   if (config.qk_norm) vectors += 2 * config.head_size();
-  if (config.attention_bias != AttentionBias::kNone)
-    vectors += config.num_attention_heads * config.head_size() + 2 * key_value_rows;
+  if (config.attention_bias != AttentionBias::kNone) vectors += hidden + 2 * key_value_rows;
   if (config.attention_bias == AttentionBias::kQkvo) vectors += hidden;
   const int64_t tables = config.vocab_size * hidden * (config.tie_word_embeddings ? 1 : 2);
   return tables + config.num_hidden_layers * (attention + feed_forward + vectors) + hidden;

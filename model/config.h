@@ -32,13 +32,12 @@ struct ModelConfig {
   double rope_theta = 10000.0;
   bool tie_word_embeddings = false;  ///< the head reads the embedding's weight
   double initializer_range = 0.0;    ///< standard deviation of initial weights; 0: 1 / sqrt(hidden_size)
-  // No key sets these yet, and no checkpoint stores them: only tests build such models.
-  int64_t head_dim = 0;  ///< D; 0: hidden_size / num_attention_heads
+  // No key sets these two yet, and no checkpoint stores them: only tests build such models.
   AttentionBias attention_bias = AttentionBias::kNone;
   bool qk_norm = false;  ///< an RMSNorm of each head of queries and keys, before the rotation
 
   /// D. The sizes must be valid.
-  int64_t head_size() const { return head_dim > 0 ? head_dim : hidden_size / num_attention_heads; }
+  int64_t head_size() const { return hidden_size / num_attention_heads; }
 
   bool operator==(const ModelConfig&) const = default;
 };

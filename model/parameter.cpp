@@ -21,7 +21,8 @@ ParameterSpec norm(std::string name, int64_t columns) {
   return {.name = std::move(name), .rows = 1, .columns = columns, .vector = true};
 }
 
-// In the order of Attention::more_vectors. An element is a row, so that import turns biases as weights.
+// Adds the vectors of Attention::more_vectors, in its order. An element is a row, so that import turns biases
+// as it turns weights.
 void add_vectors(const ModelConfig& config, const std::string& at, std::vector<PhysicalTensor>& tensors) {
   const int64_t d = config.head_size(), q = config.num_attention_heads * d,
                 kv = config.num_key_value_heads * d;

@@ -61,8 +61,8 @@ struct PhysicalTensor {
   bool replicated() const { return parts.front().cut == Cut::kNone; }
 };
 
-/// Tensors that are gathered and released together. Those that the tensor axis does not cut come first, and
-/// vectors before matrices.
+/// Tensors that are gathered and released together. Vectors come before matrices, and tensors that the tensor
+/// axis does not cut before the others.
 struct UnitSpec {
   /// "embedding", "layers.3", "head"; "vocabulary" if embedding and head are tied; "layers.3.lora"
   std::string name;

@@ -28,7 +28,7 @@ void Pending::wait() {
   operation->wait(*stream_);
 }
 
-// For a group of one rank, which needs no deadline.
+// A group of one rank needs no deadline.
 void Communicator::await(const char*, FunctionRef<bool()> done) {
   while (!done()) std::this_thread::yield();
 }

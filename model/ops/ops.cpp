@@ -28,6 +28,13 @@ const WorkspaceTable& workspace_bytes(const Context& context) {
   return workspaces(context.device().planned);
 }
 
+void check_norm_heads(const Tensor& qkv, const Tensor& weight, const Heads& heads, const Tensor& written) {
+  check_heads(heads);
+  check_activation(qkv, "qkv");
+  for (const Tensor* t : {&qkv, &written}) check_matrix(*t, qkv.rows(), heads.row(), qkv.dtype, "qkv");
+  check_count(weight, 2 * heads.size, qkv.dtype, "weight");
+}
+
 }  // namespace
 
 const KernelTable& kernels(DeviceKind kind) {
@@ -130,20 +137,14 @@ void add_rmsnorm_backward(Context& context, const Tensor& dnormed, const Tensor&
 
 void norm_heads(Context& context, const Tensor& qkv, const Tensor& weight, double epsilon, const Heads& heads,
                 const Tensor& out) {
-  check_heads(heads);
-  check_activation(qkv, "qkv");
-  for (const Tensor* t : {&qkv, &out}) check_matrix(*t, qkv.rows(), heads.row(), qkv.dtype, "qkv or out");
-  check_count(weight, 2 * heads.size, qkv.dtype, "weight");
+  check_norm_heads(qkv, weight, heads, out);
   kernels(context).norm_heads({context.stream}, qkv, weight, epsilon, heads, out);
 }
 
 void norm_heads_backward(Context& context, const Tensor& qkv, const Tensor& weight, double epsilon,
                          const Heads& heads, const Tensor& dqkv, const Tensor& dweight,
                          Accumulate accumulate) {
-  check_heads(heads);
-  check_activation(qkv, "qkv");
-  for (const Tensor* t : {&qkv, &dqkv}) check_matrix(*t, qkv.rows(), heads.row(), qkv.dtype, "qkv or dqkv");
-  check_count(weight, 2 * heads.size, qkv.dtype, "weight");
+  check_norm_heads(qkv, weight, heads, dqkv);
   if (!dweight.empty()) check_float(dweight, 2 * heads.size, "dweight");
   const Workspace workspace(context, workspace_bytes(context).norm_heads_backward(qkv.rows(), heads));
   kernels(context).norm_heads_backward(workspace.call, qkv, weight, epsilon, heads, dqkv, dweight,

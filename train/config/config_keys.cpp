@@ -206,7 +206,7 @@ const ConfigKey kKeys[] = {
      .doc = "Weight decay, decoupled from the gradient. Only of matrices, unless `decay_norms`.",
      .elsewhere = "weight_decay optimizer.weight_decay | wd decay"},
     {RIPSTOP_KEY(optimizer, decay_norms),
-     .doc = "Decay the weights of norms, and biases, too."},
+     .doc = "Decay the weights of the norms too."},
     {RIPSTOP_KEY(optimizer, moments),
      .doc = "Data type in which AdamW's moments are stored: 8 bytes for each weight, or 4. `bfloat16` is rounded at random, so that small changes count on average.",
      .elsewhere = "| adam_dtype optim_dtype optimizer_dtype state_dtype moment_dtype exp_avg_dtype exp_avg_sq_dtype "

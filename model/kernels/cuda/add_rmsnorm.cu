@@ -64,11 +64,7 @@ struct Forward {
 /// The inverse root mean square of the block's row. `squares`: this thread's share of the sum of squares.
 template <class T>
 __device__ float finish_squares(const Forward<T>& x, float squares) {
-  const float mean = block_sum(squares) / static_cast<float>(x.columns);
-  // Computed in float64 and rounded once, since it scales the whole row: rsqrtf is off by up to two units in
-  // the last place.
-  const float inverse =
-      static_cast<float>(1.0 / sqrt(static_cast<double>(mean) + static_cast<double>(x.epsilon)));
+  const float inverse = inverse_root(block_sum(squares) / static_cast<float>(x.columns), x.epsilon);
   if (threadIdx.x == 0) x.inverse_rms[blockIdx.x] = inverse;
   return inverse;
 }

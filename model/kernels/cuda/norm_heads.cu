@@ -56,10 +56,8 @@ __device__ float dot(const HeldHead& a, const HeldHead& b) {
   return warp_sum(sum);
 }
 
-// Computed in float64 and rounded once, as in add_rmsnorm.
 __device__ float inverse_rms_of(const HeldHead& x, const Places& p) {
-  const float mean = dot(x, x) / static_cast<float>(p.size);
-  return static_cast<float>(1.0 / sqrt(static_cast<double>(mean) + static_cast<double>(p.epsilon)));
+  return inverse_root(dot(x, x) / static_cast<float>(p.size), p.epsilon);
 }
 
 template <class T>

@@ -42,7 +42,7 @@ inline ModelConfig small_sizes(bool tied = false) {
           .tie_word_embeddings = tied};
 }
 
-/// With biases and norms of heads.
+/// small_sizes() with biases and norms of heads.
 inline ModelConfig with_all_vectors() {
   ModelConfig model = small_sizes();
   model.attention_bias = AttentionBias::kQkvo;

@@ -29,7 +29,7 @@ inline ModelConfig model(bool tied, int64_t vocabulary = kVocabulary) {
           .tie_word_embeddings = tied};
 }
 
-/// With biases and norms of heads, as no published model has together.
+/// The tied model with biases and norms of heads, which no published model has together.
 inline ModelConfig model_with_vectors() {
   ModelConfig config = model(true);
   config.attention_bias = AttentionBias::kQkvo;
