@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kExitCodes =
     "exit codes: 0 done, 64 command line or config, 65 input data, 70 a bug in ripstop, 74 storage,\n"
-    "  75 stopped on a signal with a checkpoint: run the same command again,\n"
+    "  75 stopped on a signal or before the time limit: run the same command again,\n"
     "  76 a lost rank, or no progress, 77 loss or gradient not finite, or a check that fails,\n"
     "  78 memory, mesh or machine";
 
