@@ -61,7 +61,8 @@ std::string damage_of_map(std::string_view map) {
         return fmt::format("the character map's leaf {} leads outside", i);
       continue;
     }
-    // A step from unit i with a byte goes to (i ^ offset) ^ byte, any unit of a block of 256.
+    // A byte leads from unit i to unit (i ^ offset) ^ byte, so the block of 256 units around i ^ offset
+    // must exist.
     const uint32_t offset = (unit >> 10) << ((unit & 0x200u) >> 6);
     if (((i ^ offset) | 0xffu) >= units) return fmt::format("the character map's unit {} leads outside", i);
   }

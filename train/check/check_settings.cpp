@@ -151,7 +151,7 @@ PlanRequest CheckSettings::reference_request(const MeshSizes& mesh) const {
   ShardingOptions& sharding = request.step.sharding;
   sharding.sequence_count = reference_tokens(mesh).micro_batch_sequences;
   request.micro_batches = divide_up(tokens(mesh).slots(), sharding.sequence_count);
-  // Settings that have an effect on several ranks only get their simplest values.
+  // Settings that matter only with several ranks get their simplest values.
   sharding.reduce = DType::kFloat32;
   sharding.overlap_tensor = false;
   sharding.reshard_after_forward = true;

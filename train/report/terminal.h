@@ -19,9 +19,9 @@ struct Terminal {
 /// another launcher no stream counts as a terminal, because its output may go to a log.
 Terminal terminal_of(std::FILE* stream);
 
-/// `bytes` without the characters that a terminal takes as commands. Line ends stay; other control
-/// characters, and characters that change the direction of writing, become \t, \x1b or \u202e; bytes that are
-/// no UTF-8 become <0xE6>.
+/// `bytes` without the characters that a terminal takes as commands. Line ends stay. Other control
+/// characters, separators of lines and paragraphs, and characters that change the direction of writing become
+/// escapes, such as \t, \x1b or \u202e. A byte that is no UTF-8 becomes its value, such as <0xE6>.
 std::string visible_text(std::string_view bytes);
 
 /// visible_text() as one line, cut to `width` columns; not cut if `width` is 0.

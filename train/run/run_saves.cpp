@@ -157,8 +157,8 @@ void RunSaves::after_step(const StepResult& step) {
 SaveWork RunSaves::work(double step_seconds) {
   if (!under_way_ || !writer_->is_writing()) return SaveWork::kNone;
   const Clock::time_point before = std::exchange(under_way_->looked_at, Clock::now());
-  // Limits, in seconds and in steps, of the time between two looks at the disk that counts as time without
-  // progress: a longer time means that this process was stopped or busy.
+  // The time since the last look at the disk counts as time without progress, but at most kShort seconds or
+  // kMostSteps steps, whichever is longer: if more has passed, this process was stopped or busy.
   constexpr double kShort = 1, kMostSteps = 2;
   const double passed = std::min(std::chrono::duration<double>(under_way_->looked_at - before).count(),
                                  std::max(kShort, kMostSteps * step_seconds));

@@ -61,7 +61,7 @@ struct SpeedWindow {
   std::vector<RankWork> ranks;  ///< means over the steps, in mesh order
   std::vector<double> speeds;
   std::vector<bool> slow;      ///< for each rank, whether it is slow after this window
-  std::vector<bool> was_slow;  ///< for each rank, whether it was slow before
+  std::vector<bool> was_slow;  ///< for each rank, whether it was slow before this window
 };
 
 /// Finds ranks that compute slower than the others. A window has 5 steps, or more if they take less than half

@@ -90,7 +90,7 @@ StopSignal::StopSignal(StopFor purpose) {
   struct sigaction action {};
   action.sa_handler = remember;
   for (const int signal : kSignals) sigaddset(&action.sa_mask, signal);
-  // SA_RESTART: no system call fails because of a signal.
+  // SA_RESTART: interrupted reads, writes and waits go on.
   action.sa_flags = SA_RESTART;
   for (const int signal : kSignals) {
     struct sigaction before {};

@@ -32,7 +32,7 @@ struct TrainerOptions {
   std::vector<std::string> notes = {};          ///< notes for people, at the start; on rank 0 only
   std::function<void(const std::string&)> say;  ///< prints a line for people; called on rank 0 only
   std::function<bool()> stop_requested;         ///< whether this rank got a request to save and end
-  std::optional<Deadline> deadline = {};        ///< end of the job, if known; only rank 0's counts
+  std::optional<Deadline> deadline = {};        ///< end of the job, if known; used on rank 0 only
   StartTimes start_times = {};
   LiveLine* live = nullptr;  ///< shows the work under way, on rank 0 only; must outlive the Trainer
 };

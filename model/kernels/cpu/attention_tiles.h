@@ -97,7 +97,7 @@ inline void multiply(Left a, Rows<const float> b, Rows<float> c, int64_t rows, i
 
 // ---- rows of heads to tiles and back
 
-/// tile [kTile, padded_size] = `count` rows of a head, `stride` elements apart, times scale; else 0.
+/// tile [kTile, padded_size] = `count` rows of a head, `stride` elements apart, times scale; the rest is 0.
 template <class T>
 inline void take_rows(const T* from, int64_t stride, int64_t count, int64_t size, float scale, float* tile) {
   const int64_t width = padded_size(size);
