@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <numeric>
 
 #include "model/core/error.h"
@@ -33,6 +34,51 @@ void check_constant(const char* key, double value, bool zero_is_valid, double la
          zero_is_valid ? "at least" : "above", largest, value);
 }
 
+void check_heads(const ModelConfig& config) {
+  constexpr int64_t kMostQueries = 1 << 20;
+  if (config.head_dim != 0) {
+    check_size("head_dim", config.head_dim, kMostQueries);
+    check_size("num_attention_heads", config.num_attention_heads, kMostQueries / config.head_dim);
+  } else {
+    // With more heads than hidden_size, a head would have size 0.
+    check_at_most("num_attention_heads", config.num_attention_heads, "hidden_size", config.hidden_size);
+    check_divides("hidden_size", config.hidden_size, "num_attention_heads", config.num_attention_heads);
+  }
+  check_at_most("num_key_value_heads", config.num_key_value_heads, "num_attention_heads",
+                config.num_attention_heads);
+  check_divides("num_attention_heads", config.num_attention_heads, "num_key_value_heads",
+                config.num_key_value_heads);
+  // head_size() needs the divisions checked above.
+  if (config.head_size() % 2 != 0)
+    fail(ExitCode::kUsage, "{} must be even (rotary embedding turns pairs), got {}",
+         config.head_dim != 0 ? "head_dim" : "hidden_size / num_attention_heads", config.head_size());
+}
+
+void check_rope(const ModelConfig& config) {
+  check_constant("rope_theta", config.rope_theta, false, 1e12);
+  check_constant("rope_factor", config.rope_factor, false, 1e6);
+  check_constant("rope_low_freq_factor", config.rope_low_freq_factor, false, 1e6);
+  check_constant("rope_high_freq_factor", config.rope_high_freq_factor, false, 1e6);
+  const ModelConfig unset;
+  if (config.rope_type == RopeType::kDefault && config.rope_factor != 1)
+    fail(ExitCode::kUsage, "rope_factor is {}, which needs rope_type linear or llama3", config.rope_factor);
+  if (config.rope_type == RopeType::kLlama3) {
+    check_size("rope_original_max_position_embeddings", config.rope_original_max_position_embeddings,
+               1 << 30);
+    if (config.rope_low_freq_factor >= config.rope_high_freq_factor)
+      fail(ExitCode::kUsage, "rope_low_freq_factor must be below rope_high_freq_factor, got {} and {}",
+           config.rope_low_freq_factor, config.rope_high_freq_factor);
+  } else if (config.rope_low_freq_factor != unset.rope_low_freq_factor ||
+             config.rope_high_freq_factor != unset.rope_high_freq_factor ||
+             config.rope_original_max_position_embeddings != 0) {
+    fail(ExitCode::kUsage,
+         "rope_low_freq_factor, rope_high_freq_factor and rope_original_max_position_embeddings need "
+         "rope_type "
+         "llama3, it is {}",
+         to_string(config.rope_type));
+  }
+}
+
 }  // namespace
 
 void validate(const ModelConfig& config) {
@@ -40,23 +86,35 @@ void validate(const ModelConfig& config) {
   check_size("hidden_size", config.hidden_size, 1 << 20);
   check_size("intermediate_size", config.intermediate_size, 1 << 22);
   check_size("num_hidden_layers", config.num_hidden_layers, 1 << 12);
-  // With more heads than hidden_size, a head would have size 0.
-  check_at_most("num_attention_heads", config.num_attention_heads, "hidden_size", config.hidden_size);
-  check_at_most("num_key_value_heads", config.num_key_value_heads, "num_attention_heads",
-                config.num_attention_heads);
+  check_heads(config);
   check_size("vocab_size", config.vocab_size, 1 << 24);
   check_size("max_position_embeddings", config.max_position_embeddings, 1 << 30);
-  check_divides("hidden_size", config.hidden_size, "num_attention_heads", config.num_attention_heads);
-  check_divides("num_attention_heads", config.num_attention_heads, "num_key_value_heads",
-                config.num_key_value_heads);
-  // head_size() needs the divisions checked above.
-  if (config.head_size() % 2 != 0)
-    fail(ExitCode::kUsage,
-         "hidden_size / num_attention_heads must be even (rotary embedding turns pairs), got {}",
-         config.head_size());
+  if (config.sliding_window != 0) check_size("sliding_window", config.sliding_window, 1 << 30);
   check_constant("rms_norm_eps", config.rms_norm_eps, false, 1.0);
-  check_constant("rope_theta", config.rope_theta, false, 1e12);
+  check_rope(config);
   check_constant("initializer_range", config.initializer_range, true, 10.0);
+}
+
+void check_window(const ModelConfig& config, int64_t length) {
+  if (config.sliding_window == 0 || length <= config.sliding_window) return;
+  throw Error(
+      ExitCode::kUsage,
+      fmt::format("sequences of {} tokens exceed the model's sliding_window of {}, and attention to a "
+                  "part of a sequence is not in this version",
+                  length, config.sliding_window),
+      fmt::format("lengths that work: 1 to {} (data.sequence_length)", config.sliding_window));
+}
+
+double inverse_frequency(const ModelConfig& config, int64_t i) {
+  const double plain =
+      std::pow(config.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(config.head_size()));
+  if (config.rope_type == RopeType::kDefault) return plain;
+  const double slow = plain / config.rope_factor;
+  if (config.rope_type == RopeType::kLinear) return slow;
+  const double turns =
+      static_cast<double>(config.rope_original_max_position_embeddings) * plain / (2 * std::numbers::pi);
+  const double low = config.rope_low_freq_factor, high = config.rope_high_freq_factor;
+  return std::lerp(slow, plain, std::clamp((turns - low) / (high - low), 0.0, 1.0));
 }
 
 std::vector<int64_t> tensor_axis_sizes(const ModelConfig& config) {
@@ -73,13 +131,13 @@ void check_tensor_axis(const ModelConfig& config, int64_t size) {
 }
 
 int64_t parameter_count(const ModelConfig& config) {
-  const int64_t hidden = config.hidden_size;
-  const int64_t key_value_rows = config.num_key_value_heads * config.head_size();
-  const int64_t attention = 2 * (hidden + key_value_rows) * hidden;
+  const int64_t hidden = config.hidden_size, queries = config.query_size(),
+                key_values = config.key_value_size();
+  const int64_t attention = 2 * (queries + key_values) * hidden;
   const int64_t feed_forward = 3 * hidden * config.intermediate_size;
   int64_t vectors = 2 * hidden;  // the norms
   if (config.qk_norm) vectors += 2 * config.head_size();
-  if (config.attention_bias != AttentionBias::kNone) vectors += hidden + 2 * key_value_rows;
+  if (config.attention_bias != AttentionBias::kNone) vectors += queries + 2 * key_values;
   if (config.attention_bias == AttentionBias::kQkvo) vectors += hidden;
   const int64_t tables = config.vocab_size * hidden * (config.tie_word_embeddings ? 1 : 2);
   return tables + config.num_hidden_layers * (attention + feed_forward + vectors) + hidden;
@@ -92,9 +150,9 @@ double multiplied_parameters(const ModelConfig& config) {
 
 FlopsPerToken training_flops_per_token(const ModelConfig& config, int64_t sequence_length) {
   const double multiplied = multiplied_parameters(config);
-  // In each layer, scores and weighted sum take 2 C T multiply-adds forward and twice as many backward.
+  // In each layer, scores and weighted sum take 2 H D T multiply-adds forward and twice as many backward.
   const double attention = 12.0 * static_cast<double>(config.num_hidden_layers) *
-                           static_cast<double>(config.hidden_size) * static_cast<double>(sequence_length);
+                           static_cast<double>(config.query_size()) * static_cast<double>(sequence_length);
   return {6.0 * multiplied + 0.5 * attention, 6.0 * multiplied + attention};
 }
 
@@ -106,9 +164,10 @@ FlopsPerToken recomputed_flops_per_token(const ModelConfig& config, int64_t sequ
   // Gate and up are two products of C by F.
   double products = 4 * hidden * static_cast<double>(config.intermediate_size), attention = 0;
   if (recompute == Recompute::kFull) {
-    const auto key_values = static_cast<double>(config.num_key_value_heads * config.head_size());
-    products += 4 * hidden * (hidden + key_values);  // wq, wk, wv and wo
-    attention = 4 * hidden * static_cast<double>(sequence_length);
+    const auto queries = static_cast<double>(config.query_size()),
+               key_values = static_cast<double>(config.key_value_size());
+    products += 4 * hidden * (queries + key_values);  // wq, wk, wv and wo
+    attention = 4 * queries * static_cast<double>(sequence_length);
   }
   return {layers * (products + 0.5 * attention), layers * (products + attention)};
 }
@@ -118,8 +177,54 @@ std::span<const ModelPreset> model_presets() {
       {"debug", {64, 192, 2, 4, 2, 0, 512, 1e-5, 1e4, true}},
       {"15m", {288, 768, 6, 6, 6, 32000, 256, 1e-5, 1e4, true}},
       {"110m", {768, 2048, 12, 12, 12, 32000, 1024, 1e-5, 1e4, true}},
+      {"smollm2-135m", {576, 1536, 30, 9, 3, 49152, 8192, 1e-5, 1e5, true}},
+      {"qwen2.5-0.5b", {896, 4864, 24, 14, 2, 151936, 32768, 1e-6, 1e6, true, 0, 64, AttentionBias::kQkv}},
+      {"qwen3-0.6b",
+       {1024, 3072, 28, 16, 8, 151936, 40960, 1e-6, 1e6, true, 0, 128, AttentionBias::kNone, true}},
       {"tinyllama-1.1b", {2048, 5632, 22, 32, 4, 32000, 2048, 1e-5, 1e4, false}},
+      {"llama3.2-1b",
+       {2048,
+        8192,
+        16,
+        32,
+        8,
+        128256,
+        131072,
+        1e-5,
+        5e5,
+        true,
+        0,
+        64,
+        AttentionBias::kNone,
+        false,
+        0,
+        RopeType::kLlama3,
+        32,
+        1,
+        4,
+        8192}},
       {"llama2-7b", {4096, 11008, 32, 32, 32, 32000, 4096, 1e-5, 1e4, false}},
+      {"llama3.1-8b",
+       {4096,
+        14336,
+        32,
+        32,
+        8,
+        128256,
+        131072,
+        1e-5,
+        5e5,
+        false,
+        0,
+        128,
+        AttentionBias::kNone,
+        false,
+        0,
+        RopeType::kLlama3,
+        8,
+        1,
+        4,
+        8192}},
       {"llama2-13b", {5120, 13824, 40, 40, 40, 32000, 4096, 1e-5, 1e4, false}},
       {"llama2-70b", {8192, 28672, 80, 64, 8, 32000, 4096, 1e-5, 1e4, false}},
   };

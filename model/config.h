@@ -3,22 +3,32 @@
 // Letters used for shapes everywhere in ripstop:
 //   B  sequences                T  positions of a sequence     N  rows, B * T
 //   C  hidden size              H  query heads                 K  key-value heads
-//   D  head size, C / H         F  feed-forward size           V  vocabulary size
+//   D  head size                F  feed-forward size           V  vocabulary size
 //   L  layers (blocks)
 #pragma once
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include "model/core/words.h"
 #include "model/recompute.h"
 
 namespace ripstop {
 
 /// The linear layers of attention that add a bias.
 enum class AttentionBias : uint8_t { kNone, kQkv, kQkvo };
+template <>
+inline constexpr std::array<std::string_view, 3> kWords<AttentionBias> = {"none", "qkv", "qkvo"};
 
-/// The sizes are spelled as in Hugging Face's config.json. A default of 0 means "must be set", unless the
+/// How the frequencies of rotary embedding are scaled (inverse_frequency).
+enum class RopeType : uint8_t { kDefault, kLinear, kLlama3 };
+template <>
+inline constexpr std::array<std::string_view, 3> kWords<RopeType> = {"default", "linear", "llama3"};
+
+/// Most sizes are spelled as in Hugging Face's config.json. A default of 0 means "must be set", unless the
 /// comment says otherwise.
 struct ModelConfig {
   int64_t hidden_size = 0;              ///< C
@@ -32,13 +42,24 @@ struct ModelConfig {
   double rope_theta = 10000.0;
   bool tie_word_embeddings = false;  ///< the head reads the embedding's weight
   double initializer_range = 0.0;    ///< standard deviation of initial weights; 0: 1 / sqrt(hidden_size)
-  // No key sets these two yet, and no checkpoint stores them: only tests build such models.
+  int64_t head_dim = 0;              ///< D; 0: C / H
   AttentionBias attention_bias = AttentionBias::kNone;
   bool qk_norm = false;  ///< an RMSNorm of each head of queries and keys, before the rotation
+  /// A position sees itself and the sliding_window - 1 before it; 0: all before it (check_window).
+  int64_t sliding_window = 0;
+  RopeType rope_type = RopeType::kDefault;
+  // The divisor of frequencies, of `linear` and `llama3`; the others are of `llama3` (inverse_frequency).
+  double rope_factor = 1.0;
+  double rope_low_freq_factor = 1.0;
+  double rope_high_freq_factor = 4.0;
+  int64_t rope_original_max_position_embeddings = 0;  ///< 0 unless `llama3`
 
   /// D. The sizes must be valid.
-  int64_t head_size() const { return hidden_size / num_attention_heads; }
-
+  int64_t head_size() const { return head_dim > 0 ? head_dim : hidden_size / num_attention_heads; }
+  /// H D, the width of the queries. The sizes must be valid.
+  int64_t query_size() const { return num_attention_heads * head_size(); }
+  /// K D. The sizes must be valid.
+  int64_t key_value_size() const { return num_key_value_heads * head_size(); }
   bool operator==(const ModelConfig&) const = default;
 };
 
@@ -58,15 +79,36 @@ constexpr void for_each_field(Config&& config, Visit&& visit) {
   visit("rope_theta", config.rope_theta);
   visit("tie_word_embeddings", config.tie_word_embeddings);
   visit("initializer_range", config.initializer_range);
+  visit("head_dim", config.head_dim);
+  visit("attention_bias", config.attention_bias);
+  visit("qk_norm", config.qk_norm);
+  visit("sliding_window", config.sliding_window);
+  visit("rope_type", config.rope_type);
+  visit("rope_factor", config.rope_factor);
+  visit("rope_low_freq_factor", config.rope_low_freq_factor);
+  visit("rope_high_freq_factor", config.rope_high_freq_factor);
+  visit("rope_original_max_position_embeddings", config.rope_original_max_position_embeddings);
 }
 
 /// Throws Error(kUsage) for the first impossible value, with its key in the message. Impossible values are:
 /// - a size below 1, or too large for 64-bit counts of elements;
-/// - a num_attention_heads that does not divide hidden_size, or a num_key_value_heads that does not divide
-///   num_attention_heads;
+/// - without head_dim, a num_attention_heads that does not divide hidden_size; a num_key_value_heads that
+///   does not divide num_attention_heads;
 /// - an odd head size (rotary embedding rotates pairs);
-/// - a constant that is not a finite number in its range.
+/// - a constant that is not a finite number in its range;
+/// - a constant of rotary embedding that has no effect with the rope_type.
 void validate(const ModelConfig& config);
+
+/// Throws Error(kUsage) if sequences of `length` tokens are longer than the window: attention to a part of a
+/// sequence is not computed. The hint has the lengths that work.
+void check_window(const ModelConfig& config, int64_t length);
+
+/// The angle in radians, at position 1, by which rotary embedding turns pair `i` of a head: theta^(-2i/D),
+/// divided by rope_factor with `linear`. With `llama3`, frequencies that turn less than rope_low_freq_factor
+/// times in rope_original_max_position_embeddings positions are divided by rope_factor, those that turn more
+/// than rope_high_freq_factor times are kept, and between the two the result goes linearly with the turns.
+/// Source: transformers, modeling_rope_utils.py.
+double inverse_frequency(const ModelConfig& config, int64_t i);
 
 /// The sizes of the tensor axis that can cut the model, ascending: the common divisors of H and K, because
 /// each rank computes whole heads. The model's sizes must be valid.
@@ -89,8 +131,8 @@ struct FlopsPerToken {
   double full_attention = 0;  ///< with all of attention's T x T products
 };
 
-/// 6 P + 12 L C T for full attention and 6 P + 6 L C T for causal attention, with P multiplied_parameters and
-/// T `sequence_length`. The sizes must be valid. Source: arXiv:2204.02311 (PaLM), appendix B;
+/// 6 P + 12 L H D T for full attention and 6 P + 6 L H D T for causal attention, with P multiplied_parameters
+/// and T `sequence_length`. The sizes must be valid. Source: arXiv:2204.02311 (PaLM), appendix B;
 /// arXiv:2205.05198, section 5, for the causal half.
 FlopsPerToken training_flops_per_token(const ModelConfig& config, int64_t sequence_length);
 

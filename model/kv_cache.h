@@ -12,7 +12,7 @@ class KeyValueCache {
  public:
   KeyValueCache(const ModelConfig& config, int64_t tensor_count, int64_t slots, int64_t positions,
                 DType dtype, const Device& device, MemoryLedger& ledger)
-      : shape_{slots, positions, 2, config.num_key_value_heads / tensor_count * config.head_size()},
+      : shape_{slots, positions, 2, config.key_value_size() / tensor_count},
         dtype_(dtype),
         memory_(device, ledger, MemoryCategory::kActivations,
                 config.num_hidden_layers * shape_.count() * element_bytes(dtype)) {}

@@ -17,42 +17,33 @@ PhysicalTensor one(ParameterSpec spec) {
   return {{std::move(spec)}};
 }
 
-ParameterSpec norm(std::string name, int64_t columns) {
-  return {.name = std::move(name), .rows = 1, .columns = columns, .vector = true};
+ParameterSpec norm(std::string name, int64_t rows) {
+  return {.name = std::move(name), .rows = rows, .columns = 1, .vector = true};
 }
 
-// Adds the vectors of Attention::more_vectors, in its order. An element is a row, so that import turns biases
-// as it turns weights.
+// Adds the vectors of Attention::more_vectors, in its order.
 void add_vectors(const ModelConfig& config, const std::string& at, std::vector<PhysicalTensor>& tensors) {
-  const int64_t d = config.head_size(), q = config.num_attention_heads * d,
-                kv = config.num_key_value_heads * d;
-  const auto vector = [&](const char* name, int64_t rows, Initial::Kind initial, Cut cut = Cut::kNone) {
-    return ParameterSpec{.name = fmt::format("{}.attention.{}", at, name),
-                         .rows = rows,
-                         .columns = 1,
-                         .vector = true,
-                         .cut = cut,
-                         .grain = cut == Cut::kRows ? d : 1,
-                         .initial = {initial}};
-  };
+  const int64_t d = config.head_size(), q = config.query_size(), kv = config.key_value_size();
   const auto bias = [&](const char* name, int64_t rows, Cut cut) {
-    return vector(name, rows, Initial::Kind::kZeros, cut);
+    ParameterSpec spec = norm(fmt::format("{}.attention.{}.bias", at, name), rows);
+    spec.cut = cut;
+    spec.grain = cut == Cut::kRows ? d : 1;
+    spec.initial = {Initial::Kind::kZeros};
+    return spec;
   };
   if (config.qk_norm)
-    tensors.push_back({{vector("q_norm.weight", d, Initial::Kind::kOnes),
-                        vector("k_norm.weight", d, Initial::Kind::kOnes)}});
+    tensors.push_back({{norm(at + ".attention.q_norm.weight", d), norm(at + ".attention.k_norm.weight", d)}});
   if (config.attention_bias == AttentionBias::kQkvo)
-    tensors.push_back(one(bias("wo.bias", config.hidden_size, Cut::kNone)));
+    tensors.push_back(one(bias("wo", config.hidden_size, Cut::kNone)));
   if (config.attention_bias != AttentionBias::kNone)
-    tensors.push_back(
-        {{bias("wq.bias", q, Cut::kRows), bias("wk.bias", kv, Cut::kRows), bias("wv.bias", kv, Cut::kRows)}});
+    tensors.push_back({{bias("wq", q, Cut::kRows), bias("wk", kv, Cut::kRows), bias("wv", kv, Cut::kRows)}});
 }
 
 // Vectors come first, because a unit begins with its replicated tensors, and AdamW does not decay vectors.
 // Matrices that read the same input lie in one tensor, so that one product computes them.
 UnitSpec block(const ModelConfig& config, int64_t layer, double deviation) {
   const int64_t c = config.hidden_size, f = config.intermediate_size, d = config.head_size();
-  const int64_t q = config.num_attention_heads * d, kv = config.num_key_value_heads * d;
+  const int64_t q = config.query_size(), kv = config.key_value_size();
   // Each of the L layers adds two branches to the residual stream, whose size must not grow with L.
   const double output = deviation / std::sqrt(2.0 * static_cast<double>(config.num_hidden_layers));
   const std::string at = fmt::format("layers.{}", layer);

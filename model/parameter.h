@@ -29,13 +29,13 @@ struct Initial {
   double size = 0;  ///< kNormal: the standard deviation; kUniform: values are between -size and size
 };
 
-/// A logical parameter, as in checkpoints: a matrix [rows, columns], or a vector: [1, columns], the weight of
-/// a norm over the hidden size, or [rows, 1], a bias or the weight of a norm over a head.
+/// A logical parameter, as in checkpoints: a matrix [rows, columns], or a vector [rows, 1], so that import
+/// turns the elements of a bias as it turns the rows of its matrix.
 struct ParameterSpec {
   std::string name;  ///< Meta's: "layers.3.attention.wq.weight"
   int64_t rows = 0;
   int64_t columns = 0;
-  bool vector = false;  ///< the weight of a norm, or a bias; a matrix may have one row, too
+  bool vector = false;  ///< the weight of a norm, or a bias; a matrix may have one column, too
   Cut cut = Cut::kNone;
   int64_t grain = 1;  ///< the tensor axis cuts at multiples of `grain`: D where heads must stay whole
   Initial initial = {};
@@ -78,7 +78,7 @@ struct UnitSpec {
 std::vector<UnitSpec> parameter_table(const ModelConfig& config);
 
 /// A physical tensor as layers use it. `value` (activation dtype) and `gradient` (float32) are null while the
-/// unit is sharded. Matrices are [slice_rows, slice_columns], vectors [columns].
+/// unit is sharded. Matrices are [slice_rows, slice_columns], vectors [slice_rows].
 struct Parameter {
   Tensor value;
   Tensor gradient;

@@ -11,14 +11,14 @@ namespace ripstop {
 /// Mlp::allocate() follow. train/plan/micro_batch.h chooses it for "auto".
 ///
 ///   kNone       keeps both residual sums, their norms, qkv, attention's output and gate and up:
-///               (6 C + 2 K D + 2 F) / t elements a token, and 4 (H + 2) / t bytes of float32
-///   kSelective  keeps both residual sums, qkv and attention's output: (4 C + 2 K D) / t elements a token,
-///               and 4 H / t bytes of float32; computes 4 C F operations a token again
-///   kFull       keeps the first residual sum: C / t elements a token; computes 4 C (C + K D) + 2 C T + 4 C F
-///               operations a token again
+///               (4 C + 2 (H + K) D + 2 F) / t elements a token, and 4 (H + 2) / t bytes of float32
+///   kSelective  keeps both residual sums, qkv and attention's output: (2 C + 2 (H + K) D) / t elements a
+///               token, and 4 H / t bytes of float32; computes 4 C F operations a token again
+///   kFull       keeps the first residual sum: C / t elements a token; computes
+///               4 C (H + K) D + 2 H D T + 4 C F operations a token again
 ///
 /// All numbers are for one block: elements on one of t ranks of the tensor axis, floating-point operations on
-/// all t ranks together, with causal attention. A block's forward takes 4 C (C + K D) + 2 C T + 6 C F.
+/// all t ranks together, with causal attention. A block's forward takes 4 C (H + K) D + 2 H D T + 6 C F.
 ///
 /// In a model with norms of heads, qkv is kept before these norms, which backward computes again in every
 /// mode.

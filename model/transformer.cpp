@@ -7,13 +7,14 @@ namespace ripstop {
 namespace {
 
 // Angles are computed in float64, because float32 would lose digits at large positions.
-std::vector<float> angles(int64_t positions, int64_t head_size, double theta) {
+std::vector<float> angles(const ModelConfig& config, int64_t positions) {
+  std::vector<double> frequencies;
+  for (int64_t i = 0; i < config.head_size() / 2; ++i) frequencies.push_back(inverse_frequency(config, i));
   std::vector<float> table;
-  table.reserve(static_cast<size_t>(positions * head_size));
+  table.reserve(static_cast<size_t>(positions * config.head_size()));
   for (int64_t p = 0; p < positions; ++p)
-    for (int64_t i = 0; i < head_size / 2; ++i) {
-      const double angle = static_cast<double>(p) *
-                           std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_size));
+    for (const double frequency : frequencies) {
+      const double angle = static_cast<double>(p) * frequency;
       table.push_back(static_cast<float>(std::cos(angle)));
       table.push_back(static_cast<float>(std::sin(angle)));
     }
@@ -32,7 +33,7 @@ Transformer::Transformer(const ModelConfig& config, const LoraConfig& lora, int6
   angle_memory_ = Buffer(stream.device(), ledger, MemoryCategory::kActivations, 4 * positions * d);
   angle_ = tensor_in(angle_memory_, 0, DType::kFloat32, {positions, d / 2, 2});
   if (stream.device().kind == DeviceKind::kMeta) return;
-  const std::vector<float> table = angles(positions, d, config.rope_theta);
+  const std::vector<float> table = angles(config, positions);
   copy_bytes(stream, angle_.data, table.data(), angle_.bytes());
   stream.synchronize();  // the copy reads `table`, which ends here
 }

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "data/text/json_reader.h"
+#include "model/core/words.h"
 
 namespace ripstop {
 
@@ -39,6 +40,8 @@ class FieldWriter {
   static Json to_json(const T& value) {
     if constexpr (HasFields<T>)
       return object_of([&](auto& field) { T::fields(value, field); });
+    else if constexpr (HasWords<T>)
+      return to_string(value);
     else
       return value;
   }
@@ -194,6 +197,9 @@ class FieldReader {
     value = reader_.text(json_, key, is_lenient() ? SIZE_MAX : most_bytes);
     // Short texts are names and facts that verbs print: an escape sequence must not reach a terminal.
     if (most_bytes <= kMostLineBytes) value = in_one_line(std::move(value));
+  }
+  void read(const char* key, HasWords auto& value) {
+    word(key, value, kWords<std::remove_cvref_t<decltype(value)>>);
   }
   template <HasFields T>
   void read(const char* key, T& value) {

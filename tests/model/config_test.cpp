@@ -31,6 +31,11 @@ std::string refusal(const ModelConfig& config) {
 TEST(ModelConfig, PresetsHaveThePublishedParameterCounts) {
   EXPECT_EQ(parameter_count(preset("15m")), 15'191'712);
   EXPECT_EQ(parameter_count(preset("110m")), 109'529'856);
+  EXPECT_EQ(parameter_count(preset("smollm2-135m")), 134'515'008);
+  EXPECT_EQ(parameter_count(preset("qwen2.5-0.5b")), 494'032'768);
+  EXPECT_EQ(parameter_count(preset("qwen3-0.6b")), 596'049'920);
+  EXPECT_EQ(parameter_count(preset("llama3.2-1b")), 1'235'814'400);
+  EXPECT_EQ(parameter_count(preset("llama3.1-8b")), 8'030'261'248);
   EXPECT_EQ(parameter_count(preset("tinyllama-1.1b")), 1'100'048'384);
   EXPECT_EQ(parameter_count(preset("llama2-7b")), 6'738'415'616);
   EXPECT_EQ(parameter_count(preset("llama2-13b")), 13'015'864'320);
@@ -95,6 +100,18 @@ TEST(ModelConfig, FlopsThatBackwardComputesAgain) {
   EXPECT_DOUBLE_EQ(grouped.causal, 80.0 * 8192 * (4 * 28672 + 4 * (8192 + 1024) + 2 * 4096));
 }
 
+// Attention is as wide as its heads, not as the residual stream.
+TEST(ModelConfig, FlopsOfHeadsOfTheirOwnSize) {
+  ModelConfig config = preset("15m");
+  const FlopsPerToken before = training_flops_per_token(config, 256),
+                      again = recomputed_flops_per_token(config, 256, Recompute::kFull);
+  config.head_dim = 96;  // twice C / H
+  const FlopsPerToken after = training_flops_per_token(config, 256);
+  EXPECT_DOUBLE_EQ(after.causal - before.causal, 6.0 * (6 * 4 * 288 * 288) + 6.0 * 6 * 288 * 256);
+  EXPECT_DOUBLE_EQ(recomputed_flops_per_token(config, 256, Recompute::kFull).causal - again.causal,
+                   6.0 * 288 * (8 * 288 + 2 * 256));
+}
+
 TEST(ModelConfig, TiedTableCountsAsTheHead) {
   const FlopsPerToken flops = training_flops_per_token(preset("15m"), 256);
   EXPECT_DOUBLE_EQ(flops.causal, 6.0 * 15'191'712 + 6.0 * 6 * 288 * 256);
@@ -127,6 +144,63 @@ TEST(ModelConfig, ImpossibleValuesAreNamed) {
       broken([](C& c) { c.initializer_range = std::numeric_limits<double>::infinity(); }).find("initializer"),
       std::string::npos);
   EXPECT_EQ(broken([](C& c) { c.initializer_range = 0; }), "");
+  EXPECT_NE(broken([](C& c) { c.head_dim = 7; }).find("head_dim must be even"), std::string::npos);
+  EXPECT_NE(broken([](C& c) { c.head_dim = 1 << 20; }).find("num_attention_heads must be from 1 to 1"),
+            std::string::npos);
+  EXPECT_EQ(broken([](C& c) { c.head_dim = 10; }), "") << "the hidden size need not be H D";
+  EXPECT_NE(broken([](C& c) { c.sliding_window = -1; }).find("sliding_window"), std::string::npos);
+}
+
+// A constant without an effect is a mistake: another rope_type was meant.
+TEST(ModelConfig, ConstantsOfRopeFitItsType) {
+  const auto of = [](RopeType type, double factor, double low, int64_t positions) {
+    ModelConfig config = preset("15m");
+    config.rope_type = type;
+    config.rope_factor = factor;
+    config.rope_low_freq_factor = low;
+    config.rope_original_max_position_embeddings = positions;
+    return refusal(config);
+  };
+  EXPECT_EQ(of(RopeType::kDefault, 1, 1, 0), "");
+  EXPECT_EQ(of(RopeType::kLinear, 4, 1, 0), "");
+  EXPECT_EQ(of(RopeType::kLlama3, 4, 2, 64), "");
+  EXPECT_NE(of(RopeType::kDefault, 4, 1, 0).find("needs rope_type linear or llama3"), std::string::npos);
+  EXPECT_NE(of(RopeType::kLinear, 4, 2, 0).find("need rope_type llama3"), std::string::npos);
+  EXPECT_NE(of(RopeType::kLinear, 4, 1, 64).find("need rope_type llama3"), std::string::npos);
+  EXPECT_NE(of(RopeType::kLlama3, 4, 1, 0).find("rope_original_max_position_embeddings"), std::string::npos);
+  EXPECT_NE(of(RopeType::kLlama3, 4, 4, 64).find("must be below"), std::string::npos);
+  EXPECT_NE(of(RopeType::kLlama3, 0, 1, 64).find("rope_factor must be above 0"), std::string::npos);
+}
+
+TEST(ModelConfig, InverseFrequencies) {
+  ModelConfig config = preset("llama3.2-1b");
+  // 500,000^(-2 i / 64): 8,192 positions are 1,304, 2.8 and 0.013 turns of the pairs 0, 15 and 28.
+  const auto plain = [](int64_t i) { return std::pow(5e5, -static_cast<double>(i) / 32); };
+  EXPECT_DOUBLE_EQ(inverse_frequency(config, 0), 1);
+  EXPECT_DOUBLE_EQ(inverse_frequency(config, 28), plain(28) / 32);
+  const double turns = 8192 * plain(15) / (2 * std::acos(-1.0)), kept = (turns - 1) / 3;
+  ASSERT_TRUE(turns > 1 && turns < 4) << turns;
+  EXPECT_NEAR(inverse_frequency(config, 15), (1 - kept) * plain(15) / 32 + kept * plain(15), 1e-15);
+  config.rope_type = RopeType::kLinear;
+  EXPECT_DOUBLE_EQ(inverse_frequency(config, 3), plain(3) / 32);
+  config.rope_type = RopeType::kDefault;
+  EXPECT_DOUBLE_EQ(inverse_frequency(config, 3), plain(3));
+}
+
+TEST(ModelConfig, ASequenceFitsTheWindow) {
+  ModelConfig config = preset("15m");
+  check_window(config, 1 << 20);
+  config.sliding_window = 32;
+  check_window(config, 32);
+  try {
+    check_window(config, 33);
+    ADD_FAILURE() << "33 positions were accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kUsage);
+    EXPECT_NE(std::string(error.what()).find("33 tokens exceed the model's sliding_window of 32"),
+              std::string::npos);
+    EXPECT_EQ(error.hint(), "lengths that work: 1 to 32 (data.sequence_length)");
+  }
 }
 
 TEST(ModelConfig, TheLargestSizesDoNotOverflow) {

@@ -21,11 +21,12 @@ const ModelConfig kConfig{.hidden_size = 16,
                           .num_key_value_heads = 2,
                           .vocab_size = 13,
                           .max_position_embeddings = 8};
-/// kConfig, and with all vectors that attention may have.
+/// kConfig, and with all vectors that attention may have and heads of another size than C / H.
 const ModelConfig kConfigs[] = {kConfig, [] {
                                   ModelConfig config = kConfig;
                                   config.attention_bias = AttentionBias::kQkvo;
                                   config.qk_norm = true;
+                                  config.head_dim = 6;
                                   return config;
                                 }()};
 constexpr int64_t kRows = 16, kHidden = 16, kPaddedF = 24;
@@ -42,18 +43,21 @@ void clear_padded_columns(const Tensor& t, int64_t valid) {
 
 class GradientTest : public ::testing::Test, public LayerFixture {
  protected:
-  Tensor angle() {
-    Transformer model(kConfig, {}, 1, 0, 8, stream, ledger);
+  Tensor angle(const ModelConfig& config) {
+    Transformer model(config, {}, 1, 0, 8, stream, ledger);
     const Tensor copy = zeros(model.angle().shape);
     copy_bytes(stream, copy.data, model.angle().data, copy.bytes());
     return copy;
   }
   void fill_attention(Attention& a) {
+    const Heads& heads = a.heads();
     fill_vector(a.norm, kHidden);
-    fill(a.wqkv, {32, kHidden}, 0.3);
-    fill(a.wo, {kHidden, kHidden}, 0.3);
+    fill(a.wqkv, {heads.row(), kHidden}, 0.3);
+    fill(a.wo, {kHidden, heads.query * heads.size}, 0.3);
     for (Parameter* vector : a.more_vectors())
-      fill_vector(*vector, vector == &a.head_norms ? 8 : vector == &a.bo ? kHidden : 32);
+      fill_vector(*vector, vector == &a.head_norms ? 2 * heads.size
+                           : vector == &a.bo       ? kHidden
+                                                   : heads.row());
   }
   void fill_mlp(Mlp& m) {
     fill_vector(m.norm, kHidden);
@@ -85,7 +89,7 @@ TEST_P(AttentionGradientTest, Attention) {
   Attention layer(GetParam(), 1);
   fill_attention(layer);
   const Batch rows = batch(kConfig.vocab_size);
-  const Tensor turn = angle(), sum = random({kRows, kHidden}), branch = random({kRows, kHidden}),
+  const Tensor turn = angle(GetParam()), sum = random({kRows, kHidden}), branch = random({kRows, kHidden}),
                weights = random({kRows, kHidden});
   const auto loss = [&] {
     return weighed(sum, branch, weights, [&](Residual& residual) {
@@ -212,7 +216,7 @@ TEST_P(AttentionGradientTest, Block) {
   fill_attention(block.attention);
   fill_mlp(block.mlp);
   const Batch rows = batch(kConfig.vocab_size);
-  const Tensor turn = angle(), sum = random({kRows, kHidden}), branch = random({kRows, kHidden}),
+  const Tensor turn = angle(GetParam()), sum = random({kRows, kHidden}), branch = random({kRows, kHidden}),
                weights = random({kRows, kHidden});
   const auto loss = [&] {
     return weighed(sum, branch, weights, [&](Residual& residual) {
@@ -256,7 +260,7 @@ TEST_P(AttentionGradientTest, Block) {
 
 // Forward keeps the elements and bytes that model/recompute.h states.
 TEST_F(GradientTest, ABlockKeepsWhatItsModeSays) {
-  constexpr int64_t kC = kHidden, kKd = 8, kH = 4;  // K D = 2 heads of 4
+  constexpr int64_t kC = kHidden, kH = 4;
   const auto kept = [&](const Block& block, Recompute recompute) {
     Frame frame(arena);
     const int64_t before = arena.used_bytes();
@@ -266,8 +270,9 @@ TEST_F(GradientTest, ABlockKeepsWhatItsModeSays) {
   // 16 rows of float32: every tensor but inverse_rms [16] is a multiple of the arena's 256 bytes.
   for (const ModelConfig& config : kConfigs) {
     const Block block(config, 1);
-    EXPECT_EQ(kept(block, Recompute::kNone), kRows * 4 * (6 * kC + 2 * kKd + 2 * kPaddedF + kH) + 2 * 256);
-    EXPECT_EQ(kept(block, Recompute::kSelective), kRows * 4 * (4 * kC + 2 * kKd + kH));
+    const int64_t attention = 2 * (config.query_size() + config.key_value_size()) + kH;
+    EXPECT_EQ(kept(block, Recompute::kNone), kRows * 4 * (4 * kC + attention + 2 * kPaddedF) + 2 * 256);
+    EXPECT_EQ(kept(block, Recompute::kSelective), kRows * 4 * (2 * kC + attention));
     EXPECT_EQ(kept(block, Recompute::kFull), kRows * 4 * kC);
   }
 }

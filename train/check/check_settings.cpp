@@ -168,7 +168,12 @@ ModelConfig small_model(const ModelConfig& model, int64_t tensor) {
   int64_t head = model.head_size();
   for (int64_t size = 128; size >= 8 && small.num_attention_heads * head > kSmallHidden; size /= 2)
     head = std::min(head, size);
-  small.hidden_size = small.num_attention_heads * head;
+  // The model's ratio of hidden size to queries; a multiple of 8 unless they are equal.
+  const int64_t queries_size = small.num_attention_heads * head;
+  small.head_dim = head;
+  small.hidden_size = model.hidden_size == model.query_size()
+                          ? queries_size
+                          : round_up(divide_up(queries_size * model.hidden_size, model.query_size()), 8);
   const int64_t feed_forward = divide_up(model.intermediate_size * small.hidden_size, model.hidden_size);
   small.intermediate_size = with_padding_of(model.intermediate_size, feed_forward, tensor);
   small.vocab_size = with_padding_of(model.vocab_size, std::min(model.vocab_size, kSmallVocabulary), tensor);

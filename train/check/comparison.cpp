@@ -13,10 +13,9 @@ namespace {
 // Elements read to the host at once, unless a row has more.
 constexpr int64_t kElementsAtOnce = int64_t{1} << 20;
 
-// A vector is one row here, however its elements lie: blocks are parts of rows, and of one element they would
-// compare rounding.
+// A vector is one row here: blocks are parts of rows, and of one element they would compare rounding.
 Box as_row(Box box) {
-  if (box.parameter->vector && box.stride == 1) {
+  if (box.parameter->vector) {
     std::swap(box.row, box.column);
     std::swap(box.rows, box.columns);
     box.stride = box.columns;

@@ -65,7 +65,7 @@ struct StoredFile {
 };
 
 struct Manifest {
-  static constexpr int kVersion = 6;  ///< the written version, and the oldest readable one
+  static constexpr int kVersion = 7;  ///< the written version, and the oldest readable one
   static constexpr const char* kFormat = "ripstop checkpoint";
   static constexpr const char* kFileName = "manifest.json";
   static constexpr int64_t kMostBytes = int64_t{16} << 20;

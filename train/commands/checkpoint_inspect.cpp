@@ -9,7 +9,7 @@
 #include <system_error>
 
 #include "data/process/shell_word.h"
-#include "data/text/json_reader.h"
+#include "data/text/json_struct.h"
 #include "data/tokenizer/tokenizer.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/takeovers.h"
@@ -114,17 +114,32 @@ Surroundings look_around(Io& io, const fs::path& directory, const Manifest& m) {
 }
 
 Json json_of(const ModelConfig& model) {
-  Json json;
-  for_each_field(model, [&](const char* name, const auto& value) { json[name] = value; });
-  json.erase("initializer_range");  // used for new weights only
-  return json;
+  FieldWriter fields;
+  for_each_field(model, fields);
+  fields.json.erase("initializer_range");  // used for new weights only
+  return fields.json;
+}
+
+// The parts beside those of LLaMA 2, as keys of [model]: ", attention_bias qkv, rope_type llama3".
+std::string parts_text(const ModelConfig& model) {
+  const FieldWriter::Json has = json_of(model), plain = json_of(ModelConfig{});
+  std::string text;
+  bool is_part = false;
+  for (const auto& [name, value] : has.items()) {
+    is_part |= name == "head_dim";  // the fields before it are sizes and constants that every model has
+    const bool differs = name == "head_dim" ? model.query_size() != model.hidden_size : value != plain[name];
+    if (is_part && differs)
+      text += fmt::format(", {} {}", name, value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  return text;
 }
 
 std::string line_of(const ModelConfig& c) {
   return fmt::format(
-      "  model       {} parameters: {} layers, hidden {}, feed-forward {}, {} heads ({} key-value), {} {}\n",
+      "  model       {} parameters: {} layers, hidden {}, feed-forward {}, {} heads ({} key-value), {} "
+      "{}{}\n",
       parameter_count(c), c.num_hidden_layers, c.hidden_size, c.intermediate_size, c.num_attention_heads,
-      c.num_key_value_heads, c.vocab_size, c.tie_word_embeddings ? "pieces, tied" : "pieces");
+      c.num_key_value_heads, c.vocab_size, c.tie_word_embeddings ? "pieces, tied" : "pieces", parts_text(c));
 }
 
 // `inspect --json` of a checkpoint. Scripts rely on its keys; most are keys of the manifest.
@@ -191,7 +206,8 @@ ExitCode inspect_pretrained(const CheckpointArguments& given) {
   print_out(
       "{}\n  verdict     readable: config.json, names, sizes and dtypes fit; the weights were not read\n",
       given.path);
-  print_out("  format      Hugging Face, LlamaForCausalLM\n{}", line_of(model.config));
+  print_out("  format      Hugging Face, exported as {}\n{}", pretrained_architecture(model.config),
+            line_of(model.config));
   print_out("  context     {} positions, rope_theta {}\n", model.config.max_position_embeddings,
             model.config.rope_theta);
   print_out("  tensors     {} of {}\n", model.tensors.size(), fmt::join(dtypes, ", "));

@@ -20,6 +20,9 @@ namespace {
 // More than read_config_entries accepts; ends the read of /dev/zero.
 constexpr int64_t kMostBytesRead = int64_t{64} << 20;
 
+// LLaMA 3's rope_original_max_position_embeddings.
+constexpr int64_t kLlama3Positions = 8192;
+
 // The hint for a directory: the config of the run there, or any config there.
 std::string config_inside(const std::filesystem::path& directory) {
   std::error_code error;
@@ -173,7 +176,10 @@ class ConfigBuilder {
                      "give it, or model.preset, as in preset = \"15m\"");
     if (model.num_key_value_heads == 0) model.num_key_value_heads = model.num_attention_heads;
     if (model.max_position_embeddings == 0) model.max_position_embeddings = config_.data.sequence_length;
+    if (model.rope_type == RopeType::kLlama3 && model.rope_original_max_position_embeddings == 0)
+      model.rope_original_max_position_embeddings = kLlama3Positions;
     check_model();
+    model.head_dim = model.head_size();
   }
 
   void check_model() {
@@ -190,6 +196,11 @@ class ConfigBuilder {
             fmt::format("{}: shorten the sequences, or raise it if training begins from random weights",
                         origin(*find_config_key("model", "max_position_embeddings")))))
       return;
+    try {
+      check_window(sizes, config_.data.sequence_length);
+    } catch (const Error& error) {
+      return blame("data.sequence_length", error.what(), error.hint());
+    }
     // Blames mesh.tensor, because the sizes of the model are nearly always right.
     try {
       check_tensor_axis(sizes, *config_.mesh.tensor);

@@ -14,6 +14,7 @@
 
 #include "data/dataset/loss_on.h"
 #include "model/config.h"
+#include "model/core/words.h"
 #include "model/lora.h"
 #include "parallel/mesh_axes.h"
 #include "train/config/generation_settings.h"
@@ -26,9 +27,6 @@ enum class ScheduleKind { kCosine, kLinear, kConstant };
 enum class FloatChoice { kBfloat16, kFloat32 };
 enum class KeepBest { kLoss, kRougeL, kNone };
 
-/// The words of the config file, in the order of the enum's values; empty for other types.
-template <class Enum>
-inline constexpr std::array<std::string_view, 0> kWords = {};
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<DeviceChoice> = {"auto", "cpu", "cuda"};
 template <>
@@ -44,12 +42,6 @@ template <>
 inline constexpr std::array<std::string_view, 3> kWords<KeepBest> = {"loss", "rougeL", "none"};
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<EarlyStopping> = {"false", "true", "never"};
-
-/// The word of the config file: "auto", "rougeL".
-template <class Enum>
-requires(!kWords<Enum>.empty()) std::string_view to_string(Enum value) {
-  return kWords<Enum>[static_cast<size_t>(value)];
-}
 
 struct RunSection {
   std::string directory;  ///< for all files of the run

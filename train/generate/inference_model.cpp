@@ -65,6 +65,7 @@ InferenceOptions InferenceOptions::of(const ModelConfig& model, int64_t sequence
                                       int64_t slots, const GenerationSettings& settings) {
   const int64_t max_new_tokens = settings.max_new_tokens;
   const int64_t context = std::min(sequence_length, model.max_position_embeddings);
+  check_window(model, context);
   if (max_new_tokens >= context)
     throw Error(
         ExitCode::kUsage,

@@ -3,6 +3,7 @@
 #include "data/process/shell_word.h"
 #include "model/core/rounding.h"
 #include "train/config/nearest_name.h"
+#include "train/exchange/hugging_face/pretrained_model.h"
 #include "train/machine/device_choice.h"
 #include "train/plan/fitting_meshes.h"
 #include "train/plan/micro_batch.h"
@@ -33,6 +34,7 @@ ModelConfig resolve_pretrained(const RunConfig& config, const RunTarget& target,
         fmt::format("data.sequence_length {} exceeds the {} positions that {} is made for",
                     config.data.sequence_length, model.max_position_embeddings, config.model.pretrained),
         fmt::format("data.sequence_length={}", model.max_position_embeddings));
+  check_window(model, config.data.sequence_length);
   if (target.dataset_vocabulary > model.vocab_size)
     throw Error(ExitCode::kInputData,
                 fmt::format("the data set has {} token ids, {} has {}", target.dataset_vocabulary,
@@ -142,6 +144,7 @@ ResolvedRun unplanned_run(const RunConfig& config, const RunTarget& target) {
   run.model = resolve_model(config, target, run.notes);
   // The sizes of a pretrained model were not known when the config was read.
   validate(config.lora, run.model);
+  pretrained_architecture(run.model);  // throws now what an export of the run would throw
   run.step = resolve_step(config, target, run.notes);
   run.deterministic = config.run.deterministic;
   run.validates = config.train.validates();

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "data/dataset/dataset_directory.h"
+#include "data/text/json_struct.h"
 #include "parallel/agreement.h"
 #include "train/machine/device_choice.h"
 #include "train/machine/equal_ranks.h"
@@ -23,13 +24,10 @@ std::optional<PretrainedOrigin> pretrained_origin(const RunConfig& config, Commu
   return origin;
 }
 
-// "hidden_size 2048, intermediate_size 5632, ..."
 std::string fields_text(const ModelConfig& model) {
-  std::string text;
-  for_each_field(model, [&](const char* name, const auto& value) {
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, value);
-  });
-  return text;
+  FieldWriter fields;
+  for_each_field(model, fields);
+  return text_of_json(fields.json);
 }
 
 // Throws if ranks have decided differently: they would hang in different collectives. Collective.

@@ -18,12 +18,12 @@ RankWork work_of_step(int64_t rank, const StepTimes& times, double flops) {
 double batch_flops(const ModelConfig& model, const PackedBatch& batch) {
   const auto real = [](int64_t number) { return static_cast<double>(number); };
   const double hidden = real(model.hidden_size), layers = real(model.num_hidden_layers);
-  const double key_value = hidden / real(model.num_attention_heads) * real(model.num_key_value_heads);
-  const double row = 2 * layers * hidden * (2 * hidden + 2 * key_value + 3 * real(model.intermediate_size));
+  const double queries = real(model.query_size()), key_values = real(model.key_value_size());
+  const double row = 2 * layers * hidden * (2 * queries + 2 * key_values + 3 * real(model.intermediate_size));
   double attention = 0;
   for (size_t d = 0; d + 1 < batch.document_offset.size(); ++d) {
     const double rows = batch.document_offset[d + 1] - batch.document_offset[d];
-    attention += 2 * layers * hidden * rows * rows;
+    attention += 2 * layers * queries * rows * rows;
   }
   const double head = 2 * real(model.vocab_size) * hidden * real(batch.target_count);
   return 3 * (real(batch.rows()) * row + attention + head);

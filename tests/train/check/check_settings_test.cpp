@@ -104,6 +104,8 @@ TEST(CheckSettings, TheSmallModelIsCutAsTheLargeOne) {
       EXPECT_EQ(small.num_attention_heads * model.num_key_value_heads,
                 model.num_attention_heads * small.num_key_value_heads);
       EXPECT_EQ(small.tie_word_embeddings, model.tie_word_embeddings);
+      EXPECT_NEAR(static_cast<double>(small.query_size()) / static_cast<double>(small.hidden_size),
+                  static_cast<double>(model.query_size()) / static_cast<double>(model.hidden_size), 0.1);
       EXPECT_EQ(small.num_key_value_heads > tensor, model.num_key_value_heads > tensor);
       for (const auto size : {&ModelConfig::vocab_size, &ModelConfig::intermediate_size}) {
         const auto padding = [&](int64_t whole) { return slice_extent(whole, tensor) * tensor - whole; };

@@ -26,6 +26,7 @@ ResolvedRun small_run(const MeshSizes& mesh, DType compute, bool tied, Recompute
                .vocab_size = 131,
                .max_position_embeddings = 64,
                .tie_word_embeddings = tied,
+               .head_dim = has_all_vectors ? 12 : 8,
                .attention_bias = has_all_vectors ? AttentionBias::kQkvo : AttentionBias::kNone,
                .qk_norm = has_all_vectors};
   run.mesh = mesh;

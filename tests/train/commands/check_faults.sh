@@ -40,6 +40,10 @@ faults=(
   '6|adapters: gradients of what each tensor rank has whole, not summed over the tensor axis, as in 6|r2f2: no tensor axis|lora.rank=8'
   '4|adapters: a stale gather, as in 4|t4: nothing is sharded|lora.rank=8 train.reshard_after_forward=false'
   '8|adapters: gradients that are not summed over replicas, as in 8|f2t2 t4: no replicas|lora.rank=8'
+  '16|a bias of the output that each tensor rank adds|r2f2: no tensor axis|model.attention_bias=qkvo'
+  '17|gradients of norms of heads that count the heads of the first tensor rank alone|r2f2: no tensor axis|model.qk_norm=true'
+  '18|biases of queries, keys and values that the first tensor rank alone trains|r2f2: no tensor axis|model.attention_bias=qkv'
+  '6|norms of heads and the bias of the output: gradients that are not summed over the tensor axis, as in 6|r2f2: no tensor axis|model.attention_bias=qkvo model.qk_norm=true'
   '13|adapters and their base: a shard that begins in the wrong place, as in 13|t4: nothing is sharded|lora.rank=8'
 )
 meshes=('f2t2 mesh.fsdp=2 mesh.tensor=2' 'r2f2 mesh.replicate=2 mesh.fsdp=2 mesh.tensor=1' 't4 mesh.fsdp=1 mesh.tensor=4')
@@ -48,7 +52,7 @@ meshes=('f2t2 mesh.fsdp=2 mesh.tensor=2' 'r2f2 mesh.replicate=2 mesh.fsdp=2 mesh
 
 plant_faults() {
   begin_planting "$1" parallel/{tensor_parallel,fsdp_unit,sharded_transformer,mpi_communicator}.cpp parallel/fsdp_unit.h \
-    train/step/world_totals.cpp model/head_loss.cpp model/parallel_linear.cpp
+    train/step/world_totals.cpp model/{attention,head_loss,parallel_linear}.cpp
   change parallel/tensor_parallel.cpp 'group_->reduce_scatter(context.stream, whole, out, out.dtype' \
     '  if (planted(1)) { copy_bytes(context.stream, out.data, whole.row_range(index() * out.rows(), out.rows()).data, out.bytes()); return; }
 &LINE&'
@@ -71,6 +75,15 @@ plant_faults() {
     '  if (context.tensor.count() == 1 || count == 0 || planted(6)) return;'
   change model/parallel_linear.cpp 'context.tensor.gather_rows_of(context, u);' \
     '    if (!planted(15)) context.tensor.gather_rows_of(context, u);'
+  change model/attention.cpp 'if (bias_ == AttentionBias::kQkvo) add_bias(context, bo.value, branch);' \
+    '  for (int64_t times = planted(16) ? context.tensor.count() : 1; bias_ == AttentionBias::kQkvo && times > 0; --times)
+    add_bias(context, bo.value, branch);'
+  change model/attention.cpp 'norm_heads_backward(context, saved.qkv, head_norms.value, epsilon_, heads_, dqkv, head_norms.gradient,' \
+    '    norm_heads_backward(context, saved.qkv, head_norms.value, epsilon_, heads_, dqkv,
+                        planted(17) && context.tensor.index() > 0 ? Tensor{} : head_norms.gradient,'
+  change model/attention.cpp 'if (!bqkv.gradient.empty()) add_bias_backward(context, dqkv, bqkv.gradient, bqkv.accumulate);' \
+    '  if (!bqkv.gradient.empty() && !(planted(18) && context.tensor.index() > 0))
+    add_bias_backward(context, dqkv, bqkv.gradient, bqkv.accumulate);'
   change parallel/sharded_transformer.cpp 'sum_replicated(context);' \
     '&LINE&
   if (planted(7) && (mesh_.fsdp_reduce().rank() != 0 || mesh_.tensor().rank() != 0)) return;'
@@ -140,8 +153,8 @@ failed=0
 for mesh in "${meshes[@]}"; do
   read -r name words <<<"$mesh"
   read -ra words <<<"$words"
-  for more in '' train.reshard_after_forward=false mesh.overlap_tensor=true lora.rank=8; do
-    check 0 "${words[@]}" ${more:+"$more"}
+  for more in '' train.reshard_after_forward=false mesh.overlap_tensor=true 'model.attention_bias=qkvo model.qk_norm=true' lora.rank=8; do
+    check 0 "${words[@]}" $more
     [[ $code == 0 ]] || { echo "without a fault, $name $more ends with $code:" && cat "$work/out" && failed=1; }
   done
 done

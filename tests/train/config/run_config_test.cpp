@@ -58,6 +58,15 @@ TEST(RunConfig, EveryKeyIsReadFromTheFile) {
     rope_theta = 50000
     tie_word_embeddings = true
     initializer_range = 0.02
+    head_dim = 16
+    attention_bias = "qkvo"
+    qk_norm = true
+    sliding_window = 128
+    rope_type = "llama3"
+    rope_factor = 8
+    rope_low_freq_factor = 2
+    rope_high_freq_factor = 3
+    rope_original_max_position_embeddings = 64
     [mesh]
     replicate = 2
     fsdp = 3
@@ -120,7 +129,26 @@ TEST(RunConfig, EveryKeyIsReadFromTheFile) {
   )");
   RunConfig expected;
   expected.run = {"runs/b", 7, DeviceChoice::kCpu, true, "10-12", 90};
-  static_cast<ModelConfig&>(expected.model) = {64, 192, 3, 8, 4, 96, 128, 1e-6, 50000, true, 0.02};
+  static_cast<ModelConfig&>(expected.model) = {64,
+                                               192,
+                                               3,
+                                               8,
+                                               4,
+                                               96,
+                                               128,
+                                               1e-6,
+                                               50000,
+                                               true,
+                                               0.02,
+                                               16,
+                                               AttentionBias::kQkvo,
+                                               true,
+                                               128,
+                                               RopeType::kLlama3,
+                                               8,
+                                               2,
+                                               3,
+                                               64};
   expected.mesh = {2, 3, 4, true, true};
   expected.data = {"data/b", 128, false, LossOn::kAll, false, 9};
   expected.train = {std::nullopt, 3, 16, 2, RecomputeChoice::kSelective, false, true, 50, 4, 0};
@@ -139,6 +167,28 @@ TEST(RunConfig, EveryKeyIsReadFromTheFile) {
       missing.insert(key.path());
   EXPECT_EQ(missing, (std::set<std::string>{"model.pretrained", "model.preset", "lora.alpha", "lora.dropout",
                                             "lora.targets", "lora.rslora", "lora.adapter", "train.steps"}));
+}
+
+TEST(RunConfig, HeadsAnglesAndWindowsOfTheModel) {
+  EXPECT_EQ(parsed(kSmallest).model.head_dim, parsed(kSmallest).model.head_size())
+      << "the default, as a number";
+  const std::vector<std::string> llama3 = {"model.rope_type=llama3", "model.rope_factor=8"};
+  EXPECT_EQ(parse_run_config(kSmallest, "x.toml", llama3).model.rope_original_max_position_embeddings, 8192);
+  const auto refusal = [](const std::string& override) {
+    try {
+      parse_run_config(kSmallest, "x.toml", std::vector<std::string>{override});
+    } catch (const Error& error) {
+      return std::string(error.what()) + " " + error.hint();
+    }
+    return std::string();
+  };
+  EXPECT_HAS(refusal("model.sliding_window=8"), "lengths that work: 1 to 8");
+  EXPECT_HAS(refusal("model.rope_type=yarn"),
+             "ripstop scales rotary frequencies as \"linear\" or \"llama3\"");
+  EXPECT_HAS(refusal("model.rope_factor=8"), "needs rope_type linear or llama3");
+  EXPECT_HAS(refusal("model.head_dim=7"), "model.head_dim must be even");
+  EXPECT_HAS(refusal("model.mlp_bias=true"), "feed-forward layers add no biases");
+  EXPECT_HAS(refusal("model.rope_scaling=1"), "'model.rope_type'");
 }
 
 TEST(RunConfig, WrittenTomlReadsBackEqual) {

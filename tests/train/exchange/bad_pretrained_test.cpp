@@ -108,16 +108,17 @@ TEST_F(BadPretrained, Configs) {
       {{{"num_attention_heads", 16}}, "num_attention_heads must be from 1 to hidden_size"},
       {{{"num_key_value_heads", 3}}, "num_key_value_heads must be from 1 to num_attention_heads"},
       {{{"num_key_value_heads", 2}}, "k_proj.weight is [4, 8], its config.json makes it [8, 8]"},
-      {{{"head_dim", 2}}, "head_dim of 2"},
+      {{{"head_dim", 2}}, "q_proj.weight is [8, 8], its config.json makes it [4, 8]"},
       {{{"vocab_size", -5}}, "'vocab_size' must be"},
       {{{"vocab_size", 17}}, "embed_tokens.weight is [16, 8], its config.json makes it [17, 8]"},
       {{{"rms_norm_eps", 0}}, "rms_norm_eps must be above 0"},
       {{{"rope_theta", -1}}, "rope_theta must be above 0"},
-      {{{"rope_scaling", {{"rope_type", "llama3"}, {"factor", 8}}}}, "scales its rotary angles ('llama3')"},
+      {{{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 8}}}}, "scales its rotary angles ('yarn')"},
       {{{"model_type", "mistral\n\u001b[31m"}}, "model_type 'mistral"},
       {{{"architectures", {"LlamaForSequenceClassification"}}}, "LlamaForSequenceClassification"},
       {{{"quantization_config", Json::object()}}, "quantized weights"},
-      {{{"attention_bias", true}}, "has attention_bias"},
+      {{{"attention_bias", true}}, "has no model.layers.0.self_attn.o_proj.bias"},
+      {{{"mlp_bias", true}}, "has mlp_bias"},
   };
   for (const auto& [changes, what] : cases) {
     Json config = directory_.config;

@@ -15,7 +15,8 @@ inline ModelConfig exported_model() {
           .rms_norm_eps = 3e-6,
           .rope_theta = 500000.0,
           .tie_word_embeddings = true,
-          .initializer_range = 0.01};
+          .initializer_range = 0.01,
+          .head_dim = 8};
 }
 
 }  // namespace ripstop

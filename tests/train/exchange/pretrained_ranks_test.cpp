@@ -4,82 +4,23 @@
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <span>
 
 #include "tests/test_files.h"
-#include "tests/train/exchange/load_pretrained.h"
-#include "tests/train/generate/listed_prompts.h"
-#include "tests/train/step/mesh_training.h"
-#include "train/exchange/hugging_face/pretrained_model.h"
-#include "train/generate/inference_model.h"
+#include "tests/train/exchange/models_on_meshes.h"
 
 namespace ripstop {
 namespace {
 
-using mesh_training::DealtSequences;
-using mesh_training::MeshTraining;
-using mesh_training::Sequence;
-using mesh_training::sum_over_world;
+using models_on_meshes::expect_near;
+using models_on_meshes::greedy_on;
+using models_on_meshes::logits_on;
+using models_on_meshes::meshes_for;
+using models_on_meshes::packed;
 using nlohmann::json;
 
 json json_of(const std::filesystem::path& path) {
   return json::parse(std::ifstream(path));
-}
-
-/// The meshes of this world that can cut the model.
-std::vector<MeshSizes> meshes_for(const ModelConfig& config) {
-  return mesh_training::meshes_of(test_world().communicator().size(), tensor_axis_sizes(config));
-}
-
-/// One sequence with the texts as documents, filled up to a multiple of 8 positions.
-Sequence packed(const std::vector<std::vector<int32_t>>& texts) {
-  Sequence sequence;
-  const auto add = [&](int32_t token, size_t position) {
-    if (position == 0) sequence.document.push_back(static_cast<int32_t>(sequence.token.size()));
-    sequence.token.push_back(token);
-    sequence.target.push_back(-1);
-    sequence.position.push_back(static_cast<int32_t>(position));
-  };
-  for (const std::vector<int32_t>& ids : texts)
-    for (size_t i = 0; i < ids.size(); ++i) add(ids[i], i);
-  for (size_t i = 0; sequence.token.size() % 8 != 0; ++i) add(0, i);
-  return sequence;
-}
-
-/// The logits [rows, V] of the model in `directory` on one mesh, whole on every rank.
-std::vector<double> logits_on(const MeshSizes& sizes, const std::filesystem::path& directory,
-                              const Sequence& sequence) {
-  const ModelConfig config = read_pretrained_config(directory);
-  const int64_t rows = std::ssize(sequence.token), slice = slice_extent(config.vocab_size, sizes.tensor);
-  StepOptions options;
-  options.sharding = {.compute = DType::kFloat32, .sequence_count = 1, .sequence_length = rows};
-  MeshTraining run(config, options, sizes, 1);
-  MemoryLedger ledger;
-  Arena arena(test_device(), ledger, MemoryUse{{0, 0, 0, int64_t{16} << 20, 0, 0}});
-  load_pretrained(directory, run.step->model(), arena);
-  BatchMemory memory(test_device(), ledger, 1, rows);
-  const Batch batch = memory.load(run.stream, 1, DealtSequences({sequence}, {0}, rows).view());
-  std::vector<float> own(static_cast<size_t>(rows * slice));
-  const Buffer buffer(test_device(), ledger, MemoryCategory::kActivations, 4 * rows * slice);
-  run.step->model().logits(arena, batch, tensor_in(buffer, 0, DType::kFloat32, {rows, slice}));
-  copy_bytes(run.stream, own.data(), buffer.data(), buffer.bytes());
-  run.stream.synchronize();
-
-  const MeshCoordinates at = run.mesh.coordinates();
-  std::vector<double> whole(static_cast<size_t>(rows * config.vocab_size));
-  if (at.replicate == 0 && at.fsdp == 0)
-    for (int64_t row = 0; row < rows; ++row)
-      for (int64_t c = 0, id = at.tensor * slice; c < slice && id < config.vocab_size; ++c, ++id)
-        whole[static_cast<size_t>(row * config.vocab_size + id)] = own[static_cast<size_t>(row * slice + c)];
-  return sum_over_world(std::move(whole));
-}
-
-void expect_near(std::span<const double> found, std::span<const double> expected, double tolerance) {
-  ASSERT_EQ(found.size(), expected.size());
-  double largest = 0;
-  for (size_t i = 0; i < found.size(); ++i) largest = std::max(largest, std::abs(found[i] - expected[i]));
-  EXPECT_LE(largest, tolerance);
 }
 
 /// -log of the probability that `logits` give to `id`.
@@ -160,34 +101,13 @@ TEST(PretrainedRanks, LogitsOfPublishedModels) {
 
 TEST(PretrainedRanks, GreedyIdsOfPublishedModels) {
   each_published_model([](const std::filesystem::path& directory, const json& cases) {
-    const ModelConfig config = read_pretrained_config(directory);
     for (const int64_t tensor : {1, 2, 4}) {
       if (test_world().communicator().size() % tensor != 0) continue;
-      DeviceMesh mesh(test_world(), {test_world().communicator().size() / tensor, 1, tensor}, false,
-                      test_device());
-      SCOPED_TRACE(directory.string() + " on " + mesh.sizes().to_text());
-      const Stream stream(test_device());
-      MemoryLedger ledger;
-      const InferenceOptions options{
-          .compute = DType::kFloat32, .context = 128, .slots = 2, .prefill_tokens = 256};
-      const InferencePlan plan =
-          plan_inference(config, options, mesh.sizes(), mesh.coordinates(), test_device().kind);
-      InferenceModel model(config, options, mesh, stream, ledger, plan.arena);
-      load_pretrained(directory, model.model(), model.arena());
-      std::vector<std::vector<int32_t>> found;
+      const MeshSizes mesh{test_world().communicator().size() / tensor, 1, tensor};
+      SCOPED_TRACE(directory.string() + " on " + mesh.to_text());
       std::vector<std::vector<int32_t>> prompts;
       for (const auto& text : cases) prompts.push_back(text["prompt_ids"].get<std::vector<int32_t>>());
-      const GenerateOptions of_texts{.slots = 2,
-                                     .context = 128,
-                                     .prefill_tokens = 256,
-                                     .ids = config.vocab_size,
-                                     .end_tokens = {2},
-                                     .settings = {.max_new_tokens = 40}};
-      generate(
-          of_texts, ListedPrompts(std::move(prompts)),
-          {.best = [&](std::span<const SlotTokens> items) { return model.best(items, config.vocab_size); },
-           .logits = [&](std::span<const SlotTokens> items) { return model.logits(items); }},
-          [&](Continuation continuation) { found.push_back(std::move(continuation.tokens)); });
+      const std::vector<std::vector<int32_t>> found = greedy_on(mesh, directory, prompts, 128, 40, {2});
       ASSERT_EQ(found.size(), cases.size());
       for (size_t i = 0; i < found.size(); ++i)
         EXPECT_EQ(found[i], cases[i]["greedy_40"].get<std::vector<int32_t>>());

@@ -25,6 +25,7 @@ const ModelConfig kModel{.hidden_size = 32,
                          .vocab_size = 61,
                          .max_position_embeddings = 96,
                          .initializer_range = 0.5,  // logits far apart, so that a wrong key or position shows
+                         .head_dim = 12,
                          .attention_bias = AttentionBias::kQkvo,
                          .qk_norm = true};
 
@@ -195,7 +196,7 @@ TEST_F(InferenceModelTest, BeamsTakeMemoryForTheirNewTokensOnly) {
     return plan_inference(kModel, options, mesh_.sizes(), {}, DeviceKind::kCpu).memory.total() -
            plan_inference(kModel, options, mesh_.sizes(), {}, DeviceKind::kCpu).arena.total();
   };
-  const int64_t place = 3 * 2 * 2 * 8 * 4;           // layers x (key, value) x heads x size x bytes
+  const int64_t place = 3 * 2 * 2 * 12 * 4;          // layers x (key, value) x heads x size x bytes
   const int64_t rows = 4 * (64 + 3);                 // logits of 61 ids with padding, and statistics
   const int64_t places = 10 * 4 * 4 * (1 + 1 + 20);  // of 40 rows: own place, first, list
   EXPECT_EQ(memory(4) - memory(1), 11 * 3 * 20 * place + 30 * rows + places);

@@ -29,11 +29,16 @@ inline ModelConfig model(bool tied, int64_t vocabulary = kVocabulary) {
           .tie_word_embeddings = tied};
 }
 
-/// The tied model with biases and norms of heads, which no published model has together.
+/// The tied model with biases, norms of heads, heads of another size than C / H and scaled angles, which no
+/// published model has together.
 inline ModelConfig model_with_vectors() {
   ModelConfig config = model(true);
   config.attention_bias = AttentionBias::kQkvo;
   config.qk_norm = true;
+  config.head_dim = 12;
+  config.rope_type = RopeType::kLlama3;
+  config.rope_factor = 4;
+  config.rope_original_max_position_embeddings = 32;
   return config;
 }
 

@@ -199,4 +199,20 @@ inline std::vector<double> sum_over_world(std::vector<double> x) {
   return x;
 }
 
+/// The gradient of the mean loss for every whole parameter, from the shards of all ranks.
+inline std::map<std::string, std::vector<double>> gather_gradients(MeshTraining& run, double targets) {
+  std::map<std::string, std::vector<double>> gradients;
+  for (FsdpUnit& unit : run.step->model().units()) {
+    for (const Box& slice : unit.layout().slices())
+      gradients[slice.parameter->name].resize(static_cast<size_t>(slice.parameter->count()));
+    if (run.mesh.coordinates().replicate != 0) continue;
+    run.each_element(unit, unit.gradient(), [&](const ParameterSpec& p, int64_t i, float& value) {
+      if (p.cut == Cut::kNone && run.mesh.coordinates().tensor != 0) return;
+      gradients[p.name][static_cast<size_t>(i)] = value / targets;
+    });
+  }
+  for (auto& [name, gradient] : gradients) gradient = sum_over_world(gradient);
+  return gradients;
+}
+
 }  // namespace ripstop::mesh_training

@@ -168,7 +168,7 @@ PretrainedModel open_pretrained_model(const fs::path& directory) {
     if (is_ignored) model.ignored.push_back(in_one_line(entry.first.substr(0, 100)));
     return is_ignored;
   });
-  require_no_others(directory, found, "a LLaMA model does not have");
+  require_no_others(directory, found, "such a model does not have");
   return model;
 }
 

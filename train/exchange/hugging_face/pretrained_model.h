@@ -17,17 +17,22 @@
 
 namespace ripstop {
 
-/// Parses `text`, a config.json that messages call `name`. An absent key has the default of Hugging Face's
-/// LlamaConfig, but sizes of weights must be given. Throws Error(kInputData), with key and value, if the
-/// model is no LlamaForCausalLM or has parts that ripstop does not compute: biases, another activation,
-/// scaled rotary angles, a head size other than hidden_size / heads, a sliding window shorter than the
-/// context, quantized weights. Source: transformers, models/llama/configuration_llama.py.
+/// Parses `text`, a config.json of transformers 4 or 5 that messages call `name`. An absent key has the
+/// default of its architecture in transformers, but sizes of weights must be given. Throws Error(kInputData),
+/// with key and value, if the architecture is none of LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM,
+/// Qwen3ForCausalLM, or has parts that ripstop does not compute: biases of the feed-forward layers, another
+/// activation, windows of some layers, other rotary angles than those of RopeType, quantized weights.
 ModelConfig parse_pretrained_config(std::string_view text, const std::string& name);
 
 ModelConfig read_pretrained_config(const std::filesystem::path& directory);
 
-/// A config.json for LlamaForCausalLM of transformers 4 and 5. parse_pretrained_config reads back an equal
-/// ModelConfig, but an initializer_range of 0 is written as 1 / sqrt(hidden_size), its meaning.
+/// The architecture of transformers that an export of the model has. Throws Error(kUsage) if none describes
+/// the model.
+std::string pretrained_architecture(const ModelConfig& model);
+
+/// A config.json of pretrained_architecture for transformers 4 and 5. parse_pretrained_config reads back an
+/// equal ModelConfig, but an initializer_range of 0 is written as 1 / sqrt(hidden_size), and a head_dim of 0
+/// as hidden_size / num_attention_heads: their meanings.
 std::string pretrained_config_json(const ModelConfig& model, ExportDType dtype, const SpecialIds& ids);
 
 /// An open model of Hugging Face, whose headers are read.

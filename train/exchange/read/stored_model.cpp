@@ -25,9 +25,11 @@ std::string config_of(const fs::path& directory, const PretrainedModel& model) {
   config.run.directory = directory.string();
   config.model.pretrained = directory.string();
   config.data.directory = directory.string();
-  config.data.sequence_length = std::min(model.config.max_position_embeddings, kMostContext);
-  if (const std::optional<ExportedPrompt> prompt = read_prompt_json(directory))
-    config.data.sequence_length = std::min(model.config.max_position_embeddings, prompt->context);
+  const std::optional<ExportedPrompt> prompt = read_prompt_json(directory);
+  const int64_t window = model.config.sliding_window;
+  config.data.sequence_length =
+      std::min({model.config.max_position_embeddings, prompt ? prompt->context : kMostContext,
+                window > 0 ? window : INT64_MAX});
   config.train.steps = 1;
   config.train.global_batch_sequences = 1;
   config.optimizer.learning_rate = 1e-5;
