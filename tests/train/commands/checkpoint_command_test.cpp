@@ -241,7 +241,7 @@ TEST(CheckpointInspect, ShowsAModelOfHuggingFace) {
   const std::string path = "'" + directory.path().string() + "'";
   const ProgramRun text = run_program("checkpoint inspect " + path);
   EXPECT_EQ(text.exit_code, 0) << text.err;
-  EXPECT_HAS(text.out, "Hugging Face, LlamaForCausalLM");
+  EXPECT_HAS(text.out, "Hugging Face, exported as LlamaForCausalLM");
   EXPECT_HAS(text.out, "2 layers, hidden 8, feed-forward 12, 2 heads (1 key-value), 16 pieces");
   const auto json = nlohmann::json::parse(run_program("checkpoint inspect --json " + path).out);
   EXPECT_EQ(json.at("format"), "huggingface");

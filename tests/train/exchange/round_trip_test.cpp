@@ -91,6 +91,45 @@ TEST_F(RoundTrip, HeadsForFourTensorRanks) {
   for (const MeshSizes& mesh : {MeshSizes{1, 1, 4}, {1, 2, 4}}) expect_same(model.path(), mesh);
 }
 
+// Qwen3's norms of heads and biases of q, k, v and o, and heads of 6 with a hidden size of 8.
+TEST_F(RoundTrip, BiasesNormsOfHeadsAndTheirSize) {
+  PretrainedDirectory model;
+  model.config.update({{"architectures", {"Qwen3ForCausalLM"}},
+                       {"model_type", "qwen3"},
+                       {"head_dim", 6},
+                       {"num_key_value_heads", 2},
+                       {"attention_bias", true}});
+  for (const int layer : {0, 1}) {
+    const std::string at = fmt::format("model.layers.{}.self_attn.", layer);
+    for (const char* name : {"q_proj", "k_proj", "v_proj"}) {
+      model.tensor(at + name + ".weight").shape = {12, 8};
+      model.tensors.push_back({at + name + ".bias", {12}});
+    }
+    model.tensor(at + "o_proj.weight").shape = {8, 12};
+    model.tensors.push_back({at + "o_proj.bias", {8}});
+    for (const char* name : {"q_norm", "k_norm"}) model.tensors.push_back({at + name + ".weight", {6}});
+  }
+  model.fill("F32");
+  model.write();
+  for (const MeshSizes& mesh : {MeshSizes{1, 1, 1}, {1, 3, 1}, {1, 1, 2}, {1, 2, 2}, {2, 1, 1}})
+    expect_same(model.path(), mesh);
+}
+
+TEST_F(RoundTrip, TinyModelsOfEveryFamily) {
+  const auto models = shared_file("golden/families/models");
+  if (!models) GTEST_SKIP() << "no shared/golden/families beside the checkout";
+  int64_t count = 0;
+  for (const fs::directory_entry& entry : fs::directory_iterator(*models)) {
+    if (!entry.is_directory()) continue;
+    ++count;
+    expect_same(entry.path(), {1, 2, 2});
+    const ScratchDirectory scratch;
+    import_model(io_, open_stored_model(io_, entry.path()), scratch / "imported");
+    expect_export(entry.path(), scratch / "imported", 1);
+  }
+  EXPECT_EQ(count, 15);
+}
+
 TEST_F(RoundTrip, AnImportIsTheModel) {
   for (const char* name : {"untied_bf16", "tied_f32", "old_f16"}) {
     const fs::path model = golden_file("pretrained/" + std::string(name));

@@ -100,7 +100,7 @@ TEST_F(PretrainedModelTest, TensorsThatDoNotFitAreRefused) {
   directory_.tensors = good.tensors;
   directory_.tensors.push_back({"model.layers.0.self_attn.q_proj.bias", {8}});
   directory_.write();
-  EXPECT_HAS(refused(), "that a LLaMA model does not have: model.layers.0.self_attn.q_proj.bias");
+  EXPECT_HAS(refused(), "that such a model does not have: model.layers.0.self_attn.q_proj.bias");
   directory_.tensors = good.tensors;
   directory_.config["num_hidden_layers"] = 1;
   directory_.write();

@@ -114,6 +114,7 @@ TEST(ExportModel, EveryElementIsAtItsPlaceInEveryType) {
       expect_weights(scratch / "out", small_sizes(tied), dtype);
       ModelConfig expected = small_sizes(tied);
       expected.initializer_range = 0.25;  // 1 / sqrt(16), which 0 stands for
+      expected.head_dim = expected.head_size();
       EXPECT_EQ(read_pretrained_config(scratch / "out"), expected);
       EXPECT_EQ(report.tensors, tied ? 20 : 21);
       for (const CheckedFile& file : report.files) {
