@@ -1,4 +1,4 @@
-// XXH3 finds damage and duplicates, SHA-256 identifies a tokenizer.
+// XXH3 finds damage and duplicates, SHA-256 identifies a tokenizer, CRC-32 is what ZIP archives state.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -27,6 +27,10 @@ class StreamHash {
  private:
   std::unique_ptr<XXH3_state_s, void (*)(XXH3_state_s*)> state_;
 };
+
+/// The CRC-32 of ZIP archives, of bytes with the CRC-32 `before` and of `bytes` after them. Source: PKWARE's
+/// APPNOTE.TXT, 4.4.7.
+uint32_t crc32(std::string_view bytes, uint32_t before = 0);
 
 /// 64 hex digits. Source: FIPS 180-4.
 std::string sha256_hex(std::string_view bytes);

@@ -200,7 +200,7 @@ bool is_in_the_way(Io& io, const fs::path& path, bool is_folder) {
     return std::find(words.begin(), words.end(), word) != words.end();
   };
   if (!is_folder)
-    return is_one_of(extension, {".h5", ".jsonl", ".safetensors"}) ||
+    return is_one_of(extension, {".bin", ".h5", ".jsonl", ".safetensors"}) ||
            is_one_of(name, {"config.toml", kTokenizerFile, "prompt_template.txt", "prepare.json", "LOCK",
                             Manifest::kFileName});
   if (name != "checkpoints") return name != "logs" && (!name.starts_with(".") || name == ".git");
@@ -223,9 +223,7 @@ ForeignWeights find_foreign_weights(const fs::path& path) {
         "convert_llama_weights_to_hf.py of transformers converts it once"},
        {"pytorch_model_fsdp", "of torch.distributed", "accelerate merge-weights joins it"},
        {"global_step", "of DeepSpeed", "zero_to_fp32.py of DeepSpeed converts it"},
-       {"pytorch_model", "a pickle that could run any code",
-        "convert it once: python -c \"from transformers import AutoModelForCausalLM as M; "
-        "M.from_pretrained('DIR').save_pretrained('OUT')\""},
+       {"pytorch_model", "weights", "take config.json and all other files of the model as well"},
        {".gguf", "for llama.cpp", "take the safetensors that it was made of"},
        {".safetensors", "weights", "take config.json and all other files of the model as well"}}};
   std::error_code ignored;

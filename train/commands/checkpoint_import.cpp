@@ -87,7 +87,7 @@ ExitCode import_checkpoint(const ImportArguments& given) {
 void add_checkpoint_import(Verb& checkpoint) {
   Verb verb = checkpoint.verb("import", "makes a checkpoint of a model of Hugging Face");
   const auto given = std::make_shared<ImportArguments>();
-  verb.path("MODEL", given->model, "a directory with config.json and safetensors").required();
+  verb.path("MODEL", given->model, "a directory with config.json and weights").required();
   verb.path("OUT", given->output, "a directory to make, as that of a run").required();
   verb.flag("--json", given->json, "one JSON document");
   verb.add_details(

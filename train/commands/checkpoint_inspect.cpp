@@ -190,6 +190,7 @@ Json json_of(const fs::path& directory, const PretrainedModel& model, const Toke
           {"files", model.files.size()},
           {"bytes", model.bytes()},
           {"ignored", model.ignored},
+          {"wrappers", model.wrappers},
           {"parameters", std::move(parameters)}};
 }
 
@@ -217,6 +218,8 @@ ExitCode inspect_pretrained(const CheckpointArguments& given) {
   if (const EndTokens ends = read_end_tokens(given.path, model.config.vocab_size); !ends.ids.empty())
     print_out("  texts end   at the ids {} of {}\n", fmt::join(ends.ids, ", "),
               ends.path.filename().string());
+  if (!model.wrappers.empty())
+    print_out("  names       all begin with '{}', which is left out\n", model.wrappers);
   if (!model.ignored.empty())
     print_out("  not needed  {}, as {}\n", counted(std::ssize(model.ignored), "tensor"),
               model.ignored.front());

@@ -27,8 +27,18 @@ Trainer::FirstWeights Trainer::open_first_weights(std::vector<std::string>& note
                                           run_.tokenizer);
     if (!note.empty()) notes.push_back(std::move(note));
     samples = first.model->samples_hash();
+    const auto note_wrappers = [&](const std::filesystem::path& directory, const std::string& wrappers) {
+      if (!wrappers.empty())
+        notes.push_back(fmt::format("{}: all names of tensors begin with '{}', which is left out",
+                                    directory.string(), wrappers));
+    };
+    if (first.model->is_pretrained())
+      note_wrappers(first.model->directory(), first.model->pretrained()->wrappers);
     first.adapters = open_first_adapters(run_.config.lora, run_.model);
-    if (first.adapters) adapters = first.adapters->weights_hash();
+    if (first.adapters) {
+      adapters = first.adapters->weights_hash();
+      note_wrappers(first.adapters->directory, first.adapters->wrappers);
+    }
   });
   require_equal(mesh_.world(), ExitCode::kInputData, "the pretrained model", samples, run_.host(),
                 kSamePretrainedHint);

@@ -16,6 +16,7 @@
 #include "model/parameter.h"
 #include "parallel/agreement.h"
 #include "train/checkpoint/find_run.h"
+#include "train/exchange/hugging_face/torch_file.h"
 
 namespace ripstop {
 namespace {
@@ -23,18 +24,27 @@ namespace {
 namespace fs = std::filesystem;
 using Json = JsonReader::Json;
 
-constexpr const char* kOneFile = "model.safetensors";
-constexpr const char* kIndex = "model.safetensors.index.json";
+// The files that hold the weights, in the order in which transformers looks for them: one file, or the index of
+// several.
+struct WeightsNames {
+  const char *file, *index;
+};
+constexpr WeightsNames kWeights[] = {{"model.safetensors", "model.safetensors.index.json"},
+                                     {"pytorch_model.bin", "pytorch_model.bin.index.json"}};
 constexpr int64_t kMostIndexBytes = int64_t{32} << 20;
 constexpr const char* kMadeBy = "its config.json makes it";
 
 [[noreturn]] void refuse_without_weights(const fs::path& directory) {
-  for (const char* name : {kOneFile, kIndex})
-    if (const std::string link = hint_for_link(directory / name); !link.empty())
-      refuse_directory(directory, fmt::format("has no {}", name), link);
+  for (const WeightsNames& names : kWeights)
+    for (const char* name : {names.file, names.index})
+      if (const std::string link = hint_for_link(directory / name); !link.empty())
+        refuse_directory(directory, fmt::format("has no {}", name), link);
   const auto [what, way] = find_foreign_weights(directory);
-  if (!what.empty()) refuse_directory(directory, fmt::format("has {}, and no {}", what, kOneFile), way);
-  refuse_directory(directory, fmt::format("has neither {} nor {}", kOneFile, kIndex));
+  if (!what.empty())
+    refuse_directory(directory, fmt::format("has {}, and no {} or {}", what, kWeights[0].file, kWeights[1].file),
+                     way);
+  refuse_directory(directory, fmt::format("has neither {} nor {}, and no index of several files",
+                                          kWeights[0].file, kWeights[1].file));
 }
 
 std::map<std::string, std::string> read_index(const fs::path& path) {
@@ -54,14 +64,19 @@ std::map<std::string, std::string> read_index(const fs::path& path) {
   return file_of;
 }
 
-// Opens the files `names` into `files` and returns their tensors by Hugging Face's names.
+// Opens the files `names` into `model` and returns their tensors by Hugging Face's names.
 NamedTensors read_headers(const fs::path& directory, const std::set<std::string>& names,
-                          std::vector<InputFile>& files) {
+                          PretrainedModel& model) {
   NamedTensors tensors;
   for (const std::string& name : names) {
-    files.emplace_back(directory / name);
-    for (StoredTensor& stored : read_safetensors_header(files.back())) {
-      stored.file = files.size() - 1;
+    const size_t number = model.files.size();
+    WeightsHeader header = read_weights_header(model.files.emplace_back(directory / name));
+    for (ZipMember& storage : header.storages) {
+      storage.file = number;
+      model.storages.push_back(std::move(storage));
+    }
+    for (StoredTensor& stored : header.tensors) {
+      stored.file = number;
       if (!tensors.emplace(stored.name, stored).second)
         refuse_directory(directory, fmt::format("{} is in two files", stored.name));
     }
@@ -69,19 +84,27 @@ NamedTensors read_headers(const fs::path& directory, const std::set<std::string>
   return tensors;
 }
 
-// Throws unless each tensor is in the file that the index names for it.
-NamedTensors read_indexed(const fs::path& directory, std::vector<InputFile>& files) {
-  const std::map<std::string, std::string> file_of = read_index(directory / kIndex);
+// Throws unless each tensor is in the file that `index` names for it.
+NamedTensors read_indexed(const fs::path& directory, const char* index, PretrainedModel& model) {
+  const std::map<std::string, std::string> file_of = read_index(directory / index);
   std::set<std::string> names;
   for (const auto& [name, file] : file_of) names.insert(file);
-  NamedTensors tensors = read_headers(directory, names, files);
+  NamedTensors tensors = read_headers(directory, names, model);
   for (const auto& [name, file] : file_of) {
     const auto found = tensors.find(name);
-    if (found == tensors.end() || files[found->second.file].path().filename() != file)
-      refuse_directory(directory, fmt::format("{} says that {} is in {}, and it is not", kIndex,
+    if (found == tensors.end() || model.files[found->second.file].path().filename() != file)
+      refuse_directory(directory, fmt::format("{} says that {} is in {}, and it is not", index,
                                               name.substr(0, 100), file));
   }
   return tensors;
+}
+
+NamedTensors read_first_weights(const fs::path& directory, PretrainedModel& model) {
+  for (const WeightsNames& names : kWeights) {
+    if (is_file(directory / names.file)) return read_headers(directory, {names.file}, model);
+    if (is_file(directory / names.index)) return read_indexed(directory, names.index, model);
+  }
+  refuse_without_weights(directory);
 }
 
 // Files may have a tied table as the embedding, as the head, or as both. Leaves the table in `found` as the
@@ -127,7 +150,8 @@ void check_copy(const PretrainedModel& model, const StoredTensor& copy, const Un
 constexpr int64_t kHashedBlock = int64_t{16} << 20;
 
 std::string header_of(const std::string& name, const StoredTensor& stored) {
-  return fmt::format("{} {} {};", name, stored.dtype, stored.shape_text());
+  // Pieces of a tensor with strides are hashed as they lie in the file.
+  return fmt::format("{} {} {}{};", name, stored.dtype, stored.shape_text(), fmt::join(stored.strides, ","));
 }
 
 }  // namespace
@@ -145,14 +169,8 @@ bool is_pretrained_model(const fs::path& directory) {
 PretrainedModel open_pretrained_model(const fs::path& directory) {
   PretrainedModel model;
   model.config = read_pretrained_config(directory);
-  NamedTensors found;
-  // If both are there, reads model.safetensors, as transformers does.
-  if (is_file(directory / kOneFile))
-    found = read_headers(directory, {kOneFile}, model.files);
-  else if (is_file(directory / kIndex))
-    found = read_indexed(directory, model.files);
-  else
-    refuse_without_weights(directory);
+  NamedTensors found = read_first_weights(directory, model);
+  model.wrappers = take_off_wrappers(found, /*adapters=*/false);
   // A forged config may have more layers than the memory could list.
   if (model.config.num_hidden_layers > std::ssize(found))
     refuse_directory(directory, fmt::format("has {} tensors, too few for the {} layers of its config.json",
@@ -177,6 +195,20 @@ void read_pretrained(const PretrainedModel& model, const UnitLayout& layout, int
   read_stored(layout, begin, end, to, model.config.head_size(),
               [&](const std::string& name) { return place_of(model, model.tensors.at(name)); });
   if (model.tied_copy) check_copy(model, *model.tied_copy, layout, begin, end, to);
+}
+
+void check_storages(const PretrainedModel& model, Communicator& world) {
+  if (model.storages.empty()) return;
+  const int64_t ranks = world.size(), count = std::ssize(model.storages);
+  do_and_agree(world, [&] {
+    share_blocks(
+        divide_up(count - world.rank(), ranks), kBlockThreads,
+        [&](int64_t, int64_t number) {
+          const ZipMember& storage = model.storages[static_cast<size_t>(world.rank() + number * ranks)];
+          check_member(model.files[storage.file], storage);
+        },
+        [](int64_t) {});
+  });
 }
 
 std::string samples_hash(const PretrainedModel& model) {

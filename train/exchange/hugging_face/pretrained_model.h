@@ -14,6 +14,7 @@
 #include "parallel/unit_layout.h"
 #include "train/exchange/hugging_face/generation_file.h"
 #include "train/exchange/hugging_face/stored_elements.h"
+#include "train/exchange/hugging_face/zip_directory.h"
 
 namespace ripstop {
 
@@ -40,7 +41,9 @@ struct PretrainedModel {
   ModelConfig config;
   /// StoredTensor::file is an index into the files.
   std::vector<InputFile> files;
-  NamedTensors tensors;  ///< by ripstop's names (take_parameters)
+  NamedTensors tensors;             ///< by ripstop's names (take_parameters)
+  std::vector<ZipMember> storages;  ///< of .bin files; ZipMember::file is an index into the files
+  std::string wrappers;             ///< what take_off_wrappers took off the names
   /// The second copy of a tied embedding table, if the files hold two; it must equal the first.
   std::optional<StoredTensor> tied_copy;
   /// Hugging Face's names of tensors that are not read: rotary angles, which follow from the config.
@@ -52,16 +55,22 @@ struct PretrainedModel {
 /// Whether `directory` has a config.json and is no checkpoint of ripstop.
 bool is_pretrained_model(const std::filesystem::path& directory);
 
-/// Opens config.json, and model.safetensors or the files of model.safetensors.index.json. Reads headers
-/// alone. Not collective. Throws what parse_pretrained_config and read_safetensors_header throw. Throws
-/// Error(kInputData) if a tensor is missing, unknown, in two files, or of another shape or dtype, or if there
-/// are no safetensors files; for weights of PyTorch (.bin, .pth), the hint says how to convert them.
+/// Opens config.json and the first of these that is there: model.safetensors, the files of
+/// model.safetensors.index.json, pytorch_model.bin, the files of pytorch_model.bin.index.json. Reads headers
+/// alone. Not collective. Throws what parse_pretrained_config and read_weights_header throw. Throws
+/// Error(kInputData) if a tensor is missing, unknown, in two files, or of another shape or dtype, or if none of
+/// the files is there; for weights of other programs, the hint says how to convert them.
 PretrainedModel open_pretrained_model(const std::filesystem::path& directory);
 
 /// Calls read_stored for the model's tensors. `layout` is of a unit of parameter_table(model.config). Throws
 /// Error(kInputData) if two copies of a tied table differ.
 void read_pretrained(const PretrainedModel& model, const UnitLayout& layout, int64_t begin, int64_t end,
                      float* to);
+
+/// Throws Error(kInputData) unless the storages of .bin files have the CRC-32 that is written there. The ranks
+/// share the storages; each reads with kBlockThreads threads and buffers of 1 MiB. Reads nothing of
+/// safetensors, which have no checksums. Collective over `world`; if a rank fails, all throw.
+void check_storages(const PretrainedModel& model, Communicator& world);
 
 /// XXH3-128 over all tensors: name, dtype and shape, the first 4 KiB of each block of 16 MiB, and the last 4
 /// KiB. Tells models apart without reading all bytes. Not collective. Throws what contents_hash throws.

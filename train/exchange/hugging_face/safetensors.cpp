@@ -25,18 +25,6 @@ constexpr int64_t kMostElements = int64_t{1} << 56;
 constexpr int64_t kMostDims = 8;
 constexpr size_t kMostNameBytes = 512;
 
-// Throws if the file's first bytes, `prefix`, are of a file that people often have instead of the weights.
-void refuse_other_files(const InputFile& file, std::string_view prefix) {
-  const auto refuse = [&](const char* what, const char* hint) {
-    throw Error(ExitCode::kInputData, fmt::format("{}: {}", file.path().string(), what), hint);
-  };
-  if (prefix == "version ")
-    refuse("is a pointer of Git LFS, not the weights", "git lfs pull, in the directory of the model");
-  if (prefix.starts_with("PK\x03\x04")) refuse("is a ZIP archive, as PyTorch writes, not safetensors", "");
-  if (prefix.starts_with("<!DOC") || prefix.starts_with("<html"))
-    refuse("is a web page, not the weights", "download the file itself");
-}
-
 int64_t header_bytes(const InputFile& file, const JsonReader& reader) {
   if (file.bytes() < kPrefixBytes)
     reader.refuse("has {} bytes: a safetensors file begins with 8 that say how large its header is",
@@ -44,6 +32,9 @@ int64_t header_bytes(const InputFile& file, const JsonReader& reader) {
   std::array<char, kPrefixBytes> prefix{};
   file.read_at(0, prefix.data(), kPrefixBytes);
   refuse_other_files(file, std::string_view(prefix.data(), prefix.size()));
+  if (std::string_view(prefix.data(), 4) == "PK\x03\x04")
+    reader.refuse_with("give it the name of one: pytorch_model.bin, adapter_model.bin",
+                       "is a ZIP archive, as PyTorch writes, not safetensors");
   // Needs a little-endian machine, as stored_elements.cpp asserts.
   const auto bytes = std::bit_cast<uint64_t>(prefix);
   if (bytes > kMostHeaderBytes)
@@ -121,6 +112,16 @@ std::optional<float> round_all(const float* from, int64_t count, uint16_t* to, u
 }
 
 }  // namespace
+
+void refuse_other_files(const InputFile& file, std::string_view begin) {
+  const auto refuse = [&](const char* what, const char* hint) {
+    throw Error(ExitCode::kInputData, fmt::format("{}: {}", file.path().string(), what), hint);
+  };
+  if (begin.starts_with("version "))
+    refuse("is a pointer of Git LFS, not the weights", "git lfs pull, in the directory of the model");
+  if (begin.starts_with("<!DOC") || begin.starts_with("<html"))
+    refuse("is a web page, not the weights", "download the file itself");
+}
 
 std::string StoredTensor::shape_text() const {
   return fmt::format("[{}]", fmt::join(shape, ", "));

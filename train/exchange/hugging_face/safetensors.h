@@ -23,7 +23,9 @@ struct StoredTensor {
   std::vector<int64_t> shape;  ///< empty for a single number
   size_t file = 0;             ///< index of the file, if a model has several files
   int64_t begin = 0;           ///< offset of the first byte in the file
-  int64_t bytes = 0;
+  int64_t bytes = 0;           ///< from the first element to the last, gaps included
+  /// Elements in the file from one index of a dim to the next. Empty: row-major, without gaps.
+  std::vector<int64_t> strides = {};
   /// Bytes of a piece of the tensor that has a hash of its own.
   static constexpr int64_t kPieceBytes = int64_t{1} << 20;
   /// The XXH3-64 of each piece; the last piece may be shorter. Empty until contents_hash has read the tensor;
@@ -36,6 +38,10 @@ struct StoredTensor {
 
 /// Bytes of an element; 0 for an unknown dtype.
 int64_t dtype_bytes(std::string_view dtype);
+
+/// Throws Error(kInputData) if `begin`, the first bytes of `file`, are of a file that people often have instead
+/// of the weights.
+void refuse_other_files(const InputFile& file, std::string_view begin);
 
 /// The tensors of `file`, sorted by offset. Reads the header alone. Throws Error(kInputData), with file and
 /// fault:

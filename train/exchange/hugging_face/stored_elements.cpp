@@ -18,7 +18,7 @@
 namespace ripstop {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian");
+static_assert(std::endian::native == std::endian::little, "files of weights are little-endian");
 
 constexpr int64_t kBufferBytes = int64_t{4} << 20;
 
@@ -70,6 +70,7 @@ class TensorReader {
         buffer_elements_(std::ssize(buffer) / element_bytes_) {}
 
   void read(const Rows& rows, int64_t column, int64_t columns) {
+    if (!place_.tensor.strides.empty()) return read_lines(rows, column, columns);
     // Whole rows have no gaps between them: one call reads all.
     const int64_t at_once = columns == columns_ ? rows.count : 1;
     for (int64_t row = 0; row < rows.count; row += at_once)
@@ -86,6 +87,45 @@ class TensorReader {
       scatter(rows, columns, done, piece, first);
       done += piece;
     }
+  }
+
+  // Reads rows of a tensor with strides, in lines along the dim whose elements are closer together in the file.
+  void read_lines(const Rows& rows, int64_t column, int64_t columns) {
+    const std::vector<int64_t>& strides = place_.tensor.strides;
+    const int64_t of_column = strides.back(),
+                  of_row = strides.size() == 1 ? columns_ * of_column : strides[0];
+    const auto place = [&](int64_t row, int64_t i) {
+      return (rows.first + row) * of_row + (column + i) * of_column;
+    };
+    if (of_row < of_column)
+      for (int64_t i = 0; i < columns; ++i)
+        read_line(place(0, i), of_row, rows.count, rows.to + i, rows.stride);
+    else
+      for (int64_t row = 0; row < rows.count; ++row)
+        read_line(place(row, 0), of_column, columns, rows.to + row * rows.stride, 1);
+  }
+
+  // Reads `count` elements, `step` elements apart in the file and `to_step` apart in `to`. `first`: the place of
+  // the first, in elements.
+  void read_line(int64_t first, int64_t step, int64_t count, float* to, int64_t to_step) {
+    const int64_t most = step == 0 ? count : (buffer_elements_ - 1) / step + 1;
+    for (int64_t done = 0; done < count;) {
+      const int64_t piece = std::min(count - done, most);
+      read_bytes((first + done * step) * element_bytes_, ((piece - 1) * step + 1) * element_bytes_);
+      for (int64_t i = 0; i < piece; ++i)
+        if (!convert_elements(place_.tensor.dtype, buffer_.data() + i * step * element_bytes_, 1,
+                              to + (done + i) * to_step))
+          refuse_not_finite(
+              fmt::format("{} elements after its first in the file", first + (done + i) * step));
+      done += piece;
+    }
+  }
+
+  [[noreturn]] void refuse_not_finite(const std::string& where) const {
+    throw Error(ExitCode::kInputData,
+                fmt::format("{}: {} has a value that is not finite, {}", place_.file.path().string(),
+                            place_.tensor.name, where),
+                "training cannot begin from it: take the weights from their source again");
   }
 
   // Reads bytes of the tensor into the buffer. If the tensor was hashed, reads whole pieces and compares
@@ -123,11 +163,8 @@ class TensorReader {
       const int64_t run = std::min(count - i, columns - column);
       const char* from = buffer_.data() + i * element_bytes_;
       if (!convert_elements(place_.tensor.dtype, from, run, rows.to + row * rows.stride + column))
-        throw Error(ExitCode::kInputData,
-                    fmt::format("{}: {} has a value that is not finite, among its elements {} to {}",
-                                place_.file.path().string(), place_.tensor.name, first + done + i,
-                                first + done + i + run - 1),
-                    "training cannot begin from it: take the weights from their source again");
+        refuse_not_finite(
+            fmt::format("among its elements {} to {}", first + done + i, first + done + i + run - 1));
       i += run;
     }
   }
@@ -282,6 +319,31 @@ NamedTensors take_parameters(const std::filesystem::path& directory, const std::
         taken.emplace(parameter.name, std::move(node.mapped()));
       }
   if (!missing.empty()) refuse_missing(directory, missing, found);
+  return taken;
+}
+
+std::string take_off_wrappers(NamedTensors& found, bool adapters) {
+  std::string taken;
+  const auto all_have = [&](std::string_view word) {
+    return !found.empty() &&
+           std::ranges::all_of(found, [&](const auto& entry) { return entry.first.starts_with(word); });
+  };
+  const auto word_of_all = [&]() -> std::string_view {
+    for (const std::string_view word : {"module.", "_orig_mod."})
+      if (all_have(word)) return word;
+    constexpr std::string_view kPeft = "base_model.model.";
+    return !adapters && all_have(kPeft) ? kPeft : "";
+  };
+  for (std::string_view word = word_of_all(); !word.empty(); word = word_of_all()) {
+    taken += word;
+    NamedTensors shorter;
+    while (!found.empty()) {
+      auto node = found.extract(found.begin());
+      node.key().erase(0, word.size());
+      shorter.insert(std::move(node));
+    }
+    found = std::move(shorter);
+  }
   return taken;
 }
 

@@ -17,6 +17,7 @@
 #include "data/text/json_reader.h"
 #include "train/checkpoint/find_run.h"
 #include "train/config/nearest_name.h"
+#include "train/exchange/hugging_face/torch_file.h"
 
 namespace ripstop {
 namespace {
@@ -169,10 +170,11 @@ Json number_of(double value) {
   return value;
 }
 
-constexpr const char* kPeftWeights = "adapter_model.safetensors";
+constexpr const char *kPeftWeights = "adapter_model.safetensors", *kPickledWeights = "adapter_model.bin";
 
-// Throws if a file of the adapters is missing, with a hint that depends on the files that are there.
-void require_files(const fs::path& directory) {
+// The file with the weights. Throws if a file of the adapters is missing, with a hint that depends on the files
+// that are there.
+fs::path find_weights(const fs::path& directory) {
   const auto has = [&](const char* name) { return is_file(directory / name); };
   if (!has(kPeftConfigFile)) {
     const fs::path below = find_below(directory, kPeftConfigFile);
@@ -182,13 +184,9 @@ void require_files(const fs::path& directory) {
                                                       shell_word(below.string()))
                                         : hint_for_link(directory / kPeftConfigFile));
   }
-  if (has(kPeftWeights)) return;
-  if (has("adapter_model.bin"))
-    refuse_directory(
-        directory,
-        fmt::format("has adapter_model.bin, a pickle that could run any code, and no {}", kPeftWeights),
-        "convert it once: load it with peft and save_pretrained");
-  refuse_directory(directory, fmt::format("has no {}", kPeftWeights),
+  for (const char* name : {kPeftWeights, kPickledWeights})
+    if (has(name)) return directory / name;
+  refuse_directory(directory, fmt::format("has no {} and no {}", kPeftWeights, kPickledWeights),
                    hint_for_link(directory / kPeftWeights));
 }
 
@@ -239,6 +237,7 @@ std::string lora_lines(const LoraConfig& lora) {
 }
 
 std::string PeftAdapter::weights_hash() const {
+  for (const ZipMember& storage : storages) check_member(file, storage);
   StreamHash hash;
   hash.update(lora_lines(config.lora));
   hash_bytes(file, 0, file.bytes(), hash);
@@ -246,15 +245,18 @@ std::string PeftAdapter::weights_hash() const {
 }
 
 PeftAdapter open_peft_adapter(const fs::path& directory, const ModelConfig& model) {
-  require_files(directory);
+  const fs::path weights = find_weights(directory);
   PeftAdapter adapter{.directory = directory,
                       .config = read_peft_config(directory),
                       .model = model,
-                      .file = InputFile(directory / kPeftWeights),
+                      .file = InputFile(weights),
                       .tensors = {}};
   require_possible(directory, adapter.config.lora, model);
+  WeightsHeader header = read_weights_header(adapter.file);
   NamedTensors found;
-  for (const StoredTensor& stored : read_safetensors_header(adapter.file)) found.emplace(stored.name, stored);
+  for (const StoredTensor& stored : header.tensors) found.emplace(stored.name, stored);
+  adapter.storages = std::move(header.storages);
+  adapter.wrappers = take_off_wrappers(found, /*adapters=*/true);
   adapter.tensors = take_parameters(directory, adapter_table(model, adapter.config.lora),
                                     "with this model and rank it is", found);
   require_no_others(directory, found, "its targets do not have");

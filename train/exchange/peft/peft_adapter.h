@@ -1,16 +1,19 @@
-// LoRA adapters in a directory of PEFT: adapter_config.json and adapter_model.safetensors.
+// LoRA adapters in a directory of PEFT: adapter_config.json, and adapter_model.safetensors or
+// adapter_model.bin.
 #pragma once
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "data/files/file.h"
 #include "model/lora.h"
 #include "parallel/unit_layout.h"
 #include "train/config/run_config.h"
 #include "train/exchange/hugging_face/stored_elements.h"
+#include "train/exchange/hugging_face/zip_directory.h"
 
 namespace ripstop {
 
@@ -48,16 +51,19 @@ struct PeftAdapter {
   PeftConfig config;
   ModelConfig model;
   InputFile file;
-  NamedTensors tensors;  ///< by ripstop's names (take_parameters)
+  NamedTensors tensors;                  ///< by ripstop's names (take_parameters)
+  std::vector<ZipMember> storages = {};  ///< of a .bin file
+  std::string wrappers = {};             ///< what take_off_wrappers took off the names
 
-  /// Reads all weights, and returns a hash of them and of lora_lines. Throws Error(kStorage).
+  /// Reads all weights, and returns a hash of them and of lora_lines. Throws Error(kStorage), and
+  /// Error(kInputData) if a storage does not have its CRC-32.
   std::string weights_hash() const;
 };
 
 /// Opens the adapters in `directory`; reads headers alone. Not collective. As in PEFT, adapters of another
-/// model with the same sizes are not detected. Throws what read_peft_config and read_safetensors_header
-/// throw. Throws Error(kInputData) if a tensor is missing, unknown, not F32, F16 or BF16, or not of the shape
-/// that `model` needs, or if a file is missing; for weights of PyTorch, the hint says how to convert them.
+/// model with the same sizes are not detected. If safetensors and .bin are there, reads the former. Throws
+/// what read_peft_config and read_weights_header throw. Throws Error(kInputData) if a tensor is missing,
+/// unknown, not F32, F16 or BF16, or not of the shape that `model` needs, or if a file is missing.
 PeftAdapter open_peft_adapter(const std::filesystem::path& directory, const ModelConfig& model);
 
 /// Opens the adapters in lora.adapter; nullopt if lora.adapter is empty. Throws Error(kUsage) if lora.adapter

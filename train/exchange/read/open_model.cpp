@@ -241,6 +241,7 @@ void require_base_weights(Communicator& world, const StoredModel& found, const A
 }
 
 void require_bases(Communicator& world, const StoredModel& model) {
+  if (model.is_pretrained()) check_storages(*model.pretrained(), world);
   for (const StoredModel* at = &model; at->base() != nullptr; at = at->base())
     require_base_weights(world, *at->base(), *at->state().adapted);
 }

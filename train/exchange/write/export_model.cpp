@@ -208,6 +208,7 @@ int64_t import_model(Io& io, const StoredModel& model, const fs::path& output,
       "weights in float32 and what lies beside them need up to",
       "free some space, or give model.pretrained the model's own directory: training needs no import");
   const std::unique_ptr<Communicator> self = make_self_communicator("import");
+  check_storages(*model.pretrained(), *self);
   CheckpointWriter writer(io, partial / "checkpoints", *self, kMeshOfOne, table, DType::kFloat32,
                           std::move(sources));
   const SaveReport report = writer.save(imported_state(model, output), {.watch = [&] {

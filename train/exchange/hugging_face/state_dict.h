@@ -1,0 +1,34 @@
+// The pickle of a state dict: names, shapes and places of tensors. A reader of the few opcodes and names that
+// torch.save writes for a state dict. It runs nothing: a name of Python selects one of the reader's own cases.
+// Source: Python, Lib/pickletools.py (opcodes); PyTorch, torch/serialization.py (persistent ids) and
+// torch/_utils.py (_rebuild_tensor_v2, _rebuild_parameter).
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ripstop {
+
+/// A tensor of a state dict: a view of a storage, an array that other tensors may use, too.
+struct PickledTensor {
+  std::string name = {};
+  std::string dtype = {};        ///< the spelling of safetensors: "F32"
+  std::string storage = {};      ///< the name of the storage: "17"
+  int64_t storage_elements = 0;  ///< all elements of the storage
+  int64_t offset = 0;            ///< the place of the tensor's first element in the storage
+  std::vector<int64_t> shape = {};
+  std::vector<int64_t> strides = {};  ///< in elements; not negative; one for each dim
+};
+
+/// The longest pickle that read_state_dict is given: a model of 70B has 0.1 MiB.
+inline constexpr int64_t kMostPickleBytes = int64_t{16} << 20;
+
+/// The tensors of `pickle`, in the pickle's order. Messages call it `name`. Throws Error(kInputData), with
+/// byte and fault:
+/// - if the pickle is damaged, or has an opcode, a protocol or a name of Python beyond those of state dicts;
+/// - if the result is not a dict of tensors, or two tensors have one name;
+/// - if a tensor's elements do not lie in its storage, or a size or a stride is negative or too large.
+std::vector<PickledTensor> read_state_dict(std::string_view pickle, const std::string& name);
+
+}  // namespace ripstop

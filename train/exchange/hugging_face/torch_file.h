@@ -1,0 +1,27 @@
+// Files of torch.save with a state dict, as pytorch_model.bin: where the bytes of each tensor lie.
+// Source: PyTorch, torch/serialization.py and caffe2/serialize/inline_container.h.
+//
+//   NAME/data.pkl     the pickle of the state dict (state_dict.h)
+//   NAME/data/17      the storage "17": elements, little-endian
+//   NAME/byteorder    "little"; older files do not have it
+#pragma once
+#include <vector>
+
+#include "train/exchange/hugging_face/safetensors.h"
+#include "train/exchange/hugging_face/zip_directory.h"
+
+namespace ripstop {
+
+/// What lies where in a weights file.
+struct WeightsHeader {
+  std::vector<StoredTensor> tensors;
+  std::vector<ZipMember> storages;  ///< those that the tensors use; empty for safetensors
+};
+
+/// The tensors of `file`, by its name: of a .bin the state dict of torch.save, else read_safetensors_header.
+/// Reads headers and pickle alone. Throws Error(kInputData), with file and fault, what read_zip_directory and
+/// read_state_dict throw, and if the file is of PyTorch before 1.6, a TorchScript or big-endian, or a storage
+/// is missing or has another size than stated.
+WeightsHeader read_weights_header(const InputFile& file);
+
+}  // namespace ripstop
