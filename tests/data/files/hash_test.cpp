@@ -19,6 +19,15 @@ TEST(HashTest, Sha256KnowsItsVectors) {
             "ffe054fe7ae0cb6dc65c3af9b61d5209f439851db43d0ba5997337df154668eb");
 }
 
+TEST(HashTest, Crc32KnowsItsCheckValue) {
+  EXPECT_EQ(crc32("123456789"), 0xcbf43926U);
+  EXPECT_EQ(crc32(""), 0U);
+  const std::string text = "The quick brown fox jumps over the lazy dog";
+  EXPECT_EQ(crc32(text), 0x414fa339U);
+  for (size_t part = 0; part <= text.size(); ++part)
+    EXPECT_EQ(crc32(text.substr(part), crc32(text.substr(0, part))), 0x414fa339U) << part;
+}
+
 TEST(HashTest, PartsDoNotMatter) {
   StreamHash whole, parts;
   whole.update("one two three");
