@@ -80,11 +80,12 @@ class PretrainedInputs {
     return opening(several_);
   }
 
- private:
+  /// Throws std::logic_error unless `promise` holds.
   static void require(bool promise, const char* what) {
     if (!promise) throw std::logic_error(std::string("broken: ") + what);
   }
 
+  /// Runs a reader, and looks at the error of a refusal.
   template <class Action>
   static Outcome tried(const Action& action) {
     try {
@@ -100,6 +101,7 @@ class PretrainedInputs {
     return {true, ""};
   }
 
+ private:
   static Outcome opening(const PretrainedDirectory& directory) {
     return tried([&] {
       const PretrainedModel model = open_pretrained_model(directory.path());

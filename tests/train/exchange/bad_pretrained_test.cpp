@@ -6,7 +6,7 @@
 
 #include "tests/expect_has.h"
 #include "tests/train/commands/run_program.h"
-#include "tests/train/exchange/pretrained_directory.h"
+#include "tests/train/exchange/torch_writer.h"
 #include "train/exchange/hugging_face/pretrained_model.h"
 
 namespace ripstop {
@@ -160,6 +160,24 @@ TEST_F(BadPretrained, Indexes) {
   expect_refused("has 0 tensors");
 }
 
+TEST_F(BadPretrained, Pickles) {
+  directory_.write_config();
+  const auto refused = [&](const std::string& bytes, const std::string& what) {
+    write_bytes(file("pytorch_model.bin"), bytes);
+    expect_refused(what);
+  };
+  const auto pickle_refused = [&](const std::string& opcodes, const std::string& what) {
+    refused(zip_bytes(torch_members(pickle_bytes(opcodes), {})), what);
+  };
+  refused("", "no ZIP archive");
+  pickle_refused("cos\nsystem\n" + text_op("true") + "\x85R", "asks for Python's os system");
+  pickle_refused("}" + text_op("a\nFATAL code=0\x1b[2J") + "Ns", "is no tensor");
+  refused(zip_bytes({{.name = "a\n/data.pkl", .bytes = "x", .method = 8}}), "is compressed");
+  std::vector<TensorToWrite> tensors = directory_.tensors;
+  tensors.pop_back();
+  refused(torch_bytes(tensors), "has no lm_head.weight");
+}
+
 TEST_F(BadPretrained, TensorsThatDoNotFit) {
   const PretrainedDirectory good;
   const auto refused = [&](const std::function<void()>& change, const std::string& what) {
@@ -180,7 +198,7 @@ TEST_F(BadPretrained, TensorsThatDoNotFit) {
   refused([&] { directory_.tensors.push_back({"score.weight", {1, 8}}); }, "does not have: score.weight");
 }
 
-// torch.compile, DDP and models of two parts put a word before or into each name.
+// Models of two parts put a word before or into each name.
 TEST_F(BadPretrained, NamesOfWrappersAreShown) {
   const PretrainedDirectory good;
   const auto hint = [&](const std::function<std::string(const std::string&)>& name,
@@ -193,9 +211,13 @@ TEST_F(BadPretrained, NamesOfWrappersAreShown) {
     EXPECT_HAS(refusal.what, "; it has " + first);
     return refusal.hint;
   };
-  for (const std::string word : {"_orig_mod.", "module.", "base_model.model.", "language_model."})
-    EXPECT_HAS(hint([&](const std::string& name) { return word + name; }, word + "model.embed_tokens.weight"),
-               "its names have one word more, '" + word + "'");
+  const std::string word = "language_model.";
+  EXPECT_HAS(hint([&](const std::string& name) { return word + name; }, word + "model.embed_tokens.weight"),
+             "its names have one word more, '" + word + "'");
+  // Words of wrappers count only if all names have them.
+  EXPECT_HAS(hint([&](const std::string& name) { return name == "lm_head.weight" ? name : "module." + name; },
+                  "module.model.embed_tokens.weight"),
+             "its names have one word more, 'module.'");
   EXPECT_HAS(hint(
                  [&](const std::string& name) {
                    return name.starts_with("model.") ? "model.language_model." + name.substr(6) : name;

@@ -1,34 +1,33 @@
 // Replays the inputs in tests/fuzz/corpus: the result must be the same as in the fuzzer, read or refused.
 #include <gtest/gtest.h>
 
-#include "tests/fuzz/pretrained_inputs.h"
+#include "tests/fuzz/torch_inputs.h"
 #include "tests/test_files.h"
 
 namespace ripstop {
 namespace {
 
-using Try = PretrainedInputs::Outcome (PretrainedInputs::*)(const std::string&) const;
-
 class FuzzCorpus : public testing::Test {
  protected:
   /// Gives every file of tests/fuzz/corpus/KIND to `member`. Both results must occur, or the corpus proves
   /// little.
-  void replay(const std::string& kind, Try member) const {
+  template <class Inputs>
+  static void replay(const std::string& kind,
+                     PretrainedInputs::Outcome (Inputs::*member)(const std::string&) const) {
+    const Inputs inputs;
     const std::filesystem::path corpus =
         std::filesystem::path(RIPSTOP_SOURCE_DIR) / "tests" / "fuzz" / "corpus" / kind;
     int64_t accepted = 0, refused = 0;
     for (const auto& entry : std::filesystem::directory_iterator(corpus)) {
       SCOPED_TRACE(entry.path().string());
       EXPECT_NO_THROW({
-        const PretrainedInputs::Outcome outcome = (inputs_.*member)(read_text(entry.path()));
+        const PretrainedInputs::Outcome outcome = (inputs.*member)(read_text(entry.path()));
         ++(outcome.accepted ? accepted : refused);
       });
     }
     EXPECT_GT(accepted, 0);
     EXPECT_GT(refused, 20);
   }
-
-  PretrainedInputs inputs_;
 };
 
 TEST_F(FuzzCorpus, HeadersOfSafetensors) {
@@ -39,6 +38,12 @@ TEST_F(FuzzCorpus, Configs) {
 }
 TEST_F(FuzzCorpus, AdapterConfigs) {
   replay("adapter", &PretrainedInputs::adapter);
+}
+TEST_F(FuzzCorpus, ArchivesOfTorch) {
+  replay("archive", &TorchInputs::archive);
+}
+TEST_F(FuzzCorpus, PicklesOfStateDicts) {
+  replay("pickle", &TorchInputs::pickle);
 }
 TEST_F(FuzzCorpus, Indexes) {
   replay("index", &PretrainedInputs::index);

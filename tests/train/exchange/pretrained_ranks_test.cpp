@@ -8,6 +8,7 @@
 
 #include "tests/test_files.h"
 #include "tests/train/exchange/models_on_meshes.h"
+#include "tests/train/exchange/torch_writer.h"
 
 namespace ripstop {
 namespace {
@@ -63,6 +64,25 @@ TEST(PretrainedRanks, LogitsOfTransformers) {
         begin += expected.size();
       }
     }
+  }
+}
+
+// The same weights in a file of torch.save, matrices in column-major order: no bit differs on any mesh.
+TEST(PretrainedRanks, FilesOfTorchAreTheSameModel) {
+  PretrainedDirectory plain, pickled;
+  for (PretrainedDirectory* model : {&plain, &pickled}) {
+    model->config["num_key_value_heads"] = 2;
+    for (TensorToWrite& tensor : model->tensors)
+      if (tensor.shape == std::vector<int64_t>{4, 8}) tensor.shape = {8, 8};
+    model->fill("BF16");
+  }
+  plain.write();
+  pickled.write_config();
+  write_bytes(pickled.path() / "pytorch_model.bin", torch_bytes(pickled.tensors, /*turned=*/true));
+  for (const MeshSizes& mesh : meshes_for(read_pretrained_config(plain.path()))) {
+    SCOPED_TRACE(mesh.to_text());
+    const std::vector<double> expected = logits_on(mesh, plain.path(), packed({{1, 5, 9}, {2, 3}}));
+    EXPECT_EQ(logits_on(mesh, pickled.path(), packed({{1, 5, 9}, {2, 3}})), expected);
   }
 }
 

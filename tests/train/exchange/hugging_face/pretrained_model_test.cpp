@@ -5,7 +5,7 @@
 #include "model/parameter.h"
 #include "tests/expect_has.h"
 #include "tests/test_files.h"
-#include "tests/train/exchange/pretrained_directory.h"
+#include "tests/train/exchange/torch_writer.h"
 
 namespace ripstop {
 namespace {
@@ -47,6 +47,43 @@ TEST_F(PretrainedModelTest, OneFileOrSeveral) {
   EXPECT_EQ(model.files.size(), 2u);
   EXPECT_EQ(model.tensors.at("tok_embeddings.weight").file, 0u);
   EXPECT_EQ(model.tensors.at("output.weight").file, 1u);
+}
+
+TEST_F(PretrainedModelTest, FilesOfTorchAreReadIfThereAreNoSafetensors) {
+  directory_.write_config();
+  const auto middle = directory_.tensors.begin() + 10;
+  nlohmann::ordered_json index;
+  const auto shard = [&](const std::string& name, auto begin, auto end) {
+    write_bytes(directory_.path() / name, torch_bytes(std::vector<TensorToWrite>(begin, end)));
+    for (auto tensor = begin; tensor != end; ++tensor) index["weight_map"][tensor->name] = name;
+  };
+  shard("pytorch_model-00001-of-00002.bin", directory_.tensors.begin(), middle);
+  shard("pytorch_model-00002-of-00002.bin", middle, directory_.tensors.end());
+  write_bytes(directory_.path() / "pytorch_model.bin.index.json", index.dump());
+  PretrainedModel model = open();
+  expect_whole(model);
+  EXPECT_EQ(model.files.size(), 2U);
+  EXPECT_EQ(model.storages.size(), directory_.tensors.size());
+  EXPECT_EQ(model.storages.back().file, 1U);
+  write_bytes(directory_.path() / "pytorch_model.bin", torch_bytes(directory_.tensors));
+  model = open();
+  expect_whole(model);
+  EXPECT_EQ(model.files.at(0).path().filename(), "pytorch_model.bin");
+  directory_.write();
+  EXPECT_EQ(open().files.at(0).path().filename(), "model.safetensors");
+  EXPECT_TRUE(open().storages.empty());
+}
+
+TEST_F(PretrainedModelTest, WordsOfWrappersAreTakenOff) {
+  const PretrainedDirectory good;
+  for (const std::string words : {"_orig_mod.", "module.", "base_model.model.", "module._orig_mod.", ""}) {
+    directory_.tensors = good.tensors;
+    for (TensorToWrite& tensor : directory_.tensors) tensor.name = words + tensor.name;
+    directory_.write();
+    expect_whole(open());
+    EXPECT_EQ(open().wrappers, words);
+    EXPECT_EQ(open().tensors.at("output.weight").name, words + "lm_head.weight");
+  }
 }
 
 TEST_F(PretrainedModelTest, ATiedTableHasEitherNameOrBoth) {
@@ -144,11 +181,11 @@ TEST_F(PretrainedModelTest, OtherDirectoriesSayWhatTheyLack) {
   EXPECT_HAS(refused(), "config.json");
   directory_.write_config();
   EXPECT_TRUE(is_pretrained_model(directory_.path()));
-  EXPECT_HAS(refused(), "has neither model.safetensors nor model.safetensors.index.json");
+  EXPECT_HAS(refused(), "has neither model.safetensors nor pytorch_model.bin");
   for (const auto& [name, way] :
        {std::pair{"model-00001-of-00002.safetensors", "take config.json and all other files"},
         {"ggml-model-q4.gguf", "take the safetensors"},
-        {"pytorch_model.bin", "save_pretrained"},
+        {"pytorch_model-00001-of-00002.bin", "take config.json and all other files"},
         {"consolidated.00.pth", "convert_llama_weights_to_hf.py"},
         {"__0_0.distcp", "dcp_to_torch_save"},
         {"zero_to_fp32.py", "--safe_serialization"}}) {

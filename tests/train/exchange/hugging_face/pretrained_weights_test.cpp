@@ -5,7 +5,7 @@
 #include <map>
 
 #include "tests/expect_has.h"
-#include "tests/train/exchange/pretrained_directory.h"
+#include "tests/train/exchange/torch_writer.h"
 
 namespace ripstop {
 namespace {
@@ -70,6 +70,16 @@ TEST_F(PretrainedWeights, EveryElementGetsToItsPlaceOnEveryMesh) {
     for (const int64_t tensor : {1, 2})
       for (const int64_t fsdp : {1, 2, 3, 4}) expect_read(opened(), tensor, fsdp);
   }
+}
+
+TEST_F(PretrainedWeights, FilesOfTorchInAnyOrderOfElements) {
+  for (const char* dtype : {"F32", "BF16", "F16"})
+    for (const bool turned : {false, true}) {
+      model_.fill(dtype);
+      model_.write_config();
+      write_bytes(model_.path() / "pytorch_model.bin", torch_bytes(model_.tensors, turned));
+      for (const int64_t fsdp : {1, 3}) expect_read(opened(), 2, fsdp);
+    }
 }
 
 TEST_F(PretrainedWeights, SeveralFilesAreOneModel) {

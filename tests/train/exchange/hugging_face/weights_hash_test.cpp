@@ -7,7 +7,7 @@
 #include "data/files/hash.h"
 #include "parallel/agreement.h"
 #include "tests/parallel/rank_tests.h"
-#include "tests/train/exchange/pretrained_directory.h"
+#include "tests/train/exchange/torch_writer.h"
 
 namespace ripstop {
 namespace {
@@ -80,6 +80,28 @@ TEST_F(PretrainedHash, AReadThatFailsOnOneRankFailsOnAll) {
     std::filesystem::resize_file(model_.path() / "model.safetensors", 4096);
   world().barrier();
   EXPECT_EQ(input_refusal([&] { contents_hash(model, world()); }).code, ExitCode::kInputData);
+}
+
+// The ranks share the checksums of .bin files. Damage that one rank meets ends all.
+TEST_F(PretrainedHash, ChecksumsOfStoragesAreCompared) {
+  std::filesystem::remove(model_.path() / "model.safetensors");
+  const std::filesystem::path file = model_.path() / "pytorch_model.bin";
+  const std::string good = torch_bytes(model_.tensors);
+  write_bytes(file, good);
+  const PretrainedModel model = open_pretrained_model(model_.path());
+  EXPECT_NO_THROW(check_storages(model, world()));
+  EXPECT_NO_THROW(contents());
+  for (const size_t i : {0, 9, 20}) {
+    const ZipMember& storage = model.storages.at(i);
+    world().barrier();
+    const OutputFile damaged(file, OutputFile::Mode::kExisting);
+    const auto at = static_cast<size_t>(storage.begin + storage.bytes - 1);
+    const char byte = static_cast<char>(good[at] ^ 1);
+    damaged.write_at(storage.begin + storage.bytes - 1, &byte, 1);
+    const InputRefusal refusal = input_refusal([&] { check_storages(model, world()); });
+    EXPECT_EQ(refusal.code, ExitCode::kInputData) << storage.name;
+    damaged.write_at(storage.begin + storage.bytes - 1, &good[at], 1);
+  }
 }
 
 // A run hashes its base and reads it afterwards: both must be the same bytes, whatever others do meanwhile.

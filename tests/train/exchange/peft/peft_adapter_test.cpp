@@ -7,6 +7,7 @@
 
 #include "tests/expect_has.h"
 #include "tests/train/exchange/peft_directory.h"
+#include "tests/train/exchange/torch_writer.h"
 #include "train/exchange/hugging_face/pretrained_model.h"
 
 namespace ripstop {
@@ -94,6 +95,34 @@ TEST_F(PeftAdapterFiles, EveryElementGetsToItsPlaceOnEveryMesh) {
     EXPECT_EQ(found.at("layers.1.attention.wq.lora_B.weight"), 6 * 16);
     EXPECT_EQ(found.at("layers.1.attention.wq.lora_A.weight"), 3 * 16 + 3 * 2 * 16);
   }
+}
+
+TEST_F(PeftAdapterFiles, FilesOfTorchAreReadIfThereAreNoSafetensors) {
+  const auto all_of = [&](const PeftAdapter& adapter) {
+    std::vector<std::vector<float>> all;
+    for (const UnitSpec& unit : adapter_table(model_, adapter.config.lora)) {
+      const UnitLayout layout(unit, 1, 0, 1);
+      std::vector<float>& values = all.emplace_back(static_cast<size_t>(layout.elements()));
+      read_peft(adapter, layout, 0, layout.elements(), values.data());
+    }
+    return all;
+  };
+  const std::vector<std::vector<float>> expected = all_of(opened());
+  std::string bytes = torch_bytes(given_.tensors, /*turned=*/true);
+  write_bytes(given_.path() / "adapter_model.bin", bytes);
+  EXPECT_EQ(open_peft_adapter(given_.path(), model_).file.path().extension(), ".safetensors");
+  std::filesystem::remove(given_.path() / "adapter_model.safetensors");
+  const PeftAdapter adapter = open_peft_adapter(given_.path(), model_);
+  EXPECT_EQ(all_of(adapter), expected);
+  EXPECT_EQ(adapter.wrappers, "");
+  adapter.weights_hash();
+  bytes[static_cast<size_t>(adapter.storages.at(0).begin)] ^= 1;
+  write_bytes(given_.path() / "adapter_model.bin", bytes);
+  EXPECT_HAS(input_refusal([&] { open_peft_adapter(given_.path(), model_).weights_hash(); }).what,
+             "is damaged");
+  for (TensorToWrite& tensor : given_.tensors) tensor.name = "module." + tensor.name;
+  EXPECT_EQ(all_of(opened()), expected);
+  EXPECT_EQ(opened().wrappers, "module.");
 }
 
 TEST_F(PeftAdapterFiles, AnyIntervalIsThatPartOfTheWhole) {
@@ -192,10 +221,7 @@ TEST_F(PeftAdapterFiles, AValueThatIsNotFiniteIsRefusedWithItsPlace) {
 TEST_F(PeftAdapterFiles, WhatElseMayLieThereIsNamed) {
   given_.write();
   std::filesystem::rename(given_.path() / "adapter_model.safetensors", given_.path() / "adapter_model.bin");
-  InputRefusal refusal = input_refusal([&] { open_peft_adapter(given_.path(), model_); });
-  EXPECT_EQ(refusal.code, ExitCode::kInputData);
-  EXPECT_HAS(refusal.what, "has adapter_model.bin, a pickle that could run any code");
-  EXPECT_HAS(refusal.hint, "save_pretrained");
+  EXPECT_HAS(input_refusal([&] { open_peft_adapter(given_.path(), model_); }).what, "no ZIP archive");
   std::filesystem::remove(given_.path() / "adapter_model.bin");
   EXPECT_HAS(input_refusal([&] { open_peft_adapter(given_.path(), model_); }).what,
              "has no adapter_model.safetensors");
@@ -206,7 +232,7 @@ TEST_F(PeftAdapterFiles, WhatElseMayLieThereIsNamed) {
             "adapters are deeper: give lora.adapter=" + config.parent_path().string());
   const PretrainedDirectory whole;
   whole.write();
-  refusal = input_refusal([&] { open_peft_adapter(whole.path(), model_); });
+  const InputRefusal refusal = input_refusal([&] { open_peft_adapter(whole.path(), model_); });
   EXPECT_EQ(refusal.code, ExitCode::kInputData);
   EXPECT_HAS(refusal.what, "has no adapter_config.json");
   EXPECT_HAS(refusal.hint, "give it as model.pretrained");
