@@ -1,5 +1,5 @@
-// Gives bytes of unknown origin to the reader of torch.save's files. The fuzz targets and the test that replays
-// their corpus share it.
+// Gives bytes of unknown origin to the reader of torch.save's files. The fuzz targets and the test that
+// replays their corpus share it.
 #pragma once
 #include <string>
 
@@ -9,8 +9,8 @@
 
 namespace ripstop {
 
-/// Every member throws std::logic_error if a promise is broken; any other exception that leaves it is a bug as
-/// well.
+/// Every member throws std::logic_error if a promise is broken; any other exception that leaves it is a bug
+/// as well.
 class TorchInputs {
  public:
   using Outcome = PretrainedInputs::Outcome;

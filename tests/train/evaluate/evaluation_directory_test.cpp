@@ -175,8 +175,9 @@ TEST_F(EvaluationDirectory, WithTheLogsOfItsJobIsTaken) {
 
 // Results must not be mixed with the files of something else.
 TEST_F(EvaluationDirectory, ThatIsARunADataSetOrAModelIsRefused) {
-  for (const char* name : {"config.toml", "metrics.jsonl", "LOCK", "prompt_template.txt", "manifest.json",
-                           "train.h5", "prepare.json", "tokenizer.model", "model.safetensors"}) {
+  for (const char* name :
+       {"config.toml", "metrics.jsonl", "LOCK", "prompt_template.txt", "manifest.json", "train.h5",
+        "prepare.json", "tokenizer.model", "model.safetensors", "pytorch_model.bin"}) {
     fs::remove_all(place_);
     write_bytes(place_ / name, "");
     write_bytes(place_ / "notes.md", "");

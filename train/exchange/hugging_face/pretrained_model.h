@@ -58,8 +58,8 @@ bool is_pretrained_model(const std::filesystem::path& directory);
 /// Opens config.json and the first of these that is there: model.safetensors, the files of
 /// model.safetensors.index.json, pytorch_model.bin, the files of pytorch_model.bin.index.json. Reads headers
 /// alone. Not collective. Throws what parse_pretrained_config and read_weights_header throw. Throws
-/// Error(kInputData) if a tensor is missing, unknown, in two files, or of another shape or dtype, or if none of
-/// the files is there; for weights of other programs, the hint says how to convert them.
+/// Error(kInputData) if a tensor is missing, unknown, in two files, or of another shape or dtype, or if none
+/// of the files is there; for weights of other programs, the hint says how to convert them.
 PretrainedModel open_pretrained_model(const std::filesystem::path& directory);
 
 /// Calls read_stored for the model's tensors. `layout` is of a unit of parameter_table(model.config). Throws
@@ -67,8 +67,8 @@ PretrainedModel open_pretrained_model(const std::filesystem::path& directory);
 void read_pretrained(const PretrainedModel& model, const UnitLayout& layout, int64_t begin, int64_t end,
                      float* to);
 
-/// Throws Error(kInputData) unless the storages of .bin files have the CRC-32 that is written there. The ranks
-/// share the storages; each reads with kBlockThreads threads and buffers of 1 MiB. Reads nothing of
+/// Throws Error(kInputData) unless the storages of .bin files have the CRC-32 that is written there. The
+/// ranks share the storages; each reads with kBlockThreads threads and buffers of 1 MiB. Reads nothing of
 /// safetensors, which have no checksums. Collective over `world`; if a rank fails, all throw.
 void check_storages(const PretrainedModel& model, Communicator& world);
 

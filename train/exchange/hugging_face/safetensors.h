@@ -39,8 +39,8 @@ struct StoredTensor {
 /// Bytes of an element; 0 for an unknown dtype.
 int64_t dtype_bytes(std::string_view dtype);
 
-/// Throws Error(kInputData) if `begin`, the first bytes of `file`, are of a file that people often have instead
-/// of the weights.
+/// Throws Error(kInputData) if `begin`, the first bytes of `file`, are of a file that people often have in
+/// place of the weights.
 void refuse_other_files(const InputFile& file, std::string_view begin);
 
 /// The tensors of `file`, sorted by offset. Reads the header alone. Throws Error(kInputData), with file and

@@ -1,5 +1,5 @@
-// The pickle of a state dict: names, shapes and places of tensors. A reader of the few opcodes and names that
-// torch.save writes for a state dict. It runs nothing: a name of Python selects one of the reader's own cases.
+// The pickle of a state dict: names, shapes and places of tensors. The reader knows the few opcodes and names
+// that torch.save writes for a state dict, and runs nothing: a name of Python selects one of its own cases.
 // Source: Python, Lib/pickletools.py (opcodes); PyTorch, torch/serialization.py (persistent ids) and
 // torch/_utils.py (_rebuild_tensor_v2, _rebuild_parameter).
 #pragma once

@@ -89,7 +89,7 @@ class TensorReader {
     }
   }
 
-  // Reads rows of a tensor with strides, in lines along the dim whose elements are closer together in the file.
+  // Reads rows of a tensor with strides, in lines along the dim whose elements are closer together.
   void read_lines(const Rows& rows, int64_t column, int64_t columns) {
     const std::vector<int64_t>& strides = place_.tensor.strides;
     const int64_t of_column = strides.back(),
@@ -105,8 +105,8 @@ class TensorReader {
         read_line(place(row, 0), of_column, columns, rows.to + row * rows.stride, 1);
   }
 
-  // Reads `count` elements, `step` elements apart in the file and `to_step` apart in `to`. `first`: the place of
-  // the first, in elements.
+  // Reads `count` elements, `step` elements apart in the file and `to_step` apart in `to`. `first`: the place
+  // of the first, in elements.
   void read_line(int64_t first, int64_t step, int64_t count, float* to, int64_t to_step) {
     const int64_t most = step == 0 ? count : (buffer_elements_ - 1) / step + 1;
     for (int64_t done = 0; done < count;) {

@@ -172,8 +172,8 @@ Json number_of(double value) {
 
 constexpr const char *kPeftWeights = "adapter_model.safetensors", *kPickledWeights = "adapter_model.bin";
 
-// The file with the weights. Throws if a file of the adapters is missing, with a hint that depends on the files
-// that are there.
+// The file with the weights. Throws if a file of the adapters is missing, with a hint that depends on the
+// files that are there.
 fs::path find_weights(const fs::path& directory) {
   const auto has = [&](const char* name) { return is_file(directory / name); };
   if (!has(kPeftConfigFile)) {

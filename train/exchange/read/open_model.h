@@ -71,8 +71,8 @@ void require_base_weights(
     Communicator& world, const StoredModel& found, const AdaptedBase& base,
     FunctionRef<void(int64_t percent)> watch = [](int64_t) {});
 
-/// Calls check_storages for a model of Hugging Face, and require_base_weights for the base of `model`, the base
-/// of that base, and so on. Collective over `world`.
+/// Calls check_storages for a model of Hugging Face, and require_base_weights for the base of `model`, the
+/// base of that base, and so on. Collective over `world`.
 void require_bases(Communicator& world, const StoredModel& model);
 
 /// Throws unless `directory` has the base or an export of the base: a model of Hugging Face of the same

@@ -18,8 +18,8 @@ namespace fs = std::filesystem;
 
 class TorchFile : public testing::Test {
  protected:
-  /// Reads headers, checksums and all elements, as training does. Returns the elements of each tensor, row-major
-  /// in its own dtype.
+  /// Reads headers, checksums and all elements, as training does. Returns the elements of each tensor,
+  /// row-major in its own dtype.
   static std::map<std::string, std::string> read(const fs::path& path) {
     const InputFile file(path);
     const WeightsHeader header = read_weights_header(file);
