@@ -170,7 +170,7 @@ TEST_F(BadPretrained, Pickles) {
     refused(zip_bytes(torch_members(pickle_bytes(opcodes), {})), what);
   };
   refused("", "no ZIP archive");
-  pickle_refused("cos\nsystem\n" + text_op("true") + "\x85R", "asks for Python's os system");
+  pickle_refused("cos\nsystem\n" + text_op("true") + "\x85R", "asks for Python's os.system");
   pickle_refused("}" + text_op("a\nFATAL code=0\x1b[2J") + "Ns", "is no tensor");
   refused(zip_bytes({{.name = "a\n/data.pkl", .bytes = "x", .method = 8}}), "is compressed");
   std::vector<TensorToWrite> tensors = directory_.tensors;

@@ -221,13 +221,12 @@ class StateDictReader : public JsonReader {
   }
 
   void push_global() {
-    const std::string_view module = take_line();
-    const std::string name = fmt::format("{} {}", module, take_line());
-    const Global* const found = std::ranges::find(kGlobals, name, &Global::name);
+    const std::string_view module = take_line(), name = take_line();
+    const Global* const found =
+        std::ranges::find(kGlobals, fmt::format("{} {}", module, name), &Global::name);
     if (found == std::end(kGlobals))
-      refuse_with(kSaveWeights,
-                  "its pickle asks for Python's {}, which no state dict needs and may run any code",
-                  name.substr(0, 100));
+      refuse_with(kSaveWeights, "its pickle asks for Python's {}.{}, which no state dict needs",
+                  module.substr(0, 100), name.substr(0, 100));
     push({Kind::kGlobal, found - kGlobals});
   }
 

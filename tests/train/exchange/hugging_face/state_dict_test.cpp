@@ -78,11 +78,11 @@ TEST(StateDict, OrderedDictsParametersAndMemo) {
 }
 
 TEST(StateDict, OtherPythonIsRefusedByName) {
-  expect_refused("cos\nsystem\n" + text_op("true") + "\x85R", "asks for Python's os system");
+  expect_refused("cos\nsystem\n" + text_op("true") + "\x85R", "asks for Python's os.system");
   expect_refused("}" + text_op("w") + "cbuiltins\ngetattr\n(" + text_op("a") + text_op("b") + "tRs",
-                 "builtins getattr");
+                 "builtins.getattr");
   expect_refused("ctorch._utils\n_rebuild_tensor_v3\n", "_rebuild_tensor_v3");
-  expect_refused("ctorch\nQInt8Storage\n", "torch QInt8Storage");
+  expect_refused("ctorch\nQInt8Storage\n", "torch.QInt8Storage");
   expect_refused("ctorch\n" + std::string(600, 'x') + "\n", "no end of a name");
   expect_refused("c\xff\nx\n", "not UTF-8");
   expect_refused(text_op("posix") + text_op("system") + "\x93", "opcode 0x93 at byte");
