@@ -94,7 +94,7 @@ TEST_F(PretrainedHash, ChecksumsOfStoragesAreCompared) {
   for (const size_t i : {0, 9, 20}) {
     const ZipMember& storage = model.storages.at(i);
     world().barrier();
-    const OutputFile damaged(file, OutputFile::Mode::kExisting);
+    OutputFile damaged(file, OutputFile::Mode::kExisting);
     const auto at = static_cast<size_t>(storage.begin + storage.bytes - 1);
     const char byte = static_cast<char>(good[at] ^ 1);
     damaged.write_at(storage.begin + storage.bytes - 1, &byte, 1);
