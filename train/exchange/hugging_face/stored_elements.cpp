@@ -89,7 +89,7 @@ class TensorReader {
     }
   }
 
-  // Reads rows of a tensor with strides, in lines along the dim whose elements are closer together.
+  // Reads rows of a tensor with strides, in lines along rows or columns, whichever reads less.
   void read_lines(const Rows& rows, int64_t column, int64_t columns) {
     const std::vector<int64_t>& strides = place_.tensor.strides;
     const int64_t of_column = strides.back(),
@@ -97,7 +97,12 @@ class TensorReader {
     const auto place = [&](int64_t row, int64_t i) {
       return (rows.first + row) * of_row + (column + i) * of_column;
     };
-    if (of_row < of_column)
+    constexpr double kCallBytes = 4096;  // a read costs about as much as these bytes
+    const auto cost = [&](int64_t lines, int64_t count, int64_t step) {
+      return static_cast<double>(lines) *
+             (static_cast<double>((count - 1) * step * element_bytes_) + kCallBytes);
+    };
+    if (cost(columns, rows.count, of_row) < cost(rows.count, columns, of_column))
       for (int64_t i = 0; i < columns; ++i)
         read_line(place(0, i), of_row, rows.count, rows.to + i, rows.stride);
     else

@@ -89,7 +89,10 @@ class TorchReader : public JsonReader {
     }
     stored.begin += tensor.offset * element;
     stored.bytes = span * element;
-    if (!is_row_major) stored.strides = tensor.strides;
+    if (is_row_major) return stored;
+    stored.strides = tensor.strides;
+    for (size_t dim = 0; dim < tensor.shape.size(); ++dim)
+      if (tensor.shape[dim] == 1) stored.strides[dim] = 0;  // never a step: any number may stand there
     return stored;
   }
 
