@@ -175,15 +175,13 @@ TEST_F(TorchFile, StoragesThatDoNotFitAreRefused) {
 
 TEST_F(TorchFile, AnyFlippedByteIsReadOrRefused) {
   const std::string good = torch_bytes({{"a.weight", {2, 3}}, {"b.weight", {3}, "BF16"}}, true);
-  for (size_t at = 0; at < good.size(); ++at)
-    for (const char flip : {1, -128}) {
-      std::string bad = good;
-      bad[at] = static_cast<char>(bad[at] ^ flip);
-      write_bytes(file(), bad);
-      const InputRefusal refusal = input_refusal([&] { read(file()); });
-      EXPECT_TRUE(refusal.code == ExitCode::kOk || refusal.code == ExitCode::kInputData)
-          << at << refusal.what;
-    }
+  for (size_t at = 0; at < good.size(); ++at) {
+    std::string bad = good;
+    bad[at] = static_cast<char>(bad[at] ^ (at % 2 == 0 ? 1 : 0x80));
+    write_bytes(file(), bad);
+    const InputRefusal refusal = input_refusal([&] { read(file()); });
+    EXPECT_TRUE(refusal.code == ExitCode::kOk || refusal.code == ExitCode::kInputData) << at << refusal.what;
+  }
 }
 
 // Files of torch.save itself: SHA-256 of every tensor, and hostile files.
