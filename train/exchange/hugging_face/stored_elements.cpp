@@ -91,9 +91,8 @@ class TensorReader {
 
   // Reads rows of a tensor with strides, in lines along rows or columns, whichever reads less.
   void read_lines(const Rows& rows, int64_t column, int64_t columns) {
-    const std::vector<int64_t>& strides = place_.tensor.strides;
-    const int64_t of_column = strides.back(),
-                  of_row = strides.size() == 1 ? columns_ * of_column : strides[0];
+    // The one stride of a vector is both: it has one row, or one column.
+    const int64_t of_row = place_.tensor.strides.front(), of_column = place_.tensor.strides.back();
     const auto place = [&](int64_t row, int64_t i) {
       return (rows.first + row) * of_row + (column + i) * of_column;
     };
@@ -329,22 +328,19 @@ NamedTensors take_parameters(const std::filesystem::path& directory, const std::
 
 std::string take_off_wrappers(NamedTensors& found, bool adapters) {
   std::string taken;
+  if (found.empty()) return taken;
   const auto all_have = [&](std::string_view word) {
-    return !found.empty() &&
-           std::ranges::all_of(found, [&](const auto& entry) { return entry.first.starts_with(word); });
+    return std::ranges::all_of(found, [&](const auto& entry) { return entry.first.starts_with(word); });
   };
-  const auto word_of_all = [&]() -> std::string_view {
-    for (const std::string_view word : {"module.", "_orig_mod."})
-      if (all_have(word)) return word;
-    constexpr std::string_view kPeft = "base_model.model.";
-    return !adapters && all_have(kPeft) ? kPeft : "";
-  };
-  for (std::string_view word = word_of_all(); !word.empty(); word = word_of_all()) {
-    taken += word;
+  constexpr std::array<std::string_view, 3> kWords = {"module.", "_orig_mod.", "base_model.model."};
+  const auto words = std::span(kWords).first(adapters ? 2 : 3);
+  for (auto word = std::ranges::find_if(words, all_have); word != words.end();
+       word = std::ranges::find_if(words, all_have)) {
+    taken += *word;
     NamedTensors shorter;
     while (!found.empty()) {
       auto node = found.extract(found.begin());
-      node.key().erase(0, word.size());
+      node.key().erase(0, word->size());
       shorter.insert(std::move(node));
     }
     found = std::move(shorter);
