@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "data/tokenizer/spanned_token.h"
 #include "model/core/error.h"
 
 namespace sentencepiece {
@@ -29,12 +30,6 @@ inline constexpr int64_t kLargestVocabulary = 1'000'000;
 /// Whether `path` looks like a name on Hugging Face's hub, such as meta-llama/Llama-2-7b-hf. Directory names
 /// in ripstop's docs and configs, such as models/NAME, do not.
 bool looks_like_hub_name(const std::filesystem::path& path);
-
-/// `end_byte`: byte of the encoded text at which the token ends.
-struct SpannedToken {
-  int32_t id = 0;
-  int64_t end_byte = 0;
-};
 
 struct TokenPiece {
   std::string name;         ///< in the model's spelling: "\u2581The", "<0x0A>", "<s>"
