@@ -17,8 +17,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 preset=${RIPSTOP_PRESET:-cpu-release}
 # One name each on Debian 12, Debian 13 and Ubuntu 24.04. git is for the version string, hdf5-tools for tests.
 packages=(g++ cmake ninja-build git openmpi-bin libopenmpi-dev libdnnl-dev libhdf5-dev libsentencepiece-dev
-  libtomlplusplus-dev nlohmann-json3-dev libcli11-dev libxxhash-dev libfmt-dev libarchive-dev zlib1g-dev
-  libgtest-dev hdf5-tools)
+  libpcre2-dev libicu-dev libtomlplusplus-dev nlohmann-json3-dev libcli11-dev libxxhash-dev libfmt-dev libarchive-dev
+  zlib1g-dev libgtest-dev hdf5-tools)
 slurm_packages=(slurm-wlm slurm-client slurmctld slurmd munge iproute2 procps util-linux)
 
 run() {

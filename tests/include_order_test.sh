@@ -39,6 +39,8 @@ immintrin\.h                  model/kernels/cpu/
 omp\.h                        model/
 (hdf5|H5.*)\.h                data/hdf5/.*
 sentencepiece_.*\.h           data/tokenizer/tokenizer[a-z_]*\.cpp
+pcre2\.h                      data/tokenizer/regex\.cpp
+unicode/.*                    data/tokenizer/unicode\.cpp
 archive(_entry)?\.h           data/text/tar_input\.cpp
 zlib\.h                       data/text/unpacked_input\.cpp
 xxhash\.h                     (data|train)/.*\.cpp

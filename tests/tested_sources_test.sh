@@ -22,6 +22,15 @@ data/dataset/packed_batch.h              tests/data/dataset/batch_loader_test.cp
 data/prepare/prepare_checks.*            tests/data/prepare/prepare_test.cpp tests/train/commands/prepare_command_test.cpp
 data/prepare/prepare_json.*              tests/data/prepare/prepare_test.cpp tests/data/dataset/token_dataset_test.cpp
 data/tokenizer/protobuf_fields.h         tests/data/tokenizer/tokenizer_test.cpp tests/train/exchange/write/export_tokenizer_test.cpp
+data/tokenizer/added_tokens.*            tests/data/tokenizer/json_tokenizer_test.cpp tests/data/tokenizer/json_tokenizer_golden_test.cpp
+data/tokenizer/bpe_model.*               tests/data/tokenizer/json_tokenizer_test.cpp tests/data/tokenizer/json_tokenizer_golden_test.cpp
+data/tokenizer/regex*                    tests/data/tokenizer/json_tokenizer_test.cpp tests/data/tokenizer/bad_tokenizer_json_test.cpp
+data/tokenizer/spanned_token.h           tests/data/tokenizer/json_tokenizer_test.cpp
+data/tokenizer/text_step.*               tests/data/tokenizer/json_tokenizer_test.cpp tests/data/tokenizer/json_tokenizer_golden_test.cpp
+data/tokenizer/token_decoder.*           tests/data/tokenizer/json_tokenizer_test.cpp tests/data/tokenizer/json_tokenizer_golden_test.cpp
+data/tokenizer/tokenizer_json.*          tests/data/tokenizer/json_tokenizer_test.cpp tests/data/tokenizer/bad_tokenizer_json_test.cpp
+data/tokenizer/traced_text.*             tests/data/tokenizer/json_tokenizer_test.cpp
+data/tokenizer/unicode.*                 tests/data/tokenizer/json_tokenizer_test.cpp
 data/tokenizer/sentencepiece_model.*     tests/data/tokenizer/tokenizer_test.cpp tests/train/exchange/write/export_tokenizer_test.cpp
 data/dataset/sequence_reader.*           tests/data/dataset/batch_loader_test.cpp
 data/tokenizer/text_sample.*             tests/data/tokenizer/tokenizer_test.cpp tests/data/prepare/prepare_test.cpp

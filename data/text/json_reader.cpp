@@ -56,26 +56,34 @@ std::string with_nulls_for_nan(std::string_view json) {
 }
 
 JsonReader::Json JsonReader::parse(std::string_view text, int kept_levels) const {
+  return parse(text, kept_levels,
+               [](Json::parse_event_t, std::span<const std::string>, const Json&) { return false; });
+}
+
+JsonReader::Json JsonReader::parse(std::string_view text, int kept_levels, const Take& take) const {
   // An ordered object compares each new key with all its keys, so the keys in large objects are limited.
   constexpr size_t kMostKeys = 20'000, kSmallObject = 256;
   size_t of_large = 0;
   // Programs differ on which of two equal keys they use, so refuse a key that occurs twice.
   std::vector<std::set<std::string>> keys;  // by depth: keys of the objects that are not yet closed
+  std::vector<std::string> path;
   const auto check = [&](int depth, Json::parse_event_t event, Json& value) {
     using Event = Json::parse_event_t;
     if (depth > kMostLevels) refuse("nests deeper than {} levels", kMostLevels);
+    path.resize(static_cast<size_t>(depth));
+    if (event == Event::key) path.back() = value.get<std::string>();
+    const bool taken = take(event, path, value);
     if (event == Event::object_start) {
       keys.resize(static_cast<size_t>(depth));
       keys.emplace_back();
     }
     if (event == Event::key) {
       std::set<std::string>& beside = keys[static_cast<size_t>(depth) - 1];
-      if (!beside.insert(value.get<std::string>()).second)
-        refuse("has '{}' twice", value.get<std::string>().substr(0, kShownBytes));
-      if (beside.size() > kSmallObject && ++of_large > kMostKeys)
+      if (!beside.insert(path.back()).second) refuse("has '{}' twice", path.back().substr(0, kShownBytes));
+      if (!taken && beside.size() > kSmallObject && ++of_large > kMostKeys)
         refuse("has more than {} keys in large objects", kMostKeys);
     }
-    return depth <= kept_levels;
+    return !taken && depth <= kept_levels;
   };
   try {
     Json document = Json::parse(text.begin(), text.end(), check);

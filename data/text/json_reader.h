@@ -1,11 +1,13 @@
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "model/core/error.h"
+#include "model/core/function_ref.h"
 #include "model/core/one_line.h"
 
 namespace ripstop {
@@ -49,6 +51,13 @@ class JsonReader {
   /// with a key twice, or has more than 20,000 keys in large objects, not counting the first 256 of each
   /// object. Values deeper than `kept_levels` are checked, but left out of the result.
   Json parse(std::string_view text, int kept_levels = kMostLevels) const;
+  /// Called with every key, value, start and end of a list or an object, and with the keys above it, "" for a
+  /// place in a list. `value` is set for values alone. Whatever it returns true for is left out of the result,
+  /// and keys do not count.
+  using Take =
+      FunctionRef<bool(Json::parse_event_t event, std::span<const std::string> path, const Json& value)>;
+  /// Same as above, for documents whose large parts `take` stores elsewhere.
+  Json parse(std::string_view text, int kept_levels, const Take& take) const;
 
   /// Refuses `text` unless it ends with the hash of its bytes, as sealed_text() writes it.
   void require_seal(std::string_view text) const;

@@ -1,0 +1,55 @@
+#pragma once
+#include <array>
+#include <bitset>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/tokenizer/traced_text.h"
+
+namespace ripstop {
+
+/// An entry of `added_tokens` in a tokenizer.json.
+struct AddedToken {
+  std::string content;
+  int32_t id = 0;
+  bool single_word = false;  ///< only where no letter of a word stands beside it
+  bool lstrip = false;       ///< takes the white space before it
+  bool rstrip = false;       ///< takes the white space behind it
+  bool normalized = false;   ///< searched for in the normalized text
+  bool special = false;
+  std::string spelling;  ///< searched for and decoded: the content, normalized if the token is
+};
+
+/// The tokens that are found in a text before it is cut into words.
+class AddedTokens {
+ public:
+  /// Throws Error(kInputData) if two tokens are searched for by the same spelling, or one by none.
+  explicit AddedTokens(std::vector<AddedToken> tokens);
+
+  const std::vector<AddedToken>& all() const { return tokens_; }
+  const AddedToken* find(std::string_view content) const;
+  const AddedToken* find(int32_t id) const;
+  /// Cuts the pieces of `text` that are no tokens yet at the tokens that are searched for in normalized text,
+  /// or at the others. Of tokens that begin at the same place the longest counts. Special tokens stay text
+  /// unless `with_special`.
+  void split(bool normalized, bool with_special, TracedText& text) const;
+  /// All that decides what is found.
+  std::string identity() const;
+
+ private:
+  /// Indices of tokens, sorted by spelling.
+  struct Search {
+    std::vector<size_t> sorted;
+    std::bitset<256> first_bytes;
+  };
+  const AddedToken* longest_at(const Search& search, std::string_view text) const;
+
+  std::vector<AddedToken> tokens_;
+  std::vector<size_t> by_content_, by_id_;  // indices, sorted
+  std::array<Search, 2> searches_;          // in the text as it is; in the normalized text
+};
+
+}  // namespace ripstop

@@ -1,0 +1,105 @@
+#pragma once
+#include <array>
+#include <bitset>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace ripstop {
+
+/// The member `model` of a tokenizer.json, of the type BPE.
+struct BpeParts {
+  std::vector<std::pair<std::string, int64_t>> vocabulary;  ///< pieces with their ids
+  std::vector<std::pair<std::string, std::string>> merges;  ///< the best first
+  std::string unk_token;
+  bool has_unk = false, fuse_unk = false, byte_fallback = false, ignore_merges = false;
+};
+
+/// A token of a word; `end`: the byte of the word at which it ends.
+struct WordToken {
+  int32_t id = 0;
+  uint32_t end = 0;
+};
+
+/// What a thread needs to encode: memory for one word, and the words that it met most recently.
+class BpeScratch {
+ public:
+  BpeScratch() : slots_(kSlots) {}
+
+ private:
+  friend class BpeModel;
+  struct Symbol {
+    int32_t id = 0;
+    uint32_t end = 0;
+    int32_t before = 0, behind = 0;  // indices of neighbours; -1: none
+  };
+  static constexpr size_t kSlots = size_t{1} << 15, kSlotBytes = 28, kSlotTokens = 7;
+  struct Slot {
+    uint8_t bytes = 0, tokens = 0;
+    std::array<char, kSlotBytes> word;
+    std::array<uint8_t, kSlotTokens> ends;
+    std::array<int32_t, kSlotTokens> ids;
+  };
+  std::vector<Slot> slots_;  // by hash of the word
+  std::vector<Symbol> symbols_;
+  std::vector<uint64_t> heap_;  // rank of the merge << 32 | index of the left symbol; the smallest first
+};
+
+/// Byte-pair encoding of words, as `tokenizers` does it. Several threads may encode at once, each with its own
+/// scratch.
+class BpeModel {
+ public:
+  /// Throws Error(kInputData) if a merge is not one of pieces, or if two pieces have one id.
+  explicit BpeModel(BpeParts parts);
+
+  /// The highest id + 1.
+  int64_t size() const { return std::ssize(pieces_); }
+  /// The piece of an id below size(); empty if it has none.
+  const std::string& piece(int32_t id) const { return pieces_[static_cast<size_t>(id)]; }
+  /// The number of pieces.
+  int64_t piece_count() const { return std::ssize(ids_); }
+  /// -1 if there is none.
+  int32_t find(std::string_view piece) const {
+    const auto found = ids_.find(piece);
+    return found == ids_.end() ? -1 : found->second;
+  }
+  /// Appends the tokens of `word`, which is valid UTF-8, to `tokens`. Takes time in proportion to its length
+  /// times the logarithm. Throws Error(kInputData) if an unknown letter needs an unk token that is no piece.
+  void encode(std::string_view word, BpeScratch& scratch, std::vector<WordToken>& tokens) const;
+  /// All that decides the ids.
+  std::string identity() const;
+
+ private:
+  struct Merge {
+    uint64_t pair = kFree;  // id of the left piece << 32 | id of the right one
+    uint32_t rank = 0;
+  };
+  static constexpr uint64_t kFree = ~uint64_t{0};
+  static uint64_t pair_of(int32_t left, int32_t right) {
+    return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
+  }
+  void add_merges(const BpeParts& parts);
+  void find_cuts(const BpeParts& parts);
+  const Merge& slot_of(uint64_t pair) const;
+  void push_merge(BpeScratch& scratch, int32_t left) const;
+  void encode_part(std::string_view word, BpeScratch& scratch, std::vector<WordToken>& tokens) const;
+  void begin_symbols(std::string_view word, BpeScratch& scratch) const;
+  void merge_symbols(BpeScratch& scratch) const;
+
+  std::vector<std::string> pieces_;  // by id
+  std::unordered_map<std::string_view, int32_t> ids_;
+  std::vector<int32_t> short_letters_;  // ids of letters of one and two bytes by code point; -1: none
+  std::array<int32_t, 256> bytes_;      // ids of <0x00> to <0xFF>; -1: none
+  std::vector<Merge> merges_;           // open addressing; the size is a power of two
+  std::vector<int32_t> merged_;         // ids that merges make, by rank
+  int32_t unk_ = -1;
+  bool has_unk_ = false, fuse_unk_ = false, byte_fallback_ = false, ignore_merges_ = false;
+  bool can_cut_ = false;                 // words can be encoded in parts that begin with U+2581
+  std::bitset<256> before_inner_space_;  // bytes in front of a U+2581 inside a merged piece
+  std::string unk_token_;
+};
+
+}  // namespace ripstop

@@ -1,0 +1,81 @@
+#include "data/tokenizer/regex.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include <new>
+
+#include "data/tokenizer/regex_syntax.h"
+#include "model/core/error.h"
+#include "model/core/one_line.h"
+
+namespace ripstop {
+namespace {
+
+constexpr size_t kMostPatternBytes = size_t{64} << 10;
+constexpr uint32_t kMostSteps = 10'000'000, kMostHeapKib = 256 << 10;
+constexpr size_t kStackBytes = size_t{64} << 10, kMostStackBytes = size_t{16} << 20;
+
+std::string checked_syntax(std::string_view pattern) {
+  if (pattern.size() > kMostPatternBytes)
+    fail(ExitCode::kInputData, "a regular expression has {} bytes, at most {} are accepted", pattern.size(),
+         kMostPatternBytes);
+  return pcre2_syntax(pattern);
+}
+
+std::string reason(int code) {
+  PCRE2_UCHAR text[256];
+  return pcre2_get_error_message(code, text, sizeof text) < 0 ? fmt::format("error {}", code)
+                                                              : reinterpret_cast<const char*>(text);
+}
+
+}  // namespace
+
+void RegexScratch::allocate() {
+  data_ = {pcre2_match_data_create(1, nullptr), pcre2_match_data_free};
+  stack_ = {pcre2_jit_stack_create(kStackBytes, kMostStackBytes, nullptr), pcre2_jit_stack_free};
+  context_ = {pcre2_match_context_create(nullptr), pcre2_match_context_free};
+  if (!data_ || !stack_ || !context_) throw std::bad_alloc();
+  pcre2_set_match_limit(context_.get(), kMostSteps);
+  pcre2_set_heap_limit(context_.get(), kMostHeapKib);
+  pcre2_jit_stack_assign(context_.get(), nullptr, stack_.get());
+}
+
+Regex::Regex(std::string_view pattern) : Regex(checked_syntax(pattern), pattern) {}
+
+Regex::Regex(const std::string& pcre2, std::string_view shown)
+    : shown_(in_one_line(std::string(shown.substr(0, 200)))), code_(nullptr, pcre2_code_free) {
+  const std::unique_ptr<pcre2_compile_context, void (*)(pcre2_compile_context*)> context(
+      pcre2_compile_context_create(nullptr), pcre2_compile_context_free);
+  if (!context) throw std::bad_alloc();
+  pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
+  int error = 0;
+  size_t at = 0;
+  code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pcre2.data()), pcre2.size(),
+                            PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &at,
+                            context.get()));
+  if (!code_)
+    fail(ExitCode::kInputData, "the regular expression '{}' cannot be compiled: {}", shown_, reason(error));
+  // Where the processor has no JIT, the interpreter searches.
+  pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);
+}
+
+std::optional<Regex::Match> Regex::find(std::string_view text, size_t at, RegexScratch& scratch) const {
+  if (!scratch.context_) scratch.allocate();
+  const auto search = [&](uint32_t options) {
+    return pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at,
+                       options | PCRE2_NO_UTF_CHECK, scratch.data_.get(), scratch.context_.get());
+  };
+  int found = search(0);
+  if (found == PCRE2_ERROR_JIT_STACKLIMIT) found = search(PCRE2_NO_JIT);
+  if (found == PCRE2_ERROR_NOMATCH) return std::nullopt;
+  if (found < 0)
+    throw Error(
+        ExitCode::kInputData,
+        fmt::format("the tokenizer's regular expression '{}' fails on a text: {}", shown_, reason(found)),
+        "no text should need so many steps: is this the tokenizer of the model?");
+  const size_t* const place = pcre2_get_ovector_pointer(scratch.data_.get());
+  return Match{place[0], place[1]};
+}
+
+}  // namespace ripstop

@@ -1,0 +1,49 @@
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+// Declared by PCRE2.
+struct pcre2_real_code_8;
+struct pcre2_real_match_data_8;
+struct pcre2_real_match_context_8;
+struct pcre2_real_jit_stack_8;
+
+namespace ripstop {
+
+/// What a thread needs for searches. The first search allocates it.
+class RegexScratch {
+ private:
+  friend class Regex;
+  void allocate();
+  template <class T>
+  using Owned = std::unique_ptr<T, void (*)(T*)>;
+  Owned<pcre2_real_match_data_8> data_{nullptr, nullptr};
+  Owned<pcre2_real_jit_stack_8> stack_{nullptr, nullptr};
+  Owned<pcre2_real_match_context_8> context_{nullptr, nullptr};
+};
+
+/// A compiled regular expression. Several threads may search at once, each with its own scratch.
+class Regex {
+ public:
+  /// `pattern`: in the syntax of Oniguruma. Throws Error(kInputData) if it is damaged or has a construct that
+  /// is not known to match as there.
+  explicit Regex(std::string_view pattern);
+  /// `pcre2`: in the syntax of PCRE2. `shown`: for messages.
+  Regex(const std::string& pcre2, std::string_view shown);
+
+  struct Match {
+    size_t begin = 0, end = 0;
+  };
+  /// The first match in the valid UTF-8 `text` that begins at byte `at` or behind it. Throws Error(kInputData)
+  /// if the search takes too many steps or too much memory.
+  std::optional<Match> find(std::string_view text, size_t at, RegexScratch& scratch) const;
+
+ private:
+  std::string shown_;
+  std::unique_ptr<pcre2_real_code_8, void (*)(pcre2_real_code_8*)> code_;
+};
+
+}  // namespace ripstop

@@ -1,0 +1,55 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/tokenizer/text_step.h"
+
+namespace ripstop {
+
+/// One step from the spellings of tokens to text.
+struct DecodeStep {
+  enum class Kind : uint8_t {
+    kByteLevel,     ///< letters become the bytes that they stand for, in all tokens together
+    kReplace,       ///< `content` for every match of `pattern` in a token
+    kByteFallback,  ///< tokens such as <0x0A> become bytes
+    kFuse,          ///< all tokens become one
+    kStrip,      ///< up to `start` letters `content` away from the start of each token, `stop` from the end
+    kMetaspace,  ///< the letter `content` becomes a space; in the first token nothing, if `drops_first`
+  };
+  Kind kind = Kind::kFuse;
+  TextPattern pattern;
+  std::string content;
+  int64_t start = 0, stop = 0;
+  bool drops_first = false;
+
+  /// All that decides what the step does.
+  std::string identity() const;
+};
+
+/// Several threads may call const members at once.
+class TokenDecoder {
+ public:
+  explicit TokenDecoder(std::vector<DecodeStep> steps);
+
+  /// The text of tokens, valid UTF-8. Bytes that are no letter become U+FFFD. Without steps a space stands
+  /// between tokens.
+  std::string decode(std::vector<std::string> tokens) const;
+  /// The bytes of a token that stands behind others.
+  std::string bytes(std::string token) const;
+  std::string identity() const;
+
+ private:
+  std::string byte_level(std::string_view token) const;
+
+  std::vector<DecodeStep> steps_;
+  std::array<int16_t, kByteLetterEnd> byte_of_letter_;  // -1: none
+};
+
+/// `bytes` with U+FFFD in place of what is not UTF-8: one for each longest part with which a letter could
+/// begin. Source: chapter 3 of the Unicode standard, "U+FFFD Substitution of Maximal Subparts".
+std::string with_replacement_letters(std::string_view bytes);
+
+}  // namespace ripstop

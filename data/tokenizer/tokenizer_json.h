@@ -1,0 +1,27 @@
+// Reads a tokenizer.json into the parts of a JsonTokenizer.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/tokenizer/added_tokens.h"
+#include "data/tokenizer/bpe_model.h"
+#include "data/tokenizer/text_step.h"
+#include "data/tokenizer/token_decoder.h"
+
+namespace ripstop {
+
+struct TokenizerJson {
+  BpeParts model;
+  std::vector<AddedToken> added;  ///< in the order of the file, spellings as contents
+  std::vector<TextStep> normalizer, pre_tokenizer;
+  std::vector<int32_t> prefix, suffix;
+  std::vector<DecodeStep> decoder;
+};
+
+/// Throws Error(kInputData), whose message begins with `name`, for damage and for whatever is not known to
+/// give the ids and texts of `tokenizers`.
+TokenizerJson read_tokenizer_json(std::string_view json, const std::string& name);
+
+}  // namespace ripstop
