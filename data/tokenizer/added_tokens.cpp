@@ -114,6 +114,8 @@ void AddedTokens::split(bool normalized, bool with_special, TracedText& text) co
         begin -= letter_before(view, begin).size();
       while (token->rstrip && end < view.size() && is_white_space(code_point(letter_behind(view, end))))
         end += letter_behind(view, end).size();
+      // White space that the token before took is not taken again. A token of nothing else is lost.
+      if (token->lstrip) begin = std::max(begin, done);
       take(done, begin, -1);
       take(begin, end, token->id);
       done = end;

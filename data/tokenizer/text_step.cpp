@@ -164,7 +164,7 @@ void TextPattern::find_parts(std::string_view text, RegexScratch& scratch,
   parts.clear();
   size_t done = 0;
   std::optional<size_t> last_end;
-  for (size_t at = 0; at <= text.size();) {
+  for (size_t at = 0; !text.empty() && at <= text.size();) {
     size_t begin = 0, end = 0;
     if (regex) {
       const auto match = regex->find(text, at, scratch);

@@ -22,7 +22,7 @@ struct TextPattern {
   std::optional<Regex> regex;  ///< absent: `source` itself is searched for, which must not be empty
 
   /// Puts the parts of `text`, which follow one another without a gap, in place of `parts`. Only parts that
-  /// match can be empty.
+  /// match can be empty. An empty text has none.
   void find_parts(std::string_view text, RegexScratch& scratch, std::vector<PatternPart>& parts) const;
 };
 

@@ -330,6 +330,11 @@ void Components::read_metaspace(const Json& json) {
   step.content = letter;
   result_.pre_tokenizer.push_back(std::move(step));
   if (const auto where = prepend_scheme(json)) {
+    // Which pieces `tokenizers` then takes for the first depends on how it traces changed letters.
+    if (*where == TextStep::Where::kFirstUnlessThere && !result_.normalizer.empty() &&
+        std::ranges::find(result_.pre_tokenizer, TextStep::Kind::kSplit, &TextStep::kind) !=
+            result_.pre_tokenizer.end())
+      reader_.refuse("a Metaspace with 'first' behind a normalizer and a pre-tokenizer is not supported");
     step = {};
     step.kind = TextStep::Kind::kPrepend;
     step.where = *where;
