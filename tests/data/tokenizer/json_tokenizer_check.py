@@ -115,7 +115,7 @@ def main():
     p = argparse.ArgumentParser()
     p.add_argument("program"); p.add_argument("files", nargs="*"); p.add_argument("--seeds", type=int, default=3)
     p.add_argument("--texts", type=int, default=1000); p.add_argument("--components", type=int, default=100)
-    a = p.parse_args()
+    a = p.parse_intermixed_args()
     total = 0
     for seed in range(a.seeds):
         for path in a.files:

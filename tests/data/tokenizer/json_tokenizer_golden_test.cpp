@@ -8,6 +8,7 @@
 #include "data/files/hash.h"
 #include "data/text/unpacked_input.h"
 #include "data/tokenizer/json_tokenizer.h"
+#include "model/core/error.h"
 #include "tests/test_files.h"
 
 namespace ripstop {
@@ -105,6 +106,15 @@ class JsonTokenizerGolden : public testing::Test {
   mutable std::map<std::string, Json> examples_;
   std::vector<Json> goldens_;
 };
+
+TEST(BadTokenizerJsonGolden, FilesThatTokenizersRefusesAreRefused) {
+  const auto refused = shared_file("data/families/refused");
+  if (!refused) GTEST_SKIP() << "no reference material";
+  for (const auto& entry : std::filesystem::directory_iterator(*refused)) {
+    const std::string json = unpacked(entry.path());
+    EXPECT_THROW(JsonTokenizer(json, entry.path().filename()), Error) << entry.path();
+  }
+}
 
 TEST_F(JsonTokenizerGolden, EveryFamilyGivesTheIdsAndTextsOfTokenizers) {}
 
