@@ -78,8 +78,9 @@ const AddedToken* AddedTokens::longest_at(const Search& search, std::string_view
       const std::string& spelling = tokens_[i].spelling;
       return depth < spelling.size() ? static_cast<unsigned char>(spelling[depth]) : -1;
     };
-    const auto same = std::ranges::equal_range(begin, end, static_cast<unsigned char>(text[depth]), {}, byte);
-    begin = same.begin(), end = same.end();
+    const int next = static_cast<unsigned char>(text[depth]);
+    begin = std::ranges::lower_bound(begin, end, next, {}, byte);
+    end = std::ranges::upper_bound(begin, end, next, {}, byte);
     if (begin != end && tokens_[*begin].spelling.size() == depth + 1) longest = &tokens_[*begin];
   }
   return longest;
