@@ -108,8 +108,9 @@ void replace(const TextStep& step, TracedText& text, StepScratch& scratch) {
       if (!part.matches) {
         out.copy(text, begin, end);
       } else {
-        const uint32_t first = begin < piece.end ? text.origins[begin].begin : text.origins[begin - 1].end;
-        out.append(step.content, {first, begin < end ? text.origins[end - 1].end : first});
+        // As in `tokenizers`, the content stands for the last letter of the match, or the one before it.
+        const uint32_t first = text.origins[piece.begin].begin;
+        out.append(step.content, end > piece.begin ? text.origins[end - 1] : Origin{first, first});
       }
     }
   });
