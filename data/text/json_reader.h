@@ -51,9 +51,9 @@ class JsonReader {
   /// with a key twice, or has more than 20,000 keys in large objects, not counting the first 256 of each
   /// object. Values deeper than `kept_levels` are checked, but left out of the result.
   Json parse(std::string_view text, int kept_levels = kMostLevels) const;
-  /// Called with every key, value, start and end of a list or an object, and with the keys above it, "" for a
-  /// place in a list. `value` is set for values alone. Whatever it returns true for is left out of the result,
-  /// and keys do not count.
+  /// Called with every key, value, start and end of a list or an object, and with the keys above it, "" for
+  /// a place in a list. `value` is set for values alone. Whatever it returns true for is left out of the
+  /// result, and such keys do not count.
   using Take =
       FunctionRef<bool(Json::parse_event_t event, std::span<const std::string> path, const Json& value)>;
   /// Same as above, for documents whose large parts `take` stores elsewhere.

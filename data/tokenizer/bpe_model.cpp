@@ -72,10 +72,10 @@ void BpeModel::add_merges(const BpeParts& parts) {
   }
 }
 
-/// Finds out whether and where words can be cut without a change of ids: before a U+2581 behind a byte that no
-/// merged piece has in front of one. No merge crosses such a place, and merges on both sides do not depend on
-/// each other. A merge of an unk token or of a byte piece does not have the text that its piece spells, and
-/// where unknown letters become nothing, their neighbours merge.
+/// Finds out whether and where words can be cut without a change of ids: before a U+2581 behind a byte that
+/// no merged piece has in front of one. No merge crosses such a place, and merges on both sides do not depend
+/// on each other. Words are not cut if a merge is of an unk token or of a byte piece, which stand for other
+/// texts than they spell, or if unknown letters become nothing, so that their neighbours merge.
 void BpeModel::find_cuts(const BpeParts& parts) {
   const bool keeps_letters = unk_ >= 0 || (byte_fallback_ && std::ranges::find(bytes_, -1) == bytes_.end());
   can_cut_ = !ignore_merges_ && keeps_letters && find(kSpacePiece) >= 0;

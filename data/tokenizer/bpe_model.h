@@ -48,8 +48,8 @@ class BpeScratch {
   std::vector<uint64_t> heap_;  // rank of the merge << 32 | index of the left symbol; the smallest first
 };
 
-/// Byte-pair encoding of words, as `tokenizers` does it. Several threads may encode at once, each with its own
-/// scratch.
+/// Byte-pair encoding of words, as `tokenizers` does it. Several threads may encode at once, each with its
+/// own scratch.
 class BpeModel {
  public:
   /// Throws Error(kInputData) if a merge is not one of pieces, or if two pieces have one id.

@@ -16,8 +16,8 @@ namespace ripstop {
 /// once.
 class JsonTokenizer {
  public:
-  /// Whether special added tokens, such as <s>, inside a text are read as text or as tokens. Added tokens that
-  /// are not special are always tokens.
+  /// Whether special added tokens, such as <s>, inside a text are read as text or as tokens. Added tokens
+  /// that are not special are always tokens.
   enum class Special : bool { kText, kTokens };
 
   /// `json`: bytes of a tokenizer.json. `name`: for messages. Throws Error(kInputData) if the file is damaged

@@ -37,8 +37,8 @@ class Regex {
   struct Match {
     size_t begin = 0, end = 0;
   };
-  /// The first match in the valid UTF-8 `text` that begins at byte `at` or behind it. Throws Error(kInputData)
-  /// if the search takes too many steps or too much memory.
+  /// The first match in the valid UTF-8 `text` that begins at byte `at` or behind it. Throws
+  /// Error(kInputData) if the search takes too many steps or too much memory.
   std::optional<Match> find(std::string_view text, size_t at, RegexScratch& scratch) const;
 
  private:

@@ -1,6 +1,6 @@
 // Encodes the texts of a file with a tokenizer.json, on one thread.
-//   build/cpu-release/tests/bench/json_tokenizer_bench TOKENIZER.json TEXTS.jsonl        bytes a second, in turns
-//   build/cpu-release/tests/bench/json_tokenizer_bench TOKENIZER.json TEXTS.jsonl ids    one line of JSON a text
+//   build/cpu-release/tests/bench/json_tokenizer_bench TOKENIZER.json TEXTS.jsonl [ids]
+// Prints the rate in three turns, or with `ids` what each text becomes, one line of JSON a text.
 // Every line of TEXTS.jsonl is a text as a JSON string. tests/data/tokenizer/json_tokenizer_check.py compares
 // both with Python's `tokenizers`.
 #include <fmt/core.h>

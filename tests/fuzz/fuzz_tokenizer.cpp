@@ -1,4 +1,5 @@
-// The fuzz target of tokenizer.json. An exception that leaves it ends the program, and libFuzzer keeps the input.
+// The fuzz target of tokenizer.json. An exception that leaves it ends the program, and libFuzzer keeps the
+// input.
 #include <cstddef>
 #include <cstdint>
 

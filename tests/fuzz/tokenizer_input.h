@@ -1,5 +1,5 @@
-// Gives bytes of unknown origin to JsonTokenizer as a tokenizer.json. The fuzz target and the test that replays
-// its corpus share it.
+// Gives bytes of unknown origin to JsonTokenizer as a tokenizer.json. The fuzz target and the test that
+// replays its corpus share it.
 #pragma once
 #include <algorithm>
 #include <stdexcept>
