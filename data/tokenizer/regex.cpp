@@ -60,6 +60,12 @@ Regex::Regex(const std::string& pcre2, std::string_view shown)
   pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);
 }
 
+bool Regex::matches_empty() const {
+  uint32_t empty = 1;
+  pcre2_pattern_info(code_.get(), PCRE2_INFO_MATCHEMPTY, &empty);
+  return empty != 0;
+}
+
 std::optional<Regex::Match> Regex::find(std::string_view text, size_t at, RegexScratch& scratch) const {
   if (!scratch.context_) scratch.allocate();
   const auto search = [&](uint32_t options) {

@@ -34,6 +34,8 @@ class Regex {
   /// `pcre2`: in the syntax of PCRE2. `shown`: for messages.
   Regex(const std::string& pcre2, std::string_view shown);
 
+  /// Whether it might match the empty text.
+  bool matches_empty() const;
   struct Match {
     size_t begin = 0, end = 0;
   };

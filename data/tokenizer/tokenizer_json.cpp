@@ -268,6 +268,9 @@ void Components::read_normalizer(const Json& json) {
   } else if (type == "Replace") {
     allow(json, {"pattern", "content"});
     step = replacement(json);
+    // `tokenizers` leaves letters that stand for no part of the text out of some later steps.
+    if (step.pattern.regex && step.pattern.regex->matches_empty())
+      reader_.refuse("a normalizer that replaces the empty text is not supported");
   } else {
     refuse_type("normalizer", type);
   }

@@ -113,6 +113,7 @@ constexpr Change kChanges[] = {
     {"/normalizer", R"("NFC")", "normalizer is no object"},
     {"/normalizer/pattern", R"({"String": ""})", "empty text"},
     {"/normalizer/pattern", R"({"Glob": "*"})", "'String' or 'Regex'"},
+    {"/normalizer/pattern", R"({"Regex": "a?"})", "replaces the empty text"},
     {"/normalizer/pattern", "{}", "'String' or 'Regex'"},
     {"/normalizer/flags", "1", "unknown member 'flags'"},
     {"/pre_tokenizer/type", R"("BertPreTokenizer")", "pre-tokenizer 'BertPreTokenizer'"},
