@@ -39,6 +39,10 @@ std::filesystem::path dataset_file(const std::filesystem::path& directory, const
   return file;
 }
 
+std::filesystem::path dataset_tokenizer(const std::filesystem::path& directory) {
+  return dataset_file(directory, tokenizer_file_name(directory));
+}
+
 void require_dataset_tokenizer(const TokenDataset& dataset, const Tokenizer& tokenizer) {
   const TokenDatasetHeader& header = dataset.header();
   if (header.tokenizer_sha256 != tokenizer.sha256()) {
@@ -46,10 +50,22 @@ void require_dataset_tokenizer(const TokenDataset& dataset, const Tokenizer& tok
                 fmt::format("{} was made with another tokenizer (SHA-256 {}..) than {} ({}..)",
                             dataset.path().string(), header.tokenizer_sha256.substr(0, kShownDigits),
                             tokenizer.name(), tokenizer.sha256().substr(0, kShownDigits)),
-                fmt::format("put the tokenizer.model back that ripstop prepare wrote beside it, or prepare "
-                            "the data set again with --tokenizer {}",
+                fmt::format("put the file back that ripstop prepare wrote beside it, or prepare the data set "
+                            "again with --tokenizer {}",
                             shell_word(tokenizer.name())));
   }
+  const auto as_text = [](int64_t begin, int64_t end, bool reads_special) {
+    return fmt::format("{} tokens at the begin, token {} at the end, special tokens in a text {}", begin, end,
+                       reads_special ? "read" : "as text");
+  };
+  const std::string stated = as_text(header.begin_tokens, header.end_token, header.reads_special_tokens);
+  const std::string own =
+      as_text(std::ssize(tokenizer.begin()), tokenizer.eos(), tokenizer.reads_special_tokens());
+  if (stated != own)
+    throw Error(ExitCode::kInputData,
+                fmt::format("{} has examples with {}; {} says {}", dataset.path().string(), stated,
+                            tokenizer.name(), own),
+                fmt::format("put the {} back that ripstop prepare wrote beside it", kTokenizerChoiceFile));
   // Another program may have written the file. With another size, the model would not fit the tokenizer.
   if (header.vocabulary_size != tokenizer.vocabulary_size()) {
     throw Error(ExitCode::kInputData,

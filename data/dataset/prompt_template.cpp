@@ -50,15 +50,16 @@ PromptTemplate::PromptTemplate(const Tokenizer& tokenizer, std::string prompt_te
   }
 }
 
-/// The index of the first token that ends behind byte `separator_byte` of `text`. `tokens`: BOS and the ids
-/// of `text`.
+/// The index of the first token that ends behind byte `separator_byte` of `text`. `tokens`: the begin and
+/// the ids of `text`.
 int64_t PromptTemplate::find_separator(const std::vector<int32_t>& tokens, std::string_view text,
                                        size_t separator_byte) const {
+  const size_t begin = tokenizer_->begin().size();
   // Nearly every prompt ends in the usual ids of the separator. Then no second encoding with spans is needed.
-  const bool usual = !separator_ids_.empty() && tokens.size() > separator_ids_.size() + 1 &&
+  const bool usual = !separator_ids_.empty() && tokens.size() > separator_ids_.size() + begin &&
                      std::equal(separator_ids_.rbegin(), separator_ids_.rend(), tokens.rbegin());
   if (usual) return static_cast<int64_t>(tokens.size() - separator_ids_.size());
-  return 1 + tokenizer_->tokens_before(text, static_cast<int64_t>(separator_byte));
+  return static_cast<int64_t>(begin) + tokenizer_->tokens_before(text, static_cast<int64_t>(separator_byte));
 }
 
 EncodedPrompt PromptTemplate::encode(std::string_view document) const {
@@ -66,7 +67,8 @@ EncodedPrompt PromptTemplate::encode(std::string_view document) const {
   text.reserve(parts_.before.size() + document.size() + separator().size());
   text.append(parts_.before).append(document).append(separator());
   EncodedPrompt prompt;
-  prompt.tokens = tokenizer_->encode(text, {tokenizer_->bos()});
+  prompt.tokens = tokenizer_->encode(text, tokenizer_->begin());
+  prompt.begin_tokens = std::ssize(tokenizer_->begin());
   prompt.separator_begin = find_separator(prompt.tokens, text, text.size() - separator().size());
   return prompt;
 }
@@ -83,10 +85,10 @@ TokenExample PromptTemplate::encode_pair(std::string_view document, std::string_
 
 TokenExample PromptTemplate::encode_text(std::string_view text) const {
   TokenExample example;
-  example.tokens = tokenizer_->encode(text, {tokenizer_->bos()});
+  example.tokens = tokenizer_->encode(text, tokenizer_->begin());
   example.tokens.push_back(tokenizer_->eos());
   example.separator_begin = static_cast<int64_t>(example.tokens.size());
-  example.target_begin = 1;
+  example.target_begin = std::max<int64_t>(std::ssize(tokenizer_->begin()), 1);
   return example;
 }
 

@@ -22,11 +22,12 @@ TemplateParts parse_template(const std::string& prompt_template);
 /// Replaces "\n" and "\t" in `typed`, two characters each, by a line feed and a tab.
 std::string typed_template(std::string typed);
 
-/// A prompt: BOS, template and document. Code that cuts the document must keep tokens from separator_begin
-/// on.
+/// A prompt: Tokenizer::begin, template and document. Code that cuts the document must keep the first
+/// begin_tokens tokens, and those from separator_begin on.
 struct EncodedPrompt {
   std::vector<int32_t> tokens;
   int64_t separator_begin = 0;
+  int64_t begin_tokens = 1;
 };
 
 /// Makes prompts of documents and examples of pairs. Several threads may call const members at once.
@@ -38,12 +39,13 @@ class PromptTemplate {
   const std::string& text() const { return template_; }
   const std::string& separator() const { return parts_.separator; }
 
-  /// Returns BOS and the ids of the whole prompt, encoded in one piece. A token that spans the end of the
+  /// Returns Tokenizer::begin and the ids of the whole prompt, encoded in one piece. A token that spans the end of the
   /// document and the start of the separator counts as separator.
   EncodedPrompt encode(std::string_view document) const;
-  /// The prompt of `document`, then `summary` (Tokenizer::encode_continuation), then EOS.
+  /// The prompt of `document`, then `summary` (Tokenizer::encode_continuation), then Tokenizer::eos.
   TokenExample encode_pair(std::string_view document, std::string_view summary) const;
-  /// BOS, text, EOS. All tokens after BOS are targets.
+  /// Tokenizer::begin, text, Tokenizer::eos. All tokens behind the begin are targets, but never the first
+  /// token of all.
   TokenExample encode_text(std::string_view text) const;
 
  private:

@@ -40,15 +40,19 @@ SequenceReader::SequenceReader(const TokenDataset& dataset, int64_t sequence_len
     const int64_t whole = end - begin - 1;
     rows_.push_back(cuts_documents() ? std::min(whole, sequence_length) : whole);
     if (cuts_documents() && whole > sequence_length) {
-      // BOS, separator and summary have end - separator_begin rows.
-      const bool summary_fits = end - dataset.separator_begin(i) <= sequence_length;
-      ++(summary_fits ? cut_documents_ : cut_summaries_);
+      ++(summary_fits(i) ? cut_documents_ : cut_summaries_);
     }
   }
 }
 
 bool SequenceReader::cuts_documents() const {
   return dataset_.header().kind == ExampleKind::kSummary;
+}
+
+/// Whether the summary stays whole when the document is cut away. What an example begins with always stays.
+bool SequenceReader::summary_fits(int64_t example) const {
+  const int64_t kept = dataset_.example_end(example) - dataset_.separator_begin(example);
+  return dataset_.header().begin_tokens + kept - 1 <= sequence_length_;
 }
 
 int64_t SequenceReader::first_target(const PackItem& item) const {
@@ -60,9 +64,9 @@ int64_t SequenceReader::first_target(const PackItem& item) const {
   const int64_t kept = item.rows + 1;
   if (kept == end - begin) return target - begin;
   // Only the document is cut: count from the end of the example.
-  if (end - dataset_.separator_begin(item.example) <= sequence_length_) return kept - (end - target);
-  // The summary is cut: the separator follows BOS directly.
-  return 1 + target - dataset_.separator_begin(item.example);
+  if (summary_fits(item.example)) return kept - (end - target);
+  // The summary is cut: the separator follows the begin directly.
+  return dataset_.header().begin_tokens + target - dataset_.separator_begin(item.example);
 }
 
 int64_t SequenceReader::target_count(const PackItem& item) const {
@@ -81,7 +85,7 @@ ItemTokens SequenceReader::read(const PackItem& item) const {
     dataset_.read_tokens(begin + item.first_row, begin + item.first_row + kept, tokens.token.data());
     return tokens;
   }
-  const int64_t head = std::max<int64_t>(1, kept - (end - separator));  // BOS stays
+  const int64_t head = std::max(dataset_.header().begin_tokens, kept - (end - separator));
   tokens.document = head;
   dataset_.read_tokens(begin, begin + head, tokens.token.data());
   dataset_.read_tokens(separator, separator + kept - head, tokens.token.data() + head);

@@ -27,7 +27,7 @@ struct DocumentSizes {
 
 /// Cuts the examples of a data set to the sequence length and appends them to batches.
 ///
-/// An example with a summary that is longer than sequence_length loses the end of its document. If BOS,
+/// An example with a summary that is longer than sequence_length loses the end of its document. If its begin,
 /// separator and summary alone are longer, it loses the whole document and the end of the summary. Running
 /// text is not cut: the PackPlan divides it.
 ///
@@ -63,6 +63,7 @@ class SequenceReader {
 
  private:
   bool cuts_documents() const;
+  bool summary_fits(int64_t example) const;
   int64_t first_target(const PackItem& item) const;
 
   const TokenDataset& dataset_;

@@ -18,8 +18,9 @@ std::string content_hash(const TokenDatasetHeader& header, const std::array<std:
                          const std::string& text_hash) {
   StreamHash hash;
   // Hash the lengths, too: template or separator may contain a line end.
-  hash.update(fmt::format("ripstop tokens {}\n{}\n{}\n{}\n{}:{}\n{}:{}\n", kTokenDatasetVersion,
+  hash.update(fmt::format("ripstop tokens {}\n{}\n{}\n{}\n{} {} {:d}\n{}:{}\n{}:{}\n", kTokenDatasetVersion,
                           to_string(header.kind), header.vocabulary_size, header.tokenizer_sha256,
+                          header.begin_tokens, header.end_token, header.reads_special_tokens,
                           header.prompt_template.size(), header.prompt_template, header.separator.size(),
                           header.separator));
   for (const std::string& part : parts) hash.update(part + "\n");
@@ -106,6 +107,13 @@ void TokenDataset::read_header(const Hdf5File& hdf5) {
     fail(ExitCode::kInputData, "{}: vocabulary_size is {}", where, header_.vocabulary_size);
   }
   header_.tokenizer_sha256 = hdf5.text("tokenizer_sha256");
+  header_.begin_tokens = hdf5.integer("begin_tokens");
+  header_.end_token = hdf5.integer("end_token");
+  header_.reads_special_tokens = hdf5.integer("reads_special_tokens") != 0;
+  if (header_.begin_tokens < 0 || header_.begin_tokens > kMostBeginTokens || header_.end_token < 0 ||
+      header_.end_token >= header_.vocabulary_size)
+    fail(ExitCode::kInputData, "{}: begin_tokens is {}, end_token is {}", where, header_.begin_tokens,
+         header_.end_token);
   header_.prompt_template = hdf5.text("template");
   header_.separator = hdf5.text("separator");
   header_.with_text = hdf5.has_strings("text/document");
@@ -170,8 +178,9 @@ void TokenDataset::check_index() const {
     if (end <= begin || begin < 0 || end - begin < 2 || end > tokens()) {
       fail(ExitCode::kInputData, "{}: example {} spans tokens {} to {}", path_.string(), i, begin, end);
     }
-    if (separator_begin(i) <= begin || separator_begin(i) > end || target_begin(i) <= begin ||
-        target_begin(i) >= end || !is_in_order(i)) {
+    // An example without BOS may begin with its separator: a token may hold the document and a part of it.
+    if (separator_begin(i) < begin + std::min(header_.begin_tokens, end - begin) ||
+        separator_begin(i) > end || target_begin(i) <= begin || target_begin(i) >= end || !is_in_order(i)) {
       fail(ExitCode::kInputData,
            "{}: example {} at tokens {} to {} has its separator at {} and its target at {}", path_.string(),
            i, begin, end, separator_begin(i), target_begin(i));

@@ -1,4 +1,4 @@
-// Data sets of token ids in HDF5 files. docs/formats.md describes the format, version 1.
+// Data sets of token ids in HDF5 files. docs/formats.md describes the format, version 2.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace ripstop {
 
-inline constexpr int64_t kTokenDatasetVersion = 1;
+inline constexpr int64_t kTokenDatasetVersion = 2;
 
 /// Bytes of /tokens that share one hash. Each read checks whole blocks, so blocks are small; the hashes add
 /// 0.05 %.
@@ -21,6 +21,9 @@ inline constexpr int64_t kTokenBlockBytes = 16384;
 
 /// Names of the arrays in the group /text.
 inline constexpr std::array<const char*, 3> kTextFields = {"id", "document", "summary"};
+
+/// Bound on TokenDatasetHeader::begin_tokens, far above what tokenizers have.
+inline constexpr int64_t kMostBeginTokens = 16;
 
 /// Bytes of one token in /tokens.
 constexpr int64_t token_bytes(int64_t vocabulary_size) {
@@ -35,10 +38,13 @@ std::string_view to_string(ExampleKind kind);
 struct TokenDatasetHeader {
   ExampleKind kind = ExampleKind::kSummary;
   int64_t vocabulary_size = 0;
-  std::string tokenizer_sha256;  ///< hash of tokenizer.model, 64 hex digits
-  std::string prompt_template;   ///< such as "{document}\n\nTL;DR:"
-  std::string separator;         ///< part of the template after {document}
-  bool with_text = false;        ///< the file has /text
+  std::string tokenizer_sha256;       ///< Tokenizer::sha256
+  int64_t begin_tokens = 1;           ///< tokens with which each example begins: Tokenizer::begin
+  int64_t end_token = 2;              ///< the last token of each example
+  bool reads_special_tokens = false;  ///< Tokenizer::reads_special_tokens
+  std::string prompt_template;        ///< such as "{document}\n\nTL;DR:"
+  std::string separator;              ///< part of the template after {document}
+  bool with_text = false;             ///< the file has /text
 };
 
 /// Texts of an example, which ROUGE needs.

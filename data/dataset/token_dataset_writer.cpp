@@ -114,10 +114,10 @@ void TokenDatasetWriter::add(const TokenExample& example, const ExampleText* tex
   State& s = *state_;
   const int64_t count = static_cast<int64_t>(example.tokens.size());
   RIPSTOP_CHECK(count >= 2, "an example of {} tokens", count);
-  RIPSTOP_CHECK(example.separator_begin >= 1 && example.separator_begin <= count &&
-                    example.target_begin >= 1 && example.target_begin < count,
-                "separator {} and target {} of {} tokens", example.separator_begin, example.target_begin,
-                count);
+  RIPSTOP_CHECK(
+      example.separator_begin >= std::min(s.header.begin_tokens, count) && example.separator_begin <= count &&
+          example.target_begin >= 1 && example.target_begin < count,
+      "separator {} and target {} of {} tokens", example.separator_begin, example.target_begin, count);
   RIPSTOP_CHECK(s.header.kind == ExampleKind::kText ? example.separator_begin == count
                                                     : example.separator_begin <= example.target_begin,
                 "separator {} and target {} of {} tokens", example.separator_begin, example.target_begin,
@@ -159,6 +159,9 @@ std::vector<Hdf5Array> TokenDatasetWriter::State::write_skeleton(const std::stri
                                      {"kind", std::string(to_string(header.kind))},
                                      {"vocabulary_size", header.vocabulary_size},
                                      {"tokenizer_sha256", header.tokenizer_sha256},
+                                     {"begin_tokens", header.begin_tokens},
+                                     {"end_token", header.end_token},
+                                     {"reads_special_tokens", int64_t{header.reads_special_tokens}},
                                      {"template", header.prompt_template},
                                      {"separator", header.separator},
                                      {"examples", examples},

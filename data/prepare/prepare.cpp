@@ -109,8 +109,10 @@ class Preparation {
   PrepareReport report_;
   std::array<SplitState, kSplits> splits_;
   HashSet seen_;
+  int64_t begin_tokens_ = 1;
   int64_t documents_with_names_ = 0, summaries_with_names_ = 0;  // texts with names of special tokens
   std::string first_name_;                                       // "FILE:LINE: </s>"; empty: none
+  std::string how_read_;                                         // what happens to these names
 };
 
 /// Reads the corpus once and reports progress. Throws PrepareStopped if a stop was requested.
@@ -209,7 +211,7 @@ void Preparation::take(EncodedExample& encoded) {
   if (!name.empty() && first_name_.empty()) first_name_ = fmt::format("{}: {}", place_of(source), name);
   documents_with_names_ += !encoded.name_in_document.empty();
   summaries_with_names_ += !encoded.name_in_summary.empty();
-  split.documents.add(encoded.tokens.separator_begin - 1);  // not counting BOS
+  split.documents.add(encoded.tokens.separator_begin - begin_tokens_);
   split.summaries.add(kind() == ExampleKind::kText ? 0 : tokens - encoded.tokens.target_begin - 1);
   split.examples.add(tokens);
 }
@@ -221,6 +223,9 @@ void Preparation::encode_all(const Tokenizer& tokenizer, const PromptTemplate& p
     header.kind = kind();
     header.vocabulary_size = tokenizer.vocabulary_size();
     header.tokenizer_sha256 = tokenizer.sha256();
+    header.begin_tokens = std::ssize(tokenizer.begin());
+    header.end_token = tokenizer.eos();
+    header.reads_special_tokens = tokenizer.reads_special_tokens();
     header.prompt_template = prompt.text();
     header.separator = prompt.separator();
     header.with_text = static_cast<Split>(s) != Split::kTrain;
@@ -273,9 +278,9 @@ void Preparation::encode_all(const Tokenizer& tokenizer, const PromptTemplate& p
 void Preparation::note_special_names() const {
   if (first_name_.empty()) return;
   note(fmt::format(
-      "{} summaries and {} documents have the name of a special token in them, which is encoded as text "
-      "and learnt as such; every example gets its BOS and EOS without that. The first: {}",
-      summaries_with_names_, documents_with_names_, first_name_));
+      "{} summaries and {} documents have the name of a special token in them, which is {} and learnt as "
+      "such; every example gets its first and last token without that. The first: {}",
+      summaries_with_names_, documents_with_names_, how_read_, first_name_));
 }
 
 PrepareReport Preparation::run() {
@@ -283,7 +288,11 @@ PrepareReport Preparation::run() {
   check_options(options_, template_);
   PartialDirectory directory(posix_io(), options_.output, options_.note);
   std::optional<Tokenizer> tokenizer;
-  if (!options_.tokenizer.empty()) tokenizer.emplace(options_.tokenizer);
+  if (!options_.tokenizer.empty()) {
+    tokenizer.emplace(options_.tokenizer, options_.choice);
+    tokenizer->eos();  // throws if it is not known
+    for (const std::string& text : notes_on(*tokenizer)) note(text);
+  }
   report_.source = resolve_source(options_.source);
   check_train_files(options_, report_.source);
   for (const std::string& text : notes_on(report_.source)) note(text);
@@ -292,9 +301,12 @@ PrepareReport Preparation::run() {
   report_.tokenizer_sha256 = tokenizer->sha256();
   report_.vocabulary_size = tokenizer->vocabulary_size();
   report_.tokenizer_trained = options_.tokenizer.empty();
-  create_file(posix_io(), directory / kTokenizerFile, tokenizer->model());
+  begin_tokens_ = std::ssize(tokenizer->begin());
+  for (const auto& [name, bytes] : tokenizer->files().carried)
+    create_file(posix_io(), directory / name, bytes);
+  how_read_ = tokenizer->reads_special_tokens() ? "read as this token" : "encoded as text";
   if (const std::string name = SpecialNames(*tokenizer).find(template_); !name.empty())
-    note(fmt::format("the template has the name of a special token, {}, which is encoded as text", name));
+    note(fmt::format("the template has the name of a special token, {}, which is {}", name, how_read_));
   encode_all(*tokenizer, prompt, directory);
   note_special_names();
   const auto has_examples = [](const SplitReport& split) { return split.examples > 0; };

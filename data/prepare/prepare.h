@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "data/corpus/corpus.h"
+#include "data/tokenizer/tokenizer_files.h"
 
 namespace ripstop {
 
@@ -19,8 +20,9 @@ struct PrepareProgress {
 struct PrepareOptions {
   CorpusSource source;
   std::filesystem::path output;  ///< must be an empty directory or not exist yet
-  /// A .model file, or a directory with one; empty if vocab_size is set.
+  /// A .model file, a tokenizer.json, or a directory with one; empty if vocab_size is set.
   std::filesystem::path tokenizer;
+  TokenizerChoice choice;
   int64_t vocab_size = 0;       ///< > 0: pieces of a tokenizer to train on the train split
   std::string prompt_template;  ///< empty: kDefaultTemplate
   bool strict = false;          ///< if an example cannot be used, throws instead of skipping it
@@ -44,7 +46,7 @@ struct LengthStatistics {
 /// Counts of one split.
 struct SplitReport {
   int64_t examples = 0;
-  int64_t tokens = 0;  ///< with BOS and EOS
+  int64_t tokens = 0;  ///< with begin and end
   int64_t targets = 0;
   int64_t empty = 0;               ///< skipped: document or summary is empty or only white space
   int64_t invalid_utf8 = 0;        ///< skipped: not valid UTF-8
@@ -69,8 +71,8 @@ struct PrepareReport {
   int64_t skipped() const;  ///< in all splits
 };
 
-/// Makes the directory `options.output` with tokenizer.model, train.h5, validation.h5, test.h5 and
-/// prepare.json.
+/// Makes the directory `options.output` with the tokenizer's files, train.h5, validation.h5,
+/// test.h5 and prepare.json.
 ///
 /// Writes and syncs the files in a PartialDirectory, which is renamed at the end and removed on any failure.
 /// Memory is bounded, except for 16 to 32 bytes an example. The files depend neither on the number of threads

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <iterator>
 #include <system_error>
@@ -10,11 +11,27 @@
 #include "data/corpus/corpus_names.h"
 #include "data/dataset/prompt_template.h"
 #include "data/process/shell_word.h"
+#include "data/text/json_reader.h"
 #include "data/tokenizer/tokenizer.h"
 #include "model/core/error.h"
 
 namespace ripstop {
 namespace {
+
+/// Texts that tokenizers of one vocabulary are apt to divide differently.
+constexpr std::array<const char*, 12> kTellingTexts = {
+    "The harbour",
+    " leading space",
+    "two  spaces and   three ",
+    "lines\n\nand\ttabs\r\n",
+    "2,024.50 and 1234567",
+    "don't, we'll, I'D",
+    "caf\u00e9 cafe\u0301 \ufb01 \u00a0x",
+    "\u65e5\u672c\u8a9e \ud55c\uad6d\uc5b4 \u0440\u0443\u0441\u0441\u043a\u0438\u0439",
+    "\U0001f469\u200d\U0001f4bb \U0001f1e9\U0001f1ea \u2026\u2014",
+    "</s> <s> <unk>",
+    "f(x) => { return x_1[0]; }",
+    "\u2581x \u2581\u2581"};
 
 /// Whether file names decide the splits.
 bool names_tell_splits(const CorpusSource& source) {
@@ -47,6 +64,9 @@ void check_options(const PrepareOptions& options, const std::string& prompt_temp
                             options.tokenizer.string(), options.vocab_size),
                 "leave out --vocab-size to use the tokenizer, or --tokenizer to train one");
   }
+  if (options.vocab_size != 0 && (!options.choice.eos_token.empty() || options.choice.reads_special_tokens))
+    throw Error(ExitCode::kUsage, "--eos-token and --read-special-tokens are for a tokenizer that is given",
+                "one that --vocab-size trains ends examples with </s>");
   // Check the template before the tokenizer is trained, which may take minutes.
   parse_template(prompt_template);
   if (options.vocab_size != 0) check_vocabulary_size(options.vocab_size);
@@ -99,6 +119,26 @@ std::vector<std::string> notes_on(const CorpusSource& source) {
   if ((made || source.kind == SourceKind::kXsum) &&
       (source.document_field != "document" || source.summary_field != "summary"))
     notes.push_back("not used: --document-field and --summary-field, which are for JSON lines");
+  return notes;
+}
+
+std::vector<std::string> notes_on(const Tokenizer& tokenizer) {
+  std::vector<std::string> notes = tokenizer.notes();
+  const std::filesystem::path file = tokenizer.name();
+  const std::filesystem::path other = file.parent_path() / kSentencePieceFile;
+  std::error_code ignored;
+  if (file.filename() != kTokenizerJsonFile || !std::filesystem::exists(other, ignored)) return notes;
+  try {
+    const Tokenizer second(other);
+    const auto differs = [&](const char* text) { return tokenizer.encode(text) != second.encode(text); };
+    const auto found = std::ranges::find_if(kTellingTexts, differs);
+    if (found != kTellingTexts.end())
+      notes.push_back(
+          fmt::format("{} is read, as AutoTokenizer does; {} beside it gives other ids, as for {}",
+                      file.string(), kSentencePieceFile, text_of_json(*found)));
+  } catch (const Error&) {
+    // Of LLaMA 3 a file of this name is no SentencePiece model, and does not count.
+  }
   return notes;
 }
 

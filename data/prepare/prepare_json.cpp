@@ -54,6 +54,9 @@ void write_prepare_json(const std::filesystem::path& directory, const PrepareOpt
   arguments["validation_fraction"] = options.source.validation_fraction;
   if (options.vocab_size > 0) arguments["vocab_size"] = options.vocab_size;
   if (!options.tokenizer.empty()) arguments["tokenizer"] = options.tokenizer.string();
+  if (!options.choice.eos_token.empty()) arguments["eos_token"] = options.choice.eos_token;
+  if (options.choice.reads_special_tokens)
+    arguments["read_special_tokens"] = *options.choice.reads_special_tokens;
   arguments["template"] = prompt_template;
   arguments["strict"] = options.strict;
   json["tokenizer"] = {{"sha256", report.tokenizer_sha256},

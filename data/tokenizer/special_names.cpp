@@ -44,12 +44,14 @@ void add(const Json& token, std::vector<std::string>& names) {
 SpecialNames::SpecialNames(const Tokenizer& tokenizer) {
   for (int32_t id = 0; id < tokenizer.vocabulary_size(); ++id)
     if (TokenPiece piece = tokenizer.piece(id); piece.is_special) names_.push_back(std::move(piece.name));
-  if (const std::filesystem::path file = tokenizer.name(); std::filesystem::exists(file)) {
+  // Files beside a tokenizer.json also name tokens that are not special, which are tokens in a text.
+  const std::filesystem::path file = tokenizer.name();
+  if (tokenizer.is_sentencepiece() && std::filesystem::exists(file)) {
     const Json added = read_json(file.parent_path() / "added_tokens.json");
     for (const auto& [name, id] : added.items()) names_.push_back(name);
-    const Json roles = read_json(file.parent_path() / "special_tokens_map.json");
+    const Json roles = read_json(file.parent_path() / kSpecialTokensFile);
     for (const auto& [role, token] : roles.items()) add(token, names_);
-    const Json config = read_json(file.parent_path() / "tokenizer_config.json");
+    const Json config = read_json(file.parent_path() / kTokenizerConfigFile);
     const Json by_id = config.value("added_tokens_decoder", Json::object());
     for (const auto& [id, token] : by_id.items()) add(token, names_);
   }

@@ -1,245 +1,142 @@
 #include "data/tokenizer/tokenizer.h"
 
-#include <sentencepiece_processor.h>
-
 #include <algorithm>
 #include <utility>
 
-#include "data/files/directory.h"
 #include "data/files/hash.h"
-#include "data/files/whole_file.h"
-#include "data/tokenizer/sentencepiece_model.h"
-#include "model/core/error.h"
+#include "data/text/json_reader.h"
+#include "data/tokenizer/end_token.h"
+#include "data/tokenizer/json_tokenizer.h"
+#include "data/tokenizer/sentencepiece_tokenizer.h"
 
 namespace ripstop {
 namespace {
 
-// Even large vocabularies take a few MiB, and each data set and run gets a copy.
-constexpr int64_t kMostModelBytes = int64_t{64} << 20;
+constexpr const char* kEndHint = "name it: ripstop prepare --eos-token '<|im_end|>', or another one";
 
-/// `path` itself, or the tokenizer.model in the directory `path`.
-std::filesystem::path model_file(const std::filesystem::path& path) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored) && looks_like_hub_name(path)) {
-    throw Error(
-        ExitCode::kInputData,
-        fmt::format("{}: no such file or directory, and nothing is downloaded", path.string()),
-        fmt::format("give a local directory with a tokenizer.model, such as the one that `hf download {}` "
-                    "prints",
-                    path.string()));
-  }
-  if (!std::filesystem::exists(path, ignored)) {
-    throw Error(ExitCode::kInputData, fmt::format("{}: no such file or directory", path.string()),
-                "give a SentencePiece model, such as LLaMA's tokenizer.model, or a directory that has one");
-  }
-  if (!std::filesystem::is_directory(path, ignored)) return path;
-  if (std::filesystem::exists(path / kTokenizerFile, ignored)) return path / kTokenizerFile;
-  if (std::filesystem::exists(path / "tokenizer.json", ignored)) {
-    throw Error(
-        ExitCode::kInputData,
-        fmt::format("{}: has tokenizer.json (a fast tokenizer) alone, which is not supported", path.string()),
-        "give a SentencePiece model: models of LLaMA's first two generations have a tokenizer.model");
-  }
-  std::string hint = hint_for_link(path / kTokenizerFile);
-  if (const auto below = find_below(path, kTokenizerFile); hint.empty() && !below.empty())
-    hint = fmt::format("there is one in {}", below.string());
-  throw Error(ExitCode::kInputData, fmt::format("{}: no tokenizer.model in this directory", path.string()),
-              !hint.empty() ? hint
-                            : "give the directory of a Hugging Face model, of a data set or of a run, or a "
-                              ".model file");
-}
-
-/// The error on one line, without the prefix "src/file.cc(12) [condition]".
-std::string sentence(const sentencepiece::util::Status& status) {
-  std::string text = status.ToString();
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  const size_t place_end = text.rfind("] ");
-  if (place_end != std::string::npos) text.erase(0, place_end + 2);
-  return text.find_first_not_of(' ') == std::string::npos ? "no reason given" : text;
-}
-
-/// Throws Error(kInputData); a JSON file gets a message of its own.
-[[noreturn]] void refuse_model(const std::string& name, const std::string& model) {
-  const size_t first = model.find_first_not_of(" \t\r\n");
-  if (first != std::string::npos && model[first] == '{') {
-    throw Error(
-        ExitCode::kInputData,
-        fmt::format("{}: a JSON file, as tokenizer.json of a fast tokenizer is, which is not supported",
-                    name),
-        "give the SentencePiece model: the tokenizer.model of the same Hugging Face directory");
-  }
-  throw Error(
-      ExitCode::kInputData, fmt::format("{}: not a SentencePiece model", name),
-      "give a tokenizer.model, as LLaMA's first two generations have it; if this is one, copy it again");
-}
-
-void check_id(int32_t id, int64_t vocabulary_size) {
-  if (id < 0 || id >= vocabulary_size)
-    fail(ExitCode::kInputData, "token {} lies outside the vocabulary of {}", id, vocabulary_size);
-}
-
-/// Most bytes of the parts in which a long text is encoded, and of a part without a place to cut.
-constexpr size_t kPartBytes = size_t{64} << 10;
-constexpr size_t kLongestPartBytes = size_t{1} << 20;
-
-/// U+2581, which stands for a space in the names of pieces.
-constexpr std::string_view kSpacePiece = "\xe2\x96\x81";
-
-/// The text of a piece that is neither special nor a byte.
-std::string with_spaces(std::string_view name) {
-  std::string text;
-  while (!name.empty()) {
-    const bool space = name.starts_with(kSpacePiece);
-    text += space ? ' ' : name.front();
-    name.remove_prefix(space ? kSpacePiece.size() : 1);
-  }
-  return text;
+/// A note if tokenizer_config.json asks for another begin than tokenizer.json has; "" if not. AutoTokenizer
+/// of transformers 5 drops add_bos_token beside a tokenizer.json. Source: transformers 5.24,
+/// tokenization_utils_base.py, _from_pretrained().
+std::string begin_note(const TokenizerFiles& files, bool begins) {
+  const std::string* text = files.find(kTokenizerConfigFile);
+  if (text == nullptr) return "";
+  const JsonReader reader((files.path.parent_path() / kTokenizerConfigFile).string(), ExitCode::kInputData);
+  const JsonReader::Json json = reader.parse(*text);
+  if (reader.find(json, "add_bos_token") == nullptr || reader.flag(json, "add_bos_token") == begins)
+    return "";
+  return fmt::format(
+      "an example begins with {}, as the post-processor of {} says; AutoTokenizer of "
+      "transformers 5 drops add_bos_token of {}, too",
+      begins ? "a token" : "no token", files.path.string(), kTokenizerConfigFile);
 }
 
 }  // namespace
 
-void Tokenizer::load() {
-  if (model_.empty()) fail(ExitCode::kInputData, "{}: the tokenizer is empty", name_);
-  if (std::ssize(model_) > kMostModelBytes)
-    fail(ExitCode::kInputData, "{}: {} bytes, at most {} are accepted", name_, model_.size(),
-         kMostModelBytes);
-  if (const std::string what = find_character_map_damage(model_); !what.empty())
-    fail(ExitCode::kInputData, "{}: not a sound SentencePiece model: {}", name_, what);
-  processor_ = std::make_unique<sentencepiece::SentencePieceProcessor>();
-  if (!processor_->LoadFromSerializedProto(model_).ok()) refuse_model(name_, model_);
-  vocabulary_size_ = processor_->GetPieceSize();
-  if (vocabulary_size_ < 1 || vocabulary_size_ > kLargestVocabulary) {
-    fail(ExitCode::kInputData, "{}: {} pieces, at most {} are accepted", name_, vocabulary_size_,
-         kLargestVocabulary);
+Tokenizer::Tokenizer(const std::filesystem::path& path, const TokenizerChoice& choice)
+    : files_(read_tokenizer_files(path)) {
+  std::error_code ignored;
+  const std::filesystem::path other = path / kSentencePieceFile;
+  if (files_.is_json() && std::filesystem::exists(other, ignored)) {
+    try {
+      json_ = std::make_unique<JsonTokenizer>(model(), files_.path.string());
+    } catch (const Error& error) {
+      notes_.push_back(fmt::format("{} is read, because {}", other.string(), error.what()));
+      files_ = read_tokenizer_files(other);
+    }
   }
-  unk_ = processor_->unk_id(), bos_ = processor_->bos_id(), eos_ = processor_->eos_id();
-  // Every example begins with BOS and ends with EOS, and SentencePiece encodes unknown text as unk.
-  for (const auto& [special, id] : {std::pair{"unk", unk_}, {"bos", bos_}, {"eos", eos_}}) {
-    if (id < 0 || id >= vocabulary_size_)
-      throw Error(ExitCode::kInputData, fmt::format("{}: has no {} token (id {})", name_, special, id),
-                  "tokenizers of LLaMA's kind have unk, bos and eos, and those of T5 and PEGASUS do not: "
-                  "ripstop prepare --vocab-size N makes one");
-  }
-  // SentencePiece does not return this option, so encode a letter and look.
-  std::vector<std::string> probe;
-  processor_->Encode("a", &probe).IgnoreError();
-  adds_space_ = !probe.empty() && probe.front().starts_with(kSpacePiece);
-  sha256_ = sha256_hex(model_);
-  find_cuts();
+  load(choice);
 }
 
-/// Finds out whether and where texts can be cut without a change of ids. BPE merges neighbours only into
-/// pieces of the vocabulary. No piece holds both letters beside a cut, so no merge crosses it, and merges on
-/// one side do not depend on the other side. Texts are not cut if the model
-/// - has a map of characters, which may join a letter with the space before it,
-/// - drops spaces at the ends of a text,
-/// - has no piece for the space: SentencePiece joins unknown neighbours,
-/// - has unused pieces: merges anywhere in the text decide how SentencePiece divides them again,
-/// - is a unigram model, whose scores are float32 sums from the start of the text.
-void Tokenizer::find_cuts() {
-  const SentencePieceModel model = read_sentencepiece_model(model_);
-  bool has_space = model.byte_fallback, has_unused = false;
-  for (const ModelPiece& piece : model.pieces) {
-    has_space |= piece.text == kSpacePiece;
-    has_unused |= piece.kind == PieceKind::kUnused;
-    // A piece that a user defined may have a plain space.
-    for (size_t at = 1; at < piece.text.size(); ++at)
-      if (piece.text[at] == ' ' || std::string_view(piece.text).substr(at).starts_with(kSpacePiece))
-        before_inner_space_.set(
-            static_cast<unsigned char>(piece.text[at - 1] == ' ' ? kSpacePiece.back() : piece.text[at - 1]));
-  }
-  can_cut_ = model.algorithm == SentencePieceModel::kBpe && model.character_map.empty() &&
-             model.escapes_spaces && !model.removes_extra_spaces && !model.spaces_end_words && has_space &&
-             !has_unused;
-}
-
-bool has_tokenizer(const std::filesystem::path& directory) {
-  return path_exists(posix_io(), directory / kTokenizerFile);
-}
-
-bool looks_like_hub_name(const std::filesystem::path& path) {
-  const std::string text = path.string();
-  for (const char* own : {"models/", "runs/", "exported/", "imported/"})
-    if (text.starts_with(own)) return false;
-  return std::count(text.begin(), text.end(), '/') == 1 && text.front() != '.' && text.front() != '/' &&
-         text.front() != '~' && text.back() != '/' && !text.ends_with(".model");
-}
-
-Tokenizer::Tokenizer(const std::filesystem::path& path) {
-  const std::filesystem::path file = model_file(path);
-  // A tokenizer.model must be a plain file: nobody would write to a pipe there. A pipe such as <(...) has
-  // another name.
-  model_ = file.filename() == kTokenizerFile ? read_plain_file(file, kMostModelBytes, ExitCode::kInputData)
-                                             : read_whole_file(file, kMostModelBytes, ExitCode::kInputData);
-  name_ = file.string();
-  load();
-}
-
-Tokenizer::Tokenizer(std::string model, const std::string& name) : name_(name), model_(std::move(model)) {
-  load();
+Tokenizer::Tokenizer(std::string model, const std::string& name, const TokenizerChoice& choice)
+    : files_(tokenizer_files_of(std::move(model), name)) {
+  load(choice);
 }
 
 Tokenizer::~Tokenizer() = default;
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 
-/// Whether `text` may be cut before byte `at`: there must be a space, and no piece may hold this space
-/// together with the letter in front of it.
-bool Tokenizer::is_cut(std::string_view text, size_t at) const {
-  if (text[at] != ' ' || at + 1 == text.size()) return false;
-  const char before = text[at - 1] == ' ' ? kSpacePiece.back() : text[at - 1];
-  return !before_inner_space_.test(static_cast<unsigned char>(before));
+/// Calls use(kind) with the JsonTokenizer or the SentencePieceTokenizer.
+template <class Use>
+auto Tokenizer::of_kind(const Use& use) const {
+  return json_ ? use(*json_) : use(*sentencepiece_);
 }
 
-/// The end of the part of `text` that begins at byte `begin`.
-size_t Tokenizer::part_end(std::string_view text, size_t begin) const {
-  const size_t rest = text.size() - begin;
-  if (rest <= kPartBytes) return text.size();
-  if (can_cut_) {
-    // A part of one byte may be the space that for_each_part() leaves out, and would have no ids.
-    for (size_t at = begin + kPartBytes; at > begin + 1; --at)
-      if (is_cut(text, at)) return at;
-    for (size_t at = begin + kPartBytes + 1; at <= begin + std::min(rest - 1, kLongestPartBytes); ++at)
-      if (is_cut(text, at)) return at;
+/// Loads files_.
+void Tokenizer::load(const TokenizerChoice& choice) {
+  name_ = files_.path.string();
+  if (model().empty()) fail(ExitCode::kInputData, "{}: the tokenizer is empty", name_);
+  if (!choice.eos_token.empty()) files_.choice.eos_token = choice.eos_token;
+  if (choice.reads_special_tokens) files_.choice.reads_special_tokens = choice.reads_special_tokens;
+  if (files_.is_json())
+    load_json();
+  else
+    load_sentencepiece();
+  vocabulary_size_ = of_kind([](const auto& kind) { return kind.vocabulary_size(); });
+  begin_ = of_kind([](const auto& kind) { return kind.prefix(); });
+  if (!files_.choice.eos_token.empty()) eos_ = id_of(files_.choice.eos_token);
+  if (!files_.choice.eos_token.empty() && !eos_)
+    throw Error(ExitCode::kInputData, fmt::format("{} has no token '{}'", name_, files_.choice.eos_token),
+                kEndHint);
+  // A choice is carried where the files would say something else.
+  if (files_.is_json() && eos_) files_.choice.eos_token = piece(*eos_).name;
+  if (!files_.choice.eos_token.empty()) files_.carry_choice();
+}
+
+void Tokenizer::load_sentencepiece() {
+  if (files_.choice.reads_special_tokens.value_or(false))
+    throw Error(ExitCode::kUsage, fmt::format("{} reads special tokens in a text as text alone", name_),
+                "a tokenizer.json can read them as tokens");
+  sentencepiece_ = std::make_unique<SentencePieceTokenizer>(model(), name_);
+  sha256_ = sha256_hex(model());
+  eos_ = sentencepiece_->eos();
+  adds_space_ = sentencepiece_->adds_space();
+}
+
+void Tokenizer::load_json() {
+  if (!json_) json_ = std::make_unique<JsonTokenizer>(model(), name_);
+  sha256_ = json_->sha256();
+  if (json_->vocabulary_size() > kLargestVocabulary)
+    fail(ExitCode::kInputData, "{}: {} ids, at most {} are accepted", name_, json_->vocabulary_size(),
+         kLargestVocabulary);
+  const std::vector<SpannedToken> probe = json_->encode("a", JsonTokenizer::Special::kText);
+  adds_space_ = !probe.empty() && json_->piece_bytes(probe.front().id).starts_with(' ');
+  if (files_.choice.eos_token.empty()) {
+    EndToken end = find_end_token(files_, *json_);
+    eos_ = end.id;
+    no_end_ = std::move(end.problem);
+    if (!end.note.empty()) notes_.push_back(std::move(end.note));
   }
-  if (rest <= kLongestPartBytes) return text.size();
-  throw LongWordError(
-      ExitCode::kInputData,
-      can_cut_
-          ? "a word of over 1 MiB cannot be tokenized"
-          : fmt::format("a text of over 1 MiB cannot be tokenized: {} normalizes texts or is no BPE", name_),
-      "cut it into shorter ones");
+  if (std::string note = begin_note(files_, !json_->prefix().empty()); !note.empty())
+    notes_.push_back(std::move(note));
 }
 
-/// Calls take(part, begin) for the parts of `text` in their order, each with its first byte in `text`. The
-/// space at which a part begins is left out if the model itself puts a space before each text.
-template <class Take>
-void Tokenizer::for_each_part(std::string_view text, const Take& take) const {
-  for (size_t begin = 0;;) {
-    const size_t end = part_end(text, begin);
-    const size_t space = begin > 0 && adds_space_ ? 1 : 0;
-    std::unique_lock<std::mutex> alone(*large_part_, std::defer_lock);
-    if (end - begin > 4 * kPartBytes) alone.lock();
-    take(text.substr(begin + space, end - begin - space), begin + space);
-    if (end == text.size()) return;
-    begin = end;
+int32_t Tokenizer::eos() const {
+  if (!eos_) throw Error(ExitCode::kInputData, no_end_, kEndHint);
+  return *eos_;
+}
+
+std::optional<int32_t> Tokenizer::id_of(std::string_view name) const {
+  if (json_) return find_token(*json_, name);
+  for (int32_t id = 0; id < vocabulary_size_; ++id)
+    if (sentencepiece_->piece_name(id) == name) return id;
+  return std::nullopt;
+}
+
+std::vector<SpannedToken> Tokenizer::encode_json(std::string_view text) const {
+  try {
+    return json_->encode(
+        text, reads_special_tokens() ? JsonTokenizer::Special::kTokens : JsonTokenizer::Special::kText);
+  } catch (const Error& error) {
+    throw LongWordError(error.code(), error.what(), error.hint());
   }
 }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, std::vector<int32_t> before) const {
-  std::vector<std::vector<int>> parts;
-  size_t count = before.size();
-  for_each_part(text, [&](std::string_view part, size_t) {
-    const auto status = processor_->Encode({part.data(), part.size()}, &parts.emplace_back());
-    if (!status.ok()) fail(ExitCode::kInputData, "a text cannot be tokenized: {}", sentence(status));
-    count += parts.back().size();
-  });
-  if (before.empty() && parts.size() == 1) return std::move(parts.front());
-  before.reserve(count + 1);  // with room for EOS
-  for (std::vector<int>& part : parts) {
-    before.insert(before.end(), part.begin(), part.end());
-    part = {};
-  }
+  if (sentencepiece_) return sentencepiece_->encode(text, std::move(before));
+  const std::vector<SpannedToken> tokens = encode_json(text);
+  before.reserve(before.size() + tokens.size() + 1);  // with room for EOS
+  for (const SpannedToken& token : tokens) before.push_back(token.id);
   return before;
 }
 
@@ -248,24 +145,10 @@ std::vector<int32_t> Tokenizer::encode_continuation(std::string_view text,
   return adds_space_ ? encode(text, std::move(before)) : encode(" " + std::string(text), std::move(before));
 }
 
-/// Calls take(token) for the tokens of `text` until it returns false.
-template <class Take>
-void Tokenizer::for_each_span(std::string_view text, const Take& take) const {
-  bool wanted = true;
-  for_each_part(text, [&](std::string_view part, size_t begin) {
-    if (!wanted) return;
-    const auto encoded = processor_->EncodeAsImmutableProto({part.data(), part.size()});
-    for (size_t i = 0; wanted && i < encoded.pieces_size(); ++i) {
-      const auto piece = encoded.pieces(static_cast<int>(i));
-      wanted =
-          take(SpannedToken{static_cast<int32_t>(piece.id()), static_cast<int64_t>(begin + piece.end())});
-    }
-  });
-}
-
 std::vector<SpannedToken> Tokenizer::encode_with_spans(std::string_view text) const {
+  if (json_) return encode_json(text);
   std::vector<SpannedToken> tokens;
-  for_each_span(text, [&](const SpannedToken& token) {
+  sentencepiece_->for_each_span(text, [&](const SpannedToken& token) {
     tokens.push_back(token);
     return true;
   });
@@ -274,30 +157,32 @@ std::vector<SpannedToken> Tokenizer::encode_with_spans(std::string_view text) co
 
 int64_t Tokenizer::tokens_before(std::string_view text, int64_t byte) const {
   int64_t count = 0;
-  for_each_span(text, [&](const SpannedToken& token) { return token.end_byte <= byte && ++count > 0; });
+  const auto is_before = [&](const SpannedToken& token) { return token.end_byte <= byte && ++count > 0; };
+  if (sentencepiece_)
+    sentencepiece_->for_each_span(text, is_before);
+  else
+    for (const SpannedToken& token : encode_json(text))
+      if (!is_before(token)) break;
   return count;
 }
 
+void Tokenizer::check_id(int32_t id) const {
+  if (id < 0 || id >= vocabulary_size_)
+    fail(ExitCode::kInputData, "token {} lies outside the vocabulary of {}", id, vocabulary_size_);
+}
+
 std::string Tokenizer::decode(const std::vector<int32_t>& ids) const {
-  for (const int32_t id : ids) check_id(id, vocabulary_size());
-  std::string text;
-  const auto status = processor_->Decode(ids, &text);
-  if (!status.ok()) fail(ExitCode::kInputData, "tokens cannot be turned into text: {}", sentence(status));
-  return text;
+  for (const int32_t id : ids) check_id(id);
+  return json_ ? json_->decode(ids, /*skip_special=*/true) : sentencepiece_->decode(ids);
 }
 
 TokenPiece Tokenizer::piece(int32_t id) const {
-  check_id(id, vocabulary_size());
-  const auto& processor = *processor_;
-  TokenPiece piece;
-  piece.name = processor.IdToPiece(id);
-  piece.is_special = processor.IsControl(id) || processor.IsUnknown(id) || processor.IsUnused(id);
-  if (piece.is_special) return piece;
-  // A byte piece has a name such as "<0x0A>".
-  const bool is_byte = processor.IsByte(id) && piece.name.size() == 6;
-  piece.text = is_byte ? std::string(1, static_cast<char>(std::stoi(piece.name.substr(3, 2), nullptr, 16)))
-                       : with_spaces(piece.name);
-  return piece;
+  check_id(id);
+  return of_kind([&](const auto& kind) {
+    TokenPiece piece{.name = std::string(kind.piece_name(id)), .text = {}, .is_special = kind.is_special(id)};
+    if (!piece.is_special) piece.text = kind.piece_bytes(id);
+    return piece;
+  });
 }
 
 }  // namespace ripstop

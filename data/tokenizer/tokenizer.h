@@ -1,35 +1,24 @@
 #pragma once
-#include <bitset>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "data/tokenizer/spanned_token.h"
+#include "data/tokenizer/tokenizer_files.h"
 #include "model/core/error.h"
-
-namespace sentencepiece {
-class SentencePieceProcessor;
-}
 
 namespace ripstop {
 
-/// Name of the file in the directory of a data set, a run or a Hugging Face model.
-inline constexpr const char* kTokenizerFile = "tokenizer.model";
-
-/// Throws Error(kStorage) if the system cannot tell.
-bool has_tokenizer(const std::filesystem::path& directory);
+class JsonTokenizer;
+class SentencePieceTokenizer;
 
 /// The most pieces of a tokenizer that is loaded or trained.
 inline constexpr int64_t kLargestVocabulary = 1'000'000;
-
-/// Whether `path` looks like a name on Hugging Face's hub, such as meta-llama/Llama-2-7b-hf. Directory names
-/// in ripstop's docs and configs, such as models/NAME, do not.
-bool looks_like_hub_name(const std::filesystem::path& path);
 
 struct TokenPiece {
   std::string name;         ///< in the model's spelling: "\u2581The", "<0x0A>", "<s>"
@@ -37,78 +26,95 @@ struct TokenPiece {
   bool is_special = false;  ///< BOS, EOS, unk or another id without text
 };
 
-/// Thrown for a text that cannot be encoded, because it has no place to cut within 1 MiB.
+/// Thrown for a text that cannot be encoded: it has no place to cut within 1 MiB, or a regular expression of
+/// tokenizer.json takes too many steps on it.
 class LongWordError : public Error {
  public:
   using Error::Error;
 };
 
-/// A loaded tokenizer. Several threads may call const members at once.
+/// A loaded tokenizer: a SentencePiece model, or a tokenizer.json. Several threads may call const members at
+/// once.
 class Tokenizer {
  public:
-  /// Loads a .model file, or the tokenizer.model in the directory `path`. Throws Error(kInputData) if the
-  /// file is missing, empty or damaged, has more than 64 MiB or kLargestVocabulary pieces, or no unk, BOS or
-  /// EOS.
-  explicit Tokenizer(const std::filesystem::path& path);
-  /// `model`: bytes of a .model file. `name`: for messages.
-  Tokenizer(std::string model, const std::string& name);
+  /// Loads the file or directory `path` (read_tokenizer_files). What `choice` says is stronger than what lies
+  /// beside the file. Throws Error(kInputData) if the file is missing, empty or damaged, has more than 64 MiB
+  /// or kLargestVocabulary pieces; for a .model also if it has no unk, BOS or EOS; and if `choice` names a
+  /// token that is not there. A tokenizer.json that is refused gives way to a tokenizer.model in the same
+  /// directory, with a note.
+  explicit Tokenizer(const std::filesystem::path& path, const TokenizerChoice& choice = {});
+  /// `model`: bytes of a .model file or of a tokenizer.json. `name`: for messages.
+  Tokenizer(std::string model, const std::string& name, const TokenizerChoice& choice = {});
   ~Tokenizer();
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
 
   /// The path of the loaded file, or the name given with its bytes.
   const std::string& name() const { return name_; }
-  /// The bytes of the .model file.
-  const std::string& model() const { return model_; }
-  /// Identifies the tokenizer: SHA-256 of model(), 64 hex digits.
+  /// The bytes of the .model file or of tokenizer.json.
+  const std::string& model() const { return files_.carried.front().second; }
+  /// All files that travel with the tokenizer.
+  const TokenizerFiles& files() const { return files_; }
+  bool is_sentencepiece() const { return sentencepiece_ != nullptr; }
+  /// Notes for people, such as on how the end token was found.
+  const std::vector<std::string>& notes() const { return notes_; }
+  /// Identifies the tokenizer, 64 hex digits: SHA-256 of a .model file, or JsonTokenizer::sha256. Neither end
+  /// token nor choice count.
   const std::string& sha256() const { return sha256_; }
   int64_t vocabulary_size() const { return vocabulary_size_; }
-  int32_t unk() const { return unk_; }
-  int32_t bos() const { return bos_; }
-  int32_t eos() const { return eos_; }
+  /// What every example begins with: BOS, or nothing; of some tokenizers several tokens.
+  const std::vector<int32_t>& begin() const { return begin_; }
+  /// The token that ends every example. Throws Error(kInputData), naming --eos-token, if it is not known.
+  int32_t eos() const;
+  bool has_eos() const { return eos_.has_value(); }
+  /// Whether names of special tokens in a text are encoded as these tokens, not as text.
+  bool reads_special_tokens() const { return files_.choice.reads_special_tokens.value_or(false); }
 
-  /// The ids of `text`, which is UTF-8, without BOS and EOS. They equal those of Hugging Face's
-  /// LlamaTokenizer with add_special_tokens=False, except that "<s>" in `text` is encoded as text, not as
-  /// BOS. Returns `before` with the ids behind it.
+  /// The ids of `text`, which is UTF-8, without begin() and eos(). They equal those of Hugging Face's
+  /// tokenizers with add_special_tokens=False, except that special tokens such as "<s>" in `text` are encoded
+  /// as text, unless reads_special_tokens(). Returns `before` with the ids behind it.
   ///
-  /// A text of more than 64 KiB is encoded in parts, because SentencePiece takes 240 bytes of memory for a
-  /// byte. The ids are the same. A part ends before a space that no piece of the vocabulary holds together
-  /// with the letter in front of it. Only BPE without normalization is cut: other models might give other
-  /// ids. Throws LongWordError if a part would have more than 1 MiB.
+  /// For SentencePiece, a text of more than 64 KiB is encoded in parts, because the library takes 240 bytes of
+  /// memory for a byte. The ids are the same. A part ends before a space that no piece of the vocabulary holds
+  /// together with the letter in front of it. Only BPE without normalization is cut: other models might give
+  /// other ids. Throws LongWordError if a part would have more than 1 MiB.
   std::vector<int32_t> encode(std::string_view text, std::vector<int32_t> before = {}) const;
   /// The ids of a space and `text`, encoded as the continuation of other text. They are the same whether or
   /// not the model itself adds a space. Returns `before` with the ids behind it. Throws as encode().
   std::vector<int32_t> encode_continuation(std::string_view text, std::vector<int32_t> before = {}) const;
-  /// The ids of encode(), each with the byte at which its token ends in `text`. Slower than encode().
+  /// The ids of encode(), each with the byte at which its token ends in `text`. Slower than encode() for
+  /// SentencePiece.
   std::vector<SpannedToken> encode_with_spans(std::string_view text) const;
   /// The number of ids of encode() before the first whose token ends behind `byte` of `text`.
   int64_t tokens_before(std::string_view text, int64_t byte) const;
-  /// The text of `ids`, without control tokens (BOS, EOS) and without the space before the first word. Throws
-  /// Error(kInputData) for an id outside the vocabulary.
+  /// The text of `ids`, always valid UTF-8, without special tokens. SentencePiece and some tokenizer.json drop
+  /// the space before the first word. Throws Error(kInputData) for an id outside the vocabulary.
   std::string decode(const std::vector<int32_t>& ids) const;
-  /// The text of a byte piece may be a part of a letter. Throws Error(kInputData) for an id outside the
+  /// The text of a piece may be a part of a letter. Throws Error(kInputData) for an id outside the
   /// vocabulary.
   TokenPiece piece(int32_t id) const;
+  /// The id of the token `name`, in the spelling of TokenPiece::name.
+  std::optional<int32_t> id_of(std::string_view name) const;
 
  private:
-  void load();
-  void find_cuts();
-  bool is_cut(std::string_view text, size_t at) const;
-  size_t part_end(std::string_view text, size_t begin) const;
-  template <class Take>
-  void for_each_part(std::string_view text, const Take& take) const;
-  template <class Take>
-  void for_each_span(std::string_view text, const Take& take) const;
+  template <class Use>
+  auto of_kind(const Use& use) const;
+  void load(const TokenizerChoice& choice);
+  void load_sentencepiece();
+  void load_json();
+  std::vector<SpannedToken> encode_json(std::string_view text) const;
+  void check_id(int32_t id) const;
 
-  std::string name_, model_, sha256_;
-  std::unique_ptr<sentencepiece::SentencePieceProcessor> processor_;
+  std::string name_, sha256_;
+  TokenizerFiles files_;
+  std::vector<std::string> notes_;
+  std::unique_ptr<const SentencePieceTokenizer> sentencepiece_;  // exactly one of both is there
+  std::unique_ptr<const JsonTokenizer> json_;
   int64_t vocabulary_size_ = 0;
-  int32_t unk_ = 0, bos_ = 0, eos_ = 0;
-  bool adds_space_ = false;              // the model puts a space before each text
-  bool can_cut_ = false;                 // texts can be encoded in parts
-  std::bitset<256> before_inner_space_;  // last bytes of letters that stand before a space inside a piece
-  // Locked while a large part of a text is encoded. One large part at a time saves memory.
-  std::unique_ptr<std::mutex> large_part_ = std::make_unique<std::mutex>();
+  std::vector<int32_t> begin_;
+  std::optional<int32_t> eos_;
+  std::string no_end_;       // why eos_ is not known
+  bool adds_space_ = false;  // the tokenizer puts a space before each text
 };
 
 /// Throws Error(kUsage) if no text can train a tokenizer of this size.

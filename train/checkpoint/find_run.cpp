@@ -200,9 +200,9 @@ bool is_in_the_way(Io& io, const fs::path& path, bool is_folder) {
     return std::find(words.begin(), words.end(), word) != words.end();
   };
   if (!is_folder)
-    return is_one_of(extension, {".bin", ".h5", ".jsonl", ".safetensors"}) ||
-           is_one_of(name, {"config.toml", kTokenizerFile, "prompt_template.txt", "prepare.json", "LOCK",
-                            Manifest::kFileName});
+    return is_one_of(extension, {".bin", ".h5", ".jsonl", ".safetensors"}) || is_tokenizer_file(name) ||
+           is_one_of(name,
+                     {"config.toml", "prompt_template.txt", "prepare.json", "LOCK", Manifest::kFileName});
   if (name != "checkpoints") return name != "logs" && (!name.starts_with(".") || name == ".git");
   return !std::ranges::all_of(list_directory(io, path), [](const Io::Entry& entry) {
     return entry.name.starts_with("LOCK") || entry.name.starts_with(".") ||

@@ -72,8 +72,8 @@ ExitCode import_checkpoint(const ImportArguments& given) {
            "{} holds the checkpoint of step 0: {} parameters, {} with moments of zero, which take no room\n",
            given.output, parameter_count(model.config()), bytes_text(bytes));
   if (model.state().tokenizer_sha256.empty())
-    print_to(stdout, "warning: {} has no tokenizer.model: summarize needs one in {}\n", given.model,
-             given.output);
+    print_to(stdout, "warning: {} has no tokenizer that can be read: summarize needs one in {}\n",
+             given.model, given.output);
   if (ends.ids.size() > 1)
     print_to(stdout,
              "warning: texts of the import end at the tokenizer's EOS alone, not at all {} tokens of {}\n",

@@ -25,8 +25,8 @@ using Json = JsonReader::Json;
 
 struct TokenizerFile {
   std::string stated;  ///< SHA-256 in the manifest; empty: none
-  std::string path;    ///< path of the tokenizer.model; empty: there is none
-  std::string sha256;  ///< SHA-256 of the tokenizer.model; empty: the file is absent or damaged
+  std::string path;    ///< path of the tokenizer's file; empty: there is none
+  std::string sha256;  ///< Tokenizer::sha256; empty: the file is absent or damaged
   std::string problem;
   int64_t pieces = 0;
   bool has_json = false;  ///< the directory has a tokenizer.json
@@ -38,11 +38,12 @@ TokenizerFile look_at_tokenizer(const fs::path& directory, const std::string& st
   TokenizerFile file;
   file.stated = stated;
   std::error_code ignored;
-  file.has_json = fs::exists(directory / "tokenizer.json", ignored);
-  if (!fs::exists(directory / kTokenizerFile, ignored)) return file;
-  file.path = (directory / kTokenizerFile).string();
+  file.has_json = fs::exists(directory / kTokenizerJsonFile, ignored);
+  if (!file.has_json && !fs::exists(directory / kSentencePieceFile, ignored)) return file;
   try {
+    file.path = (directory / tokenizer_file_name(directory)).string();
     const Tokenizer tokenizer(directory);
+    file.path = tokenizer.name();
     file.sha256 = tokenizer.sha256();
     file.pieces = tokenizer.vocabulary_size();
   } catch (const Error& error) {
@@ -53,16 +54,13 @@ TokenizerFile look_at_tokenizer(const fs::path& directory, const std::string& st
 
 std::string text_of(const TokenizerFile& file) {
   if (!file.problem.empty()) return "damaged: " + file.problem;
-  if (file.path.empty() && file.has_json)
-    return "tokenizer.json alone: give prepare and summarize the tokenizer.model that it was made from, with "
-           "--tokenizer";
   if (file.path.empty())
-    return "no tokenizer.model: give prepare and summarize the model's own, with --tokenizer";
+    return std::string(kNoTokenizer) + ": give prepare and summarize the model's own, with --tokenizer";
   return fmt::format("{}, {} pieces{}", file.path, file.pieces,
                      file.is_same() ? "" : ": another one than that of the training");
 }
 
-// `matches` is null if the manifest has no hash or there is no tokenizer.model.
+// `matches` is null if the manifest has no hash or there is no tokenizer.
 Json json_of(const TokenizerFile& file) {
   const bool comparable = !file.stated.empty() && !file.path.empty();
   const auto or_null = [](const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); };

@@ -108,6 +108,7 @@ struct PrepareArguments {
   std::string data;  ///< an existing data set to show
   ShowArguments show;
   std::string loss_on = "summary";
+  bool read_special_tokens = false;
   // Options of which the action must know whether they are given.
   std::vector<Option> of_making;   ///< options for making a data set only
   std::vector<Option> of_showing;  ///< options for --show only
@@ -128,6 +129,7 @@ PrepareOptions options_of(const PrepareArguments& given, Progress& progress, con
   if (given.show.seed) options.source.seed = 0;  // here --seed is for drawing examples
   options.output = given.output;
   options.tokenizer = given.tokenizer;
+  if (given.read_special_tokens) options.choice.reads_special_tokens = true;
   options.prompt_template = typed_template(options.prompt_template);
   options.progress = [&](const PrepareProgress& now) {
     progress.update("prepare: " + now.doing, now.unit, now.done, now.total);
@@ -225,7 +227,11 @@ void add_making(Verb& verb, const std::shared_ptr<PrepareArguments>& given) {
       verb.option("--source", given->source, "format of the input; auto: decided by the input's names")
           .choices({"auto", "xsum", "jsonl", "text", "synthetic"}),
       verb.path("--tokenizer", given->tokenizer,
-                "a SentencePiece .model, or a directory that has a tokenizer.model"),
+                "a SentencePiece .model, a tokenizer.json, or a directory that has one"),
+      verb.option("--eos-token", options.choice.eos_token,
+                  "the token that ends an example, by its name; default: what the tokenizer's files say"),
+      verb.flag("--read-special-tokens", given->read_special_tokens,
+                "names of special tokens in a text are these tokens, not text"),
       verb.option("--vocab-size", options.vocab_size, "train a tokenizer of so many pieces instead"),
       verb.option("--template", options.prompt_template,
                   "the prompt, \\n is a line feed; default '{document}\\n\\nTL;DR:'"),

@@ -110,17 +110,16 @@ std::string template_of(const TrainedModel& trained, const Tokenizer& tokenizer,
 
 Tokenizer open_tokenizer(const TrainedModel& trained, const std::string& given) {
   if (given.empty() && !has_tokenizer(trained.run))
-    throw Error(
-        ExitCode::kInputData, fmt::format("{} has no {}", trained.run.string(), kTokenizerFile),
-        "give the one that the model was trained with: --tokenizer FILE.model, or a directory that has it");
-  return Tokenizer(given.empty() ? trained.run : fs::path(given));
+    throw Error(ExitCode::kInputData, fmt::format("{} has {}", trained.run.string(), kNoTokenizer),
+                "give the one that the model was trained with: --tokenizer FILE, or a directory that has it");
+  return given.empty() ? Tokenizer(trained.run) : Tokenizer(given, read_tokenizer_choice(trained.run));
 }
 
 // Throws if the tokenizer is not the one of the model's training: its token ids would be other words. Sets
 // `note` if that could not be checked.
 Tokenizer tokenizer_of(const TrainedModel& trained, const std::string& given, std::string& note) {
   Tokenizer tokenizer = open_tokenizer(trained, given);
-  std::string remedy = "put the tokenizer.model of its data set there, or give it with --tokenizer";
+  std::string remedy = "put the tokenizer of its data set there, or give it with --tokenizer";
   if (!given.empty()) remedy = "give the file that the model was trained with";
   if (!given.empty() && has_tokenizer(trained.run))
     remedy = fmt::format("leave --tokenizer out: {} has the model's own", trained.run.string());

@@ -23,15 +23,14 @@ EncodedPrompt stored_prompt(const TokenDataset& dataset, int64_t example) {
   const int64_t begin = dataset.example_begin(example);
   const int64_t end = dataset.target_begin(example);
   EncodedPrompt prompt{std::vector<int32_t>(static_cast<size_t>(end - begin)),
-                       dataset.separator_begin(example) - begin};
+                       dataset.separator_begin(example) - begin, dataset.header().begin_tokens};
   dataset.read_tokens(begin, end, prompt.tokens.data());
   return prompt;
 }
 
 int64_t cut_document(EncodedPrompt& prompt, int64_t longest) {
   const int64_t surplus = std::max<int64_t>(std::ssize(prompt.tokens) - longest, 0);
-  // The first token, BOS, is not the document's.
-  const int64_t document = prompt.separator_begin - 1;
+  const int64_t document = prompt.separator_begin - prompt.begin_tokens;
   if (surplus > document)
     throw Error(ExitCode::kUsage,
                 fmt::format("the prompt has room for {} tokens, but has {} without its document", longest,

@@ -105,11 +105,12 @@ std::string short_summaries_note(const TokenDataset& dataset, const RunConfig& c
 
 void require_targets(const TokenDataset& dataset, const RunConfig& config) {
   if (has_targets(dataset, config)) return;
-  // The shortest cut of an example is BOS, the separator and the start of the summary.
+  // The shortest cut of an example is its begin, the separator and the start of the summary.
+  const int64_t begin = dataset.header().begin_tokens;
   int64_t least = INT64_MAX, whole = 0;
   for (int64_t i = 0; i < dataset.examples(); ++i) {
-    least = std::min(least, dataset.target_begin(i) - dataset.separator_begin(i) + 1);
-    whole = std::max(whole, dataset.example_end(i) - dataset.separator_begin(i));
+    least = std::min(least, begin + dataset.target_begin(i) - dataset.separator_begin(i));
+    whole = std::max(whole, begin + dataset.example_end(i) - dataset.separator_begin(i) - 1);
   }
   throw Error(ExitCode::kUsage,
               fmt::format("nothing to learn: with data.sequence_length {} none of the {} of {} keeps a token "

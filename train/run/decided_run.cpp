@@ -56,7 +56,7 @@ DecidedRun decide_run(const RunConfig& config, MpiWorld& world, StartTimes& time
   require_equal_configs(all, config, where);
 
   times.enter(&StartupSeconds::data);
-  Tokenizer tokenizer(dataset_file(config.data.directory, kTokenizerFile));
+  Tokenizer tokenizer(dataset_tokenizer(config.data.directory));
   TokenDataset dataset(dataset_file(config.data.directory, "train.h5"));
   // The run keeps this tokenizer, and reads its summaries with it.
   require_dataset_tokenizer(dataset, tokenizer);

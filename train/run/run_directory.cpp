@@ -100,7 +100,7 @@ RunDirectory::RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tok
     : io_(io),
       path_(config.run.directory),
       config_(to_toml(config)),
-      tokenizer_(tokenizer.model()),
+      tokenizer_(tokenizer.files().carried),
       prompt_template_(prompt_template),
       wait_(wait),
       lock_times_{.answer_seconds =
@@ -111,7 +111,7 @@ RunDirectory::RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tok
   if (error) fail_storage(path_, "make the directory", error.value());
   lock(path_);  // before any read: another process may be writing these files
   check_metrics_file(path_ / "metrics.jsonl");
-  const fs::path config_file = path_ / "config.toml", tokenizer_file = path_ / kTokenizerFile;
+  const fs::path config_file = path_ / "config.toml";
   if (path_exists(io, config_file)) {
     const RunConfig old =
         parse_run_config(read_whole_file(io, config_file, kMostConfigBytes), config_file.string());
@@ -119,12 +119,20 @@ RunDirectory::RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tok
     for (const ConfigDifference& difference : check_resume(old, config, has_weights))
       notes_.push_back(difference.text());
   }
-  if (path_exists(io, tokenizer_file) &&
-      read_whole_file(io, tokenizer_file, kMostTokenizerBytes) != tokenizer_)
-    throw Error(
-        ExitCode::kUsage,
-        fmt::format("{} is not the data set's tokenizer, with which this run began", tokenizer_file.string()),
-        "a new run is a new directory");
+  if (has_tokenizer(path_)) check_tokenizer(tokenizer);
+}
+
+void RunDirectory::check_tokenizer(const Tokenizer& tokenizer) const {
+  const fs::path file = path_ / tokenizer_file_name(path_);
+  const auto& [name, bytes] = tokenizer_.front();
+  if (file.filename() == name &&
+      (read_whole_file(io_, file, kMostTokenizerBytes) == bytes ||
+       // Another version of the library may have written the same tokenizer.
+       (!tokenizer.is_sentencepiece() && Tokenizer(file).sha256() == tokenizer.sha256())))
+    return;
+  throw Error(ExitCode::kUsage,
+              fmt::format("{} is not the data set's tokenizer, with which this run began", file.string()),
+              "a new run is a new directory");
 }
 
 void RunDirectory::lock(const fs::path& directory) {
@@ -205,7 +213,7 @@ void RunDirectory::check_still_owned() const {
 MetricsFile& RunDirectory::open_metrics(int64_t step) {
   // prompt_template.txt comes first, because it marks the directory as a run's (is_run).
   write_whole_file(path_ / "prompt_template.txt", prompt_template_);
-  write_whole_file(path_ / kTokenizerFile, tokenizer_);
+  for (const auto& [name, bytes] : tokenizer_) write_whole_file(path_ / name, bytes);
   write_whole_file(path_ / "config.toml", config_);
   const fs::path file = path_ / "metrics.jsonl";
   std::error_code ignored;

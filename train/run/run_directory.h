@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "data/files/io.h"
@@ -14,7 +15,7 @@
 
 namespace ripstop {
 
-/// The directory of a live run: the lock, config.toml, tokenizer.model, prompt_template.txt and
+/// The directory of a live run: the lock, config.toml, the tokenizer's files, prompt_template.txt and
 /// metrics.jsonl. On rank 0 only.
 class RunDirectory {
  public:
@@ -46,7 +47,7 @@ class RunDirectory {
   /// if another process has taken over the run.
   int64_t take_over(int64_t step);
 
-  /// Writes config.toml, tokenizer.model and prompt_template.txt, cuts metrics.jsonl back to `step`, and
+  /// Writes config.toml, the tokenizer's files and prompt_template.txt, cuts metrics.jsonl back to `step`, and
   /// opens it for appending. No earlier call changes these files, so a refused command leaves them alone. If
   /// the lock was taken over, metrics.jsonl becomes a new file, into which the previous owner cannot write.
   MetricsFile& open_metrics(int64_t step);
@@ -66,11 +67,13 @@ class RunDirectory {
 
  private:
   void lock(const std::filesystem::path& directory);
+  // Throws Error(kUsage) unless the directory has `tokenizer`.
+  void check_tokenizer(const Tokenizer& tokenizer) const;
 
   Io& io_;
   std::filesystem::path path_;
   std::string config_;
-  std::string tokenizer_;
+  std::vector<std::pair<std::string, std::string>> tokenizer_;  // name and bytes of its files
   std::string prompt_template_;
   std::vector<std::string> notes_;
   RunLockWait wait_;

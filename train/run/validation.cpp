@@ -22,7 +22,7 @@ void check_summaries(const TokenDataset& dataset, const RunConfig& config, const
                 fmt::format("generation.validate_examples: {} has no summaries to compare with",
                             dataset.path().string()),
                 "set it to 0; checkpoint.keep_best = \"loss\" needs none");
-  // Throws if max_new_tokens leave no room for BOS and separator, which are the same in all examples.
+  // Throws if max_new_tokens leave no room for begin and separator, which are the same in all examples.
   EncodedPrompt prompt = stored_prompt(dataset, 0);
   cut_document(prompt, run.summaries->context - config.generation.max_new_tokens);
 }

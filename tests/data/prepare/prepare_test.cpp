@@ -39,7 +39,7 @@ TEST_F(PrepareTest, WritesWhatTheContractNames) {
   EXPECT_EQ(train.content_hash(), report.splits[0].content_hash);
   const std::vector<int32_t> ids = tokens_of(train, 0);
   EXPECT_EQ(tokenizer.decode(ids), "The harbour opened on Monday.\n\nTL;DR: The harbour opened.");
-  EXPECT_EQ(ids.front(), tokenizer.bos());
+  EXPECT_EQ(ids.front(), tokenizer.begin().front());
   EXPECT_EQ(ids.back(), tokenizer.eos());
   const std::vector<int32_t> document(ids.begin(), ids.begin() + train.separator_begin(0));
   EXPECT_EQ(tokenizer.decode(document), "The harbour opened on Monday.");

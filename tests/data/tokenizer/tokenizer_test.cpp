@@ -36,8 +36,7 @@ void expect_no_tokenizer(const std::filesystem::path& path, const std::string& w
 TEST(TokenizerTest, TrainedByLlamasConventions) {
   const Tokenizer tokenizer(small_model(), "small");
   EXPECT_EQ(tokenizer.vocabulary_size(), 400);
-  EXPECT_EQ(tokenizer.unk(), 0);
-  EXPECT_EQ(tokenizer.bos(), 1);
+  EXPECT_EQ(tokenizer.begin(), std::vector<int32_t>{1});
   EXPECT_EQ(tokenizer.eos(), 2);
   EXPECT_EQ(tokenizer.sha256(), sha256_hex(small_model()));
 }
@@ -47,7 +46,7 @@ TEST(TokenizerTest, TextComesBackAsItWas) {
   for (const std::string text : {"The harbour opened on Monday.", "12345", "  two  spaces ",
                                  "naïve — “quotes” 東京 🎈", "line\n\nline", "", "tab\tand\rreturn"}) {
     const auto ids = tokenizer.encode(text);
-    for (const int32_t id : ids) EXPECT_NE(id, tokenizer.unk()) << text;
+    for (const int32_t id : ids) EXPECT_NE(id, 0) << text;
     EXPECT_EQ(tokenizer.decode(ids), text);
   }
 }
@@ -109,10 +108,7 @@ TEST(TokenizerTest, BadFilesAreRefusedInOneLine) {
   expect_no_tokenizer(scratch / "half.model", "not a SentencePiece model");
   expect_no_tokenizer(scratch / "noise.model", "not a SentencePiece model");
   expect_no_tokenizer(scratch / "text.model", "not a SentencePiece model");
-  expect_no_tokenizer(scratch / "json", "tokenizer.json (a fast tokenizer) alone");
-  expect_no_tokenizer(scratch / "json/tokenizer.json",
-                      "a JSON file, as tokenizer.json of a fast tokenizer is",
-                      "give the SentencePiece model: the tokenizer.model");
+  expect_no_tokenizer(scratch / "json", "tokenizer.json: ");
   expect_no_tokenizer("meta-llama/Llama-2-7b-hf", "no such file or directory, and nothing is downloaded",
                       "give a local directory with a tokenizer.model");
   expect_no_tokenizer(scratch / "nothing", "no tokenizer.model", "a .model file");
@@ -300,7 +296,7 @@ TEST(PromptTemplateTest, APromptIsBosAndTheWholeTextEncodedAtOnce) {
   // Documents whose end may merge with the separator's first piece, and documents that contain the separator.
   for (const std::string document : {"The harbour opened.", "ends with TL;", "x\n", "", "東京\n\nTL;DR:"}) {
     const EncodedPrompt encoded = prompt.encode(document);
-    std::vector<int32_t> expected = {tokenizer.bos()};
+    std::vector<int32_t> expected = tokenizer.begin();
     const auto ids = tokenizer.encode(document + "\n\nTL;DR:");
     expected.insert(expected.end(), ids.begin(), ids.end());
     EXPECT_EQ(encoded.tokens, expected);
@@ -315,7 +311,7 @@ TEST(PromptTemplateTest, APairGoesOnAfterASpaceAndEnds) {
   const Tokenizer tokenizer(small_model(), "small");
   const PromptTemplate prompt(tokenizer, std::string(kDefaultTemplate));
   const TokenExample pair = prompt.encode_pair("A document.", "A summary.");
-  EXPECT_EQ(pair.tokens.front(), tokenizer.bos());
+  EXPECT_EQ(pair.tokens.front(), 1);
   EXPECT_EQ(pair.tokens.back(), tokenizer.eos());
   EXPECT_EQ(tokenizer.decode(pair.tokens), "A document.\n\nTL;DR: A summary.");
   const std::vector<int32_t> summary(pair.tokens.begin() + pair.target_begin, pair.tokens.end());

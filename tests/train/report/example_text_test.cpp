@@ -20,7 +20,7 @@ class ShownTokens : public testing::Test {
   /// BOS, a document of `document`, "\n", a summary of `summary`, EOS.
   ExampleView view(const std::string& document, const std::string& summary) const {
     ExampleView view;
-    view.token = {tokenizer_.bos()};
+    view.token = tokenizer_.begin();
     const auto append = [&](const std::vector<int32_t>& ids) {
       view.token.insert(view.token.end(), ids.begin(), ids.end());
     };
@@ -52,8 +52,7 @@ TEST_F(ShownTokens, LettersOfBytesAreWhole) {
 }
 
 TEST_F(ShownTokens, SpecialTokensHaveTheirNames) {
-  EXPECT_EQ(visible_tokens({tokenizer_.bos(), tokenizer_.unk(), tokenizer_.eos()}, tokenizer_),
-            "<s><unk></s>");
+  EXPECT_EQ(visible_tokens({tokenizer_.begin().front(), 0, tokenizer_.eos()}, tokenizer_), "<s><unk></s>");
 }
 
 TEST_F(ShownTokens, WhatCountsIsMarked) {

@@ -71,6 +71,12 @@ std::string first_difference(const fs::path& path, const Tokenizer& tokenizer) {
   return "";
 }
 
+// Whether the directory of a model has the .model file of `tokenizer`, though it may have a tokenizer.json, too.
+bool has_same_file(const fs::path& directory, const Tokenizer& tokenizer) {
+  const fs::path file = directory / kSentencePieceFile;
+  return tokenizer.is_sentencepiece() && is_file(file) && Tokenizer(file).sha256() == tokenizer.sha256();
+}
+
 // For `prepare --tokenizer`: the run if `model` is one of its checkpoints, else `model`.
 fs::path tokenizer_directory(const fs::path& model) {
   const fs::path run = fs::absolute(model).lexically_normal().parent_path().parent_path();
@@ -81,7 +87,7 @@ fs::path tokenizer_directory(const fs::path& model) {
 std::string way_to_data(const TokenizerOwners& owners) {
   const fs::path own = tokenizer_directory(owners.model);
   if (!has_tokenizer(own))
-    return "ripstop prepare --tokenizer FILE makes a data set for it: FILE is the tokenizer.model of its "
+    return "ripstop prepare --tokenizer FILE makes a data set for it: FILE is the tokenizer of its "
            "training";
   if (const int64_t pieces = Tokenizer(own).vocabulary_size();
       owners.model_ids > 0 && pieces > owners.model_ids)
@@ -94,9 +100,19 @@ std::string way_to_data(const TokenizerOwners& owners) {
 
 }  // namespace
 
+std::string read_tokenizer_sha256(const fs::path& directory) {
+  if (!has_tokenizer(directory)) return "";
+  try {
+    return Tokenizer(directory).sha256();
+  } catch (const Error&) {
+    if (is_file(directory / kSentencePieceFile)) throw;
+    return "";
+  }
+}
+
 std::string find_tokenizer_sha256(Io& io, const fs::path& directory) {
   if (!is_pretrained_model(directory)) return read_manifest(io, directory).state.tokenizer_sha256;
-  return has_tokenizer(directory) ? Tokenizer(directory).sha256() : std::string();
+  return read_tokenizer_sha256(directory);
 }
 
 std::string compare_tokenizers(const TokenizerOwners& owners, const Tokenizer& tokenizer) {
@@ -105,7 +121,10 @@ std::string compare_tokenizers(const TokenizerOwners& owners, const Tokenizer& t
     throw Error(ExitCode::kInputData, fmt::format("{} has another tokenizer {}", owners.user, what),
                 owners.remedy.empty() ? otherwise : owners.remedy);
   };
-  if (!owners.model_sha256.empty() && owners.model_sha256 != tokenizer.sha256())
+  const fs::path pieces = owners.model / kTokenizerJsonFile;
+  const bool has_pieces = tokenizer.is_sentencepiece() && is_file(pieces);
+  const bool is_same = owners.model_sha256 == tokenizer.sha256() || has_same_file(owners.model, tokenizer);
+  if (!owners.model_sha256.empty() && !is_same && !has_pieces)
     refuse(fmt::format("(SHA-256 {}..) than {} ({}..): its ids mean other texts",
                        tokenizer.sha256().substr(0, kShownDigits), model,
                        owners.model_sha256.substr(0, kShownDigits)),
@@ -114,17 +133,14 @@ std::string compare_tokenizers(const TokenizerOwners& owners, const Tokenizer& t
     refuse(fmt::format("than {}: it has {} pieces, the model {} ids", model, tokenizer.vocabulary_size(),
                        owners.model_ids),
            way_to_data(owners));
-  if (!owners.model_sha256.empty()) return "";
-  const fs::path pieces = owners.model / "tokenizer.json";
+  if (is_same) return "";
   if (!is_file(pieces))
     return fmt::format(
-        "{} has no {}: whether {} has its tokenizer was not checked; it must be the one that "
+        "{} has {}: whether {} has its tokenizer was not checked; it must be the one that "
         "the model was trained with",
-        model, kTokenizerFile, owners.user);
+        model, kNoTokenizer, owners.user);
   if (const std::string difference = first_difference(pieces, tokenizer); !difference.empty())
-    refuse(fmt::format("than {}: {}", model, difference),
-           "ripstop reads no tokenizer.json: give ripstop prepare --tokenizer the SentencePiece model "
-           "(tokenizer.model) that it was made from");
+    refuse(fmt::format("than {}: {}", model, difference), way_to_data(owners));
   return "";
 }
 

@@ -8,9 +8,12 @@
 
 namespace ripstop {
 
-/// The SHA-256 of the model's tokenizer.model: from a checkpoint's manifest, or of the file beside a model of
-/// Hugging Face; empty if unknown. Throws Error(kInputData) if the file is no tokenizer, and what
-/// read_manifest throws.
+/// Tokenizer::sha256 of the tokenizer in the directory of a model of Hugging Face; "" if there is none, or
+/// only a tokenizer.json that ripstop cannot read. Throws Error(kInputData) if tokenizer.model is damaged.
+std::string read_tokenizer_sha256(const std::filesystem::path& directory);
+
+/// Tokenizer::sha256 of the model's tokenizer: from a checkpoint's manifest, or as read_tokenizer_sha256.
+/// Throws as that, and what read_manifest throws.
 std::string find_tokenizer_sha256(Io& io, const std::filesystem::path& directory);
 
 /// The model and the other user whose tokenizers compare_tokenizers compares.
@@ -23,9 +26,10 @@ struct TokenizerOwners {
   std::string remedy = {};
 };
 
-/// Compares the model's tokenizer with `tokenizer`, by the SHA-256 of tokenizer.model; without that file, by
-/// the pieces in the model's tokenizer.json. Returns "" if the tokenizers are equal, and a note for people if
-/// the model has neither file. Throws Error(kInputData) if the tokenizers differ (the hint is a command), if
+/// Compares the model's tokenizer with `tokenizer`, by Tokenizer::sha256. The model may have both kinds of
+/// file; if it has a tokenizer.json alone and `tokenizer` is a SentencePiece model, or if that file cannot be
+/// read, their pieces are compared. Returns "" if the tokenizers are equal, and a note for people if the model
+/// has none. Throws Error(kInputData) if the tokenizers differ (the hint is a command), if
 /// `tokenizer` has more pieces than the model has ids, or if tokenizer.json is damaged.
 std::string compare_tokenizers(const TokenizerOwners& owners, const Tokenizer& tokenizer);
 

@@ -32,7 +32,7 @@ StoredModel open_stored_model(Io& io, const std::filesystem::path& directory, co
 /// An open model, without weights, and its run.
 struct TrainedModel {
   StoredModel stored;
-  /// Directory of tokenizer.model; for a model of Hugging Face, `stored.directory()`.
+  /// Directory of the tokenizer; for a model of Hugging Face, `stored.directory()`.
   std::filesystem::path run;
   RunConfig config;  ///< the config of the training
 

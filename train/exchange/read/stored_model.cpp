@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "data/files/hash.h"
-#include "data/tokenizer/tokenizer.h"
 #include "train/config/run_config.h"
 #include "train/exchange/hugging_face/generation_file.h"
+#include "train/exchange/hugging_face/model_tokenizer.h"
 #include "train/exchange/hugging_face/pretrained_model.h"
 
 namespace ripstop {
@@ -59,7 +59,7 @@ StoredModel::StoredModel(fs::path directory, PretrainedModel model)
   const auto& opened = std::get<PretrainedModel>(source_);
   state_.model = opened.config;
   state_.config = config_of(directory_, opened);
-  if (has_tokenizer(directory_)) state_.tokenizer_sha256 = Tokenizer(directory_).sha256();
+  state_.tokenizer_sha256 = read_tokenizer_sha256(directory_);
 }
 
 std::string StoredModel::samples_hash() const {

@@ -23,7 +23,7 @@ class StoredModel {
 
   const std::filesystem::path& directory() const { return directory_; }
   /// All facts about the model except its weights. For a model of Hugging Face: its sizes, the hash of its
-  /// tokenizer.model, if any, a config to evaluate it with, step 0, and no data set.
+  /// tokenizer, if any, a config to evaluate it with, step 0, and no data set.
   const CheckpointState& state() const { return state_; }
   const ModelConfig& config() const { return state_.model; }
   /// Whether this is a model of Hugging Face.

@@ -12,7 +12,8 @@
 
 namespace ripstop {
 
-struct TokenizerFiles {
+/// The tokenizer of an export.
+struct ExportedTokenizer {
   SpecialIds ids = {};
   std::vector<std::pair<std::string, std::string>> texts = {};  ///< name and bytes
   /// A note for people on texts to which AutoTokenizer and Tokenizer::encode give different ids; empty if
@@ -24,13 +25,14 @@ struct TokenizerFiles {
   bool is_there() const { return !texts.empty(); }
 };
 
-/// Makes tokenizer.model, tokenizer_config.json, special_tokens_map.json and tokenizer.json. transformers
+/// The files of a tokenizer.json, byte for byte. Of a tokenizer.model: makes tokenizer.model,
+/// tokenizer_config.json, special_tokens_map.json and tokenizer.json, of which ripstop reads the first. transformers
 /// prefers tokenizer.json: from the .model alone, LlamaTokenizer of transformers 5 gives other ids to leading
 /// spaces and runs of spaces. With BPE, "<s>", "</s>" and "<unk>" in a text stay text, as in ripstop. If
 /// tokenizer.json cannot describe the tokenizer, it is left out, and `difference` says why. `longest`: the
 /// most positions of the model. Sources: https://github.com/huggingface/tokenizers (the JSON form of
 /// Tokenizer); https://github.com/google/sentencepiece (bpe_model.cc: the order of merges).
-TokenizerFiles tokenizer_files(const Tokenizer& tokenizer, int64_t longest);
+ExportedTokenizer exported_tokenizer(const Tokenizer& tokenizer, int64_t longest);
 
 struct ExportedAdapters {
   LoraConfig lora;
@@ -51,7 +53,7 @@ struct ModelCard {
   ExportDType dtype = ExportDType::kFloat32;
   /// Not null: the export has these adapters alone.
   const ExportedAdapters* adapters = nullptr;
-  const TokenizerFiles& tokenizer;
+  const ExportedTokenizer& tokenizer;
   std::string prompt_template;  ///< empty if unknown, or if the training was on running text
   std::string written_by;       ///< version and commit of this program
   CardFacts facts = {};

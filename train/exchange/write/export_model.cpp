@@ -53,10 +53,10 @@ std::string find_template(Io& io, const TrainedModel& trained) {
 
 // The files of the run's tokenizer; none if the run has none. Throws if the tokenizer is not the one of the
 // training: ids would then mean other words.
-TokenizerFiles exported_tokenizer(const TrainedModel& trained, const ExportOptions& options) {
+ExportedTokenizer tokenizer_of_run(const TrainedModel& trained, const ExportOptions& options) {
   if (!has_tokenizer(trained.run)) {
     options.note(
-        fmt::format("{} has no {}: the export has the weights alone", trained.run.string(), kTokenizerFile));
+        fmt::format("{} has {}: the export has the weights alone", trained.run.string(), kNoTokenizer));
     return {};
   }
   const Tokenizer tokenizer(trained.run);
@@ -65,8 +65,8 @@ TokenizerFiles exported_tokenizer(const TrainedModel& trained, const ExportOptio
     throw Error(ExitCode::kInputData,
                 fmt::format("{} is not the tokenizer that {} was trained with", tokenizer.name(),
                             trained.stored.directory().string()),
-                "put the tokenizer.model of its data set there, or move the file away to export without one");
-  TokenizerFiles files = tokenizer_files(tokenizer, trained.state().model.max_position_embeddings);
+                "put the tokenizer of its data set there, or move the file away to export without one");
+  ExportedTokenizer files = exported_tokenizer(tokenizer, trained.state().model.max_position_embeddings);
   if (!files.difference.empty()) options.note("the tokenizer: " + files.difference);
   return files;
 }
@@ -76,7 +76,7 @@ TokenizerFiles exported_tokenizer(const TrainedModel& trained, const ExportOptio
 SmallFiles small_files(Io& io, const TrainedModel& trained, const ExportLayout& layout,
                        const ExportOptions& options, ExportReport& report) {
   const ExportedAdapters* const adapters = options.adapters ? &*options.adapters : nullptr;
-  TokenizerFiles tokenizer = exported_tokenizer(trained, options);
+  ExportedTokenizer tokenizer = tokenizer_of_run(trained, options);
   if (adapters != nullptr && !adapters->base_export.empty())
     options.note(
         fmt::format("the base {} is a checkpoint of ripstop, which peft does not read: export it, "
@@ -214,8 +214,10 @@ int64_t import_model(Io& io, const StoredModel& model, const fs::path& output,
   const SaveReport report = writer.save(imported_state(model, output), {.watch = [&] {
                                           if (progress) progress(done);
                                         }});
-  if (has_tokenizer(model.directory()))
-    create_file(io, partial / kTokenizerFile, Tokenizer(model.directory()).model());
+  if (!model.state().tokenizer_sha256.empty()) {
+    const Tokenizer tokenizer(model.directory());
+    for (const auto& [name, bytes] : tokenizer.files().carried) create_file(io, partial / name, bytes);
+  }
   sync_directory(io, partial.path());
   partial.rename_to_output();
   return report.bytes;

@@ -86,7 +86,7 @@ ExportReport export_model(Io& io, Communicator& world, const TrainedModel& train
                           ExportProgress progress);
 
 /// Writes a model of Hugging Face as the run directory `output`, with the one-rank checkpoint
-/// checkpoints/step_00000000 and the model's tokenizer.model, if any. The weights are float32; the moments
+/// checkpoints/step_00000000 and the files of the model's tokenizer, if any. The weights are float32; the moments
 /// are zeros, which take no disk space. The memory does not grow with the model (write_rank_file). `output`
 /// appears complete or not at all. Calls `note` for each directory that killed imports left, and `progress`,
 /// on this thread, with the number of weights done; an exception of `progress` ends the import. Returns the

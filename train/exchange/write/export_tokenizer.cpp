@@ -129,8 +129,15 @@ Json post_processor_of(const std::string& bos, int32_t bos_id) {
           {"special_tokens", {{bos, {{"id", bos}, {"ids", {bos_id}}, {"tokens", {bos}}}}}}};
 }
 
+// The id of the unknown piece, which every Tokenizer has.
+int32_t unk_of(const SentencePieceModel& model) {
+  const auto found = std::ranges::find(model.pieces, PieceKind::kUnknown, &ModelPiece::kind);
+  return static_cast<int32_t>(found - model.pieces.begin());
+}
+
 std::string tokenizer_json(const SentencePieceModel& model, const Tokenizer& tokenizer) {
   const auto name = [&](int32_t id) { return model.pieces[static_cast<size_t>(id)].text; };
+  const int32_t bos = tokenizer.begin().front(), unk = unk_of(model);
   Json added = Json::array();
   for (size_t id = 0; id < model.pieces.size(); ++id)
     if (const ModelPiece& piece = model.pieces[id];
@@ -148,11 +155,11 @@ std::string tokenizer_json(const SentencePieceModel& model, const Tokenizer& tok
                    {"added_tokens", std::move(added)},
                    {"normalizer", normalizer_of(model)},
                    {"pre_tokenizer", nullptr},
-                   {"post_processor", post_processor_of(name(tokenizer.bos()), tokenizer.bos())},
+                   {"post_processor", post_processor_of(name(bos), bos)},
                    {"decoder", decoder_of(model)}};
   std::string text = text_of_json(document);
   text.pop_back();  // removes the closing brace
-  return text + ",\n\"model\":" + model_json(model, name(tokenizer.unk()), tokenizer.unk()) + "}\n";
+  return text + ",\n\"model\":" + model_json(model, name(unk), unk) + "}\n";
 }
 
 // Why tokenizer.json cannot describe the model; empty if it can.
@@ -169,10 +176,21 @@ std::string undescribable(const SentencePieceModel& model) {
 
 }  // namespace
 
-TokenizerFiles tokenizer_files(const Tokenizer& tokenizer, int64_t longest) {
+ExportedTokenizer exported_tokenizer(const Tokenizer& tokenizer, int64_t longest) {
+  ExportedTokenizer files;
+  if (!tokenizer.begin().empty()) files.ids.bos = tokenizer.begin().front();
+  if (tokenizer.has_eos()) files.ids.eos = tokenizer.eos();
+  TokenizerFiles own = tokenizer.files();
+  files.has_json = own.is_json();
+  if (files.has_json) {
+    files.texts = std::move(own.carried);
+    if (!tokenizer.reads_special_tokens())
+      files.difference = "names of special tokens in a text are tokens there, and text here";
+    return files;
+  }
   const SentencePieceModel model = read_sentencepiece_model(tokenizer.model());
-  const std::string bos = tokenizer.piece(tokenizer.bos()).name, eos = tokenizer.piece(tokenizer.eos()).name,
-                    unk = tokenizer.piece(tokenizer.unk()).name;
+  const std::string bos = tokenizer.piece(*files.ids.bos).name, eos = tokenizer.piece(tokenizer.eos()).name,
+                    unk = tokenizer.piece(unk_of(model)).name;
   const std::string reason = undescribable(model);
   const Json config = {{"add_bos_token", true},
                        {"add_eos_token", false},
@@ -189,17 +207,17 @@ TokenizerFiles tokenizer_files(const Tokenizer& tokenizer, int64_t longest) {
                        {"tokenizer_class", reason.empty() ? "PreTrainedTokenizerFast" : "LlamaTokenizer"},
                        {"unk_token", unk}};
   const Json special = {{"bos_token", bos}, {"eos_token", eos}, {"unk_token", unk}};
-  TokenizerFiles files{.ids = {.bos = tokenizer.bos(), .eos = tokenizer.eos()},
-                       .texts = {{kTokenizerFile, tokenizer.model()},
-                                 {"tokenizer_config.json", text_of_json(config, 2) + "\n"},
-                                 {"special_tokens_map.json", text_of_json(special, 2) + "\n"}},
-                       .has_json = reason.empty()};
+  own.carry_choice();  // of both kinds the .model is read
+  files.texts = std::move(own.carried);
+  files.texts.emplace_back(kTokenizerConfigFile, text_of_json(config, 2) + "\n");
+  files.texts.emplace_back(kSpecialTokensFile, text_of_json(special, 2) + "\n");
   if (!reason.empty()) {
     files.difference =
         "texts may get other ids there, as tokenizer.json cannot describe the tokenizer: " + reason;
     return files;
   }
-  files.texts.emplace_back("tokenizer.json", tokenizer_json(model, tokenizer));
+  files.has_json = true;
+  files.texts.emplace_back(kTokenizerJsonFile, tokenizer_json(model, tokenizer));
   if (model.algorithm != SentencePieceModel::kBpe)
     files.difference = fmt::format("{} and {} in a text are special tokens there, and text here", bos, eos);
   return files;

@@ -24,7 +24,7 @@ class ModelTokenizer : public testing::Test {
   std::string file(const std::string& name) const { return (model_.path() / name).string(); }
   /// A tokenizer.json for own_tokenizer().
   static nlohmann::json description() {
-    for (const auto& [name, text] : tokenizer_files(own_tokenizer(), 128).texts)
+    for (const auto& [name, text] : exported_tokenizer(own_tokenizer(), 128).texts)
       if (name == "tokenizer.json") return nlohmann::json::parse(text);
     throw std::runtime_error("no tokenizer.json");
   }
@@ -88,10 +88,10 @@ TEST_F(ModelTokenizer, PiecesOfTokenizerJsonAreCompared) {
   write();
   expect_refused("the data set d has another tokenizer than " + model_.path().string() + ": the piece '" +
                      piece + "' has id 300 here and 301 in its tokenizer.json",
-                 "ripstop reads no tokenizer.json");
+                 "ripstop prepare --tokenizer ");
   json["model"]["vocab"].erase(piece);
   write();
-  expect_refused("id 300 here, is not in its tokenizer.json", "tokenizer.model");
+  expect_refused("id 300 here, is not in its tokenizer.json", "ripstop prepare --tokenizer ");
 }
 
 TEST_F(ModelTokenizer, PiecesOfAUnigramModelAreAList) {
@@ -122,7 +122,7 @@ TEST_F(ModelTokenizer, ARealTokenizerJsonIsToldFromOurs) {
   const auto model = shared_file("data/models/TinyStories-656K");
   if (!model) GTEST_SKIP() << "../shared is absent";
   Io io;
-  EXPECT_EQ(find_tokenizer_sha256(io, *model), "");
+  EXPECT_NE(find_tokenizer_sha256(io, *model), own_tokenizer().sha256());
   const InputRefusal refused = input_refusal(
       [&] { (void)compare_tokenizers({.model = *model, .model_sha256 = "", .user = "d"}, own_tokenizer()); });
   EXPECT_EQ(refused.code, ExitCode::kInputData);

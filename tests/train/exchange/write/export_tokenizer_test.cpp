@@ -27,7 +27,7 @@ const Tokenizer& learnt_tokenizer() {
   return tokenizer;
 }
 
-nlohmann::json json_file(const TokenizerFiles& files, const std::string& name) {
+nlohmann::json json_file(const ExportedTokenizer& files, const std::string& name) {
   for (const auto& [file, text] : files.texts)
     if (file == name) return nlohmann::json::parse(text);
   ADD_FAILURE() << "no " << name;
@@ -76,7 +76,7 @@ std::string with_marks(const std::string& text) {
 }
 
 void expect_same_ids(const Tokenizer& tokenizer) {
-  const TokenizerFiles files = tokenizer_files(tokenizer, 128);
+  const ExportedTokenizer files = exported_tokenizer(tokenizer, 128);
   EXPECT_EQ(files.difference, "");
   const nlohmann::json json = json_file(files, "tokenizer.json");
   EXPECT_EQ(json["model"]["vocab"].size(), static_cast<size_t>(tokenizer.vocabulary_size()));
@@ -98,7 +98,7 @@ TEST(ExportTokenizer, MergesOfLlamaGiveTheSameIds) {
 }
 
 TEST(ExportTokenizer, SpecialTokensAreNamed) {
-  const TokenizerFiles files = tokenizer_files(learnt_tokenizer(), 128);
+  const ExportedTokenizer files = exported_tokenizer(learnt_tokenizer(), 128);
   const nlohmann::json config = json_file(files, "tokenizer_config.json");
   EXPECT_EQ(config["tokenizer_class"], "PreTrainedTokenizerFast");
   EXPECT_EQ(config["bos_token"], "<s>");
@@ -118,7 +118,7 @@ TEST(ExportTokenizer, OtherModelsSayWhatDiffers) {
   const auto path = shared_file("data/models/sentencepiece_test/test_model.model");
   if (!path) GTEST_SKIP() << "../shared is absent";
   const Tokenizer unigram(*path);
-  const TokenizerFiles files = tokenizer_files(unigram, 128);
+  const ExportedTokenizer files = exported_tokenizer(unigram, 128);
   EXPECT_EQ(files.difference, "<s> and </s> in a text are special tokens there, and text here");
   const nlohmann::json json = json_file(files, "tokenizer.json");
   EXPECT_EQ(json["model"]["type"], "Unigram");
@@ -135,7 +135,7 @@ TEST(ExportTokenizer, OtherModelsSayWhatDiffers) {
   const auto bytes = static_cast<unsigned char>(changed[length]);
   changed.insert(length + 1 + bytes, "\x18\x04");
   changed[length] = static_cast<char>(bytes + 2);
-  const TokenizerFiles users = tokenizer_files(Tokenizer(changed, "changed"), 128);
+  const ExportedTokenizer users = exported_tokenizer(Tokenizer(changed, "changed"), 128);
   EXPECT_HAS(users.difference, "it has user-defined pieces");
   EXPECT_EQ(users.texts.size(), 3u);
   EXPECT_EQ(json_file(users, "tokenizer_config.json")["tokenizer_class"], "LlamaTokenizer");

@@ -30,7 +30,7 @@ TEST(ModelCard, SaysWhatTheModelIs) {
   state.best = BestSoFar{"loss", 2.25, 9};
   TrainedModel trained = card_subject(state, scratch.path());
   trained.config.data.sequence_length = 96;
-  TokenizerFiles tokenizer{.texts = {{kTokenizerFile, ""}}, .has_json = true};
+  ExportedTokenizer tokenizer{.texts = {{kSentencePieceFile, ""}}, .has_json = true};
   ModelCard card{.trained = trained,
                  .tokenizer = tokenizer,
                  .prompt_template = "Read \"this\":\n{document}\n\nTL;DR:",

@@ -1,0 +1,197 @@
+#include "data/tokenizer/sentencepiece_tokenizer.h"
+
+#include <sentencepiece_processor.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "data/tokenizer/sentencepiece_model.h"
+#include "data/tokenizer/tokenizer.h"
+
+namespace ripstop {
+namespace {
+
+/// The error on one line, without the prefix "src/file.cc(12) [condition]".
+std::string sentence(const sentencepiece::util::Status& status) {
+  std::string text = status.ToString();
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  const size_t place_end = text.rfind("] ");
+  if (place_end != std::string::npos) text.erase(0, place_end + 2);
+  return text.find_first_not_of(' ') == std::string::npos ? "no reason given" : text;
+}
+
+/// Most bytes of the parts in which a long text is encoded, and of a part without a place to cut.
+constexpr size_t kPartBytes = size_t{64} << 10;
+constexpr size_t kLongestPartBytes = size_t{1} << 20;
+
+/// U+2581, which stands for a space in the names of pieces.
+constexpr std::string_view kSpacePiece = "\xe2\x96\x81";
+
+/// The text of a piece that is neither special nor a byte.
+std::string with_spaces(std::string_view name) {
+  std::string text;
+  while (!name.empty()) {
+    const bool space = name.starts_with(kSpacePiece);
+    text += space ? ' ' : name.front();
+    name.remove_prefix(space ? kSpacePiece.size() : 1);
+  }
+  return text;
+}
+
+}  // namespace
+
+SentencePieceTokenizer::SentencePieceTokenizer(std::string_view model, const std::string& name)
+    : name_(name), processor_(std::make_unique<sentencepiece::SentencePieceProcessor>()) {
+  if (const std::string what = find_character_map_damage(model); !what.empty())
+    fail(ExitCode::kInputData, "{}: not a sound SentencePiece model: {}", name, what);
+  if (!processor_->LoadFromSerializedProto({model.data(), model.size()}).ok())
+    throw Error(ExitCode::kInputData, fmt::format("{}: not a SentencePiece model", name),
+                "give a tokenizer.model, as LLaMA's first two generations have it, or a tokenizer.json; if "
+                "this is one, copy it again");
+  vocabulary_size_ = processor_->GetPieceSize();
+  if (vocabulary_size_ < 1 || vocabulary_size_ > kLargestVocabulary) {
+    fail(ExitCode::kInputData, "{}: {} pieces, at most {} are accepted", name, vocabulary_size_,
+         kLargestVocabulary);
+  }
+  unk_ = processor_->unk_id(), eos_ = processor_->eos_id();
+  prefix_ = {processor_->bos_id()};
+  // Every example begins with BOS and ends with EOS, and SentencePiece encodes unknown text as unk.
+  for (const auto& [special, id] : {std::pair{"unk", unk_}, {"bos", prefix_.front()}, {"eos", eos_}}) {
+    if (id < 0 || id >= vocabulary_size_)
+      throw Error(ExitCode::kInputData, fmt::format("{}: has no {} token (id {})", name, special, id),
+                  "tokenizers of LLaMA's kind have unk, bos and eos, and those of T5 and PEGASUS do not: "
+                  "ripstop prepare --vocab-size N makes one");
+  }
+  // SentencePiece does not return this option, so encode a letter and look.
+  std::vector<std::string> probe;
+  processor_->Encode("a", &probe).IgnoreError();
+  adds_space_ = !probe.empty() && probe.front().starts_with(kSpacePiece);
+  find_cuts(model);
+}
+
+SentencePieceTokenizer::~SentencePieceTokenizer() = default;
+
+/// Finds out whether and where texts can be cut without a change of ids. BPE merges neighbours only into
+/// pieces of the vocabulary. No piece holds both letters beside a cut, so no merge crosses it, and merges on
+/// one side do not depend on the other side. Texts are not cut if the model
+/// - has a map of characters, which may join a letter with the space before it,
+/// - drops spaces at the ends of a text,
+/// - has no piece for the space: SentencePiece joins unknown neighbours,
+/// - has unused pieces: merges anywhere in the text decide how SentencePiece divides them again,
+/// - is a unigram model, whose scores are float32 sums from the start of the text.
+void SentencePieceTokenizer::find_cuts(std::string_view bytes) {
+  const SentencePieceModel model = read_sentencepiece_model(bytes);
+  bool has_space = model.byte_fallback, has_unused = false;
+  for (const ModelPiece& piece : model.pieces) {
+    has_space |= piece.text == kSpacePiece;
+    has_unused |= piece.kind == PieceKind::kUnused;
+    // A piece that a user defined may have a plain space.
+    for (size_t at = 1; at < piece.text.size(); ++at)
+      if (piece.text[at] == ' ' || std::string_view(piece.text).substr(at).starts_with(kSpacePiece))
+        before_inner_space_.set(
+            static_cast<unsigned char>(piece.text[at - 1] == ' ' ? kSpacePiece.back() : piece.text[at - 1]));
+  }
+  can_cut_ = model.algorithm == SentencePieceModel::kBpe && model.character_map.empty() &&
+             model.escapes_spaces && !model.removes_extra_spaces && !model.spaces_end_words && has_space &&
+             !has_unused;
+}
+
+/// Whether `text` may be cut before byte `at`: there must be a space, and no piece may hold this space
+/// together with the letter in front of it.
+bool SentencePieceTokenizer::is_cut(std::string_view text, size_t at) const {
+  if (text[at] != ' ' || at + 1 == text.size()) return false;
+  const char before = text[at - 1] == ' ' ? kSpacePiece.back() : text[at - 1];
+  return !before_inner_space_.test(static_cast<unsigned char>(before));
+}
+
+/// The end of the part of `text` that begins at byte `begin`.
+size_t SentencePieceTokenizer::part_end(std::string_view text, size_t begin) const {
+  const size_t rest = text.size() - begin;
+  if (rest <= kPartBytes) return text.size();
+  if (can_cut_) {
+    // A part of one byte may be the space that for_each_part() leaves out, and would have no ids.
+    for (size_t at = begin + kPartBytes; at > begin + 1; --at)
+      if (is_cut(text, at)) return at;
+    for (size_t at = begin + kPartBytes + 1; at <= begin + std::min(rest - 1, kLongestPartBytes); ++at)
+      if (is_cut(text, at)) return at;
+  }
+  if (rest <= kLongestPartBytes) return text.size();
+  throw LongWordError(
+      ExitCode::kInputData,
+      can_cut_
+          ? "a word of over 1 MiB cannot be tokenized"
+          : fmt::format("a text of over 1 MiB cannot be tokenized: {} normalizes texts or is no BPE", name_),
+      "cut it into shorter ones");
+}
+
+/// Calls take(part, begin) for the parts of `text` in their order, each with its first byte in `text`. The
+/// space at which a part begins is left out if the model itself puts a space before each text.
+template <class Take>
+void SentencePieceTokenizer::for_each_part(std::string_view text, const Take& take) const {
+  for (size_t begin = 0;;) {
+    const size_t end = part_end(text, begin);
+    const size_t space = begin > 0 && adds_space_ ? 1 : 0;
+    std::unique_lock<std::mutex> alone(large_part_, std::defer_lock);
+    if (end - begin > 4 * kPartBytes) alone.lock();
+    take(text.substr(begin + space, end - begin - space), begin + space);
+    if (end == text.size()) return;
+    begin = end;
+  }
+}
+
+std::vector<int32_t> SentencePieceTokenizer::encode(std::string_view text,
+                                                    std::vector<int32_t> before) const {
+  std::vector<std::vector<int>> parts;
+  size_t count = before.size();
+  for_each_part(text, [&](std::string_view part, size_t) {
+    const auto status = processor_->Encode({part.data(), part.size()}, &parts.emplace_back());
+    if (!status.ok()) fail(ExitCode::kInputData, "a text cannot be tokenized: {}", sentence(status));
+    count += parts.back().size();
+  });
+  if (before.empty() && parts.size() == 1) return std::move(parts.front());
+  before.reserve(count + 1);  // with room for EOS
+  for (std::vector<int>& part : parts) {
+    before.insert(before.end(), part.begin(), part.end());
+    part = {};
+  }
+  return before;
+}
+
+void SentencePieceTokenizer::for_each_span(std::string_view text,
+                                           FunctionRef<bool(const SpannedToken&)> take) const {
+  bool wanted = true;
+  for_each_part(text, [&](std::string_view part, size_t begin) {
+    if (!wanted) return;
+    const auto encoded = processor_->EncodeAsImmutableProto({part.data(), part.size()});
+    for (size_t i = 0; wanted && i < encoded.pieces_size(); ++i) {
+      const auto piece = encoded.pieces(static_cast<int>(i));
+      wanted =
+          take(SpannedToken{static_cast<int32_t>(piece.id()), static_cast<int64_t>(begin + piece.end())});
+    }
+  });
+}
+
+std::string SentencePieceTokenizer::decode(const std::vector<int32_t>& ids) const {
+  std::string text;
+  const auto status = processor_->Decode(ids, &text);
+  if (!status.ok()) fail(ExitCode::kInputData, "tokens cannot be turned into text: {}", sentence(status));
+  return text;
+}
+
+bool SentencePieceTokenizer::is_special(int32_t id) const {
+  return processor_->IsControl(id) || processor_->IsUnknown(id) || processor_->IsUnused(id);
+}
+
+std::string_view SentencePieceTokenizer::piece_name(int32_t id) const {
+  return processor_->IdToPiece(id);
+}
+
+std::string SentencePieceTokenizer::piece_bytes(int32_t id) const {
+  const std::string_view name = piece_name(id);
+  // A byte piece has a name such as "<0x0A>".
+  const bool is_byte = processor_->IsByte(id) && name.size() == 6;
+  return is_byte ? std::string(1, static_cast<char>(std::stoi(std::string(name.substr(3, 2)), nullptr, 16)))
+                 : with_spaces(name);
+}
+
+}  // namespace ripstop
