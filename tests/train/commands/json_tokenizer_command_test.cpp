@@ -1,0 +1,228 @@
+// The program with a tokenizer.json, from prepare to an import of the export.
+#include "tests/data/small_json_tokenizers.h"
+#include "tests/data/small_tokenizer.h"
+#include "tests/expect_has.h"
+#include "tests/test_files.h"
+#include "tests/train/commands/run_program.h"
+#include "train/exchange/write/export_files.h"
+
+#include <gtest/gtest.h>
+
+namespace ripstop {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr const char* kCarried[] = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+                                    "chat_template.jinja", "ripstop_tokenizer.json"};
+
+class JsonTokenizerCommands : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string lines;
+    for (int i = 0; i < 40; ++i)
+      lines += Json{{"document", "The council said that bridge " + std::to_string(i) + " opened."},
+                    {"summary", i % 2 == 0 ? "bridge opened" : "caf\u00e9 <|im_end|>"}}
+                   .dump() +
+               "\n";
+    for (const char* split : {"train", "validation", "test"})
+      write_bytes(scratch_ / "input" / (std::string(split) + ".jsonl"),
+                  std::string(split) == "train" ? lines : lines.substr(0, lines.find('\n') * 2));
+  }
+  std::string path(const std::string& name) const { return (scratch_ / name).string(); }
+  /// The directory of a model's tokenizer.
+  void write_tokenizer(const Json& json, const std::string& eos) const {
+    write_bytes(scratch_ / "model/tokenizer.json", json.dump(2));
+    write_bytes(scratch_ / "model/tokenizer_config.json",
+                Json{{"eos_token", eos}, {"tokenizer_class", "PreTrainedTokenizerFast"}}.dump(1) + "\r\n");
+    write_bytes(scratch_ / "model/special_tokens_map.json",
+                "{\"eos_token\": {\"content\": \"" + eos + "\"}}");
+    write_bytes(scratch_ / "model/chat_template.jinja", "{{ messages }}");
+  }
+  ProgramRun prepare(const std::string& output, const std::string& options = "") const {
+    return run_program("prepare --input '" + path("input") + "' --tokenizer '" + path("model") +
+                       "' --output '" + path(output) + "' " + options);
+  }
+  ProgramRun train(const std::string& words = "") const {
+    write_bytes(
+        scratch_ / "run.toml",
+        "[run]\ndirectory = \"" + path("run") + "\"\ndevice = \"cpu\"\n[model]\nhidden_size = 32\n" +
+            "intermediate_size = 48\nnum_hidden_layers = 2\nnum_attention_heads = 4\n" +
+            "num_key_value_heads = 4\n[data]\ndirectory = \"" + path("data") +
+            "\"\nsequence_length = 40\n[train]\nsteps = 4\nglobal_batch_sequences = 2\n" +
+            "validate_every = 2\n[optimizer]\nlearning_rate = 1e-2\n[generation]\nmax_new_tokens = 8\n");
+    return run_program("train '" + path("run.toml") + "' " + words);
+  }
+  void expect_carried(const std::string& directory) const {
+    for (const char* name : kCarried) {
+      const auto& source = std::string(name) == "ripstop_tokenizer.json" ? "data" : "model";
+      EXPECT_EQ(read_bytes(scratch_ / directory / name), read_bytes(scratch_ / source / name))
+          << directory << '/' << name;
+    }
+    EXPECT_FALSE(std::filesystem::exists(scratch_ / directory / "tokenizer.model")) << directory;
+  }
+  /// prepare -> train -> summarize -> export -> summarize -> import -> evaluate.
+  void go_round() const;
+
+  ScratchDirectory scratch_;
+};
+
+void JsonTokenizerCommands::go_round() const {
+  const auto ok = [](const ProgramRun& run) { ASSERT_EQ(run.exit_code, 0) << run.out << run.err; };
+  ok(prepare("data"));
+  expect_carried("data");
+  ok(train());
+  expect_carried("run");
+  ok(train("train.steps=6"));
+  const std::string input = path("in.jsonl");
+  write_bytes(input, "{\"document\": \"The bridge opened.\"}\n");
+  const ProgramRun of_run = run_program("summarize '" + path("run") + "' --input '" + input + "'");
+  ok(of_run);
+  ok(run_program("checkpoint export '" + path("run") + "' '" + path("out") + "'"));
+  expect_carried("out");
+  const ProgramRun of_export = run_program("summarize '" + path("out") + "' --input '" + input + "'");
+  ok(of_export);
+  EXPECT_EQ(of_export.out, of_run.out);
+  ok(run_program("checkpoint import '" + path("out") + "' '" + path("back") + "'"));
+  expect_carried("back");
+  const std::string rest = " --data '" + path("data") + "' --split test --json --output '";
+  const ProgramRun of_import = run_program("evaluate '" + path("back") + "'" + rest + path("scores") + "'");
+  ok(of_import);
+  const ProgramRun scores = run_program("evaluate '" + path("run") + "' --json");
+  ok(scores);
+  EXPECT_NEAR(Json::parse(of_import.out)["loss"].get<double>(), Json::parse(scores.out)["loss"].get<double>(),
+              0.05);
+}
+
+TEST_F(JsonTokenizerCommands, AByteLevelTokenizerGoesRound) {
+  write_tokenizer(byte_level_json(), "<|im_end|>");
+  go_round();
+  const Json config = Json::parse(read_bytes(scratch_ / "out/config.json"));
+  EXPECT_EQ(config["eos_token_id"], 275);
+  EXPECT_EQ(config["bos_token_id"], nullptr);
+  const Json inspected =
+      Json::parse(run_program("checkpoint inspect --json '" + path("run") + "'").out)["tokenizer"];
+  EXPECT_EQ(inspected["file"], path("run/tokenizer.json"));
+  EXPECT_EQ(inspected["matches"], true);
+  EXPECT_EQ(inspected["pieces"], 277);
+  // Every example ends with the end token; none begins with BOS, and ".\n\n" is the separator's.
+  const Json shown = Json::parse(run_program("prepare --show 2 --json '" + path("data") + "'").out);
+  const Json& example = shown["examples"][0];
+  EXPECT_EQ(example["pieces"].front(), "T");
+  EXPECT_EQ(example["ids"].back(), 275);
+  EXPECT_EQ(example["ids"][example["document_tokens"].get<size_t>()], 257);
+  const std::string text = run_program("prepare --show 2 '" + path("data") + "'").out;
+  EXPECT_HAS(text, "[[ caf\u00e9 <|im_end|><|im_end|>]]");
+  // Cut documents keep the whole separator.
+  const Json cut =
+      Json::parse(run_program("prepare --show 1 --sequence-length 22 --json '" + path("data") + "'").out);
+  const Json& ids = cut["examples"][0]["ids"];
+  EXPECT_EQ(ids.size(), 23U);
+  EXPECT_EQ(ids[0], 84);
+  EXPECT_EQ(std::ranges::count(ids, Json(257)), 1);
+}
+
+TEST_F(JsonTokenizerCommands, AMetaspaceTokenizerGoesRound) {
+  write_tokenizer(metaspace_json(), "</s>");
+  go_round();
+  EXPECT_EQ(Json::parse(read_bytes(scratch_ / "out/config.json"))["bos_token_id"], 1);
+}
+
+TEST_F(JsonTokenizerCommands, SpecialTokensInDocumentsAreReadIfAskedFor) {
+  write_tokenizer(byte_level_json(), "<|endoftext|>");
+  const ProgramRun plain = prepare("plain");
+  ASSERT_EQ(plain.exit_code, 0) << plain.err;
+  EXPECT_HAS(
+      plain.err,
+      "20 summaries and 0 documents have the name of a special token in them, which is encoded as text");
+  const ProgramRun read = prepare("data", "--read-special-tokens --eos-token '<|im_end|>'");
+  ASSERT_EQ(read.exit_code, 0) << read.err;
+  EXPECT_HAS(read.err, "which is read as this token");
+  const auto ids = [&](const std::string& data) {
+    return Json::parse(run_program("prepare --show 2 --json '" + path(data) + "'").out)["examples"][1]["ids"];
+  };
+  EXPECT_EQ(std::ranges::count(ids("plain"), Json(275)), 0);
+  EXPECT_EQ(std::ranges::count(ids("data"), Json(275)), 2);
+  const Json arguments = Json::parse(read_bytes(scratch_ / "data/prepare.json"))["arguments"];
+  EXPECT_EQ(arguments["eos_token"], "<|im_end|>");
+  EXPECT_EQ(arguments["read_special_tokens"], true);
+  // Training and summarize read the choice in the data set and in the run.
+  ASSERT_EQ(train().exit_code, 0);
+  EXPECT_EQ(read_bytes(scratch_ / "run/ripstop_tokenizer.json"),
+            read_bytes(scratch_ / "data/ripstop_tokenizer.json"));
+  std::filesystem::remove(scratch_ / "data/ripstop_tokenizer.json");
+  const ProgramRun other = train();
+  EXPECT_EQ(other.exit_code, 65);
+  EXPECT_HAS(other.err, "put the ripstop_tokenizer.json back");
+}
+
+TEST_F(JsonTokenizerCommands, PrepareNamesTheOptionIfNoEndIsKnown) {
+  Json json = byte_level_json();
+  json["added_tokens"] = Json::array({added_token(274, "<pad>")});
+  write_bytes(scratch_ / "model/tokenizer.json", json.dump());
+  const ProgramRun unknown = prepare("data");
+  EXPECT_EQ(unknown.exit_code, 65);
+  EXPECT_HAS(unknown.err, "ripstop prepare --eos-token");
+  EXPECT_FALSE(std::filesystem::exists(scratch_ / "data"));
+  EXPECT_EQ(prepare("data", "--eos-token '<eos>'").exit_code, 65);
+  EXPECT_EQ(prepare("data", "--eos-token '<pad>'").exit_code, 0);
+  const ProgramRun trained =
+      run_program("prepare --source synthetic --vocab-size 400 --eos-token x --output '" + path("no") + "'");
+  EXPECT_EQ(trained.exit_code, 64);
+  EXPECT_HAS(trained.err, "are for a tokenizer that is given");
+}
+
+TEST_F(JsonTokenizerCommands, OfBothFilesADifferenceIsTold) {
+  const Tokenizer model(small_model(), "small");
+  for (const auto& [name, bytes] : exported_tokenizer(model, 128).texts)
+    if (name != "ripstop_tokenizer.json") write_bytes(scratch_ / "model" / name, bytes);
+  const ProgramRun same = prepare("same");
+  ASSERT_EQ(same.exit_code, 0) << same.err;
+  EXPECT_EQ(same.err.find("beside it gives other ids"), std::string::npos) << same.err;
+  EXPECT_TRUE(std::filesystem::exists(scratch_ / "same/tokenizer.json"));
+  write_tokenizer(metaspace_json(), "</s>");
+  const ProgramRun other = prepare("other");
+  ASSERT_EQ(other.exit_code, 0) << other.err;
+  EXPECT_HAS(other.err,
+             "tokenizer.json is read, as AutoTokenizer does; tokenizer.model beside it gives other ids, as "
+             "for \"The");
+}
+
+TEST_F(JsonTokenizerCommands, BadFilesEndIn65) {
+  write_tokenizer(byte_level_json(), "<|im_end|>");
+  for (const char* bad : {"{", "[]", "{}", R"({"model": {"type": "WordPiece", "vocab": {}}})"}) {
+    write_bytes(scratch_ / "model/tokenizer.json", bad);
+    const ProgramRun refused = prepare("data");
+    EXPECT_EQ(refused.exit_code, 65) << bad << refused.err;
+    EXPECT_HAS(refused.err, "tokenizer.json");
+  }
+  write_tokenizer(byte_level_json(), "<|im_end|>");
+  write_bytes(scratch_ / "model/tokenizer_config.json", "{\"eos_token\": ");
+  EXPECT_EQ(prepare("data").exit_code, 65);
+  std::filesystem::remove(scratch_ / "model/tokenizer.json");
+  write_bytes(scratch_ / "model/tekken.json", "{}");
+  EXPECT_HAS(prepare("data").err, "tekken.json is not read");
+}
+
+// A data set of another tokenizer.json than the run's is refused; a copy by another version is the same one.
+TEST_F(JsonTokenizerCommands, TheIdentityIsNotTheBytes) {
+  write_tokenizer(byte_level_json(), "<|im_end|>");
+  ASSERT_EQ(prepare("data").exit_code, 0);
+  ASSERT_EQ(train().exit_code, 0);
+  Json json = byte_level_json();
+  json["version"] = "1.0",
+  json["padding"] = {
+      {"strategy", "BatchLongest"}, {"direction", "Right"}, {"pad_to_multiple_of", nullptr}, {"pad_id", 0},
+      {"pad_type_id", 0},           {"pad_token", "!"}};
+  write_bytes(scratch_ / "data/tokenizer.json", json.dump());
+  const ProgramRun same = train("train.steps=6");
+  EXPECT_EQ(same.exit_code, 0) << same.err;
+  json["model"]["merges"].erase(5);
+  write_bytes(scratch_ / "data/tokenizer.json", json.dump());
+  const ProgramRun other = train("train.steps=8");
+  EXPECT_EQ(other.exit_code, 65);
+  EXPECT_HAS(other.err, "was made with another tokenizer");
+}
+
+}  // namespace
+}  // namespace ripstop
