@@ -40,13 +40,14 @@ std::string place_of(const CorpusExample& example) {
 
 /// "FILE:LINE: why", or "FILE: why" if the whole file is one example.
 std::string describe(const CorpusExample& example, Fault fault) {
-  constexpr std::array<std::string_view, 7> kWhy = {"nothing",
-                                                    "the document is empty or null",
-                                                    "the summary is empty or null",
-                                                    "not valid UTF-8",
-                                                    "has a NUL byte",
-                                                    "an earlier example has the same document and summary",
-                                                    "the tokenizer cannot cut a part of over 1 MiB"};
+  constexpr std::array<std::string_view, 7> kWhy = {
+      "nothing",
+      "the document is empty or null",
+      "the summary is empty or null",
+      "not valid UTF-8",
+      "has a NUL byte",
+      "an earlier example has the same document and summary",
+      "the tokenizer cannot encode it: a part of over 1 MiB, or too many steps"};
   return fmt::format("{}: {}", place_of(example), kWhy.at(static_cast<size_t>(fault)));
 }
 
@@ -189,6 +190,8 @@ void Preparation::take(EncodedExample& encoded) {
   const CorpusExample& source = encoded.source;
   Fault fault = fault_of(source, kind());
   if (fault == Fault::kNone && encoded.has_long_word) fault = Fault::kLongWord;
+  // Without BOS, a text of one letter that the tokenizer drops has nothing to learn.
+  if (fault == Fault::kNone && std::ssize(encoded.tokens.tokens) < 2) fault = Fault::kEmptyDocument;
   // Examples arrive in the order of the corpus, so of several equal examples the first stays.
   if (fault == Fault::kNone && !seen_.insert(encoded.pair_hash)) fault = Fault::kDuplicate;
   if (fault != Fault::kNone) {

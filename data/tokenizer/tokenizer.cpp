@@ -12,7 +12,9 @@
 namespace ripstop {
 namespace {
 
-constexpr const char* kEndHint = "name it: ripstop prepare --eos-token '<|im_end|>', or another one";
+constexpr const char* kEndHint =
+    "ripstop prepare --eos-token '<|im_end|>', or another one, names it, as does eos_token in "
+    "tokenizer_config.json";
 
 /// A note if tokenizer_config.json asks for another begin than tokenizer.json has; "" if not. AutoTokenizer
 /// of transformers 5 drops add_bos_token beside a tokenizer.json. Source: transformers 5.24,

@@ -39,8 +39,10 @@ struct MarkedLengths {
 
 /// Kind kSummary: three parts. Kind kText: `document` tokens alone.
 inline void write_marked_dataset(const std::filesystem::path& path, const std::vector<MarkedLengths>& lengths,
-                                 ExampleKind kind = ExampleKind::kSummary) {
-  TokenDatasetWriter writer(path, marked_header(kind));
+                                 ExampleKind kind = ExampleKind::kSummary, int64_t begin_tokens = 1) {
+  TokenDatasetHeader header = marked_header(kind);
+  header.begin_tokens = begin_tokens;
+  TokenDatasetWriter writer(path, header);
   for (size_t i = 0; i < lengths.size(); ++i) {
     TokenExample example;
     const bool summary = kind == ExampleKind::kSummary;

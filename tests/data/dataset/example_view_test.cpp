@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "data/dataset/batch_loader.h"
+#include "data/dataset/sequence_reader.h"
 #include "tests/data/scratch_directory.h"
 #include "tests/data/small_dataset.h"
 
@@ -61,6 +62,31 @@ std::vector<int64_t> all_examples(const TokenDataset& dataset) {
   std::vector<int64_t> numbers(static_cast<size_t>(dataset.examples()));
   std::iota(numbers.begin(), numbers.end(), int64_t{0});
   return numbers;
+}
+
+// No BOS, or several tokens of it: the separator stays whole, and nothing more of the document is kept than fits.
+TEST(ExampleViews, WhatAnExampleBeginsWithStays) {
+  const ScratchDirectory scratch;
+  constexpr int64_t kDocument = 9, kRest = 3 + 4;
+  for (const int64_t begin : {0, 1, 2}) {
+    write_marked_dataset(scratch / "train.h5", {{kDocument, 4}}, ExampleKind::kSummary, begin);
+    const TokenDataset dataset(scratch / "train.h5");
+    EXPECT_EQ(dataset.header().begin_tokens, begin);
+    for (int64_t length = 4; length < 20; ++length) {
+      const int64_t tokens = std::min(length + 1, kDocument + kRest);
+      const int64_t head = std::max(begin, tokens - kRest);
+      std::vector<int32_t> expected;
+      for (int64_t p = 0; p < head; ++p) expected.push_back(marked_token(0, p));
+      for (int64_t p = kDocument; std::ssize(expected) < tokens; ++p) expected.push_back(marked_token(0, p));
+      const ExampleView view = view_examples(dataset, {0}, {.sequence_length = length}).front();
+      EXPECT_EQ(view.token, expected) << begin << ' ' << length;
+      EXPECT_EQ(view.first_target, std::min(head + 3, tokens)) << begin << ' ' << length;
+      const SequenceReader reader(dataset, length, LossOn::kSummary);
+      EXPECT_EQ(reader.cut_summaries(), begin + kRest > tokens ? 1 : 0) << begin << ' ' << length;
+      EXPECT_EQ(reader.cut_documents() + reader.cut_summaries(), length + 1 < kDocument + kRest ? 1 : 0);
+    }
+    std::filesystem::remove(scratch / "train.h5");
+  }
 }
 
 TEST(ExampleViews, AreWhatTheLoaderDeals) {

@@ -118,7 +118,7 @@ TEST_F(PrepareTest, AWordOfOverAMebibyteIsSkippedAndCounted) {
   EXPECT_EQ(report.splits[0].examples, 1);
   EXPECT_EQ(report.splits[0].long_words, 2);
   EXPECT_EQ(report.skipped(), 2);
-  EXPECT_HAS(report.first_skipped, "train.jsonl:1: the tokenizer cannot cut a part of over 1 MiB");
+  EXPECT_HAS(report.first_skipped, "train.jsonl:1: the tokenizer cannot encode it: a part of over 1 MiB");
   EXPECT_EQ(Tokenizer(scratch_ / "out").decode(tokens_of(TokenDataset(scratch_ / "out/train.h5"), 0)),
             words + "\n\nTL;DR: s");
 }

@@ -46,6 +46,14 @@ TEST(CutDocument, TakesFromItsEndAlone) {
   EXPECT_EQ(prompt.tokens, (Ids{1, 90, 91, 92}));
 }
 
+TEST(CutDocument, WithoutBosTakesAllOfIt) {
+  EncodedPrompt prompt = example();
+  prompt.begin_tokens = 0;
+  EXPECT_EQ(cut_document(prompt, 3), 5);
+  EXPECT_EQ(prompt.tokens, (Ids{90, 91, 92}));
+  EXPECT_EQ(prompt.separator_begin, 0);
+}
+
 TEST(CutDocument, RefusesToCutTheSeparator) {
   EncodedPrompt prompt = example();
   EXPECT_THROW(cut_document(prompt, 3), Error);
