@@ -157,7 +157,7 @@ TEST_F(CheckpointExportCommand, RefusesWithTheNextThingToDo) {
   const ProgramRun without =
       run_program("checkpoint export --license apache-2.0 --language en " + run() + " " + file("without"));
   EXPECT_EQ(without.exit_code, 0) << without.err;
-  EXPECT_HAS(without.err, "has no tokenizer.model: the export has the weights alone");
+  EXPECT_HAS(without.err, "has no tokenizer.model and no tokenizer.json: the export has the weights alone");
   EXPECT_FALSE(std::filesystem::exists(scratch_ / "without" / "tokenizer_config.json"));
   EXPECT_HAS(read_bytes(scratch_ / "without/README.md"), "\nlicense: apache-2.0\nlanguage:\n- en\n");
 }

@@ -20,14 +20,15 @@ class JsonTokenizerCommands : public testing::Test {
  protected:
   void SetUp() override {
     std::string lines;
-    for (int i = 0; i < 40; ++i)
-      lines += Json{{"document", "The council said that bridge " + std::to_string(i) + " opened."},
-                    {"summary", i % 2 == 0 ? "bridge opened" : "caf\u00e9 <|im_end|>"}}
-                   .dump() +
-               "\n";
-    for (const char* split : {"train", "validation", "test"})
-      write_bytes(scratch_ / "input" / (std::string(split) + ".jsonl"),
-                  std::string(split) == "train" ? lines : lines.substr(0, lines.find('\n') * 2));
+    for (int i = 0; i < 40; ++i) {
+      const Json line{{"document", "The council said that bridge " + std::to_string(i) + " opened."},
+                      {"summary", i % 2 == 0 ? "bridge opened" : "caf\u00e9 <|im_end|>"}};
+      lines += line.dump() + "\n";
+      if (i == 3) write_bytes(scratch_ / "input/validation.jsonl", lines);
+    }
+    write_bytes(scratch_ / "input/train.jsonl", lines);
+    write_bytes(scratch_ / "input/test.jsonl",
+                R"({"document": "The bridge is old.", "summary": "old bridge"})");
   }
   std::string path(const std::string& name) const { return (scratch_ / name).string(); }
   /// The directory of a model's tokenizer.
@@ -85,7 +86,7 @@ void JsonTokenizerCommands::go_round() const {
   EXPECT_EQ(of_export.out, of_run.out);
   ok(run_program("checkpoint import '" + path("out") + "' '" + path("back") + "'"));
   expect_carried("back");
-  const std::string rest = " --data '" + path("data") + "' --split test --json --output '";
+  const std::string rest = " --data '" + path("data") + "' --split test --max-new-tokens 8 --json --output '";
   const ProgramRun of_import = run_program("evaluate '" + path("back") + "'" + rest + path("scores") + "'");
   ok(of_import);
   const ProgramRun scores = run_program("evaluate '" + path("run") + "' --json");

@@ -86,7 +86,7 @@ fs::path tokenizer_directory(const fs::path& model) {
 // A hint: how to make a data set with the model's tokenizer.
 std::string way_to_data(const TokenizerOwners& owners) {
   const fs::path own = tokenizer_directory(owners.model);
-  if (!has_tokenizer(own))
+  if (read_tokenizer_sha256(own).empty())
     return "ripstop prepare --tokenizer FILE makes a data set for it: FILE is the tokenizer of its "
            "training";
   if (const int64_t pieces = Tokenizer(own).vocabulary_size();
