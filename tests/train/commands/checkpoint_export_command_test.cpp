@@ -96,7 +96,7 @@ TEST_F(CheckpointExportCommand, SummarizeTakesATokenizer) {
   const ProgramRun without = run_program("summarize " + run() + " --input " + input);
   EXPECT_EQ(without.exit_code, 65);
   EXPECT_HAS(without.err, run() + " has no tokenizer.model");
-  EXPECT_HAS(without.err, "--tokenizer FILE.model");
+  EXPECT_HAS(without.err, "--tokenizer FILE, or a directory");
   const ProgramRun given =
       run_program("summarize " + run() + " --tokenizer " + file("away.model") + " --input " + input);
   ASSERT_EQ(given.exit_code, 0) << given.err;

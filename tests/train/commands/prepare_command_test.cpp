@@ -132,7 +132,7 @@ TEST_F(PrepareCommand, EachMistakeHasItsFix) {
   expect_refused("--input " + file("absent") + " --vocab-size 350", 65, "nothing is downloaded");
   expect_refused("--source synthetic --vocab-size 350", 64, "give --examples 20000");
   expect_refused("--input " + good + " --tokenizer " + write("tokenizer.json", "{\"version\": \"1.0\"}"), 65,
-                 "tokenizer.json of a fast tokenizer");
+                 "tokenizer.json: has no 'model'");
   expect_refused("--input " + good + " --tokenizer meta-llama/Llama-2-7b-hf", 65, "nothing is downloaded");
   expect_refused("--input " + good + " --vocab-size 350 --template TL", 64, "needs {document} exactly once");
   expect_refused("--input " + good + " --vocab-size 50000", 64, "--vocab-size");

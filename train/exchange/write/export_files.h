@@ -21,11 +21,13 @@ struct ExportedTokenizer {
   std::string difference = {};
   /// Whether `texts` has tokenizer.json, with which AutoTokenizer can map tokens to places in the text.
   bool has_json = false;
+  /// Whether names of special tokens in a text are text, which tokenizer_config.json may say, too.
+  bool splits_special = true;
 
   bool is_there() const { return !texts.empty(); }
 };
 
-/// The files of a tokenizer.json, byte for byte. Of a tokenizer.model: makes tokenizer.model,
+/// The files of a tokenizer.json, byte for byte, with a tokenizer_config.json if it has none. Of a tokenizer.model: makes tokenizer.model,
 /// tokenizer_config.json, special_tokens_map.json and tokenizer.json, of which ripstop reads the first. transformers
 /// prefers tokenizer.json: from the .model alone, LlamaTokenizer of transformers 5 gives other ids to leading
 /// spaces and runs of spaces. With BPE, "<s>", "</s>" and "<unk>" in a text stay text, as in ripstop. If

@@ -162,6 +162,19 @@ std::string tokenizer_json(const SentencePieceModel& model, const Tokenizer& tok
   return text + ",\n\"model\":" + model_json(model, name(unk), unk) + "}\n";
 }
 
+// A tokenizer_config.json for a tokenizer.json that has none. Without it AutoTokenizer of transformers 4 takes
+// the class of the model's type, LLaMA's, which puts another BOS before each text.
+std::string config_of_json(const Tokenizer& tokenizer, int64_t longest) {
+  Json config = {{"clean_up_tokenization_spaces", false},
+                 {"model_input_names", {"input_ids", "attention_mask"}},
+                 {"model_max_length", longest},
+                 {"split_special_tokens", !tokenizer.reads_special_tokens()},
+                 {"tokenizer_class", "PreTrainedTokenizerFast"}};
+  if (tokenizer.begin().size() == 1) config["bos_token"] = tokenizer.piece(tokenizer.begin().front()).name;
+  if (tokenizer.has_eos()) config["eos_token"] = tokenizer.piece(tokenizer.eos()).name;
+  return text_of_json(config, 2) + "\n";
+}
+
 // Why tokenizer.json cannot describe the model; empty if it can.
 std::string undescribable(const SentencePieceModel& model) {
   const auto has = [&](PieceKind kind) {
@@ -184,7 +197,10 @@ ExportedTokenizer exported_tokenizer(const Tokenizer& tokenizer, int64_t longest
   files.has_json = own.is_json();
   if (files.has_json) {
     files.texts = std::move(own.carried);
-    if (!tokenizer.reads_special_tokens())
+    files.splits_special = !tokenizer.reads_special_tokens();
+    if (tokenizer.files().find(kTokenizerConfigFile) == nullptr)
+      files.texts.emplace_back(kTokenizerConfigFile, config_of_json(tokenizer, longest));
+    else if (files.splits_special)
       files.difference = "names of special tokens in a text are tokens there, and text here";
     return files;
   }

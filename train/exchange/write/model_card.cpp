@@ -129,13 +129,12 @@ std::string prompt_text(const ModelCard& card) {
 
 std::string tokenizer_text(const ModelCard& card) {
   if (!card.tokenizer.is_there()) return "";
-  if (card.tokenizer.difference.empty() && card.tokenizer.texts.front().first != kSentencePieceFile)
-    return "\n`AutoTokenizer` makes the same ids of a text as ripstop does. Names of special tokens in a "
-           "text "
-           "are these tokens.\n";
   if (card.tokenizer.difference.empty())
-    return "\n`AutoTokenizer` makes the same ids of a text as ripstop does with `tokenizer.model`. Marks of "
-           "special tokens in a text, such as\n`</s>`, are text (`split_special_tokens`).\n";
+    return fmt::format(
+        "\n`AutoTokenizer` makes the same ids of a text as ripstop does with `{}`. Marks of "
+        "special tokens in a text, such as\n`</s>`, are {}.\n",
+        card.tokenizer.texts.front().first,
+        card.tokenizer.splits_special ? "text (`split_special_tokens`)" : "these tokens");
   return fmt::format("\nThe ids of `AutoTokenizer` may differ from those of the training: {}.\n",
                      card.tokenizer.difference);
 }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data/tokenizer/sentencepiece_model.h"
+#include "tests/data/small_json_tokenizers.h"
 #include "tests/expect_has.h"
 #include "tests/test_files.h"
 
@@ -114,6 +115,25 @@ TEST(ExportTokenizer, SpecialTokensAreNamed) {
   EXPECT_EQ(files.texts[0].second, learnt_tokenizer().model());
 }
 
+TEST(ExportTokenizer, AJsonWithoutAConfigGetsOne) {
+  for (const bool reads : {false, true}) {
+    const Tokenizer tokenizer(metaspace_json().dump(), "spaces", {.reads_special_tokens = reads});
+    const ExportedTokenizer files = exported_tokenizer(tokenizer, 128);
+    EXPECT_EQ(files.texts.front(),
+              (std::pair<std::string, std::string>{"tokenizer.json", tokenizer.model()}));
+    EXPECT_EQ(files.difference, "");
+    const nlohmann::json config = json_file(files, "tokenizer_config.json");
+    EXPECT_EQ(config["tokenizer_class"], "PreTrainedTokenizerFast");
+    EXPECT_EQ(config["bos_token"], "<s>");
+    EXPECT_EQ(config["eos_token"], "</s>");
+    EXPECT_EQ(config["split_special_tokens"], !reads);
+  }
+  const nlohmann::json config = json_file(
+      exported_tokenizer(Tokenizer(byte_level_json().dump(), "bytes"), 128), "tokenizer_config.json");
+  EXPECT_FALSE(config.contains("bos_token"));
+  EXPECT_EQ(config["eos_token"], "<|endoftext|>");
+}
+
 TEST(ExportTokenizer, OtherModelsSayWhatDiffers) {
   const auto path = shared_file("data/models/sentencepiece_test/test_model.model");
   if (!path) GTEST_SKIP() << "../shared is absent";
@@ -137,7 +157,7 @@ TEST(ExportTokenizer, OtherModelsSayWhatDiffers) {
   changed[length] = static_cast<char>(bytes + 2);
   const ExportedTokenizer users = exported_tokenizer(Tokenizer(changed, "changed"), 128);
   EXPECT_HAS(users.difference, "it has user-defined pieces");
-  EXPECT_EQ(users.texts.size(), 3u);
+  EXPECT_EQ(users.texts.size(), 4u);
   EXPECT_EQ(json_file(users, "tokenizer_config.json")["tokenizer_class"], "LlamaTokenizer");
 }
 
