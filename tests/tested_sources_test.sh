@@ -31,6 +31,7 @@ data/tokenizer/token_decoder.*           tests/data/tokenizer/json_tokenizer_tes
 data/tokenizer/tokenizer_json.*          tests/data/tokenizer/json_tokenizer_test.cpp tests/data/tokenizer/bad_tokenizer_json_test.cpp
 data/tokenizer/traced_text.*             tests/data/tokenizer/json_tokenizer_test.cpp
 data/tokenizer/unicode.*                 tests/data/tokenizer/json_tokenizer_test.cpp
+data/tokenizer/sentencepiece_tokenizer.* tests/data/tokenizer/tokenizer_test.cpp tests/data/tokenizer/long_texts_test.cpp
 data/tokenizer/sentencepiece_model.*     tests/data/tokenizer/tokenizer_test.cpp tests/train/exchange/write/export_tokenizer_test.cpp
 data/dataset/sequence_reader.*           tests/data/dataset/batch_loader_test.cpp
 data/tokenizer/text_sample.*             tests/data/tokenizer/tokenizer_test.cpp tests/data/prepare/prepare_test.cpp

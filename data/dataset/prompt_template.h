@@ -39,8 +39,8 @@ class PromptTemplate {
   const std::string& text() const { return template_; }
   const std::string& separator() const { return parts_.separator; }
 
-  /// Returns Tokenizer::begin and the ids of the whole prompt, encoded in one piece. A token that spans the end of the
-  /// document and the start of the separator counts as separator.
+  /// Returns Tokenizer::begin and the ids of the whole prompt, encoded in one piece. A token that spans the
+  /// end of the document and the start of the separator counts as separator.
   EncodedPrompt encode(std::string_view document) const;
   /// The prompt of `document`, then `summary` (Tokenizer::encode_continuation), then Tokenizer::eos.
   TokenExample encode_pair(std::string_view document, std::string_view summary) const;

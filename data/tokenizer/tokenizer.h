@@ -74,10 +74,10 @@ class Tokenizer {
   /// tokenizers with add_special_tokens=False, except that special tokens such as "<s>" in `text` are encoded
   /// as text, unless reads_special_tokens(). Returns `before` with the ids behind it.
   ///
-  /// For SentencePiece, a text of more than 64 KiB is encoded in parts, because the library takes 240 bytes of
-  /// memory for a byte. The ids are the same. A part ends before a space that no piece of the vocabulary holds
-  /// together with the letter in front of it. Only BPE without normalization is cut: other models might give
-  /// other ids. Throws LongWordError if a part would have more than 1 MiB.
+  /// For SentencePiece, a text of more than 64 KiB is encoded in parts, because the library takes 240 bytes
+  /// of memory for a byte. The ids are the same. A part ends before a space that no piece of the vocabulary
+  /// holds together with the letter in front of it. Only BPE without normalization is cut: other models might
+  /// give other ids. Throws LongWordError if a part would have more than 1 MiB.
   std::vector<int32_t> encode(std::string_view text, std::vector<int32_t> before = {}) const;
   /// The ids of a space and `text`, encoded as the continuation of other text. They are the same whether or
   /// not the model itself adds a space. Returns `before` with the ids behind it. Throws as encode().
@@ -87,8 +87,8 @@ class Tokenizer {
   std::vector<SpannedToken> encode_with_spans(std::string_view text) const;
   /// The number of ids of encode() before the first whose token ends behind `byte` of `text`.
   int64_t tokens_before(std::string_view text, int64_t byte) const;
-  /// The text of `ids`, always valid UTF-8, without special tokens. SentencePiece and some tokenizer.json drop
-  /// the space before the first word. Throws Error(kInputData) for an id outside the vocabulary.
+  /// The text of `ids`, always valid UTF-8, without special tokens. SentencePiece and some tokenizer.json
+  /// drop the space before the first word. Throws Error(kInputData) for an id outside the vocabulary.
   std::string decode(const std::vector<int32_t>& ids) const;
   /// The text of a piece may be a part of a letter. Throws Error(kInputData) for an id outside the
   /// vocabulary.

@@ -51,8 +51,8 @@ struct TokenizerFiles {
 /// Throws Error(kStorage) if the system cannot tell.
 bool has_tokenizer(const std::filesystem::path& directory);
 
-/// The name of the tokenizer's file in `directory`: what kTokenizerChoiceFile names, else tokenizer.json, else
-/// tokenizer.model, which may be absent. Throws Error(kInputData) for a damaged kTokenizerChoiceFile.
+/// The name of the tokenizer's file in `directory`: what kTokenizerChoiceFile names, else tokenizer.json,
+/// else tokenizer.model, which may be absent. Throws Error(kInputData) for a damaged kTokenizerChoiceFile.
 std::string tokenizer_file_name(const std::filesystem::path& directory);
 
 /// What kTokenizerChoiceFile in `directory` says; nothing if it is absent. Throws Error(kInputData) if it is

@@ -44,8 +44,8 @@ struct ForeignWeights {
 ForeignWeights find_foreign_weights(const std::filesystem::path& path);
 
 /// The entries of `directory` that forbid a run or an evaluation to write there, as "plots/, prepare.json,
-/// test.h5 and 2 more"; "" if there are none. Files of data sets, runs and models forbid it (config.toml,
-/// a tokenizer's files, prompt_template.txt, LOCK, prepare.json, manifest.json, *.h5, *.jsonl, *.safetensors,
+/// test.h5 and 2 more"; "" if there are none. Files of data sets, runs and models forbid it (config.toml, a
+/// tokenizer's files, prompt_template.txt, LOCK, prepare.json, manifest.json, *.h5, *.jsonl, *.safetensors,
 /// *.bin), and folders except `logs`, a `checkpoints` without checkpoints, and hidden ones other than .git.
 /// Entries whose names begin with a name in `own` are allowed.
 std::string entries_in_the_way(Io& io, const std::filesystem::path& directory,

@@ -16,8 +16,9 @@ namespace ripstop {
 /// Reads the prompt of `example`. Any thread may call. Throws Error(kInputData) if the file is damaged.
 EncodedPrompt stored_prompt(const TokenDataset& dataset, int64_t example);
 
-/// Removes tokens from the end of the document until the prompt has at most `longest` tokens. Its begin and the
-/// separator always stay. Returns the number of removed tokens. Throws Error(kUsage) if begin and separator alone are longer than `longest`.
+/// Removes tokens from the end of the document until the prompt has at most `longest` tokens. Its begin and
+/// the separator always stay. Returns the number of removed tokens. Throws Error(kUsage) if begin and
+/// separator alone are longer than `longest`.
 int64_t cut_document(EncodedPrompt& prompt, int64_t longest);
 
 /// The number of prompts among the first `examples` that cut_document would cut. Reads no token.

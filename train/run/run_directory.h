@@ -47,9 +47,10 @@ class RunDirectory {
   /// if another process has taken over the run.
   int64_t take_over(int64_t step);
 
-  /// Writes config.toml, the tokenizer's files and prompt_template.txt, cuts metrics.jsonl back to `step`, and
-  /// opens it for appending. No earlier call changes these files, so a refused command leaves them alone. If
-  /// the lock was taken over, metrics.jsonl becomes a new file, into which the previous owner cannot write.
+  /// Writes config.toml, the tokenizer's files and prompt_template.txt, cuts metrics.jsonl back to `step`,
+  /// and opens it for appending. No earlier call changes these files, so a refused command leaves them alone.
+  /// If the lock was taken over, metrics.jsonl becomes a new file, into which the previous owner cannot
+  /// write.
   MetricsFile& open_metrics(int64_t step);
   MetricsFile& metrics() { return *metrics_; }
   bool has_metrics() const { return metrics_ != nullptr; }  ///< true after open_metrics()

@@ -64,7 +64,8 @@ std::vector<int64_t> all_examples(const TokenDataset& dataset) {
   return numbers;
 }
 
-// No BOS, or several tokens of it: the separator stays whole, and nothing more of the document is kept than fits.
+// No BOS, or several tokens of it: the separator stays whole, and nothing more of the document is kept than
+// fits.
 TEST(ExampleViews, WhatAnExampleBeginsWithStays) {
   const ScratchDirectory scratch;
   constexpr int64_t kDocument = 9, kRest = 3 + 4;

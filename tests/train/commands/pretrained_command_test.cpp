@@ -72,7 +72,7 @@ TEST_F(PretrainedCommands, PlanComparesTheTokenizers) {
   const ProgramRun unknown = run_program("plan " + config);
   EXPECT_EQ(unknown.exit_code, 0) << unknown.err;
   EXPECT_HAS(unknown.out,
-             "has no tokenizer.model and no tokenizer.json: whether the data set " + path("data") + " has its tokenizer was");
+             "and no tokenizer.json: whether the data set " + path("data") + " has its tokenizer was");
   std::filesystem::copy(scratch_ / "data" / "tokenizer.model", model_.path() / "tokenizer.model");
   const ProgramRun same = run_program("plan " + config);
   EXPECT_EQ(same.out.find("tokenizer"), std::string::npos) << same.out;

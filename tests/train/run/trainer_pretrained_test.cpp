@@ -36,7 +36,7 @@ TEST_F(PretrainedRuns, ARunBeginsWithItsWeights) {
             ExitCode::kOk);
   EXPECT_HAS(said(), "weights of " + model_.path().string() + " (Hugging Face)");
   EXPECT_HAS(said(),
-             "has no tokenizer.model and no tokenizer.json: whether the data set " + data_ + " has its tokenizer was not checked");
+             "and no tokenizer.json: whether the data set " + data_ + " has its tokenizer was not checked");
   EXPECT_HAS(said(), "the last 3 ids never occur in the data and are never written");
   EXPECT_EQ(state("still", 1).model.vocab_size, model_.config["vocab_size"]);
   Io io;

@@ -71,7 +71,8 @@ std::string first_difference(const fs::path& path, const Tokenizer& tokenizer) {
   return "";
 }
 
-// Whether the directory of a model has the .model file of `tokenizer`, though it may have a tokenizer.json, too.
+// Whether the directory of a model has the .model file of `tokenizer`, though it may have a tokenizer.json,
+// too.
 bool has_same_file(const fs::path& directory, const Tokenizer& tokenizer) {
   const fs::path file = directory / kSentencePieceFile;
   return tokenizer.is_sentencepiece() && is_file(file) && Tokenizer(file).sha256() == tokenizer.sha256();

@@ -28,9 +28,9 @@ struct TokenizerOwners {
 
 /// Compares the model's tokenizer with `tokenizer`, by Tokenizer::sha256. The model may have both kinds of
 /// file; if it has a tokenizer.json alone and `tokenizer` is a SentencePiece model, or if that file cannot be
-/// read, their pieces are compared. Returns "" if the tokenizers are equal, and a note for people if the model
-/// has none. Throws Error(kInputData) if the tokenizers differ (the hint is a command), if
-/// `tokenizer` has more pieces than the model has ids, or if tokenizer.json is damaged.
+/// read, their pieces are compared. Returns "" if the tokenizers are equal, and a note for people if the
+/// model has none. Throws Error(kInputData) if the tokenizers differ (the hint is a command), if `tokenizer`
+/// has more pieces than the model has ids, or if tokenizer.json is damaged.
 std::string compare_tokenizers(const TokenizerOwners& owners, const Tokenizer& tokenizer);
 
 }  // namespace ripstop

@@ -27,13 +27,14 @@ struct ExportedTokenizer {
   bool is_there() const { return !texts.empty(); }
 };
 
-/// The files of a tokenizer.json, byte for byte, with a tokenizer_config.json if it has none. Of a tokenizer.model: makes tokenizer.model,
-/// tokenizer_config.json, special_tokens_map.json and tokenizer.json, of which ripstop reads the first. transformers
-/// prefers tokenizer.json: from the .model alone, LlamaTokenizer of transformers 5 gives other ids to leading
-/// spaces and runs of spaces. With BPE, "<s>", "</s>" and "<unk>" in a text stay text, as in ripstop. If
-/// tokenizer.json cannot describe the tokenizer, it is left out, and `difference` says why. `longest`: the
-/// most positions of the model. Sources: https://github.com/huggingface/tokenizers (the JSON form of
-/// Tokenizer); https://github.com/google/sentencepiece (bpe_model.cc: the order of merges).
+/// The files of a tokenizer.json, byte for byte, with a tokenizer_config.json if it has none. Of a
+/// tokenizer.model: makes tokenizer.model, tokenizer_config.json, special_tokens_map.json and tokenizer.json,
+/// of which ripstop reads the first. transformers prefers tokenizer.json: from the .model alone,
+/// LlamaTokenizer of transformers 5 gives other ids to leading spaces and runs of spaces. With BPE, "<s>",
+/// "</s>" and "<unk>" in a text stay text, as in ripstop. If tokenizer.json cannot describe the tokenizer, it
+/// is left out, and `difference` says why. `longest`: the most positions of the model. Sources:
+/// https://github.com/huggingface/tokenizers (the JSON form of Tokenizer);
+/// https://github.com/google/sentencepiece (bpe_model.cc: the order of merges).
 ExportedTokenizer exported_tokenizer(const Tokenizer& tokenizer, int64_t longest);
 
 struct ExportedAdapters {

@@ -162,8 +162,8 @@ std::string tokenizer_json(const SentencePieceModel& model, const Tokenizer& tok
   return text + ",\n\"model\":" + model_json(model, name(unk), unk) + "}\n";
 }
 
-// A tokenizer_config.json for a tokenizer.json that has none. Without it AutoTokenizer of transformers 4 takes
-// the class of the model's type, LLaMA's, which puts another BOS before each text.
+// A tokenizer_config.json for a tokenizer.json that has none. Without it AutoTokenizer of transformers 4
+// takes the class of the model's type, LLaMA's, which puts another BOS before each text.
 std::string config_of_json(const Tokenizer& tokenizer, int64_t longest) {
   Json config = {{"clean_up_tokenization_spaces", false},
                  {"model_input_names", {"input_ids", "attention_mask"}},

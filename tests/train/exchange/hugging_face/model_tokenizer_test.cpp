@@ -71,7 +71,7 @@ TEST_F(ModelTokenizer, AnotherFileIsRefusedWithWhatToType) {
 }
 
 TEST_F(ModelTokenizer, WithoutAnyFileANoteSaysSo) {
-  EXPECT_HAS(compare(), "has no tokenizer.model and no tokenizer.json: whether the data set d has its tokenizer was not checked");
+  EXPECT_HAS(compare(), "and no tokenizer.json: whether the data set d has its tokenizer was not checked");
 }
 
 TEST_F(ModelTokenizer, PiecesOfTokenizerJsonAreCompared) {
