@@ -52,7 +52,6 @@ ExitCode import_checkpoint(const ImportArguments& given) {
   Io io;
   const StopSignal stop(StopFor::kCleanUp);
   const StoredModel model = open_model(io, given.model);
-  const EndTokens ends = read_end_tokens(given.model, model.config().vocab_size);
   int64_t bytes = 0;
   try {
     bytes = import_with_progress(io, model, given.output, stop);
@@ -74,10 +73,6 @@ ExitCode import_checkpoint(const ImportArguments& given) {
   if (model.state().tokenizer_sha256.empty())
     print_to(stdout, "warning: {} has no tokenizer that can be read: summarize needs one in {}\n",
              given.model, given.output);
-  if (ends.ids.size() > 1)
-    print_to(stdout,
-             "warning: texts of the import end at the tokenizer's EOS alone, not at all {} tokens of {}\n",
-             ends.ids.size(), ends.path.string());
   print_to(stdout, "model.pretrained={} begins a run with its weights\n", shell_word(given.output));
   return ExitCode::kOk;
 }

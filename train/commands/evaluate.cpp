@@ -101,7 +101,7 @@ Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given
   if (!note.empty() && world.rank() == 0) print_to(stderr, "note: {}\n", note);
   subject.examples = given.limit > 0 ? std::min(given.limit, dataset.examples()) : dataset.examples();
   if (dataset.header().kind == ExampleKind::kSummary && dataset.header().with_text) {
-    take_end_tokens(world, subject.tokenizer, subject.trained);
+    note_end_tokens(world, subject.tokenizer, subject.trained);
     subject.generation = subject.trained.config.generation.that_count();
   }
   return subject;
@@ -307,9 +307,10 @@ ExitCode evaluate(MpiWorld& world, const EvaluateArguments& given, Stop& stop) {
   std::optional<StopEndsProcess> while_reading(std::in_place, stop.signal());
   const Subject subject = find_subject(io, world.communicator(), given);
   const Device device = given.model.choose_rank_device(world, subject.trained);
-  const InferenceOptions options = inference_options(
-      subject.trained, device,
-      subject.has_summaries() ? std::min(subject.examples, given.model.batch_size) : 1, subject.generation);
+  const InferenceOptions options =
+      inference_options(subject.trained, device,
+                        subject.has_summaries() ? std::min(subject.examples, given.model.batch_size) : 1,
+                        subject.generation, subject.tokenizer.vocabulary_size());
   std::optional<Output> output;
   const EvaluationSettings settings = settings_of(world.communicator(), given, subject, options);
   while_reading.reset();

@@ -161,27 +161,20 @@ TrainedModel ModelArguments::find(Io& io, Communicator& world, bool reads_genera
   return trained;
 }
 
-void take_end_tokens(Communicator& world, const Tokenizer& tokenizer, TrainedModel& trained) {
-  if (!trained.stored.is_pretrained()) return;
-  std::string text;
-  do_and_agree(world, [&] {
-    if (world.rank() != 0) return;
-    const EndTokens ends = read_end_tokens(trained.run, trained.state().model.vocab_size);
-    if (ends.ids.empty() || ends.ids == std::vector{tokenizer.eos()}) return;
-    text = fmt::format("{}", fmt::join(ends.ids, " "));
-    std::string names;
-    for (const int32_t id : ends.ids)
-      names += fmt::format("{}{}{}", names.empty() ? "" : ", ", id,
-                           id < tokenizer.vocabulary_size() ? " " + tokenizer.piece(id).name : "");
-    print_to(stderr, "note: from {}: texts end at the {} {}{}\n", ends.path.string(),
-             ends.ids.size() == 1 ? "token" : "tokens", names,
-             std::ranges::count(ends.ids, tokenizer.eos()) > 0
-                 ? ""
-                 : fmt::format(", not at the tokenizer's {} {}", tokenizer.eos(),
-                               tokenizer.piece(tokenizer.eos()).name));
-  });
-  std::istringstream ids(text_of_rank_0(world, text));
-  for (int32_t id = 0; ids >> id;) trained.config.generation.end_tokens.push_back(id);
+void note_end_tokens(Communicator& world, const Tokenizer& tokenizer, const TrainedModel& trained) {
+  if (world.rank() != 0 || !trained.stored.is_pretrained()) return;
+  const EndTokens ends = read_end_tokens(trained.run, trained.state().model.vocab_size);
+  const int32_t eos = tokenizer.eos();
+  if (ends.ids.empty() || ends.ids == std::vector{eos} || ends.ids != trained.config.generation.eos_token_id)
+    return;
+  std::string names;
+  for (const int32_t id : ends.ids)
+    names += fmt::format("{}{}{}", names.empty() ? "" : ", ", id,
+                         id < tokenizer.vocabulary_size() ? " " + tokenizer.piece(id).name : "");
+  const bool has_eos = std::ranges::count(ends.ids, eos) > 0;
+  print_to(stderr, "note: from {}: texts end at the {} {}{}\n", ends.path.string(),
+           ends.ids.size() == 1 ? "token" : "tokens", names,
+           has_eos ? "" : fmt::format(", and at the tokenizer's {} {}", eos, tokenizer.piece(eos).name));
 }
 
 // The overrides of the command line, then its options written as overrides.

@@ -43,9 +43,8 @@ struct ModelArguments {
   std::vector<std::string> all_overrides() const;
 };
 
-/// For a model of Hugging Face, sets generation.end_tokens of its config to what read_end_tokens() returns on
-/// rank 0, unless that is only the EOS of `tokenizer`. Rank 0 prints a note on these tokens. Does nothing if
-/// `trained` is a run's checkpoint, whose training taught EOS. Throws as read_end_tokens. Collective.
-void take_end_tokens(Communicator& world, const Tokenizer& tokenizer, TrainedModel& trained);
+/// Prints a note on rank 0 if the files of a model of Hugging Face end its texts at other tokens than the EOS
+/// of `tokenizer` alone, and generation.eos_token_id does not replace them.
+void note_end_tokens(Communicator& world, const Tokenizer& tokenizer, const TrainedModel& trained);
 
 }  // namespace ripstop

@@ -1,9 +1,12 @@
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <array>
 #include <cctype>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
 #include <limits>
 #include <string_view>
 #include <system_error>
@@ -115,22 +118,25 @@ std::string no_dataset_note(const std::string& directory) {
       directory, near.empty() ? "" : "; " + near);
 }
 
-/// A note if train would refuse the data set's tokenizer or the tokenizer could not be checked; else "".
-std::string tokenizer_note(const RunConfig& config, const TokenDataset& dataset) {
+/// Notes if train would refuse the data set's tokenizer or the tokenizer could not be checked, and if the
+/// pretrained model ends its texts with another token; "" for none.
+std::array<std::string, 2> tokenizer_notes(const RunConfig& config, const RunTarget& target,
+                                           const TokenDataset& dataset) {
   try {
     const Tokenizer tokenizer(config.data.directory);
     require_dataset_tokenizer(dataset, tokenizer);
-    if (config.model.pretrained.empty()) return "";
+    if (config.model.pretrained.empty()) return {};
     Io io;
     const PretrainedOrigin origin = find_pretrained_origin(io, config);
-    if (origin.has_begun) return "";
-    return compare_tokenizers({.model = origin.directory,
-                               .model_sha256 = find_tokenizer_sha256(io, origin.directory),
-                               .user = "the data set " + config.data.directory},
-                              tokenizer);
+    if (origin.has_begun) return {};
+    return {compare_tokenizers({.model = origin.directory,
+                                .model_sha256 = find_tokenizer_sha256(io, origin.directory),
+                                .user = "the data set " + config.data.directory},
+                               tokenizer),
+            end_tokens_note(config, target.pretrained_ends, tokenizer)};
   } catch (const Error& error) {
-    return fmt::format("train will refuse the data set: {}{}{}", error.what(),
-                       error.hint().empty() ? "" : ": ", error.hint());
+    return {fmt::format("train will refuse the data set: {}{}{}", error.what(),
+                        error.hint().empty() ? "" : ": ", error.hint())};
   }
 }
 
@@ -165,6 +171,7 @@ RunTarget plan_target(const RunConfig& config, const PlanArguments& given, int64
   if (!config.model.pretrained.empty()) {
     Io io;
     target.pretrained = read_sizes_for_plan(io, config);
+    target.pretrained_ends = read_model_ends(io, find_pretrained_origin(io, config).directory);
   }
   return target;
 }
@@ -216,12 +223,13 @@ std::string existing_run_note(const RunConfig& config, const ModelConfig& model)
   return "";
 }
 
-void add_notes(const RunConfig& config, const ModelConfig& model, const std::optional<TokenDataset>& dataset,
-               std::vector<std::string>& notes) {
-  for (const std::string& note :
-       {dataset ? tokenizer_note(config, *dataset) : no_dataset_note(config.data.directory),
-        dataset ? short_summaries_note(*dataset, config) : "", existing_run_note(config, model)})
-    if (!note.empty()) notes.push_back(note);
+void add_notes(const RunConfig& config, const RunTarget& target, const ModelConfig& model,
+               const std::optional<TokenDataset>& dataset, std::vector<std::string>& notes) {
+  if (!dataset) notes.push_back(no_dataset_note(config.data.directory));
+  if (dataset) std::ranges::copy(tokenizer_notes(config, target, *dataset), std::back_inserter(notes));
+  if (dataset) notes.push_back(short_summaries_note(*dataset, config));
+  notes.push_back(existing_run_note(config, model));
+  std::erase(notes, "");
 }
 
 /// Resets mesh sizes, micro-batch and recomputation in `config` to be searched, unless the command line
@@ -260,7 +268,7 @@ ExitCode search(RunConfig config, RunTarget target, const PlanArguments& given,
     RIPSTOP_CHECK(false, "the search has missed {} ranks", target.ranks);
   }
   std::vector<std::string> notes = found.rows.front().notes;
-  add_notes(config, found.rows.front().model, dataset, notes);
+  add_notes(config, target, found.rows.front().model, dataset, notes);
   if (given.json) {
     print_out("{}\n", search_document(found, target, job, notes));
     return ExitCode::kOk;
@@ -273,14 +281,15 @@ ExitCode search(RunConfig config, RunTarget target, const PlanArguments& given,
 ExitCode plan(const PlanArguments& given) {
   if (given.limit > 0 && !given.search)
     throw CommandLineError("--limit is the number of rows of a search", "did you mean --search --limit?");
-  const RunConfig config = load_run_config(given.config_file, given.overrides);
-  const std::optional<TokenDataset> dataset = dataset_at(config.data.directory);
-  if (dataset) require_targets(*dataset, config);
-  const RunTarget target = plan_target(config, given, dataset ? dataset->header().vocabulary_size : 0);
+  const RunConfig of_file = load_run_config(given.config_file, given.overrides);
+  const std::optional<TokenDataset> dataset = dataset_at(of_file.data.directory);
+  if (dataset) require_targets(*dataset, of_file);
+  const RunTarget target = plan_target(of_file, given, dataset ? dataset->header().vocabulary_size : 0);
+  const RunConfig config = target.with_ends(of_file);
   if (given.search) return search(config, target, given, dataset);
   require_tensor_groups_in_nodes(config, given.tasks);
   ResolvedRun run = resolve_or_say_what_fits(config, target, given.json);
-  add_notes(config, run.model, dataset, run.notes);
+  add_notes(config, target, run.model, dataset, run.notes);
   RunLength length = run_length(config, run, dataset ? count_training_data(*dataset, config) : std::nullopt);
   length.speed = known_speed(config, run, target);
   if (given.json)

@@ -260,7 +260,7 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
   std::string note;
   const Tokenizer tokenizer = tokenizer_of(trained, given.tokenizer, note);
   if (!note.empty() && world.communicator().rank() == 0) print_to(stderr, "note: {}\n", note);
-  take_end_tokens(world.communicator(), tokenizer, trained);
+  note_end_tokens(world.communicator(), tokenizer, trained);
   const PromptTemplate prompt(tokenizer,
                               template_of(trained, tokenizer, typed_template(given.prompt_template)));
   if (const std::string name = SpecialNames(tokenizer).find(prompt.text());
@@ -280,8 +280,10 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
   });
   const GenerationSettings& settings = trained.config.generation;
   const Device device = given.model.choose_rank_device(world, trained);
-  LoadedModel model(io, world, trained, inference_options(trained, device, given.model.batch_size, settings),
-                    device);
+  LoadedModel model(
+      io, world, trained,
+      inference_options(trained, device, given.model.batch_size, settings, tokenizer.vocabulary_size()),
+      device);
   Summarizer summarizer{model.model(), tokenizer, prompt, settings};
   // Four batches for each replica: enough to keep all replicas busy, few enough to write early.
   summarize_all(summarizer, input, output, 4 * given.model.batch_size * model.mesh().data_ranks());

@@ -245,7 +245,9 @@ ConfigEntry parse_override_value(const ConfigKey& key, const std::string& text) 
   const bool is_quoted = !text.empty() && (text.front() == '"' || text.front() == '\'');
   if (!is_word || is_quoted) {
     // A list may lack its brackets: 0.9,0.95.
-    const bool is_bare = std::holds_alternative<std::array<double, 2>*>(field) && !text.starts_with('[');
+    const bool is_list = std::holds_alternative<std::array<double, 2>*>(field) ||
+                         std::holds_alternative<std::vector<int32_t>*>(field);
+    const bool is_bare = is_list && !text.starts_with('[');
     try {
       const toml::table parsed = toml::parse(is_bare ? "value = [" + text + "]" : "value = " + text);
       const toml::node* value = parsed.get("value");

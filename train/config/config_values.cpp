@@ -55,6 +55,22 @@ class Assigner {
     for (const double value : values) check_range(value);
     std::copy(values.begin(), values.end(), field->begin());
   }
+  void operator()(std::vector<int32_t>* field) const {
+    const auto* const one = std::get_if<int64_t>(&entry_.value);
+    const std::vector<double> ids =
+        one != nullptr ? std::vector{static_cast<double>(*one)} : value_as<std::vector<double>>();
+    if (ids.size() > GenerationSettings::kMostEndTokens)
+      refuse(entry_.where, fmt::format("'{}' has {} ids, at most {} are accepted", path(), ids.size(),
+                                       GenerationSettings::kMostEndTokens));
+    field->clear();
+    for (const double id : ids) {
+      if (id != std::floor(id)) refuse_type();
+      check_range(id);
+      field->push_back(static_cast<int32_t>(id));
+    }
+    std::ranges::sort(*field);
+    field->erase(std::unique(field->begin(), field->end()), field->end());
+  }
   void operator()(ChoiceField field) const {
     // Accepts the booleans true and false if "true" and "false" are among the words.
     const bool* flag = std::get_if<bool>(&entry_.value);
@@ -134,6 +150,9 @@ struct TomlWriter {
   std::string operator()(const std::array<double, 2>* value) const {
     return fmt::format("[{}, {}]", toml_number((*value)[0]), toml_number((*value)[1]));
   }
+  std::string operator()(const std::vector<int32_t>* value) const {
+    return fmt::format("[{}]", fmt::join(*value, ", "));
+  }
   std::string operator()(const ChoiceField& choice) const {
     return toml_string(choice.words[static_cast<size_t>(choice.get(choice.value))]);
   }
@@ -157,6 +176,7 @@ struct TypeNamer {
   std::string operator()(const double*) const { return "a number"; }
   std::string operator()(const std::string*) const { return "a string"; }
   std::string operator()(const std::array<double, 2>*) const { return "an array of two numbers"; }
+  std::string operator()(const std::vector<int32_t>*) const { return "an integer or an array of integers"; }
   std::string operator()(const ChoiceField& choice) const {
     return fmt::format("one of \"{}\"", fmt::join(choice.words, "\", \""));
   }

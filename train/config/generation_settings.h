@@ -18,22 +18,24 @@ struct GenerationSettings {
   double length_penalty = 1.0;                           ///< for beam search
   EarlyStopping early_stopping = EarlyStopping::kFalse;  ///< for beam search
   int64_t no_repeat_ngram_size = 0;  ///< no sequence of this many tokens occurs twice; 0: off
-  int64_t min_new_tokens = 0;        ///< the end token is not among this many first tokens
+  int64_t min_new_tokens = 0;        ///< no end token is among this many first tokens
   int64_t max_new_tokens = 64;
   bool do_sample = false;
   double temperature = 1.0;  ///< for sampling
   int64_t top_k = 0;         ///< for sampling; 0: off
   double top_p = 1.0;        ///< for sampling; 1: off
   int64_t seed = 1;          ///< for sampling
-  /// Ids that end a text, ascending; empty: the tokenizer's EOS. No key of the config sets them.
-  std::vector<int32_t> end_tokens = {};
+  /// Ids that end a text beside the tokenizer's EOS, ascending. Empty in a config with model.pretrained: the
+  /// model's (read_model_ends).
+  std::vector<int32_t> eos_token_id = {};
+
+  static constexpr size_t kMostEndTokens = 400;  ///< ids of eos_token_id that fit into a line of a config
 
   bool operator==(const GenerationSettings&) const = default;
 
   /// Whether the next token is always the most likely one, so that generation does not need all logits.
   bool takes_the_best() const {
-    return num_beams == 1 && !do_sample && no_repeat_ngram_size == 0 && min_new_tokens == 0 &&
-           end_tokens.empty();
+    return num_beams == 1 && !do_sample && no_repeat_ngram_size == 0 && min_new_tokens == 0;
   }
   /// These settings with defaults for settings that have no effect: beam search's if num_beams is 1,
   /// sampling's without do_sample.

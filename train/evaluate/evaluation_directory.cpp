@@ -1,5 +1,7 @@
 #include "train/evaluate/evaluation_directory.h"
 
+#include <fmt/ranges.h>
+
 #include <array>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -51,7 +53,7 @@ Json to_json(const EvaluationSettings& settings) {
                {"top_k", generation.top_k},
                {"top_p", generation.top_p},
                {"seed", generation.seed}};
-  if (!generation.end_tokens.empty()) json["end_tokens"] = generation.end_tokens;
+  if (!generation.eos_token_id.empty()) json["eos_token_id"] = generation.eos_token_id;
   return json;
 }
 
@@ -183,6 +185,8 @@ std::string generation_suffixes(const GenerationSettings& now, const GenerationS
   add("top_k", now.top_k, usual.top_k);
   add("top_p", now.top_p, usual.top_p);
   add("seed", now.seed, usual.seed);
+  if (now.eos_token_id != usual.eos_token_id)
+    suffixes += fmt::format("-eos{}", fmt::join(now.eos_token_id, ","));
   return suffixes;
 }
 

@@ -208,7 +208,7 @@ void generate(const GenerateOptions& options, NextPrompt next_prompt, const Appe
   RIPSTOP_CHECK(settings.num_beams == 1 || !settings.do_sample, "beams and sampling together");
   using Best = decltype(append.best);
   using Logits = decltype(append.logits);
-  if (settings.takes_the_best())
+  if (settings.takes_the_best() && !options.needs_logits)
     GenerationLoop<BestText, Best>(options, next_prompt, append.best, take).run();
   else if (settings.num_beams == 1)
     GenerationLoop<ChosenText, Logits>(options, next_prompt, append.logits, take).run();

@@ -60,6 +60,7 @@ struct GenerateOptions {
   std::vector<int32_t> end_tokens = {};  ///< the ids that end a sequence, ascending
   std::vector<int32_t> never = {};       ///< ids below `ids` that are not generated; append.best ignores them
   GenerationSettings settings;           ///< max_new_tokens and min_new_tokens count the end token
+  bool needs_logits = false;             ///< append.logits is called, even if settings.takes_the_best()
 
   bool ends(int32_t token) const { return std::ranges::binary_search(end_tokens, token); }
   /// The ids that must not come next in `text`, ascending: banned_tokens() and `never`.
@@ -67,7 +68,8 @@ struct GenerateOptions {
 };
 
 /// Continues every prompt: with beams by BeamSearch, with do_sample by draw_token(), else by the most likely
-/// token that is not banned. Calls append.best if settings.takes_the_best(), else append.logits. A sequence
+/// token that is not banned. Calls append.best if settings.takes_the_best() and not `needs_logits`, else
+/// append.logits. A sequence
 /// ends early if every id is banned.
 ///
 /// A sequence keeps its slot until it ends; then the next prompt takes the slot while the other sequences go

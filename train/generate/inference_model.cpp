@@ -62,7 +62,8 @@ constexpr int64_t kPrefillTokens = 2048;
 }  // namespace
 
 InferenceOptions InferenceOptions::of(const ModelConfig& model, int64_t sequence_length, DType compute,
-                                      int64_t slots, const GenerationSettings& settings) {
+                                      int64_t slots, const GenerationSettings& settings, int64_t pieces) {
+  require_end_tokens(settings, model);
   const int64_t max_new_tokens = settings.max_new_tokens;
   const int64_t context = std::min(sequence_length, model.max_position_embeddings);
   check_window(model, context);
@@ -77,9 +78,18 @@ InferenceOptions InferenceOptions::of(const ModelConfig& model, int64_t sequence
           .slots = slots,
           .num_beams = settings.num_beams,
           .max_new_tokens = max_new_tokens,
-          .all_logits = !settings.takes_the_best(),
+          .all_logits = !settings.takes_the_best() ||
+                        (!settings.eos_token_id.empty() && settings.eos_token_id.back() >= pieces),
           .draws = settings.do_sample,
           .prefill_tokens = std::max(context, kPrefillTokens)};
+}
+
+void require_end_tokens(const GenerationSettings& settings, const ModelConfig& model) {
+  if (settings.eos_token_id.empty() || settings.eos_token_id.back() < model.vocab_size) return;
+  throw Error(ExitCode::kUsage,
+              fmt::format("generation.eos_token_id has {}, the model has the ids 0 to {}",
+                          settings.eos_token_id.back(), model.vocab_size - 1),
+              "give ids of the model");
 }
 
 InferenceModel::InferenceModel(const ModelConfig& config, const InferenceOptions& options, DeviceMesh& mesh,

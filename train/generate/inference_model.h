@@ -34,11 +34,15 @@ struct InferenceOptions {
   int64_t places() const { return context + (num_beams - 1) * max_new_tokens; }
 
   /// The options for a model that was trained on sequences of `sequence_length` tokens.
-  /// `settings.max_new_tokens` is 0 if the model does not generate. Throws Error(kUsage) if the new tokens
-  /// leave no room for a prompt.
+  /// `settings.max_new_tokens` is 0 if the model does not generate. `pieces`: of the tokenizer; an end token
+  /// above them needs all logits, as the ids between are not generated. Throws Error(kUsage) if the new tokens
+  /// leave no room for a prompt, and as require_end_tokens.
   static InferenceOptions of(const ModelConfig& model, int64_t sequence_length, DType compute, int64_t slots,
-                             const GenerationSettings& settings);
+                             const GenerationSettings& settings, int64_t pieces = INT64_MAX);
 };
+
+/// Throws Error(kUsage) if settings.eos_token_id has an id that the model does not have.
+void require_end_tokens(const GenerationSettings& settings, const ModelConfig& model);
 
 /// The memory of an InferenceModel on one rank.
 struct InferencePlan {

@@ -53,11 +53,11 @@ MeshSizes inference_mesh(MpiWorld& world, const ModelConfig& config, const Infer
 }  // namespace
 
 InferenceOptions inference_options(const TrainedModel& trained, const Device& device, int64_t slots,
-                                   const GenerationSettings& settings) {
+                                   const GenerationSettings& settings, int64_t pieces) {
   const bool bfloat16 =
       trained.config.precision.compute == FloatChoice::kBfloat16 && has_fast_bfloat16(device);
   return InferenceOptions::of(trained.state().model, trained.config.data.sequence_length,
-                              bfloat16 ? DType::kBFloat16 : DType::kFloat32, slots, settings);
+                              bfloat16 ? DType::kBFloat16 : DType::kFloat32, slots, settings, pieces);
 }
 
 LoadedModel::LoadedModel(Io& io, MpiWorld& world, const TrainedModel& trained,

@@ -7,7 +7,7 @@ namespace ripstop {
 
 /// InferenceOptions::of() in the precision of the training, or in float32 on a device without fast bfloat16.
 InferenceOptions inference_options(const TrainedModel& trained, const Device& device, int64_t slots,
-                                   const GenerationSettings& settings);
+                                   const GenerationSettings& settings, int64_t pieces);
 
 /// A trained model in the memory of all ranks. The mesh is replicate x 1 x tensor with the smallest tensor
 /// axis with which the model fits into each rank's memory.

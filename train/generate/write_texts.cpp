@@ -58,13 +58,17 @@ void write_texts(InferenceModel& model, const Tokenizer& tokenizer, const Genera
                           .context = limits.context,
                           .prefill_tokens = limits.prefill_tokens,
                           .ids = ids,
-                          .end_tokens = settings.end_tokens,
-                          .settings = settings};
-  if (options.end_tokens.empty()) options.end_tokens = {tokenizer.eos()};
+                          .end_tokens = settings.eos_token_id,
+                          .settings = settings,
+                          .needs_logits = limits.all_logits};
+  if (!options.ends(tokenizer.eos()))
+    options.end_tokens.insert(std::ranges::lower_bound(options.end_tokens, tokenizer.eos()), tokenizer.eos());
   // End tokens may be ids above the pieces. Other ids in that range have no text, and are never generated.
   for (; options.ids <= options.end_tokens.back(); ++options.ids)
     if (!options.ends(static_cast<int32_t>(options.ids)))
       options.never.push_back(static_cast<int32_t>(options.ids));
+  RIPSTOP_CHECK(options.never.empty() || limits.all_logits, "{} ids are not generated, without their logits",
+                options.never.size());
   std::deque<int64_t> cut_tokens;  // cut tokens of the prompts whose texts are not finished
   generate(
       options,
@@ -74,7 +78,7 @@ void write_texts(InferenceModel& model, const Tokenizer& tokenizer, const Genera
         cut_tokens.push_back(cut_document(prompt->encoded, limits.context - settings.max_new_tokens));
         return NumberedPrompt{std::move(prompt->encoded.tokens), prompt->number};
       },
-      {.best = [&](std::span<const SlotTokens> items) { return model.best(items, ids); },
+      {.best = [&](std::span<const SlotTokens> items) { return model.best(items, options.ids); },
        .logits = [&](std::span<const SlotTokens> items) { return model.logits(items); }},
       [&](const Continuation& continuation) {
         take({trimmed(tokenizer.decode(continuation.tokens)), cut_tokens.front()});

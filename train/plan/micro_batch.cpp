@@ -23,7 +23,7 @@ void plan_summaries(const RunConfig& config, const RunTarget& target, ResolvedRu
   const int64_t share = divide_up(config.generation.validate_examples, run.mesh.data_ranks());
   for (int64_t slots = std::min(share, kSlots); slots >= 1; slots /= 2) {
     run.summaries = InferenceOptions::of(run.model, config.data.sequence_length, run.step.sharding.compute,
-                                         slots, config.generation);
+                                         slots, config.generation, target.dataset_vocabulary);
     run.summaries->lora = run.step.sharding.lora;
     run.summaries_memory =
         plan_inference(run.model, *run.summaries, run.summaries_mesh(), {}, target.device).memory;

@@ -1,6 +1,7 @@
 #include "train/plan/pretrained_sizes.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <string>
@@ -9,7 +10,6 @@
 
 #include "data/files/directory.h"
 #include "data/process/shell_word.h"
-#include "data/tokenizer/tokenizer.h"
 #include "model/core/error.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/find_run.h"
@@ -67,6 +67,23 @@ PretrainedOrigin find_pretrained_origin(Io& io, const RunConfig& config) {
 ModelConfig read_model_sizes(Io& io, const fs::path& directory) {
   return is_pretrained_model(directory) ? read_pretrained_config(directory)
                                         : read_manifest(io, directory).state.model;
+}
+
+std::vector<int32_t> read_model_ends(Io& io, const fs::path& directory) {
+  if (is_pretrained_model(directory))
+    return read_end_tokens(directory, read_pretrained_config(directory).vocab_size).ids;
+  return parse_run_config(read_manifest(io, directory).state.config, directory.string())
+      .generation.eos_token_id;
+}
+
+std::string end_tokens_note(const RunConfig& config, const std::vector<int32_t>& ends,
+                            const Tokenizer& tokenizer) {
+  const bool has_other_ids = config.generation.eos_token_id != ends;
+  if (ends.empty() || has_other_ids || std::ranges::count(ends, tokenizer.eos()) > 0) return "";
+  return fmt::format(
+      "summaries of the data set end with the token {} {}, texts of {} at {}: the run learns the first, and "
+      "its texts end at any of these",
+      tokenizer.eos(), tokenizer.piece(tokenizer.eos()).name, config.model.pretrained, fmt::join(ends, ", "));
 }
 
 ModelConfig read_sizes_for_plan(Io& io, const RunConfig& config) {

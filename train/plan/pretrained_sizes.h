@@ -1,7 +1,11 @@
 #pragma once
+#include <cstdint>
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "data/files/io.h"
+#include "data/tokenizer/tokenizer.h"
 #include "model/config.h"
 #include "train/config/run_config.h"
 
@@ -21,6 +25,15 @@ PretrainedOrigin find_pretrained_origin(Io& io, const RunConfig& config);
 
 /// The sizes from config.json or the manifest. Throws as read_pretrained_config and read_manifest.
 ModelConfig read_model_sizes(Io& io, const std::filesystem::path& directory);
+
+/// The ids that end texts of the model in `directory`, ascending: of its files (read_end_tokens), or of a
+/// checkpoint's config. Throws as read_end_tokens, read_manifest and parse_run_config.
+std::vector<int32_t> read_model_ends(Io& io, const std::filesystem::path& directory);
+
+/// A note if the texts of a run end at `ends`, the ids of its pretrained model, and the EOS of `tokenizer`, with
+/// which the data set ends its summaries, is not among them; else "".
+std::string end_tokens_note(const RunConfig& config, const std::vector<int32_t>& ends,
+                            const Tokenizer& tokenizer);
 
 /// The sizes of the model of a config with model.pretrained. If the run has not begun, also checks that the
 /// adapters of lora.adapter fit the model and [lora]. Throws as find_pretrained_origin, read_model_sizes and

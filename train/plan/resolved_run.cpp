@@ -145,6 +145,7 @@ ResolvedRun unplanned_run(const RunConfig& config, const RunTarget& target) {
   // The sizes of a pretrained model were not known when the config was read.
   validate(config.lora, run.model);
   pretrained_architecture(run.model);  // throws now what an export of the run would throw
+  require_end_tokens(config.generation, run.model);
   run.step = resolve_step(config, target, run.notes);
   run.deterministic = config.run.deterministic;
   run.validates = config.train.validates();

@@ -1,10 +1,12 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "model/config.h"
 #include "model/device/device.h"
 #include "parallel/mpi_world.h"
+#include "train/config/run_config.h"
 
 namespace ripstop {
 
@@ -21,6 +23,14 @@ struct RunTarget {
   int64_t dataset_vocabulary = 0;  ///< 0: no data set, so model.vocab_size is required
   /// The sizes of model.pretrained (read_model_sizes); nullopt without that key.
   std::optional<ModelConfig> pretrained = {};
+  /// The ids that end texts of model.pretrained (read_model_ends).
+  std::vector<int32_t> pretrained_ends = {};
+
+  /// `config`, whose texts end as those of model.pretrained if it has no ids of its own.
+  RunConfig with_ends(RunConfig config) const {
+    if (config.generation.eos_token_id.empty()) config.generation.eos_token_id = pretrained_ends;
+    return config;
+  }
 };
 
 /// The target of `ranks` ranks on devices of one kind; on CPUs, of this machine's processor.

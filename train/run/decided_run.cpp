@@ -1,5 +1,7 @@
 #include "train/run/decided_run.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -49,33 +51,41 @@ void require_equal_decisions(const DecidedRun& run) {
 
 }  // namespace
 
-DecidedRun decide_run(const RunConfig& config, MpiWorld& world, StartTimes& times) {
+DecidedRun decide_run(const RunConfig& given, MpiWorld& world, StartTimes& times) {
   Communicator& all = world.communicator();
   const std::string& where = world.places()[static_cast<size_t>(all.rank())].host;
   require_equal_programs(all, where);
-  require_equal_configs(all, config, where);
+  require_equal_configs(all, given, where);
 
   times.enter(&StartupSeconds::data);
-  Tokenizer tokenizer(dataset_tokenizer(config.data.directory));
-  TokenDataset dataset(dataset_file(config.data.directory, "train.h5"));
+  Tokenizer tokenizer(dataset_tokenizer(given.data.directory));
+  TokenDataset dataset(dataset_file(given.data.directory, "train.h5"));
   // The run keeps this tokenizer, and reads its summaries with it.
   require_dataset_tokenizer(dataset, tokenizer);
 
   times.enter(&StartupSeconds::memory);
   std::string device_note;
-  Device device = choose_device(config.run.device, world, device_note);
-  device.deterministic = config.run.deterministic;
+  Device device = choose_device(given.run.device, world, device_note);
+  device.deterministic = given.run.deterministic;
   // The GPUs are examined before any rank uses its GPU.
   const std::vector<std::string> complaints = device_complaints(world, device);
-  std::optional<PretrainedOrigin> origin = pretrained_origin(config, all);
+  std::optional<PretrainedOrigin> origin = pretrained_origin(given, all);
   RunTarget target = run_target(world, device, dataset.header().vocabulary_size);
   if (origin) {
-    do_and_agree(all, [&] { target.pretrained = read_model_sizes(posix_io(), origin->directory); });
+    do_and_agree(all, [&] {
+      target.pretrained = read_model_sizes(posix_io(), origin->directory);
+      target.pretrained_ends = read_model_ends(posix_io(), origin->directory);
+    });
     // Ranks with different model sizes would hang in different collectives.
-    require_equal(all, ExitCode::kInputData, "the pretrained model", fields_text(*target.pretrained), where,
-                  kSamePretrainedHint);
+    require_equal(all, ExitCode::kInputData, "the pretrained model",
+                  fmt::format("{}, eos_token_id {}", fields_text(*target.pretrained), target.pretrained_ends),
+                  where, kSamePretrainedHint);
   }
+  const RunConfig config = target.with_ends(given);
   ResolvedRun resolved = resolve_run(config, target);
+  if (origin && !origin->has_begun)
+    if (std::string note = end_tokens_note(config, target.pretrained_ends, tokenizer); !note.empty())
+      resolved.notes.push_back(std::move(note));
   if (!device_note.empty()) resolved.notes.push_back("run.device = \"auto\" is the CPU: " + device_note);
   constexpr size_t kMostComplaints = 8;
   for (size_t i = 0; i < std::min(complaints.size(), kMostComplaints); ++i)

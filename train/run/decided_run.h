@@ -18,7 +18,7 @@ inline constexpr const char* kSamePretrainedHint = "make the same model.pretrain
 
 /// The config with every "auto" decided, and all inputs of the decisions, before the run allocates memory.
 struct DecidedRun : ResolvedRun {
-  RunConfig config;
+  RunConfig config;  ///< also has the end tokens of the pretrained model
   Tokenizer tokenizer;
   TokenDataset dataset;  ///< the training set
   ValidationSet validation;

@@ -76,7 +76,7 @@ TEST_F(CheckpointExportCommand, TextsOfAModelEndAtItsOwnEndTokens) {
   EXPECT_EQ(usual.err.find("texts end"), std::string::npos) << usual.err;
   EXPECT_EQ(usual.out.find(R"("summary":""})"), std::string::npos) << usual.out;
   nlohmann::json ids;
-  for (int id = 0; id < 10'000; ++id) ids.push_back(id);
+  for (int id = 0; id < 10'000; ++id) ids.push_back(id);  // the model has fewer
   write("out/generation_config.json", nlohmann::json{{"eos_token_id", ids}}.dump());
   for (const char* way : {"", " --num-beams 3", " --do-sample", " --no-repeat-ngram-size 2"}) {
     const ProgramRun done = run_program(summarize + way);
@@ -85,7 +85,30 @@ TEST_F(CheckpointExportCommand, TextsOfAModelEndAtItsOwnEndTokens) {
     EXPECT_HAS(done.err, "generation_config.json: texts end at the tokens 0 <unk>, 1 <s>, 2 </s>, ");
   }
   write("out/generation_config.json", R"({"eos_token_id": 1})");
-  EXPECT_HAS(run_program(summarize).err, "texts end at the token 1 <s>, not at the tokenizer's 2 </s>");
+  EXPECT_HAS(run_program(summarize).err, "texts end at the token 1 <s>, and at the tokenizer's 2 </s>");
+}
+
+// generation.eos_token_id replaces the model's ids, and an id that the model does not have is refused.
+TEST_F(CheckpointExportCommand, TextsEndAtTheGivenIds) {
+  write("run/prompt_template.txt", "{document}\n\nTL;DR:");
+  const std::string input = write("in.jsonl", "{\"document\": \"the harbour\"}\n");
+  const std::string summarize = "summarize " + run() + " --input " + input;
+  ASSERT_EQ(run_program("checkpoint export " + run() + " " + file("out")).exit_code, 0);
+  const auto config = nlohmann::json::parse(read_bytes(scratch_ / "out" / "config.json"));
+  EXPECT_EQ(config["eos_token_id"], 2);
+  std::string all = "0";
+  for (int id = 1; id < config["vocab_size"]; ++id) all += "," + std::to_string(id);
+  const ProgramRun ended = run_program(summarize + " generation.eos_token_id=" + all);
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_HAS(ended.out, R"("summary":""})");
+  write("out/generation_config.json", R"({"eos_token_id": 1, "max_new_tokens": 12})");
+  const ProgramRun replaced =
+      run_program("summarize " + file("out") + " generation.eos_token_id=2 --input " + input);
+  EXPECT_EQ(replaced.err.find("texts end"), std::string::npos) << replaced.err;
+  EXPECT_EQ(replaced.out, run_program(summarize).out);
+  const ProgramRun refused = run_program(summarize + " generation.eos_token_id=[2,100000]");
+  EXPECT_EQ(refused.exit_code, 64);
+  EXPECT_HAS(refused.err, "generation.eos_token_id has 100000, the model has the ids 0 to ");
 }
 
 TEST_F(CheckpointExportCommand, SummarizeTakesATokenizer) {

@@ -2,6 +2,7 @@
 #include "tests/expect_has.h"
 #include "tests/train/commands/random_run.h"
 #include "tests/train/exchange/pretrained_directory.h"
+#include "train/checkpoint/manifest.h"
 #include "train/exchange/hugging_face/pretrained_model.h"
 
 namespace ripstop {
@@ -41,6 +42,17 @@ TEST_F(PretrainedCommands, ImportMakesACheckpoint) {
   EXPECT_EQ(nlohmann::json::parse(theirs.out)["loss"], nlohmann::json::parse(ours.out)["loss"]);
   EXPECT_EQ(read_bytes(scratch_ / "theirs" / "predictions.jsonl"),
             read_bytes(scratch_ / "ours" / "predictions.jsonl"));
+  // Texts of the import end at the model's ids.
+  write_bytes(model_.path() / "generation_config.json", R"({"eos_token_id": [9, 399]})");
+  ASSERT_EQ(run_program("checkpoint import " + model() + " " + path("ends")).exit_code, 0);
+  Io io;
+  EXPECT_HAS(read_manifest(io, scratch_ / "ends" / "checkpoints" / step_directory_name(0)).state.config,
+             "eos_token_id = [9, 399]");
+  ASSERT_EQ(run_program("checkpoint export " + path("ends") + " " + path("ends-out")).exit_code, 0);
+  for (const char* name : {"config.json", "generation_config.json"})
+    EXPECT_EQ(nlohmann::json::parse(read_bytes(scratch_ / "ends-out" / name))["eos_token_id"],
+              nlohmann::json({2, 9, 399}));
+  std::filesystem::remove(model_.path() / "generation_config.json");
   // No verb writes into the directory of the model.
   EXPECT_FALSE(std::filesystem::exists(model_.path() / "evaluation"));
   const std::string documents = path("documents.jsonl");
@@ -76,6 +88,15 @@ TEST_F(PretrainedCommands, PlanComparesTheTokenizers) {
   std::filesystem::copy(scratch_ / "data" / "tokenizer.model", model_.path() / "tokenizer.model");
   const ProgramRun same = run_program("plan " + config);
   EXPECT_EQ(same.out.find("tokenizer"), std::string::npos) << same.out;
+  EXPECT_EQ(same.out.find("end with the token"), std::string::npos) << same.out;
+  write_bytes(model_.path() / "generation_config.json", R"({"eos_token_id": [9, 399]})");
+  const std::string ends = "summaries of the data set end with the token 2 </s>, texts of " + model() +
+                           " at 9, 399: the run learns the first, and its texts end at any of these";
+  EXPECT_HAS(run_program("plan " + config).out, ends);
+  EXPECT_EQ(run_program("plan " + config + " generation.eos_token_id=2").out.find(ends), std::string::npos);
+  expect_refused("plan " + config + " generation.eos_token_id=400", 64, "the model has the ids 0 to 399");
+  write_bytes(model_.path() / "generation_config.json", R"({"eos_token_id": [9, 2]})");
+  EXPECT_EQ(run_program("plan " + config).out, same.out);
   ASSERT_EQ(run_program("prepare --source synthetic --examples 500 --seed 9 --vocab-size 380 --output " +
                         path("other"))
                 .exit_code,

@@ -86,6 +86,8 @@ TEST(ConfigChanges, EveryChangeIsADifference) {
             *field += "x";
           else if constexpr (std::is_same_v<decltype(field), std::array<double, 2>*>)
             (*field)[1] += 0.01;
+          else if constexpr (std::is_same_v<decltype(field), std::vector<int32_t>*>)
+            field->push_back(7);
           else if constexpr (std::is_same_v<decltype(field), std::optional<int64_t>*>)
             *field = field->value_or(0) + 1;
           else if constexpr (std::is_same_v<decltype(field), std::optional<bool>*>)

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/expect_has.h"
 #include "tests/train/config/small_config.h"
 
 namespace ripstop {
@@ -30,6 +31,33 @@ TEST(ConfigValues, WrongTypesAreNamed) {
   expect_usage(refusal(with("run", "directory = 5")), "'run.directory' must be a string");
   expect_usage(refusal(with("train", "steps = { a = 1 }")), "got a table");
   expect_usage(refusal(with("run", "seed = 2024-01-01")), "'run.seed' must be an integer");
+}
+
+TEST(ConfigValues, EndTokensAreAnIdOrAList) {
+  using Ids = std::vector<int32_t>;
+  const auto ends = [](const std::string& value) {
+    const RunConfig config = parsed(with("generation", "eos_token_id = " + value));
+    EXPECT_EQ(parse_run_config(to_toml(config), "written"), config);
+    return config.generation.eos_token_id;
+  };
+  EXPECT_EQ(ends("2"), Ids{2});
+  EXPECT_EQ(ends("[331, 2, 331]"), (Ids{2, 331}));
+  EXPECT_EQ(ends("[]"), Ids{});
+  for (const char* given : {"331,2", "[2, 331]"})
+    EXPECT_EQ(parsed(kSmallest, {"generation.eos_token_id=" + std::string(given)}).generation.eos_token_id,
+              (Ids{2, 331}));
+  EXPECT_EQ(parsed(kSmallest, {"generation.eos_token_id=2"}).generation.eos_token_id, Ids{2});
+  for (const char* value : {"\"</s>\"", "[2.5]", "true", "[\"2\"]", "[[2]]", "[nan]"})
+    expect_usage(refusal(with("generation", "eos_token_id = " + std::string(value))),
+                 "'generation.eos_token_id' must be an integer or an array of integers, got ");
+  expect_usage(refusal(with("generation", "eos_token_id = [2, -1]")),
+               "'generation.eos_token_id' must be at least 0 and at most 16777216, got [2, -1]");
+  std::string most;  // of the longest ids: they fit into a line
+  for (size_t i = 0; i < GenerationSettings::kMostEndTokens; ++i)
+    most += fmt::format("{}{}", i == 0 ? "" : ", ", 16777216 - i);
+  EXPECT_EQ(ends("[" + most + "]").size(), GenerationSettings::kMostEndTokens);
+  expect_usage(refusal(with("generation", "eos_token_id = [1, " + most + "]")), "has 401 ids, at most 400");
+  EXPECT_HAS(refusal(with("generation", "stop_token_ids = [2]")).hint, "'generation.eos_token_id'");
 }
 
 TEST(ConfigValues, PathsMayBeginWithHome) {

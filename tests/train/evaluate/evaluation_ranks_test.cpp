@@ -33,7 +33,9 @@ struct Model {
              {.replicate = test_world().communicator().size() / tensor, .fsdp = 1, .tensor = tensor},
              /*allow_tensor_across_nodes=*/false, device),
         stream(device) {
-    InferenceOptions options = InferenceOptions::of(kModel, kContext, DType::kFloat32, slots, settings);
+    const int64_t pieces = Tokenizer(small_model(), "small").vocabulary_size();
+    InferenceOptions options =
+        InferenceOptions::of(kModel, kContext, DType::kFloat32, slots, settings, pieces);
     options.prefill_tokens = prefill_tokens;
     const InferencePlan plan = plan_inference(kModel, options, mesh.sizes(), mesh.coordinates(), device.kind);
     model.emplace(kModel, options, mesh, stream, ledger, plan.arena);
@@ -65,9 +67,10 @@ class EvaluationRanks : public testing::Test {
   }
   void TearDown() override { test_world().communicator().barrier(); }
 
-  /// Expects the same predictions from every mesh as from one rank, in two passes; the second resumes the
-  /// first.
-  void expect_equal_predictions(const GenerationSettings& settings, const std::string& name);
+  /// Expects the same predictions from every mesh as from one rank, which it returns, in two passes; the second
+  /// resumes the first.
+  std::vector<std::string> expect_equal_predictions(const GenerationSettings& settings,
+                                                    const std::string& name);
 
   TokenDataset dataset() { return TokenDataset(directory_ / "test.h5"); }
 
@@ -76,7 +79,8 @@ class EvaluationRanks : public testing::Test {
   std::filesystem::path directory_;
 };
 
-void EvaluationRanks::expect_equal_predictions(const GenerationSettings& settings, const std::string& name) {
+std::vector<std::string> EvaluationRanks::expect_equal_predictions(const GenerationSettings& settings,
+                                                                   const std::string& name) {
   const TokenDataset dataset = this->dataset();
   std::vector<std::string> expected;  // each rank computes them alone on the CPU, one at a time
   {
@@ -91,8 +95,7 @@ void EvaluationRanks::expect_equal_predictions(const GenerationSettings& setting
         },
         [&](WrittenText written) { expected.push_back(std::move(written.text)); });
   }
-  ASSERT_EQ(std::ssize(expected), kExamples);
-  EXPECT_NE(expected[3], expected[4]);
+  EXPECT_EQ(std::ssize(expected), kExamples);
 
   for (const int64_t tensor : tensors_that_fit()) {
     Model model(tensor, 2, 150, test_device(), settings);
@@ -109,7 +112,7 @@ void EvaluationRanks::expect_equal_predictions(const GenerationSettings& setting
           *model.model, dataset, tokenizer_, examples, settings, file ? &*file : nullptr,
           [] { return false; }, [](int64_t, int64_t) {}));
       if (!speaks) continue;
-      ASSERT_EQ(file->count(), examples);
+      EXPECT_EQ(file->count(), examples);
       for (int64_t i = 0; i < examples; ++i) {
         const Prediction& prediction = file->predictions()[static_cast<size_t>(i)];
         EXPECT_EQ(prediction.summary, expected[static_cast<size_t>(i)])
@@ -119,10 +122,12 @@ void EvaluationRanks::expect_equal_predictions(const GenerationSettings& setting
       }
     }
   }
+  return expected;
 }
 
 TEST_F(EvaluationRanks, PredictionsDoNotDependOnTheMesh) {
-  expect_equal_predictions({.max_new_tokens = kNewTokens}, "greedy");
+  const std::vector<std::string> written = expect_equal_predictions({.max_new_tokens = kNewTokens}, "greedy");
+  EXPECT_NE(written[3], written[4]);
 }
 
 TEST_F(EvaluationRanks, BeamsDoNotDependOnTheMesh) {
@@ -134,6 +139,32 @@ TEST_F(EvaluationRanks, BeamsDoNotDependOnTheMesh) {
 TEST_F(EvaluationRanks, SamplesDoNotDependOnTheMesh) {
   expect_equal_predictions(
       {.max_new_tokens = kNewTokens, .do_sample = true, .temperature = 1.5, .top_p = 0.95}, "samples");
+}
+
+// A seventh of the ids ends a text, the model's last id among them, which is above the tokenizer's pieces.
+TEST_F(EvaluationRanks, TextsEndAtTheSameIdsOnEveryMesh) {
+  std::vector<int32_t> ends{400};
+  for (int32_t id = 3; id < tokenizer_.vocabulary_size(); id += 7) ends.insert(ends.end() - 1, id);
+  const auto letters = [](const std::vector<std::string>& texts) {
+    size_t sum = 0;
+    for (const std::string& text : texts) sum += text.size();
+    return sum;
+  };
+  const GenerationSettings greedy{.max_new_tokens = kNewTokens, .eos_token_id = ends};
+  const size_t of_greedy = letters(expect_equal_predictions(greedy, "greedy-ends"));
+  EXPECT_GT(of_greedy, 0U);
+  EXPECT_LT(of_greedy, letters(expect_equal_predictions({.max_new_tokens = kNewTokens}, "no-ends")) * 3 / 4);
+  GenerationSettings at_least = greedy;
+  at_least.min_new_tokens = kNewTokens;
+  EXPECT_GT(letters(expect_equal_predictions(at_least, "banned-ends")), of_greedy);
+  GenerationSettings beams = greedy, samples = greedy;
+  beams.num_beams = 3;
+  samples.do_sample = true;
+  expect_equal_predictions(beams, "beams-ends");
+  expect_equal_predictions(samples, "samples-ends");
+  // All ends are pieces: the likeliest token is chosen without a list of logits.
+  ends.pop_back();
+  expect_equal_predictions({.max_new_tokens = kNewTokens, .eos_token_id = ends}, "best-ends");
 }
 
 TEST_F(EvaluationRanks, LossDoesNotDependOnTheMesh) {

@@ -34,7 +34,7 @@ LogitRow row_of(const std::vector<float>& logits) {
 }
 
 bool is_end(const GenerationSettings& settings, int32_t id) {
-  return id == kSearchEnd || std::ranges::count(settings.end_tokens, id) > 0;
+  return id == kSearchEnd || std::ranges::count(settings.eos_token_id, id) > 0;
 }
 
 GenerateOptions options_of(const GenerationSettings& settings, int64_t vocabulary) {
@@ -42,7 +42,7 @@ GenerateOptions options_of(const GenerationSettings& settings, int64_t vocabular
           .context = 100,
           .prefill_tokens = 100,
           .ids = vocabulary,
-          .end_tokens = settings.end_tokens.empty() ? Ids{kSearchEnd} : settings.end_tokens,
+          .end_tokens = settings.eos_token_id.empty() ? Ids{kSearchEnd} : settings.eos_token_id,
           .settings = settings};
 }
 
@@ -119,7 +119,7 @@ TEST(BeamSearch, FindsTheBestOfAllWithEnoughBeams) {
                                 .early_stopping = EarlyStopping::kNever,
                                 .max_new_tokens = 4};
     for (const Ids& ends : {Ids{}, Ids{kSearchEnd, 3}}) {
-      settings.end_tokens = ends;
+      settings.eos_token_id = ends;
       Ids tokens{3, 1, 2};
       Scored expected;
       find_best(settings, 4, tokens, 0, expected);
@@ -132,9 +132,11 @@ TEST(BeamSearch, FindsTheBestOfAllWithEnoughBeams) {
 
 // With too few candidates, end tokens would leave fewer beams than asked for.
 TEST(BeamSearch, EndTokensDoNotTakeThePlacesOfBeams) {
-  const GenerateOptions options = options_of(
-      {.num_beams = 2, .early_stopping = EarlyStopping::kNever, .max_new_tokens = 9, .end_tokens = {0, 1, 2}},
-      6);
+  const GenerateOptions options = options_of({.num_beams = 2,
+                                              .early_stopping = EarlyStopping::kNever,
+                                              .max_new_tokens = 9,
+                                              .eos_token_id = {0, 1, 2}},
+                                             6);
   BeamSearch search(options, {{3}, 0});
   const std::vector<float> logits{9, 8, 7, 2, 1, 0};
   EXPECT_FALSE(search.accept(std::vector{row_of(logits)}));

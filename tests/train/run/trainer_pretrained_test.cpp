@@ -95,6 +95,30 @@ TEST_F(PretrainedRuns, ARunMayBeginWithAnotherRunsWeights) {
   EXPECT_EQ(state("second", 1).step, 1) << "its steps begin anew";
 }
 
+// A run keeps the ids that end the model's texts: when the model is gone, and in runs that begin with it.
+TEST_F(PretrainedRuns, ARunKeepsTheEndTokensOfItsModel) {
+  write_bytes(model_.path() / "generation_config.json", R"({"eos_token_id": [9, 7]})");
+  const auto ends = [&](const std::string& run, int64_t step) {
+    return parse_run_config(state(run, step).config, run).generation.eos_token_id;
+  };
+  using Ids = std::vector<int32_t>;
+  ASSERT_EQ(train(pretrained("run")), ExitCode::kOk);
+  EXPECT_EQ(ends("run", 2), (Ids{7, 9}));
+  EXPECT_HAS(said(), "summaries of the data set end with the token 2 </s>, texts of ");
+  const RunConfig longer = pretrained("run", {"train.steps=3"});
+  std::filesystem::remove(model_.path() / "generation_config.json");
+  ASSERT_EQ(train(longer), ExitCode::kOk);
+  EXPECT_EQ(ends("run", 3), (Ids{7, 9}));
+  EXPECT_EQ(said().find("eos_token_id"), std::string::npos) << said();
+  ASSERT_EQ(train(config("second", data_, {"model.pretrained=" + (scratch_ / "run").string()})),
+            ExitCode::kOk);
+  EXPECT_EQ(ends("second", 1), (Ids{7, 9}));
+  ASSERT_EQ(train(pretrained("given", {"generation.eos_token_id=8"})), ExitCode::kOk);
+  EXPECT_EQ(ends("given", 2), Ids{8});
+  ASSERT_EQ(train(pretrained("run", {"train.steps=4", "generation.eos_token_id=8"})), ExitCode::kOk);
+  EXPECT_HAS(said(), "generation.eos_token_id: [7, 9] -> [8]");
+}
+
 TEST_F(PretrainedRuns, WhatDoesNotFitTheModelIsRefusedBeforeAnythingIsWritten) {
   const auto expect_refused = [&](const std::vector<std::string>& overrides, ExitCode code,
                                   const std::string& what) {

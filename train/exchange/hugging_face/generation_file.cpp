@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <string_view>
 #include <system_error>
 
@@ -20,7 +21,7 @@ constexpr int64_t kMostGenerationBytes = int64_t{1} << 20;
 constexpr size_t kMostTemplateBytes = size_t{1} << 20;
 constexpr int64_t kMostPromptBytes = int64_t{8} << 20;  // JSON may write one byte as six characters: \u0000
 
-// ripstop always ends texts at the tokenizer's EOS, and always uses a cache.
+// read_end_tokens() reads eos_token_id; ripstop always uses a cache.
 constexpr std::array<std::string_view, 6> kOfEveryModel = {"bos_token_id", "eos_token_id",
                                                            "pad_token_id", "_from_model_config",
                                                            "use_cache",    "transformers_version"};
@@ -124,16 +125,25 @@ EndTokens read_end_tokens(const fs::path& directory, int64_t vocabulary_size) {
     std::ranges::sort(found.ids);
     const auto twice = std::ranges::unique(found.ids);
     found.ids.erase(twice.begin(), twice.end());
+    if (found.ids.size() > GenerationSettings::kMostEndTokens)
+      reader.refuse("eos_token_id has {} ids, at most {} are read", found.ids.size(),
+                    GenerationSettings::kMostEndTokens);
     if (!found.ids.empty()) return found;
   }
   return {};
 }
 
+Json eos_token_id_json(const SpecialIds& ids) {
+  std::set<int32_t> ends(ids.ends.begin(), ids.ends.end());
+  if (ids.eos) ends.insert(*ids.eos);
+  if (ends.empty()) return nullptr;
+  return ends.size() == 1 ? Json(*ends.begin()) : Json(ends);
+}
+
 std::string generation_config_json(const GenerationSection& generation, const SpecialIds& ids) {
-  const Json bos = FieldWriter::to_json(ids.bos), eos = FieldWriter::to_json(ids.eos);
-  Json json = {{"bos_token_id", bos},
-               {"eos_token_id", eos},
-               {"pad_token_id", eos},
+  Json json = {{"bos_token_id", FieldWriter::to_json(ids.bos)},
+               {"eos_token_id", eos_token_id_json(ids)},
+               {"pad_token_id", FieldWriter::to_json(ids.eos)},
                {"max_new_tokens", generation.max_new_tokens},
                {"num_beams", generation.num_beams},
                {"no_repeat_ngram_size", generation.no_repeat_ngram_size}};

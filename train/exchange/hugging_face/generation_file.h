@@ -6,13 +6,18 @@
 #include <string>
 #include <vector>
 
+#include "data/text/json_reader.h"
 #include "train/config/run_config.h"
 
 namespace ripstop {
 
 struct SpecialIds {
   std::optional<int32_t> bos, eos;
+  std::vector<int32_t> ends = {};  ///< further ids that end a text
 };
+
+/// The eos_token_id of config.json and of generation_config.json: one id, a list of ids, ascending, or null.
+JsonReader::Json eos_token_id_json(const SpecialIds& ids);
 
 /// ripstop writes and reads this file; transformers ignores it.
 inline constexpr const char* kPromptFile = "ripstop_prompt.json";
@@ -56,7 +61,8 @@ struct EndTokens {
 
 /// Reads eos_token_id, an id or a list of ids, of `directory`/generation_config.json, else of config.json.
 /// Leaves out ids from `vocabulary_size` on, which the model never writes. Throws Error(kInputData) if a file
-/// is no JSON object or the value is of another type. Source: transformers, GenerationConfig.
+/// is no JSON object, or the value has another type or more than kMostEndTokens ids. Source: transformers,
+/// GenerationConfig.
 EndTokens read_end_tokens(const std::filesystem::path& directory, int64_t vocabulary_size);
 
 /// The text of generation_config.json. The padding token is EOS, since ripstop's models have no other one.

@@ -33,6 +33,7 @@ std::string config_of(const fs::path& directory, const PretrainedModel& model) {
   config.train.steps = 1;
   config.train.global_batch_sequences = 1;
   config.optimizer.learning_rate = 1e-5;
+  config.generation.eos_token_id = read_end_tokens(directory, model.config.vocab_size).ids;
   const auto is_short = [](const auto& entry) { return entry.second.dtype != "F32"; };
   config.precision.compute =
       std::ranges::all_of(model.tensors, is_short) ? FloatChoice::kBfloat16 : FloatChoice::kFloat32;

@@ -18,12 +18,13 @@ class StoredModel {
  public:
   /// `base`: the model under the checkpoint's adapters, if it is needed; else null.
   explicit StoredModel(Checkpoint checkpoint, std::unique_ptr<StoredModel> base = nullptr);
-  /// Throws Error(kInputData) if tokenizer.model or ripstop_prompt.json in `directory` is damaged.
+  /// Throws Error(kInputData) if tokenizer.model or ripstop_prompt.json in `directory` is damaged, and as
+  /// read_end_tokens.
   StoredModel(std::filesystem::path directory, PretrainedModel model);
 
   const std::filesystem::path& directory() const { return directory_; }
   /// All facts about the model except its weights. For a model of Hugging Face: its sizes, the hash of its
-  /// tokenizer, if any, a config to evaluate it with, step 0, and no data set.
+  /// tokenizer, if any, a config to evaluate it with (and its end tokens), step 0, and no data set.
   const CheckpointState& state() const { return state_; }
   const ModelConfig& config() const { return state_.model; }
   /// Whether this is a model of Hugging Face.

@@ -91,6 +91,7 @@ SmallFiles small_files(Io& io, const TrainedModel& trained, const ExportLayout& 
   report.has_tokenizer = tokenizer.is_there();
   report.writes_summaries = report.has_tokenizer && !prompt_template.empty() && adapters == nullptr;
   SmallFiles files;
+  tokenizer.ids.ends = trained.config.generation.eos_token_id;
   if (adapters != nullptr)
     files = {{kPeftConfigFile, peft_config_json(adapters->lora, adapters->base)}};
   else

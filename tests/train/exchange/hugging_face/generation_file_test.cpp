@@ -54,6 +54,9 @@ TEST(EndTokens, AreThoseOfGenerationConfigThenOfConfig) {
   EXPECT_EQ(ends_of(R"({"eos_token_id": []})", R"({"eos_token_id": 7})").ids, Ids{7});
   EXPECT_EQ(ends_of(R"({"eos_token_id": [-1, 999, 1000, 18446744073709551615]})", "").ids, Ids{999});
   EXPECT_TRUE(ends_of("", "").ids.empty());
+  nlohmann::json many;
+  for (int id = 0; id < 401; ++id) many.push_back(id);
+  EXPECT_THROW((void)ends_of(nlohmann::json{{"eos_token_id", many}}.dump(), ""), Error);
   for (const char* value : {R"("</s>")", "[[2]]", "{}", "2.0", "true"}) {
     try {
       (void)ends_of(fmt::format(R"({{"eos_token_id": {}}})", value), "");
@@ -106,6 +109,15 @@ TEST(GenerationFile, WhatIsNoJsonIsRefused) {
 TEST(WrittenGenerationFile, HasNoIdsWithoutATokenizer) {
   const auto generation = nlohmann::json::parse(generation_config_json({}, {}));
   EXPECT_TRUE(generation["eos_token_id"].is_null() && generation["pad_token_id"].is_null());
+}
+
+TEST(WrittenGenerationFile, HasAllEndTokens) {
+  const auto ends = [](const SpecialIds& ids) {
+    return nlohmann::json::parse(generation_config_json({}, ids))["eos_token_id"];
+  };
+  EXPECT_EQ(ends({.bos = 1, .eos = 2, .ends = {2}}), 2);
+  EXPECT_EQ(ends({.bos = 1, .eos = 2, .ends = {7, 331}}), nlohmann::json({2, 7, 331}));
+  EXPECT_EQ(ends({.bos = {}, .eos = {}, .ends = {7}}), 7);
 }
 
 TEST(WrittenGenerationFile, HasTheSettingsOfTheRun) {
