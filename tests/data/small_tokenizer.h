@@ -30,4 +30,15 @@ inline const std::string& small_model() {
   return model;
 }
 
+/// small_model() with further pieces, each a text of at most 100 bytes that is always one token.
+inline std::string small_model_with(const std::vector<std::string>& pieces) {
+  std::string model = small_model();
+  for (const std::string& piece : pieces) {
+    const std::string text = std::string("\x0a") + static_cast<char>(piece.size()) + piece;
+    const std::string fields = text + std::string("\x15\0\0\0\0", 5) + "\x18\x04";  // score 0, user-defined
+    model += std::string("\x0a") + static_cast<char>(fields.size()) + fields;
+  }
+  return model;
+}
+
 }  // namespace ripstop

@@ -131,7 +131,8 @@ std::array<std::string, 2> tokenizer_notes(const RunConfig& config, const RunTar
     if (origin.has_begun) return {};
     return {compare_tokenizers({.model = origin.directory,
                                 .model_sha256 = find_tokenizer_sha256(io, origin.directory),
-                                .user = "the data set " + config.data.directory},
+                                .user = "the data set " + config.data.directory,
+                                .may_go_on = true},
                                tokenizer),
             end_tokens_note(config, target.pretrained_ends, tokenizer)};
   } catch (const Error& error) {

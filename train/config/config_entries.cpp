@@ -297,8 +297,8 @@ bool displaces(const ConfigEntry& override_entry, const ConfigEntry& entry) {
   if (by == "train.steps") return of == "train.epochs";
   if (by == "train.epochs") return of == "train.steps";
   // A pretrained model has its own sizes.
-  if (by == "model.pretrained") return entry.key->section == "model";
-  if (by == "model.preset") return of == "model.pretrained";
+  if (by == "model.pretrained") return entry.key->section == "model" && of != "model.resize_vocabulary";
+  if (by == "model.preset") return of == "model.pretrained" || of == "model.resize_vocabulary";
   // Without adapters the file's other keys of [lora] have no meaning.
   if (by == "lora.rank" && override_entry.value == ConfigValue(int64_t{0}))
     return entry.key->section == "lora";

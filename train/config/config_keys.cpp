@@ -63,6 +63,9 @@ const ConfigKey kKeys[] = {
      .doc = "Start from the weights of this Hugging Face directory, run or checkpoint, with its sizes.",
      .elsewhere = "model_name_or_path checkpoint.initial_load_path | pretrained_model_name_or_path base_model "
                   "init_from"},
+    {RIPSTOP_KEY(model, resize_vocabulary),
+     .doc = "Rows for tokens of the data set that `model.pretrained` does not have begin as the mean of the others, or as a normal number with the mean and variance of the others, by column; `none`: such a data set is refused.",
+     .elsewhere = "resize_token_embeddings | resize_vocab resize_embeddings"},
     {RIPSTOP_KEY(model, preset), .presence = Presence::kOptional,
      .doc = "`debug`, `15m`, `110m`, `smollm2-135m`, `qwen2.5-0.5b`, `qwen3-0.6b`, `tinyllama-1.1b`, `llama3.2-1b`, "
             "`llama2-7b`, `llama3.1-8b`, `llama2-13b` or `llama2-70b`. A size beside it wins.",

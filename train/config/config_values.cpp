@@ -192,7 +192,8 @@ struct TypeNamer {
 // The value that to_toml writes; "" if parse_run_config would refuse the key: sizes that the pretrained model
 // or the data set decides, and keys of [lora] without adapters.
 std::string written_value(const ConfigKey& key, const RunConfig& config) {
-  const bool is_size = key.section == "model" && key.presence != Presence::kOptional;
+  const bool is_size =
+      key.section == "model" && key.presence != Presence::kOptional && key.name != "resize_vocabulary";
   const bool is_unset =
       !config.model.pretrained.empty() || (key.name == "vocab_size" && config.model.vocab_size == 0);
   if (is_size && is_unset) return "";

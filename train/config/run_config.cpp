@@ -155,12 +155,16 @@ class ConfigBuilder {
     ModelSection& model = config_.model;
     if (!model.pretrained.empty()) {
       for (const ConfigEntry& entry : entries_)
-        if (entry.key->section == "model" && entry.key->name != "pretrained")
+        if (entry.key->section == "model" && entry.key->name != "pretrained" &&
+            entry.key->name != "resize_vocabulary")
           return blame(entry.key->path(),
                        fmt::format("'{}' cannot stand beside 'model.pretrained'", entry.key->path()),
                        "the sizes come from its config.json");
       return;
     }
+    if (model.resize_vocabulary != ResizeVocabulary::kNone)
+      return blame("model.resize_vocabulary", "'model.resize_vocabulary' is for a 'model.pretrained'",
+                   "leave it out: a new model has as many rows as the data set has tokens");
     if (model.preset.empty() && !given("model.hidden_size")) {
       // With a preset or sizes, an empty model.pretrained counts as absent.
       if (given("model.pretrained"))
@@ -244,6 +248,10 @@ class ConfigBuilder {
     if (config_.model.pretrained.empty())
       return blame("lora.rank", "'lora.rank' trains adapters of a model, and 'model.pretrained' has none",
                    "give model.pretrained the model that they adapt, or set lora.rank to 0");
+    if (config_.model.resize_vocabulary != ResizeVocabulary::kNone)
+      blame("model.resize_vocabulary",
+            "'model.resize_vocabulary' adds rows to the embedding, which stays frozen beside adapters",
+            "leave it out, or set lora.rank to 0: then all weights are trained");
     if (!given("lora.alpha"))
       blame("lora.rank", "'lora.alpha' is required with a rank",
             fmt::format("alpha = {} under [lora]: twice the rank is usual", 2 * config_.lora.rank));

@@ -26,6 +26,8 @@ enum class RecomputeChoice { kAuto, kNone, kSelective, kFull };
 enum class ScheduleKind { kCosine, kLinear, kConstant };
 enum class FloatChoice { kBfloat16, kFloat32 };
 enum class KeepBest { kLoss, kRougeL, kNone };
+/// How the rows of tokens begin that a pretrained model does not have.
+enum class ResizeVocabulary { kNone, kMean, kNormal };
 
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<DeviceChoice> = {"auto", "cpu", "cuda"};
@@ -40,6 +42,8 @@ template <>
 inline constexpr std::array<std::string_view, 2> kWords<FloatChoice> = {"bfloat16", "float32"};
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<KeepBest> = {"loss", "rougeL", "none"};
+template <>
+inline constexpr std::array<std::string_view, 3> kWords<ResizeVocabulary> = {"none", "mean", "normal"};
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<EarlyStopping> = {"false", "true", "never"};
 
@@ -57,6 +61,7 @@ struct RunSection {
 /// are 0 if the `pretrained` model decides them.
 struct ModelSection : ModelConfig {
   std::string pretrained;
+  ResizeVocabulary resize_vocabulary = ResizeVocabulary::kNone;  ///< of the `pretrained` model
   std::string preset;
   bool operator==(const ModelSection&) const = default;
 };

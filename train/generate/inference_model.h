@@ -35,8 +35,8 @@ struct InferenceOptions {
 
   /// The options for a model that was trained on sequences of `sequence_length` tokens.
   /// `settings.max_new_tokens` is 0 if the model does not generate. `pieces`: of the tokenizer; an end token
-  /// above them needs all logits, as the ids between are not generated. Throws Error(kUsage) if the new tokens
-  /// leave no room for a prompt, and as require_end_tokens.
+  /// above them needs all logits, as the ids between are not generated. Throws Error(kUsage) if the new
+  /// tokens leave no room for a prompt, and as require_end_tokens.
   static InferenceOptions of(const ModelConfig& model, int64_t sequence_length, DType compute, int64_t slots,
                              const GenerationSettings& settings, int64_t pieces = INT64_MAX);
 };

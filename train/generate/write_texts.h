@@ -42,9 +42,9 @@ struct WrittenText {
 using TakeText = FunctionRef<void(WrittenText written)>;
 
 /// Generates the text after each prompt, up to the tokenizer's EOS or an id of settings.eos_token_id. `model`
-/// was made for `settings` and `tokenizer` (InferenceOptions::of). Generates only ids of the tokenizer and end
-/// tokens, though a model may have more. Cuts documents to leave room for max_new_tokens
-/// in the context. All ranks of a tensor group must make this call with equal prompts.
+/// was made for `settings` and `tokenizer` (InferenceOptions::of). Generates only ids of the tokenizer and
+/// end tokens, though a model may have more. Cuts documents to leave room for max_new_tokens in the context.
+/// All ranks of a tensor group must make this call with equal prompts.
 void write_texts(InferenceModel& model, const Tokenizer& tokenizer, const GenerationSettings& settings,
                  NextDocumentPrompt next_prompt, TakeText take);
 

@@ -30,8 +30,8 @@ ModelConfig read_model_sizes(Io& io, const std::filesystem::path& directory);
 /// checkpoint's config. Throws as read_end_tokens, read_manifest and parse_run_config.
 std::vector<int32_t> read_model_ends(Io& io, const std::filesystem::path& directory);
 
-/// A note if the texts of a run end at `ends`, the ids of its pretrained model, and the EOS of `tokenizer`, with
-/// which the data set ends its summaries, is not among them; else "".
+/// A note if the texts of a run end at `ends`, the ids of its pretrained model, and the EOS of `tokenizer`,
+/// with which the data set ends its summaries, is not among them; else "".
 std::string end_tokens_note(const RunConfig& config, const std::vector<int32_t>& ends,
                             const Tokenizer& tokenizer);
 

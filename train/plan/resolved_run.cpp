@@ -23,11 +23,30 @@ std::string near_dataset(const std::string& directory) {
       std::filesystem::exists(directory, ignored) ? "DIR, and give DIR" : shell_word(directory));
 }
 
+// The token ids of a pretrained model of `own` ids: with model.resize_vocabulary at least as many as the data
+// set has.
+int64_t resolve_vocabulary(const RunConfig& config, int64_t own, int64_t of_data,
+                           std::vector<std::string>& notes) {
+  const ResizeVocabulary how = config.model.resize_vocabulary;
+  if (of_data <= own) return own;
+  const std::string what = fmt::format("the data set has {} token ids, {} has {}: {} more", of_data,
+                                       config.model.pretrained, own, of_data - own);
+  if (how == ResizeVocabulary::kNone)
+    throw Error(ExitCode::kInputData, what,
+                fmt::format("prepare the data with the model's own tokenizer (ripstop prepare --tokenizer){}",
+                            config.lora.any() ? ""
+                                              : ", or give the new tokens rows: model.resize_vocabulary=mean "
+                                                "or normal"));
+  notes.push_back(fmt::format("{}, whose rows begin as the {} of the others", what,
+                              how == ResizeVocabulary::kMean ? "mean" : "normal distribution"));
+  return of_data;
+}
+
 // The sizes of model.pretrained. Throws if its positions or token ids are too few for the data.
 ModelConfig resolve_pretrained(const RunConfig& config, const RunTarget& target,
                                std::vector<std::string>& notes) {
   RIPSTOP_CHECK(target.pretrained.has_value(), "the sizes of {} were not read", config.model.pretrained);
-  const ModelConfig& model = *target.pretrained;
+  ModelConfig model = *target.pretrained;
   if (config.data.sequence_length > model.max_position_embeddings)
     throw Error(
         ExitCode::kUsage,
@@ -35,11 +54,7 @@ ModelConfig resolve_pretrained(const RunConfig& config, const RunTarget& target,
                     config.data.sequence_length, model.max_position_embeddings, config.model.pretrained),
         fmt::format("data.sequence_length={}", model.max_position_embeddings));
   check_window(model, config.data.sequence_length);
-  if (target.dataset_vocabulary > model.vocab_size)
-    throw Error(ExitCode::kInputData,
-                fmt::format("the data set has {} token ids, {} has {}", target.dataset_vocabulary,
-                            config.model.pretrained, model.vocab_size),
-                "prepare the data with the model's own tokenizer: ripstop prepare --tokenizer");
+  model.vocab_size = resolve_vocabulary(config, model.vocab_size, target.dataset_vocabulary, notes);
   const int64_t surplus = model.vocab_size - target.dataset_vocabulary;
   if (target.dataset_vocabulary > 0 && surplus > 0)
     notes.push_back(fmt::format(

@@ -49,6 +49,19 @@ void require_equal_decisions(const DecidedRun& run) {
                 same_data);
 }
 
+// Reads sizes and end tokens of the model in `directory` into `target`. Collective.
+void read_pretrained_facts(const std::filesystem::path& directory, Communicator& world,
+                           const std::string& where, RunTarget& target) {
+  do_and_agree(world, [&] {
+    target.pretrained = read_model_sizes(posix_io(), directory);
+    target.pretrained_ends = read_model_ends(posix_io(), directory);
+  });
+  // Ranks with different model sizes would hang in different collectives.
+  require_equal(world, ExitCode::kInputData, "the pretrained model",
+                fmt::format("{}, eos_token_id {}", fields_text(*target.pretrained), target.pretrained_ends),
+                where, kSamePretrainedHint);
+}
+
 }  // namespace
 
 DecidedRun decide_run(const RunConfig& given, MpiWorld& world, StartTimes& times) {
@@ -71,16 +84,7 @@ DecidedRun decide_run(const RunConfig& given, MpiWorld& world, StartTimes& times
   const std::vector<std::string> complaints = device_complaints(world, device);
   std::optional<PretrainedOrigin> origin = pretrained_origin(given, all);
   RunTarget target = run_target(world, device, dataset.header().vocabulary_size);
-  if (origin) {
-    do_and_agree(all, [&] {
-      target.pretrained = read_model_sizes(posix_io(), origin->directory);
-      target.pretrained_ends = read_model_ends(posix_io(), origin->directory);
-    });
-    // Ranks with different model sizes would hang in different collectives.
-    require_equal(all, ExitCode::kInputData, "the pretrained model",
-                  fmt::format("{}, eos_token_id {}", fields_text(*target.pretrained), target.pretrained_ends),
-                  where, kSamePretrainedHint);
-  }
+  if (origin) read_pretrained_facts(origin->directory, all, where, target);
   const RunConfig config = target.with_ends(given);
   ResolvedRun resolved = resolve_run(config, target);
   if (origin && !origin->has_begun)

@@ -45,7 +45,8 @@ TEST(ConfigKeys, TableOfKeysIsWhole) {
 TEST(ConfigKeys, EachFieldOfAModelIsAKey) {
   std::vector<std::string_view> keys, fields;
   for (const ConfigKey& key : config_keys())
-    if (key.section == "model" && key.presence == Presence::kDefault) keys.push_back(key.name);
+    if (key.section == "model" && key.presence == Presence::kDefault && key.name != "resize_vocabulary")
+      keys.push_back(key.name);
   for_each_field(ModelConfig(), [&](const char* name, const auto&) { fields.emplace_back(name); });
   EXPECT_EQ(keys, fields);
 }

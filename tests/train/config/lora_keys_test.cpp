@@ -50,6 +50,20 @@ TEST(LoraKeys, EveryKeyIsReadAndWritten) {
   EXPECT_TRUE(parse_run_config(written, "written") == config);
 }
 
+// Adapters keep the embedding as it is, and a new model has the rows that it needs.
+TEST(LoraKeys, OnlyATrainedPretrainedModelGetsMoreRows) {
+  std::string toml = kSmallest;
+  toml.replace(toml.find("preset = \"15m\""), 14, "pretrained = \"a\"\nresize_vocabulary = \"mean\"");
+  const RunConfig config = parsed(toml);
+  EXPECT_EQ(config.model.resize_vocabulary, ResizeVocabulary::kMean);
+  EXPECT_TRUE(parse_run_config(to_toml(config), "written") == config);
+  EXPECT_EQ(parsed(toml, {"model.pretrained=b"}).model.resize_vocabulary, ResizeVocabulary::kMean);
+  EXPECT_EQ(parsed(toml, {"model.preset=15m"}).model.resize_vocabulary, ResizeVocabulary::kNone);
+  expect_usage(refusal(toml + "[lora]\nrank = 8\nalpha = 16\n"), "the embedding, which stays frozen");
+  expect_usage(refusal(kSmallest, {"model.resize_vocabulary=normal"}), "is for a 'model.pretrained'");
+  expect_usage(refusal(toml, {"model.resize_vocabulary=zero"}), "one of \"none\", \"mean\", \"normal\"");
+}
+
 // A run without adapters stores no key of [lora] that would be refused with rank 0.
 TEST(LoraKeys, WithoutAdaptersTheRankAloneIsWritten) {
   const std::string written = to_toml(parsed(kSmallest));

@@ -67,8 +67,8 @@ class EvaluationRanks : public testing::Test {
   }
   void TearDown() override { test_world().communicator().barrier(); }
 
-  /// Expects the same predictions from every mesh as from one rank, which it returns, in two passes; the second
-  /// resumes the first.
+  /// Expects the same predictions from every mesh as from one rank, which it returns, in two passes; the
+  /// second resumes the first.
   std::vector<std::string> expect_equal_predictions(const GenerationSettings& settings,
                                                     const std::string& name);
 

@@ -48,17 +48,19 @@ compute = "float32"
 
   /// Writes a data set of `equal` equal examples, whose order does not matter, and examples whose targets the
   /// loader cuts off, because their separator is longer than a sequence.
-  std::string make_data(const std::string& name, int64_t equal, int64_t without_targets = 0) {
+  std::string make_data(const std::string& name, int64_t equal, int64_t without_targets = 0,
+                        const std::string& tokenizer = small_model()) {
     const std::filesystem::path directory = scratch_.path() / name;
     std::filesystem::create_directories(directory);
-    write_bytes(directory / "tokenizer.model", small_model());
-    write_examples(directory / "train.h5", equal, without_targets);
+    write_bytes(directory / "tokenizer.model", tokenizer);
+    write_examples(directory / "train.h5", equal, without_targets, "", tokenizer);
     return directory.string();
   }
   /// `tokenizer_sha256`: of another tokenizer than make_data writes.
   static void write_examples(const std::filesystem::path& path, int64_t equal, int64_t without_targets,
-                             const std::string& tokenizer_sha256 = "") {
-    const Tokenizer tokenizer(small_model(), "small");
+                             const std::string& tokenizer_sha256 = "",
+                             const std::string& model = small_model()) {
+    const Tokenizer tokenizer(model, "small");
     TokenDatasetHeader header;
     header.vocabulary_size = tokenizer.vocabulary_size();
     header.tokenizer_sha256 = tokenizer_sha256.empty() ? tokenizer.sha256() : tokenizer_sha256;

@@ -140,6 +140,40 @@ TEST_F(PretrainedRuns, WhatDoesNotFitTheModelIsRefusedBeforeAnythingIsWritten) {
   expect_refused({}, ExitCode::kInputData, "token ids, " + model_.path().string() + " has 3");
 }
 
+// The data set's tokenizer has three pieces more than the model's.
+TEST_F(PretrainedRuns, NewTokensGetRows) {
+  const std::string data = make_data("more", 4, 0, small_model_with({"<a>", "<b>", "<c>"}));
+  const std::string has_more = " token ids, " + model_.path().string() + " has ";
+  const auto with = [&](const std::string& run, std::vector<std::string> overrides = {}) {
+    overrides.insert(overrides.end(), {"data.directory=" + data, "train.steps=2"});
+    return pretrained(run, overrides);
+  };
+  write_bytes(model_.path() / "tokenizer.model", small_model());
+  // The model has as many rows that no piece of its own tokenizer uses.
+  ASSERT_EQ(train(with("padded")), ExitCode::kOk);
+  EXPECT_HAS(said(), "has the tokenizer of " + model_.path().string() + " and 3 more pieces");
+  EXPECT_EQ(said().find(has_more), std::string::npos) << said();
+  const int64_t pieces = Tokenizer(small_model(), "small").vocabulary_size();
+  model_.resize(pieces + 1, 32);
+  model_.fill("BF16");
+  model_.write();
+  const Error error = refusal(with("refused"));
+  EXPECT_EQ(error.code(), ExitCode::kInputData);
+  EXPECT_HAS(error.what(),
+             fmt::format("{} token ids, {} has {}: 2 more", pieces + 3, model_.path().string(), pieces + 1));
+  EXPECT_HAS(error.hint(), "model.resize_vocabulary=mean");
+  ASSERT_EQ(train(with("grown", {"model.resize_vocabulary=normal"})), ExitCode::kOk);
+  EXPECT_HAS(said(), has_more + fmt::format("{}: 2 more, whose rows begin as the normal", pieces + 1));
+  EXPECT_EQ(state("grown", 2).model.vocab_size, pieces + 3);
+  // Another tokenizer is refused, though rows could be added.
+  std::string other = small_model_with({"<a>", "<b>", "<c>"});
+  other.replace(other.find("harbour"), 7, "HARBOUR");
+  const std::string foreign = make_data("foreign", 4, 0, other);
+  EXPECT_HAS(
+      refusal(pretrained("other", {"model.resize_vocabulary=mean", "data.directory=" + foreign})).what(),
+      "has another tokenizer (SHA-256 ");
+}
+
 TEST_F(PretrainedRuns, AnImportIsNoRunToGoOn) {
   Io io;
   import_model(io, open_stored_model(io, model_.path()), scratch_ / "imported");

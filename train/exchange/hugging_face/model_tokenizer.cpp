@@ -54,10 +54,12 @@ std::map<std::string, int64_t> ids_of_pieces(const fs::path& path) {
 }
 
 // A message about the first piece of `tokenizer` that differs in the tokenizer.json at `path`, else "". Skips
-// special tokens: their names differ between the files of one tokenizer.
-std::string first_difference(const fs::path& path, const Tokenizer& tokenizer) {
+// special tokens: their names differ between the files of one tokenizer; with may_go_on, also pieces after
+// all of the file's.
+std::string first_difference(const fs::path& path, const Tokenizer& tokenizer, bool may_go_on) {
   const std::map<std::string, int64_t> ids = ids_of_pieces(path);
   for (int32_t id = 0; id < tokenizer.vocabulary_size(); ++id) {
+    if (may_go_on && id >= std::ssize(ids)) break;
     const TokenPiece piece = tokenizer.piece(id);
     if (piece.is_special) continue;
     const auto found = ids.find(piece.name);
@@ -99,6 +101,18 @@ std::string way_to_data(const TokenizerOwners& owners) {
   return fmt::format("ripstop prepare --tokenizer {} makes a data set for it", shell_word(own.string()));
 }
 
+// How many pieces `tokenizer` has after those of the model's tokenizer.model; 0 if those do not come first.
+int64_t further_pieces(const TokenizerOwners& owners, const Tokenizer& tokenizer) {
+  const fs::path own = tokenizer_directory(owners.model);
+  if (!has_tokenizer(own)) return 0;
+  const Tokenizer theirs(own);
+  const int64_t more = tokenizer.vocabulary_size() - theirs.vocabulary_size();
+  if (theirs.sha256() != owners.model_sha256 || more <= 0) return 0;
+  for (int32_t id = 0; id < theirs.vocabulary_size(); ++id)
+    if (theirs.piece(id).name != tokenizer.piece(id).name) return 0;
+  return more;
+}
+
 }  // namespace
 
 std::string read_tokenizer_sha256(const fs::path& directory) {
@@ -125,7 +139,12 @@ std::string compare_tokenizers(const TokenizerOwners& owners, const Tokenizer& t
   const fs::path pieces = owners.model / kTokenizerJsonFile;
   const bool has_pieces = tokenizer.is_sentencepiece() && is_file(pieces);
   const bool is_same = owners.model_sha256 == tokenizer.sha256() || has_same_file(owners.model, tokenizer);
-  if (!owners.model_sha256.empty() && !is_same && !has_pieces)
+  const bool differs = !owners.model_sha256.empty() && !is_same;
+  if (differs && owners.may_go_on)
+    if (const int64_t more = further_pieces(owners, tokenizer); more > 0)
+      return fmt::format("{} has the tokenizer of {} and {} more piece{}", owners.user, model, more,
+                         more == 1 ? "" : "s");
+  if (differs && !has_pieces)
     refuse(fmt::format("(SHA-256 {}..) than {} ({}..): its ids mean other texts",
                        tokenizer.sha256().substr(0, kShownDigits), model,
                        owners.model_sha256.substr(0, kShownDigits)),
@@ -140,7 +159,8 @@ std::string compare_tokenizers(const TokenizerOwners& owners, const Tokenizer& t
         "{} has {}: whether {} has its tokenizer was not checked; it must be the one that "
         "the model was trained with",
         model, kNoTokenizer, owners.user);
-  if (const std::string difference = first_difference(pieces, tokenizer); !difference.empty())
+  if (const std::string difference = first_difference(pieces, tokenizer, owners.may_go_on);
+      !difference.empty())
     refuse(fmt::format("than {}: {}", model, difference), way_to_data(owners));
   return "";
 }

@@ -22,6 +22,8 @@ struct TokenizerOwners {
   std::string model_sha256;     ///< find_tokenizer_sha256(model)
   int64_t model_ids = 0;        ///< the model's vocab_size; 0: the number of pieces is not compared
   std::string user;             ///< data set or file that has `tokenizer`, for messages
+  /// Whether `tokenizer` may go on with further pieces after all of the model's: a note then counts them.
+  bool may_go_on = false;
   /// The hint if the tokenizers differ; empty: a hint that names ripstop prepare.
   std::string remedy = {};
 };

@@ -9,6 +9,7 @@
 #include "parallel/communicator.h"
 #include "train/checkpoint/checkpoint_reader.h"
 #include "train/exchange/hugging_face/pretrained_model.h"
+#include "train/exchange/read/grown_tables.h"
 
 namespace ripstop {
 
@@ -33,6 +34,9 @@ class StoredModel {
   const Checkpoint* checkpoint() const { return std::get_if<Checkpoint>(&source_); }
   /// Null for a checkpoint.
   const PretrainedModel* pretrained() const { return std::get_if<PretrainedModel>(&source_); }
+  /// How the rows begin that a unit has and this model does not; needed before such a unit is read.
+  const VocabularyGrowth& growth() const { return growth_; }
+  void set_growth(const VocabularyGrowth& growth) { growth_ = growth; }
   /// The open base of a checkpoint of adapters (BaseChoice); else null.
   const StoredModel* base() const { return base_.get(); }
 
@@ -49,6 +53,7 @@ class StoredModel {
   CheckpointState state_;
   std::variant<Checkpoint, PretrainedModel> source_;
   std::unique_ptr<StoredModel> base_;
+  VocabularyGrowth growth_;
 };
 
 }  // namespace ripstop

@@ -52,6 +52,9 @@ void add_adapters(const UnitLayout& layout, int64_t begin, int64_t end, float* t
 
 WeightsReader::WeightsReader(Io& io, const StoredModel& model) : model_(model) {
   if (model.checkpoint() != nullptr) checkpoint_.emplace(io, *model.checkpoint());
+  if (model.growth().how != ResizeVocabulary::kNone)
+    grown_.emplace(model.growth(), model.config().vocab_size,
+                   [this](int64_t fsdp_index, const UnitStates& unit) { read(fsdp_index, unit); });
   if (model.base() == nullptr) return;
   base_ = std::make_unique<WeightsReader>(io, *model.base());
   adapters_ = adapter_specs(model.config(), model.state().adapted->lora);
@@ -61,7 +64,9 @@ void WeightsReader::read(int64_t fsdp_index, const UnitStates& unit) {
   const UnitLayout& layout = *unit.layout;
   const int64_t begin = fsdp_index * layout.shard_elements(), end = begin + layout.shard_elements();
   const bool of_adapters = is_adapter(layout.unit().tensors.front().parts.front().name);
-  if (base_ && !of_adapters) {
+  if (grown_ && grown_->has(layout.unit())) {
+    grown_->read(layout, begin, end, unit.master);
+  } else if (base_ && !of_adapters) {
     base_->read(fsdp_index, unit);
     add_adapters(layout, begin, end, unit.master, adapters_, model_.state().adapted->lora.scale(),
                  [&](const ParameterSpec& parameter) { return read_parameter(parameter); });

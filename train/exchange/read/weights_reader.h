@@ -22,8 +22,9 @@ class WeightsReader {
 
   /// Overwrites unit.master, shard fsdp_index of a unit, with the weights; padding becomes zero. For a unit
   /// of parameter_table, adapters are merged (add_adapters); for a unit of adapter_table, the weights are the
-  /// adapters. Reads only what the shard needs. Several threads may call. Throws Error(kStorage) if the
-  /// checkpoint is damaged, and what read_pretrained throws.
+  /// adapters. A table of a vocabulary may have more rows than the model (StoredModel::growth). Reads only
+  /// what the shard needs. Several threads may call. Throws Error(kStorage) if the checkpoint is damaged, and
+  /// what read_pretrained throws.
   void read(int64_t fsdp_index, const UnitStates& unit);
 
  private:
@@ -34,6 +35,7 @@ class WeightsReader {
   std::optional<CheckpointReader> checkpoint_;
   std::unique_ptr<WeightsReader> base_;
   std::vector<AdapterSpec> adapters_;
+  std::optional<GrownTables> grown_;  // nullopt: no growth
 };
 
 /// Reads shard fsdp_index of each of `layouts`, units of parameter_table. Calls take(unit, first, values), on
