@@ -44,6 +44,7 @@ std::string how_to_mend(const std::string& line, const CorpusExample& at, std::s
   if (why.find("surrogate") != std::string_view::npos)
     return "\\ud800 to \\udfff come in pairs, and one half is no character: \\ufffd may stand for it";
   if (why.find("out_of_range") != std::string_view::npos) return "a number is too large for a 64-bit float";
+  if (why.find("Git LFS") != std::string_view::npos) return "git lfs pull, in its directory";
   if (text.starts_with("{'")) return "this is Python's print of an object: write each one with json.dumps";
   if (begin == '{' && text.back() != '}' && at.line == 1)
     return "one object a line is expected, and this one may take several: " +

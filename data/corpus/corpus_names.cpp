@@ -37,6 +37,8 @@ constexpr auto kSplitWords = std::to_array<SplitWord>({{"train", Split::kTrain, 
                                                        {"valid", Split::kValidation, Place::kAtAnEnd},
                                                        {"val", Split::kValidation, Place::kAtAnEnd},
                                                        {"dev", Split::kValidation, Place::kAtAnEnd},
+                                                       {"devel", Split::kValidation, Place::kAtAnEnd},
+                                                       {"development", Split::kValidation, Place::kAlone},
                                                        {"test", Split::kTest, Place::kAnywhere},
                                                        {"testing", Split::kTest, Place::kAlone},
                                                        {"tst", Split::kTest, Place::kAtAnEnd},
@@ -123,6 +125,15 @@ std::optional<Split> split_of_words(const std::string& name) {
   return std::nullopt;
 }
 
+// Whether `name`, in lower case, begins with `prefix`, as in "testset" and "devsmall". "value", "valley",
+// "device" and "testimony" are other words: two letters or more follow, the first a vowel, l or v.
+bool begins_with(const std::string& name, std::string_view prefix) {
+  if (!name.starts_with(prefix)) return false;
+  const std::string rest = name.substr(prefix.size());
+  const auto end = std::ranges::find_if(rest, [](unsigned char c) { return std::isalpha(c) == 0; });
+  return end - rest.begin() < 2 || std::string_view("aeioulv").find(rest[0]) == std::string_view::npos;
+}
+
 }  // namespace
 
 SourceKind kind_of_name(const std::filesystem::path& path) {
@@ -188,8 +199,8 @@ std::optional<Split> named_split(const std::filesystem::path& path,
   const std::string lower = lower_case(path.filename().string());
   const std::filesystem::path plain = path.extension() == ".gz" ? path.stem() : path.filename();
   if (const std::optional<Split> split = split_of_words(plain.stem().string())) return split;
-  if (lower.starts_with("val") || lower.starts_with("dev")) return Split::kValidation;
-  if (lower.starts_with("test")) return Split::kTest;
+  if (begins_with(lower, "val") || begins_with(lower, "dev")) return Split::kValidation;
+  if (begins_with(lower, "test")) return Split::kTest;
   const auto is_input = [&](const std::filesystem::path& at) {
     return std::ranges::any_of(inputs, [&](const auto& input) { return input == at || input == at / ""; });
   };

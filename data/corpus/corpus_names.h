@@ -33,9 +33,9 @@ ForeignFormat foreign_format(const std::filesystem::path& path);
 /// The split that the file name or a folder of `path` tells; nullopt if none does. The first rule that fits
 /// decides:
 /// - The first split word in the file name: train, training, validation or test anywhere; val, valid, dev,
-///   eval, trn or tst as the first or last word; testing or evaluation as the only word. Each may have "set",
-///   "data", "split" or "files" behind it.
-/// - A file name that begins with val, dev or test.
+///   eval, trn or tst as the first or last word; testing, evaluation or development as the only word. Each
+///   may have "set", "data", "split" or "files" behind it.
+/// - A file name that begins with val, dev or test, if that is no other word (value, device, testimony).
 /// - The innermost folder whose whole name is a split word, up to the one of `inputs` (--input) that holds
 ///   the file. If the file itself is an input, only its own folder is looked at. If there is only one input,
 ///   this outermost folder does not count.

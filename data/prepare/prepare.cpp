@@ -219,6 +219,17 @@ void Preparation::take(EncodedExample& encoded) {
   split.examples.add(tokens);
 }
 
+/// The first name of a special token of this tokenizer in `text`, else one of another family's end or turn
+/// tokens, which data made for its models has; "" if there is none.
+std::string special_name_in(std::string_view text, const SpecialNames& special) {
+  std::string name = special.find(text);
+  for (const std::string_view other :
+       {"</s>", "<eos>", "<|im_end|>", "<|im_start|>", "<|eot_id|>", "<|end_of_text|>", "<|endoftext|>",
+        "<|end|>", "<end_of_turn>", "[/INST]"})
+    if (name.empty() && text.find(other) != std::string_view::npos) name = other;
+  return name;
+}
+
 void Preparation::encode_all(const Tokenizer& tokenizer, const PromptTemplate& prompt,
                              const PartialDirectory& directory) {
   for (int s = 0; s < kSplits; ++s) {
@@ -251,8 +262,8 @@ void Preparation::encode_all(const Tokenizer& tokenizer, const PromptTemplate& p
             example.has_long_word = true;
             return;
           }
-          example.name_in_document = special.find(source.document);
-          example.name_in_summary = special.find(source.summary);
+          example.name_in_document = special_name_in(source.document, special);
+          example.name_in_summary = special_name_in(source.summary, special);
           const std::array<uint64_t, 2> hashes{hash64(source.document), hash64(source.summary)};
           example.pair_hash = hash64(hashes.data(), sizeof hashes);
           example.has_control = std::any_of(source.document.begin(), source.document.end(), is_control) ||

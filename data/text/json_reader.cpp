@@ -1,5 +1,6 @@
 #include "data/text/json_reader.h"
 
+#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -92,7 +93,12 @@ JsonReader::Json JsonReader::parse(std::string_view text, int kept_levels, const
   } catch (const Json::parse_error& error) {
     // Keep the REASON of "[json.exception.parse_error.101] parse error at line 1, column 3: REASON".
     const std::string what = error.what();
-    refuse("is not JSON at byte {}: {}", error.byte, what.substr(what.find(": ") + 2, 2 * kShownBytes));
+    if (text.starts_with("version https://git-lfs"))
+      refuse_with("git lfs pull, in its directory", "is a pointer of Git LFS, not the file");
+    const std::string_view at = text.substr(std::min(text.size(), std::max<size_t>(error.byte, 1) - 1));
+    const bool is_nan = at.starts_with("NaN") || at.starts_with("Infinity");
+    refuse_with(is_nan ? "NaN and Infinity are Python's: JSON has null or a finite number there" : "",
+                "is not JSON at byte {}: {}", error.byte, what.substr(what.find(": ") + 2, 2 * kShownBytes));
   } catch (const Json::exception& error) {
     refuse("is not JSON: {}", std::string(error.what()).substr(0, 2 * kShownBytes));
   }

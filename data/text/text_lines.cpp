@@ -19,7 +19,7 @@ bool is_json_object(const std::string& line) {
   return line[line.find_first_not_of(" \t")] == '{' && nlohmann::json::accept(with_nulls_for_nan(line));
 }
 
-std::string summary_of(const std::string& line, const TextLines& lines) {
+std::string summary_of(const std::string& line, const TextLines& lines, std::vector<std::string>* ids) {
   // An ordered object would take quadratic time for many keys.
   const auto object = nlohmann::json::parse(with_nulls_for_nan(line), nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) fail(ExitCode::kInputData, "{}: not a JSON object", lines.place());
@@ -33,6 +33,7 @@ std::string summary_of(const std::string& line, const TextLines& lines) {
   if (!summary->is_string())
     fail(ExitCode::kInputData, "{}: 'summary' is of type {}, expected a string", lines.place(),
          summary->type_name());
+  if (ids != nullptr) ids->push_back(object.contains("id") ? object["id"].dump() : "");
   return *summary;
 }
 
@@ -50,7 +51,7 @@ std::string TextLines::place() const {
   return fmt::format("{}:{}", name(), number());
 }
 
-std::vector<std::string> read_summaries(const std::string& path) {
+std::vector<std::string> read_summaries(const std::string& path, std::vector<std::string>* ids) {
   TextLines lines(path);
   std::vector<std::string> texts;
   std::optional<bool> json;
@@ -62,7 +63,7 @@ std::vector<std::string> read_summaries(const std::string& path) {
     if (!json.value_or(false)) {
       texts.push_back(line);
     } else if (!is_blank(line)) {
-      texts.push_back(summary_of(line, lines));
+      texts.push_back(summary_of(line, lines, ids));
     }
   }
   if (texts.empty()) fail(ExitCode::kInputData, "{} has no text", lines.name());

@@ -170,7 +170,19 @@ Json json_of(const fs::path& directory, const Manifest& m, const Surroundings& s
   return document;
 }
 
+// The end tokens of a model. If their file is damaged, `problem` says so: that hides nothing of the model.
+EndTokens look_at_ends(const PretrainedModel& model, const fs::path& directory, std::string& problem) {
+  try {
+    return read_end_tokens(directory, model.config.vocab_size);
+  } catch (const Error& error) {
+    problem = error.what();
+    return {};
+  }
+}
+
 Json json_of(const fs::path& directory, const PretrainedModel& model, const TokenizerFile& tokenizer) {
+  std::string problem;
+  const EndTokens ends = look_at_ends(model, directory, problem);
   Json parameters = Json::array();
   for (const auto& [name, tensor] : model.tensors)
     parameters.push_back({{"name", name},
@@ -184,7 +196,7 @@ Json json_of(const fs::path& directory, const PretrainedModel& model, const Toke
           {"model", json_of(model.config)},
           {"parameter_count", parameter_count(model.config)},
           {"tokenizer", json_of(tokenizer)},
-          {"end_tokens", read_end_tokens(directory, model.config.vocab_size).ids},
+          {"end_tokens", problem.empty() ? Json(ends.ids) : Json(nullptr)},
           {"files", model.files.size()},
           {"bytes", model.bytes()},
           {"ignored", model.ignored},
@@ -213,7 +225,10 @@ ExitCode inspect_pretrained(const CheckpointArguments& given) {
   print_out("  files       {}, {} in all\n", counted(std::ssize(model.files), "file"),
             bytes_text(model.bytes()));
   print_out("  tokenizer   {}\n", text_of(tokenizer));
-  if (const EndTokens ends = read_end_tokens(given.path, model.config.vocab_size); !ends.ids.empty())
+  std::string problem;
+  const EndTokens ends = look_at_ends(model, given.path, problem);
+  if (!problem.empty()) print_out("  texts end   damaged: {}\n", problem);
+  if (!ends.ids.empty())
     print_out("  texts end   at the ids {} of {}\n", fmt::join(ends.ids, ", "),
               ends.path.filename().string());
   if (!model.wrappers.empty())

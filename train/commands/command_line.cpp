@@ -111,7 +111,7 @@ std::vector<UnknownOption> unknown_options(const CLI::App& verb, const Arguments
     if (name.rfind("--", 0) != 0 || verb.get_option_no_throw(name) != nullptr) continue;
     const bool value_follows = i + 1 < words.size() && words[i + 1].rfind("--", 0) != 0 &&
                                words[i + 1].find('=') == std::string::npos;
-    const bool has_value = name.size() < words[i].size();
+    const bool has_value = name.size() + 1 < words[i].size();  // "--name=" has none
     unknown.push_back({name.substr(2), has_value       ? words[i].substr(name.size() + 1)
                                        : value_follows ? words[i + 1]
                                                        : "..."});

@@ -2,7 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <unordered_map>
 
 #include "data/text/text_lines.h"
 #include "train/commands/command_line.h"
@@ -15,14 +17,29 @@ namespace {
 
 constexpr const char* kOfPredictions =
     "predictions.jsonl of evaluate has both texts: jq -c '{summary: .reference}' predictions.jsonl | ripstop "
-    "rouge "
-    "--reference - --candidate predictions.jsonl";
+    "rouge --reference - --candidate predictions.jsonl";
 
 struct RougeArguments {
   std::string reference;
   std::string candidate;
   bool json = false;
 };
+
+// Throws if a candidate has the id of another reference: scores of two orders would mean nothing. Files whose
+// ids have nothing in common may belong together.
+void require_one_order(const RougeArguments& given, const std::vector<std::string>& references,
+                       const std::vector<std::string>& candidates) {
+  std::unordered_map<std::string, size_t> place;
+  for (size_t i = 0; i < references.size(); ++i) place.emplace(references[i], i);
+  for (size_t i = 0; i < std::min(references.size(), candidates.size()); ++i) {
+    if (candidates[i].empty() || candidates[i] == references[i]) continue;
+    if (const auto other = place.find(candidates[i]); other != place.end())
+      throw Error(ExitCode::kInputData,
+                  fmt::format("id {} is text {} of {}, but text {} of {}", candidates[i], other->second + 1,
+                              given.reference, i + 1, given.candidate),
+                  "bring both into one order: jq -sc 'sort_by(.id)[]' FILE");
+  }
+}
 
 ExitCode print_rouge(const RougeArguments& given) {
   const auto& [reference, candidate, json] = given;
@@ -31,13 +48,15 @@ ExitCode print_rouge(const RougeArguments& given) {
     throw Error(ExitCode::kUsage, "--reference and --candidate are both -, standard input can be one of them",
                 "save one of them first, as in --reference references.txt");
 
-  const std::vector<std::string> references = read_summaries(reference);
-  const std::vector<std::string> candidates = read_summaries(candidate);
+  std::vector<std::string> reference_ids, candidate_ids;
+  const std::vector<std::string> references = read_summaries(reference, &reference_ids);
+  const std::vector<std::string> candidates = read_summaries(candidate, &candidate_ids);
   if (references.size() != candidates.size())
     throw Error(ExitCode::kInputData,
                 fmt::format("{} has {}, {} has {}", reference, counted(std::ssize(references), "text"),
                             candidate, counted(std::ssize(candidates), "text")),
                 fmt::format("text i of one file is compared with text i of the other; {}", kOfPredictions));
+  require_one_order(given, reference_ids, candidate_ids);
   RougeMean mean;
   for (size_t i = 0; i < references.size(); ++i) mean.add(rouge(references[i], candidates[i]));
 

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <optional>
 #include <ranges>
@@ -81,14 +83,17 @@ std::string shown_line(std::string_view text, size_t number) {
   return line.substr(0, shown) + (line.size() > shown ? "..." : "") + note;
 }
 
-// `word` as TOML: a word that is no value, such as runs/first, gets quotes.
+// `word` as TOML: a number such as .003, 3. or 03 gets TOML's spelling, and any other word that is no value,
+// such as runs/first, quotes.
 std::string as_value(std::string word) {
   if (word == "True" || word == "False") word[0] = static_cast<char>(word[0] + 'a' - 'A');
   try {
     static_cast<void>(toml::parse("value = " + word));
     return word;
   } catch (const toml::parse_error&) {
-    return toml_string(word);
+    char* end = nullptr;
+    const double number = std::strtod(word.c_str(), &end);
+    return *end == '\0' && std::isfinite(number) ? toml_number(number) : toml_string(word);
   }
 }
 
@@ -109,10 +114,10 @@ std::string foreign_line_hint(std::string_view line) {
                     word = trimmed(line.substr(sign + 1), " \t\r,");
   const bool is_yaml = line[sign] == ':';
   if (word.empty()) return is_yaml ? fmt::format("a config is TOML: [{}]", name) : "";
-  if (!is_yaml && std::isalpha(static_cast<unsigned char>(word[0])) == 0 &&
+  const std::string value = as_value(word);
+  if (!is_yaml && value[0] == '"' && std::isalpha(static_cast<unsigned char>(word[0])) == 0 &&
       std::string_view("/.~").find(word[0]) == std::string_view::npos)
     return "";
-  const std::string value = as_value(word);
   if (is_yaml) return fmt::format("a config is TOML: {} = {}", name, value);
   if (value == word) return "";
   return fmt::format("write {} = {}{}", name, value, value[0] == '"' ? ": a text needs quotes" : "");

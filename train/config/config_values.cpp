@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <cstdlib>
 #include <optional>
 
 #include "data/process/shell_word.h"
@@ -17,6 +19,28 @@ namespace ripstop {
 namespace {
 
 constexpr size_t kLongestStringBytes = 4096;
+
+// `path` with the values of environment variables in place of $NAME and ${NAME}. nullopt if one is not set.
+std::optional<std::string> with_variables(const std::string& path) {
+  std::string result;
+  for (size_t at = 0; at < path.size();) {
+    const bool braced = path.compare(at, 2, "${") == 0;
+    const size_t begin = at + (braced ? 2 : 1);
+    size_t end = begin;
+    while (end < path.size() &&
+           (std::isalnum(static_cast<unsigned char>(path[end])) != 0 || path[end] == '_'))
+      ++end;
+    if (path[at] != '$' || end == begin || (braced && path[end] != '}')) {
+      result += path[at++];
+      continue;
+    }
+    const char* const value = std::getenv(path.substr(begin, end - begin).c_str());
+    if (value == nullptr || *value == '\0') return std::nullopt;
+    result += value;
+    at = end + (braced ? 1 : 0);
+  }
+  return result;
+}
 
 // Writes a value into a field. Throws Error(kUsage) for a wrong type or a value outside its range.
 class Assigner {
@@ -42,8 +66,12 @@ class Assigner {
     for (const char c : value)
       if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
         refuse(entry_.where, fmt::format("'{}' holds a control character", path()));
-    // All strings that may begin with "~" are paths.
-    const std::optional<std::string> path_at_home = with_home(value);
+    // All strings that may have "~" or "$" are paths. No shell has replaced these in a file.
+    const std::optional<std::string> whole = with_variables(value);
+    if (!whole)
+      refuse(entry_.where, fmt::format("'{}' has a variable that is not set: {}", path(), entry_.shown),
+             "write the whole path, or export the variable");
+    const std::optional<std::string> path_at_home = with_home(*whole);
     if (!path_at_home)
       refuse(entry_.where, fmt::format("'{}' has no known home directory: {}", path(), entry_.shown),
              kNoHomeHint);

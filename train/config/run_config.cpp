@@ -136,7 +136,8 @@ class ConfigBuilder {
       if (entry == nullptr && !is_hinted_at(key))
         blame(key.path(), fmt::format("'{}' is required", key.path()),
               fmt::format("{} = {} under [{}]", key.name, expected_type(key), key.section));
-      else if (entry != nullptr && entry->value == ConfigValue(""))
+      else if (entry != nullptr && entry->value == ConfigValue("") &&
+               std::holds_alternative<std::string*>(key.field(config_)))
         blame(key.path(), fmt::format("'{}' must not be empty", key.path()),
               fmt::format("give a path: {} = \"runs/first\"", key.name));
     }

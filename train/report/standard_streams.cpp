@@ -16,8 +16,10 @@ namespace ripstop {
 
 void secure_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
-    // Lower numbers are taken already, so the new file gets the number of the stream.
-    if (::fcntl(stream, F_GETFD) < 0) static_cast<void>(::open("/dev/null", O_RDWR));
+    // Lower numbers are taken already, so the new file gets the number of the stream. A write to a closed
+    // standard output goes on to fail: require_output() must see that the result was lost.
+    if (::fcntl(stream, F_GETFD) < 0)
+      static_cast<void>(::open("/dev/null", stream == STDOUT_FILENO ? O_RDONLY : O_RDWR));
   for (const int signal : {SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_IGN);
 }
 
@@ -56,7 +58,7 @@ void require_output() {
     std::signal(SIGPIPE, SIG_DFL);
     std::raise(SIGPIPE);
   }
-  throw Error(ExitCode::kStorage, "cannot write to standard output", "is the disk full?");
+  throw Error(ExitCode::kStorage, "cannot write to standard output", "is it closed, or the disk full?");
 }
 
 }  // namespace ripstop

@@ -9,9 +9,9 @@
 
 namespace ripstop {
 
-/// Opens /dev/null in the place of standard streams that are closed, since the next file would get the number
-/// of the stream. Ignores SIGPIPE and SIGXFSZ: a write without a reader, or beyond the file size limit, then
-/// fails with an error. Call it first in main, before any file is open.
+/// Opens /dev/null for closed standard streams, as the next file would get their number; writes to a closed
+/// standard output still fail. Ignores SIGPIPE and SIGXFSZ: a write without a reader, or beyond the file size
+/// limit, then fails with an error. Call it first in main, before any file is open.
 void secure_standard_streams();
 
 /// Writes `text`, or as much of its start as it can, to `descriptor`. Returns the number of bytes written.

@@ -89,8 +89,9 @@ void take_deadline(const MetricsLog& log, RunStatus& status) {
   const double save = log.checkpoints.empty() ? 0 : log.checkpoints.back().seconds;
   status.deadline = deadline;
   status.stops_at = deadline - reserve_seconds(save, slowest);
-  add_note(status, fmt::format("the job ends at {} ({}), the run stops itself at about {}",
-                               clock_text(deadline), source, clock_text(*status.stops_at)));
+  add_note(status,
+           fmt::format("the job ends at {} ({}), the run stops itself at about {} or an earlier signal",
+                       clock_text(deadline), source, clock_text(*status.stops_at)));
 }
 
 // The log lists a rank until three windows in a row were normal. Names only ranks that are slow now.

@@ -13,9 +13,9 @@ enum class StopFor {
   kCleanUp,     ///< cleans up; a second Ctrl-C ends the process by SIGINT
 };
 
-/// Turns SIGTERM, SIGINT, SIGUSR1 and SIGHUP into a stop request while it lives. A second SIGINT, more than a
-/// second after the first SIGINT, ends the process at once; other repetitions are ignored. The first SIGINT
-/// never ends the process, because the person at the keyboard may not know of an earlier request. With
+/// Turns SIGTERM, SIGINT, SIGUSR1, SIGHUP and SIGXCPU into a stop request while it lives. A second SIGINT,
+/// more than a second after the first SIGINT, ends the process at once; other repetitions are ignored. The
+/// first SIGINT never ends the process: the person at the keyboard may not know of an earlier request. With
 /// kCheckpoint, if standard error is a terminal, a line answers a SIGINT. An ignored SIGHUP (nohup) stays
 /// ignored. At most one object at a time.
 ///

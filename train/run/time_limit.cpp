@@ -113,7 +113,8 @@ double TimeLimit::step_seconds() const {
 
 std::string TimeLimit::text() const {
   return fmt::format(
-      "the job ends at {} ({}), in {}; the run saves and stops itself about {} before, with exit code 75",
+      "the job ends at {} ({}), in {}; the run saves and stops itself about {} before, or when an earlier "
+      "SIGUSR1 comes (sbatch --signal), with exit code 75",
       clock_text(deadline_.time), deadline_.source, duration_text(std::max(seconds_left(), 0.0)),
       duration_text(reserve(step_seconds())));
 }

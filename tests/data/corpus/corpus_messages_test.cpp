@@ -241,14 +241,32 @@ TEST(CorpusMessagesTest, WordsInsideNamesTellSplits) {
   expect(Split::kValidation,
          {"dialogsum.dev.jsonl", "xsum.dev.en.jsonl", "cnn_val_v2.jsonl", "x-valid-00000-of-00001.json",
           "english_val.jsonl", "x.valid.json.gz", "DEV2.jsonl", "devset.txt", "myValidationData.jsonl",
-          "values.jsonl", "a/b/validation/x.jsonl", "dev-2/x.txt"});
-  expect(Split::kTest,
-         {"english_test.jsonl", "us_test_data_final_OFFICIAL.jsonl", "eval.jsonl", "evaluation_1.txt",
-          "xsumTest.jsonl", "TESTSET.jsonl", "test/x.jsonl", "Test_Data/x.jsonl", "testing.jsonl"});
-  expect(std::nullopt,
-         {"articles.jsonl", "latest.jsonl", "contest.txt", "invalid.jsonl", "retrieval.jsonl", "medieval.txt",
-          "my-test-7/x.jsonl", "software_testing.jsonl", "evaluation_of_policy.txt", "a-dev-blog.jsonl",
-          "test/x/y.jsonl", "set.jsonl", "/dev/shm/x.jsonl"});
+          "valsmall.jsonl", "vals.txt", "devel.jsonl", "development.jsonl", "a/b/validation/x.jsonl",
+          "dev-2/x.txt"});
+  expect(Split::kTest, {"english_test.jsonl", "us_test_data_final_OFFICIAL.jsonl", "eval.jsonl",
+                        "evaluation_1.txt", "xsumTest.jsonl", "TESTSET.jsonl", "test/x.jsonl",
+                        "Test_Data/x.jsonl", "testing.jsonl", "testsmall.jsonl", "testa.jsonl"});
+  expect(std::nullopt, {"articles.jsonl",
+                        "latest.jsonl",
+                        "contest.txt",
+                        "invalid.jsonl",
+                        "retrieval.jsonl",
+                        "medieval.txt",
+                        "my-test-7/x.jsonl",
+                        "software_testing.jsonl",
+                        "evaluation_of_policy.txt",
+                        "a-dev-blog.jsonl",
+                        "test/x/y.jsonl",
+                        "set.jsonl",
+                        "/dev/shm/x.jsonl",
+                        "validity.jsonl",
+                        "values.jsonl",
+                        "valley_news.txt",
+                        "valve.txt",
+                        "development_notes.jsonl",
+                        "device.jsonl",
+                        "testimony.txt",
+                        "Testaments.jsonl"});
   // Folders count up to the input that holds the file.
   EXPECT_EQ(named_split("test/x/y.jsonl", {"other", "test"}), Split::kTest);
   EXPECT_EQ(named_split("test/x/y.jsonl", {"test/"}), std::nullopt) << "a folder of all splits";

@@ -347,14 +347,14 @@ TEST_F(PrepareTest, NamesOfSpecialTokensInTextsAreCounted) {
       scratch_ / "c/train.jsonl",
       "{\"document\": \"one\", \"summary\": \"s</s>\"}\n{\"document\": \"<s>two\", \"summary\": \"<unk>\"}\n"
       "{\"document\": \"three <|im_end|>\", \"summary\": \"s\"}\n{\"document\": \"four\", \"summary\": \"< "
-      "/s>\"}\n");
+      "/s>\"}\n{\"document\": \"five\", \"summary\": \"of LLaMA 3<|eot_id|>\"}\n");
   write_bytes(scratch_ / "added_tokens.json", R"({"<|im_end|>": 400})");
   std::vector<std::string> notes;
   options_.note = [&](const std::string& note) { notes.push_back(note); };
   options_.prompt_template = "<s>{document}:";
   prepare(options_);
   EXPECT_HAS(notes.at(notes.size() - 2), "the template has the name of a special token, <s>");
-  EXPECT_HAS(notes.back(), "2 summaries and 2 documents have the name of a special token");
+  EXPECT_HAS(notes.back(), "3 summaries and 2 documents have the name of a special token");
   EXPECT_HAS(notes.back(), "The first: " + (scratch_ / "c/train.jsonl").string() + ":1: </s>");
 }
 

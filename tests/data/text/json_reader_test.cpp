@@ -90,6 +90,16 @@ TEST(JsonReader, RefusesTextThatIsNoDocument) {
   EXPECT_HAS(refused_by([] { kReader.parse("{\"a\": 1, \"a\": 2}"); }), "has 'a' twice");
   EXPECT_HAS(refused_by([] { kReader.parse("{\"a\": {\"b\": 1, \"b\": 2}}"); }), "has 'b' twice");
   EXPECT_HAS(refused_by([] { kReader.parse(std::string(100, '[')); }), "nests deeper than 32 levels");
+  // The words that Python's json module writes are named.
+  for (const char* text : {"{\"a\": NaN}", "{\"a\": [0, Infinity]}", "{\"a\": -Infinity}"}) {
+    try {
+      kReader.parse(text);
+      ADD_FAILURE() << text;
+    } catch (const Error& error) {
+      EXPECT_HAS(error.hint(), "NaN and Infinity are Python's");
+    }
+  }
+  EXPECT_HAS(refused_by([] { kReader.parse("version https://git-lfs.github.com/spec/v1\noid"); }), "Git LFS");
   // A message is one short line for any document.
   EXPECT_LT(refused_by([] { kReader.parse("{\"a\": " + std::string(100000, 'x')); }).size(), 300u);
   const std::string twice = "\"" + std::string(100000, 'k') + "\": 1";

@@ -224,6 +224,8 @@ TEST(CommandLine, KeysGivenAsOptionsAreShownAsOverrides) {
   expect_refused(run_program("train c.toml --learning_rate 1e-3"), 64,
                  "ripstop train has no option --learning_rate",
                  "overrides are section.key=value: optimizer.learning_rate=1e-3");
+  expect_refused(run_program("train c.toml --learning_rate="), 64, "no option --learning_rate",
+                 "optimizer.learning_rate=...");
   expect_refused(run_program("plan c.toml --optimizer.lr=1e-3 --learning-rate 2 --max_steps --jsno"), 64,
                  "has no options --optimizer.lr, --learning-rate, --max_steps, --jsno",
                  "did you mean --json? overrides are section.key=value: optimizer.learning_rate=1e-3 "

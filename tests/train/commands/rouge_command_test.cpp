@@ -51,6 +51,21 @@ TEST_F(RougeCommand, PredictionsHaveTheirReferences) {
       std::string::npos);
 }
 
+// Scores of texts in two orders would look like results.
+TEST_F(RougeCommand, IdsInAnotherOrderAreRefused) {
+  const auto line = [](const std::string& id) { return "{\"id\": " + id + ", \"summary\": \"a\"}\n"; };
+  const std::string one = file("one", line("1") + line("\"b\"") + line("3"));
+  const ProgramRun refused = run_program("rouge --reference " + one + " --candidate " +
+                                         file("other", line("1") + line("3") + line("4")));
+  EXPECT_EQ(refused.exit_code, 65);
+  EXPECT_NE(refused.err.find("id 3 is text 3 of " + one + ", but text 2 of "), std::string::npos)
+      << refused.err;
+  for (const std::string& ids : {line("1") + line("\"b\"") + line("3"), line("7") + line("8") + line("9"),
+                                 std::string("a\na\na\n"), line("null") + line("\"b\"") + line("3")})
+    EXPECT_EQ(run_program("rouge --reference " + one + " --candidate " + file("same", ids)).exit_code, 0)
+        << ids;
+}
+
 TEST_F(RougeCommand, OnlyOneOfBothIsStandardInput) {
   const ProgramRun both = run_program("rouge --reference - --candidate - </dev/null");
   EXPECT_EQ(both.exit_code, 64);

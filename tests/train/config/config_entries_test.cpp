@@ -30,6 +30,10 @@ TEST(ConfigEntries, SyntaxErrorsNameLineAndColumn) {
   EXPECT_EQ(hint("[train]\nsteps: 100\n"), "a config is TOML: steps = 100");
   EXPECT_EQ(hint("[run]\ndirectory = runs/y\n"), "write directory = \"runs/y\": a text needs quotes");
   EXPECT_EQ(hint("[data]\npack = True\n"), "write pack = true");
+  EXPECT_EQ(hint("[optimizer]\nlearning_rate = .003  # peak\n"), "write learning_rate = 0.003");
+  EXPECT_EQ(hint("[optimizer]\nlearning_rate = 2.\n"), "write learning_rate = 2");
+  EXPECT_EQ(hint("[train]\nsteps = 0100\n"), "write steps = 100");
+  EXPECT_EQ(hint("[optimizer]\nlearning_rate = 3e-3f\n"), "the line is: learning_rate = 3e-3f");
   EXPECT_HAS(hint("{\n  \"run\": {}\n}\n"), "a config is TOML");
   EXPECT_EQ(hint("; seeds\n"), "a comment begins with #");
   EXPECT_HAS(hint("[run]\nseed = 1_\n"), "the line is: seed = 1_");

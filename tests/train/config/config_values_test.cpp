@@ -65,6 +65,12 @@ TEST(ConfigValues, PathsMayBeginWithHome) {
   EXPECT_EQ(parsed(with("run", "directory = \"~/runs/a\"")).run.directory, home + "/runs/a");
   EXPECT_EQ(parsed(kSmallest, {"data.directory=~/d"}).data.directory, home + "/d");
   EXPECT_EQ(parsed(kSmallest, {"data.directory=./~/d"}).data.directory, "./~/d");
+  EXPECT_EQ(parsed(with("run", "directory = \"${HOME}/a\"")).run.directory, home + "/a");
+  for (const char* plain : {"$", "a$", "$/a", "${HOME", "${}", "a$-b"})
+    EXPECT_EQ(parsed(kSmallest, {std::string("data.directory=") + plain}).data.directory, plain);
+  EXPECT_EQ(parsed(kSmallest, {"data.directory=/s/${HOME}x$HOME"}).data.directory, "/s/" + home + "x" + home);
+  expect_usage(refusal(kSmallest, {"data.directory=/d/$NO_SUCH_VARIABLE"}),
+               "'data.directory' has a variable that is not set", "export the variable");
   expect_usage(refusal(with("data", "directory = \"~no-user/d\"")),
                "'data.directory' has no known home directory: \"~no-user/d\"");
 }

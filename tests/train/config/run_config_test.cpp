@@ -244,6 +244,7 @@ TEST(RunConfig, BadOverridesAreNamed) {
   expect_usage(refusal(kSmallest, {"train.steps=7\nrun.seed=1"}), "'train.steps' must be an integer");
   expect_usage(refusal(kSmallest, {"train.steps=7", "train.epochs=8"}), "both given");
   expect_usage(refusal(kSmallest, {"run.directory=\"\""}), "'run.directory' must not be empty");
+  EXPECT_EQ(refusal(kSmallest, {"optimizer.learning_rate="}).what.find("empty"), std::string::npos);
 }
 
 TEST(RunConfig, FilesThatCannotBeRead) {

@@ -16,7 +16,7 @@ namespace {
 
 // Unblocks the signals in this thread, so that the handler has run when raise() returns.
 void take_signals() {
-  unblock_signals(std::array{SIGTERM, SIGINT, SIGUSR1, SIGHUP});
+  unblock_signals(std::array{SIGTERM, SIGINT, SIGUSR1, SIGHUP, SIGXCPU});
 }
 
 // Sends `signals` to this process. Ends with code 3 if none of them has ended it.
@@ -32,7 +32,7 @@ void take_signals() {
 
 TEST(StopSignalTest, TheFirstSignalIsARequest) {
   for (const StopFor purpose : {StopFor::kCheckpoint, StopFor::kCleanUp})
-    for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGHUP})
+    for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGHUP, SIGXCPU})
       EXPECT_EXIT(send(purpose, {signal}), testing::ExitedWithCode(3), "") << signal;
   EXPECT_EXIT(send(StopFor::kCleanUp, {}), testing::ExitedWithCode(4), "");
 }
@@ -146,7 +146,7 @@ TEST(StopSignalTest, NoThreadThatComputesTakesTheSignals) {
     while (!stop.requested()) usleep(1000);
   }
   EXPECT_EQ(blocked_in_this_thread(), kNone) << "as before";
-  for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGHUP}) std::signal(signal, SIG_DFL);
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGHUP, SIGXCPU}) std::signal(signal, SIG_DFL);
 }
 
 TEST(StopSignalTest, ARequestThatIsRepeatedAtTheEndDoesNotChangeTheExitCode) {

@@ -154,6 +154,15 @@ std::string header_of(const std::string& name, const StoredTensor& stored) {
   return fmt::format("{} {} {}{};", name, stored.dtype, stored.shape_text(), fmt::join(stored.strides, ","));
 }
 
+// Whether the tensor `name` is a bias of zeros, which changes nothing.
+bool is_zero_bias(const PretrainedModel& model, const std::string& name, const StoredTensor& tensor) {
+  constexpr int64_t kMostBytes = int64_t{1} << 20;
+  if (!name.ends_with(".bias") || tensor.bytes > kMostBytes) return false;
+  std::string bytes(static_cast<size_t>(tensor.bytes), '\0');
+  model.files[tensor.file].read_at(tensor.begin, bytes.data(), tensor.bytes);
+  return bytes.find_first_not_of('\0') == std::string::npos;
+}
+
 }  // namespace
 
 int64_t PretrainedModel::bytes() const {
@@ -179,10 +188,11 @@ PretrainedModel open_pretrained_model(const fs::path& directory) {
   model.tensors = take_parameters(directory, parameter_table(model.config), kMadeBy, found);
   std::erase_if(found, [&](const auto& entry) {
     // Tables of angles and masks, which older versions of transformers stored.
-    const bool is_ignored = std::ranges::any_of(
+    const bool is_table = std::ranges::any_of(
         std::initializer_list<std::string_view>{".inv_freq", ".cos_cached", ".sin_cached", ".position_ids",
                                                 ".causal_mask", ".masked_bias", ".self_attn.bias"},
         [&](std::string_view end) { return entry.first.ends_with(end); });
+    const bool is_ignored = is_table || is_zero_bias(model, entry.first, entry.second);
     if (is_ignored) model.ignored.push_back(in_one_line(entry.first.substr(0, 100)));
     return is_ignored;
   });

@@ -135,7 +135,10 @@ TEST_F(PretrainedModelTest, TensorsThatDoNotFitAreRefused) {
   directory_.write();
   EXPECT_HAS(refused(), "model.norm.weight is [1, 8], its config.json makes it [8]");
   directory_.tensors = good.tensors;
-  directory_.tensors.push_back({"model.layers.0.self_attn.q_proj.bias", {8}});
+  directory_.tensors.push_back({"model.layers.0.self_attn.q_proj.bias", {8}, "F32", {}});
+  directory_.write();
+  EXPECT_EQ(open().ignored.size(), 1U) << "a bias of zeros changes nothing";
+  directory_.tensors.back().values = std::string(31, '\0') + "?";
   directory_.write();
   EXPECT_HAS(refused(), "that such a model does not have: model.layers.0.self_attn.q_proj.bias");
   directory_.tensors = good.tensors;
