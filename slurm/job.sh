@@ -26,6 +26,7 @@ if [[ $per_node =~ ^[0-9]+$ && -n ${SLURM_JOB_NUM_NODES:-} ]]; then
   on_all_nodes=$((SLURM_JOB_NUM_NODES * per_node))
   if ((${SLURM_NTASKS:-on_all_nodes} >= on_all_nodes)); then ranks=$on_all_nodes; fi
 fi
+if ((${SLURM_HET_SIZE:-1} > 1)); then say "a heterogeneous job: the ranks are on its first part, the other parts stay idle"; fi
 if [[ -n ${SLURM_CPUS_PER_TASK:-} ]]; then export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$SLURM_CPUS_PER_TASK}; fi
 
 signal='' signalled=false launcher='' reminder=''

@@ -54,6 +54,11 @@ for name in "${job_files[@]}"; do
   says 1 "$verb a config x=y | 0 arguments"
 done
 
+SLURM_HET_SIZE=2 expect 0 bash "$work/site/slurm/train.sbatch" c
+says 1 "job.sh: a heterogeneous job: the ranks are on its first part, the other parts stay idle"
+expect 0 bash "$work/site/slurm/train.sbatch" c
+says 0 "job.sh: a heterogeneous job: the ranks are on its first part, the other parts stay idle"
+
 # ---- Where the scripts are. Slurm runs a copy of the job file alone, in another folder.
 mkdir -p "$work"/spool "$work/repository"
 cp -r "$slurm" "$work/repository/slurm"
