@@ -93,7 +93,10 @@ std::string as_value(std::string word) {
   } catch (const toml::parse_error&) {
     char* end = nullptr;
     const double number = std::strtod(word.c_str(), &end);
-    return *end == '\0' && std::isfinite(number) ? toml_number(number) : toml_string(word);
+    if (*end != '\0' || !std::isfinite(number)) return toml_string(word);
+    std::string text = toml_number(number);
+    if (text.ends_with(".0")) text.resize(text.size() - 2);  // every number may be a whole one
+    return text;
   }
 }
 
