@@ -109,8 +109,8 @@ class AppendFile {
   explicit AppendFile(const std::filesystem::path& path) : AppendFile(posix_io(), path) {}
   AppendFile(Io& io, const std::filesystem::path& path);
 
-  /// Appends `line`, which must end in a line end. Readers see the line when this call returns. If the call
-  /// throws, no part of the line stays.
+  /// Appends `line`, which must end in a line end if the file is opened again. Readers see the line when this
+  /// call returns. If the call throws, no part of the line stays.
   void append(std::string_view line);
   /// Keeps only the first `bytes` bytes.
   void cut(int64_t bytes);

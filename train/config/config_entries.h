@@ -58,8 +58,8 @@ std::vector<ConfigEntry> read_config_entries(std::string_view toml, const std::s
                                              ConfigProblems& problems);
 
 /// Writes the entry's value into the field of its key in `config`. Throws Error(kUsage) if the value has the
-/// wrong type, is outside its range, or is not supported by this version. The message has the place, the
-/// expected and the given value; the hint is suggest_config_value.
+/// wrong type or is outside its range. The message has the place, the expected and the given value; the hint
+/// is suggest_config_value.
 void assign_value(const ConfigEntry& entry, RunConfig& config);
 
 /// The hint for a wrong value: `write compute = "bfloat16"` for "bf16"; "" if the value does not show what is

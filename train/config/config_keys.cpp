@@ -322,7 +322,7 @@ const ConfigKey kKeys[] = {
      .doc = "Steps between lines on the screen. metrics.jsonl has every step.",
      .elsewhere = "logging_steps metrics.log_freq | log_every log_interval print_freq logging_strategy disable_tqdm"},
     {RIPSTOP_KEY(log, tensorboard), .may_change_on_resume = true,
-     .doc = "Write event files for TensorBoard too. Not in this version.",
+     .doc = "Write [event files](formats.md#event-files-of-tensorboard) for TensorBoard too, beside metrics.jsonl.",
      .elsewhere = "report_to metrics.enable_tensorboard"},
 };
 // clang-format on

@@ -81,7 +81,7 @@ std::vector<std::string_view> words_in(std::string_view text, std::string_view s
 std::string suggest(std::string_view typed, const std::vector<std::string>& candidates);
 
 /// The hint for a word of another program without a counterpart in ripstop; "" if none is known. `word`: a
-/// key, an option, "section.key", or a refused value as "section.value" or "section.key=value".
+/// key, an option, "section.key", or a refused value as "section.value".
 std::string answer_to(std::string_view word);
 
 /// The paths of all keys that ripstop or other programs call `name`, keys of `section` first. If there are
@@ -96,6 +96,10 @@ std::string suggest_config_section(std::string_view section);
 
 /// The value as TOML. An empty optional is "auto" if key.none_is_auto, else "".
 std::string value_as_toml(const ConfigKey& key, const RunConfig& config);
+
+/// The value that to_toml writes; "" if parse_run_config would refuse the key: sizes that the pretrained
+/// model or the data set decides, and keys of [lora] without adapters.
+std::string written_value(const ConfigKey& key, const RunConfig& config);
 
 /// The shortest text that reads back as the same double. Has a point or an exponent, because TOML would read
 /// an integer without one.

@@ -17,8 +17,8 @@ namespace ripstop {
 namespace {
 
 // Words of other programs, separated by spaces, with ripstop's word or, without one, the hint. An ambiguous
-// word is written section.name, a refused value section.value or section.key=value. The table of keys has
-// other programs' names of keys.
+// word is written section.name, a refused value section.value. The table of keys has other
+// programs' names of keys.
 struct ForeignWords {
   std::string_view words;
   std::string_view name;  // section, verb or value of a choice; empty: see `answer`
@@ -64,8 +64,9 @@ constexpr ForeignWords kForeignWords[] = {
     {"completion response", "summary"},
     {"off false", "none"},
 
-    {"log.tensorboard=true report_to wandb wandb_project enable_tensorboard enable_wandb logging_dir", "",
-     "neither TensorBoard nor wandb in this version: metrics.jsonl has every step, docs/formats.md plots it"},
+    {"wandb wandb_project enable_wandb logging_dir", "",
+     "not in ripstop: 'log.tensorboard' = true writes what TensorBoard and wandb sync read into "
+     "'run.directory'"},
     {"precision.fp16 precision.float16 precision.half precision.torch.float16", "",
      "float16 is not in ripstop: bfloat16 has the same size and float32's range"},
     {"optim optimizer.name optimizer.type optimizer.implementation optimizer.momentum", "",

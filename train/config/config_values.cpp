@@ -217,20 +217,6 @@ struct TypeNamer {
   std::string operator()(const std::optional<bool>*) const { return "true, false or \"auto\""; }
 };
 
-// The value that to_toml writes; "" if parse_run_config would refuse the key: sizes that the pretrained model
-// or the data set decides, and keys of [lora] without adapters.
-std::string written_value(const ConfigKey& key, const RunConfig& config) {
-  const bool is_size =
-      key.section == "model" && key.presence != Presence::kOptional && key.name != "resize_vocabulary";
-  const bool is_unset =
-      !config.model.pretrained.empty() || (key.name == "vocab_size" && config.model.vocab_size == 0);
-  if (is_size && is_unset) return "";
-  if (key.section == "lora" && key.name != "rank" && !config.lora.any()) return "";
-  const std::string text = value_as_toml(key, config);
-  // TOML has no null: an optional key without a value has an empty text.
-  return key.presence == Presence::kOptional && text == "\"\"" ? "" : text;
-}
-
 // Whether a resumed run may have another value of the key.
 bool may_change(const ConfigKey& key, const RunConfig& old_config, const RunConfig& new_config) {
   const auto grows = [](std::optional<int64_t> before, std::optional<int64_t> after) {
@@ -273,9 +259,6 @@ std::string elsewhere_column(const ConfigKey& key) {
 }  // namespace
 
 void assign_value(const ConfigEntry& entry, RunConfig& config) {
-  const std::string path = entry.key->path();
-  if (const std::string answer = answer_to(fmt::format("{}={}", path, entry.shown)); !answer.empty())
-    refuse(entry.where, fmt::format("not in this version of ripstop: {} = {}", path, entry.shown), answer);
   std::visit(Assigner(entry), entry.key->field(config));
 }
 
@@ -307,6 +290,18 @@ std::string value_as_toml(const ConfigKey& key, const RunConfig& config) {
 std::string expected_type(const ConfigKey& key) {
   RunConfig any;
   return std::visit(TypeNamer{key.none_is_auto}, key.field(any));
+}
+
+std::string written_value(const ConfigKey& key, const RunConfig& config) {
+  const bool is_size =
+      key.section == "model" && key.presence != Presence::kOptional && key.name != "resize_vocabulary";
+  const bool is_unset =
+      !config.model.pretrained.empty() || (key.name == "vocab_size" && config.model.vocab_size == 0);
+  if (is_size && is_unset) return "";
+  if (key.section == "lora" && key.name != "rank" && !config.lora.any()) return "";
+  const std::string text = value_as_toml(key, config);
+  // TOML has no null: an optional key without a value has an empty text.
+  return key.presence == Presence::kOptional && text == "\"\"" ? "" : text;
 }
 
 std::string to_toml(const RunConfig& config) {

@@ -45,8 +45,9 @@ class LogWriter::Unlocked {
   std::unique_lock<std::mutex>& guard_;
 };
 
-LogWriter::LogWriter(const std::filesystem::path& path, LogRights rights)
+LogWriter::LogWriter(const std::filesystem::path& path, LogRights rights, const std::filesystem::path& second)
     : path_(path), rights_(std::move(rights)), file_(path), look_at_(Clock::now() + kPause) {
+  if (!second.empty()) second_.emplace(second);
   const BlockedSignals blocked;
   thread_ = std::thread([this] { run(); });
 }
@@ -56,21 +57,21 @@ LogWriter::~LogWriter() {
   thread_.join();
 }
 
-void LogWriter::add(std::string line) {
+void LogWriter::add(std::string line, std::string record) {
   std::unique_lock guard(mutex_);
   if (bytes_ > kMostWaitingBytes &&
       !await(guard, [&] { return bytes_ <= kMostWaitingBytes || failure_.has_value(); }))
     fail_to_wait();
   if (bytes_ > kMostWaitingBytes) throw Error(*failure_);
-  bytes_ += std::ssize(line);
-  lines_.push_back(std::move(line));
+  lines_.push_back({std::move(line), std::move(record)});
+  bytes_ += lines_.back().bytes();
   wake();
 }
 
 bool LogWriter::take_back() {
   const std::lock_guard guard(mutex_);
   if (lines_.size() <= (is_writing_ ? 1 : 0)) return false;
-  bytes_ -= std::ssize(lines_.back());
+  bytes_ -= lines_.back().bytes();
   lines_.pop_back();
   return true;
 }
@@ -180,26 +181,30 @@ bool LogWriter::work(std::unique_lock<std::mutex>& guard, bool syncs) {
   }
   // Line by line, so that a nearly full disk gets the lines that still fit.
   while (!lines_.empty()) {
-    const std::string& line = lines_.front();  // take_back() does not move it
+    const Entry& entry = lines_.front();  // take_back() does not move it
     is_writing_ = true;
     bool may_write = false;
     try {
       const Unlocked outside(guard);
       may_write = rights_.may_write();
-      if (may_write) file_.append(line);
+      if (may_write && !has_line_) file_.append(entry.line);
+      has_line_ = may_write || has_line_;
+      if (may_write && second_) second_->append(entry.record);
     } catch (...) {
       is_writing_ = false;
       throw;
     }
     is_writing_ = false;
     if (!may_write) return false;
-    bytes_ -= std::ssize(line);
+    has_line_ = false;
+    bytes_ -= entry.bytes();
     lines_.pop_front();
     progressed();
   }
   if (!syncs) return true;
   const Unlocked outside(guard);
   file_.sync();
+  if (second_) second_->sync();
   return true;
 }
 

@@ -35,24 +35,29 @@ struct LogRights {
 /// If a program replaced or removed the open file, the thread goes on in the file that is at the path now,
 /// and appends to it the lines of the old file behind the last line that both files have. So no line is lost.
 /// take_notes() returns a text about this.
+///
+/// A second file may tell of the same events in another form. Its records follow their lines under the same
+/// rights; a program that replaces it gets no more of them.
 class LogWriter {
  public:
   /// The most bytes of lines that wait in memory: the lines of some 100,000 steps.
   static constexpr int64_t kMostWaitingBytes = int64_t{64} << 20;
 
-  /// Opens or makes the file, cuts off a torn last line, and starts the thread. Throws Error(kStorage).
-  explicit LogWriter(const std::filesystem::path& path, LogRights rights = {});
+  /// Opens or makes the file, cuts off a torn last line, and starts the thread. `second`: the new second
+  /// file; empty: none. Throws Error(kStorage).
+  explicit LogWriter(const std::filesystem::path& path, LogRights rights = {},
+                     const std::filesystem::path& second = {});
   /// Tries once to write the lines that wait, and ends the thread. Blocks while the file system does not
   /// answer: call ends_within() first.
   ~LogWriter();
   LogWriter(const LogWriter&) = delete;
   LogWriter& operator=(const LogWriter&) = delete;
 
-  /// Adds `line`, which ends with a line end, and returns; the thread writes it. Only if kMostWaitingBytes
-  /// wait, waits for room. Then throws Error(kStorage) if a write fails, or if the thread does nothing for
-  /// LogRights::patience_seconds.
-  void add(std::string line);
-  /// Removes the last line that was added. Returns false if its write has begun.
+  /// Adds `line`, which ends with a line end, and `record` for the second file, and returns; the thread
+  /// writes them. Only if kMostWaitingBytes wait, waits for room. Then throws Error(kStorage) if a write
+  /// fails, or if the thread does nothing for LogRights::patience_seconds.
+  void add(std::string line, std::string record = "");
+  /// Removes the last line that was added, with its record. Returns false if its write has begun.
   bool take_back();
   /// Returns when all lines that were added are on the disk. Throws the Error of an attempt that began after
   /// the call, or Error(kStorage) if the thread does nothing while callers wait, in this and earlier calls,
@@ -74,6 +79,10 @@ class LogWriter {
  private:
   using Clock = std::chrono::steady_clock;
   class Unlocked;
+  struct Entry {
+    std::string line, record;
+    int64_t bytes() const { return std::ssize(line) + std::ssize(record); }
+  };
 
   void run();
   bool work(std::unique_lock<std::mutex>& guard, bool syncs);
@@ -85,12 +94,14 @@ class LogWriter {
 
   const std::filesystem::path path_;
   const LogRights rights_;
-  AppendFile file_;                  ///< used by the thread alone
+  AppendFile file_;  ///< used by the thread alone, as the next two
+  std::optional<AppendFile> second_;
+  bool has_line_ = false;            ///< the first line that waits is written, and only its record is not
   Clock::time_point look_at_;        ///< when the thread compares the file with the path again
   mutable std::mutex mutex_;         ///< guards all members below
   std::condition_variable wake_;     ///< wakes the thread
   std::condition_variable changed_;  ///< wakes callers that wait for the thread
-  std::deque<std::string> lines_;    ///< the lines that wait
+  std::deque<Entry> lines_;          ///< the lines that wait
   int64_t bytes_ = 0;                ///< bytes of lines_
   bool is_writing_ = false;          ///< the write of the first line has begun
   bool wakes_ = false;               ///< the thread has work now

@@ -21,14 +21,14 @@ double now_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// `event` as a line with its line end. `time` is the present time if the event has none.
-std::string line_of(const MetricsEvent& any) {
+// `event` as a line with its line end.
+std::string line_of(const MetricsEvent& any, double time) {
   FieldWriter writer;
   const auto write = [&](const auto& event) {
     writer("event", event.kEvent);
     writer("step", event.step);
     event.fields(event, writer);
-    writer("time", event.time != 0 ? event.time : now_seconds());
+    writer("time", time);
   };
   std::visit(write, any);
   return text_of_json(writer.json) + "\n";
@@ -101,7 +101,9 @@ std::string for_each_event(const std::filesystem::path& path, MetricsLog& log, V
 }  // namespace
 
 void MetricsFile::write(const MetricsEvent& event) {
-  add(line_of(event));
+  const double given = std::visit([](const auto& any) { return any.time; }, event);
+  const double time = given != 0 ? given : now_seconds();
+  add(line_of(event, time), second_.path.empty() ? "" : second_.records(event, time));
 }
 
 MetricsLog read_metrics(const std::filesystem::path& path) {

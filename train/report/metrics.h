@@ -7,8 +7,10 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -224,6 +226,16 @@ struct ValidationEvent {
   double seconds = 0;
   bool best = false;  ///< better than all earlier validations except that of step 0
   std::optional<double> rouge1, rouge2, rougeL;  ///< F-measures, 0..1; nullopt without generated texts
+  struct Sample {
+    std::string id, summary, reference;  ///< UTF-8
+    static void fields(auto& self, auto& field) {
+      constexpr size_t kMostBytes = size_t{1} << 20;
+      field("id", self.id, kMostBytes);
+      field("summary", self.summary, kMostBytes);
+      field("reference", self.reference, kMostBytes);
+    }
+  };
+  std::optional<std::vector<Sample>> samples;  ///< the first summaries; nullopt without generated texts
   double time = 0;
   static void fields(auto& self, auto& field) {
     field("loss", self.loss);
@@ -235,6 +247,7 @@ struct ValidationEvent {
     field.if_known("rouge1", self.rouge1);
     field.if_known("rouge2", self.rouge2);
     field.if_known("rougeL", self.rougeL);
+    field.if_known("samples", self.samples);
   }
 };
 
@@ -330,12 +343,23 @@ struct EndEvent {
 using MetricsEvent = std::variant<StartEvent, StepMetrics, HostsEvent, ValidationEvent, SaveEvent,
                                   CheckpointEvent, WarningEvent, EndEvent>;
 
+/// A new file that tells of the same events as metrics.jsonl in another form.
+struct SecondLog {
+  std::filesystem::path path;  ///< empty: there is none
+  /// The bytes that tell of an event, which happened `time` seconds after 1970; may be empty.
+  std::function<std::string(const MetricsEvent& event, double time)> records;
+};
+
 /// The metrics.jsonl of a run. Only rank 0 has one.
 class MetricsFile : public LogWriter {
  public:
-  using LogWriter::LogWriter;
+  explicit MetricsFile(const std::filesystem::path& path, LogRights rights = {}, SecondLog second = {})
+      : LogWriter(path, std::move(rights), second.path), second_(std::move(second)) {}
   /// Adds the line of `event`, and fills in `time`.
   void write(const MetricsEvent& event);
+
+ private:
+  const SecondLog second_;
 };
 
 /// All events of a metrics.jsonl, each kind in the file's order.

@@ -8,6 +8,7 @@
 #include "model/core/error.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/find_run.h"
+#include "train/report/event_file.h"
 #include "train/run/step_deadline.h"
 
 namespace ripstop {
@@ -99,7 +100,7 @@ RunDirectory::RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tok
                            const std::string& prompt_template, const RunLockWait& wait)
     : io_(io),
       path_(config.run.directory),
-      config_(to_toml(config)),
+      config_(config),
       tokenizer_(tokenizer.files().carried),
       prompt_template_(prompt_template),
       wait_(wait),
@@ -214,7 +215,7 @@ MetricsFile& RunDirectory::open_metrics(int64_t step) {
   // prompt_template.txt comes first, because it marks the directory as a run's (is_run).
   write_whole_file(path_ / "prompt_template.txt", prompt_template_);
   for (const auto& [name, bytes] : tokenizer_) write_whole_file(path_ / name, bytes);
-  write_whole_file(path_ / "config.toml", config_);
+  write_whole_file(path_ / "config.toml", to_toml(config_));
   const fs::path file = path_ / "metrics.jsonl";
   std::error_code ignored;
   const bool is_there = fs::exists(file, ignored);
@@ -225,13 +226,22 @@ MetricsFile& RunDirectory::open_metrics(int64_t step) {
       std::any_of(locks_.begin(), locks_.end(), [](const auto& lock) { return !lock->takeover().empty(); });
   if (std::string note = cut_to_step(file, step, was_taken_over); !note.empty())
     notes_.push_back(std::move(note));
-  metrics_ = std::make_unique<MetricsFile>(file, LogRights{.may_write = [this] { return may_write(); },
-                                                           .check_owner =
-                                                               [this] {
-                                                                 for (const auto& lock : locks_)
-                                                                   lock->check_still_owned();
-                                                               },
-                                                           .patience_seconds = lock_times_.answer_seconds});
+  const auto check_locks = [this] {
+    for (const auto& lock : locks_) lock->check_still_owned();
+  };
+  SecondLog second;
+  if (config_.log.tensorboard) {
+    EventFile events(path_, config_);
+    second.path = events.path();
+    second.records = [events](const MetricsEvent& event, double time) mutable {
+      return events.records(event, time);
+    };
+  }
+  metrics_ = std::make_unique<MetricsFile>(file,
+                                           LogRights{.may_write = [this] { return may_write(); },
+                                                     .check_owner = check_locks,
+                                                     .patience_seconds = lock_times_.answer_seconds},
+                                           std::move(second));
   return *metrics_;
 }
 

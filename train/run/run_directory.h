@@ -15,8 +15,8 @@
 
 namespace ripstop {
 
-/// The directory of a live run: the lock, config.toml, the tokenizer's files, prompt_template.txt and
-/// metrics.jsonl. On rank 0 only.
+/// The directory of a live run: the lock, config.toml, the tokenizer's files, prompt_template.txt,
+/// metrics.jsonl and, with log.tensorboard, an EventFile for each start. On rank 0 only.
 class RunDirectory {
  public:
   /// Makes the directory if it is absent, and takes the lock. Allowed differences between `config` and the
@@ -73,7 +73,7 @@ class RunDirectory {
 
   Io& io_;
   std::filesystem::path path_;
-  std::string config_;
+  const RunConfig config_;
   std::vector<std::pair<std::string, std::string>> tokenizer_;  // name and bytes of its files
   std::string prompt_template_;
   std::vector<std::string> notes_;

@@ -106,6 +106,7 @@ void Trainer::report_scores(const ValidationScores& scores, double seconds, bool
     event.rouge1 = scores.rouge->rouge1.fmeasure;
     event.rouge2 = scores.rouge->rouge2.fmeasure;
     event.rougeL = scores.rouge->rouge_l.fmeasure;
+    event.samples = scores.samples;
     rouge = fmt::format("  rouge1 {:.4f}  rouge2 {:.4f}  rougeL {:.4f}", *event.rouge1, *event.rouge2,
                         *event.rougeL);
   }

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "data/dataset/dataset_directory.h"
+#include "data/text/json_reader.h"
 #include "parallel/agreement.h"
 #include "train/evaluate/dataset_loss.h"
 #include "train/evaluate/write_summaries.h"
@@ -25,6 +26,16 @@ void check_summaries(const TokenDataset& dataset, const RunConfig& config, const
   // Throws if max_new_tokens leave no room for begin and separator, which are the same in all examples.
   EncodedPrompt prompt = stored_prompt(dataset, 0);
   cut_document(prompt, run.summaries->context - config.generation.max_new_tokens);
+}
+
+// The first characters of `text` as UTF-8: a model may write any bytes.
+std::string sample_text(std::string text) {
+  constexpr size_t kMostBytes = 1000;
+  if (size_t end = kMostBytes; text.size() > end) {
+    while (end > 0 && (text[end] & 0xC0) == 0x80) --end;  // does not cut a character in two
+    text.replace(end, text.npos, "...");
+  }
+  return JsonReader::Json::parse(text_of_json(text));
 }
 
 }  // namespace
@@ -77,15 +88,14 @@ std::optional<ValidationScores> Validation::measure(TrainingStep& step, MemoryLe
   scores.loss = loss.sum;
   // A part of the set gives no score. The run validates again when it goes on.
   if (!loss.complete) return std::nullopt;
-  if (run_.summaries) {
-    scores.rouge = measure_rouge(step, ledger, stop_requested, report);
-    if (!scores.rouge) return std::nullopt;
-  }
+  if (run_.summaries && !measure_rouge(step, ledger, stop_requested, report, scores)) return std::nullopt;
   return scores;
 }
 
-std::optional<RougeScores> Validation::measure_rouge(TrainingStep& step, MemoryLedger& ledger,
-                                                     FunctionRef<bool()> stop_requested, ReportPart report) {
+// Returns false if a stop was requested.
+bool Validation::measure_rouge(TrainingStep& step, MemoryLedger& ledger, FunctionRef<bool()> stop_requested,
+                               ReportPart report, ValidationScores& scores) {
+  constexpr size_t kSamples = 3;
   const Stream stream(step.arena().device());
   const InferencePlan plan = plan_inference(run_.model, *run_.summaries, writing_mesh_->sizes(),
                                             writing_mesh_->coordinates(), stream.device().kind);
@@ -99,14 +109,18 @@ std::optional<RougeScores> Validation::measure_rouge(TrainingStep& step, MemoryL
                   [&](int64_t first, const std::vector<std::string>& summaries) {
                     const std::vector<ExampleText> written =
                         checked_text(*set_.dataset, tokenizer_, first, std::ssize(summaries));
-                    for (size_t i = 0; i < summaries.size(); ++i)
+                    for (size_t i = 0; i < summaries.size(); ++i) {
                       mean.add(rouge(written[i].summary, summaries[i]));
+                      if (scores.samples.size() < kSamples)
+                        scores.samples.push_back({sample_text(written[i].id), sample_text(summaries[i]),
+                                                  sample_text(written[i].summary)});
+                    }
                     report("summaries", first + std::ssize(summaries), examples);
                     stop_agreed = any_rank(mesh_.world(), stop_requested());
                     return !stop_agreed;
                   });
-  if (stop_agreed) return std::nullopt;
-  return mean.mean();
+  scores.rouge = mean.mean();
+  return !stop_agreed;
 }
 
 }  // namespace ripstop

@@ -13,14 +13,16 @@
 #include "train/evaluate/rouge.h"
 #include "train/generate/inference_model.h"
 #include "train/plan/resolved_run.h"
+#include "train/report/metrics.h"
 #include "train/step/training_step.h"
 
 namespace ripstop {
 
 /// The scores of a validation, equal on all ranks.
 struct ValidationScores {
-  LossSum loss;                      ///< sum over all targets of the set
-  std::optional<RougeScores> rouge;  ///< means over the summaries, if any are written
+  LossSum loss;                                       ///< sum over all targets of the set
+  std::optional<RougeScores> rouge;                   ///< means over the summaries, if any are written
+  std::vector<ValidationEvent::Sample> samples = {};  ///< the first summaries; cut, and with U+FFFD
 };
 
 /// Called with the progress of a `part` of the work: "sequences", then "summaries".
@@ -69,8 +71,8 @@ class Validation {
   bool has_summarized() const { return has_summarized_; }
 
  private:
-  std::optional<RougeScores> measure_rouge(TrainingStep& step, MemoryLedger& ledger,
-                                           FunctionRef<bool()> stop_requested, ReportPart report);
+  bool measure_rouge(TrainingStep& step, MemoryLedger& ledger, FunctionRef<bool()> stop_requested,
+                     ReportPart report, ValidationScores& scores);
 
   const ValidationSet& set_;
   const RunConfig& config_;

@@ -131,14 +131,6 @@ TEST_F(BadConfig, Adapters) {
   EXPECT_EQ(std::count(large.err.begin(), large.err.end(), '\n'), 1) << large.err;
 }
 
-TEST_F(BadConfig, AValueThatThisVersionDoesNotDoIsRefused) {
-  expect_refused(config_with("log.tensorboard=true"), 64,
-                 "config.toml:17: not in this version of ripstop: log.tensorboard = true",
-                 "metrics.jsonl has every step");
-  expect_refused(config_with("run.seed=1") + " log.tensorboard=true", 64,
-                 "command line: not in this version of ripstop: log.tensorboard = true");
-}
-
 // A memory without a unit is refused: nobody means 80 bytes.
 TEST_F(BadConfig, MemoryHasAUnit) {
   const std::string plan = "plan " + config_with("mesh.fsdp=2") + " --device cpu --json --device-memory ";

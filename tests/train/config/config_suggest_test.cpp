@@ -51,12 +51,11 @@ TEST(ConfigSuggest, AllUnknownKeysAreToldAtOnceInTheOrderOfTheFile) {
   EXPECT_HAS(refusal(many).what, ";\nand 12 more");
 }
 
-// No hint leads to a key whose only value beside the default is refused.
 TEST(ConfigSuggest, WhoAsksForWandbIsToldWhatThereIs) {
   for (const char* word : {"report_to=wandb", "train.report_to=tensorboard", "log.wandb=true",
-                           "metrics.enable_tensorboard=true", "log.tensorboard=true"})
-    EXPECT_HAS(refusal(kSmallest, {word}).hint, "metrics.jsonl has every step, docs/formats.md plots it");
-  EXPECT_HAS(refusal(with("wandb", "project = \"x\"")).hint, "metrics.jsonl has every step");
+                           "metrics.enable_tensorboard=true", "train.logging_dir=logs"})
+    EXPECT_HAS(refusal(kSmallest, {word}).hint, "'log.tensorboard'") << word;
+  EXPECT_HAS(refusal(with("wandb", "project = \"x\"")).hint, "writes what TensorBoard and wandb sync read");
 }
 
 // No far-fetched guesses: for other programs' keys without a counterpart the hint says so.

@@ -341,17 +341,15 @@ TEST(RunConfig, RulesBetweenKeysHaveHints) {
 
 // Problems of all kinds come in one message, so that people can fix them together.
 TEST(RunConfig, AllProblemsAreToldAtOnce) {
-  std::string toml = with("log", "tensorboard = true");
+  std::string toml = with("log", "tensorboard = 1");
   toml.insert(toml.find("steps = 100"), "stesp = 5\n");
   toml.insert(toml.find("learning_rate"), "betas = 3\n");
   const small_config::Refusal result = refusal(toml, {"run.directory=\"\""});
   expect_usage(result, "x.toml:10: unknown key 'train.stesp' (did you mean 'train.steps'?);\nx.toml:14: ");
   expect_usage(
       result,
-      "'optimizer.betas' must be an array of two numbers, got 3;\nx.toml:17: not in this version of "
-      "ripstop: log.tensorboard = true (neither TensorBoard nor wandb in this version: metrics.jsonl "
-      "has every step, docs/formats.md plots it);\ncommand line: "
-      "'run.directory' must not be empty");
+      "'optimizer.betas' must be an array of two numbers, got 3;\nx.toml:17: 'log.tensorboard' must be true "
+      "or false, got 1 (write tensorboard = true);\ncommand line: 'run.directory' must not be empty");
   // Rules between keys, too.
   const small_config::Refusal rules =
       refusal(kSmallest, {"schedule.warmup_steps=101", "model.hidden_size=290"});
