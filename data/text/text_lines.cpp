@@ -19,22 +19,23 @@ bool is_json_object(const std::string& line) {
   return line[line.find_first_not_of(" \t")] == '{' && nlohmann::json::accept(with_nulls_for_nan(line));
 }
 
-std::string summary_of(const std::string& line, const TextLines& lines, std::vector<std::string>* ids) {
+std::string text_of(const std::string& line, const TextLines& lines, std::vector<std::string>* ids,
+                    const std::string& field) {
   // An ordered object would take quadratic time for many keys.
   const auto object = nlohmann::json::parse(with_nulls_for_nan(line), nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) fail(ExitCode::kInputData, "{}: not a JSON object", lines.place());
-  const auto summary = object.find("summary");
-  if (summary == object.end()) {
+  const auto text = object.find(field);
+  if (text == object.end()) {
     std::vector<std::string> names;
     for (const auto& [name, value] : object.items()) names.push_back(name);
-    fail(ExitCode::kInputData, "{}: no field 'summary'; the line has {}", lines.place(),
+    fail(ExitCode::kInputData, "{}: no field '{}'; the line has {}", lines.place(), field,
          fmt::join(names, ", "));
   }
-  if (!summary->is_string())
-    fail(ExitCode::kInputData, "{}: 'summary' is of type {}, expected a string", lines.place(),
-         summary->type_name());
+  if (!text->is_string())
+    fail(ExitCode::kInputData, "{}: '{}' is of type {}, expected a string", lines.place(), field,
+         text->type_name());
   if (ids != nullptr) ids->push_back(object.contains("id") ? object["id"].dump() : "");
-  return *summary;
+  return *text;
 }
 
 }  // namespace
@@ -51,7 +52,8 @@ std::string TextLines::place() const {
   return fmt::format("{}:{}", name(), number());
 }
 
-std::vector<std::string> read_summaries(const std::string& path, std::vector<std::string>* ids) {
+std::vector<std::string> read_summaries(const std::string& path, std::vector<std::string>* ids,
+                                        const std::string& field) {
   TextLines lines(path);
   std::vector<std::string> texts;
   std::optional<bool> json;
@@ -63,7 +65,7 @@ std::vector<std::string> read_summaries(const std::string& path, std::vector<std
     if (!json.value_or(false)) {
       texts.push_back(line);
     } else if (!is_blank(line)) {
-      texts.push_back(summary_of(line, lines, ids));
+      texts.push_back(text_of(line, lines, ids, field));
     }
   }
   if (texts.empty()) fail(ExitCode::kInputData, "{} has no text", lines.name());

@@ -415,6 +415,7 @@ echo "evaluation"
 "$program" evaluate "$work/run" --split test --limit 2 >/dev/null
 evaluation=$(echo "$work"/run/evaluation/step_*-test-limit2)
 check_fields settings.json "$(json "$evaluation/settings.json")"
+check_fields scores.jsonl "$(json "$evaluation/scores.jsonl" 2)"
 scores=$(json "$evaluation/scores.json")
 check_fields scores.json "$scores"
 same "scores.json: examples" "$(field "$scores" examples)" 2

@@ -3,7 +3,7 @@
     python3 -m venv venv && venv/bin/pip install rouge-score==0.1.2 nltk && venv/bin/python make_rouge_golden.py
 
 porter_stems.txt: "word stem" a line. rouge_pairs.jsonl: {"reference", "candidate", "rouge1", "rouge2", "rougeL"}, each
-score [precision, recall, fmeasure]. The texts are made up here.
+score [precision, recall, fmeasure], and in "unstemmed" the scores without the stemmer. The texts are made up here.
 """
 import json
 import pathlib
@@ -60,10 +60,12 @@ def pairs():
 
 
 def scored():
-    scorer = rouge_scorer.RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=True)
+    def score(stems):
+        scores = rouge_scorer.RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=stems).score(reference, candidate)
+        return {name: list(score) for name, score in scores.items()}
+
     for reference, candidate in pairs():
-        scores = {name: list(score) for name, score in scorer.score(reference, candidate).items()}
-        yield json.dumps({"reference": reference, "candidate": candidate, **scores}) + "\n"
+        yield json.dumps({"reference": reference, "candidate": candidate, **score(True), "unstemmed": score(False)}) + "\n"
 
 
 if __name__ == "__main__":

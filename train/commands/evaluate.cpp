@@ -18,6 +18,7 @@
 #include "train/exchange/hugging_face/model_tokenizer.h"
 #include "train/generate/loaded_model.h"
 #include "train/generate/write_texts.h"
+#include "train/plan/training_data.h"
 #include "train/report/live_line.h"
 #include "train/report/standard_streams.h"
 #include "train/run/stop_signal.h"
@@ -103,6 +104,9 @@ Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given
   if (dataset.header().kind == ExampleKind::kSummary && dataset.header().with_text) {
     note_end_tokens(world, subject.tokenizer, subject.trained);
     subject.generation = subject.trained.config.generation.that_count();
+    if (const std::string short_note = short_summaries_note(dataset, subject.generation.max_new_tokens);
+        !short_note.empty() && world.rank() == 0)
+      print_to(stderr, "note: {}\n", short_note);
   }
   return subject;
 }
@@ -145,7 +149,8 @@ struct Output {
   fs::path directory;
   std::optional<EvaluationClaim> claim;
   std::optional<PredictionFile> predictions;
-  std::string note;  ///< a note for people: how many summaries there are already; "" if none
+  std::string note;    ///< a note for people: how many summaries there are already; "" if none
+  std::string scores;  ///< the text of scores.jsonl; "" without summaries
 };
 
 // Opens the output. Call it before the weights are loaded, so that a refusal comes at once.
@@ -283,10 +288,8 @@ std::optional<EvaluationScores> measure(InferenceModel& model, const EvaluateArg
           speaks ? &*output->predictions : nullptr, [&] { return stop.requested(); }, summaries))
     return std::nullopt;
   if (!speaks) return scores;
-  for (int64_t i = 0; i < subject.examples; ++i) {
-    const Prediction& prediction = output->predictions->predictions()[static_cast<size_t>(i)];
-    scores.rouge.add(rouge(prediction.reference, prediction.summary));
-  }
+  output->scores = score_predictions(
+      std::span(output->predictions->predictions()).first(static_cast<size_t>(subject.examples)), scores);
   if (const std::string note = scores.rouge.note(); !note.empty()) print_to(stderr, "note: {}\n", note);
   return scores;
 }
@@ -328,6 +331,7 @@ ExitCode evaluate(MpiWorld& world, const EvaluateArguments& given, Stop& stop) {
   if (!scores && output) say_stopped(given, subject, *output, stop);
   if (!scores) return ExitCode::kRequeue;
   if (!output) return ExitCode::kOk;
+  if (output->predictions) write_whole_file(output->directory / "scores.jsonl", output->scores);
   write_whole_file(output->directory / "scores.json", to_json(*scores));
   std::error_code ignored;
   fs::remove(output->directory / kPartialLossFile, ignored);
@@ -335,7 +339,7 @@ ExitCode evaluate(MpiWorld& world, const EvaluateArguments& given, Stop& stop) {
     print_out("{}", to_json(*scores));
   else
     print_to(stdout, "{}{} holds {}scores.json\n", to_text(*scores), output->directory.string(),
-             output->predictions ? "predictions.jsonl and " : "");
+             output->predictions ? "predictions.jsonl, scores.jsonl and " : "");
   return ExitCode::kOk;
 }
 

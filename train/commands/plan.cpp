@@ -228,7 +228,7 @@ void add_notes(const RunConfig& config, const RunTarget& target, const ModelConf
                const std::optional<TokenDataset>& dataset, std::vector<std::string>& notes) {
   if (!dataset) notes.push_back(no_dataset_note(config.data.directory));
   if (dataset) std::ranges::copy(tokenizer_notes(config, target, *dataset), std::back_inserter(notes));
-  if (dataset) notes.push_back(short_summaries_note(*dataset, config));
+  if (dataset) notes.push_back(short_summaries_note(*dataset, config.generation.max_new_tokens));
   notes.push_back(existing_run_note(config, model));
   std::erase(notes, "");
 }

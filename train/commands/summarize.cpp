@@ -9,7 +9,6 @@
 #include "data/dataset/prompt_template.h"
 #include "data/files/whole_file.h"
 #include "data/tokenizer/special_names.h"
-#include "model/core/number.h"
 #include "parallel/agreement.h"
 #include "train/commands/commands.h"
 #include "train/commands/end_process.h"
@@ -132,19 +131,6 @@ Tokenizer tokenizer_of(const TrainedModel& trained, const std::string& given, st
   return tokenizer;
 }
 
-// The texts of all replicas, in the order of the documents. Collective.
-std::vector<WrittenText> gather_written(DeviceMesh& mesh, const std::vector<WrittenText>& own) {
-  std::vector<std::string> texts;
-  for (const WrittenText& written : own)
-    texts.push_back(fmt::format("{} {}", written.cut_tokens, written.text));
-  std::vector<WrittenText> all;
-  for (const std::string& text : gather_dealt(mesh.world(), mesh.sizes().tensor, texts)) {
-    const size_t space = text.find(' ');
-    all.push_back({text.substr(space + 1), parse_whole_number(text.substr(0, space)).value()});
-  }
-  return all;
-}
-
 // Each replica summarizes a share of rank 0's documents.
 struct Summarizer {
   InferenceModel& model;
@@ -171,7 +157,7 @@ struct Summarizer {
         },
         [&](WrittenText written) { own.push_back(std::move(written)); });
     done += std::ssize(all);
-    return gather_written(mesh, own);
+    return gather_written(mesh.world(), mesh.sizes().tensor, own);
   }
 
   /// The prompt around `document`, or around its first 64 KiB if the tokenizer cannot encode all of it.
@@ -223,7 +209,7 @@ void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
     // The summaries may go to the progress line's terminal.
     progress.clear();
     for (size_t i = 0; i < read.size(); ++i) {
-      const auto& [text, cut_tokens] = summaries[i];
+      const auto& [text, cut_tokens, at_limit] = summaries[i];
       write_line(with_summary(read[i].line, text, cut_tokens), output);
       if (cut_tokens > 0) ++cut;
       if (documents[i].empty()) ++empty;

@@ -14,10 +14,12 @@ struct Prediction {
   std::string summary;    ///< the generated summary
   std::string reference;  ///< the summary that a person wrote
   std::string document;   ///< the text that both summarize
+  /// Whether the summary has no end of its own (WrittenText::at_limit); nullopt in older files.
+  std::optional<bool> at_limit = {};
 };
 
 /// A file with the predictions of examples 0, 1, 2, ... of a split, one JSON object a line:
-///   {"example": 0, "id": "...", "summary": "...", "reference": "...", "document": "..."}
+///   {"example": 0, "id": "...", "summary": "...", "reference": "...", "document": "...", "at_limit": false}
 /// `ripstop rouge --candidate` reads the file.
 ///
 /// An interrupted evaluation goes on from the file. No other process may write it. Constructor and append()

@@ -69,11 +69,11 @@ std::string rouge_table(const RougeScores& scores) {
   return table;
 }
 
-std::vector<std::string> rouge_words(std::string_view text) {
+std::vector<std::string> rouge_words(std::string_view text, bool stems) {
   std::vector<std::string> words;
   std::string word;
   const auto end_word = [&] {
-    if (!word.empty()) words.push_back(word.size() > kLongestUnstemmed ? porter_stem(word) : word);
+    if (!word.empty()) words.push_back(stems && word.size() > kLongestUnstemmed ? porter_stem(word) : word);
     word.clear();
   };
   for (size_t i = 0; i < text.size(); ++i) {
@@ -97,8 +97,8 @@ std::vector<std::string> rouge_words(std::string_view text) {
   return words;
 }
 
-RougeScores rouge(std::string_view reference, std::string_view candidate) {
-  const Words in_reference = rouge_words(reference), in_candidate = rouge_words(candidate);
+RougeScores rouge(std::string_view reference, std::string_view candidate, bool stems) {
+  const Words in_reference = rouge_words(reference, stems), in_candidate = rouge_words(candidate, stems);
   return {score_ngrams(in_reference, in_candidate, 1), score_ngrams(in_reference, in_candidate, 2),
           score(longest_common_subsequence(in_reference, in_candidate), std::ssize(in_reference),
                 std::ssize(in_candidate)),

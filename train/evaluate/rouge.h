@@ -34,13 +34,13 @@ std::string rouge_table(const RougeScores& scores);
 
 /// The words that ROUGE compares: runs of a-z and 0-9 in lower case, with porter_stem for words of more than
 /// three characters. `text` is UTF-8. Other letters separate words, except the Kelvin sign and the dotted
-/// capital I, whose lower case begins with an English letter, as in Google's rouge-score.
-std::vector<std::string> rouge_words(std::string_view text);
+/// capital I, whose lower case begins with an English letter, as in Google's rouge-score. Without `stems`,
+/// words stay whole.
+std::vector<std::string> rouge_words(std::string_view text, bool stems = true);
 
-/// Equals RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=True).score(reference, candidate) of
-/// Google's rouge-score 0.1.2. Time grows with the product of the two numbers of words, memory with their
+/// Equals RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=stems).score(reference, candidate) of Google's rouge-score 0.1.2. Time grows with the product of the two numbers of words, memory with their
 /// sum. Source: C.-Y. Lin, ROUGE: A Package for Automatic Evaluation of Summaries, 2004, sections 2 and 3.1.
-RougeScores rouge(std::string_view reference, std::string_view candidate);
+RougeScores rouge(std::string_view reference, std::string_view candidate, bool stems = true);
 
 /// Means over examples. Equal calls of add() in the same order give the same bits.
 class RougeMean {

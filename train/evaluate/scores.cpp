@@ -12,6 +12,8 @@
 
 namespace ripstop {
 
+using Json = FieldWriter::Json;
+
 CutCounts count_cuts(const TokenDataset& dataset, int64_t examples, LossOn loss_on, int64_t context,
                      int64_t max_new_tokens) {
   const SequenceReader reader(dataset, context, loss_on, examples);
@@ -39,8 +41,25 @@ double EvaluationScores::mean_loss() const {
   return loss.target_count > 0 ? loss.mean() : std::numeric_limits<double>::quiet_NaN();
 }
 
+std::string score_predictions(std::span<const Prediction> predictions, EvaluationScores& scores) {
+  std::string lines;
+  for (const Prediction& prediction : predictions) {
+    const RougeScores rouge_scores = rouge(prediction.reference, prediction.summary);
+    const Degenerate signs = find_degenerate(prediction);
+    Json line{{"example", scores.rouge.examples()}, {"id", prediction.id}};
+    for (const auto& [name, score] : named(rouge_scores)) line[name] = score.fmeasure;
+    line["at_limit"] = FieldWriter::to_json(signs.at_limit);
+    line["empty"] = signs.empty;
+    line["repeats"] = signs.repeats;
+    line["copies"] = signs.copies;
+    lines += text_of_json(line) + "\n";
+    scores.rouge.add(rouge_scores);
+    scores.degenerate.add(signs);
+  }
+  return lines;
+}
+
 std::string to_json(const EvaluationScores& scores) {
-  using Json = FieldWriter::Json;
   const double loss = scores.mean_loss();
   Json document{{"step", scores.step},
                 {"split", scores.split},
@@ -53,6 +72,16 @@ std::string to_json(const EvaluationScores& scores) {
         scores.rouge.examples() == 0
             ? Json(nullptr)
             : Json{{"precision", score.precision}, {"recall", score.recall}, {"fmeasure", score.fmeasure}};
+  const auto share = [&](std::optional<int64_t> count) {
+    return count && scores.rouge.examples() > 0
+               ? Json(static_cast<double>(*count) / static_cast<double>(scores.rouge.examples()))
+               : Json(nullptr);
+  };
+  const DegenerateCounts& signs = scores.degenerate;
+  document["degenerate"] = {{"at_limit", share(signs.at_limit)},
+                            {"empty", share(signs.empty)},
+                            {"repeats", share(signs.repeats)},
+                            {"copies", share(signs.copies)}};
   document["checkpoint"] = scores.checkpoint;
   document["split_examples"] = scores.split_examples;
   document["loss_cut_documents"] = scores.cuts.loss_documents;
@@ -69,8 +98,8 @@ std::string to_text(const EvaluationScores& scores) {
                                  counted(scores.loss.target_count, "target"), first,
                                  counted(scores.split_examples, scores.split + " example"));
   if (scores.rouge.examples() > 0)
-    text += fmt::format("{}means over {}\n", rouge_table(scores.rouge.mean()),
-                        counted(scores.rouge.examples(), "example"));
+    text += fmt::format("{}means over {}\n{}", rouge_table(scores.rouge.mean()),
+                        counted(scores.rouge.examples(), "example"), to_text(scores.degenerate));
   else
     text += fmt::format("no ROUGE: {}\n", scores.no_rouge);
   return text;

@@ -1,10 +1,12 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "data/dataset/loss_on.h"
 #include "data/dataset/token_dataset.h"
+#include "train/evaluate/degenerate.h"
 #include "train/evaluate/rouge.h"
 #include "train/step/world_totals.h"
 
@@ -39,10 +41,15 @@ struct EvaluationScores {
   RougeMean rouge = {};       ///< mean over all examples; over none if no summaries were scored
   std::string no_rouge = {};  ///< why `rouge` is over no examples
   CutCounts cuts = {};
+  DegenerateCounts degenerate = {};  ///< of the examples of `rouge`
 
   /// The mean loss of a target, in nats; NaN if there are no targets.
   double mean_loss() const;
 };
+
+/// Adds ROUGE and signs of degenerate texts of `predictions` to `scores`. Returns the text of scores.jsonl,
+/// which has them for each prediction.
+std::string score_predictions(std::span<const Prediction> predictions, EvaluationScores& scores);
 
 /// The text of scores.json and of evaluate --json, with a line end. Scripts rely on its keys. A number that
 /// is not finite becomes null.

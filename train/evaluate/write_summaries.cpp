@@ -4,7 +4,6 @@
 
 #include "data/dataset/dataset_directory.h"
 #include "parallel/agreement.h"
-#include "train/generate/write_texts.h"
 
 namespace ripstop {
 namespace {
@@ -25,7 +24,7 @@ void write_summaries(InferenceModel& model, const TokenDataset& dataset, const T
     // Replica r takes the examples first + r, first + r + replicas, ... Neighbours in a data set are alike,
     // so replicas get about equal work.
     int64_t next = first + mesh.data_rank();
-    std::vector<std::string> own;
+    std::vector<WrittenText> own;
     write_texts(
         model, tokenizer, settings,
         [&]() -> std::optional<DocumentPrompt> {
@@ -34,9 +33,9 @@ void write_summaries(InferenceModel& model, const TokenDataset& dataset, const T
           next += replicas;
           return DocumentPrompt{stored_prompt(dataset, example), example};
         },
-        [&](WrittenText written) { own.push_back(std::move(written.text)); });
+        [&](WrittenText written) { own.push_back(std::move(written)); });
     // If take() returned false on some ranks only, the other ranks would wait for them.
-    if (!take(first, gather_dealt(mesh.world(), mesh.sizes().tensor, own))) return;
+    if (!take(first, gather_written(mesh.world(), mesh.sizes().tensor, own))) return;
   }
 }
 
@@ -50,12 +49,12 @@ bool write_predictions(InferenceModel& model, const TokenDataset& dataset, const
   bool complete = true;
   write_summaries(
       model, dataset, tokenizer, begin, examples, settings,
-      [&](int64_t first, const std::vector<std::string>& summaries) {
+      [&](int64_t first, const std::vector<WrittenText>& summaries) {
         if (file != nullptr) {
           std::vector<ExampleText> written = checked_text(dataset, tokenizer, first, std::ssize(summaries));
           for (size_t i = 0; i < summaries.size(); ++i)
-            file->append({std::move(written[i].id), summaries[i], std::move(written[i].summary),
-                          std::move(written[i].document)});
+            file->append({std::move(written[i].id), summaries[i].text, std::move(written[i].summary),
+                          std::move(written[i].document), summaries[i].at_limit});
         }
         const int64_t done = first + std::ssize(summaries);
         report(done, examples);

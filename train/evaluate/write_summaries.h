@@ -9,12 +9,13 @@
 #include "train/evaluate/dataset_loss.h"
 #include "train/evaluate/predictions.h"
 #include "train/generate/inference_model.h"
+#include "train/generate/write_texts.h"
 
 namespace ripstop {
 
 /// Called with the summaries of the examples first, first + 1, ... Returns false to end the work; all ranks
 /// must return the same.
-using TakeSummaries = FunctionRef<bool(int64_t first, const std::vector<std::string>& summaries)>;
+using TakeSummaries = FunctionRef<bool(int64_t first, const std::vector<WrittenText>& summaries)>;
 
 /// Generates summaries of the examples [begin, end) of `dataset`, a share on each replica. Calls `take` on
 /// every rank with all summaries, in order, a part at a time. Collective.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "model/core/error.h"
+#include "model/core/number.h"
 
 namespace ripstop {
 namespace {
@@ -81,7 +82,7 @@ void write_texts(InferenceModel& model, const Tokenizer& tokenizer, const Genera
       {.best = [&](std::span<const SlotTokens> items) { return model.best(items, options.ids); },
        .logits = [&](std::span<const SlotTokens> items) { return model.logits(items); }},
       [&](const Continuation& continuation) {
-        take({trimmed(tokenizer.decode(continuation.tokens)), cut_tokens.front()});
+        take({trimmed(tokenizer.decode(continuation.tokens)), cut_tokens.front(), !continuation.ended});
         cut_tokens.pop_front();
       });
 }
@@ -110,6 +111,21 @@ std::vector<std::string> gather_dealt(Communicator& world, int64_t tensor,
   for (int64_t rank = 0; rank < std::ssize(all); rank += tensor)
     dealt.push_back(nlohmann::json::from_msgpack(all[static_cast<size_t>(rank)]));
   return merge_dealt(std::move(dealt));
+}
+
+std::vector<WrittenText> gather_written(Communicator& world, int64_t tensor,
+                                        const std::vector<WrittenText>& own) {
+  // The limit is the first character, the cut tokens follow up to a space.
+  std::vector<std::string> texts;
+  for (const WrittenText& written : own)
+    texts.push_back(fmt::format("{:d}{} {}", written.at_limit, written.cut_tokens, written.text));
+  std::vector<WrittenText> all;
+  for (const std::string& text : gather_dealt(world, tensor, texts)) {
+    const size_t space = text.find(' ');
+    all.push_back(
+        {text.substr(space + 1), parse_whole_number(text.substr(1, space - 1)).value(), text.front() == '1'});
+  }
+  return all;
 }
 
 }  // namespace ripstop

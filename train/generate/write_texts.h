@@ -36,6 +36,7 @@ using NextDocumentPrompt = FunctionRef<std::optional<DocumentPrompt>()>;
 struct WrittenText {
   std::string text;        ///< the text without white space at its ends
   int64_t cut_tokens = 0;  ///< tokens that cut_document removed
+  bool at_limit = false;   ///< no end token was generated (Continuation::ended)
 };
 
 /// Called for each prompt, in the order of the prompts.
@@ -53,6 +54,10 @@ void write_texts(InferenceModel& model, const Tokenizer& tokenizer, const Genera
 /// tensor fastest). The first replicas may have one text more. Throws Error(kCommunication). Collective.
 std::vector<std::string> gather_dealt(Communicator& world, int64_t tensor,
                                       const std::vector<std::string>& own);
+
+/// Same as gather_dealt.
+std::vector<WrittenText> gather_written(Communicator& world, int64_t tensor,
+                                        const std::vector<WrittenText>& own);
 
 /// Puts texts into the order of gather_dealt without communication: `dealt` has the texts of each replica.
 /// Throws Error(kBug) if a replica has too many or too few texts.

@@ -87,7 +87,7 @@ bool has_targets(const TokenDataset& dataset, const RunConfig& config) {
   return false;
 }
 
-std::string short_summaries_note(const TokenDataset& dataset, const RunConfig& config) {
+std::string short_summaries_note(const TokenDataset& dataset, int64_t max_new_tokens) {
   if (dataset.header().kind != ExampleKind::kSummary) return "";
   std::vector<int64_t> tokens;  // with the end token
   for (int64_t i = 0; i < dataset.examples(); ++i)
@@ -95,12 +95,11 @@ std::string short_summaries_note(const TokenDataset& dataset, const RunConfig& c
   if (tokens.empty()) return "";
   const auto shown = tokens.begin() + std::ssize(tokens) * 9 / 10;
   std::nth_element(tokens.begin(), shown, tokens.end());
-  const int64_t most = config.generation.max_new_tokens;
-  if (*shown <= most) return "";
+  if (*shown <= max_new_tokens) return "";
   return fmt::format(
       "generation.max_new_tokens is {}, a tenth of the data's summaries have {} tokens or more: what the "
       "model writes will lose its end",
-      most, *shown);
+      max_new_tokens, *shown);
 }
 
 void require_targets(const TokenDataset& dataset, const RunConfig& config) {

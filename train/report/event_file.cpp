@@ -149,17 +149,13 @@ Message config_value(const std::string& toml) {
   return Message().text(3, toml.starts_with('"') ? toml.substr(1, toml.size() - 2) : toml);
 }
 
-// A table of texts for the plugin text.
+// One text in Markdown: readers refuse a tensor of several texts.
 void add_samples(Message& values, const std::vector<ValidationEvent::Sample>& samples) {
-  const auto size = [](size_t size) { return Message().integer(1, size); };
-  Message table = Message()
-                      .integer(1, kString)
-                      .message(2, Message().message(2, size(samples.size() + 1)).message(2, size(3)))
-                      .text(8, "document")
-                      .text(8, "summary")
-                      .text(8, "reference");
-  for (const auto& [id, text, reference] : samples) table.text(8, id).text(8, text).text(8, reference);
-  add_tensor(values, "validation/samples", "text", Message(), table);
+  std::string all;
+  for (const auto& [id, text, reference] : samples)
+    all += fmt::format("**{}**\n\nsummary: {}\n\nreference: {}\n\n", id, text, reference);
+  add_tensor(values, "validation/samples", "text", Message(),
+             Message().integer(1, kString).message(2, Message()).text(8, all));
 }
 
 // The records of an event; none for events that TensorBoard does not show.

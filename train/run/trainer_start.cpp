@@ -27,7 +27,8 @@ bool Trainer::start() {
   require_targets(run_.dataset, run_.config);
   StartFindings found;
   found.notes = run_.notes;
-  if (std::string note = short_summaries_note(run_.dataset, run_.config); !note.empty())
+  if (std::string note = short_summaries_note(run_.dataset, run_.config.generation.max_new_tokens);
+      !note.empty())
     found.notes.push_back(std::move(note));
   std::optional<RunLength> length = count_steps(found.notes);
   if (!length) return false;

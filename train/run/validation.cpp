@@ -106,13 +106,13 @@ bool Validation::measure_rouge(TrainingStep& step, MemoryLedger& ledger, Functio
   RougeMean mean;
   bool stop_agreed = false;
   write_summaries(writer, *set_.dataset, tokenizer_, 0, examples, config_.generation,
-                  [&](int64_t first, const std::vector<std::string>& summaries) {
+                  [&](int64_t first, const std::vector<WrittenText>& summaries) {
                     const std::vector<ExampleText> written =
                         checked_text(*set_.dataset, tokenizer_, first, std::ssize(summaries));
                     for (size_t i = 0; i < summaries.size(); ++i) {
-                      mean.add(rouge(written[i].summary, summaries[i]));
+                      mean.add(rouge(written[i].summary, summaries[i].text));
                       if (scores.samples.size() < kSamples)
-                        scores.samples.push_back({sample_text(written[i].id), sample_text(summaries[i]),
+                        scores.samples.push_back({sample_text(written[i].id), sample_text(summaries[i].text),
                                                   sample_text(written[i].summary)});
                     }
                     report("summaries", first + std::ssize(summaries), examples);

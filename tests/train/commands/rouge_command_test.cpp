@@ -112,6 +112,47 @@ TEST_F(RougeCommand, GzipIsReadFromFilesAndStandardInput) {
       plain.out);
 }
 
+TEST_F(RougeCommand, ComparesTwoEvaluations) {
+  std::filesystem::create_directory(scratch_ / "a");
+  std::string lines_a, lines_b, others;
+  for (int i = 0; i < 40; ++i) {
+    const std::string reference = ", \"reference\": \"rain fell over r" + std::to_string(i) + "\"}\n";
+    lines_a += "{\"summary\": \"rains fall\"" + reference;
+    lines_b += (i % 2 ? "{\"summary\": \"rain fell\"" : "{\"summary\": \"sun\"") + reference;
+    others += (i < 39 ? "{\"summary\": \"sun\"" + reference : "{\"summary\": \"\", \"reference\": \"\"}\n");
+  }
+  file("a/predictions.jsonl", lines_a);
+  const std::string compare = "rouge --compare " + (scratch_ / "a").string() + " ",
+                    b = file("b.jsonl", lines_b);
+  const ProgramRun run = run_program(compare + b + " --json --resamples 500 --seed 3");
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const auto stemmed = nlohmann::json::parse(run.out);
+  EXPECT_EQ(stemmed.at("examples"), 40);
+  EXPECT_EQ(stemmed.at("resamples"), 500);
+  EXPECT_EQ(stemmed.at("seed"), 3);
+  EXPECT_EQ(stemmed.at("stemmer"), true);
+  const auto& rouge1 = stemmed.at("rouge1");  // of A 1 word of 2 and 4, of B 2 of them in every other text
+  EXPECT_NEAR(rouge1.at("a").get<double>(), 1.0 / 3, 1e-12);
+  EXPECT_NEAR(rouge1.at("b").get<double>(), 1.0 / 3, 1e-12);
+  EXPECT_NEAR(rouge1.at("difference").get<double>(), 0, 1e-12);
+  EXPECT_LT(rouge1.at("low"), -0.05);
+  EXPECT_GT(rouge1.at("high"), 0.05);
+  const ProgramRun whole = run_program(compare + b + " --no-stemmer");
+  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  EXPECT_EQ(whole.out.substr(0, whole.out.find(" to ")),
+            "                 A         B     B - A   95 % interval\n"
+            "rouge1      0.0000    0.3333   +0.3333   +0.2333");
+  EXPECT_NE(whole.out.find(
+                "paired bootstrap of documents (Koehn 2004), percentile interval, 10000 resamples, seed 1\n"),
+            std::string::npos)
+      << whole.out;
+  const ProgramRun other = run_program(compare + file("other", others));
+  EXPECT_EQ(other.exit_code, 65);
+  EXPECT_NE(other.err.find("text 40 has another reference in"), std::string::npos) << other.err;
+  EXPECT_EQ(run_program(compare + b + " " + b).exit_code, 64);
+  EXPECT_EQ(run_program(compare + b + " --candidate " + b).exit_code, 64);
+}
+
 TEST_F(RougeCommand, RefusesWhatDoesNotFit) {
   const std::string one = file("one", "a\n"), two = file("two", "a\nb\n"), bad = file("bad", "\xFF\n");
   const ProgramRun counts = run_program("rouge --reference " + one + " --candidate " + two);

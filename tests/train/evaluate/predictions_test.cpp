@@ -46,6 +46,21 @@ TEST_F(PredictionFileTest, GoesOnWhereItStopped) {
             (std::vector<std::string>{kFirst.summary, ""}));
 }
 
+// Lines of older versions do not tell it.
+TEST_F(PredictionFileTest, TellsWhetherASummaryEndedAtTheLimit) {
+  Prediction cut = kFirst;
+  cut.at_limit = true;
+  {
+    PredictionFile file = open();
+    file.append(cut);
+    file.append(kSecond);
+  }
+  const PredictionFile file = open();
+  ASSERT_EQ(file.count(), 2);
+  EXPECT_EQ(file.predictions()[0].at_limit, true);
+  EXPECT_EQ(file.predictions()[1].at_limit, std::nullopt);
+}
+
 TEST_F(PredictionFileTest, CutsATornLine) {
   {
     PredictionFile file = open();

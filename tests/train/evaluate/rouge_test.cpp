@@ -55,11 +55,14 @@ TEST(Rouge, EqualsGooglesRougeScore) {
   for (std::string line; std::getline(file, line); ++pairs) {
     const json pair = json::parse(line);
     const std::string reference = pair.at("reference"), candidate = pair.at("candidate");
-    const RougeScores scores = rouge(reference, candidate);
-    const std::string what = "'" + reference + "' / '" + candidate + "'";
-    expect_near(scores.rouge1, pair.at("rouge1"), 1e-12, what + " rouge1");
-    expect_near(scores.rouge2, pair.at("rouge2"), 1e-12, what + " rouge2");
-    expect_near(scores.rouge_l, pair.at("rougeL"), 1e-12, what + " rougeL");
+    for (const bool stems : {true, false}) {
+      const RougeScores scores = rouge(reference, candidate, stems);
+      const json& expected = stems ? pair : pair.at("unstemmed");
+      const std::string what = "'" + reference + "' / '" + candidate + "'" + (stems ? "" : " unstemmed");
+      expect_near(scores.rouge1, expected.at("rouge1"), 1e-12, what + " rouge1");
+      expect_near(scores.rouge2, expected.at("rouge2"), 1e-12, what + " rouge2");
+      expect_near(scores.rouge_l, expected.at("rougeL"), 1e-12, what + " rougeL");
+    }
   }
   EXPECT_GT(pairs, 50);
 }

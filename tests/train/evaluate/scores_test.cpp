@@ -63,7 +63,34 @@ TEST(EvaluationScores, NothingIsNotZero) {
   const json nothing = json::parse(to_json(scores));
   for (const char* key : {"loss", "perplexity", "rouge1", "rouge2", "rougeL", "rouge_cut_documents"})
     EXPECT_TRUE(nothing.at(key).is_null()) << key;
+  for (const auto& [key, share] : nothing.at("degenerate").items()) EXPECT_TRUE(share.is_null()) << key;
   EXPECT_NE(to_text(scores).find("no ROUGE: there are no texts\n"), std::string::npos);
+}
+
+TEST(EvaluationScores, EachPredictionHasItsScores) {
+  EvaluationScores scores = scores_of(2);
+  const std::vector<Prediction> predictions = {
+      {.id = "7", .summary = "a b", .reference = "a b", .document = "x", .at_limit = true},
+      {.id = "8", .summary = "", .reference = "a b", .document = "x", .at_limit = false}};
+  const std::string lines = score_predictions(predictions, scores);
+  EXPECT_EQ(lines,
+            R"({"example":0,"id":"7","rouge1":1.0,"rouge2":1.0,"rougeL":1.0,"at_limit":true,"empty":false,)"
+            R"("repeats":false,"copies":false})"
+            "\n"
+            R"({"example":1,"id":"8","rouge1":0.0,"rouge2":0.0,"rougeL":0.0,"at_limit":false,"empty":true,)"
+            R"("repeats":false,"copies":false})"
+            "\n");
+  const json document = json::parse(to_json(scores));
+  EXPECT_EQ(document.at("rouge1").at("fmeasure"), 0.5);
+  EXPECT_EQ(document.at("degenerate"),
+            json::parse(R"({"at_limit":0.5,"empty":0.5,"repeats":0.0,"copies":0.0})"));
+  EXPECT_NE(
+      to_text(scores).find("summaries that ended at max_new_tokens: 1; empty: 1; with four words twice: 0"),
+      std::string::npos)
+      << to_text(scores);
+  // A line of an older version does not tell whether it ended at the limit.
+  score_predictions(std::vector<Prediction>(1), scores);
+  EXPECT_TRUE(json::parse(to_json(scores)).at("degenerate").at("at_limit").is_null());
 }
 
 // An example has BOS, a document, a separator of one token, a summary of two tokens, and EOS.

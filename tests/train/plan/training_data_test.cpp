@@ -71,8 +71,7 @@ TEST_F(TrainingDataTest, ANoteSaysThatSummariesWillBeCut) {
   std::ranges::sort(tokens);
   const int64_t most = tokens[tokens.size() * 9 / 10];
   const auto note = [&](int64_t max_new_tokens) {
-    return short_summaries_note(
-        dataset, parsed(kSmallest, {fmt::format("generation.max_new_tokens={}", max_new_tokens)}));
+    return short_summaries_note(dataset, max_new_tokens);
   };
   EXPECT_EQ(note(most), "");
   EXPECT_HAS(note(most - 1),

@@ -1,0 +1,32 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "train/evaluate/rouge.h"
+
+namespace ripstop {
+
+/// One number of an example for each score of named().
+using ScoreRow = std::array<double, 3>;
+
+/// The F-measures of `scores`.
+ScoreRow fmeasures(const RougeScores& scores);
+
+struct Interval {
+  double low = 0, high = 0;
+};
+
+/// The 95 % interval of the mean of each column: draws as many rows as there are, with replacement,
+/// `resamples` times, and takes the 2.5th and the 97.5th percentile of the means (between two means linearly,
+/// as numpy.percentile). With the differences of two systems over the same documents as rows, this is the
+/// paired bootstrap.
+///
+/// Draw i of resample r is row w * rows / 2^32, rounded down, with w word i mod 4 of philox({i / 4, r, 0, 0},
+/// seed). Requires at least one row. Sources: B. Efron and R. J. Tibshirani, An Introduction to the
+/// Bootstrap, 1993, section 13.3; P. Koehn, Statistical Significance Tests for Machine Translation
+/// Evaluation, 2004, section 4.
+std::array<Interval, 3> bootstrap_intervals(const std::vector<ScoreRow>& rows, int64_t resamples,
+                                            uint64_t seed);
+
+}  // namespace ripstop

@@ -1,0 +1,33 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "train/evaluate/predictions.h"
+
+namespace ripstop {
+
+/// Signs of a summary that is none. Words are what white space separates.
+struct Degenerate {
+  std::optional<bool> at_limit;  ///< Prediction::at_limit
+  bool empty = false;            ///< no word
+  bool repeats = false;          ///< four words in a row occur twice
+  /// The summary begins with the document's first sentence: its words up to one that ends with . ! ? or a
+  /// line, from the fourth word on.
+  bool copies = false;
+};
+
+Degenerate find_degenerate(const Prediction& prediction);
+
+/// Numbers of summaries with each sign.
+struct DegenerateCounts {
+  std::optional<int64_t> at_limit = 0;  ///< nullopt if it is not known of a summary
+  int64_t empty = 0, repeats = 0, copies = 0;
+
+  void add(const Degenerate& signs);
+};
+
+/// A line for people, with its line end.
+std::string to_text(const DegenerateCounts& counts);
+
+}  // namespace ripstop
