@@ -99,18 +99,13 @@ CheckedRun resolve(const CheckArguments& given, MpiWorld& world) {
 void require_equal_settings(const CheckSettings& settings, MpiWorld& world) {
   Communicator& all = world.communicator();
   const ShardingOptions& sharding = settings.step.sharding;
-  const ModelConfig& m = settings.model;
-  require_equal(
-      all, ExitCode::kResources, "the checked model",
-      fmt::format(
-          "{} layers, hidden {}, feed-forward {}, {} heads ({} key-value), {} ids, {}, {} of {} in {}, "
-          "recompute {}, {}",
-          m.num_hidden_layers, m.hidden_size, m.intermediate_size, m.num_attention_heads,
-          m.num_key_value_heads, m.vocab_size, m.tie_word_embeddings ? "tied" : "untied",
-          counted(sharding.sequence_count, "sequence"), sharding.sequence_length, to_string(sharding.compute),
-          to_string(sharding.recompute), sharding.lora.any() ? adapters_text(sharding.lora) : "no adapters"),
-      world.places()[static_cast<size_t>(all.rank())].host,
-      "use nodes of one kind, and make the same files visible on all of them");
+  require_equal(all, ExitCode::kResources, "the checked model",
+                fmt::format("{}, {} of {} in {}, recompute {}, {}", fields_text(settings.model),
+                            counted(sharding.sequence_count, "sequence"), sharding.sequence_length,
+                            to_string(sharding.compute), to_string(sharding.recompute),
+                            sharding.lora.any() ? adapters_text(sharding.lora) : "no adapters"),
+                world.places()[static_cast<size_t>(all.rank())].host,
+                "use nodes of one kind, and make the same files visible on all of them");
 }
 
 // The limits that memory and --minutes set on what one rank may compute alone. Collective.

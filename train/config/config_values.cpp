@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "data/process/shell_word.h"
+#include "data/text/json_struct.h"
 #include "model/core/error.h"
 #include "train/config/config_entries.h"
 #include "train/config/config_keys.h"
@@ -340,6 +341,12 @@ std::vector<ConfigDifference> compare_models(const ModelConfig& old_model, const
   static_cast<ModelConfig&>(before.model) = old_model;
   static_cast<ModelConfig&>(after.model) = new_model;
   return compare(before, after);
+}
+
+std::string fields_text(const ModelConfig& model) {
+  FieldWriter fields;
+  for_each_field(model, fields);
+  return text_of_json(fields.json);
 }
 
 std::vector<ConfigDifference> accept_differences(const std::string& whose,

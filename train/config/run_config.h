@@ -211,6 +211,9 @@ std::vector<ConfigDifference> compare(const RunConfig& old_config, const RunConf
 /// Compares the keys of [model] of two models whose sizes are all known.
 std::vector<ConfigDifference> compare_models(const ModelConfig& old_model, const ModelConfig& new_model);
 
+/// All fields in one line of JSON, which ranks compare.
+std::string fields_text(const ModelConfig& model);
+
 /// Returns `differences` if a run may resume with all of them. Otherwise throws Error(kUsage) that lists the
 /// refused ones: "WHOSE was begun with another config: KEY: OLD -> NEW, ...". `has_weights`: WHOSE is a run
 /// with a checkpoint, or a checkpoint, from whose weights a new run can begin.

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "data/dataset/dataset_directory.h"
-#include "data/text/json_struct.h"
 #include "parallel/agreement.h"
 #include "train/machine/device_choice.h"
 #include "train/machine/equal_ranks.h"
@@ -24,12 +23,6 @@ std::optional<PretrainedOrigin> pretrained_origin(const RunConfig& config, Commu
   origin.has_begun = of_rank_0(world, origin.has_begun);
   origin.directory = text_of_rank_0(world, origin.directory.string());
   return origin;
-}
-
-std::string fields_text(const ModelConfig& model) {
-  FieldWriter fields;
-  for_each_field(model, fields);
-  return text_of_json(fields.json);
 }
 
 // Throws if ranks have decided differently: they would hang in different collectives. Collective.
