@@ -248,9 +248,6 @@ class Translation {
       case 'p':
       case 'P':
         return {0, property(kind == 'P'), ""};
-      case 'x':
-      case 'u':
-        return {hexadecimal(kind == 'u'), "", ""};
       default:
         break;
     }
@@ -281,23 +278,6 @@ class Translation {
     if (!take("}") || (!category && !script)) refuse("the property '" + name + "'");
     return fmt::format("\\{}{{{}{}}}", negated ? 'P' : 'p', script ? "sc:" : "", name);
   }
-  /// Behind \x, or behind \u with four digits.
-  uint32_t hexadecimal(bool four) {
-    const bool braces = !four && take("{");
-    const size_t most = four ? 4 : braces ? 6 : 2;
-    uint32_t value = 0;
-    size_t digits = 0;
-    while (digits < most && digits < left_.size() &&
-           std::isxdigit(static_cast<unsigned char>(left_[digits])) != 0)
-      value = 16 * value + static_cast<uint32_t>(std::stoi(std::string(1, left_[digits++]), nullptr, 16));
-    left_.remove_prefix(digits);
-    const bool letter = value < 0xd800 || (value >= 0xe000 && value <= 0x10ffff);
-    if (digits == 0 || (!braces && digits != most) || (braces && !take("}")) || !letter ||
-        (!four && !braces && value >= 0x80))
-      refuse("a code point in digits that is none");
-    return value;
-  }
-
   std::string_view pattern_, left_;
   std::string out_;
   bool caseless_ = false;

@@ -51,11 +51,11 @@ struct TextStep {
   Kind kind = Kind::kForm;
   NormalForm form = NormalForm::kNfc;
   bool left = false, right = false;
-  TextPattern pattern;
+  TextPattern pattern{};
   bool invert = false;  ///< kSplit: what does not match counts as a match
   Behavior behavior = Behavior::kIsolated;
   Where where = Where::kEverywhere;
-  std::string content;
+  std::string content{};
 
   void apply(TracedText& text, StepScratch& scratch) const;
   /// All that decides what the step does, unlike that of any other step.

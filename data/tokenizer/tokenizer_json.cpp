@@ -171,11 +171,7 @@ class Components {
   void read_decoder(const Json& json);
 
   TextStep replacement(const Json& json) const {
-    TextStep step;
-    step.kind = TextStep::Kind::kReplace;
-    step.pattern = pattern(json);
-    step.content = text(json, "content");
-    return step;
+    return {.kind = TextStep::Kind::kReplace, .pattern = pattern(json), .content = text(json, "content")};
   }
   TextStep::Behavior behavior(const Json& json) const {
     const std::string word = reader_.text(json, "behavior", 100);
@@ -186,12 +182,10 @@ class Components {
     return static_cast<TextStep::Behavior>(found - kWords.begin());
   }
   void add_split(TextPattern pattern, TextStep::Behavior behavior, bool invert = false) {
-    TextStep step;
-    step.kind = TextStep::Kind::kSplit;
-    step.pattern = std::move(pattern);
-    step.behavior = behavior;
-    step.invert = invert;
-    result_.pre_tokenizer.push_back(std::move(step));
+    result_.pre_tokenizer.push_back({.kind = TextStep::Kind::kSplit,
+                                     .pattern = std::move(pattern),
+                                     .invert = invert,
+                                     .behavior = behavior});
   }
   /// Whether Metaspace puts its letter before a text, and before which.
   std::optional<TextStep::Where> prepend_scheme(const Json& json) const {
@@ -284,17 +278,11 @@ void Components::read_pre_tokenizer(const Json& json) {
     for_each_of(json, "pretokenizers", [&](const Json& each) { read_pre_tokenizer(each); });
   } else if (type == "ByteLevel") {
     allow(json, {"add_prefix_space", "trim_offsets", "use_regex"});
-    TextStep step;
-    if (reader_.flag(json, "add_prefix_space")) {
-      step.kind = TextStep::Kind::kPrepend;
-      step.where = TextStep::Where::kUnlessThere;
-      step.content = " ";
-      result_.pre_tokenizer.push_back(std::move(step));
-    }
+    if (reader_.flag(json, "add_prefix_space"))
+      result_.pre_tokenizer.push_back(
+          {.kind = TextStep::Kind::kPrepend, .where = TextStep::Where::kUnlessThere, .content = " "});
     if (flag_or(json, "use_regex", true)) add_split(regex(kGpt2Words), Behavior::kIsolated);
-    step = {};
-    step.kind = TextStep::Kind::kByteLetters;
-    result_.pre_tokenizer.push_back(std::move(step));
+    result_.pre_tokenizer.push_back({.kind = TextStep::Kind::kByteLetters});
   } else if (type == "Metaspace") {
     read_metaspace(json);
   } else if (type == "Split") {
@@ -327,22 +315,15 @@ void Components::read_pre_tokenizer(const Json& json) {
 void Components::read_metaspace(const Json& json) {
   allow(json, {"replacement", "prepend_scheme", "add_prefix_space", "split", "str_rep"});
   const std::string letter = one_letter(json, "replacement");
-  TextStep step;
-  step.kind = TextStep::Kind::kReplace;
-  step.pattern.source = " ";
-  step.content = letter;
-  result_.pre_tokenizer.push_back(std::move(step));
+  result_.pre_tokenizer.push_back(
+      {.kind = TextStep::Kind::kReplace, .pattern = {" ", std::nullopt}, .content = letter});
   if (const auto where = prepend_scheme(json)) {
     // Which pieces `tokenizers` then takes for the first depends on how it traces changed letters.
     if (*where == TextStep::Where::kFirstUnlessThere && !result_.normalizer.empty() &&
         std::ranges::find(result_.pre_tokenizer, TextStep::Kind::kSplit, &TextStep::kind) !=
             result_.pre_tokenizer.end())
       reader_.refuse("a Metaspace with 'first' behind a normalizer and a pre-tokenizer is not supported");
-    step = {};
-    step.kind = TextStep::Kind::kPrepend;
-    step.where = *where;
-    step.content = letter;
-    result_.pre_tokenizer.push_back(std::move(step));
+    result_.pre_tokenizer.push_back({.kind = TextStep::Kind::kPrepend, .where = *where, .content = letter});
   }
   if (flag_or(json, "split", true)) add_split({letter, std::nullopt}, TextStep::Behavior::kMergedWithNext);
 }

@@ -94,7 +94,7 @@ def random_tokenizer(r):
         next_id += known is None
     pattern = lambda: r.choice([{"String": r.choice([" ", "a", "\u2581", "ab", "."])}, {"Regex": r.choice(
         [r"\s+", r"[a-e]+", r"\p{N}{1,3}", r"\d", r"[^\s\p{L}]+|\s*[\r\n]+|\s+(?!\S)", r"(?i:'s|'t|ll)|\p{L}+", r"\p{Lu}\p{Ll}*", r"a?", r"(?<=a)b", r"\S+$",
-         r" ?[\p{P}\p{S}]+", r"[\u4e00-\u9fa5\u3040-\u309f]+", r"^.", r"(ab|a)(c|bc)?", r"x*+a", r"\p{Han}+|\p{Latin}+"])}])
+         r" ?[\p{P}\p{S}]+", "[\u4e00-\u9fa5\u3040-\u309f]+", r"^.", r"(ab|a)(c|bc)?", r"x*+a", r"\p{Han}+|\p{Latin}+"])}])
     normalizer = lambda: r.choice([{"type": "NFC"}, {"type": "NFD"}, {"type": "NFKC"}, {"type": "NFKD"}, {"type": "Lowercase"},
         {"type": "Strip", "strip_left": flip(), "strip_right": flip()}, {"type": "Prepend", "prepend": r.choice(["\u2581", " ", "ab"])},
         {"type": "Replace", "pattern": pattern(), "content": r.choice(["\u2581", "", " ", "xy"])}, {"type": "ByteLevel"}])
