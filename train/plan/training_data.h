@@ -40,7 +40,8 @@ bool has_targets(const TokenDataset& dataset, const RunConfig& config);
 /// Throws Error(kUsage) unless has_targets(). The hint names a long enough data.sequence_length.
 void require_targets(const TokenDataset& dataset, const RunConfig& config);
 
-/// A note if `max_new_tokens` of [generation] would cut more than a tenth of the data set's summaries; else "".
+/// A note if `max_new_tokens` of [generation] would cut more than a tenth of the data set's summaries; else
+/// "".
 std::string short_summaries_note(const TokenDataset& dataset, int64_t max_new_tokens);
 
 }  // namespace ripstop

@@ -27,7 +27,7 @@ TEST(Bootstrap, EqualsNumpyWithTheSameDraws) {
 }
 
 // Differences as of ROUGE: many zeros, few large ones, skewed. The true mean must lie in 93 to 97 % of the
-// intervals. (A count over 1,000 intervals has a standard deviation of 0.7 %; the numbers are always the same.)
+// intervals. (A count over 1,000 intervals has a standard deviation of 0.7 %; the numbers never change.)
 TEST(Bootstrap, NineteenOfTwentyIntervalsHoldTheTruth) {
   constexpr int kTrials = 1000, kDocuments = 200;
   const double truth[] = {0.1 * 0.4, 0, 0.01};

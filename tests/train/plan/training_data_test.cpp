@@ -70,9 +70,7 @@ TEST_F(TrainingDataTest, ANoteSaysThatSummariesWillBeCut) {
     tokens.push_back(dataset.example_end(i) - dataset.target_begin(i));
   std::ranges::sort(tokens);
   const int64_t most = tokens[tokens.size() * 9 / 10];
-  const auto note = [&](int64_t max_new_tokens) {
-    return short_summaries_note(dataset, max_new_tokens);
-  };
+  const auto note = [&](int64_t max_new_tokens) { return short_summaries_note(dataset, max_new_tokens); };
   EXPECT_EQ(note(most), "");
   EXPECT_HAS(note(most - 1),
              fmt::format("generation.max_new_tokens is {}, a tenth of the data's summaries have {} "

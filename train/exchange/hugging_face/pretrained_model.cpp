@@ -41,8 +41,8 @@ constexpr const char* kMadeBy = "its config.json makes it";
         refuse_directory(directory, fmt::format("has no {}", name), link);
   const auto [what, way] = find_foreign_weights(directory);
   if (!what.empty())
-    refuse_directory(directory, fmt::format("has {}, and no {} or {}", what, kWeights[0].file, kWeights[1].file),
-                     way);
+    refuse_directory(directory,
+                     fmt::format("has {}, and no {} or {}", what, kWeights[0].file, kWeights[1].file), way);
   refuse_directory(directory, fmt::format("has neither {} nor {}, and no index of several files",
                                           kWeights[0].file, kWeights[1].file));
 }

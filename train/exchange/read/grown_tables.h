@@ -18,9 +18,9 @@ struct VocabularyGrowth {
   uint64_t seed = 0;  ///< of kNormal
 };
 
-/// Reads units with tables [V', C] of a stored model with tables [V, C], V' > V. The rows [V, V') have in each
-/// column the mean of all V rows (kMean), or a normal number with the mean and variance of the V rows, keyed
-/// by seed, name, row and column (kNormal): the same on every mesh. Sums are float64, in the order of the rows.
+/// Reads units with tables [V', C] of a stored model with tables [V, C], V' > V. The rows [V, V') have in
+/// each column the mean of all V rows (kMean), or a normal number with the mean and variance of the V rows,
+/// keyed by seed, name, row and column (kNormal): the same on every mesh. Sums are float64, in row order.
 class GrownTables {
  public:
   /// Overwrites unit.master with shard fsdp_index of a unit of the stored model. Any thread may call.
@@ -31,7 +31,7 @@ class GrownTables {
   /// Whether the unit has a table with more rows than the stored model.
   bool has(const UnitSpec& unit) const;
   /// Overwrites `to` with the elements [begin, end) of the flat buffer of `layout`; padding becomes zero. The
-  /// first call that needs new rows of a table reads the whole table, through 1 MiB. Several threads may call.
+  /// first call that needs new rows of a table reads the whole table, through 1 MiB. Any thread may call.
   void read(const UnitLayout& layout, int64_t begin, int64_t end, float* to);
 
  private:
