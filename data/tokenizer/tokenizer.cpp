@@ -42,8 +42,13 @@ Tokenizer::Tokenizer(const std::filesystem::path& path, const TokenizerChoice& c
     try {
       json_ = std::make_unique<JsonTokenizer>(model(), files_.path.string());
     } catch (const Error& error) {
+      try {
+        *this = Tokenizer(other, choice);
+      } catch (const Error&) {
+        throw error;  // of LLaMA 3 a file of this name is no SentencePiece model
+      }
       notes_.push_back(fmt::format("{} is read, because {}", other.string(), error.what()));
-      files_ = read_tokenizer_files(other);
+      return;
     }
   }
   load(choice);

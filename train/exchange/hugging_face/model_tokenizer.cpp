@@ -77,7 +77,8 @@ std::string first_difference(const fs::path& path, const Tokenizer& tokenizer, b
 // too.
 bool has_same_file(const fs::path& directory, const Tokenizer& tokenizer) {
   const fs::path file = directory / kSentencePieceFile;
-  return tokenizer.is_sentencepiece() && is_file(file) && Tokenizer(file).sha256() == tokenizer.sha256();
+  return tokenizer.is_sentencepiece() && is_file(file) &&
+         read_tokenizer_files(file).carried.front().second == tokenizer.model();
 }
 
 // For `prepare --tokenizer`: the run if `model` is one of its checkpoints, else `model`.
