@@ -20,9 +20,9 @@ grep -rhoE --include='*.h' --include='*.cpp' --include='*.cu' --include='*.cuh' 
   model parallel data train tests | sort -u >"$names"
 is_known() { grep -qxF -- "$1" "$names"; }
 
-# ours PAGE: the page without Python, and without the first column of tables that begin with "| there |": names of others.
+# ours PAGE: the page without Python, and without the first column of tables that begin with "| there |" or "| tag |": names of others.
 ours() {
-  awk '/^```python$/ { python = 1 } /^\| there \|/ { there = 1 } !/^\|/ { there = 0 }
+  awk '/^```python$/ { python = 1 } /^\| (there|tag) \|/ { there = 1 } !/^\|/ { there = 0 }
     there { sub(/^\|[^|]*/, "") }
     !python
     python && /^```$/ { python = 0 }' "$1"

@@ -39,8 +39,8 @@ std::string rouge_table(const RougeScores& scores);
 std::vector<std::string> rouge_words(std::string_view text, bool stems = true);
 
 /// Equals RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=stems).score(reference, candidate) of
-/// Google's rouge-score 0.1.2. Time grows with the product of the two numbers of words, memory with their sum.
-/// Source: C.-Y. Lin, ROUGE: A Package for Automatic Evaluation of Summaries, 2004, sections 2 and 3.1.
+/// Google's rouge-score 0.1.2. Time grows with the product of the two numbers of words, memory with their
+/// sum. Source: C.-Y. Lin, ROUGE: A Package for Automatic Evaluation of Summaries, 2004, sections 2 and 3.1.
 RougeScores rouge(std::string_view reference, std::string_view candidate, bool stems = true);
 
 /// Means over examples. Equal calls of add() in the same order give the same bits.
