@@ -24,7 +24,7 @@ std::string unpacked(const std::filesystem::path& path) {
   return text;
 }
 
-std::vector<int64_t> ids_of(const JsonTokenizer& tokenizer, const std::string& text, Special special) {
+std::vector<int64_t> golden_ids(const JsonTokenizer& tokenizer, const std::string& text, Special special) {
   std::vector<int64_t> ids;
   for (const SpannedToken& token : tokenizer.encode(text, special)) ids.push_back(token.id);
   return ids;
@@ -65,7 +65,7 @@ class JsonTokenizerGolden : public testing::Test {
       const std::string name = row["name"];
       SCOPED_TRACE(name);
       const std::vector<int64_t> ids = row["ids"],
-                                 found = ids_of(tokenizer, texts_.at(name), Special::kTokens);
+                                 found = golden_ids(tokenizer, texts_.at(name), Special::kTokens);
       EXPECT_EQ(found, ids);
       const std::vector<int64_t> special = row.value("ids_special", ids);
       EXPECT_EQ(with_affixes(tokenizer, found), special);
@@ -94,7 +94,7 @@ class JsonTokenizerGolden : public testing::Test {
     for (const Json& row : golden["xsum"]) {
       SCOPED_TRACE(row["id"]);
       const std::string text = examples_.at(row["id"]).at(row["field"].get<std::string>());
-      const std::vector<int64_t> ids = ids_of(tokenizer, text, Special::kTokens);
+      const std::vector<int64_t> ids = golden_ids(tokenizer, text, Special::kTokens);
       EXPECT_EQ(sha256_of(ids), row["sha256_int64_le"]);
       if (row.contains("sha256_int64_le_special")) {
         EXPECT_EQ(sha256_of(with_affixes(tokenizer, ids)), row["sha256_int64_le_special"]);
