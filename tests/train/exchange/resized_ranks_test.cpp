@@ -16,7 +16,7 @@
 namespace ripstop {
 namespace {
 
-constexpr int64_t kPositions = 32, kNew = 5;
+constexpr int64_t kResizedPositions = 32, kNew = 5;
 
 constexpr const char* kConfig = R"(
 [run]
@@ -66,7 +66,7 @@ class PretrainedMeshes : public ::testing::Test {
     for (TensorToWrite& tensor : source_->tensors)
       if (tensor.name.ends_with("k_proj.weight") || tensor.name.ends_with("v_proj.weight"))
         tensor.shape = {8, 8};
-    source_->resize(pieces_ - kNew, kPositions);
+    source_->resize(pieces_ - kNew, kResizedPositions);
     source_->fill("F32");
     source_->write();
     write_bytes(source_->path() / "tokenizer.model", small_model());
