@@ -60,6 +60,8 @@ void check_rope(const ModelConfig& config) {
   check_constant("rope_low_freq_factor", config.rope_low_freq_factor, false, 1e6);
   check_constant("rope_high_freq_factor", config.rope_high_freq_factor, false, 1e6);
   const ModelConfig unset;
+  if (config.rope_type == RopeType::kLinear && config.rope_factor == 1)
+    fail(ExitCode::kUsage, "rope_type linear needs a rope_factor other than 1");
   if (config.rope_type == RopeType::kDefault && config.rope_factor != 1)
     fail(ExitCode::kUsage, "rope_factor is {}, which needs rope_type linear or llama3", config.rope_factor);
   if (config.rope_type == RopeType::kLlama3) {

@@ -96,8 +96,10 @@ void TokenDataset::read_header(const Hdf5File& hdf5) {
   const std::string where = path_.string();
   if (!hdf5.has_attribute("format_version")) fail(ExitCode::kInputData, "{}: not a ripstop data set", where);
   if (const int64_t version = hdf5.integer("format_version"); version != kTokenDatasetVersion) {
-    fail(ExitCode::kInputData, "{}: data set format {}, this program reads {}", where, version,
-         kTokenDatasetVersion);
+    throw Error(
+        ExitCode::kInputData,
+        fmt::format("{}: data set format {}, this program reads {}", where, version, kTokenDatasetVersion),
+        version < kTokenDatasetVersion ? "make it again by ripstop prepare" : "");
   }
   const std::string kind = hdf5.text("kind");
   if (kind != "summary" && kind != "text") fail(ExitCode::kInputData, "{}: unknown kind '{}'", where, kind);

@@ -7,9 +7,19 @@
 #include <utility>
 
 #include "data/text/utf8.h"
+#include "model/core/error.h"
 
 namespace ripstop {
 namespace {
+
+/// Throws if steps have made far more bytes of a text than it has: a file could ask for any number.
+void check_growth(const TracedText& text, const TracedText& next) {
+  constexpr size_t kMostTimes = 64, kFree = size_t{1} << 20;
+  const size_t encoded = text.origins.empty() ? 0 : text.origins.back().end;
+  if (next.bytes.size() > kMostTimes * encoded + kFree)
+    fail(ExitCode::kInputData, "the tokenizer makes more than {} bytes of a text of {}",
+         next.bytes.size() - 1, encoded);
+}
 
 /// Calls change(piece, next) for each piece of text, which appends what the piece becomes to `next`. Pieces
 /// that become empty are dropped.
@@ -24,6 +34,7 @@ void rewrite(TracedText& text, TracedText& next, const Change& change) {
       next.copy(text, piece.begin, piece.end);
     else
       change(piece, next);
+    check_growth(text, next);
     if (next.bytes.size() > begin) next.pieces.push_back({begin, next.bytes.size(), piece.id});
   }
   std::swap(text, next);
@@ -111,6 +122,7 @@ void replace(const TextStep& step, TracedText& text, StepScratch& scratch) {
         // As in `tokenizers`, the content stands for the last letter of the match, or the one before it.
         const uint32_t first = text.origins[piece.begin].begin;
         out.append(step.content, end > piece.begin ? text.origins[end - 1] : Origin{first, first});
+        check_growth(text, out);
       }
     }
   });

@@ -135,6 +135,7 @@ std::vector<SpannedToken> Tokenizer::encode_json(std::string_view text) const {
     return json_->encode(
         text, reads_special_tokens() ? JsonTokenizer::Special::kTokens : JsonTokenizer::Special::kText);
   } catch (const Error& error) {
+    if (error.code() != ExitCode::kInputData) throw;
     throw LongWordError(error.code(), error.what(), error.hint());
   }
 }

@@ -129,7 +129,10 @@ TokenizerFiles read_tokenizer_files(const fs::path& path) {
   const bool has_usual_name = name == kSentencePieceFile || name == kTokenizerJsonFile;
   std::string bytes = has_usual_name ? read_plain_file(files.path, kMostTokenizerBytes, ExitCode::kInputData)
                                      : read_whole_file(files.path, kMostTokenizerBytes, ExitCode::kInputData);
-  files.carried = tokenizer_files_of(std::move(bytes), files.path).carried;
+  if (name == kTokenizerJsonFile)  // whatever its bytes are: the reader of JSON knows pointers of Git LFS
+    files.carried = {{kTokenizerJsonFile, std::move(bytes)}};
+  else
+    files.carried = tokenizer_files_of(std::move(bytes), files.path).carried;
   if (!has_usual_name) return files;
   files.choice = read_tokenizer_choice(directory);
   if (!files.is_json()) return files;

@@ -37,6 +37,10 @@ class LargeParts {
     using Event = Json::parse_event_t;
     const bool large = path.size() >= 3 && path[0] == "model";
     const bool of_vocabulary = large && path[1] == "vocab", of_merges = large && path[1] == "merges";
+    const bool is_part =
+        path.size() == 2 && path[0] == "model" && (path[1] == "vocab" || path[1] == "merges");
+    if (is_part && event == Event::value && !value.is_null())
+      set_problem(fmt::format("'{}' is neither a list nor an object", path[1]));
     if (path.size() == 2 && path[0] == "model" &&
         event == (path[1] == "vocab" ? Event::array_start : Event::object_start))
       set_problem(path[1] == "vocab" ? "'vocab' is a list" : "'merges' is an object");
@@ -141,7 +145,12 @@ class Components {
   template <class Read>
   void for_each_of(const Json& json, const char* key, const Read& read) const {
     allow(json, {key});
-    for (const Json& each : reader_.list(json, key, 0, 1000)) read(each);
+    constexpr size_t kMostSteps = 100;
+    for (const Json& each : reader_.list(json, key, 0, 1000)) {
+      read(each);
+      if (result_.normalizer.size() + result_.pre_tokenizer.size() + result_.decoder.size() > kMostSteps)
+        reader_.refuse("has more than {} components", kMostSteps);
+    }
   }
   /// Names the component in errors of the regular expression.
   TextPattern regex(std::string_view source) const {

@@ -164,6 +164,7 @@ TEST(ModelConfig, ConstantsOfRopeFitItsType) {
   EXPECT_EQ(of(RopeType::kDefault, 1, 1, 0), "");
   EXPECT_EQ(of(RopeType::kLinear, 4, 1, 0), "");
   EXPECT_EQ(of(RopeType::kLlama3, 4, 2, 64), "");
+  EXPECT_NE(of(RopeType::kLinear, 1, 1, 0).find("other than 1"), std::string::npos);
   EXPECT_NE(of(RopeType::kDefault, 4, 1, 0).find("needs rope_type linear or llama3"), std::string::npos);
   EXPECT_NE(of(RopeType::kLinear, 4, 2, 0).find("need rope_type llama3"), std::string::npos);
   EXPECT_NE(of(RopeType::kLinear, 4, 1, 64).find("need rope_type llama3"), std::string::npos);

@@ -89,7 +89,9 @@ CheckedRun resolve(const CheckArguments& given, MpiWorld& world) {
     do_and_agree(all, [&] {
       Io io;
       checked.target.pretrained = read_sizes_for_plan(io, config);
+      checked.target.pretrained_ends = read_model_ends(io, find_pretrained_origin(io, config).directory);
     });
+  config = checked.target.with_ends(config);
   checked.run = resolve_run(config, checked.target);
   for (const std::string& note : checked.run.notes) checked.notes.push_back(note);
   return checked;

@@ -166,6 +166,7 @@ struct Summarizer {
       return prompt.encode(document);
     } catch (const LongWordError&) {
       size_t bytes = size_t{1} << 16;
+      if (document.size() <= bytes) throw;
       while ((document[bytes] & 0xC0) == 0x80) --bytes;  // to the start of a character
       return prompt.encode(document.substr(0, bytes));
     }

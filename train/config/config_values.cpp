@@ -21,7 +21,8 @@ namespace {
 
 constexpr size_t kLongestStringBytes = 4096;
 
-// `path` with the values of environment variables in place of $NAME and ${NAME}. nullopt if one is not set.
+// `path` with the values of environment variables in place of $NAME and ${NAME}, and $ in place of $$.
+// nullopt if a variable is not set.
 std::optional<std::string> with_variables(const std::string& path) {
   std::string result;
   for (size_t at = 0; at < path.size();) {
@@ -32,7 +33,8 @@ std::optional<std::string> with_variables(const std::string& path) {
            (std::isalnum(static_cast<unsigned char>(path[end])) != 0 || path[end] == '_'))
       ++end;
     if (path[at] != '$' || end == begin || (braced && path[end] != '}')) {
-      result += path[at++];
+      result += path[at];
+      at += path.compare(at, 2, "$$") == 0 ? 2 : 1;
       continue;
     }
     const char* const value = std::getenv(path.substr(begin, end - begin).c_str());
@@ -175,7 +177,11 @@ struct TomlWriter {
   std::string operator()(const bool* value) const { return *value ? "true" : "false"; }
   std::string operator()(const int64_t* value) const { return std::to_string(*value); }
   std::string operator()(const double* value) const { return toml_number(*value); }
-  std::string operator()(const std::string* value) const { return toml_string(*value); }
+  std::string operator()(const std::string* value) const {
+    std::string doubled;  // as with_variables() reads it
+    for (const char c : *value) doubled += std::string(c == '$' ? 2 : 1, c);
+    return toml_string(doubled);
+  }
   std::string operator()(const std::array<double, 2>* value) const {
     return fmt::format("[{}, {}]", toml_number((*value)[0]), toml_number((*value)[1]));
   }

@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "data/files/directory.h"
+#include "data/files/hash.h"
 #include "data/files/io.h"
 #include "data/files/whole_file.h"
 #include "data/process/partial_directory.h"
@@ -185,8 +186,12 @@ std::string generation_suffixes(const GenerationSettings& now, const GenerationS
   add("top_k", now.top_k, usual.top_k);
   add("top_p", now.top_p, usual.top_p);
   add("seed", now.seed, usual.seed);
-  if (now.eos_token_id != usual.eos_token_id)
-    suffixes += fmt::format("-eos{}", fmt::join(now.eos_token_id, ","));
+  constexpr size_t kMostShown = 4;  // a file's name has at most 255 bytes
+  if (now.eos_token_id != usual.eos_token_id) {
+    const std::string ids = fmt::format("{}", fmt::join(now.eos_token_id, ","));
+    suffixes +=
+        "-eos" + (now.eos_token_id.size() <= kMostShown ? ids : sha256_hex(ids).substr(0, kHashDigits));
+  }
   return suffixes;
 }
 

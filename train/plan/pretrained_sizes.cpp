@@ -72,8 +72,12 @@ ModelConfig read_model_sizes(Io& io, const fs::path& directory) {
 std::vector<int32_t> read_model_ends(Io& io, const fs::path& directory) {
   if (is_pretrained_model(directory))
     return read_end_tokens(directory, read_pretrained_config(directory).vocab_size).ids;
-  return parse_run_config(read_manifest(io, directory).state.config, directory.string())
-      .generation.eos_token_id;
+  const std::string config = read_manifest(io, directory).state.config;
+  try {
+    return parse_run_config(config, directory.string()).generation.eos_token_id;
+  } catch (const Error&) {
+    return {};  // of a later version: weights are read, and require_resumable() tells a run that goes on
+  }
 }
 
 std::string end_tokens_note(const RunConfig& config, const std::vector<int32_t>& ends,

@@ -70,7 +70,7 @@ void LogWriter::add(std::string line, std::string record) {
 
 bool LogWriter::take_back() {
   const std::lock_guard guard(mutex_);
-  if (lines_.size() <= (is_writing_ ? 1 : 0)) return false;
+  if (lines_.size() <= (is_writing_ || has_line_ ? 1 : 0)) return false;
   bytes_ -= lines_.back().bytes();
   lines_.pop_back();
   return true;

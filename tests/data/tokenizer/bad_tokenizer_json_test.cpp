@@ -83,6 +83,9 @@ constexpr Change kChanges[] = {
     {"/model/vocab/b", nullptr, "needs the piece 'b'"},
     {"/model/merges", nullptr, "has no 'merges'"},
     {"/model/merges", R"({"a": "b"})", "'merges' is an object"},
+    {"/model/merges", "7", "'merges' is neither a list nor an object"},
+    {"/model/merges", R"("a b")", "'merges' is neither a list nor an object"},
+    {"/model/vocab", "true", "'vocab' is neither a list nor an object"},
     {"/model/merges", R"(["a"])", "merge 0 must be two pieces"},
     {"/model/merges", R"(["a b c"])", "merge 0 must be two pieces"},
     {"/model/merges", R"(["a  b"])", "merge 0 must be two pieces"},
@@ -222,6 +225,17 @@ TEST(BadTokenizerJson, RegularExpressionsThatExplodeEndWithAnError) {
     const JsonTokenizer tokenizer = tokenizer_of(json);
     EXPECT_HAS(refusal([&] { ids_of(tokenizer, std::string(5'000, 'a')); }), "fails on a text");
   }
+}
+
+TEST(BadTokenizerJson, TextsThatGrowWithoutEndEndWithAnError) {
+  OrderedJson json = sound();
+  const OrderedJson grows = {
+      {"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(1'000, 'a')}};
+  json["normalizer"] = {{"type", "Sequence"}, {"normalizers", {grows, grows, grows}}};
+  const JsonTokenizer tokenizer = tokenizer_of(json);
+  EXPECT_HAS(refusal([&] { ids_of(tokenizer, "a"); }), "the tokenizer makes more than");
+  json["normalizer"]["normalizers"] = std::vector<OrderedJson>(101, {{"type", "Lowercase"}});
+  EXPECT_HAS(refusal([&] { tokenizer_of(json); }), "more than 100 components");
 }
 
 TEST(BadTokenizerJson, TextsThatAreNotUtf8) {

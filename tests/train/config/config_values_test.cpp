@@ -69,6 +69,9 @@ TEST(ConfigValues, PathsMayBeginWithHome) {
   for (const char* plain : {"$", "a$", "$/a", "${HOME", "${}", "a$-b"})
     EXPECT_EQ(parsed(kSmallest, {std::string("data.directory=") + plain}).data.directory, plain);
   EXPECT_EQ(parsed(kSmallest, {"data.directory=/s/${HOME}x$HOME"}).data.directory, "/s/" + home + "x" + home);
+  const RunConfig literal = parsed(kSmallest, {"data.directory=/d/m$$HOME"});
+  EXPECT_EQ(literal.data.directory, "/d/m$HOME");
+  EXPECT_EQ(parsed(to_toml(literal)).data.directory, literal.data.directory) << "$ is written as $$";
   expect_usage(refusal(kSmallest, {"data.directory=/d/$NO_SUCH_VARIABLE"}),
                "'data.directory' has a variable that is not set", "export the variable");
   expect_usage(refusal(with("data", "directory = \"~no-user/d\"")),

@@ -51,10 +51,22 @@ std::string read_entry(const std::string& path) {
   return {text.data(), static_cast<size_t>(bytes < 0 ? 0 : bytes)};
 }
 
+// The value of HANGING_DISK; "" if it is not set. Read when the library is loaded: MPI sets variables while
+// other threads write files.
+const std::string& hanging_disk() {
+  static const std::string value = [] {
+    const char* const set = std::getenv("HANGING_DISK");
+    return std::string(set == nullptr ? "" : set);
+  }();
+  return value;
+}
+[[gnu::constructor]] void read_when_loaded() {
+  hanging_disk();
+}
+
 // The path of the entry called `name`; "" without HANGING_DISK.
 std::string entry(const std::string& name) {
-  const char* directory = std::getenv("HANGING_DISK");
-  return directory == nullptr ? "" : directory + ("/" + name);
+  return hanging_disk().empty() ? "" : hanging_disk() + "/" + name;
 }
 
 std::string path_of(int file) {
@@ -74,10 +86,10 @@ void wait_for(const std::string& path) {
   }
 }
 void wait_for(int file) {
-  if (std::getenv("HANGING_DISK") != nullptr) wait_for(path_of(file));
+  if (!hanging_disk().empty()) wait_for(path_of(file));
 }
 void wait_for(const char* path) {
-  if (std::getenv("HANGING_DISK") != nullptr) wait_for(std::string(path));
+  if (!hanging_disk().empty()) wait_for(std::string(path));
 }
 
 // Calls visit(line) for each line of `text` from line `first` on.
@@ -94,7 +106,7 @@ void for_each_line(const std::string& text, size_t first, const Visit& visit) {
 
 template <class Write>
 ssize_t write_when_it_answers(int file, const void* bytes, size_t count, const Write& write) {
-  const std::string path = std::getenv("HANGING_DISK") == nullptr ? "" : path_of(file);
+  const std::string path = hanging_disk().empty() ? "" : path_of(file);
   if (path.empty()) return write();
   const std::string name = path.substr(path.rfind('/') + 1), own = entry(name);
   const std::string_view text(static_cast<const char*>(bytes), count);

@@ -159,6 +159,11 @@ class PretrainedReader : public JsonReader {
     if (stated.is_null()) return stated;
     const int64_t window = integer({{"sliding_window", stated}}, "sliding_window", 1, kMostSize);
     if (family_.has_window) return window;
+    // Qwen's layers from max_window_layers on have the window, or those of layer_types, which were checked.
+    if (family_.if_absent.sliding_window > 0 &&
+        (find(json_, "layer_types") != nullptr ||
+         size_or("max_window_layers", 28) >= integer(json_, "num_hidden_layers", 1, kMostSize)))
+      return nullptr;
     if (flag_or("use_sliding_window", family_.if_absent.sliding_window == 0) &&
         window < size_or("max_position_embeddings", family_.if_absent.max_position_embeddings))
       refuse("has a sliding_window of {} positions, which ripstop reads of {} alone", window,
@@ -210,16 +215,22 @@ class PretrainedReader : public JsonReader {
     const auto rope = static_cast<RopeType>(word - kWords<RopeType>.begin());
     if (rope == RopeType::kDefault && number_or(object, "factor", 1) != 1)
       refuse("scales its rotary angles by {}, without a type", number(object, "factor"));
+    // transformers takes the number that is not in the object, then that of the object, then all positions.
+    constexpr const char* kOriginal = "original_max_position_embeddings";
+    const Json* const other = find(json_, kOriginal);
+    Json given = object;
+    if (find(object, kOriginal) == nullptr)
+      given[kOriginal] =
+          other != nullptr
+              ? *other
+              : Json(size_or("max_position_embeddings", family_.if_absent.max_position_embeddings));
     Json found = outside;
     for (const RotaryMember& each : kRotaryMembers)
       if (rope >= each.needed_from &&
-          (find(object, each.name) != nullptr || each.needed_from > RopeType::kDefault))
-        found[each.name] = member(object, each.name);
+          (find(given, each.name) != nullptr || each.needed_from > RopeType::kDefault))
+        found[each.name] = member(given, each.name);
     found["rope_type"] = type;
-    // transformers prefers the number that is not in the object.
-    constexpr const char* kOriginal = "original_max_position_embeddings";
-    if (const Json* other = find(json_, kOriginal);
-        rope == RopeType::kLlama3 && other != nullptr && *other != found[kOriginal])
+    if (rope == RopeType::kLlama3 && other != nullptr && *other != found[kOriginal])
       refuse("has two values of {}, {} and {}", kOriginal, brief(*other), brief(found[kOriginal]));
     return found;
   }

@@ -208,7 +208,6 @@ void read_pretrained(const PretrainedModel& model, const UnitLayout& layout, int
 }
 
 void check_storages(const PretrainedModel& model, Communicator& world) {
-  if (model.storages.empty()) return;
   const int64_t ranks = world.size(), count = std::ssize(model.storages);
   do_and_agree(world, [&] {
     share_blocks(

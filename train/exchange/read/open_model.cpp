@@ -1,6 +1,6 @@
 #include "train/exchange/read/open_model.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <memory>
@@ -198,13 +198,18 @@ TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& 
       if (tries == kTries || !any_rank(world, !path_exists(io, found))) throw;
     }
   }
+  if (trained->stored.is_pretrained()) {
+    // A model of Hugging Face has no hashes of its own, and its copies on several nodes may differ.
+    std::string facts;
+    do_and_agree(world, [&] {
+      facts = fmt::format("{}, {}, texts end at {}", trained->stored.samples_hash(),
+                          fields_text(trained->stored.config()),
+                          fmt::join(trained->config.generation.eos_token_id, ", "));
+    });
+    require_equal(world, ExitCode::kInputData, "the model", facts, fmt::format("rank {}", world.rank()),
+                  "make the same directory visible on every node");
+  }
   require_bases(world, trained->stored);
-  if (!trained->stored.is_pretrained()) return *std::move(trained);
-  // A model of Hugging Face has no hashes of its own, and its copies on several nodes may differ.
-  std::string hash;
-  do_and_agree(world, [&] { hash = trained->stored.samples_hash(); });
-  require_equal(world, ExitCode::kInputData, "the model", hash, fmt::format("rank {}", world.rank()),
-                "make the same directory visible on every node");
   return *std::move(trained);
 }
 

@@ -77,6 +77,18 @@ TEST(PretrainedConfig, OtherWordsForTheSameAreRead) {
   EXPECT_EQ(parsed_with({{"rope_scaling", {{"type", "linear"}, {"factor", 1.0}}}}), parsed_with({}));
 }
 
+TEST(PretrainedConfig, TheOriginalPositionsOfLlama3MayStandOutsideOrBeAbsent) {
+  Json llama3 = {
+      {"rope_type", "llama3"}, {"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}};
+  const auto original = [](const Json& changes) {
+    return parsed_with(changes).rope_original_max_position_embeddings;
+  };
+  EXPECT_EQ(original({{"rope_scaling", llama3}, {"max_position_embeddings", 64}}), 64);
+  EXPECT_EQ(original({{"rope_scaling", llama3}, {"original_max_position_embeddings", 16}}), 16);
+  llama3["original_max_position_embeddings"] = 8;
+  EXPECT_EQ(original({{"rope_scaling", llama3}}), 8);
+}
+
 TEST(PretrainedConfig, WhatIsNotComputedIsRefused) {
   const Json llama3 = {{"rope_type", "llama3"},
                        {"factor", 8.0},
@@ -188,10 +200,13 @@ TEST(PretrainedConfig, EachFamilyHasWhatTransformersComputes) {
   EXPECT_EQ(parsed(config_of("Qwen3ForCausalLM", "qwen3", {{"attention_bias", true}})).attention_bias,
             AttentionBias::kQkvo);
 
-  const InputRefusal windows = input_refusal([] {
-    parsed(config_of("Qwen2ForCausalLM", "qwen2", {{"sliding_window", 4}, {"use_sliding_window", true}}));
-  });
-  EXPECT_HAS(windows.what, "has a sliding_window of 4 positions");
+  Json windows =
+      config_of("Qwen2ForCausalLM", "qwen2", {{"sliding_window", 4}, {"use_sliding_window", true}});
+  EXPECT_EQ(parsed(windows).sliding_window, 0) << "only layers from the 28th on would have it";
+  windows["max_window_layers"] = 1;
+  EXPECT_HAS(input_refusal([&] { parsed(windows); }).what, "has a sliding_window of 4 positions");
+  windows["layer_types"] = {"full_attention", "full_attention"};
+  EXPECT_EQ(parsed(windows).sliding_window, 0);
   Json no_heads = config_of("Qwen2ForCausalLM", "qwen2");
   no_heads.erase("num_key_value_heads");
   EXPECT_HAS(input_refusal([&] { parsed(no_heads); }).what, "got 32 and 2") << "32 is Qwen2Config's default";
