@@ -49,7 +49,7 @@ inline std::vector<double> logits_on(const MeshSizes& sizes, const std::filesyst
   options.sharding = {.compute = DType::kFloat32, .sequence_count = 1, .sequence_length = rows};
   MeshTraining run(config, options, sizes, 1);
   MemoryLedger ledger;
-  Arena arena(test_device(), ledger, MemoryUse{{0, 0, 0, int64_t{16} << 20, 0, 0}});
+  Arena arena(test_device(), ledger, MemoryUse{{0, 0, 0, int64_t{64} << 20, 0, 0}});
   load_pretrained(directory, run.step->model(), arena);
   BatchMemory memory(test_device(), ledger, 1, rows);
   const Batch batch = memory.load(run.stream, 1, DealtSequences({sequence}, {0}, rows).view());
