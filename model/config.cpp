@@ -81,6 +81,14 @@ void check_rope(const ModelConfig& config) {
   }
 }
 
+// LLaMA 3, made for 8,192 positions, with the angles of LLaMA 3.1 and later.
+constexpr ModelConfig for_longer_texts(ModelConfig config, double factor) {
+  config.rope_type = RopeType::kLlama3;
+  config.rope_factor = factor;
+  config.rope_original_max_position_embeddings = 8192;
+  return config;
+}
+
 }  // namespace
 
 void validate(const ModelConfig& config) {
@@ -184,49 +192,10 @@ std::span<const ModelPreset> model_presets() {
       {"qwen3-0.6b",
        {1024, 3072, 28, 16, 8, 151936, 40960, 1e-6, 1e6, true, 0, 128, AttentionBias::kNone, true}},
       {"tinyllama-1.1b", {2048, 5632, 22, 32, 4, 32000, 2048, 1e-5, 1e4, false}},
-      {"llama3.2-1b",
-       {2048,
-        8192,
-        16,
-        32,
-        8,
-        128256,
-        131072,
-        1e-5,
-        5e5,
-        true,
-        0,
-        64,
-        AttentionBias::kNone,
-        false,
-        0,
-        RopeType::kLlama3,
-        32,
-        1,
-        4,
-        8192}},
+      {"llama3.2-1b", for_longer_texts({2048, 8192, 16, 32, 8, 128256, 131072, 1e-5, 5e5, true, 0, 64}, 32)},
       {"llama2-7b", {4096, 11008, 32, 32, 32, 32000, 4096, 1e-5, 1e4, false}},
       {"llama3.1-8b",
-       {4096,
-        14336,
-        32,
-        32,
-        8,
-        128256,
-        131072,
-        1e-5,
-        5e5,
-        false,
-        0,
-        128,
-        AttentionBias::kNone,
-        false,
-        0,
-        RopeType::kLlama3,
-        8,
-        1,
-        4,
-        8192}},
+       for_longer_texts({4096, 14336, 32, 32, 8, 128256, 131072, 1e-5, 5e5, false, 0, 128}, 8)},
       {"llama2-13b", {5120, 13824, 40, 40, 40, 32000, 4096, 1e-5, 1e4, false}},
       {"llama2-70b", {8192, 28672, 80, 64, 8, 32000, 4096, 1e-5, 1e4, false}},
   };

@@ -318,8 +318,9 @@ PrepareReport Preparation::run() {
   begin_tokens_ = std::ssize(tokenizer->begin());
   for (const auto& [name, bytes] : tokenizer->files().carried)
     create_file(posix_io(), directory / name, bytes);
-  how_read_ = tokenizer->reads_special_tokens() ? "read as this token" : "encoded as text";
-  if (const std::string name = SpecialNames(*tokenizer).find(template_); !name.empty())
+  const SpecialNames special(*tokenizer);
+  how_read_ = special.how_read();
+  if (const std::string name = special.find(template_); !name.empty())
     note(fmt::format("the template has the name of a special token, {}, which is {}", name, how_read_));
   encode_all(*tokenizer, prompt, directory);
   note_special_names();

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <iterator>
 #include <system_error>
@@ -17,21 +16,6 @@
 
 namespace ripstop {
 namespace {
-
-/// Texts that tokenizers of one vocabulary are apt to divide differently.
-constexpr std::array<const char*, 12> kTellingTexts = {
-    "The harbour",
-    " leading space",
-    "two  spaces and   three ",
-    "lines\n\nand\ttabs\r\n",
-    "2,024.50 and 1234567",
-    "don't, we'll, I'D",
-    "caf\u00e9 cafe\u0301 \ufb01 \u00a0x",
-    "\u65e5\u672c\u8a9e \ud55c\uad6d\uc5b4 \u0440\u0443\u0441\u0441\u043a\u0438\u0439",
-    "\U0001f469\u200d\U0001f4bb \U0001f1e9\U0001f1ea \u2026\u2014",
-    "</s> <s> <unk>",
-    "f(x) => { return x_1[0]; }",
-    "\u2581x \u2581\u2581"};
 
 /// Whether file names decide the splits.
 bool names_tell_splits(const CorpusSource& source) {
@@ -55,7 +39,7 @@ void check_options(const PrepareOptions& options, const std::string& prompt_temp
   if (options.output.empty())
     throw Error(ExitCode::kUsage, "--output is required", "name a directory to be made: --output data/mine");
   if (options.tokenizer.empty() && options.vocab_size == 0) {
-    throw Error(ExitCode::kUsage, "no tokenizer: give either --tokenizer FILE.model or --vocab-size N",
+    throw Error(ExitCode::kUsage, "no tokenizer: give either --tokenizer FILE or --vocab-size N",
                 "--vocab-size 8000 trains one on the train split");
   }
   if (!options.tokenizer.empty() && options.vocab_size != 0) {
@@ -129,15 +113,12 @@ std::vector<std::string> notes_on(const Tokenizer& tokenizer) {
   std::error_code ignored;
   if (file.filename() != kTokenizerJsonFile || !std::filesystem::exists(other, ignored)) return notes;
   try {
-    const Tokenizer second(other);
-    const auto differs = [&](const char* text) { return tokenizer.encode(text) != second.encode(text); };
-    const auto found = std::ranges::find_if(kTellingTexts, differs);
-    if (found != kTellingTexts.end())
+    if (const std::string text = text_told_apart(tokenizer, Tokenizer(other)); !text.empty())
       notes.push_back(
           fmt::format("{} is read, as AutoTokenizer does; {} beside it gives other ids, as for {}",
-                      file.string(), kSentencePieceFile, text_of_json(*found)));
+                      file.string(), kSentencePieceFile, text_of_json(text)));
   } catch (const Error&) {
-    // Of LLaMA 3 a file of this name is no SentencePiece model, and does not count.
+    // LLaMA 3 has another kind of file under this name, which does not count.
   }
   return notes;
 }

@@ -67,7 +67,7 @@ void BpeModel::add_merges(const BpeParts& parts) {
     const uint64_t pair = pair_of(known(left), known(right));
     const int32_t merged = known(left + right);
     // The rank of a merge that is listed twice is the second one.
-    const_cast<Merge&>(slot_of(pair)) = {pair, static_cast<uint32_t>(merged_.size())};
+    merges_[slot_of(pair)] = {pair, static_cast<uint32_t>(merged_.size())};
     merged_.push_back(merged);
   }
 }
@@ -92,12 +92,12 @@ void BpeModel::find_cuts(const BpeParts& parts) {
 }
 
 /// The slot of `pair`, or the free one where it belongs.
-const BpeModel::Merge& BpeModel::slot_of(uint64_t pair) const {
+size_t BpeModel::slot_of(uint64_t pair) const {
   const size_t mask = merges_.size() - 1;
   // The golden ratio in 64 bits spreads neighbouring ids (Knuth, The Art of Computer Programming, 6.4).
   size_t at = (pair ^ pair >> 29) * 0x9e3779b97f4a7c15u >> 20 & mask;
   while (merges_[at].pair != pair && merges_[at].pair != kFree) at = (at + 1) & mask;
-  return merges_[at];
+  return at;
 }
 
 void BpeModel::encode(std::string_view word, BpeScratch& scratch, std::vector<WordToken>& tokens) const {
@@ -185,7 +185,7 @@ void BpeModel::push_merge(BpeScratch& scratch, int32_t left) const {
   const BpeScratch::Symbol& symbol = scratch.symbols_[static_cast<size_t>(left)];
   if (symbol.behind < 0) return;
   const uint64_t pair = pair_of(symbol.id, scratch.symbols_[static_cast<size_t>(symbol.behind)].id);
-  const Merge& merge = slot_of(pair);
+  const Merge& merge = merges_[slot_of(pair)];
   if (merge.pair != pair) return;
   scratch.heap_.push_back(uint64_t{merge.rank} << 32 | static_cast<uint32_t>(left));
   std::ranges::push_heap(scratch.heap_, std::greater<>());
@@ -208,7 +208,7 @@ void BpeModel::merge_symbols(BpeScratch& scratch) const {
     BpeScratch::Symbol& next = symbols[static_cast<size_t>(symbol.behind)];
     // The neighbours may have changed since the merge was put on the heap.
     const uint64_t pair = pair_of(symbol.id, next.id);
-    const Merge& merge = slot_of(pair);
+    const Merge& merge = merges_[slot_of(pair)];
     if (merge.pair != pair || merged_[merge.rank] != merged) continue;
     symbol.id = merged;
     symbol.end = next.end;

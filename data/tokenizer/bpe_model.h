@@ -24,7 +24,7 @@ struct WordToken {
   uint32_t end = 0;
 };
 
-/// What a thread needs to encode: memory for one word, and the words that it met most recently.
+/// Memory with which one thread encodes: of one word, and of the words that it met most recently.
 class BpeScratch {
  public:
   BpeScratch() : slots_(kSlots) {}
@@ -83,7 +83,7 @@ class BpeModel {
   }
   void add_merges(const BpeParts& parts);
   void find_cuts(const BpeParts& parts);
-  const Merge& slot_of(uint64_t pair) const;
+  size_t slot_of(uint64_t pair) const;
   void push_merge(BpeScratch& scratch, int32_t left) const;
   void encode_part(std::string_view word, BpeScratch& scratch, std::vector<WordToken>& tokens) const;
   void begin_symbols(std::string_view word, BpeScratch& scratch) const;

@@ -14,7 +14,7 @@ std::string name_of(const JsonReader& reader, const JsonReader::Json& object, co
                             : reader.text(object, "eos_token", kMostTokenNameBytes);
 }
 
-/// What eos_token of a carried file says; nullopt if it says nothing.
+/// The token that eos_token of a carried file names; nullopt if it names none.
 std::optional<EndToken> named_end(const TokenizerFiles& files, const char* file,
                                   const JsonTokenizer& tokenizer) {
   const std::string* text = files.find(file);
@@ -30,7 +30,7 @@ std::optional<EndToken> named_end(const TokenizerFiles& files, const char* file,
   return end;
 }
 
-/// What eos_token_id of config.json says; nullopt if it says nothing.
+/// The token that eos_token_id of config.json names; nullopt if it names none.
 std::optional<EndToken> end_of_model(const TokenizerFiles& files, const JsonTokenizer& tokenizer) {
   if (files.model_config.empty()) return std::nullopt;
   const JsonReader reader((files.path.parent_path() / "config.json").string(), ExitCode::kInputData);

@@ -13,7 +13,7 @@
 namespace ripstop {
 namespace {
 
-/// What a thread needs to encode a text.
+/// Memory with which one thread encodes a text.
 struct Scratch {
   TracedText text;
   StepScratch steps;
@@ -193,7 +193,8 @@ bool JsonTokenizer::is_special(int32_t id) const {
 }
 
 std::string_view JsonTokenizer::piece_name(int32_t id) const {
-  return parts_->spelling(id);
+  const AddedToken* const token = parts_->added.find(id);
+  return token != nullptr ? std::string_view(token->content) : parts_->spelling(id);
 }
 
 std::string JsonTokenizer::piece_bytes(int32_t id) const {

@@ -13,7 +13,7 @@ struct pcre2_real_jit_stack_8;
 
 namespace ripstop {
 
-/// What a thread needs for searches. The first search allocates it.
+/// Memory with which one thread searches. The first search allocates it.
 class RegexScratch {
  private:
   friend class Regex;

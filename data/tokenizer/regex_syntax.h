@@ -13,7 +13,7 @@ std::string pcre2_syntax(std::string_view pattern);
 inline constexpr std::string_view kSpaceRanges =
     R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 
-/// What the library `regex` of Rust takes for letters of words, inside of a PCRE2 class.
+/// The letters of words, as the library `regex` of Rust has them, inside of a PCRE2 class.
 inline constexpr std::string_view kWordSets = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200c}\x{200d})";
 
 }  // namespace ripstop

@@ -41,7 +41,8 @@ void add(const Json& token, std::vector<std::string>& names) {
 
 }  // namespace
 
-SpecialNames::SpecialNames(const Tokenizer& tokenizer) {
+SpecialNames::SpecialNames(const Tokenizer& tokenizer)
+    : how_read_(tokenizer.reads_special_tokens() ? "read as this token" : "encoded as text") {
   for (int32_t id = 0; id < tokenizer.vocabulary_size(); ++id)
     if (TokenPiece piece = tokenizer.piece(id); piece.is_special) names_.push_back(std::move(piece.name));
   // Files beside a tokenizer.json also name tokens that are not special, which are tokens in a text.

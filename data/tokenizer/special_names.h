@@ -9,21 +9,24 @@
 
 namespace ripstop {
 
-/// The names of a tokenizer's special tokens. Inside a text, such a name is encoded as text, in several
-/// pieces. Several threads may call const members at once.
+/// The names of a tokenizer's special tokens. Several threads may call const members at once.
 class SpecialNames {
  public:
-  /// Takes the names of control, unknown and unused pieces of `tokenizer`, and of added tokens in
-  /// added_tokens.json, special_tokens_map.json and tokenizer_config.json beside the tokenizer's file. A file
-  /// that is absent or damaged adds none. Leaves out names shorter than 3 bytes or without punctuation.
+  /// Takes the names of control, unknown and unused pieces of `tokenizer`, and, beside a SentencePiece model,
+  /// of added tokens in added_tokens.json, special_tokens_map.json and tokenizer_config.json. A file that is
+  /// absent or damaged adds none. Leaves out names shorter than 3 bytes or without punctuation.
   explicit SpecialNames(const Tokenizer& tokenizer);
 
   /// The first name in `text`; "" if there is none.
   std::string find(std::string_view text) const;
 
+  /// For messages: a name inside a text is "encoded as text", in several pieces, or "read as this token".
+  const char* how_read() const { return how_read_; }
+
  private:
   std::vector<std::string> names_;  // sorted
   std::string begins_;              // the first bytes of the names
+  const char* how_read_;
 };
 
 }  // namespace ripstop

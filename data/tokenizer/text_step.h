@@ -16,7 +16,7 @@ struct PatternPart {
   bool matches = false;
 };
 
-/// What a text is searched for.
+/// A pattern that texts are searched for.
 struct TextPattern {
   std::string source;          ///< a text, or a regular expression
   std::optional<Regex> regex;  ///< absent: `source` itself is searched for, which must not be empty
@@ -26,7 +26,7 @@ struct TextPattern {
   void find_parts(std::string_view text, RegexScratch& scratch, std::vector<PatternPart>& parts) const;
 };
 
-/// What a thread needs to take steps.
+/// Memory with which one thread takes steps.
 struct StepScratch {
   RegexScratch regex;
   TracedText next;

@@ -1,6 +1,7 @@
 #include "data/tokenizer/tokenizer.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "data/files/hash.h"
@@ -31,6 +32,21 @@ std::string begin_note(const TokenizerFiles& files, bool begins) {
       "transformers 5 drops add_bos_token of {}, too",
       begins ? "a token" : "no token", files.path.string(), kTokenizerConfigFile);
 }
+
+/// Texts that tokenizers of one vocabulary are apt to divide differently.
+constexpr std::array<const char*, 12> kTellingTexts = {
+    "The harbour",
+    " leading space",
+    "two  spaces and   three ",
+    "lines\n\nand\ttabs\r\n",
+    "2,024.50 and 1234567",
+    "don't, we'll, I'D",
+    "caf\u00e9 cafe\u0301 \ufb01 \u00a0x",
+    "\u65e5\u672c\u8a9e \ud55c\uad6d\uc5b4 \u0440\u0443\u0441\u0441\u043a\u0438\u0439",
+    "\U0001f469\u200d\U0001f4bb \U0001f1e9\U0001f1ea \u2026\u2014",
+    "</s> <s> <unk>",
+    "f(x) => { return x_1[0]; }",
+    "\u2581x \u2581\u2581"};
 
 }  // namespace
 
@@ -191,6 +207,12 @@ TokenPiece Tokenizer::piece(int32_t id) const {
     if (!piece.is_special) piece.text = kind.piece_bytes(id);
     return piece;
   });
+}
+
+std::string text_told_apart(const Tokenizer& one, const Tokenizer& other) {
+  for (const char* text : kTellingTexts)
+    if (one.encode(text) != other.encode(text)) return text;
+  return "";
 }
 
 }  // namespace ripstop

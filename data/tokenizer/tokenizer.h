@@ -62,7 +62,7 @@ class Tokenizer {
   /// token nor choice count.
   const std::string& sha256() const { return sha256_; }
   int64_t vocabulary_size() const { return vocabulary_size_; }
-  /// What every example begins with: BOS, or nothing; of some tokenizers several tokens.
+  /// The tokens with which every example begins: BOS, or none; of some tokenizers several.
   const std::vector<int32_t>& begin() const { return begin_; }
   /// The token that ends every example. Throws Error(kInputData), naming --eos-token, if it is not known.
   int32_t eos() const;
@@ -116,6 +116,10 @@ class Tokenizer {
   std::string no_end_;       // why eos_ is not known
   bool adds_space_ = false;  // the tokenizer puts a space before each text
 };
+
+/// The first of a few texts, chosen to tell tokenizers of one vocabulary apart, whose ids differ; "" if none
+/// do.
+std::string text_told_apart(const Tokenizer& one, const Tokenizer& other);
 
 /// Throws Error(kUsage) if no text can train a tokenizer of this size.
 void check_vocabulary_size(int64_t vocabulary_size);

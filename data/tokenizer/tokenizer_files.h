@@ -26,7 +26,7 @@ inline constexpr size_t kMostTokenNameBytes = 1000;
 /// For messages: a directory has "no tokenizer.model and no tokenizer.json".
 inline constexpr const char* kNoTokenizer = "no tokenizer.model and no tokenizer.json";
 
-/// What `prepare` was told about a tokenizer.
+/// The options of `prepare` that belong to a tokenizer.
 struct TokenizerChoice {
   std::string eos_token = {};                     ///< its name; "": what the tokenizer's files say
   std::optional<bool> reads_special_tokens = {};  ///< whether names of special tokens in a text are tokens
@@ -55,8 +55,8 @@ bool has_tokenizer(const std::filesystem::path& directory);
 /// else tokenizer.model, which may be absent. Throws Error(kInputData) for a damaged kTokenizerChoiceFile.
 std::string tokenizer_file_name(const std::filesystem::path& directory);
 
-/// What kTokenizerChoiceFile in `directory` says; nothing if it is absent. Throws Error(kInputData) if it is
-/// damaged.
+/// The choice in kTokenizerChoiceFile of `directory`; an empty one if it is absent. Throws Error(kInputData)
+/// if the file is damaged.
 TokenizerChoice read_tokenizer_choice(const std::filesystem::path& directory);
 
 /// Whether a data set, a run, an import or an export has a tokenizer's file of this name.

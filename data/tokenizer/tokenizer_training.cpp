@@ -106,7 +106,7 @@ std::optional<int64_t> most_pieces(const sentencepiece::util::Status& status) {
         ExitCode::kUsage,
         fmt::format("cannot train a tokenizer: the text gives at most {} pieces, at least {} are needed",
                     most, kFewestPieces),
-        "give more text, or --tokenizer FILE.model");
+        "give more text, or --tokenizer FILE");
   }
   throw Error(
       ExitCode::kUsage,

@@ -1,4 +1,4 @@
-// What Unicode says of code points and texts, by the versions of Unicode that `tokenizers` has for each
+// Properties of code points, and normal forms, by the versions of Unicode that `tokenizers` has for each
 // purpose.
 #pragma once
 #include <cstddef>

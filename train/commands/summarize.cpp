@@ -225,8 +225,8 @@ void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
     print_to(stderr, "{} of {} empty or null: their summaries are of nothing\n", empty,
              counted(summarizer.done, "document"));
   if (with_names > 0)
-    print_to(stderr, "note: {} of {} with the name of a special token, which is encoded as text\n",
-             with_names, counted(summarizer.done, "document"));
+    print_to(stderr, "note: {} of {} with the name of a special token, which is {}\n", with_names,
+             counted(summarizer.done, "document"), special.how_read());
   if (output) output->finish();
 }
 
@@ -250,10 +250,10 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
   note_end_tokens(world.communicator(), tokenizer, trained);
   const PromptTemplate prompt(tokenizer,
                               template_of(trained, tokenizer, typed_template(given.prompt_template)));
-  if (const std::string name = SpecialNames(tokenizer).find(prompt.text());
-      !name.empty() && world.communicator().rank() == 0)
-    print_to(stderr, "note: the template has the name of a special token, {}, which is encoded as text\n",
-             name);
+  const SpecialNames special(tokenizer);
+  if (const std::string name = special.find(prompt.text()); !name.empty() && world.communicator().rank() == 0)
+    print_to(stderr, "note: the template has the name of a special token, {}, which is {}\n", name,
+             special.how_read());
   std::optional<DocumentInput> input;
   std::optional<SummaryFile> output;
   do_and_agree(world.communicator(), [&] {

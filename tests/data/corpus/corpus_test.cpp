@@ -14,6 +14,7 @@
 #include "data/text/utf8.h"
 #include "tests/data/compressed_files.h"
 #include "tests/data/corpus_reading.h"
+#include "tests/test_files.h"
 
 namespace ripstop {
 namespace {
@@ -409,18 +410,15 @@ TEST(CorpusTest, SyntheticDependsOnItsSeedAlone) {
 
 // Real text, if the checkout has it: XSum's official form gives the same pairs as the JSONL of them.
 TEST(CorpusTest, OfficialXsumFilesGiveThePairsById) {
-  const char* shared = std::getenv("RIPSTOP_SHARED");
-  const std::filesystem::path xsum =
-      (shared != nullptr ? std::filesystem::path(shared)
-                         : std::filesystem::path(RIPSTOP_SOURCE_DIR) / "../shared") /
-      "data/xsum/dev";
-  if (!std::filesystem::exists(xsum / "sn_reconstructed.tar.gz")) GTEST_SKIP() << "no real text at " << xsum;
+  const auto official = shared_file("data/xsum/dev/sn_reconstructed.tar.gz");
+  if (!official) GTEST_SKIP() << "../shared is absent";
+  const std::filesystem::path xsum = official->parent_path();
   std::map<std::string, std::pair<std::string, std::string>> expected[3];
   for (const char* file : {"train.jsonl.gz", "test_public.jsonl.gz"}) {
     for (const auto& e : read_all(source_of({xsum / file})))
       expected[static_cast<int>(e.split)][e.id] = {e.document, e.summary};
   }
-  CorpusSource source = source_of({xsum / "sn_reconstructed.tar.gz"});
+  CorpusSource source = source_of({*official});
   source.splits = xsum / "split_subset.json";
   CorpusCounts counts;
   std::map<std::string, std::pair<std::string, std::string>> found[3];

@@ -38,7 +38,7 @@ class JsonTokenizerGolden : public testing::Test {
  protected:
   void SetUp() override {
     const auto golden = shared_file("golden/families"), data = shared_file("data/families");
-    if (!golden || !data) GTEST_SKIP() << "no reference material";
+    if (!golden || !data) GTEST_SKIP() << "../shared is absent";
     for (const Json& each : Json::parse(read_text(*golden / "texts.json")))
       texts_[each["name"]] = each["text"];
     for (const auto& entry : std::filesystem::directory_iterator(*golden / "tokenizers")) {
@@ -109,7 +109,7 @@ class JsonTokenizerGolden : public testing::Test {
 
 TEST(BadTokenizerJsonGolden, FilesThatTokenizersRefusesAreRefused) {
   const auto refused = shared_file("data/families/refused");
-  if (!refused) GTEST_SKIP() << "no reference material";
+  if (!refused) GTEST_SKIP() << "../shared is absent";
   for (const auto& entry : std::filesystem::directory_iterator(*refused)) {
     const std::string json = unpacked(entry.path());
     EXPECT_THROW(JsonTokenizer(json, entry.path().filename()), Error) << entry.path();

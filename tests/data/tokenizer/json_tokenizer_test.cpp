@@ -238,7 +238,7 @@ TEST_F(AddedTokensTest, NormalizedTokensAreFoundInNormalizedText) {
   json_["normalizer"] = json_of(R"({"type": "Lowercase"})");
   add("Day", "normalized");
   add("NIGHT");
-  EXPECT_EQ(found("dAy night NIGHT"), (Texts{"day", ".", "NIGHT"}));
+  EXPECT_EQ(found("dAy night NIGHT"), (Texts{"Day", ".", "NIGHT"}));
 }
 
 TEST(JsonTokenizerTest, WhatPostProcessorsPutAroundAText) {
@@ -306,6 +306,14 @@ TEST(JsonTokenizerTest, SpecialTokensAreLeftOutIfAsked) {
   EXPECT_FALSE(tokenizer.is_special(2));
   EXPECT_THROW(tokenizer.decode(Ids{3}, false), Error);
   EXPECT_THROW(tokenizer.piece_name(-1), Error);
+}
+
+// transformers finds it under this name; the normalized form is what texts are searched for.
+TEST(JsonTokenizerTest, ANormalizedAddedTokenHasTheNameOfItsFile) {
+  OrderedJson json = small_tokenizer_json({"a"});
+  json["normalizer"] = json_of(R"({"type": "Prepend", "prepend": "_"})");
+  json["added_tokens"] = {added_token_json(1, "<e>", "normalized special")};
+  EXPECT_EQ(tokenizer_of(json).piece_name(1), "<e>");
 }
 
 TEST(JsonTokenizerTest, BytesOfOneToken) {

@@ -12,6 +12,7 @@
 #include "data/tokenizer/tokenizer.h"
 #include "tests/data/scratch_directory.h"
 #include "tests/data/small_tokenizer.h"
+#include "tests/test_files.h"
 
 namespace ripstop {
 namespace {
@@ -100,13 +101,8 @@ TEST(LongTexts, HaveTheIdsOfTheWholeText) {
   expect_ids_of_whole_texts(train({{"normalization_rule_name", "nmt_nfkc"}}), "nfkc");
   expect_ids_of_whole_texts(train({{"model_type", "unigram"}}), "unigram");
   expect_ids_of_whole_texts(train({{"model_type", "char"}}), "char");
-  const char* shared = std::getenv("RIPSTOP_SHARED");
-  const std::filesystem::path llama =
-      (shared != nullptr ? std::filesystem::path(shared)
-                         : std::filesystem::path(RIPSTOP_SOURCE_DIR) / "../shared") /
-      "data/models/llama_tokenizer/tokenizer.model";
-  if (std::filesystem::exists(llama))
-    expect_ids_of_whole_texts(read_whole_file(llama, 1 << 24, ExitCode::kInputData), "llama");
+  if (const auto llama = shared_file("data/models/llama_tokenizer/tokenizer.model"))
+    expect_ids_of_whole_texts(read_whole_file(*llama, 1 << 24, ExitCode::kInputData), "llama");
 }
 
 TEST(LongTexts, OverAMebibyteNeedAPlaceToCut) {

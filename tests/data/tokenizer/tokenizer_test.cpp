@@ -14,6 +14,7 @@
 #include "model/core/error.h"
 #include "tests/data/scratch_directory.h"
 #include "tests/data/small_tokenizer.h"
+#include "tests/test_files.h"
 
 namespace ripstop {
 namespace {
@@ -235,7 +236,7 @@ TEST(TokenizerTest, TooLittleTextForTheVocabularyIsACommandLineError) {
 TEST(TokenizerTest, TooLittleTextForAnyVocabularyAsksForMore) {
   EXPECT_EQ(training_refusal({"a b c", "c a b"}, 5000),
             "cannot train a tokenizer: the text gives at most 266 pieces, at least 300 are needed [give more "
-            "text, or --tokenizer FILE.model]");
+            "text, or --tokenizer FILE]");
   EXPECT_EQ(training_refusal({"a b c", "c a b"}, 300), training_refusal({"a b c", "c a b"}, 5000));
 }
 
@@ -256,13 +257,9 @@ TEST(TokenizerTest, MoreLettersThanPiecesAreACommandLineError) {
 // The ids that transformers 4.46 gives (fast and slow tokenizers agree) for the same tokenizer.model, without
 // BOS.
 TEST(TokenizerTest, LlamasIdsAreThoseOfHuggingFace) {
-  const char* shared = std::getenv("RIPSTOP_SHARED");
-  const std::filesystem::path models =
-      (shared != nullptr ? std::filesystem::path(shared)
-                         : std::filesystem::path(RIPSTOP_SOURCE_DIR) / "../shared") /
-      "data/models/llama_tokenizer";
-  if (!std::filesystem::exists(models)) GTEST_SKIP() << "no LLaMA tokenizer at " << models;
-  const Tokenizer tokenizer(models);
+  const auto model = shared_file("data/models/llama_tokenizer");
+  if (!model) GTEST_SKIP() << "../shared is absent";
+  const Tokenizer tokenizer(*model);
   const std::vector<std::pair<std::string, std::vector<int32_t>>> cases = {
       {"The harbour opened on Monday.\n\nTL;DR:",
        {450, 4023, 6526, 6496, 373, 27822, 29889, 13, 13, 14632, 29936, 8353, 29901}},

@@ -102,7 +102,8 @@ std::string way_to_data(const TokenizerOwners& owners) {
   return fmt::format("ripstop prepare --tokenizer {} makes a data set for it", shell_word(own.string()));
 }
 
-// How many pieces `tokenizer` has after those of the model's tokenizer.model; 0 if those do not come first.
+// The number of pieces that `tokenizer` has after those of the model's tokenizer; 0 if those do not come
+// first, or if texts begin with other tokens or have other ids.
 int64_t further_pieces(const TokenizerOwners& owners, const Tokenizer& tokenizer) {
   const fs::path own = tokenizer_directory(owners.model);
   if (!has_tokenizer(own)) return 0;
@@ -111,7 +112,7 @@ int64_t further_pieces(const TokenizerOwners& owners, const Tokenizer& tokenizer
   if (theirs.sha256() != owners.model_sha256 || more <= 0) return 0;
   for (int32_t id = 0; id < theirs.vocabulary_size(); ++id)
     if (theirs.piece(id).name != tokenizer.piece(id).name) return 0;
-  return more;
+  return theirs.begin() == tokenizer.begin() && text_told_apart(theirs, tokenizer).empty() ? more : 0;
 }
 
 }  // namespace
@@ -120,8 +121,8 @@ std::string read_tokenizer_sha256(const fs::path& directory) {
   if (!has_tokenizer(directory)) return "";
   try {
     return Tokenizer(directory).sha256();
-  } catch (const Error&) {
-    if (is_file(directory / kSentencePieceFile)) throw;
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::kInputData || is_file(directory / kSentencePieceFile)) throw;
     return "";
   }
 }
@@ -163,7 +164,10 @@ std::string compare_tokenizers(const TokenizerOwners& owners, const Tokenizer& t
   if (const std::string difference = first_difference(pieces, tokenizer, owners.may_go_on);
       !difference.empty())
     refuse(fmt::format("than {}: {}", model, difference), way_to_data(owners));
-  return "";
+  if (tokenizer.is_sentencepiece()) return "";
+  return fmt::format(
+      "ripstop cannot read {}: only its pieces were compared with those of {}, not how it divides texts",
+      pieces.string(), owners.user);
 }
 
 }  // namespace ripstop

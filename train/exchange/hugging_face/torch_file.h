@@ -12,7 +12,7 @@
 
 namespace ripstop {
 
-/// What lies where in a weights file.
+/// The places of tensors and storages in a weights file.
 struct WeightsHeader {
   std::vector<StoredTensor> tensors;
   std::vector<ZipMember> storages;  ///< those that the tensors use; empty for safetensors

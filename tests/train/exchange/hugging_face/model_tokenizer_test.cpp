@@ -28,13 +28,15 @@ class ModelTokenizer : public testing::Test {
       if (name == "tokenizer.json") return nlohmann::json::parse(text);
     throw std::runtime_error("no tokenizer.json");
   }
-  std::string compare(int64_t ids = 0) const {
+  std::string compare(int64_t ids = 0) const { return compare_with(own_tokenizer(), ids, false); }
+  std::string compare_with(const Tokenizer& tokenizer, int64_t ids, bool may_go_on) const {
     Io io;
     return compare_tokenizers({.model = model_.path(),
                                .model_sha256 = find_tokenizer_sha256(io, model_.path()),
                                .model_ids = ids,
-                               .user = "the data set d"},
-                              own_tokenizer());
+                               .user = "the data set d",
+                               .may_go_on = may_go_on},
+                              tokenizer);
   }
   void expect_refused(const std::string& what, const std::string& hint, int64_t ids = 0) const {
     const InputRefusal refused = input_refusal([&] { (void)compare(ids); });
@@ -115,6 +117,31 @@ TEST_F(ModelTokenizer, ADamagedTokenizerJsonIsRefused) {
     write_bytes(file("tokenizer.json"), text);
     expect_refused("tokenizer.json", "");
   }
+}
+
+nlohmann::json three_pieces() {
+  return {{"model", {{"type", "BPE"}, {"vocab", {{"a", 0}, {"r", 1}, {"ar", 2}}}, {"merges", {"a r"}}}}};
+}
+
+TEST_F(ModelTokenizer, MorePiecesMustDivideTextsAsBefore) {
+  nlohmann::json json = three_pieces();
+  write_bytes(file("tokenizer.json"), json.dump());
+  json["model"]["vocab"]["~"] = 3;  // not in the texts that are compared
+  const auto compare_json = [&] { return compare_with(Tokenizer(json.dump(), "more"), 3, true); };
+  EXPECT_HAS(compare_json(), "and 1 more piece");
+  json["model"]["merges"] = nlohmann::json::array();
+  EXPECT_HAS(input_refusal([&] { (void)compare_json(); }).what, "its ids mean other texts");
+}
+
+TEST_F(ModelTokenizer, OfATokenizerJsonThatCannotBeReadOnlyPiecesAreCompared) {
+  nlohmann::json json = three_pieces();
+  const Tokenizer ours(json.dump(), "ours");
+  json["normalizer"] = {{"type", "StripAccents"}};
+  write_bytes(file("tokenizer.json"), json.dump());
+  EXPECT_HAS(compare_with(ours, 3, false), "only its pieces were compared");
+  json["model"]["vocab"]["ar"] = 5;
+  write_bytes(file("tokenizer.json"), json.dump());
+  EXPECT_HAS(input_refusal([&] { (void)compare_with(ours, 3, false); }).what, "in its tokenizer.json");
 }
 
 // A real model whose tokenizer exists as tokenizer.json alone.
