@@ -42,7 +42,7 @@ sentencepiece_.*\.h           data/tokenizer/(sentencepiece_tokenizer|tokenizer_
 pcre2\.h                      data/tokenizer/regex\.cpp
 unicode/.*                    data/tokenizer/unicode\.cpp
 archive(_entry)?\.h           data/text/tar_input\.cpp
-zlib\.h                       data/text/unpacked_input\.cpp
+zlib\.h                       data/(text/unpacked_input|files/hash)\.cpp
 xxhash\.h                     (data|train)/.*\.cpp
 toml\+\+/.*                   train/(config/config_entries|machine/version)\.cpp
 CLI/.*                        train/commands/command_line\.cpp

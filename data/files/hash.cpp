@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 #include <xxhash.h>
+#include <zlib.h>
 
 #include <array>
 #include <bit>
-#include <cstring>
 #include <new>
 
 namespace ripstop {
@@ -65,34 +65,10 @@ void sha256_block(std::array<uint32_t, 8>& state, const unsigned char* block) {
   for (size_t i = 0; i < 8; ++i) state[i] += sum[i];
 }
 
-// kCrc[k][b]: the CRC-32 register after byte b and k bytes of zeros. Eight tables take eight bytes at once.
-constexpr auto kCrc = [] {
-  std::array<std::array<uint32_t, 256>, 8> table{};
-  for (uint32_t byte = 0; byte < 256; ++byte) {
-    uint32_t value = byte;
-    for (int bit = 0; bit < 8; ++bit) value = (value >> 1) ^ ((value & 1) != 0 ? 0xedb88320U : 0U);
-    table[0][byte] = value;
-  }
-  for (size_t k = 1; k < 8; ++k)
-    for (size_t byte = 0; byte < 256; ++byte)
-      table[k][byte] = (table[k - 1][byte] >> 8) ^ table[0][table[k - 1][byte] & 0xff];
-  return table;
-}();
-
 }  // namespace
 
 uint32_t crc32(std::string_view bytes, uint32_t before) {
-  uint32_t value = ~before;
-  for (; bytes.size() >= 8; bytes.remove_prefix(8)) {
-    uint64_t eight;  // needs a little-endian machine
-    std::memcpy(&eight, bytes.data(), 8);
-    eight ^= value;
-    value = 0;
-    for (size_t k = 0; k < 8; ++k) value ^= kCrc[7 - k][eight >> (8 * k) & 0xff];
-  }
-  for (const char byte : bytes)
-    value = (value >> 8) ^ kCrc[0][(value ^ static_cast<unsigned char>(byte)) & 0xff];
-  return ~value;
+  return static_cast<uint32_t>(::crc32_z(before, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }
 
 std::string sha256_hex(std::string_view bytes) {

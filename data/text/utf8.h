@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace ripstop {
@@ -11,6 +12,9 @@ size_t sequence_bytes(std::string_view text);
 
 /// Requires a valid UTF-8 sequence.
 uint32_t code_point(std::string_view sequence);
+
+/// The UTF-8 of a code point.
+std::string utf8(uint32_t letter);
 
 /// Index of the first byte at which `text` is not valid UTF-8; nullopt if all is valid. Invalid are stray or
 /// missing continuation bytes, overlong forms, surrogates, and code points beyond U+10FFFF. Source: RFC 3629.

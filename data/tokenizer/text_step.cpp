@@ -236,12 +236,4 @@ uint32_t letter_of_byte(unsigned char byte) {
   return 0x100 + others;
 }
 
-std::string utf8(uint32_t letter) {
-  const auto rest = [&](int shift) { return static_cast<char>(0x80 | (letter >> shift & 0x3f)); };
-  if (letter < 0x80) return {static_cast<char>(letter)};
-  if (letter < 0x800) return {static_cast<char>(0xc0 | letter >> 6), rest(0)};
-  if (letter < 0x10000) return {static_cast<char>(0xe0 | letter >> 12), rest(6), rest(0)};
-  return {static_cast<char>(0xf0 | letter >> 18), rest(12), rest(6), rest(0)};
-}
-
 }  // namespace ripstop

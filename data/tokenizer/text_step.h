@@ -67,7 +67,4 @@ struct TextStep {
 uint32_t letter_of_byte(unsigned char byte);
 inline constexpr uint32_t kByteLetterEnd = 0x144;
 
-/// UTF-8 of a code point.
-std::string utf8(uint32_t letter);
-
 }  // namespace ripstop

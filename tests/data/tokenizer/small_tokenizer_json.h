@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "data/text/utf8.h"
 #include "data/tokenizer/json_tokenizer.h"
 #include "data/tokenizer/text_step.h"
 
