@@ -3,7 +3,6 @@
 #include <sentencepiece_processor.h>
 #include <sentencepiece_trainer.h>
 
-#include <cstdlib>
 #include <random>
 #include <unordered_map>
 
