@@ -2,6 +2,7 @@
 #pragma once
 #include <signal.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <memory>
 #include <string>
@@ -49,6 +50,15 @@ class FullDiskRuns : public SmallRuns {
     on_line_ = [this, step, fill = on_line_](const std::string& line) {
       fill(line);
       if (line.starts_with(fmt::format("warning: step {} was not saved", step))) disk_.reset();
+    };
+  }
+  /// Fills the disk from step 3 until the run warns that lines wait. Their thread gets time between steps.
+  void fill_until_lines_wait() {
+    fill_until(-1);
+    on_line_ = [this, fill = on_line_](const std::string& line) {
+      fill(line);
+      if (line.find("the lines wait in memory") != line.npos) disk_.reset();
+      if (disk_ && line.starts_with("step ")) usleep(100'000);
     };
   }
   RunConfig ten_steps(const std::vector<std::string>& overrides = {}) {

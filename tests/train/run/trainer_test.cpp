@@ -223,7 +223,7 @@ TEST_F(TrainerTest, AStopDoesNotWaitForALongStep) {
 }
 
 TEST_F(FullDiskRuns, LinesOfTheLogWaitForRoom) {
-  fill_until(6);
+  fill_until_lines_wait();
   EXPECT_EQ(train(ten_steps()), ExitCode::kOk);
   EXPECT_EQ(steps("run"), first_steps(10));
   EXPECT_HAS(said(), "training goes on, and the lines wait in memory");
