@@ -68,8 +68,8 @@ void Attention::forward_again(Context& context, const Batch& batch, const Tensor
   attend(context, batch, angle, saved, residual.branch, nullptr);
 }
 
-// Returns queries, keys and values as attention reads them: qkv itself, rotated in place, or a tensor in the
-// caller's arena frame, because the backward of a norm needs its input.
+// Returns queries, keys and values as attention reads them: qkv itself, rotated in place; or, with norms of
+// heads, whose backward needs qkv, a new tensor in the caller's arena frame.
 Tensor Attention::turned(Context& context, const Tensor& position, const Tensor& angle,
                          const Tensor& qkv) const {
   Tensor to = qkv;
@@ -81,7 +81,7 @@ Tensor Attention::turned(Context& context, const Tensor& position, const Tensor&
   return to;
 }
 
-// Writes saved.qkv. Returns what turned() does.
+// Writes saved.qkv. Returns the result of turned().
 Tensor Attention::project(Context& context, const Tensor& position, const Tensor& angle,
                           const Saved& saved) const {
   column_parallel_linear(context, saved.norm.normed, wqkv, wqkv_adapters, saved.low, saved.qkv);

@@ -30,7 +30,7 @@ class Attention {
   /// rows. Forward keeps each tensor that has memory; norm.sum always has memory.
   struct Saved {
     NormSaved norm;
-    Tensor qkv;          ///< [N, (H+2K)D / t], rotated; with norms of heads neither normed nor rotated
+    Tensor qkv;          ///< [N, (H+2K)D / t], rotated; with norms of heads, not yet normed and rotated
     Tensor out;          ///< [N, HD / t], before wo
     Tensor log_sum_exp;  ///< [N, H / t] float32
     Tensor low;          ///< [N, k r], low rows of wqkv's adapters; kept if qkv is kept
@@ -42,8 +42,8 @@ class Attention {
   Parameter norm;  ///< [C]
   Parameter wqkv;  ///< [(H+2K)D / t, C]
   Parameter wo;    ///< [C, HD / t]
-  // Null in a model without them.
-  Parameter head_norms;  ///< [2D]: of queries, then of keys
+  // Each of these three is null if the model does not have it.
+  Parameter head_norms;  ///< [2D]: for queries, then for keys
   Parameter bo;          ///< [C]
   Parameter bqkv;        ///< [(H+2K)D / t]
   Adapters wqkv_adapters, wo_adapters;
@@ -61,15 +61,15 @@ class Attention {
   void forward(Context& context, const Batch& batch, const Tensor& angle, Residual& residual,
                const Saved& saved, const CacheRows* store = nullptr) const;
 
-  /// Computes residual.branch and the tensors of `saved`, which all have memory, again from saved.norm.sum.
+  /// Computes again, from saved.norm.sum, residual.branch and the tensors of `saved`, which all have memory.
   /// Sets residual.sum to saved.norm.sum.
   void forward_again(Context& context, const Batch& batch, const Tensor& angle, Residual& residual,
                      const Saved& saved) const;
 
-  /// On entry, dresidual [n, C] is the gradient of the loss by residual.sum + residual.branch after this
-  /// layer; on return, by the layer's input. With InputGradient::kNot, dresidual does not change. Writes or
-  /// adds the gradients of the weights that are not frozen. Computes the norm again if forward did not keep
-  /// it; all other tensors of `saved` must have memory.
+  /// On entry, dresidual [n, C] is the gradient of the loss w.r.t. residual.sum + residual.branch after this
+  /// layer; on return, w.r.t. the layer's input. With InputGradient::kNot, dresidual does not change. Writes
+  /// or adds the gradients of the weights that are not frozen. Computes the norm again if forward did not
+  /// keep it; all other tensors of `saved` must have memory.
   void backward(Context& context, const Batch& batch, const Tensor& angle, const Saved& saved,
                 const Tensor& dresidual, InputGradient input = InputGradient::kNeeded) const;
 
@@ -79,7 +79,7 @@ class Attention {
 
   const Heads& heads() const { return heads_; }
 
-  /// The vectors beside `norm` that the model has: of head_norms, bo and bqkv, in this order.
+  /// Whichever of head_norms, bo and bqkv the model has, in this order.
   std::vector<Parameter*> more_vectors();
 
  private:

@@ -52,7 +52,7 @@ Batch BatchMemory::load(const Stream& stream, int64_t sequence_count, const Host
   host_.resize(3 * n);
   const std::span<int32_t> order(host_.data(), n);
   std::iota(order.begin(), order.end(), 0);
-  // Stable: the rows of one token stay in ascending order.
+  // Stable: rows with equal tokens stay in ascending order.
   std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
     return tokens.token[static_cast<size_t>(a)] < tokens.token[static_cast<size_t>(b)];
   });

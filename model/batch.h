@@ -20,7 +20,7 @@ struct Batch {
   int64_t longest_document = 0;
   /// [N] the rows sorted by (token id, row), so that the embedding's backward adds in a fixed order
   Tensor token_order;
-  /// [N], target_count used: the rows whose prediction counts, ascending, and the ids to predict
+  /// [N] each, target_count used: the rows whose prediction counts, ascending, and the ids to predict there
   Tensor target_row;
   Tensor target;
   int64_t target_count = 0;

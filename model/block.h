@@ -32,9 +32,9 @@ class Block {
     mlp.forward(context, residual, saved.mlp);
   }
 
-  /// On entry, dresidual [n, C] is the gradient of the loss by the block's output; on return, by the block's
-  /// input (undefined with InputGradient::kNot). Computes again the tensors of `saved` that have no memory,
-  /// and overwrites the others.
+  /// On entry, dresidual [n, C] is the gradient of the loss w.r.t. the block's output; on return, w.r.t. the
+  /// block's input (undefined with InputGradient::kNot). Computes again the tensors of `saved` that have no
+  /// memory, and overwrites the others.
   void backward(Context& context, const Batch& batch, const Tensor& angle, const Saved& saved,
                 const Tensor& dresidual, InputGradient input = InputGradient::kNeeded) const;
 

@@ -81,7 +81,7 @@ void check_rope(const ModelConfig& config) {
   }
 }
 
-// LLaMA 3, made for 8,192 positions, with the angles of LLaMA 3.1 and later.
+// A LLaMA 3 config, made for 8,192 positions, with the rotary angles of LLaMA 3.1 and later.
 constexpr ModelConfig for_longer_texts(ModelConfig config, double factor) {
   config.rope_type = RopeType::kLlama3;
   config.rope_factor = factor;

@@ -48,7 +48,7 @@ struct ModelConfig {
   /// A position sees itself and the sliding_window - 1 before it; 0: all before it (check_window).
   int64_t sliding_window = 0;
   RopeType rope_type = RopeType::kDefault;
-  // The divisor of frequencies, of `linear` and `llama3`; the others are of `llama3` (inverse_frequency).
+  // rope_factor divides frequencies with `linear` and `llama3`; the rest is for `llama3` (inverse_frequency).
   double rope_factor = 1.0;
   double rope_low_freq_factor = 1.0;
   double rope_high_freq_factor = 4.0;
@@ -99,15 +99,15 @@ constexpr void for_each_field(Config&& config, Visit&& visit) {
 /// - a constant of rotary embedding that has no effect with the rope_type.
 void validate(const ModelConfig& config);
 
-/// Throws Error(kUsage) if sequences of `length` tokens are longer than the window: attention to a part of a
-/// sequence is not computed. The hint has the lengths that work.
+/// Throws Error(kUsage) if `length` exceeds the sliding window: attention to a part of a sequence is not
+/// implemented. The hint has the lengths that work.
 void check_window(const ModelConfig& config, int64_t length);
 
 /// The angle in radians, at position 1, by which rotary embedding turns pair `i` of a head: theta^(-2i/D),
 /// divided by rope_factor with `linear`. With `llama3`, frequencies that turn less than rope_low_freq_factor
 /// times in rope_original_max_position_embeddings positions are divided by rope_factor, those that turn more
-/// than rope_high_freq_factor times are kept, and between the two the result goes linearly with the turns.
-/// Source: transformers, modeling_rope_utils.py.
+/// than rope_high_freq_factor times are kept, and between the two the result is interpolated by the number of
+/// turns. Source: transformers, modeling_rope_utils.py.
 double inverse_frequency(const ModelConfig& config, int64_t i);
 
 /// The sizes of the tensor axis that can cut the model, ascending: the common divisors of H and K, because

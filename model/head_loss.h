@@ -16,7 +16,7 @@ struct NextTokenScores {
   Tensor statistics = {};  ///< [t, M, 3] float32: cross_entropy_statistics of each slice, without a target
 };
 
-/// Final norm, head and loss = sum over target rows of cross-entropy(norm(residual) output^T, target).
+/// Final norm, head and loss. loss = sum over target rows of cross-entropy(norm(residual) output^T, target).
 ///
 /// Only rows with a target are multiplied, in chunks. The logits of a chunk turn into their gradient at once,
 /// so N x V logits never exist. The tensor axis cuts the vocabulary, and ranks exchange three floats a row
@@ -27,8 +27,8 @@ class HeadLoss {
 
   HeadLoss(const ModelConfig& config, int64_t tensor_count, int64_t tensor_index);
 
-  /// The most rows of logits at once. Larger chunks read and write the float32 gradient of the weights less
-  /// often. Equal on all ranks of the tensor axis.
+  /// The largest number of rows of logits at once. Larger chunks read and write the float32 gradient of the
+  /// weights less often. Equal on all ranks of the tensor axis.
   int64_t chunk_rows = kChunkRows;
 
   Parameter norm;  ///< [C]
@@ -39,8 +39,8 @@ class HeadLoss {
   Saved allocate(Context& context, int64_t rows, DType dtype) const;
 
   /// Adds the batch's summed loss, equal on all ranks of the tensor axis, to total [1] float64. Writes the
-  /// gradient of this loss by the residual to dresidual [n, C]. Writes or adds the gradients of norm and of
-  /// `weights` (`output` or the tied table), unless they are frozen.
+  /// gradient of this loss w.r.t. the residual to dresidual [n, C]. Writes or adds the gradients of norm and
+  /// of `weights` (`output` or the tied table), unless they are frozen.
   void forward_backward(Context& context, const Batch& batch, const Parameter& weights, Residual& residual,
                         const Saved& saved, const Tensor& total, const Tensor& dresidual) const;
 
@@ -49,9 +49,9 @@ class HeadLoss {
                const Saved& saved, const Tensor& total) const;
 
   /// Scores the next token of M rows: the rows listed in row [M] (int32), or all N rows if `row` is null. If
-  /// scores.value and scores.id are not null, a rank sends two numbers a row to each other rank; the
+  /// scores.value and scores.id are not null, a rank sends two numbers a row to every other rank; the
   /// prediction is the lowest id with the largest value. Otherwise a rank sends all its logits, 4 M V / t
-  /// bytes, to each other rank.
+  /// bytes, to every other rank.
   void predict(Context& context, const Parameter& weights, Residual& residual, const Saved& saved,
                const Tensor& row, const NextTokenScores& scores) const;
 

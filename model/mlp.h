@@ -37,10 +37,10 @@ class Mlp {
   /// Does only the first operation of forward: adds residual.branch to residual.sum and writes saved.norm.
   void absorb_again(Context& context, Residual& residual, const Saved& saved) const;
 
-  /// On entry, dresidual [n, C] is the gradient of the loss by residual.sum + residual.branch after this
-  /// layer; on return, by the layer's input. With InputGradient::kNot, dresidual does not change. Writes or
-  /// adds the gradients of the weights that are not frozen. Computes again the tensors of `saved` that have
-  /// no memory, and overwrites the others; saved.norm.sum must have memory.
+  /// On entry, dresidual [n, C] is the gradient of the loss w.r.t. residual.sum + residual.branch after this
+  /// layer; on return, w.r.t. the layer's input. With InputGradient::kNot, dresidual does not change. Writes
+  /// or adds the gradients of the weights that are not frozen. Computes again the tensors of `saved` that
+  /// have no memory, and overwrites the others; saved.norm.sum must have memory.
   void backward(Context& context, const Saved& saved, const Tensor& dresidual,
                 InputGradient input = InputGradient::kNeeded) const;
 

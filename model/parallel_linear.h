@@ -34,10 +34,10 @@ void column_parallel_linear_backward(Context& context, const Tensor& dy, const T
 void row_parallel_linear(Context& context, const Tensor& x, const Parameter& w, const Adapters& adapters,
                          const Tensor& y);
 
-/// Tensors in the caller's arena frame.
+/// The result of row_parallel_linear_backward_input(), in the caller's arena frame.
 struct RowParallelGradient {
   Tensor dy;  ///< [N, O], the gathered rows of all ranks
-  Tensor du;  ///< [N, r], gradient by the adapters' low rows; null without adapters
+  Tensor du;  ///< [N, r], gradient w.r.t. the adapters' low rows; null without adapters
 };
 
 /// Gathers dy [n, O] over the axis and, if dx is not null, computes dx [N, I / t] = dy w plus the part

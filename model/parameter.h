@@ -19,8 +19,8 @@ enum class Cut : uint8_t {
   kColumns,
 };
 
-/// The extent in memory of each of `slices` equal slices of a dim of `whole` elements: a multiple of `grain`,
-/// or of 8 (for fast GEMM kernels) if grain is 1. The last slices may end in padding.
+/// The extent in memory of each slice, if a dim of `whole` elements is cut into `slices` equal slices: a
+/// multiple of `grain`, or of 8 (for fast GEMM kernels) if grain is 1. The last slices may end in padding.
 int64_t slice_extent(int64_t whole, int64_t slices, int64_t grain = 1);
 
 struct Initial {
@@ -30,7 +30,7 @@ struct Initial {
 };
 
 /// A logical parameter, as in checkpoints: a matrix [rows, columns], or a vector [rows, 1], so that import
-/// turns the elements of a bias as it turns the rows of its matrix.
+/// reorders the elements of a bias like the rows of its matrix.
 struct ParameterSpec {
   std::string name;  ///< Meta's: "layers.3.attention.wq.weight"
   int64_t rows = 0;
@@ -69,7 +69,7 @@ struct UnitSpec {
   std::vector<PhysicalTensor> tensors;
   bool frozen = false;  ///< the weights never change: no gradient, no moments
 
-  /// The number of tensors that are vectors: the matrices begin there.
+  /// The number of tensors that are vectors, which is also the index of the first matrix.
   size_t vectors() const;
 };
 

@@ -28,7 +28,7 @@ struct Residual {
 /// Allocates branch, and shared_sum if `recompute` needs it, in the caller's arena frame.
 Residual allocate_residual(Context& context, int64_t rows, int64_t columns, DType dtype, Recompute recompute);
 
-/// Whether backward computes the gradient by a layer's input: kNot if all weights of earlier layers are
+/// Whether backward computes the gradient w.r.t. a layer's input: kNot if all weights of earlier layers are
 /// frozen.
 enum class InputGradient : bool { kNot = false, kNeeded = true };
 
@@ -51,7 +51,7 @@ NormSaved allocate_norm(Context& context, int64_t rows, int64_t columns, DType d
 NormSaved with_memory(Context& context, const NormSaved& saved);
 
 /// Writes residual.sum + residual.branch to saved.sum and the norm of this sum to saved.normed, and sets
-/// residual.sum to saved.sum. Both sums may be the same memory: evaluation uses one NormSaved for all layers.
+/// residual.sum to saved.sum. These two may be the same memory: evaluation uses one NormSaved for all layers.
 void absorb(Context& context, const Parameter& norm, double epsilon, Residual& residual,
             const NormSaved& saved);
 

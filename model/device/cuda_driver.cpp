@@ -21,8 +21,8 @@ std::string identity_text(const cudaDeviceProp& properties) {
   return text;
 }
 
-// Streams that share one of the device's queues wait for each other. CUDA makes 8 queues, or as many as this
-// variable says at CUDA's first call, at most 32.
+// Streams that share one of the device's queues wait for each other. CUDA reads the number of queues (8 by
+// default, at most 32) from this variable at its first call.
 cudaError_t count_gpus(int& count) {
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   return cudaGetDeviceCount(&count);

@@ -19,8 +19,8 @@ struct CudaGpu {
   static constexpr int kOldestMajor = 8;
 };
 
-/// The oldest version that works, the version at build time and the version at run time, such as "13.0" or
-/// "9.19.0". An unknown version is empty.
+/// A library that the GPU back end needs: the oldest version that works, the version at build time and the
+/// version at run time, such as "13.0" or "9.19.0". An unknown version is empty.
 struct CudaLibrary {
   std::string name, oldest, built, found;
   /// Why the library cannot work; empty if it can.

@@ -23,7 +23,7 @@ struct AttentionSchedule {
   std::vector<DocumentGroup> groups;
 };
 
-/// The most documents in one execution of a plan.
+/// The largest number of documents in one execution of a plan.
 inline constexpr int64_t kMostDocuments = 512;
 
 /// S of ragged plans: the smallest power of two that is at least `longest` and at least 128.

@@ -11,14 +11,14 @@ inline constexpr int64_t kGemmWorkspaceBytes = int64_t{32} << 20;
 /// the 132 multiprocessors of an H100.
 inline constexpr int64_t kNormBlocks = 528;
 
-/// The groups of rows of norm_heads_backward, in each of which a warp sums the dweight of one of the `heads`
-/// heads with a norm: about 32 warps on each multiprocessor.
+/// The number of groups of rows in norm_heads_backward: in each group, one warp sums the dweight of each of
+/// the `heads` heads that have a norm. Gives about 32 warps on each multiprocessor.
 constexpr int64_t norm_heads_groups(int64_t rows, int64_t heads) {
   const int64_t groups = heads < kNormBlocks * 8 ? kNormBlocks * 8 / heads : 1;
   return rows < groups ? rows : groups;
 }
 
-/// The most thread blocks of add_sum and add_squared_norm. Each writes one float64 partial sum.
+/// The largest number of thread blocks of add_sum and add_squared_norm. Each writes one float64 partial sum.
 inline constexpr int64_t kSumBlocks = 1024;
 
 }  // namespace ripstop::cuda

@@ -1,4 +1,3 @@
-// Context: what every layer and operation gets besides its arguments.
 #pragma once
 #include <cstdint>
 
@@ -18,7 +17,7 @@ struct DropoutPlace {
   int64_t sequence_length = 1;  ///< T of the micro-batch
 };
 
-/// Owns nothing; cheap to copy.
+/// What every layer and operation gets besides its arguments. Owns nothing; cheap to copy.
 struct Context {
   const Stream& stream;
   Arena& arena;

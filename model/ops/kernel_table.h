@@ -1,16 +1,16 @@
-// KernelTable: the kernels of one kind of device, in the order of ops.h.
 #pragma once
 #include "model/ops/ops.h"
 
 namespace ripstop {
 
-/// `workspace` has the bytes that WorkspaceTable gives for the call; null for 0 bytes.
+/// The stream and scratch of a call. `workspace` has the bytes that WorkspaceTable gives; null for 0 bytes.
 struct KernelCall {
   const Stream& stream;
   void* workspace = nullptr;
 };
 
-/// Each entry has the contract of the function of its name in ops.h; ops.cpp has checked shapes and dtypes.
+/// The kernels of one kind of device, in the order of ops.h. Each has the contract of the function of its
+/// name there; ops.cpp has checked shapes and dtypes.
 struct KernelTable {
   void (*linear)(const KernelCall&, const Tensor& x, const Tensor& w, const Tensor& y, Accumulate);
   void (*linear_backward_input)(const KernelCall&, const Tensor& dy, const Tensor& w, const Tensor& dx,

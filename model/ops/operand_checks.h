@@ -8,7 +8,7 @@ namespace ripstop {
 
 /// Checks rows and columns. The rows may be apart (Tensor::column_range).
 void check_rows(const Tensor& t, int64_t rows, int64_t columns, const char* what);
-/// Checks that t is contiguous, too.
+/// Checks rows, columns and dtype, and that t is contiguous.
 void check_matrix(const Tensor& t, int64_t rows, int64_t columns, DType dtype, const char* what);
 /// Checks that t has `count` elements in any shape, and is contiguous.
 void check_count(const Tensor& t, int64_t count, DType dtype, const char* what);

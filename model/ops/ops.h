@@ -41,8 +41,8 @@ void linear_backward_weight(Context& context, const Tensor& dy, const Tensor& x,
                             Accumulate accumulate);
 
 /// reserve_linear allocates and frees the workspace of linear(), reserve_linear_backward the workspace of
-/// both gradients, or of the gradient by x alone if dw is null. For products whose number of rows depends on
-/// data: a plan needs room for every number of rows, and fewer rows may need more workspace.
+/// both gradients, or of dx alone if dw is null. For products whose number of rows depends on data: a plan
+/// needs room for every number of rows, and fewer rows may need more workspace.
 void reserve_linear(Context& context, const Tensor& x, const Tensor& w, const Tensor& y);
 void reserve_linear_backward(Context& context, const Tensor& dy, const Tensor& x, const Tensor& w,
                              const Tensor& dx, const Tensor& dw);
@@ -65,8 +65,8 @@ void add_bias_backward(Context& context, const Tensor& dy, const Tensor& dbias, 
 void add_rmsnorm(Context& context, const Tensor& residual, const Tensor& branch, const Tensor& weight,
                  double epsilon, const Tensor& sum, const Tensor& normed, const Tensor& inverse_rms);
 
-/// Backward of `add_rmsnorm`. On entry, dresidual is the gradient of the loss by `sum` except through this
-/// norm; the operation adds the part through the norm. The result is the gradient by residual and by branch.
+/// Backward of `add_rmsnorm`. On entry, dresidual is the gradient of the loss w.r.t. `sum`, without the part
+/// through this norm, which the operation adds. On return, it is the gradient w.r.t. residual and branch.
 /// dnormed, sum, dresidual [N, C] activation dtype; weight [C]; inverse_rms [N] float32; dweight [C] float32
 /// is written or added to, unless it is null.
 void add_rmsnorm_backward(Context& context, const Tensor& dnormed, const Tensor& sum, const Tensor& weight,
@@ -92,23 +92,23 @@ struct Documents {
 };
 
 /// RMSNorm of each query and key head x [D] of a row: y = x * weight / sqrt(mean(x^2) + epsilon). Values are
-/// copied. qkv, out [N, row] activation dtype; weight [2D]: of queries, then of keys. On kCuda throws
+/// copied. qkv, out [N, row] activation dtype; weight [2D]: for queries, then for keys. On kCuda throws
 /// Error(kResources) if D is above 512. Source: Qwen3, arXiv:2505.09388, section 2.
 void norm_heads(Context& context, const Tensor& qkv, const Tensor& weight, double epsilon, const Heads& heads,
                 const Tensor& out);
 
-/// Backward of `norm_heads`. dqkv [N, row], the gradient of the loss by out, becomes the one by qkv. dweight
-/// [2D] float32 is written or added to, unless it is null.
+/// Backward of `norm_heads`. On entry, dqkv [N, row] is the gradient of the loss w.r.t. out; on return,
+/// w.r.t. qkv. dweight [2D] float32 is written or added to, unless it is null.
 void norm_heads_backward(Context& context, const Tensor& qkv, const Tensor& weight, double epsilon,
                          const Heads& heads, const Tensor& dqkv, const Tensor& dweight,
                          Accumulate accumulate);
 
 enum class Direction : bool { kForward, kBackward };
 
-/// Rotates the query and key heads of qkv [N, row] in place: elements (2i, 2i+1) of each head in row n, by
-/// the angle whose cosine and sine are angle[position[n], i]. angle [P, D/2, 2] float32; position [N] int32,
-/// < P. kBackward rotates by the negative angle, which gives the gradient. Source: RoPE, arXiv:2104.09864;
-/// interleaved pairs as in Meta's LLaMA.
+/// Rotates the query and key heads of qkv [N, row] in place: turns elements (2i, 2i+1) of each head in row n
+/// by the angle whose cosine and sine are angle[position[n], i]. angle [P, D/2, 2] float32; position [N]
+/// int32, below P. kBackward rotates by the negative angle, which gives the gradient. Source: RoPE,
+/// arXiv:2104.09864; interleaved pairs as in Meta's LLaMA.
 void rope(Context& context, const Tensor& qkv, const Tensor& position, const Tensor& angle,
           const Heads& heads, Direction direction);
 
@@ -118,7 +118,7 @@ void rope(Context& context, const Tensor& qkv, const Tensor& position, const Ten
 void attention(Context& context, const Tensor& qkv, const Documents& documents, const Heads& heads,
                const Tensor& out, const Tensor& log_sum_exp);
 
-/// dqkv [N, row] = the gradient of the loss by qkv. dout [N, H*D]; the others as in attention().
+/// dqkv [N, row] = the gradient of the loss w.r.t. qkv. dout [N, H*D]; the others as in attention().
 void attention_backward(Context& context, const Tensor& dout, const Tensor& qkv, const Tensor& out,
                         const Tensor& log_sum_exp, const Documents& documents, const Heads& heads,
                         const Tensor& dqkv);
@@ -140,12 +140,12 @@ int64_t prepare_attention(const Stream& stream, const AttentionSizes& sizes, Dir
 void store_key_value(Context& context, const Tensor& qkv, const Tensor& slot, const Tensor& position,
                      const Heads& heads, const Tensor& cache);
 
-/// The places in the cache of a sequence's positions. Sequences with a common beginning, such as the beams of
+/// The places of a sequence's positions in the cache. Sequences with a common beginning, such as the beams of
 /// a search, share a slot. For row s, position p < first[s] is at place p of the slot, and position p >=
 /// first[s] at place[s, p - first[s]]. If `place` is null, each position p is at place p.
 struct CachedTail {
   Tensor first;  ///< [S] int32
-  Tensor place;  ///< [S, G] int32, G: the most positions of a sequence from `first` on
+  Tensor place;  ///< [S, G] int32, G: the largest number of positions from first[s] on
 
   bool empty() const { return place.empty(); }
 };
@@ -185,8 +185,8 @@ void gather_rows(Context& context, const Tensor& x, const Tensor& index, const T
 /// out [N, C].
 void scatter_rows(Context& context, const Tensor& x, const Tensor& index, const Tensor& out);
 
-/// The columns of this rank's logits belong to the ids [first, first + valid) of the vocabulary. Columns
-/// beyond `valid` are padding and count as minus infinity.
+/// The ids [first, first + valid) of the vocabulary, to which the columns of this rank's logits belong.
+/// Columns beyond `valid` are padding and count as minus infinity.
 struct VocabularySlice {
   int64_t first = 0;
   int64_t valid = 0;
@@ -259,7 +259,7 @@ void add_dropout(Context& context, const Tensor& x, const DropoutBits& bits, con
 
 enum class Reduce : uint8_t { kSum, kMax };
 
-/// `data` is in memory of the device of `out`.
+/// A term of reduce_pieces(), in memory of the device of its `out`.
 struct RankPiece {
   const void* data = nullptr;
   DType dtype = DType::kFloat32;
@@ -292,7 +292,7 @@ struct MomentBits {
   bool operator==(const MomentBits&) const = default;
 };
 
-/// Source: arXiv:1711.05101, algorithm 2, in the order of operations of torch.optim.AdamW.
+/// The settings of one step of adamw(). Source: arXiv:1711.05101, algorithm 2, in torch.optim.AdamW's order.
 struct AdamWStep {
   double learning_rate = 0, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0;
   int64_t step = 1;      ///< number of the update, from 1

@@ -12,12 +12,12 @@ namespace {
 
 enum TaskKind : int32_t { kWholeDocument, kQueryGradient, kKeyGradient };
 
-/// The most rows of a document that is one task. It limits the scratch of a thread.
+/// A document of more rows is never one task, which limits the scratch of a thread.
 constexpr int64_t kMaxWhole = 2048;
 constexpr int64_t kKeysOfTask = 256;
 static_assert(kKeysOfTask % kTile == 0 && kKeysOfTask <= kMaxWhole);
 
-/// The most keys whose dk and dv one task accumulates, in a batch of `rows` rows.
+/// The largest number of keys whose dk and dv one task accumulates, in a batch of `rows` rows.
 constexpr int64_t held_keys(int64_t rows) {
   const int64_t whole = (rows + kTile - 1) / kTile * kTile;
   return whole < kMaxWhole ? whole : kMaxWhole;
@@ -169,7 +169,7 @@ int64_t tiles(int64_t length) {
   return n * (n + 1) / 2;
 }
 
-/// Returns the number of tasks, at most the number of rows.
+/// Writes the tasks and returns their number, which is at most the number of rows.
 int64_t list_tasks(const Documents& documents, int64_t key_value_heads, AttentionTask* tasks) {
   const int32_t* offset = elements<int32_t>(documents.offset);
   const int64_t threads = omp_get_max_threads();
@@ -178,7 +178,7 @@ int64_t list_tasks(const Documents& documents, int64_t key_value_heads, Attentio
   for (int64_t d = 0; d < documents.count; ++d) {
     const int32_t begin = offset[d], end = offset[d + 1];
     const int64_t length = end - begin;
-    // One task may be at most half of a thread's share of all tiles, or other threads would wait for it.
+    // A task of more than half of a thread's share of all tiles would keep other threads waiting.
     const bool busy = threads == 1 || 2 * tiles(length) * threads <= total;
     const bool whole = length <= kTile || (length <= kMaxWhole && busy);
     if (whole) {

@@ -1,6 +1,6 @@
 // Tiles of attention (64 rows of one head in scratch), for forward and backward. A tile of scores has keys as
-// rows and queries as columns: each lane of a vector belongs to another query, and the softmax needs no sums
-// across lanes.
+// rows and queries as columns: each lane of a vector has its own query, so the softmax needs no sums across
+// lanes.
 #pragma once
 #include "model/kernels/cpu/cpu_kernels.h"
 #include "model/kernels/cpu/vector.h"
@@ -17,12 +17,12 @@ constexpr int64_t padded_size(int64_t size) {
 
 // ---- c [rows, columns] (+)= a [rows, depth] b [depth, columns]
 
-/// Element (row, k) is data[row * row_stride + k * depth_stride].
+/// The operand a: element (row, k) is data[row * row_stride + k * depth_stride].
 struct Left {
   const float* data;
   int64_t row_stride, depth_stride;
 };
-/// Contiguous rows, `stride` elements from one row to the next.
+/// A matrix of contiguous rows, `stride` elements from one row to the next.
 template <class T>
 struct Rows {
   T* data;
@@ -79,8 +79,8 @@ inline void multiply_columns(Left a, Rows<const float> b, Rows<float> c, int64_t
                                 {c.data + r * c.stride, c.stride}, depth, accumulate);
 }
 
-/// `columns` is a multiple of kLanes. With AVX-512, multiplies three vectors of columns at a time, and a rest
-/// of four as two and two, because a single vector would use the registers badly.
+/// `columns` is a multiple of kLanes. With AVX-512, multiplies three vectors of columns at a time, but the
+/// last four as two and two, because a single vector would use the registers badly.
 inline void multiply(Left a, Rows<const float> b, Rows<float> c, int64_t rows, int64_t depth, int64_t columns,
                      Accumulate accumulate) {
   int64_t left = columns / kLanes;
@@ -170,8 +170,8 @@ inline void put_rows(const float* tile, int64_t count, int64_t size, float scale
 
 // ---- scores
 
-/// The first column of a diagonal tile whose query may see `key`, rounded down to whole vectors. Column and
-/// key count from the beginning of the tile.
+/// The first column of a diagonal tile whose query may see `key`, rounded down to whole vectors. Columns and
+/// keys are numbered from the beginning of the tile.
 inline int64_t first_visible(int64_t key) {
   return key / kLanes * kLanes;
 }
@@ -188,7 +188,7 @@ inline void score(Rows<const float> keys, const float* queries, int64_t key_coun
   }
 }
 
-/// Some query of a vector may see each of keys [0, some), and every query all of keys [0, all).
+/// At least one query of a vector sees each of keys [0, some); every query sees all of keys [0, all).
 struct VisibleKeys {
   int64_t some, all;
 };

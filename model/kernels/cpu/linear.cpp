@@ -54,8 +54,8 @@ struct Primitive {
   bool of_copies = false;  ///< whether `run` computes widened(product) on float32 copies
 };
 
-/// Compiled primitives by product and by number of threads, on which a primitive's code depends. One cache
-/// per process, because a KernelCall has no object that could own a cache. Results do not depend on the
+/// Compiled primitives, one for each product and number of threads, since their code depends on both. One
+/// cache per process, because a KernelCall has no object that could own a cache. Results do not depend on the
 /// cache. Thread-safe; emptied when full.
 class PrimitiveCache {
  public:
@@ -145,7 +145,7 @@ int64_t scratch_bytes(const Product& p) {
   return workspace_of(p, PrimitiveCache::of_process().get(p)).bytes;
 }
 
-/// Converts to the dtype of `to`. Both have the same rows and columns.
+/// Converts `from` to the dtype of `to`, which has the same rows and columns.
 void convert_rows(const KernelCall& call, const Tensor& from, const Tensor& to) {
   const auto convert = cpu_kernels().convert;
   if (from.is_contiguous() && to.is_contiguous()) return convert(call, from, to);

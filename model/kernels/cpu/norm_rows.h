@@ -4,7 +4,7 @@
 
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 
-/// r. `squares`: the sum of s^2.
+/// Returns r. `squares`: the sum of s^2.
 inline float inverse_rms_of(float squares, int64_t columns, double epsilon) {
   // float64 costs nothing once per row.
   const double mean = static_cast<double>(squares) / static_cast<double>(columns);
@@ -18,8 +18,8 @@ void norm_row(const T* sum, const T* weight, float inverse, int64_t columns, T* 
   });
 }
 
-/// Adds the row's share of dw to `dweight`, and ds to `dsum`. Without kAdds ds overwrites dsum, which may be
-/// dnormed.
+/// Adds the row's share of dw to `dweight`, and ds to `dsum`. Without kAdds, ds overwrites dsum, which may
+/// then be the memory of dnormed.
 template <bool kAdds, class T>
 void norm_row_backward(const T* dnormed, const T* sum, const T* weight, float inverse, int64_t columns,
                        T* dsum, float* dweight) {

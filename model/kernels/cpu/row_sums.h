@@ -1,5 +1,5 @@
-// Sums over rows. Each block of rows has its own sum, and the blocks' sums are added in order. The cut
-// depends on the number of rows alone, so a sum has the same bits for any number of threads.
+// Sums over rows. Each block of rows has its own sum, and the blocks' sums are added in order. The blocks
+// depend on the number of rows alone, so a sum has the same bits for any number of threads.
 #pragma once
 #include "model/kernels/cpu/vector.h"
 
@@ -21,7 +21,7 @@ inline int64_t row_sums_bytes(int64_t rows, int64_t columns) {
 }
 
 /// Calls add(n, sums), which adds the terms of row n to sums [columns], for all rows. If `total` is not null,
-/// total [columns] (+)= the sums of all rows. `weight`: elements that `add` reads.
+/// total [columns] (+)= the sums of all rows. `weight`: elements that `add` reads for a row.
 template <class Add>
 void sum_rows(void* workspace, int64_t rows, int64_t columns, int64_t weight, float* total, bool accumulate,
               Add add) {

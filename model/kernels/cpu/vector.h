@@ -151,8 +151,8 @@ template <class Body>
 /// With fewer elements, starting threads takes longer than it saves.
 inline constexpr int64_t kParallelElements = 16384;
 
-/// Calls body(first, count) for consecutive blocks of `block` of the `total` items, in parallel. The cut does
-/// not depend on the number of threads. `weight`: elements per item.
+/// Calls body(first, count) for consecutive blocks of `block` of the `total` items, in parallel. The blocks
+/// do not depend on the number of threads. `weight`: elements per item.
 template <class Body>
 inline void parallel_blocks(int64_t total, int64_t block, int64_t weight, Body body) {
   const int64_t blocks = (total + block - 1) / block;

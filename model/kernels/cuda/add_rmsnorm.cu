@@ -21,7 +21,7 @@ constexpr int kForwardHeld = 4;  ///< accesses of 16 bytes that a thread of forw
 /// A thread holds one access of 16 bytes of each operand for the current row, and one for the next row.
 constexpr int kBackwardThreads = 1024;
 
-/// Returns the sum as stored: the mean must be of the rounded numbers that backward reads.
+/// Returns the sum as stored, so that the mean is of the rounded numbers that backward reads.
 template <int kWidth, class T>
 __device__ Floats<kWidth> add_branch(const T* residual, const T* branch, T* sum, int64_t at) {
   Floats<kWidth> x = load<kWidth>(residual + at);
@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(kThreads) backward_looped(Backward<T> x) {
   }
 }
 
-/// `threads` threads hold `held` accesses of 16 bytes each.
+/// Whether `threads` threads can hold a row, with `held` accesses of 16 bytes each.
 template <class T>
 bool fits(int64_t columns, int64_t threads, int held) {
   return columns <= threads * held * kWhole<T>;

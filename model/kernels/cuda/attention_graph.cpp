@@ -8,8 +8,8 @@ namespace {
 constexpr auto kBFloat16 = CUDNN_DATA_BFLOAT16;
 constexpr auto kFloat = CUDNN_DATA_FLOAT;
 
-/// The tensors that forward and backward share. Extents are [documents, heads, rows, elements]. The strides
-/// of a ragged tensor hold within a document, and its offsets say where each document begins.
+/// A graph with the tensors that forward and backward share. Extents are [documents, heads, rows, elements].
+/// The strides of a ragged tensor hold within a document, and its offsets say where each document begins.
 class AttentionGraph {
  public:
   explicit AttentionGraph(const AttentionShape& shape) : s(shape) {
@@ -33,7 +33,7 @@ class AttentionGraph {
   const GraphTensor* key_value_offset() const { return s.dense ? nullptr : &offset_key_value_; }
   const GraphTensor* heads_offset() const { return s.dense ? nullptr : &offset_heads_; }
   const GraphTensor* length() const { return s.dense ? nullptr : &length_; }
-  /// Whether log_sum_exp and row sums are by place, else by row.
+  /// Whether log_sum_exp and row sums are by place; if not, they are by row.
   bool by_place() const { return s.dense || s.sums == Sums::kByPlace; }
 
   Extents heads(int64_t count) const { return {s.documents, count, s.length, s.head_size}; }
@@ -140,7 +140,7 @@ class BackwardGraph : public AttentionGraph {
  public:
   using AttentionGraph::AttentionGraph;
 
-  /// The sum over a row of dO * O, in memory, since another kernel of the plan reads it.
+  /// The sum of dO * O over each row, in memory, since another kernel of the plan reads it.
   GraphTensor row_sum(const GraphTensor& dout) {
     const GraphTensor product =
         graph.tensor(kFloat, heads(s.query_heads),
@@ -200,8 +200,8 @@ Plan backward(const AttentionShape& shape, const PlanTarget& target, int64_t mos
   GraphTensor x = a.scores();
   g.matmul(q, kt, x, square);
   x = g.pointwise(CUDNN_POINTWISE_MUL, x, &scale);
-  // Masks follow the subtraction, as in NVIDIA's front end: rows beyond the end of a document would read the
-  // log_sum_exp of other rows.
+  // The masks come after the subtraction, as in NVIDIA's front end, because in rows beyond the end of a
+  // document the subtraction reads the log_sum_exp of other rows.
   x = g.pointwise(CUDNN_POINTWISE_SUB, x, &log_sum_exp);
   const GraphTensor p = g.pointwise(CUDNN_POINTWISE_EXP, a.without_future(a.without_padding(x)));
   a.key_value_gradient(p, dout, kDValue, kDValueGrouped);

@@ -127,7 +127,7 @@ std::optional<Sums> attention_sums(const AttentionGpu& gpu, int64_t head_size, b
 }
 
 std::optional<std::string> attention_unsupported(const AttentionGpu& gpu, bool dense) {
-  constexpr size_t kFirstPackedAmpere = 91801;  // cuDNN 9.18.1, says its release notes
+  constexpr size_t kFirstPackedAmpere = 91801;  // cuDNN 9.18.1, according to its release notes
   if (gpu.cudnn_version < kOldestCudnn)
     return fmt::format("this cuDNN ({}) is older than {}", gpu.cudnn_version, kOldestCudnn);
   if (dense) return std::nullopt;

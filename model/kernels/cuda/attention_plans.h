@@ -24,10 +24,10 @@ std::optional<Sums> attention_sums(const AttentionGpu& gpu, int64_t head_size, b
                                    bool deterministic);
 
 /// Why cuDNN must not compute dense (or ragged) attention on `gpu`, although it would make a plan; nullopt if
-/// it may.
+/// cuDNN may compute it.
 std::optional<std::string> attention_unsupported(const AttentionGpu& gpu, bool dense);
 
-/// The gradients are null in forward.
+/// The operands of attention forward or backward; the gradients are null in forward.
 struct AttentionOperands {
   const Documents& documents;
   const Heads& heads;

@@ -60,7 +60,7 @@ struct PlanTarget {
 /// A GPU described by cuDNN's JSON of device properties. Its plans cannot run. Needs cuDNN 9.8 or later.
 Descriptor device_properties(const std::string& json);
 
-/// `data`: device memory, or host memory for a scalar.
+/// The memory of the tensor `id` in one run: device memory, or host memory for a scalar.
 struct Binding {
   int64_t id;
   void* data;
@@ -134,9 +134,9 @@ class Graph {
   void reduce(cudnnReduceTensorOp_t op, const GraphTensor& x, const GraphTensor& y);
   void reshape(const GraphTensor& x, const GraphTensor& y);
 
-  /// Makes a plan of the first suggestion of cuDNN's heuristics that works with `knobs` set and needs at most
-  /// `most_workspace_bytes` of workspace. With `engine`, asks no heuristics, but tries this engine with these
-  /// knobs alone. Returns a refusal if no plan works. Consumes the graph.
+  /// Makes a plan from the first suggestion of cuDNN's heuristics that works with `knobs` set and needs at
+  /// most `most_workspace_bytes` of workspace. With `engine`, asks no heuristics, but tries this engine with
+  /// these knobs alone. Returns a refusal if no plan works. Consumes the graph.
   Plan plan(const PlanTarget& target, int64_t most_workspace_bytes, std::span<const Knob> knobs = {},
             std::optional<int64_t> engine = std::nullopt) &&;
 

@@ -53,7 +53,7 @@ const GemmChoice* GemmChoices::find(const std::string& gemm) const {
 }
 
 void GemmChoices::add(const std::string& gemm, const GemmChoice& choice) {
-  // merge() keeps the choice in memory where the file has another one for the same product.
+  // merge() adds only products that memory lacks: of two choices for a product, the one in memory stays.
   choices_.merge(read());
   choices_[gemm] = choice;
   write();
@@ -112,7 +112,7 @@ std::optional<std::filesystem::path> cache_folder() {
 }
 
 std::optional<std::filesystem::path> gemm_choices_path(const std::string& owner) {
-  // Each run of other characters than letters and digits becomes one dash.
+  // Each run of characters other than letters and digits becomes one dash.
   std::string name = "gemm-";
   for (const char c : owner) {
     const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0;

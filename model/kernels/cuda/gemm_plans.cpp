@@ -57,7 +57,7 @@ class Stopwatch {
   Stopwatch(const Stopwatch&) = delete;
   Stopwatch& operator=(const Stopwatch&) = delete;
 
-  /// The time of `work` on the stream. Waits for it.
+  /// Waits for `work`, and returns its time on the stream.
   template <class Work>
   double microseconds(cudaStream_t stream, Work work) {
     check_cuda(cudaEventRecord(begin_, stream), "cudaEventRecord");
@@ -74,7 +74,7 @@ class Stopwatch {
 };
 
 /// Device memory for one measurement, which no memory plan counts; null if none is left. Freed in stream
-/// order: cudaFree would wait for the whole device, and so perhaps for other ranks without a deadline.
+/// order: cudaFree would wait for the whole device and so, without a deadline, perhaps for other ranks.
 class SpareMemory {
  public:
   SpareMemory(int64_t bytes, cudaStream_t stream) : stream_(stream) {
@@ -94,8 +94,8 @@ class SpareMemory {
   void* data_ = nullptr;
 };
 
-/// Fills the level 2 cache with other bytes before each measurement, as other work of a step does. With
-/// operands in the cache, algorithms that read them twice would look too fast. Without memory, does nothing.
+/// Fills the level 2 cache with other bytes before each measurement, as other work of a step does. Algorithms
+/// that read operands twice would look too fast with operands in the cache. Does nothing without memory.
 class CacheFlush {
  public:
   CacheFlush(int device, cudaStream_t stream)

@@ -14,7 +14,7 @@ cudaStream_t native_stream(const KernelCall& call);
 
 void check(cudaError_t result, const char* call);
 
-/// If a number of blocks is 0, nothing is launched.
+/// The numbers of blocks of a launch. If one of them is 0, nothing is launched.
 struct Grid {
   int64_t x = 1, y = 1;
 };
@@ -34,7 +34,7 @@ void launch(const KernelCall& call, const char* name, void (*kernel)(Parameters.
   check(cudaLaunchKernelEx(&config, kernel, arguments...), name);
 }
 
-/// Threads for a row of `parts` parts, at most `per_thread` parts per thread: a multiple of 32 up to `most`.
+/// Threads for a row of `parts` parts, at most `per_thread` parts each: a multiple of 32, limited to `most`.
 inline int row_threads(int64_t parts, int64_t per_thread, int most) {
   const int64_t threads = round_up(divide_up(parts, per_thread), 32);
   return threads < 32 ? 32 : threads > most ? most : static_cast<int>(threads);
@@ -77,7 +77,7 @@ void with_width(bool wide, Body body) {
   }
 }
 
-/// Null if `t` is null. Does not check the dtype.
+/// The elements of `t`; null if `t` is null. Does not check the dtype.
 template <class T>
 T* elements(const Tensor& t) {
   return static_cast<T*>(t.data);

@@ -1,5 +1,5 @@
-// Attention without tensor cores. A warp computes one query head of one row. For scores, each lane takes
-// another key; for weighted sums over keys, other elements of the head.
+// Attention without tensor cores. A warp computes one query head of one row. For scores, each lane has its
+// own key; for weighted sums over keys, its own elements of the head.
 #pragma once
 #include "model/kernels/cuda/cuda_kernels.h"
 #include "model/kernels/cuda/launch.h"
@@ -120,8 +120,8 @@ __device__ inline DocumentRows document_of(const int32_t* offset, int64_t count,
   return {offset[low], offset[high]};
 }
 
-/// Calls `body` with the elements per access and the elements of a head that each lane holds in registers,
-/// which are 4 for heads of up to 128 elements, else 16.
+/// Calls `body` with two widths: the elements per access, and the elements of a head that each lane holds in
+/// registers (4 for heads of up to 128 elements, else 16).
 template <class T, class Body>
 void with_head(const Heads& heads, std::initializer_list<const Tensor*> tensors, Body body) {
   if (heads.size > kPlainHeadSize)

@@ -14,8 +14,7 @@ struct Floats {
   float at[kWidth];
 };
 
-/// kWidth is 1, 2, 4 or 8. `from` must be aligned to the size of these elements, but to no more than 16
-/// bytes.
+/// Loads kWidth (1, 2, 4 or 8) elements. `from` must be aligned to their size, but at most to 16 bytes.
 template <int kWidth>
 __device__ inline Floats<kWidth> load(const float* from) {
   Floats<kWidth> x;
@@ -47,7 +46,7 @@ __device__ inline void store(float* to, const Floats<kWidth>& x) {
   }
 }
 
-/// A bfloat16 is the upper half of a float32; of two in a 32-bit word, the first is in the lower half.
+/// A bfloat16 is the upper half of a float32. The first of two in a 32-bit word is in its lower half.
 template <int kWidth>
 __device__ inline Floats<kWidth> load(const BFloat16* from) {
   Floats<kWidth> x;
