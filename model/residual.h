@@ -6,7 +6,7 @@
 
 namespace ripstop {
 
-/// Makes a tensor that backward needs: if forward keeps it, in the caller's arena frame; else without memory.
+/// Makes a tensor for backward: in the caller's arena frame if forward keeps it, else without memory.
 inline Tensor saved_tensor(Context& context, bool is_kept, DType dtype, const Shape& shape) {
   return is_kept ? context.arena.allocate(dtype, shape) : Tensor{nullptr, dtype, shape, context.device()};
 }

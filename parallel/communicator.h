@@ -85,21 +85,21 @@ class Communicator {
   virtual DeviceKind kind() const { return DeviceKind::kCpu; }
 
   /// Bytes of scratch that reduce_scatter() needs for `whole_count` elements sent in the dtype `travel`: one
-  /// piece for each other rank. On CUDA in float32 one piece is enough, because NCCL sums the pieces itself.
+  /// piece for every other rank. On CUDA in float32 one piece is enough, because NCCL sums the pieces itself.
   int64_t reduce_scatter_scratch_bytes(int64_t whole_count, DType travel) const;
 
   /// Starts a reduce-scatter: own [n] (+)= the sum over all ranks of piece number rank() of their `whole`
   /// [size * n]. The wait writes `own`, which may be this rank's piece of `whole`.
-  /// Both are float32, or bfloat16 (activations), whose pieces are summed in float32 and rounded once.
-  /// Pieces are sent in the dtype `travel`: the dtype of `whole`, or bfloat16. If these differ, the pieces
-  /// for other ranks are rounded in place, which destroys `whole`; this rank's own piece is summed unrounded.
-  /// `scratch` has reduce_scatter_scratch_bytes() and must stay untouched until the wait. Sends n *
-  /// bytes(travel) * (size - 1).
+  /// `whole` and `own` are both float32, or both bfloat16 (activations), whose sums are made in float32 and
+  /// rounded once. Pieces are sent in the dtype `travel`: the dtype of `whole`, or bfloat16. If these differ,
+  /// the pieces for other ranks are rounded in place, which destroys `whole`; this rank's own piece is summed
+  /// unrounded. `scratch` has reduce_scatter_scratch_bytes() and must stay untouched until the wait. Sends
+  /// bytes(travel) * n * (size - 1).
   [[nodiscard]] virtual Pending reduce_scatter(const Stream& stream, const Tensor& whole, const Tensor& own,
                                                DType travel, Accumulate accumulate,
                                                const Tensor& scratch) = 0;
 
-  /// Bytes of scratch that all_reduce() needs for `count` elements: one part for each other rank; 0 on CUDA.
+  /// Bytes of scratch that all_reduce() needs for `count` elements: one part for every other rank; 0 on CUDA.
   int64_t all_reduce_scratch_bytes(int64_t count, DType dtype) const;
 
   /// Starts to replace x by the sum or maximum of x over all ranks, with equal bits on all ranks. x is

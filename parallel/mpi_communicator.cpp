@@ -50,7 +50,7 @@ Pending pending(Transfer transfer, const Stream& stream, std::function<void(cons
 }
 
 // Starts to receive `bytes` bytes of `travel` from every other rank into scratch. Returns the pieces of all
-// ranks, with `own` as this rank's.
+// ranks; this rank's piece is `own`.
 std::vector<RankPiece> receive_pieces(Transfer& transfer, const Group& group, const RankPiece& own,
                                       DType travel, int64_t bytes, const Tensor& scratch) {
   std::vector<RankPiece> pieces(static_cast<size_t>(group.size), own);

@@ -164,8 +164,8 @@ std::string MpiWorld::State::describe_start(double& wait_for_turn) {
   wait_for_turn =
       turn(std::count_if(seen.ranks.begin(), seen.ranks.end(),
                          [&](const ArrivalsSeen::Rank& each) { return each.moves && each.rank < rank; }));
-  // This rank prints first. It removes the files, so that a rank that looks later waits longer, by its
-  // number.
+  // This rank prints first. Without the files, a rank that looks later waits as if no lower rank were
+  // missing.
   if (wait_for_turn == 0) files->remove_all();
   return missing_at_start(seen, size, launch_nodes());
 }

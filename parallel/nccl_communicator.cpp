@@ -116,7 +116,7 @@ class NcclCommunicator final : public Communicator {
 
  private:
   Communicator& host() const { return group_->host(); }
-  // NCCL cannot send the host memory of checkpoints and texts.
+  // Whether `t` is in host memory, as checkpoints and texts are, which NCCL cannot send.
   static bool on_host(const Tensor& t) { return t.device.kind == DeviceKind::kCpu; }
   Pending finish(const Stream& stream, const char* operation);
   void sum_in_nccl(const Tensor& whole, const Tensor& own, Accumulate accumulate, const Tensor& scratch);
@@ -261,7 +261,7 @@ Pending NcclCommunicator::start_exchanges(const Stream& stream, std::span<const 
 std::unique_ptr<Communicator> NcclCommunicator::split(int64_t color, int64_t key, const std::string& name) {
   auto part = std::make_unique<NcclGroup>(group_->world(), host().split(color, key, name), device_);
   part->initialize_part(*group_, color, key);
-  // Only after initialize_part(), which is collective over the whole group.
+  // Returns only now, because initialize_part() is collective over the whole group.
   if (part->host().size() == 1) return make_self_communicator(name);
   return std::make_unique<NcclCommunicator>(std::move(part), device_);
 }

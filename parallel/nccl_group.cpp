@@ -82,8 +82,8 @@ void NcclGroup::initialize_part(NcclGroup& whole, int64_t color, int64_t key) {
          host_->name());
 }
 
-// Waits even if the call returns success. A split returns success at once, and since 2.28 so does the
-// registration of a window. After an error (a lost rank) NCCL may still write, so `place` stays in results_.
+// Waits even if the call returns success. A split returns success at once, and since NCCL 2.28 registering a
+// window does, too. After an error (a lost rank) NCCL may still write, so `place` stays in results_.
 void* NcclGroup::wait_for_result(const char* call, FunctionRef<ncclResult_t(void**)> start) {
   void*& place = results_.emplace_back(nullptr);
   const ncclResult_t begun = start(&place);
@@ -98,8 +98,8 @@ void NcclGroup::check(ncclResult_t result, const char* call) {
       if (asked != ncclSuccess) result = asked;
       return result != ncclInProgress;
     });
-    // NCCL before 2.26 keeps the lists of this call in the thread until another call on this communicator
-    // reports success. A call on another communicator would use these lists and crash.
+    // NCCL before 2.26 keeps its thread-local lists for `call` until a later call on this communicator
+    // reports success. A call on another communicator would use them and crash.
     int ranks = 0;
     if (result == ncclSuccess) result = ncclCommCount(comm_, &ranks);
   }

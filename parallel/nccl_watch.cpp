@@ -5,8 +5,8 @@
 namespace ripstop {
 namespace {
 
-// The most collectives of one group under way. A GPU blocks the host after about a thousand launches, and a
-// blocked host could not see that a rank is lost.
+// The largest number of collectives under way in one group. A GPU blocks the host after about a thousand
+// launches, and a blocked host could not see that a rank is lost.
 constexpr size_t kMostOpen = 8;
 
 }  // namespace

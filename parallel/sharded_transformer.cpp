@@ -75,7 +75,7 @@ ShardedTransformer::Visits ShardedTransformer::training_visits() const {
   return visits;
 }
 
-// The unit of the adapters of `unit`, if it is a layer: units 1, 2, ... of parameter_table.
+// The unit with the adapters of `unit`, if `unit` is a layer (number 1, 2, ... of parameter_table).
 std::optional<size_t> ShardedTransformer::adapters_of(size_t unit) const {
   if (!is_frozen() || unit == 0 || unit > model_.blocks.size()) return std::nullopt;
   return first_trained_ + unit - 1;

@@ -70,12 +70,12 @@ class ShardedTransformer {
   void logits(Arena& arena, const Batch& batch, const Tensor& logits);
 
   /// Runs prompts, stores their keys and values at `slot` [N] (int32) and the batch's positions, and writes
-  /// the scores of the tokens after rows row [M], as HeadLoss::predict. Needs training = false.
+  /// the scores of the tokens after the rows listed in row [M], as HeadLoss::predict. Needs training = false.
   void prefill(Arena& arena, const Batch& batch, KeyValueCache& cache, const Tensor& slot, const Tensor& row,
                const NextTokenScores& scores);
 
   /// Runs one new token [S] of each of S sequences with the cache places `rows` (rows.cache is not read), and
-  /// writes the scores of the next token, as HeadLoss::predict. Needs training = false.
+  /// writes the scores of the next token, as HeadLoss::predict does. Needs training = false.
   void decode(Arena& arena, const Tensor& token, KeyValueCache& cache, const CacheRows& rows,
               const NextTokenScores& scores);
 
@@ -88,8 +88,8 @@ class ShardedTransformer {
   /// over the fsdp axis.
   void copy_weights_to(ShardedTransformer& whole);
 
-  /// Calls ripstop::prepare_attention for forward of micro-batches of these sizes, with `backward` also for
-  /// backward. Returns the number of plans made.
+  /// Calls ripstop::prepare_attention for the forward of micro-batches of these sizes and, if `backward`, for
+  /// their backward. Returns the number of plans made.
   int64_t prepare_attention(int64_t documents, int64_t longest, bool backward) const;
 
   /// All units of the model, in the order of unit_table.

@@ -90,9 +90,9 @@ void SequenceAxis::for_ranks(const Tensor& whole, int64_t first, int64_t end, Ro
   }
 }
 
-// Gathers whole [N, C], which already holds this rank's rows. The body works on own rows while the rows of
-// the nearer half of the peers arrive, and on these while the rows of the farther half arrive. Halves are
-// better than single peers: each call costs the host time, and short products are slow.
+// Gathers whole [N, C], which already holds this rank's rows. The body works on this rank's rows while the
+// rows of the nearer half of the peers arrive, and on these while the rows of the farther half arrive. Halves
+// are better than single peers: each call costs the host time, and short products are slow.
 void SequenceAxis::gather_in_parts(Context& context, const Tensor& whole, RowsBody body) const {
   const int64_t n = whole.rows() / count(), middle = 1 + count() / 2;
   const auto rows_of = [&](int64_t rank) { return whole.row_range(rank * n, n); };
@@ -149,7 +149,7 @@ void SequenceAxis::sum_and_scatter(Context& context, const Tensor& out, RowsBody
   summing.wait();
 }
 
-// Sends each half of the peers their rows as soon as these are produced, own rows last; see gather_in_parts.
+// Sends each half of the peers its rows as soon as they are produced; then produces this rank's rows.
 void SequenceAxis::scatter_in_parts(Context& context, const Tensor& whole, const Tensor& staging,
                                     const Tensor& out, RowsBody produce,
                                     FunctionRef<void()> meanwhile) const {

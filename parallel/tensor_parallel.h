@@ -15,10 +15,10 @@ namespace ripstop {
 ///   rank 0   |0|  ------------------>  |0 1|  body    |0 1|  ------------->   |0|  of the sum
 ///   rank 1   |1|  ------------------>  |0 1|  body    |0 1|  ------------->   |1|  of the sum
 ///
-/// `overlap`: calls the bodies for some rows while other rows are sent. Own rows come first (in scatter_sum
-/// last), and the rows of one half of the peers before the other half. This pays if the device moves data
-/// while it computes. Memory, bytes and the order of sums over ranks stay the same; results may differ by
-/// rounding, because one GEMM becomes several.
+/// `overlap`: calls the bodies for some rows while other rows are sent. This rank's rows come first (in
+/// scatter_sum last), and the rows of one half of the peers before the other half. This pays if the device
+/// moves data while it computes. Memory, bytes and the order of sums over ranks stay the same; results may
+/// differ by rounding, because one GEMM becomes several.
 std::unique_ptr<TensorAxis> make_sequence_axis(Communicator& communicator, bool overlap);
 
 /// Makes the axis of generation, where each rank holds all N rows, because N may be smaller than t:

@@ -36,7 +36,7 @@ Box cut_box(const Box& slice, int64_t row, int64_t rows, int64_t column, int64_t
           .stride = slice.stride};
 }
 
-// Appends boxes that cover elements [begin, end) of a slice: rest of a row, whole rows, beginning of a row.
+// Appends boxes that cover elements [begin, end) of a slice: end of a row, whole rows, start of a row.
 void append_boxes(const Box& slice, int64_t begin, int64_t end, std::vector<Box>& boxes) {
   const int64_t stride = slice.stride;
   const auto append = [&](const Box& box) {

@@ -31,8 +31,8 @@ class UnitLayout {
 
   UnitLayout(const UnitSpec& unit, int64_t tensor_count, int64_t tensor_index, int64_t fsdp_count);
 
-  /// The same flat buffer cut into `parts` times as many shards. The new padding may be longer, so every
-  /// `parts`-th new shard need not end where an old shard ends.
+  /// The same flat buffer cut into `parts` times as many shards. The new padding may be longer, so old shards
+  /// need not end where new shards end.
   UnitLayout finer(int64_t parts) const;
 
   const UnitSpec& unit() const { return *unit_; }
@@ -46,8 +46,8 @@ class UnitLayout {
   int64_t vector_elements() const { return vector_elements_; }
   /// Index in the flat buffer of the first element of each tensor in unit().tensors.
   const std::vector<int64_t>& tensor_offsets() const { return tensor_offsets_; }
-  /// This rank's slice of every logical parameter, in buffer order, without padding; empty if it is all
-  /// padding.
+  /// This rank's slice of every logical parameter, in buffer order, without padding; a slice of padding alone
+  /// is an empty box.
   const std::vector<Box>& slices() const { return slices_; }
 
   /// The logical elements in [begin, end) of the flat buffer, in order: at most three boxes a parameter.

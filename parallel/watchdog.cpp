@@ -45,7 +45,7 @@ std::vector<std::string> own_addresses() {
   return result;
 }
 
-// Whether the main thread is in the state D of proc(5).
+// Whether the main thread is in uninterruptible sleep (the state D of proc(5)).
 bool main_thread_is_in_disk_sleep() {
   std::ifstream file("/proc/self/stat");
   std::string text;

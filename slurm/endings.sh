@@ -48,7 +48,7 @@ clear_line=
 if [[ -t 2 && ${TERM:-dumb} != dumb ]]; then clear_line=$'\r\e[K'; fi
 say() { printf '%s%s: %s\n' "$clear_line" "${0##*/}" "$*" >&2 2>/dev/null || true; }
 
-# Ranks must get the environment of the job file, but srun would take the word of `sbatch --export` from this variable.
+# Ranks must get the whole environment of the job file, but sbatch sets this variable to its --export, and srun would obey it.
 if [[ -n ${SLURM_EXPORT_ENV:-} ]]; then export SLURM_EXPORT_ENV=ALL; fi
 # The name of the job for Slurm's programs. A task of an array is ARRAY_TASK, because its job id may stand for the whole array.
 job=${SLURM_JOB_ID:-}

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Settings of this site: the one file to edit. All job files of this folder source it once, on the first node of a job; the
 # launcher hands its variables on to all ranks. For a shell:   source slurm/env.sh
-# By default nothing is set. Remove the `#` from the lines that your site needs, and delete the others. We have not run the
-# sections for networks on such networks: they are recommendations of the libraries' makers, with the reasons.
+# By default nothing is set. Remove the `#` from the lines that your site needs, and delete the others. The sections for networks
+# are not tested on these networks: they are recommendations of the libraries' makers, with the reasons.
 # `ripstop doctor` under srun shows the effect of a setting on the speed of the links between ranks.
 
 # ---- Which ripstop --------------------------------------------------------------------------------------------------

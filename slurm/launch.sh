@@ -87,7 +87,7 @@ elif ((nodes == 1)); then
   open_mpi+=(--oversubscribe --mca pml ob1 --mca mpi_yield_when_idle 1 --mca btl "self,$shared_memory")
   if [[ -n $notes ]]; then export OMPI_MCA_orte_tmpdir_base=$notes PRTE_MCA_prte_tmpdir_base=$notes; fi
 fi
-# MPICH and its relatives need no such options.
+# MPICH and its relatives need none of these options.
 if [[ $version == *"Open MPI"* ]]; then options=(${open_mpi[@]+"${open_mpi[@]}"} ${options[@]+"${options[@]}"}); fi
 
 # mpirun kills its ranks a second after Ctrl-C or SIGTERM. So mpirun runs in a session of its own, which the terminal's signals do
@@ -111,18 +111,18 @@ say_killed() {
 # copy: copies standard output of mpirun, even on a full disk or without a reader: otherwise mpirun and the ranks would crash.
 copy() {
   trap '' INT TERM HUP USR1 TSTP
-  until cat 2>/dev/null; do IFS= read -r -N 1 || break; done # an end must not look like one more failed write
+  until cat 2>/dev/null; do IFS= read -r -N 1 || break; done # goes on after a failed write, ends with the input
 }
 # without_pages: copies standard error of mpirun and the ranks, without the page between two rules that Open MPI prints if a rank
 # ends with a code other than 0: the rank has said why. Names a rank that was killed.
 without_pages() {
   trap '' INT TERM HUP USR1 TSTP
   set +e
-  exec 2>/dev/null # for complaints of failed writes
+  exec 2>/dev/null # hides the shell's complaints about failed writes
   local text rest patience page="" line_begins=true LC_ALL=C
   local rule=$'^-{70,}\n$' killed='rank ([0-9]+) .*signal[[:space:]]([0-9]+) \(' code='[Ee]xit code:[[:space:]]*([0-9]+)'
   while IFS= read -r -N 1 ${page:+-t 5} text || (($? > 128)); do
-    if [[ -z $text ]]; then # not a page, which comes at once: a rank printed this rule
+    if [[ -z $text ]]; then # timeout: this is no page, so a rank printed the rule
       printf '%s' "$page"
       page=
       continue
@@ -254,7 +254,7 @@ if [[ -n $(noted hangs) ]]; then status=$(noted code) && [[ -n $status ]] || end
 usr1=$(kill -l USR1)
 if ((interrupts > 1 && status != 0 && status != 75)); then # with 0 and 75 the ranks were done before they were killed
   end again_INT "$after_kill"
-elif [[ -n $asked_by ]] && ((status == 128 + usr1 || status == usr1)); then # not train: the request ended it
+elif [[ -n $asked_by ]] && ((status == 128 + usr1 || status == usr1)); then # the request ended a command other than train
   end "stopped_$asked_by" "$again"
 elif ((status > 128 && status <= 128 + 64)); then
   if [[ -z $(noted killed) ]]; then say_killed "a rank" $((status - 128)); fi

@@ -19,7 +19,7 @@ enum class ExitCode : int {
   kInputData = 65,      ///< wrong corpus, tokenizer or data set
   kBug = 70,            ///< a fault of ripstop itself
   kStorage = 74,        ///< the file system or a checkpoint failed
-  kRequeue = 75,        ///< no error: a signal or the time limit stopped it; run the same command again
+  kRequeue = 75,        ///< no error: a signal or time limit ended the process; run the same command again
   kCommunication = 76,  ///< a rank was lost or does not answer, or restarts brought no checkpoint
   /// the loss or a gradient is not finite, or differs from the same computation on one rank
   kNumerics = 77,

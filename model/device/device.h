@@ -183,8 +183,8 @@ const DeviceTable& device_table(DeviceKind kind);
 const MemorySource& cuda_host_memory();  ///< throws Error(kResources) without the CUDA back end
 
 /// Copies in stream order. `from`, `to` or both may be host memory. On return, host memory at `from` has been
-/// read. Host memory at `to` is written when the stream has been synchronized, and already on return if it is
-/// not from host_memory(). Does nothing on a meta stream.
+/// read, and host memory at `to` has been written, unless it is from host_memory(): then it is written when
+/// the stream has been synchronized. Does nothing on a meta stream.
 void copy_bytes(const Stream& stream, void* to, const void* from, int64_t bytes);
 
 /// A named range of host time, which profilers show beside the kernels that the host launched in it (NVTX).

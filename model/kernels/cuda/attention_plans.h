@@ -48,8 +48,8 @@ class AttentionPlans {
   std::optional<std::string> forward(const KernelCall& call, const AttentionOperands& operands);
   std::optional<std::string> backward(const KernelCall& call, const AttentionOperands& operands);
 
-  /// Makes the plans that forward() or backward() with `sizes` needs, if cuDNN computes such a call. Returns
-  /// the number of plans made.
+  /// Makes the plans that forward() or backward() with `sizes` needs, if cuDNN computes calls of these sizes.
+  /// Returns the number of plans made.
   int64_t prepare(const Stream& stream, const AttentionSizes& sizes, Direction direction);
   /// The number of plans, refusals included.
   int64_t count() const { return std::ssize(plans_); }
