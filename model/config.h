@@ -28,8 +28,8 @@ enum class RopeType : uint8_t { kDefault, kLinear, kLlama3 };
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<RopeType> = {"default", "linear", "llama3"};
 
-/// Most sizes are spelled as in Hugging Face's config.json. A default of 0 means "must be set", unless the
-/// comment says otherwise.
+/// The sizes and constants of a model, most of them named as in Hugging Face's config.json. A default of 0
+/// means "must be set", unless the comment says otherwise.
 struct ModelConfig {
   int64_t hidden_size = 0;              ///< C
   int64_t intermediate_size = 0;        ///< F

@@ -34,9 +34,9 @@ struct RankHost {
   int64_t node = 0;  ///< lowest rank on the node, which identifies the node
 };
 
-/// Starts the watchdog and MPI, and ends both. A process may have at most one MpiWorld. Without a launcher it
-/// is a world of one rank and does not start MPI, which may not work there. Only the main thread may call it
-/// (MPI_THREAD_FUNNELED). Communicators must be destroyed before the world. Tensors must lie in host memory.
+/// The ranks of a launch. Starts the watchdog and MPI, and ends both. At most one per process. Without a
+/// launcher, the world is one rank and does not start MPI, which may not work there. Only the main thread may
+/// call it (MPI_THREAD_FUNNELED). Communicators must be destroyed first. Tensors must lie in host memory.
 class MpiWorld {
  public:
   /// Seconds from hearing of another rank's failure to the end of this process. The failing rank prints in

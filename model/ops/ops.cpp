@@ -8,8 +8,8 @@
 namespace ripstop {
 namespace {
 
-/// A workspace is freed when the operation returns. The next operation may use the same bytes, because it
-/// runs later on the stream.
+/// The workspace of an operation, freed when the operation returns. The next operation may use the same
+/// bytes, because it runs later on the stream.
 struct Workspace {
   Workspace(Context& context, int64_t bytes) : frame(context.arena), call{context.stream} {
     if (bytes > 0)

@@ -259,7 +259,7 @@ void add_dropout(Context& context, const Tensor& x, const DropoutBits& bits, con
 
 enum class Reduce : uint8_t { kSum, kMax };
 
-/// A term of reduce_pieces(), in memory of the device of its `out`.
+/// One term of a call of reduce_pieces(); `data` is on the device of the call's `out`.
 struct RankPiece {
   const void* data = nullptr;
   DType dtype = DType::kFloat32;

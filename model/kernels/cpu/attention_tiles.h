@@ -188,7 +188,7 @@ inline void score(Rows<const float> keys, const float* queries, int64_t key_coun
   }
 }
 
-/// At least one query of a vector sees each of keys [0, some); every query sees all of keys [0, all).
+/// The keys that a vector's queries see: every query all of [0, all), at least one query each of [0, some).
 struct VisibleKeys {
   int64_t some, all;
 };

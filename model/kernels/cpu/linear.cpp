@@ -20,8 +20,8 @@ namespace {
 
 using Tag = dnnl::memory::format_tag;
 
-/// c [m, n] (+)= a [m, k] * b [k, n]. A transposed operand is stored as [k, m] or [n, k]. Strides are
-/// elements from one stored row to the next.
+/// The product c [m, n] (+)= a [m, k] * b [k, n]. A transposed operand is stored as [k, m] or [n, k]. Strides
+/// are elements from one stored row to the next.
 struct Product {
   int64_t m = 0, k = 0, n = 0;
   int64_t a_stride = 0, b_stride = 0, c_stride = 0;

@@ -15,7 +15,7 @@
 namespace ripstop::cuda {
 namespace {
 
-constexpr int kWarps = 8;  ///< of a block, each with another head
+constexpr int kWarps = 8;  ///< warps of a block, each with its own head
 /// Pairs of elements that a lane holds: as many as the largest head of plain attention needs.
 constexpr int kHeld = static_cast<int>(kPlainHeadSize) / 64;
 

@@ -29,7 +29,7 @@ __device__ inline float dot(const T* row, const float* with, int size) {
   return sum;
 }
 
-/// Rows are `stride` elements apart.
+/// Offsets of rows that are `stride` elements apart.
 struct StridedRows {
   int64_t stride;
   __device__ int64_t operator()(int64_t k) const { return k * stride; }
