@@ -21,7 +21,7 @@ ParameterSpec norm(std::string name, int64_t rows) {
   return {.name = std::move(name), .rows = rows, .columns = 1, .vector = true};
 }
 
-// Adds the vectors of Attention::more_vectors, in its order.
+// Adds the vectors of Attention::more_vectors, in the same order.
 void add_vectors(const ModelConfig& config, const std::string& at, std::vector<PhysicalTensor>& tensors) {
   const int64_t d = config.head_size(), q = config.query_size(), kv = config.key_value_size();
   const auto bias = [&](const char* name, int64_t rows, Cut cut) {

@@ -159,7 +159,7 @@ class Communicator {
   virtual double seconds_waited() const = 0;
 };
 
-/// Makes the group of one rank. Collectives with an output copy the input; collectives in place do nothing.
+/// Makes the group of one rank. Collectives with an output copy their input there; in place they do nothing.
 std::unique_ptr<Communicator> make_self_communicator(const std::string& name);
 
 /// Makes rank `rank` of a planned group of `size` ranks, for the planner, which runs a step on kMeta. The
@@ -171,7 +171,7 @@ std::unique_ptr<Communicator> make_planned_communicator(const std::string& name,
                                                         SentObserver sent = {});
 
 /// Makes a group that moves tensors on `device` through host memory, over `host`: for ranks that share a GPU,
-/// between which no library moves device memory. The host waits for every collective.
+/// because no library moves device memory between them. The host waits for every collective.
 std::unique_ptr<Communicator> make_staged_communicator(std::unique_ptr<Communicator> host,
                                                        const Device& device);
 

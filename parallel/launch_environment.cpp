@@ -102,7 +102,7 @@ std::vector<std::string> expand_node_list(std::string_view list) {
         parts.remove_prefix(std::min(parts.size(), std::min(parts.find(','), parts.size()) + 1));
       }
       list.remove_prefix(close + 1);
-      // Refuse names with two brackets, such as RACK and NODE, because a wrong name would be worse than none.
+      // Refuse names with two brackets, "rack[1-2]n[1-8]": a wrong name would be worse than none.
       if (!list.empty() && list.front() != ',') return {};
     }
     list.remove_prefix(std::min(list.size(), std::min(list.find(','), list.size()) + 1));

@@ -14,9 +14,8 @@ namespace ripstop {
 struct MpiOptions {
   /// The command of this process, such as "train". run() refuses ranks with different commands.
   std::string command = {};
-  /// The longest time of one wait, after which the wait throws Error(kCommunication), and of one call of MPI,
-  /// after which the process ends through `end_process`. Time in which this process was suspended does not
-  /// count.
+  /// The longest time of one wait, which then throws Error(kCommunication), and of one call of MPI, after
+  /// which the process ends (see end_process). Time in which this process was suspended does not count.
   double deadline_seconds = 600;
   /// The directory of the run, which may not exist yet. Ranks make files near it before MPI starts, so that
   /// an error can name missing ranks (see Arrivals). Empty: no files.

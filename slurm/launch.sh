@@ -13,7 +13,7 @@ set -euo pipefail
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/endings.sh"
 if [[ ${1:-} == --help || ${1:-} == -h ]]; then usage && exit; fi
 
-# end STATE [WORD]: prints the text that launch_endings has for STATE, with WORD in it, and ends with the exit code there.
+# end STATE [WORD]: prints the text of STATE in launch_endings, with WORD in it, and ends with its exit code.
 end() {
   local code text
   read -r _ code text < <(grep "^$1 " <<<"$launch_endings")
@@ -56,7 +56,7 @@ for stream in 0 1 2; do
   if COLUMNS=$(stty size <&$stream 2>/dev/null | cut -d ' ' -f 2); then export COLUMNS; fi
 done
 
-cores=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc) # nproc would print these variables
+cores=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc) # nproc would follow these variables
 nodes=$((${SLURM_JOB_ID:+${SLURM_JOB_NUM_NODES:-}} + 0 > 1 ? SLURM_JOB_NUM_NODES : 1))
 ranks_here=$(((ranks + nodes - 1) / nodes))
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((cores > ranks_here ? cores / ranks_here : 1))}
@@ -98,7 +98,7 @@ if setpriv --help 2>&1 | grep -q -- --pdeathsig; then detached+=(setpriv --pdeat
 typed=""
 if [[ -t 0 ]]; then exec < <(trap '' INT TSTP TTIN && exec cat 2>/dev/null) && typed=$!; fi
 
-# note NAME TEXT: keeps TEXT in a file, because this script gets no variables of its background commands.
+# note NAME TEXT: keeps TEXT in a file, because background commands cannot set variables of this script.
 note() { if [[ -n $notes ]]; then echo "$2" >"$notes/$1"; fi; } 2>/dev/null
 noted() { if [[ -n $notes && -e $notes/$1 ]]; then cat "$notes/$1"; fi; }
 # say_killed WHO SIGNAL: prints that WHO was killed, and notes WHO.
@@ -166,7 +166,7 @@ living() {
     if ! grep -qs '^State:[[:space:]]*[ZX]' "/proc/$child/status"; then echo "$child"; fi
   done
 }
-# watch: ends an mpirun that hangs after its ranks. Open MPI 4.1 may hang for ever if a rank is killed while MPI starts.
+# watch: ends an mpirun that hangs after its ranks have ended. Open MPI 4.1 may hang for ever if a rank is killed while MPI starts.
 watch() {
   trap '' INT TERM HUP USR1 TSTP
   local since=$SECONDS had=false now

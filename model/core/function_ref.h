@@ -8,7 +8,7 @@ namespace ripstop {
 template <class Signature>
 class FunctionRef;
 
-/// A view of a callable, for parameters; valid while the callable lives. Never allocates.
+/// A view of a callable, for function parameters; valid while the callable lives. Never allocates.
 template <class Result, class... Args>
 class FunctionRef<Result(Args...)> {
  public:

@@ -32,11 +32,11 @@ class TensorAxis {
     return local == rows ? 0 : index() * local;
   }
 
-  /// Gets a part of the rows of a tensor [N, C], and the index of the part's first row in this tensor.
+  /// Called with some rows of a tensor [N, C], and with the index in this tensor of the first of them.
   using RowsBody = FunctionRef<void(const Tensor& rows, int64_t first_row)>;
 
   /// Gathers the local rows `x` [n, C] of all ranks to the whole [N, C]. Calls `body` once with all rows, or
-  /// first with this rank's rows and then with each other rank's rows as they arrive. Returns the whole,
+  /// first with this rank's rows and then with every other rank's rows as they arrive. Returns the whole,
   /// complete in stream order: `x` itself if there is nothing to gather, else a tensor in the caller's arena
   /// frame (category kCommunication). This rank receives (count - 1) * bytes(x).
   virtual Tensor gather_sequence(Context& context, const Tensor& x, RowsBody body) const = 0;

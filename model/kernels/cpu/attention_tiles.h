@@ -142,7 +142,7 @@ template <int kStep>
   }
 }
 
-/// to [columns, rows] = from [rows, columns] transposed; both are multiples of kLanes.
+/// to [columns, rows] = from [rows, columns] transposed; rows and columns are multiples of kLanes.
 inline void transpose(const float* from, int64_t rows, int64_t columns, float* to) {
   for (int64_t r = 0; r < rows; r += kLanes)
     for (int64_t c = 0; c < columns; c += kLanes) {

@@ -6,7 +6,7 @@ namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 
 /// Returns r. `squares`: the sum of s^2.
 inline float inverse_rms_of(float squares, int64_t columns, double epsilon) {
-  // float64 costs nothing once per row.
+  // Once per row, float64 costs almost nothing.
   const double mean = static_cast<double>(squares) / static_cast<double>(columns);
   return static_cast<float>(1.0 / __builtin_sqrt(mean + epsilon));
 }

@@ -135,7 +135,7 @@ std::optional<std::string> attention_unsupported(const AttentionGpu& gpu, bool d
     return fmt::format(
         "this cuDNN ({}) is older than {}, the first for packed documents on compute capability 8.x",
         gpu.cudnn_version, kFirstPackedAmpere);
-  // Source: Transformer Engine (its pull request 2693), which keeps packed rows of q|k|v from cuDNN on such
+  // Source: Transformer Engine (its pull request 2693), which gives cuDNN no packed rows of q|k|v on these
   // GPUs.
   if (gpu.major == 12)
     return "on compute capability 12.x, cuDNN does not support packed documents whose queries, keys and "

@@ -28,7 +28,7 @@ class GemmChoices {
 
   /// `gemm`: gemm_name. Returns null if the product was not measured yet.
   const GemmChoice* find(const std::string& gemm) const;
-  /// Adds a choice and writes the file, with all choices that other processes have written to it.
+  /// Adds a choice and writes the file, keeping the choices that other processes have written.
   void add(const std::string& gemm, const GemmChoice& choice);
 
  private:

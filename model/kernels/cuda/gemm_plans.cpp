@@ -10,7 +10,7 @@
 namespace ripstop::cuda {
 namespace {
 
-// A limit for plans that are not used again: prompts have many different numbers of rows.
+// Limits the plans: many are not used again, because prompts have many different numbers of rows.
 constexpr size_t kMostPlans = 2048;
 constexpr int kMostCandidates = 32;  // suggestions of cuBLASLt that are timed
 constexpr int kRounds = 5;           // timed rounds, after one that is not counted
@@ -180,7 +180,7 @@ GemmPlans::Plan GemmPlans::make(const Gemm& gemm, bool measures) {
   return plan;
 }
 
-// Returns the file's choice only if cuBLASLt accepts it: the file may be damaged or of another machine.
+// Returns the file's choice only if cuBLASLt accepts it: the file may be damaged or from another machine.
 std::optional<cublasLtMatmulAlgo_t> GemmPlans::chosen(const Gemm& gemm,
                                                       const GemmDescriptors& descriptors) const {
   const GemmChoice* choice = choices_.find(gemm_name(gemm));

@@ -1,4 +1,4 @@
-// The gradient of attention, with p as in plain_attention.cu. Sums over i take all query heads of a group:
+// The gradient of attention, with p as in plain_attention.cu. Sums over i include all query heads of a group:
 //
 //   delta_i = do_i . o_i
 //   ds_ij = p_ij (do_i . v_j - delta_i)
