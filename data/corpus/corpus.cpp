@@ -23,14 +23,14 @@ namespace {
 
 using FileIdentity = std::pair<dev_t, ino_t>;
 
-/// The device and inode of the file or directory `path`, behind links; nullopt if it is not there.
+/// Device and inode of the file or directory at `path`, following links; nullopt if there is none.
 std::optional<FileIdentity> identity_of(const std::filesystem::path& path) {
   struct stat status {};
   if (stat(path.c_str(), &status) != 0) return std::nullopt;
   return FileIdentity(status.st_dev, status.st_ino);
 }
 
-/// Divides the files below a directory into `read`, the data files, and `other`, the rest with reasons.
+/// Lists the files below a directory: `read`, the data files, and `other`, the rest, each with a reason.
 class FilesBelow {
  public:
   FilesBelow(std::filesystem::path root, const CorpusSource& source)
@@ -125,7 +125,7 @@ void add_files(const std::filesystem::path& path, CorpusSource& source,
     std::ranges::move(below.other, std::back_inserter(source.passed_over));
     return;
   }
-  // prepare reads its input up to three times, a pipe only once.
+  // prepare reads its input up to three times, but a pipe can be read only once.
   if (!std::filesystem::is_regular_file(status)) {
     throw Error(ExitCode::kInputData, fmt::format("{}: not a file", path.string()),
                 "prepare reads its input several times: write it to a file first");
@@ -164,8 +164,8 @@ void refuse_utf16(const std::filesystem::path& path) {
 /// Thrown by a sink to end the reading.
 struct EnoughSeen {};
 
-/// Refuses UTF-16 and JSONL files whose first line is bad. Otherwise prepare would notice a bad file only
-/// after hours of work on the files before it.
+/// Refuses UTF-16 files, and JSONL files whose first line is bad. Otherwise prepare would notice a bad file
+/// only after hours of work on the files before it.
 void check_first_lines(const CorpusSource& source) {
   // On a network file system, opening more files would take too long.
   constexpr size_t kMostFiles = 1000;
@@ -232,8 +232,8 @@ SourceKind common_kind(const std::vector<std::filesystem::path>& files, const Co
   return common;
 }
 
-/// Keeps one name of each file in source.inputs, because a second name would only give duplicates. Drops
-/// links first. Throws Error(kUsage) if the user gave a name that would be dropped.
+/// Keeps one name of each file in source.inputs, because a second name would only give duplicate examples.
+/// Drops links first. Throws Error(kUsage) if the user gave a name that would be dropped.
 void drop_second_names(CorpusSource& source) {
   std::set<FileIdentity> seen;
   std::vector<std::filesystem::path>& files = source.inputs;
@@ -331,8 +331,8 @@ CorpusSource resolve_source(CorpusSource source) {
   if (source.kind == SourceKind::kAuto) source.kind = common_kind(files, source);
   source.given = std::exchange(source.inputs, std::move(files));
   check_options_of_kind(source);
-  // XSum has hundreds of thousands of articles: a stat of each takes minutes on a network file system. If an
-  // article is given twice, prepare drops the second as a duplicate.
+  // XSum has hundreds of thousands of articles, and stat() of all takes minutes on a network file system. If
+  // an article is given twice, prepare drops the second as a duplicate.
   if (source.kind != SourceKind::kXsum) {
     drop_second_names(source);
     check_first_lines(source);
@@ -351,7 +351,7 @@ CorpusCounts read_corpus(const CorpusSource& source, CorpusProgress& progress, c
     read_synthetic(source, progress, sink);
     return {};
   }
-  // Two stats of each of hundreds of thousands of .summary files take minutes on a network file system.
+  // On a network file system, two stat() of each of hundreds of thousands of .summary files take minutes.
   const bool watch = progress_unit(source) == "byte";
   std::vector<FileStamp> before;
   progress = {};

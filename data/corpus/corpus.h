@@ -37,13 +37,13 @@ struct CorpusSource {
   double validation_fraction = 0;
   int64_t examples = 0;  ///< synthetic: number of examples in all splits together
   uint64_t seed = 0;     ///< synthetic: seed of the random numbers
-  /// The files of the inputs that a source of this kind does not read. resolve_source() sets them.
+  /// Files below `inputs` that a source of this kind does not read; set by resolve_source().
   std::vector<PassedOver> passed_over;
-  /// The inputs as the user gave them, which tell splits by their folders. resolve_source() sets them.
+  /// The inputs as the user gave them: their folders tell splits. Set by resolve_source().
   std::vector<std::filesystem::path> given;
 };
 
-/// Document and summary are valid UTF-8.
+/// A document with its summary, or a text; all strings are valid UTF-8.
 struct CorpusExample {
   Split split = Split::kTrain;
   std::string id;
@@ -59,7 +59,7 @@ struct CorpusProgress {
   int64_t done = 0, total = 0;
 };
 
-/// Counts that are known after the whole corpus has been read.
+/// Counts that are known only after the whole corpus has been read.
 struct CorpusCounts {
   int64_t absent_ids = 0;  ///< xsum: number of ids in the split file for which there is no article
   int64_t lost_links = 0;  ///< xsum: number of links in archives that lead to no file of the archive

@@ -87,15 +87,15 @@ std::string take_text(const Json& object, const std::string& field, bool is_pair
   return *found;
 }
 
-/// The index behind the closing quote of the JSON string whose opening quote is at `begin`.
+/// The index after the closing quote of the JSON string whose opening quote is at `begin`.
 size_t end_of_string(std::string_view json, size_t begin) {
   size_t end = begin + 1;
   while (json[end] != '"') end += json[end] == '\\' ? 2 : 1;
   return end + 1;
 }
 
-/// The text of the value of `key` in the JSON object `json`, which keeps digits that a double would lose.
-/// Empty if there is no such key. `json` must be valid; a key with escapes is not found.
+/// The value of `key` in the JSON object `json`, spelled as there: a double would lose digits. Empty if there
+/// is no such key. `json` must be valid; a key with escapes is not found.
 std::string_view text_of_member(std::string_view json, std::string_view key) {
   constexpr std::string_view kSpace = " \t\r\n";
   std::string_view name;  // the last string of the outermost object
@@ -153,7 +153,7 @@ void read_json(LineInput& lines, const CorpusExample& start, const CorpusSource&
   }
 }
 
-/// The file becomes several examples if it is long.
+/// Reads a plain text file as one example, or as several if it is long.
 void read_plain(LineInput& lines, const CorpusExample& start, const CorpusSource& source,
                 const ExampleSink& sink, const std::function<void()>& moved) {
   CorpusExample example = start;

@@ -109,7 +109,7 @@ std::vector<std::string> words_of(const std::string& name) {
 // The split that a word of `name` means. "set", "data", "split" or "files" may end the word.
 std::optional<Split> split_of_words(const std::string& name) {
   std::vector<std::string> words = words_of(name);
-  // A part ("-00000-of-00002"), a version ("v2") or a language ("en") may stand behind the split.
+  // A part ("-00000-of-00002"), a version ("v2") or a language ("en") may follow the split word.
   while (words.size() > 1 && words.back().size() <= 2) words.pop_back();
   for (size_t i = 0; i < words.size(); ++i) {
     std::string word = words[i];
@@ -125,8 +125,8 @@ std::optional<Split> split_of_words(const std::string& name) {
   return std::nullopt;
 }
 
-// Whether `name`, in lower case, begins with `prefix`, as in "testset" and "devsmall". "value", "valley",
-// "device" and "testimony" are other words: two letters or more follow, the first a vowel, l or v.
+// Whether `name`, in lower case, begins with `prefix`, as in "testset" and "devsmall". Not if two or more
+// letters follow, the first a vowel, l or v: "value" and "testimony" are other words.
 bool begins_with(const std::string& name, std::string_view prefix) {
   if (!name.starts_with(prefix)) return false;
   const std::string rest = name.substr(prefix.size());

@@ -36,9 +36,9 @@ ForeignFormat foreign_format(const std::filesystem::path& path);
 ///   eval, trn or tst as the first or last word; testing, evaluation or development as the only word. Each
 ///   may have "set", "data", "split" or "files" behind it.
 /// - A file name that begins with val, dev or test, if that is no other word (value, device, testimony).
-/// - The innermost folder whose whole name is a split word, up to the one of `inputs` (--input) that holds
-///   the file. If the file itself is an input, only its own folder is looked at. If there is only one input,
-///   this outermost folder does not count.
+/// - The innermost folder whose whole name is a split word, up to the member of `inputs` (--input) that holds
+/// the file. If the file itself is an input, only its own folder is looked at. If there is only one input,
+/// the outermost of these folders does not count.
 std::optional<Split> named_split(const std::filesystem::path& path,
                                  const std::vector<std::filesystem::path>& inputs = {});
 /// named_split(), or train.
@@ -51,9 +51,9 @@ std::string describe_splits(const CorpusSource& source);
 /// One note for each split that has files of source.inputs, and one for the files whose names tell no split.
 std::vector<std::string> notes_on_splits(const CorpusSource& source);
 
-/// Why a file below a directory is not read, though its extension is one that a source reads: it is hidden
-/// (.NAME, or in a folder __NAME), or it is about data, models or software (dataset_infos.json, README.txt).
-/// "" if there is no such reason. `path` is relative to the directory.
+/// Why a file below a directory is not read, though a source reads its extension: it is hidden (.NAME, or in
+/// a folder __NAME), or it is about data, models or software (dataset_infos.json, README.txt). "" if there is
+/// no such reason. `path` is relative to the directory.
 std::string why_no_data(const std::filesystem::path& path);
 
 /// Text for messages about the first few of `files`: "a.csv (a CSV file), notes.md and 2 more".

@@ -81,12 +81,12 @@ class NamePool {
   std::array<std::vector<std::string>, kSplits> parts_;
 };
 
-/// The keys of the pools are constants, so every corpus divides the names in the same way.
+/// The pools of names. Their keys are constants, so every corpus divides the names in the same way.
 struct World {
   NamePool first_names{"n", 1}, last_names{"rd", 2}, towns{"ville", 3};
 };
 
-/// A two-digit figure: a multiple of 7 for validation, plus 1 for test, any other number for train.
+/// A two-digit figure: for validation a multiple of 7, for test a multiple of 7 plus 1, for train any other.
 uint64_t figure(Split split, Random& random) {
   const uint64_t seven = 7 * (2 + random.below(11));
   if (split == Split::kValidation) return seven;
@@ -126,7 +126,7 @@ void read_synthetic(const CorpusSource& source, CorpusProgress& progress, const 
                     : from_end < 2 * held_out ? Split::kValidation
                                               : Split::kTrain;
     example.id = fmt::format("synthetic-{}", i);
-    // A key of its own keeps an article's text independent of the number of articles.
+    // Each article has its own key, so its text does not depend on the number of articles.
     Random random(Random(source.seed).below(UINT64_MAX) ^ (static_cast<uint64_t>(i) * 0xd1342543de82ef95ull));
     const int64_t confirmed = 1 + static_cast<int64_t>(random.below(kSentences - 1));
     for (int64_t s = 0; s < kSentences; ++s) {

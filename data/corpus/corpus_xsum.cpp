@@ -100,7 +100,7 @@ std::string drop_boilerplate(std::string_view text) {
     const std::string_view line = text.substr(0, std::min(text.size(), text.find('\n')) + 1);
     text.remove_prefix(line.size());
     const bool blank = line.find_first_not_of(" \t\r\n\v\f") == std::string_view::npos;
-    // Hugging Face's loader compares lines with their ends, so it keeps a last line without one.
+    // Hugging Face's loader compares lines with their line ends, so it keeps a last line that has none.
     const bool whole = line.ends_with('\n');
     const bool boilerplate = whole && std::find(kBoilerplate.begin(), kBoilerplate.end(),
                                                 line.substr(0, line.size() - 1)) != kBoilerplate.end();
@@ -109,7 +109,7 @@ std::string drop_boilerplate(std::string_view text) {
   return kept;
 }
 
-/// The marks are either all "[SN]" or all "[XSUM]".
+/// Splits at the marks, which are either all "[SN]" or all "[XSUM]".
 std::vector<std::string_view> split_at_marks(std::string_view text) {
   const std::string_view mark = strip(text).starts_with("[XSUM]") ? "[XSUM]" : "[SN]";
   std::vector<std::string_view> parts;
@@ -157,8 +157,8 @@ bool is_article(const std::filesystem::path& path) {
   return path.extension() == ".summary" && std::ranges::none_of(path, is_hidden);
 }
 
-/// Reads the archive again and calls `take` for each article that is a link: in the first reading, a link may
-/// come before its file. Returns the number of links that lead to no file.
+/// Reads the archive again and calls `take` for each article that is a link, because a link may come before
+/// its file. Returns the number of links that lead to no file.
 int64_t read_linked(const std::filesystem::path& input, const Links& links, const TakeArticle& take) {
   std::map<std::string, std::vector<std::string>> names;  // names of links by their file's path
   for (const auto& [name, to] : links)
@@ -189,7 +189,7 @@ CorpusCounts read_xsum(const CorpusSource& source, CorpusProgress& progress, con
     CorpusExample example;
     example.id = file_name.substr(0, file_name.find('.'));
     example.file = file;
-    // Look up the split first: the content of an article without one need not be read.
+    // Look up the split first: the content of an article without a split need not be read.
     const std::optional<Split> split = splits ? splits->find(example.id) : Split::kTrain;
     if (!split) {
       ++counts.unlisted;

@@ -49,11 +49,11 @@ class StepPlanner {
   StepPlanner(const SequenceReader& reader, const BatchLoaderOptions& options, DataCursor start)
       : reader_(reader), options_(options), plan_(plan_epoch(reader, options, start.epoch)), at_(start) {}
 
-  /// The number in the epoch of the current plan.
+  /// Number of sequences in an epoch, by the current plan.
   int64_t sequences_per_epoch() const { return plan_.sequences(); }
   bool is_over() const { return options_.epochs > 0 && at_.epoch >= options_.epochs; }
 
-  /// Advances the cursor by one step and fills in `step`. Returns the items of each sequence of the step.
+  /// Advances the cursor by one step and fills in `step`. Returns the items of each sequence in the step.
   std::vector<std::vector<PackItem>> take_step(LoaderStep& step);
 
  private:

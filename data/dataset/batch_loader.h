@@ -21,7 +21,7 @@ struct DataCursor {
 
 struct BatchLoaderOptions {
   int64_t sequence_length = 0;
-  int64_t examples = 0;  ///< the first `examples` of the data set; 0: all
+  int64_t examples = 0;  ///< only the first `examples` of the data set; 0: all
   bool pack = true;
   LossOn loss_on = LossOn::kSummary;
   uint64_t shuffle_seed = 0;
@@ -50,7 +50,7 @@ struct EpochSequences {
   std::string plan_hash;  ///< PackPlan::hash(); checkpoints store it with a cursor
 };
 
-/// Reads no token. Throws Error(kInputData) for a data set without examples.
+/// Counts the sequences of `epoch`. Reads no token. Throws Error(kInputData) for a data set without examples.
 EpochSequences count_epoch_sequences(const TokenDataset& dataset, const BatchLoaderOptions& options,
                                      int64_t epoch);
 
@@ -78,9 +78,9 @@ class BatchLoader {
   BatchLoader(const BatchLoader&) = delete;
   BatchLoader& operator=(const BatchLoader&) = delete;
 
-  /// Batches of each rank: ceil(ceil(G / data_ranks) / micro_batch_sequences).
+  /// Batches of each rank in a step: ceil(ceil(G / data_ranks) / micro_batch_sequences).
   int64_t batches_per_step() const;
-  /// The number in the epoch of the start cursor.
+  /// Number of sequences in the epoch of the start cursor.
   int64_t sequences_per_epoch() const;
 
   /// Starts a step. All batches of the previous step must have been taken. Waits for the reading thread.

@@ -16,9 +16,9 @@ std::filesystem::path dataset_file(const std::filesystem::path& directory, const
 /// The tokenizer's file in the data set in `directory`. Throws as dataset_file().
 std::filesystem::path dataset_tokenizer(const std::filesystem::path& directory);
 
-/// Throws Error(kInputData) unless `dataset` was made with `tokenizer`, by SHA-256, vocabulary size, begin
-/// and end of examples, and how it reads special tokens. Call it wherever both are open: nothing else notices
-/// wrong ids.
+/// Throws Error(kInputData) unless `dataset` was made with `tokenizer`: compares SHA-256, vocabulary size,
+/// begin and end of examples, and whether special tokens in texts are read. Call it wherever both are open:
+/// nothing else notices wrong ids.
 void require_dataset_tokenizer(const TokenDataset& dataset, const Tokenizer& tokenizer);
 
 /// Same as TokenDataset::text(), but throws Error(kInputData) if a summary does not encode to the targets of

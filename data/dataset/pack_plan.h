@@ -12,7 +12,7 @@ struct PackPlanOptions {
   int64_t epoch = 0;
   bool pack = true;     ///< false: every item gets a sequence of its own
   bool shuffle = true;  ///< false: in the order of the data set
-  /// The most sequences that are open for later items. With 1, a sequence holds only consecutive items.
+  /// Maximum number of sequences open for later items. With 1, a sequence holds only consecutive items.
   int64_t open_sequences = 256;
 };
 
@@ -28,11 +28,11 @@ struct PackItem {
 /// in exactly one sequence. An example longer than sequence_length is split into pieces of that length; the
 /// last piece may be shorter.
 ///
-/// The plan places the items in the order of a permutation keyed by (seed, epoch), or of the data set without
-/// `shuffle`. Each item goes into the fullest open sequence that has room for it. If none has room, the plan
-/// opens a new sequence; if `open_sequences` are open already, the plan first closes the fullest. With
-/// `shuffle` the plan then permutes the sequences, because sequences with much padding come last. Source:
-/// bounded-space best fit, Csirik and Johnson, Algorithmica 31 (2001).
+/// The plan places the items in the order of a permutation keyed by (seed, epoch); without `shuffle`, in the
+/// order of the data set. Each item goes into the fullest open sequence that has room for it. If none has
+/// room, the plan opens a new sequence; if `open_sequences` are open already, it first closes the fullest.
+/// With `shuffle` the plan then permutes the sequences, because sequences with much padding come last.
+/// Source: bounded-space best fit, Csirik and Johnson, Algorithmica 31 (2001).
 class PackPlan {
  public:
   /// Version of the algorithm, a part of hash(). Increase it whenever the algorithm changes.

@@ -44,8 +44,8 @@ class PromptTemplate {
   EncodedPrompt encode(std::string_view document) const;
   /// The prompt of `document`, then `summary` (Tokenizer::encode_continuation), then Tokenizer::eos.
   TokenExample encode_pair(std::string_view document, std::string_view summary) const;
-  /// Tokenizer::begin, text, Tokenizer::eos. All tokens behind the begin are targets, but never the first
-  /// token of all.
+  /// Tokenizer::begin, text, Tokenizer::eos. All tokens after the begin are targets, except the very first
+  /// token of the example.
   TokenExample encode_text(std::string_view text) const;
 
  private:

@@ -8,7 +8,7 @@
 namespace ripstop {
 namespace {
 
-/// Most rows of a padding document: attention costs grow with the square of a document's length.
+/// Maximum rows of a padding document: attention costs grow with the square of a document's length.
 constexpr int64_t kPaddingDocumentRows = 32;
 
 void append_padding(int64_t count, PackedBatch& batch) {
@@ -49,7 +49,7 @@ bool SequenceReader::cuts_documents() const {
   return dataset_.header().kind == ExampleKind::kSummary;
 }
 
-/// Whether the summary stays whole when the document is cut away. What an example begins with always stays.
+/// Whether the summary stays whole if the whole document is cut away. The begin tokens always stay.
 bool SequenceReader::summary_fits(int64_t example) const {
   const int64_t kept = dataset_.example_end(example) - dataset_.separator_begin(example);
   return dataset_.header().begin_tokens + kept - 1 <= sequence_length_;

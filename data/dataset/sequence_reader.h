@@ -11,7 +11,7 @@
 
 namespace ripstop {
 
-/// token[i + 1] is the target of row i.
+/// The tokens of a PackItem: token[i + 1] is the target of row i.
 struct ItemTokens {
   std::vector<int32_t> token;  ///< [rows + 1]
   int64_t first_target = 0;    ///< index in `token` of the first target for the loss

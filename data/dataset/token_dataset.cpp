@@ -180,7 +180,7 @@ void TokenDataset::check_index() const {
     if (end <= begin || begin < 0 || end - begin < 2 || end > tokens()) {
       fail(ExitCode::kInputData, "{}: example {} spans tokens {} to {}", path_.string(), i, begin, end);
     }
-    // An example without BOS may begin with its separator: a token may hold the document and a part of it.
+    // Without BOS an example may begin with its separator: one token may hold the document and a part of it.
     if (separator_begin(i) < begin + std::min(header_.begin_tokens, end - begin) ||
         separator_begin(i) > end || target_begin(i) <= begin || target_begin(i) >= end || !is_in_order(i)) {
       fail(ExitCode::kInputData,

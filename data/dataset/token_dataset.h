@@ -22,7 +22,7 @@ inline constexpr int64_t kTokenBlockBytes = 16384;
 /// Names of the arrays in the group /text.
 inline constexpr std::array<const char*, 3> kTextFields = {"id", "document", "summary"};
 
-/// Bound on TokenDatasetHeader::begin_tokens, far above what tokenizers have.
+/// Upper bound of TokenDatasetHeader::begin_tokens, far above what tokenizers have.
 inline constexpr int64_t kMostBeginTokens = 16;
 
 /// Bytes of one token in /tokens.

@@ -9,7 +9,7 @@
 
 namespace ripstop {
 
-/// Indices count from the first token of the example.
+/// The tokens of an example. Indices count from the first of them.
 struct TokenExample {
   std::vector<int32_t> tokens;
   int64_t separator_begin = 0;
@@ -25,7 +25,7 @@ class TokenDatasetWriter {
   TokenDatasetWriter(const TokenDatasetWriter&) = delete;
   TokenDatasetWriter& operator=(const TokenDatasetWriter&) = delete;
 
-  /// `text` must be given if the header has with_text, and must be null otherwise.
+  /// Adds an example, with its `text` if the header has with_text, else with null.
   void add(const TokenExample& example, const ExampleText* text = nullptr);
   /// Examples and tokens added so far.
   int64_t examples() const;

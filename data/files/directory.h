@@ -16,10 +16,10 @@ void sync_directory(Io& io, const std::filesystem::path& directory);
 /// Makes `directory`, in an existing parent, if it does not exist. Throws Error(kStorage).
 void make_directory(Io& io, const std::filesystem::path& directory);
 
-/// Replaces `to` if it is a file or an empty directory. Throws Error(kStorage).
+/// Renames `from` to `to`. Replaces `to` if it is a file or an empty directory. Throws Error(kStorage).
 void rename_path(Io& io, const std::filesystem::path& from, const std::filesystem::path& to);
 
-/// A symbolic link counts, whatever its target. Throws Error(kStorage) if the system cannot tell.
+/// Counts a symbolic link, whatever its target. Throws Error(kStorage) if the system cannot tell.
 bool path_exists(Io& io, const std::filesystem::path& path);
 
 /// Follows a link. Throws Error(kStorage) if the system cannot tell, for example below a directory that this
@@ -29,11 +29,11 @@ bool directory_exists(Io& io, const std::filesystem::path& path);
 /// Entries sorted by name; empty if `directory` does not exist. Follows a link. Throws Error(kStorage).
 std::vector<Io::Entry> list_directory(Io& io, const std::filesystem::path& directory);
 
-/// "it is a link to X, which is not there" if `path` is such a link, else "". Throws nothing.
+/// "it is a link to X, which is not there" if `path` is a link to nothing, else "". Throws nothing.
 std::string hint_for_link(const std::filesystem::path& path);
 
-/// The first directory, by name and at most three levels below `directory`, with a file `name`. Skips folders
-/// called blobs, and stops after 2,000 entries. Empty if there is none. Throws nothing.
+/// The first directory by name, one to three levels below `directory`, that holds a file `name`; empty if
+/// there is none. Skips folders called blobs. Stops after 2,000 entries. Throws nothing.
 std::filesystem::path find_below(const std::filesystem::path& directory, std::string_view name);
 
 /// Whether the file has a second name, as after `cp -al`: a write through one name shows under both.
@@ -43,8 +43,8 @@ bool has_hard_links(const std::filesystem::path& file);
 /// none.
 std::optional<double> age_of(const std::filesystem::path& file);
 
-/// Whether other machines may read the file system of `path`. If not, readers see a write without a sync,
-/// which may take long on a busy disk.
+/// Whether other machines may read the file system of `path`. If not, readers see a write before any sync,
+/// which may be slow on a busy disk.
 bool may_be_shared(const std::filesystem::path& path);
 
 /// Removes `path` with everything below it, but not the targets of links. Returns whether `path` is gone.

@@ -28,7 +28,7 @@ class Descriptor {
 
   Io& io() const { return *io_; }
   int value() const { return value_; }  ///< -1 if there is none
-  /// The caller then owns the descriptor.
+  /// Gives up the descriptor: the caller then owns it.
   int release() { return std::exchange(value_, -1); }
 
  private:
@@ -39,7 +39,7 @@ class Descriptor {
 /// A regular file. Several threads may call `read_at` at once.
 class InputFile {
  public:
-  /// Opens a file of the user. Follows links. Throws Error(`refusal`) if the file is missing or not a regular
+  /// Opens a user's file. Follows links. Throws Error(`refusal`) if the file is missing or not a regular
   /// file.
   explicit InputFile(const std::filesystem::path& path, ExitCode refusal = ExitCode::kInputData);
   /// Opens a file that ripstop wrote. Throws Error(kStorage) if the file is missing or not a regular file, or
@@ -64,8 +64,8 @@ class InputFile {
   int64_t bytes_ = 0;
 };
 
-/// All members throw Error(kStorage). The destructor drops appended bytes that were not flushed. Several
-/// threads may call write_at(), start_writing() and wait_written() at once.
+/// A file to write. All members throw Error(kStorage). The destructor drops appended bytes that were not
+/// flushed. Several threads may call write_at(), start_writing() and wait_written() at once.
 class OutputFile {
  public:
   enum class Mode {
@@ -78,8 +78,8 @@ class OutputFile {
 
   const std::filesystem::path& path() const { return path_; }
   void write_at(int64_t offset, const void* data, int64_t bytes);
-  /// Starts the transfer of these bytes to the device. The system would start it only after hundreds of
-  /// megabytes, for which sync() would then have to wait.
+  /// Starts the transfer of these bytes to the device. Otherwise the system would start only after hundreds
+  /// of megabytes, for which sync() would then have to wait.
   void start_writing(int64_t offset, int64_t bytes) {
     file_.io().start_writing(file_.value(), offset, bytes);
   }

@@ -28,11 +28,11 @@ class StreamHash {
   std::unique_ptr<XXH3_state_s, void (*)(XXH3_state_s*)> state_;
 };
 
-/// The CRC-32 of ZIP archives, of bytes with the CRC-32 `before` and of `bytes` after them. Source: PKWARE's
+/// The CRC-32, as in ZIP archives, of `bytes` appended to bytes whose CRC-32 is `before`. Source: PKWARE's
 /// APPNOTE.TXT, 4.4.7.
 uint32_t crc32(std::string_view bytes, uint32_t before = 0);
 
-/// 64 hex digits. Source: FIPS 180-4.
+/// SHA-256 as 64 hex digits. Source: FIPS 180-4.
 std::string sha256_hex(std::string_view bytes);
 
 }  // namespace ripstop

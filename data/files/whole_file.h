@@ -9,8 +9,8 @@
 
 namespace ripstop {
 
-/// Reads a file of the user. Follows links; reads pipes and files below /proc, too. Throws Error(`refusal`)
-/// if the file is missing, may not be opened or is longer than `most_bytes`; Error(kStorage) if a read fails.
+/// Reads a user's file. Follows links; also reads pipes and files below /proc. Throws Error(`refusal`) if the
+/// file is missing, may not be opened or is longer than `most_bytes`; Error(kStorage) if a read fails.
 std::string read_whole_file(const std::filesystem::path& path, int64_t most_bytes, ExitCode refusal);
 
 /// Same as read_whole_file(path, ...), but refuses anything but a regular file: a pipe could block forever.

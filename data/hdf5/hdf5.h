@@ -89,7 +89,7 @@ class Hdf5File {
   /// Throws if there is no such array or if its elements are not of `type`.
   const Hdf5Array& array(const std::string& name, Hdf5Type type) const;
 
-  /// Attributes are those of the root group.
+  /// The attributes read here are those of the root group.
   bool has_attribute(const std::string& name) const;
   /// Throws if the attribute is missing or of another type.
   int64_t integer(const std::string& name) const;

@@ -31,7 +31,7 @@ std::string_view to_string(Hdf5Type type) {
 }
 
 TypeHandle disk_type(Hdf5Type type) {
-  // bfloat16 begins as a float32, of which the code below keeps the upper half.
+  // bfloat16 begins as a float32; the code below keeps its upper half.
   const std::array<hid_t, kFacts.size()> predefined = {H5T_STD_U8LE,   H5T_STD_U16LE, H5T_STD_I32LE,
                                                        H5T_STD_I64LE,  H5T_STD_U64LE, H5T_IEEE_F32LE,
                                                        H5T_IEEE_F32LE, H5T_IEEE_F64LE};

@@ -39,14 +39,14 @@ using TypeHandle = Handle<H5Tclose>;
 using PropertyHandle = Handle<H5Pclose>;
 using AttributeHandle = Handle<H5Aclose>;
 
-/// Little-endian on any machine, so that any machine can read the file.
+/// The type on disk: little-endian on any machine, so that any machine can read the file.
 TypeHandle disk_type(Hdf5Type type);
 
 /// UTF-8 text of variable length.
 TypeHandle string_type();
 
-/// Format of HDF5 1.8, no locks. Objects of at least `alignment_bytes` begin at a multiple of
-/// `alignment_bytes`.
+/// Options to open a file: format of HDF5 1.8, no locks. Objects of at least `alignment_bytes` begin at a
+/// multiple of `alignment_bytes`.
 PropertyHandle file_access(int64_t alignment_bytes);
 
 /// Stops libhdf5 from printing errors and from cleaning up at exit. Call it before the functions below.

@@ -179,8 +179,8 @@ void Hdf5File::State::add_array(const std::string& name, hid_t dataset, hid_t ty
   arrays.push_back(std::move(array));
 }
 
-/// The offset of the `bytes` bytes of a dataset, which must lie in the file. 0 if there are none: an array
-/// without elements has no place in the file.
+/// The offset of a dataset of `bytes` bytes, which must lie in the file. 0 if `bytes` is 0: an array without
+/// elements has no place in the file.
 int64_t Hdf5File::State::place_of(const std::string& name, hid_t dataset, int64_t bytes) const {
   if (bytes == 0) return 0;
   const haddr_t offset = H5Dget_offset(dataset);

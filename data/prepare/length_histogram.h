@@ -7,7 +7,7 @@
 
 namespace ripstop {
 
-/// Quantiles count a length above kExact as kExact, which bounds the memory. Mean and maximum are exact.
+/// Statistics of lengths. Quantiles count a length above kExact as kExact; mean and maximum are exact.
 class LengthHistogram {
  public:
   static constexpr int64_t kExact = 65536;
@@ -25,7 +25,7 @@ class LengthHistogram {
   }
 
  private:
-  /// The smallest length that at least the share `share` of the lengths does not exceed.
+  /// The smallest length L such that at least the share `share` of the lengths is at most L.
   int64_t at(double share) const {
     const auto needed =
         std::max<int64_t>(1, static_cast<int64_t>(share * static_cast<double>(count_) + 0.999999));

@@ -26,7 +26,7 @@
 namespace ripstop {
 namespace {
 
-/// Bound on the sample on which a tokenizer is trained.
+/// Maximum size of the sample on which a tokenizer is trained.
 constexpr int64_t kSampleBytes = int64_t{32} << 20;
 
 /// The reason why an example cannot be used.
@@ -56,7 +56,7 @@ bool is_control(unsigned char c) {
   return (c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f;
 }
 
-/// Looks at this example alone, so never returns kDuplicate.
+/// Looks at this example alone, so it never returns kDuplicate.
 Fault fault_of(const CorpusExample& example, ExampleKind kind) {
   if (example.invalid_utf8) return Fault::kInvalidUtf8;
   const auto has_nul = [](const std::string& text) { return text.find('\0') != std::string::npos; };
@@ -219,8 +219,8 @@ void Preparation::take(EncodedExample& encoded) {
   split.examples.add(tokens);
 }
 
-/// The first name of a special token of this tokenizer in `text`, else one of another family's end or turn
-/// tokens, which data made for its models has; "" if there is none.
+/// The first name of a special token of this tokenizer in `text`; else the name of another family's end or
+/// turn token, which data made for that family may contain; "" if there is none.
 std::string special_name_in(std::string_view text, const SpecialNames& special) {
   std::string name = special.find(text);
   for (const std::string_view other :

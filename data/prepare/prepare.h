@@ -23,15 +23,15 @@ struct PrepareOptions {
   /// A .model file, a tokenizer.json, or a directory with one; empty if vocab_size is set.
   std::filesystem::path tokenizer;
   TokenizerChoice choice;
-  int64_t vocab_size = 0;       ///< > 0: pieces of a tokenizer to train on the train split
+  int64_t vocab_size = 0;       ///< > 0: number of pieces of a tokenizer to train on the train split
   std::string prompt_template;  ///< empty: kDefaultTemplate
   bool strict = false;          ///< if an example cannot be used, throws instead of skipping it
   int64_t threads = 1;
   // Called on the thread that called prepare():
   std::function<void(const PrepareProgress&)> progress;  ///< every 256 examples and at the end
   std::function<void(const std::string&)> note;          ///< takes each note for the user
-  /// Called for every example, and ten times a second while a tokenizer is trained. Once true, prepare()
-  /// cleans up and throws PrepareStopped.
+  /// Called for every example, and ten times a second while a tokenizer is trained. Once it returns true,
+  /// prepare() cleans up and throws PrepareStopped.
   std::function<bool()> stop_requested;
 };
 
@@ -58,7 +58,7 @@ struct SplitReport {
   std::string content_hash;
 };
 
-/// For messages and for prepare.json.
+/// Results of prepare(), for messages and for prepare.json.
 struct PrepareReport {
   CorpusSource source;  ///< resolved
   std::array<SplitReport, kSplits> splits;

@@ -26,7 +26,7 @@ bool names_tell_splits(const CorpusSource& source) {
 std::string how_to_train_on(const std::filesystem::path& file) {
   const std::filesystem::path renamed = renamed_to_train(file);
   std::error_code error;
-  // A file of the new name exists, but is no input: `mv` must not overwrite it.
+  // A file of the new name exists, but is not an input: `mv` must not overwrite it.
   if (std::filesystem::exists(std::filesystem::symlink_status(renamed, error)))
     return fmt::format("{} is there: add it to --input", shell_word(renamed.string()));
   return fmt::format("if it is for train: mv -n {} {}", shell_word(file.string()),
@@ -118,7 +118,7 @@ std::vector<std::string> notes_on(const Tokenizer& tokenizer) {
           fmt::format("{} is read, as AutoTokenizer does; {} beside it gives other ids, as for {}",
                       file.string(), kSentencePieceFile, text_of_json(text)));
   } catch (const Error&) {
-    // LLaMA 3 has another kind of file under this name, which does not count.
+    // LLaMA 3 has another kind of file under the name kSentencePieceFile, which does not count.
   }
   return notes;
 }

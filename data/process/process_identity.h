@@ -1,4 +1,4 @@
-// A process named in a file, so that other processes on the machine can later tell whether it still runs.
+// Identity of a process, stored in a file so that other processes can later tell whether it still runs.
 #pragma once
 #include <map>
 #include <string>

@@ -62,7 +62,7 @@ JsonReader::Json JsonReader::parse(std::string_view text, int kept_levels) const
 }
 
 JsonReader::Json JsonReader::parse(std::string_view text, int kept_levels, const Take& take) const {
-  // An ordered object compares each new key with all its keys, so the keys in large objects are limited.
+  // An ordered object compares each new key with all its keys, so the keys of large objects are limited.
   constexpr size_t kMostKeys = 20'000, kSmallObject = 256;
   size_t of_large = 0;
   // Programs differ on which of two equal keys they use, so refuse a key that occurs twice.

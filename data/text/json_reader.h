@@ -48,12 +48,12 @@ class JsonReader {
   /// Deeper than any file needs, and low enough for recursive code.
   static constexpr int kMostLevels = 32;
   /// Refuses `text` if it is not JSON (RFC 8259), not an object, nests deeper than kMostLevels, has an object
-  /// with a key twice, or has more than 20,000 keys in large objects, not counting the first 256 of each
-  /// object. Values deeper than `kept_levels` are checked, but left out of the result.
+  /// with a key twice, or has more than 20,000 keys in all beyond the first 256 of each object. Values deeper
+  /// than `kept_levels` are checked, but left out of the result.
   Json parse(std::string_view text, int kept_levels = kMostLevels) const;
-  /// Called with every key, value, start and end of a list or an object, and with the keys above it, "" for
-  /// a place in a list. `value` is set for values alone. Whatever it returns true for is left out of the
-  /// result, and such keys do not count.
+  /// Called for every key and value, and for the start and end of every list and object. `path`: the keys
+  /// that lead there, "" for a place in a list. Use `value` only for the event `value`. What it returns true
+  /// for is left out of the result; a key so left out does not count.
   using Take =
       FunctionRef<bool(Json::parse_event_t event, std::span<const std::string> path, const Json& value)>;
   /// Same as above, for documents whose large parts `take` stores elsewhere.
@@ -64,7 +64,7 @@ class JsonReader {
 
   /// The member `key` of `object`. Refuses an object without it.
   const Json& member(const Json& object, const char* key) const;
-  /// nullptr if the member is absent or null.
+  /// The member `key` of `object`; nullptr if it is absent or null.
   const Json* find(const Json& object, const char* key) const;
   /// Refuses all but a whole number from `least` to `most`.
   int64_t integer(const Json& object, const char* key, int64_t least, int64_t most) const;

@@ -109,7 +109,7 @@ class FieldReader {
   static constexpr size_t kMostTextBytes = 256;
   /// A text with a limit of at most this many bytes is read as one line (in_one_line).
   static constexpr size_t kMostLineBytes = 4096;
-  /// The limit of integers, so low that a few of them can be added without an overflow.
+  /// The default limit of integers, so low that a few of them can be added without an overflow.
   static constexpr int64_t kMost = int64_t{1} << 60;
   enum class Mode {
     kExact,         ///< refuses unknown members (in end()), and absent or bad ones

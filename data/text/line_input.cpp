@@ -30,7 +30,7 @@ bool LineInput::refill() {
 }
 
 bool LineInput::next(std::string& line) {
-  // Search only new bytes: a line of many refills would take quadratic time.
+  // Search only new bytes: otherwise a line of many refills would take quadratic time.
   size_t searched = at_;
   for (;;) {
     const size_t end = buffer_.find('\n', searched);

@@ -55,7 +55,7 @@ std::string link_of(archive_entry* entry, const std::filesystem::path& name) {
 TarInput::State::State(const std::filesystem::path& path)
     : input(path), owner(archive_read_new(), archive_read_free), reader(owner.get()) {
   RIPSTOP_CHECK(reader != nullptr, "libarchive has no memory");
-  // Only tar: each further format is more code that parses files of strangers. UnpackedInput unpacks gzip,
+  // Only tar: each further format is more code that parses untrusted files. UnpackedInput unpacks gzip,
   // because libarchive does not check gzip's checksums.
   archive_read_support_format_tar(reader);
   // Without this option libarchive stops at the first end mark.

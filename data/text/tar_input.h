@@ -18,8 +18,8 @@ class TarInput {
 
   /// Returns false if there is no further regular file or link.
   bool next();
-  /// The path inside the archive of the file to which the current entry is a hard or symbolic link; empty if
-  /// the entry is a file. Has no "." and "..", unless the link leads out of the archive.
+  /// If the current entry is a hard or symbolic link, the path of its target inside the archive; else empty.
+  /// Has no "." and "..", unless the link leads out of the archive.
   const std::string& link() const;
   /// Path of the current file inside the archive.
   const std::string& name() const;

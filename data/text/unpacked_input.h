@@ -13,7 +13,7 @@ namespace ripstop {
 ///
 /// All functions throw Error(kInputData), with the name of the file, if the file is missing, a directory,
 /// damaged or cut short, if the name ends in .gz or .tgz and the file is not gzip, or if it unpacks to more
-/// than 16 MiB and a thousand times its size; Error(kStorage) if the storage fails.
+/// than 16 MiB and to more than a thousand times its size; Error(kStorage) if the storage fails.
 class UnpackedInput {
  public:
   /// "-" is standard input. Waits until a pipe has a writer, but not for its bytes.
