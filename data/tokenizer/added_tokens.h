@@ -15,28 +15,28 @@ namespace ripstop {
 struct AddedToken {
   std::string content;
   int32_t id = 0;
-  bool single_word = false;  ///< only where no letter of a word stands beside it
-  bool lstrip = false;       ///< takes the white space before it
-  bool rstrip = false;       ///< takes the white space behind it
+  bool single_word = false;  ///< found only where no word letter stands next to it
+  bool lstrip = false;       ///< includes the white space before it
+  bool rstrip = false;       ///< includes the white space after it
   bool normalized = false;   ///< searched for in the normalized text
   bool special = false;
-  std::string spelling;  ///< searched for and decoded: the content, normalized if the token is
+  std::string spelling;  ///< what is searched for and decoded: `content`, normalized if `normalized`
 };
 
 /// The tokens that are found in a text before it is cut into words.
 class AddedTokens {
  public:
-  /// Throws Error(kInputData) if two tokens are searched for by the same spelling, or one by none.
+  /// Throws Error(kInputData) if a spelling is empty, or if two tokens of one search have the same spelling.
   explicit AddedTokens(std::vector<AddedToken> tokens);
 
   const std::vector<AddedToken>& all() const { return tokens_; }
   const AddedToken* find(std::string_view content) const;
   const AddedToken* find(int32_t id) const;
-  /// Cuts the pieces of `text` that are no tokens yet at the tokens that are searched for in normalized text,
-  /// or at the others. Of tokens that begin at the same place the longest counts. Special tokens stay text
-  /// unless `with_special`.
+  /// Cuts the pieces of `text` that are not tokens yet at added tokens: with `normalized` at those searched
+  /// for in normalized text, else at the others. If several tokens begin at one place, the longest counts.
+  /// Special tokens stay text unless `with_special`.
   void split(bool normalized, bool with_special, TracedText& text) const;
-  /// All that decides what is found.
+  /// Everything that decides what is found, as text.
   std::string identity() const;
 
  private:

@@ -66,16 +66,16 @@ void BpeModel::add_merges(const BpeParts& parts) {
   for (const auto& [left, right] : parts.merges) {
     const uint64_t pair = pair_of(known(left), known(right));
     const int32_t merged = known(left + right);
-    // The rank of a merge that is listed twice is the second one.
+    // If a merge is listed twice, the second rank counts.
     merges_[slot_of(pair)] = {pair, static_cast<uint32_t>(merged_.size())};
     merged_.push_back(merged);
   }
 }
 
-/// Finds out whether and where words can be cut without a change of ids: before a U+2581 behind a byte that
-/// no merged piece has in front of one. No merge crosses such a place, and merges on both sides do not depend
-/// on each other. Words are not cut if a merge is of an unk token or of a byte piece, which stand for other
-/// texts than they spell, or if unknown letters become nothing, so that their neighbours merge.
+/// Finds out whether and where words can be cut without a change of ids: before a U+2581, if the byte before
+/// it never precedes a U+2581 inside a merged piece. No merge crosses such a place, and merges on both sides
+/// do not depend on each other. Words are not cut if a merge uses an unk token or a byte piece, whose texts
+/// differ from their spelling, or if unknown letters become nothing, so that their neighbours merge.
 void BpeModel::find_cuts(const BpeParts& parts) {
   const bool keeps_letters = unk_ >= 0 || (byte_fallback_ && std::ranges::find(bytes_, -1) == bytes_.end());
   can_cut_ = !ignore_merges_ && keeps_letters && find(kSpacePiece) >= 0;
@@ -91,7 +91,7 @@ void BpeModel::find_cuts(const BpeParts& parts) {
   }
 }
 
-/// The slot of `pair`, or the free one where it belongs.
+/// The slot of `pair`, or the free slot where it belongs.
 size_t BpeModel::slot_of(uint64_t pair) const {
   const size_t mask = merges_.size() - 1;
   // The golden ratio in 64 bits spreads neighbouring ids (Knuth, The Art of Computer Programming, 6.4).
@@ -144,7 +144,7 @@ void BpeModel::encode_part(std::string_view word, BpeScratch& scratch, std::vect
   }
 }
 
-/// One symbol a letter. A letter that is no piece becomes its bytes, or unk, or nothing.
+/// Makes one symbol of each letter. A letter that is not a piece becomes its bytes, or unk, or nothing.
 void BpeModel::begin_symbols(std::string_view word, BpeScratch& scratch) const {
   std::vector<BpeScratch::Symbol>& symbols = scratch.symbols_;
   symbols.clear();
@@ -152,7 +152,7 @@ void BpeModel::begin_symbols(std::string_view word, BpeScratch& scratch) const {
     const auto index = static_cast<int32_t>(symbols.size());
     symbols.push_back({id, static_cast<uint32_t>(end), index - 1, index + 1});
   };
-  // An unk token waits for the next letter that is a piece, as in `tokenizers`: bytes overtake it.
+  // As in `tokenizers`, an unk token waits for the next letter that is a piece; byte pieces go before it.
   size_t unk_end = 0;
   for (size_t at = 0, end = 0; at < word.size(); at = end) {
     end = at + sequence_bytes(word.substr(at, 4));
@@ -179,7 +179,7 @@ void BpeModel::begin_symbols(std::string_view word, BpeScratch& scratch) const {
   if (!symbols.empty()) symbols.back().behind = -1;
 }
 
-/// Puts the merge of symbol `left` and the one behind it on the heap, if there is one.
+/// Pushes the merge of symbol `left` and its right neighbour on the heap, if the model has that merge.
 void BpeModel::push_merge(BpeScratch& scratch, int32_t left) const {
   if (left < 0) return;
   const BpeScratch::Symbol& symbol = scratch.symbols_[static_cast<size_t>(left)];
@@ -191,8 +191,8 @@ void BpeModel::push_merge(BpeScratch& scratch, int32_t left) const {
   std::ranges::push_heap(scratch.heap_, std::greater<>());
 }
 
-/// Applies the best merge, of equal ones the leftmost, until there is none. A symbol that became a part of
-/// the one in front of it has the id -1.
+/// Applies the best merge, the leftmost of equal ones, until none is left. A symbol that was merged into its
+/// left neighbour has the id -1.
 void BpeModel::merge_symbols(BpeScratch& scratch) const {
   std::vector<BpeScratch::Symbol>& symbols = scratch.symbols_;
   std::vector<uint64_t>& heap = scratch.heap_;

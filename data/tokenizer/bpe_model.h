@@ -10,7 +10,7 @@
 
 namespace ripstop {
 
-/// The member `model` of a tokenizer.json, of the type BPE.
+/// The member `model` of a tokenizer.json; its type must be BPE.
 struct BpeParts {
   std::vector<std::pair<std::string, int64_t>> vocabulary;  ///< pieces with their ids
   std::vector<std::pair<std::string, std::string>> merges;  ///< the best first
@@ -18,13 +18,13 @@ struct BpeParts {
   bool has_unk = false, fuse_unk = false, byte_fallback = false, ignore_merges = false;
 };
 
-/// A token of a word; `end`: the byte of the word at which it ends.
+/// A token of a word. It ends at byte `end` of the word.
 struct WordToken {
   int32_t id = 0;
   uint32_t end = 0;
 };
 
-/// Memory with which one thread encodes: of one word, and of the words that it met most recently.
+/// Memory for one thread that encodes: the symbols of a word, and a cache of recent words.
 class BpeScratch {
  public:
   BpeScratch() : slots_(kSlots) {}
@@ -52,7 +52,7 @@ class BpeScratch {
 /// own scratch.
 class BpeModel {
  public:
-  /// Throws Error(kInputData) if a merge is not one of pieces, or if two pieces have one id.
+  /// Throws Error(kInputData) if a merge uses a text that is not a piece, or if two pieces have the same id.
   explicit BpeModel(BpeParts parts);
 
   /// The highest id + 1.
@@ -61,15 +61,15 @@ class BpeModel {
   const std::string& piece(int32_t id) const { return pieces_[static_cast<size_t>(id)]; }
   /// The number of pieces.
   int64_t piece_count() const { return std::ssize(ids_); }
-  /// -1 if there is none.
+  /// The id of `piece`; -1 if there is none.
   int32_t find(std::string_view piece) const {
     const auto found = ids_.find(piece);
     return found == ids_.end() ? -1 : found->second;
   }
-  /// Appends the tokens of `word`, which is valid UTF-8, to `tokens`. Takes time in proportion to its length
-  /// times the logarithm. Throws Error(kInputData) if an unknown letter needs an unk token that is no piece.
+  /// Appends the tokens of `word`, which is valid UTF-8, to `tokens`. Takes O(n log n) time for n bytes.
+  /// Throws Error(kInputData) if an unknown letter needs an unk token that is not a piece.
   void encode(std::string_view word, BpeScratch& scratch, std::vector<WordToken>& tokens) const;
-  /// All that decides the ids.
+  /// Everything that decides the ids, as text.
   std::string identity() const;
 
  private:
@@ -94,11 +94,11 @@ class BpeModel {
   std::vector<int32_t> short_letters_;  // ids of letters of one and two bytes by code point; -1: none
   std::array<int32_t, 256> bytes_;      // ids of <0x00> to <0xFF>; -1: none
   std::vector<Merge> merges_;           // open addressing; the size is a power of two
-  std::vector<int32_t> merged_;         // ids that merges make, by rank
+  std::vector<int32_t> merged_;         // ids of the merged pieces, by rank
   int32_t unk_ = -1;
   bool has_unk_ = false, fuse_unk_ = false, byte_fallback_ = false, ignore_merges_ = false;
   bool can_cut_ = false;                 // words can be encoded in parts that begin with U+2581
-  std::bitset<256> before_inner_space_;  // bytes in front of a U+2581 inside a merged piece
+  std::bitset<256> before_inner_space_;  // bytes right before a U+2581 inside a merged piece
   std::string unk_token_;
 };
 

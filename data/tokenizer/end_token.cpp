@@ -7,7 +7,7 @@
 namespace ripstop {
 namespace {
 
-/// The name of a token: a text, or an object that has it as `content`. `value` may be null.
+/// The token's name in `value`: a text, or the `content` of an object; "" if `value` is null.
 std::string name_of(const JsonReader& reader, const JsonReader::Json& object, const JsonReader::Json* value) {
   if (value == nullptr) return "";
   return value->is_object() ? reader.text(*value, "content", kMostTokenNameBytes)

@@ -8,20 +8,20 @@
 
 namespace ripstop {
 
-/// The end token that the files of a tokenizer.json name.
+/// The end token that the files beside a tokenizer.json name.
 struct EndToken {
   std::optional<int32_t> id;
-  std::string problem = {};  ///< without an id: why none is known
+  std::string problem = {};  ///< without an id: why the end token is not known
   std::string note = {};     ///< a note for people; "": none
 };
 
-/// Looks, in this order, for eos_token in tokenizer_config.json and special_tokens_map.json, eos_token_id in
-/// config.json, and for the only one of </s>, <|endoftext|> and <|end_of_text|> that is an added token. The
-/// first that is there decides, even if it is no token of `tokenizer`. Throws Error(kInputData) for a damaged
-/// file.
+/// Looks, in this order, for eos_token in tokenizer_config.json and special_tokens_map.json, for eos_token_id
+/// in config.json, and for </s>, <|endoftext|> or <|end_of_text|>, if exactly one of them is an added token.
+/// The first one found decides, even if it is not a token of `tokenizer`. Throws Error(kInputData) for a
+/// damaged file.
 EndToken find_end_token(const TokenizerFiles& files, const JsonTokenizer& tokenizer);
 
-/// The id of the token `name` in the vocabulary's spelling, among the added tokens first.
+/// The id of the token `name`, spelled as in the vocabulary; added tokens come first.
 std::optional<int32_t> find_token(const JsonTokenizer& tokenizer, std::string_view name);
 
 }  // namespace ripstop

@@ -20,9 +20,9 @@ class JsonTokenizer {
   /// that are not special are always tokens.
   enum class Special : bool { kText, kTokens };
 
-  /// `json`: bytes of a tokenizer.json. `name`: for messages. Throws Error(kInputData) if the file is damaged
-  /// or has a component, or a value of one, that is not known to give equal ids. `truncation` and `padding`
-  /// count for nothing.
+  /// `json`: bytes of a tokenizer.json. `name`: for messages. Throws Error(kInputData) if the file is
+  /// damaged, or if a component, or a value in one, is not known to give equal ids. Ignores `truncation` and
+  /// `padding`.
   JsonTokenizer(std::string_view json, const std::string& name);
   ~JsonTokenizer();
   JsonTokenizer(JsonTokenizer&&) noexcept;
@@ -35,14 +35,14 @@ class JsonTokenizer {
   const std::string& sha256() const;
 
   /// The ids of `text`, which is UTF-8, without prefix() and suffix(). Throws Error(kInputData) if `text` is
-  /// not UTF-8, or if a regular expression of the tokenizer takes too many steps on it. A token that ends
-  /// inside a letter has the end of that letter as its end_byte.
+  /// not UTF-8, or if a regular expression of the tokenizer takes too many steps on it. If a token ends
+  /// inside a letter, its end_byte is the end of that letter.
   std::vector<SpannedToken> encode(std::string_view text, Special special) const;
-  /// The ids that the post-processor puts before and behind one text.
+  /// The ids that the post-processor puts before and after a text.
   const std::vector<int32_t>& prefix() const;
   const std::vector<int32_t>& suffix() const;
 
-  /// The text of `ids`, always valid UTF-8: bytes that are no letter become U+FFFD. `skip_special` leaves
+  /// The text of `ids`, always valid UTF-8: bytes that are not UTF-8 become U+FFFD. `skip_special` leaves
   /// special added tokens out. Ids without a token are left out. Throws Error(kInputData) for an id outside
   /// the vocabulary.
   std::string decode(std::span<const int32_t> ids, bool skip_special) const;
@@ -54,8 +54,8 @@ class JsonTokenizer {
   /// The token in the vocabulary's spelling: "\u0120The", "\u2581The", "<0x0A>"; empty if there is none.
   /// Throws Error(kInputData) for an id outside the vocabulary.
   std::string_view piece_name(int32_t id) const;
-  /// The bytes of a token alone, perhaps a part of a letter; as it stands behind other tokens, so that a
-  /// space before the first word stays. Throws as piece_name().
+  /// The bytes of one token, perhaps a part of a letter, decoded as if other tokens came before it, so that a
+  /// leading space stays. Throws as piece_name().
   std::string piece_bytes(int32_t id) const;
 
  private:

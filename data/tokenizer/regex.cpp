@@ -56,7 +56,7 @@ Regex::Regex(const std::string& pcre2, std::string_view shown)
                             context.get()));
   if (!code_)
     fail(ExitCode::kInputData, "the regular expression '{}' cannot be compiled: {}", shown_, reason(error));
-  // Where the processor has no JIT, the interpreter searches.
+  // If PCRE2 has no JIT for this processor, its interpreter searches.
   pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);
 }
 

@@ -13,7 +13,7 @@ struct pcre2_real_jit_stack_8;
 
 namespace ripstop {
 
-/// Memory with which one thread searches. The first search allocates it.
+/// Memory for one thread that searches. The first search allocates it.
 class RegexScratch {
  private:
   friend class Regex;
@@ -29,18 +29,18 @@ class RegexScratch {
 class Regex {
  public:
   /// `pattern`: in the syntax of Oniguruma. Throws Error(kInputData) if it is damaged or has a construct that
-  /// is not known to match as there.
+  /// is not known to match as in Oniguruma.
   explicit Regex(std::string_view pattern);
   /// `pcre2`: in the syntax of PCRE2. `shown`: for messages.
   Regex(const std::string& pcre2, std::string_view shown);
 
-  /// Whether it might match the empty text.
+  /// Whether the expression might match the empty text.
   bool matches_empty() const;
   struct Match {
     size_t begin = 0, end = 0;
   };
-  /// The first match in the valid UTF-8 `text` that begins at byte `at` or behind it. Throws
-  /// Error(kInputData) if the search takes too many steps or too much memory.
+  /// The first match in the valid UTF-8 `text` that begins at byte `at` or later. Throws Error(kInputData) if
+  /// the search takes too many steps or too much memory.
   std::optional<Match> find(std::string_view text, size_t at, RegexScratch& scratch) const;
 
  private:

@@ -19,8 +19,8 @@ namespace {
 constexpr int kMostGroups = 50;     // nested
 constexpr int kMostRepeats = 1000;  // in {n,m}
 
-/// Translates in one pass. Each member takes what it names from the front of `left_` and appends it to
-/// `out_`.
+/// Translates in one pass. Each member function takes what its name says from the front of `left_` and
+/// appends the translation to `out_`.
 class Translation {
  public:
   explicit Translation(std::string_view pattern) : pattern_(pattern), left_(pattern) {}
@@ -64,7 +64,7 @@ class Translation {
       out_ += fmt::format("\\x{{{:x}}}", letter);
   }
 
-  /// These members return whether what they took can match the empty text.
+  /// The next members return whether the part that they took can match the empty text.
   bool alternatives(int depth) {
     if (depth > kMostGroups) refuse("too many groups inside one another");
     bool empty = sequence(depth);
@@ -183,7 +183,7 @@ class Translation {
     if (std::string_view("]}").find(left_.front()) != std::string_view::npos) refuse("a bare ']' or '}'");
     const uint32_t here = letter();
     put(here);
-    // Oniguruma takes these pairs for one letter, too, such as U+00DF for ss.
+    // In (?i:) Oniguruma also matches these pairs with one letter, such as ss with U+00DF.
     const auto small = [](uint32_t c) { return c < 0x80 ? std::tolower(static_cast<int>(c)) : 0; };
     const std::string pair{static_cast<char>(small(last_)), static_cast<char>(small(here))};
     if (caseless_ && (pair == "ss" || pair == "st" || pair == "ff" || pair == "fi" || pair == "fl"))
@@ -255,14 +255,14 @@ class Translation {
       refuse(fmt::format("the escape '\\{}'", kind < 0x80 ? std::string(1, static_cast<char>(kind)) : "?"));
     return {kind, "", ""};
   }
-  /// Behind \p: a general category or a script.
+  /// Takes what follows \p: a general category or a script.
   std::string property(bool negated) {
     if (caseless_) refuse("a property in (?i:)");
     if (!take("{")) refuse("a property without '{'");
     if (take("^")) negated = !negated;
     const std::string name(left_.substr(0, left_.find('}')));
     left_.remove_prefix(std::min(left_.size(), name.size()));
-    // Unicode 15 moved a letter between Mn and Mc, and the unassigned code points change with every version.
+    // Not Mn and Mc: Unicode 15 moved a letter between them. Not C and Cn: they change with every version.
     constexpr std::string_view kCategories =
         " L Lu Ll Lt Lm Lo M Me N Nd Nl No P Pc Pd Ps Pe Pi Pf Po S Sm Sc Sk So Z Zs Zl Zp Cc Cf Co ";
     const bool is_word = !name.empty() && std::ranges::all_of(name, [](unsigned char c) {
@@ -281,7 +281,7 @@ class Translation {
   std::string_view pattern_, left_;
   std::string out_;
   bool caseless_ = false;
-  uint32_t last_ = 0;  // the letter just taken; 0 behind anything else
+  uint32_t last_ = 0;  // the letter just taken; 0 after anything else
 };
 
 }  // namespace

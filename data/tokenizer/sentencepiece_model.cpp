@@ -39,8 +39,8 @@ void read_normalizer_spec(std::string_view message, SentencePieceModel& model) {
 
 constexpr uint32_t kNormalizerSpec = 3, kDenormalizerSpec = 5, kCharsMap = 2;
 
-/// "" if the map is sound. A map has the size of the trie in bytes (uint32), the units of the trie (uint32
-/// each), and replacement texts that end in NUL.
+/// The damage of `map`; "" if it is sound. A map has the size of the trie in bytes (uint32), the units of the
+/// trie (uint32 each), and replacement texts that end in NUL.
 std::string damage_of_map(std::string_view map) {
   uint32_t trie_bytes = 0;
   if (map.size() < sizeof trie_bytes) return "the character map is cut short";

@@ -30,7 +30,7 @@ struct SentencePieceModel {
   bool escapes_spaces = true;
 };
 
-/// Does not report damage of the .model file: Tokenizer refuses it. Source:
+/// Reads a .model file. Does not report damage, which Tokenizer refuses. Source:
 /// https://github.com/google/sentencepiece, src/sentencepiece_model.proto.
 SentencePieceModel read_sentencepiece_model(std::string_view bytes);
 

@@ -20,7 +20,7 @@ std::string sentence(const sentencepiece::util::Status& status) {
   return text.find_first_not_of(' ') == std::string::npos ? "no reason given" : text;
 }
 
-/// Most bytes of the parts in which a long text is encoded, and of a part without a place to cut.
+/// Maximum bytes of a part of a long text, and of a part that has no place to cut.
 constexpr size_t kPartBytes = size_t{64} << 10;
 constexpr size_t kLongestPartBytes = size_t{1} << 20;
 
@@ -124,8 +124,8 @@ size_t SentencePieceTokenizer::part_end(std::string_view text, size_t begin) con
       "cut it into shorter ones");
 }
 
-/// Calls take(part, begin) for the parts of `text` in their order, each with its first byte in `text`. The
-/// space at which a part begins is left out if the model itself puts a space before each text.
+/// Calls take(part, begin) for each part of `text` in order; the part begins at byte `begin` of `text`. The
+/// space at the start of a part is left out if the model itself puts a space before each text.
 template <class Take>
 void SentencePieceTokenizer::for_each_part(std::string_view text, const Take& take) const {
   for (size_t begin = 0;;) {

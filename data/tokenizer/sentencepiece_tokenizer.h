@@ -17,7 +17,7 @@ class SentencePieceProcessor;
 
 namespace ripstop {
 
-/// Several threads may call const members at once.
+/// A SentencePiece model, loaded. Several threads may call const members at once.
 class SentencePieceTokenizer {
  public:
   /// `model`: bytes of a .model file. `name`: for messages. Throws Error(kInputData) if the model is damaged
@@ -41,8 +41,8 @@ class SentencePieceTokenizer {
   /// Error(kInputData) for an id outside the vocabulary.
   std::string decode(const std::vector<int32_t>& ids) const;
 
-  /// Whether `id` is BOS, EOS, unk or another id without text. Here and below `id` is below
-  /// vocabulary_size().
+  /// Whether `id` is BOS, EOS, unk or another id without text. For this and the next members, `id` must be
+  /// below vocabulary_size().
   bool is_special(int32_t id) const;
   /// The piece in the model's spelling: "\u2581The", "<0x0A>", "<s>".
   std::string_view piece_name(int32_t id) const;

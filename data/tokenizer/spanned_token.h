@@ -3,7 +3,7 @@
 
 namespace ripstop {
 
-/// `end_byte`: byte of the encoded text at which the token ends.
+/// A token, and the byte of the encoded text at which it ends.
 struct SpannedToken {
   int32_t id = 0;
   int64_t end_byte = 0;

@@ -45,7 +45,7 @@ SpecialNames::SpecialNames(const Tokenizer& tokenizer)
     : how_read_(tokenizer.reads_special_tokens() ? "read as this token" : "encoded as text") {
   for (int32_t id = 0; id < tokenizer.vocabulary_size(); ++id)
     if (TokenPiece piece = tokenizer.piece(id); piece.is_special) names_.push_back(std::move(piece.name));
-  // Files beside a tokenizer.json also name tokens that are not special, which are tokens in a text.
+  // Only for SentencePiece: the files beside a tokenizer.json also name tokens that are not special.
   const std::filesystem::path file = tokenizer.name();
   if (tokenizer.is_sentencepiece() && std::filesystem::exists(file)) {
     const Json added = read_json(file.parent_path() / "added_tokens.json");

@@ -6,8 +6,8 @@
 namespace ripstop {
 
 /// Keeps a random sample of at most `most_bytes` bytes, but of at least one text. A text's key is the hash of
-/// its index in the order of add(); the smallest keys are kept. The choice depends only on the order and
-/// lengths of the texts.
+/// its index in the order of add(); the texts with the smallest keys are kept. The choice depends only on the
+/// order and lengths of the texts.
 class TextSample {
  public:
   explicit TextSample(int64_t most_bytes) : most_bytes_(most_bytes) {}

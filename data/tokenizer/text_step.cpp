@@ -12,7 +12,7 @@
 namespace ripstop {
 namespace {
 
-/// Throws if steps have made far more bytes of a text than it has: a file could ask for any number.
+/// Throws if steps have made a text many times longer: a tokenizer's file could ask for any length.
 void check_growth(const TracedText& text, const TracedText& next) {
   constexpr size_t kMostTimes = 64, kFree = size_t{1} << 20;
   const size_t encoded = text.origins.empty() ? 0 : text.origins.back().end;
@@ -119,7 +119,7 @@ void replace(const TextStep& step, TracedText& text, StepScratch& scratch) {
       if (!part.matches) {
         out.copy(text, begin, end);
       } else {
-        // The content stands for the last letter of the match, or the one before it, as in `tokenizers`.
+        // As in `tokenizers`, the content's origin is the last letter of the match, or the one before it.
         const uint32_t first = text.origins[piece.begin].begin;
         out.append(step.content, end > piece.begin ? text.origins[end - 1] : Origin{first, first});
         check_growth(text, out);
@@ -128,7 +128,7 @@ void replace(const TextStep& step, TracedText& text, StepScratch& scratch) {
   });
 }
 
-/// Joins parts as `behavior` says, in place. Afterwards a part that matches is one to be dropped.
+/// Joins parts in place as `behavior` says. Afterwards `matches` marks the parts to drop.
 void join_parts(TextStep::Behavior behavior, std::vector<PatternPart>& parts) {
   using Behavior = TextStep::Behavior;
   if (behavior == Behavior::kRemoved) return;
@@ -188,7 +188,7 @@ void TextPattern::find_parts(std::string_view text, RegexScratch& scratch,
       if (begin == std::string_view::npos) break;
       end = begin + source.size();
     }
-    if (begin == end && last_end == end) {  // an empty match right behind a match does not count
+    if (begin == end && last_end == end) {  // an empty match right after a match does not count
       at += at < text.size() ? sequence_bytes(text.substr(at, 4)) : 1;
       continue;
     }
@@ -231,7 +231,7 @@ uint32_t letter_of_byte(unsigned char byte) {
     return (b >= 0x21 && b <= 0x7e) || (b >= 0xa1 && b <= 0xac) || b >= 0xae;
   };
   if (is_own(byte)) return byte;
-  uint32_t others = 0;  // below this byte
+  uint32_t others = 0;  // smaller bytes that do not stand for themselves
   for (unsigned b = 0; b < byte; ++b) others += is_own(b) ? 0 : 1;
   return 0x100 + others;
 }

@@ -16,34 +16,33 @@ struct PatternPart {
   bool matches = false;
 };
 
-/// A pattern that texts are searched for.
+/// A pattern to search for in texts.
 struct TextPattern {
   std::string source;          ///< a text, or a regular expression
-  std::optional<Regex> regex;  ///< absent: `source` itself is searched for, which must not be empty
+  std::optional<Regex> regex;  ///< absent: searches for `source` itself, which must not be empty
 
-  /// Puts the parts of `text`, which follow one another without a gap, in place of `parts`. Only parts that
-  /// match can be empty. An empty text has none.
+  /// Sets `parts` to the parts of `text`, in order and without gaps. Only parts that match can be empty. An
+  /// empty text has no parts.
   void find_parts(std::string_view text, RegexScratch& scratch, std::vector<PatternPart>& parts) const;
 };
 
-/// Memory with which one thread takes steps.
+/// Memory for one thread that applies steps.
 struct StepScratch {
   RegexScratch regex;
   TracedText next;
   std::vector<PatternPart> parts;
 };
 
-/// One change of all pieces of a text that are no added tokens. Normalizers and pre-tokenizers are lists of
-/// steps.
+/// One change to all pieces of a text except added tokens. Normalizers and pre-tokenizers are lists of steps.
 struct TextStep {
   enum class Kind : uint8_t {
-    kForm,         ///< `form`
-    kLowercase,    ///< every letter alone
-    kStrip,        ///< white space away from the `left` and `right` ends of each piece
-    kPrepend,      ///< `content` before each piece, as `where` says
-    kReplace,      ///< `content` for every match of `pattern`
+    kForm,         ///< brings pieces into the normal form `form`
+    kLowercase,    ///< makes each letter lower case on its own
+    kStrip,        ///< removes white space at the `left` and `right` end of each piece
+    kPrepend,      ///< puts `content` before each piece, as `where` says
+    kReplace,      ///< puts `content` in place of each match of `pattern`
     kSplit,        ///< cuts pieces at the matches of `pattern`; `behavior` says what becomes of the matches
-    kByteLetters,  ///< each byte becomes one letter, as GPT-2 has it
+    kByteLetters,  ///< makes one letter of each byte, as GPT-2 does
   };
   enum class Where : uint8_t { kEverywhere, kUnlessThere, kFirstUnlessThere };
   enum class Behavior : uint8_t { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
@@ -52,13 +51,13 @@ struct TextStep {
   NormalForm form = NormalForm::kNfc;
   bool left = false, right = false;
   TextPattern pattern{};
-  bool invert = false;  ///< kSplit: what does not match counts as a match
+  bool invert = false;  ///< kSplit: what does not match counts as match, and matches do not
   Behavior behavior = Behavior::kIsolated;
   Where where = Where::kEverywhere;
   std::string content{};
 
   void apply(TracedText& text, StepScratch& scratch) const;
-  /// All that decides what the step does, unlike that of any other step.
+  /// Everything that decides what the step does, as text. Different steps have different texts.
   std::string identity() const;
 };
 

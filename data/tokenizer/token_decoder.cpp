@@ -17,7 +17,7 @@ constexpr std::string_view kReplacement = "\xef\xbf\xbd";
 /// The byte of a token such as <0x0A>.
 std::optional<char> fallback_byte(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || token.back() != '>') return std::nullopt;
-  // Rust's parser takes a plus sign for a part of the number.
+  // Rust's parser accepts a plus sign in front of the digits.
   const std::string_view digits = token.substr(token[3] == '+' ? 4 : 3, token[3] == '+' ? 1 : 2);
   if (!std::ranges::all_of(digits, [](unsigned char c) { return std::isxdigit(c) != 0; }))
     return std::nullopt;
@@ -83,7 +83,7 @@ std::string with_replacement_letters(std::string_view bytes) {
     size_t size = sequence_bytes(bytes);
     text += size > 0 ? bytes.substr(0, size) : kReplacement;
     if (size == 0) {
-      // A part of a letter is what would be one if other bytes followed.
+      // Find the longest part of a letter: bytes that others could complete.
       for (size = std::min<size_t>(3, bytes.size()); size > 1; --size)
         if (sequence_bytes(std::string(bytes.substr(0, size)) + "\x80\x80") > size) break;
     }
@@ -98,7 +98,7 @@ TokenDecoder::TokenDecoder(std::vector<DecodeStep> steps) : steps_(std::move(ste
     byte_of_letter_[letter_of_byte(static_cast<unsigned char>(byte))] = static_cast<int16_t>(byte);
 }
 
-/// A token with a letter that stands for no byte stays as it is.
+/// The bytes for which the letters of `token` stand. If one stands for no byte, `token` stays as it is.
 std::string TokenDecoder::byte_level(std::string_view token) const {
   std::string bytes;
   for (std::string_view left = token; !left.empty();) {

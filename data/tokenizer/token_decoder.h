@@ -13,11 +13,11 @@ namespace ripstop {
 struct DecodeStep {
   enum class Kind : uint8_t {
     kByteLevel,     ///< letters become the bytes that they stand for, in all tokens together
-    kReplace,       ///< `content` for every match of `pattern` in a token
+    kReplace,       ///< puts `content` in place of each match of `pattern` in a token
     kByteFallback,  ///< tokens such as <0x0A> become bytes
     kFuse,          ///< all tokens become one
-    kStrip,      ///< up to `start` letters `content` away from the start of each token, `stop` from the end
-    kMetaspace,  ///< the letter `content` becomes a space; in the first token nothing, if `drops_first`
+    kStrip,         ///< removes up to `start` letters `content` at the start of each token, `stop` at the end
+    kMetaspace,     ///< the letter `content` becomes a space; in the first token nothing, if `drops_first`
   };
   Kind kind = Kind::kFuse;
   TextPattern pattern;
@@ -25,19 +25,19 @@ struct DecodeStep {
   int64_t start = 0, stop = 0;
   bool drops_first = false;
 
-  /// All that decides what the step does.
+  /// Everything that decides what the step does, as text.
   std::string identity() const;
 };
 
-/// Several threads may call const members at once.
+/// Makes text of tokens. Several threads may call const members at once.
 class TokenDecoder {
  public:
   explicit TokenDecoder(std::vector<DecodeStep> steps);
 
-  /// The text of tokens, valid UTF-8. Bytes that are no letter become U+FFFD. Without steps a space stands
-  /// between tokens.
+  /// The text of tokens, valid UTF-8. Bytes that are not UTF-8 become U+FFFD. Without steps, spaces separate
+  /// the tokens.
   std::string decode(std::vector<std::string> tokens) const;
-  /// The bytes of a token that stands behind others.
+  /// The bytes of a token that comes after others.
   std::string bytes(std::string token) const;
   std::string identity() const;
 

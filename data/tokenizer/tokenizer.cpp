@@ -33,7 +33,7 @@ std::string begin_note(const TokenizerFiles& files, bool begins) {
       begins ? "a token" : "no token", files.path.string(), kTokenizerConfigFile);
 }
 
-/// Texts that tokenizers of one vocabulary are apt to divide differently.
+/// Texts that different tokenizers of one vocabulary are likely to divide differently.
 constexpr std::array<const char*, 12> kTellingTexts = {
     "The harbour",
     " leading space",
@@ -61,7 +61,7 @@ Tokenizer::Tokenizer(const std::filesystem::path& path, const TokenizerChoice& c
       try {
         *this = Tokenizer(other, choice);
       } catch (const Error&) {
-        throw error;  // of LLaMA 3 a file of this name is no SentencePiece model
+        throw error;  // LLaMA 3's file of this name is not a SentencePiece model
       }
       notes_.push_back(fmt::format("{} is read, because {}", other.string(), error.what()));
       return;
@@ -85,7 +85,7 @@ auto Tokenizer::of_kind(const Use& use) const {
   return json_ ? use(*json_) : use(*sentencepiece_);
 }
 
-/// Loads files_.
+/// Loads the tokenizer from files_.
 void Tokenizer::load(const TokenizerChoice& choice) {
   name_ = files_.path.string();
   if (model().empty()) fail(ExitCode::kInputData, "{}: the tokenizer is empty", name_);
@@ -101,7 +101,7 @@ void Tokenizer::load(const TokenizerChoice& choice) {
   if (!files_.choice.eos_token.empty() && !eos_)
     throw Error(ExitCode::kInputData, fmt::format("{} has no token '{}'", name_, files_.choice.eos_token),
                 kEndHint);
-  // A choice is carried where the files would say something else.
+  // Carry the end token: without config.json, the carried files may name another or none.
   if (files_.is_json() && eos_) files_.choice.eos_token = piece(*eos_).name;
   if (!files_.choice.eos_token.empty()) files_.carry_choice();
 }

@@ -17,7 +17,7 @@ namespace ripstop {
 class JsonTokenizer;
 class SentencePieceTokenizer;
 
-/// The most pieces of a tokenizer that is loaded or trained.
+/// Maximum number of pieces of a tokenizer to load or train.
 inline constexpr int64_t kLargestVocabulary = 1'000'000;
 
 struct TokenPiece {
@@ -37,11 +37,11 @@ class LongWordError : public Error {
 /// once.
 class Tokenizer {
  public:
-  /// Loads the file or directory `path` (read_tokenizer_files). What `choice` says is stronger than what lies
-  /// beside the file. Throws Error(kInputData) if the file is missing, empty or damaged, has more than 64 MiB
-  /// or kLargestVocabulary pieces; for a .model also if it has no unk, BOS or EOS; and if `choice` names a
-  /// token that is not there. A tokenizer.json that is refused gives way to a tokenizer.model in the same
-  /// directory, with a note.
+  /// Loads the file or directory `path` (read_tokenizer_files). `choice` overrides what the files beside it
+  /// say. Throws Error(kInputData) if the file is missing, empty or damaged, has more than 64 MiB or
+  /// kLargestVocabulary pieces; for a .model also if it has no unk, BOS or EOS; and if `choice` names a token
+  /// that is not there. If the tokenizer.json in a directory is refused, loads the tokenizer.model beside it,
+  /// with a note.
   explicit Tokenizer(const std::filesystem::path& path, const TokenizerChoice& choice = {});
   /// `model`: bytes of a .model file or of a tokenizer.json. `name`: for messages.
   Tokenizer(std::string model, const std::string& name, const TokenizerChoice& choice = {});
@@ -58,11 +58,11 @@ class Tokenizer {
   bool is_sentencepiece() const { return sentencepiece_ != nullptr; }
   /// Notes for people, such as on how the end token was found.
   const std::vector<std::string>& notes() const { return notes_; }
-  /// Identifies the tokenizer, 64 hex digits: SHA-256 of a .model file, or JsonTokenizer::sha256. Neither end
-  /// token nor choice count.
+  /// Identifies the tokenizer, 64 hex digits: SHA-256 of a .model file, or JsonTokenizer::sha256. End token
+  /// and choice do not count.
   const std::string& sha256() const { return sha256_; }
   int64_t vocabulary_size() const { return vocabulary_size_; }
-  /// The tokens with which every example begins: BOS, or none; of some tokenizers several.
+  /// The tokens with which every example begins: usually BOS, or none; some tokenizers have several.
   const std::vector<int32_t>& begin() const { return begin_; }
   /// The token that ends every example. Throws Error(kInputData), naming --eos-token, if it is not known.
   int32_t eos() const;
@@ -72,25 +72,25 @@ class Tokenizer {
 
   /// The ids of `text`, which is UTF-8, without begin() and eos(). They equal those of Hugging Face's
   /// tokenizers with add_special_tokens=False, except that special tokens such as "<s>" in `text` are encoded
-  /// as text, unless reads_special_tokens(). Returns `before` with the ids behind it.
+  /// as text, unless reads_special_tokens(). Returns `before` followed by the ids.
   ///
   /// For SentencePiece, a text of more than 64 KiB is encoded in parts, because the library takes 240 bytes
-  /// of memory for a byte. The ids are the same. A part ends before a space that no piece of the vocabulary
-  /// holds together with the letter in front of it. Only BPE without normalization is cut: other models might
-  /// give other ids. Throws LongWordError if a part would have more than 1 MiB.
+  /// of memory for each byte. The ids are the same. A part ends before a space that no piece of the
+  /// vocabulary holds together with the letter before it. Only BPE without normalization is cut: other models
+  /// might give other ids. Throws LongWordError if a part would have more than 1 MiB.
   std::vector<int32_t> encode(std::string_view text, std::vector<int32_t> before = {}) const;
   /// The ids of a space and `text`, encoded as the continuation of other text. They are the same whether or
-  /// not the model itself adds a space. Returns `before` with the ids behind it. Throws as encode().
+  /// not the model itself adds a space. Returns `before` followed by the ids. Throws as encode().
   std::vector<int32_t> encode_continuation(std::string_view text, std::vector<int32_t> before = {}) const;
   /// The ids of encode(), each with the byte at which its token ends in `text`. Slower than encode() for
   /// SentencePiece.
   std::vector<SpannedToken> encode_with_spans(std::string_view text) const;
-  /// The number of ids of encode() before the first whose token ends behind `byte` of `text`.
+  /// The number of encode()'s ids before the first token that ends after byte `byte` of `text`.
   int64_t tokens_before(std::string_view text, int64_t byte) const;
   /// The text of `ids`, always valid UTF-8, without special tokens. SentencePiece and some tokenizer.json
   /// drop the space before the first word. Throws Error(kInputData) for an id outside the vocabulary.
   std::string decode(const std::vector<int32_t>& ids) const;
-  /// The text of a piece may be a part of a letter. Throws Error(kInputData) for an id outside the
+  /// The token with `id`; its text may be a part of a letter. Throws Error(kInputData) for an id outside the
   /// vocabulary.
   TokenPiece piece(int32_t id) const;
   /// The id of the token `name`, in the spelling of TokenPiece::name.
@@ -108,7 +108,7 @@ class Tokenizer {
   std::string name_, sha256_;
   TokenizerFiles files_;
   std::vector<std::string> notes_;
-  std::unique_ptr<const SentencePieceTokenizer> sentencepiece_;  // exactly one of both is there
+  std::unique_ptr<const SentencePieceTokenizer> sentencepiece_;  // exactly one of the two is set
   std::unique_ptr<const JsonTokenizer> json_;
   int64_t vocabulary_size_ = 0;
   std::vector<int32_t> begin_;
@@ -117,8 +117,8 @@ class Tokenizer {
   bool adds_space_ = false;  // the tokenizer puts a space before each text
 };
 
-/// The first of a few texts, chosen to tell tokenizers of one vocabulary apart, whose ids differ; "" if none
-/// do.
+/// The first text whose ids differ, of a few texts chosen to tell tokenizers of one vocabulary apart; "" if
+/// there is none.
 std::string text_told_apart(const Tokenizer& one, const Tokenizer& other);
 
 /// Throws Error(kUsage) if no text can train a tokenizer of this size.

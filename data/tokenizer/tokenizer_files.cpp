@@ -27,7 +27,7 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, ignored);
 }
 
-/// The members of kTokenizerChoiceFile in `directory`; none if it is absent.
+/// The members of the kTokenizerChoiceFile `file`; none if it is absent.
 JsonReader::Json read_choice(const JsonReader& reader, const fs::path& file) {
   if (!is_file(file)) return JsonReader::Json::object();
   return reader.parse(read_plain_file(file, kMostSmallBytes, ExitCode::kInputData));
@@ -129,7 +129,7 @@ TokenizerFiles read_tokenizer_files(const fs::path& path) {
   const bool has_usual_name = name == kSentencePieceFile || name == kTokenizerJsonFile;
   std::string bytes = has_usual_name ? read_plain_file(files.path, kMostTokenizerBytes, ExitCode::kInputData)
                                      : read_whole_file(files.path, kMostTokenizerBytes, ExitCode::kInputData);
-  if (name == kTokenizerJsonFile)  // whatever its bytes are: the reader of JSON knows pointers of Git LFS
+  if (name == kTokenizerJsonFile)  // whatever its bytes: the JSON reader recognizes pointers of Git LFS
     files.carried = {{kTokenizerJsonFile, std::move(bytes)}};
   else
     files.carried = tokenizer_files_of(std::move(bytes), files.path).carried;

@@ -17,10 +17,10 @@ inline constexpr const char* kTokenizerJsonFile = "tokenizer.json";
 inline constexpr const char* kTokenizerConfigFile = "tokenizer_config.json";
 inline constexpr const char* kSpecialTokensFile = "special_tokens_map.json";
 inline constexpr const char* kChatTemplateFile = "chat_template.jinja";
-/// ripstop writes and reads this file: a TokenizerChoice, and which of both kinds is read.
+/// A file of ripstop: a TokenizerChoice, and which of the two tokenizer files is read.
 inline constexpr const char* kTokenizerChoiceFile = "ripstop_tokenizer.json";
 
-/// Most bytes of a token's name in a JSON file.
+/// Maximum bytes of a token's name in a JSON file.
 inline constexpr size_t kMostTokenNameBytes = 1000;
 
 /// For messages: a directory has "no tokenizer.model and no tokenizer.json".
@@ -28,13 +28,13 @@ inline constexpr const char* kNoTokenizer = "no tokenizer.model and no tokenizer
 
 /// The options of `prepare` that belong to a tokenizer.
 struct TokenizerChoice {
-  std::string eos_token = {};                     ///< its name; "": what the tokenizer's files say
+  std::string eos_token = {};                     ///< name of the end token; "": as the files say
   std::optional<bool> reads_special_tokens = {};  ///< whether names of special tokens in a text are tokens
 };
 
 /// The bytes of a tokenizer's files.
 struct TokenizerFiles {
-  std::filesystem::path path = {};  ///< the file that was read first; of a trained tokenizer a name
+  std::filesystem::path path = {};  ///< the file that was read first; for a trained tokenizer, a name
   /// Name and bytes of each file that a data set, a run, an import and an export carry. The first is
   /// tokenizer.model or tokenizer.json.
   std::vector<std::pair<std::string, std::string>> carried = {};
@@ -44,11 +44,11 @@ struct TokenizerFiles {
   bool is_json() const { return carried.front().first == kTokenizerJsonFile; }
   /// Bytes of a carried file; nullptr if it is not there.
   const std::string* find(std::string_view name) const;
-  /// Keeps `choice` in the carried kTokenizerChoiceFile.
+  /// Stores `choice` in the carried kTokenizerChoiceFile.
   void carry_choice();
 };
 
-/// Throws Error(kStorage) if the system cannot tell.
+/// Whether `directory` has a tokenizer's file. Throws Error(kStorage) if the system cannot tell.
 bool has_tokenizer(const std::filesystem::path& directory);
 
 /// The name of the tokenizer's file in `directory`: what kTokenizerChoiceFile names, else tokenizer.json,
@@ -62,11 +62,11 @@ TokenizerChoice read_tokenizer_choice(const std::filesystem::path& directory);
 /// Whether a data set, a run, an import or an export has a tokenizer's file of this name.
 bool is_tokenizer_file(std::string_view name);
 
-/// Files with `bytes` alone, which are JSON or a SentencePiece model.
+/// The files of a tokenizer that is only `bytes`: a tokenizer.json or a SentencePiece model.
 TokenizerFiles tokenizer_files_of(std::string bytes, const std::filesystem::path& name);
 
-/// Reads the tokenizer at `path`, a file or a directory that has one. The files beside tokenizer.json count.
-/// Throws Error(kInputData) if there is none, or if a file is damaged, no plain file, or too large.
+/// Reads the tokenizer at `path`, a file or a directory that has one, and the files beside a tokenizer.json.
+/// Throws Error(kInputData) if there is none, or if a file is damaged, not a plain file, or too large.
 TokenizerFiles read_tokenizer_files(const std::filesystem::path& path);
 
 /// Whether `path` looks like a name on Hugging Face's hub, such as meta-llama/Llama-2-7b-hf. Directory names

@@ -25,8 +25,8 @@ constexpr size_t kMostTextBytes = size_t{64} << 10;
 constexpr std::string_view kGpt2Words =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-/// Takes vocabulary and merges out of the document while it is parsed, so that memory stays small. What is
-/// wrong with them is told later: perhaps the model is of another type.
+/// Takes vocabulary and merges out of the document while it is parsed, so that memory stays small. Their
+/// faults are reported later: perhaps the model is of another type.
 class LargeParts {
  public:
   LargeParts(const JsonReader& reader, BpeParts& model) : reader_(reader), model_(model) {}
@@ -52,7 +52,7 @@ class LargeParts {
     if (of_vocabulary && event == Event::value) take_piece(path, value);
     if (of_merges && event == Event::value) take_merge(path, value);
     if (of_merges && event == Event::array_end) end_pair(path);
-    return event != Event::array_start && event != Event::object_start;  // else nothing inside is seen
+    return event != Event::array_start && event != Event::object_start;  // taking a start hides its members
   }
 
  private:
@@ -66,7 +66,7 @@ class LargeParts {
                                      path[2].substr(0, 100), kLargestVocabulary));
     if (problem.empty()) model_.vocabulary.emplace_back(path[2], value.get<int64_t>());
   }
-  /// "a b", or "a" and "b" in a list.
+  /// Takes "a b", or "a" and "b" in a list.
   void take_merge(std::span<const std::string> path, const Json& value) {
     if (!value.is_string()) return set_problem("a merge must be a text, or a list of two");
     std::string text = value.get<std::string>();
@@ -94,7 +94,7 @@ class LargeParts {
   int64_t values_ = 0;
 };
 
-/// Reads the components, each into the steps that it consists of.
+/// Reads the components, each as a list of steps.
 class Components {
  public:
   Components(const JsonReader& reader, TokenizerJson& result) : reader_(reader), result_(result) {}
@@ -118,7 +118,7 @@ class Components {
     reader_.refuse_with("ids might differ from those of the model's own tokenizer, so it is not guessed at",
                         "the {} '{}' is not supported", what, type);
   }
-  /// Refuses members that are not in `known`: they might mean something.
+  /// Refuses members that are not in `known`: they might change ids.
   void allow(const Json& json, std::initializer_list<std::string_view> known) const {
     for (const auto& [key, value] : json.items())
       if (key != "type" && std::ranges::find(known, key) == known.end())
@@ -152,7 +152,7 @@ class Components {
         reader_.refuse("has more than {} components", kMostSteps);
     }
   }
-  /// Names the component in errors of the regular expression.
+  /// Compiles `source`; errors of the expression then name the file.
   TextPattern regex(std::string_view source) const {
     try {
       return {std::string(source), Regex(source)};
@@ -196,7 +196,7 @@ class Components {
                                      .invert = invert,
                                      .behavior = behavior});
   }
-  /// Whether Metaspace puts its letter before a text, and before which.
+  /// Before which texts Metaspace puts its letter; nullopt: before none.
   std::optional<TextStep::Where> prepend_scheme(const Json& json) const {
     const std::string word = reader_.find(json, "prepend_scheme") ? text(json, "prepend_scheme") : "always";
     if (word != "always" && word != "first" && word != "never")
@@ -271,7 +271,7 @@ void Components::read_normalizer(const Json& json) {
   } else if (type == "Replace") {
     allow(json, {"pattern", "content"});
     step = replacement(json);
-    // `tokenizers` leaves letters that stand for no part of the text out of some later steps.
+    // In some later steps `tokenizers` skips letters that stand for no part of the text.
     if (step.pattern.regex && step.pattern.regex->matches_empty())
       reader_.refuse("a normalizer that replaces the empty text is not supported");
   } else {
@@ -327,7 +327,7 @@ void Components::read_metaspace(const Json& json) {
   result_.pre_tokenizer.push_back(
       {.kind = TextStep::Kind::kReplace, .pattern = {" ", std::nullopt}, .content = letter});
   if (const auto where = prepend_scheme(json)) {
-    // Which pieces `tokenizers` then takes for the first depends on how it traces changed letters.
+    // Which pieces `tokenizers` then counts as the first depends on how it traces changed letters.
     if (*where == TextStep::Where::kFirstUnlessThere && !result_.normalizer.empty() &&
         std::ranges::find(result_.pre_tokenizer, TextStep::Kind::kSplit, &TextStep::kind) !=
             result_.pre_tokenizer.end())
@@ -402,7 +402,7 @@ void Components::read_decoder(const Json& json) {
   result_.decoder.push_back(std::move(step));
 }
 
-/// Refuses what is no tokenizer.json with a BPE model.
+/// Refuses a document that is not a tokenizer.json with a BPE model.
 void check_kind(const JsonReader& reader, const Json& document) {
   if (document.contains("config") && document.contains("vocab"))
     reader.refuse_with("give a tokenizer.json made from it: the model's Hugging Face directory may have one",

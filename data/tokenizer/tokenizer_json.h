@@ -14,14 +14,14 @@ namespace ripstop {
 
 struct TokenizerJson {
   BpeParts model;
-  std::vector<AddedToken> added;  ///< in the order of the file, spellings as contents
+  std::vector<AddedToken> added;  ///< in the order of the file; `spelling` is `content`
   std::vector<TextStep> normalizer, pre_tokenizer;
   std::vector<int32_t> prefix, suffix;
   std::vector<DecodeStep> decoder;
 };
 
-/// Throws Error(kInputData), whose message begins with `name`, for damage and for whatever is not known to
-/// give the ids and texts of `tokenizers`.
+/// Reads a tokenizer.json. Throws Error(kInputData), whose message begins with `name`, for damage and for
+/// anything that is not known to give the same ids and texts as `tokenizers`.
 TokenizerJson read_tokenizer_json(std::string_view json, const std::string& name);
 
 }  // namespace ripstop

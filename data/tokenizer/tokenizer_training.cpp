@@ -40,8 +40,8 @@ struct WordBound {
   int64_t pieces = kPiecesWithoutText + 128;  ///< upper bound on pieces; 128 for ASCII
 };
 
-/// Bounds the number of pieces: each merge inside a word makes at most one. A word of n bytes has at most n
-/// merges with the space before it, n - 1 without; a run of n spaces has at most n - 1.
+/// Bounds the number of pieces: each merge inside a word makes at most one piece. A word of n bytes has at
+/// most n merges with the space before it, n - 1 without; a run of n spaces has at most n - 1.
 WordBound bound_words(const std::vector<std::string>& lines) {
   HashSet seen;
   WordBound bound;
@@ -60,7 +60,7 @@ WordBound bound_words(const std::vector<std::string>& lines) {
   return bound;
 }
 
-/// nullopt if no number follows `before` in `text`.
+/// The number after `before` in `text`; nullopt if there is none.
 std::optional<int64_t> number_after(const std::string& text, std::string_view before) {
   const size_t at = text.find(before);
   if (at == std::string::npos) return std::nullopt;
@@ -94,7 +94,7 @@ sentencepiece::util::Status learn(const std::vector<std::string>& lines, int64_t
   return sentencepiece::SentencePieceTrainer::Train(arguments, &iterator, &model);
 }
 
-/// The largest possible size, which the trainer names when it refuses a larger one; nullopt if it does not.
+/// The largest possible size, which the trainer names when it refuses a larger one; nullopt if it names none.
 std::optional<int64_t> most_pieces(const sentencepiece::util::Status& status) {
   return number_after(status.ToString(), "value <= ");
 }

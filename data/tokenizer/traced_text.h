@@ -41,8 +41,8 @@ class TracedText {
   }
 
   std::string bytes;
-  std::vector<Origin> origins;    // one a byte
-  std::vector<TextPiece> pieces;  // in their order
+  std::vector<Origin> origins;    // one for each byte
+  std::vector<TextPiece> pieces;  // in order
 };
 
 }  // namespace ripstop

@@ -1,5 +1,4 @@
-// Properties of code points, and normal forms, by the versions of Unicode that `tokenizers` has for each
-// purpose.
+// Properties of code points, and normal forms, each by the version of Unicode that `tokenizers` uses for it.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -14,19 +13,19 @@ enum class NormalForm : uint8_t { kNfc, kNfd, kNfkc, kNfkd };
 
 /// Whether the valid UTF-8 `text` has the form.
 bool is_normal(NormalForm form, std::string_view text);
-/// Calls take(bytes, begin, end) for the parts of the valid UTF-8 `text` in their order: the part from byte
-/// `begin` to `end` becomes `bytes`. Code points that came after Unicode 9 stay as they are, as `tokenizers`
+/// Calls take(bytes, begin, end) for each part of the valid UTF-8 `text` in order: the part from byte `begin`
+/// to `end` becomes `bytes`. Code points that came after Unicode 9 stay as they are, because `tokenizers`
 /// does not know them.
 void normalize(NormalForm form, std::string_view text,
                FunctionRef<void(std::string_view bytes, size_t begin, size_t end)> take);
 
 /// The lower case of one letter, without regard to its neighbours.
 std::string lowercase(uint32_t letter);
-/// White_Space.
+/// Whether `letter` has the property White_Space.
 bool is_white_space(uint32_t letter);
-/// Alphabetic, a mark, a decimal digit, connecting punctuation or a joiner.
+/// Whether `letter` is alphabetic, a mark, a decimal digit, connecting punctuation or a joiner.
 bool is_word_letter(uint32_t letter);
-/// The code points that the pre-tokenizer Punctuation takes for punctuation, as a class of PCRE2.
+/// The code points that the pre-tokenizer Punctuation treats as punctuation, as a class of PCRE2.
 std::string punctuation_class();
 
 }  // namespace ripstop
