@@ -95,7 +95,7 @@ std::optional<int64_t> step_of_aside(const std::string& name, std::string_view s
   return parse_step_directory_name(name.substr(0, at));
 }
 
-/// `directory` must be no symbolic link.
+/// The bytes of all files below `directory`, which must not be a symbolic link.
 int64_t tree_bytes(Io& io, const std::filesystem::path& directory) {
   int64_t bytes = 0;
   for (const Io::Entry& entry : list_directory(io, directory)) {
@@ -108,7 +108,7 @@ int64_t tree_bytes(Io& io, const std::filesystem::path& directory) {
   return bytes;
 }
 
-/// The bytes that deleting the checkpoint frees. Holes in its files do not count.
+/// The bytes that deleting the checkpoint frees: holes in its files do not count.
 int64_t bytes_on_disk(Io& io, const ListedCheckpoint& checkpoint) {
   int64_t sum = 0;
   for (const StoredFile& file : checkpoint.manifest->files) {
@@ -231,7 +231,7 @@ std::vector<int64_t> remove_old_checkpoints(Io& io, const std::filesystem::path&
   if (keep == 0) return removed;
   try {
     const std::vector<ListedCheckpoint> listed = list_checkpoints(io, directory);
-    // The rule for superseded checkpoints is that for whole ones: takeovers.json alone is no reason to
+    // Superseded checkpoints are kept by the same rule as whole ones: takeovers.json alone is no reason to
     // delete. Checkpoints of later steps stay, because this run has not reached those steps.
     const auto is_kept = [&](int64_t of_step) {
       return of_step > step || of_step == best_step ||
@@ -247,7 +247,7 @@ std::vector<int64_t> remove_old_checkpoints(Io& io, const std::filesystem::path&
       if (at->is_superseded) warnings.push_back("removed a checkpoint: " + at->problem);
     }
     for (const CheckpointAside& aside : list_aside(io, directory)) {
-      // Deletes a damaged one only after its step was saved again: until then, missing files may come back.
+      // Deletes a damaged checkpoint only once its step is saved again: until then, files may come back.
       if (aside.is_superseded ? is_kept(aside.step) : aside.step != step) continue;
       remove_checkpoint(io, aside.directory, aside.step, warnings);
       warnings.push_back(fmt::format("removed {}: its step was saved again", aside.directory.string()));

@@ -53,7 +53,7 @@ struct CheckpointAside {
   int64_t step = 0;
   std::filesystem::path directory;
   int64_t bytes = 0;           ///< bytes of all files; 0 if `directory` is a symbolic link
-  bool is_superseded = false;  ///< the checkpoint was moved aside by kSupersededSuffix, not by kDamagedSuffix
+  bool is_superseded = false;  ///< `directory` has the suffix kSupersededSuffix, not kDamagedSuffix
 };
 
 /// The checkpoints in `directory` that were moved aside, ordered by name. Throws Error(kStorage).
@@ -70,9 +70,9 @@ std::optional<std::filesystem::path> move_aside(Io& io, const std::filesystem::p
 void prepare_checkpoint_directory(Io& io, const std::filesystem::path& directory);
 
 /// Throws Error(kStorage), with the numbers, if the disk has too little space for `keep` + 1 checkpoints of
-/// `checkpoint_bytes` each, because a save commits before it deletes; with `keep` 0, for one more. The bytes
-/// of whole checkpoints count as free, because saves will delete them; holes in files and symbolic links do
-/// not count.
+/// `checkpoint_bytes` each (a save commits before it deletes); with `keep` 0, for one more checkpoint. The
+/// bytes of whole checkpoints count as free, because saves will delete them; holes in files and symbolic
+/// links do not count.
 void check_disk_space(Io& io, const std::filesystem::path& directory, int64_t keep, int64_t checkpoint_bytes);
 
 /// Deletes old checkpoints after `step` was saved; nothing with `keep` 0. Keeps the newest `keep` whole

@@ -20,7 +20,7 @@ inline constexpr UnitState kUnitStates[] = {UnitState::kMaster, UnitState::kFirs
                                             UnitState::kSecondMoment};
 std::string_view to_string(UnitState state);
 
-/// float32 for weights, `moments` for moments.
+/// The dtype of `state`: float32 for weights, `moments` for moments.
 constexpr DType state_dtype(UnitState state, DType moments) {
   return state == UnitState::kMaster ? DType::kFloat32 : moments;
 }
@@ -44,7 +44,7 @@ struct UnitStates {
 /// Elements [begin, end) of a unit's flat buffer that a rank stores: the rank's shard, without replicated
 /// elements unless the rank's tensor index is 0.
 struct UnitShard {
-  int64_t unit = 0;  ///< index of the unit in the list given to the function
+  int64_t unit = 0;  ///< index of the unit in the `units` of stored_shards()
   int64_t begin = 0, end = 0;
   int64_t elements() const { return end - begin; }
 };

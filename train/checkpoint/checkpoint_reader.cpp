@@ -38,7 +38,7 @@ void zero_padding_of(const std::vector<UnitStates>& units, int64_t fsdp_index) {
   }
 }
 
-/// Rows lie apart in both buffers. A dense piece is one long row.
+/// Reads `piece` row by row: rows lie apart in both buffers. A dense piece is one long row.
 void read_piece(BlockReader& reader, const Piece& piece, const FileBlocks::Array& array, int64_t size,
                 std::byte* target) {
   for (int64_t row = 0; row < piece.rows; ++row)
@@ -231,8 +231,8 @@ std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path
       });
     } catch (const Error& error) {
       if (error.code() != ExitCode::kStorage) throw;
-      // Only the failed rank knows whether its system refused to read. Then the checkpoint may be whole, and
-      // the resume ends on all ranks.
+      // Only the failed rank knows whether its system refused to read. If it did, the checkpoint may be
+      // whole, and the resume ends on all ranks.
       do_and_agree(world, [&] {
         if (!unreadable.empty()) refuse_unreadable(unreadable);
       });

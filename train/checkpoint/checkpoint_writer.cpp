@@ -36,7 +36,7 @@ int64_t takeover_of(Io& io, const std::filesystem::path& checkpoint) {
 // Threads of a save during training: while one waits for the disk, the other copies and hashes.
 constexpr int64_t kBackgroundThreads = 2;
 
-// The wait before a vote while this rank's thread writes, and the pause after a vote while only others write.
+// Wait before a vote while this rank's thread writes, and pause after a vote while only other ranks write.
 constexpr std::chrono::milliseconds kWritePause{100}, kVotePause{10};
 
 }  // namespace

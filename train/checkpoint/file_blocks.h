@@ -1,5 +1,4 @@
-// FileBlocks: the sidecar of a rank's file, with which parts of the file are read and verified without
-// libhdf5.
+// FileBlocks: the sidecar of a rank's file. With it, parts of the file are read and verified without libhdf5.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -45,7 +45,7 @@ std::vector<fs::path> runs_inside(Io& io, const fs::path& folder) {
 
 /// Advice for a `path` that does not exist: "did you mean runs/first?", or another text.
 std::string hint_for_missing(const fs::path& path) {
-  // With ".", hint_for_absent looks for directories alone.
+  // With ".", hint_for_absent looks for directories only.
   if (std::string hint = hint_for_absent(path, "", "."); !hint.empty()) return hint;
   if (looks_like_hub_name(path))
     return fmt::format("nothing is downloaded: give the local directory that `hf download {}` prints",
@@ -135,7 +135,7 @@ std::string steps_there(Io& io, const fs::path& path) {
   }
 }
 
-/// `run` is used in the error's hint alone.
+/// Parses `which`, the choice of a checkpoint. `run` is used only in the error's hint.
 Choice parse_choice(Io& io, const fs::path& run, const std::string& which) {
   if (which == "latest") return {Choice::Kind::kLatest};
   if (which == "best") return {Choice::Kind::kBest};
@@ -150,7 +150,7 @@ Choice parse_choice(Io& io, const fs::path& run, const std::string& which) {
   return {Choice::Kind::kStep, *step, path.has_parent_path() ? path : fs::path()};
 }
 
-/// The newest whole checkpoint. One of another format counts, because it may be whole; reading it throws.
+/// The newest checkpoint that is whole, or of another format: it may be whole, and reading it throws.
 const ListedCheckpoint* newest_whole(const std::vector<ListedCheckpoint>& listed) {
   for (auto at = listed.rbegin(); at != listed.rend(); ++at)
     if (at->manifest || !at->hint.empty()) return &*at;

@@ -36,7 +36,7 @@ std::filesystem::path find_checkpoints(Io& io, const std::filesystem::path& path
 std::filesystem::path find_checkpoint(Io& io, const std::filesystem::path& path, const std::string& which);
 
 struct ForeignWeights {
-  std::string what;  ///< "model.gguf, for llama.cpp"; empty: none are there
+  std::string what;  ///< "model.gguf, for llama.cpp"; empty: there are none
   std::string way;   ///< how to get files that ripstop reads
 };
 
@@ -44,7 +44,7 @@ struct ForeignWeights {
 ForeignWeights find_foreign_weights(const std::filesystem::path& path);
 
 /// The entries of `directory` that forbid a run or an evaluation to write there, as "plots/, prepare.json,
-/// test.h5 and 2 more"; "" if there are none. Files of data sets, runs and models forbid it (config.toml, a
+/// test.h5 and 2 more"; "" if there are none. These are files of data sets, runs and models (config.toml, a
 /// tokenizer's files, prompt_template.txt, LOCK, prepare.json, manifest.json, *.h5, *.jsonl, *.safetensors,
 /// *.bin), and folders except `logs`, a `checkpoints` without checkpoints, and hidden ones other than .git.
 /// Entries whose names begin with a name in `own` are allowed.

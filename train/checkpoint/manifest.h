@@ -86,7 +86,7 @@ class OtherFormat : public Error {
   using Error::Error;
 };
 
-/// The trained_table of the model of `state`.
+/// The parameter table of a checkpoint of `state`: the trained_table() of its model.
 std::vector<UnitSpec> stored_table(const CheckpointState& state);
 
 /// "step_00001000".

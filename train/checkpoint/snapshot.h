@@ -21,7 +21,7 @@
 namespace ripstop {
 
 int64_t snapshot_bytes(const std::vector<UnitShard>& shards, DType moments);
-/// The first of `shards`, as many as fit into `most_bytes` of host memory.
+/// The first of `shards`: as many of them as fit into `most_bytes` of host memory.
 std::vector<UnitShard> kept_shards(const std::vector<UnitShard>& shards, DType moments, int64_t most_bytes);
 
 class Snapshot {

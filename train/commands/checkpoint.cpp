@@ -43,7 +43,7 @@ ExitCode list(Io& io, const CheckpointArguments& given) {
   std::optional<int64_t> best;
   for (const ListedCheckpoint& checkpoint : listed)
     if (checkpoint.manifest && checkpoint.manifest->state.best)
-      best = checkpoint.manifest->state.best->step;  // in the end, the best by the newest manifest
+      best = checkpoint.manifest->state.best->step;  // the newest manifest comes last, so it decides
   Json rows = Json::array(), moved = Json::array(), superseded = Json::array();
   std::string text;
   for (const ListedCheckpoint& c : listed) {

@@ -118,7 +118,7 @@ Json json_of(const ModelConfig& model) {
   return fields.json;
 }
 
-// The parts beside those of LLaMA 2, as keys of [model]: ", attention_bias qkv, rope_type llama3".
+// The parts that LLaMA 2 does not have, as keys of [model]: ", attention_bias qkv, rope_type llama3".
 std::string parts_text(const ModelConfig& model) {
   const FieldWriter::Json has = json_of(model), plain = json_of(ModelConfig{});
   std::string text;
@@ -170,7 +170,7 @@ Json json_of(const fs::path& directory, const Manifest& m, const Surroundings& s
   return document;
 }
 
-// The end tokens of a model. If their file is damaged, `problem` says so: that hides nothing of the model.
+// The end tokens of a model. If their file is damaged, `problem` says so, and the rest is still shown.
 EndTokens look_at_ends(const PretrainedModel& model, const fs::path& directory, std::string& problem) {
   try {
     return read_end_tokens(directory, model.config.vocab_size);

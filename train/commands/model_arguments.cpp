@@ -152,7 +152,7 @@ TrainedModel ModelArguments::find(Io& io, Communicator& world, bool reads_genera
   const std::vector<std::string> own = all_overrides();
   std::vector<std::string> all;
   if (reads_generation_file) all = defaults_of_file(world, path, own);
-  all.insert(all.end(), own.begin(), own.end());  // of several overrides of a key the last wins
+  all.insert(all.end(), own.begin(), own.end());  // if a key has several overrides, the last one wins
   TrainedModel trained = find_trained_model(io, world, path, checkpoint, {.directory = base}, all);
   if (world.rank() != 0) return trained;
   if (!trained.stored.is_pretrained()) warn_of_superseded(io, trained.stored.directory());

@@ -35,8 +35,8 @@ struct RougeArguments {
   bool json = false;
 };
 
-// Throws if a candidate has the id of another reference: scores of two orders would mean nothing. Files whose
-// ids have nothing in common may belong together.
+// Throws if a candidate has the id of another reference: scores of files in different orders would mean
+// nothing. Files whose ids have nothing in common may belong together.
 void require_one_order(const RougeArguments& given, const std::vector<std::string>& references,
                        const std::vector<std::string>& candidates) {
   std::unordered_map<std::string, size_t> place;
@@ -92,7 +92,7 @@ ExitCode print_rouge(const RougeArguments& given) {
   return ExitCode::kOk;
 }
 
-// The file that an argument of --compare names: of a directory of evaluate, the file with its summaries.
+// The file that an argument of --compare means: itself, or predictions.jsonl if it is a directory.
 std::string predictions_of(const std::string& path) {
   std::error_code ignored;
   return std::filesystem::is_directory(path, ignored) ? path + "/predictions.jsonl" : path;

@@ -114,8 +114,8 @@ Tokenizer open_tokenizer(const TrainedModel& trained, const std::string& given) 
   return given.empty() ? Tokenizer(trained.run) : Tokenizer(given, read_tokenizer_choice(trained.run));
 }
 
-// Throws if the tokenizer is not the one of the model's training: its token ids would be other words. Sets
-// `note` if that could not be checked.
+// Throws if the tokenizer is not the one of the model's training: its ids would mean other words. Sets `note`
+// if that could not be checked.
 Tokenizer tokenizer_of(const TrainedModel& trained, const std::string& given, std::string& note) {
   Tokenizer tokenizer = open_tokenizer(trained, given);
   std::string remedy = "put the tokenizer of its data set there, or give it with --tokenizer";
@@ -230,7 +230,7 @@ void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
   if (output) output->finish();
 }
 
-// Throws if input and output are one file: writing would destroy the documents and people's summaries there.
+// Throws if input and output are one file: writing summaries would destroy the documents there.
 void refuse_same_file(const SummarizeArguments& given) {
   std::error_code ignored;
   if (given.output != "-" && fs::equivalent(given.input, given.output, ignored))

@@ -46,7 +46,7 @@ std::vector<std::string> check_config(const TrainArguments& given, const RunConf
     const std::string& data = config.data.directory;
     if (std::string hint = hint_for_absent(data, "data.directory=", "train.h5"); !hint.empty())
       throw Error(ExitCode::kInputData, fmt::format("{}: there is no such data set", data), std::move(hint));
-    // The note is made before the run makes run.directory, because it tells that this directory is new.
+    // The note tells that run.directory is new, so it is made before the run makes that directory.
     if (std::string note = note_of_other_directory(posix_io(), given.config_file, config); !note.empty())
       notes.push_back(std::move(note));
   });

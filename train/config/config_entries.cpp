@@ -83,8 +83,8 @@ std::string shown_line(std::string_view text, size_t number) {
   return line.substr(0, shown) + (line.size() > shown ? "..." : "") + note;
 }
 
-// `word` as TOML: a number such as .003, 3. or 03 gets TOML's spelling, and any other word that is no value,
-// such as runs/first, quotes.
+// `word` as TOML: a number such as .003, 3. or 03 in TOML's spelling; any other word that is not a value,
+// such as runs/first, in quotes.
 std::string as_value(std::string word) {
   if (word == "True" || word == "False") word[0] = static_cast<char>(word[0] + 'a' - 'A');
   try {
@@ -95,7 +95,7 @@ std::string as_value(std::string word) {
     const double number = std::strtod(word.c_str(), &end);
     if (*end != '\0' || !std::isfinite(number)) return toml_string(word);
     std::string text = toml_number(number);
-    if (text.ends_with(".0")) text.resize(text.size() - 2);  // every number may be a whole one
+    if (text.ends_with(".0")) text.resize(text.size() - 2);  // without ".0" it fits every key for a number
     return text;
   }
 }
@@ -211,7 +211,7 @@ void read_section(const std::string& section, const toml::table& table, const st
 }
 
 // Reads the file's entries, and adds unknown keys and sections to `problems`. Sets `empty_lora` to the line
-// of a section [lora] without keys, whose author wants adapters.
+// of a section [lora] without keys: its author wants adapters.
 std::vector<ConfigEntry> read_file_entries(std::string_view text, const std::string& name,
                                            ConfigProblems& problems, std::optional<uint32_t>& empty_lora) {
   toml::table document;
@@ -297,7 +297,7 @@ std::optional<ConfigEntry> read_override(const std::string& text, ConfigProblems
   return std::nullopt;
 }
 
-// Whether an override removes `entry` from the file: both set one key, or keys that exclude each other.
+// Whether an override removes `entry` from the file: both set the same key, or keys that exclude each other.
 bool displaces(const ConfigEntry& override_entry, const ConfigEntry& entry) {
   const std::string by = override_entry.key->path();
   const std::string of = entry.key->path();

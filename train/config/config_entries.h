@@ -15,7 +15,7 @@ namespace ripstop {
 /// Throws Error(kUsage) with the message "`where`: `what`".
 [[noreturn]] void refuse(const std::string& where, const std::string& what, const std::string& hint = {});
 
-/// All problems of a config are collected, so that people can fix them together.
+/// A problem of a config. All are collected, so that people can fix them together.
 struct ConfigProblem {
   /// Line of the file; 0: none. Messages list problems in the order of lines, problems without a line last.
   int64_t line;
@@ -25,7 +25,7 @@ struct ConfigProblem {
 };
 using ConfigProblems = std::vector<ConfigProblem>;
 
-/// A limit, because another program's file may have a hundred unknown keys.
+/// Limits the list, because another program's file may have a hundred unknown keys.
 inline constexpr size_t kMostProblemsShown = 8;
 
 /// Does nothing without problems. Throws a single problem as an Error with its code and hint; several as one

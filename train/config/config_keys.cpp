@@ -26,9 +26,9 @@ Field field_at(T* value) {
 constexpr double kManySteps = 1e12;
 constexpr double kManyRanks = 1 << 20;
 constexpr double kLargestSeed = 9.2e18;
-// The longest sequence: planning takes time for each chunk of the logits.
+// Limit of a sequence's tokens: planning takes time for each chunk of the logits.
 constexpr double kManyTokens = 1 << 24;
-// The most sequences of a step, far above any batch in use: a step's list of sequences is in memory.
+// Limit of a step's sequences, far above any batch in use: a list of them is in memory.
 constexpr double kManySequences = 1 << 20;
 // AdamW computes in float32: a smaller epsilon is 0, or denormal, which a device may round to 0.
 constexpr double kSmallestFloat = std::numeric_limits<float>::min();

@@ -14,8 +14,8 @@
 
 namespace ripstop {
 
-/// A field for one of a few words, stored as an enum. `get` and `set` convert the enum to the word's index
-/// and back.
+/// A field whose value is one word of a fixed set, stored as an enum. `get` and `set` convert the enum to the
+/// word's index and back.
 struct ChoiceField {
   std::span<const std::string_view> words;  ///< in the order of the enum's values
   void* value;
@@ -23,7 +23,7 @@ struct ChoiceField {
   void (*set)(void* value, int index);
 };
 
-/// A field for a list of some of a few words, in any order, without repetition.
+/// A field whose value is a list of words from a fixed set, in any order, without repetition.
 struct WordsField {
   std::span<const std::string_view> words;
   std::span<bool> has;  ///< for each word, whether it is in the list
@@ -55,7 +55,7 @@ struct ConfigKey {
   ValueRange range = {};
   std::string_view range_hint = {};  ///< the hint for a number outside the range; empty: none
   bool may_change_on_resume = false;
-  bool none_is_auto = false;           ///< the value of an empty optional is written "auto"
+  bool none_is_auto = false;           ///< an empty optional is written as "auto"
   std::string_view default_text = {};  ///< shown in docs/config.md; empty: the struct's default
   std::string_view unit = {};          ///< empty: none
   std::string_view doc = {};           ///< one sentence, Markdown

@@ -16,8 +16,8 @@
 namespace ripstop {
 namespace {
 
-// Words of other programs, separated by spaces, with ripstop's word or, without one, the hint. An ambiguous
-// word is written section.name, a refused value section.value. The table of keys has other
+// Words of other programs, separated by spaces, with ripstop's word or, if there is none, the hint. An
+// ambiguous word is written section.name, a refused value section.value. The table of keys has other
 // programs' names of keys.
 struct ForeignWords {
   std::string_view words;

@@ -69,7 +69,7 @@ class Assigner {
     for (const char c : value)
       if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
         refuse(entry_.where, fmt::format("'{}' holds a control character", path()));
-    // All strings that may have "~" or "$" are paths. No shell has replaced these in a file.
+    // Every string that may have "~" or "$" is a path. In a file, no shell has expanded them.
     const std::optional<std::string> whole = with_variables(value);
     if (!whole)
       refuse(entry_.where, fmt::format("'{}' has a variable that is not set: {}", path(), entry_.shown),
@@ -148,7 +148,7 @@ class Assigner {
 
   void check_range(double value) const {
     const ValueRange& range = entry_.key->range;
-    // Training computes in float32: a value that differs from an excluded bound in float64 alone is refused.
+    // Training computes in float32: a value that differs from an excluded bound only in float64 is refused.
     // Written with !, because NaN compares false with everything and must be outside every range.
     const auto rounded = [](double number) { return static_cast<float>(number); };
     const bool low = range.above_least

@@ -17,16 +17,16 @@ struct GenerationSettings {
   int64_t num_beams = 1;                                 ///< 1: no beam search
   double length_penalty = 1.0;                           ///< for beam search
   EarlyStopping early_stopping = EarlyStopping::kFalse;  ///< for beam search
-  int64_t no_repeat_ngram_size = 0;  ///< no sequence of this many tokens occurs twice; 0: off
-  int64_t min_new_tokens = 0;        ///< no end token is among this many first tokens
+  int64_t no_repeat_ngram_size = 0;  ///< no n-gram of this many tokens occurs twice; 0: off
+  int64_t min_new_tokens = 0;        ///< no end token before this many new tokens
   int64_t max_new_tokens = 64;
   bool do_sample = false;
   double temperature = 1.0;  ///< for sampling
   int64_t top_k = 0;         ///< for sampling; 0: off
   double top_p = 1.0;        ///< for sampling; 1: off
   int64_t seed = 1;          ///< for sampling
-  /// Ids that end a text beside the tokenizer's EOS, ascending. Empty in a config with model.pretrained: the
-  /// model's (read_model_ends).
+  /// Ids that end a text, besides the tokenizer's EOS; ascending. In a config with model.pretrained, empty
+  /// means the model's own (read_model_ends).
   std::vector<int32_t> eos_token_id = {};
 
   static constexpr size_t kMostEndTokens = 400;  ///< ids of eos_token_id that fit into a line of a config

@@ -57,7 +57,7 @@ std::string read_text(const std::string& path) {
   return read_whole_file(path, kMostBytesRead, ExitCode::kUsage);
 }
 
-// Decides nothing that depends on ranks, data set or device: resolve_run (train/plan) does that later.
+// Builds the config, except what depends on ranks, data set or device: resolve_run (train/plan) decides that.
 class ConfigBuilder {
  public:
   ConfigBuilder(std::string_view toml, const std::string& name, std::span<const std::string> overrides)
@@ -104,7 +104,7 @@ class ConfigBuilder {
     return value <= most;
   }
 
-  // Before assign_values(), so that sizes in the config replace the preset's.
+  // Called before assign_values(), so that sizes in the config replace the preset's.
   void take_preset() {
     const ConfigEntry* entry = given("model.preset");
     const auto* word = entry == nullptr ? nullptr : std::get_if<std::string>(&entry->value);
@@ -128,7 +128,7 @@ class ConfigBuilder {
     }
   }
 
-  // An empty path would mean the current directory.
+  // Also refuses an empty path, which would mean the current directory.
   void check_required() {
     for (const ConfigKey& key : config_keys()) {
       if (key.presence != Presence::kRequired) continue;
@@ -143,7 +143,7 @@ class ConfigBuilder {
     }
   }
 
-  // Whether the hint for an unknown name is this key. Then the unknown name is the only problem to report.
+  // Whether the hint for an unknown name is this key: then the unknown name is the only problem to report.
   bool is_hinted_at(const ConfigKey& key) const {
     return problems_.size() <= kMostProblemsShown &&
            std::ranges::any_of(problems_, [&](const ConfigProblem& problem) {

@@ -26,7 +26,7 @@ enum class RecomputeChoice { kAuto, kNone, kSelective, kFull };
 enum class ScheduleKind { kCosine, kLinear, kConstant };
 enum class FloatChoice { kBfloat16, kFloat32 };
 enum class KeepBest { kLoss, kRougeL, kNone };
-/// How the rows of tokens begin that a pretrained model does not have.
+/// Initial values of the rows of tokens that a pretrained model does not have.
 enum class ResizeVocabulary { kNone, kMean, kNormal };
 
 template <>
@@ -134,7 +134,7 @@ struct CheckpointSection {
   int64_t keep = 3;           ///< newest checkpoints to keep, besides the best one; 0: all
   KeepBest keep_best = KeepBest::kLoss;
   bool asynchronous = true;
-  std::optional<int64_t> snapshot_mib;  ///< host memory of a rank's copies; nullopt: "auto"
+  std::optional<int64_t> snapshot_mib;  ///< host memory for a rank's copies; nullopt: "auto"
   bool operator==(const CheckpointSection&) const = default;
 };
 
