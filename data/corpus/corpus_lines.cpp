@@ -94,8 +94,8 @@ size_t end_of_string(std::string_view json, size_t begin) {
   return end + 1;
 }
 
-/// The value of `key` in the JSON object `json`, spelled as there: a double would lose digits. Empty if there
-/// is no such key. `json` must be valid; a key with escapes is not found.
+/// The value of `key` in the JSON object `json`, as spelled in `json`: a double would lose digits. Empty if
+/// there is no such key. `json` must be valid; a key with escapes is not found.
 std::string_view text_of_member(std::string_view json, std::string_view key) {
   constexpr std::string_view kSpace = " \t\r\n";
   std::string_view name;  // the last string of the outermost object

@@ -91,7 +91,7 @@ std::string lower_case(std::string text) {
   return text;
 }
 
-// The words of `name`: runs of letters. An upper-case letter behind a lower-case one begins a word.
+// The words of `name`: runs of letters. An upper-case letter after a lower-case one begins a word.
 std::vector<std::string> words_of(const std::string& name) {
   std::vector<std::string> words;
   int before = 0;

@@ -1,4 +1,4 @@
-// The names of files tell their kind and split, and which files of a directory are no data.
+// The names of files tell their kind and split, and which files of a directory are not data.
 #pragma once
 #include <filesystem>
 #include <optional>
@@ -34,11 +34,11 @@ ForeignFormat foreign_format(const std::filesystem::path& path);
 /// decides:
 /// - The first split word in the file name: train, training, validation or test anywhere; val, valid, dev,
 ///   eval, trn or tst as the first or last word; testing, evaluation or development as the only word. Each
-///   may have "set", "data", "split" or "files" behind it.
-/// - A file name that begins with val, dev or test, if that is no other word (value, device, testimony).
+///   may have "set", "data", "split" or "files" after it.
+/// - A file name that begins with val, dev or test, unless it is another word (value, device, testimony).
 /// - The innermost folder whose whole name is a split word, up to the member of `inputs` (--input) that holds
-/// the file. If the file itself is an input, only its own folder is looked at. If there is only one input,
-/// the outermost of these folders does not count.
+///   the file. If the file itself is an input, only its own folder is looked at. If there is only one input,
+///   the outermost of these folders does not count.
 std::optional<Split> named_split(const std::filesystem::path& path,
                                  const std::vector<std::filesystem::path>& inputs = {});
 /// named_split(), or train.

@@ -23,7 +23,7 @@ TemplateParts parse_template(const std::string& prompt_template);
 std::string typed_template(std::string typed);
 
 /// A prompt: Tokenizer::begin, template and document. Code that cuts the document must keep the first
-/// begin_tokens tokens, and those from separator_begin on.
+/// begin_tokens tokens, and all tokens from separator_begin on.
 struct EncodedPrompt {
   std::vector<int32_t> tokens;
   int64_t separator_begin = 0;

@@ -19,11 +19,11 @@ void make_directory(Io& io, const std::filesystem::path& directory);
 /// Renames `from` to `to`. Replaces `to` if it is a file or an empty directory. Throws Error(kStorage).
 void rename_path(Io& io, const std::filesystem::path& from, const std::filesystem::path& to);
 
-/// Counts a symbolic link, whatever its target. Throws Error(kStorage) if the system cannot tell.
+/// Whether `path` exists, even as a link to nothing. Throws Error(kStorage) if the system cannot tell.
 bool path_exists(Io& io, const std::filesystem::path& path);
 
-/// Follows a link. Throws Error(kStorage) if the system cannot tell, for example below a directory that this
-/// user may not enter.
+/// Whether `path` is a directory or a link to one. Throws Error(kStorage) if the system cannot tell, for
+/// example below a directory that this user may not enter.
 bool directory_exists(Io& io, const std::filesystem::path& path);
 
 /// Entries sorted by name; empty if `directory` does not exist. Follows a link. Throws Error(kStorage).

@@ -96,7 +96,7 @@ class OutputFile {
  private:
   std::filesystem::path path_;
   Descriptor file_;
-  int64_t appended_ = 0;  // appended bytes, with those in buffer_
+  int64_t appended_ = 0;  // number of appended bytes, including those in buffer_
   std::string buffer_;
 };
 

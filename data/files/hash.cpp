@@ -81,7 +81,7 @@ std::string sha256_hex(std::string_view bytes) {
   std::array<unsigned char, 128> tail{};
   for (size_t i = 0; i < left; ++i) tail[i] = at[i];
   tail[left] = 0x80;
-  // The length needs 8 bytes, the one bit needs one.
+  // The length needs 8 bytes, the one bit needs 1 byte.
   const size_t tail_bytes = left < 56 ? 64 : 128;
   const uint64_t bits = uint64_t{bytes.size()} * 8;
   for (size_t i = 0; i < 8; ++i) tail[tail_bytes - 1 - i] = static_cast<unsigned char>(bits >> (8 * i));

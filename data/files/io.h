@@ -55,8 +55,8 @@ class Io {
   /// errors.
   virtual void start_writing(int file, int64_t offset, int64_t bytes);
   /// Waits until these bytes have gone from the page cache to the device. Unlike fsync, does not make them
-  /// durable: the device may have a cache, and metadata may be missing. Succeeds without waiting on a file
-  /// system without such a call.
+  /// durable: the device may have a cache, and metadata may be missing. If the file system has no such call,
+  /// succeeds without waiting.
   virtual int wait_written(int file, int64_t offset, int64_t bytes);
   /// Drops these bytes (`bytes` 0: to the end) from the page cache, so that the next read asks the device.
   /// Bytes not yet on the device stay. A hint, so it reports no failure.

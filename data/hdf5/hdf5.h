@@ -82,14 +82,14 @@ class Hdf5File {
   Hdf5File(Hdf5File&&) noexcept;
   Hdf5File& operator=(Hdf5File&&) noexcept;
 
-  /// All arrays except those of strings, sorted by name. Names have no leading slash.
+  /// All arrays except arrays of strings, sorted by name. Names have no leading slash.
   const std::vector<Hdf5Array>& arrays() const;
   /// Throws if there is no such array.
   const Hdf5Array& array(const std::string& name) const;
   /// Throws if there is no such array or if its elements are not of `type`.
   const Hdf5Array& array(const std::string& name, Hdf5Type type) const;
 
-  /// The attributes read here are those of the root group.
+  /// These functions read attributes of the root group.
   bool has_attribute(const std::string& name) const;
   /// Throws if the attribute is missing or of another type.
   int64_t integer(const std::string& name) const;

@@ -22,9 +22,9 @@ struct EncodedExample {
 };
 
 /// Calls encode(example) on up to `threads` other threads, and take(example) on the caller's thread, in the
-/// order of add(). Holds at most one batch of examples a thread, and the one that is being filled. add() and
-/// finish() throw what `encode` throws; after that, call neither. The destructor drops examples that were not
-/// taken.
+/// order of add(). Holds at most one batch of examples for each thread, and the batch that is being filled.
+/// add() and finish() throw what `encode` throws; after that, call neither. The destructor drops examples
+/// that were not taken.
 class EncodePool {
  public:
   EncodePool(int64_t threads, std::function<void(EncodedExample&)> encode,

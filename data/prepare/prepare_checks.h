@@ -18,7 +18,7 @@ void check_train_files(const PrepareOptions& options, const CorpusSource& source
 /// Notes for PrepareOptions::note. `source` must be resolved.
 std::vector<std::string> notes_on(const CorpusSource& source);
 
-/// Notes on a tokenizer that was given: its own, and one if the other kind of file beside it gives other ids.
+/// Notes on a given tokenizer: its own, and one if the other tokenizer file beside it gives other ids.
 std::vector<std::string> notes_on(const Tokenizer& tokenizer);
 
 /// Throws Error(kInputData): no example of the train split can train a tokenizer. `first_fault` describes the

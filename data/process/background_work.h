@@ -34,7 +34,7 @@ class BackgroundWork {
   /// its priority again.
   void yield_processors() const;
 
-  /// Waits at most for the time `most`. Returns whether the work has ended.
+  /// Waits for at most `most`. Returns whether the work has ended.
   bool wait(std::chrono::milliseconds most);
   /// Throws the exception that `body` threw, if any. Requires is_done().
   void rethrow() const;

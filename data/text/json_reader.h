@@ -66,13 +66,13 @@ class JsonReader {
   const Json& member(const Json& object, const char* key) const;
   /// The member `key` of `object`; nullptr if it is absent or null.
   const Json* find(const Json& object, const char* key) const;
-  /// Refuses all but a whole number from `least` to `most`.
+  /// The member `key`, which must be a whole number from `least` to `most`.
   int64_t integer(const Json& object, const char* key, int64_t least, int64_t most) const;
   double number(const Json& object, const char* key) const;
-  /// Refuses all but a text of at most `most_bytes` bytes, which keeps messages and file names short.
+  /// The member `key`, which must be a text of at most `most_bytes` bytes, so that messages stay short.
   std::string text(const Json& object, const char* key, size_t most_bytes) const;
   bool flag(const Json& object, const char* key) const;
-  /// Refuses all but a list of `least` to `most` members.
+  /// The member `key`, which must be a list of `least` to `most` members.
   const Json& list(const Json& object, const char* key, int64_t least, int64_t most) const;
 
  private:

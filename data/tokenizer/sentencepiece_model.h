@@ -16,7 +16,7 @@ struct ModelPiece {
   PieceKind kind = PieceKind::kNormal;
 };
 
-/// Pieces and settings of a model. Comments name fields of sentencepiece_model.proto; defaults are as there.
+/// Pieces and settings of a model. Comments name fields of sentencepiece_model.proto; defaults are its own.
 struct SentencePieceModel {
   static constexpr uint64_t kBpe = 2;
 

@@ -48,8 +48,8 @@ class TokenDecoder {
   std::array<int16_t, kByteLetterEnd> byte_of_letter_;  // -1: none
 };
 
-/// `bytes` with U+FFFD in place of what is not UTF-8: one for each longest part with which a letter could
-/// begin. Source: chapter 3 of the Unicode standard, "U+FFFD Substitution of Maximal Subparts".
+/// `bytes` with U+FFFD in place of what is not UTF-8: one for each longest part that could begin a letter.
+/// Source: chapter 3 of the Unicode standard, "U+FFFD Substitution of Maximal Subparts".
 std::string with_replacement_letters(std::string_view bytes);
 
 }  // namespace ripstop

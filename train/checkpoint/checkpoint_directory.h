@@ -16,7 +16,7 @@
 
 namespace ripstop {
 
-/// Name prefixes of temporary directories: of a save, of a deletion, of a replacement.
+/// Name prefixes of the temporary directories of saves, deletions and replacements.
 inline constexpr std::string_view kAttemptPrefix = ".tmp.", kTrashPrefix = ".trash.",
                                   kReplacedPrefix = ".old.";
 /// Suffixes of checkpoints that were moved aside: a resume moves damaged ones, a save moves a superseded one

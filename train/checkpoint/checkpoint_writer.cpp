@@ -110,7 +110,7 @@ void CheckpointWriter::write(Save& save, const BackgroundWork& work) {
   // Releases the snapshot at any exit: training must not wait for a failed save.
   const std::unique_ptr<Snapshot, void (*)(Snapshot*)> released(snapshot_, [](Snapshot* s) { s->release(); });
   if (snapshot_ != nullptr) snapshot_->copy_kept(work);
-  // The priority sinks only after copy_kept(), because the next update waits for those copies.
+  // Lower the priority only after copy_kept(), because the next update waits for its copies.
   if (save.policy.in_background) work.yield_processors();
   if (!shards_.empty()) save.file = write_file(save, work);
   save.milliseconds =

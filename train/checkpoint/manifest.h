@@ -23,7 +23,7 @@ struct BestSoFar {
   bool operator==(const BestSoFar&) const = default;
 };
 
-/// The adapters' config and the frozen base model, in a checkpoint of adapters alone.
+/// The adapters' config and the frozen base model, in a checkpoint that has only adapters.
 struct AdaptedBase {
   LoraConfig lora;
   std::string directory;  ///< directory of the base model when the run last started

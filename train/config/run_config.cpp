@@ -23,7 +23,7 @@ constexpr int64_t kMostBytesRead = int64_t{64} << 20;
 // LLaMA 3's rope_original_max_position_embeddings.
 constexpr int64_t kLlama3Positions = 8192;
 
-// The hint for a directory: the config of the run there, or any config there.
+// The hint for a directory: the config of the run in it, or any config in it.
 std::string config_inside(const std::filesystem::path& directory) {
   std::error_code error;
   if (std::filesystem::is_regular_file(directory / "config.toml", error))

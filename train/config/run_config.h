@@ -57,11 +57,11 @@ struct RunSection {
   bool operator==(const RunSection&) const = default;
 };
 
-/// The sizes of the model, from the preset or given. vocab_size is 0 if the data set decides it; all sizes
-/// are 0 if the `pretrained` model decides them.
+/// The sizes of the model, from the preset or from keys. vocab_size is 0 if the data set decides it; all
+/// sizes are 0 if the `pretrained` model decides them.
 struct ModelSection : ModelConfig {
   std::string pretrained;
-  ResizeVocabulary resize_vocabulary = ResizeVocabulary::kNone;  ///< of the `pretrained` model
+  ResizeVocabulary resize_vocabulary = ResizeVocabulary::kNone;  ///< for the `pretrained` model
   std::string preset;
   bool operator==(const ModelSection&) const = default;
 };
@@ -72,7 +72,7 @@ struct LoraSection : LoraConfig {
   bool operator==(const LoraSection&) const = default;
 };
 
-/// Each axis is a key. fsdp: nullopt is "auto", the ranks that the other axes leave.
+/// Each axis is a key. nullopt for fsdp is "auto": all ranks that the other axes leave.
 struct MeshSection : PerAxis<std::optional<int64_t>, true> {
   bool allow_tensor_across_nodes = false;
   std::optional<bool> overlap_tensor;  ///< nullopt: "auto"
