@@ -351,7 +351,7 @@ CorpusCounts read_corpus(const CorpusSource& source, CorpusProgress& progress, c
     read_synthetic(source, progress, sink);
     return {};
   }
-  // On a network file system, two stat() of each of hundreds of thousands of .summary files take minutes.
+  // stat() twice on each of hundreds of thousands of .summary files takes minutes on a network file system.
   const bool watch = progress_unit(source) == "byte";
   std::vector<FileStamp> before;
   progress = {};

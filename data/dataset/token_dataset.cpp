@@ -142,7 +142,7 @@ void TokenDataset::read_index(const Hdf5File& hdf5) {
     fail(ExitCode::kInputData, "{}: {} offsets, {} separators, {} targets for {} examples", where,
          example_offset_.size(), count, target_begin_.size(), hdf5.integer("examples"));
   }
-  // h5dump shows the sizes as attributes, which must agree with the arrays.
+  // The attributes with the sizes, which h5dump shows, must agree with the arrays.
   if (example_offset_.back() != tokens.count || hdf5.integer("tokens") != tokens.count) {
     fail(ExitCode::kInputData, "{}: the index says {} tokens, /tokens has {}", where, example_offset_.back(),
          tokens.count);

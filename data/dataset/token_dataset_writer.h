@@ -25,7 +25,7 @@ class TokenDatasetWriter {
   TokenDatasetWriter(const TokenDatasetWriter&) = delete;
   TokenDatasetWriter& operator=(const TokenDatasetWriter&) = delete;
 
-  /// Adds an example, with its `text` if the header has with_text, else with null.
+  /// Adds an example. `text` must be given if the header has with_text, and must be null otherwise.
   void add(const TokenExample& example, const ExampleText* text = nullptr);
   /// Examples and tokens added so far.
   int64_t examples() const;

@@ -10,8 +10,8 @@ namespace {
 // A batch with this many examples or bytes is full. Less work would not be worth the start of a thread.
 constexpr size_t kBatchExamples = 512;
 constexpr int64_t kBatchBytes = 1 << 20;
-// submit() waits while batches hold more text than this, or than two full batches a thread. The ids of a text
-// take up to four times as many bytes as the text.
+// submit() waits while batches hold more text than this and more than two full batches for each thread. The
+// ids of a text take up to four times as many bytes as the text.
 constexpr int64_t kMostBytes = int64_t{16} << 20;
 
 }  // namespace

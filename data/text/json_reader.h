@@ -53,7 +53,7 @@ class JsonReader {
   Json parse(std::string_view text, int kept_levels = kMostLevels) const;
   /// Called for every key and value, and for the start and end of every list and object. `path`: the keys
   /// that lead there, "" for a place in a list. Use `value` only for the event `value`. What it returns true
-  /// for is left out of the result; a key so left out does not count.
+  /// for is left out of the result; keys left out do not count towards the limit.
   using Take =
       FunctionRef<bool(Json::parse_event_t event, std::span<const std::string> path, const Json& value)>;
   /// Same as above, for documents whose large parts `take` stores elsewhere.

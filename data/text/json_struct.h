@@ -102,12 +102,12 @@ class FieldWriter {
   }
 };
 
-/// Refuses bad members with the Error of `reader`.
+/// Reads members of a JSON object. Refuses bad ones with the Error of `reader`.
 class FieldReader {
  public:
   using Json = JsonReader::Json;
   static constexpr size_t kMostTextBytes = 256;
-  /// A text with a limit of at most this many bytes is read as one line (in_one_line).
+  /// A text whose limit is at most this many bytes is read as one line (in_one_line).
   static constexpr size_t kMostLineBytes = 4096;
   /// The default limit of integers, so low that a few of them can be added without an overflow.
   static constexpr int64_t kMost = int64_t{1} << 60;

@@ -13,7 +13,7 @@
 namespace ripstop {
 namespace {
 
-/// Memory with which one thread encodes a text.
+/// Memory for one thread that encodes a text.
 struct Scratch {
   TracedText text;
   StepScratch steps;

@@ -9,7 +9,7 @@ namespace ripstop {
 /// Numbered as in sentencepiece_model.proto.
 enum class PieceKind : uint8_t { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused, kByte };
 
-/// The id of a piece is its index in the model.
+/// A piece of the vocabulary. Its id is its index in the model.
 struct ModelPiece {
   std::string text;  ///< in the model's spelling: "\u2581The"
   float score = 0;

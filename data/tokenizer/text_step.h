@@ -51,7 +51,7 @@ struct TextStep {
   NormalForm form = NormalForm::kNfc;
   bool left = false, right = false;
   TextPattern pattern{};
-  bool invert = false;  ///< kSplit: what does not match counts as match, and matches do not
+  bool invert = false;  ///< kSplit: swaps matches and the text between them
   Behavior behavior = Behavior::kIsolated;
   Where where = Where::kEverywhere;
   std::string content{};

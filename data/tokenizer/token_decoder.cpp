@@ -83,7 +83,7 @@ std::string with_replacement_letters(std::string_view bytes) {
     size_t size = sequence_bytes(bytes);
     text += size > 0 ? bytes.substr(0, size) : kReplacement;
     if (size == 0) {
-      // Find the longest part of a letter: bytes that others could complete.
+      // Find the longest start of a letter that more bytes could complete.
       for (size = std::min<size_t>(3, bytes.size()); size > 1; --size)
         if (sequence_bytes(std::string(bytes.substr(0, size)) + "\x80\x80") > size) break;
     }

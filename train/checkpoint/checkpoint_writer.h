@@ -29,7 +29,7 @@ namespace ripstop {
 struct SavePolicy {
   int64_t keep = 3;  ///< newest checkpoints kept besides CheckpointState::best; 0: all
   /// True if the ranks train while the save is written: then the Snapshot copies the units that fit into its
-  /// memory, and few threads write, with the lowest priority.
+  /// memory, and few threads write, at a lower priority.
   bool in_background = false;
   /// Called often on the caller's thread while commit() waits. An exception from it ends the save.
   std::function<void()> watch = {};

@@ -230,7 +230,7 @@ std::optional<int64_t> parse_step_directory_name(const std::string& name) {
   constexpr std::string_view kPrefix = "step_";
   if (!name.starts_with(kPrefix)) return std::nullopt;
   const std::optional<int64_t> step = parse_whole_number(std::string_view(name).substr(kPrefix.size()));
-  // "step_7" is no name of a step directory.
+  // "step_7" is not the name of a step directory.
   if (!step || name != step_directory_name(*step)) return std::nullopt;
   return step;
 }

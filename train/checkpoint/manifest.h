@@ -19,7 +19,7 @@ namespace ripstop {
 struct BestSoFar {
   std::string metric;  ///< "loss" or "rougeL"
   double value = 0;
-  int64_t step = 0;  ///< step of the checkpoint that has these weights
+  int64_t step = 0;  ///< step of the checkpoint with the weights of this validation
   bool operator==(const BestSoFar&) const = default;
 };
 

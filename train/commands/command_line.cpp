@@ -86,7 +86,7 @@ const CLI::App& named_verb(const CLI::App& app, const Arguments& words) {
     const auto verb = std::find_if(verbs.begin(), verbs.end(),
                                    [&](const CLI::App* each) { return each->get_name() == word; });
     if (verb == verbs.end()) {
-      // CLI11 reports an unknown option after a verb: its message calls the option an argument, not a verb.
+      // Leave an unknown option after a verb to CLI11, whose message calls it an argument, not a verb.
       if (found != &app && word.rfind('-', 0) == 0) return *found;
       refuse_verb(*found, word);
     }

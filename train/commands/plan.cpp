@@ -118,8 +118,8 @@ std::string no_dataset_note(const std::string& directory) {
       directory, near.empty() ? "" : "; " + near);
 }
 
-/// Notes if train would refuse the data set's tokenizer or the tokenizer could not be checked, and if the
-/// pretrained model ends its texts with another token; "" for none.
+/// Two notes, "" without cause: that train would refuse the data set's tokenizer or that it could not be
+/// checked; and that the pretrained model ends its texts with another token.
 std::array<std::string, 2> tokenizer_notes(const RunConfig& config, const RunTarget& target,
                                            const TokenDataset& dataset) {
   try {

@@ -135,7 +135,7 @@ PrepareOptions options_of(const PrepareArguments& given, Progress& progress, con
     progress.update("prepare: " + now.doing, now.unit, now.done, now.total);
   };
   options.note = [&](const std::string& text) {
-    // The progress line ends, because its seconds would count on below the note.
+    // End the progress line: otherwise its seconds would count on below the note.
     progress.finish();
     LiveLine(stderr).print("note: " + text);
   };

@@ -67,7 +67,7 @@ struct ConfigKey {
   std::string path() const;
 };
 
-/// Section by section, in the order in which a config is written.
+/// All keys, section by section, in the order in which a config is written.
 std::span<const ConfigKey> config_keys();
 
 /// Null if there is no such key.

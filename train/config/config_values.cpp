@@ -178,7 +178,7 @@ struct TomlWriter {
   std::string operator()(const int64_t* value) const { return std::to_string(*value); }
   std::string operator()(const double* value) const { return toml_number(*value); }
   std::string operator()(const std::string* value) const {
-    std::string doubled;  // as with_variables() reads it
+    std::string doubled;  // with_variables() turns each $$ back into $
     for (const char c : *value) doubled += std::string(c == '$' ? 2 : 1, c);
     return toml_string(doubled);
   }
