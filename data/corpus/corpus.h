@@ -32,7 +32,7 @@ struct CorpusSource {
   std::filesystem::path splits;
   /// JSON key of the document. For kText, the value "document" stands for the key "text".
   std::string document_field = "document";
-  std::string summary_field = "summary";  ///< JSON key of the summary
+  std::string summary_field = "summary";
   /// Share of the train documents that split_of_document() moves to validation.
   double validation_fraction = 0;
   int64_t examples = 0;  ///< synthetic: number of examples in all splits together

@@ -21,15 +21,15 @@ struct DataCursor {
 
 struct BatchLoaderOptions {
   int64_t sequence_length = 0;
-  int64_t examples = 0;  ///< only the first `examples` of the data set; 0: all
+  int64_t examples = 0;  ///< the first `examples` of the data set; 0: all
   bool pack = true;
   LossOn loss_on = LossOn::kSummary;
   uint64_t shuffle_seed = 0;
   bool shuffle = true;  ///< false: keeps the order of the data set
   int64_t open_sequences = PackPlanOptions{}.open_sequences;
   int64_t global_batch_sequences = 0;  ///< sequences in a step, over all data ranks
-  int64_t micro_batch_sequences = 1;   ///< sequences in a batch
-  int64_t data_rank = 0;               ///< index among the ranks that read different sequences
+  int64_t micro_batch_sequences = 1;
+  int64_t data_rank = 0;  ///< index among the ranks that read different sequences
   int64_t data_ranks = 1;
   int64_t epochs = 0;  ///< epochs after which the run ends; 0: never
 };

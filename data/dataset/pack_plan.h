@@ -45,7 +45,7 @@ class PackPlan {
   int64_t epoch() const { return epoch_; }
   int64_t sequences() const { return static_cast<int64_t>(sequence_begin_.size()) - 1; }
   int64_t items() const { return static_cast<int64_t>(order_.size()); }
-  /// The items of sequence `number`, in order. Together they have at most sequence_length rows.
+  /// The items of a sequence in order; together at most sequence_length rows.
   std::vector<PackItem> sequence(int64_t number) const;
   /// 32 hex digits. Plans with equal hashes are equal.
   std::string hash() const;

@@ -27,7 +27,6 @@ class TokenDatasetWriter {
 
   /// Adds an example. `text` must be given if the header has with_text, and must be null otherwise.
   void add(const TokenExample& example, const ExampleText* text = nullptr);
-  /// Examples and tokens added so far.
   int64_t examples() const;
   int64_t tokens() const;
   /// Assembles and syncs the file, then removes the spool files. Returns the content hash.

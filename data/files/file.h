@@ -28,7 +28,7 @@ class Descriptor {
 
   Io& io() const { return *io_; }
   int value() const { return value_; }  ///< -1 if there is none
-  /// Gives up the descriptor: the caller then owns it.
+  /// The caller then owns the descriptor.
   int release() { return std::exchange(value_, -1); }
 
  private:
@@ -96,7 +96,7 @@ class OutputFile {
  private:
   std::filesystem::path path_;
   Descriptor file_;
-  int64_t appended_ = 0;  // number of appended bytes, including those in buffer_
+  int64_t appended_ = 0;  // appended bytes, including buffer_
   std::string buffer_;
 };
 

@@ -22,7 +22,6 @@ namespace ripstop {
 /// of mantissa, as H5T_FLOAT_BFLOAT16LE of HDF5 2.0; h5dump shows its numbers.
 enum class Hdf5Type { kUint8, kUint16, kInt32, kInt64, kUint64, kBFloat16, kFloat32, kFloat64 };
 
-/// Bytes of one element.
 int64_t size_bytes(Hdf5Type type);
 /// "uint16", "int64", "float32", ...
 std::string_view to_string(Hdf5Type type);

@@ -45,8 +45,8 @@ TypeHandle disk_type(Hdf5Type type);
 /// UTF-8 text of variable length.
 TypeHandle string_type();
 
-/// Options to open a file: format of HDF5 1.8, no locks. Objects of at least `alignment_bytes` begin at a
-/// multiple of `alignment_bytes`.
+/// File options: format of HDF5 1.8, no locks. Objects of at least `alignment_bytes` begin at a multiple of
+/// `alignment_bytes`.
 PropertyHandle file_access(int64_t alignment_bytes);
 
 /// Stops libhdf5 from printing errors and from cleaning up at exit. Call it before the functions below.

@@ -23,7 +23,7 @@ struct PrepareOptions {
   /// A .model file, a tokenizer.json, or a directory with one; empty if vocab_size is set.
   std::filesystem::path tokenizer;
   TokenizerChoice choice;
-  int64_t vocab_size = 0;       ///< > 0: number of pieces of a tokenizer to train on the train split
+  int64_t vocab_size = 0;       ///< > 0: size of a tokenizer to train on the train split
   std::string prompt_template;  ///< empty: kDefaultTemplate
   bool strict = false;          ///< if an example cannot be used, throws instead of skipping it
   int64_t threads = 1;

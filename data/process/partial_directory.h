@@ -33,7 +33,6 @@ class PartialDirectory {
   PartialDirectory(const PartialDirectory&) = delete;
   PartialDirectory& operator=(const PartialDirectory&) = delete;
 
-  /// The directory to fill.
   const std::filesystem::path& path() const { return content_; }
   std::filesystem::path operator/(const std::string& name) const { return content_ / name; }
   /// The parent directory of OUTPUT.

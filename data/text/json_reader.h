@@ -64,7 +64,7 @@ class JsonReader {
 
   /// The member `key` of `object`. Refuses an object without it.
   const Json& member(const Json& object, const char* key) const;
-  /// The member `key` of `object`; nullptr if it is absent or null.
+  /// nullptr if the member is absent or null.
   const Json* find(const Json& object, const char* key) const;
   /// The member `key`, which must be a whole number from `least` to `most`.
   int64_t integer(const Json& object, const char* key, int64_t least, int64_t most) const;

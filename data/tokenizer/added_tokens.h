@@ -36,7 +36,7 @@ class AddedTokens {
   /// for in normalized text, else at the others. If several tokens begin at one place, the longest counts.
   /// Special tokens stay text unless `with_special`.
   void split(bool normalized, bool with_special, TracedText& text) const;
-  /// Everything that decides what is found, as text.
+  /// All that decides what is found, as text.
   std::string identity() const;
 
  private:

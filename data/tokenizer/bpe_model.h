@@ -59,7 +59,6 @@ class BpeModel {
   int64_t size() const { return std::ssize(pieces_); }
   /// The piece of an id below size(); empty if it has none.
   const std::string& piece(int32_t id) const { return pieces_[static_cast<size_t>(id)]; }
-  /// The number of pieces.
   int64_t piece_count() const { return std::ssize(ids_); }
   /// The id of `piece`; -1 if there is none.
   int32_t find(std::string_view piece) const {
@@ -69,7 +68,7 @@ class BpeModel {
   /// Appends the tokens of `word`, which is valid UTF-8, to `tokens`. Takes O(n log n) time for n bytes.
   /// Throws Error(kInputData) if an unknown letter needs an unk token that is not a piece.
   void encode(std::string_view word, BpeScratch& scratch, std::vector<WordToken>& tokens) const;
-  /// Everything that decides the ids, as text.
+  /// All that decides the ids, as text.
   std::string identity() const;
 
  private:

@@ -41,7 +41,7 @@ class SentencePieceTokenizer {
   /// Error(kInputData) for an id outside the vocabulary.
   std::string decode(const std::vector<int32_t>& ids) const;
 
-  /// Whether `id` is BOS, EOS, unk or another id without text. For this and the next members, `id` must be
+  /// Whether `id` is BOS, EOS, unk or another id without text. Here and in the next members, `id` must be
   /// below vocabulary_size().
   bool is_special(int32_t id) const;
   /// The piece in the model's spelling: "\u2581The", "<0x0A>", "<s>".

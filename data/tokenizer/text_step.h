@@ -57,7 +57,7 @@ struct TextStep {
   std::string content{};
 
   void apply(TracedText& text, StepScratch& scratch) const;
-  /// Everything that decides what the step does, as text. Different steps have different texts.
+  /// All that decides what the step does, as text. Different steps have different texts.
   std::string identity() const;
 };
 

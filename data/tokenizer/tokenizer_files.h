@@ -48,7 +48,7 @@ struct TokenizerFiles {
   void carry_choice();
 };
 
-/// Whether `directory` has a tokenizer's file. Throws Error(kStorage) if the system cannot tell.
+/// Throws Error(kStorage) if the system cannot tell.
 bool has_tokenizer(const std::filesystem::path& directory);
 
 /// The name of the tokenizer's file in `directory`: what kTokenizerChoiceFile names, else tokenizer.json,
@@ -62,7 +62,7 @@ TokenizerChoice read_tokenizer_choice(const std::filesystem::path& directory);
 /// Whether a data set, a run, an import or an export has a tokenizer's file of this name.
 bool is_tokenizer_file(std::string_view name);
 
-/// The files of a tokenizer that is only `bytes`: a tokenizer.json or a SentencePiece model.
+/// A tokenizer whose only file is `bytes`: a tokenizer.json or a SentencePiece model.
 TokenizerFiles tokenizer_files_of(std::string bytes, const std::filesystem::path& name);
 
 /// Reads the tokenizer at `path`, a file or a directory that has one, and the files beside a tokenizer.json.

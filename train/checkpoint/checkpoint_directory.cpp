@@ -95,7 +95,7 @@ std::optional<int64_t> step_of_aside(const std::string& name, std::string_view s
   return parse_step_directory_name(name.substr(0, at));
 }
 
-/// The bytes of all files below `directory`, which must not be a symbolic link.
+/// `directory` must not be a symbolic link.
 int64_t tree_bytes(Io& io, const std::filesystem::path& directory) {
   int64_t bytes = 0;
   for (const Io::Entry& entry : list_directory(io, directory)) {

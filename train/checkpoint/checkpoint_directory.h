@@ -30,11 +30,11 @@ struct ListedCheckpoint {
   int64_t step = 0;
   std::filesystem::path directory;
   std::optional<Manifest> manifest = {};  ///< set if the checkpoint may be used
-  std::string problem = {};               ///< the reason why the checkpoint may not be used
+  std::string problem = {};               ///< why the checkpoint may not be used
   std::string hint = {};       ///< advice for people; set only for a manifest of another format (OtherFormat)
   bool is_unreadable = false;  ///< cannot be read now, or by this version of ripstop
   bool is_superseded = false;  ///< Takeovers::refusal refuses the checkpoint
-  bool is_link = false;        ///< `directory` is a symbolic link
+  bool is_link = false;
 
   /// "whole", "unreadable", "superseded" or "damaged".
   const char* verdict() const;

@@ -43,7 +43,7 @@ struct SavePolicy {
 /// The result of a save; ranks other than 0 get `directory`, `bytes` and `seconds` only.
 struct SaveReport {
   std::filesystem::path directory;
-  int64_t bytes = 0;                  ///< bytes of all files
+  int64_t bytes = 0;
   double seconds = 0;                 ///< time from begin() until the last rank has written, plus the commit
   std::vector<int64_t> removed;       ///< steps whose checkpoints were deleted
   std::vector<std::string> warnings;  ///< failures after the commit: texts for the log

@@ -17,8 +17,8 @@ struct DiskPatience {
 
 /// For how long a rank's disk had made no progress when the ranks began to wait.
 struct DiskStillness {
-  int64_t progress = 0;  ///< the unchanged progress
-  double seconds = 0;    ///< time since progress last changed
+  int64_t progress = 0;
+  double seconds = 0;  ///< time since progress last changed
 };
 
 /// Lets all ranks wait for each other's disks. A disk may take longer than the deadline of a collective, so

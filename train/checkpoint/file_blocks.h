@@ -17,14 +17,14 @@ struct FileBlocks {
   static constexpr int64_t kBlockBytes = int64_t{1} << 20;
 
   struct Array {
-    int64_t offset_bytes = 0;  ///< offset of the array in the file
+    int64_t offset_bytes = 0;
     int64_t elements = 0;
     bool operator==(const Array&) const = default;
   };
 
-  int64_t bytes = 0;             ///< size of rank_*.h5
-  std::vector<Array> arrays;     ///< three for each shard, in the order of stored_shards
-  std::vector<uint64_t> hashes;  ///< hash of each block
+  int64_t bytes = 0;          ///< size of rank_*.h5
+  std::vector<Array> arrays;  ///< three for each shard, in the order of stored_shards
+  std::vector<uint64_t> hashes;
 
   static int64_t block_count(int64_t file_bytes) { return (file_bytes + kBlockBytes - 1) / kBlockBytes; }
   int64_t block_count() const { return block_count(bytes); }

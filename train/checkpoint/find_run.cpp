@@ -135,7 +135,7 @@ std::string steps_there(Io& io, const fs::path& path) {
   }
 }
 
-/// Parses `which`, the choice of a checkpoint. `run` is used only in the error's hint.
+/// `run` is used only in the hint of the error.
 Choice parse_choice(Io& io, const fs::path& run, const std::string& which) {
   if (which == "latest") return {Choice::Kind::kLatest};
   if (which == "best") return {Choice::Kind::kBest};

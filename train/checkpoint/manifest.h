@@ -19,7 +19,7 @@ namespace ripstop {
 struct BestSoFar {
   std::string metric;  ///< "loss" or "rougeL"
   double value = 0;
-  int64_t step = 0;  ///< step of the checkpoint with the weights of this validation
+  int64_t step = 0;  ///< step of the checkpoint with its weights
   bool operator==(const BestSoFar&) const = default;
 };
 
@@ -86,7 +86,7 @@ class OtherFormat : public Error {
   using Error::Error;
 };
 
-/// The parameter table of a checkpoint of `state`: the trained_table() of its model.
+/// trained_table() of the model in `state`.
 std::vector<UnitSpec> stored_table(const CheckpointState& state);
 
 /// "step_00001000".

@@ -41,7 +41,7 @@ class FileBytes {
               .number = static_cast<int64_t>(i),
               .element_bytes = size,
               .bytes = skeleton.arrays[i].elements * size});
-      // A block ends at a multiple of 1 MiB, so it cuts no element if arrays are aligned to their elements.
+      // Blocks end at multiples of 1 MiB, so they cut no element of an aligned array.
       RIPSTOP_CHECK(skeleton.arrays[i].offset_bytes % size == 0, "an array begins at byte {}",
                     skeleton.arrays[i].offset_bytes);
     }

@@ -17,9 +17,9 @@ namespace ripstop {
 
 /// An HDF5 file without the contents of its arrays; equal in all saves of a rank.
 struct RankFileSkeleton {
-  int64_t bytes = 0;                      ///< size of the whole file
+  int64_t bytes = 0;
   std::vector<FileBlocks::Array> arrays;  ///< three for each stored shard, in any order of offsets
-  std::vector<DType> dtypes;              ///< dtype of each array
+  std::vector<DType> dtypes;
   /// The bytes before each array, in file order, and after the last array; elements may be empty.
   std::vector<std::string> gaps;
 };

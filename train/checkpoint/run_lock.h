@@ -12,7 +12,7 @@
 namespace ripstop {
 
 struct RunLockTimes {
-  double heartbeat_seconds = 5;  ///< interval between two heartbeats
+  double heartbeat_seconds = 5;
   double patience_seconds = 30;  ///< time without a heartbeat after which an owner elsewhere counts as gone
   double ending_seconds = 3;     ///< the longest wait for a running owner on this host to end
   double answer_seconds = 600;   ///< the longest wait of an owner for its file system

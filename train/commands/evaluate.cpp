@@ -42,7 +42,7 @@ struct Subject {
   TrainedModel trained;
   TokenDataset dataset;
   Tokenizer tokenizer;
-  int64_t examples = 0;  ///< number of examples to score, the first ones of the split
+  int64_t examples = 0;  ///< examples to score: the first ones of the split
   /// max_new_tokens is 0 if the split has no texts to compare. Then no summaries are written.
   GenerationSettings generation = {.max_new_tokens = 0};
 
@@ -61,7 +61,7 @@ void require_places(const EvaluateArguments& given, const TrainedModel& trained)
                 "prepare --tokenizer MODEL");
 }
 
-// The path of the split's file. Throws as require_places, and Error(kInputData) if the file does not exist.
+// Throws as require_places, and Error(kInputData) if the split's file does not exist.
 fs::path find_split(const EvaluateArguments& given, const TrainedModel& trained) {
   require_places(given, trained);
   const fs::path data = given.data.empty() ? trained.config.data.directory : given.data;
