@@ -43,7 +43,7 @@ struct CorpusSource {
   std::vector<std::filesystem::path> given;
 };
 
-/// A document with its summary, or running text. Document and summary are valid UTF-8.
+/// A document with its summary, or running text, in valid UTF-8.
 struct CorpusExample {
   Split split = Split::kTrain;
   std::string id;

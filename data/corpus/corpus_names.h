@@ -24,8 +24,8 @@ bool is_compressed(const std::filesystem::path& path);
 
 /// A known format that prepare does not read, and how to convert it.
 struct ForeignFormat {
-  std::string what;      ///< "a Parquet file"; empty for any other name
-  std::string convert;   ///< hint how to convert the file
+  std::string what;  ///< "a Parquet file"; empty for any other name
+  std::string convert;
   bool is_text = false;  ///< --source text may read the format as it is
 };
 ForeignFormat foreign_format(const std::filesystem::path& path);

@@ -115,8 +115,7 @@ std::string claim(Split split, Random& random) {
 
 void read_synthetic(const CorpusSource& source, CorpusProgress& progress, const ExampleSink& sink) {
   const World world;
-  // Validation and test each get 1 % of the examples, at least 1 and at most 500; with fewer than three, all
-  // are train.
+  // Validation and test each get 1 % of the examples, from 1 to 500; with fewer than three, all are train.
   const int64_t held_out = source.examples < 3 ? 0 : std::clamp<int64_t>(source.examples / 100, 1, 500);
   progress = {0, source.examples};
   for (int64_t i = 0; i < source.examples; ++i) {

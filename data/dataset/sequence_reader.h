@@ -52,8 +52,7 @@ class SequenceReader {
   /// empty. Reads no token.
   DocumentSizes document_sizes(std::span<const PackItem> items) const;
 
-  /// Reads the example after cutting, or the piece of running text. Throws the errors of
-  /// TokenDataset::read_tokens.
+  /// Reads the cut example, or the piece of running text. Throws the errors of TokenDataset::read_tokens.
   ItemTokens read(const PackItem& item) const;
 
   /// Appends each item as a document, then padding. Throws the errors of read().

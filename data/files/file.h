@@ -39,8 +39,7 @@ class Descriptor {
 /// A regular file. Several threads may call `read_at` at once.
 class InputFile {
  public:
-  /// Opens a user's file. Follows links. Throws Error(`refusal`) if the file is missing or not a regular
-  /// file.
+  /// Opens a user's file, also through a link. Throws Error(`refusal`) if missing or not a regular file.
   explicit InputFile(const std::filesystem::path& path, ExitCode refusal = ExitCode::kInputData);
   /// Opens a file that ripstop wrote. Throws Error(kStorage) if the file is missing or not a regular file, or
   /// if `path` is a link, because ripstop makes none.
@@ -104,8 +103,7 @@ class OutputFile {
 /// cuts off. All members throw Error(kStorage).
 class AppendFile {
  public:
-  /// Opens or makes `path`, and cuts off bytes after the last line end. Throws if `path` is not a regular
-  /// file.
+  /// Opens or makes `path`, and cuts off bytes after the last line end. Throws if it is not a regular file.
   explicit AppendFile(const std::filesystem::path& path) : AppendFile(posix_io(), path) {}
   AppendFile(Io& io, const std::filesystem::path& path);
 

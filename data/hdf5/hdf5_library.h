@@ -39,7 +39,7 @@ using TypeHandle = Handle<H5Tclose>;
 using PropertyHandle = Handle<H5Pclose>;
 using AttributeHandle = Handle<H5Aclose>;
 
-/// The type on disk: little-endian on any machine, so that any machine can read the file.
+/// Little-endian on any machine, so that any machine can read the file.
 TypeHandle disk_type(Hdf5Type type);
 
 /// UTF-8 text of variable length.

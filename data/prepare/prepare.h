@@ -71,8 +71,7 @@ struct PrepareReport {
   int64_t skipped() const;  ///< in all splits
 };
 
-/// Makes the directory `options.output` with the tokenizer's files, train.h5, validation.h5,
-/// test.h5 and prepare.json.
+/// Makes `options.output` with the tokenizer's files, train.h5, validation.h5, test.h5 and prepare.json.
 ///
 /// Writes and syncs the files in a PartialDirectory, which is renamed at the end and removed on any failure.
 /// Memory is bounded, except for 16 to 32 bytes an example. The files depend neither on the number of threads

@@ -118,7 +118,7 @@ std::vector<std::string> notes_on(const Tokenizer& tokenizer) {
           fmt::format("{} is read, as AutoTokenizer does; {} beside it gives other ids, as for {}",
                       file.string(), kSentencePieceFile, text_of_json(text)));
   } catch (const Error&) {
-    // LLaMA 3 has another kind of file under the name kSentencePieceFile, which does not count.
+    // LLaMA 3's file of this name is of another kind and does not count.
   }
   return notes;
 }

@@ -11,8 +11,7 @@ namespace ripstop {
 /// Throws Error(kUsage) for options that cannot work with any input.
 void check_options(const PrepareOptions& options, const std::string& prompt_template);
 
-/// Throws Error(kInputData) if a tokenizer must be trained, but no file of the resolved `source` is for
-/// train.
+/// Throws Error(kInputData) if a tokenizer must be trained, but the resolved `source` has no file for train.
 void check_train_files(const PrepareOptions& options, const CorpusSource& source);
 
 /// Notes for PrepareOptions::note. `source` must be resolved.

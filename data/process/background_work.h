@@ -45,7 +45,7 @@ class BackgroundWork {
   const std::function<void(const BackgroundWork&)> body_;
   std::atomic<bool> done_ = false, stops_ = false;
   mutable std::atomic<int64_t> progress_ = 0;
-  bool has_thread_ = true;  ///< false: `body_` runs on the owner's thread; set before it runs
+  bool has_thread_ = true;  ///< false: the owner's thread runs `body_`
   std::exception_ptr failure_;
   std::mutex mutex_;
   std::condition_variable ended_;

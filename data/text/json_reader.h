@@ -38,7 +38,6 @@ class JsonReader {
   [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
     refuse_with("", format, std::forward<Args>(args)...);
   }
-  /// Same as refuse(), with the hint `hint`.
   template <class... Args>
   [[noreturn]] void refuse_with(const std::string& hint, fmt::format_string<Args...> format,
                                 Args&&... args) const {

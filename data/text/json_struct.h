@@ -102,7 +102,7 @@ class FieldWriter {
   }
 };
 
-/// Reads members of a JSON object. Refuses bad ones with the Error of `reader`.
+/// Reads members. Refuses bad ones with the Error of `reader`.
 class FieldReader {
  public:
   using Json = JsonReader::Json;

@@ -10,7 +10,7 @@ namespace ripstop {
 /// Bytes of the valid UTF-8 sequence at the start of `text`; 0 if there is none.
 size_t sequence_bytes(std::string_view text);
 
-/// The code point of `sequence`, which must be one valid UTF-8 sequence.
+/// The code point of `sequence`, one valid UTF-8 sequence.
 uint32_t code_point(std::string_view sequence);
 
 /// The UTF-8 of a code point.

@@ -47,9 +47,7 @@ class JsonTokenizer {
   /// the vocabulary.
   std::string decode(std::span<const int32_t> ids, bool skip_special) const;
 
-  /// The id of the added token `content`.
   std::optional<int32_t> added_token(std::string_view content) const;
-  /// Whether `id` is a special added token.
   bool is_special(int32_t id) const;
   /// The token in the vocabulary's spelling: "\u0120The", "\u2581The", "<0x0A>"; empty if there is none.
   /// Throws Error(kInputData) for an id outside the vocabulary.

@@ -19,8 +19,8 @@ namespace {
 constexpr int kMostGroups = 50;     // nested
 constexpr int kMostRepeats = 1000;  // in {n,m}
 
-/// Translates in one pass. Each member function takes what its name says from the front of `left_` and
-/// appends the translation to `out_`.
+/// Translates in one pass. Each member takes what its name says from the front of `left_` and appends the
+/// translation to `out_`.
 class Translation {
  public:
   explicit Translation(std::string_view pattern) : pattern_(pattern), left_(pattern) {}

@@ -231,7 +231,7 @@ uint32_t letter_of_byte(unsigned char byte) {
     return (b >= 0x21 && b <= 0x7e) || (b >= 0xa1 && b <= 0xac) || b >= 0xae;
   };
   if (is_own(byte)) return byte;
-  uint32_t others = 0;  // smaller bytes that do not stand for themselves
+  uint32_t others = 0;  // smaller bytes that are not own
   for (unsigned b = 0; b < byte; ++b) others += is_own(b) ? 0 : 1;
   return 0x100 + others;
 }

@@ -57,7 +57,7 @@ struct TextStep {
   std::string content{};
 
   void apply(TracedText& text, StepScratch& scratch) const;
-  /// All that decides what the step does, as text. Different steps have different texts.
+  /// All that decides what the step does, as a text that no other step has.
   std::string identity() const;
 };
 

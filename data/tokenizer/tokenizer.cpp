@@ -33,7 +33,7 @@ std::string begin_note(const TokenizerFiles& files, bool begins) {
       begins ? "a token" : "no token", files.path.string(), kTokenizerConfigFile);
 }
 
-/// Texts that different tokenizers of one vocabulary are likely to divide differently.
+/// Texts that tokenizers of one vocabulary are likely to divide differently.
 constexpr std::array<const char*, 12> kTellingTexts = {
     "The harbour",
     " leading space",
@@ -85,7 +85,7 @@ auto Tokenizer::of_kind(const Use& use) const {
   return json_ ? use(*json_) : use(*sentencepiece_);
 }
 
-/// Loads the tokenizer from files_.
+/// Loads files_.
 void Tokenizer::load(const TokenizerChoice& choice) {
   name_ = files_.path.string();
   if (model().empty()) fail(ExitCode::kInputData, "{}: the tokenizer is empty", name_);
@@ -101,7 +101,7 @@ void Tokenizer::load(const TokenizerChoice& choice) {
   if (!files_.choice.eos_token.empty() && !eos_)
     throw Error(ExitCode::kInputData, fmt::format("{} has no token '{}'", name_, files_.choice.eos_token),
                 kEndHint);
-  // Carry the end token: without config.json, the carried files may name another or none.
+  // Carry the end token: the carried files may name another or none.
   if (files_.is_json() && eos_) files_.choice.eos_token = piece(*eos_).name;
   if (!files_.choice.eos_token.empty()) files_.carry_choice();
 }

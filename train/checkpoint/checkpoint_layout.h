@@ -20,7 +20,7 @@ inline constexpr UnitState kUnitStates[] = {UnitState::kMaster, UnitState::kFirs
                                             UnitState::kSecondMoment};
 std::string_view to_string(UnitState state);
 
-/// The dtype of `state`: float32 for weights, `moments` for moments.
+/// float32 for weights, `moments` for moments.
 constexpr DType state_dtype(UnitState state, DType moments) {
   return state == UnitState::kMaster ? DType::kFloat32 : moments;
 }
@@ -72,8 +72,7 @@ std::vector<int64_t> storing_ranks(const std::vector<UnitSpec>& units, const Mes
 /// The number of elements of one state in a checkpoint of `units` on `mesh`, with padding.
 int64_t checkpoint_elements(const std::vector<UnitSpec>& units, const MeshSizes& mesh);
 
-/// The bytes of all arrays in a checkpoint of `units` on `mesh`, without headers and sidecars (some KiB a
-/// file).
+/// The bytes of all arrays in a checkpoint of `units` on `mesh`; headers and sidecars add some KiB a file.
 int64_t checkpoint_bytes(const std::vector<UnitSpec>& units, const MeshSizes& mesh, DType moments);
 
 /// A rectangle that one stored shard and one wanted shard share: `rows` rows of `columns` elements.

@@ -38,7 +38,7 @@ void zero_padding_of(const std::vector<UnitStates>& units, int64_t fsdp_index) {
   }
 }
 
-/// Reads `piece` row by row: rows lie apart in both buffers. A dense piece is one long row.
+/// Reads row by row: rows lie apart in both buffers. A dense piece is one long row.
 void read_piece(BlockReader& reader, const Piece& piece, const FileBlocks::Array& array, int64_t size,
                 std::byte* target) {
   for (int64_t row = 0; row < piece.rows; ++row)

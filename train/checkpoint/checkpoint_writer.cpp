@@ -210,8 +210,7 @@ void CheckpointWriter::commit_attempt(const Save& save, const Manifest& manifest
                                       std::vector<std::string>& warnings) {
   const std::string text = manifest_text(manifest);
   parse_manifest(text, "the manifest to be written");  // throws if no load would accept this manifest
-  // All ranks have synced their files. This call syncs the manifest and the directory, before the rename
-  // commits.
+  // All ranks have synced their files. This call syncs manifest and directory, before the rename commits.
   write_whole_file(io_, save.attempt / Manifest::kFileName, text);
   // The check comes as late as possible: a takeover between this check and the rename goes unseen.
   if (save.policy.check_owner) save.policy.check_owner();

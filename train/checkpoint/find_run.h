@@ -20,8 +20,7 @@ bool is_run(Io& io, const std::filesystem::path& directory);
 /// if there are none; if `path` does not exist, with a similar name that exists.
 std::vector<std::filesystem::path> find_runs(Io& io, const std::filesystem::path& path);
 
-/// `path`/checkpoints, which the first save makes, if `path` is a run; `path` itself if step directories are
-/// in `path`.
+/// `path`/checkpoints, which the first save makes, if `path` is a run; `path` if it has step directories.
 std::filesystem::path find_checkpoints(Io& io, const std::filesystem::path& path);
 
 /// The step directory `path`. If `path` is a run or holds step directories, the step directory that `which`

@@ -188,8 +188,7 @@ class RunLock::Heartbeat {
   }
 
  private:
-  /// Asks for a heartbeat now: after a SIGCONT or a sleep of the machine, the thread may still wait for
-  /// seconds.
+  /// Asks for a heartbeat now: after a SIGCONT or a sleep of the machine, the thread may wait for seconds.
   void hurry() {
     hurries_ = true;
     wake_.notify_all();

@@ -10,7 +10,7 @@
 namespace ripstop {
 
 struct CheckpointDamage {
-  std::string file;  ///< name of the file in the checkpoint
+  std::string file;
   std::string what;
   int64_t offset = 0;  ///< offset of the damaged part in the file; 0 if the whole file is meant
 };

@@ -112,8 +112,7 @@ void require_equal_settings(const CheckSettings& settings, MpiWorld& world) {
 
 // The limits that memory and --minutes set on what one rank may compute alone. Collective.
 CheckLimits limits_of(const CheckArguments& given, const CheckedRun& checked, MpiWorld& world) {
-  // Rough estimates: the share of its peak speed that a rank reaches, and the speed of a rank without a known
-  // peak.
+  // Rough estimates: the share of its peak that a rank reaches, and the speed of a rank without known peak.
   constexpr double kUsualShare = 0.3;
   constexpr double kUnknownFlops = 1e13;
   CheckLimits limits{.memory_bytes = checked.target.device_memory_bytes,

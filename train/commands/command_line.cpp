@@ -269,8 +269,7 @@ Verb CommandLine::verb(const std::string& name, const std::string& summary) {
 
 ExitCode CommandLine::run(const Arguments& words) {
   CLI::App& app = state_->app;
-  // Set the formatter after all verbs were added: it is for the program alone, and verbs added later would
-  // inherit it.
+  // Set after all verbs: the formatter is for the program alone, and later verbs would inherit it.
   app.formatter_fn([this](const CLI::App* program, const std::string&, CLI::AppFormatMode) {
     return help_text(state_->texts, *program);
   });

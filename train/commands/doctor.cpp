@@ -141,7 +141,7 @@ std::vector<Node> describe_nodes(MpiWorld& world) {
   for (size_t rank = 0; rank < texts.size(); ++rank) {
     const Json rank_json = Json::parse(texts[rank]);
     Node& of_rank = nodes[world.places()[rank].node];
-    if (of_rank.ranks++ == 0) of_rank.machine = rank_json.at("machine");  // the node's lowest rank
+    if (of_rank.ranks++ == 0) of_rank.machine = rank_json.at("machine");
     for (const std::string text : rank_json.at("complaints"))
       if (std::find(of_rank.problems.begin(), of_rank.problems.end(), text) == of_rank.problems.end())
         of_rank.problems.push_back(text);

@@ -161,8 +161,7 @@ Output open_output(const EvaluateArguments& given, const Subject& subject, const
   output.directory =
       given.output.empty() ? all / default_name(given, subject, settings) : fs::path(given.output);
   if (subject.has_summaries()) {
-    // Throws if the context has no room for any document. The prompt around the document is the same in all
-    // examples.
+    // Throws if the context has no room for a document. The prompt around it is the same in all examples.
     EncodedPrompt prompt = stored_prompt(subject.dataset, 0);
     cut_document(prompt, options.context - subject.generation.max_new_tokens);
   }

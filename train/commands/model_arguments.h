@@ -12,8 +12,7 @@ namespace ripstop {
 inline constexpr const char* kBaseOptionHelp =
     "of a run of adapters: the directory of the model that they were trained with; default: where it was";
 
-/// Options of `evaluate` and `summarize` that choose a trained model, its device and its settings for
-/// summaries.
+/// Options of `evaluate` and `summarize` that choose a trained model, its device and summary settings.
 struct ModelArguments {
   std::string path;
   std::vector<std::string> overrides;  ///< "generation.key=value"

@@ -197,8 +197,7 @@ void require_tensor_groups_in_nodes(const RunConfig& config, int64_t ranks_per_n
                 "a tensor group must lie inside one node, or set mesh.allow_tensor_across_nodes");
 }
 
-/// Why train would refuse to go on with the run at run.directory; "" if train would go on, or if there is no
-/// run.
+/// Why train would refuse to go on with the run at run.directory; "" if it would go on, or if there is none.
 std::string existing_run_note(const RunConfig& config, const ModelConfig& model) {
   Io io;
   std::vector<ListedCheckpoint> own;

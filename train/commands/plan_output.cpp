@@ -35,8 +35,7 @@ bool is_searched_key(const std::string& override_text) {
                              [&](const char* axis) { return key == "mesh." + std::string(axis); });
 }
 
-// "train CONFIG section.key=value ...", quoted for a shell, without overrides of sizes that the search
-// decides.
+// "train CONFIG section.key=value ...", quoted for a shell, without sizes that the search decides.
 std::string train_words(const SearchedJob& job) {
   std::string text = "train " + shell_word(job.config_file);
   for (const std::string& word : job.overrides)

@@ -73,8 +73,7 @@ Json as_json(const RunStatus& status) {
   return json;
 }
 
-// The output of --watch: on a terminal a table that is redrawn in place, else a line for each run that
-// changed.
+// The output of --watch: on a terminal a table, redrawn in place, else a line for each run that changed.
 class Watch {
  public:
   void show(const std::vector<RunStatus>& runs) {

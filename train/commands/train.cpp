@@ -54,8 +54,7 @@ std::vector<std::string> check_config(const TrainArguments& given, const RunConf
 }
 
 ExitCode train(const TrainArguments& given) {
-  // Signals are handled before MPI starts, which takes seconds on many nodes: no signal may kill the rank
-  // meanwhile.
+  // Handle signals before MPI starts, which takes seconds on many nodes: none may kill the rank meanwhile.
   const StopSignal stop(StopFor::kCheckpoint);
   StartTimes times;
   times.enter(&StartupSeconds::program);

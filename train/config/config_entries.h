@@ -62,8 +62,7 @@ std::vector<ConfigEntry> read_config_entries(std::string_view toml, const std::s
 /// is suggest_config_value.
 void assign_value(const ConfigEntry& entry, RunConfig& config);
 
-/// The hint for a wrong value: `write compute = "bfloat16"` for "bf16"; "" if the value does not show what is
-/// meant.
+/// The hint for a wrong value: `write compute = "bfloat16"` for "bf16"; "" if it is not clear what is meant.
 std::string suggest_config_value(const ConfigEntry& entry);
 
 }  // namespace ripstop

@@ -42,8 +42,8 @@ struct ValueRange {
 };
 
 enum class Presence {
-  kDefault,   ///< may be left out
-  kRequired,  ///< must be given
+  kDefault,  ///< may be left out
+  kRequired,
   kOptional,  ///< may be left out; the key then has no value and is not written to a config
 };
 
@@ -76,8 +76,7 @@ const ConfigKey* find_config_key(std::string_view section, std::string_view name
 /// The words of `text` between any of the `separators`.
 std::vector<std::string_view> words_in(std::string_view text, std::string_view separators = " ");
 
-/// The candidate that another program calls `typed` (bf16), or that is nearest in spelling; "" if there is
-/// none.
+/// The candidate that another program calls `typed` (bf16), or the nearest in spelling; "" if there is none.
 std::string suggest(std::string_view typed, const std::vector<std::string>& candidates);
 
 /// The hint for a word of another program without a counterpart in ripstop; "" if none is known. `word`: a

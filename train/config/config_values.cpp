@@ -1,5 +1,4 @@
-// Values of config keys: assigns and checks them, writes TOML, compares configs, writes the table of
-// docs/config.md.
+// Values of config keys: assigns, checks and compares them, writes TOML and the table of docs/config.md.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -178,7 +177,7 @@ struct TomlWriter {
   std::string operator()(const int64_t* value) const { return std::to_string(*value); }
   std::string operator()(const double* value) const { return toml_number(*value); }
   std::string operator()(const std::string* value) const {
-    std::string doubled;  // with_variables() turns each $$ back into $
+    std::string doubled;  // $$ for each $, which with_variables() undoes
     for (const char c : *value) doubled += std::string(c == '$' ? 2 : 1, c);
     return toml_string(doubled);
   }

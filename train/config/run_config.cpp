@@ -128,7 +128,7 @@ class ConfigBuilder {
     }
   }
 
-  // Also refuses an empty path, which would mean the current directory.
+  // An empty path would mean the current directory.
   void check_required() {
     for (const ConfigKey& key : config_keys()) {
       if (key.presence != Presence::kRequired) continue;

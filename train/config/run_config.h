@@ -178,8 +178,7 @@ RunConfig parse_run_config(std::string_view toml, const std::string& name,
 /// A note for each key of [generation] that is set but has no effect (GenerationSettings::that_count).
 std::vector<std::string> ignored_generation_notes(const RunConfig& config);
 
-/// Whether an override sets the key `path`: "run.directory". load_run_config must have accepted the
-/// overrides.
+/// Whether one of `overrides`, which load_run_config accepted, sets the key `path` ("run.directory").
 bool is_overridden(std::string_view path, std::span<const std::string> overrides);
 
 /// Steps `first` to `last`, counted from 1; no steps if last < first.
@@ -226,8 +225,7 @@ std::vector<ConfigDifference> accept_differences(const std::string& whose,
 std::vector<ConfigDifference> check_resume(const RunConfig& old_config, const RunConfig& new_config,
                                            bool has_weights = true);
 
-/// The table of docs/config.md as GitHub Markdown: every key with default, unit, meaning and names in other
-/// programs.
+/// The table of docs/config.md in Markdown: all keys with default, unit, meaning and names in other programs.
 std::string config_table_markdown();
 
 }  // namespace ripstop
