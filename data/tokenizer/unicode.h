@@ -21,9 +21,9 @@ void normalize(NormalForm form, std::string_view text,
 
 /// The lower case of one letter, without regard to its neighbours.
 std::string lowercase(uint32_t letter);
-/// The property White_Space.
+/// Whether `letter` has the property White_Space.
 bool is_white_space(uint32_t letter);
-/// Alphabetic, a mark, a decimal digit, connecting punctuation or a joiner.
+/// Whether `letter` is alphabetic, a mark, a decimal digit, connecting punctuation or a joiner.
 bool is_word_letter(uint32_t letter);
 /// The code points that the pre-tokenizer Punctuation treats as punctuation, as a class of PCRE2.
 std::string punctuation_class();

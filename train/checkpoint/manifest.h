@@ -19,7 +19,7 @@ namespace ripstop {
 struct BestSoFar {
   std::string metric;  ///< "loss" or "rougeL"
   double value = 0;
-  int64_t step = 0;  ///< step of the checkpoint with its weights
+  int64_t step = 0;  ///< step of the validated checkpoint
   bool operator==(const BestSoFar&) const = default;
 };
 
