@@ -12,8 +12,8 @@ namespace ripstop {
 
 inline constexpr int64_t kCheckSteps = 2, kCheckMicroBatches = 2;
 
-/// The config's model; that model with fewer layers; or a model of other sizes with the same padding, tying
-/// of embeddings and ratio of heads to key-value heads.
+/// The model that a check computes: the config's; the config's with fewer layers; or a model of other sizes
+/// with the same padding, tying of embeddings and ratio of heads to key-value heads.
 enum class CheckedModel { kWhole, kFewerLayers, kSmall };
 std::string_view to_string(CheckedModel kind);
 
@@ -33,8 +33,8 @@ struct CheckSettings {
   CheckTokens tokens(const MeshSizes& mesh) const;
   /// A request for the plan of the steps on `mesh`.
   PlanRequest request(const MeshSizes& mesh) const;
-  /// The sequences of all data ranks of `mesh` for one rank alone, cut into other micro-batches: otherwise a
-  /// fault that skips a micro-batch would skip the same sequences on both sides and stay hidden.
+  /// The tokens of the steps of one rank alone: the sequences of all data ranks of `mesh`, in other
+  /// micro-batches, so that a fault that skips a micro-batch cannot skip the same sequences on both sides.
   CheckTokens reference_tokens(const MeshSizes& mesh) const;
   /// A request for the plan of the steps of one rank alone.
   PlanRequest reference_request(const MeshSizes& mesh) const;
@@ -60,8 +60,8 @@ CheckSettings choose_check(const ResolvedRun& run, DeviceKind device, uint64_t s
 /// of vocabulary and feed-forward size. Never has more parameters than `model`.
 ModelConfig small_model(const ModelConfig& model, int64_t tensor);
 
-/// The bytes that a rank needs for the check on `mesh`: the larger of the plans of the mesh's fullest rank
-/// and of one rank alone; on a CPU, KeptSteps are added.
+/// The bytes that a rank needs for the check on `mesh`: the larger of two plans, for the mesh's fullest rank
+/// and for one rank alone; on a CPU plus KeptSteps.
 int64_t check_bytes(const CheckSettings& settings, const MeshSizes& mesh);
 
 }  // namespace ripstop

@@ -11,14 +11,14 @@ namespace ripstop {
 /// rank's slots are empty, or with one data rank only the last slot.
 struct CheckTokens {
   uint64_t seed = 1;
-  int64_t vocabulary = 0;       ///< token ids
+  int64_t vocabulary = 0;       ///< number of token ids
   int64_t sequence_length = 0;  ///< tokens of a sequence (T)
   int64_t data_ranks = 1;
   int64_t micro_batches = 2;
   int64_t micro_batch_sequences = 1;  ///< sequences of a micro-batch (B)
 
-  /// Slot j of a step belongs to data rank j mod data_ranks. A data rank's slots fill its micro-batches in
-  /// order, as BatchLoader deals sequences.
+  /// The number of slots in a step. Slot j belongs to data rank j mod data_ranks. A data rank's slots fill
+  /// its micro-batches in order, as BatchLoader deals sequences.
   int64_t slots() const { return data_ranks * micro_batches * micro_batch_sequences; }
 };
 

@@ -40,12 +40,12 @@ const CheckedValue* worst_of(const std::vector<CheckedValue>& values,
   return worst;
 }
 
-// Updates come after all steps.
+// The step, as sort key; updates come after all steps.
 int64_t order_of(const CheckedValue& value) {
   return value.step > 0 ? value.step : kCheckSteps + 1;
 }
 
-// The worst failure in the first step with a failure, among values with counts(value); null if there is none.
+// The worst failure in the first step that has one, among the values that `counts` accepts; null: none.
 const CheckedValue* worst_of_first_failure(const std::vector<CheckedValue>& values,
                                            FunctionRef<bool(const CheckedValue&)> counts) {
   int64_t first = kCheckSteps + 1;
@@ -214,7 +214,7 @@ class Judge {
       }
   }
 
-  // A note, not a failure, if a rank alone computes other bits than rank 0 alone: processors may differ.
+  // Adds a note, not a failure, if a rank alone and rank 0 alone differ in bits: their processors may differ.
   void judge_ranks_alone() {
     for (size_t r = 1; r < ranks_.size(); ++r) {
       bool equal = true;

@@ -13,7 +13,7 @@ namespace {
 // Elements read to the host at once, unless a row has more.
 constexpr int64_t kElementsAtOnce = int64_t{1} << 20;
 
-// A vector is one row here: blocks are parts of rows, and of one element they would compare rounding.
+// Makes a vector one row: a block is part of a row, and blocks of one element would compare rounding.
 Box as_row(Box box) {
   if (box.parameter->vector) {
     std::swap(box.row, box.column);
@@ -69,8 +69,8 @@ double squared_norm(std::span<const float> elements) {
   return norm;
 }
 
-// `norm`: squared norm of the block's expected elements less the baseline; `average`: mean square of such
-// elements in the parameter.
+// `norm`: squared norm of the block's expected elements less the baseline; `average`: their mean square over
+// the whole parameter.
 ParameterError compare_block(const RowPart& part, std::span<const float> found,
                              std::span<const float> expected, double norm, double average) {
   ParameterError error{.row = part.row, .column = part.column};
@@ -98,7 +98,7 @@ void check_values(const ParameterSpec& parameter, uint64_t seed, int64_t first, 
 void ParameterError::add(const ParameterError& part) {
   squared_error += part.squared_error;
   finite = finite && part.finite;
-  // NaN counts as larger than all.
+  // NaN counts as the largest error.
   if (std::isnan(worst_block) || part.worst_block <= worst_block) return;
   worst_block = part.worst_block;
   row = part.row;

@@ -1,5 +1,5 @@
-// Compares a mesh's results with one rank's alone, by logical parameter, whatever shard and slice a rank
-// holds.
+// Compares the results on a mesh with the results on one rank alone, by logical parameter, whatever shard and
+// slice a rank holds.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -14,7 +14,7 @@ namespace ripstop {
 struct ParameterError {
   double squared_error = 0;  ///< sum over elements of (found - expected)^2
   /// The largest relative error of a block: sqrt(sum of squared errors / sum of squared expected elements).
-  /// The divisor is at least that of an average block of the parameter.
+  /// The divisor is at least the sum for an average block of the parameter.
   double worst_block = 0;
   int64_t row = 0, column = 0;  ///< start of the worst block
   bool finite = true;           ///< all found and expected elements are finite
@@ -23,20 +23,20 @@ struct ParameterError {
   void add(const ParameterError& part);
 };
 
-/// The most elements of a block, a part of one row: few enough that wrong elements at the edge of a shard
-/// stand out, many enough that rounding evens out.
+/// The maximum number of elements in a block, which is part of one row: few enough that wrong elements at the
+/// edge of a shard stand out, many enough that rounding evens out.
 inline constexpr int64_t kComparedBlock = 256;
 
 /// Copies elements [first, first + to.size()) of a unit's flat buffer, perhaps on a device, to `to`.
 using ReadElements = FunctionRef<void(int64_t first, std::span<float> to)>;
 
 /// Writes elements [first, first + count) of a parameter's initial values in a check to `out`:
-/// initial_values, but what begins at 0 is uniform within +-1 / sqrt(rows): zeros would hide a missing bias,
-/// and errors in A of an adapter.
+/// initial_values, except that parameters of zeros get uniform values within +-1 / sqrt(rows). Zeros would
+/// hide a missing bias and errors in A of an adapter.
 void check_values(const ParameterSpec& parameter, uint64_t seed, int64_t first, int64_t count, float* out);
 
-/// The seed of the check_values that are subtracted from found and expected elements, to compare updates and
-/// not weights; nullopt: nothing is subtracted.
+/// Seed of the check_values to subtract from found and expected elements, so that updates are compared and
+/// not weights; nullopt: subtract nothing.
 using Baseline = std::optional<uint64_t>;
 
 /// For each parameter in layout.slices(): the squared norm of its elements less the baseline. `layout` is the
@@ -44,8 +44,8 @@ using Baseline = std::optional<uint64_t>;
 std::vector<double> squared_norms(const UnitLayout& layout, ReadElements read, const Baseline& baseline);
 
 /// Compares a shard, elements [begin, begin + shard.size()) of `layout`, with the same logical elements on
-/// one rank alone, whose layout, reader and squared_norms are `whole`, `read` and `norms`. Returns the error
-/// of each parameter in layout.slices().
+/// one rank alone: `whole`, `read` and `norms` are its layout, reader and squared_norms. Returns the error of
+/// each parameter in layout.slices().
 std::vector<ParameterError> compare_shard(const UnitLayout& layout, int64_t begin,
                                           std::span<const float> shard, const UnitLayout& whole,
                                           ReadElements read, std::span<const double> norms,

@@ -26,7 +26,7 @@ KeptSteps run_steps(DeviceMesh& mesh, const CheckSettings& settings, const Devic
 RankFindings compare_with_one_rank(const KeptSteps& kept, const DeviceMesh& mesh,
                                    const CheckSettings& settings, const Device& device);
 
-/// Findings in rank order. Throws Error(kBug) if ranks have other numbers of parameters or units. Collective.
+/// Findings in rank order. Throws Error(kBug) if numbers of parameters or units differ. Collective.
 std::vector<RankFindings> findings_of_all_ranks(Communicator& world, const RankFindings& own);
 
 /// Does a whole check: run_steps, compare_with_one_rank, judge. All ranks return the same verdict, except for

@@ -7,7 +7,7 @@
 
 namespace ripstop {
 
-/// One number of an example for each score of named().
+/// Numbers of an example, one for each score of named().
 using ScoreRow = std::array<double, 3>;
 
 /// The F-measures of `scores`.
@@ -22,8 +22,8 @@ struct Interval {
 /// as numpy.percentile). With the differences of two systems over the same documents as rows, this is the
 /// paired bootstrap.
 ///
-/// Draw i of resample r is row w * rows / 2^32, rounded down, with w word i mod 4 of philox({i / 4, r, 0, 0},
-/// seed). Requires at least one row. Sources: B. Efron and R. J. Tibshirani, An Introduction to the
+/// Draw i of resample r is row w * rows / 2^32, rounded down, where w is word i mod 4 of philox({i / 4, r, 0,
+/// 0}, seed). Requires at least one row. Sources: B. Efron and R. J. Tibshirani, An Introduction to the
 /// Bootstrap, 1993, section 13.3; P. Koehn, Statistical Significance Tests for Machine Translation
 /// Evaluation, 2004, section 4.
 std::array<Interval, 3> bootstrap_intervals(const std::vector<ScoreRow>& rows, int64_t resamples,

@@ -7,13 +7,13 @@
 
 namespace ripstop {
 
-/// Signs of a summary that is none. Words are what white space separates.
+/// Signs that a generated text is no real summary. Words are separated by white space.
 struct Degenerate {
   std::optional<bool> at_limit;  ///< Prediction::at_limit
   bool empty = false;            ///< no word
   bool repeats = false;          ///< four words in a row occur twice
-  /// The summary begins with the document's first sentence: its words up to one that ends with . ! ? or a
-  /// line, from the fourth word on.
+  /// The summary begins with the document's first sentence: its words up to the first one, from the fourth
+  /// on, that ends with . ! ? or ends a line.
   bool copies = false;
 };
 
@@ -21,7 +21,7 @@ Degenerate find_degenerate(const Prediction& prediction);
 
 /// Numbers of summaries with each sign.
 struct DegenerateCounts {
-  std::optional<int64_t> at_limit = 0;  ///< nullopt if it is not known of a summary
+  std::optional<int64_t> at_limit = 0;  ///< nullopt if unknown for any summary
   int64_t empty = 0, repeats = 0, copies = 0;
 
   void add(const Degenerate& signs);

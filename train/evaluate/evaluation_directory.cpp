@@ -58,8 +58,8 @@ Json to_json(const EvaluationSettings& settings) {
   return json;
 }
 
-// The contents of settings.json; nullopt if the file is absent. A file without "weights" is of another
-// program.
+// The contents of settings.json, {} if damaged; nullopt if the file is absent. Another program made a file
+// without "weights".
 std::optional<Json> read_settings(const fs::path& directory) {
   std::error_code error;
   if (!fs::exists(directory / kSettings, error)) return std::nullopt;
@@ -237,7 +237,7 @@ FoundPredictions find_predictions(const fs::path& evaluations, const fs::path& o
       std::vector<Prediction> found = read_predictions(entry.path());
       if (found.size() > most.predictions.size()) most = {entry.path(), std::move(found)};
     } catch (const Error&) {
-      continue;  // an unreadable other evaluation is no error of this one
+      continue;  // an error in another evaluation is no error of this one
     }
   }
   return most;

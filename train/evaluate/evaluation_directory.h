@@ -21,15 +21,14 @@ struct EvaluationSettings {
   std::string weights;   ///< a hash of the weights
   std::string data;      ///< content hash of the split's file
   std::string compute;   ///< "float32" or "bfloat16"
-  int64_t context = 0;   ///< the most tokens of a sequence
-  /// Settings without effect have their defaults (GenerationSettings::that_count). No summaries if
-  /// max_new_tokens is 0.
+  int64_t context = 0;   ///< maximum tokens of a sequence
+  /// The result of that_count(): settings without effect have their defaults. max_new_tokens 0: no summaries.
   GenerationSettings generation = {.max_new_tokens = 0};
 };
 
 /// The name of the directory below RUN/evaluation: "step_00001000-test". `usual`: the evaluation of all
 /// examples of the split by the run's config. Each setting that has an effect and differs from `usual` adds a
-/// suffix, in this order: "-limit5", generation such as "-beams4", "-length_penalty0.6" or
+/// suffix, in this order: "-limit5", generation settings such as "-beams4", "-length_penalty0.6" or
 /// "-max_new_tokens32", and "-data-0123abcd" (the first digits of the hash).
 std::string evaluation_name(const EvaluationSettings& settings, const EvaluationSettings& usual);
 
@@ -54,11 +53,11 @@ class EvaluationClaim {
   EvaluationClaim& operator=(EvaluationClaim&&) = delete;
 
  private:
-  std::filesystem::path partial_;  ///< make_partial_directory of scores.json; empty after a move
+  std::filesystem::path partial_;  ///< made by make_partial_directory for scores.json; empty after a move
 };
 
 struct FoundPredictions {
-  std::filesystem::path directory;  ///< empty if there are none
+  std::filesystem::path directory;  ///< empty if no predictions were found
   std::vector<Prediction> predictions;
 };
 

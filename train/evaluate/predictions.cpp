@@ -58,8 +58,8 @@ std::string line_of(const Prediction& prediction, int64_t example) {
   Json object{{"example", example}};
   for (const auto& [name, member] : kTexts) object[name] = prediction.*member;
   if (prediction.at_limit) object["at_limit"] = *prediction.at_limit;
-  // Hashes the texts that a reader will get: text_of_json changes bytes that are no UTF-8, which a model may
-  // generate.
+  // Hashes the texts as a reader will get them: text_of_json changes bytes that are not UTF-8, which a model
+  // may generate.
   object["hash"] = hash_of(*parse_prediction(text_of_json(object), example, /*checks_hash=*/false));
   return text_of_json(object) + '\n';
 }
@@ -104,7 +104,7 @@ PredictionFile::PredictionFile(const std::filesystem::path& directory) : path_(d
 void PredictionFile::append(const Prediction& prediction) {
   const std::string line = line_of(prediction, count());
   file_->append(line);
-  // Keeps the texts as the file has them, not the model's: a resumed evaluation must give the same scores.
+  // Keeps the texts as the file has them, not as given: a resumed evaluation must give the same scores.
   predictions_.push_back(*parse_prediction(line, count()));
 }
 

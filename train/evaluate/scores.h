@@ -12,7 +12,7 @@
 
 namespace ripstop {
 
-/// Numbers of documents that lost their end, because they did not fit into the context.
+/// Numbers of documents that lost their end because they did not fit into the context.
 struct CutCounts {
   /// Documents that, with their reference, are longer than the context.
   int64_t loss_documents = 0;
@@ -41,14 +41,14 @@ struct EvaluationScores {
   RougeMean rouge = {};       ///< mean over all examples; over none if no summaries were scored
   std::string no_rouge = {};  ///< why `rouge` is over no examples
   CutCounts cuts = {};
-  DegenerateCounts degenerate = {};  ///< of the examples of `rouge`
+  DegenerateCounts degenerate = {};  ///< counts over the examples of `rouge`
 
   /// The mean loss of a target, in nats; NaN if there are no targets.
   double mean_loss() const;
 };
 
 /// Adds ROUGE and signs of degenerate texts of `predictions` to `scores`. Returns the text of scores.jsonl,
-/// which has them for each prediction.
+/// with both for each prediction.
 std::string score_predictions(std::span<const Prediction> predictions, EvaluationScores& scores);
 
 /// The text of scores.json and of evaluate --json, with a line end. Scripts rely on its keys. A number that

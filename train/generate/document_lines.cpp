@@ -20,16 +20,16 @@ namespace {
 namespace fs = std::filesystem;
 using Json = JsonReader::Json;
 
-// The JSON library writes a value recursively: each level takes stack. No real data is as deep.
+// The JSON library writes a value recursively: each level takes stack. Real data is never that deep.
 constexpr int kDeepest = 200;
 
-// The first byte of the character that has byte `at`. `text` is valid UTF-8, whose later bytes are 10xxxxxx.
+// The index where the character of byte `at` begins. `text` is valid UTF-8: later bytes are 10xxxxxx.
 size_t character_begin(const std::string& text, size_t at) {
   while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
   return at;
 }
 
-// The start of `text`, valid UTF-8, for a message.
+// The start of `text`, for a message. `text` is valid UTF-8.
 std::string begin_of(const std::string& text) {
   constexpr size_t kMostBytes = 40;
   return text.size() <= kMostBytes ? text : text.substr(0, character_begin(text, kMostBytes)) + "...";
@@ -106,7 +106,7 @@ Json parse_object(std::string& line, const TextLines& lines) {
                           shell_word(".document = " + field)));
 }
 
-// Whether replacing `path` would lose data: not if it is a dead link, or an empty file as mktemp makes it.
+// Whether replacing `path` would lose data. False for a dead link or an empty file (mktemp makes one).
 bool holds_something(const fs::path& path) {
   std::error_code error;
   return fs::exists(path, error) && !(fs::is_regular_file(path, error) && fs::file_size(path, error) == 0);

@@ -144,7 +144,7 @@ class GenerationLoop {
     std::vector<char> last(slots.size());
     // An exception that leaves an OpenMP loop would end the process.
     std::vector<std::exception_ptr> failures(slots.size());
-    // Only rows of logits, each of a vocabulary's size, are worth the threads.
+    // Threads pay off only for rows of logits, because each row has a vocabulary's size.
 #pragma omp parallel for schedule(dynamic) if (!std::is_same_v <typename Text::Next, int32_t>)
     for (size_t i = 0; i < slots.size(); ++i) {
       const std::span<const typename Text::Next> all(next);

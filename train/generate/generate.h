@@ -24,7 +24,7 @@ struct SlotTokens {
   std::span<const int32_t> places = {};
 };
 
-/// The functions of a model. Each computes the tokens of all items (distinct slots and beams), and adds their
+/// The calls to a model. Each computes the tokens of all items (distinct slots and beams), and adds their
 /// keys and values to the cache. A call has either prompts, from position 0, or one token for each item.
 struct AppendTokens {
   /// The most likely next token of each item among the tokenizer's ids; among equal logits, the lowest id.
@@ -33,7 +33,7 @@ struct AppendTokens {
   FunctionRef<std::span<const LogitRow>(std::span<const SlotTokens> items)> logits;
 };
 
-/// `number` is the prompt's number in its file or split, a part of the key of random numbers.
+/// A prompt and its number in the file or split, which is part of the key of random numbers.
 struct NumberedPrompt {
   std::vector<int32_t> tokens;
   int64_t number = 0;
@@ -54,11 +54,11 @@ using TakeContinuation = FunctionRef<void(Continuation continuation)>;
 
 struct GenerateOptions {
   int64_t slots = 1;    ///< sequences that are generated at once, in the slots 0 .. slots - 1 of the cache
-  int64_t context = 0;  ///< the most tokens of a sequence
-  int64_t prefill_tokens = 0;            ///< the most tokens of one call with prompts; at least `context`
+  int64_t context = 0;  ///< maximum tokens of a sequence
+  int64_t prefill_tokens = 0;            ///< maximum tokens of one call with prompts; at least `context`
   int64_t ids = 0;                       ///< ids of the tokenizer: only ids below this one are generated
   std::vector<int32_t> end_tokens = {};  ///< the ids that end a sequence, ascending
-  std::vector<int32_t> never = {};       ///< ids below `ids` that are not generated; append.best ignores them
+  std::vector<int32_t> never = {};       ///< ids below `ids` never generated; append.best does not know them
   GenerationSettings settings;           ///< max_new_tokens and min_new_tokens count the end token
   bool needs_logits = false;             ///< append.logits is called, even if settings.takes_the_best()
 
@@ -69,8 +69,7 @@ struct GenerateOptions {
 
 /// Continues every prompt: with beams by BeamSearch, with do_sample by draw_token(), else by the most likely
 /// token that is not banned. Calls append.best if settings.takes_the_best() and not `needs_logits`, else
-/// append.logits. A sequence
-/// ends early if every id is banned.
+/// append.logits. A sequence ends early if every id is banned.
 ///
 /// A sequence keeps its slot until it ends; then the next prompt takes the slot while the other sequences go
 /// on. `next_prompt` is called when a slot becomes free, so memory does not grow with the number of prompts.
@@ -78,8 +77,8 @@ struct GenerateOptions {
 /// in the same order. A continuation does not depend on `slots` if the model computes each item independently
 /// of the others. Sorting prompts by length would save nothing: a call has no padding.
 ///
-/// Throws Error(kBug) if a prompt is empty, or longer than `context` together with max_new_tokens. Source:
-/// continuous batching as in Orca, OSDI 2022, section 3.
+/// Throws Error(kBug) if a prompt is empty, or if prompt and max_new_tokens together exceed `context`.
+/// Source: continuous batching as in Orca, OSDI 2022, section 3.
 void generate(const GenerateOptions& options, NextPrompt next_prompt, const AppendTokens& append,
               TakeContinuation take);
 

@@ -14,13 +14,13 @@ namespace ripstop {
 
 struct InferenceOptions {
   DType compute = DType::kBFloat16;  ///< the type of weights and activations
-  int64_t context = 0;               ///< the most tokens of a sequence
+  int64_t context = 0;               ///< maximum tokens of a sequence
   int64_t slots = 1;                 ///< sequences generated at once
   int64_t num_beams = 1;             ///< rows of a step for each sequence
-  int64_t max_new_tokens = 0;        ///< the most tokens that a beam adds, if there are several beams
+  int64_t max_new_tokens = 0;        ///< maximum new tokens of a beam; used only with several beams
   bool all_logits = false;           ///< callers use logits(), not best()
   bool draws = false;                ///< callers draw tokens at random from the logits
-  /// The most tokens of a call with prompts, and of a batch in evaluate(); at least `context`.
+  /// Maximum tokens of a call with prompts, and of a batch in evaluate(); at least `context`.
   int64_t prefill_tokens = 0;
   LoraConfig lora = {};  ///< adapters that are not merged into the weights
 
@@ -35,7 +35,7 @@ struct InferenceOptions {
 
   /// The options for a model that was trained on sequences of `sequence_length` tokens.
   /// `settings.max_new_tokens` is 0 if the model does not generate. `pieces`: of the tokenizer; an end token
-  /// above them needs all logits, as the ids between are not generated. Throws Error(kUsage) if the new
+  /// from there on needs all logits, as ids between are never generated. Throws Error(kUsage) if the new
   /// tokens leave no room for a prompt, and as require_end_tokens.
   static InferenceOptions of(const ModelConfig& model, int64_t sequence_length, DType compute, int64_t slots,
                              const GenerationSettings& settings, int64_t pieces = INT64_MAX);
@@ -64,7 +64,7 @@ class InferenceModel {
   Arena& arena() { return arena_; }
   const InferenceOptions& options() const { return options_; }
 
-  /// The functions of AppendTokens. best() chooses among the ids below `ids`; logits() requires
+  /// The calls of AppendTokens. best() chooses among the ids below `ids`; logits() requires
   /// InferenceOptions::all_logits. A call with one token for each item must have an item for every sequence
   /// that goes on. Every step computes all rows, and prompts have multiples of kRowStep rows: few shapes
   /// occur, and the tokens of a sequence do not depend on the other sequences.
@@ -104,7 +104,7 @@ class InferenceModel {
 
   InferenceOptions options_;
   int64_t row_step_;
-  int64_t prompt_rows_;  ///< the most rows of one call
+  int64_t prompt_rows_;  ///< maximum rows of one call
   int64_t slices_;       ///< slices of the vocabulary
   int64_t columns_;      ///< ids of a slice, with padding
   int64_t vocabulary_;

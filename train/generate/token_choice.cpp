@@ -33,7 +33,7 @@ void keep_top_k(int64_t top_k, std::vector<ScoredToken>& tokens) {
   std::ranges::sort(tokens, {}, &ScoredToken::id);
 }
 
-// The weights exp(logit - largest) of tokens, and their sum in the order of the tokens.
+// The weights exp(logit - largest logit) of tokens, and the sum of the weights in the order of the tokens.
 class TokenWeights {
  public:
   explicit TokenWeights(const std::vector<ScoredToken>& tokens) {
@@ -85,7 +85,7 @@ std::vector<int32_t> banned_tokens(const GenerationSettings& settings, const Par
 std::vector<ScoredToken> best_tokens(std::span<const float> logits, std::span<const int32_t> banned,
                                      int64_t count) {
   std::vector<ScoredToken> best;
-  float least = kLowest;  // the best tokens have larger logits
+  float least = kLowest;  // only larger logits can enter `best`
   for (size_t i = 0; i < logits.size(); ++i) {
     if (!(logits[i] > least)) continue;  // also skips NaN
     const ScoredToken token{static_cast<int32_t>(i), logits[i]};

@@ -8,13 +8,13 @@
 
 namespace ripstop {
 
-/// The logits of the next token, by id. A view.
+/// A view of the logits of the next token, by id.
 struct LogitRow {
   std::span<const float> logits = {};
   float largest = 0;  ///< the largest logit of all ids
   float log_sum = 0;  ///< log of the sum of exp(logit - largest) over all ids
 
-  /// The logits of the ids below `ids`. Throws Error(kBug) if there are fewer.
+  /// The logits of the ids below `ids`. Throws Error(kBug) if the row has fewer.
   std::span<const float> of_ids(int64_t ids) const;
   float log_probability(int32_t id) const { return logits[static_cast<size_t>(id)] - largest - log_sum; }
 };
@@ -39,7 +39,7 @@ struct ScoredToken {
 };
 
 /// The `count` ids with the largest logits, best first; equal logits in the order of their ids. Skips ids in
-/// `banned` (ascending) and logits that are minus infinity or NaN, so there may be fewer.
+/// `banned` (ascending) and logits that are minus infinity or NaN, so the result may have fewer ids.
 std::vector<ScoredToken> best_tokens(std::span<const float> logits, std::span<const int32_t> banned,
                                      int64_t count);
 

@@ -11,7 +11,7 @@
 namespace ripstop {
 namespace {
 
-// Removes white space at both ends, as the space after the separator, which the model writes first.
+// Removes white space at both ends, such as the space that the model writes after the separator.
 std::string trimmed(const std::string& text) {
   constexpr const char* kWhite = " \t\r\n";
   const size_t begin = text.find_first_not_of(kWhite);
@@ -115,7 +115,7 @@ std::vector<std::string> gather_dealt(Communicator& world, int64_t tensor,
 
 std::vector<WrittenText> gather_written(Communicator& world, int64_t tensor,
                                         const std::vector<WrittenText>& own) {
-  // The limit is the first character, the cut tokens follow up to a space.
+  // A packed text: at_limit as one character, cut_tokens, a space, the text.
   std::vector<std::string> texts;
   for (const WrittenText& written : own)
     texts.push_back(fmt::format("{:d}{} {}", written.at_limit, written.cut_tokens, written.text));

@@ -16,9 +16,9 @@ namespace ripstop {
 /// Reads the prompt of `example`. Any thread may call. Throws Error(kInputData) if the file is damaged.
 EncodedPrompt stored_prompt(const TokenDataset& dataset, int64_t example);
 
-/// Removes tokens from the end of the document until the prompt has at most `longest` tokens. Its begin and
-/// the separator always stay. Returns the number of removed tokens. Throws Error(kUsage) if begin and
-/// separator alone are longer than `longest`.
+/// Removes tokens from the end of the document until the prompt has at most `longest` tokens. The prompt's
+/// begin and separator always stay. Returns the number of removed tokens. Throws Error(kUsage) if begin and
+/// separator alone exceed `longest`.
 int64_t cut_document(EncodedPrompt& prompt, int64_t longest);
 
 /// The number of prompts among the first `examples` that cut_document would cut. Reads no token.
@@ -43,9 +43,9 @@ struct WrittenText {
 using TakeText = FunctionRef<void(WrittenText written)>;
 
 /// Generates the text after each prompt, up to the tokenizer's EOS or an id of settings.eos_token_id. `model`
-/// was made for `settings` and `tokenizer` (InferenceOptions::of). Generates only ids of the tokenizer and
-/// end tokens, though a model may have more. Cuts documents to leave room for max_new_tokens in the context.
-/// All ranks of a tensor group must make this call with equal prompts.
+/// must be made for `settings` and `tokenizer` (InferenceOptions::of). Generates only ids of the tokenizer
+/// and end tokens, though a model may have more. Cuts documents to leave room for max_new_tokens in the
+/// context. All ranks of a tensor group must make this call with equal prompts.
 void write_texts(InferenceModel& model, const Tokenizer& tokenizer, const GenerationSettings& settings,
                  NextDocumentPrompt next_prompt, TakeText take);
 

@@ -8,9 +8,9 @@
 
 namespace ripstop {
 
-/// kAuto: a GPU if every rank has a working one, else the CPU on all ranks; then `note` tells a rank that has
-/// a GPU why that GPU is not used. Collective for kAuto. Throws Error(kResources) for kCuda if this rank has
-/// no working GPU.
+/// kAuto chooses a GPU if every rank has a working one, else the CPU on all ranks; then `note` tells a rank
+/// that has a GPU why it is not used. Collective for kAuto. Throws Error(kResources) for kCuda if this rank
+/// has no working GPU.
 Device choose_device(DeviceChoice choice, MpiWorld& world, std::string& note);
 
 /// Reasons not to use the ranks' GPUs (gpu_complaints), one text for each rank that has any. Collective.
@@ -26,7 +26,7 @@ int64_t memory_of_rank_bytes(MpiWorld& world, const Device& device);
 /// memory_of_rank_bytes(), but on a CPU a share of the node's free memory. For evaluate and summarize, whose
 /// mesh may differ from call to call. Collective.
 int64_t free_memory_of_rank_bytes(MpiWorld& world, const Device& device);
-/// An upper bound of the bytes that libraries allocate on a device, outside every plan and ledger.
+/// An upper bound of the bytes that libraries allocate on a device, which no plan or ledger counts.
 int64_t library_bytes(DeviceKind device);
 
 }  // namespace ripstop

@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// 16384 for "16384 kB".
+// The number 16384 of "16384 kB".
 std::optional<int64_t> leading_number(const std::string& text) {
   return parse_integer(text.substr(0, text.find(' ')));
 }
@@ -223,14 +223,14 @@ std::vector<std::string> machine_problems(const Machine& machine, int64_t ranks,
         fmt::format("srun started {} processes, but MPI sees one alone: MPI was built without Slurm's "
                     "process management; try srun --mpi=pmix, or mpirun",
                     slurm_tasks));
-  // Slurm binds each rank to its own cores, so `cores_allowed` is for the threads of one rank.
+  // Slurm binds each rank to its own cores, so the threads of one rank share `cores_allowed`.
   if (machine.cores_allowed > 0 && threads > machine.cores_allowed)
     found.push_back(fmt::format("{} threads a rank on {} cores that this rank may use: set OMP_NUM_THREADS",
                                 threads, machine.cores_allowed));
   if (machine.cores > 0 && ranks_here * threads > machine.cores)
     found.push_back(fmt::format("{} ranks x {} threads on {} cores: they will wait for each other",
                                 ranks_here, threads, machine.cores));
-  // 0.01 allows for rounding: the quota is a quotient.
+  // 0.01 allows for rounding: cores_quota is a quotient.
   if (machine.cores_quota && *machine.cores_quota + 0.01 < static_cast<double>(ranks_here * threads))
     found.push_back(fmt::format("the control group grants {:.1f} cores to {} ranks x {} threads",
                                 *machine.cores_quota, ranks_here, threads));

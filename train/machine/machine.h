@@ -28,13 +28,13 @@ struct Machine {
       environment;  ///< variables of Slurm, Open MPI and OpenMP that are set
 };
 
-/// A missing fact is no error, because containers hide many.
+/// Reads the facts of this machine. A missing fact is no error, because containers hide many.
 Machine read_machine();
 
 /// The memory of this process; 0 if unknown.
 struct ResidentMemory {
   int64_t now_bytes = 0;
-  int64_t peak_bytes = 0;  ///< the most since the process began
+  int64_t peak_bytes = 0;  ///< peak since the process began
 };
 ResidentMemory resident_memory();
 
@@ -48,7 +48,7 @@ double process_age_seconds();
 int64_t usable_memory_bytes(const Machine& machine);
 
 /// Problems that will make a run fail or slow, one sentence each. `ranks`: all ranks of this launch;
-/// `ranks_here`: its ranks on this machine; `threads`: the threads of each rank.
+/// `ranks_here`: those on this machine; `threads`: the threads of each rank.
 std::vector<std::string> machine_problems(const Machine& machine, int64_t ranks, int64_t ranks_here,
                                           int64_t threads);
 

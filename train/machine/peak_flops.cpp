@@ -21,7 +21,7 @@ namespace ripstop {
 namespace {
 
 struct GpuPeak {
-  std::string_view name;  ///< words of the device name, each a whole word
+  std::string_view name;  ///< words that the device name must have as whole words
   double bfloat16;        ///< TFLOP/s on tensor cores, sums in float32, without sparsity
   double float32;  ///< TFLOP/s without tensor cores: model/kernels/cuda/gemm_plans.cpp does not use TF32
 };
@@ -147,7 +147,7 @@ std::optional<double> data_sheet_flops(const std::string& name, DType compute) {
 }
 
 std::optional<double> fastest_round(std::span<const PeakRound> rounds) {
-  // Other programs may slow several rounds alike, but never make a round faster.
+  // Other programs may slow several rounds by the same amount, but never make a round faster.
   constexpr double kAlike = 1.03, kLeastShare = 0.85;
   constexpr int64_t kConfirming = 3;
   double best = std::numeric_limits<double>::infinity();

@@ -95,8 +95,8 @@ double measure_links(Communicator& group) {
   return best;
 }
 
-// The seconds of a round, in which every rank of the ring sends `bytes` bytes. Doubles the number of rounds
-// until they take long enough for the clock. Collective.
+// Seconds of a round in which every rank of the ring sends `bytes` bytes. Doubles the number of rounds until
+// their time is long enough for the clock. Collective.
 double seconds_a_round(Communicator& group, int64_t bytes) {
   constexpr int kMostRounds = 1000;
   constexpr double kSecondsEach = 0.05;

@@ -13,8 +13,8 @@ struct RankSpeed {
   double flops_per_second = 0;
   /// Bytes/s read and written by a kernel with hardly any arithmetic, while all ranks compute.
   double memory_bytes_per_second = 0;
-  /// Bytes/s that a rank sends to a rank of the same node (inside) and of another node (between) while it
-  /// receives as many.
+  /// Bytes/s that a rank sends, while it receives as many, to a rank of the same node (inside) and of another
+  /// node (between).
   double inside_bytes_per_second = 0;
   double between_bytes_per_second = 0;
 };
@@ -32,7 +32,7 @@ struct SlowRankFound {
   double value = 0;  ///< the speed, in FLOP/s or bytes/s
 };
 
-/// Ordered by rank. Pure.
+/// The slow ranks, by rank. Pure.
 std::vector<SlowRankFound> slow_ranks_of(const std::vector<RankSpeed>& speeds);
 
 struct LinkSpeed {

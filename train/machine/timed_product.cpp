@@ -11,7 +11,7 @@
 namespace ripstop {
 namespace {
 
-// The size on a CPU: half a GFLOP and 2 MiB for each thread, large enough for full speed, small enough for
+// Size on a CPU: half a GFLOP and 2 MiB for each thread, enough work for full speed, few enough bytes for
 // caches.
 constexpr int64_t kRowsOfThread = 256, kSide = 1024;
 // The size on a GPU: a product takes a millisecond or more even on a large GPU.

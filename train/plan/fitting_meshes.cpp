@@ -10,7 +10,7 @@
 namespace ripstop {
 namespace {
 
-// The most ranks that a hint may advise: a far larger job is no useful advice.
+// Maximum number of ranks in a hint: a far larger job is no useful advice.
 int64_t most_ranks(const RunTarget& target) {
   constexpr int64_t kTimesTheRanks = 64, kOfAnyJob = 1024;
   return std::max(kTimesTheRanks * target.ranks, kOfAnyJob);
@@ -20,11 +20,11 @@ std::string mesh_text(const FittingMesh& fitting) {
   return fmt::format("{} needs {}", fitting.settings_text(), bytes_text(fitting.bytes));
 }
 
-// The mesh of the fewest ranks that fits, with a tensor axis of `tensor` ranks and a multiple of `unit`
-// ranks, which `tensor` divides. nullopt if no mesh of up to most_ranks() ranks fits.
+// The smallest mesh that fits, with a tensor axis of `tensor` ranks and a multiple of `unit` ranks; `tensor`
+// divides `unit`. nullopt if no mesh of up to most_ranks() ranks fits.
 std::optional<FittingMesh> fewest_units(const RunConfig& config, const RunTarget& target, ResolvedRun run,
                                         int64_t tensor, int64_t unit) {
-  // Whether `units` x `unit` ranks fit with the smallest micro-batch. Leaves the plan in `run`.
+  // Whether a mesh of `units` x `unit` ranks fits with the smallest micro-batch. Leaves the plan in `run`.
   const auto fits = [&](int64_t units) {
     run.mesh = {.fsdp = units * unit / tensor, .tensor = tensor};
     const std::vector<int64_t> sizes = micro_batches_to_try(config, target, run.mesh);
@@ -32,7 +32,7 @@ std::optional<FittingMesh> fewest_units(const RunConfig& config, const RunTarget
            plan_with_least_recompute(config, target, recomputes_from(config), {sizes.back()}, run);
   };
   const int64_t most = most_ranks(target) / unit;
-  // Doubles from 1: far more ranks than needed may not fit again, because the padding of shards grows.
+  // Doubles from 1: a mesh far too large may not fit again, because the padding of shards grows.
   int64_t too_few = 0, enough = 1;
   while (enough <= most && !fits(enough)) {
     too_few = enough;
@@ -43,12 +43,12 @@ std::optional<FittingMesh> fewest_units(const RunConfig& config, const RunTarget
     const int64_t middle = too_few + (enough - too_few) / 2;
     (fits(middle) ? enough : too_few) = middle;
   }
-  fits(enough);  // plans again: the number tried last may not fit
+  fits(enough);  // plans again: the last number tried may be one that does not fit
   return fitting_mesh(run);
 }
 
-// The mesh of the fewest ranks that fits, in nodes of `ranks_per_node` ranks or, without `ranks_per_node`, of
-// any size. nullopt if none fits.
+// The smallest mesh that fits, in nodes of `ranks_per_node` ranks, or of any size if that is nullopt. nullopt
+// if none fits.
 std::optional<FittingMesh> fewest_ranks(const RunConfig& config, const RunTarget& target,
                                         const ResolvedRun& run, std::optional<int64_t> ranks_per_node) {
   // The config's tensor axis first, then the smallest: a larger axis is slower.
@@ -64,8 +64,8 @@ std::optional<FittingMesh> fewest_ranks(const RunConfig& config, const RunTarget
   return fewest;
 }
 
-// The ranks per node to advise: the least number from `now` that divides the ranks of `mesh` and keeps tensor
-// groups inside nodes, unless the config allows groups across nodes.
+// The ranks per node to advise: the smallest number, not below `now`, that divides the ranks of `mesh` and
+// keeps tensor groups inside nodes, unless the config allows groups across nodes.
 int64_t node_size(const RunConfig& config, const MeshSizes& mesh, int64_t now) {
   for (int64_t size = now; size < mesh.ranks(); ++size)
     if (mesh.ranks() % size == 0 && (size % mesh.tensor == 0 || config.mesh.allow_tensor_across_nodes))
@@ -152,7 +152,7 @@ std::string FittingMeshes::to_text() const {
   std::string text;
   for (const FittingMesh& fitting : same_ranks) text += (text.empty() ? "" : "; ") + mesh_text(fitting);
   if (!text.empty()) return "these fit: " + text;
-  // The advice is only for a new run, because all checkpoints of a run have moments of one dtype.
+  // Advice for a new run only, because all checkpoints of a run have moments of one dtype.
   const std::string moments =
       bfloat16_moments
           ? fmt::format("; a new run with optimizer.moments=bfloat16 fits: {}", mesh_text(*bfloat16_moments))

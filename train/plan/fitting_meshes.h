@@ -9,7 +9,7 @@
 
 namespace ripstop {
 
-/// A mesh, a micro-batch and a mode of recomputation, with the memory that a rank then needs.
+/// A mesh, a micro-batch and a mode of recomputation, with the memory that a rank needs for them.
 struct FittingMesh {
   MeshSizes mesh;
   int64_t micro_batch_sequences = 0;
@@ -28,8 +28,8 @@ struct FittingMeshes {
   /// The meshes fsdp x tensor of R ranks that fit, each with the least recomputation that fits and then the
   /// largest micro-batch. If there are none, `more_ranks` and `bfloat16_moments` are searched.
   std::vector<FittingMesh> same_ranks;
-  /// The mesh of the fewest ranks that fits if each rank has as much memory as now: in whole nodes of the
-  /// present size, else in nodes of any size. nullopt: no mesh of up to `most_ranks` ranks fits.
+  /// The smallest mesh that fits if each rank has as much memory as now: in whole nodes of the present size,
+  /// else in nodes of any size. nullopt: no mesh of up to `most_ranks` ranks fits.
   std::optional<FittingMesh> more_ranks;
   /// Options and overrides for more_ranks: "--nodes 3 --ntasks-per-node 4 mesh.tensor=4". "" if
   /// target.ranks_per_node is not known.
@@ -52,7 +52,7 @@ bool tensor_groups_fit_nodes(const RunConfig& config, const RunTarget& target, i
 /// must be known. Takes milliseconds a mesh, less than a second for most models.
 FittingMeshes find_fitting_meshes(const RunConfig& config, const RunTarget& target, ResolvedRun run);
 
-/// A plan exceeds the memory: Error(kResources). The hint names alternatives.
+/// Error(kResources): a plan exceeds the memory. The hint names alternatives.
 class PlanTooLarge : public Error {
  public:
   PlanTooLarge(const std::string& what, FittingMesh refused, FittingMeshes fitting)

@@ -25,7 +25,7 @@ class SearchedMesh {
       : config_(config), target_(target), unplanned_(std::move(unplanned)), sizes_(std::move(sizes)) {}
 
   // The index of the largest micro-batch that fits; all smaller ones fit, too. sizes().size() if none fits.
-  // First tries `size`, the result on a similar mesh, and a neighbour, then bisects.
+  // Tries `size`, the result on a similar mesh, and its neighbour first, then bisects.
   size_t first_that_fits(int64_t size) {
     if (!target_.device_memory_bytes) return 0;
     size_t low = 0, high = sizes_.size();  // sizes before `low` do not fit, sizes from `high` on do
@@ -124,7 +124,7 @@ class Search {
   }
 
   // Adds the sizes that fit, in one ladder for each lost_percent. Returns the number of sizes that do not
-  // fit, which come first.
+  // fit; they come first in `sizes`.
   size_t add(const ResolvedRun& run, const std::vector<int64_t>& sizes) {
     SearchedMesh& searched = meshes_.emplace_back(config_, target_, run, sizes);
     int64_t& largest = largest_[run.step.sharding.recompute];
@@ -179,7 +179,7 @@ class Search {
   std::list<SearchedMesh> meshes_;                  // ladders point into the list
   std::map<int64_t, std::vector<Ladder>> ladders_;  // by lost_percent
   int64_t fitting_ = 0;
-  std::map<Recompute, int64_t> largest_;  // the largest that fits on the previous mesh
+  std::map<Recompute, int64_t> largest_;  // the largest micro-batch that fit on the previous mesh
 };
 
 }  // namespace
@@ -190,7 +190,7 @@ int64_t lost_percent(const RunConfig& config, const ResolvedRun& run) {
 
 SentBytes sent_bytes(const AxisBytes& traffic, const MeshSizes& mesh, int64_t ranks_per_node) {
   // Consecutive ranks share a node, and the tensor axis varies fastest. So a group of an axis lies inside an
-  // aligned block of as many ranks as this axis and all faster axes have together.
+  // aligned block of ranks; the block's size is the product of this axis and all faster ones.
   const bool one_node = mesh.ranks() <= ranks_per_node;
   const auto inside = [&](int64_t block) { return one_node || ranks_per_node % block == 0; };
   SentBytes sent;

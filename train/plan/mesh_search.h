@@ -24,10 +24,10 @@ SentBytes sent_bytes(const AxisBytes& traffic, const MeshSizes& mesh, int64_t ra
 /// Axis sizes that a search must keep; nullopt: free.
 using KeptSizes = PerAxis<std::optional<int64_t>>;
 
-/// Bytes up to this factor times the fewest count as equal, because padding alone makes such a difference.
+/// Bytes up to this multiple of the fewest bytes count as equally few: padding alone makes such a difference.
 inline constexpr double kAsFewBytes = 1.05;
 
-/// Percent, rounded down, of the computation that goes to empty sequences and recomputation.
+/// Percent of the computation, rounded down, that goes into empty sequences and recomputation.
 int64_t lost_percent(const RunConfig& config, const ResolvedRun& run);
 
 struct MeshSearch {
@@ -39,7 +39,7 @@ struct MeshSearch {
   std::optional<MeshSizes> first;  ///< the mesh tried first; nullopt if the kept sizes allow no mesh
 };
 
-/// Tries every mesh of target.ranks ranks with the sizes in `kept` (and not of config.mesh), with the
+/// Tries every mesh of target.ranks ranks with the sizes in `kept` (not those in config.mesh), with the
 /// config's micro-batch or, for "auto", micro_batches_to_try. Skips meshes whose tensor groups would span
 /// nodes, unless config.mesh.allow_tensor_across_nodes is set. target.ranks_per_node must be known. Returns
 /// at most `most_rows` rows. Makes about two plans for each mesh and mode of recomputation. Throws as

@@ -6,7 +6,7 @@
 
 namespace ripstop {
 
-/// The most tokens of a micro-batch: planning takes time for each chunk of its logits.
+/// Maximum number of tokens in a micro-batch: planning takes time for each chunk of its logits.
 inline constexpr int64_t kMostMicroBatchTokens = int64_t{1} << 24;
 
 /// The micro-batch sizes to try for `train.micro_batch_sequences = "auto"` on a mesh, largest first. Empty if
@@ -20,7 +20,7 @@ std::vector<Recompute> recomputes_to_try(const RunConfig& config);
 /// The modes with at least the recomputation that the config asks for.
 std::vector<Recompute> recomputes_from(const RunConfig& config);
 
-/// The number of sequences, with empty ones, that all data ranks compute in a step with micro-batches of
+/// The number of sequences, empty ones included, that all data ranks compute in a step with micro-batches of
 /// `sequence_count`.
 int64_t computed_sequences(const RunConfig& config, const MeshSizes& mesh, int64_t sequence_count);
 
@@ -29,17 +29,17 @@ int64_t computed_sequences(const RunConfig& config, const MeshSizes& mesh, int64
 bool plan_with_micro_batch(const RunConfig& config, const RunTarget& target, int64_t sequence_count,
                            ResolvedRun& run);
 
-/// Plans `run` with the first of `recomputes` with which any of `sizes` fits, and then with the largest size
-/// that fits: a larger micro-batch gains less than more recomputation costs. Neither list may be empty;
+/// Plans `run` with the first of `recomputes` with which any of `sizes` fits, and with the largest size that
+/// fits then: a larger micro-batch saves less time than recomputation costs. Neither list may be empty;
 /// `sizes` begins with the largest. If nothing fits, returns false and plans the smallest size with the mode
 /// that needs the least memory. Takes milliseconds.
 bool plan_with_least_recompute(const RunConfig& config, const RunTarget& target,
                                const std::vector<Recompute>& recomputes, const std::vector<int64_t>& sizes,
                                ResolvedRun& run);
 
-/// On a GPU, enlarges the head's chunks of rows as memory allows: to at most 8 times HeadLoss::kChunkRows,
-/// and at most one chunk for all rows of a micro-batch. Larger chunks save time and change only the order of
-/// sums. `run` must be planned and fit.
+/// On a GPU, enlarges the head's chunks of rows as memory allows, but not above 8 times HeadLoss::kChunkRows
+/// or one chunk for all rows of a micro-batch. Larger chunks save time and change only the order of sums.
+/// `run` must be planned and fit.
 void enlarge_head_chunk(const RunTarget& target, ResolvedRun& run);
 
 /// "1 micro-batch of 4 on each of 2 data ranks", followed by idle_text.

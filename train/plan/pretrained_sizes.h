@@ -26,16 +26,16 @@ PretrainedOrigin find_pretrained_origin(Io& io, const RunConfig& config);
 /// The sizes from config.json or the manifest. Throws as read_pretrained_config and read_manifest.
 ModelConfig read_model_sizes(Io& io, const std::filesystem::path& directory);
 
-/// The ids that end texts of the model in `directory`, ascending: of its files (read_end_tokens), or of a
+/// The ids that end texts of the model in `directory`, ascending, from its files (read_end_tokens) or from a
 /// checkpoint's config. Throws as read_end_tokens, read_manifest and parse_run_config.
 std::vector<int32_t> read_model_ends(Io& io, const std::filesystem::path& directory);
 
-/// A note if the texts of a run end at `ends`, the ids of its pretrained model, and the EOS of `tokenizer`,
-/// with which the data set ends its summaries, is not among them; else "".
+/// A note if a run's texts end at `ends`, the end tokens of its pretrained model, and these lack the EOS of
+/// `tokenizer`, which ends the data set's summaries; else "".
 std::string end_tokens_note(const RunConfig& config, const std::vector<int32_t>& ends,
                             const Tokenizer& tokenizer);
 
-/// The sizes of the model of a config with model.pretrained. If the run has not begun, also checks that the
+/// The model's sizes for a config with model.pretrained. If the run has not begun, also checks that the
 /// adapters of lora.adapter fit the model and [lora]. Throws as find_pretrained_origin, read_model_sizes and
 /// open_first_adapters.
 ModelConfig read_sizes_for_plan(Io& io, const RunConfig& config);

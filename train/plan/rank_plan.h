@@ -23,16 +23,16 @@ struct PlanRequest {
 struct RankPlan {
   MemoryUse memory;  ///< all bytes that ripstop allocates on the device, at the peak
   MemoryUse arena;   ///< the arena's part of `memory`: the arena_capacity of TrainingStep
-  /// The arena's peaks; `arena` is the larger one. In a model of few layers that recomputes much, an
-  /// evaluation needs more than a step.
+  /// The arena's peaks in a step and in an evaluation; `arena` is the larger one. With few layers and much
+  /// recomputation, an evaluation needs more than a step.
   MemoryUse step_arena, evaluation_arena;
   AxisBytes traffic_per_step;  ///< bytes sent in each step but the first, which may gather more
 };
 
 /// Runs one step and, if the run validates, one evaluation on kMeta as the rank at `coordinates`: a real
 /// step's code with kernels that compute nothing and communicators that send nothing, so the plan equals the
-/// peak of a real step to the byte. Runs only the first, one middle and the last micro-batch, because all
-/// middle ones are alike. Takes milliseconds. Needs no device. Not collective.
+/// peak of a real step to the byte. Runs only the first, one middle and the last micro-batch: all middle ones
+/// are alike. Takes milliseconds. Needs no device. Not collective.
 RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinates);
 
 /// The plan of the rank with the most memory. Ranks differ only by the replicated parameters in their shards,

@@ -13,7 +13,7 @@
 namespace ripstop {
 namespace {
 
-// The hint if there is no data set.
+// A hint for a missing data set.
 std::string near_dataset(const std::string& directory) {
   if (std::string near = hint_for_absent(directory, "data.directory=", "train.h5"); !near.empty())
     return near;
@@ -23,8 +23,8 @@ std::string near_dataset(const std::string& directory) {
       std::filesystem::exists(directory, ignored) ? "DIR, and give DIR" : shell_word(directory));
 }
 
-// The token ids of a pretrained model of `own` ids: with model.resize_vocabulary at least as many as the data
-// set has.
+// The number of token ids for a pretrained model with `own` ids: with model.resize_vocabulary, the data set's
+// number if that is larger.
 int64_t resolve_vocabulary(const RunConfig& config, int64_t own, int64_t of_data,
                            std::vector<std::string>& notes) {
   const ResizeVocabulary how = config.model.resize_vocabulary;
@@ -93,7 +93,7 @@ DType dtype_of(FloatChoice choice) {
   return choice == FloatChoice::kFloat32 ? DType::kFloat32 : DType::kBFloat16;
 }
 
-// precision.compute; but float32, with a note, on a processor without bfloat16 arithmetic.
+// precision.compute, but float32, with a note, on a processor without bfloat16 arithmetic.
 DType resolve_precision(const RunConfig& config, const RunTarget& target, std::vector<std::string>& notes) {
   if (config.precision.compute == FloatChoice::kFloat32) return DType::kFloat32;
   if (target.fast_bfloat16) return DType::kBFloat16;

@@ -49,7 +49,7 @@ struct ResolvedRun {
     if (!snapshot.beside_device) sum[MemoryCategory::kSnapshot] += snapshot.kept_bytes;
     return sum += summaries_memory;
   }
-  /// The least of memory() with which the run works: with checkpoint.snapshot_mib "auto", snapshots may
+  /// The bytes of memory() that the run cannot do without: with checkpoint.snapshot_mib "auto", snapshots may
   /// shrink to 0.
   int64_t needed_bytes() const {
     return memory().total() -
@@ -59,7 +59,7 @@ struct ResolvedRun {
   bool fits(const RunTarget& target) const {
     return !target.device_memory_bytes || memory().total() + library_bytes <= *target.device_memory_bytes;
   }
-  /// Operations of recomputation as a share of all others: 0 to about 1/3.
+  /// Operations of recomputation divided by all other operations: 0 to about 1/3.
   double recomputed_share() const;
   /// The mesh that writes summaries. Each rank keeps its index on the tensor axis.
   MeshSizes summaries_mesh() const {

@@ -26,9 +26,9 @@ std::optional<double> median_speed_of_last_start(const MetricsLog& log);
 std::optional<RunSpeed> measured_speed(const std::filesystem::path& metrics, const ResolvedRun& run,
                                        const RunTarget& target);
 
-/// An estimate for a run on GPUs without steps: all operations, with recomputation and idle sequences, reach
-/// 40 % of `peak_flops`, the data-sheet peak of all ranks together. Small models reach less. `source` names
-/// the data sheet.
+/// An estimate for a run on GPUs that has no steps yet: all operations, with recomputation and idle
+/// sequences, reach 40 % of `peak_flops`, the data-sheet peak of all ranks together. Small models reach less.
+/// `source` names the data sheet.
 RunSpeed speed_at_peak(const ResolvedRun& run, double peak_flops, const std::string& source);
 
 struct RunLength {

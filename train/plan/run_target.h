@@ -26,14 +26,14 @@ struct RunTarget {
   /// The ids that end texts of model.pretrained (read_model_ends).
   std::vector<int32_t> pretrained_ends = {};
 
-  /// `config`, whose texts end as those of model.pretrained if it has no ids of its own.
+  /// `config` with the end tokens of model.pretrained, unless it has end tokens of its own.
   RunConfig with_ends(RunConfig config) const {
     if (config.generation.eos_token_id.empty()) config.generation.eos_token_id = pretrained_ends;
     return config;
   }
 };
 
-/// The target of `ranks` ranks on devices of one kind; on CPUs, of this machine's processor.
+/// The target of `ranks` ranks on devices of one kind. CPUs count as this machine's processor.
 RunTarget run_target(int64_t ranks, DeviceKind device, std::optional<int64_t> device_memory_bytes,
                      int64_t dataset_vocabulary);
 

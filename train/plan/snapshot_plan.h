@@ -1,4 +1,4 @@
-// The host memory of a rank for copies of saves during training.
+// A rank's host memory for the copies from which saves during training are written.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -25,7 +25,7 @@ struct SnapshotPlan {
 /// Whether a save may run during training: saves are asynchronous, and one is due before the last step.
 bool saves_while_training(const RunConfig& config);
 
-/// The bytes of the copies that rank `rank` keeps if it may take `most_bytes`.
+/// Bytes of the copies that rank `rank` keeps if copies may take `most_bytes`.
 int64_t kept_bytes(const std::vector<UnitSpec>& units, const MeshSizes& mesh, int64_t rank, DType moments,
                    int64_t most_bytes);
 

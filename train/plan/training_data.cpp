@@ -24,7 +24,7 @@ BatchLoaderOptions sequence_options(const RunConfig& config) {
           .epochs = config.train.epochs.value_or(0)};
 }
 
-// The sequences of all train.epochs, `first` of them in the first epoch. nullopt if goes_on() is false.
+// The number of sequences in all train.epochs; the first epoch has `first`. nullopt if goes_on() is false.
 std::optional<int64_t> sequences_of_epochs(const TokenDataset& dataset, const BatchLoaderOptions& options,
                                            int64_t first, FunctionRef<bool()> goes_on) {
   // Without packing each epoch has one sequence for each example or piece.
@@ -89,7 +89,7 @@ bool has_targets(const TokenDataset& dataset, const RunConfig& config) {
 
 std::string short_summaries_note(const TokenDataset& dataset, int64_t max_new_tokens) {
   if (dataset.header().kind != ExampleKind::kSummary) return "";
-  std::vector<int64_t> tokens;  // with the end token
+  std::vector<int64_t> tokens;  // of each summary, with its end token
   for (int64_t i = 0; i < dataset.examples(); ++i)
     tokens.push_back(dataset.example_end(i) - dataset.target_begin(i));
   if (tokens.empty()) return "";
@@ -104,7 +104,7 @@ std::string short_summaries_note(const TokenDataset& dataset, int64_t max_new_to
 
 void require_targets(const TokenDataset& dataset, const RunConfig& config) {
   if (has_targets(dataset, config)) return;
-  // The shortest cut of an example is its begin, the separator and the start of the summary.
+  // The shortest cut of an example keeps its begin, the separator and the start of the summary.
   const int64_t begin = dataset.header().begin_tokens;
   int64_t least = INT64_MAX, whole = 0;
   for (int64_t i = 0; i < dataset.examples(); ++i) {

@@ -19,7 +19,7 @@ struct TrainingData {
   int64_t cut_documents = 0;  ///< examples whose document loses its end
   int64_t cut_summaries = 0;  ///< examples that lose the whole document and the end of their summary
   int64_t cut_tokens = 0;     ///< tokens that these examples lose
-  int64_t epoch_tokens = 0;   ///< tokens of an epoch, counted as `tokens` in metrics.jsonl
+  int64_t epoch_tokens = 0;   ///< tokens in an epoch, counted as `tokens` in metrics.jsonl
   /// Sequences of the first epoch; other epochs, packed anew, may have a few more or less.
   int64_t epoch_sequences = 0;
   std::string plan_hash = {};  ///< hash of the first epoch's PackPlan
@@ -29,8 +29,8 @@ struct TrainingData {
 };
 
 /// Counts the data of a run from the lengths of its examples; reads no token. With train.epochs, packs every
-/// epoch, because epochs have different numbers of sequences: calls goes_on() before each epoch after the
-/// first, and returns nullopt if the call returns false. Throws Error(kInputData) for a set without examples.
+/// epoch, because epochs have different numbers of sequences: calls goes_on() before each epoch but the
+/// first; if that returns false, returns nullopt. Throws Error(kInputData) for a set without examples.
 std::optional<TrainingData> count_training_data(
     const TokenDataset& dataset, const RunConfig& config, FunctionRef<bool()> goes_on = [] { return true; });
 

@@ -51,7 +51,7 @@ class Message {
 };
 
 constexpr std::string_view kPrefix = "events.out.tfevents.";
-constexpr size_t kDigits = 10;               // of the number in a name, so that names sort as numbers do
+constexpr size_t kDigits = 10;               // digits of the number in a name: names sort as numbers do
 constexpr uint64_t kFloat = 1, kString = 7;  // types of tensors
 
 constexpr std::array<uint32_t, 256> crc_table() {
@@ -92,8 +92,8 @@ T value_at(std::string_view bytes, size_t at) {
   return value;
 }
 
-// The latest time of the last records in a file, found by their checksums: a long file is not read whole. 0
-// if there is none, or if the file cannot be read.
+// The latest time in the last records of a file; 0 if there is none, or if the file cannot be read. Does not
+// read a long file whole: finds records by their checksums.
 double last_time(const std::filesystem::path& path) {
   constexpr int64_t kTailBytes = 1 << 16;
   constexpr size_t kHeadBytes = 12, kSumBytes = 4;
@@ -140,7 +140,7 @@ void add_hparams(Message& values, std::string_view tag, uint32_t field, const Me
   add_tensor(values, tag, "hparams", Message().message(field, data), empty);
 }
 
-// A google.protobuf.Value of a value in TOML.
+// A google.protobuf.Value for a TOML value.
 Message config_value(const std::string& toml) {
   double number = 0;
   const auto [end, error] = std::from_chars(toml.data(), toml.data() + toml.size(), number);
@@ -149,7 +149,7 @@ Message config_value(const std::string& toml) {
   return Message().text(3, toml.starts_with('"') ? toml.substr(1, toml.size() - 2) : toml);
 }
 
-// One text in Markdown: readers refuse a tensor of several texts.
+// One text in Markdown, because readers refuse a tensor of several texts.
 void add_samples(Message& values, const std::vector<ValidationEvent::Sample>& samples) {
   std::string all;
   for (const auto& [id, text, reference] : samples)
@@ -158,7 +158,7 @@ void add_samples(Message& values, const std::vector<ValidationEvent::Sample>& sa
              Message().integer(1, kString).message(2, Message()).text(8, all));
 }
 
-// The records of an event; none for events that TensorBoard does not show.
+// The records for an event; none for events that TensorBoard does not show.
 struct Records {
   const RunConfig& config;
   double time;
@@ -166,13 +166,13 @@ struct Records {
   std::string operator()(const StartEvent& start) const {
     constexpr uint64_t kStart = 1;
     const std::string version = record(Message().number(1, time).text(3, "brain.Event:2"));
-    // TensorBoard drops what it has read of this step and later ones, which the run makes again.
+    // TensorBoard drops what it has read of this step and later ones: the run makes them again.
     const std::string session = record(at(start.step + 1).message(7, Message().integer(1, kStart)));
     Message info;
     for (const ConfigKey& key : config_keys())
       if (const std::string value = written_value(key, config); !value.empty())
         info.message(1, Message().text(1, key.path()).message(2, config_value(value)));
-    // There is no _hparams_/experiment: TensorBoard would take one run's for all, and not look which keys
+    // Writes no _hparams_/experiment: TensorBoard would use one run's for all runs, and not see which keys
     // differ. Without it all scalars are metrics.
     Message values;
     add_hparams(values, "_hparams_/session_start_info", 3, info.number(5, time));
@@ -209,7 +209,7 @@ struct Records {
     return summary(validation.step, values);
   }
 
-  // TensorBoard keeps the first end that it reads, so only the end of a run that is done is told.
+  // TensorBoard keeps the first end that it reads, so only a finished run writes its end.
   std::string operator()(const EndEvent& end) const {
     constexpr uint64_t kSuccess = 1;
     if (end.exit_code != 0) return "";

@@ -8,25 +8,25 @@
 
 namespace ripstop {
 
-/// The event file of one start of a run: its name, and its records, which the caller writes.
+/// Names the event file of one start of a run and makes its records; the caller writes them.
 class EventFile {
  public:
-  /// Names a new file in `directory`. Readers take the files of a directory in the order of their names: the
-  /// number in the name, which is the present second, is above that of every event file there. Throws
+  /// Names a new file in `directory`. The number in the name is the present second, or more if that does not
+  /// exceed the numbers of all event files there: readers take files in the order of names. Throws
   /// Error(kStorage) if the directory cannot be listed.
   EventFile(const std::filesystem::path& directory, const RunConfig& config);
 
   const std::filesystem::path& path() const { return path_; }
 
-  /// The records that tell of `event`; "" if TensorBoard shows nothing of it. The first event must be a
-  /// StartEvent. `time`: seconds since 1970 by this host's clock. The times in the records never go back, not
-  /// behind those of the older files either: a clock that is behind them goes on from the last one.
+  /// The records for `event`; "" if TensorBoard shows nothing of it. The first event must be a StartEvent.
+  /// `time`: seconds since 1970 by this host's clock. Times in records never go back, even from one file to
+  /// the next: if the clock is behind the older files, times count on from their last one.
   std::string records(const MetricsEvent& event, double time);
 
  private:
   std::filesystem::path path_;
   const RunConfig config_;
-  double last_time_ = 0;  ///< of the older files, then of the last record
+  double last_time_ = 0;  ///< last time in the older files, then in the last record
   double shift_ = 0;      ///< seconds by which the clock was behind last_time_ at the start
 };
 

@@ -104,7 +104,7 @@ void Progress::finish() {
   if (what_.empty()) return;
   const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
   std::string text = fmt::format("{}  {} in {}", what_, amount_text(unit_, done_), duration_text(seconds));
-  // A time that shows as 0s is too short for a rate.
+  // If the time shows as 0s, it is too short for a rate.
   if (seconds >= 0.5 && done_ > already_)
     text += "  " + rate_text(unit_, static_cast<double>(done_ - already_) / seconds);
   line_.print(text);

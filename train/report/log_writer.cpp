@@ -17,7 +17,7 @@ constexpr std::chrono::milliseconds kPause{1000};
 // A file system call that takes longer is reported by trouble().
 constexpr std::chrono::seconds kLongCall{10};
 
-// The end of `old` that `found` lacks: all lines behind the last line of `found` that is also in `old`.
+// The lines of `old` that `found` lacks: all lines after the last line of `found` that is also in `old`.
 std::string_view lines_lacking(std::string_view old, std::string_view found) {
   std::unordered_map<std::string_view, size_t> end_of;
   for (size_t begin = 0, end = 0; (end = old.find('\n', begin)) != old.npos; begin = end + 1)
@@ -128,7 +128,7 @@ void LogWriter::progressed() {
 }
 
 // Waits until the thread makes `done` true. Returns false if the thread does nothing for too long. Waits in
-// short pieces, so that time in which this process was stopped counts as one piece at most.
+// short pieces, so that a time in which this process was stopped counts as at most one piece.
 bool LogWriter::await(std::unique_lock<std::mutex>& guard, const std::function<bool()>& done) {
   constexpr std::chrono::duration<double> kPiece{0.1};
   while (waited_seconds_ <= rights_.patience_seconds) {
@@ -181,7 +181,7 @@ bool LogWriter::work(std::unique_lock<std::mutex>& guard, bool syncs) {
   }
   // Line by line, so that a nearly full disk gets the lines that still fit.
   while (!lines_.empty()) {
-    const Entry& entry = lines_.front();  // take_back() does not move it
+    const Entry& entry = lines_.front();  // a reference stays valid: take_back() does not move this entry
     is_writing_ = true;
     bool may_write = false;
     try {
@@ -208,10 +208,10 @@ bool LogWriter::work(std::unique_lock<std::mutex>& guard, bool syncs) {
   return true;
 }
 
-// Continues in the file that is at the path now, or makes one. Opens the file before it checks the owner: a
-// process that takes a run over changes LOCK first, and the log after it.
+// Goes on in the file that is at the path now, or in a new one. Opens the file before it checks the owner: a
+// process that takes a run over changes LOCK first, then the log.
 void LogWriter::follow_path() {
-  rights_.check_owner();  // opening may make the file, or cut a torn line
+  rights_.check_owner();  // before AppendFile, which may make the file or cut a torn line
   std::error_code ignored;
   const bool is_there = std::filesystem::exists(path_, ignored);
   AppendFile found(path_);

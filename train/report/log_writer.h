@@ -25,7 +25,7 @@ struct LogRights {
   std::function<bool()> may_write = [] { return true; };
   /// Throws Error unless this process owns the log. If empty, the log does not follow a replaced file.
   std::function<void()> check_owner = {};
-  /// The longest time that callers wait for a file system that does nothing.
+  /// Maximum time that callers wait for a file system that does nothing.
   double patience_seconds = std::numeric_limits<double>::infinity();
 };
 
@@ -33,14 +33,14 @@ struct LogRights {
 /// that does not answer does not block the caller. A line that cannot be written waits in memory.
 ///
 /// If a program replaced or removed the open file, the thread goes on in the file that is at the path now,
-/// and appends to it the lines of the old file behind the last line that both files have. So no line is lost.
+/// and appends to it the lines of the old file after the last line that both files have. So no line is lost.
 /// take_notes() returns a text about this.
 ///
-/// A second file may tell of the same events in another form. Its records follow their lines under the same
-/// rights; a program that replaces it gets no more of them.
+/// A second file may hold the same events in another form. Each record follows its line under the same
+/// rights; if a program replaces the second file, the new file gets no records.
 class LogWriter {
  public:
-  /// The most bytes of lines that wait in memory: the lines of some 100,000 steps.
+  /// Maximum bytes of lines that wait in memory: the lines of some 100,000 steps.
   static constexpr int64_t kMostWaitingBytes = int64_t{64} << 20;
 
   /// Opens or makes the file, cuts off a torn last line, and starts the thread. `second`: the new second
@@ -57,11 +57,11 @@ class LogWriter {
   /// writes them. Only if kMostWaitingBytes wait, waits for room. Then throws Error(kStorage) if a write
   /// fails, or if the thread does nothing for LogRights::patience_seconds.
   void add(std::string line, std::string record = "");
-  /// Removes the last line that was added, with its record. Returns false if its write has begun.
+  /// Removes the line that was added last, with its record. Returns false if its write has begun.
   bool take_back();
-  /// Returns when all lines that were added are on the disk. Throws the Error of an attempt that began after
-  /// the call, or Error(kStorage) if the thread does nothing while callers wait, in this and earlier calls,
-  /// for LogRights::patience_seconds.
+  /// Returns when all added lines are on the disk. Throws the Error of an attempt that began after the call,
+  /// or Error(kStorage) if the thread has done nothing while callers waited, in this and earlier calls, for
+  /// LogRights::patience_seconds.
   void sync();
 
   /// Whether callers have waited for LogRights::patience_seconds, and the thread has still done nothing.
@@ -70,7 +70,7 @@ class LogWriter {
   int64_t waiting_lines() const;
   /// The reason why lines wait: the error of the last attempt, or a call that has taken many seconds so far.
   std::optional<Error> trouble() const;
-  /// Removes and returns the texts for people on a file that was replaced or removed.
+  /// Returns and removes the notes for people about files that were replaced or removed.
   std::vector<std::string> take_notes();
   /// Tells the thread to end, and waits for at most `most`. Returns false if it has not ended; then it is in
   /// a call that does not return, and this object must not be destroyed.
@@ -94,9 +94,9 @@ class LogWriter {
 
   const std::filesystem::path path_;
   const LogRights rights_;
-  AppendFile file_;  ///< used by the thread alone, as the next two
+  AppendFile file_;  ///< this and the next two: used by the thread alone
   std::optional<AppendFile> second_;
-  bool has_line_ = false;            ///< the first line that waits is written, and only its record is not
+  bool has_line_ = false;            ///< the first waiting line is written, but not yet its record
   Clock::time_point look_at_;        ///< when the thread compares the file with the path again
   mutable std::mutex mutex_;         ///< guards all members below
   std::condition_variable wake_;     ///< wakes the thread
@@ -108,7 +108,7 @@ class LogWriter {
   bool stops_ = false, has_ended_ = false;
   int64_t asked_ = 0, answered_ = 0;              ///< calls of sync(), and those that the thread has answered
   std::optional<Clock::time_point> still_since_;  ///< last progress of the thread; nullopt: it has no work
-  double waited_seconds_ = 0;  ///< time in which callers waited since the thread last did something
+  double waited_seconds_ = 0;  ///< time that callers have waited since the thread last did something
   std::optional<Error> failure_;
   std::vector<std::string> notes_;
   std::thread thread_;

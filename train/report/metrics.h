@@ -1,6 +1,6 @@
 // metrics.jsonl: the log of a run, one event as a JSON object a line. `event` names the kind of event. Every
 // event has `step` and `time` (seconds since 1970). Numbers have enough digits to restore the same double; a
-// number that is not finite is null. One write() writes a line, so a killed run leaves at most a torn last
+// number that is not finite is null. Each line is one write(), so a killed run leaves at most a torn last
 // line, which the next run removes. A damaged log never stops a run: readers skip lines that are no events,
 // and the next run keeps a copy.
 #pragma once
@@ -64,7 +64,7 @@ struct StartupSeconds {
   double weights = 0;  ///< drawing or reading the initial weights
   double resume = 0;   ///< locking the run's directory, finding and reading a checkpoint
   double other = 0;
-  /// The first step; nullopt except in the `step` event of that step.
+  /// Time of the first step; nullopt except in the `step` event of that step.
   std::optional<double> first_step = {};
   double total = 0;
   bool operator==(const StartupSeconds&) const = default;
@@ -111,7 +111,7 @@ struct StartEvent {
   StepCost plan;
   int64_t kernel_plans = 0;  ///< plans of GPU libraries, made before the first step
   double kernel_plans_seconds = 0;
-  /// The start of the program up to this event; nullopt in logs of versions before 0.2.0.
+  /// The times from the program's start to this event; nullopt in logs of versions before 0.2.0.
   std::optional<StartupSeconds> startup;
   double time = 0;
   static void fields(auto& self, auto& field) {
@@ -162,7 +162,7 @@ struct StepMetrics {
   AxisSeconds communication_exposed_seconds;
   double data_wait_seconds = 0;  ///< rank 0's waits for the data loader
   double save_wait_seconds = 0;  ///< time that updates waited for a save that still reads the weights
-  /// The start of the program up to the end of its first step; nullopt in all other steps.
+  /// The times from the program's start to the end of its first step; nullopt in all other steps.
   std::optional<StartupSeconds> startup;
   double time = 0;
   static void fields(auto& self, auto& field) {
@@ -201,7 +201,7 @@ struct HostsEvent {
   int64_t steps = 0;                    ///< steps in the window
   std::vector<std::string> hosts;       ///< names of the hosts, each once, in mesh order
   std::vector<double> compute_seconds;  ///< for each host: time per step on the rank that computes longest
-  /// Time per step that the same rank of each host waits for collectives.
+  /// For each host: time per step that the same rank waits for collectives.
   std::vector<double> wait_seconds;
   std::vector<SlowRank> slow;
   std::string exclude;  ///< option of sbatch, "--exclude=n2", for ranks slow in this window; or empty
@@ -251,7 +251,7 @@ struct ValidationEvent {
   }
 };
 
-/// The states of a save that is no checkpoint yet.
+/// Words for the state of a save that is not yet a checkpoint.
 struct SaveState {
   static constexpr const char* kBegun = "begun";
   /// No checkpoint was made; the earlier checkpoints stay.
@@ -278,7 +278,7 @@ struct CheckpointEvent {
   std::string path;
   int64_t bytes = 0;
   double seconds = 0;         ///< time for writing, until the last rank was done, and for the commit
-  double waited_seconds = 0;  ///< the part of `seconds` in which training stood still
+  double waited_seconds = 0;  ///< the part of `seconds` in which training waited
   double time = 0;
   static void fields(auto& self, auto& field) {
     field("path", self.path);
@@ -339,14 +339,14 @@ struct EndEvent {
   }
 };
 
-/// Any event has `step`, `time` and a list of the other fields (data/text/json_struct.h).
+/// Every event has `step`, `time` and a list of the other fields (data/text/json_struct.h).
 using MetricsEvent = std::variant<StartEvent, StepMetrics, HostsEvent, ValidationEvent, SaveEvent,
                                   CheckpointEvent, WarningEvent, EndEvent>;
 
-/// A new file that tells of the same events as metrics.jsonl in another form.
+/// A new file with the same events as metrics.jsonl in another form.
 struct SecondLog {
   std::filesystem::path path;  ///< empty: there is none
-  /// The bytes that tell of an event, which happened `time` seconds after 1970; may be empty.
+  /// The bytes for an event, which happened `time` seconds after 1970; may be empty.
   std::function<std::string(const MetricsEvent& event, double time)> records;
 };
 
@@ -394,7 +394,7 @@ void check_metrics_file(const std::filesystem::path& path);
 ///
 /// First copies a file with lines that are no events to PATH.damaged, or else a file with a `checkpoint`
 /// event later than `step` to PATH.uncut, because the run had saved some removed steps. If the copy's name
-/// exists, adds .2, .3 and so on. Returns a text about the copy and about lines that the log lacks, or "".
+/// exists, adds .2, .3 and so on. Returns a text about the copy and about lines missing from the log, or "".
 std::string cut_to_step(const std::filesystem::path& path, int64_t step, bool replace = false);
 
 }  // namespace ripstop

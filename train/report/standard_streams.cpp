@@ -16,8 +16,8 @@ namespace ripstop {
 
 void secure_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
-    // Lower numbers are taken already, so the new file gets the number of the stream. A write to a closed
-    // standard output goes on to fail: require_output() must see that the result was lost.
+    // Lower numbers are taken, so the new file gets the stream's number. Writes to a closed standard output
+    // still fail: require_output() must see that the result was lost.
     if (::fcntl(stream, F_GETFD) < 0)
       static_cast<void>(::open("/dev/null", stream == STDOUT_FILENO ? O_RDONLY : O_RDWR));
   for (const int signal : {SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_IGN);
@@ -36,7 +36,7 @@ size_t write_patiently(int descriptor, std::string_view text, double seconds) {
     if (found < 0 && errno == EINTR) continue;
     if (found == 0) errno = EAGAIN;
     if (found <= 0) break;
-    // A pipe that is ready has room for PIPE_BUF bytes: more could wait for the reader.
+    // A pipe that is ready has room for PIPE_BUF bytes. Writing more could wait for the reader.
     const ssize_t now =
         ::write(descriptor, text.data() + written, std::min<size_t>(text.size() - written, PIPE_BUF));
     if (now < 0 && errno != EINTR && errno != EAGAIN) break;

@@ -9,18 +9,18 @@
 
 namespace ripstop {
 
-/// Opens /dev/null for closed standard streams, as the next file would get their number; writes to a closed
-/// standard output still fail. Ignores SIGPIPE and SIGXFSZ: a write without a reader, or beyond the file size
-/// limit, then fails with an error. Call it first in main, before any file is open.
+/// Opens /dev/null for closed standard streams, because the next file would get their number; writes to a
+/// closed standard output still fail. Ignores SIGPIPE and SIGXFSZ: a write without a reader, or beyond the
+/// file size limit, then fails with an error. Call it first in main, before any file is open.
 void secure_standard_streams();
 
-/// Writes `text`, or as much of its start as it can, to `descriptor`. Returns the number of bytes written.
-/// Waits at most `seconds` for a reader that does not read. errno is 0 after the whole text, EAGAIN if the
-/// reader did not read; otherwise the errno of write(2).
+/// Writes `text`, or a first part of it, to `descriptor`. Returns the number of bytes written. Waits at most
+/// `seconds` for a reader that does not read. errno is 0 after the whole text, EAGAIN if the reader did not
+/// read; otherwise the errno of write(2).
 size_t write_patiently(int descriptor, std::string_view text, double seconds);
 
-/// Writes `text` for people to `stream`, after what its buffer holds. Ignores all failures; waits at most a
-/// second for a reader that does not read.
+/// Writes `text` for people to `stream`, after the stream's buffered text. Ignores all failures; waits at
+/// most a second for a reader that does not read.
 void print_text(std::FILE* stream, const std::string& text);
 /// print_text() of a formatted text.
 template <class... Values>

@@ -31,7 +31,7 @@ int64_t width_of(int stream) {
   return parse_whole_number(environment_variable("COLUMNS")).value_or(0);
 }
 
-// C1 controls, separators of lines and paragraphs, and characters that change the direction of writing.
+// Whether `letter` is a C1 control, separates lines or paragraphs, or changes the direction of writing.
 bool is_unseen(uint32_t letter) {
   return (letter >= 0x80 && letter < 0xA0) || letter == 0x061C || (letter >= 0x200E && letter <= 0x200F) ||
          (letter >= 0x2028 && letter <= 0x202E) || (letter >= 0x2066 && letter <= 0x2069);

@@ -14,9 +14,9 @@ struct Terminal {
   int64_t width = 0;      ///< width in columns; 0: not known, or no terminal
 };
 
-/// A launcher puts pipes and pseudo-terminals between a rank and the user, so slurm/launch.sh lists in
-/// $RIPSTOP_TERMINAL the streams that end at a terminal, as in "012", and sets $COLUMNS to its width. Under
-/// another launcher no stream counts as a terminal, because its output may go to a log.
+/// The terminal of `stream`. Launchers put pipes and pseudo-terminals between a rank and the user, so
+/// slurm/launch.sh lists in $RIPSTOP_TERMINAL the streams that end at a terminal ("012") and sets $COLUMNS to
+/// its width. Under other launchers no stream counts as a terminal: its output may go to a log.
 Terminal terminal_of(std::FILE* stream);
 
 /// `bytes` without the characters that a terminal takes as commands. Line ends stay. Other control

@@ -13,7 +13,7 @@
 namespace ripstop {
 namespace {
 
-// The source of the model's sizes, which rank 0 reads; nullopt without model.pretrained. Collective.
+// Where the model's sizes come from, as rank 0 finds it; nullopt without model.pretrained. Collective.
 std::optional<PretrainedOrigin> pretrained_origin(const RunConfig& config, Communicator& world) {
   if (config.model.pretrained.empty()) return std::nullopt;
   PretrainedOrigin origin;
@@ -105,7 +105,7 @@ DecidedRun decide_run(const RunConfig& given, MpiWorld& world, StartTimes& times
                  library_memory,        std::move(ranks)};
   require_equal_decisions(run);
   if (!run.validation.dataset) {
-    // The plan counted memory for validations, because it was made before the set was opened.
+    // The plan counted memory for validations, because the validation set was not open yet.
     run.validates = false;
     run.summaries.reset();
     run.summaries_memory = {};

@@ -10,15 +10,15 @@ namespace ripstop {
 struct GpuRoom {
   int64_t free_before = 0;  ///< free bytes before the libraries allocated any
   int64_t free_now = 0;
-  int64_t run_bytes = 0;   ///< bytes of the plan before the run allocates, and of the ledger afterwards
+  int64_t run_bytes = 0;   ///< bytes of the plan before the run allocates; later bytes of the ledger
   int64_t kept_bytes = 0;  ///< bytes reserved for libraries (library_bytes)
 };
 
-/// The reason why the run does not fit; nullopt if it fits. The run has allocated nothing yet, and libraries
-/// may use all of their reserve.
+/// The reason why the run does not fit; nullopt if it fits. Assumes that the run has allocated nothing, and
+/// that libraries may still use all of their reserve.
 std::optional<std::string> lack_of_room(const GpuRoom& room);
 
-/// A warning if libraries use more than their reserve; else nullopt. The run has allocated `run_bytes`.
+/// A warning if libraries use more than their reserve; else nullopt. Assumes `run_bytes` are allocated.
 std::optional<std::string> libraries_beyond_bound(const GpuRoom& room);
 
 /// Checks that the GPU memory outside the plan suffices for CUDA's libraries. Does nothing on a CPU.
@@ -28,7 +28,7 @@ class LibraryMemory {
   explicit LibraryMemory(const Device& device);
   /// Throws Error(kResources) if the run's `planned_bytes`, not yet allocated, do not fit.
   void check_room(int64_t planned_bytes) const;
-  /// libraries_beyond_bound for the free memory now, if the run has allocated `taken_bytes`.
+  /// libraries_beyond_bound for the memory that is free now. `taken_bytes`: allocated by the run.
   std::optional<std::string> beyond_bound(int64_t taken_bytes) const;
 
  private:

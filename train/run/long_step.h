@@ -12,7 +12,7 @@ namespace ripstop {
 
 struct LongStepTimes {
   double vote_seconds = 5;   ///< time between two votes of the ranks
-  double most_seconds = 60;  ///< a step is given up if its rest would take longer
+  double most_seconds = 60;  ///< a stop request ends the step if its rest would take longer
 };
 
 /// Decides between the micro-batches of a step whether a stop request ends the step early. The ranks vote,
@@ -37,7 +37,7 @@ class LongStep {
     const std::vector<int64_t> votes = of_all_ranks(world_, stop_requested() ? -elapsed_us : elapsed_us);
     const bool stops = *std::min_element(votes.begin(), votes.end()) < 0;
     const double each = 1e-6 * static_cast<double>(std::abs(votes[0])) / static_cast<double>(done);
-    // All steps take about the same time, so the first step decides.
+    // All steps take about as long as the first, so the first decides.
     if (each * static_cast<double>(total) <= times_.most_seconds) steps_are_short_ = true;
     between_votes_ = std::max<int64_t>(1, static_cast<int64_t>(times_.vote_seconds / each));
     next_vote_ = done + between_votes_;

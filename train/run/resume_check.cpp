@@ -53,7 +53,7 @@ std::vector<std::string> resume_notes(const ResumableCheckpoint& saved, const Me
     other_generation |= difference.key.starts_with("generation.");
   }
   const bool other_mesh = saved.mesh != mesh;
-  // Other [generation] settings or another train.recompute change the memory for an "auto" micro-batch.
+  // Changes of [generation] or train.recompute change the memory left for an "auto" micro-batch.
   const bool other_memory = !saved.config.train.micro_batch_sequences &&
                             (other_generation || has_key(saved.differences, "train.recompute"));
   if (other_mesh || other_memory || has_key(saved.differences, "train.micro_batch_sequences"))

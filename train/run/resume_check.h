@@ -12,11 +12,11 @@ namespace ripstop {
 struct ResumableCheckpoint {
   RunConfig config;                           ///< config of the run that saved the checkpoint
   MeshSizes mesh;                             ///< mesh of the run that saved the checkpoint
-  std::vector<ConfigDifference> differences;  ///< differences of the run's config from `config`, all allowed
+  std::vector<ConfigDifference> differences;  ///< how the run's config differs from `config`, all allowed
 };
 
-/// Compares the config and the model in the manifest with the run's. Throws Error(kUsage), listing old ->
-/// new, for differences that are not allowed, and Error(kStorage) for a config that another version wrote.
+/// Compares config and model in the manifest with the run's. Throws Error(kUsage), listing old -> new, for
+/// differences that are not allowed, and Error(kStorage) for a config that another version wrote.
 ResumableCheckpoint check_stored_config(const Checkpoint& checkpoint, const RunConfig& config,
                                         const ModelConfig& model);
 

@@ -21,7 +21,7 @@ constexpr int64_t kMostConfigBytes = int64_t{1} << 20;
 constexpr int64_t kMostTokenizerBytes = int64_t{64} << 20;
 constexpr const char* kCheckpoints = "checkpoints";
 
-// The longest wait of the lock as a share of the deadline of saves. Less than 1, so that this rank, which
+// The longest wait for the lock, as a share of the deadline of saves. Less than 1, so that this rank, which
 // knows the reason, reports before the others.
 constexpr double kShareOfDeadline = 0.9;
 
@@ -40,7 +40,7 @@ std::optional<fs::path> owner_of_linked_folder(Io& io, const fs::path& run) {
   return real.filename() == kCheckpoints && is_run(io, real.parent_path()) ? real.parent_path() : real;
 }
 
-// Whether `config_file` is the config.toml of a run in another directory than run.directory.
+// Whether `config_file` is the config.toml of a run whose directory is not run.directory.
 bool is_of_another_run(Io& io, const fs::path& config_file, const RunConfig& config) {
   const fs::path beside = fs::absolute(config_file).parent_path();
   std::error_code ignored;
@@ -205,7 +205,7 @@ void RunDirectory::check_still_owned() const {
         fmt::format("this run was taken over: takeover {} by {} came after this one, which is {}",
                     takeovers.newest_number(), takeovers.all().back().owner, takeover_.number));
   if (takeovers.newest_number() == takeover_.number) return;
-  // This takeover is missing: the file was removed, damaged, or overwritten by a start that had read it
+  // This takeover is missing: its file was removed or damaged, or overwritten by a start that had read it
   // earlier.
   takeovers.restore(takeover_);
   takeovers.write(io_, checkpoints());

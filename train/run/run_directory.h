@@ -39,7 +39,7 @@ class RunDirectory {
   /// checkpoints count, because a start from an older step would supersede them.
   int64_t newest_step() const { return newest_step_; }
 
-  /// Throws Error(kCommunication) if the last three restarts of this job went on from `newest_step`, the
+  /// Throws Error(kCommunication) if the last three restarts of this job all went on from `newest_step`, the
   /// newest committed step.
   void require_progress(int64_t newest_step) const;
   /// Records that this start goes on from `step` (Takeovers). Returns the number for
@@ -57,8 +57,8 @@ class RunDirectory {
   /// Asks all locks: check_owner() throws if any lock is lost, may_write() is true if all locks allow writes.
   void check_owner() const;
   bool may_write() const;
-  /// Ends the thread of metrics.jsonl, for which it waits for at most `most`. Returns false if that thread,
-  /// or that of a lock, is in a call of the file system that may never return: then this object must not be
+  /// Ends the thread of metrics.jsonl and waits for it for at most `most`. Returns false if that thread, or
+  /// the thread of a lock, is in a file system call that may never return: then this object must not be
   /// destroyed.
   bool ends_within(std::chrono::milliseconds most);
   /// Calls RunLock::check_still_owned of all locks; also throws Error(kStorage) if another process has
@@ -81,7 +81,7 @@ class RunDirectory {
   const RunLockTimes lock_times_;
   std::vector<std::unique_ptr<RunLock>> locks_;  ///< locks of the run and of an outside folder of checkpoints
   int64_t newest_step_ = 0;
-  Takeover takeover_;  ///< this start's takeover; its number is 0 until it is recorded
+  Takeover takeover_;  ///< takeover by this start; its number is 0 until it is recorded
   std::unique_ptr<MetricsFile> metrics_;
 };
 
@@ -89,8 +89,8 @@ class RunDirectory {
 /// entries_in_the_way.
 void check_can_hold_run(Io& io, const std::filesystem::path& directory);
 
-/// Throws Error(kUsage) if `config_file` is the config.toml of a copied or moved run: its run.directory, in
-/// `config`, is another directory.
+/// Throws Error(kUsage) if `config_file` is the config.toml of a copied or moved run: `config` then has
+/// another directory as run.directory.
 void check_names_own_directory(Io& io, const std::filesystem::path& config_file, const RunConfig& config);
 
 /// A note if `config_file` is another run's config.toml and the run.directory in `config` does not exist,

@@ -8,12 +8,12 @@
 
 namespace ripstop {
 
-/// The output of a run: lines for people, and events in metrics.jsonl. On ranks other than 0 does nothing.
+/// The output of a run: lines for people, and events in metrics.jsonl. Does nothing on ranks other than 0.
 class RunLog {
  public:
   /// `say` prints a line for people, `live` shows the work under way; both may be null. `directory`, set on
   /// rank 0 only, must have opened its metrics before the first event. `step`: the number of steps done,
-  /// which the caller updates. All arguments must outlive this.
+  /// updated by the caller. All arguments must outlive this.
   RunLog(std::function<void(const std::string&)> say, LiveLine* live, std::optional<RunDirectory>& directory,
          const int64_t& step)
       : say_(std::move(say)), live_(live), directory_(directory), step_(step) {}
@@ -35,8 +35,8 @@ class RunLog {
   /// Writes an event. A line that the disk refuses waits in memory. Throws Error(kStorage) if too many lines
   /// wait.
   void write(const MetricsEvent& event);
-  /// Tells people of lines that cannot be written and wait in memory, and of a log that was replaced. Throws
-  /// Error(kStorage) if another process owns the run. write() calls it; call it also in a long step.
+  /// Tells people about lines that wait in memory because they cannot be written, and about a replaced log.
+  /// Throws Error(kStorage) if another process owns the run. write() calls it; call it also in a long step.
   void tell();
   /// Syncs all lines to the disk. Call it before a save, because a run that resumes from the checkpoint does
   /// not write the lines of earlier steps again. If lines still cannot be written, warns and returns.

@@ -37,7 +37,7 @@ double idle_share(const StartEvent& start, const RunConfig& config) {
                  static_cast<double>(computed_sequences(config, start.mesh, start.micro_batch_sequences));
 }
 
-// The share of a rank's time that goes neither into empty sequences nor into recomputation.
+// The share of a rank's time left after empty sequences and recomputation.
 double useful_share(const StartEvent& start, const RunConfig& config, const ResolvedRun& run) {
   double again = 0;
   for (const Recompute mode : kRecomputes)

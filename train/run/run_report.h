@@ -26,15 +26,15 @@ std::optional<LastStart> last_start(const std::filesystem::path& metrics);
 
 /// Lines on what changed since the last start: nodes, mesh, micro-batch and recomputation, with the cost in
 /// idle ranks, memory and traffic, and the expected speed if the tensor axis is equal. The last line tells
-/// what is the same. Empty without differences.
+/// what stayed the same. Empty if nothing changed.
 std::vector<std::string> lines_since(const LastStart& before, const StartEvent& now, const RunConfig& config,
                                      const ResolvedRun& run);
 
-/// The `hosts` event, without `time`, of a window that ends with `step`. `hosts` in mesh order.
+/// The `hosts` event, without `time`, for a window that ends with `step`. `hosts` is in mesh order.
 HostsEvent hosts_event(const SpeedWindow& window, const std::vector<std::string>& hosts, int64_t step);
 
-/// Texts for people: one for each rank that became slow in this window, with Slurm's option that leaves out
-/// the nodes of all slow ranks, and one for each rank that is no longer slow.
+/// Texts for people: one for each rank that became slow in this window, with Slurm's option that excludes the
+/// nodes of all slow ranks, and one for each rank that is no longer slow.
 std::vector<std::string> speed_changes(const SpeedWindow& window, const std::vector<std::string>& hosts);
 
 }  // namespace ripstop

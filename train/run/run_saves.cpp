@@ -12,8 +12,8 @@
 namespace ripstop {
 namespace {
 
-// The number of failed saves in a row that end the run. A single failure may pass, as when a disk is full for
-// a moment.
+// The number of failed saves in a row that ends the run. A single failure may pass, as when a disk is full
+// for a moment.
 constexpr int64_t kFailuresInARow = 3;
 
 // The pause between two votes of ranks that wait for disks.
@@ -33,8 +33,8 @@ RunSaves::RunSaves(SavedRun lent, const Stream& compute, MemoryLedger& ledger,
   writer_.emplace(posix_io(), lent_.run.checkpoints(), mesh().world(), mesh().sizes(), *snapshot_);
 }
 
-// The system may refuse pinned memory though the machine has enough: if the config sets no size, tries again
-// with less. Collective.
+// The system may refuse pinned memory even though the machine has enough. If the config sets no size, tries
+// again with less. Collective.
 void RunSaves::take_copies(const Stream& compute, MemoryLedger& ledger,
                            const std::vector<UnitStates>& units) {
   const bool may_take_less = plan_.beside_device && plan_.takes_the_rest;
@@ -131,8 +131,8 @@ bool RunSaves::commit() {
   log.end_live_line();
   for (const std::string& text : report.warnings) log.warn(text);
   const double waited = save.stood_seconds + seconds_since(since);
-  // The time since the start of the save would be too long: a save in the background may be written long
-  // before the end of the step that commits it.
+  // Not the time since the save began, which would be too long: a background save may be written long before
+  // the end of the step that commits it.
   const double seconds = std::max(save.begin_seconds + report.seconds, waited);
   if (lent_.time_limit) lent_.time_limit->took_save(seconds);
   log.write(CheckpointEvent{.step = save.state.step,
@@ -157,8 +157,8 @@ void RunSaves::after_step(const StepResult& step) {
 SaveWork RunSaves::work(double step_seconds) {
   if (!under_way_ || !writer_->is_writing()) return SaveWork::kNone;
   const Clock::time_point before = std::exchange(under_way_->looked_at, Clock::now());
-  // The time since the last look at the disk counts as time without progress, but at most kShort seconds or
-  // kMostSteps steps, whichever is longer: if more has passed, this process was stopped or busy.
+  // The time since the last look at the disk counts as time without progress, but only up to kShort seconds
+  // or kMostSteps steps, whichever is longer: beyond that, this process was stopped or busy.
   constexpr double kShort = 1, kMostSteps = 2;
   const double passed = std::min(std::chrono::duration<double>(under_way_->looked_at - before).count(),
                                  std::max(kShort, kMostSteps * step_seconds));
@@ -196,7 +196,7 @@ void RunSaves::take_failure(const Error& error, const CheckpointState& state) {
   for (CheckpointState* each : lent_.states)
     if (each->best && each->best->step == state.step) each->best = committed_best_;
   lent_.log.write(SaveEvent{.step = state.step, .state = SaveState::kFailed});
-  // One step may be saved twice, for a validation and because a save is due: it counts once.
+  // One step may be saved twice, for a validation and because a save is due: its failures count once.
   if (std::exchange(failed_step_, state.step) != state.step) ++failures_;
   if (failures_ >= kFailuresInARow)
     throw Error(error.code(),

@@ -21,7 +21,7 @@ struct SavedRun {
   std::optional<RunDirectory>& directory;  ///< set on rank 0 alone
   std::optional<TimeLimit>& time_limit;    ///< set on rank 0 alone
   const StepDeadline& deadline;            ///< outside_steps() limits the waits for a disk
-  /// States whose `best` must name an existing checkpoint, also after a failed save.
+  /// States whose `best` must always name an existing checkpoint, even after a failed save.
   std::array<CheckpointState*, 2> states;
 };
 
@@ -48,7 +48,7 @@ class RunSaves {
   void begin_step() { wait_seconds_ = alone_seconds_ = 0; }
   /// Waits until the save under way has read `unit`. Call it before `unit` is updated.
   void await(size_t unit);
-  /// The work of this rank's save in this step. `step_seconds`: the usual time of a step.
+  /// The state of this rank's save in this step. `step_seconds`: the usual time of a step.
   SaveWork work(double step_seconds);
   /// Call it after a step. Commits the save if all ranks have written it.
   void after_step(const StepResult& step);
@@ -58,9 +58,9 @@ class RunSaves {
     return saved_step_ == step || (under_way_ && under_way_->state.step == step);
   }
   bool is_under_way() const { return under_way_.has_value(); }
-  /// The step of the last commit or of the resumed checkpoint; -1 without either.
+  /// The step of the last commit or of the resumed checkpoint; -1 if there is neither.
   int64_t saved_step() const { return saved_step_; }
-  /// The time that the last step's updates waited for a save; alone_seconds(): the part outside of
+  /// The time that the last step's updates waited for a save. alone_seconds() is the part of it outside
   /// collectives.
   double wait_seconds() const { return wait_seconds_; }
   double alone_seconds() const { return alone_seconds_; }
@@ -74,7 +74,7 @@ class RunSaves {
     CheckpointState state;
     bool in_background = false;
     double begin_seconds = 0;  ///< time in CheckpointWriter::begin
-    double stood_seconds = 0;  ///< time for which training has waited so far
+    double stood_seconds = 0;  ///< time that training has waited so far
     DiskStillness still = {};  ///< time without progress of this rank's disk
     Clock::time_point looked_at = Clock::now();
     bool is_told = false;  ///< people were warned of a disk without progress
@@ -97,7 +97,7 @@ class RunSaves {
   std::optional<UnderWay> under_way_;
   bool is_held_ = false;  ///< a save may still read arrays that the next update changes
   int64_t saved_step_;
-  std::optional<BestSoFar> committed_best_;  ///< best score in the last commit
+  std::optional<BestSoFar> committed_best_;  ///< best score at the last commit
   int64_t failures_ = 0;                     ///< steps in a row whose save failed, and tries of the last save
   int64_t failed_step_ = -1;                 ///< the last step counted in failures_; -1: every failure counts
   double wait_seconds_ = 0, alone_seconds_ = 0;

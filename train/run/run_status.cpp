@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Finds the newest checkpoint by names of directories: status must stay fast for many runs.
+// Finds the newest checkpoint by directory names, because status must stay fast for many runs.
 std::optional<int64_t> newest_checkpoint(Io& io, const fs::path& run) {
   std::map<int64_t, fs::path, std::greater<>> by_step;
   std::error_code error;
@@ -39,13 +39,13 @@ std::optional<int64_t> newest_checkpoint(Io& io, const fs::path& run) {
     try {
       if (takeovers.refusal(step, read_manifest(io, path).state.takeover).empty()) return step;
     } catch (const Error&) {
-      return step;  // damaged; `checkpoint list` tells
+      return step;  // damaged; `checkpoint list` reports the damage
     }
   }
   return std::nullopt;
 }
 
-// The owner decides first: a resumed run may be alive without a line since the last `end`.
+// The owner decides first: a resumed run may be alive but have no line after the last `end`.
 std::string state_of(const MetricsLog& log, RunOwner::State owner) {
   if (owner == RunOwner::State::kAlive) return "running";
   if (log.ended) {
@@ -61,7 +61,7 @@ std::span<const StepMetrics> last_of(const std::vector<StepMetrics>& steps, size
   return std::span(steps).last(std::min(steps.size(), most));
 }
 
-// The median of 21 steps, which a few slow steps with a save or a validation do not change.
+// The median of 21 steps: a few slow steps with a save or a validation do not change it.
 double recent_step_seconds(const std::vector<StepMetrics>& steps) {
   std::vector<double> seconds;
   for (const StepMetrics& step : last_of(steps, 21)) seconds.push_back(step.step_seconds);
@@ -138,7 +138,7 @@ void take_log(const MetricsLog& log, RunStatus& status) {
   status.step = last.step;
   status.loss = last.loss;
   status.tokens_per_second = last.tokens_per_second;
-  // An event of an earlier start may be of other nodes.
+  // An event of an earlier start may name other nodes.
   if (is_running && !log.hosts.empty() &&
       (log.starts.empty() || log.hosts.back().step > log.starts.back().step))
     take_slow_ranks(log.hosts.back(), status);

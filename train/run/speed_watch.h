@@ -24,19 +24,19 @@ struct StepTimes {
   double for_save_seconds = 0;        ///< waits for its own save, outside of collectives
 };
 
-/// The work of `rank` in a step, without its waits: with them all ranks would look as slow as the slowest
-/// rank, and a rank that saves much would look slow. Pure.
+/// The work of `rank` in a step, without the rank's waits: with waits, all ranks would look as slow as the
+/// slowest, and a rank that saves much would look slow. Pure.
 RankWork work_of_step(int64_t rank, const StepTimes& times, double flops);
 
 /// The FLOP of a training step for `batch`, if one rank computed all of it. With hidden size C, feed-forward
 /// size F, L layers, K key-value heads of size D and V ids, 3 times (forward once, backward twice) the sum
-/// of: 2 L (2 C C + 2 C K D + 3 C F) for a row (also empty), 2 L C n^2 for a document of n rows, and 2 V C
-/// for a target. Pure.
+/// of: 2 L (2 C C + 2 C K D + 3 C F) for each row, empty or not, 2 L C n^2 for each document of n rows, and 2
+/// V C for each target. Pure.
 double batch_flops(const ModelConfig& model, const PackedBatch& batch);
 
-/// The speed of each rank as a multiple of the median rank's, in FLOP/s or in steps a second: the larger of
-/// both, so that neither longer documents nor empty sequences make a rank look slow. 1 for a rank that
-/// computed nothing. Pure.
+/// The speed of each rank as a multiple of the median rank's speed. Takes the larger of two multiples, in
+/// FLOP/s and in steps a second, so that neither longer documents nor empty sequences make a rank look slow.
+/// 1 for a rank that computed nothing. Pure.
 std::vector<double> relative_speeds(std::span<const RankWork> window);
 
 /// Decides which ranks are slow: a rank becomes slow after three slow windows in a row, and normal after
@@ -51,7 +51,7 @@ class SlowWindows {
   const std::vector<bool>& slow() const { return slow_; }
 
  private:
-  std::vector<int> in_a_row_;  ///< for each rank, the windows in a row that contradict slow_
+  std::vector<int> in_a_row_;  ///< for each rank, the windows in a row that contradict its slow_
   std::vector<bool> slow_;
 };
 

@@ -6,7 +6,7 @@
 
 namespace ripstop {
 
-/// A stopwatch over the parts of a start (StartupSeconds), one of which is under way at each moment.
+/// A stopwatch over the parts of a start (StartupSeconds). Exactly one part is under way at any time.
 class StartTimes {
  public:
   using Part = double StartupSeconds::*;

@@ -9,7 +9,7 @@ namespace ripstop {
 
 /// The deadline of collectives, from run.deadline_seconds. "auto" is 600 s outside of steps (at the start, in
 /// saves, and in validations that write summaries), because ranks may come minutes apart there. In steps,
-/// "auto" is the same until three steps are known; then
+/// "auto" is 600 s, too, until three steps are known; then
 ///
 ///   max(60 s, 3 x the second longest of the last 50 steps)
 ///

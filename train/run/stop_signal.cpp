@@ -109,7 +109,7 @@ StopSignal::StopSignal(StopFor purpose) {
     }
     blocked_.emplace(kSignals);
   } catch (const std::system_error&) {
-    // Without the thread, any thread runs the handler, which is safe except inside oneDNN's products (see the
+    // Without the thread, any thread may run the handler: safe except inside oneDNN's products (see the
     // header).
   }
 }

@@ -34,8 +34,8 @@ class StopSignal {
 
   /// Whether a stop was requested on this rank.
   bool requested() const;
-  /// Ends the process by the first signal, so that shells and launchers see it. Returns if no signal has
-  /// come. Call it after the clean-up.
+  /// Ends the process by the first signal, so that shells and launchers see it. Returns if no signal came.
+  /// Call it after the clean-up.
   void end_process() const;
 
  private:
@@ -44,8 +44,8 @@ class StopSignal {
   std::optional<BlockedSignals> blocked_;  ///< blocks the signals in the thread that made the object
 };
 
-/// While this object lives, a stop request, also an earlier one, ends the process at once with code 75. Use
-/// it for waits without end, as for the writer of a pipe. At most one object at a time.
+/// While this object lives, a stop request, or one made before, ends the process at once with code 75. Use it
+/// for waits without end, such as for the writer of a pipe. At most one object at a time.
 class StopEndsProcess {
  public:
   explicit StopEndsProcess(const StopSignal& stop);

@@ -48,7 +48,7 @@ std::optional<Deadline> slurm_deadline(std::vector<std::string>& notes) {
   const double now = clock_seconds(CLOCK_REALTIME);
   if (!found || found->time > now + kNoLimitSeconds) return std::nullopt;
   if (found->time > now) return found;
-  // The variable is from another job, or Slurm lets jobs run over their limit.
+  // The variable comes from another job, or Slurm lets jobs run over their limit.
   notes.push_back(fmt::format("{} says that the job ended at {}: no time limit is known", found->source,
                               clock_text(found->time)));
   return std::nullopt;
@@ -102,7 +102,7 @@ void TimeLimit::took_step(double seconds) {
 }
 
 void TimeLimit::took_save(double seconds) {
-  // The slowest save counts: the disk may be as busy again.
+  // The slowest save counts: the disk may be just as busy again.
   save_seconds_ = save_is_measured_ ? std::max(save_seconds_, seconds) : seconds;
   save_is_measured_ = true;
 }
@@ -127,7 +127,7 @@ double LookIntervals::look() {
 }
 
 std::string clock_text(double time) {
-  constexpr double kManySeconds = 1e11;  // a time in a file may be any number; these are 3,000 years
+  constexpr double kManySeconds = 1e11;  // a time read from a file may be any number; these are 3,000 years
   if (!(std::abs(time) < kManySeconds)) return "?";
   const auto seconds = static_cast<std::time_t>(time);
   std::tm local{};

@@ -13,16 +13,16 @@ struct Deadline {
   std::string source;  ///< "SLURM_JOB_END_TIME", "squeue" or "RIPSTOP_DEADLINE"
 };
 
-/// The end of this process's job: the earlier of Slurm's (SLURM_JOB_END_TIME, else the answer of `squeue`
-/// within 5 s) and RIPSTOP_DEADLINE (seconds since 1970). nullopt if none is known or the job has no limit.
-/// Starts a process, so call it on one rank, before MPI starts. `notes` gets the reason why a deadline is
-/// ignored, for people. Throws Error(kUsage) if RIPSTOP_DEADLINE is no number or in the past.
+/// The end of this process's job: the earlier of Slurm's end (SLURM_JOB_END_TIME, else the answer of `squeue`
+/// within 5 s) and RIPSTOP_DEADLINE (seconds since 1970). nullopt if neither is known or the job has no
+/// limit. Starts a process, so call it on one rank, before MPI starts. `notes` gets the reason why a deadline
+/// is ignored, for people. Throws Error(kUsage) if RIPSTOP_DEADLINE is no number or in the past.
 std::optional<Deadline> find_deadline(std::vector<std::string>& notes);
 
 /// The seconds that a run needs before its deadline: two saves (one may be under way), `next_seconds` until
 /// its next chance to stop, and kMarginSeconds for its end.
 double reserve_seconds(double save_seconds, double next_seconds);
-/// The number of last steps of which a TimeLimit takes the slowest.
+/// The number of recent steps from which TimeLimit takes the slowest.
 inline constexpr size_t kRecentSteps = 20;
 
 /// Decides, from the measurements of this start, whether a run must stop to save before its job ends. Only
@@ -48,9 +48,9 @@ class TimeLimit {
   /// The time of the last validation; 0 before the first.
   double validation_seconds() const { return validation_seconds_; }
   double reserve(double next_seconds) const { return reserve_seconds(save_seconds_, next_seconds); }
-  /// Whether to stop now, if the next chance to stop is `next_seconds` later. Before true is returned,
-  /// `squeue` is asked (at most 5 s) for the end of the job, since the limit may have been raised; deadline()
-  /// then changes. posix_spawn starts the program: MPI's networks may not permit a fork of this process.
+  /// Whether to stop now, if the next chance to stop is `next_seconds` later. Before it returns true, it asks
+  /// `squeue` (at most 5 s) for the end of the job, because the limit may have been raised; deadline() then
+  /// changes. posix_spawn starts the program: MPI's networks may not permit a fork of this process.
   bool is_up(double next_seconds);
 
   /// A text for people: "the job ends at ...".

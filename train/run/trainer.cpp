@@ -15,7 +15,7 @@
 namespace ripstop {
 namespace {
 
-// Failed steps in a row that end the run: enough to tell lost weights from a bad batch.
+// The number of failed steps in a row that ends the run: enough to tell lost weights from a bad batch.
 constexpr int64_t kSkipsInARow = 3;
 
 // A step without targets is skipped, too, but is no failure.
@@ -90,7 +90,7 @@ ExitCode Trainer::train() {
     const int64_t every = run_.config.checkpoint.every_steps;
     if (!stops && every > 0 && state_.step % every == 0 && !saves_->has(state_.step)) save();
   }
-  // The state is also saved after a stop request: Slurm leaves time for that. Initial weights are not saved.
+  // Saves also after a stop request: Slurm leaves time for that. Does not save initial weights.
   if (saves_->is_under_way() || state_.step > 0) saves_->save_now(state_, run_.config.checkpoint.keep, stops);
   // A stop request in the last step changes nothing if no validation is due.
   const ExitCode code = !stops || is_done() ? ExitCode::kOk : ExitCode::kRequeue;
@@ -173,8 +173,8 @@ std::optional<StepResult> Trainer::compute_step(StepWork& work) {
         done, run_.micro_batches, [&] { return stop_requested(LongStepTimes{}.most_seconds); },
         [&] { stream_.synchronize(); });
   };
-  // The next chance to stop is after the next step, or after a validation that is due before that step: a
-  // validation that is given up must be made again.
+  // The next chance to stop is after the next step, or after a validation due before that step: a validation
+  // that is given up must be made again.
   const auto stops = [&] {
     if (!time_limit_) return stop_requested(0);
     const double validation = validation_is_due_at(at_step_) ? time_limit_->validation_seconds() : 0;
@@ -253,7 +253,7 @@ void Trainer::watch_speed(double flops) {
   for (const std::string& text : speed_changes(*window, mesh_.hosts())) log_.warn(text);
 }
 
-// Drops a measured peak that a step has beaten: other programs used the processors during the measurement.
+// Drops a measured peak that a step has beaten: other programs used the processors while it was measured.
 void Trainer::drop_wrong_peak(double rows_per_second) {
   if (!peak_flops_ || !peak_flops_->source.starts_with("measured")) return;
   if (run_.flops_per_token().causal * rows_per_second <= peak_flops_->per_second) return;
@@ -276,8 +276,8 @@ void Trainer::check_numerics(const StepResult& result) {
     end_without_update(/*stops=*/result.stop_requests > 0);
 }
 
-// Saves the weights after the last update as the checkpoint of that step, so that the next start makes the
-// skipped steps again. Keeps all older checkpoints: the weights may have gone wrong earlier.
+// Saves the weights after the last update as the checkpoint of that update's step, so that the next start
+// repeats the skipped steps. Keeps all older checkpoints: the weights may have gone wrong earlier.
 void Trainer::end_without_update(bool stops) {
   const int64_t step = updated_.step;
   saves_->finish();
@@ -361,7 +361,7 @@ const char* Trainer::end_reason(ExitCode code) const {
   return ends_early() ? EndReason::kNoImprovement : EndReason::kSteps;
 }
 
-// Writes the `end` event once. If the write throws, the next call writes an event with the code of that call.
+// Writes the `end` event once. If the write throws, the next call writes an event with its own code.
 void Trainer::write_end(ExitCode code) {
   MetricsFile& metrics = directory_->metrics();
   if (!end_is_logged_)

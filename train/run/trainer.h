@@ -1,5 +1,5 @@
-// trainer_start.cpp has the start after decide_run, trainer_weights.cpp the first weights, trainer.cpp the
-// loop and the end, trainer_validation.cpp the validations and the best scores.
+// The start after decide_run is in trainer_start.cpp, the first weights in trainer_weights.cpp, the loop and
+// the end in trainer.cpp, validations and best scores in trainer_validation.cpp.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -50,8 +50,8 @@ class Trainer {
   /// improvement, and returns kOk.
   ///
   /// After a stop request on any rank, or shortly before TrainerOptions::deadline, saves after the current
-  /// step and returns kRequeue. A validation, or a step that would take another minute, is given up, and made
-  /// again when the run goes on. A stop before the first step writes no step.
+  /// step and returns kRequeue. A validation, or a step that would take another minute, is given up and
+  /// repeated when the run goes on. A stop before the first step writes no step.
   ///
   /// If another process takes the run over, throws kStorage within seconds, and writes nothing any more.
   /// Throws kCommunication if three restarts of a Slurm job committed no new step.
@@ -67,7 +67,7 @@ class Trainer {
 
  private:
   using Clock = std::chrono::steady_clock;
-  /// The first weights of a run, opened but not read.
+  /// The weights that a new run begins with, opened but not read.
   struct FirstWeights {
     std::optional<StoredModel> model;     ///< model.pretrained, if given
     std::optional<PeftAdapter> adapters;  ///< lora.adapter, if given
@@ -76,7 +76,7 @@ class Trainer {
   struct StartFindings {
     RunLength length;
     std::vector<std::string> notes, warnings, resume_notes;
-    std::string weights_of;  ///< source of the weights, for people; empty if none were read
+    std::string weights_of;  ///< source of the weights, for people; empty if no weights were read
     std::optional<KernelPlans> kernel_plans = {};  ///< set on a GPU
   };
   struct StepWork {
@@ -176,8 +176,8 @@ class Trainer {
   std::optional<ValidationEvent> start_scores_;  ///< scores of the initial weights, on rank 0, until compared
   int64_t first_step_ = 0;                       ///< steps done before this start
   int64_t at_step_ = 0;                          ///< the step under way, or the last one
-  int64_t skips_ = 0;             ///< steps since the last update whose loss or gradient was not finite
-  CheckpointState updated_;       ///< if skips_ > 0: the state before the first of these steps
+  int64_t skips_ = 0;             ///< failed steps since the last update: loss or gradient not finite
+  CheckpointState updated_;       ///< if skips_ > 0: the state before the first failed step
   bool was_done_ = false;         ///< this start found nothing to do
   bool has_no_progress_ = false;  ///< the run ends for no progress; on rank 0
   bool end_is_logged_ = false;

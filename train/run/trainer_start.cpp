@@ -40,7 +40,7 @@ bool Trainer::start() {
     if (!leads_) return;
     open_directory();
     if (!options_.deadline) return;
-    // The seconds of the run's last save, or else of writing the checkpoint to a slow disk.
+    // Seconds of the run's last save; without one, of writing the checkpoint to a slow disk.
     double save_seconds = static_cast<double>(found.length.checkpoint_bytes) / kSlowBytesPerSecond;
     if (std::filesystem::exists(run_.metrics_file()))
       for (const CheckpointEvent& saved : read_metrics(run_.metrics_file()).checkpoints)
@@ -87,8 +87,8 @@ bool Trainer::agree_to_stop() {
 }
 
 // Ends a run that was stopped before its first step. In a Slurm job this start counts as a takeover;
-// otherwise a job whose time is too short for the start would restart without end. Outside of a job nothing
-// is written. Collective.
+// otherwise a job too short for the start would restart without end. Outside a job nothing is written.
+// Collective.
 void Trainer::end_start() {
   do_and_agree(mesh_.world(), [&] {
     if (!leads_ || directory_ || !Takeovers::is_in_job()) return;
@@ -152,7 +152,7 @@ void Trainer::check_checkpoint(const CheckpointState& saved, const std::string& 
   require_same_set(saved.data_content_hash == run_.dataset.content_hash() &&
                        saved.tokenizer_sha256 == run_.tokenizer.sha256(),
                    "data set");
-  // Validation sets are compared only if both starts have one: a resumed run may begin or cease to validate.
+  // Validation sets are compared only if both starts have one: a resumed run may begin or stop to validate.
   const std::string& validated = saved.validation_content_hash;
   require_same_set(validated.empty() || validated == ValidationSet::kNone || !validation_.any() ||
                        validated == run_.validation.content_hash(),
@@ -193,7 +193,7 @@ std::optional<ResumableCheckpoint> Trainer::resume(StartFindings& found) {
   found.resume_notes = resume_notes(*resumed, mesh_.sizes());
   const TrainSection &then = resumed->config.train, &now = run_.config.train;
   if (then.steps != now.steps || then.epochs != now.epochs) {
-    // No votes on a stop are needed: steps and epochs may only be raised, so count_steps() took longer.
+    // Needs no votes on a stop: steps and epochs may only have been raised, so count_steps() took longer.
     const int64_t old_steps = count_training_data(run_.dataset, resumed->config)->steps;
     const std::string jump = rate_jump(run_.config, state_.step, old_steps, steps_);
     if (!jump.empty()) found.resume_notes.push_back(jump);
@@ -231,7 +231,7 @@ bool Trainer::resume_or_initialize(FirstWeights first, StartFindings& found) {
     for (const std::string& text : found.warnings) log_.say("warning: " + text);
     return false;
   }
-  // The takeover is recorded when nothing refuses the run any more. A run that is done commits nothing, so
+  // The takeover is recorded once nothing can refuse the run any more. A run that is done commits nothing, so
   // its start is no takeover.
   state_.takeover = 0;
   if (!is_done()) {
@@ -249,8 +249,8 @@ bool Trainer::resume_or_initialize(FirstWeights first, StartFindings& found) {
   return true;
 }
 
-// Makes the plans of attention for each number and length of documents; one takes up to a second. In steps,
-// ranks would make plans at different times and wait for each other.
+// Makes the plans of attention for each number and length of documents; a plan takes up to a second. In
+// steps, ranks would make plans at different times and wait for each other.
 std::optional<KernelPlans> Trainer::prepare_kernels() {
   if (run_.device.kind != DeviceKind::kCuda) return std::nullopt;
   log_.show("making plans of attention");

@@ -14,7 +14,7 @@ std::optional<double> score_of(const ValidationEvent& event, KeepBest keep) {
 
 }  // namespace
 
-// Takes the scores of the initial weights from the log, if an earlier start has validated them. Collective.
+// Takes the scores of the initial weights from the log, if an earlier start validated them. Collective.
 void Trainer::find_start_scores() {
   if (!run_.config.train.validate_at_start || state_.validated_step > 0) return;
   do_and_agree(mesh_.world(), [&] {
@@ -44,7 +44,7 @@ bool Trainer::has_stopped_improving() const {
 
 // Validates. Saves a new best state at once, so that "best" always names an existing checkpoint. Also saves
 // if the step was saved before its validation, so that a resumed run does not repeat the validation. Returns
-// false if a stop was requested; the validation is then made when the run goes on. Collective.
+// false if a stop was requested; the run then validates when it goes on. Collective.
 bool Trainer::validate_and_save() {
   const Clock::time_point begin = Clock::now();
   const bool late = saves_->has(state_.step);

@@ -68,7 +68,7 @@ std::string Trainer::set_first_weights(const FirstWeights& first) {
     fail(ExitCode::kStorage, "{}: was there when the run started, and is gone",
          run_.pretrained->directory.string());
   if (has_adapters() && !first.adapters) {
-    // The new adapters change nothing before the first update.
+    // New adapters change nothing before the first update.
     model.initialize(seed, model.trained_units());
     return "";
   }
@@ -92,10 +92,10 @@ std::string Trainer::set_first_weights(const FirstWeights& first) {
                      first.model->is_pretrained() ? "Hugging Face" : "a checkpoint");
 }
 
-// Reads the frozen weights, which no checkpoint has, and compares all bytes with the weights the run began
-// with. `first` has the model of a run that begins; a `resumed` run finds its model again. Reads through host
+// Reads the frozen weights, which no checkpoint has, and compares all bytes with the weights that the run
+// began with. A new run uses the model in `first`; a `resumed` run finds its model again. Reads through host
 // memory, because the device has the weights in the compute dtype only, and in pieces, because the plan has
-// no room for a unit in float32. Returns the source, for people; nullopt on all ranks if one shall stop.
+// no room for a unit in float32. Returns the source, for people; nullopt on all ranks after a stop request.
 std::optional<std::string> Trainer::read_base(FirstWeights first,
                                               const std::optional<ResumableCheckpoint>& resumed) {
   if (resumed) {

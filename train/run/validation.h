@@ -29,7 +29,7 @@ struct ValidationScores {
 using ReportPart = FunctionRef<void(std::string_view part, int64_t done, int64_t total)>;
 
 struct ValidationSet {
-  static constexpr const char* kNone = "none";  ///< the content hash without a set
+  static constexpr const char* kNone = "none";  ///< content_hash() without a set
 
   /// The set; nullopt without a validation: the config asks for none, the set has no examples, or no example
   /// keeps a target.
@@ -41,7 +41,7 @@ struct ValidationSet {
 };
 
 /// Opens validation.h5. Throws Error(kInputData) if the set was made with another tokenizer, and
-/// Error(kUsage) if summaries are to be scored and the set has none.
+/// Error(kUsage) if summaries are to be scored and the set has no summaries.
 ValidationSet open_validation_set(const RunConfig& config, const ResolvedRun& run,
                                   const Tokenizer& tokenizer);
 

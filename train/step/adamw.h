@@ -13,10 +13,10 @@ struct AdamWOptions {
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
   bool decay_norms = false;         ///< vectors (norms and biases) have weight decay, too
   DType moments = DType::kFloat32;  ///< dtype of both stored moments: float32 or bfloat16
-  uint64_t seed = 0;                ///< for the random bits that round bfloat16 moments
+  uint64_t seed = 0;                ///< seed of the random bits that round bfloat16 moments
 };
 
-/// The MomentBits::key of a parameter: one Philox block of its name's hash under the seed.
+/// The MomentBits::key of a parameter: a Philox block of the hash of its name, with `seed` as key.
 uint64_t moment_key(uint64_t seed, std::string_view parameter);
 
 /// AdamW over this rank's shard of every trained unit. Owns the moments, zero at first (category optimizer, 8

@@ -10,7 +10,7 @@ namespace ripstop {
 /// The factor on optimizer.learning_rate in step `step` (from 1) of a run of `steps` steps.
 ///
 /// Warm-up, with w = warmup_steps: a step s <= w uses s / w, so the first step moves the weights and step w
-/// has the full rate. This is torchtitan's rule; Hugging Face's is one step behind and begins with 0.
+/// has the full rate. This is torchtitan's rule; Hugging Face's rule lags by one step and begins with 0.
 ///
 /// After warm-up the factor falls from 1 at step w + 1 to minimum_ratio at step steps + 1, so no step has
 /// rate 0. With p = (s - 1 - w) / (steps - w), linear is 1 - p and cosine is (1 + cos(pi p)) / 2, both scaled

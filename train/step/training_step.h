@@ -14,7 +14,7 @@ namespace ripstop {
 struct StepOptions {
   ShardingOptions sharding;
   AdamWOptions adamw;
-  double max_grad_norm = 1.0;  ///< the largest gradient norm; 0: no clipping
+  double max_grad_norm = 1.0;  ///< limit of the gradient norm; 0: no clipping
 };
 
 /// The result of a step, equal on all ranks of the world.
@@ -29,7 +29,7 @@ struct StepResult {
   bool given_up = false;      ///< StepHooks::gives_up ended the step: no update; all other members are unset
 };
 
-/// `update` is smaller than `step` after skipped steps, which are no updates.
+/// The numbers of a step and of its update. Skipped steps are no updates, so `update` may be smaller.
 struct StepNumbers {
   int64_t step = 1;       ///< from 1; seeds dropout
   int64_t update = step;  ///< from 1; for AdamW's bias correction
@@ -39,7 +39,7 @@ struct StepHooks {
   /// Called after each micro-batch but the last, with the number of micro-batches done. True ends the step;
   /// all ranks must return the same.
   std::function<bool(int64_t done)> gives_up = {};
-  /// Called once, just after `stop_requested`.
+  /// Returns the state of this rank's save. Called once, just after `stop_requested`.
   std::function<SaveWork()> save_work = {};
   /// Called with each unit before its weights and moments change.
   std::function<void(size_t unit)> before_update = {};
@@ -77,7 +77,7 @@ class TrainingStep {
   WorldTotals totals_;
   Buffer scale_memory_;
   Arena arena_;
-  /// The arena's registration with the tensor axis, or null. Must end before the arena.
+  /// The arena's registration with the tensor axis, or null. Must be destroyed before the arena.
   std::unique_ptr<Registration> registration_;
 };
 

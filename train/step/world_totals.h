@@ -6,11 +6,11 @@
 
 namespace ripstop {
 
-/// The state of a rank's part of a save during training.
+/// How far a rank's part of a save during training is.
 enum class SaveWork {
   kNone,  ///< no save, or this rank has written its part
   kWrites,
-  kStands,  ///< the rank writes, and its disk has done nothing for too long
+  kStands,  ///< the rank is writing, but its disk has done nothing for too long
 };
 
 /// The loss of some batches, summed over the world and equal on all ranks.
@@ -24,7 +24,7 @@ struct LossSum {
 };
 
 /// Float64 sums in device memory: loss, targets, squared gradient norm, stop requests, saving ranks, still
-/// disks. One all-reduce sums all. Owns its memory (category activations).
+/// disks. A single all-reduce sums them. Owns its memory (category activations).
 class WorldTotals {
  public:
   /// `mesh` and `stream` are borrowed.
@@ -57,7 +57,7 @@ class WorldTotals {
   Buffer memory_;
 };
 
-/// Returns the tokens of each micro-batch in turn. They must live until the next call.
+/// Returns the tokens of each micro-batch in turn. The tokens must live until the next call.
 using NextTokens = FunctionRef<HostTokens(int64_t micro_batch)>;
 
 struct HostBatches {
@@ -66,9 +66,9 @@ struct HostBatches {
   NextTokens next;
 };
 
-/// The exact loss of the `batches` of all data ranks together. All ranks must have the same number of
-/// batches, some of which may be empty. `batch_memory` and `arena` hold one batch at a time. `stop_requested`
-/// is called once, after the last batch. Collective.
+/// The exact loss over the `batches` of all data ranks. All ranks must have the same number of batches, some
+/// of which may be empty. `batch_memory` and `arena` hold one batch at a time. `stop_requested` is called
+/// once, after the last batch. Collective.
 LossSum evaluate_batches(ShardedTransformer& model, const HostBatches& batches, BatchMemory& batch_memory,
                          WorldTotals& totals, Arena& arena, FunctionRef<bool()> stop_requested);
 

@@ -16,7 +16,7 @@ struct SpecialIds {
   std::vector<int32_t> ends = {};  ///< further ids that end a text
 };
 
-/// The eos_token_id of config.json and of generation_config.json: one id, a list of ids, ascending, or null.
+/// The eos_token_id of config.json and of generation_config.json: one id, an ascending list of ids, or null.
 JsonReader::Json eos_token_id_json(const SpecialIds& ids);
 
 /// ripstop writes and reads this file; transformers ignores it.
@@ -24,7 +24,7 @@ inline constexpr const char* kPromptFile = "ripstop_prompt.json";
 
 struct ExportedPrompt {
   std::string prompt_template;  ///< contains {document}
-  int64_t context = 0;          ///< the most tokens of prompt and summary together
+  int64_t context = 0;          ///< maximum tokens of prompt and summary together
   bool operator==(const ExportedPrompt&) const = default;
 };
 
@@ -46,14 +46,14 @@ struct GenerationFile {
   std::vector<std::string> ignored;     ///< keys that ripstop ignores, some with the reason
 };
 
-/// Reads `directory`/generation_config.json; both lists are empty if the file is absent. The lists leave out
-/// keys without an effect in ripstop: ids of special tokens, versions, null values. If do_sample is true and
-/// top_k is absent, top_k becomes 50, the default of transformers. If do_sample is not true, temperature,
-/// top_k and top_p in `values` have no effect. If num_beams is above 1, do_sample = true is ignored. Throws
+/// Reads `directory`/generation_config.json; both lists are empty if the file is absent. They leave out keys
+/// without an effect in ripstop: ids of special tokens, versions, null values. If do_sample is true and top_k
+/// is absent, top_k becomes 50, the default of transformers. If do_sample is not true, temperature, top_k and
+/// top_p in `values` have no effect. If num_beams is above 1, do_sample = true is ignored. Throws
 /// Error(kInputData) if the file is no JSON object. Source: transformers, generation/configuration_utils.py.
 GenerationFile read_generation_file(const std::filesystem::path& directory);
 
-/// The end tokens of a model of Hugging Face.
+/// The end tokens of a Hugging Face model.
 struct EndTokens {
   std::vector<int32_t> ids;    ///< ascending, none negative; empty: no file has any
   std::filesystem::path path;  ///< the file that has them

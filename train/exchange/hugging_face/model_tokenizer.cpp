@@ -54,8 +54,8 @@ std::map<std::string, int64_t> ids_of_pieces(const fs::path& path) {
 }
 
 // A message about the first piece of `tokenizer` that differs in the tokenizer.json at `path`, else "". Skips
-// special tokens: their names differ between the files of one tokenizer; with may_go_on, also pieces after
-// all of the file's.
+// special tokens, whose names differ between the files of one tokenizer, and with may_go_on also ids from the
+// file's number of pieces on.
 std::string first_difference(const fs::path& path, const Tokenizer& tokenizer, bool may_go_on) {
   const std::map<std::string, int64_t> ids = ids_of_pieces(path);
   for (int32_t id = 0; id < tokenizer.vocabulary_size(); ++id) {
@@ -73,8 +73,7 @@ std::string first_difference(const fs::path& path, const Tokenizer& tokenizer, b
   return "";
 }
 
-// Whether the directory of a model has the .model file of `tokenizer`, though it may have a tokenizer.json,
-// too.
+// Whether the directory of a model has the .model file of `tokenizer`, perhaps beside a tokenizer.json.
 bool has_same_file(const fs::path& directory, const Tokenizer& tokenizer) {
   const fs::path file = directory / kSentencePieceFile;
   return tokenizer.is_sentencepiece() && is_file(file) &&
@@ -102,8 +101,8 @@ std::string way_to_data(const TokenizerOwners& owners) {
   return fmt::format("ripstop prepare --tokenizer {} makes a data set for it", shell_word(own.string()));
 }
 
-// The number of pieces that `tokenizer` has after those of the model's tokenizer; 0 if those do not come
-// first, or if texts begin with other tokens or have other ids.
+// The number of pieces that `tokenizer` has after those of the model's tokenizer; 0 if its first pieces are
+// not the model's, or if it begins texts with other tokens or gives texts other ids.
 int64_t further_pieces(const TokenizerOwners& owners, const Tokenizer& tokenizer) {
   const fs::path own = tokenizer_directory(owners.model);
   if (!has_tokenizer(own)) return 0;

@@ -12,27 +12,27 @@ namespace ripstop {
 /// only a tokenizer.json that ripstop cannot read. Throws Error(kInputData) if tokenizer.model is damaged.
 std::string read_tokenizer_sha256(const std::filesystem::path& directory);
 
-/// Tokenizer::sha256 of the model's tokenizer: from a checkpoint's manifest, or as read_tokenizer_sha256.
-/// Throws as that, and what read_manifest throws.
+/// Tokenizer::sha256 of the model's tokenizer, from a checkpoint's manifest or by read_tokenizer_sha256.
+/// Throws what read_manifest and read_tokenizer_sha256 throw.
 std::string find_tokenizer_sha256(Io& io, const std::filesystem::path& directory);
 
-/// The model and the other user whose tokenizers compare_tokenizers compares.
+/// Input of compare_tokenizers: a model, and a data set or file whose tokenizer should equal the model's.
 struct TokenizerOwners {
   std::filesystem::path model;  ///< directory of a model of Hugging Face, or of a checkpoint
   std::string model_sha256;     ///< find_tokenizer_sha256(model)
   int64_t model_ids = 0;        ///< the model's vocab_size; 0: the number of pieces is not compared
   std::string user;             ///< data set or file that has `tokenizer`, for messages
-  /// Whether `tokenizer` may go on with further pieces after all of the model's: a note then counts them.
+  /// Whether `tokenizer` may have further pieces after all of the model's: a note then counts them.
   bool may_go_on = false;
   /// The hint if the tokenizers differ; empty: a hint that names ripstop prepare.
   std::string remedy = {};
 };
 
-/// Compares the model's tokenizer with `tokenizer`, by Tokenizer::sha256. The model may have both kinds of
-/// file; if it has a tokenizer.json alone and `tokenizer` is a SentencePiece model, or if that file cannot be
-/// read, their pieces are compared. Returns "" if the tokenizers are equal, and a note for people if the
-/// model has none. Throws Error(kInputData) if the tokenizers differ (the hint is a command), if `tokenizer`
-/// has more pieces than the model has ids, or if tokenizer.json is damaged.
+/// Compares the model's tokenizer with `tokenizer`, by Tokenizer::sha256. Compares pieces if the model has
+/// only a tokenizer.json and `tokenizer` is a SentencePiece model, or if that file cannot be read. Returns ""
+/// if the tokenizers are equal, and a note for people if the model has none. Throws Error(kInputData) if the
+/// tokenizers differ (the hint is a command), if `tokenizer` has more pieces than the model has ids, or if
+/// tokenizer.json is damaged.
 std::string compare_tokenizers(const TokenizerOwners& owners, const Tokenizer& tokenizer);
 
 }  // namespace ripstop

@@ -25,8 +25,8 @@ constexpr const char* kActivation = "silu";
 struct Family {
   const char* architecture;
   const char* model_type;
-  AttentionBias bias;         // without attention_bias in its file
-  AttentionBias bias_if_set;  // with attention_bias true
+  AttentionBias bias;         // if its config.json has no attention_bias
+  AttentionBias bias_if_set;  // if attention_bias is true
   bool qk_norm;
   bool has_window;        // every layer has the file's sliding_window
   ModelConfig if_absent;  // values of absent keys; a size that is 0 here must be in the file (may_be_absent)
@@ -63,7 +63,7 @@ std::string list_of(const char* Family::*name) {
 struct RotaryMember {
   const char* name;
   const char* field;     // of ModelConfig
-  RopeType needed_from;  // the types from this on have the member
+  RopeType needed_from;  // this type and all later ones have the member
 };
 
 constexpr RotaryMember kRotaryMembers[] = {
@@ -151,7 +151,7 @@ class PretrainedReader : public JsonReader {
   }
 
   // The window of every layer; null: none. Qwen uses sliding_window, in some layers, if use_sliding_window is
-  // true. Of LLaMA a window is unknown.
+  // true. LLaMA defines no window.
   Json window() const {
     const Json stated = json_.contains("sliding_window")       ? json_.at("sliding_window")
                         : family_.if_absent.sliding_window > 0 ? Json(family_.if_absent.sliding_window)
@@ -159,7 +159,7 @@ class PretrainedReader : public JsonReader {
     if (stated.is_null()) return stated;
     const int64_t window = integer({{"sliding_window", stated}}, "sliding_window", 1, kMostSize);
     if (family_.has_window) return window;
-    // Qwen's layers from max_window_layers on have the window, or those of layer_types, which were checked.
+    // Qwen's window is in layers from max_window_layers on, or in those of layer_types, checked before.
     if (family_.if_absent.sliding_window > 0 &&
         (find(json_, "layer_types") != nullptr ||
          size_or("max_window_layers", 28) >= integer(json_, "num_hidden_layers", 1, kMostSize)))
@@ -215,7 +215,7 @@ class PretrainedReader : public JsonReader {
     const auto rope = static_cast<RopeType>(word - kWords<RopeType>.begin());
     if (rope == RopeType::kDefault && number_or(object, "factor", 1) != 1)
       refuse("scales its rotary angles by {}, without a type", number(object, "factor"));
-    // transformers takes the number that is not in the object, then that of the object, then all positions.
+    // transformers prefers the number outside the object, then the one inside, then max_position_embeddings.
     constexpr const char* kOriginal = "original_max_position_embeddings";
     const Json* const other = find(json_, kOriginal);
     Json given = object;

@@ -27,13 +27,13 @@ ModelConfig parse_pretrained_config(std::string_view text, const std::string& na
 
 ModelConfig read_pretrained_config(const std::filesystem::path& directory);
 
-/// The architecture of transformers that an export of the model has. Throws Error(kUsage) if none describes
-/// the model.
+/// The architecture of transformers that an export of the model has. Throws Error(kUsage) if no architecture
+/// describes the model.
 std::string pretrained_architecture(const ModelConfig& model);
 
 /// A config.json of pretrained_architecture for transformers 4 and 5. parse_pretrained_config reads back an
-/// equal ModelConfig, but an initializer_range of 0 is written as 1 / sqrt(hidden_size), and a head_dim of 0
-/// as hidden_size / num_attention_heads: their meanings.
+/// equal ModelConfig, except for what 0 stands for: initializer_range is then 1 / sqrt(hidden_size), head_dim
+/// hidden_size / num_attention_heads.
 std::string pretrained_config_json(const ModelConfig& model, ExportDType dtype, const SpecialIds& ids);
 
 /// An open model of Hugging Face, whose headers are read.
@@ -55,11 +55,11 @@ struct PretrainedModel {
 /// Whether `directory` has a config.json and is no checkpoint of ripstop.
 bool is_pretrained_model(const std::filesystem::path& directory);
 
-/// Opens config.json and the first of these that is there: model.safetensors, the files of
+/// Opens config.json and the first of these that exists: model.safetensors, the files of
 /// model.safetensors.index.json, pytorch_model.bin, the files of pytorch_model.bin.index.json. Reads headers
 /// alone. Not collective. Throws what parse_pretrained_config and read_weights_header throw. Throws
 /// Error(kInputData) if a tensor is missing, unknown, in two files, or of another shape or dtype, or if none
-/// of the files is there; for weights of other programs, the hint says how to convert them.
+/// of the files exists; for weights of other programs, the hint says how to convert them.
 PretrainedModel open_pretrained_model(const std::filesystem::path& directory);
 
 /// Calls read_stored for the model's tensors. `layout` is of a unit of parameter_table(model.config). Throws
@@ -67,7 +67,7 @@ PretrainedModel open_pretrained_model(const std::filesystem::path& directory);
 void read_pretrained(const PretrainedModel& model, const UnitLayout& layout, int64_t begin, int64_t end,
                      float* to);
 
-/// Throws Error(kInputData) unless the storages of .bin files have the CRC-32 that is written there. The
+/// Throws Error(kInputData) unless each storage of .bin files has the CRC-32 that its archive states. The
 /// ranks share the storages; each reads with kBlockThreads threads and buffers of 1 MiB. Reads nothing of
 /// safetensors, which have no checksums. Collective over `world`; if a rank fails, all throw.
 void check_storages(const PretrainedModel& model, Communicator& world);

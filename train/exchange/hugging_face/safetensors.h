@@ -26,7 +26,7 @@ struct StoredTensor {
   int64_t bytes = 0;           ///< from the first element to the last, gaps included
   /// Elements in the file from one index of a dim to the next. Empty: row-major, without gaps.
   std::vector<int64_t> strides = {};
-  /// Bytes of a piece of the tensor that has a hash of its own.
+  /// Bytes of a piece: each piece of the tensor has its own hash.
   static constexpr int64_t kPieceBytes = int64_t{1} << 20;
   /// The XXH3-64 of each piece; the last piece may be shorter. Empty until contents_hash has read the tensor;
   /// from then on, read_stored compares what it reads. `mutable`: hashing a tensor does not change it.
@@ -39,8 +39,8 @@ struct StoredTensor {
 /// Bytes of an element; 0 for an unknown dtype.
 int64_t dtype_bytes(std::string_view dtype);
 
-/// Throws Error(kInputData) if `begin`, the first bytes of `file`, are of a file that people often have in
-/// place of the weights.
+/// Throws Error(kInputData) if `begin`, the first bytes of `file`, show that it is a Git LFS pointer or a web
+/// page in place of the weights.
 void refuse_other_files(const InputFile& file, std::string_view begin);
 
 /// The tensors of `file`, sorted by offset. Reads the header alone. Throws Error(kInputData), with file and
@@ -72,7 +72,7 @@ inline uint16_t to_float16(float value) {
     half = 0x7c00U;
   else if (size >= 0x38800000U)  // 2^-14 and above: rounds 13 bits off, changes the exponent's bias
     half = (size + 0xfffU + (size >> 13 & 1U) - (112U << 23)) >> 13;
-  else  // subnormal, in units of 2^-24: the last bit of 0.5 is worth as much, so adding 0.5 rounds to a unit
+  else  // subnormal: counts units of 2^-24, the last bit of 0.5f, so adding 0.5f rounds to them
     half = std::bit_cast<uint32_t>(std::bit_cast<float>(size) + 0.5f) - 0x3f000000U;
   return static_cast<uint16_t>(sign | half);
 }

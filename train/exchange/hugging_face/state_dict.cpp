@@ -20,7 +20,7 @@ constexpr int64_t kMostElements = int64_t{1} << 56;
 constexpr size_t kMostDims = 8, kMostNameBytes = 512, kMostValues = size_t{1} << 20;
 constexpr const char* kSaveWeights = "torch.save(model.state_dict(), FILE) saves the weights alone";
 
-// The names that a state dict has in Python, "module name". `dtype`: of a storage, as in safetensors.
+// A Python name that a state dict may use: "module name". `dtype`: a storage's dtype as in safetensors.
 struct Global {
   std::string_view name, dtype = {};
 };
@@ -142,7 +142,7 @@ class StateDictReader : public JsonReader {
     return items;
   }
 
-  // The value at the top must stay there: it is a dict that gets items.
+  // Adds keys and values to the dict at the top, which stays there.
   void add_items(const std::vector<Index>& items) {
     const Index dict = pop();
     if (values_[dict].kind != Kind::kDict || items.size() % 2 != 0)
@@ -152,7 +152,7 @@ class StateDictReader : public JsonReader {
   }
 
   void put(uint64_t number) {
-    // A pickler numbers what it remembers from 0 on.
+    // A pickler numbers the values that it remembers 0, 1, 2, ...
     if (number != memo_.size()) refuse("its pickle remembers value {} after {}", number, memo_.size());
     memo_.push_back(pop());
     stack_.push_back(memo_.back());
@@ -302,7 +302,7 @@ class StateDictReader : public JsonReader {
     }
     const bool is_number = std::min(tensor.offset, tensor.storage_elements) >= 0 &&
                            std::max(tensor.offset, tensor.storage_elements) <= kMostElements;
-    // The elements of the storage behind the tensor's first that no dim has reached yet.
+    // Storage elements after the tensor's first element that the dims so far do not reach.
     int64_t room = is_number ? tensor.storage_elements - 1 - tensor.offset : -1;
     for (size_t dim = 0; dim < tensor.shape.size() && room >= 0; ++dim) {
       const int64_t steps = std::max<int64_t>(tensor.shape[dim] - 1, 0), stride = tensor.strides[dim];

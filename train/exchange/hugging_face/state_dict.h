@@ -1,5 +1,5 @@
 // The pickle of a state dict: names, shapes and places of tensors. The reader knows the few opcodes and names
-// that torch.save writes for a state dict, and runs nothing: a name of Python selects one of its own cases.
+// that torch.save writes for a state dict, and runs nothing: a Python name only selects a case of the reader.
 // Source: Python, Lib/pickletools.py (opcodes); PyTorch, torch/serialization.py (persistent ids) and
 // torch/_utils.py (_rebuild_tensor_v2, _rebuild_parameter).
 #pragma once
@@ -21,7 +21,7 @@ struct PickledTensor {
   std::vector<int64_t> strides = {};  ///< in elements; not negative; one for each dim
 };
 
-/// The longest pickle that read_state_dict is given: a model of 70B has 0.1 MiB.
+/// The maximum size of a pickle for read_state_dict: a model of 70B has 0.1 MiB.
 inline constexpr int64_t kMostPickleBytes = int64_t{16} << 20;
 
 /// The tensors of `pickle`, in the pickle's order. Messages call it `name`. Throws Error(kInputData), with

@@ -91,12 +91,12 @@ class TensorReader {
 
   // Reads rows of a tensor with strides, in lines along rows or columns, whichever reads less.
   void read_lines(const Rows& rows, int64_t column, int64_t columns) {
-    // The one stride of a vector is both: it has one row, or one column.
+    // The single stride of a vector serves as both: a vector has one row or one column.
     const int64_t of_row = place_.tensor.strides.front(), of_column = place_.tensor.strides.back();
     const auto place = [&](int64_t row, int64_t i) {
       return (rows.first + row) * of_row + (column + i) * of_column;
     };
-    constexpr double kCallBytes = 4096;  // a read costs about as much as these bytes
+    constexpr double kCallBytes = 4096;  // a read call costs about as much as reading these bytes
     const auto cost = [&](int64_t lines, int64_t count, int64_t step) {
       return static_cast<double>(lines) *
              (static_cast<double>((count - 1) * step * element_bytes_) + kCallBytes);
@@ -109,8 +109,8 @@ class TensorReader {
         read_line(place(row, 0), of_column, columns, rows.to + row * rows.stride, 1);
   }
 
-  // Reads `count` elements, `step` elements apart in the file and `to_step` apart in `to`. `first`: the place
-  // of the first, in elements.
+  // Reads `count` elements, `step` elements apart in the file and `to_step` apart in `to`. `first`: the index
+  // of the first one.
   void read_line(int64_t first, int64_t step, int64_t count, float* to, int64_t to_step) {
     const int64_t most = step == 0 ? count : (buffer_elements_ - 1) / step + 1;
     for (int64_t done = 0; done < count;) {
@@ -177,7 +177,7 @@ class TensorReader {
   int64_t columns_, element_bytes_;
   std::span<char> buffer_;
   int64_t buffer_elements_;
-  std::string piece_;  // the piece `loaded_` of the tensor
+  std::string piece_;  // the tensor's piece number loaded_
   int64_t loaded_ = -1;
 };
 
@@ -198,8 +198,8 @@ void read_turned(TensorReader& reader, const Box& box, int64_t head_size, float*
     }
 }
 
-// The text that makes `longer` from `shorter` when inserted, as "_orig_mod."; "" unless it is made of whole
-// words, each with its point.
+// The text that makes `longer` when inserted into `shorter`, as "_orig_mod."; "" unless it is made of whole
+// words, each followed by a point.
 std::string inserted(const std::string& shorter, const std::string& longer) {
   if (longer.size() <= shorter.size()) return "";
   const size_t more = longer.size() - shorter.size();

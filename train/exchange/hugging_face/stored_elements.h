@@ -14,13 +14,13 @@
 
 namespace ripstop {
 
-/// Hugging Face's name of ripstop's parameter `name`, or PEFT's name of an adapter's:
+/// Hugging Face's name of ripstop's parameter `name`, or PEFT's name if it is an adapter's:
 /// "layers.3.attention.wq.weight" gives "model.layers.3.self_attn.q_proj.weight",
 /// "layers.3.attention.wq.lora_A.weight" gives
 /// "base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight".
 std::string pretrained_name(const std::string& name);
 
-/// Whether Hugging Face has the rows in another order (pretrained_row): for wq, wk, their biases and
+/// Whether Hugging Face has the rows in another order (pretrained_row): true for wq, wk, their biases and
 /// lora_B, and the norms of query and key heads.
 bool has_turned_rows(const std::string& name);
 
@@ -52,7 +52,7 @@ NamedTensors take_parameters(const std::filesystem::path& directory, const std::
 
 /// Takes the words that wrappers put before every name off the names in `found` if all have them: "module."
 /// (DistributedDataParallel), "_orig_mod." (torch.compile), and "base_model.model." (PEFT) unless the tensors
-/// are `adapters`, whose own names begin so. Returns what was taken off, "" if nothing was.
+/// are `adapters`, whose own names begin with it. Returns what was taken off, "" if nothing was.
 std::string take_off_wrappers(NamedTensors& found, bool adapters);
 
 /// Throws Error(kInputData) "`directory`: has tensors that `others`: ..." unless `unknown` is empty.

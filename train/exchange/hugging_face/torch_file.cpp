@@ -92,7 +92,7 @@ class TorchReader : public JsonReader {
     if (is_row_major) return stored;
     stored.strides = tensor.strides;
     for (size_t dim = 0; dim < tensor.shape.size(); ++dim)
-      if (tensor.shape[dim] == 1) stored.strides[dim] = 0;  // never a step: any number may stand there
+      if (tensor.shape[dim] == 1) stored.strides[dim] = 0;  // no step is taken: any stride may stand there
     return stored;
   }
 

@@ -15,11 +15,11 @@ namespace ripstop {
 /// The places of tensors and storages in a weights file.
 struct WeightsHeader {
   std::vector<StoredTensor> tensors;
-  std::vector<ZipMember> storages;  ///< those that the tensors use; empty for safetensors
+  std::vector<ZipMember> storages;  ///< storages that the tensors use; empty for safetensors
 };
 
-/// The tensors of `file`, by its name: of a .bin the state dict of torch.save, else read_safetensors_header.
-/// Reads headers and pickle alone. Throws Error(kInputData), with file and fault, what read_zip_directory and
+/// The tensors of `file`: if its name ends with .bin, the state dict of torch.save, else safetensors. Reads
+/// headers and pickle alone. Throws Error(kInputData), with file and fault, what read_zip_directory and
 /// read_state_dict throw, and if the file is of PyTorch before 1.6, a TorchScript or big-endian, or a storage
 /// is missing or has another size than stated.
 WeightsHeader read_weights_header(const InputFile& file);

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kMostDirectoryBytes = int64_t{32} << 20;
 constexpr int64_t kEndBytes = 22, kLocatorBytes = 20, kEnd64Bytes = 56, kEntryBytes = 46, kHeaderBytes = 30;
-constexpr uint64_t kIn64 = 0xffffffff;  // of a 32-bit number whose value stands in a zip64 field
+constexpr uint64_t kIn64 = 0xffffffff;  // this value in a 32-bit field: the number stands in a zip64 field
 
 class ZipReader : public JsonReader {
  public:
@@ -80,7 +80,7 @@ class ZipReader : public JsonReader {
       refuse("has a member whose name leaves the archive: {}", name);
   }
 
-  // Takes an entry of the directory off `rest`. The member's `begin` is that of its header.
+  // Takes an entry of the directory off `rest`. The member's `begin` is still the offset of its header.
   ZipMember take_entry(std::string_view& rest) const {
     if (rest.size() < kEntryBytes || !rest.starts_with("PK\x01\x02")) refuse("its ZIP directory is damaged");
     const auto number = [&](size_t at, size_t bytes) { return little_endian(rest.substr(at, bytes)); };
@@ -96,7 +96,7 @@ class ZipReader : public JsonReader {
     std::string_view extra = rest.substr(kEntryBytes + name_bytes, extra_bytes);
     for (uint64_t size = 0; extra.size() >= 4; extra.remove_prefix(size)) {
       size = std::min<uint64_t>(extra.size(), 4 + little_endian(extra.substr(2, 2)));
-      if (little_endian(extra.substr(0, 2)) != 1) continue;  // not of zip64
+      if (little_endian(extra.substr(0, 2)) != 1) continue;  // no zip64 field
       std::string_view values = extra.substr(4, size - 4);
       for (uint64_t* value : {&bytes, &packed, &begin}) {
         if (*value != kIn64 || values.size() < 8) continue;
@@ -114,7 +114,7 @@ class ZipReader : public JsonReader {
     return member;
   }
 
-  // Sorts the members and moves each `begin` behind the member's header.
+  // Sorts the members and moves each `begin` to the first byte after the member's header.
   void check(std::vector<ZipMember>& members) const {
     std::ranges::sort(members, {}, &ZipMember::name);
     const auto twice = std::ranges::adjacent_find(members, {}, &ZipMember::name);

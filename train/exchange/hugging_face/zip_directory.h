@@ -10,7 +10,7 @@
 
 namespace ripstop {
 
-/// The unsigned little-endian number in `bytes`, which has at most 8.
+/// The unsigned little-endian number in `bytes`, at most 8.
 inline uint64_t little_endian(std::string_view bytes) {
   uint64_t value = 0;
   for (size_t i = 0; i < bytes.size(); ++i)
@@ -26,7 +26,7 @@ struct ZipMember {
   uint32_t crc = 0;  ///< the CRC-32 that the archive states
 };
 
-/// The members of the archive `file`, in the order of their places. Reads the central directory and the
+/// The members of the archive `file`, in the order of their offsets. Reads the central directory and the
 /// members' headers alone. Throws Error(kInputData), with file and fault:
 /// - if the directory is damaged, does not end the file, or is larger than 32 MiB;
 /// - if a member is compressed or encrypted, lies outside the file, or shares bytes with another;

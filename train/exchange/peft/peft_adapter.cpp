@@ -107,8 +107,8 @@ class PeftReader : public JsonReader {
            key.substr(0, kMostPeftText), brief(value));
   }
 
-  // Whether the value of a rank_pattern or alpha_pattern repeats r or lora_alpha for each matrix, or
-  // layers_to_transform lists layers from 0 on: the tensors show whether the model has more layers.
+  // Whether a rank_pattern or alpha_pattern gives every matrix the value of r or lora_alpha, or
+  // layers_to_transform lists layers 0, 1, 2, ... The tensors show whether the model has more layers.
   bool changes_nothing(const std::string& key, const Json& value) const {
     if (key == "layers_to_transform" && value.is_array()) {
       for (size_t layer = 0; layer < value.size(); ++layer)
@@ -118,7 +118,7 @@ class PeftReader : public JsonReader {
     const char* const of_all = key == "rank_pattern" ? "r" : key == "alpha_pattern" ? "lora_alpha" : nullptr;
     if (of_all == nullptr || !value.is_object()) return false;
     for (const auto& [name, own] : value.items()) {
-      // A key is a regular expression for the end of a matrix's name: a plain word is that name itself.
+      // A key is a regular expression that matches the end of a matrix's name; a plain word matches itself.
       const bool is_word = std::ranges::all_of(name, [](char c) { return std::isalnum(c) != 0 || c == '_'; });
       if (own != member(json_, of_all) && (!is_word || std::ranges::count(kLoraTargets, name) > 0))
         return false;
@@ -150,7 +150,7 @@ class PeftReader : public JsonReader {
                   "has the pattern {} as target_modules; ripstop reads a list of names", brief(given));
     constexpr int64_t kMostTargets = 16384;
     for (const Json& target : list(json_, "target_modules", 1, kMostTargets)) {
-      // "model.layers.0.self_attn.q_proj" is q_proj: the tensors show whether all layers have it.
+      // Takes q_proj from "model.layers.0.self_attn.q_proj": the tensors show whether all layers have it.
       const std::string name = target.is_string() ? target.get<std::string>() : "";
       const auto* const found = std::ranges::find(kLoraTargets, name.substr(name.rfind('.') + 1));
       if (found == kLoraTargets.end())

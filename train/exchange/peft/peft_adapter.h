@@ -23,7 +23,7 @@ inline constexpr const char* kBaseExport = "exported-base";
 
 /// The contents of an adapter_config.json.
 struct PeftConfig {
-  LoraConfig lora;   ///< the rank is above 0, the dropout that of the training
+  LoraConfig lora;   ///< the rank is above 0; the dropout is the one used in training
   std::string base;  ///< base_model_name_or_path: where the base was, or its name on a hub; may be empty
 };
 
@@ -45,7 +45,7 @@ std::string peft_config_json(const LoraConfig& lora, const std::string& base);
 /// rslora = true".
 std::string lora_lines(const LoraConfig& lora);
 
-/// The open adapters of a model, whose headers are read. Can be moved, not copied.
+/// Adapters of a model: file open, headers read. Can be moved, not copied.
 struct PeftAdapter {
   std::filesystem::path directory;
   PeftConfig config;
@@ -61,13 +61,13 @@ struct PeftAdapter {
 };
 
 /// Opens the adapters in `directory`; reads headers alone. Not collective. As in PEFT, adapters of another
-/// model with the same sizes are not detected. If safetensors and .bin are there, reads the former. Throws
+/// model with the same sizes are not detected. If both safetensors and .bin exist, reads safetensors. Throws
 /// what read_peft_config and read_weights_header throw. Throws Error(kInputData) if a tensor is missing,
 /// unknown, not F32, F16 or BF16, or not of the shape that `model` needs, or if a file is missing.
 PeftAdapter open_peft_adapter(const std::filesystem::path& directory, const ModelConfig& model);
 
 /// Opens the adapters in lora.adapter; nullopt if lora.adapter is empty. Throws Error(kUsage) if lora.adapter
-/// is no directory, or if its rank, alpha, rslora or targets differ from `lora`. Throws what
+/// is no directory, or if the adapters' rank, alpha, rslora or targets differ from `lora`. Throws what
 /// open_peft_adapter throws.
 std::optional<PeftAdapter> open_first_adapters(const LoraSection& lora, const ModelConfig& model);
 

@@ -12,14 +12,14 @@
 
 namespace ripstop {
 
-/// How the rows of token ids begin that a stored model does not have (model.resize_vocabulary).
+/// Initial values of the rows of token ids that a stored model lacks (model.resize_vocabulary).
 struct VocabularyGrowth {
   ResizeVocabulary how = ResizeVocabulary::kNone;
-  uint64_t seed = 0;  ///< of kNormal
+  uint64_t seed = 0;  ///< seed for kNormal
 };
 
-/// Reads units with tables [V', C] of a stored model with tables [V, C], V' > V. The rows [V, V') have in
-/// each column the mean of all V rows (kMean), or a normal number with the mean and variance of the V rows,
+/// Reads units with tables [V', C] from a stored model with tables [V, C], V' > V. In each column, the rows
+/// [V, V') get the mean of all V rows (kMean), or a normal number with the mean and variance of the V rows,
 /// keyed by seed, name, row and column (kNormal): the same on every mesh. Sums are float64, in row order.
 class GrownTables {
  public:
@@ -35,7 +35,7 @@ class GrownTables {
   void read(const UnitLayout& layout, int64_t begin, int64_t end, float* to);
 
  private:
-  /// Of each column of a table.
+  /// Statistics of each column of a table.
   struct Columns {
     std::vector<double> mean, deviation;
   };

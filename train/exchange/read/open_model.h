@@ -37,7 +37,7 @@ struct TrainedModel {
   RunConfig config;  ///< the config of the training
 
   const CheckpointState& state() const { return stored.state(); }
-  /// The most tokens of prompt and summary together in training.
+  /// Maximum tokens of prompt and summary together in training.
   int64_t context() const;
 };
 
@@ -51,8 +51,8 @@ TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& 
 /// The absolute form of `path`, without "." and "..", and without a "/" at the end.
 std::filesystem::path normal_path(const std::filesystem::path& path);
 
-/// The places where a resumed run looks for its base: base.directory, then model.pretrained of its config
-/// (`pretrained_now`). If the checkpoint's config has another path (`pretrained_then`), the user has moved
+/// The places where a resumed run looks for its base: base.directory, then model.pretrained of the run's
+/// config (`pretrained_now`). If the checkpoint's config has another path (`pretrained_then`), the user moved
 /// the base: then only `pretrained_now`, so that another model there is an error.
 std::vector<std::filesystem::path> places_of_base(const AdaptedBase& base, const std::string& pretrained_then,
                                                   const std::string& pretrained_now);

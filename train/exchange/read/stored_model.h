@@ -34,16 +34,16 @@ class StoredModel {
   const Checkpoint* checkpoint() const { return std::get_if<Checkpoint>(&source_); }
   /// Null for a checkpoint.
   const PretrainedModel* pretrained() const { return std::get_if<PretrainedModel>(&source_); }
-  /// How the rows begin that a unit has and this model does not; needed before such a unit is read.
+  /// Initial values of rows that a unit has and this model lacks; set them before reading such a unit.
   const VocabularyGrowth& growth() const { return growth_; }
   void set_growth(const VocabularyGrowth& growth) { growth_ = growth; }
   /// The open base of a checkpoint of adapters (BaseChoice); else null.
   const StoredModel* base() const { return base_.get(); }
 
-  /// A hash that tells models apart without reading all bytes: of a checkpoint's sidecars, or
+  /// A hash that tells models apart without reading all bytes: over a checkpoint's sidecars, or
   /// ripstop::samples_hash. Not collective. Throws Error(kStorage).
   std::string samples_hash() const;
-  /// A hash of all weights: of a checkpoint's sidecars, which hash every block (later reads check the
+  /// A hash of all weights: over a checkpoint's sidecars, which hash every block (later reads check the
   /// blocks), or contents_hash. Collective over `world`. Throws Error(kStorage).
   std::string weights_hash(
       Communicator& world, FunctionRef<void(int64_t percent)> watch = [](int64_t) {}) const;

@@ -22,9 +22,9 @@ class WeightsReader {
 
   /// Overwrites unit.master, shard fsdp_index of a unit, with the weights; padding becomes zero. For a unit
   /// of parameter_table, adapters are merged (add_adapters); for a unit of adapter_table, the weights are the
-  /// adapters. A table of a vocabulary may have more rows than the model (StoredModel::growth). Reads only
-  /// what the shard needs. Several threads may call. Throws Error(kStorage) if the checkpoint is damaged, and
-  /// what read_pretrained throws.
+  /// adapters. A vocabulary table may have more rows than in the model (StoredModel::growth). Reads only what
+  /// the shard needs. Several threads may call. Throws Error(kStorage) if the checkpoint is damaged, and what
+  /// read_pretrained throws.
   void read(int64_t fsdp_index, const UnitStates& unit);
 
  private:
@@ -48,7 +48,7 @@ void read_in_pieces(Io& io, const StoredModel& model, std::span<const UnitLayout
                     FunctionRef<void(size_t unit, int64_t first, std::span<const float> values)> take,
                     int64_t piece_elements = int64_t{1} << 19);
 
-/// Overwrites the masters of `units` of parameter_table, each the shard fsdp_index. Keeps the moments.
+/// Overwrites the masters of `units` (of parameter_table): shard fsdp_index of each. Keeps the moments.
 void read_weights(Io& io, const StoredModel& model, int64_t fsdp_index, std::span<const UnitStates> units);
 
 /// Returns all elements of an adapter's a or b, row-major, with b's rows in ripstop's order.

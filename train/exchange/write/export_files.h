@@ -21,18 +21,18 @@ struct ExportedTokenizer {
   std::string difference = {};
   /// Whether `texts` has tokenizer.json, with which AutoTokenizer can map tokens to places in the text.
   bool has_json = false;
-  /// Whether names of special tokens in a text are text, which tokenizer_config.json may say, too.
+  /// Whether names of special tokens in a text stay text; split_special_tokens in transformers.
   bool splits_special = true;
 
   bool is_there() const { return !texts.empty(); }
 };
 
-/// The files of a tokenizer.json, byte for byte, with a tokenizer_config.json if it has none. Of a
-/// tokenizer.model: makes tokenizer.model, tokenizer_config.json, special_tokens_map.json and tokenizer.json,
-/// of which ripstop reads the first. transformers prefers tokenizer.json: from the .model alone,
-/// LlamaTokenizer of transformers 5 gives other ids to leading spaces and runs of spaces. With BPE, "<s>",
-/// "</s>" and "<unk>" in a text stay text, as in ripstop. If tokenizer.json cannot describe the tokenizer, it
-/// is left out, and `difference` says why. `longest`: the most positions of the model. Sources:
+/// For a tokenizer.json: its files, byte for byte, and a tokenizer_config.json if it has none. For a
+/// tokenizer.model: tokenizer.model, tokenizer_config.json, special_tokens_map.json and tokenizer.json, of
+/// which ripstop reads the first. transformers prefers tokenizer.json: from the .model alone, LlamaTokenizer
+/// of transformers 5 gives other ids to leading spaces and runs of spaces. With BPE, "<s>", "</s>" and
+/// "<unk>" in a text stay text, as in ripstop. If tokenizer.json cannot describe the tokenizer, it is left
+/// out, and `difference` says why. `longest`: the model's number of positions. Sources:
 /// https://github.com/huggingface/tokenizers (the JSON form of Tokenizer);
 /// https://github.com/google/sentencepiece (bpe_model.cc: the order of merges).
 ExportedTokenizer exported_tokenizer(const Tokenizer& tokenizer, int64_t longest);
@@ -44,9 +44,9 @@ struct ExportedAdapters {
   std::string base_export = {};
 };
 
-/// Facts for the model card that only the model's owner knows; "": not said.
+/// Facts for the model card that only the model's owner knows; "": not given.
 struct CardFacts {
-  std::string license;   ///< "apache-2.0", one of a hub's names
+  std::string license;   ///< "apache-2.0", as a hub names it
   std::string language;  ///< "en"
 };
 
@@ -54,7 +54,7 @@ struct CardFacts {
 struct ModelCard {
   const TrainedModel& trained;  ///< the exported checkpoint
   ExportDType dtype = ExportDType::kFloat32;
-  /// Not null: the export has these adapters alone.
+  /// If not null, the export has these adapters and no base weights.
   const ExportedAdapters* adapters = nullptr;
   const ExportedTokenizer& tokenizer;
   std::string prompt_template;  ///< empty if unknown, or if the training was on running text

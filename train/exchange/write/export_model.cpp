@@ -51,8 +51,8 @@ std::string find_template(Io& io, const TrainedModel& trained) {
   return read_plain_file(path, 1 << 20, ExitCode::kInputData);
 }
 
-// The files of the run's tokenizer; none if the run has none. Throws if the tokenizer is not the one of the
-// training: ids would then mean other words.
+// The files of the run's tokenizer; none if the run has none. Throws if the training used another tokenizer:
+// ids would then mean other words.
 ExportedTokenizer tokenizer_of_run(const TrainedModel& trained, const ExportOptions& options) {
   if (!has_tokenizer(trained.run)) {
     options.note(
@@ -72,7 +72,7 @@ ExportedTokenizer tokenizer_of_run(const TrainedModel& trained, const ExportOpti
 }
 
 // All files except the weights. Adapters have no generation_config.json, because the base has one. The
-// tokenizer is the run's: a base may lack one, or transformers may read the base's differently.
+// tokenizer is the run's: a base may lack one, or transformers may read the base's tokenizer differently.
 SmallFiles small_files(Io& io, const TrainedModel& trained, const ExportLayout& layout,
                        const ExportOptions& options, ExportReport& report) {
   const ExportedAdapters* const adapters = options.adapters ? &*options.adapters : nullptr;
@@ -191,7 +191,7 @@ int64_t import_model(Io& io, const StoredModel& model, const fs::path& output,
                      const std::function<void(int64_t elements)>& progress) {
   const std::vector<UnitSpec> table = parameter_table(model.config());
   std::vector<UnitLayout> layouts;
-  layouts.reserve(table.size());  // the sources refer to the elements
+  layouts.reserve(table.size());  // no reallocation: the sources refer to the elements
   std::vector<ArraySource> sources;
   std::atomic<int64_t> done = 0;  // weights that all threads have read
   for (const UnitSpec& unit : table) {

@@ -51,7 +51,7 @@ struct ExportOptions {
   std::optional<ExportDType> dtype = {};
   /// The only weights to export, for PEFT; nullopt: the whole model.
   std::optional<ExportedAdapters> adapters = {};
-  /// The most bytes of a weight file; a file with a single tensor may be larger.
+  /// Maximum bytes of a weight file; a file with a single tensor may be larger.
   int64_t most_file_bytes = ExportLayout::kMostFileBytes;
   /// The report has hashes of the weight files; this takes one more pass over them.
   bool hashes_files = true;
@@ -66,7 +66,7 @@ struct ExportReport {
   int64_t tensors = 0;
   std::vector<CheckedFile> files;  ///< weight files come first
   bool has_tokenizer = false;
-  /// The export has tokenizer and prompt: `ripstop summarize` takes the directory.
+  /// The export has tokenizer and prompt, so `ripstop summarize` takes the directory.
   bool writes_summaries = false;
   int64_t weight_files = 0;
   int64_t bytes() const;
@@ -78,7 +78,7 @@ struct ExportReport {
 /// `output` appears complete or not at all (PartialDirectory). Returns the report on rank 0. Collective.
 /// Throws what export_weights throws, and:
 /// - Error(kUsage) if `output` exists and is not an empty directory, or if another process makes it;
-/// - Error(kInputData) if the run's tokenizer is not the one of its training;
+/// - Error(kInputData) if the run was trained with another tokenizer;
 /// - Error(kStorage) if anything cannot be read or written; with the numbers, if the disk has too little
 ///   space.
 ExportReport export_model(Io& io, Communicator& world, const TrainedModel& trained,

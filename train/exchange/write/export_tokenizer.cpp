@@ -15,7 +15,7 @@ namespace {
 
 using Json = JsonReader::Json;
 
-constexpr const char* kSpace = "\xe2\x96\x81";  // U+2581, which pieces have for a space
+constexpr const char* kSpace = "\xe2\x96\x81";  // U+2581, which stands for a space in pieces
 
 // Source: RFC 4648.
 std::string base64(std::string_view bytes) {
@@ -129,7 +129,7 @@ Json post_processor_of(const std::string& bos, int32_t bos_id) {
           {"special_tokens", {{bos, {{"id", bos}, {"ids", {bos_id}}, {"tokens", {bos}}}}}}};
 }
 
-// The id of the unknown piece, which every Tokenizer has.
+// The id of the unknown piece. Every Tokenizer has one.
 int32_t unk_of(const SentencePieceModel& model) {
   const auto found = std::ranges::find(model.pieces, PieceKind::kUnknown, &ModelPiece::kind);
   return static_cast<int32_t>(found - model.pieces.begin());
@@ -163,7 +163,7 @@ std::string tokenizer_json(const SentencePieceModel& model, const Tokenizer& tok
 }
 
 // A tokenizer_config.json for a tokenizer.json that has none. Without it AutoTokenizer of transformers 4
-// takes the class of the model's type, LLaMA's, which puts another BOS before each text.
+// takes LLaMA's class, by the model's type, which adds another BOS to each text.
 std::string config_of_json(const Tokenizer& tokenizer, int64_t longest) {
   Json config = {{"clean_up_tokenization_spaces", false},
                  {"model_input_names", {"input_ids", "attention_mask"}},
@@ -223,7 +223,7 @@ ExportedTokenizer exported_tokenizer(const Tokenizer& tokenizer, int64_t longest
                        {"tokenizer_class", reason.empty() ? "PreTrainedTokenizerFast" : "LlamaTokenizer"},
                        {"unk_token", unk}};
   const Json special = {{"bos_token", bos}, {"eos_token", eos}, {"unk_token", unk}};
-  own.carry_choice();  // of both kinds the .model is read
+  own.carry_choice();  // names the .model as the file to read
   files.texts = std::move(own.carried);
   files.texts.emplace_back(kTokenizerConfigFile, text_of_json(config, 2) + "\n");
   files.texts.emplace_back(kSpecialTokensFile, text_of_json(special, 2) + "\n");

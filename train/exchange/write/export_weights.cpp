@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kPartElements = int64_t{4} << 20;  // 16 MiB of float32
-constexpr int64_t kWriteBytes = int64_t{4} << 20;    // the most of one write, unless a row is longer
+constexpr int64_t kWriteBytes = int64_t{4} << 20;    // maximum bytes of one write, unless a row is longer
 
 // Bytes that one call wrote to a file of ExportLayout::files.
 struct WrittenPlace {
