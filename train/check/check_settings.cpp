@@ -55,8 +55,8 @@ void set_adapters(const ModelConfig& model, LoraConfig& lora) {
 
 // An update changes weights by about a fifth of their standard deviation, so that the next step shows the
 // update; weight decay changes them by a tenth. Epsilon is about as large as an element of the gradient, so
-// that an update is proportional to the gradient; with a usual epsilon it is nearly the gradient's sign,
-// which rounding may flip.
+// that an update is proportional to the gradient; with a usual epsilon it would be nearly the gradient's
+// sign, which rounding may flip.
 void set_optimizer(CheckSettings& settings) {
   const ModelConfig& model = settings.model;
   StepOptions& step = settings.step;
@@ -104,8 +104,8 @@ double reference_flops(const CheckSettings& settings, const MeshSizes& mesh) {
           recomputed_flops_per_token(settings.model, sharding.sequence_length, sharding.recompute).causal);
 }
 
-// Sets settings.reference_recompute to the least that fits into limits.memory_bytes. Returns why the check
-// exceeds `limits`, else "".
+// Sets settings.reference_recompute to the least recomputation that fits into limits.memory_bytes. Returns
+// why the check exceeds `limits`, else "".
 std::string fit(CheckSettings& settings, const ResolvedRun& run, const CheckLimits& limits) {
   int64_t bytes = 0;
   for (const Recompute recompute : kRecomputes) {

@@ -55,9 +55,9 @@ struct CheckLimits {
 CheckSettings choose_check(const ResolvedRun& run, DeviceKind device, uint64_t seed,
                            const CheckLimits& limits);
 
-/// A model, usually of a few million parameters, that a tensor axis of `tensor` ranks cuts as it cuts
-/// `model`: one or two key-value heads a rank, the same ratio of heads to key-value heads, the same padding
-/// of vocabulary and feed-forward size. Never has more parameters than `model`.
+/// A model, usually of a few million parameters, that `tensor` ranks cut as they cut `model`: one or two
+/// key-value heads a rank, the same ratio of heads to key-value heads, the same padding of vocabulary and
+/// feed-forward size. Never has more parameters than `model`.
 ModelConfig small_model(const ModelConfig& model, int64_t tensor);
 
 /// The bytes that a rank needs for the check on `mesh`: the larger of two plans, for the mesh's fullest rank

@@ -9,8 +9,8 @@
 
 namespace ripstop {
 
-/// Kinds of compared values, which may differ by rounding. All errors are relative. Error of a parameter:
-/// sqrt(squared error / squared norm); of a block: ParameterError::worst_block. An update is the change of
+/// Kinds of compared values, which may differ by rounding. All errors are relative. A parameter's error is
+/// sqrt(squared error / squared norm), a block's is ParameterError::worst_block. An update is the change of
 /// the weights by all steps together.
 enum class CheckedKind { kLoss, kGradientNorm, kGradient, kGradientBlock, kUpdate, kUpdateBlock };
 inline constexpr std::array<CheckedKind, 6> kCheckedKinds{CheckedKind::kLoss,     CheckedKind::kGradientNorm,

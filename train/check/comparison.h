@@ -23,8 +23,8 @@ struct ParameterError {
   void add(const ParameterError& part);
 };
 
-/// The maximum number of elements in a block, which is part of one row: few enough that wrong elements at the
-/// edge of a shard stand out, many enough that rounding evens out.
+/// The maximum number of elements in a block (a part of one row): few enough that wrong elements at the edge
+/// of a shard stand out, many enough that rounding evens out.
 inline constexpr int64_t kComparedBlock = 256;
 
 /// Copies elements [first, first + to.size()) of a unit's flat buffer, perhaps on a device, to `to`.
@@ -51,7 +51,7 @@ std::vector<ParameterError> compare_shard(const UnitLayout& layout, int64_t begi
                                           ReadElements read, std::span<const double> norms,
                                           const Baseline& baseline);
 
-/// The largest absolute value in the shard's padding, which must be 0; infinity if an element is not finite.
+/// The largest absolute value in the shard's padding, 0 if correct; infinity if an element is not finite.
 double largest_padding(const UnitLayout& layout, int64_t begin, std::span<const float> shard);
 
 }  // namespace ripstop

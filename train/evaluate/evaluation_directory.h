@@ -32,7 +32,7 @@ struct EvaluationSettings {
 /// "-max_new_tokens32", and "-data-0123abcd" (the first digits of the hash).
 std::string evaluation_name(const EvaluationSettings& settings, const EvaluationSettings& usual);
 
-/// The directory of an evaluation, which this process alone writes to while the object lives.
+/// The directory of an evaluation. Only this process writes to it while the object lives.
 class EvaluationClaim {
  public:
   /// Makes `directory` if it is absent, and writes settings.json. Keeps results of the same settings, so that
@@ -61,8 +61,8 @@ struct FoundPredictions {
   std::vector<Prediction> predictions;
 };
 
-/// Finds the directory in `evaluations`, except `own`, that has the most predictions by `settings`, with any
-/// number of examples. Skips directories that cannot be read.
+/// Finds the directory in `evaluations`, other than `own`, with the most predictions made by `settings`; the
+/// number of examples may differ. Skips directories that cannot be read.
 FoundPredictions find_predictions(const std::filesystem::path& evaluations, const std::filesystem::path& own,
                                   const EvaluationSettings& settings);
 

@@ -14,7 +14,7 @@ struct Prediction {
   std::string summary;    ///< the generated summary
   std::string reference;  ///< the summary that a person wrote
   std::string document;   ///< the text that both summarize
-  /// Whether the summary has no end of its own (WrittenText::at_limit); nullopt in older files.
+  /// Whether the summary ended without an end token (WrittenText::at_limit); nullopt in older files.
   std::optional<bool> at_limit = {};
 };
 

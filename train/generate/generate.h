@@ -33,7 +33,7 @@ struct AppendTokens {
   FunctionRef<std::span<const LogitRow>(std::span<const SlotTokens> items)> logits;
 };
 
-/// A prompt and its number in the file or split, which is part of the key of random numbers.
+/// A prompt, and its number in the file or split; the number is part of the key of random numbers.
 struct NumberedPrompt {
   std::vector<int32_t> tokens;
   int64_t number = 0;

@@ -10,8 +10,8 @@
 namespace ripstop {
 namespace {
 
-// The rows that fill a call up to a multiple of row_step form a document, which must fit into a slot of the
-// cache.
+// Calls with prompts have a multiple of this number of rows. The rows that fill up a call form a document,
+// which must fit into a slot of the cache.
 int64_t row_step(const InferenceOptions& options) {
   return std::min(InferenceModel::kRowStep, options.context);
 }

@@ -34,9 +34,9 @@ struct InferenceOptions {
   int64_t places() const { return context + (num_beams - 1) * max_new_tokens; }
 
   /// The options for a model that was trained on sequences of `sequence_length` tokens.
-  /// `settings.max_new_tokens` is 0 if the model does not generate. `pieces`: of the tokenizer; an end token
-  /// from there on needs all logits, as ids between are never generated. Throws Error(kUsage) if the new
-  /// tokens leave no room for a prompt, and as require_end_tokens.
+  /// `settings.max_new_tokens` is 0 if the model does not generate. `pieces`: number of the tokenizer's
+  /// pieces; end tokens above it need all logits, because other ids there are never generated. Throws
+  /// Error(kUsage) if the new tokens leave no room for a prompt, and like require_end_tokens.
   static InferenceOptions of(const ModelConfig& model, int64_t sequence_length, DType compute, int64_t slots,
                              const GenerationSettings& settings, int64_t pieces = INT64_MAX);
 };
@@ -123,7 +123,7 @@ class InferenceModel {
   std::vector<float> host_logits_, host_statistics_, host_joined_;
   /// The logits of all slices side by side on a CPU; a GPU uses host_joined_, outside the ledger.
   Buffer joined_logits_;
-  Buffer drawing_;  ///< used on kMeta alone, to count the memory that draw_token allocates
+  Buffer drawing_;  ///< used on kMeta only, to count the memory that draw_token allocates
   std::vector<LogitRow> logit_rows_;
   Arena arena_;
 };

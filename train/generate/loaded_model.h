@@ -13,7 +13,7 @@ InferenceOptions inference_options(const TrainedModel& trained, const Device& de
 /// axis with which the model fits into each rank's memory.
 class LoadedModel {
  public:
-  /// Reads the weights; each rank reads only its part. `world` must outlive this object. Throws as
+  /// Reads the weights; each rank reads only its part. `world` must outlive this object. Throws like
   /// read_weights, and Error(kResources) if the model does not fit or the ranks run different builds or kinds
   /// of processors. Collective.
   LoadedModel(Io& io, MpiWorld& world, const TrainedModel& trained, const InferenceOptions& options,

@@ -43,7 +43,7 @@ struct ScoredToken {
 std::vector<ScoredToken> best_tokens(std::span<const float> logits, std::span<const int32_t> banned,
                                      int64_t count);
 
-/// The key of a random number, which depends on neither mesh nor batch size.
+/// The key of a random number; depends on neither mesh nor batch size.
 struct DrawKey {
   int64_t document = 0;  ///< the prompt's number in its file or split
   int64_t position = 0;  ///< the new token's number in its text

@@ -83,7 +83,7 @@ int64_t free_memory_of_rank_bytes(MpiWorld& world, const Device& device) {
 //     512  kernels of cuDNN and cuBLASLt, loaded at first use
 //   1,024  NCCL's buffers for the peers of world, replicate, fsdp (twice) and tensor
 //     512  rounding up of the fsdp axis's memory to pages of NCCL, which have up to 512 MiB
-//     256  a buffer of twice the level-2 cache, with which timings of products flush that cache
+//     256  a buffer of twice the level-2 cache, to flush that cache when products are timed
 //   2,816  in total
 int64_t library_bytes(DeviceKind device) {
   return device == DeviceKind::kCuda ? int64_t{3} << 30 : 0;

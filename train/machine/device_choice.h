@@ -20,7 +20,7 @@ std::vector<std::string> device_complaints(MpiWorld& world, const Device& device
 bool has_fast_bfloat16(const Device& device);
 
 /// The bytes of memory that a rank may use: an equal share of the node's memory, or of the GPU's free memory.
-/// Returns the least of all ranks' shares, because all ranks must choose the same micro-batch and mesh.
+/// Returns the smallest of all ranks' shares, because all ranks must choose the same micro-batch and mesh.
 /// Collective.
 int64_t memory_of_rank_bytes(MpiWorld& world, const Device& device);
 /// memory_of_rank_bytes(), but on a CPU a share of the node's free memory. For evaluate and summarize, whose

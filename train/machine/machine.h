@@ -48,7 +48,7 @@ double process_age_seconds();
 int64_t usable_memory_bytes(const Machine& machine);
 
 /// Problems that will make a run fail or slow, one sentence each. `ranks`: all ranks of this launch;
-/// `ranks_here`: those on this machine; `threads`: the threads of each rank.
+/// `ranks_here`: this machine's ranks; `threads`: the threads of each rank.
 std::vector<std::string> machine_problems(const Machine& machine, int64_t ranks, int64_t ranks_here,
                                           int64_t threads);
 

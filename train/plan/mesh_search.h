@@ -39,10 +39,10 @@ struct MeshSearch {
   std::optional<MeshSizes> first;  ///< the mesh tried first; nullopt if the kept sizes allow no mesh
 };
 
-/// Tries every mesh of target.ranks ranks with the sizes in `kept` (not those in config.mesh), with the
+/// Tries every mesh of target.ranks ranks with the sizes in `kept` (not config.mesh's sizes), with the
 /// config's micro-batch or, for "auto", micro_batches_to_try. Skips meshes whose tensor groups would span
 /// nodes, unless config.mesh.allow_tensor_across_nodes is set. target.ranks_per_node must be known. Returns
-/// at most `most_rows` rows. Makes about two plans for each mesh and mode of recomputation. Throws as
+/// at most `most_rows` rows. Makes about two plans for each mesh and mode of recomputation. Throws like
 /// unplanned_run.
 MeshSearch search_meshes(const RunConfig& config, const RunTarget& target, const KeptSizes& kept,
                          int64_t most_rows);

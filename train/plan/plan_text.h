@@ -7,7 +7,7 @@
 
 namespace ripstop {
 
-/// The plan of the fullest rank in aligned lines: bytes by category, the total beside the device's memory (if
+/// The plan of the fullest rank in aligned lines: bytes by category, the total and the device's memory (if
 /// known), bytes sent per step by axis. No line end after the last line.
 std::string plan_text(const ResolvedRun& run, const std::optional<int64_t>& device_memory_bytes);
 

@@ -20,14 +20,14 @@ struct PretrainedOrigin {
 
 /// The origin for a config with model.pretrained. Reads only directories and manifests. Throws Error(kUsage),
 /// with the path to type instead, if the run has not begun and the directory does not exist; Error(kStorage)
-/// if the run has only unreadable checkpoints and the directory does not exist; and as find_stored_model.
+/// if the run has only unreadable checkpoints and the directory does not exist; and like find_stored_model.
 PretrainedOrigin find_pretrained_origin(Io& io, const RunConfig& config);
 
-/// The sizes from config.json or the manifest. Throws as read_pretrained_config and read_manifest.
+/// The sizes from config.json or the manifest. Throws like read_pretrained_config and read_manifest.
 ModelConfig read_model_sizes(Io& io, const std::filesystem::path& directory);
 
 /// The ids that end texts of the model in `directory`, ascending, from its files (read_end_tokens) or from a
-/// checkpoint's config. Throws as read_end_tokens, read_manifest and parse_run_config.
+/// checkpoint's config. Throws like read_end_tokens, read_manifest and parse_run_config.
 std::vector<int32_t> read_model_ends(Io& io, const std::filesystem::path& directory);
 
 /// A note if a run's texts end at `ends`, the end tokens of its pretrained model, and these lack the EOS of
@@ -36,8 +36,8 @@ std::string end_tokens_note(const RunConfig& config, const std::vector<int32_t>&
                             const Tokenizer& tokenizer);
 
 /// The model's sizes for a config with model.pretrained. If the run has not begun, also checks that the
-/// adapters of lora.adapter fit the model and [lora]. Throws as find_pretrained_origin, read_model_sizes and
-/// open_first_adapters.
+/// adapters of lora.adapter fit the model and [lora]. Throws like find_pretrained_origin, read_model_sizes
+/// and open_first_adapters.
 ModelConfig read_sizes_for_plan(Io& io, const RunConfig& config);
 
 }  // namespace ripstop

@@ -33,7 +33,7 @@ std::string_view lines_lacking(std::string_view old, std::string_view found) {
 
 }  // namespace
 
-/// Unlocks the mutex while it lives.
+/// While this object lives, the mutex is unlocked.
 class LogWriter::Unlocked {
  public:
   explicit Unlocked(std::unique_lock<std::mutex>& guard) : guard_(guard) { guard_.unlock(); }

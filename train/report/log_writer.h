@@ -29,7 +29,7 @@ struct LogRights {
   double patience_seconds = std::numeric_limits<double>::infinity();
 };
 
-/// A log that grows by whole lines, in the order of add(). Its thread alone uses the file, so a file system
+/// A log that grows by whole lines, in the order of add(). Only its thread uses the file, so a file system
 /// that does not answer does not block the caller. A line that cannot be written waits in memory.
 ///
 /// If a program replaced or removed the open file, the thread goes on in the file that is at the path now,
@@ -54,8 +54,8 @@ class LogWriter {
   LogWriter& operator=(const LogWriter&) = delete;
 
   /// Adds `line`, which ends with a line end, and `record` for the second file, and returns; the thread
-  /// writes them. Only if kMostWaitingBytes wait, waits for room. Then throws Error(kStorage) if a write
-  /// fails, or if the thread does nothing for LogRights::patience_seconds.
+  /// writes them. Waits for room only if kMostWaitingBytes wait already; then throws Error(kStorage) if a
+  /// write fails, or if the thread does nothing for LogRights::patience_seconds.
   void add(std::string line, std::string record = "");
   /// Removes the line that was added last, with its record. Returns false if its write has begun.
   bool take_back();
@@ -94,7 +94,7 @@ class LogWriter {
 
   const std::filesystem::path path_;
   const LogRights rights_;
-  AppendFile file_;  ///< this and the next two: used by the thread alone
+  AppendFile file_;  ///< this and the next two: used only by the thread
   std::optional<AppendFile> second_;
   bool has_line_ = false;            ///< the first waiting line is written, but not yet its record
   Clock::time_point look_at_;        ///< when the thread compares the file with the path again
@@ -106,7 +106,7 @@ class LogWriter {
   bool is_writing_ = false;          ///< the write of the first line has begun
   bool wakes_ = false;               ///< the thread has work now
   bool stops_ = false, has_ended_ = false;
-  int64_t asked_ = 0, answered_ = 0;              ///< calls of sync(), and those that the thread has answered
+  int64_t asked_ = 0, answered_ = 0;              ///< calls of sync(); the ones that the thread has answered
   std::optional<Clock::time_point> still_since_;  ///< last progress of the thread; nullopt: it has no work
   double waited_seconds_ = 0;  ///< time that callers have waited since the thread last did something
   std::optional<Error> failure_;

@@ -146,7 +146,7 @@ std::string cut_to_step(const std::filesystem::path& path, int64_t step, bool re
     if (!log.checkpoints.empty()) saved_step = std::max(saved_step, at);
     if (!log.steps.empty() || !log.starts.empty()) last_step = std::max(last_step, std::min(at, step));
     tells_of_step = tells_of_step || (at == step && (!log.checkpoints.empty() || !log.starts.empty()));
-    log = {};  // frees the events: those of a long run need much memory
+    log = {};  // frees the events, which need much memory in a long run
   });
   const std::string name = path.filename().string();
   if (!damage.empty())

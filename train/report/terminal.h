@@ -16,7 +16,7 @@ struct Terminal {
 
 /// The terminal of `stream`. Launchers put pipes and pseudo-terminals between a rank and the user, so
 /// slurm/launch.sh lists in $RIPSTOP_TERMINAL the streams that end at a terminal ("012") and sets $COLUMNS to
-/// its width. Under other launchers no stream counts as a terminal: its output may go to a log.
+/// the terminal's width. Under other launchers no stream counts as a terminal: its output may go to a log.
 Terminal terminal_of(std::FILE* stream);
 
 /// `bytes` without the characters that a terminal takes as commands. Line ends stay. Other control

@@ -12,7 +12,7 @@ namespace ripstop {
 
 struct LongStepTimes {
   double vote_seconds = 5;   ///< time between two votes of the ranks
-  double most_seconds = 60;  ///< a stop request ends the step if its rest would take longer
+  double most_seconds = 60;  ///< a stop request ends a step whose rest would take longer
 };
 
 /// Decides between the micro-batches of a step whether a stop request ends the step early. The ranks vote,

@@ -205,7 +205,7 @@ void RunDirectory::check_still_owned() const {
         fmt::format("this run was taken over: takeover {} by {} came after this one, which is {}",
                     takeovers.newest_number(), takeovers.all().back().owner, takeover_.number));
   if (takeovers.newest_number() == takeover_.number) return;
-  // This takeover is missing: its file was removed or damaged, or overwritten by a start that had read it
+  // This takeover is missing: takeovers.json was removed, damaged, or overwritten by a start that had read it
   // earlier.
   takeovers.restore(takeover_);
   takeovers.write(io_, checkpoints());

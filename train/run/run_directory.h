@@ -21,8 +21,8 @@ class RunDirectory {
  public:
   /// Makes the directory if it is absent, and takes the lock. Allowed differences between `config` and the
   /// directory's config.toml become notes. Throws Error: kUsage, listing old -> new, for other differences,
-  /// and as check_can_hold_run; kStorage if the directory cannot be written or another run owns it; kRequeue
-  /// as RunLock.
+  /// and like check_can_hold_run; kStorage if the directory cannot be written or another run owns it;
+  /// kRequeue like RunLock.
   RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tokenizer,
                const std::string& prompt_template, const RunLockWait& wait = {});
 
@@ -57,8 +57,8 @@ class RunDirectory {
   /// Asks all locks: check_owner() throws if any lock is lost, may_write() is true if all locks allow writes.
   void check_owner() const;
   bool may_write() const;
-  /// Ends the thread of metrics.jsonl and waits for it for at most `most`. Returns false if that thread, or
-  /// the thread of a lock, is in a file system call that may never return: then this object must not be
+  /// Ends the thread of metrics.jsonl and waits at most `most` for it. Returns false if that thread, or the
+  /// thread of a lock, is in a file system call that may never return: then this object must not be
   /// destroyed.
   bool ends_within(std::chrono::milliseconds most);
   /// Calls RunLock::check_still_owned of all locks; also throws Error(kStorage) if another process has

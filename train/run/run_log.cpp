@@ -29,7 +29,7 @@ void RunLog::tell() {
   for (const std::string& note : metrics.take_notes()) warn(note);
 }
 
-// A checkpoint is worth more than its lines, so lines that cannot be written do not prevent the save.
+// A checkpoint is worth more than log lines, so lines that cannot be written do not prevent the save.
 void RunLog::sync() {
   if (!directory_) return;
   MetricsFile& metrics = directory_->metrics();

@@ -32,7 +32,7 @@ struct RunStatus {
   std::optional<double> seconds_since_update;  ///< age of metrics.jsonl; nullopt if its time is in the future
 };
 
-/// Reads the state from the run's files alone, without MPI or the run's process. Throws nothing: a run that
+/// Reads the state only from the run's files, without MPI or the run's process. Throws nothing: a run that
 /// cannot be read is "unreadable", and a damaged metrics.jsonl gives a note.
 RunStatus read_status(Io& io, const std::filesystem::path& directory);
 

@@ -321,8 +321,8 @@ MemoryUse Trainer::measured_memory() {
   return with_arena(ledger_.peak(), step_->arena().peak());
 }
 
-// Whether this rank wants to stop. `next_seconds`: time until the next chance to stop. The time limit counts
-// on rank 0 alone, which throws if another process owns the run.
+// Whether this rank wants to stop. `next_seconds`: time until the next chance to stop. Rank 0 also looks at
+// the time limit, and throws if another process owns the run.
 bool Trainer::stop_requested(double next_seconds) {
   if (directory_) directory_->check_owner();
   const bool requested = options_.stop_requested && options_.stop_requested();

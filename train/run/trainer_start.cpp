@@ -40,7 +40,7 @@ bool Trainer::start() {
     if (!leads_) return;
     open_directory();
     if (!options_.deadline) return;
-    // Seconds of the run's last save; without one, of writing the checkpoint to a slow disk.
+    // Seconds of the run's last save, or if there is none, of writing the checkpoint to a slow disk.
     double save_seconds = static_cast<double>(found.length.checkpoint_bytes) / kSlowBytesPerSecond;
     if (std::filesystem::exists(run_.metrics_file()))
       for (const CheckpointEvent& saved : read_metrics(run_.metrics_file()).checkpoints)
@@ -193,7 +193,7 @@ std::optional<ResumableCheckpoint> Trainer::resume(StartFindings& found) {
   found.resume_notes = resume_notes(*resumed, mesh_.sizes());
   const TrainSection &then = resumed->config.train, &now = run_.config.train;
   if (then.steps != now.steps || then.epochs != now.epochs) {
-    // Needs no votes on a stop: steps and epochs may only have been raised, so count_steps() took longer.
+    // Needs no votes on a stop: steps and epochs may only have grown, so this is faster than count_steps().
     const int64_t old_steps = count_training_data(run_.dataset, resumed->config)->steps;
     const std::string jump = rate_jump(run_.config, state_.step, old_steps, steps_);
     if (!jump.empty()) found.resume_notes.push_back(jump);

@@ -14,7 +14,7 @@
 namespace ripstop {
 
 // Opens the weights of a run that has not begun, reading headers and samples only. Refuses different weights
-// on different nodes, which would mix two models. Collective.
+// on different nodes: the run would mix two models. Collective.
 Trainer::FirstWeights Trainer::open_first_weights(std::vector<std::string>& notes) {
   FirstWeights first;
   if (!run_.pretrained || run_.pretrained->has_begun) return first;

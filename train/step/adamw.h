@@ -21,7 +21,7 @@ uint64_t moment_key(uint64_t seed, std::string_view parameter);
 
 /// AdamW over this rank's shard of every trained unit. Owns the moments, zero at first (category optimizer, 8
 /// bytes an element, 4 if bfloat16). bfloat16 moments are computed in float32 and rounded stochastically. The
-/// random bits depend on seed, update, moment, parameter and logical element alone, so ranks that hold the
+/// random bits depend only on seed, update, moment, parameter and logical element, so ranks that hold the
 /// same element keep the same moments, on every mesh. Source: decoupled weight decay, arXiv:1711.05101; the
 /// order of operations is torch.optim.AdamW's. How to add an optimizer: CONTRIBUTING.md, "Add anything else".
 class AdamW {

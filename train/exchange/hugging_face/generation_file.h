@@ -59,10 +59,10 @@ struct EndTokens {
   std::filesystem::path path;  ///< the file that has them
 };
 
-/// Reads eos_token_id, an id or a list of ids, of `directory`/generation_config.json, else of config.json.
-/// Leaves out ids from `vocabulary_size` on, which the model never writes. Throws Error(kInputData) if a file
-/// is no JSON object, or the value has another type or more than kMostEndTokens ids. Source: transformers,
-/// GenerationConfig.
+/// Reads eos_token_id, an id or a list of ids, from `directory`/generation_config.json, else from
+/// config.json. Leaves out ids from `vocabulary_size` on, which the model never writes. Throws
+/// Error(kInputData) if a file is no JSON object, or the value has another type or more than kMostEndTokens
+/// ids. Source: transformers, GenerationConfig.
 EndTokens read_end_tokens(const std::filesystem::path& directory, int64_t vocabulary_size);
 
 /// The text of generation_config.json. The padding token is EOS, since ripstop's models have no other one.

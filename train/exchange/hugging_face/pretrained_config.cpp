@@ -62,7 +62,7 @@ std::string list_of(const char* Family::*name) {
 // A member of rope_scaling and of rope_parameters.
 struct RotaryMember {
   const char* name;
-  const char* field;     // of ModelConfig
+  const char* field;     // a member of ModelConfig
   RopeType needed_from;  // this type and all later ones have the member
 };
 
@@ -133,7 +133,7 @@ class PretrainedReader : public JsonReader {
     if (find(json_, "architectures") == nullptr) return *found;
     const Json& names = list(json_, "architectures", 1, 16);
     if (names[0] != found->architecture &&
-        (type != "llama" || names[0] != "LLaMAForCausalLM"))  // the name before transformers had it
+        (type != "llama" || names[0] != "LLaMAForCausalLM"))  // the name before LLaMA was in transformers
       refuse("is of {} with the model_type '{}'; ripstop reads {}", brief(names[0]), type,
              list_of(&Family::architecture));
     return *found;
@@ -196,7 +196,7 @@ class PretrainedReader : public JsonReader {
     }
   }
 
-  // The members of `object` that its type needs. Older files call the type "type".
+  // The members of `object` that its rope type needs. In older files the type's key is "type".
   Json rotary_of(const Json& object, const Json& outside) const {
     for (const auto& [name, value] : object.items()) {
       if (value.is_object())

@@ -56,8 +56,8 @@ struct PretrainedModel {
 bool is_pretrained_model(const std::filesystem::path& directory);
 
 /// Opens config.json and the first of these that exists: model.safetensors, the files of
-/// model.safetensors.index.json, pytorch_model.bin, the files of pytorch_model.bin.index.json. Reads headers
-/// alone. Not collective. Throws what parse_pretrained_config and read_weights_header throw. Throws
+/// model.safetensors.index.json, pytorch_model.bin, the files of pytorch_model.bin.index.json. Reads only
+/// headers. Not collective. Throws what parse_pretrained_config and read_weights_header throw. Throws
 /// Error(kInputData) if a tensor is missing, unknown, in two files, or of another shape or dtype, or if none
 /// of the files exists; for weights of other programs, the hint says how to convert them.
 PretrainedModel open_pretrained_model(const std::filesystem::path& directory);

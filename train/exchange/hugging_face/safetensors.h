@@ -43,7 +43,7 @@ int64_t dtype_bytes(std::string_view dtype);
 /// page in place of the weights.
 void refuse_other_files(const InputFile& file, std::string_view begin);
 
-/// The tensors of `file`, sorted by offset. Reads the header alone. Throws Error(kInputData), with file and
+/// The tensors of `file`, sorted by offset. Reads only the header. Throws Error(kInputData), with file and
 /// fault:
 /// - if the header is damaged, not JSON, or larger than 32 MiB (a 70B model has 0.1 MiB);
 /// - if a tensor has an unknown dtype, a number of bytes that does not fit its shape, or lies outside the

@@ -32,14 +32,14 @@ constexpr Global kGlobals[] = {
     {"torch ShortStorage", "I16"},  {"torch CharStorage", "I8"},         {"torch ByteStorage", "U8"},
     {"torch BoolStorage", "BOOL"}};
 
-using Index = uint32_t;  // of a value
+using Index = uint32_t;  // of a value in values_
 
 struct Value {
   enum class Kind : uint8_t { kMark, kOther, kInteger, kText, kGlobal, kTuple, kDict, kStorage, kTensor };
   Kind kind = Kind::kOther;
   int64_t number = 0;  // an integer, the index of a global, the elements of a storage, the offset of a tensor
   std::string_view text = {};     // a text, or the name of a storage
-  std::vector<Index> items = {};  // of a tuple; of a dict keys and values by turns; the global of a storage;
+  std::vector<Index> items = {};  // items of a tuple; keys and values of a dict in turn; global of a storage;
                                   // storage, sizes and strides of a tensor
 };
 using Kind = Value::Kind;

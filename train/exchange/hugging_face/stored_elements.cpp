@@ -159,8 +159,8 @@ class TensorReader {
                   "another program writes the file, or its disk fails: take the weights from their source");
   }
 
-  // Converts the elements [done, done + count) of the band, which are in the buffer, and writes them to their
-  // rows of the destination.
+  // Converts elements [done, done + count) of the band from the buffer, and writes them to their rows of the
+  // destination.
   void scatter(const Rows& rows, int64_t columns, int64_t done, int64_t count, int64_t first) {
     for (int64_t i = 0; i < count;) {
       const int64_t row = (done + i) / columns, column = (done + i) % columns;

@@ -19,9 +19,9 @@ struct WeightsHeader {
 };
 
 /// The tensors of `file`: if its name ends with .bin, the state dict of torch.save, else safetensors. Reads
-/// headers and pickle alone. Throws Error(kInputData), with file and fault, what read_zip_directory and
-/// read_state_dict throw, and if the file is of PyTorch before 1.6, a TorchScript or big-endian, or a storage
-/// is missing or has another size than stated.
+/// only headers and pickle. Throws what read_zip_directory and read_state_dict throw. Throws
+/// Error(kInputData), with file and fault, if the file is from PyTorch before 1.6, TorchScript or big-endian,
+/// or if a storage is missing or has another size than stated.
 WeightsHeader read_weights_header(const InputFile& file);
 
 }  // namespace ripstop

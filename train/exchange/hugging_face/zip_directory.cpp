@@ -139,7 +139,7 @@ class ZipReader : public JsonReader {
 
   const InputFile& file_;
   uint64_t count_ = 0;
-  int64_t begin_ = 0, end_ = 0;  // of the directory
+  int64_t begin_ = 0, end_ = 0;  // place of the directory in the file
 };
 
 }  // namespace

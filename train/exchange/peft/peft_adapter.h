@@ -23,7 +23,7 @@ inline constexpr const char* kBaseExport = "exported-base";
 
 /// The contents of an adapter_config.json.
 struct PeftConfig {
-  LoraConfig lora;   ///< the rank is above 0; the dropout is the one used in training
+  LoraConfig lora;   ///< rank above 0; dropout as in training
   std::string base;  ///< base_model_name_or_path: where the base was, or its name on a hub; may be empty
 };
 
@@ -31,7 +31,7 @@ struct PeftConfig {
 /// given; other absent keys have the default of PEFT's LoraConfig. Throws Error(kInputData), with key and
 /// value, if the adapters are not LoRA adapters or need something that ripstop does not compute: DoRA, a rank
 /// or scale for each matrix (rank_pattern, alpha_pattern), biases, other trained modules (modules_to_save),
-/// adapters on some layers alone, targets that are no projection of a LLaMA layer, initial values that change
+/// adapters only on some layers, targets that are no projection of a LLaMA layer, initial values that change
 /// the base (PiSSA, OLoRA, LoftQ), or any unknown key that is not empty. Source: peft, tuners/lora/config.py.
 PeftConfig parse_peft_config(std::string_view text, const std::string& name);
 
@@ -60,7 +60,7 @@ struct PeftAdapter {
   std::string weights_hash() const;
 };
 
-/// Opens the adapters in `directory`; reads headers alone. Not collective. As in PEFT, adapters of another
+/// Opens the adapters in `directory`; reads only headers. Not collective. As in PEFT, adapters of another
 /// model with the same sizes are not detected. If both safetensors and .bin exist, reads safetensors. Throws
 /// what read_peft_config and read_weights_header throw. Throws Error(kInputData) if a tensor is missing,
 /// unknown, not F32, F16 or BF16, or not of the shape that `model` needs, or if a file is missing.

@@ -181,7 +181,7 @@ TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& 
   for (int tries = 1; !trained; ++tries) {
     std::string found;
     do_and_agree(world, [&] {
-      // Rank 0 alone looks: "latest" may change while a run trains, so the ranks could find different
+      // Only rank 0 looks: "latest" may change while a run trains, so the ranks could find different
       // checkpoints.
       if (world.rank() == 0) found = find_stored_model(io, path, which).string();
     });

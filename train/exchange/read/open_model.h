@@ -12,14 +12,14 @@
 
 namespace ripstop {
 
-/// `path` if it is a model of Hugging Face, else what find_checkpoint finds. Opens no file. Throws as
+/// `path` if it is a model of Hugging Face, else what find_checkpoint finds. Opens no file. Throws like
 /// find_checkpoint.
 std::filesystem::path find_stored_model(Io& io, const std::filesystem::path& path, const std::string& which);
 
 /// Where open_stored_model looks for the base of a checkpoint of adapters.
 struct BaseChoice {
   std::filesystem::path directory = {};  ///< the only place to look; empty: where the base was in training
-  /// If false and `directory` is empty, no base is opened, and WeightsReader reads the adapters alone.
+  /// If false and `directory` is empty, no base is opened, and WeightsReader reads only the adapters.
   bool is_needed = true;
 };
 
@@ -42,7 +42,7 @@ struct TrainedModel {
 };
 
 /// Opens the model that find_stored_model finds. `overrides` ("generation.key=value") replace values in the
-/// config of the training. All ranks open the model that rank 0 finds. Collective. Throws as
+/// config of the training. All ranks open the model that rank 0 finds. Collective. Throws like
 /// find_stored_model and open_stored_model.
 TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& path,
                                 const std::string& which, const BaseChoice& base = {},
@@ -78,7 +78,7 @@ void require_bases(Communicator& world, const StoredModel& model);
 /// Throws unless `directory` has the base or an export of the base: a model of Hugging Face of the same
 /// sizes, with the weights of the base rounded to the export's dtype. (PEFT cannot load a checkpoint of
 /// ripstop.) Compares three samples of each unit with the base, which must be where it was in training.
-/// Throws as find_base and require_base_weights. Collective over `world`.
+/// Throws like find_base and require_base_weights. Collective over `world`.
 void require_base_or_export(Io& io, Communicator& world, const AdaptedBase& base, const ModelConfig& sizes,
                             const std::filesystem::path& directory);
 

@@ -27,11 +27,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Name and bytes of each file beside the weights.
+// Name and bytes of each file other than the weights.
 using SmallFiles = std::vector<std::pair<std::string, std::string>>;
 
-// Whether the run was trained on running text: from the run's log, or for a copied checkpoint from
-// prepare.json of the data set.
+// Whether the run was trained on running text, by the run's log; for a copied checkpoint, by prepare.json of
+// the data set.
 bool is_running_text(const TrainedModel& trained) {
   const std::optional<StartEvent> start = first_start(trained.run / "metrics.jsonl");
   if (start) return start->data.kind == to_string(ExampleKind::kText);
@@ -162,11 +162,11 @@ ExportReport export_model(Io& io, Communicator& world, const TrainedModel& train
   const ExportLayout layout = options.adapters ? ExportLayout(model, options.adapters->lora, dtype)
                                                : ExportLayout(model, dtype, options.most_file_bytes);
   ExportReport report{.dtype = dtype, .tensors = std::ssize(layout.tensors()), .files = {}};
-  std::optional<PartialDirectory> partial;  // on rank 0 alone
+  std::optional<PartialDirectory> partial;  // on rank 0 only
   std::vector<CheckedFile> small;
   do_and_agree(world, [&] {
     if (world.rank() != 0) return;
-    // Errors must come before the weights are written, which may take long.
+    // Errors must come before the weights are written, because writing may take long.
     const SmallFiles files = small_files(io, trained, layout, options, report);
     partial.emplace(io, output, options.note);
     int64_t bytes = layout.bytes();

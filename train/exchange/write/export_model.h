@@ -46,8 +46,8 @@ CheckedFile write_checked_file(Io& io, const std::filesystem::path& directory, c
                                const std::string& bytes);
 
 struct ExportOptions {
-  /// Type of the weights. nullopt: precision.compute of the run; float32 for an import and for adapters
-  /// alone.
+  /// Type of the weights. nullopt: precision.compute of the run; float32 for an import and for exported
+  /// adapters.
   std::optional<ExportDType> dtype = {};
   /// The only weights to export, for PEFT; nullopt: the whole model.
   std::optional<ExportedAdapters> adapters = {};
@@ -73,7 +73,7 @@ struct ExportReport {
 };
 
 /// Writes the checkpoint `trained` as the directory `output`, for AutoModelForCausalLM.from_pretrained and
-/// AutoTokenizer.from_pretrained. With options.adapters, writes the adapters alone, for
+/// AutoTokenizer.from_pretrained. With options.adapters, writes only the adapters, for
 /// PeftModel.from_pretrained: then the checkpoint must have the units of adapter_table for adapters.lora.
 /// `output` appears complete or not at all (PartialDirectory). Returns the report on rank 0. Collective.
 /// Throws what export_weights throws, and:

@@ -163,7 +163,7 @@ std::string tokenizer_json(const SentencePieceModel& model, const Tokenizer& tok
 }
 
 // A tokenizer_config.json for a tokenizer.json that has none. Without it AutoTokenizer of transformers 4
-// takes LLaMA's class, by the model's type, which adds another BOS to each text.
+// takes LLaMA's class, by the model's type; that class adds another BOS to each text.
 std::string config_of_json(const Tokenizer& tokenizer, int64_t longest) {
   Json config = {{"clean_up_tokenization_spaces", false},
                  {"model_input_names", {"input_ids", "attention_mask"}},
