@@ -10,8 +10,8 @@
 
 namespace ripstop {
 
-/// This rank's results of the steps on a mesh. The shards, float32, are gradients before clipping or, for the
-/// last state (kComparedStates), master weights; in host memory, so that the mesh's memory can be freed.
+/// This rank's results of the steps on a mesh. The shards are float32 in host memory, so that the mesh's
+/// memory can be freed: gradients before clipping or, for the last state (kComparedStates), master weights.
 struct KeptSteps {
   std::array<StepSums, kCheckSteps> steps;
   std::array<std::vector<std::vector<float>>, kComparedStates> shards;  ///< by state, then by unit

@@ -24,7 +24,7 @@ struct RankSpeed {
 /// by rank, equal on all ranks. Collective.
 std::vector<RankSpeed> measure_ranks(MpiWorld& world, const Device& device);
 
-/// A speed of a rank below kSlowShare of the median.
+/// A rank's speed that is below kSlowShare of the median.
 struct SlowRankFound {
   int64_t rank = 0;
   std::string what;  ///< "products", "memory", "links inside the node", "links between nodes"

@@ -20,7 +20,7 @@ struct FittingMesh {
   /// only with recomputation.
   std::string settings_text() const;
 };
-/// The settings of a planned run. Its bytes are run.needed_bytes() and libraries.
+/// The settings of a planned run. FittingMesh::bytes is run.needed_bytes() plus libraries.
 FittingMesh fitting_mesh(const ResolvedRun& run);
 
 /// Alternatives to a plan of R ranks. The memory of each is planned, not extrapolated.

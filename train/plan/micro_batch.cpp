@@ -31,7 +31,7 @@ void plan_summaries(const RunConfig& config, const RunTarget& target, ResolvedRu
   }
 }
 
-// Plans `run` with the largest of `sizes` that fits. The smallest must be planned in `run`, and fit.
+// Plans `run` with the largest of `sizes` that fits. The smallest size must be planned in `run`, and fit.
 void plan_with_largest(const RunConfig& config, const RunTarget& target, const std::vector<int64_t>& sizes,
                        ResolvedRun& run) {
   // Bisects, because a large batch has thousands of sizes: sizes before `low` do not fit, sizes from `high`

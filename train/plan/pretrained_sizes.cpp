@@ -51,7 +51,7 @@ PretrainedOrigin find_pretrained_origin(Io& io, const RunConfig& config) {
   });
   if (newest != own.rend()) return {.directory = newest->directory, .has_begun = true};
   const std::string& path = config.model.pretrained;
-  // A run with damaged checkpoints whose pretrained model is gone can only resume: report the damage.
+  // All checkpoints are damaged. Without the pretrained model, the run can only resume: reports the damage.
   if (!own.empty() && !directory_exists(io, path))
     throw Error(ExitCode::kStorage, fmt::format("cannot read the newest checkpoint: {}", own.back().problem),
                 own.back().hint.empty() ? "run the same command again when the file system answers"
@@ -76,7 +76,7 @@ std::vector<int32_t> read_model_ends(Io& io, const fs::path& directory) {
   try {
     return parse_run_config(config, directory.string()).generation.eos_token_id;
   } catch (const Error&) {
-    return {};  // of a later version: weights are read, and require_resumable() tells a run that goes on
+    return {};  // config of a later version: its weights can be read; check_stored_config() refuses to resume
   }
 }
 

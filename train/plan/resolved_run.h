@@ -68,7 +68,7 @@ struct ResolvedRun {
 };
 
 /// Decides what depends on neither mesh nor micro-batch: model, precision, settings of the step, notes.
-/// plan_with_micro_batch decides the rest. Throws Error(kUsage) and Error(kInputData) as resolve_run.
+/// plan_with_micro_batch decides the rest. Throws Error(kUsage) and Error(kInputData) like resolve_run.
 ResolvedRun unplanned_run(const RunConfig& config, const RunTarget& target);
 
 /// Decides everything and plans the step. Throws Error(kUsage) if the mesh cannot cut the batch or the

@@ -62,7 +62,7 @@ std::string time_text(const RunSpeed& speed, double seconds) {
                      100 * *speed.utilization, speed.source, duration_text(seconds * *speed.utilization));
 }
 
-// With train.epochs, the number of steps is known only now. With train.steps, the config was checked before.
+// Checks the warm-up if train.epochs decides the steps. With train.steps, the config was checked before.
 void check_warm_up(const RunConfig& config, int64_t steps) {
   if (config.schedule.warmup_steps > steps)
     throw Error(ExitCode::kUsage,

@@ -11,16 +11,16 @@ namespace ripstop {
 /// Names the event file of one start of a run and makes its records; the caller writes them.
 class EventFile {
  public:
-  /// Names a new file in `directory`. The number in the name is the present second, or more if that does not
-  /// exceed the numbers of all event files there: readers take files in the order of names. Throws
-  /// Error(kStorage) if the directory cannot be listed.
+  /// Names a new file in `directory`. The number in the name is the present second, but at least one more
+  /// than in any event file there: readers take files in the order of names. Throws Error(kStorage) if the
+  /// directory cannot be listed.
   EventFile(const std::filesystem::path& directory, const RunConfig& config);
 
   const std::filesystem::path& path() const { return path_; }
 
   /// The records for `event`; "" if TensorBoard shows nothing of it. The first event must be a StartEvent.
   /// `time`: seconds since 1970 by this host's clock. Times in records never go back, even from one file to
-  /// the next: if the clock is behind the older files, times count on from their last one.
+  /// the next: if the clock is behind the older files, times go on from their last time.
   std::string records(const MetricsEvent& event, double time);
 
  private:

@@ -18,7 +18,7 @@
 
 namespace ripstop {
 
-/// The right to write a log, and the time to wait for it. The thread of the LogWriter calls the functions.
+/// Who may write a log, and how long callers wait. The thread of the LogWriter calls the functions.
 struct LogRights {
   /// Called before each write. Returns false if the write must wait. Throws Error if this process must not
   /// write any more.

@@ -224,7 +224,7 @@ struct ValidationEvent {
   /// Number of targets in the split.
   int64_t target_count = 0;
   double seconds = 0;
-  bool best = false;  ///< better than all earlier validations, not counting step 0
+  bool best = false;  ///< better than all validations before it, not counting step 0
   std::optional<double> rouge1, rouge2, rougeL;  ///< F-measures, 0..1; nullopt without generated texts
   struct Sample {
     std::string id, summary, reference;  ///< UTF-8

@@ -28,8 +28,8 @@ class StepClock {
     smoothed_ = smoothed_ > 0 ? (1 - kSmoothing) * smoothed_ + kSmoothing * seconds_ : seconds_;
   }
 
-  /// Numbers of the last ended step: its seconds, bytes sent and seconds waited on each axis, seconds waited
-  /// in all.
+  /// Numbers of the last finished step: its seconds, bytes sent and seconds waited on each axis, seconds
+  /// waited in all.
   double seconds() const { return seconds_; }
   const AxisBytes& sent() const { return sent_; }
   const AxisSeconds& waited() const { return waited_; }

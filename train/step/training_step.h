@@ -21,7 +21,7 @@ struct StepOptions {
 struct StepResult {
   double loss = 0;            ///< mean loss over all targets; 0 without targets
   int64_t target_count = 0;   ///< targets of all data ranks
-  double gradient_norm = 0;   ///< norm for the mean loss, before clipping
+  double gradient_norm = 0;   ///< gradient norm of the mean loss, before clipping
   bool skipped = false;       ///< loss or norm not finite, or no targets: weights and moments are unchanged
   int64_t stop_requests = 0;  ///< ranks on which a stop was requested
   int64_t saving_ranks = 0;   ///< ranks on which a save was still being written

@@ -6,7 +6,7 @@
 
 namespace ripstop {
 
-/// How far a rank's part of a save during training is.
+/// The progress of a rank's part of a save during training.
 enum class SaveWork {
   kNone,  ///< no save, or this rank has written its part
   kWrites,

@@ -65,7 +65,7 @@ struct EndTokens {
 /// ids. Source: transformers, GenerationConfig.
 EndTokens read_end_tokens(const std::filesystem::path& directory, int64_t vocabulary_size);
 
-/// The text of generation_config.json. The padding token is EOS, since ripstop's models have no other one.
+/// The text of generation_config.json. The padding token is EOS, because ripstop's models have none.
 std::string generation_config_json(const GenerationSection& generation, const SpecialIds& ids);
 
 }  // namespace ripstop

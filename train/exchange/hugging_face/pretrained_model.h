@@ -22,7 +22,7 @@ namespace ripstop {
 /// default of its architecture in transformers, but sizes of weights must be given. Throws Error(kInputData),
 /// with key and value, if the architecture is none of LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM,
 /// Qwen3ForCausalLM, or has parts that ripstop does not compute: biases of the feed-forward layers, another
-/// activation, windows of some layers, other rotary angles than those of RopeType, quantized weights.
+/// activation, windows in only some layers, rotary angles outside RopeType, quantized weights.
 ModelConfig parse_pretrained_config(std::string_view text, const std::string& name);
 
 ModelConfig read_pretrained_config(const std::filesystem::path& directory);
@@ -32,11 +32,11 @@ ModelConfig read_pretrained_config(const std::filesystem::path& directory);
 std::string pretrained_architecture(const ModelConfig& model);
 
 /// A config.json of pretrained_architecture for transformers 4 and 5. parse_pretrained_config reads back an
-/// equal ModelConfig, except for what 0 stands for: initializer_range is then 1 / sqrt(hidden_size), head_dim
-/// hidden_size / num_attention_heads.
+/// equal ModelConfig, but with 1 / sqrt(hidden_size) for an initializer_range of 0 and hidden_size /
+/// num_attention_heads for a head_dim of 0.
 std::string pretrained_config_json(const ModelConfig& model, ExportDType dtype, const SpecialIds& ids);
 
-/// An open model of Hugging Face, whose headers are read.
+/// A model of Hugging Face: files open, headers read.
 struct PretrainedModel {
   ModelConfig config;
   /// StoredTensor::file is an index into the files.
@@ -62,7 +62,7 @@ bool is_pretrained_model(const std::filesystem::path& directory);
 /// of the files exists; for weights of other programs, the hint says how to convert them.
 PretrainedModel open_pretrained_model(const std::filesystem::path& directory);
 
-/// Calls read_stored for the model's tensors. `layout` is of a unit of parameter_table(model.config). Throws
+/// Calls read_stored for the model's tensors. `layout`: of a unit in parameter_table(model.config). Throws
 /// Error(kInputData) if two copies of a tied table differ.
 void read_pretrained(const PretrainedModel& model, const UnitLayout& layout, int64_t begin, int64_t end,
                      float* to);

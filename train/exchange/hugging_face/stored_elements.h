@@ -1,4 +1,4 @@
-// Tensors of files of weights as ripstop's parameters: names, order of rows, checks, reading.
+// Reads tensors of weights files as ripstop's parameters: names, order of rows, checks.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -50,9 +50,9 @@ using NamedTensors = std::map<std::string, StoredTensor>;
 NamedTensors take_parameters(const std::filesystem::path& directory, const std::vector<UnitSpec>& table,
                              const std::string& made_by, NamedTensors& found);
 
-/// Takes the words that wrappers put before every name off the names in `found` if all have them: "module."
-/// (DistributedDataParallel), "_orig_mod." (torch.compile), and "base_model.model." (PEFT) unless the tensors
-/// are `adapters`, whose own names begin with it. Returns what was taken off, "" if nothing was.
+/// Removes the words that wrappers put before every name from the names in `found`, if all have them:
+/// "module." (DistributedDataParallel), "_orig_mod." (torch.compile), and "base_model.model." (PEFT) unless
+/// the tensors are `adapters`, whose own names begin with it. Returns what was removed, "" if nothing was.
 std::string take_off_wrappers(NamedTensors& found, bool adapters);
 
 /// Throws Error(kInputData) "`directory`: has tensors that `others`: ..." unless `unknown` is empty.

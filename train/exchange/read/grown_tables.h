@@ -47,7 +47,7 @@ class GrownTables {
   VocabularyGrowth growth_;
   int64_t stored_rows_;
   ReadStored read_;
-  std::mutex mutex_;                        // guards columns_, whose elements stay where they are
+  std::mutex mutex_;                        // guards columns_, whose elements never move
   std::map<std::string, Columns> columns_;  // by the name of the table
 };
 

@@ -19,8 +19,8 @@ class StoredModel {
  public:
   /// `base`: the model under the checkpoint's adapters, if it is needed; else null.
   explicit StoredModel(Checkpoint checkpoint, std::unique_ptr<StoredModel> base = nullptr);
-  /// Throws Error(kInputData) if tokenizer.model or ripstop_prompt.json in `directory` is damaged, and like
-  /// read_end_tokens.
+  /// Throws Error(kInputData) if tokenizer.model or ripstop_prompt.json in `directory` is damaged, and what
+  /// read_end_tokens throws.
   StoredModel(std::filesystem::path directory, PretrainedModel model);
 
   const std::filesystem::path& directory() const { return directory_; }

@@ -43,7 +43,7 @@ class ExportLayout {
   static constexpr int64_t kMostFileBytes = 5'000'000'000;
 
   ExportLayout(const ModelConfig& config, ExportDType dtype, int64_t most_file_bytes = kMostFileBytes);
-  /// PEFT's one file, adapter_model.safetensors, in the order of adapter_table. `lora` must have a rank.
+  /// PEFT's single file, adapter_model.safetensors, in the order of adapter_table. `lora` must have a rank.
   ExportLayout(const ModelConfig& config, const LoraConfig& lora, ExportDType dtype);
 
   ExportDType dtype() const { return dtype_; }

@@ -49,7 +49,7 @@ struct ExportOptions {
   /// Type of the weights. nullopt: precision.compute of the run; float32 for an import and for exported
   /// adapters.
   std::optional<ExportDType> dtype = {};
-  /// The only weights to export, for PEFT; nullopt: the whole model.
+  /// Adapters to export without the base, for PEFT; nullopt: the whole model.
   std::optional<ExportedAdapters> adapters = {};
   /// Maximum bytes of a weight file; a file with a single tensor may be larger.
   int64_t most_file_bytes = ExportLayout::kMostFileBytes;

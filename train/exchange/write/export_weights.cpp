@@ -38,7 +38,7 @@ struct UnitPart {
   int64_t count = 0, index = 0;
 };
 
-// Consecutive parts of the units: the rank reads and writes in order, and ranks share few blocks of the disk.
+// This rank's parts of the units, consecutive: it reads and writes in order, and ranks share few disk blocks.
 std::vector<UnitPart> share_of_rank(const std::vector<UnitSpec>& units, const Communicator& world) {
   std::vector<UnitPart> all;
   for (const UnitSpec& unit : units) {
@@ -87,7 +87,7 @@ class SharedFiles {
   std::vector<std::optional<CheckedOutput>> files_;
 };
 
-// Writes the parts of one thread, and reads each back after the next part.
+// Writes the parts of one thread, and reads back each part after writing the next.
 class PartWriter {
  public:
   PartWriter(const ExportLayout& layout, SharedFiles& files) : layout_(layout), files_(files) {}
