@@ -55,8 +55,8 @@ void set_adapters(const ModelConfig& model, LoraConfig& lora) {
 
 // An update changes weights by about a fifth of their standard deviation, so that the next step shows the
 // update; weight decay changes them by a tenth. Epsilon is about as large as an element of the gradient, so
-// that an update is proportional to the gradient; with a usual epsilon it would be nearly the gradient's
-// sign, which rounding may flip.
+// that an update is proportional to the gradient; with a usual epsilon it is nearly the gradient's sign,
+// which rounding may flip.
 void set_optimizer(CheckSettings& settings) {
   const ModelConfig& model = settings.model;
   StepOptions& step = settings.step;
@@ -206,7 +206,7 @@ CheckSettings choose_check(const ResolvedRun& run, DeviceKind device, uint64_t s
     candidates.push_back(settings_of(CheckedModel::kFewerLayers, kFewLayers, run, device, seed));
   candidates.push_back(settings_of(CheckedModel::kSmall, all_layers, run, device, seed));
   for (CheckSettings& settings : candidates) {
-    // The small model may equal the config's model, and the first candidate may have fewer layers than that.
+    // The small model may equal the config's model, and the first candidate may have fewer layers.
     if (settings.model == run.model)
       settings.kind = CheckedModel::kWhole;
     else if (settings.kind == CheckedModel::kWhole)

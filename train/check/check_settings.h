@@ -12,8 +12,8 @@ namespace ripstop {
 
 inline constexpr int64_t kCheckSteps = 2, kCheckMicroBatches = 2;
 
-/// The model that a check computes: the config's; the config's with fewer layers; or a model of other sizes
-/// with the same padding, tying of embeddings and ratio of heads to key-value heads.
+/// The model to check: the config's; the config's with fewer layers; or a model of other sizes with the same
+/// padding, tying of embeddings and ratio of heads to key-value heads.
 enum class CheckedModel { kWhole, kFewerLayers, kSmall };
 std::string_view to_string(CheckedModel kind);
 

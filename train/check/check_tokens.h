@@ -17,8 +17,8 @@ struct CheckTokens {
   int64_t micro_batches = 2;
   int64_t micro_batch_sequences = 1;  ///< sequences of a micro-batch (B)
 
-  /// The number of slots in a step. Slot j belongs to data rank j mod data_ranks. A data rank's slots fill
-  /// its micro-batches in order, as BatchLoader deals sequences.
+  /// Number of slots of a step. Slot j belongs to data rank j mod data_ranks. A data rank's slots fill its
+  /// micro-batches in order, as BatchLoader deals sequences.
   int64_t slots() const { return data_ranks * micro_batches * micro_batch_sequences; }
 };
 

@@ -40,7 +40,7 @@ const CheckedValue* worst_of(const std::vector<CheckedValue>& values,
   return worst;
 }
 
-// The step, as sort key; updates come after all steps.
+// Sort key: the step; updates come after all steps.
 int64_t order_of(const CheckedValue& value) {
   return value.step > 0 ? value.step : kCheckSteps + 1;
 }

@@ -11,7 +11,7 @@ namespace ripstop {
 
 /// Kinds of compared values, which may differ by rounding. All errors are relative. A parameter's error is
 /// sqrt(squared error / squared norm), a block's is ParameterError::worst_block. An update is the change of
-/// the weights by all steps together.
+/// the weights by all steps.
 enum class CheckedKind { kLoss, kGradientNorm, kGradient, kGradientBlock, kUpdate, kUpdateBlock };
 inline constexpr std::array<CheckedKind, 6> kCheckedKinds{CheckedKind::kLoss,     CheckedKind::kGradientNorm,
                                                           CheckedKind::kGradient, CheckedKind::kGradientBlock,
@@ -24,7 +24,7 @@ struct CheckedValue {
   std::string parameter;  ///< logical name; "" for loss and norm
   double error = 0;       ///< infinite if a value is not finite
   double tolerance = 0;
-  int64_t row = 0, column = 0, rank = 0;  ///< first element of the parameter's worst block, and its rank
+  int64_t row = 0, column = 0, rank = 0;  ///< start of the parameter's worst block, and its rank
 
   bool holds() const { return error <= tolerance; }
   /// "the gradient of layers.1.attention.wq.weight in step 1".

@@ -1,5 +1,5 @@
-// Compares the results on a mesh with the results on one rank alone, by logical parameter, whatever shard and
-// slice a rank holds.
+// Compares results on a mesh with results on one rank alone, by logical parameter, whatever shard and slice a
+// rank holds.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -23,8 +23,8 @@ struct ParameterError {
   void add(const ParameterError& part);
 };
 
-/// The maximum number of elements in a block (a part of one row): few enough that wrong elements at the edge
-/// of a shard stand out, many enough that rounding evens out.
+/// Maximum elements of a block (a part of one row): few enough that wrong elements at the edge of a shard
+/// stand out, many enough that rounding evens out.
 inline constexpr int64_t kComparedBlock = 256;
 
 /// Copies elements [first, first + to.size()) of a unit's flat buffer, perhaps on a device, to `to`.

@@ -9,8 +9,8 @@
 
 namespace ripstop {
 
-/// Reports progress. Called on every rank, at the start and after each part; the whole work has `total`
-/// sequences or examples.
+/// Reports progress. Called on every rank, at the start and after each part; `total`: all sequences or
+/// examples.
 using ReportShare = FunctionRef<void(int64_t done, int64_t total)>;
 
 /// Computes the loss of `count` batches on each data rank and returns the sum over all ranks. next(i): this

@@ -12,8 +12,8 @@ struct Degenerate {
   std::optional<bool> at_limit;  ///< Prediction::at_limit
   bool empty = false;            ///< no word
   bool repeats = false;          ///< four words in a row occur twice
-  /// The summary begins with the document's first sentence. The sentence ends at the first word, from the
-  /// fourth on, that ends with . ! ? or ends a line.
+  /// The summary begins with the document's first sentence, which ends at the first word, from the fourth on,
+  /// that ends with . ! ? or ends a line.
   bool copies = false;
 };
 

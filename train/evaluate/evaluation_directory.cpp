@@ -139,7 +139,7 @@ void refuse_other_settings(const fs::path& directory, const Json& settings) {
   std::optional<Json> found = read_settings(directory);
   if (found && !found->contains("weights"))
     refuse(directory, "has a settings.json that ripstop evaluate did not write");
-  // The names of the files that an evaluation makes. If there is a settings.json, other entries are allowed,
+  // The names of the files that an evaluation makes. Beside a settings.json other entries are allowed,
   // because people may keep files there that they made from the results.
   constexpr std::array<std::string_view, 4> kOwn = {kSettings, kPredictions, kScores, kPartialLossFile};
   const std::string foreign = found ? "" : entries_in_the_way(posix_io(), directory, kOwn);

@@ -36,14 +36,12 @@ std::string evaluation_name(const EvaluationSettings& settings, const Evaluation
 class EvaluationClaim {
  public:
   /// Makes `directory` if it is absent, and writes settings.json. Keeps results of the same settings, so that
-  /// an interrupted evaluation can go on. Calls note(text) as make_partial_directory does.
-  /// Throws Error(kUsage) if another process evaluates there now.
-  /// Throws Error(kUsage) if the directory has results of other settings; the message has each difference as
-  /// old -> new.
-  /// Throws Error(kUsage) if the directory holds something other than an evaluation; the message names the
-  /// entries_in_the_way.
-  /// Throws Error(kUsage) if `directory` is a file, lies below a file, or lies among a run's checkpoints.
-  /// Throws Error(kStorage) if reading or writing fails.
+  /// an interrupted evaluation can go on. Calls note(text) as make_partial_directory does. Throws
+  /// Error(kStorage) if reading or writing fails. Throws Error(kUsage):
+  /// - if another process evaluates there now;
+  /// - if the directory has results of other settings; the message has each difference as old -> new;
+  /// - if the directory holds something other than an evaluation; the message names the entries_in_the_way;
+  /// - if `directory` is a file, lies below a file, or lies among a run's checkpoints.
   EvaluationClaim(const std::filesystem::path& directory, const EvaluationSettings& settings,
                   const std::function<void(const std::string&)>& note = {});
   ~EvaluationClaim();
@@ -57,7 +55,7 @@ class EvaluationClaim {
 };
 
 struct FoundPredictions {
-  std::filesystem::path directory;  ///< empty if no predictions were found
+  std::filesystem::path directory;  ///< empty if none were found
   std::vector<Prediction> predictions;
 };
 

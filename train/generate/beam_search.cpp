@@ -101,7 +101,7 @@ void BeamSearch::continue_with(const std::vector<Candidate>& candidates) {
   beams_ = std::move(beams);
 }
 
-// Whether the best beam could still become one of the best texts, as settings.early_stopping judges it.
+// Whether, by settings.early_stopping, the best beam could still become one of the best texts.
 bool BeamSearch::can_improve() const {
   const GenerationSettings& settings = options_.settings;
   if (std::ssize(ended_) < settings.num_beams) return true;

@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = JsonReader::Json;
 
-// The JSON library writes a value recursively: each level takes stack. Real data is never that deep.
+// The JSON library writes a value recursively: each level takes stack. No real data is that deep.
 constexpr int kDeepest = 200;
 
 // The index where the character of byte `at` begins. `text` is valid UTF-8: later bytes are 10xxxxxx.
@@ -29,7 +29,7 @@ size_t character_begin(const std::string& text, size_t at) {
   return at;
 }
 
-// The start of `text`, for a message. `text` is valid UTF-8.
+// The start of `text`, valid UTF-8, for a message.
 std::string begin_of(const std::string& text) {
   constexpr size_t kMostBytes = 40;
   return text.size() <= kMostBytes ? text : text.substr(0, character_begin(text, kMostBytes)) + "...";

@@ -19,7 +19,7 @@ struct DocumentLine {
 
 /// The next object of `lines`; nullopt at the end. Skips blank lines. Throws Error(kInputData) with file and
 /// line if a line is no JSON object with a string or null as `document`. If the field is absent, the message
-/// lists the others.
+/// lists the other fields.
 std::optional<DocumentLine> next_document(TextLines& lines);
 
 /// `line` with the field `summary`, and without a line end. An old `summary` becomes `reference`, unless

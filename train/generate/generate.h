@@ -49,7 +49,7 @@ struct Continuation {
   bool ended = false;
 };
 
-/// Called for each prompt, in the order of the prompts.
+/// Called for each prompt, in order.
 using TakeContinuation = FunctionRef<void(Continuation continuation)>;
 
 struct GenerateOptions {

@@ -10,8 +10,8 @@
 namespace ripstop {
 namespace {
 
-// Calls with prompts have a multiple of this number of rows. The rows that fill up a call form a document,
-// which must fit into a slot of the cache.
+// Prompt calls have a multiple of this many rows. The rows that fill up a call form a document, which must
+// fit into a cache slot.
 int64_t row_step(const InferenceOptions& options) {
   return std::min(InferenceModel::kRowStep, options.context);
 }
@@ -28,7 +28,7 @@ ShardingOptions sharding(const InferenceOptions& options) {
           .lora = options.lora};
 }
 
-// A buffer of `count` ids or floats; no memory if `count` is 0.
+// `count` ids or floats; no memory if `count` is 0.
 Buffer words(const Stream& stream, MemoryLedger& ledger, int64_t count) {
   if (count == 0) return {};
   return Buffer(stream.device(), ledger, MemoryCategory::kActivations, 4 * count);
@@ -49,14 +49,14 @@ Tensor view(const Buffer& buffer, const Shape& shape, DType dtype = DType::kInt3
   return tensor_in(buffer, 0, dtype, shape);
 }
 
-// Copies input.host to input.device, which has the size of the largest call.
+// Copies host to device, which has the size of the largest call.
 void upload(const Stream& stream, const InferenceModel::Input& input) {
   const auto& [to, from] = input;
   RIPSTOP_CHECK(4 * std::ssize(from) <= to.bytes(), "{} ids for {} bytes", from.size(), to.bytes());
   copy_bytes(stream, to.data(), from.data(), 4 * std::ssize(from));
 }
 
-// The minimum of InferenceOptions::prefill_tokens: enough rows for matrix products at full speed.
+// The least InferenceOptions::prefill_tokens: enough rows for matrix products at full speed.
 constexpr int64_t kPrefillTokens = 2048;
 
 }  // namespace

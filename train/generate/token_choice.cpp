@@ -33,7 +33,7 @@ void keep_top_k(int64_t top_k, std::vector<ScoredToken>& tokens) {
   std::ranges::sort(tokens, {}, &ScoredToken::id);
 }
 
-// The weights exp(logit - largest logit) of tokens, and the sum of the weights in the order of the tokens.
+// The weights exp(logit - largest logit) of tokens, and their sum in the order of the tokens.
 class TokenWeights {
  public:
   explicit TokenWeights(const std::vector<ScoredToken>& tokens) {

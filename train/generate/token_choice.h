@@ -38,8 +38,8 @@ struct ScoredToken {
   float logit = 0;
 };
 
-/// The `count` ids with the largest logits, best first; equal logits in the order of their ids. Skips ids in
-/// `banned` (ascending) and logits that are minus infinity or NaN, so the result may have fewer ids.
+/// The `count` ids with the largest logits, best first; equal logits in order of their ids. Skips ids in
+/// `banned` (ascending) and logits that are minus infinity or NaN, so the result may have fewer.
 std::vector<ScoredToken> best_tokens(std::span<const float> logits, std::span<const int32_t> banned,
                                      int64_t count);
 

@@ -39,7 +39,7 @@ struct WrittenText {
   bool at_limit = false;   ///< no end token was generated (Continuation::ended)
 };
 
-/// Called for each prompt, in the order of the prompts.
+/// Called for each prompt, in order.
 using TakeText = FunctionRef<void(WrittenText written)>;
 
 /// Generates the text after each prompt, up to the tokenizer's EOS or an id of settings.eos_token_id. `model`

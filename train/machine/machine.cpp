@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The number 16384 of "16384 kB".
+// 16384 for "16384 kB".
 std::optional<int64_t> leading_number(const std::string& text) {
   return parse_integer(text.substr(0, text.find(' ')));
 }

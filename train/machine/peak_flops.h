@@ -23,7 +23,7 @@ inline constexpr const char* kNoCpuPeak = "measured: not known, other programs k
 /// slower than the full model. Pure.
 std::optional<double> data_sheet_flops(const std::string& name, DType compute);
 
-/// A round of the measurement: all ranks compute the same products at once.
+/// A round of measurement: all ranks compute the same products at once.
 struct PeakRound {
   double seconds = 0;  ///< time of the slowest rank
   /// CPU time of a rank's threads / (seconds * threads), the smallest of all ranks. 1 if the ranks of a node

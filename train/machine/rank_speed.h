@@ -32,7 +32,7 @@ struct SlowRankFound {
   double value = 0;  ///< the speed, in FLOP/s or bytes/s
 };
 
-/// The slow ranks, by rank. Pure.
+/// The slow ranks, in rank order. Pure.
 std::vector<SlowRankFound> slow_ranks_of(const std::vector<RankSpeed>& speeds);
 
 struct LinkSpeed {

@@ -12,8 +12,8 @@ inline constexpr double kSlowShare = 0.8;
 /// even number of rates is the mean of the two middle ones. Pure.
 std::vector<double> relative_to_median(std::span<const double> rates);
 
-/// The option of sbatch and srun that excludes `hosts` from a job: "--exclude=n2,n7", each host once and
-/// without domain; "" if there are no hosts. Pure.
+/// The option of sbatch and srun that keeps `hosts` out of a job: "--exclude=n2,n7", each host once and
+/// without its domain; "" without hosts. Pure.
 std::string exclude_option(std::span<const std::string> hosts);
 
 }  // namespace ripstop

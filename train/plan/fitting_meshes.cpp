@@ -10,7 +10,7 @@
 namespace ripstop {
 namespace {
 
-// Maximum number of ranks in a hint: a far larger job is no useful advice.
+// Maximum ranks in a hint: a far larger job is no useful advice.
 int64_t most_ranks(const RunTarget& target) {
   constexpr int64_t kTimesTheRanks = 64, kOfAnyJob = 1024;
   return std::max(kTimesTheRanks * target.ranks, kOfAnyJob);
@@ -24,7 +24,7 @@ std::string mesh_text(const FittingMesh& fitting) {
 // divides `unit`. nullopt if no mesh of up to most_ranks() ranks fits.
 std::optional<FittingMesh> fewest_units(const RunConfig& config, const RunTarget& target, ResolvedRun run,
                                         int64_t tensor, int64_t unit) {
-  // Whether a mesh of `units` x `unit` ranks fits with the smallest micro-batch. Leaves the plan in `run`.
+  // Whether `units` x `unit` ranks fit with the smallest micro-batch. Leaves the plan in `run`.
   const auto fits = [&](int64_t units) {
     run.mesh = {.fsdp = units * unit / tensor, .tensor = tensor};
     const std::vector<int64_t> sizes = micro_batches_to_try(config, target, run.mesh);
@@ -43,7 +43,7 @@ std::optional<FittingMesh> fewest_units(const RunConfig& config, const RunTarget
     const int64_t middle = too_few + (enough - too_few) / 2;
     (fits(middle) ? enough : too_few) = middle;
   }
-  fits(enough);  // plans again: the last number tried may be one that does not fit
+  fits(enough);  // plans again: the number tried last may not fit
   return fitting_mesh(run);
 }
 

@@ -179,7 +179,7 @@ class Search {
   std::list<SearchedMesh> meshes_;                  // ladders point into the list
   std::map<int64_t, std::vector<Ladder>> ladders_;  // by lost_percent
   int64_t fitting_ = 0;
-  std::map<Recompute, int64_t> largest_;  // the largest micro-batch that fit on the previous mesh
+  std::map<Recompute, int64_t> largest_;  // largest micro-batch that fit on the previous mesh
 };
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace {
 // Rows of a micro-batch on a CPU with which matrix products reach full speed.
 constexpr int64_t kCpuRows = 4096;
 
-// Maximum number of summaries that a rank writes at once in a validation.
+// Maximum summaries that a rank writes at once in a validation.
 constexpr int64_t kSlots = 32;
 
 // Plans the model that writes summaries at validations, if the config asks for any, with as many slots as
@@ -52,9 +52,9 @@ std::string last_data_ranks(int64_t first, int64_t data_ranks) {
   return fmt::format("data ranks {} to {} have", first, data_ranks - 1);
 }
 
-// Whether tensor-parallel products are cut into pieces that overlap with messages. The default is true on a
-// GPU from kLeastRows rows a rank on (an estimate): smaller pieces do not fill a GPU. On a CPU the messages
-// need the cores that compute.
+// Whether tensor-parallel products are cut into pieces that overlap with messages: by default on a GPU from
+// kLeastRows rows a rank (an estimate). Smaller pieces do not fill a GPU. On a CPU the messages need the
+// cores that compute.
 bool overlaps_tensor(const RunConfig& config, const RunTarget& target, int64_t tensor,
                      int64_t sequence_count) {
   constexpr int64_t kLeastRows = 2048;

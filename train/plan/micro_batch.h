@@ -6,7 +6,7 @@
 
 namespace ripstop {
 
-/// Maximum number of tokens in a micro-batch: planning takes time for each chunk of its logits.
+/// Maximum tokens of a micro-batch: planning takes time for each chunk of its logits.
 inline constexpr int64_t kMostMicroBatchTokens = int64_t{1} << 24;
 
 /// The micro-batch sizes to try for `train.micro_batch_sequences = "auto"` on a mesh, largest first. Empty if

@@ -23,7 +23,7 @@ struct PlanRequest {
 struct RankPlan {
   MemoryUse memory;  ///< all bytes that ripstop allocates on the device, at the peak
   MemoryUse arena;   ///< the arena's part of `memory`: the arena_capacity of TrainingStep
-  /// The arena's peaks in a step and in an evaluation; `arena` is the larger one. With few layers and much
+  /// The arena's peaks in a step and an evaluation; `arena` is the larger one. With few layers and much
   /// recomputation, an evaluation needs more than a step.
   MemoryUse step_arena, evaluation_arena;
   AxisBytes traffic_per_step;  ///< bytes sent in each step but the first, which may gather more

@@ -1,4 +1,4 @@
-// A rank's host memory for the copies from which saves during training are written.
+// A rank's host memory for the copies that saves during training use.
 #pragma once
 #include <cstdint>
 #include <vector>

@@ -15,15 +15,15 @@ namespace ripstop {
 /// as the letter.
 std::string visible_tokens(const std::vector<int32_t>& ids, const Tokenizer& tokenizer);
 
-/// A line about an example: its number, `id` (may be empty), the number of tokens of each part and how many
-/// are cut, and the number of tokens in the loss.
+/// A line about an example: its number, `id` (may be empty), the tokens of each part and how many of them are
+/// cut, and the tokens in the loss.
 std::string example_line(const ExampleView& view, std::string_view id);
 
 /// The text of an example. Tokens in the loss are between "[[" and "]]", or in bold green if `terminal` has
 /// colors. "<205 tokens cut>" replaces missing tokens.
 std::string example_text(const ExampleView& view, const Tokenizer& tokenizer, const Terminal& terminal);
 
-/// How example_text() marks tokens in the loss: "in bold green" or "between [[ and ]]".
+/// The mark of tokens in the loss: "in bold green" or "between [[ and ]]".
 std::string counted_mark(const Terminal& terminal);
 
 }  // namespace ripstop

@@ -11,7 +11,7 @@ namespace ripstop {
 /// Prints lines to one stream, and at a terminal a live line below them, which is rewritten in place. A
 /// stream neither stops nor delays a run: while its reader does not read or the disk is full, lines wait in
 /// memory (up to 1 MiB; further lines are dropped). Without a reader, lines are dropped. Not thread-safe.
-/// Only one LiveLine at a time may have a live line at a terminal; several would overwrite each other.
+/// Only one LiveLine at a time may have a live line at a terminal.
 class LiveLine {
  public:
   /// `stream` must outlive this object.

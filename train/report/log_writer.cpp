@@ -33,7 +33,7 @@ std::string_view lines_lacking(std::string_view old, std::string_view found) {
 
 }  // namespace
 
-/// While this object lives, the mutex is unlocked.
+/// Keeps the mutex unlocked.
 class LogWriter::Unlocked {
  public:
   explicit Unlocked(std::unique_lock<std::mutex>& guard) : guard_(guard) { guard_.unlock(); }
@@ -181,7 +181,7 @@ bool LogWriter::work(std::unique_lock<std::mutex>& guard, bool syncs) {
   }
   // Line by line, so that a nearly full disk gets the lines that still fit.
   while (!lines_.empty()) {
-    const Entry& entry = lines_.front();  // a reference stays valid: take_back() does not move this entry
+    const Entry& entry = lines_.front();  // take_back() does not move it
     is_writing_ = true;
     bool may_write = false;
     try {
@@ -211,7 +211,7 @@ bool LogWriter::work(std::unique_lock<std::mutex>& guard, bool syncs) {
 // Goes on in the file that is at the path now, or in a new one. Opens the file before it checks the owner: a
 // process that takes a run over changes LOCK first, then the log.
 void LogWriter::follow_path() {
-  rights_.check_owner();  // before AppendFile, which may make the file or cut a torn line
+  rights_.check_owner();  // opening may make the file, or cut a torn line
   std::error_code ignored;
   const bool is_there = std::filesystem::exists(path_, ignored);
   AppendFile found(path_);

@@ -45,8 +45,8 @@ void add(const std::string& name, FieldReader fields, std::vector<Event>& events
 }
 
 // Adds the event of line `number` to `log` and returns its step. Throws Error(kStorage) "line 7: ..." if the
-// line, given without line end, is no event: it is not a JSON object with `event` and `step`, or a field has
-// a wrong type.
+// line, given without line end, is no event: no JSON object with `event` and `step`, or a field has a wrong
+// type.
 int64_t add_line(int64_t number, std::string_view line, MetricsLog& log) {
   const JsonReader reader(fmt::format("line {}", number), ExitCode::kStorage);
   // Short lines are parsed without the checks of JsonReader::parse, which would be slow for a million lines.

@@ -251,7 +251,7 @@ struct ValidationEvent {
   }
 };
 
-/// Words for the state of a save that is not yet a checkpoint.
+/// The states of a save that is no checkpoint yet.
 struct SaveState {
   static constexpr const char* kBegun = "begun";
   /// No checkpoint was made; the earlier checkpoints stay.

@@ -21,7 +21,7 @@ struct SavedRun {
   std::optional<RunDirectory>& directory;  ///< set on rank 0 only
   std::optional<TimeLimit>& time_limit;    ///< set on rank 0 only
   const StepDeadline& deadline;            ///< outside_steps() limits the waits for a disk
-  /// States whose `best` must always name an existing checkpoint, even after a failed save.
+  /// States whose `best` must name an existing checkpoint, also after a failed save.
   std::array<CheckpointState*, 2> states;
 };
 

@@ -39,7 +39,7 @@ std::optional<int64_t> newest_checkpoint(Io& io, const fs::path& run) {
     try {
       if (takeovers.refusal(step, read_manifest(io, path).state.takeover).empty()) return step;
     } catch (const Error&) {
-      return step;  // damaged; `checkpoint list` reports the damage
+      return step;  // damaged, as `checkpoint list` reports
     }
   }
   return std::nullopt;

@@ -20,7 +20,7 @@ struct RunStatus {
   int64_t step = 0;
   int64_t steps = 0;  ///< steps of the whole run; 0: unknown
   std::optional<double> loss;
-  std::optional<double> best_validation_loss;  ///< lowest loss; the loss of initial weights does not count
+  std::optional<double> best_validation_loss;  ///< the lowest; initial weights do not count
   std::optional<double> tokens_per_second;
   std::optional<double> eta_seconds;         ///< time to the end; only of a running run
   std::optional<int64_t> newest_checkpoint;  ///< step of the newest checkpoint

@@ -30,8 +30,8 @@ RankWork work_of_step(int64_t rank, const StepTimes& times, double flops);
 
 /// The FLOP of a training step for `batch`, if one rank computed all of it. With hidden size C, feed-forward
 /// size F, L layers, K key-value heads of size D and V ids, 3 times (forward once, backward twice) the sum
-/// of: 2 L (2 C C + 2 C K D + 3 C F) for each row, empty or not, 2 L C n^2 for each document of n rows, and 2
-/// V C for each target. Pure.
+/// of: 2 L (2 C C + 2 C K D + 3 C F) for a row, empty or not, 2 L C n^2 for a document of n rows, and 2 V C
+/// for a target. Pure.
 double batch_flops(const ModelConfig& model, const PackedBatch& batch);
 
 /// The speed of each rank as a multiple of the median rank's speed. Takes the larger of two multiples, in

@@ -127,7 +127,7 @@ double LookIntervals::look() {
 }
 
 std::string clock_text(double time) {
-  constexpr double kManySeconds = 1e11;  // a time read from a file may be any number; these are 3,000 years
+  constexpr double kManySeconds = 1e11;  // a time in a file may be any number; these are 3,000 years
   if (!(std::abs(time) < kManySeconds)) return "?";
   const auto seconds = static_cast<std::time_t>(time);
   std::tm local{};

@@ -15,7 +15,7 @@
 namespace ripstop {
 namespace {
 
-// The number of failed steps in a row that ends the run: enough to tell lost weights from a bad batch.
+// Failed steps in a row that end the run: enough to tell lost weights from a bad batch.
 constexpr int64_t kSkipsInARow = 3;
 
 // A step without targets is skipped, too, but is no failure.

@@ -67,7 +67,7 @@ class Trainer {
 
  private:
   using Clock = std::chrono::steady_clock;
-  /// The weights that a new run begins with, opened but not read.
+  /// The first weights of a run, opened but not read.
   struct FirstWeights {
     std::optional<StoredModel> model;     ///< model.pretrained, if given
     std::optional<PeftAdapter> adapters;  ///< lora.adapter, if given
@@ -76,7 +76,7 @@ class Trainer {
   struct StartFindings {
     RunLength length;
     std::vector<std::string> notes, warnings, resume_notes;
-    std::string weights_of;  ///< source of the weights, for people; empty if no weights were read
+    std::string weights_of;  ///< source of the weights, for people; empty if none were read
     std::optional<KernelPlans> kernel_plans = {};  ///< set on a GPU
   };
   struct StepWork {
@@ -179,7 +179,7 @@ class Trainer {
   int64_t skips_ = 0;             ///< failed steps since the last update: loss or gradient not finite
   CheckpointState updated_;       ///< if skips_ > 0: the state before the first failed step
   bool was_done_ = false;         ///< this start found nothing to do
-  bool has_no_progress_ = false;  ///< the run ends for no progress; on rank 0
+  bool has_no_progress_ = false;  ///< the run ends: restarts made no progress; on rank 0
   bool end_is_logged_ = false;
 };
 

@@ -40,7 +40,7 @@ bool Trainer::start() {
     if (!leads_) return;
     open_directory();
     if (!options_.deadline) return;
-    // Seconds of the run's last save, or if there is none, of writing the checkpoint to a slow disk.
+    // Seconds of the run's last save, else of writing the checkpoint to a slow disk.
     double save_seconds = static_cast<double>(found.length.checkpoint_bytes) / kSlowBytesPerSecond;
     if (std::filesystem::exists(run_.metrics_file()))
       for (const CheckpointEvent& saved : read_metrics(run_.metrics_file()).checkpoints)

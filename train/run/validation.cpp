@@ -28,7 +28,7 @@ void check_summaries(const TokenDataset& dataset, const RunConfig& config, const
   cut_document(prompt, run.summaries->context - config.generation.max_new_tokens);
 }
 
-// The first characters of `text`, as valid UTF-8: a model may write any bytes.
+// The first characters of `text` as UTF-8: a model may write any bytes.
 std::string sample_text(std::string text) {
   constexpr size_t kMostBytes = 1000;
   if (size_t end = kMostBytes; text.size() > end) {
@@ -86,7 +86,7 @@ std::optional<ValidationScores> Validation::measure(TrainingStep& step, MemoryLe
       [&](int64_t count, NextTokens next) { return step.evaluate(count, next, stop_requested); },
       [&](int64_t done, int64_t total) { report("sequences", done, total); });
   scores.loss = loss.sum;
-  // A part of the set gives no score. The run repeats the validation when it goes on.
+  // A part of the set gives no score. The run validates again when it goes on.
   if (!loss.complete) return std::nullopt;
   if (run_.summaries && !measure_rouge(step, ledger, stop_requested, report, scores)) return std::nullopt;
   return scores;

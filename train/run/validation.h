@@ -41,7 +41,7 @@ struct ValidationSet {
 };
 
 /// Opens validation.h5. Throws Error(kInputData) if the set was made with another tokenizer, and
-/// Error(kUsage) if summaries are to be scored and the set has no summaries.
+/// Error(kUsage) if summaries are to be scored and the set has none.
 ValidationSet open_validation_set(const RunConfig& config, const ResolvedRun& run,
                                   const Tokenizer& tokenizer);
 

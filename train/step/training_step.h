@@ -21,7 +21,7 @@ struct StepOptions {
 struct StepResult {
   double loss = 0;            ///< mean loss over all targets; 0 without targets
   int64_t target_count = 0;   ///< targets of all data ranks
-  double gradient_norm = 0;   ///< gradient norm of the mean loss, before clipping
+  double gradient_norm = 0;   ///< norm for the mean loss, before clipping
   bool skipped = false;       ///< loss or norm not finite, or no targets: weights and moments are unchanged
   int64_t stop_requests = 0;  ///< ranks on which a stop was requested
   int64_t saving_ranks = 0;   ///< ranks on which a save was still being written
@@ -29,7 +29,7 @@ struct StepResult {
   bool given_up = false;      ///< StepHooks::gives_up ended the step: no update; all other members are unset
 };
 
-/// The numbers of a step and of its update. Skipped steps are no updates, so `update` may be smaller.
+/// Numbers of a step and its update. Skipped steps are no updates, so `update` may be smaller.
 struct StepNumbers {
   int64_t step = 1;       ///< from 1; seeds dropout
   int64_t update = step;  ///< from 1; for AdamW's bias correction
@@ -39,7 +39,7 @@ struct StepHooks {
   /// Called after each micro-batch but the last, with the number of micro-batches done. True ends the step;
   /// all ranks must return the same.
   std::function<bool(int64_t done)> gives_up = {};
-  /// Returns the state of this rank's save. Called once, just after `stop_requested`.
+  /// The state of this rank's save. Called once, just after `stop_requested`.
   std::function<SaveWork()> save_work = {};
   /// Called with each unit before its weights and moments change.
   std::function<void(size_t unit)> before_update = {};

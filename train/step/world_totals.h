@@ -24,7 +24,7 @@ struct LossSum {
 };
 
 /// Float64 sums in device memory: loss, targets, squared gradient norm, stop requests, saving ranks, still
-/// disks. A single all-reduce sums them. Owns its memory (category activations).
+/// disks. One all-reduce sums all. Owns its memory (category activations).
 class WorldTotals {
  public:
   /// `mesh` and `stream` are borrowed.
@@ -44,7 +44,7 @@ class WorldTotals {
   void sum_over_world(Arena& arena, int64_t target_count, bool stop_requested,
                       SaveWork save_work = SaveWork::kNone);
 
-  /// The sums on the host. Waits for the stream.
+  /// The sums on the host, from read(), which waits for the stream.
   struct Sums {
     LossSum loss;
     double squared_norm = 0;

@@ -54,8 +54,8 @@ std::map<std::string, int64_t> ids_of_pieces(const fs::path& path) {
 }
 
 // A message about the first piece of `tokenizer` that differs in the tokenizer.json at `path`, else "". Skips
-// special tokens, whose names differ between the files of one tokenizer, and with may_go_on also ids from the
-// file's number of pieces on.
+// special tokens, whose names differ between the files of one tokenizer; with may_go_on, also ids beyond the
+// file's.
 std::string first_difference(const fs::path& path, const Tokenizer& tokenizer, bool may_go_on) {
   const std::map<std::string, int64_t> ids = ids_of_pieces(path);
   for (int32_t id = 0; id < tokenizer.vocabulary_size(); ++id) {
@@ -102,7 +102,7 @@ std::string way_to_data(const TokenizerOwners& owners) {
 }
 
 // The number of pieces that `tokenizer` has after those of the model's tokenizer; 0 if its first pieces are
-// not the model's, or if it begins texts with other tokens or gives texts other ids.
+// not the model's, or if it begins texts with other tokens or gives other ids.
 int64_t further_pieces(const TokenizerOwners& owners, const Tokenizer& tokenizer) {
   const fs::path own = tokenizer_directory(owners.model);
   if (!has_tokenizer(own)) return 0;

@@ -8,17 +8,17 @@
 
 namespace ripstop {
 
-/// Tokenizer::sha256 of the tokenizer in the directory of a model of Hugging Face; "" if there is none, or
-/// only a tokenizer.json that ripstop cannot read. Throws Error(kInputData) if tokenizer.model is damaged.
+/// Tokenizer::sha256 of the tokenizer in the directory of a Hugging Face model; "" if there is none, or only
+/// a tokenizer.json that ripstop cannot read. Throws Error(kInputData) if tokenizer.model is damaged.
 std::string read_tokenizer_sha256(const std::filesystem::path& directory);
 
 /// Tokenizer::sha256 of the model's tokenizer, from a checkpoint's manifest or by read_tokenizer_sha256.
 /// Throws what read_manifest and read_tokenizer_sha256 throw.
 std::string find_tokenizer_sha256(Io& io, const std::filesystem::path& directory);
 
-/// Input of compare_tokenizers: a model, and a data set or file whose tokenizer should equal the model's.
+/// Input of compare_tokenizers: a model, and a data set or file that should have its tokenizer.
 struct TokenizerOwners {
-  std::filesystem::path model;  ///< directory of a model of Hugging Face, or of a checkpoint
+  std::filesystem::path model;  ///< directory of a Hugging Face model, or of a checkpoint
   std::string model_sha256;     ///< find_tokenizer_sha256(model)
   int64_t model_ids = 0;        ///< the model's vocab_size; 0: the number of pieces is not compared
   std::string user;             ///< data set or file that has `tokenizer`, for messages

@@ -62,7 +62,7 @@ std::string list_of(const char* Family::*name) {
 // A member of rope_scaling and of rope_parameters.
 struct RotaryMember {
   const char* name;
-  const char* field;     // a member of ModelConfig
+  const char* field;     // of ModelConfig
   RopeType needed_from;  // this type and all later ones have the member
 };
 
@@ -196,7 +196,7 @@ class PretrainedReader : public JsonReader {
     }
   }
 
-  // The members of `object` that its rope type needs. In older files the type's key is "type".
+  // The members of `object` that its rope type needs. In older files its key is "type".
   Json rotary_of(const Json& object, const Json& outside) const {
     for (const auto& [name, value] : object.items()) {
       if (value.is_object())

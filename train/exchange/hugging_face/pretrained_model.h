@@ -27,8 +27,8 @@ ModelConfig parse_pretrained_config(std::string_view text, const std::string& na
 
 ModelConfig read_pretrained_config(const std::filesystem::path& directory);
 
-/// The architecture of transformers that an export of the model has. Throws Error(kUsage) if no architecture
-/// describes the model.
+/// The architecture of transformers that an export of the model has. Throws Error(kUsage) if none describes
+/// the model.
 std::string pretrained_architecture(const ModelConfig& model);
 
 /// A config.json of pretrained_architecture for transformers 4 and 5. parse_pretrained_config reads back an
@@ -36,7 +36,7 @@ std::string pretrained_architecture(const ModelConfig& model);
 /// num_attention_heads for a head_dim of 0.
 std::string pretrained_config_json(const ModelConfig& model, ExportDType dtype, const SpecialIds& ids);
 
-/// A model of Hugging Face: files open, headers read.
+/// A Hugging Face model: files open, headers read.
 struct PretrainedModel {
   ModelConfig config;
   /// StoredTensor::file is an index into the files.

@@ -32,7 +32,7 @@ constexpr Global kGlobals[] = {
     {"torch ShortStorage", "I16"},  {"torch CharStorage", "I8"},         {"torch ByteStorage", "U8"},
     {"torch BoolStorage", "BOOL"}};
 
-using Index = uint32_t;  // of a value in values_
+using Index = uint32_t;  // of a value
 
 struct Value {
   enum class Kind : uint8_t { kMark, kOther, kInteger, kText, kGlobal, kTuple, kDict, kStorage, kTensor };
@@ -88,7 +88,7 @@ class StateDictReader : public JsonReader {
     return static_cast<int64_t>(is_negative && bytes < 8 ? value | ~uint64_t{0} << (8 * bytes) : value);
   }
 
-  // Takes a text. It must be UTF-8, so that messages can show it.
+  // Takes a text, UTF-8 so that messages can show it.
   std::string_view take_text(uint64_t bytes) {
     const std::string_view text = take(bytes);
     if (invalid_utf8(text)) refuse("its pickle has a text that is not UTF-8, at byte {}", at_ - bytes);
@@ -152,7 +152,7 @@ class StateDictReader : public JsonReader {
   }
 
   void put(uint64_t number) {
-    // A pickler numbers the values that it remembers 0, 1, 2, ...
+    // A pickler numbers remembered values 0, 1, 2, ...
     if (number != memo_.size()) refuse("its pickle remembers value {} after {}", number, memo_.size());
     memo_.push_back(pop());
     stack_.push_back(memo_.back());

@@ -91,12 +91,12 @@ class TensorReader {
 
   // Reads rows of a tensor with strides, in lines along rows or columns, whichever reads less.
   void read_lines(const Rows& rows, int64_t column, int64_t columns) {
-    // The single stride of a vector serves as both: a vector has one row or one column.
+    // A vector has one stride, which serves as both.
     const int64_t of_row = place_.tensor.strides.front(), of_column = place_.tensor.strides.back();
     const auto place = [&](int64_t row, int64_t i) {
       return (rows.first + row) * of_row + (column + i) * of_column;
     };
-    constexpr double kCallBytes = 4096;  // a read call costs about as much as reading these bytes
+    constexpr double kCallBytes = 4096;  // a read call costs about as much as these bytes
     const auto cost = [&](int64_t lines, int64_t count, int64_t step) {
       return static_cast<double>(lines) *
              (static_cast<double>((count - 1) * step * element_bytes_) + kCallBytes);

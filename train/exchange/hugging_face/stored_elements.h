@@ -20,7 +20,7 @@ namespace ripstop {
 /// "base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight".
 std::string pretrained_name(const std::string& name);
 
-/// Whether Hugging Face has the rows in another order (pretrained_row): true for wq, wk, their biases and
+/// Whether Hugging Face has the rows in another order (pretrained_row): for wq, wk, their biases and
 /// lora_B, and the norms of query and key heads.
 bool has_turned_rows(const std::string& name);
 

@@ -114,7 +114,7 @@ class ZipReader : public JsonReader {
     return member;
   }
 
-  // Sorts the members and moves each `begin` to the first byte after the member's header.
+  // Sorts the members and moves each `begin` past the member's header.
   void check(std::vector<ZipMember>& members) const {
     std::ranges::sort(members, {}, &ZipMember::name);
     const auto twice = std::ranges::adjacent_find(members, {}, &ZipMember::name);
@@ -139,7 +139,7 @@ class ZipReader : public JsonReader {
 
   const InputFile& file_;
   uint64_t count_ = 0;
-  int64_t begin_ = 0, end_ = 0;  // place of the directory in the file
+  int64_t begin_ = 0, end_ = 0;  // range of the directory
 };
 
 }  // namespace

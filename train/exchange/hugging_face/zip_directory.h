@@ -26,7 +26,7 @@ struct ZipMember {
   uint32_t crc = 0;  ///< the CRC-32 that the archive states
 };
 
-/// The members of the archive `file`, in the order of their offsets. Reads only the central directory and the
+/// The members of the archive `file`, in order of their offsets. Reads only the central directory and the
 /// members' headers. Throws Error(kInputData), with file and fault:
 /// - if the directory is damaged, does not end the file, or is larger than 32 MiB;
 /// - if a member is compressed or encrypted, lies outside the file, or shares bytes with another;

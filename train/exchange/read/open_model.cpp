@@ -21,8 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The samples_hash of the model in `directory`. Does not open the base of that model: the search would never
-// end if that model is the very checkpoint whose base is wanted.
+// The samples_hash of the model in `directory`. Does not open that model's base: the search would never end
+// if the model is the checkpoint whose base is wanted.
 std::string samples_at(Io& io, const fs::path& directory) {
   if (is_pretrained_model(directory)) return open_stored_model(io, directory).samples_hash();
   return StoredModel(Checkpoint{directory, read_manifest(io, directory)}).samples_hash();
@@ -36,10 +36,10 @@ std::vector<ConfigDifference> config_differences(ModelConfig trained, const Mode
   return compare_models(trained, found);
 }
 
-// What was found at the places where a base was looked for.
+// Findings at the places where a base was looked for.
 struct Findings {
   std::string text;
-  std::string hint;        // the hint of the error; empty: the usual hint
+  std::string hint;        // empty: the usual hint
   bool is_unread = false;  // a place could not be read, so the base may be there
 };
 
@@ -199,7 +199,7 @@ TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& 
     }
   }
   if (trained->stored.is_pretrained()) {
-    // A model of Hugging Face has no hashes of its own, and its copies on several nodes may differ.
+    // A Hugging Face model has no hashes of its own, and its copies on several nodes may differ.
     std::string facts;
     do_and_agree(world, [&] {
       facts = fmt::format("{}, {}, texts end at {}", trained->stored.samples_hash(),

@@ -12,7 +12,7 @@
 
 namespace ripstop {
 
-/// `path` if it is a model of Hugging Face, else what find_checkpoint finds. Opens no file. Throws like
+/// `path` if it is a Hugging Face model, else what find_checkpoint finds. Opens no file. Throws like
 /// find_checkpoint.
 std::filesystem::path find_stored_model(Io& io, const std::filesystem::path& path, const std::string& which);
 
@@ -32,7 +32,7 @@ StoredModel open_stored_model(Io& io, const std::filesystem::path& directory, co
 /// An open model, without weights, and its run.
 struct TrainedModel {
   StoredModel stored;
-  /// Directory of the tokenizer; for a model of Hugging Face, `stored.directory()`.
+  /// Directory of the tokenizer; for a Hugging Face model, `stored.directory()`.
   std::filesystem::path run;
   RunConfig config;  ///< the config of the training
 
@@ -71,14 +71,14 @@ void require_base_weights(
     Communicator& world, const StoredModel& found, const AdaptedBase& base,
     FunctionRef<void(int64_t percent)> watch = [](int64_t) {});
 
-/// Calls check_storages for a model of Hugging Face, and require_base_weights for the base of `model`, the
-/// base of that base, and so on. Collective over `world`.
+/// Calls check_storages for a Hugging Face model, and require_base_weights for the base of `model`, the base
+/// of that base, and so on. Collective over `world`.
 void require_bases(Communicator& world, const StoredModel& model);
 
-/// Throws unless `directory` has the base or an export of the base: a model of Hugging Face of the same
-/// sizes, with the weights of the base rounded to the export's dtype. (PEFT cannot load a checkpoint of
-/// ripstop.) Compares three samples of each unit with the base, which must be where it was in training.
-/// Throws like find_base and require_base_weights. Collective over `world`.
+/// Throws unless `directory` has the base or an export of the base: a Hugging Face model of the same sizes,
+/// with the weights of the base rounded to the export's dtype. (PEFT cannot load a checkpoint of ripstop.)
+/// Compares three samples of each unit with the base, which must be where it was in training. Throws like
+/// find_base and require_base_weights. Collective over `world`.
 void require_base_or_export(Io& io, Communicator& world, const AdaptedBase& base, const ModelConfig& sizes,
                             const std::filesystem::path& directory);
 

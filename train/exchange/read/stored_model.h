@@ -13,7 +13,7 @@
 
 namespace ripstop {
 
-/// A checkpoint or a model of Hugging Face, readable into any mesh. A checkpoint of adapters counts as the
+/// A checkpoint or a Hugging Face model, readable into any mesh. A checkpoint of adapters counts as the
 /// merged model. Holds open files and no weights. Can be moved, not copied.
 class StoredModel {
  public:
@@ -24,13 +24,13 @@ class StoredModel {
   StoredModel(std::filesystem::path directory, PretrainedModel model);
 
   const std::filesystem::path& directory() const { return directory_; }
-  /// All facts about the model except its weights. For a model of Hugging Face: its sizes, the hash of its
+  /// All facts about the model except its weights. For a Hugging Face model: its sizes, the hash of its
   /// tokenizer, if any, a config to evaluate it with (and its end tokens), step 0, and no data set.
   const CheckpointState& state() const { return state_; }
   const ModelConfig& config() const { return state_.model; }
-  /// Whether this is a model of Hugging Face.
+  /// Whether this is a Hugging Face model.
   bool is_pretrained() const { return checkpoint() == nullptr; }
-  /// Null for a model of Hugging Face.
+  /// Null for a Hugging Face model.
   const Checkpoint* checkpoint() const { return std::get_if<Checkpoint>(&source_); }
   /// Null for a checkpoint.
   const PretrainedModel* pretrained() const { return std::get_if<PretrainedModel>(&source_); }

@@ -54,7 +54,7 @@ struct CardFacts {
 struct ModelCard {
   const TrainedModel& trained;  ///< the exported checkpoint
   ExportDType dtype = ExportDType::kFloat32;
-  /// If not null, the export has these adapters and no base weights.
+  /// If set, the export has only these adapters.
   const ExportedAdapters* adapters = nullptr;
   const ExportedTokenizer& tokenizer;
   std::string prompt_template;  ///< empty if unknown, or if the training was on running text

@@ -166,7 +166,7 @@ ExportReport export_model(Io& io, Communicator& world, const TrainedModel& train
   std::vector<CheckedFile> small;
   do_and_agree(world, [&] {
     if (world.rank() != 0) return;
-    // Errors must come before the weights are written, because writing may take long.
+    // Errors must come before the weights are written, which may take long.
     const SmallFiles files = small_files(io, trained, layout, options, report);
     partial.emplace(io, output, options.note);
     int64_t bytes = layout.bytes();
@@ -191,7 +191,7 @@ int64_t import_model(Io& io, const StoredModel& model, const fs::path& output,
                      const std::function<void(int64_t elements)>& progress) {
   const std::vector<UnitSpec> table = parameter_table(model.config());
   std::vector<UnitLayout> layouts;
-  layouts.reserve(table.size());  // no reallocation: the sources refer to the elements
+  layouts.reserve(table.size());  // the sources refer to the elements
   std::vector<ArraySource> sources;
   std::atomic<int64_t> done = 0;  // weights that all threads have read
   for (const UnitSpec& unit : table) {

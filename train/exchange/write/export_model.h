@@ -1,4 +1,4 @@
-// Converts a checkpoint to a model of Hugging Face or adapters of PEFT, and a model of Hugging Face to a
+// Converts a checkpoint to a Hugging Face model or adapters of PEFT, and a Hugging Face model to a
 // checkpoint.
 #pragma once
 #include <cstdint>
@@ -85,7 +85,7 @@ ExportReport export_model(Io& io, Communicator& world, const TrainedModel& train
                           const std::filesystem::path& output, const ExportOptions& options,
                           ExportProgress progress);
 
-/// Writes a model of Hugging Face as the run directory `output`, with the one-rank checkpoint
+/// Writes a Hugging Face model as the run directory `output`, with the one-rank checkpoint
 /// checkpoints/step_00000000 and the files of the model's tokenizer, if any. The weights are float32; the
 /// moments are zeros, which take no disk space. The memory does not grow with the model (write_rank_file).
 /// `output` appears complete or not at all. Calls `note` for each directory that killed imports left, and

@@ -249,7 +249,7 @@ std::string hub_name(const std::string& base) {
   return base;
 }
 
-// The YAML head, by which a hub finds and groups models. Source: https://huggingface.co/docs/hub/model-cards
+// The YAML by which a hub finds and groups models. Source: https://huggingface.co/docs/hub/model-cards
 std::string front_matter(const ModelCard& card) {
   const bool is_peft = card.adapters != nullptr;
   std::string text = fmt::format("---\nlibrary_name: {}\npipeline_tag: text-generation\n",
