@@ -131,6 +131,13 @@ long='for i in 1 2 3; do echo $i; sleep 0.2; done; for i in {1..300}; do printf 
 { "$launch" 1 bash -c "$long" 2>"$out" || echo "exit code $?" >>"$out"; } | head -n 1 >/dev/null
 [[ ! -s $out ]] || fail "a reader that left: $(cat "$out")"
 
+# mpirun on several nodes: each node has room for its share of the ranks, even if one node gets a rank less.
+mkdir "$tools/nodes"
+printf '#!/usr/bin/env bash\nif [[ $1 == --version ]]; then echo "Open MPI"; else echo "$*"; fi\n' >"$tools/nodes/mpirun"
+chmod +x "$tools/nodes/mpirun"
+SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=2 PATH=$tools/nodes:$PATH expect 0 3 true
+grep -q -- '-n 3 .*--map-by ppr:2:node ' "$out" || fail "three ranks on two nodes: $(cat "$out")"
+
 # In a step, srun must not wait for the processors of that step.
 printf '#!/usr/bin/env bash\necho "$SLURM_EXPORT_ENV $*"\n' >"$tools/srun"
 chmod +x "$tools/srun"
