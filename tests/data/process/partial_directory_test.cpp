@@ -116,6 +116,38 @@ TEST_F(LeftoverTest, TwoAtOnceForOneOutputAreRefused) {
   EXPECT_TRUE(std::filesystem::exists(scratch_ / "out.partial-1/train.h5"));
 }
 
+/// Notes the calls that decide what a power loss leaves.
+class NotingIo : public Io {
+ public:
+  std::vector<std::string> calls;
+
+  int open(const std::filesystem::path& path, int flags) override {
+    opened_ = path.filename();
+    return Io::open(path, flags);
+  }
+  int fsync(int file) override {
+    calls.push_back("sync " + opened_);
+    return Io::fsync(file);
+  }
+  int rename(const std::filesystem::path& from, const std::filesystem::path& to) override {
+    calls.push_back("rename to " + to.filename().string());
+    return Io::rename(from, to);
+  }
+
+ private:
+  std::string opened_;
+};
+
+TEST(PartialDirectoryOrder, APowerLossLeavesTheWholeOutputOrNone) {
+  const ScratchDirectory scratch;
+  NotingIo io;
+  PartialDirectory directory(io, scratch / "out");
+  io.calls.clear();
+  directory.rename_to_output();
+  EXPECT_EQ(io.calls, (std::vector<std::string>{"sync content", "rename to out",
+                                                "sync " + scratch.path().filename().string()}));
+}
+
 // Neither may have seen the directory of the other when it looked for leftovers.
 TEST(PartialDirectoryOfTwo, OneOfTwoThatBeginAtTheSameMomentGoesOn) {
   const ScratchDirectory scratch;
