@@ -1,4 +1,6 @@
 // Tests of the mesh over real ranks, and of agreement at start-up.
+#include <new>
+
 #include "parallel/agreement.h"
 #include "parallel/device_mesh.h"
 #include "tests/parallel/rank_tests.h"
@@ -52,6 +54,22 @@ TEST(DeviceMeshRanks, GathersAndReductionsMayCross) {
   EXPECT_EQ(mesh.bytes_sent(), (AxisBytes{.fsdp = 2 * n * 4 * (size - 1)}));
 }
 
+TEST(DeviceMeshRanks, WaitsForBothGroupsOfTheFsdpAxisCount) {
+  const DeviceMesh mesh(test_world(), {});
+  if (mesh.sizes().fsdp == 1) return;  // one rank waits for nobody
+  const Stream stream(Device::cpu());
+  std::vector<float> whole(static_cast<size_t>(mesh.sizes().fsdp)), own(1), scratch;
+  Communicator& reduce = mesh.fsdp_reduce();
+  const Tensor room =
+      scratch_of(scratch, reduce.reduce_scatter_scratch_bytes(mesh.sizes().fsdp, DType::kFloat32));
+  // A message may be there before anybody waits for it.
+  do
+    reduce.reduce_scatter(stream, tensor_of(whole), tensor_of(own), DType::kFloat32, Accumulate::kNo, room)
+        .wait();
+  while (!any_rank(mesh.world(), reduce.seconds_waited() > 0));
+  EXPECT_EQ(mesh.seconds_waited().fsdp, mesh.fsdp_gather().seconds_waited() + reduce.seconds_waited());
+}
+
 TEST(StartUp, EqualTextsPass) {
   require_equal(test_world().communicator(), ExitCode::kUsage, "the config", "same", "here", "");
 }
@@ -94,6 +112,16 @@ TEST(StartUp, AFailureOfOneRankReachesAll) {
   EXPECT_EQ(what, (world.size() == 1 ? "" : fmt::format("rank {}: ", bad)) + "cannot read 'x\x1fy'");
   EXPECT_EQ(hint, "look: there");
   EXPECT_NO_THROW(do_and_agree(world, [] {}));
+}
+
+// A job script may start such a job again on larger nodes; 70 would blame the program.
+TEST(StartUp, LackOfMemoryKeepsItsCode) {
+  try {
+    do_and_agree(test_world().communicator(), [] { throw std::bad_alloc(); });
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kResources);
+  }
 }
 
 }  // namespace
