@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Compares JsonTokenizer with Python's `tokenizers` (0.23) on random texts of code points assigned in Unicode 14.
 
-usage: json_tokenizer_check.py PROGRAM [--seeds N] [--texts N] [--components N] [TOKENIZER.json ...]
-PROGRAM: build/cpu-release/tests/bench/json_tokenizer_bench. Each file is compared on --texts texts of each seed; besides,
---components small tokenizers of each seed are put together from random components. Prints what differs, and a line a file.
+usage: json_tokenizer_check.py PROGRAM [--seeds N] [--texts N] [--components N] [--articles PAIRS.jsonl ...] [TOKENIZER.json ...]
+PROGRAM: build/cpu-release/tests/bench/json_tokenizer_bench. Each file is compared on --texts texts of each seed, and on the first
+2,000 documents of --articles with their summaries; besides, --components small tokenizers of each seed are put together from
+random components. Prints what differs, and a line a file.
 Needs: pip install tokenizers, and Python 3.11, whose unicodedata is that of Unicode 14.
 """
 import argparse, gzip, json, os, random, subprocess, sys, tempfile, unicodedata
@@ -28,6 +29,8 @@ def text_of(r, names=()):
         elif p < 0.9: parts.append(r.choice(WORDS))
         else: parts.append("".join(chr(r.choice(BY_CATEGORY[r.choice(["Ll", "Lu", "Mn", "Lo"])])) for _ in range(r.randint(1, 8))))
     return "".join(parts)
+
+def read(path): return (gzip.open if path.endswith(".gz") else open)(path, "rb").read().decode()
 
 def compare(program, raw, texts, label):
     """Returns how many texts differ, or None if the program refuses what `tokenizers` reads."""
@@ -115,11 +118,17 @@ def main():
     p = argparse.ArgumentParser()
     p.add_argument("program"); p.add_argument("files", nargs="*"); p.add_argument("--seeds", type=int, default=3)
     p.add_argument("--texts", type=int, default=1000); p.add_argument("--components", type=int, default=100)
+    p.add_argument("--articles", nargs="+", default=[])
     a = p.parse_intermixed_args()
     total = 0
+    pairs = [json.loads(line) for path in a.articles for line in read(path).split("\n") if line][:2000]
+    for path in a.files if pairs else []:
+        different = compare(a.program, read(path), [pair[key] for pair in pairs for key in ("document", "summary")], path)
+        print(path, len(pairs), "articles,", different, "texts differ", flush=True)
+        total += 1 if different is None else different
     for seed in range(a.seeds):
         for path in a.files:
-            raw = (gzip.open if path.endswith(".gz") else open)(path, "rb").read().decode()
+            raw = read(path)
             names = [t["content"] for t in json.loads(raw)["added_tokens"]]
             r = random.Random(f"{seed} {path}")
             different = compare(a.program, raw, [text_of(r, names) for _ in range(a.texts)], path)
