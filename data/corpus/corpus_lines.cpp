@@ -87,35 +87,6 @@ std::string take_text(const Json& object, const std::string& field, bool is_pair
   return *found;
 }
 
-/// The index after the closing quote of the JSON string whose opening quote is at `begin`.
-size_t end_of_string(std::string_view json, size_t begin) {
-  size_t end = begin + 1;
-  while (json[end] != '"') end += json[end] == '\\' ? 2 : 1;
-  return end + 1;
-}
-
-/// The value of `key` in the JSON object `json`, as spelled in `json`: a double would lose digits. Empty if
-/// there is no such key. `json` must be valid; a key with escapes is not found.
-std::string_view text_of_member(std::string_view json, std::string_view key) {
-  constexpr std::string_view kSpace = " \t\r\n";
-  std::string_view name;  // the last string of the outermost object
-  size_t value = 0;       // where the value of `key` begins; 0: not found
-  int depth = 0;
-  for (size_t i = 0; i < json.size(); ++i) {
-    const char c = json[i];
-    if (value != 0 && depth == 1 && (c == ',' || c == '}'))
-      return json.substr(value, json.find_last_not_of(kSpace, i - 1) + 1 - value);
-    if (c == ':' && depth == 1 && value == 0 && name == key) value = json.find_first_not_of(kSpace, i + 1);
-    if (c == '{' || c == '[') ++depth;
-    if (c == '}' || c == ']') --depth;
-    if (c != '"') continue;
-    const size_t end = end_of_string(json, i);
-    if (depth == 1) name = json.substr(i + 1, end - i - 2);
-    i = end - 1;
-  }
-  return {};
-}
-
 /// Parses `line` into the document and summary of `example`, and into its id if the line has an id.
 void parse_example(const std::string& line, const CorpusSource& source, CorpusExample& example) {
   const Json object = parse_line(line, example);
@@ -126,10 +97,10 @@ void parse_example(const std::string& line, const CorpusSource& source, CorpusEx
   if (is_pair) example.summary = take_text(object, source.summary_field, is_pair, example);
   const auto id = object.find("id");
   if (id == object.end() || id->is_null() || *id == "") return;
-  if (id->is_string())
-    example.id = id->get<std::string>();
-  else if (const std::string_view text = text_of_member(line, "id"); !text.empty())
-    example.id = in_one_line(std::string(text));
+  if (id->is_string()) example.id = id->get<std::string>();
+  if (id->is_string()) return;
+  for (const auto& [name, value] : members_of(line))
+    if (name == "id") example.id = in_one_line(std::string(value));
 }
 
 void give(CorpusExample& example, const CorpusSource& source, const ExampleSink& sink) {

@@ -48,6 +48,13 @@ PromptTemplate::PromptTemplate(const Tokenizer& tokenizer, std::string prompt_te
     for (size_t j = i + 1; j < probe.size(); ++j) separator_ids_.push_back(probe[j].id);
     break;
   }
+  // Nothing would stand before the first token of a summary whose document is empty or cut away.
+  if (encode("").tokens.empty())
+    throw Error(ExitCode::kUsage,
+                fmt::format("the template '{}' has no token but those of {{document}}, as {} drops all of it "
+                            "and has none that begins a text",
+                            template_, tokenizer.name()),
+                kDefaultHint);
 }
 
 /// The index of the first token that ends after byte `separator_byte` of `text`. `tokens`: the begin and the

@@ -33,7 +33,8 @@ struct EncodedPrompt {
 /// Makes prompts of documents and examples of pairs. Several threads may call const members at once.
 class PromptTemplate {
  public:
-  /// `tokenizer` must outlive this object. Throws the errors of parse_template().
+  /// `tokenizer` must outlive this object. Throws the errors of parse_template(), and Error(kUsage) if the
+  /// prompt of an empty document has no token.
   PromptTemplate(const Tokenizer& tokenizer, std::string prompt_template);
 
   const std::string& text() const { return template_; }

@@ -305,7 +305,10 @@ PrepareReport Preparation::run() {
   if (!options_.tokenizer.empty()) {
     tokenizer.emplace(options_.tokenizer, options_.choice);
     tokenizer->eos();  // throws if it is not known
-    for (const std::string& text : notes_on(*tokenizer)) note(text);
+    if (const int64_t begin = std::ssize(tokenizer->begin()); begin > kMostBeginTokens)
+      fail(ExitCode::kInputData, "{}: each text would begin with {} tokens, at most {} are accepted",
+           tokenizer->name(), begin, kMostBeginTokens);
+    for (const std::string& text : tokenizer->notes()) note(text);
   }
   report_.source = resolve_source(options_.source);
   check_train_files(options_, report_.source);

@@ -10,8 +10,6 @@
 #include "data/corpus/corpus_names.h"
 #include "data/dataset/prompt_template.h"
 #include "data/process/shell_word.h"
-#include "data/text/json_reader.h"
-#include "data/tokenizer/tokenizer.h"
 #include "model/core/error.h"
 
 namespace ripstop {
@@ -103,23 +101,6 @@ std::vector<std::string> notes_on(const CorpusSource& source) {
   if ((made || source.kind == SourceKind::kXsum) &&
       (source.document_field != "document" || source.summary_field != "summary"))
     notes.push_back("not used: --document-field and --summary-field, which are for JSON lines");
-  return notes;
-}
-
-std::vector<std::string> notes_on(const Tokenizer& tokenizer) {
-  std::vector<std::string> notes = tokenizer.notes();
-  const std::filesystem::path file = tokenizer.name();
-  const std::filesystem::path other = file.parent_path() / kSentencePieceFile;
-  std::error_code ignored;
-  if (file.filename() != kTokenizerJsonFile || !std::filesystem::exists(other, ignored)) return notes;
-  try {
-    if (const std::string text = text_told_apart(tokenizer, Tokenizer(other)); !text.empty())
-      notes.push_back(
-          fmt::format("{} is read, as AutoTokenizer does; {} beside it gives other ids, as for {}",
-                      file.string(), kSentencePieceFile, text_of_json(text)));
-  } catch (const Error&) {
-    // LLaMA 3's file of this name is of another kind and does not count.
-  }
   return notes;
 }
 

@@ -4,7 +4,6 @@
 
 #include "data/corpus/corpus.h"
 #include "data/prepare/prepare.h"
-#include "data/tokenizer/tokenizer.h"
 
 namespace ripstop {
 
@@ -16,9 +15,6 @@ void check_train_files(const PrepareOptions& options, const CorpusSource& source
 
 /// Notes for PrepareOptions::note. `source` must be resolved.
 std::vector<std::string> notes_on(const CorpusSource& source);
-
-/// Notes on a given tokenizer: its own, and one if the other tokenizer file beside it gives other ids.
-std::vector<std::string> notes_on(const Tokenizer& tokenizer);
 
 /// Throws Error(kInputData): no example of the train split can train a tokenizer. `first_fault` describes the
 /// fault of the split's first example; "" if there is none.

@@ -18,6 +18,13 @@ std::string seal_of(std::string_view body) {
   return fmt::format(",\n \"hash\": \"xxh3-128:{}\"\n}}\n", hash.hex());
 }
 
+/// The index behind the closing quote of the JSON string whose opening quote is at `begin`.
+size_t end_of_string(std::string_view json, size_t begin) {
+  size_t end = begin + 1;
+  while (json[end] != '"') end += json[end] == '\\' ? 2 : 1;
+  return end + 1;
+}
+
 }  // namespace
 
 std::string text_of_json(const nlohmann::ordered_json& json, int indent) {
@@ -54,6 +61,30 @@ std::string with_nulls_for_nan(std::string_view json) {
       }
   }
   return result;
+}
+
+std::vector<std::pair<std::string, std::string_view>> members_of(std::string_view json) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  std::vector<std::pair<std::string, std::string_view>> members;
+  std::string_view name;
+  size_t value = 0;  // where the value of `name` begins; 0: the name is not read yet
+  int depth = 0;
+  for (size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    if (depth == 1 && value != 0 && (c == ',' || c == '}')) {
+      const size_t end = json.find_last_not_of(kSpace, i - 1) + 1;
+      members.emplace_back(nlohmann::json::parse(name), json.substr(value, end - value));
+      value = 0;
+    }
+    if (c == ':' && depth == 1) value = json.find_first_not_of(kSpace, i + 1);
+    if (c == '{' || c == '[') ++depth;
+    if (c == '}' || c == ']') --depth;
+    if (c != '"') continue;
+    const size_t end = end_of_string(json, i);
+    if (value == 0) name = json.substr(i, end - i);
+    i = end - 1;
+  }
+  return members;
 }
 
 JsonReader::Json JsonReader::parse(std::string_view text, int kept_levels) const {

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "model/core/error.h"
 #include "model/core/function_ref.h"
@@ -19,6 +20,10 @@ std::string text_of_json(const nlohmann::ordered_json& json, int indent = -1);
 /// `json` with null for each NaN, Infinity and -Infinity outside of strings. Python's json module writes
 /// these words, which JSON does not have.
 std::string with_nulls_for_nan(std::string_view json);
+
+/// The members of the valid JSON object `json`, in its order: names, and values as they are written there,
+/// with the digits that a double would lose.
+std::vector<std::pair<std::string, std::string_view>> members_of(std::string_view json);
 
 /// `object`, which must not be empty, as text with one space a level. The last member, "hash", is
 /// "xxh3-128:" and the hash of all bytes before the comma that precedes it. JsonReader::require_seal checks

@@ -34,7 +34,10 @@ std::string text_of(const std::string& line, const TextLines& lines, std::vector
   if (!text->is_string())
     fail(ExitCode::kInputData, "{}: '{}' is of type {}, expected a string", lines.place(), field,
          text->type_name());
-  if (ids != nullptr) ids->push_back(object.contains("id") ? object["id"].dump() : "");
+  if (ids == nullptr) return *text;
+  std::string& id = ids->emplace_back(object.contains("id") ? object["id"].dump() : "");
+  for (const auto& [name, value] : members_of(line))
+    if (name == "id" && object["id"].is_number()) id = value;
   return *text;
 }
 

@@ -147,6 +147,7 @@ std::vector<SpannedToken> JsonTokenizer::encode(std::string_view text, Special s
   const Parts& parts = *parts_;
   std::unique_ptr<Scratch> scratch = parts.scratches.take();
   TracedText& traced = scratch->text;
+  scratch->steps.regex.start();
   traced.assign(text);
   parts.added.split(false, special == Special::kTokens, traced);
   for (const TextStep& step : parts.normalizer) step.apply(traced, scratch->steps);

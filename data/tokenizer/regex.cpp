@@ -3,6 +3,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <ctime>
 #include <new>
 
 #include "data/tokenizer/regex_syntax.h"
@@ -14,6 +15,8 @@ namespace {
 
 constexpr size_t kMostPatternBytes = size_t{64} << 10;
 constexpr uint32_t kMostSteps = 10'000'000, kMostHeapKib = 256 << 10;
+// Bytes at which one call may begin a match, so that the time is looked at between calls.
+constexpr size_t kStarts = 256;
 constexpr size_t kStackBytes = size_t{64} << 10, kMostStackBytes = size_t{16} << 20;
 
 std::string checked_syntax(std::string_view pattern) {
@@ -29,7 +32,23 @@ std::string reason(int code) {
                                                               : reinterpret_cast<const char*>(text);
 }
 
+double thread_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
 }  // namespace
+
+void RegexScratch::start(double seconds) {
+  end_seconds_ = thread_seconds() + seconds;
+}
+
+// Looks at the clock now and then, because that takes as long as a search.
+bool RegexScratch::is_late() {
+  constexpr int64_t kBetween = 256;
+  return ++searches_ % kBetween == 0 && thread_seconds() > end_seconds_;
+}
 
 void RegexScratch::allocate() {
   data_ = {pcre2_match_data_create(1, nullptr), pcre2_match_data_free};
@@ -51,9 +70,10 @@ Regex::Regex(const std::string& pcre2, std::string_view shown)
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   int error = 0;
   size_t at = 0;
-  code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pcre2.data()), pcre2.size(),
-                            PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &at,
-                            context.get()));
+  code_.reset(pcre2_compile(
+      reinterpret_cast<PCRE2_SPTR>(pcre2.data()), pcre2.size(),
+      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | PCRE2_USE_OFFSET_LIMIT, &error, &at,
+      context.get()));
   if (!code_)
     fail(ExitCode::kInputData, "the regular expression '{}' cannot be compiled: {}", shown_, reason(error));
   // If PCRE2 has no JIT for this processor, its interpreter searches.
@@ -69,12 +89,24 @@ bool Regex::matches_empty() const {
 std::optional<Regex::Match> Regex::find(std::string_view text, size_t at, RegexScratch& scratch) const {
   if (!scratch.context_) scratch.allocate();
   const auto search = [&](uint32_t options) {
+    pcre2_set_offset_limit(scratch.context_.get(), at + kStarts - 1);
     return pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at,
                        options | PCRE2_NO_UTF_CHECK, scratch.data_.get(), scratch.context_.get());
   };
-  int found = search(0);
-  if (found == PCRE2_ERROR_JIT_STACKLIMIT) found = search(PCRE2_NO_JIT);
-  if (found == PCRE2_ERROR_NOMATCH) return std::nullopt;
+  int found = 0;
+  for (;; at += kStarts) {
+    while (at < text.size() && (text[at] & 0xC0) == 0x80) ++at;  // to the start of a letter
+    found = search(0);
+    if (found == PCRE2_ERROR_JIT_STACKLIMIT) found = search(PCRE2_NO_JIT);
+    if (scratch.is_late())
+      throw SlowRegexError(
+          ExitCode::kInputData,
+          fmt::format("the tokenizer's regular expression '{}' has searched a text of {} bytes for {} s",
+                      shown_, text.size(), RegexScratch::kMostSeconds),
+          "its time grows with the square of the text: is this the tokenizer of the model?");
+    if (found != PCRE2_ERROR_NOMATCH) break;
+    if (at + kStarts > text.size()) return std::nullopt;
+  }
   if (found < 0)
     throw Error(
         ExitCode::kInputData,

@@ -1,9 +1,13 @@
 #pragma once
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+
+#include "model/core/error.h"
 
 // Declared by PCRE2.
 struct pcre2_real_code_8;
@@ -13,11 +17,26 @@ struct pcre2_real_jit_stack_8;
 
 namespace ripstop {
 
-/// Memory for one thread that searches. The first search allocates it.
+/// Thrown if searches take more processor time than they may.
+class SlowRegexError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Memory and processor time with which one thread searches. The first search allocates the memory.
 class RegexScratch {
+ public:
+  /// Far above what any text takes, and far below the hours of an expression whose time is quadratic.
+  static constexpr double kMostSeconds = 60;
+  /// From now on, searches may take this processor time together. Without a call there is no limit.
+  void start(double seconds = kMostSeconds);
+
  private:
   friend class Regex;
   void allocate();
+  bool is_late();
+  double end_seconds_ = std::numeric_limits<double>::infinity();
+  int64_t searches_ = 0;
   template <class T>
   using Owned = std::unique_ptr<T, void (*)(T*)>;
   Owned<pcre2_real_match_data_8> data_{nullptr, nullptr};
@@ -39,8 +58,8 @@ class Regex {
   struct Match {
     size_t begin = 0, end = 0;
   };
-  /// The first match in the valid UTF-8 `text` that begins at byte `at` or later. Throws Error(kInputData) if
-  /// the search takes too many steps or too much memory.
+  /// The first match in the valid UTF-8 `text` that begins at byte `at` or later. Throws
+  /// Error(kInputData) if the search takes too many steps or too much memory, and SlowRegexError.
   std::optional<Match> find(std::string_view text, size_t at, RegexScratch& scratch) const;
 
  private:

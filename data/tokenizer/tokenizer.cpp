@@ -8,6 +8,7 @@
 #include "data/text/json_reader.h"
 #include "data/tokenizer/end_token.h"
 #include "data/tokenizer/json_tokenizer.h"
+#include "data/tokenizer/regex.h"
 #include "data/tokenizer/sentencepiece_tokenizer.h"
 
 namespace ripstop {
@@ -150,6 +151,8 @@ std::vector<SpannedToken> Tokenizer::encode_json(std::string_view text) const {
   try {
     return json_->encode(
         text, reads_special_tokens() ? JsonTokenizer::Special::kTokens : JsonTokenizer::Special::kText);
+  } catch (const SlowRegexError&) {
+    throw;  // the next text would take as long
   } catch (const Error& error) {
     if (error.code() != ExitCode::kInputData) throw;
     throw LongWordError(error.code(), error.what(), error.hint());
@@ -207,6 +210,23 @@ TokenPiece Tokenizer::piece(int32_t id) const {
     if (!piece.is_special) piece.text = kind.piece_bytes(id);
     return piece;
   });
+}
+
+std::vector<std::string> Tokenizer::notes() const {
+  std::vector<std::string> notes = notes_;
+  const std::filesystem::path file = name_;
+  const std::filesystem::path other = file.parent_path() / kSentencePieceFile;
+  std::error_code ignored;
+  if (file.filename() != kTokenizerJsonFile || !std::filesystem::exists(other, ignored)) return notes;
+  try {
+    if (const std::string text = text_told_apart(*this, Tokenizer(other)); !text.empty())
+      notes.push_back(
+          fmt::format("{} is read, as AutoTokenizer does; {} beside it gives other ids, as for {}",
+                      file.string(), kSentencePieceFile, text_of_json(text)));
+  } catch (const Error&) {
+    // LLaMA 3 has another kind of file under this name, which does not count.
+  }
+  return notes;
 }
 
 std::string text_told_apart(const Tokenizer& one, const Tokenizer& other) {

@@ -47,6 +47,13 @@ TEST_F(TextLinesTest, JsonObjectsHoldASummary) {
                 file("\n{\"summary\": \"a\\u00e9\", \"id\": 1}\n\n  {\"id\": 2, \"summary\": \"\"}\n \n")),
             (Texts{"a\u00e9", ""}));
   EXPECT_EQ(read_summaries(file("{\"score\": NaN, \"summary\": \"NaN\"}\n")), Texts{"NaN"});
+  Texts ids;
+  read_summaries(file(R"({"id": 123456789012345678901234, "summary": ""})"
+                      "\n"
+                      R"({"summary": "", "id": "\u0061"})"
+                      "\n{\"summary\": \"\", \"id\":1.50}\n"),
+                 &ids);
+  EXPECT_EQ(ids, (Texts{"123456789012345678901234", "\"a\"", "1.50"}));
 }
 
 TEST_F(TextLinesTest, AFileMayBeCompressed) {

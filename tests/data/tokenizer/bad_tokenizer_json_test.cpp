@@ -227,6 +227,34 @@ TEST(BadTokenizerJson, RegularExpressionsThatExplodeEndWithAnError) {
   }
 }
 
+// The time of each search grows with the text, and so does the number of searches.
+TEST(BadTokenizerJson, SearchesHaveALimitOfTime) {
+  RegexScratch scratch;
+  const auto search = [&](const char* pattern, const std::string& text) {
+    const Regex regex(pattern);
+    for (size_t at = 0; const auto found = regex.find(text, at, scratch);) at = found->end;
+  };
+  search("a+b|a", std::string(1'000, 'a'));
+  scratch.start(0);
+  EXPECT_HAS(refusal([&] { search("a+b|a", std::string(1'000, 'a')); }),
+             "'a+b|a' has searched a text of 1000 bytes");
+  EXPECT_HAS(refusal([&] { search("a+b", std::string(100'000, 'a')); }),
+             "has searched a text of 100000 bytes");
+}
+
+// A search looks at a part of the places where a match can begin, and then at the next part.
+TEST(BadTokenizerJson, ALongSearchFindsTheFirstMatch) {
+  RegexScratch scratch;
+  for (const size_t letters : {127, 128, 129, 255, 256, 257, 1'000}) {
+    std::string text;
+    for (size_t i = 0; i < letters; ++i) text += "\u00e9";
+    const auto found = Regex("(?<=\u00e9)x|x$").find(text + "x", 0, scratch);
+    ASSERT_TRUE(found) << letters;
+    EXPECT_EQ(found->begin, text.size());
+    EXPECT_FALSE(Regex("x").find(text, 0, scratch));
+  }
+}
+
 TEST(BadTokenizerJson, TextsThatGrowWithoutEndEndWithAnError) {
   OrderedJson json = sound();
   const OrderedJson grows = {
