@@ -8,4 +8,5 @@ set --
 source "$scripts/env.sh"
 set -- "${arguments[@]}"
 set -euo pipefail
+source "$scripts/endings.sh"
 PATH=$PATH:$scripts:${scripts%/*}/build/cpu-release

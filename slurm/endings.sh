@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # shellcheck disable=SC2034
-# Sourced by launch.sh, job.sh and requeue.sh: the ways in which these end, and protection from broken standard streams.
+# Sourced by begin.sh, launch.sh, job.sh and requeue.sh: the ways in which these end, and protection from broken standard streams.
 
 # Closed standard streams become /dev/null: the next file would get their number. A failed write does not end the script.
 [[ -e /dev/fd/0 ]] || exec </dev/null
@@ -50,6 +50,8 @@ say() { printf '%s%s: %s\n' "$clear_line" "${0##*/}" "$*" >&2 2>/dev/null || tru
 
 # Ranks must get the whole environment of the job file, but sbatch sets this variable to its --export, and srun would obey it.
 if [[ -n ${SLURM_EXPORT_ENV:-} ]]; then export SLURM_EXPORT_ENV=ALL; fi
+# Since Slurm 22.05 srun does not inherit the job's --cpus-per-task.
+if [[ -n ${SLURM_CPUS_PER_TASK:-} ]]; then export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK; fi
 # The name of the job for Slurm's programs. A task of an array is ARRAY_TASK, because its job id may stand for the whole array.
 job=${SLURM_JOB_ID:-}
 if [[ -n ${SLURM_ARRAY_JOB_ID:-} && -n ${SLURM_ARRAY_TASK_ID:-} ]]; then job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID; fi

@@ -38,11 +38,10 @@ if ! command -v "$launcher" >/dev/null; then end no_launcher "$launcher"; fi
 
 # Ctrl-Z is ignored: stopped ranks would miss the deadlines of their messages. srun inherits an ignored signal, not a trapped one.
 trap '' TSTP
+# Inside a step, such as a shell of `srun --pty`, another step would wait for ever for the processors of this one. mpirun starts
+# one on other nodes.
+if [[ -n ${SLURM_STEP_NUM_TASKS:-} ]]; then export SLURM_OVERLAP=1 SLURM_OVERCOMMIT=1; fi
 if [[ $launcher == srun ]]; then
-  # Since Slurm 22.05 srun does not inherit the job's --cpus-per-task.
-  if [[ -n ${SLURM_CPUS_PER_TASK:-} ]]; then export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK; fi
-  # Inside a step, such as a shell of `srun --pty`, another step would wait for ever for the processors of this one.
-  if [[ -n ${SLURM_STEP_NUM_TASKS:-} ]]; then options=(--overlap --overcommit ${options[@]+"${options[@]}"}); fi
   exec srun --ntasks="$ranks" --kill-on-bad-exit=1 ${options[@]+"${options[@]}"} "$@"
 fi
 

@@ -15,8 +15,6 @@ if [[ ${1:-} == --help || ${1:-} == -h ]]; then usage && exit; fi
 code=${1:-} signal=${2:-none}
 if [[ ! $code =~ ^[0-9]+$ ]]; then usage >&2 || true && exit 64; fi
 if [[ -z $job ]] || ! command -v scontrol >/dev/null; then exit "$code"; fi
-if [[ $signal == none && ${RIPSTOP_DEADLINE:-} =~ ^[0-9]+$ ]] &&
-  ((RIPSTOP_DEADLINE <= ${SLURM_JOB_END_TIME:-RIPSTOP_DEADLINE})); then signal=own; fi
 
 # patiently COMMAND...: tries five times, because a busy controller may not answer the first time.
 patiently() {
@@ -49,6 +47,10 @@ state=$(field JobState unknown)
 pre_empted=$(field PreemptTime None)
 left=1 # seconds until the time limit, if it is known
 if run=$(seconds RunTime) && limit=$(seconds TimeLimit); then left=$((limit - run)); fi
+if [[ $(field TimeLimit '') == UNLIMITED ]]; then left=$((1 << 40)); fi
+# The limit may have been raised since the job began.
+if [[ $signal == none && ${RIPSTOP_DEADLINE:-} =~ ^[0-9]+$ ]] &&
+  ((RIPSTOP_DEADLINE <= ${SLURM_JOB_END_TIME:-RIPSTOP_DEADLINE} || RIPSTOP_DEADLINE <= $(date +%s) + left)); then signal=own; fi
 named=$state
 if (($(field Restarts 0) > ${SLURM_RESTART_COUNT:-0})); then named=queued; fi
 case $named in
@@ -77,6 +79,7 @@ while read -r codes signals states row_verdict row_text; do
 done <<<"${job_endings#*TEXT}"
 text=${text//JOB/"$job"} text=${text//SIGNAL/"SIG$signal"} text=${text//STATE/"$state"}
 # The limit was raised, or somebody sent the signal: the job's time was not up.
+if [[ $text == "its time was up" ]] && ((left > 1 << 32)); then text="it was asked to stop, and has no time limit"; fi
 if [[ $text == "its time was up" ]] && ((left > 600)); then text="it stopped $left s before its time limit"; fi
 
 # An array of one task at a time is one run: the tasks behind this one go on with it, or have nothing to do.

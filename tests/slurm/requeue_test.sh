@@ -135,6 +135,9 @@ slurm "RunTime=00:02:00 TimeLimit=00:15:00"
 for signal in USR1 ''; do
   expect requeued 'job 7: it stopped 780 s before its time limit; it goes back' 75 $signal
 done
+slurm "RunTime=00:02:00 TimeLimit=UNLIMITED"
+expect requeued 'job 7: it was asked to stop, and has no time limit; it goes back' 75 USR1
+RIPSTOP_DEADLINE=1800000000 SLURM_JOB_END_TIME=1799999999 expect left 'RIPSTOP_DEADLINE was up' 75
 slurm "JobState=COMPLETING RunTime=00:02:00 TimeLimit=UNLIMITED"
 expect left 'was cancelled' 75 TERM
 
