@@ -24,7 +24,7 @@ rooms() {
 }
 rooms data model/core files process text hdf5 tokenizer dataset corpus prepare
 rooms train/exchange 'model|parallel|data|train/(config|machine|report|step|checkpoint)' hugging_face peft read write
-rooms train 'model|parallel|data' config machine report step checkpoint exchange generate evaluate plan check run commands
+rooms train 'model|parallel|data' config machine report step checkpoint exchange generate evaluate plan check run page commands
 arrows+='train/ (model|parallel|data|train)/'
 
 # Third-party headers, and where alone they may stand. Every <header.h> and <folder/header> must match here.

@@ -129,6 +129,7 @@ train/exchange/write/export_weights.*    tests/train/exchange/write/export_model
 train/exchange/hugging_face/stored_elements.* tests/train/exchange/hugging_face/pretrained_weights_test.cpp tests/train/exchange/peft/peft_adapter_test.cpp
 train/generate/loaded_model.*       tests/train/commands/evaluate_command_test.cpp
 train/generate/write_texts.*        tests/train/generate/prompt_test.cpp tests/train/generate/dealt_texts_test.cpp tests/train/evaluate/evaluation_ranks_test.cpp
+train/page/*                        tests/train/commands/report_command_test.cpp
 train/plan/pretrained_sizes.*       tests/train/run/trainer_pretrained_test.cpp tests/train/commands/pretrained_command_test.cpp
 train/plan/*                        tests/train/config/bad_config_test.cpp tests/train/plan/rank_plan_test.cpp
 train/run/kernel_plans.h            tests/emulated_device/steps_ranks_test.cpp

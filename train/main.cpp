@@ -25,7 +25,7 @@ ExitCode run(const Arguments& words) {
        .version = fmt::format("ripstop {} ({})", version(), git_commit()),
        .closing = kExitCodes});
   for (const auto add : {add_config_table, add_check, add_checkpoint, add_doctor, add_evaluate, add_plan,
-                         add_prepare, add_rouge, add_status, add_summarize, add_train})
+                         add_prepare, add_report, add_rouge, add_status, add_summarize, add_train})
     add(line);
   return line.run(words);
 }

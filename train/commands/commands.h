@@ -15,6 +15,7 @@ void add_doctor(CommandLine& line);
 void add_evaluate(CommandLine& line);
 void add_plan(CommandLine& line);
 void add_prepare(CommandLine& line);
+void add_report(CommandLine& line);
 void add_rouge(CommandLine& line);
 void add_status(CommandLine& line);
 void add_summarize(CommandLine& line);

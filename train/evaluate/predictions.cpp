@@ -9,6 +9,7 @@
 #include "data/files/hash.h"
 #include "data/files/whole_file.h"
 #include "data/text/json_reader.h"
+#include "data/text/line_input.h"
 #include "model/core/error.h"
 
 namespace ripstop {
@@ -82,6 +83,18 @@ std::pair<size_t, bool> take_predictions(std::string_view text, std::vector<Pred
 std::vector<Prediction> read_predictions(const std::filesystem::path& directory) {
   std::vector<Prediction> predictions;
   take_predictions(read_if_present(directory / kPredictionsFile), predictions);
+  return predictions;
+}
+
+std::vector<Prediction> read_predictions(const std::filesystem::path& directory, size_t most) {
+  std::vector<Prediction> predictions;
+  if (!std::filesystem::exists(directory / kPredictionsFile)) return predictions;
+  LineInput lines(directory / kPredictionsFile);
+  for (std::string line; predictions.size() < most && lines.next(line);) {
+    auto prediction = parse_prediction(line, std::ssize(predictions));
+    if (!prediction) break;
+    predictions.push_back(std::move(*prediction));
+  }
   return predictions;
 }
 

@@ -52,4 +52,7 @@ class PredictionFile {
 /// The predictions that PredictionFile would keep; none if the file is absent. Does not change the file.
 std::vector<Prediction> read_predictions(const std::filesystem::path& directory);
 
+/// The first `most` of them. Reads no more of the file than their lines.
+std::vector<Prediction> read_predictions(const std::filesystem::path& directory, size_t most);
+
 }  // namespace ripstop

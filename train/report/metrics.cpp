@@ -112,6 +112,21 @@ MetricsLog read_metrics(const std::filesystem::path& path) {
   return log;
 }
 
+std::string read_events(const std::filesystem::path& path, FunctionRef<void(const MetricsEvent&)> visit) {
+  MetricsLog log;
+  return for_each_event(path, log, [&](std::string_view, int64_t) {
+    const auto hand_over = [&](auto&... kinds) {
+      const auto all_of = [&](auto& events) {
+        for (auto& event : events) visit(std::move(event));
+        events.clear();
+      };
+      (all_of(kinds), ...);
+    };
+    hand_over(log.starts, log.steps, log.hosts, log.validations, log.saves, log.checkpoints, log.warnings,
+              log.ends);
+  });
+}
+
 std::optional<StartEvent> first_start(const std::filesystem::path& path) {
   constexpr int64_t kMostBytes = int64_t{1} << 20;
   try {

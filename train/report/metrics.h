@@ -14,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include "model/core/function_ref.h"
 #include "model/device/device.h"
 #include "parallel/mesh_axes.h"
 #include "train/report/log_writer.h"
@@ -379,6 +380,10 @@ struct MetricsLog {
 /// Skips a torn last line, unknown keys and events, and lines that are no events; MetricsLog::damage
 /// describes these lines. Throws Error(kStorage) if the file cannot be read or is no regular file.
 MetricsLog read_metrics(const std::filesystem::path& path);
+
+/// Calls visit(event) for each event, in the file's order, and keeps none. Returns MetricsLog::damage. Throws
+/// as read_metrics.
+std::string read_events(const std::filesystem::path& path, FunctionRef<void(const MetricsEvent&)> visit);
 
 /// The first event if it is a readable `start`; else nullopt. Reads the first line only.
 std::optional<StartEvent> first_start(const std::filesystem::path& path);

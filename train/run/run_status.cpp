@@ -45,18 +45,6 @@ std::optional<int64_t> newest_checkpoint(Io& io, const fs::path& run) {
   return std::nullopt;
 }
 
-// The owner decides first: a resumed run may be alive but have no line after the last `end`.
-std::string state_of(const MetricsLog& log, RunOwner::State owner) {
-  if (owner == RunOwner::State::kAlive) return "running";
-  if (log.ended) {
-    const int code = log.ends.back().exit_code;
-    if (code == 0) return "done";
-    return code == static_cast<int>(ExitCode::kRequeue) ? "stopped" : fmt::format("failed ({})", code);
-  }
-  if (log.starts.empty() && log.steps.empty()) return "empty";
-  return "interrupted";
-}
-
 std::span<const StepMetrics> last_of(const std::vector<StepMetrics>& steps, size_t most) {
   return std::span(steps).last(std::min(steps.size(), most));
 }
@@ -162,6 +150,15 @@ std::string checkpoint_text(const RunStatus& run) {
 
 }  // namespace
 
+// The owner decides first: a resumed run may be alive without a line since the last `end`.
+std::string state_text(RunOwner::State owner, const std::optional<EndEvent>& end, bool is_empty) {
+  if (owner == RunOwner::State::kAlive) return "running";
+  if (end && end->exit_code == 0) return "done";
+  if (end && end->exit_code == static_cast<int>(ExitCode::kRequeue)) return "stopped";
+  if (end) return fmt::format("failed ({})", end->exit_code);
+  return is_empty ? "empty" : "interrupted";
+}
+
 RunStatus read_status(Io& io, const fs::path& directory) {
   RunStatus status;
   status.directory = directory;
@@ -180,7 +177,8 @@ RunStatus read_status(Io& io, const fs::path& directory) {
         add_note(status, "metrics.jsonl has a time in the future");
       add_note(status, log.damage.empty() ? "" : "metrics.jsonl: " + log.damage);
     }
-    status.state = state_of(log, owner.state);
+    status.state = state_text(owner.state, log.ended ? std::optional(log.ends.back()) : std::nullopt,
+                              log.starts.empty() && log.steps.empty());
     if (status.state == "interrupted" || status.state == "empty") add_note(status, owner.note);
     take_log(log, status);
   } catch (const std::exception& error) {

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "data/files/io.h"
+#include "train/checkpoint/run_lock.h"
+#include "train/report/metrics.h"
 
 namespace ripstop {
 
@@ -35,6 +37,10 @@ struct RunStatus {
 /// Reads the state only from the run's files, without MPI or the run's process. Throws nothing: a run that
 /// cannot be read is "unreadable", and a damaged metrics.jsonl gives a note.
 RunStatus read_status(Io& io, const std::filesystem::path& directory);
+
+/// RunStatus::state of a run with this owner. `end`: the last event, if it is an `end`. `is_empty`: nothing is
+/// logged.
+std::string state_text(RunOwner::State owner, const std::optional<EndEvent>& end, bool is_empty);
 
 /// A table with a line for each run, and the notes below. Every line ends with a line end.
 std::string status_table(std::span<const RunStatus> runs);

@@ -1,0 +1,171 @@
+// `ripstop report`: a page from the files of runs alone, and event files made afterwards.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <regex>
+
+#include "data/process/shell_word.h"
+#include "tests/train/commands/run_program.h"
+#include "tests/train/config/small_config.h"
+#include "train/checkpoint/run_lock.h"
+#include "train/page/html_text.h"
+#include "train/report/metrics.h"
+
+namespace ripstop {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+constexpr const char* kHostile = "<script>alert(1)</script>\"'\xe2\x80\xae&\xff";
+
+class Report : public testing::Test {
+ protected:
+  struct Likes {
+    int64_t steps = 40;
+    int64_t diverges_at = 0;
+    std::string rate = "1e-3";
+    std::string text = "the summary";
+    int exit_code = 0;
+  };
+
+  fs::path write_run(const std::string& name, const Likes& likes) const {
+    const fs::path run = scratch_ / name;
+    fs::create_directories(run);
+    std::string config = small_config::kSmallest;
+    write_bytes(run / "config.toml", std::regex_replace(config, std::regex("learning_rate = [^\n]*"),
+                                                        "learning_rate = " + likes.rate));
+    MetricsFile file(run / "metrics.jsonl");
+    StartEvent start;
+    start.steps = likes.steps;
+    start.argv = {"/home/somebody/bin/ripstop", "train", "data.directory=/data/somebody/xsum"};
+    start.hosts = {"gpu-node-17"};
+    file.write(start);
+    for (int64_t step = 1; step <= likes.steps; ++step) {
+      StepMetrics metrics;
+      metrics.step = step;
+      metrics.loss = likes.diverges_at != 0 && step >= likes.diverges_at ? std::nan("") : 5.0 / step;
+      metrics.step_seconds = 0.5;
+      metrics.tokens_per_second = 1000;
+      metrics.tokens_seen = step * 500;
+      metrics.communication_exposed_seconds.tensor = 0.125;
+      file.write(metrics);
+    }
+    ValidationEvent validation;
+    validation.step = likes.steps;
+    validation.loss = 2.75;
+    validation.rouge1 = validation.rouge2 = validation.rougeL = 0.25;
+    validation.samples = {{{likes.text, likes.text, likes.text}}};
+    file.write(validation);
+    WarningEvent warning;
+    warning.text = likes.text;
+    file.write(warning);
+    EndEvent end;
+    end.exit_code = likes.exit_code;
+    if (likes.exit_code >= 0) file.write(end);
+    return run;
+  }
+
+  std::string page_of(const std::string& arguments) const {
+    const std::string output = (scratch_ / "out.html").string();
+    const ProgramRun run = run_program("report --output " + output + " " + arguments);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return read_bytes(output);
+  }
+
+  ScratchDirectory scratch_;
+};
+
+TEST_F(Report, ShowsSeveralRunsAndWhatDiffers) {
+  write_run("a", {});
+  write_run("b", {.diverges_at = 30, .rate = "5e-2", .exit_code = 77});
+  write_run("c", {.steps = 20, .exit_code = -1});
+  Io io;
+  const RunLock lock(io, scratch_ / "c");
+  const std::string page = page_of(scratch_.path().string());
+  EXPECT_TRUE(has(page, "done: 40 of 40 steps in 20s"));
+  EXPECT_TRUE(has(page, "failed (77), diverged"));
+  EXPECT_TRUE(has(page, "The loss was not a finite number in 11 steps, first at step 30."));
+  EXPECT_TRUE(has(page, ">diverged at step 30</text>"));
+  EXPECT_TRUE(has(page, "running: 20 of 20 steps"));
+  EXPECT_TRUE(has(page, "<th>optimizer.learning_rate</th><td>0.001</td><td>0.05</td><td>0.001</td>"));
+  EXPECT_TRUE(has(page, "<h3>Exposed communication: tensor</h3>"));
+  EXPECT_FALSE(has(page, "<h3>Exposed communication: fsdp</h3>")) << "nothing was exposed";
+  EXPECT_TRUE(has(page, "<mark>the summary</mark>"));
+  EXPECT_TRUE(has(page, "communication not hidden, tensor</th><td>5s (25.0%)</td>"));
+}
+
+// Whatever stands in a file of a run, the page has no script and asks for nothing.
+TEST_F(Report, TextsOfFilesStayText) {
+  const fs::path run = write_run(kHostile, {.text = kHostile});
+  const std::string id = std::string(1 << 20, 'x') + kHostile;
+  write_bytes(run / "evaluation/step_1-test/scores.json",
+              R"({"step": 1, "split": "<script>", "examples": 1})");
+  const std::string page = page_of(shell_word(run.string()));
+  EXPECT_FALSE(has(page, "<script"));
+  EXPECT_FALSE(has(page, "\xe2\x80\xae"));
+  EXPECT_FALSE(has(page, "\xff"));
+  EXPECT_TRUE(has(page, html(kHostile)));
+  EXPECT_FALSE(std::regex_search(page, std::regex("(src|href)=\"[^#d]|url\\(|@import|https?:")));
+  EXPECT_TRUE(has(page, "default-src 'none'; style-src 'unsafe-inline'; img-src data:"));
+}
+
+TEST_F(Report, LeavesOutWhatItIsTold) {
+  const std::string run = write_run("a", {.text = "a secret"}).string();
+  EXPECT_TRUE(has(page_of(run), "a secret"));
+  EXPECT_TRUE(has(page_of(run), "gpu-node-17"));
+  EXPECT_FALSE(has(page_of("--no-text " + run), "<mark>a secret"));
+  const std::string page = page_of("--anonymous " + run);
+  for (const char* part : {"a secret", "gpu-node-17", "somebody", "/data", "/home"})
+    EXPECT_FALSE(has(page, part)) << part;
+  EXPECT_TRUE(has(page, "node 1"));
+  EXPECT_TRUE(has(page, "data.directory=xsum"));
+  EXPECT_FALSE(has(page, scratch_.path().string()));
+}
+
+// A million steps do not fit: a page has at most 640 columns.
+TEST_F(Report, ALongRunKeepsItsSpikesInASmallPage) {
+  const fs::path run = scratch_ / "long";
+  fs::create_directories(run);
+  std::string lines;
+  for (int64_t step = 1; step <= 20'000; ++step)
+    lines += fmt::format("{{\"event\":\"step\",\"step\":{},\"loss\":{},\"step_seconds\":1}}\n", step,
+                         step == 12'345 ? 98765 : 2);
+  write_bytes(run / "metrics.jsonl", lines + "no event\n");
+  const std::string page = page_of(run.string());
+  EXPECT_TRUE(has(page, "98.77k")) << "the spike is in the numbers below the pointer";
+  EXPECT_TRUE(has(page, "1 line is no event, line 20001: no JSON"));
+  EXPECT_TRUE(has(page, "there is no config.toml"));
+  EXPECT_LT(page.size(), 400'000U);
+}
+
+TEST_F(Report, ReplacesReportsAlone) {
+  const std::string run = write_run("a", {}).string();
+  const std::string output = (scratch_ / "notes.html").string();
+  write_bytes(output, "<p>mine");
+  const ProgramRun refused = run_program("report --output " + output + " " + run);
+  EXPECT_EQ(refused.exit_code, 64);
+  EXPECT_TRUE(has(refused.err, "exists, and is no report of ripstop")) << refused.err;
+  EXPECT_EQ(read_bytes(output), "<p>mine");
+  page_of(run);
+  EXPECT_TRUE(has(page_of(run), "done"));
+}
+
+TEST_F(Report, MakesEventFilesAfterwards) {
+  const std::string run = write_run("a", {}).string();
+  const ProgramRun made = run_program("report --tensorboard " + run);
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  const std::string bytes = read_bytes(made.out.substr(0, made.out.find('\n')));
+  EXPECT_TRUE(has(bytes, "brain.Event:2"));
+  EXPECT_TRUE(has(bytes, "train/loss"));
+  EXPECT_TRUE(has(bytes, "_hparams_/session_end_info"));
+  const ProgramRun again = run_program("report --tensorboard " + run);
+  EXPECT_EQ(again.exit_code, 64) << "TensorBoard would show all steps twice";
+  EXPECT_TRUE(has(again.err, "has event files"));
+}
+
+}  // namespace
+}  // namespace ripstop

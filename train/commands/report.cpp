@@ -1,0 +1,138 @@
+#include <pwd.h>
+#include <sys/stat.h>
+
+#include <ctime>
+#include <filesystem>
+
+#include "data/files/directory.h"
+#include "data/files/whole_file.h"
+#include "train/checkpoint/find_run.h"
+#include "train/commands/command_line.h"
+#include "train/commands/commands.h"
+#include "train/machine/version.h"
+#include "train/page/page.h"
+#include "train/report/event_file.h"
+#include "train/report/human_text.h"
+#include "train/report/standard_streams.h"
+
+namespace ripstop {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ReportArguments {
+  std::vector<std::string> directories;
+  std::string output = "report.html";
+  bool tensorboard = false, no_text = false, anonymous = false, utc = false;
+};
+
+std::vector<fs::path> runs_of(Io& io, const ReportArguments& given) {
+  std::vector<fs::path> runs;
+  for (const std::string& directory : given.directories)
+    for (const fs::path& run : find_runs(io, directory)) runs.push_back(run);
+  return runs;
+}
+
+// The name of the directory's owner; "" if the system knows none.
+std::string owner_of(const fs::path& directory) {
+  struct stat facts {};
+  if (::stat(directory.c_str(), &facts) != 0) return "";
+  const passwd* const owner = ::getpwuid(facts.st_uid);
+  return owner == nullptr ? "" : owner->pw_name;
+}
+
+// Only an older report may be replaced.
+void check_output(Io& io, const fs::path& output) {
+  if (!path_exists(io, output)) return;
+  std::string begin(kPageBegin.size(), '\0');
+  if (fs::is_regular_file(output)) {
+    const InputFile file(output, ExitCode::kUsage);
+    if (file.bytes() >= std::ssize(begin)) file.read_at(0, begin.data(), std::ssize(begin));
+  }
+  if (begin == kPageBegin) return;
+  throw Error(ExitCode::kUsage, fmt::format("{} exists, and is no report of ripstop", output.string()),
+              "give another name with --output");
+}
+
+std::string contents(const ReportArguments& given) {
+  if (given.anonymous) return "no texts, and no names of users and hosts or absolute paths";
+  const std::string names = "names of hosts, paths and command lines";
+  return given.no_text ? "no texts, but " + names : "documents and summaries, " + names;
+}
+
+ExitCode write_page(Io& io, const ReportArguments& given) {
+  const std::vector<fs::path> directories = runs_of(io, given);
+  if (directories.size() > kMostRuns)
+    throw Error(ExitCode::kUsage,
+                fmt::format("{} runs are too many for one report, which shows at most {}", directories.size(),
+                            kMostRuns),
+                "name the runs to compare");
+  check_output(io, given.output);
+  const PageOptions options{.time = static_cast<double>(std::time(nullptr)),
+                            .utc = given.utc,
+                            .with_texts = !given.no_text && !given.anonymous,
+                            .version = std::string(version())};
+  std::vector<RunRecord> runs;
+  for (const fs::path& directory : directories)
+    runs.push_back(read_run(io, directory, columns_of_each(directories.size()), options.with_texts));
+  if (given.anonymous) make_anonymous(runs, owner_of(directories.front()));
+  const std::string text = page(runs, options);
+  write_whole_file(io, given.output, text);
+  print_out("{}: {}, {}; it holds {}\n", given.output, counted(std::ssize(runs), "run"),
+            bytes_text(std::ssize(text)), contents(given));
+  return ExitCode::kOk;
+}
+
+// Event files as log.tensorboard would have made.
+fs::path write_events(Io& io, const fs::path& run) {
+  for (const Io::Entry& entry : list_directory(io, run))
+    if (entry.name.starts_with("events.out.tfevents."))
+      throw Error(ExitCode::kUsage, fmt::format("{} has event files", run.string()),
+                  "look at them, or remove them first: " + entry.name);
+  EventFile events(run, load_run_config((run / "config.toml").string()));
+  const fs::path partial = run / "tensorboard.partial";
+  fs::remove(partial);
+  OutputFile file(io, partial, OutputFile::Mode::kCreate);
+  const std::string damage = read_events(run / "metrics.jsonl", [&](const MetricsEvent& event) {
+    const std::string records =
+        events.records(event, std::visit([](const auto& any) { return any.time; }, event));
+    file.append(records.data(), std::ssize(records));
+  });
+  file.sync();
+  file.close();
+  rename_path(io, partial, events.path());
+  if (!damage.empty()) print_to(stderr, "note: {}/metrics.jsonl: {}\n", run.string(), damage);
+  return events.path();
+}
+
+ExitCode make_report(const ReportArguments& given) {
+  Io io;
+  if (!given.tensorboard) return write_page(io, given);
+  for (const fs::path& run : runs_of(io, given)) print_out("{}\n", write_events(io, run).string());
+  return ExitCode::kOk;
+}
+
+}  // namespace
+
+void add_report(CommandLine& line) {
+  Verb verb = line.verb("report", "one HTML file that shows runs: curves, scores, texts, configs, times");
+  verb.add_details(
+      "The file loads nothing and has no script. It can be sent, printed and read on a phone. Runs may still "
+      "go on, and "
+      "may be copies without checkpoints. All curves of several runs lie over each other.");
+  const auto given = std::make_shared<ReportArguments>();
+  verb.path("RUN", given->directories,
+            "run directories, or folders that hold runs themselves; at most 16 runs")
+      .required();
+  verb.path("--output", given->output, "the file; replaces an older report").show_default();
+  verb.flag("--no-text", given->no_text, "leave documents and summaries out");
+  verb.flag("--anonymous", given->anonymous,
+            "leave out texts, the user's name, hosts, and the directories of absolute paths");
+  verb.flag("--utc", given->utc, "times in UTC, not in this machine's zone");
+  verb.flag("--tensorboard", given->tensorboard,
+            "instead make an event file for TensorBoard in each run, from its metrics.jsonl");
+  verb.set_example("ripstop report runs/a runs/b\n  ripstop report --anonymous --output paper.html runs/a");
+  verb.set_action([given] { return make_report(*given); });
+}
+
+}  // namespace ripstop

@@ -1,0 +1,40 @@
+#pragma once
+#include <span>
+#include <string>
+
+#include "train/page/run_record.h"
+
+namespace ripstop {
+
+/// What lies along the horizontal axis.
+enum class Abscissa { kStep, kTokens, kHours };
+inline constexpr std::array<Abscissa, 3> kAbscissas = {Abscissa::kStep, Abscissa::kTokens, Abscissa::kHours};
+template <>
+inline constexpr std::array<std::string_view, 3> kWords<Abscissa> = {"step", "tokens", "hours"};
+
+enum class Unit { kNumber, kShare, kBytes };
+
+/// A picture of a series of all runs.
+struct Chart {
+  Series series;
+  std::string title;  ///< HTML, as `note`
+  std::string note;   ///< what it means
+  Unit unit = Unit::kNumber;
+  bool smooth = false;              ///< draws the mean of neighbours over the numbers
+  bool dots = false;                ///< few numbers, each with a dot
+  bool from_zero = true;            ///< the axis begins there
+  bool may_be_logarithmic = false;  ///< if the largest number is above 50 times the smallest
+  bool with_validation = false;     ///< dots of Series::kValidation beside it
+};
+
+/// "1.23k", "0.0012"; at most `digits` significant digits.
+std::string number_text(double value, int digits = 4);
+
+/// An SVG with lines in the colors "c0", "c1" and so on of the page's style, one for each run; "" if no run
+/// has a number. Restarts and losses that are not finite are marked. `wide`: for the page's whole width.
+std::string draw(const Chart& chart, std::span<const RunRecord> runs, Abscissa abscissa, bool wide);
+
+/// Steps that a smoothed line takes the mean of, in `run`.
+int64_t smoothed_steps(const RunRecord& run);
+
+}  // namespace ripstop

@@ -1,0 +1,74 @@
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace ripstop {
+
+/// The curves of a report.
+enum class Series : uint8_t {
+  kLoss,
+  kValidation,
+  kRouge1,
+  kRouge2,
+  kRougeL,
+  kLearningRate,
+  kNorm,
+  kSpeed,
+  kUtilization,
+  kReplicate,  ///< exposed communication of the axis as a share of the step, as the next two
+  kFsdp,
+  kTensor,
+  kMemory,
+};
+inline constexpr size_t kSeriesCount = static_cast<size_t>(Series::kMemory) + 1;
+
+/// What is kept of many numbers.
+struct Extent {
+  double least = std::numeric_limits<double>::infinity();
+  double most = -least;
+  double sum = 0;
+  int64_t count = 0;       ///< of the finite numbers, which alone count for the three above
+  int64_t not_finite = 0;  ///< NaN and infinities
+
+  void add(double value);
+  void add(const Extent& other);
+  double mean() const { return sum / static_cast<double>(count); }
+};
+
+/// A few steps in a row.
+struct Column {
+  int64_t index = 0;  ///< its steps, divided by Columns::width()
+  int64_t step = 0;   ///< the last step
+  double tokens = 0;  ///< seen up to that step
+  double hours = 0;   ///< spent in steps and validations up to that step
+  std::array<Extent, kSeriesCount> values;
+
+  Extent& operator[](Series series) { return values[static_cast<size_t>(series)]; }
+  const Extent& operator[](Series series) const { return values[static_cast<size_t>(series)]; }
+};
+
+/// The curves of a run of any length in bounded memory: columns of equally many steps, whose width doubles
+/// whenever there are too many.
+class Columns {
+ public:
+  /// `most`: at least 2. In the end there are at most so many columns, and more than half if the run has so
+  /// many steps.
+  explicit Columns(size_t most) : most_(most) {}
+
+  /// The column of `step`, valid until the next call. Steps that go back count for the last column.
+  Column& at(int64_t step, double tokens, double hours);
+  const std::vector<Column>& all() const { return columns_; }
+  int64_t width() const { return width_; }  ///< steps of a column
+
+ private:
+  void halve();
+
+  size_t most_;
+  int64_t width_ = 1;
+  std::vector<Column> columns_;
+};
+
+}  // namespace ripstop

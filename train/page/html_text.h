@@ -1,0 +1,18 @@
+// Texts in an HTML page. Texts from files are hostile: none may become markup, or move other text.
+#pragma once
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace ripstop {
+
+/// `text` for an element or a quoted attribute: markup is escaped; bytes that are not UTF-8 and control
+/// characters, except line ends and tabs, are U+FFFD; marks that change the direction of text are named, as
+/// in "[U+202E]". A text of more than `most` characters is cut, and says how many it lacks.
+std::string html(std::string_view text, size_t most = 300);
+
+/// `summary` as html(), with the words in <mark> that it has in common with `reference` in the same order
+/// (the longest common subsequence). Case and punctuation do not count. Compares the first `most` characters.
+std::string html_marked(std::string_view summary, std::string_view reference, size_t most);
+
+}  // namespace ripstop

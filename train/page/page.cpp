@@ -1,0 +1,170 @@
+#include "train/page/page.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <ctime>
+
+#include "train/page/chart.h"
+#include "train/page/html_text.h"
+#include "train/page/page_parts.h"
+#include "train/page/page_style.h"
+#include "train/report/human_text.h"
+
+namespace ripstop {
+namespace {
+
+using Runs = std::span<const RunRecord>;
+
+constexpr std::pair<const char*, const char*> kSections[] = {
+    {"curves", "Curves"}, {"scores", "Scores"}, {"texts", "Texts"},     {"configs", "Configs"},
+    {"time", "Time"},     {"memory", "Memory"}, {"history", "History"}, {"origin", "Origin"}};
+
+std::vector<Chart> charts_of(Runs runs) {
+  const int64_t mean = runs.size() == 1 ? smoothed_steps(runs[0]) : 0;
+  const std::string smooth = mean > 1    ? fmt::format("thin: all steps; bold: mean of {}", mean)
+                             : mean == 1 ? "every step"
+                                         : "thin: all steps; bold: means of neighbours";
+  const auto exposed = [](Series series, const char* axis) {
+    return Chart{.series = series,
+                 .title = fmt::format("Exposed communication: {}", axis),
+                 .note = "share of the step in which computing waits for this axis of the mesh",
+                 .unit = Unit::kShare,
+                 .smooth = true};
+  };
+  return {
+      {.series = Series::kLoss,
+       .title = "Loss",
+       .note = "mean surprise at the next token, in nats: lower is better (" + smooth +
+               "; dots: over the validation split)",
+       .smooth = true,
+       .from_zero = false,
+       .may_be_logarithmic = true,
+       .with_validation = true},
+      {.series = Series::kValidation,
+       .title = "Validation loss",
+       .note = "on documents that training does not see; a rise means overfitting",
+       .dots = true,
+       .from_zero = false,
+       .may_be_logarithmic = true},
+      {.series = Series::kRougeL,
+       .title = "ROUGE-L",
+       .note = "longest common word sequence with the reference: 1 is equal",
+       .dots = true},
+      {.series = Series::kRouge1,
+       .title = "ROUGE-1",
+       .note = "words in common with the reference",
+       .dots = true},
+      {.series = Series::kRouge2, .title = "ROUGE-2", .note = "pairs of words in common", .dots = true},
+      {.series = Series::kLearningRate, .title = "Learning rate", .note = "by the schedule"},
+      {.series = Series::kNorm,
+       .title = "Gradient norm",
+       .note = "before clipping; spikes are hard batches or an unstable run",
+       .smooth = true,
+       .may_be_logarithmic = true},
+      {.series = Series::kSpeed, .title = "Tokens a second", .note = "on all ranks together", .smooth = true},
+      {.series = Series::kUtilization,
+       .title = "Model FLOPs utilization",
+       .note = "share of the devices' peak",
+       .unit = Unit::kShare,
+       .smooth = true},
+      exposed(Series::kReplicate, "replicate"),
+      exposed(Series::kFsdp, "fsdp"),
+      exposed(Series::kTensor, "tensor"),
+      {.series = Series::kMemory, .title = "Peak memory", .note = "of rank 0, so far", .unit = Unit::kBytes},
+  };
+}
+
+bool has_numbers(Runs runs, const Chart& chart) {
+  const bool is_exposed =
+      chart.series == Series::kReplicate || chart.series == Series::kFsdp || chart.series == Series::kTensor;
+  for (const RunRecord& run : runs)
+    for (const Column& column : run.columns.all())
+      if (column[chart.series].count > 0 && (!is_exposed || column[chart.series].most > 0)) return true;
+  return false;
+}
+
+std::string figure(const Chart& chart, Runs runs, Abscissa abscissa, const std::string& legend) {
+  const bool is_wide = chart.series == Series::kLoss;
+  std::string out = fmt::format("<figure{}><h3>{}</h3><figcaption>{}</figcaption>{}",
+                                is_wide ? " class=\"wide\"" : "", chart.title, chart.note, legend);
+  if (is_wide)
+    out += fmt::format("<div class=\"wide-only\">{}</div><div class=\"small-only\">{}</div>",
+                       draw(chart, runs, abscissa, true), draw(chart, runs, abscissa, false));
+  else
+    out += draw(chart, runs, abscissa, false);
+  return out + "</figure>\n";
+}
+
+std::string curves(Runs runs) {
+  std::string out = "<section id=\"curves\"><h2>Curves</h2>", legend;
+  if (runs.size() > 1) {
+    legend = "<div class=\"legend\">";
+    out += "<div class=\"axes\">along: ";
+    for (const Abscissa abscissa : kAbscissas)
+      out += fmt::format("<label><input type=\"radio\" name=\"x\" id=\"x-{0}\"{1}> {0}</label>",
+                         to_string(abscissa), abscissa == Abscissa::kStep ? " checked" : "");
+    out += "</div>";
+    for (size_t i = 0; i < runs.size(); ++i) legend += fmt::format("<span>{}</span>", name_of(runs, i, 40));
+    legend += "</div>";
+  }
+  for (const Abscissa abscissa : kAbscissas) {
+    if (runs.size() == 1 && abscissa != Abscissa::kStep) break;  // all three look the same
+    out += fmt::format("<div class=\"charts by-{}\">\n", to_string(abscissa));
+    for (const Chart& chart : charts_of(runs))
+      if (has_numbers(runs, chart)) out += figure(chart, runs, abscissa, legend);
+    out += "</div>";
+  }
+  return out +
+         "<p class=\"note\">Where steps share a pixel, the thin lines span their least and most. Dotted "
+         "upright lines: "
+         "restarts, thicker ones on another mesh. Hover over a chart for its numbers.</p></section>\n";
+}
+
+std::string head(Runs runs, const PageOptions& options) {
+  std::string names;
+  for (const RunRecord& run : runs.first(std::min<size_t>(runs.size(), 3)))
+    names += (names.empty() ? "" : ", ") + html(run.name, 60);
+  if (runs.size() > 3) names += fmt::format(" and {} more", runs.size() - 3);
+  return fmt::format(
+      "{}<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{} - ripstop report</title>\n"
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
+      "img-src "
+      "data:\">\n<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">"
+      "<link rel=\"icon\" href=\"data:,\">\n<style>{}{}</style></head>\n<body><main>"
+      "<h1>Training report: {}</h1><p class=\"dim\">made {} by ripstop {}</p>\n",
+      kPageBegin, names, kPageStyle, colors(), names, time_text(options.time, options.utc),
+      html(options.version));
+}
+
+}  // namespace
+
+size_t columns_of_each(size_t runs) {
+  return std::clamp<size_t>(1280 / std::max<size_t>(runs, 1), 128, 640);
+}
+
+std::string time_text(double seconds, bool utc) {
+  constexpr double kManySeconds = 1e11;  // a time in a file may be any number; these are 3,000 years
+  if (!(std::abs(seconds) < kManySeconds)) return "?";
+  const auto whole = static_cast<std::time_t>(seconds);
+  std::tm parts{};
+  utc ? ::gmtime_r(&whole, &parts) : ::localtime_r(&whole, &parts);
+  char text[64] = {}, zone[16] = {};
+  std::strftime(text, sizeof text, "%FT%R", &parts);
+  std::strftime(zone, sizeof zone, "%z", &parts);
+  const std::string_view offset = zone;
+  return fmt::format("{}{}:{}", text, offset.substr(0, 3), offset.size() > 3 ? offset.substr(3) : "00");
+}
+
+std::string page(Runs runs, const PageOptions& options) {
+  const std::string body = curves(runs) + scores(runs) + texts(runs, options) + config_differences(runs) +
+                           time_use(runs) + memory_use(runs) + history(runs, options) + origin(runs, options);
+  std::string links;
+  for (const auto& [id, title] : kSections)
+    if (body.find(fmt::format("<section id=\"{}\">", id)) != body.npos)
+      links += fmt::format("<a href=\"#{}\">{}</a>", id, title);
+  return head(runs, options) + "<nav>" + links + "</nav>\n" + story(runs) + overview(runs, options) + body +
+         "</main></body></html>\n";
+}
+
+}  // namespace ripstop

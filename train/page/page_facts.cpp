@@ -1,0 +1,380 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "data/process/shell_word.h"
+#include "train/page/chart.h"
+#include "train/page/html_text.h"
+#include "train/page/page_parts.h"
+#include "train/page/run_table.h"
+#include "train/report/human_text.h"
+
+namespace ripstop {
+namespace {
+
+using Runs = std::span<const RunRecord>;
+
+constexpr size_t kColors = 8;
+
+std::string steps_text(const RunRecord& run) {
+  const int64_t step = run.last_step ? run.last_step->step : run.last_start ? run.last_start->step : 0;
+  if (!run.last_start || run.last_start->steps <= 0) return std::to_string(step);
+  return fmt::format("{} of {}", step, run.last_start->steps);
+}
+
+std::string bad(const std::string& text) {
+  return "<span class=\"bad\">" + text + "</span>";
+}
+
+std::string state_of(const RunRecord& run) {
+  const std::string state = html(run.state);
+  return run.diverged ? bad(state + ", diverged") : run.state.starts_with("failed") ? bad(state) : state;
+}
+
+// A validation whose loss is above the best by more than a hundredth.
+bool is_worse_now(const RunRecord& run) {
+  return run.best_loss && run.last_validation && run.last_validation->step > run.best_loss->step &&
+         run.last_validation->loss > 1.01 * run.best_loss->loss;
+}
+
+std::string sentences(const RunRecord& run) {
+  const std::string time = duration_text(run.seconds.total());
+  std::string text = fmt::format("{}: {} steps in {}. ", state_of(run), steps_text(run), time);
+  if (run.diverged)
+    text += bad(fmt::format("The loss was not a finite number in {}, first at step {}.",
+                            counted(run.not_finite, "step"), *run.diverged)) +
+            " ";
+  if (run.first_loss && run.last_step && std::isfinite(*run.first_loss) && std::isfinite(run.last_step->loss))
+    text +=
+        fmt::format("The training loss went from {:.4g} to {:.4g}. ", *run.first_loss, run.last_step->loss);
+  if (run.best_loss)
+    text += fmt::format("The best validation loss is {:.4f} at step {} (perplexity {}). ",
+                        run.best_loss->loss, run.best_loss->step, perplexity_text(run.best_loss->loss));
+  if (is_worse_now(run))
+    text += fmt::format(
+        "Since then it rose to {:.4f} at step {}: the run may learn its training texts by heart. ",
+        run.last_validation->loss, run.last_validation->step);
+  if (run.best_rouge)
+    text += fmt::format("The best ROUGE-L of its validations is {:.4f} at step {}. ", *run.best_rouge->rougeL,
+                        run.best_rouge->step);
+  if (run.restart_count > 0) text += fmt::format("It was restarted {}. ", counted(run.restart_count, "time"));
+  for (const std::string& note : run.notes) text += "<br><span class=\"note\">" + html(note) + "</span>";
+  return text;
+}
+
+// The run with the lowest validation loss, in a sentence.
+std::string winner(Runs runs) {
+  size_t best = runs.size(), known = 0;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (!runs[i].best_loss) continue;
+    ++known;
+    if (best == runs.size() || runs[i].best_loss->loss < runs[best].best_loss->loss) best = i;
+  }
+  if (known < 2) return "";
+  return fmt::format("<p>Of these runs {} has the lowest validation loss, {:.4f}.</p>",
+                     name_of(runs, best, 80), runs[best].best_loss->loss);
+}
+
+// Seconds as a share of all, "3h12m (81.2%)"; "" if there are none.
+std::string share_text(double seconds, double all) {
+  if (seconds <= 0 || all <= 0) return "";
+  return fmt::format("{} ({:.1f}%)", duration_text(seconds), 100 * seconds / all);
+}
+
+struct Purpose {
+  std::string name;
+  double seconds;
+};
+std::vector<Purpose> purposes(const TimeUse& time) {
+  std::vector<Purpose> all = {{"computing", std::max(time.compute(), 0.0)}};
+  for (const MeshAxis axis : kMeshAxes)
+    all.push_back({fmt::format("communication not hidden, {}", to_string(axis)), time.exposed[axis]});
+  all.push_back({"waiting for data", time.data});
+  all.push_back({"waiting for saves", time.save + time.saves_between});
+  all.push_back({"validation", time.validation});
+  all.push_back({"starting", time.startup});
+  return all;
+}
+
+std::string bar(const RunRecord& run) {
+  constexpr const char* kShades[] = {"--c0", "--c1", "--c6", "--c4", "--c3", "--c7", "--c2", "--c5"};
+  std::string out = "<div class=\"bar\">";
+  const std::vector<Purpose> all = purposes(run.seconds);
+  for (size_t i = 0; i < all.size(); ++i)
+    if (all[i].seconds > 0)
+      out += fmt::format("<span style=\"flex:{:.4f};background:var({})\" title=\"{}: {}\"></span>",
+                         all[i].seconds / run.seconds.total(), kShades[i % std::size(kShades)], all[i].name,
+                         share_text(all[i].seconds, run.seconds.total()));
+  return out + "</div>";
+}
+
+std::string host_table(const RunRecord& run) {
+  constexpr size_t kShown = 32;
+  std::vector<std::pair<std::string, HostTime>> hosts(run.hosts.begin(), run.hosts.end());
+  std::ranges::stable_sort(hosts, std::greater<>(), [](const auto& host) { return host.second.compute; });
+  std::string out =
+      "<div class=\"scroll\"><table><thead><tr><th>host</th><th>computes, a step</th><th>waits, a "
+      "step</th></tr></thead>";
+  for (size_t i = 0; i < std::min(hosts.size(), kShown); ++i)
+    out += fmt::format("<tr><td><bdi>{}</bdi></td><td>{:.4g} s</td><td>{:.4g} s</td></tr>",
+                       html(hosts[i].first, 80), hosts[i].second.compute, hosts[i].second.wait);
+  if (hosts.size() > kShown) out += fmt::format("<tr><td>{} faster hosts</td></tr>", hosts.size() - kShown);
+  return out + "</table></div>";
+}
+
+std::string command(const std::vector<std::string>& argv) {
+  std::string line;
+  for (const std::string& word : argv) line += (line.empty() ? "" : " ") + shell_word(word);
+  return line.empty() ? "" : "<code>" + html(line, 2000) + "</code>";
+}
+
+std::string hosts_text(const StartEvent& start) {
+  std::vector<std::string> names = start.hosts;
+  std::ranges::sort(names);
+  names.erase(std::ranges::unique(names).begin(), names.end());
+  constexpr size_t kShown = 8;
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kShown); ++i)
+    text += (i == 0 ? "" : ", ") + html(names[i], 60);
+  return names.size() > kShown ? fmt::format("{} and {} more", text, names.size() - kShown) : text;
+}
+
+// A row of RunTable from the last start of each run.
+auto of_start(auto&& text) {
+  return [text](const RunRecord& run) { return run.last_start ? std::string(text(*run.last_start)) : ""; };
+}
+auto of_checkpoint(auto&& text) {
+  return [text](const RunRecord& run) {
+    return run.state_of_checkpoint ? std::string(text(*run.state_of_checkpoint)) : "";
+  };
+}
+
+// "planned / measured"; the second only if the run has ended.
+std::string planned_measured(int64_t planned, std::optional<int64_t> measured) {
+  if (planned == 0 && measured.value_or(0) == 0) return "";
+  return bytes_text(planned) + " / " + (measured ? bytes_text(*measured) : "-");
+}
+
+}  // namespace
+
+std::string colors() {
+  std::string rules;
+  for (size_t i = 0; i < kColors; ++i)
+    rules += fmt::format(
+        ".c{0}{{stroke:var(--c{0})}}circle.c{0}{{fill:var(--c{0});stroke:none}}svg .t{0}{{fill:var(--c{0})}}"
+        ".r{0}{{--run:var(--c{0})}}\n",
+        i);
+  return rules;
+}
+
+std::string name_of(Runs runs, size_t number, size_t most) {
+  const std::string name = "<bdi>" + html(runs[number].name, most) + "</bdi>";
+  if (runs.size() == 1) return name;
+  return fmt::format("<span class=\"r{}\"><span class=\"swatch\"></span>{}</span>", number % kColors, name);
+}
+
+std::string RunTable::html() const {
+  std::string out = "<div class=\"scroll\"><table>";
+  if (runs_.size() > 1) {
+    out += "<thead><tr><th></th>";
+    for (size_t i = 0; i < runs_.size(); ++i) out += "<th>" + name_of(runs_, i, 60) + "</th>";
+    out += "</tr></thead>";
+  }
+  out += "<tbody>";
+  for (const Row& row : rows_) {
+    out += "<tr><th>" + row.label + "</th>";
+    for (const std::string& cell : row.cells) out += "<td>" + (cell.empty() ? "-" : cell) + "</td>";
+    out += "</tr>\n";
+  }
+  return out + "</tbody></table></div>\n";
+}
+
+std::string RunTable::tiles() const {
+  std::string out = "<dl class=\"tiles\">";
+  for (const Row& row : rows_)
+    out += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>", row.label, row.cells.at(0));
+  return out + "</dl>\n";
+}
+
+std::string story(Runs runs) {
+  std::string out = winner(runs);
+  for (size_t i = 0; i < runs.size(); ++i)
+    out += fmt::format("<div class=\"story r{}\"><h3>{}</h3><p>{}</p></div>\n", i % kColors,
+                       name_of(runs, i, 200), sentences(runs[i]));
+  return out;
+}
+
+std::string overview(Runs runs, const PageOptions& options) {
+  RunTable table(runs);
+  table.row("state", state_of);
+  table.row("steps", steps_text);
+  table.row("training loss", [](const RunRecord& run) {
+    if (!run.last_step) return std::string();
+    const bool is_finite = std::isfinite(run.last_step->loss);
+    return is_finite ? fmt::format("{:.4f}", run.last_step->loss) : bad("not finite");
+  });
+  table.row("best validation loss", [](const RunRecord& run) {
+    return run.best_loss ? fmt::format("{:.4f}, step {}", run.best_loss->loss, run.best_loss->step) : "";
+  });
+  table.row("best ROUGE-L", [](const RunRecord& run) {
+    return run.best_rouge ? fmt::format("{:.4f}, step {}", *run.best_rouge->rougeL, run.best_rouge->step)
+                          : "";
+  });
+  table.row("tokens", [](const RunRecord& run) {
+    return run.last_step ? number_text(static_cast<double>(run.last_step->tokens_seen)) : "";
+  });
+  table.row("time", [](const RunRecord& run) { return duration_text(run.seconds.total()); });
+  table.row("tokens a second", [](const RunRecord& run) {
+    Extent speed;
+    for (const Column& column : run.columns.all()) speed.add(column[Series::kSpeed]);
+    return speed.count > 0 ? number_text(speed.mean()) : "";
+  });
+  table.row("peak memory of a rank", [](const RunRecord& run) {
+    return run.last_step ? bytes_text(run.last_step->peak_memory_bytes) : "";
+  });
+  table.row("parameters", of_start([](const StartEvent& start) {
+              const std::string all = number_text(static_cast<double>(start.parameters));
+              if (start.trained_parameters == start.parameters || start.trained_parameters == 0) return all;
+              return fmt::format("{}, trained {}", all,
+                                 number_text(static_cast<double>(start.trained_parameters)));
+            }));
+  table.row("mesh", of_start([](const StartEvent& start) { return start.mesh.to_text(); }));
+  table.row("last event",
+            [&](const RunRecord& run) { return run.time == 0 ? "" : time_text(run.time, options.utc); });
+  return runs.size() == 1 ? table.tiles() : table.html();
+}
+
+std::string time_use(Runs runs) {
+  std::string out =
+      "<section id=\"time\"><h2>Where the time went</h2><p class=\"note\">seconds of rank 0</p>";
+  for (size_t i = 0; i < runs.size(); ++i)
+    if (runs[i].seconds.total() > 0) out += (runs.size() > 1 ? name_of(runs, i, 80) : "") + bar(runs[i]);
+  RunTable table(runs);
+  for (size_t i = 0; i < purposes({}).size(); ++i)
+    table.row(purposes({})[i].name, [&](const RunRecord& run) {
+      return share_text(purposes(run.seconds)[i].seconds, run.seconds.total());
+    });
+  table.row("all", [](const RunRecord& run) { return duration_text(run.seconds.total()); });
+  table.row("checkpoints", [](const RunRecord& run) {
+    if (run.checkpoint_count == 0 && run.failed_saves == 0) return std::string();
+    return fmt::format("{} of {}, written beside training in {}{}", run.checkpoint_count,
+                       bytes_text(run.checkpoint_bytes), duration_text(run.checkpoint_seconds),
+                       run.failed_saves > 0 ? bad(fmt::format(", {} failed", run.failed_saves)) : "");
+  });
+  out += table.html();
+  for (size_t i = 0; i < runs.size(); ++i)
+    if (!runs[i].hosts.empty())
+      out += fmt::format("<details><summary>by host{}</summary>{}</details>",
+                         runs.size() > 1 ? ", " + html(runs[i].name, 60) : "", host_table(runs[i]));
+  return out + "</section>\n";
+}
+
+std::string memory_use(Runs runs) {
+  RunTable table(runs);
+  const auto row = [&](const std::string& label, auto&& of_cost) {
+    table.row(label, [&](const RunRecord& run) -> std::string {
+      if (!run.last_start) return "";
+      const StepCost& plan = run.end ? run.end->planned : run.last_start->plan;
+      return planned_measured(of_cost(plan),
+                              run.end ? std::optional(of_cost(run.end->measured)) : std::nullopt);
+    });
+  };
+  for (const MemoryCategory category : kMemoryCategories)
+    row(to_string(category), [&](const StepCost& cost) { return cost.memory[category]; });
+  row("all memory", [](const StepCost& cost) { return cost.memory.total(); });
+  for (const MeshAxis axis : kMeshAxes)
+    row(fmt::format("sent in a step, {}", to_string(axis)),
+        [&](const StepCost& cost) { return cost.traffic_per_step[axis]; });
+  table.row("peak so far, measured", [](const RunRecord& run) {
+    return run.last_step && !run.end ? bytes_text(run.last_step->peak_memory_bytes) : "";
+  });
+  table.row("process of rank 0, peak",
+            [](const RunRecord& run) { return run.end ? bytes_text(run.end->resident_peak_bytes) : ""; });
+  if (table.is_empty()) return "";
+  return "<section id=\"memory\"><h2>Plan beside measured</h2><p class=\"note\">planned / measured, of a "
+         "rank</p>" +
+         table.html() + "</section>\n";
+}
+
+std::string history(Runs runs, const PageOptions& options) {
+  std::string out = "<section id=\"history\"><h2>Restarts and warnings</h2>";
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const RunRecord& run = runs[i];
+    out += "<h3>" + name_of(runs, i, 80) + "</h3>";
+    if (run.restart_count == 0) out += "<p class=\"note\">never restarted</p>";
+    if (!run.restarts.empty())
+      out +=
+          "<div class=\"scroll\"><table><thead><tr><th>when</th><th>from "
+          "step</th><th>why</th><th>mesh</th></tr></thead>";
+    for (const Restart& restart : run.restarts)
+      out += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}{}</td></tr>\n",
+                         time_text(restart.time, options.utc), restart.step, html(restart.reason),
+                         restart.other_mesh ? "now " : "", restart.mesh);
+    if (!run.restarts.empty()) out += "</table></div>";
+    if (const int64_t more = run.restart_count - std::ssize(run.restarts); more > 0)
+      out += fmt::format("<p class=\"note\">and {} more</p>", more);
+    if (run.warnings.empty()) continue;
+    out += fmt::format("<details><summary>{}{}</summary><ul>", counted(run.warning_count, "warning"),
+                       run.warning_count > std::ssize(run.warnings) ? ", the last ones" : "");
+    for (const WarningEvent& warning : run.warnings)
+      out += fmt::format("<li>step {}: {}</li>", warning.step, html(warning.text, 600));
+    out += "</ul></details>";
+  }
+  return out + "</section>\n";
+}
+
+std::string origin(Runs runs, const PageOptions& options) {
+  RunTable table(runs);
+  table.row("command", of_start([](const StartEvent& start) { return command(start.argv); }));
+  table.row("begun", [&](const RunRecord& run) {
+    return run.first_start ? time_text(run.first_start->time, options.utc) : "";
+  });
+  table.row("ripstop", of_start([](const StartEvent& start) {
+              return html(start.version, 60) +
+                     (start.git_commit.empty() ? "" : " (" + html(start.git_commit, 60) + ")");
+            }));
+  table.row("hosts", of_start(hosts_text));
+  table.row("recompute, micro-batches", of_start([](const StartEvent& start) {
+              return fmt::format("{}, {} of {}", html(start.recompute, 40), start.micro_batches,
+                                 counted(start.micro_batch_sequences, "sequence"));
+            }));
+  table.row("examples", of_start([](const StartEvent& start) {
+              return start.data.examples == 0
+                         ? ""
+                         : fmt::format("{} ({})", start.data.examples, html(start.data.kind, 40));
+            }));
+  table.row("data set (XXH3-128)",
+            of_checkpoint([](const CheckpointState& state) { return html(state.data_content_hash); }));
+  table.row("validation set (XXH3-128)",
+            of_checkpoint([](const CheckpointState& state) { return html(state.validation_content_hash); }));
+  table.row("tokenizer (SHA-256)",
+            of_checkpoint([](const CheckpointState& state) { return html(state.tokenizer_sha256); }));
+  table.row("frozen base of the adapters", of_checkpoint([](const CheckpointState& state) {
+              return state.adapted ? html(state.adapted->directory) + " " + html(state.adapted->hash)
+                                   : std::string();
+            }));
+  table.row("pretrained",
+            [](const RunRecord& run) { return run.config ? html(run.config->model.pretrained) : ""; });
+  table.row("adapters (LoRA)", [](const RunRecord& run) {
+    return run.config && run.config->lora.rank > 0 ? fmt::format("rank {}", run.config->lora.rank) : "";
+  });
+  table.row("FLOPs of a token",
+            of_start([](const StartEvent& start) { return number_text(start.flops_per_token); }));
+  table.row("peak of the devices", of_start([](const StartEvent& start) {
+              const std::string source = html(start.peak_flops_source);
+              return start.peak_flops_per_second
+                         ? fmt::format("{} FLOP/s, {}", number_text(*start.peak_flops_per_second), source)
+                         : source;
+            }));
+  std::string out = "<section id=\"origin\"><h2>Origin</h2>" + table.html();
+  for (size_t i = 0; i < runs.size(); ++i)
+    if (runs[i].config)
+      out += fmt::format("<details><summary>config{}</summary><pre>{}</pre></details>",
+                         runs.size() > 1 ? " of " + html(runs[i].name, 60) : "",
+                         html(to_toml(*runs[i].config), 30000));
+  return out + "</section>\n";
+}
+
+}  // namespace ripstop

@@ -1,0 +1,35 @@
+// The parts of a report, from top to bottom. Each returns HTML; "" or a sentence if the runs have nothing for it.
+#pragma once
+#include <span>
+#include <string>
+
+#include "train/page/page.h"
+
+namespace ripstop {
+
+/// Rules that give each run its color: the classes "r0" and so on set --run, "c0" colors lines, "t0" texts.
+std::string colors();
+
+/// The name of run `number` with its color if there are several, cut to `most` characters.
+std::string name_of(std::span<const RunRecord> runs, size_t number, size_t most);
+
+/// What happened, in sentences.
+std::string story(std::span<const RunRecord> runs);
+/// The most important facts: tiles of one run, else a table.
+std::string overview(std::span<const RunRecord> runs, const PageOptions& options);
+/// Evaluations, with means and 95 % intervals.
+std::string scores(std::span<const RunRecord> runs);
+/// Documents and references with the summaries of each run.
+std::string texts(std::span<const RunRecord> runs, const PageOptions& options);
+/// Keys of the configs whose values differ.
+std::string config_differences(std::span<const RunRecord> runs);
+/// Where the time went, by purpose and by host.
+std::string time_use(std::span<const RunRecord> runs);
+/// The plan beside what was measured.
+std::string memory_use(std::span<const RunRecord> runs);
+/// Restarts and warnings.
+std::string history(std::span<const RunRecord> runs, const PageOptions& options);
+/// What is needed to make the runs again.
+std::string origin(std::span<const RunRecord> runs, const PageOptions& options);
+
+}  // namespace ripstop

@@ -1,0 +1,306 @@
+#include "train/page/run_record.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <variant>
+
+#include "data/files/directory.h"
+#include "data/files/whole_file.h"
+#include "data/text/json_struct.h"
+#include "data/text/text_lines.h"
+#include "train/checkpoint/find_run.h"
+#include "train/checkpoint/run_lock.h"
+#include "train/run/run_status.h"
+
+namespace ripstop {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = JsonReader::Json;
+
+std::string reason_of(const std::optional<EndEvent>& end) {
+  if (!end) return "it ended without a word: killed, or its node was lost";
+  if (end->reason == EndReason::kStopRequested) return "a stop was requested";
+  if (end->reason == EndReason::kTimeLimit) return "the job's time was over";
+  if (end->reason == EndReason::kError) return fmt::format("an error, exit code {}", end->exit_code);
+  if (end->reason == EndReason::kSteps) return "all steps were done";
+  return fmt::format("{}, exit code {}", end->reason.empty() ? "end" : end->reason, end->exit_code);
+}
+
+// Takes the events of metrics.jsonl in their order.
+class RecordMaker {
+ public:
+  RecordMaker(RunRecord& run, bool with_texts) : run_(run), with_texts_(with_texts) {}
+
+  void operator()(const StartEvent& start) {
+    note_start(start);
+    if (start.startup) run_.seconds.startup += start.startup->total;
+    if (!run_.first_start) run_.first_start = start;
+    run_.last_start = start;
+    run_.end.reset();
+  }
+
+  void operator()(const StepMetrics& step) {
+    run_.seconds.steps += finite(step.step_seconds);
+    run_.seconds.data += finite(step.data_wait_seconds);
+    run_.seconds.save += finite(step.save_wait_seconds);
+    tokens_ = static_cast<double>(step.tokens_seen);
+    Column& column = run_.columns.at(step.step, tokens_, hours());
+    column[Series::kLoss].add(step.loss);
+    column[Series::kNorm].add(step.grad_norm);
+    column[Series::kLearningRate].add(step.learning_rate);
+    column[Series::kSpeed].add(step.tokens_per_second);
+    if (step.model_flops_utilization) column[Series::kUtilization].add(*step.model_flops_utilization);
+    column[Series::kMemory].add(static_cast<double>(step.peak_memory_bytes));
+    for (const MeshAxis axis : kMeshAxes) {
+      const double exposed = finite(step.communication_exposed_seconds[axis]);
+      run_.seconds.exposed[axis] += exposed;
+      const auto series = static_cast<Series>(static_cast<int>(Series::kReplicate) + static_cast<int>(axis));
+      if (step.step_seconds > 0) column[series].add(exposed / step.step_seconds);
+    }
+    if (!std::isfinite(step.loss)) {
+      ++run_.not_finite;
+      if (!run_.diverged) run_.diverged = step.step;
+    }
+    if (!run_.first_loss) run_.first_loss = step.loss;
+    run_.last_step = step;
+  }
+
+  void operator()(const ValidationEvent& validation) {
+    run_.seconds.validation += finite(validation.seconds);
+    Column& column = run_.columns.at(validation.step, tokens_, hours());
+    column[Series::kValidation].add(validation.loss);
+    if (validation.rouge1) column[Series::kRouge1].add(*validation.rouge1);
+    if (validation.rouge2) column[Series::kRouge2].add(*validation.rouge2);
+    if (validation.rougeL) column[Series::kRougeL].add(*validation.rougeL);
+    if (validation.step > 0 && (!run_.best_loss || validation.loss < run_.best_loss->loss) &&
+        std::isfinite(validation.loss))
+      run_.best_loss = validation;
+    if (validation.step > 0 && validation.rougeL &&
+        (!run_.best_rouge || *validation.rougeL > *run_.best_rouge->rougeL))
+      run_.best_rouge = validation;
+    run_.last_validation = validation;
+    if (!with_texts_) run_.last_validation->samples.reset();
+  }
+
+  void operator()(const HostsEvent& event) {
+    for (size_t i = 0; i < event.hosts.size(); ++i) {
+      if (i >= event.compute_seconds.size() || i >= event.wait_seconds.size()) return;
+      if (run_.hosts.size() >= RunRecord::kMostHosts && !run_.hosts.contains(event.hosts[i])) continue;
+      HostTime& host = run_.hosts[event.hosts[i]];
+      host.steps += event.steps;
+      const double share =
+          host.steps > 0 ? static_cast<double>(event.steps) / static_cast<double>(host.steps) : 0;
+      host.compute += (event.compute_seconds[i] - host.compute) * share;
+      host.wait += (event.wait_seconds[i] - host.wait) * share;
+    }
+  }
+
+  void operator()(const SaveEvent& save) { run_.failed_saves += save.state == SaveState::kFailed ? 1 : 0; }
+  void operator()(const CheckpointEvent& checkpoint) {
+    ++run_.checkpoint_count;
+    run_.checkpoint_bytes = checkpoint.bytes;
+    run_.checkpoint_seconds += finite(checkpoint.seconds);
+    run_.seconds.saves_between += finite(checkpoint.waited_seconds);
+  }
+  void operator()(const WarningEvent& warning) {
+    ++run_.warning_count;
+    if (run_.warnings.size() == RunRecord::kMostWarnings) run_.warnings.erase(run_.warnings.begin());
+    run_.warnings.push_back(warning);
+  }
+  void operator()(const EndEvent& end) { run_.end = end; }
+
+ private:
+  static double finite(double value) { return std::isfinite(value) ? value : 0; }
+  double hours() const { return (run_.seconds.steps + run_.seconds.validation) / 3600; }
+  void note_start(const StartEvent& start) {
+    if (!run_.last_start) return;
+    if (++run_.restart_count > static_cast<int64_t>(RunRecord::kMostRestarts)) return;
+    run_.restarts.push_back({start.step, start.time, reason_of(run_.end), start.mesh.to_text(),
+                             !(start.mesh == run_.last_start->mesh)});
+  }
+
+  RunRecord& run_;
+  const bool with_texts_;
+  double tokens_ = 0;
+};
+
+void read_log(const fs::path& path, bool with_texts, RunRecord& run) {
+  RecordMaker maker(run, with_texts);
+  const std::string damage = read_events(path, [&](const MetricsEvent& event) {
+    std::visit(maker, event);
+    run.time = std::visit([](const auto& any) { return any.time; }, event);
+  });
+  if (!damage.empty()) run.notes.push_back("metrics.jsonl: " + damage);
+}
+
+// Reads the JSON object `text` into `value`, whose missing members stay.
+template <class T>
+void read_object(const std::string& name, std::string_view text, T& value, auto&& fields) {
+  const JsonReader reader(name, ExitCode::kInputData);
+  const Json json = reader.parse(text);
+  FieldReader field(reader, json, FieldReader::Mode::kLenient);
+  fields(value, field);
+}
+
+std::vector<ScoreRow> read_rows(const fs::path& path) {
+  std::vector<ScoreRow> rows;
+  if (!fs::exists(path)) return rows;
+  TextLines lines(path.string());
+  for (std::string line; lines.next(line);) {
+    ScoreRow& row = rows.emplace_back();
+    read_object(lines.place(), line, row, [](auto& self, auto& field) {
+      field("rouge1", self[0]);
+      field("rouge2", self[1]);
+      field("rougeL", self[2]);
+    });
+  }
+  return rows;
+}
+
+EvaluationRecord read_evaluation(const fs::path& directory) {
+  constexpr int64_t kMostBytes = int64_t{1} << 20, kResamples = 10000;
+  constexpr uint64_t kSeed = 1;  // both as in `ripstop rouge --compare`
+  EvaluationRecord record;
+  record.name = directory.filename().string();
+  const fs::path path = directory / "scores.json";
+  read_object(path.string(), read_plain_file(path, kMostBytes, ExitCode::kInputData), record,
+              [](auto& self, auto& field) {
+                field("step", self.step);
+                field("split", self.split);
+                field("examples", self.examples);
+                field("loss", self.loss);
+                constexpr const char* kNames[] = {"rouge1", "rouge2", "rougeL"};
+                for (size_t i = 0; i < 3; ++i)
+                  field.group(kNames[i], [&](auto& rouge) { rouge("fmeasure", self.rouge[i]); });
+                field.group("degenerate", [&](auto& share) {
+                  share("at_limit", self.at_limit);
+                  share("empty", self.empty);
+                  share("repeats", self.repeats);
+                  share("copies", self.copies);
+                });
+              });
+  const std::vector<ScoreRow> rows = read_rows(directory / "scores.jsonl");
+  if (!rows.empty() && std::ssize(rows) == record.examples)
+    record.intervals = bootstrap_intervals(rows, kResamples, kSeed);
+  return record;
+}
+
+// Takes the predictions of the last evaluation that has some; one of the test split before all others.
+void read_evaluations(Io& io, const fs::path& directory, bool with_texts, RunRecord& run) {
+  for (const Io::Entry& entry : list_directory(io, directory)) {
+    try {
+      if (fs::exists(directory / entry.name / "scores.json"))
+        run.evaluations.push_back(read_evaluation(directory / entry.name));
+    } catch (const Error& error) {
+      run.notes.push_back(error.what());
+    }
+  }
+  std::ranges::stable_sort(run.evaluations, {}, &EvaluationRecord::step);
+  if (!with_texts) return;
+  std::vector<const EvaluationRecord*> best_last;
+  for (const EvaluationRecord& each : run.evaluations) best_last.push_back(&each);
+  std::ranges::stable_sort(best_last, {}, [](const EvaluationRecord* each) {
+    return std::pair(each->split == "test", each->step);
+  });
+  for (auto each = best_last.rbegin(); each != best_last.rend() && run.predictions.empty(); ++each) {
+    run.predictions_from = (*each)->name;
+    run.predictions = read_predictions(directory / (*each)->name, RunRecord::kMostPredictions);
+  }
+}
+
+// Runs `read`; an error becomes a note.
+void try_to(RunRecord& run, auto&& read) {
+  try {
+    read();
+  } catch (const Error& error) {
+    run.notes.push_back(error.what());
+  }
+}
+
+}  // namespace
+
+RunRecord read_run(Io& io, const fs::path& directory, size_t most_columns, bool with_texts) {
+  RunRecord run(most_columns);
+  run.name = directory.string();
+  if (path_exists(io, directory / "metrics.jsonl")) read_log(directory / "metrics.jsonl", with_texts, run);
+  const bool is_empty = !run.last_start && !run.last_step;
+  run.state = state_text(find_run_owner(io, directory).state, run.end, is_empty);
+  try_to(run, [&] {
+    if (path_exists(io, directory / "config.toml"))
+      run.config = load_run_config((directory / "config.toml").string());
+    else
+      run.notes.push_back("there is no config.toml");
+  });
+  if (directory_exists(io, directory / "checkpoints") &&
+      !list_directory(io, directory / "checkpoints").empty())
+    try_to(run, [&] {
+      run.state_of_checkpoint = read_manifest(io, find_checkpoint(io, directory, "latest")).state;
+    });
+  try_to(run, [&] { read_evaluations(io, directory / "evaluation", with_texts, run); });
+  return run;
+}
+
+namespace {
+
+// "key=/home/somebody/data" as "key=data": an absolute path, or one of a home, loses its directories.
+std::string without_directories(const std::string& word) {
+  const size_t begin = word.find('=') == word.npos ? 0 : word.find('=') + 1;
+  const size_t path = word.find_first_not_of("\"'", begin);
+  if (path == word.npos || (word[path] != '/' && word[path] != '~')) return word;
+  const size_t last = word.find_last_not_of("/\"'");
+  const size_t slash = last == word.npos ? word.npos : word.rfind('/', last);
+  return slash == word.npos || slash < path ? word : word.substr(0, path) + word.substr(slash + 1);
+}
+
+std::string without_owner(std::string text, const std::string& owner) {
+  if (owner.empty()) return text;
+  for (size_t at = 0; (at = text.find(owner, at)) != text.npos; at += 4)
+    text.replace(at, owner.size(), "user");
+  return text;
+}
+
+class Anonymous {
+ public:
+  explicit Anonymous(const std::string& owner) : owner_(owner) {}
+  void hide(std::string& text) { text = without_owner(without_directories(text), owner_); }
+  std::string numbered(const std::string& host) {
+    return fmt::format("node {}", numbers_.emplace(host, numbers_.size() + 1).first->second);
+  }
+  void hide(std::optional<StartEvent>& start) {
+    if (!start) return;
+    for (std::string& word : start->argv) hide(word);
+    for (std::string& host : start->hosts) host = numbered(host);
+  }
+  void hide(RunRecord& run) {
+    hide(run.name);
+    hide(run.first_start);
+    hide(run.last_start);
+    std::map<std::string, HostTime> hosts;
+    for (const auto& [host, time] : run.hosts) hosts[numbered(host)] = time;
+    run.hosts = std::move(hosts);
+    if (run.config)
+      for (std::string* path : {&run.config->run.directory, &run.config->model.pretrained,
+                                &run.config->data.directory, &run.config->lora.adapter})
+        hide(*path);
+    if (run.state_of_checkpoint && run.state_of_checkpoint->adapted)
+      hide(run.state_of_checkpoint->adapted->directory);
+    for (WarningEvent& warning : run.warnings) warning.text = "(left out)";
+    for (std::string& note : run.notes) note = "a file could not be read whole";
+    for (EvaluationRecord& evaluation : run.evaluations) hide(evaluation.name);
+  }
+
+ private:
+  const std::string owner_;
+  std::map<std::string, size_t> numbers_;
+};
+
+}  // namespace
+
+void make_anonymous(std::vector<RunRecord>& runs, const std::string& owner) {
+  Anonymous anonymous(owner);
+  for (RunRecord& run : runs) anonymous.hide(run);
+}
+
+}  // namespace ripstop

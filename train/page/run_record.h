@@ -1,0 +1,102 @@
+// All that a report shows of a run, read from its files in one pass and in bounded memory.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/files/io.h"
+#include "train/checkpoint/manifest.h"
+#include "train/config/run_config.h"
+#include "train/evaluate/bootstrap.h"
+#include "train/evaluate/predictions.h"
+#include "train/page/columns.h"
+#include "train/report/metrics.h"
+
+namespace ripstop {
+
+/// A start after the first one.
+struct Restart {
+  int64_t step = 0;  ///< goes on from this step
+  double time = 0;
+  std::string reason;  ///< of the end before it
+  std::string mesh;
+  bool other_mesh = false;  ///< differs from that of the start before
+};
+
+/// Seconds of rank 0 in all steps, validations, saves and starts.
+struct TimeUse {
+  double steps = 0;     ///< with the next three
+  AxisSeconds exposed;  ///< waits for collectives
+  double data = 0, save = 0;
+  double validation = 0;
+  double saves_between = 0;  ///< saves for which training stood still between steps
+  double startup = 0;
+
+  double compute() const { return steps - exposed.sum() - data - save; }
+  double total() const { return steps + validation + saves_between + startup; }
+};
+
+/// Mean seconds of a step on a host.
+struct HostTime {
+  double compute = 0, wait = 0;
+  int64_t steps = 0;  ///< that the means are over
+};
+
+/// The scores of RUN/evaluation/NAME.
+struct EvaluationRecord {
+  std::string name, split;
+  int64_t step = 0, examples = 0;
+  double loss = kUnknown;
+  std::array<double, 3> rouge = {kUnknown, kUnknown, kUnknown};
+  std::optional<std::array<Interval, 3>> intervals;  ///< 95 %; nullopt without scores.jsonl
+  double at_limit = kUnknown, empty = kUnknown, repeats = kUnknown, copies = kUnknown;  ///< shares
+  static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+};
+
+struct RunRecord {
+  explicit RunRecord(size_t most_columns) : columns(most_columns) {}
+
+  std::string name;                ///< the directory as given
+  std::string state;               ///< as RunStatus::state
+  std::vector<std::string> notes;  ///< what could not be read
+  std::optional<RunConfig> config;
+  Columns columns;
+  std::optional<StartEvent> first_start, last_start;
+  std::optional<double> first_loss;
+  std::optional<StepMetrics> last_step;
+  std::optional<int64_t> diverged;  ///< the first step whose loss is not finite
+  int64_t not_finite = 0;           ///< steps with such a loss
+  std::optional<ValidationEvent> best_loss, best_rouge, last_validation;  ///< step 0 is never best
+  std::optional<EndEvent> end;                                            ///< of the last start
+  double time = 0;                                                        ///< of the last event
+  std::vector<Restart> restarts;                                          ///< the first kMostRestarts
+  int64_t restart_count = 0;
+  std::vector<WarningEvent> warnings;  ///< the last kMostWarnings
+  int64_t warning_count = 0;
+  int64_t checkpoint_count = 0, checkpoint_bytes = 0, failed_saves = 0;
+  double checkpoint_seconds = 0;
+  TimeUse seconds;
+  std::map<std::string, HostTime> hosts;
+  std::optional<CheckpointState> state_of_checkpoint;  ///< of the newest; nullopt without one
+  std::vector<EvaluationRecord> evaluations;           ///< by step, then by name
+  std::string predictions_from;                        ///< the evaluation that has `predictions`
+  std::vector<Prediction> predictions;                 ///< the first kMostPredictions
+
+  static constexpr size_t kMostRestarts = 200, kMostWarnings = 50, kMostHosts = 4096, kMostPredictions = 20;
+};
+
+/// Reads the run in `directory`, which may go on, and may have no checkpoints. Damage becomes a note. Throws
+/// Error(kStorage) if metrics.jsonl cannot be read. `most_columns`: for Columns. `with_texts`: whether to
+/// read documents and summaries.
+RunRecord read_run(Io& io, const std::filesystem::path& directory, size_t most_columns, bool with_texts);
+
+/// Removes whatever tells whose runs these are: the owner's name, hosts (which become "node 1" and so on, in
+/// all runs the same), absolute paths except their last names, and texts of warnings and notes. Read the runs
+/// without texts.
+void make_anonymous(std::vector<RunRecord>& runs, const std::string& owner);
+
+}  // namespace ripstop
