@@ -108,6 +108,9 @@ fs::path write_events(Io& io, const fs::path& run) {
 ExitCode make_report(const ReportArguments& given) {
   Io io;
   if (!given.tensorboard) return write_page(io, given);
+  if (given.no_text || given.anonymous || given.utc)
+    throw CommandLineError("--tensorboard makes event files, and no page that other options are for",
+                           "drop these options");
   for (const fs::path& run : runs_of(io, given)) print_out("{}\n", write_events(io, run).string());
   return ExitCode::kOk;
 }

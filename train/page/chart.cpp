@@ -13,7 +13,7 @@
 namespace ripstop {
 namespace {
 
-constexpr double kLeft = 58, kRight = 12, kTop = 24, kBottom = 30;
+constexpr double kLeft = 58, kRight = 12, kTop = 24, kBottom = 40;
 constexpr size_t kColors = 8;  // of the page's style
 
 struct Size {
@@ -30,7 +30,11 @@ double value_of(const Column& column, Abscissa abscissa) {
 
 std::string text_of(double value, Unit unit, int digits = 4) {
   if (unit == Unit::kShare) return number_text(100 * value, digits) + "%";
-  if (unit == Unit::kBytes) return bytes_text(static_cast<int64_t>(value));
+  if (unit == Unit::kBytes) {
+    const std::string text = bytes_text(static_cast<int64_t>(value));
+    const size_t zero = text.find(".0 ");
+    return zero == text.npos ? text : text.substr(0, zero) + text.substr(zero + 2);
+  }
   return number_text(value, digits);
 }
 
@@ -69,7 +73,7 @@ struct Scale {
     }
     const double step = round_step((high - low) / count, unit);
     for (double n = std::ceil(low / step - 1e-9); n * step <= high + step * 1e-9; ++n)
-      ticks.push_back(n * step);
+      ticks.push_back(n * step + 0.0);  // not -0
     return ticks;
   }
 };
@@ -171,15 +175,15 @@ class Drawing {
 
   std::string axes() const {
     std::string out;
-    for (const double tick : y_.ticks(chart_.unit, wide_ ? 6 : 4))
+    for (const double tick : y_.ticks(chart_.unit, wide_ ? 7 : 5))
       out += fmt::format(
           "<path class=\"grid\" d=\"M{} {:.1f}H{}\"/><text x=\"{}\" y=\"{:.1f}\" class=\"end\">{}</text>",
           kLeft, y_.at(tick), size_.width - kRight, kLeft - 6, y_.at(tick) + 4, text_of(tick, chart_.unit));
-    for (const double tick : x_.ticks(Unit::kNumber, wide_ ? 10 : 5))
+    for (const double tick : x_.ticks(Unit::kNumber, wide_ ? 10 : 6))
       out += fmt::format("<text x=\"{:.1f}\" y=\"{}\" class=\"mid\">{}</text>", x_.at(tick),
-                         size_.height - kBottom + 17, number_text(tick));
+                         size_.height - kBottom + 18, number_text(tick));
     return out + fmt::format("<text x=\"{}\" y=\"{}\" class=\"end dim\">{}{}</text>", size_.width - kRight,
-                             size_.height - 1, to_string(abscissa_), y_.logarithmic ? ", logarithmic" : "");
+                             size_.height - 5, to_string(abscissa_), y_.logarithmic ? ", logarithmic" : "");
   }
 
   // The place of `step` of a run.

@@ -163,7 +163,7 @@ std::string page(Runs runs, const PageOptions& options) {
   for (const auto& [id, title] : kSections)
     if (body.find(fmt::format("<section id=\"{}\">", id)) != body.npos)
       links += fmt::format("<a href=\"#{}\">{}</a>", id, title);
-  return head(runs, options) + "<nav>" + links + "</nav>\n" + story(runs) + overview(runs, options) + body +
+  return head(runs, options) + "<nav>" + links + "</nav>\n" + story(runs) + overview(runs) + body +
          "</main></body></html>\n";
 }
 

@@ -46,16 +46,21 @@ std::string sentences(const RunRecord& run) {
     text += bad(fmt::format("The loss was not a finite number in {}, first at step {}.",
                             counted(run.not_finite, "step"), *run.diverged)) +
             " ";
-  if (run.first_loss && run.last_step && std::isfinite(*run.first_loss) && std::isfinite(run.last_step->loss))
-    text +=
-        fmt::format("The training loss went from {:.4g} to {:.4g}. ", *run.first_loss, run.last_step->loss);
+  if (run.first_loss && run.last_step && std::isfinite(*run.first_loss) &&
+      std::isfinite(run.last_step->loss)) {
+    const std::string change =
+        fmt::format("The training loss went from {:.4g} to {:.4g}.", *run.first_loss, run.last_step->loss);
+    text += (run.last_step->loss > 1.2 * *run.first_loss ? bad(change) : change) + " ";
+  }
   if (run.best_loss)
     text += fmt::format("The best validation loss is {:.4f} at step {} (perplexity {}). ",
                         run.best_loss->loss, run.best_loss->step, perplexity_text(run.best_loss->loss));
   if (is_worse_now(run))
-    text += fmt::format(
-        "Since then it rose to {:.4f} at step {}: the run may learn its training texts by heart. ",
-        run.last_validation->loss, run.last_validation->step);
+    text += fmt::format("Since then it rose to {:.4f} at step {}{}. ", run.last_validation->loss,
+                        run.last_validation->step,
+                        run.last_step && run.last_step->loss < run.best_loss->loss
+                            ? ": the run may learn its training texts by heart"
+                            : "");
   if (run.best_rouge)
     text += fmt::format("The best ROUGE-L of its validations is {:.4f} at step {}. ", *run.best_rouge->rougeL,
                         run.best_rouge->step);
@@ -98,14 +103,18 @@ std::vector<Purpose> purposes(const TimeUse& time) {
   return all;
 }
 
+std::string shade(size_t purpose) {
+  constexpr const char* kShades[] = {"c0", "c1", "c6", "c4", "c3", "c7", "c2", "c5"};
+  return fmt::format("var(--{})", kShades[purpose % std::size(kShades)]);
+}
+
 std::string bar(const RunRecord& run) {
-  constexpr const char* kShades[] = {"--c0", "--c1", "--c6", "--c4", "--c3", "--c7", "--c2", "--c5"};
   std::string out = "<div class=\"bar\">";
   const std::vector<Purpose> all = purposes(run.seconds);
   for (size_t i = 0; i < all.size(); ++i)
     if (all[i].seconds > 0)
-      out += fmt::format("<span style=\"flex:{:.4f};background:var({})\" title=\"{}: {}\"></span>",
-                         all[i].seconds / run.seconds.total(), kShades[i % std::size(kShades)], all[i].name,
+      out += fmt::format("<span style=\"flex:{:.4f};background:{}\" title=\"{}: {}\"></span>",
+                         all[i].seconds / run.seconds.total(), shade(i), all[i].name,
                          share_text(all[i].seconds, run.seconds.total()));
   return out + "</div>";
 }
@@ -206,7 +215,7 @@ std::string story(Runs runs) {
   return out;
 }
 
-std::string overview(Runs runs, const PageOptions& options) {
+std::string overview(Runs runs) {
   RunTable table(runs);
   table.row("state", state_of);
   table.row("steps", steps_text);
@@ -241,8 +250,6 @@ std::string overview(Runs runs, const PageOptions& options) {
                                  number_text(static_cast<double>(start.trained_parameters)));
             }));
   table.row("mesh", of_start([](const StartEvent& start) { return start.mesh.to_text(); }));
-  table.row("last event",
-            [&](const RunRecord& run) { return run.time == 0 ? "" : time_text(run.time, options.utc); });
   return runs.size() == 1 ? table.tiles() : table.html();
 }
 
@@ -253,9 +260,11 @@ std::string time_use(Runs runs) {
     if (runs[i].seconds.total() > 0) out += (runs.size() > 1 ? name_of(runs, i, 80) : "") + bar(runs[i]);
   RunTable table(runs);
   for (size_t i = 0; i < purposes({}).size(); ++i)
-    table.row(purposes({})[i].name, [&](const RunRecord& run) {
-      return share_text(purposes(run.seconds)[i].seconds, run.seconds.total());
-    });
+    table.row(
+        fmt::format("<span class=\"swatch\" style=\"--run:{}\"></span>{}", shade(i), purposes({})[i].name),
+        [&](const RunRecord& run) {
+          return share_text(purposes(run.seconds)[i].seconds, run.seconds.total());
+        });
   table.row("all", [](const RunRecord& run) { return duration_text(run.seconds.total()); });
   table.row("checkpoints", [](const RunRecord& run) {
     if (run.checkpoint_count == 0 && run.failed_saves == 0) return std::string();
@@ -331,6 +340,8 @@ std::string origin(Runs runs, const PageOptions& options) {
   table.row("begun", [&](const RunRecord& run) {
     return run.first_start ? time_text(run.first_start->time, options.utc) : "";
   });
+  table.row("last event",
+            [&](const RunRecord& run) { return run.time == 0 ? "" : time_text(run.time, options.utc); });
   table.row("ripstop", of_start([](const StartEvent& start) {
               return html(start.version, 60) +
                      (start.git_commit.empty() ? "" : " (" + html(start.git_commit, 60) + ")");

@@ -16,7 +16,7 @@ std::string name_of(std::span<const RunRecord> runs, size_t number, size_t most)
 /// What happened, in sentences.
 std::string story(std::span<const RunRecord> runs);
 /// The most important facts: tiles of one run, else a table.
-std::string overview(std::span<const RunRecord> runs, const PageOptions& options);
+std::string overview(std::span<const RunRecord> runs);
 /// Evaluations, with means and 95 % intervals.
 std::string scores(std::span<const RunRecord> runs);
 /// Documents and references with the summaries of each run.

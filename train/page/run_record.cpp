@@ -210,6 +210,15 @@ void read_evaluations(Io& io, const fs::path& directory, bool with_texts, RunRec
   }
 }
 
+// `checkpoint list` tells what is wrong with checkpoints.
+std::optional<CheckpointState> newest_state(Io& io, const fs::path& run) {
+  try {
+    return read_manifest(io, find_checkpoint(io, run, "latest")).state;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 // Runs `read`; an error becomes a note.
 void try_to(RunRecord& run, auto&& read) {
   try {
@@ -233,11 +242,7 @@ RunRecord read_run(Io& io, const fs::path& directory, size_t most_columns, bool 
     else
       run.notes.push_back("there is no config.toml");
   });
-  if (directory_exists(io, directory / "checkpoints") &&
-      !list_directory(io, directory / "checkpoints").empty())
-    try_to(run, [&] {
-      run.state_of_checkpoint = read_manifest(io, find_checkpoint(io, directory, "latest")).state;
-    });
+  run.state_of_checkpoint = newest_state(io, directory);
   try_to(run, [&] { read_evaluations(io, directory / "evaluation", with_texts, run); });
   return run;
 }
