@@ -51,7 +51,7 @@ class Adapters {
 
  private:
   struct Part {
-    /// hash_of_name(name of the adapter's a), for the key of its dropout mask
+    /// hash_of_name(name of `a`), for the key of the adapter's dropout mask
     uint64_t name = 0;
     /// the adapter's columns of y
     int64_t first_output = 0, outputs = 0;

@@ -48,7 +48,7 @@ struct ModelConfig {
   /// A position sees itself and the sliding_window - 1 positions before it; 0: all before it (check_window).
   int64_t sliding_window = 0;
   RopeType rope_type = RopeType::kDefault;
-  // rope_factor divides frequencies with `linear` and `llama3`; the rest is for `llama3` (inverse_frequency).
+  // rope_factor is for `linear` and `llama3`, the next three are for `llama3` only (inverse_frequency).
   double rope_factor = 1.0;
   double rope_low_freq_factor = 1.0;
   double rope_high_freq_factor = 4.0;
@@ -150,7 +150,7 @@ struct ModelPreset {
 /// Returns the presets, smallest first.
 std::span<const ModelPreset> model_presets();
 
-/// Returns null if there is no such preset.
+/// Returns null if no preset has this name.
 const ModelPreset* find_model_preset(std::string_view name);
 
 }  // namespace ripstop

@@ -23,7 +23,7 @@ inline constexpr std::array<std::string_view, 7> kLoraTargets{"q_proj",    "k_pr
 ///
 ///   w + scale * b a,  a [rank, I], b [O, rank],  scale = alpha / rank, or alpha / sqrt(rank) with rslora
 ///
-/// and only a and b are trained. Source: arXiv:2106.09685; rank-stabilized, arXiv:2312.03732.
+/// and only `a` and `b` are trained. Source: arXiv:2106.09685; rank-stabilized, arXiv:2312.03732.
 struct LoraConfig {
   int64_t rank = 0;     ///< 0: no adapters; the model itself is trained
   double alpha = 0;     ///< must be above 0
@@ -54,9 +54,9 @@ struct AdapterSpec {
   LoraTarget target = LoraTarget::kQuery;
   int64_t layer = 0;     ///< from 0
   ParameterSpec matrix;  ///< w, as parameter_table has it
-  /// b has the rows of w, in Meta's order (see rope()). The tensor axis cuts b by rows if it cuts w by rows,
-  /// and a by columns if it cuts w by columns, so each rank's slice of b a matches its slice of w. The matrix
-  /// that is not cut, a or b, is whole on all ranks.
+  /// `b` has the rows of w, in Meta's order (see rope()). The tensor axis cuts `b` by rows if it cuts w by
+  /// rows, and `a` by columns if it cuts w by columns, so each rank's slice of `b a` matches its slice of w.
+  /// The matrix that is not cut is whole on all ranks.
   ParameterSpec a, b;
 };
 
@@ -73,14 +73,14 @@ FlopsPerToken training_flops_per_token(const ModelConfig& model, const LoraConfi
 std::string adapter_name(const std::string& matrix, char letter);
 bool is_adapter(std::string_view parameter);
 
-/// All adapters, by layer and then in the order of kLoraTargets. Initial values as in peft: a is uniform
-/// between -1 / sqrt(I) and 1 / sqrt(I), b is zero.
+/// All adapters, by layer and then in the order of kLoraTargets. Initial values as in peft: `a` is uniform
+/// between -1 / sqrt(I) and 1 / sqrt(I), `b` is zero.
 std::vector<AdapterSpec> adapter_specs(const ModelConfig& model, const LoraConfig& lora);
 
 /// One unit "layers.3.lora" for the adapters of each layer; empty without adapters. Matrices that read one
-/// input (q|k|v, gate|up) have their a in one tensor and their b in another. The tensors of a unit are a of
-/// q|k|v, b of o, a of gate|up, b of down, then b of q|k|v, a of o, b of gate|up, a of down. A tensor without
-/// a target is left out.
+/// input (q|k|v, gate|up) have their `a` in one tensor and their `b` in another. Tensors of a unit: `a` of
+/// q|k|v, `b` of o, `a` of gate|up, `b` of down, then `b` of q|k|v, `a` of o, `b` of gate|up, `a` of down. A
+/// tensor without a target is left out.
 std::vector<UnitSpec> adapter_table(const ModelConfig& model, const LoraConfig& lora);
 
 /// The units that training changes and checkpoints hold: adapter_table, or parameter_table without adapters.

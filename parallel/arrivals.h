@@ -37,7 +37,7 @@ class Arrivals {
   Arrivals(const Arrivals&) = delete;
   Arrivals& operator=(const Arrivals&) = delete;
 
-  /// Ends the thread and removes the file of this rank; with the last file, also the folder.
+  /// Ends the thread and removes the file of this rank, and the folder if it is then empty.
   void leave();
   /// Removes the folder with all files, and folders beside it that killed starts left more than a day ago.
   /// One rank calls it, when all ranks have left.

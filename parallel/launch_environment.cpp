@@ -15,8 +15,8 @@
 namespace ripstop {
 namespace {
 
-// Rank variables of Open MPI, PMIx, PMI (MPICH, Intel MPI), MVAPICH2, PALS, Flux and Slurm. Slurm's comes
-// last, because mpirun inside a Slurm step inherits the numbers of the step.
+// Rank variables of Open MPI, PMIx, PMI (MPICH, Intel MPI), MVAPICH2, PALS, Flux and Slurm. Slurm's variable
+// is last, because mpirun inside a Slurm step inherits the numbers of the step.
 constexpr std::initializer_list<const char*> kRank = {
     "OMPI_COMM_WORLD_RANK", "PMIX_RANK",   "PMI_RANK",       "PMI_ID",
     "MV2_COMM_WORLD_RANK",  "PALS_RANKID", "FLUX_TASK_RANK", "SLURM_PROCID"};
@@ -35,7 +35,7 @@ constexpr std::initializer_list<const char*> kLaunch = {"PMIX_NAMESPACE", "SLURM
                                                         "PALS_APID", "FLUX_JOB_ID"};
 constexpr std::initializer_list<const char*> kJob = {"SLURM_JOB_ID", "SLURM_RESTART_COUNT"};
 
-// The value of the first variable in `names` that holds a whole number; nullopt if none does.
+// The value of the first variable in `names` that holds a whole number; nullopt if no variable does.
 std::optional<int64_t> number(std::initializer_list<const char*> names) {
   for (const char* name : names) {
     const char* text = std::getenv(name);

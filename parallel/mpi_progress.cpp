@@ -34,7 +34,7 @@ void ProgressThread::forget(const Messages& messages) {
 }
 
 void ProgressThread::run() {
-  // The pause is long enough not to slow down computing threads, and short beside the compute of a layer.
+  // The pause is long enough not to slow down computing threads, and short compared with a layer's compute.
   constexpr std::chrono::microseconds kPause{500};
   std::unique_lock lock(calls_);
   while (!ended_) {

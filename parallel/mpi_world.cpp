@@ -279,8 +279,8 @@ void MpiWorld::tell_failure(ExitCode code) {
   // Lower ranks announce first, even on a busy machine. A rank that has heard of an earlier failure waits
   // here until its watchdog ends it.
   std::this_thread::sleep_for(milliseconds(100 * std::min<int64_t>(state_->communicator->rank(), 10)));
-  // Rank 0 may still wait for storage to write the error, and an announcement would end rank 0. When rank 0
-  // has written it, rank 0 itself announces the failure.
+  // Rank 0 may still wait for storage to write the error, and an announcement would end rank 0. When the
+  // error is written, rank 0 itself announces the failure.
   const auto end =
       std::chrono::steady_clock::now() + std::chrono::duration<double>(state_->world.storage_seconds);
   while (code != ExitCode::kCommunication && state_->communicator->rank() != 0 &&

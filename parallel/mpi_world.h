@@ -65,7 +65,7 @@ class MpiWorld {
   /// Replaces MpiOptions::deadline_seconds. While any rank waits for storage, the deadline from the options
   /// still holds if it is longer.
   void set_deadline(double seconds);
-  /// Sets whether this rank waits for storage, which lengthens deadlines (see above) and appears in errors.
+  /// Sets whether this rank waits for storage. Errors then say so, and deadlines are longer (set_deadline).
   void set_waits_for_storage(bool waits);
 
   /// Runs `body`, the whole command. If `body` throws, announces the failure to all ranks and rethrows the

@@ -116,7 +116,7 @@ class NcclCommunicator final : public Communicator {
 
  private:
   Communicator& host() const { return group_->host(); }
-  // Whether `t` is in host memory, as checkpoints and texts are, which NCCL cannot send.
+  // Whether `t` is in host memory, like checkpoints and texts. NCCL cannot send host memory.
   static bool on_host(const Tensor& t) { return t.device.kind == DeviceKind::kCpu; }
   Pending finish(const Stream& stream, const char* operation);
   void sum_in_nccl(const Tensor& whole, const Tensor& own, Accumulate accumulate, const Tensor& scratch);

@@ -138,7 +138,7 @@ void ShardedTransformer::copy_weights_to(ShardedTransformer& whole) {
                     whole.mesh_.tensor().rank() == mesh_.tensor().rank(),
                 "slice {} of {} to {} of {}", mesh_.tensor().rank(), mesh_.tensor().size(),
                 whole.mesh_.tensor().rank(), whole.mesh_.tensor().size());
-  stream_.wait_for(whole.stream_);  // its work may still read the old weights
+  stream_.wait_for(whole.stream_);  // work of `whole` may still read the old weights
   for (size_t u = 0; u < units_.size(); ++u) {
     units_[u].unshard();
     if (u + 1 < units_.size()) units_[u + 1].unshard();

@@ -6,8 +6,8 @@
 
 namespace ripstop {
 
-/// Makes the axis of training. Between blocks each rank holds N / t rows; N must divide by t. gather_sequence
-/// is an all-gather; scatter_sum is a reduce-scatter, which takes N rows and another N - N / t rows from the
+/// Makes the axis of training. Between blocks each rank holds N / t rows; t must divide N. gather_sequence is
+/// an all-gather; scatter_sum is a reduce-scatter, which takes N rows and another N - N / t rows from the
 /// arena while it works. `communicator` must outlive the axis. With one rank it is a WholeAxis. Source:
 /// arXiv:2205.05198.
 ///

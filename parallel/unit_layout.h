@@ -31,7 +31,7 @@ class UnitLayout {
 
   UnitLayout(const UnitSpec& unit, int64_t tensor_count, int64_t tensor_index, int64_t fsdp_count);
 
-  /// The same flat buffer cut into `parts` times as many shards. The new padding may be longer, so old shards
+  /// This flat buffer cut into `parts` times as many shards. The new padding may be longer, so old shards
   /// need not end where new shards end.
   UnitLayout finer(int64_t parts) const;
 

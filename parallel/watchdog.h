@@ -84,7 +84,7 @@ class Watchdog {
   /// of this world know.
   void connect(int64_t rank, const std::vector<WatchdogAddress>& addresses, uint64_t run);
 
-  /// Set what this rank answers to questions. Cheap; "operation on axis" is cut at 63 characters.
+  /// Functions that set this rank's answer to questions. Cheap; "operation on axis" is cut at 63 characters.
   void set_step(int64_t step);
   int64_t step() const;
   void begin_operation(std::string_view operation, std::string_view axis);

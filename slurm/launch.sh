@@ -243,7 +243,7 @@ while # a signal ends `wait` but not the run
 do :; done
 trap '' INT TERM HUP USR1 TSTP
 kill $typed $watch 2>/dev/null || true
-# Waits up to ten seconds while the copiers write what is left, because a reader may never read.
+# Lets the copiers write what is left, for ten seconds at most, because a reader may never read.
 for ((tries = 0; tries < 200; tries++)); do
   if ! kill -0 $copiers 2>/dev/null; then break; fi
   sleep 0.05

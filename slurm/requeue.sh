@@ -63,7 +63,7 @@ case $named in
   *) if [[ $pre_empted != None && $named != queued ]]; then named=preempted; fi ;;
 esac
 
-# The first row of the table that fits. The nodes are asked only if a row needs their answer.
+# Finds the first row of job_endings that fits. The nodes are asked only if a row needs their answer.
 class=$code verdict=end text=
 if ((code == 76 || code > 128)); then class=lost; fi
 fits() { [[ $2 == '*' || "|$2|" == *"|$1|"* ]]; }
@@ -82,7 +82,7 @@ text=${text//JOB/"$job"} text=${text//SIGNAL/"SIG$signal"} text=${text//STATE/"$
 if [[ $text == "its time was up" ]] && ((left > 1 << 32)); then text="it was asked to stop, and has no time limit"; fi
 if [[ $text == "its time was up" ]] && ((left > 600)); then text="it stopped $left s before its time limit"; fi
 
-# An array of one task at a time is one run: the tasks behind this one go on with it, or have nothing to do.
+# An array of one task at a time is one run: the later tasks go on with the run, or have nothing to do.
 if [[ -n ${SLURM_ARRAY_TASK_ID:-} && $(field ArrayTaskThrottle 0) == 1 && ${named,,} != queued ]] &&
   ((SLURM_ARRAY_TASK_ID < ${SLURM_ARRAY_TASK_MAX:-0})); then
   if [[ $verdict == requeue ]]; then

@@ -22,8 +22,8 @@ void rename_path(Io& io, const std::filesystem::path& from, const std::filesyste
 /// Whether `path` exists, even as a link to nothing. Throws Error(kStorage) if the system cannot tell.
 bool path_exists(Io& io, const std::filesystem::path& path);
 
-/// Whether `path` is a directory or a link to one. Throws Error(kStorage) if the system cannot tell, as below
-/// a directory that this user may not enter.
+/// Whether `path` is a directory or a link to one. Throws Error(kStorage) if the system cannot tell, for
+/// example below a directory that this user may not enter.
 bool directory_exists(Io& io, const std::filesystem::path& path);
 
 /// Entries sorted by name; empty if `directory` does not exist. Follows a link. Throws Error(kStorage).
@@ -39,7 +39,7 @@ std::filesystem::path find_below(const std::filesystem::path& directory, std::st
 /// Whether the file has a second name, as after `cp -al`: a write through one name shows under both.
 bool has_hard_links(const std::filesystem::path& file);
 
-/// Seconds since the file's last change; negative if its time stamp is in the future; nullopt without one.
+/// Seconds since the file's last change; negative if its time stamp is in the future; nullopt if unknown.
 std::optional<double> age_of(const std::filesystem::path& file);
 
 /// Whether other machines may read the file system of `path`. If not, readers see a write before any sync,

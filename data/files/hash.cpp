@@ -77,11 +77,11 @@ std::string sha256_hex(std::string_view bytes) {
   const auto* at = reinterpret_cast<const unsigned char*>(bytes.data());
   size_t left = bytes.size();
   for (; left >= 64; at += 64, left -= 64) sha256_block(state, at);
-  // One or two last blocks: the rest, a one bit, zeros, and the length in bits.
+  // One or two last blocks: the bytes that are left, a set bit, zeros, and the length in bits.
   std::array<unsigned char, 128> tail{};
   for (size_t i = 0; i < left; ++i) tail[i] = at[i];
   tail[left] = 0x80;
-  // The length needs 8 bytes, the one bit needs 1 byte.
+  // The length needs 8 bytes, the set bit needs 1 byte.
   const size_t tail_bytes = left < 56 ? 64 : 128;
   const uint64_t bits = uint64_t{bytes.size()} * 8;
   for (size_t i = 0; i < 8; ++i) tail[tail_bytes - 1 - i] = static_cast<unsigned char>(bits >> (8 * i));

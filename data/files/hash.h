@@ -28,8 +28,8 @@ class StreamHash {
   std::unique_ptr<XXH3_state_s, void (*)(XXH3_state_s*)> state_;
 };
 
-/// The CRC-32, as in ZIP archives, of `bytes` appended to bytes whose CRC-32 is `before`. Source: PKWARE's
-/// APPNOTE.TXT, 4.4.7.
+/// The CRC-32 (as in ZIP archives) of earlier bytes, whose CRC-32 is `before`, followed by `bytes`. Source:
+/// PKWARE's APPNOTE.TXT, 4.4.7.
 uint32_t crc32(std::string_view bytes, uint32_t before = 0);
 
 /// SHA-256 as 64 hex digits. Source: FIPS 180-4.

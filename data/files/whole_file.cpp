@@ -82,7 +82,7 @@ void create_file(Io& io, const std::filesystem::path& path, std::string_view byt
 void write_whole_file(Io& io, const std::filesystem::path& path, std::string_view bytes) {
   std::filesystem::path beside = path;
   beside += ".partial";
-  (void)io.unlink(beside);  // left by a killed process
+  (void)io.unlink(beside);  // a killed process may have left the file
   try {
     // create_file() syncs the bytes before the rename: otherwise a power loss may leave an empty file.
     create_file(io, beside, bytes);

@@ -114,7 +114,7 @@ struct Hdf5File::State {
 };
 
 void Hdf5File::State::walk(const std::string& group) {
-  // A hostile file could cause an endless walk or a stack overflow. Real files stay far below.
+  // A hostile file could cause an endless walk or a stack overflow. Real files stay far below these limits.
   constexpr size_t kMostLinks = 1'000'000, kDeepest = 8;
   if (static_cast<size_t>(std::count(group.begin(), group.end(), '/')) > kDeepest)
     refuse("groups nest too deep");

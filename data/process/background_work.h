@@ -22,7 +22,7 @@ class BackgroundWork {
   BackgroundWork(const BackgroundWork&) = delete;
   BackgroundWork& operator=(const BackgroundWork&) = delete;
 
-  /// Any thread may call the next five functions.
+  /// Any thread may call is_done(), request_stop(), stop_requested() and progress().
   bool is_done() const { return done_; }
   void request_stop() { stops_ = true; }
   bool stop_requested() const { return stops_; }

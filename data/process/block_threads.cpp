@@ -33,7 +33,7 @@ class BlockQueue {
     }
   }
 
-  // Calls tell(number of ended calls) until all have ended or one has failed, and once after that.
+  // Calls tell(number of ended blocks) until all blocks have ended or one has failed, and once after that.
   void watch(FunctionRef<void(int64_t)> tell) {
     constexpr std::chrono::milliseconds kPause{100};
     for (bool ended = false; !ended;) {
@@ -88,7 +88,7 @@ void share_blocks(int64_t count, int64_t threads, FunctionRef<void(int64_t, int6
       for (int64_t t = 0; t < std::min(threads, count); ++t)
         pool.emplace_back([&queue, t] { queue.work(t); });
     } catch (const std::system_error&) {
-      // No more threads: go on with those that have started.
+      // The system gives no more threads: go on with the threads that have started.
     }
     if (pool.empty()) queue.work(0);
     queue.watch(watch);

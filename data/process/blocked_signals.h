@@ -8,8 +8,8 @@ namespace ripstop {
 /// meanwhile keeps them blocked. A signal that every thread blocks stays pending.
 class BlockedSignals {
  public:
-  /// Blocks all signals except those of the thread's own faults, such as SIGSEGV: a blocked fault signal
-  /// would end the process without calling its handler.
+  /// Blocks all signals except fault signals, such as SIGSEGV: a blocked fault signal would end the process
+  /// without calling its handler.
   BlockedSignals();
   /// Blocks `signals` in addition to those already blocked.
   explicit BlockedSignals(std::span<const int> signals);

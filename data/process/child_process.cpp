@@ -59,7 +59,7 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  /// Waits at most a tenth of a second for output and appends it to `output`. Returns false at the end.
+  /// Waits at most a tenth of a second for output and appends it to `output`. Returns false at end of file.
   bool read(std::string& output) const {
     struct pollfd ready {
       read_end_.value(), POLLIN, 0

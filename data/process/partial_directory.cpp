@@ -35,8 +35,8 @@ ProcessIdentity owner_of(Io& io, const fs::path& partial) {
   }
 }
 
-/// The partial directories of `output`, sorted by name. None if the parent cannot be listed, which is no
-/// error: a new directory may still be made in it.
+/// The partial directories of `output`, sorted by name. Empty if the parent cannot be listed, which is no
+/// error: a new directory may still be made there.
 std::vector<fs::path> partials_of(Io& io, const fs::path& output) {
   const std::string begin = output.filename().string() + ".partial-";
   std::vector<Io::Entry> entries;
@@ -86,7 +86,7 @@ void give_way(Io& io, const fs::path& output, const fs::path& own) {
     bool is_alone = true;
     for (const fs::path& other : partials_of(io, output)) {
       const ProcessIdentity owner = owner_of(io, other);
-      const bool has_owner = !owner.empty();  // a new directory has none for a moment
+      const bool has_owner = !owner.empty();  // a new directory has no owner for a moment
       if (other == own || (has_owner && state_of(owner) != ProcessState::kRuns)) continue;
       if (has_owner && (other < own || look == kLooks)) refuse_second(output, owner);
       is_alone = false;
@@ -152,7 +152,7 @@ void PartialDirectory::make(const std::function<void(const std::string&)>& note)
   for (fs::path parent = folder(); !path_exists(io_, parent); parent = parent_of(parent))
     missing.push_back(parent);
   if (!missing.empty()) made_parent_ = missing.back();
-  // If a parent is missing, the step below fails with a better message.
+  // If mkdir fails, make_partial_directory() fails with a better message.
   for (; !missing.empty(); missing.pop_back()) (void)io_.mkdir(missing.back());
   partial_ = make_partial_directory(io_, output_, note);
   content_ = partial_ / kContent;

@@ -20,8 +20,8 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  /// Returns unspecified elements, aligned to 256 bytes and valid until the innermost open Frame ends. Throws
-  /// Error(kBug) if the capacity is exceeded: the memory plan was wrong.
+  /// Returns a tensor of unspecified elements, aligned to 256 bytes and valid until the innermost open Frame
+  /// ends. Throws Error(kBug) if the capacity is exceeded: the memory plan was wrong.
   Tensor allocate(DType dtype, const Shape& shape, MemoryCategory category = MemoryCategory::kActivations);
 
   /// Bytes in use when the total was largest, by category.

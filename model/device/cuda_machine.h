@@ -40,8 +40,8 @@ bool cuda_is_built() noexcept;
 /// Fills a CudaMachine. Never throws, works without a driver, and takes no memory on any GPU.
 CudaMachine look_at_cuda();
 
-/// Reasons not to use the GPU, one sentence each, from NVIDIA's management library (NVML): its compute mode,
-/// uncorrected memory errors, other processes on it. Empty without NVML.
+/// Reasons not to use the GPU, one sentence each, from NVIDIA's management library (NVML): the compute mode,
+/// uncorrected memory errors, other processes on the GPU. Empty without NVML.
 std::vector<std::string> gpu_complaints(const CudaGpu& gpu);
 
 /// Bytes that are free now on GPU `index`; 0 if CUDA fails. Creates a context on that GPU.

@@ -11,8 +11,8 @@ namespace ripstop {
 
 enum class DeviceKind : uint8_t { kCpu, kCuda, kMeta };
 
-/// Alignment of device memory, of tensors in an arena and of the parts of a workspace, in bytes: as
-/// cudaMalloc aligns, enough for the widest vector accesses.
+/// Alignment of device memory, of tensors in an arena and of the parts of a workspace, in bytes: the
+/// alignment of cudaMalloc, enough for the widest vector accesses.
 inline constexpr int64_t kMemoryAlignment = 256;
 
 /// A place for tensors. kMeta stores and computes nothing; it only counts memory. `planned` is the kind whose
@@ -75,8 +75,8 @@ class MemoryLedger {
   MemoryUse now_, peak_;
 };
 
-/// An allocator of device memory that replaces the device's own, such as NCCL's. Its functions are as in
-/// DeviceTable, except that allocate() of host_memory() does not zero. Not used on kMeta.
+/// An allocator of device memory that replaces the device's own, such as NCCL's. The functions do what they
+/// do in DeviceTable, except that allocate() of host_memory() does not zero. Not used on kMeta.
 struct MemorySource {
   void* (*allocate)(const Device&, int64_t bytes);
   void (*release)(const Device&, void*) noexcept;

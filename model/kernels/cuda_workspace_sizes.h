@@ -11,8 +11,8 @@ inline constexpr int64_t kGemmWorkspaceBytes = int64_t{32} << 20;
 /// the 132 multiprocessors of an H100.
 inline constexpr int64_t kNormBlocks = 528;
 
-/// The number of groups of rows in norm_heads_backward: in each group, one warp sums the dweight of each of
-/// the `heads` heads that have a norm. Gives about 32 warps on each multiprocessor.
+/// The number of groups of rows in norm_heads_backward: in each group, each of the `heads` heads with a norm
+/// has a warp that sums its dweight. Gives about 32 warps on each multiprocessor.
 constexpr int64_t norm_heads_groups(int64_t rows, int64_t heads) {
   const int64_t groups = heads < kNormBlocks * 8 ? kNormBlocks * 8 / heads : 1;
   return rows < groups ? rows : groups;

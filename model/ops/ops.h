@@ -47,7 +47,7 @@ void reserve_linear(Context& context, const Tensor& x, const Tensor& w, const Te
 void reserve_linear_backward(Context& context, const Tensor& dy, const Tensor& x, const Tensor& w,
                              const Tensor& dx, const Tensor& dw);
 
-/// y [N, O] += bias [O] in each row. Activation dtype.
+/// y [N, O] += bias [O] in each row. bias, y activation dtype.
 void add_bias(Context& context, const Tensor& bias, const Tensor& y);
 
 /// dbias [O] float32 (+)= the sum of the rows of dy [N, O] (0 if N = 0); dy activation dtype.

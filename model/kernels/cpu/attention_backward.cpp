@@ -1,4 +1,4 @@
-// The gradient of attention, with p as in attention.cpp. Sums over i include all query heads of the group:
+// The gradient of attention, with p as in attention.cpp. Sums over i include a key-value head's query heads:
 //   delta_i = do_i . o_i
 //   ds_ij = p_ij (do_i . v_j - delta_i)
 //   dq_i = sum_j ds_ij k_j / sqrt(D),  dk_j = sum_i ds_ij q_i / sqrt(D),  dv_j = sum_i p_ij do_i
@@ -163,7 +163,7 @@ void run_task(const Operands<T>& x, const AttentionTask& task, int64_t key_value
   if (e.key_gradient) put_key_gradients(x, e, key_value_head, s);
 }
 
-/// Tiles of scores on and below the diagonal of a document.
+/// The number of tiles of scores on and below the diagonal of a document.
 int64_t tiles(int64_t length) {
   const int64_t n = (length + kTile - 1) / kTile;
   return n * (n + 1) / 2;

@@ -38,7 +38,7 @@ inline constexpr int kBlockRows = 6, kBlockVectors = 2;
 inline constexpr int kBlockRows = 4, kBlockVectors = 2;
 #endif
 
-/// Without the unroll pragmas the compiler would keep `sum` in memory.
+/// Computes one block of c. Without the unroll pragmas the compiler would keep `sum` in memory.
 template <int kRows, int kVectors>
 inline void multiply_block(Left a, Rows<const float> b, Rows<float> c, int64_t depth, Accumulate accumulate) {
   Vector sum[kRows][kVectors];
@@ -188,7 +188,7 @@ inline void score(Rows<const float> keys, const float* queries, int64_t key_coun
   }
 }
 
-/// The keys that a vector's queries see: every query all of [0, all), at least one query each of [0, some).
+/// Keys [0, all) are visible to every query of a vector, keys [0, some) to at least one query.
 struct VisibleKeys {
   int64_t some, all;
 };

@@ -48,7 +48,7 @@ bool always() {
   return true;
 }
 
-// Best first.
+// The best set comes first.
 constexpr InstructionSet kInstructionSets[] = {
 #ifdef RIPSTOP_X86_64_KERNELS
     {"avx512_bf16", has_avx512_bf16, &avx512_bf16::kernel_table, &avx512_bf16::workspace_table},

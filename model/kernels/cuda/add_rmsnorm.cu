@@ -111,7 +111,7 @@ struct Backward {
   int64_t rows, columns;
 };
 
-/// The factor of s in ds, r^3 / C * sum(dy w s). `dot`: this thread's share of the sum; `inverse`: r.
+/// r^3 / C * sum(dy w s), the factor of s in ds. `dot`: this thread's share of the sum; `inverse`: r.
 template <class T>
 __device__ float finish_dot(const Backward<T>& x, float dot, float inverse) {
   return block_sum(dot) * inverse * inverse * inverse / static_cast<float>(x.columns);

@@ -44,7 +44,7 @@ class GemmChoices {
 /// $HOME/.cache/ripstop; nullopt if none of them is set.
 std::optional<std::filesystem::path> cache_folder();
 
-/// `owner`: such as "NVIDIA H100 80GB HBM3, cuBLASLt 130100".
+/// The file of choices of `owner`, such as "NVIDIA H100 80GB HBM3, cuBLASLt 130100", in cache_folder().
 std::optional<std::filesystem::path> gemm_choices_path(const std::string& owner);
 
 }  // namespace ripstop::cuda

@@ -1,4 +1,4 @@
-// The gradient of attention, with p as in plain_attention.cu. Sums over i include all query heads of a group:
+// Gradient of attention, with p as in plain_attention.cu. Sums over i include a key-value head's query heads:
 //
 //   delta_i = do_i . o_i
 //   ds_ij = p_ij (do_i . v_j - delta_i)
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(32 * kAttentionWarps, 1) key_gradient(Backward
   __syncwarp();
   const int64_t end = document_of(x.offset, x.documents, n).end;
   const int64_t out_row = static_cast<int64_t>(x.heads) * x.size;
-  // One warp takes all query heads of the group, so that their sum stays in registers.
+  // One warp takes all query heads that share the key, so that their sum stays in registers.
   float dkey[kPerLane] = {}, dvalue[kPerLane] = {};
   int set = 0;
   for (int64_t head = blockIdx.y * x.group; head < (blockIdx.y + 1) * x.group; ++head)

@@ -1,5 +1,5 @@
-// Sums and maxima in a fixed order, the same bits in every lane. All lanes of the warp (or all threads of the
-// block) must call the function.
+// Sums and maxima in a fixed order, with equal bits in every lane. All lanes of the warp (or all threads of
+// the block) must call the function.
 #pragma once
 #include <cuda_runtime.h>
 

@@ -46,7 +46,7 @@ __device__ inline void store(float* to, const Floats<kWidth>& x) {
   }
 }
 
-/// A bfloat16 is the upper half of a float32. The first of two in a 32-bit word is in its lower half.
+/// A bfloat16 is the upper half of a float32. Of two in a 32-bit word, the first is in the lower half.
 template <int kWidth>
 __device__ inline Floats<kWidth> load(const BFloat16* from) {
   Floats<kWidth> x;
