@@ -100,7 +100,7 @@ std::vector<UnitSpec> parameter_table(const ModelConfig& config) {
 
   std::vector<UnitSpec> units;
   if (config.tie_word_embeddings)
-    // A tied table is gathered for each of its two uses, and the gradients of both are summed.
+    // A tied table is gathered for each of its two uses, and the gradients of the two uses are summed.
     units.push_back({"vocabulary", {one(norm("norm.weight", c)), one(table)}});
   else
     units.push_back({"embedding", {one(table)}});

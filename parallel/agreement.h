@@ -59,9 +59,9 @@ bool any_rank(Communicator& world, bool holds);
 Error current_error();
 
 /// Runs body(), which must not call collectives, on each rank. If it throws on any rank, all ranks throw the
-/// error of the lowest rank that failed. The message names that rank and the number of others, or no rank if
-/// all have the same error. An Error(kCommunication) of `body` is rethrown at once, because then other ranks
-/// cannot be asked. Use it for work of single ranks, such as making a directory on rank 0. Collective.
+/// error of the lowest rank that failed. The message names that rank and how many others failed, or no rank
+/// if all have the same error. An Error(kCommunication) of `body` is rethrown at once, because then other
+/// ranks cannot be asked. Use it for work of single ranks, such as making a directory on rank 0. Collective.
 void do_and_agree(Communicator& world, FunctionRef<void()> body);
 
 }  // namespace ripstop

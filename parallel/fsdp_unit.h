@@ -38,7 +38,7 @@ struct UnitResources {
   /// Slots for whole float32 gradients. Null without training, or with one rank on the fsdp axis.
   SlotPool* gradient_slots;
   Tensor reduce_scratch;  ///< scratch of the one reduction under way
-  SlotPool* sum_slots;    ///< scratch of sums over the replicate axis; null if the sums need none
+  SlotPool* sum_slots;    ///< scratch of sums over the replicate axis; null if the sums need no scratch
   DType compute;
   DType travel;  ///< dtype in which gradients are sent
   bool training;

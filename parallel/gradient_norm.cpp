@@ -5,7 +5,7 @@
 namespace ripstop {
 namespace {
 
-constexpr int64_t kSumsOfUnit = 2;  // one for replicated elements, one for the others
+constexpr int64_t kSumsOfUnit = 2;  // one sum for replicated elements, one sum for all others
 
 int64_t sums_bytes(size_t units) {
   return round_up(8 * kSumsOfUnit * static_cast<int64_t>(units), kMemoryAlignment);

@@ -55,7 +55,7 @@ bool is_set(const char* name) {
 }
 
 // Whether this Open MPI, whose libmpi is `library`, has its plugins as files, in the folder openmpi beside
-// `library`, but none for Slurm's PMI (pmix/s1, pmix/s2).
+// `library`, but no plugin for Slurm's PMI (pmix/s1, pmix/s2).
 bool lacks_slurm_pmi(const std::filesystem::path& library) {
   namespace fs = std::filesystem;
   std::error_code error;
@@ -102,7 +102,7 @@ std::vector<std::string> expand_node_list(std::string_view list) {
         parts.remove_prefix(std::min(parts.size(), std::min(parts.find(','), parts.size()) + 1));
       }
       list.remove_prefix(close + 1);
-      // Refuse names with two brackets, "rack[1-2]n[1-8]": a wrong name would be worse than none.
+      // Refuse names with two brackets, "rack[1-2]n[1-8]": a wrong name would be worse than no name.
       if (!list.empty() && list.front() != ',') return {};
     }
     list.remove_prefix(std::min(list.size(), std::min(list.find(','), list.size()) + 1));

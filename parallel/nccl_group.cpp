@@ -115,7 +115,7 @@ void NcclGroup::check(ncclResult_t result, const char* call) {
 
 namespace {
 
-// A symmetric window or, if this NCCL has none, a registration for this rank alone.
+// A symmetric window or, if this NCCL has no windows, a registration for this rank alone.
 class NcclRegistration final : public Registration {
  public:
   NcclRegistration(NcclGroup& group, void* data, int64_t bytes) : group_(group) {

@@ -71,7 +71,7 @@ ncclConfig_t nccl_config([[maybe_unused]] const char* name, bool beside_kernels)
   // Groups that share resources could block each other.
   config.splitShare = 0;
   if (beside_kernels) {
-    // Leave most multiprocessors to compute.
+    // Leave most multiprocessors to kernels that compute.
     config.maxCTAs = 16;
     config.cgaClusterSize = 2;
   }

@@ -17,7 +17,7 @@ namespace ripstop {
 ///
 /// `overlap`: calls the bodies for some rows while other rows are sent. This rank's rows come first (in
 /// scatter_sum last), and the rows of one half of the peers before the other half. This pays if the device
-/// moves data while it computes. Memory, bytes and the order of sums over ranks stay the same; results may
+/// moves data while it computes. Memory, bytes and the order of sums over ranks do not change; results may
 /// differ by rounding, because one GEMM becomes several.
 std::unique_ptr<TensorAxis> make_sequence_axis(Communicator& communicator, bool overlap);
 

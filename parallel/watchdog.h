@@ -52,7 +52,7 @@ enum class Reach {
 /// - with the announced exit code, `seconds_to_end` after another rank announced a failure,
 /// - with exit code 76 if the launcher is gone, so that no orphans stay, and
 /// - through `hung` if a guarded call (of MPI, which has no deadline) does not return in time.
-/// Only the main thread calls the members, or `hung` while the main thread hangs.
+/// Only the main thread may call the members; while the main thread hangs, `hung` may call them.
 class Watchdog {
  public:
   /// Called on a thread of its own if the main thread hangs in `operation` for `seconds`. It should end the

@@ -50,7 +50,7 @@
 # slower: NCCL_DEBUG=INFO then shows "Using network Socket".
 # module load aws-ofi-nccl
 # export NCCL_SOCKET_IFNAME=hsn FI_PROVIDER=cxi
-# Lets ranks use any adapter of the other node.
+# Lets a rank connect to any adapter of another node.
 # export NCCL_CROSS_NIC=1
 # Lets libfabric watch freed memory without hooks in malloc. Such hooks can hang beside CUDA.
 # export FI_MR_CACHE_MONITOR=userfaultfd

@@ -182,8 +182,8 @@ watch() {
 
 # From here on requests are kept, and passed on once mpirun has started.
 asked_by="" interrupts=0 first_interrupt_us=0 signalled=false mpirun=""
-# Signals this close together are one request. Bash 4 knows only whole seconds, and two signals a tenth of a second apart may
-# lie in different seconds.
+# Signals within this time are one request. Bash 4 knows only whole seconds, and two signals a tenth of a second apart may lie
+# in different seconds.
 one_request_us=1000000
 if [[ -z ${EPOCHREALTIME:-} ]]; then one_request_us=1000001; fi
 # ask SIGNAL: asks the ranks to stop. Waits until mpirun has started them, because an earlier signal would end mpirun or get lost.

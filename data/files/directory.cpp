@@ -42,7 +42,7 @@ bool path_exists(Io& io, const std::filesystem::path& path) {
 
 bool directory_exists(Io& io, const std::filesystem::path& path) {
   Io::Status status;
-  // Io::status does not follow links, but the system follows a link before "/.".
+  // Io::status does not follow links, but the system follows `path` to its target if "/." comes after it.
   if (io.status(path / ".", status) == 0) return true;
   if (errno != ENOENT && errno != ENOTDIR) fail_storage(path, "look at it", errno);
   return false;

@@ -131,7 +131,7 @@ void OutputFile::close() {
 }
 
 AppendFile::AppendFile(Io& io, const std::filesystem::path& path)
-    // O_APPEND: while a process takes over from another, both may append. Neither must overwrite lines.
+    // O_APPEND: while a process takes over from another, both may append, but must not overwrite lines.
     : path_(path), file_(io, io.open(path, O_RDWR | O_APPEND)) {
   // O_EXCL: without it, a link that leads nowhere would make a file at its target.
   if (file_.value() < 0 && errno == ENOENT)

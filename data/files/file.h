@@ -27,8 +27,8 @@ class Descriptor {
   }
 
   Io& io() const { return *io_; }
-  int value() const { return value_; }  ///< -1 if there is none
-  /// The caller then owns the descriptor.
+  int value() const { return value_; }  ///< -1: no descriptor
+  /// Gives the descriptor to the caller.
   int release() { return std::exchange(value_, -1); }
 
  private:
@@ -113,7 +113,7 @@ class AppendFile {
   /// Keeps only the first `bytes` bytes.
   void cut(int64_t bytes);
   void sync();
-  /// Returns false if another file, or none, is at the path now. Returns true if the system does not tell.
+  /// Returns false if the path now has another file or no file. Returns true if the system does not tell.
   bool is_at_path() const;
   /// Reads the whole file, even after its name was removed.
   std::string text() const;

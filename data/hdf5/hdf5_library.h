@@ -21,7 +21,7 @@ class Handle {
     return *this;
   }
   hid_t get() const { return id_; }
-  /// The caller then owns the id.
+  /// Gives the id to the caller.
   hid_t release() { return std::exchange(id_, H5I_INVALID_HID); }
   /// Closes the object now. Returns a negative number on failure.
   herr_t reset() {

@@ -71,7 +71,7 @@ class BlockQueue {
   std::condition_variable changed_;
   int64_t next_ = 0, done_ = 0;
   bool stopped_ = false;
-  int64_t failed_ = count_;  // the lowest number whose call failed; count_ if none
+  int64_t failed_ = count_;  // the lowest number whose call failed; count_ if no call failed
   std::exception_ptr failure_;
 };
 

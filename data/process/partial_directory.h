@@ -48,7 +48,7 @@ class PartialDirectory {
 
   Io& io_;
   std::filesystem::path output_, partial_, content_;
-  std::filesystem::path made_parent_;  // topmost parent that was made; empty if none
+  std::filesystem::path made_parent_;  // topmost parent that was made; empty if no parent was made
 };
 
 }  // namespace ripstop

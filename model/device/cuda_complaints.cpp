@@ -19,7 +19,7 @@ struct Process {
 constexpr int kExclusiveThread = 1, kProhibited = 2;
 constexpr int kUncorrected = 1, kSinceTheDriverStarted = 0;
 
-/// Calls the library's function `name`. False if it is missing or fails.
+/// Calls the library's function `name`. Returns false if the function is missing or fails.
 template <class... Arguments>
 bool call(const char* name, Arguments... arguments) {
   static void* const library = dlopen("libnvidia-ml.so.1", RTLD_NOW);

@@ -128,7 +128,7 @@ class Stream {
   /// Blocks the host until all work given to this stream is done.
   void synchronize() const;
   /// Notes for the user on the work so far: which operations took a slow fallback, and why. Each text appears
-  /// once in the life of the stream. CPU and meta: none.
+  /// once in the life of the stream. CPU and meta: no notes.
   std::vector<std::string> take_notes() const;
   /// Later work of this stream starts only after all earlier work of `other`. Returns at once.
   void wait_for(const Stream& other) const;

@@ -20,7 +20,7 @@ struct Layout {
   }
 };
 
-// `padded`: rows of log_sum_exp.
+// Lays out the parts that forward and backward share. `padded`: the number of rows of log_sum_exp.
 AttentionWorkspace first_parts(Layout& layout, int64_t rows, int64_t padded, const Heads& heads) {
   AttentionWorkspace workspace;
   for (int64_t* offsets :

@@ -118,7 +118,7 @@ void rope(Context& context, const Tensor& qkv, const Tensor& position, const Ten
 void attention(Context& context, const Tensor& qkv, const Documents& documents, const Heads& heads,
                const Tensor& out, const Tensor& log_sum_exp);
 
-/// dqkv [N, row] = the gradient of the loss w.r.t. qkv. dout [N, H*D]; the others as in attention().
+/// dqkv [N, row] = the gradient of the loss w.r.t. qkv. dout [N, H*D]; other operands as in attention().
 void attention_backward(Context& context, const Tensor& dout, const Tensor& qkv, const Tensor& out,
                         const Tensor& log_sum_exp, const Documents& documents, const Heads& heads,
                         const Tensor& dqkv);

@@ -17,7 +17,7 @@ constexpr int64_t padded_size(int64_t size) {
 
 // ---- c [rows, columns] (+)= a [rows, depth] b [depth, columns]
 
-/// The operand a: element (row, k) is data[row * row_stride + k * depth_stride].
+/// The operand `a`: element (row, k) is data[row * row_stride + k * depth_stride].
 struct Left {
   const float* data;
   int64_t row_stride, depth_stride;

@@ -48,7 +48,7 @@ struct Shard {
   uint64_t step;
 };
 
-/// The logical element of element i of the operands (MomentBits).
+/// The index of the logical element that is element i of the operands (MomentBits).
 __device__ inline int64_t logical_element(const MomentBits& bits, int64_t i) {
   const int64_t place = bits.begin + i;
   if (bits.stride == bits.columns) return bits.origin + place;

@@ -56,7 +56,7 @@ class AttentionGraph {
     return graph.tensor(kBFloat16, extents, {s.length * row(), s.head_size, 1, row()}, id, row_offset());
   }
   Extents lines() const { return {s.documents, s.query_heads, s.length, 1}; }
-  /// One float32 per row and query head, [N, H]. Ragged only.
+  /// One float32 per row and query head, [N, H]. Only for ragged plans.
   GraphTensor by_row_and_head(AttentionTensor id) {
     const Extents strides{s.length * s.query_heads, 1, s.query_heads, 1};
     return graph.tensor(kFloat, lines(), strides, id, heads_offset());

@@ -66,7 +66,7 @@ struct Binding {
   void* data;
 };
 
-/// An execution plan, or the reason why there is none.
+/// An execution plan, or the reason why there is no plan.
 class Plan {
  public:
   bool ok() const { return refusal_.empty(); }

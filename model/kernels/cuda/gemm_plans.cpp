@@ -73,7 +73,7 @@ class Stopwatch {
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
 
-/// Device memory for one measurement, which no memory plan counts; null if none is left. Freed in stream
+/// Device memory for one measurement, which no memory plan counts; null if no memory is left. Freed in stream
 /// order: cudaFree would wait for the whole device and so, without a deadline, perhaps for other ranks.
 class SpareMemory {
  public:
@@ -248,7 +248,7 @@ void GemmPlans::measure(const Work& work, Plan& plan, Accumulate accumulate) {
     return;
   }
   plan.settled = true;
-  // Earlier work may wait for other ranks. This wait has a deadline, the waits of the stopwatch have none.
+  // Earlier work may wait for other ranks. This wait has a deadline, the stopwatch's waits have no deadline.
   work.call.stream.synchronize();
   const auto algorithms = candidates(gemm, plan.descriptors, kMostCandidates);
   const Work timed{work.call, gemm, work.a, work.b, adds ? spare.data() : work.d};
@@ -262,7 +262,7 @@ void GemmPlans::measure(const Work& work, Plan& plan, Accumulate accumulate) {
 }
 
 // The shortest time of several rounds for each candidate. Each round runs all candidates, so that a changing
-// clock of the GPU affects them alike; candidates far slower than the best run only once. A candidate that
+// clock of the GPU affects all of them; candidates far slower than the best run only once. A candidate that
 // fails gets an infinite time.
 std::vector<double> GemmPlans::microseconds(const Work& work, const GemmDescriptors& descriptors,
                                             const std::vector<cublasLtMatmulAlgo_t>& algorithms) const {

@@ -13,7 +13,7 @@ void multiply(const KernelCall& call, const Gemm& gemm, const Tensor& a, const T
   CudaStream& stream = cuda_stream(call.stream);
   if (gemm.k > 0) {
     stream.state<GemmPlans>().multiply(call, gemm, a.data, b.data, d.data, accumulate);
-  } else if (accumulate == Accumulate::kNo) {  // k = 0: cuBLASLt refuses it
+  } else if (accumulate == Accumulate::kNo) {  // cuBLASLt refuses k = 0
     check_cuda(cudaMemsetAsync(d.data, 0, static_cast<size_t>(d.bytes()), stream.native()),
                "cudaMemsetAsync");
   }

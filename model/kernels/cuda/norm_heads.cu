@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(32 * kWarps) forward(const T* qkv, const T* we
   each_pair(p.size, [&](int j, int i) { store(out + at + i, x.pair[j]); });
 }
 
-/// dweight [groups * (H + K), D]: first the rows of query heads, then those of key heads.
+/// dweight [groups * (H + K), D]: first the rows of query heads, then the rows of key heads.
 template <class T>
 __global__ void __launch_bounds__(32 * kWarps)
     backward(const T* qkv, const T* weight, T* dqkv, float* dweight, int64_t rows, Places p) {
