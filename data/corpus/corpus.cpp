@@ -23,7 +23,7 @@ namespace {
 
 using FileIdentity = std::pair<dev_t, ino_t>;
 
-/// Device and inode of the file or directory at `path`, following links; nullopt if there is none.
+/// Device and inode of the file or directory at `path`, following links; nullopt if `path` does not exist.
 std::optional<FileIdentity> identity_of(const std::filesystem::path& path) {
   struct stat status {};
   if (stat(path.c_str(), &status) != 0) return std::nullopt;
@@ -36,7 +36,7 @@ class FilesBelow {
   FilesBelow(std::filesystem::path root, const CorpusSource& source)
       : root_(std::move(root)), source_(source) {
     list(root_);
-    // Links come last: if a folder has two names, its own name counts and the link is passed over.
+    // Links come last: a folder that also has a link is listed by its own name, and the link is passed over.
     while (!links_.empty()) {
       const std::filesystem::path first = *links_.begin();
       links_.erase(links_.begin());

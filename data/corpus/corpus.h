@@ -20,13 +20,13 @@ std::string_view to_string(SourceKind kind);
 /// A file of the input that is not read.
 struct PassedOver {
   std::filesystem::path path;
-  std::string why = {};  ///< "hidden", "a link to nothing"; empty: the source reads no files with this name
+  std::string why = {};  ///< such as "hidden"; empty: the source reads no files with this name
 };
 
 /// The corpus that prepare reads.
 struct CorpusSource {
   SourceKind kind = SourceKind::kAuto;
-  std::vector<std::filesystem::path> inputs;  ///< files and directories; none for synthetic
+  std::vector<std::filesystem::path> inputs;  ///< files and directories; empty for synthetic
   /// XSum's split file, plain or gzip: a JSON object {"train": [ids], "validation": [ids], "test": [ids]}.
   /// Empty: every article is in train.
   std::filesystem::path splits;

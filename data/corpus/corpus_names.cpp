@@ -125,8 +125,8 @@ std::optional<Split> split_of_words(const std::string& name) {
   return std::nullopt;
 }
 
-// Whether `name`, in lower case, begins with `prefix`, as in "testset" and "devsmall". Not if two or more
-// letters follow, the first a vowel, l or v: "value" and "testimony" are other words.
+// Whether `name`, in lower case, begins with `prefix`, as in "testset" and "devsmall". False if two or more
+// letters follow `prefix` and the first is a vowel, l or v: "value" and "testimony" are other words.
 bool begins_with(const std::string& name, std::string_view prefix) {
   if (!name.starts_with(prefix)) return false;
   const std::string rest = name.substr(prefix.size());
@@ -232,7 +232,7 @@ std::string describe_splits(const CorpusSource& source) {
 }
 
 std::vector<std::string> notes_on_splits(const CorpusSource& source) {
-  std::array<std::vector<std::string>, kSplits + 1> files;  // by split; the last: no split in the name
+  std::array<std::vector<std::string>, kSplits + 1> files;  // by split; the last: names that tell no split
   for (const auto& file : source.inputs) {
     const std::optional<Split> split = named_split(file, source.given);
     files.at(split ? static_cast<size_t>(*split) : kSplits).push_back(file.string());

@@ -10,8 +10,8 @@
 
 namespace ripstop {
 
-/// The kind of source that a file name means; kAuto if none. Every JSONL name is kJsonl, even if the file
-/// holds running text.
+/// The kind of source that a file name tells; kAuto if it tells none. Every JSONL name is kJsonl, even if the
+/// file holds running text.
 SourceKind kind_of_name(const std::filesystem::path& path);
 
 /// Whether a source of `kind` reads files with this name. For kAuto: whether any kind does.
@@ -41,7 +41,7 @@ ForeignFormat foreign_format(const std::filesystem::path& path);
 ///   the outermost of these folders does not count.
 std::optional<Split> named_split(const std::filesystem::path& path,
                                  const std::vector<std::filesystem::path>& inputs = {});
-/// named_split(), or train.
+/// named_split(); train if the path tells no split.
 Split split_of_file(const std::filesystem::path& path, const std::vector<std::filesystem::path>& inputs = {});
 
 /// Text for messages about the splits of the first few of source.inputs: "test_b.jsonl.gz counts as test,

@@ -47,7 +47,7 @@ std::string read_split_file(const std::filesystem::path& path) {
   return text;
 }
 
-/// The split of each article id, in 16 bytes an id.
+/// The split of each article id. Takes 16 bytes an id.
 class SplitTable {
  public:
   explicit SplitTable(const std::filesystem::path& path) {

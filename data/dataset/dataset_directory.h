@@ -13,12 +13,12 @@ namespace ripstop {
 /// data set, if directory or file does not exist.
 std::filesystem::path dataset_file(const std::filesystem::path& directory, const std::string& file_name);
 
-/// The tokenizer's file in the data set in `directory`. Throws as dataset_file().
+/// The tokenizer's file in the data set in `directory`. Throws the errors of dataset_file().
 std::filesystem::path dataset_tokenizer(const std::filesystem::path& directory);
 
 /// Throws Error(kInputData) unless `dataset` was made with `tokenizer`: compares SHA-256, vocabulary size,
-/// begin and end of examples, and whether special tokens in texts are read. Call it wherever both are open:
-/// nothing else notices wrong ids.
+/// begin and end of examples, and whether special tokens in texts are read. Call it wherever a data set and
+/// its tokenizer are open: nothing else notices wrong ids.
 void require_dataset_tokenizer(const TokenDataset& dataset, const Tokenizer& tokenizer);
 
 /// Same as TokenDataset::text(), but throws Error(kInputData) if a summary does not encode to the targets of

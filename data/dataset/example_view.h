@@ -16,7 +16,7 @@ struct ExampleViewOptions {
 /// An example as training reads it, or a piece of a running text that is longer than a sequence.
 struct ExampleView {
   int64_t example = 0;            ///< index in the data set
-  int64_t piece = 0, pieces = 1;  ///< index and number of a running text's pieces
+  int64_t piece = 0, pieces = 1;  ///< index of the piece, and number of pieces
   std::vector<int32_t> token;     ///< input tokens and the last target
   int64_t first_target = 0;       ///< index in `token` of the first target
   /// Number of tokens of each part before cutting. BOS belongs to the document, EOS to the summary. Running

@@ -162,7 +162,7 @@ void TokenDataset::read_index(const Hdf5File& hdf5) {
   }
 }
 
-/// Whether separator_begin is valid: not after target_begin for a pair, the example's end for running text.
+/// Whether separator_begin is valid: in a pair not after target_begin, in running text the example's end.
 bool TokenDataset::is_in_order(int64_t example) const {
   if (header_.kind == ExampleKind::kSummary) return separator_begin(example) <= target_begin(example);
   return separator_begin(example) == example_end(example);
@@ -180,7 +180,7 @@ void TokenDataset::check_index() const {
     if (end <= begin || begin < 0 || end - begin < 2 || end > tokens()) {
       fail(ExitCode::kInputData, "{}: example {} spans tokens {} to {}", path_.string(), i, begin, end);
     }
-    // Without BOS an example may begin with its separator: one token may hold the document and a part of it.
+    // Without BOS an example may begin with its separator: the first token may hold the document, too.
     if (separator_begin(i) < begin + std::min(header_.begin_tokens, end - begin) ||
         separator_begin(i) > end || target_begin(i) <= begin || target_begin(i) >= end || !is_in_order(i)) {
       fail(ExitCode::kInputData,

@@ -74,7 +74,7 @@ class TokenDataset {
   int64_t examples() const { return static_cast<int64_t>(separator_begin_.size()); }
   int64_t tokens() const { return example_offset_.back(); }
 
-  /// Indices in /tokens.
+  /// Places in an example, as indices in /tokens.
   int64_t example_begin(int64_t example) const { return example_offset_[static_cast<size_t>(example)]; }
   int64_t example_end(int64_t example) const { return example_offset_[static_cast<size_t>(example) + 1]; }
   int64_t separator_begin(int64_t example) const { return separator_begin_[static_cast<size_t>(example)]; }
@@ -84,7 +84,7 @@ class TokenDataset {
   /// block is wrong, or if an id is not below the vocabulary size.
   void read_tokens(int64_t begin, int64_t end, int32_t* out) const;
 
-  /// Texts of examples first .. first + count - 1. Throws if the file has none.
+  /// Texts of examples first .. first + count - 1. Throws if the file has no texts.
   std::vector<ExampleText> text(int64_t first, int64_t count) const;
 
  private:
@@ -102,7 +102,7 @@ class TokenDataset {
   std::vector<uint64_t> block_hash_;
   int64_t token_bytes_ = 2, tokens_offset_bytes_ = 0;
   std::optional<InputFile> file_;
-  std::optional<Hdf5File> hdf5_;  // only with /text
+  std::optional<Hdf5File> hdf5_;  // open only for a file with /text
 };
 
 /// XXH3-128 of a data set file without the bytes of its tokens, whose blocks have hashes of their own.

@@ -45,7 +45,7 @@ struct TokenDatasetWriter::State {
   std::filesystem::path path;
   TokenDatasetHeader header;
   std::vector<std::filesystem::path> spool_paths;
-  // Tokens, offsets, separators, targets, block hashes, then text fields.
+  // In this order: tokens, offsets, separators, targets, block hashes, text fields.
   std::vector<OutputFile> spools;
   std::array<StreamHash, 4> hashes;  // hashes of offsets, separators, targets, block hashes
   StreamHash text_hash;

@@ -9,7 +9,7 @@
 
 namespace ripstop {
 
-/// The tokens of an example. Indices count from the first of them.
+/// The tokens of an example. Indices count from the example's first token.
 struct TokenExample {
   std::vector<int32_t> tokens;
   int64_t separator_begin = 0;

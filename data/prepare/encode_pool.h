@@ -17,7 +17,7 @@ struct EncodedExample {
   uint64_t pair_hash = 0;
   bool has_control = false;
   bool has_long_word = false;    ///< encoding threw LongWordError; `tokens` is empty
-  std::string name_in_document;  ///< SpecialNames::find in the document; empty: none
+  std::string name_in_document;  ///< name of a special token in the document; empty if it has none
   std::string name_in_summary;
 };
 

@@ -112,8 +112,8 @@ class Preparation {
   HashSet seen_;
   int64_t begin_tokens_ = 1;
   int64_t documents_with_names_ = 0, summaries_with_names_ = 0;  // texts with names of special tokens
-  std::string first_name_;                                       // "FILE:LINE: </s>"; empty: none
-  std::string how_read_;                                         // what happens to these names
+  std::string first_name_;                                       // first name: "FILE:LINE: </s>"; or empty
+  std::string how_read_;                                         // SpecialNames::how_read() of the tokenizer
 };
 
 /// Reads the corpus once and reports progress. Throws PrepareStopped if a stop was requested.

@@ -68,7 +68,7 @@ struct PrepareReport {
   bool tokenizer_trained = false;
   std::string first_skipped;  ///< "FILE:LINE: why"; empty if none was skipped
 
-  int64_t skipped() const;  ///< in all splits
+  int64_t skipped() const;  ///< examples skipped in all splits
 };
 
 /// Makes `options.output` with the tokenizer's files, train.h5, validation.h5, test.h5 and prepare.json.

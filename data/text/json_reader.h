@@ -56,11 +56,11 @@ class JsonReader {
   /// than `kept_levels` are checked, but left out of the result.
   Json parse(std::string_view text, int kept_levels = kMostLevels) const;
   /// Called for every key and value, and for the start and end of every list and object. `path`: the keys
-  /// that lead there, "" for a place in a list. Use `value` only for the event `value`. What it returns true
-  /// for is left out of the result; keys left out do not count towards the limit.
+  /// that lead there, "" for a place in a list. Use `value` only for the event `value`. Returns whether to
+  /// leave the part out of the result; keys left out do not count towards the limit.
   using Take =
       FunctionRef<bool(Json::parse_event_t event, std::span<const std::string> path, const Json& value)>;
-  /// Same as above, for documents whose large parts `take` stores elsewhere.
+  /// Same as the parse() above, for documents whose large parts `take` stores elsewhere.
   Json parse(std::string_view text, int kept_levels, const Take& take) const;
 
   /// Refuses `text` unless it ends with the hash of its bytes, as sealed_text() writes it.
@@ -68,7 +68,7 @@ class JsonReader {
 
   /// The member `key` of `object`. Refuses an object without it.
   const Json& member(const Json& object, const char* key) const;
-  /// nullptr if the member is absent or null.
+  /// The member `key`; nullptr if it is absent or null.
   const Json* find(const Json& object, const char* key) const;
   /// The member `key`, which must be a whole number from `least` to `most`.
   int64_t integer(const Json& object, const char* key, int64_t least, int64_t most) const;

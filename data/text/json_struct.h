@@ -61,7 +61,7 @@ class FieldWriter {
   void if_known(const char* key, const auto& optional) {
     if (optional) (*this)(key, *optional);
   }
-  /// For a value that follows from other fields. Readers ignore it.
+  /// Writes a value that follows from other fields. Readers ignore it.
   void derived(const char* key, const auto& value) { (*this)(key, value); }
   /// Rounds to four significant digits: a list may have a number for each of a thousand nodes.
   void rounded(const char* key, std::vector<double> values) {
@@ -125,8 +125,8 @@ class FieldReader {
   /// Changes kExact to kSkipsUnknown, for this object and for objects inside it.
   void skip_unknown() { mode_ = Mode::kSkipsUnknown; }
 
-  /// `limits`: `least` and `most` for an integer (0 and kMost by default), or `most_bytes` for a text
-  /// (kMostTextBytes by default).
+  /// Reads a field. `limits`: `least` and `most` of an integer (0 and kMost by default), or `most_bytes` of a
+  /// text (kMostTextBytes by default).
   void operator()(const char* key, auto& value, auto... limits) {
     if (is_wanted(key)) read(key, value, limits...);
   }
@@ -147,18 +147,18 @@ class FieldReader {
   void group(const char* key, auto&& fields) {
     if (is_wanted(key)) read_inside(reader_.member(json_, key), fields);
   }
-  /// An object or null.
+  /// Reads an object or null.
   void optional(const char* key, auto& value, auto&& fields) {
     const Json& json = reader_.member(json_, known(key));
     value.reset();
     if (!json.is_null()) read_inside(json, [&](auto& field) { fields(field, value.emplace()); });
   }
-  /// A list of `least` to `most` objects.
+  /// Reads a list of `least` to `most` objects.
   void list(const char* key, auto& values, int64_t least, int64_t most, auto&& fields) {
     read_inside(reader_.list(json_, known(key), least, most),
                 [&](auto& field) { field.elements(values, fields); });
   }
-  /// The objects of a list that has no key, because it is an element of another list.
+  /// Reads the objects of a list that has no key, because it is an element of another list.
   void elements(auto& values, auto&& fields) {
     if (!json_.is_array()) reader_.refuse("has a {} where a list was expected", json_.type_name());
     values.clear();

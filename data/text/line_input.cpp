@@ -14,7 +14,7 @@ constexpr int64_t kMostLineBytes = int64_t{64} << 20;
 
 LineInput::LineInput(const std::filesystem::path& path) : input_(path) {
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
-  // A pipe may deliver the mark in parts. Wait only while the bytes match it.
+  // A pipe may deliver the byte order mark in parts. Wait only while the bytes match the mark.
   while (buffer_.size() < kByteOrderMark.size() && kByteOrderMark.starts_with(buffer_) && refill()) {
   }
   if (std::string_view(buffer_).starts_with(kByteOrderMark)) at_ = kByteOrderMark.size();

@@ -63,7 +63,7 @@ std::vector<std::string> read_summaries(const std::string& path, std::vector<std
   for (std::string line; lines.next(line);) {
     if (!json && !is_blank(line)) {
       json = is_json_object(line);  // decides for the whole file
-      if (*json) texts.clear();     // drop the blank lines before
+      if (*json) texts.clear();     // drop the blank lines before it
     }
     if (!json.value_or(false)) {
       texts.push_back(line);

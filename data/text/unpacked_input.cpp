@@ -141,7 +141,7 @@ bool UnpackedInput::State::begin_member() {
   return true;
 }
 
-/// Returns the next unpacked bytes; none at the end.
+/// Returns the next unpacked bytes; empty at the end.
 std::string_view UnpackedInput::State::inflate_some() {
   while (in_member || begin_member()) {
     stream.next_out = reinterpret_cast<Bytef*>(unpacked.data());

@@ -73,7 +73,7 @@ const AddedToken* AddedTokens::longest_at(const Search& search, std::string_view
   const AddedToken* longest = nullptr;
   auto begin = search.sorted.begin(), end = search.sorted.end();
   for (size_t depth = 0; depth < text.size() && begin != end; ++depth) {
-    // [begin, end): the tokens that begin with `text`'s first `depth` bytes. One of that length comes first.
+    // [begin, end): tokens that begin with `text`'s first `depth` bytes. One of `depth` bytes comes first.
     const auto byte = [&](size_t i) {
       const std::string& spelling = tokens_[i].spelling;
       return depth < spelling.size() ? static_cast<unsigned char>(spelling[depth]) : -1;

@@ -32,9 +32,9 @@ class AddedTokens {
   const std::vector<AddedToken>& all() const { return tokens_; }
   const AddedToken* find(std::string_view content) const;
   const AddedToken* find(int32_t id) const;
-  /// Cuts the pieces of `text` that are not tokens yet at added tokens: with `normalized` at those searched
-  /// for in normalized text, else at the others. If several tokens begin at one place, the longest counts.
-  /// Special tokens stay text unless `with_special`.
+  /// Cuts the pieces of `text` that are not tokens yet at added tokens: at tokens with AddedToken::normalized
+  /// if `normalized`, else at the others. If several tokens begin at one place, the longest counts. Special
+  /// tokens stay text unless `with_special`.
   void split(bool normalized, bool with_special, TracedText& text) const;
   /// All that decides what is found, as text.
   std::string identity() const;

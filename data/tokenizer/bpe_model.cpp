@@ -191,8 +191,8 @@ void BpeModel::push_merge(BpeScratch& scratch, int32_t left) const {
   std::ranges::push_heap(scratch.heap_, std::greater<>());
 }
 
-/// Applies the best merge, the leftmost of equal ones, until none is left. A symbol that was merged into its
-/// left neighbour has the id -1.
+/// Applies the best merge, the leftmost of equal ones, until no merge is left. A symbol that was merged into
+/// its left neighbour has the id -1.
 void BpeModel::merge_symbols(BpeScratch& scratch) const {
   std::vector<BpeScratch::Symbol>& symbols = scratch.symbols_;
   std::vector<uint64_t>& heap = scratch.heap_;

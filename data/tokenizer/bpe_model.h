@@ -48,8 +48,8 @@ class BpeScratch {
   std::vector<uint64_t> heap_;  // rank of the merge << 32 | index of the left symbol; the smallest first
 };
 
-/// Byte-pair encoding of words, as `tokenizers` does it. Several threads may encode at once, each with its
-/// own scratch.
+/// Byte-pair encoding of words, as in `tokenizers`. Several threads may encode at once, each with its own
+/// scratch.
 class BpeModel {
  public:
   /// Throws Error(kInputData) if a merge uses a text that is not a piece, or if two pieces have the same id.
@@ -57,10 +57,10 @@ class BpeModel {
 
   /// The highest id + 1.
   int64_t size() const { return std::ssize(pieces_); }
-  /// The piece of an id below size(); empty if it has none.
+  /// The piece of an id below size(); empty if the id has no piece.
   const std::string& piece(int32_t id) const { return pieces_[static_cast<size_t>(id)]; }
   int64_t piece_count() const { return std::ssize(ids_); }
-  /// The id of `piece`; -1 if there is none.
+  /// The id of `piece`; -1 if the vocabulary lacks it.
   int32_t find(std::string_view piece) const {
     const auto found = ids_.find(piece);
     return found == ids_.end() ? -1 : found->second;

@@ -43,7 +43,7 @@ class ScratchPool {
   std::vector<std::unique_ptr<Scratch>> free_;
 };
 
-/// Refuses added tokens whose stated ids are not those that `tokenizers` would give them.
+/// Refuses added tokens whose stated ids differ from the ids that `tokenizers` would give them.
 void check_added_ids(const std::vector<AddedToken>& added, const BpeModel& model) {
   int64_t next = model.piece_count();
   for (size_t i = 0; i < added.size(); ++i) {

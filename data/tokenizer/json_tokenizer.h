@@ -53,7 +53,7 @@ class JsonTokenizer {
   /// Throws Error(kInputData) for an id outside the vocabulary.
   std::string_view piece_name(int32_t id) const;
   /// The bytes of one token, perhaps a part of a letter, decoded as if other tokens came before it, so that a
-  /// leading space stays. Throws as piece_name().
+  /// leading space stays. Throws the errors of piece_name().
   std::string piece_bytes(int32_t id) const;
 
  private:

@@ -16,7 +16,7 @@ struct ModelPiece {
   PieceKind kind = PieceKind::kNormal;
 };
 
-/// Pieces and settings of a model. Comments name fields of sentencepiece_model.proto; defaults are its own.
+/// Pieces and settings of a model. sentencepiece_model.proto has the defaults, and the names in the comments.
 struct SentencePieceModel {
   static constexpr uint64_t kBpe = 2;
 

@@ -14,7 +14,7 @@ class SpecialNames {
  public:
   /// Takes the names of control, unknown and unused pieces of `tokenizer`, and, beside a SentencePiece model,
   /// of added tokens in added_tokens.json, special_tokens_map.json and tokenizer_config.json. A file that is
-  /// absent or damaged adds none. Leaves out names shorter than 3 bytes or without punctuation.
+  /// absent or damaged adds no name. Leaves out names shorter than 3 bytes or without punctuation.
   explicit SpecialNames(const Tokenizer& tokenizer);
 
   /// The first name in `text`; "" if there is none.

@@ -119,7 +119,7 @@ void replace(const TextStep& step, TracedText& text, StepScratch& scratch) {
       if (!part.matches) {
         out.copy(text, begin, end);
       } else {
-        // As in `tokenizers`, the content's origin is the last letter of the match, or the one before it.
+        // As in `tokenizers`, the content's origin is the last letter of the match, or the letter before it.
         const uint32_t first = text.origins[piece.begin].begin;
         out.append(step.content, end > piece.begin ? text.origins[end - 1] : Origin{first, first});
         check_growth(text, out);
@@ -231,7 +231,7 @@ uint32_t letter_of_byte(unsigned char byte) {
     return (b >= 0x21 && b <= 0x7e) || (b >= 0xa1 && b <= 0xac) || b >= 0xae;
   };
   if (is_own(byte)) return byte;
-  uint32_t others = 0;  // smaller bytes that are not own
+  uint32_t others = 0;  // number of smaller bytes for which is_own() is false
   for (unsigned b = 0; b < byte; ++b) others += is_own(b) ? 0 : 1;
   return 0x100 + others;
 }

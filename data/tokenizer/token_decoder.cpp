@@ -98,7 +98,7 @@ TokenDecoder::TokenDecoder(std::vector<DecodeStep> steps) : steps_(std::move(ste
     byte_of_letter_[letter_of_byte(static_cast<unsigned char>(byte))] = static_cast<int16_t>(byte);
 }
 
-/// The bytes for which the letters of `token` stand; `token` itself if a letter stands for none.
+/// The bytes for which the letters of `token` stand; `token` itself if a letter stands for no byte.
 std::string TokenDecoder::byte_level(std::string_view token) const {
   std::string bytes;
   for (std::string_view left = token; !left.empty();) {

@@ -17,7 +17,7 @@ struct DecodeStep {
     kByteFallback,  ///< tokens such as <0x0A> become bytes
     kFuse,          ///< all tokens become one
     kStrip,         ///< removes up to `start` letters `content` at the start of each token, `stop` at the end
-    kMetaspace,     ///< the letter `content` becomes a space; in the first token nothing, if `drops_first`
+    kMetaspace,     ///< the letter `content` becomes a space; `drops_first` removes it in the first token
   };
   Kind kind = Kind::kFuse;
   TextPattern pattern;

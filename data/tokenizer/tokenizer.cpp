@@ -62,7 +62,7 @@ Tokenizer::Tokenizer(const std::filesystem::path& path, const TokenizerChoice& c
       try {
         *this = Tokenizer(other, choice);
       } catch (const Error&) {
-        throw error;  // LLaMA 3's file of this name is not a SentencePiece model
+        throw error;  // LLaMA 3's tokenizer.model is not a SentencePiece model
       }
       notes_.push_back(fmt::format("{} is read, because {}", other.string(), error.what()));
       return;

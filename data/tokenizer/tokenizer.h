@@ -80,8 +80,8 @@ class Tokenizer {
   /// vocabulary holds together with the letter before it. Only BPE without normalization is cut: other models
   /// might give other ids. Throws LongWordError if a part would have more than 1 MiB.
   std::vector<int32_t> encode(std::string_view text, std::vector<int32_t> before = {}) const;
-  /// The ids of a space and `text`, encoded as the continuation of other text. They are the same whether or
-  /// not the model itself adds a space. Returns `before` followed by the ids. Throws as encode().
+  /// The ids of a space and `text`, encoded as the continuation of other text. Whether the model itself adds
+  /// a space does not change them. Returns `before` followed by the ids. Throws the errors of encode().
   std::vector<int32_t> encode_continuation(std::string_view text, std::vector<int32_t> before = {}) const;
   /// The ids of encode(), each with the byte at which its token ends in `text`. Slower than encode() for
   /// SentencePiece.
@@ -109,7 +109,7 @@ class Tokenizer {
   std::string name_, sha256_;
   TokenizerFiles files_;
   std::vector<std::string> notes_;
-  std::unique_ptr<const SentencePieceTokenizer> sentencepiece_;  // exactly one of the two is set
+  std::unique_ptr<const SentencePieceTokenizer> sentencepiece_;  // exactly one of this and json_ is set
   std::unique_ptr<const JsonTokenizer> json_;
   int64_t vocabulary_size_ = 0;
   std::vector<int32_t> begin_;

@@ -27,7 +27,7 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, ignored);
 }
 
-/// The members of the kTokenizerChoiceFile `file`; none if it is absent.
+/// The members of the kTokenizerChoiceFile `file`; an empty object if the file is absent.
 JsonReader::Json read_choice(const JsonReader& reader, const fs::path& file) {
   if (!is_file(file)) return JsonReader::Json::object();
   return reader.parse(read_plain_file(file, kMostSmallBytes, ExitCode::kInputData));
@@ -124,8 +124,8 @@ TokenizerFiles tokenizer_files_of(std::string bytes, const fs::path& name) {
 TokenizerFiles read_tokenizer_files(const fs::path& path) {
   TokenizerFiles files{.path = tokenizer_file(path)};
   const fs::path name = files.path.filename(), directory = files.path.parent_path();
-  // A file of these names must be a plain file: nobody would write to a pipe there. A pipe such as <(...) has
-  // another name, and nothing beside it belongs to it.
+  // A file with a usual name must be a plain file: nobody would write to a pipe there. A pipe such as <(...)
+  // has another name, and nothing beside it belongs to it.
   const bool has_usual_name = name == kSentencePieceFile || name == kTokenizerJsonFile;
   std::string bytes = has_usual_name ? read_plain_file(files.path, kMostTokenizerBytes, ExitCode::kInputData)
                                      : read_whole_file(files.path, kMostTokenizerBytes, ExitCode::kInputData);

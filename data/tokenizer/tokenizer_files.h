@@ -48,7 +48,7 @@ struct TokenizerFiles {
   void carry_choice();
 };
 
-/// Throws Error(kStorage) if the system cannot tell.
+/// Whether either tokenizer file is there. Throws Error(kStorage) if the system cannot tell.
 bool has_tokenizer(const std::filesystem::path& directory);
 
 /// The name of the tokenizer's file in `directory`: what kTokenizerChoiceFile names, else tokenizer.json,

@@ -31,7 +31,7 @@ class LargeParts {
  public:
   LargeParts(const JsonReader& reader, BpeParts& model) : reader_(reader), model_(model) {}
 
-  std::string problem;  // the first; "" if there is none
+  std::string problem;  // the first fault found; "" if there is none
 
   bool take(Json::parse_event_t event, std::span<const std::string> path, const Json& value) {
     using Event = Json::parse_event_t;

@@ -87,7 +87,7 @@ bool is_word_letter(uint32_t letter) {
 }
 
 std::string punctuation_class() {
-  // The punctuation of Unicode 8, two letters that were punctuation then, and all of ASCII's signs.
+  // The punctuation of Unicode 8, with two code points that are not punctuation today, and ASCII's signs.
   UErrorCode error = U_ZERO_ERROR;
   const icu::UnicodeSet set(
       u"[[[:P:]&[:age=8.0:]][\\u166d\\U000111c9][\\u0021-\\u002f\\u003a-\\u0040\\u005b-\\u0060\\u007b-"

@@ -11,7 +11,7 @@ namespace ripstop {
 
 enum class NormalForm : uint8_t { kNfc, kNfd, kNfkc, kNfkd };
 
-/// Whether the valid UTF-8 `text` has the form.
+/// Whether the valid UTF-8 `text` is in the normal form `form`.
 bool is_normal(NormalForm form, std::string_view text);
 /// Calls take(bytes, begin, end) for each part of the valid UTF-8 `text` in order: the part from byte `begin`
 /// to `end` becomes `bytes`. Code points that came after Unicode 9 stay as they are, because `tokenizers`
