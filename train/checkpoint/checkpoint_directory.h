@@ -59,8 +59,8 @@ struct CheckpointAside {
 /// The checkpoints in `directory` that were moved aside, ordered by name. Throws Error(kStorage).
 std::vector<CheckpointAside> list_aside(Io& io, const std::filesystem::path& directory);
 
-/// Renames `directory` to `name` + `suffix`; if that fails, as when the path exists, adds a dot and a number.
-/// Returns the new path; nullopt if both renames failed.
+/// Renames `directory` to `name` + `suffix`; if that fails, perhaps because the path exists, adds a dot and a
+/// number. Returns the new path; nullopt if both renames failed.
 std::optional<std::filesystem::path> move_aside(Io& io, const std::filesystem::path& directory,
                                                 const std::filesystem::path& name, std::string_view suffix);
 
@@ -77,8 +77,8 @@ void check_disk_space(Io& io, const std::filesystem::path& directory, int64_t ke
 
 /// Deletes old checkpoints after `step` was saved; nothing with `keep` 0. Keeps the newest `keep` whole
 /// checkpoints up to `step`, the checkpoint of `best_step`, newer checkpoints, and damaged and unreadable
-/// ones. Also deletes superseded checkpoints up to `step` and renamed damaged ones of `step`, with a text in
-/// `warnings` for each. Returns the deleted steps. A failure becomes a text in `warnings`.
+/// ones. Also deletes superseded checkpoints older than the `keep` whole ones, and ".damaged" ones of `step`,
+/// with a text in `warnings` for each. Returns the deleted steps. A failure becomes a text in `warnings`.
 std::vector<int64_t> remove_old_checkpoints(Io& io, const std::filesystem::path& directory, int64_t step,
                                             int64_t keep, std::optional<int64_t> best_step,
                                             std::vector<std::string>& warnings);

@@ -20,7 +20,7 @@ inline constexpr UnitState kUnitStates[] = {UnitState::kMaster, UnitState::kFirs
                                             UnitState::kSecondMoment};
 std::string_view to_string(UnitState state);
 
-/// float32 for weights, `moments` for moments.
+/// The dtype of `state`: float32 for weights, `moments` for moments.
 constexpr DType state_dtype(UnitState state, DType moments) {
   return state == UnitState::kMaster ? DType::kFloat32 : moments;
 }
@@ -49,8 +49,8 @@ struct UnitShard {
   int64_t elements() const { return end - begin; }
 };
 
-/// The shards in the file of rank `rank`, in the order of `units`; none if the rank has no file. The file has
-/// the three states of each shard in this order.
+/// The shards in the file of rank `rank`, in the order of `units`; empty if the rank has no file. The file
+/// has the shards in this order, three states (UnitState) for each.
 std::vector<UnitShard> stored_shards(const std::vector<UnitSpec>& units, const MeshSizes& mesh, int64_t rank);
 
 /// The address of the first element of `shard` in the array `state` of `unit`, which is shard `fsdp_index` of

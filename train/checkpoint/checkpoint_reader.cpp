@@ -217,7 +217,7 @@ std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path
   for (;;) {
     const std::optional<Checkpoint> checkpoint = choose(io, directory, world, listed, damaged, warnings);
     if (!checkpoint) return std::nullopt;
-    // An error of accept() must end the resume: if this checkpoint belongs to another run, so do older ones.
+    // An error of accept() must end the resume: if this checkpoint is of another run, so are the older ones.
     accept(*checkpoint);
     std::string unreadable;  // the reason, on a rank whose system refused to read
     try {

@@ -50,15 +50,15 @@ class CheckpointReader {
 /// run goes on and has removed it.
 void require_not_removed(const std::filesystem::path& directory);
 
-/// Returns `error`, which was thrown while the checkpoint in `directory` was read. Adds a hint on damaged
-/// checkpoints to an Error(kStorage) without a hint. Throws as require_not_removed if `directory` is absent.
+/// Returns `error`, thrown while the checkpoint in `directory` was read; an Error(kStorage) without a hint
+/// gets a hint on damaged checkpoints. Throws the error of require_not_removed if `directory` is absent.
 Error with_hint_for_damage(const Error& error, const std::filesystem::path& directory);
 
 /// Has `load` read the newest whole checkpoint in `directory`, and returns its state; nullopt if there is no
 /// checkpoint. First calls accept(checkpoint) on every rank; an exception from `accept` ends the call. `load`
-/// throws as CheckpointReader::read and calls no collectives. If `load` finds damage, the next older
-/// checkpoint is tried. After a success, damaged newer checkpoints are renamed to "step_N.damaged", so only
-/// the run's owner may call this. Rank 0 gets warnings about damaged and superseded newer checkpoints.
+/// throws the errors of CheckpointReader::read and calls no collectives. If `load` finds damage, the next
+/// older checkpoint is tried. After a success, damaged newer checkpoints are renamed to "step_N.damaged", so
+/// only the run's owner may call this. Rank 0 gets warnings about damaged and superseded newer checkpoints.
 /// Collective. Throws Error(kStorage):
 /// - if there are checkpoints, but none is whole;
 /// - if all are superseded, and the newest takeover did not begin with the first weights;

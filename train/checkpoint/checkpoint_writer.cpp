@@ -21,8 +21,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// The takeover that committed `checkpoint`; -1 if it is damaged and may be replaced; INT64_MAX if it has
-/// another format and may not be replaced.
+/// The takeover that committed `checkpoint`; -1 for a damaged checkpoint, which may be replaced; INT64_MAX
+/// for a checkpoint of another format, which may not be replaced.
 int64_t takeover_of(Io& io, const std::filesystem::path& checkpoint) {
   try {
     return read_manifest(io, checkpoint).state.takeover;
@@ -71,7 +71,7 @@ void CheckpointWriter::begin(const CheckpointState& state, const SavePolicy& pol
   const std::string name = text_of_rank_0(world_, temporary_name(kAttemptPrefix, state.step));
   const std::filesystem::path attempt = directory_ / name;
   try {
-    // Agreements after each stage: no rank may write into a directory that does not exist.
+    // The ranks agree after each stage: no rank may write into a directory that does not exist.
     do_and_agree(world_, [&] {
       if (!leads()) return;
       make_directory(io_, directory_);

@@ -72,7 +72,7 @@ class CheckpointWriter {
   /// kBlockThreads threads, and memory for the skeleton. Collective.
   SaveReport save(const CheckpointState& state, const SavePolicy& policy);
 
-  /// The first part of save(): returns when the thread of each rank has begun. Throws as save(). Collective.
+  /// The first part of save(): returns when each rank's thread has begun. Throws save()'s errors. Collective.
   void begin(const CheckpointState& state, const SavePolicy& policy);
   /// Whether a save was begun and is neither committed nor given up. Equal on all ranks.
   bool has_begun() const { return save_ != nullptr; }
@@ -81,9 +81,9 @@ class CheckpointWriter {
   /// A number that changes whenever the thread's disk has done something (DiskVotes); 0 without a save.
   int64_t progress() const;
   /// The rest of save(). Waits for the threads of all ranks in short collectives (DiskVotes), however long a
-  /// slow disk takes. `seen`: for how long this rank's progress() has not changed before the call. Throws as
-  /// save(); Error(kCommunication) if a rank's disk makes no progress for SavePolicy::patience: that rank's
-  /// thread still runs, and the destructor would wait for it. Collective.
+  /// slow disk takes. `seen`: for how long this rank's progress() has not changed before the call. Throws the
+  /// errors of save(), and Error(kCommunication) if a rank's disk makes no progress for SavePolicy::patience:
+  /// that rank's thread still runs, and the destructor would wait for it. Collective.
   SaveReport commit(const DiskStillness& seen = {});
   /// Asks the thread of an uncommitted save, if any, to end, and waits for at most `most`. Returns false if
   /// the thread is still in a system call: then neither this object nor the borrowed ones may be destroyed.

@@ -47,7 +47,7 @@ class BlockReader {
   /// Reads bytes [offset, offset + count). Throws Error(kStorage), with file and byte, if a block differs
   /// from its hash.
   void read(void* bytes, int64_t count, int64_t offset);
-  /// Reads and verifies `block`. Throws as read().
+  /// Reads and verifies `block`. Throws the errors of read().
   void load_block(int64_t block);
 
  private:

@@ -124,7 +124,7 @@ std::string steps_text(const std::vector<ListedCheckpoint>& listed) {
   return text;
 }
 
-/// "; runs/first has those of step 250, 500"; "" if `path` has no checkpoints.
+/// For a message: "; runs/first has those of step 250, 500"; "" if `path` has no checkpoints.
 std::string steps_there(Io& io, const fs::path& path) {
   try {
     const std::vector<ListedCheckpoint> listed =
@@ -135,7 +135,7 @@ std::string steps_there(Io& io, const fs::path& path) {
   }
 }
 
-/// `run` is used only in the hint of the error.
+/// Parses `which` of find_checkpoint(). `run` is used only in the hint of the error.
 Choice parse_choice(Io& io, const fs::path& run, const std::string& which) {
   if (which == "latest") return {Choice::Kind::kLatest};
   if (which == "best") return {Choice::Kind::kBest};

@@ -27,7 +27,7 @@ std::filesystem::path find_checkpoints(Io& io, const std::filesystem::path& path
 /// names:
 /// - "latest": the newest checkpoint that is whole or of another format, and not superseded (Takeovers); if
 ///   there is none, the newest of all.
-/// - "best": the best checkpoint according to the newest whole one; without a validation, as "latest".
+/// - "best": the best checkpoint according to the newest whole one; without a validation, the latest.
 /// - a step ("60", "step_00000060"). A superseded checkpoint may be named, but cannot be opened.
 /// - the path of a step directory of this run.
 /// Throws Error(kUsage) for another `which` and for a checkpoint that does not exist, Error(kStorage) if the
@@ -35,15 +35,15 @@ std::filesystem::path find_checkpoints(Io& io, const std::filesystem::path& path
 std::filesystem::path find_checkpoint(Io& io, const std::filesystem::path& path, const std::string& which);
 
 struct ForeignWeights {
-  std::string what;  ///< "model.gguf, for llama.cpp"; empty: there are none
+  std::string what;  ///< a file and its kind: "model.gguf, for llama.cpp"; or empty
   std::string way;   ///< how to get files that ripstop reads
 };
 
 /// Weights of another program: in the directory `path`, or the file `path` itself. Throws nothing.
 ForeignWeights find_foreign_weights(const std::filesystem::path& path);
 
-/// The entries of `directory` that forbid a run or an evaluation to write there, as "plots/, prepare.json,
-/// test.h5 and 2 more"; "" if there are none. These are files of data sets, runs and models (config.toml, a
+/// The entries of `directory` that forbid a run or an evaluation to write there, in a text: "plots/, test.h5
+/// and 2 more"; "" without such entries. They are files of data sets, runs and models (config.toml, a
 /// tokenizer's files, prompt_template.txt, LOCK, prepare.json, manifest.json, *.h5, *.jsonl, *.safetensors,
 /// *.bin), and folders except `logs`, a `checkpoints` without checkpoints, and hidden ones other than .git.
 /// Entries whose names begin with a name in `own` are allowed.

@@ -106,7 +106,7 @@ std::string manifest_text(const Manifest& manifest);
 /// Throws Error(kStorage) with `name`; OtherFormat for any other version.
 Manifest parse_manifest(const std::string& text, const std::string& name);
 
-/// Parses `directory`/manifest.json. Throws as parse_manifest.
+/// Parses `directory`/manifest.json. Throws the errors of parse_manifest.
 Manifest read_manifest(Io& io, const std::filesystem::path& directory);
 
 }  // namespace ripstop

@@ -53,8 +53,8 @@ class RunLock {
   /// Throws Error(kStorage) once the heartbeat has found that another process took the directory over. Reads
   /// no file and does not wait.
   void check_owner() const;
-  /// Call it before every write. Throws as check_owner(). Returns false if the write must wait, because the
-  /// last heartbeat is older than fence_seconds().
+  /// Call it before every write. Throws the error of check_owner(). Returns false if the write must wait,
+  /// because the last heartbeat is older than fence_seconds().
   bool may_write() const;
   /// Call it before every commit. Reads LOCK, and throws Error(kStorage) if another process has taken the
   /// directory over. If the last heartbeat is older than fence_seconds(), first waits for a new one; throws

@@ -60,7 +60,7 @@ std::string text_of(const TokenizerFile& file) {
                      file.is_same() ? "" : ": another one than that of the training");
 }
 
-// `matches` is null if the manifest has no hash or there is no tokenizer.
+// "matches" is null if the manifest has no hash or there is no tokenizer.
 Json json_of(const TokenizerFile& file) {
   const bool comparable = !file.stated.empty() && !file.path.empty();
   const auto or_null = [](const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); };

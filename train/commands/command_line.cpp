@@ -235,7 +235,7 @@ Option Verb::flag(const std::string& name, bool& value, const std::string& help)
 }
 
 Verb Verb::verb(const std::string& name, const std::string& summary) {
-  // Only one verb is parsed: a later word with the name of a verb, as a run directory `list`, is an argument.
+  // Only one verb is parsed: a later word such as `list`, perhaps a run directory, is an argument.
   app_->require_subcommand(1);
   return {*line_, *app_->add_subcommand(name, summary)};
 }

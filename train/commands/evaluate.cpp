@@ -61,7 +61,7 @@ void require_places(const EvaluateArguments& given, const TrainedModel& trained)
                 "prepare --tokenizer MODEL");
 }
 
-// Throws as require_places, and Error(kInputData) if the split's file does not exist.
+// The split's file. Throws the errors of require_places, and Error(kInputData) if the file does not exist.
 fs::path find_split(const EvaluateArguments& given, const TrainedModel& trained) {
   require_places(given, trained);
   const fs::path data = given.data.empty() ? trained.config.data.directory : given.data;

@@ -118,8 +118,8 @@ std::string no_dataset_note(const std::string& directory) {
       directory, near.empty() ? "" : "; " + near);
 }
 
-/// Two notes, "" without cause: that train would refuse the data set's tokenizer or that it could not be
-/// checked; and that the pretrained model ends its texts with another token.
+/// Two notes, each "" without cause: one if train would refuse the data set's tokenizer or it could not be
+/// checked; one if the pretrained model ends its texts with another token.
 std::array<std::string, 2> tokenizer_notes(const RunConfig& config, const RunTarget& target,
                                            const TokenDataset& dataset) {
   try {

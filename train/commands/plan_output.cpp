@@ -69,7 +69,7 @@ std::string table_row(const ResolvedRun& run, const RunTarget& target) {
                      bytes_text(sent.inside_nodes), bytes_text(sent.between_nodes));
 }
 
-// The first row's sizes for the config, and the commands for a job file.
+// The table's first row as config lines, and commands for a job file.
 std::string lines_to_paste(const ResolvedRun& run, const RunTarget& target, const SearchedJob& job) {
   const std::vector<std::string> options = sbatch_options(job, target);
   return fmt::format(

@@ -111,7 +111,7 @@ struct PrepareArguments {
   // Options of which the action must know whether they are given.
   std::vector<Option> of_making;   ///< options for making a data set only
   std::vector<Option> of_showing;  ///< options for --show only
-  std::optional<Option> seed;      ///< --seed, for both
+  std::optional<Option> seed;      ///< --seed, for making and for showing
 };
 
 const std::map<std::string, SourceKind> kSources = {{"auto", SourceKind::kAuto},

@@ -92,7 +92,7 @@ ExitCode print_rouge(const RougeArguments& given) {
   return ExitCode::kOk;
 }
 
-// The file that an argument of --compare means: itself, or predictions.jsonl if it is a directory.
+// The file that an argument of --compare means: itself, or predictions.jsonl in it if it is a directory.
 std::string predictions_of(const std::string& path) {
   std::error_code ignored;
   return std::filesystem::is_directory(path, ignored) ? path + "/predictions.jsonl" : path;

@@ -14,7 +14,7 @@ namespace ripstop {
 Arguments split_words();
 /// "validation" for val and dev, else `word`.
 std::string split_name(const std::string& word);
-/// "train, test": the splits in `directory` that have examples. Throws as TokenDataset.
+/// "train, test": the splits in `directory` that have examples. Throws the errors of TokenDataset.
 std::string splits_with_examples(const std::filesystem::path& directory);
 
 /// The options of `prepare --show`.

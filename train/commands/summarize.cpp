@@ -139,7 +139,7 @@ struct Summarizer {
   const GenerationSettings& settings;
   int64_t done = 0;  ///< documents of earlier calls of run()
 
-  /// The summaries of rank 0's `documents` in order, on all ranks; none if rank 0 has no more. Collective.
+  /// The summaries of rank 0's `documents` in order, on all ranks; empty without documents. Collective.
   std::vector<WrittenText> run(const std::vector<std::string>& documents) {
     DeviceMesh& mesh = model.model().mesh();
     const std::vector<std::string> all =

@@ -54,7 +54,7 @@ std::vector<std::string> check_config(const TrainArguments& given, const RunConf
 }
 
 ExitCode train(const TrainArguments& given) {
-  // Handle signals before MPI starts, which takes seconds on many nodes: none may kill the rank meanwhile.
+  // Handle signals before MPI starts, which takes seconds on many nodes: none of them may kill the rank.
   const StopSignal stop(StopFor::kCheckpoint);
   StartTimes times;
   times.enter(&StartupSeconds::program);

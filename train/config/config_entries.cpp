@@ -277,7 +277,7 @@ ConfigEntry parse_override_value(const ConfigKey& key, const std::string& text) 
   return {&key, text, shown_text, kCommandLine, 0};
 }
 
-// Returns nullopt and adds a problem if there is no such key.
+// Returns nullopt and adds a problem if `text` is not section.key=value, or if the key does not exist.
 std::optional<ConfigEntry> read_override(const std::string& text, ConfigProblems& problems) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos || text.size() > kLongestLineBytes) {

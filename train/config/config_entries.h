@@ -17,7 +17,7 @@ namespace ripstop {
 
 /// A problem of a config. All are collected, so that people can fix them together.
 struct ConfigProblem {
-  /// Line of the file; 0: none. Messages list problems in the order of lines, problems without a line last.
+  /// Line of the file; 0: no line. Messages list problems by line, problems without a line last.
   int64_t line;
   std::string text;                  ///< begins with the place: "x.toml:12: unknown key 'run.sed'"
   std::string hint;                  ///< may be ""

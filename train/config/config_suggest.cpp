@@ -249,7 +249,7 @@ std::string suggest_config_value(const ConfigEntry& entry) {
   if (std::string answer = answer_to(fmt::format("{}.{}", key.section, lower(value.text()))); !answer.empty())
     return answer;
   std::string meant = std::visit(value, key.field(any)), note;
-  // If the key's text says "0: off", a word such as none means 0.
+  // If the key's text says "0: off", a word such as "none" means 0.
   if (const size_t zero = key.doc.find("0: "); meant.empty() && zero < key.doc.size() && value.is_nothing()) {
     meant = "0";
     note = fmt::format(" ({})", key.doc.substr(zero, key.doc.find_first_of(";.", zero) - zero));

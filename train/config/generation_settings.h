@@ -10,7 +10,7 @@ enum class EarlyStopping {
   /// When the best running beam, scored at its present length, is no better than the worst finished text.
   kFalse,
   kTrue,   ///< when num_beams texts are finished
-  kNever,  ///< as kFalse, but the beam is scored at the length that gives it the best score
+  kNever,  ///< like kFalse, but scores the beam at the length that gives it the best score
 };
 
 struct GenerationSettings {
@@ -37,8 +37,8 @@ struct GenerationSettings {
   bool takes_the_best() const {
     return num_beams == 1 && !do_sample && no_repeat_ngram_size == 0 && min_new_tokens == 0;
   }
-  /// These settings with defaults for settings that have no effect: beam search's if num_beams is 1,
-  /// sampling's without do_sample.
+  /// These settings, with defaults in place of settings without effect: those of beam search if num_beams is
+  /// 1, those of sampling without do_sample.
   GenerationSettings that_count() const {
     const GenerationSettings usual;
     GenerationSettings s = *this;

@@ -41,7 +41,7 @@ size_t edit_distance(const std::string& a, const std::string& b) {
   return last[b.size()];
 }
 
-// The system makes the names in these directories: a near name is another descriptor or process.
+// The system makes the names in /proc and /dev/fd: a near name is another process or descriptor.
 bool is_of_the_system(const fs::path& path) {
   std::error_code ignored;
   const std::string at = fs::absolute(path, ignored).lexically_normal().string();

@@ -66,9 +66,9 @@ struct ModelSection : ModelConfig {
   bool operator==(const ModelSection&) const = default;
 };
 
-/// Adapters that train with the frozen weights of model.pretrained; rank 0: none.
+/// Adapters that train with the frozen weights of model.pretrained; lora.rank 0: no adapters.
 struct LoraSection : LoraConfig {
-  std::string adapter;  ///< a PEFT adapter to begin with; empty: a new one
+  std::string adapter;  ///< a PEFT adapter to begin with; empty: new adapters
   bool operator==(const LoraSection&) const = default;
 };
 
