@@ -28,7 +28,7 @@ int64_t with_padding_of(int64_t model_size, int64_t least, int64_t tensor) {
   return std::min(model_size, least + rest);
 }
 
-// The micro-batch (B) of the check: 2, so that a rank's rows may begin inside a sequence; 1 if the run has 1;
+// The micro-batch (B) of the check: 2, so that a rank's rows may begin inside a sequence; 1 if `of_run` is 1;
 // more if the tensor axis cannot cut the rows.
 int64_t micro_batch_of(int64_t sequence_length, int64_t tensor, int64_t of_run) {
   const int64_t least = tensor / std::gcd(sequence_length, tensor);
@@ -68,7 +68,7 @@ void set_optimizer(CheckSettings& settings) {
                                                          : usual;
   settings.learning_rate = 0.2 * deviation;
   if (step.adamw.weight_decay > 0) step.adamw.weight_decay = 0.1 / settings.learning_rate;
-  // Smaller than the gradient norm of any new model, so that both steps are clipped.
+  // Smaller than the gradient norm of any new model, so that the gradients of both steps are clipped.
   if (step.max_grad_norm > 0) step.max_grad_norm = 0.01;
   const double norm = step.max_grad_norm > 0 ? step.max_grad_norm : 1;
   step.adamw.epsilon = norm / std::sqrt(static_cast<double>(lora.any() ? adapter_parameter_count(model, lora)
@@ -168,7 +168,7 @@ ModelConfig small_model(const ModelConfig& model, int64_t tensor) {
   int64_t head = model.head_size();
   for (int64_t size = 128; size >= 8 && small.num_attention_heads * head > kSmallHidden; size /= 2)
     head = std::min(head, size);
-  // Keeps the model's ratio of hidden size to query size; a multiple of 8 unless these are equal.
+  // Keeps the model's ratio of hidden size to query size; a multiple of 8 unless the two sizes are equal.
   const int64_t queries_size = small.num_attention_heads * head;
   small.head_dim = head;
   small.hidden_size = model.hidden_size == model.query_size()

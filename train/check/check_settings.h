@@ -12,8 +12,8 @@ namespace ripstop {
 
 inline constexpr int64_t kCheckSteps = 2, kCheckMicroBatches = 2;
 
-/// The model to check: the config's; the config's with fewer layers; or a model of other sizes with the same
-/// padding, tying of embeddings and ratio of heads to key-value heads.
+/// The model to check: the config's model; that model with fewer layers; or a model of other sizes with the
+/// config's padding, tying of embeddings and ratio of heads to key-value heads.
 enum class CheckedModel { kWhole, kFewerLayers, kSmall };
 std::string_view to_string(CheckedModel kind);
 
@@ -41,8 +41,8 @@ struct CheckSettings {
 };
 
 struct CheckLimits {
-  std::optional<int64_t> memory_bytes = {};  ///< memory of one rank; nullopt: no bound
-  double flops = 0;                          ///< operations of the rank alone; 0: no bound
+  std::optional<int64_t> memory_bytes = {};  ///< limit of a rank's memory; nullopt: no limit
+  double flops = 0;                          ///< limit of the operations of one rank alone; 0: no limit
   std::string flops_text = {};               ///< `flops` as a person gave it: "5 minutes"
   bool small = false;                        ///< the check must use the small model
 };
@@ -61,7 +61,7 @@ CheckSettings choose_check(const ResolvedRun& run, DeviceKind device, uint64_t s
 ModelConfig small_model(const ModelConfig& model, int64_t tensor);
 
 /// The bytes that a rank needs for the check on `mesh`: the larger of two plans, for the mesh's fullest rank
-/// and for one rank alone; on a CPU plus KeptSteps.
+/// and for one rank alone; on a CPU, plus the bytes of KeptSteps.
 int64_t check_bytes(const CheckSettings& settings, const MeshSizes& mesh);
 
 }  // namespace ripstop

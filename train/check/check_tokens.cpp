@@ -18,7 +18,7 @@ PhiloxBlock draw(const CheckTokens& tokens, int64_t step, int64_t slot, int64_t 
                 tokens.seed);
 }
 
-// Appends a document of `length` rows, the first `without_target` of which have no target. `begin`: the
+// Appends a document of `length` rows; the first `without_target` rows have no target. `begin`: the
 // document's first row in the sequence. In slot -1 all tokens are 0.
 void append_document(const CheckTokens& tokens, int64_t step, int64_t slot, int64_t length,
                      int64_t without_target, int64_t begin, PackedBatch& batch) {

@@ -45,7 +45,7 @@ int64_t order_of(const CheckedValue& value) {
   return value.step > 0 ? value.step : kCheckSteps + 1;
 }
 
-// The worst failure in the first step that has one, among the values that `counts` accepts; null: none.
+// The worst failure in the first step that fails, among the values that `counts` accepts; null: no failure.
 const CheckedValue* worst_of_first_failure(const std::vector<CheckedValue>& values,
                                            FunctionRef<bool(const CheckedValue&)> counts) {
   int64_t first = kCheckSteps + 1;
@@ -214,7 +214,7 @@ class Judge {
       }
   }
 
-  // Adds a note, not a failure, if a rank alone and rank 0 alone differ in bits: their processors may differ.
+  // Adds a note, not a failure, if results of a rank alone and of rank 0 alone differ: processors may differ.
   void judge_ranks_alone() {
     for (size_t r = 1; r < ranks_.size(); ++r) {
       bool equal = true;

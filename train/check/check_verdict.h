@@ -24,7 +24,7 @@ struct CheckedValue {
   std::string parameter;  ///< logical name; "" for loss and norm
   double error = 0;       ///< infinite if a value is not finite
   double tolerance = 0;
-  int64_t row = 0, column = 0, rank = 0;  ///< start of the parameter's worst block, and its rank
+  int64_t row = 0, column = 0, rank = 0;  ///< start of the worst block; rank that holds it
 
   bool holds() const { return error <= tolerance; }
   /// "the gradient of layers.1.attention.wq.weight in step 1".
@@ -39,10 +39,10 @@ std::array<double, kCheckedKinds.size()> check_tolerances(const CheckSettings& s
 struct MeshVerdict {
   MeshSizes mesh;
   std::array<StepSums, kCheckSteps> steps, reference;
-  /// Loss and gradient norm of each step, then two errors of each parameter for each state.
+  /// Each step's loss and gradient norm; then each parameter's error and block error, in each state.
   std::vector<CheckedValue> values;
-  /// Failures that no tolerance excuses: replicas with other bits, padding that is not zero, a wrong number
-  /// of targets, values that are not finite.
+  /// Failures that no tolerance excuses: replicas that differ in bits, nonzero padding, a wrong number of
+  /// targets, values that are not finite.
   std::vector<std::string> broken;
   /// Differences that are no failures.
   std::vector<std::string> notes;

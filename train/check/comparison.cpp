@@ -13,7 +13,7 @@ namespace {
 // Elements read to the host at once, unless a row has more.
 constexpr int64_t kElementsAtOnce = int64_t{1} << 20;
 
-// Makes a vector one row: a block is part of a row, and blocks of one element would compare rounding.
+// Turns a vector into one row: a block is part of a row, and blocks of one element would compare rounding.
 Box as_row(Box box) {
   if (box.parameter->vector) {
     std::swap(box.row, box.column);
@@ -69,8 +69,8 @@ double squared_norm(std::span<const float> elements) {
   return norm;
 }
 
-// `norm`: squared norm of the block's expected elements less the baseline; `average`: their mean square over
-// the whole parameter.
+// `norm`: squared norm of the block's expected elements less the baseline; `average`: mean square of all
+// the parameter's expected elements less the baseline.
 ParameterError compare_block(const RowPart& part, std::span<const float> found,
                              std::span<const float> expected, double norm, double average) {
   ParameterError error{.row = part.row, .column = part.column};
@@ -129,7 +129,7 @@ std::vector<ParameterError> compare_shard(const UnitLayout& layout, int64_t begi
   for (const Box& part_of_shard : layout.boxes(begin, begin + std::ssize(shard))) {
     size_t p = 0;
     while (slices[p].parameter != part_of_shard.parameter) ++p;
-    // The same rows and columns in the buffer of one rank alone.
+    // The rows and columns of part_of_shard in the buffer of one rank alone.
     const Box there = as_row(intersection(whole.slices()[p], part_of_shard)), box = as_row(part_of_shard);
     const double average = norms[p] / static_cast<double>(box.parameter->count());
     for_blocks(

@@ -21,8 +21,8 @@ struct KeptSteps {
 /// Takes the steps of `settings` on `mesh`. Collective over the mesh.
 KeptSteps run_steps(DeviceMesh& mesh, const CheckSettings& settings, const Device& device);
 
-/// Takes the same steps on this rank alone, with the sequences of all data ranks of `mesh`, and compares the
-/// results with `kept`. Not collective.
+/// Takes the steps of run_steps on this rank alone, with the sequences of all data ranks of `mesh`, and
+/// compares the results with `kept`. Not collective.
 RankFindings compare_with_one_rank(const KeptSteps& kept, const DeviceMesh& mesh,
                                    const CheckSettings& settings, const Device& device);
 

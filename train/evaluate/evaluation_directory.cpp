@@ -58,8 +58,8 @@ Json to_json(const EvaluationSettings& settings) {
   return json;
 }
 
-// The contents of settings.json, {} if damaged; nullopt if the file is absent. Another program made a file
-// without "weights".
+// The contents of settings.json, {} if damaged; nullopt if the file is absent. If "weights" is missing,
+// another program made the file.
 std::optional<Json> read_settings(const fs::path& directory) {
   std::error_code error;
   if (!fs::exists(directory / kSettings, error)) return std::nullopt;
@@ -96,7 +96,7 @@ std::string differences(const Json& old, const Json& now) {
                           value_text(key, after));
   };
   for (const auto& [key, value] : now.items()) compare(key);
-  // Settings that only a later version knows.
+  // Also compares settings that only a later version knows.
   for (const auto& [key, value] : old.items())
     if (!now.contains(key)) compare(key);
   return text;

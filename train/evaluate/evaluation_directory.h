@@ -55,7 +55,7 @@ class EvaluationClaim {
 };
 
 struct FoundPredictions {
-  std::filesystem::path directory;  ///< empty if none were found
+  std::filesystem::path directory;  ///< empty if no predictions were found
   std::vector<Prediction> predictions;
 };
 
@@ -71,7 +71,7 @@ inline constexpr const char* kPartialLossFile = "loss.json";
 /// EvaluationClaim first. Throws Error(kStorage) if the system refuses to read the file.
 LossSoFar read_partial_loss(const std::filesystem::path& directory);
 
-/// Replaces the file in one step. No other process may write it. Throws Error(kStorage).
+/// Replaces loss.json in one step. No other process may write it. Throws Error(kStorage).
 void write_partial_loss(const std::filesystem::path& directory, const LossSoFar& loss);
 
 }  // namespace ripstop

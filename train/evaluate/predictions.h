@@ -49,7 +49,7 @@ class PredictionFile {
   std::optional<AppendFile> file_;
 };
 
-/// The predictions that PredictionFile would keep; none if the file is absent. Does not change the file.
+/// The predictions that PredictionFile would keep; empty if the file is absent. Does not change the file.
 std::vector<Prediction> read_predictions(const std::filesystem::path& directory);
 
 /// The first `most` of them. Reads no more of the file than their lines.

@@ -34,7 +34,7 @@ Words sorted_ngrams(const Words& words, size_t n) {
 
 RougeScore score_ngrams(const Words& reference, const Words& candidate, size_t n) {
   const Words in_reference = sorted_ngrams(reference, n), in_candidate = sorted_ngrams(candidate, n);
-  // An n-gram that the texts have a and b times counts min(a, b) times.
+  // An n-gram with x occurrences in one text and y in the other counts min(x, y) times.
   Words hits;
   std::set_intersection(in_reference.begin(), in_reference.end(), in_candidate.begin(), in_candidate.end(),
                         std::back_inserter(hits));

@@ -19,8 +19,8 @@ struct RougeScore {
 
 /// The scores of a candidate, or means of scores.
 struct RougeScores {
-  RougeScore rouge1;  ///< units: words; a word that the texts have a and b times has min(a, b) hits
-  RougeScore rouge2;  ///< units: pairs of neighbouring words, counted like words of rouge1
+  RougeScore rouge1;  ///< units: words; hits of a word: the smaller of its counts in the two texts
+  RougeScore rouge2;  ///< units: pairs of neighbouring words, with hits counted as for rouge1
   /// Units: words; the hits are the longest common subsequence of words, with each text as one sentence.
   RougeScore rouge_l;
   bool has_words = true;  ///< whether the reference has a word (rouge_words); always true in a mean
@@ -50,7 +50,7 @@ class RougeMean {
   int64_t examples() const { return examples_; }
   /// The means; all zero if add() was never called.
   RougeScores mean() const;
-  /// A note for people: how many references have no word, so that nothing scores; "" if none.
+  /// A note for people: how many references have no word, and so score 0; "" if all have words.
   std::string note() const;
 
  private:

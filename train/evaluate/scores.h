@@ -38,7 +38,7 @@ struct EvaluationScores {
   int64_t examples = 0;
   int64_t split_examples = 0;  ///< number of all examples of the split
   LossSum loss = {};
-  RougeMean rouge = {};       ///< mean over all examples; over none if no summaries were scored
+  RougeMean rouge = {};       ///< mean over all examples; over no examples if no summaries were scored
   std::string no_rouge = {};  ///< why `rouge` is over no examples
   CutCounts cuts = {};
   DegenerateCounts degenerate = {};  ///< counts over the examples of `rouge`
@@ -48,7 +48,7 @@ struct EvaluationScores {
 };
 
 /// Adds ROUGE and signs of degenerate texts of `predictions` to `scores`. Returns the text of scores.jsonl,
-/// with both for each prediction.
+/// with ROUGE and signs of each prediction.
 std::string score_predictions(std::span<const Prediction> predictions, EvaluationScores& scores);
 
 /// The text of scores.json and of evaluate --json, with a line end. Scripts rely on its keys. A number that

@@ -34,7 +34,7 @@ void write_summaries(InferenceModel& model, const TokenDataset& dataset, const T
           return DocumentPrompt{stored_prompt(dataset, example), example};
         },
         [&](WrittenText written) { own.push_back(std::move(written)); });
-    // If take() returned false only on some ranks, the other ranks would wait for these.
+    // If take() returned false on some ranks only, the other ranks would wait for them in the next gather.
     if (!take(first, gather_written(mesh.world(), mesh.sizes().tensor, own))) return;
   }
 }

@@ -14,7 +14,7 @@
 namespace ripstop {
 
 /// Called with the summaries of the examples first, first + 1, ... Returns false to end the work; all ranks
-/// must return the same.
+/// must return the same value.
 using TakeSummaries = FunctionRef<bool(int64_t first, const std::vector<WrittenText>& summaries)>;
 
 /// Generates summaries of the examples [begin, end) of `dataset`, a share on each replica. Calls `take` on

@@ -58,7 +58,7 @@ struct GenerateOptions {
   int64_t prefill_tokens = 0;            ///< maximum tokens of one call with prompts; at least `context`
   int64_t ids = 0;                       ///< ids of the tokenizer: only ids below this one are generated
   std::vector<int32_t> end_tokens = {};  ///< the ids that end a sequence, ascending
-  std::vector<int32_t> never = {};       ///< ids below `ids` never generated; append.best does not know them
+  std::vector<int32_t> never = {};       ///< ids below `ids` not to be generated; append.best ignores this
   GenerationSettings settings;           ///< max_new_tokens and min_new_tokens count the end token
   bool needs_logits = false;             ///< append.logits is called, even if settings.takes_the_best()
 

@@ -44,7 +44,7 @@ using TakeText = FunctionRef<void(WrittenText written)>;
 
 /// Generates the text after each prompt, up to the tokenizer's EOS or an id of settings.eos_token_id. `model`
 /// must be made for `settings` and `tokenizer` (InferenceOptions::of). Generates only ids of the tokenizer
-/// and end tokens, though a model may have more. Cuts documents to leave room for max_new_tokens in the
+/// and end tokens, even if the model has more ids. Cuts documents to leave room for max_new_tokens in the
 /// context. All ranks of a tensor group must make this call with equal prompts.
 void write_texts(InferenceModel& model, const Tokenizer& tokenizer, const GenerationSettings& settings,
                  NextDocumentPrompt next_prompt, TakeText take);
@@ -55,7 +55,7 @@ void write_texts(InferenceModel& model, const Tokenizer& tokenizer, const Genera
 std::vector<std::string> gather_dealt(Communicator& world, int64_t tensor,
                                       const std::vector<std::string>& own);
 
-/// Same as gather_dealt.
+/// gather_dealt() for WrittenText.
 std::vector<WrittenText> gather_written(Communicator& world, int64_t tensor,
                                         const std::vector<WrittenText>& own);
 

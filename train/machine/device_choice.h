@@ -13,7 +13,7 @@ namespace ripstop {
 /// has no working GPU.
 Device choose_device(DeviceChoice choice, MpiWorld& world, std::string& note);
 
-/// Reasons not to use the ranks' GPUs (gpu_complaints), one text for each rank that has any. Collective.
+/// Reasons not to use the ranks' GPUs (gpu_complaints), one text for each rank with reasons. Collective.
 std::vector<std::string> device_complaints(MpiWorld& world, const Device& device);
 
 /// Whether `device` multiplies bfloat16 at least as fast as float32.

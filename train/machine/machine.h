@@ -28,7 +28,7 @@ struct Machine {
       environment;  ///< variables of Slurm, Open MPI and OpenMP that are set
 };
 
-/// Reads the facts. A missing fact is no error: containers hide many.
+/// Reads the facts. A missing fact is no error: containers hide many facts.
 Machine read_machine();
 
 /// The memory of this process; 0 if unknown.
@@ -38,7 +38,7 @@ struct ResidentMemory {
 };
 ResidentMemory resident_memory();
 
-/// `clock`: CLOCK_BOOTTIME, for example.
+/// The time of a clock, such as CLOCK_BOOTTIME.
 double clock_seconds(int clock);
 
 /// Seconds since the kernel started this process, in steps of 0.01; 0 if unknown.

@@ -19,7 +19,7 @@ struct PeakFlops {
 inline constexpr const char* kNoCpuPeak = "measured: not known, other programs keep the processors busy";
 
 /// The peak FLOP/s of one GPU for dense matrix products in `compute`. `name`: CUDA's device name. nullopt if
-/// the table has no such peak, as for cut-down models (MIG instances, "Laptop", "D", "Max-Q"), which are
+/// the table has no such peak, or for cut-down models (MIG instances, "Laptop", "D", "Max-Q"), which are
 /// slower than the full model. Pure.
 std::optional<double> data_sheet_flops(const std::string& name, DType compute);
 

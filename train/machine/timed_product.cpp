@@ -43,7 +43,7 @@ TimedProduct::TimedProduct(const Device& device, DType compute)
   fill(stream_, w_);
 }
 
-// Scratch memory of the product's kernels, found by the same product on kMeta.
+// Scratch memory of the product's kernels, found by a run of the product on kMeta.
 MemoryUse TimedProduct::scratch() const {
   const Device meta = Device::meta(stream_.device().kind);
   const Stream stream(meta);

@@ -10,7 +10,7 @@ namespace ripstop {
 
 /// A product y = x w^T with a square w, large enough for a device's full speed. Owns its memory, which no
 /// other ledger counts: on a CPU 4 MiB, and 2 MiB for each thread, in float32; on a GPU 384 MiB in bfloat16;
-/// on both the kernels' scratch.
+/// and on every device, scratch of the kernels.
 class TimedProduct {
  public:
   /// `compute`: the dtype of x, w and y.

@@ -26,7 +26,7 @@ FittingMesh fitting_mesh(const ResolvedRun& run);
 /// Alternatives to a plan of R ranks. The memory of each is planned, not extrapolated.
 struct FittingMeshes {
   /// The meshes fsdp x tensor of R ranks that fit, each with the least recomputation that fits and then the
-  /// largest micro-batch. If there are none, `more_ranks` and `bfloat16_moments` are searched.
+  /// largest micro-batch. If no mesh fits, `more_ranks` and `bfloat16_moments` are searched.
   std::vector<FittingMesh> same_ranks;
   /// The smallest mesh that fits if each rank has as much memory as now: in whole nodes of the present size,
   /// else in nodes of any size. nullopt: no mesh of up to `most_ranks` ranks fits.
@@ -35,7 +35,7 @@ struct FittingMeshes {
   /// target.ranks_per_node is not known.
   std::string words_to_type;
   int64_t most_ranks = 0;  ///< max(1024, 64 R)
-  /// A mesh of R ranks that fits with bfloat16 moments; nullopt if none fits, or if the run has them already.
+  /// A mesh of R ranks that fits with bfloat16 moments; nullopt if no mesh fits, or the run has them already.
   std::optional<FittingMesh> bfloat16_moments;
   FittingMesh least;  ///< the mesh of R ranks that needs the least memory
 

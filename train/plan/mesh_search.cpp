@@ -24,8 +24,8 @@ class SearchedMesh {
                std::vector<int64_t> sizes)
       : config_(config), target_(target), unplanned_(std::move(unplanned)), sizes_(std::move(sizes)) {}
 
-  // The index of the largest micro-batch that fits; all smaller ones fit, too. sizes().size() if none fits.
-  // Tries `size`, the result on a similar mesh, and its neighbour first, then bisects.
+  // The index of the largest micro-batch that fits; all smaller ones fit, too. sizes().size(): no size fits.
+  // First tries `size` (the result on a similar mesh) and a neighbouring size, then bisects.
   size_t first_that_fits(int64_t size) {
     if (!target_.device_memory_bytes) return 0;
     size_t low = 0, high = sizes_.size();  // sizes before `low` do not fit, sizes from `high` on do

@@ -16,7 +16,7 @@ struct PlanRequest {
   MeshSizes mesh;
   DeviceKind device = DeviceKind::kCpu;
   int64_t micro_batches = 1;
-  bool deterministic = false;  ///< as Device::deterministic
+  bool deterministic = false;  ///< value of Device::deterministic
   bool validates = true;       ///< the run also has evaluations
 };
 

@@ -71,7 +71,7 @@ void check_warm_up(const RunConfig& config, int64_t steps) {
                 "the run would never reach optimizer.learning_rate: warm up for a few percent of the steps");
 }
 
-// Enough steps that a few slow ones, during saves or validations, do not change the median.
+// Steps of the median: enough that a few slow steps, with saves or validations, do not change it.
 constexpr size_t kLastSteps = 21;
 constexpr double kStatedUtilization = 0.4;
 

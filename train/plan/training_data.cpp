@@ -89,7 +89,7 @@ bool has_targets(const TokenDataset& dataset, const RunConfig& config) {
 
 std::string short_summaries_note(const TokenDataset& dataset, int64_t max_new_tokens) {
   if (dataset.header().kind != ExampleKind::kSummary) return "";
-  std::vector<int64_t> tokens;  // of each summary, with its end token
+  std::vector<int64_t> tokens;  // tokens of each summary, with its end token
   for (int64_t i = 0; i < dataset.examples(); ++i)
     tokens.push_back(dataset.example_end(i) - dataset.target_begin(i));
   if (tokens.empty()) return "";

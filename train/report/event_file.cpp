@@ -92,7 +92,7 @@ T value_at(std::string_view bytes, size_t at) {
   return value;
 }
 
-// The latest time in the last records of a file; 0 if there is none, or if the file cannot be read. Does not
+// The latest time in the last records of a file; 0 without records, or if the file cannot be read. Does not
 // read a long file whole: finds records by their checksums.
 double last_time(const std::filesystem::path& path) {
   constexpr int64_t kTailBytes = 1 << 16;
@@ -158,7 +158,7 @@ void add_samples(Message& values, const std::vector<ValidationEvent::Sample>& sa
              Message().integer(1, kString).message(2, Message()).text(8, all));
 }
 
-// The records for an event; none for events that TensorBoard does not show.
+// The records for an event; empty for events that TensorBoard does not show.
 struct Records {
   const RunConfig& config;
   double time;
@@ -172,8 +172,8 @@ struct Records {
     for (const ConfigKey& key : config_keys())
       if (const std::string value = written_value(key, config); !value.empty())
         info.message(1, Message().text(1, key.path()).message(2, config_value(value)));
-    // Writes no _hparams_/experiment: TensorBoard would use one run's for all runs, and not see which keys
-    // differ. Without it all scalars are metrics.
+    // Writes no _hparams_/experiment: TensorBoard would use the record of one run for all runs, and not see
+    // which keys differ. Without this record all scalars are metrics.
     Message values;
     add_hparams(values, "_hparams_/session_start_info", 3, info.number(5, time));
     return version + session + summary(start.step, values);

@@ -38,7 +38,7 @@ class LiveLine {
 
   std::FILE* stream_;
   Terminal terminal_;
-  std::string shown_;    ///< the live line; empty: none
+  std::string shown_;    ///< the live line; empty: no line
   std::string waiting_;  ///< text that the stream has not taken yet
   Clock::time_point last_shown_;
 };
@@ -70,7 +70,7 @@ class Progress {
   using Clock = std::chrono::steady_clock;
 
   LiveLine line_;
-  std::string what_;  ///< the current part; empty: none
+  std::string what_;  ///< the current part; empty: no part
   std::string unit_;
   int64_t done_ = 0, already_ = 0;
   Clock::time_point begin_, last_shown_;

@@ -208,7 +208,7 @@ bool LogWriter::work(std::unique_lock<std::mutex>& guard, bool syncs) {
   return true;
 }
 
-// Goes on in the file that is at the path now, or in a new one. Opens the file before it checks the owner: a
+// Goes on in the file that is at the path now, or in a new one. Checks the owner again after opening: a
 // process that takes a run over changes LOCK first, then the log.
 void LogWriter::follow_path() {
   rights_.check_owner();  // opening may make the file, or cut a torn line

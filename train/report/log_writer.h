@@ -94,7 +94,7 @@ class LogWriter {
 
   const std::filesystem::path path_;
   const LogRights rights_;
-  AppendFile file_;  ///< this and the next two: used only by the thread
+  AppendFile file_;  ///< file_ and second_: used only by the thread
   std::optional<AppendFile> second_;
   bool has_line_ = false;            ///< the first waiting line is written, but not yet its record
   Clock::time_point look_at_;        ///< when the thread compares the file with the path again

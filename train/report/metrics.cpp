@@ -21,7 +21,7 @@ double now_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// `event` as a line with its line end.
+// The event `any` as a line with its line end.
 std::string line_of(const MetricsEvent& any, double time) {
   FieldWriter writer;
   const auto write = [&](const auto& event) {

@@ -202,7 +202,7 @@ struct HostsEvent {
   int64_t steps = 0;                    ///< steps in the window
   std::vector<std::string> hosts;       ///< names of the hosts, each once, in mesh order
   std::vector<double> compute_seconds;  ///< for each host: time per step on the rank that computes longest
-  /// For each host: time per step that the same rank waits for collectives.
+  /// For each host: time per step that the rank of compute_seconds waits for collectives.
   std::vector<double> wait_seconds;
   std::vector<SlowRank> slow;
   std::string exclude;  ///< option of sbatch, "--exclude=n2", for ranks slow in this window; or empty
@@ -295,7 +295,7 @@ struct WarningEvent {
   int64_t step = 0;
   std::string text;
   std::optional<double> deadline = {};  ///< new end of the job, in seconds since 1970; nullopt if unchanged
-  std::optional<std::string> deadline_source = {};  ///< as in StartEvent; nullopt if the end stays
+  std::optional<std::string> deadline_source = {};  ///< source of the new end; nullopt if unchanged
   double time = 0;
   static void fields(auto& self, auto& field) {
     field("text", self.text);
@@ -346,7 +346,7 @@ using MetricsEvent = std::variant<StartEvent, StepMetrics, HostsEvent, Validatio
 
 /// A new file with the same events as metrics.jsonl in another form.
 struct SecondLog {
-  std::filesystem::path path;  ///< empty: there is none
+  std::filesystem::path path;  ///< empty: there is no second log
   /// The bytes for an event, which happened `time` seconds after 1970; may be empty.
   std::function<std::string(const MetricsEvent& event, double time)> records;
 };

@@ -22,7 +22,7 @@ constexpr int64_t kMostTokenizerBytes = int64_t{64} << 20;
 constexpr const char* kCheckpoints = "checkpoints";
 
 // The longest wait for the lock, as a share of the deadline of saves. Less than 1, so that this rank, which
-// knows the reason, reports before the others.
+// knows the reason, reports before the other ranks.
 constexpr double kShareOfDeadline = 0.9;
 
 bool is_folder(const fs::path& path) {

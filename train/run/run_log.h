@@ -13,7 +13,7 @@ class RunLog {
  public:
   /// `say` prints a line for people, `live` shows the work under way; both may be null. `directory`, set on
   /// rank 0 only, must have opened its metrics before the first event. `step`: the number of steps done,
-  /// updated by the caller. All arguments must outlive this.
+  /// updated by the caller. All arguments must outlive this object.
   RunLog(std::function<void(const std::string&)> say, LiveLine* live, std::optional<RunDirectory>& directory,
          const int64_t& step)
       : say_(std::move(say)), live_(live), directory_(directory), step_(step) {}

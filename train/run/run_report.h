@@ -25,8 +25,8 @@ struct LastStart {
 std::optional<LastStart> last_start(const std::filesystem::path& metrics);
 
 /// Lines on what changed since the last start: nodes, mesh, micro-batch and recomputation, with the cost in
-/// idle ranks, memory and traffic, and the expected speed if the tensor axis is equal. The last line tells
-/// what stayed the same. Empty if nothing changed.
+/// idle ranks, memory and traffic, and the expected speed if the tensor axis has not changed. The last line
+/// tells what stayed the same. Empty if nothing changed.
 std::vector<std::string> lines_since(const LastStart& before, const StartEvent& now, const RunConfig& config,
                                      const ResolvedRun& run);
 

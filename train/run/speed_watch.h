@@ -21,7 +21,7 @@ struct RankWork {
 struct StepTimes {
   double seconds = 0;                 ///< time of the whole step
   double in_collectives_seconds = 0;  ///< waits for other ranks
-  double for_save_seconds = 0;        ///< waits for its own save, outside of collectives
+  double for_save_seconds = 0;        ///< waits for the rank's own save, outside of collectives
 };
 
 /// The work of `rank` in a step, without the rank's waits: with waits, all ranks would look as slow as the
@@ -51,7 +51,7 @@ class SlowWindows {
   const std::vector<bool>& slow() const { return slow_; }
 
  private:
-  std::vector<int> in_a_row_;  ///< for each rank, the windows in a row that contradict its slow_
+  std::vector<int> in_a_row_;  ///< for each rank, how many windows in a row contradicted slow_
   std::vector<bool> slow_;
 };
 
@@ -72,7 +72,7 @@ class SpeedWatch {
   static constexpr int64_t kSteps = 5, kMostSteps = 1000;  ///< limits of the steps in a window
   static constexpr double kWindowSeconds = 0.5;            ///< wanted time of a window
 
-  /// `world` is in mesh order and must outlive this.
+  /// `world` is in mesh order and must outlive this object.
   explicit SpeedWatch(Communicator& world) : world_(world) {}
 
   /// Adds a step of this rank. Returns the window that this step ends; else nullopt. Collective.

@@ -40,7 +40,7 @@ class StopSignal {
 
  private:
   std::atomic<bool> ended_ = false;
-  std::thread listener_;                   ///< handles the signals; none if the system gives no more threads
+  std::thread listener_;                   ///< handles the signals; not running if the system refused it
   std::optional<BlockedSignals> blocked_;  ///< blocks the signals in the thread that made the object
 };
 

@@ -45,7 +45,7 @@ class TimeLimit {
 
   /// The time of the slowest recent step; 0 before the first step.
   double step_seconds() const;
-  /// The time of the last validation; 0 before the first.
+  /// The time of the last validation; 0 before the first validation.
   double validation_seconds() const { return validation_seconds_; }
   double reserve(double next_seconds) const { return reserve_seconds(save_seconds_, next_seconds); }
   /// Whether to stop now, if the next chance to stop is `next_seconds` later. Before it returns true, it asks

@@ -361,7 +361,7 @@ const char* Trainer::end_reason(ExitCode code) const {
   return ends_early() ? EndReason::kNoImprovement : EndReason::kSteps;
 }
 
-// Writes the `end` event once. If the write throws, the next call writes an event with its own code.
+// Writes the `end` event once. If the write throws, the next call writes an event with that call's code.
 void Trainer::write_end(ExitCode code) {
   MetricsFile& metrics = directory_->metrics();
   if (!end_is_logged_)

@@ -76,7 +76,7 @@ class Trainer {
   struct StartFindings {
     RunLength length;
     std::vector<std::string> notes, warnings, resume_notes;
-    std::string weights_of;  ///< source of the weights, for people; empty if none were read
+    std::string weights_of;  ///< source of the weights, for people; empty if no weights were read
     std::optional<KernelPlans> kernel_plans = {};  ///< set on a GPU
   };
   struct StepWork {

@@ -27,7 +27,7 @@ AdamW::AdamW(ShardedTransformer& model, const AdamWOptions& options, const Devic
 }
 
 std::vector<AdamW::Range> AdamW::ranges_of(const FsdpUnit& unit) const {
-  // Vectors come first in the unit, so one cut separates the two kinds of weights.
+  // Vectors come first in the unit, so one cut separates them from the matrices.
   const int64_t shard = unit.master().count();
   const int64_t vectors = std::clamp<int64_t>(unit.layout().vector_elements() - unit.shard_begin(), 0, shard);
   if (options_.moments == DType::kFloat32)

@@ -55,7 +55,7 @@ GenerationFile read_generation_file(const std::filesystem::path& directory);
 
 /// The end tokens of a Hugging Face model.
 struct EndTokens {
-  std::vector<int32_t> ids;    ///< ascending, none negative; empty: no file has any
+  std::vector<int32_t> ids;    ///< ascending, none negative; empty: no file has end tokens
   std::filesystem::path path;  ///< the file that has them
 };
 
@@ -65,7 +65,7 @@ struct EndTokens {
 /// ids. Source: transformers, GenerationConfig.
 EndTokens read_end_tokens(const std::filesystem::path& directory, int64_t vocabulary_size);
 
-/// The text of generation_config.json. The padding token is EOS, because ripstop's models have none.
+/// The text of generation_config.json. The padding token is EOS: ripstop's models have no padding token.
 std::string generation_config_json(const GenerationSection& generation, const SpecialIds& ids);
 
 }  // namespace ripstop

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 using IndexedJson = nlohmann::json;
 
 constexpr int64_t kMostPiecesBytes = int64_t{64} << 20;
-// Enough of a SHA-256 to tell two tokenizers apart by eye.
+// Digits of a SHA-256 in messages: enough to tell two tokenizers apart by eye.
 constexpr size_t kShownDigits = 12;
 
 // Reads the id of each piece from a tokenizer.json. "vocab" maps pieces to ids (BPE), or lists [piece, score]
@@ -54,8 +54,8 @@ std::map<std::string, int64_t> ids_of_pieces(const fs::path& path) {
 }
 
 // A message about the first piece of `tokenizer` that differs in the tokenizer.json at `path`, else "". Skips
-// special tokens, whose names differ between the files of one tokenizer; with may_go_on, also ids beyond the
-// file's.
+// special tokens, whose names differ between the files of one tokenizer; with may_go_on, also ids beyond
+// the ids of the file.
 std::string first_difference(const fs::path& path, const Tokenizer& tokenizer, bool may_go_on) {
   const std::map<std::string, int64_t> ids = ids_of_pieces(path);
   for (int32_t id = 0; id < tokenizer.vocabulary_size(); ++id) {
@@ -101,8 +101,8 @@ std::string way_to_data(const TokenizerOwners& owners) {
   return fmt::format("ripstop prepare --tokenizer {} makes a data set for it", shell_word(own.string()));
 }
 
-// The number of pieces that `tokenizer` has after those of the model's tokenizer; 0 if its first pieces are
-// not the model's, or if it begins texts with other tokens or gives other ids.
+// The number of pieces that `tokenizer` has after those of the model's tokenizer; 0 if its first pieces
+// are not the model's, or if the tokenizers begin texts with different tokens or give different ids.
 int64_t further_pieces(const TokenizerOwners& owners, const Tokenizer& tokenizer) {
   const fs::path own = tokenizer_directory(owners.model);
   if (!has_tokenizer(own)) return 0;

@@ -8,8 +8,8 @@
 
 namespace ripstop {
 
-/// Tokenizer::sha256 of the tokenizer in the directory of a Hugging Face model; "" if there is none, or only
-/// a tokenizer.json that ripstop cannot read. Throws Error(kInputData) if tokenizer.model is damaged.
+/// Tokenizer::sha256 of the tokenizer in the directory of a Hugging Face model; "" without a tokenizer, or if
+/// ripstop cannot read its tokenizer.json. Throws Error(kInputData) if tokenizer.model is damaged.
 std::string read_tokenizer_sha256(const std::filesystem::path& directory);
 
 /// Tokenizer::sha256 of the model's tokenizer, from a checkpoint's manifest or by read_tokenizer_sha256.
@@ -30,9 +30,9 @@ struct TokenizerOwners {
 
 /// Compares the model's tokenizer with `tokenizer`, by Tokenizer::sha256. Compares pieces if the model has
 /// only a tokenizer.json and `tokenizer` is a SentencePiece model, or if that file cannot be read. Returns ""
-/// if the tokenizers are equal, and a note for people if the model has none. Throws Error(kInputData) if the
-/// tokenizers differ (the hint is a command), if `tokenizer` has more pieces than the model has ids, or if
-/// tokenizer.json is damaged.
+/// if the tokenizers are equal, and a note for people if the model has no tokenizer. Throws Error(kInputData)
+/// if the tokenizers differ (the hint is a command), if `tokenizer` has more pieces than the model has ids,
+/// or if tokenizer.json is damaged.
 std::string compare_tokenizers(const TokenizerOwners& owners, const Tokenizer& tokenizer);
 
 }  // namespace ripstop

@@ -25,8 +25,8 @@ constexpr const char* kActivation = "silu";
 struct Family {
   const char* architecture;
   const char* model_type;
-  AttentionBias bias;         // if its config.json has no attention_bias
-  AttentionBias bias_if_set;  // if attention_bias is true
+  AttentionBias bias;         // used if config.json has no attention_bias
+  AttentionBias bias_if_set;  // used if attention_bias is true
   bool qk_norm;
   bool has_window;        // every layer has the file's sliding_window
   ModelConfig if_absent;  // values of absent keys; a size that is 0 here must be in the file (may_be_absent)
@@ -62,7 +62,7 @@ std::string list_of(const char* Family::*name) {
 // A member of rope_scaling and of rope_parameters.
 struct RotaryMember {
   const char* name;
-  const char* field;     // of ModelConfig
+  const char* field;     // field of ModelConfig
   RopeType needed_from;  // this type and all later ones have the member
 };
 
@@ -101,7 +101,7 @@ class PretrainedReader : public JsonReader {
     take_family();
     take_rotary();
     ModelConfig model = family_.if_absent;
-    model.sliding_window = 0;  // take_family() has used the default
+    model.sliding_window = 0;  // take_family() has already written this default into json_
     for_each_field(model, [&]<class T>(const char* name, T& value) {
       if constexpr (std::is_same_v<T, int64_t>)
         value =
@@ -150,8 +150,8 @@ class PretrainedReader : public JsonReader {
     json_["sliding_window"] = window();
   }
 
-  // The window of every layer; null: none. Qwen uses sliding_window, in some layers, if use_sliding_window is
-  // true. LLaMA defines no window.
+  // The window of every layer; null: no window. Qwen uses sliding_window, in some layers, if
+  // use_sliding_window is true. LLaMA defines no window.
   Json window() const {
     const Json stated = json_.contains("sliding_window")       ? json_.at("sliding_window")
                         : family_.if_absent.sliding_window > 0 ? Json(family_.if_absent.sliding_window)
@@ -159,7 +159,7 @@ class PretrainedReader : public JsonReader {
     if (stated.is_null()) return stated;
     const int64_t window = integer({{"sliding_window", stated}}, "sliding_window", 1, kMostSize);
     if (family_.has_window) return window;
-    // Qwen's window is in layers from max_window_layers on, or in those of layer_types, checked before.
+    // Qwen has windows in layers from max_window_layers on, or where layer_types says (check_computation).
     if (family_.if_absent.sliding_window > 0 &&
         (find(json_, "layer_types") != nullptr ||
          size_or("max_window_layers", 28) >= integer(json_, "num_hidden_layers", 1, kMostSize)))
@@ -196,7 +196,7 @@ class PretrainedReader : public JsonReader {
     }
   }
 
-  // The members of `object` that its rope type needs. In older files its key is "type".
+  // The members of `object` that its rope type needs. In older files the key of the rope type is "type".
   Json rotary_of(const Json& object, const Json& outside) const {
     for (const auto& [name, value] : object.items()) {
       if (value.is_object())

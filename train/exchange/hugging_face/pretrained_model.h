@@ -27,8 +27,8 @@ ModelConfig parse_pretrained_config(std::string_view text, const std::string& na
 
 ModelConfig read_pretrained_config(const std::filesystem::path& directory);
 
-/// The architecture of transformers that an export of the model has. Throws Error(kUsage) if none describes
-/// the model.
+/// The architecture of transformers that an export of the model has. Throws Error(kUsage) if no
+/// architecture describes the model.
 std::string pretrained_architecture(const ModelConfig& model);
 
 /// A config.json of pretrained_architecture for transformers 4 and 5. parse_pretrained_config reads back an
@@ -42,7 +42,7 @@ struct PretrainedModel {
   /// StoredTensor::file is an index into the files.
   std::vector<InputFile> files;
   NamedTensors tensors;             ///< by ripstop's names (take_parameters)
-  std::vector<ZipMember> storages;  ///< of .bin files; ZipMember::file is an index into the files
+  std::vector<ZipMember> storages;  ///< storages of .bin files; ZipMember::file is an index into `files`
   std::string wrappers;             ///< what take_off_wrappers took off the names
   /// The second copy of a tied embedding table, if the files hold two; it must equal the first.
   std::optional<StoredTensor> tied_copy;
@@ -62,7 +62,7 @@ bool is_pretrained_model(const std::filesystem::path& directory);
 /// of the files exists; for weights of other programs, the hint says how to convert them.
 PretrainedModel open_pretrained_model(const std::filesystem::path& directory);
 
-/// Calls read_stored for the model's tensors. `layout`: of a unit in parameter_table(model.config). Throws
+/// Calls read_stored for the model's tensors. `layout`: of a unit of parameter_table(model.config). Throws
 /// Error(kInputData) if two copies of a tied table differ.
 void read_pretrained(const PretrainedModel& model, const UnitLayout& layout, int64_t begin, int64_t end,
                      float* to);

@@ -32,7 +32,7 @@ constexpr Global kGlobals[] = {
     {"torch ShortStorage", "I16"},  {"torch CharStorage", "I8"},         {"torch ByteStorage", "U8"},
     {"torch BoolStorage", "BOOL"}};
 
-using Index = uint32_t;  // of a value
+using Index = uint32_t;  // index of a value
 
 struct Value {
   enum class Kind : uint8_t { kMark, kOther, kInteger, kText, kGlobal, kTuple, kDict, kStorage, kTensor };

@@ -91,7 +91,7 @@ class TensorReader {
 
   // Reads rows of a tensor with strides, in lines along rows or columns, whichever reads less.
   void read_lines(const Rows& rows, int64_t column, int64_t columns) {
-    // A vector has one stride, which serves as both.
+    // A vector has one stride, which serves as of_row and as of_column.
     const int64_t of_row = place_.tensor.strides.front(), of_column = place_.tensor.strides.back();
     const auto place = [&](int64_t row, int64_t i) {
       return (rows.first + row) * of_row + (column + i) * of_column;
@@ -198,7 +198,7 @@ void read_turned(TensorReader& reader, const Box& box, int64_t head_size, float*
     }
 }
 
-// The text that makes `longer` when inserted into `shorter`, as "_orig_mod."; "" unless it is made of whole
+// The text that makes `longer` when inserted into `shorter`: "_orig_mod."; "" unless it is made of whole
 // words, each followed by a point.
 std::string inserted(const std::string& shorter, const std::string& longer) {
   if (longer.size() <= shorter.size()) return "";

@@ -1,4 +1,4 @@
-// Files of torch.save with a state dict, as pytorch_model.bin: where the bytes of each tensor lie.
+// Files of torch.save with a state dict, such as pytorch_model.bin: where the bytes of each tensor lie.
 // Source: PyTorch, torch/serialization.py and caffe2/serialize/inline_container.h.
 //
 //   NAME/data.pkl     the pickle of the state dict (state_dict.h)

@@ -29,12 +29,12 @@ struct ZipMember {
 /// The members of the archive `file`, in order of their offsets. Reads only the central directory and the
 /// members' headers. Throws Error(kInputData), with file and fault:
 /// - if the directory is damaged, does not end the file, or is larger than 32 MiB;
-/// - if a member is compressed or encrypted, lies outside the file, or shares bytes with another;
+/// - if a member is compressed or encrypted, lies outside the file, or shares bytes with another member;
 /// - if two members have one name, or a name leaves the archive ("../x", "/x").
 std::vector<ZipMember> read_zip_directory(const InputFile& file);
 
-/// Throws Error(kInputData) unless the bytes of `member` have its CRC-32. Reads all of them, through a buffer
-/// of 1 MiB.
+/// Throws Error(kInputData) unless the bytes of `member` have its CRC-32. Reads all these bytes, through a
+/// buffer of 1 MiB.
 void check_member(const InputFile& file, const ZipMember& member);
 
 }  // namespace ripstop

@@ -52,7 +52,7 @@ struct PeftAdapter {
   ModelConfig model;
   InputFile file;
   NamedTensors tensors;                  ///< by ripstop's names (take_parameters)
-  std::vector<ZipMember> storages = {};  ///< of a .bin file
+  std::vector<ZipMember> storages = {};  ///< storages of a .bin file
   std::string wrappers = {};             ///< what take_off_wrappers took off the names
 
   /// Reads all weights, and returns a hash of them and of lora_lines. Throws Error(kStorage), and
@@ -71,7 +71,7 @@ PeftAdapter open_peft_adapter(const std::filesystem::path& directory, const Mode
 /// open_peft_adapter throws.
 std::optional<PeftAdapter> open_first_adapters(const LoraSection& lora, const ModelConfig& model);
 
-/// Calls read_stored for the adapters' tensors. `layout` is of a unit of adapter_table.
+/// Calls read_stored for the adapters' tensors. `layout`: of a unit of adapter_table.
 void read_peft(const PeftAdapter& adapter, const UnitLayout& layout, int64_t begin, int64_t end, float* to);
 
 }  // namespace ripstop

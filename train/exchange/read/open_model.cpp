@@ -131,8 +131,8 @@ void check_sizes(const Manifest& manifest) {
               "leave --base out");
 }
 
-// "runs/a" for "runs/a/checkpoints/step_00000060". Relative if `checkpoint` is: messages name the run as the
-// user does.
+// "runs/a" for "runs/a/checkpoints/step_00000060". Relative if `checkpoint` is relative: messages name the
+// run as the user does.
 fs::path run_of(const fs::path& checkpoint) {
   fs::path folder = folder_of_checkpoint(checkpoint);
   if (folder.filename() == "." || folder.filename() == "..") folder = normal_path(checkpoint).parent_path();

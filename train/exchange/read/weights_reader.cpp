@@ -11,7 +11,7 @@
 namespace ripstop {
 namespace {
 
-// Adds scale * b a to the elements of `box`; `to` points to the first element.
+// Adds scale * (B A) to the elements of `box`; `to` points to the first element.
 void add_product(const Box& box, int64_t rank, std::span<const float> a, std::span<const float> b,
                  double scale, float* to) {
   const int64_t columns = box.parameter->columns;

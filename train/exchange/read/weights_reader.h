@@ -1,4 +1,4 @@
-// Reads the weights of a stored model into the shards of any mesh, with adapters merged: w + scale * b a.
+// Reads the weights of a stored model into the shards of any mesh, with adapters merged: W + scale * B A.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -51,14 +51,14 @@ void read_in_pieces(Io& io, const StoredModel& model, std::span<const UnitLayout
 /// Overwrites the masters of `units` (of parameter_table): shard fsdp_index of each. Keeps the moments.
 void read_weights(Io& io, const StoredModel& model, int64_t fsdp_index, std::span<const UnitStates> units);
 
-/// Returns all elements of an adapter's a or b, row-major, with b's rows in ripstop's order.
+/// Returns all elements of an adapter's A or B, row-major, with B's rows in ripstop's order.
 using ReadAdapter = FunctionRef<std::vector<float>(const ParameterSpec& parameter)>;
 
-/// Adds scale * (b a) of the adapters to the elements [begin, end) of the flat buffer of `layout`, a unit of
+/// Adds scale * (B A) of the adapters to the elements [begin, end) of the flat buffer of `layout`, a unit of
 /// parameter_table on any mesh. `to` points to element `begin`. Padding and elements without an adapter stay
 /// unchanged. Sums over the LoRA rank are float64, in order, and the result is rounded once, to float32, so
 /// it does not depend on the mesh or the interval. `adapters`: all or some of adapter_specs. Calls `read` for
-/// a and b of each adapter in the interval, and holds one adapter at a time. Several threads may call if
+/// A and B of each adapter in the interval, and holds one adapter at a time. Several threads may call if
 /// `read` allows it.
 void add_adapters(const UnitLayout& layout, int64_t begin, int64_t end, float* to,
                   std::span<const AdapterSpec> adapters, double scale, ReadAdapter read);

@@ -17,7 +17,7 @@ struct ExportedTokenizer {
   SpecialIds ids = {};
   std::vector<std::pair<std::string, std::string>> texts = {};  ///< name and bytes
   /// A note for people on texts to which AutoTokenizer and Tokenizer::encode give different ids; empty if
-  /// none are known.
+  /// no such text is known.
   std::string difference = {};
   /// Whether `texts` has tokenizer.json, with which AutoTokenizer can map tokens to places in the text.
   bool has_json = false;

@@ -51,7 +51,7 @@ std::string find_template(Io& io, const TrainedModel& trained) {
   return read_plain_file(path, 1 << 20, ExitCode::kInputData);
 }
 
-// The files of the run's tokenizer; none if the run has none. Throws if the training used another tokenizer:
+// The files of the run's tokenizer; empty without a tokenizer. Throws if the training used another tokenizer:
 // ids would then mean other words.
 ExportedTokenizer tokenizer_of_run(const TrainedModel& trained, const ExportOptions& options) {
   if (!has_tokenizer(trained.run)) {
@@ -122,7 +122,7 @@ ExportDType dtype_of(const TrainedModel& trained, const ExportOptions& options) 
                                                                     : ExportDType::kFloat32;
 }
 
-// `what_needs` is a part of the message, as "the export needs".
+// `what_needs`: words for the message: "the export needs".
 void require_room(Io& io, const fs::path& folder, int64_t bytes, const std::string& what_needs,
                   const std::string& hint) {
   int64_t room = 0;
