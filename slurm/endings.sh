@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # shellcheck disable=SC2034
-# Sourced by begin.sh, launch.sh, job.sh and requeue.sh: the ways in which these scripts end, and protection from broken standard streams.
+# Sourced by begin.sh, launch.sh, job.sh, requeue.sh: how these scripts end, and protection from broken standard streams.
 
 # Closed standard streams become /dev/null: otherwise other files get their numbers. A failed write does not end the script.
 [[ -e /dev/fd/0 ]] || exec </dev/null
