@@ -11,7 +11,7 @@ constexpr size_t kMostOpen = 8;
 
 }  // namespace
 
-// Waits for the collectives under way, oldest first, each with a deadline, until `done`.
+// Waits for the collectives under way, oldest first, each with a deadline, until done() is true.
 void NcclWorld::await(FunctionRef<bool()> done) {
   while (!done()) {
     NcclGroup* group = nullptr;

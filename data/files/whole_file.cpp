@@ -106,7 +106,7 @@ std::string copy_aside(Io& io, const std::filesystem::path& path, const std::str
     // The copy must survive a power loss: the caller cuts the original next.
     sync_directory(io, path.has_parent_path() ? path.parent_path() : ".");
   } catch (...) {
-    // Removes the failed copy: otherwise each start of the run would add one and fill the disk.
+    // Removes the failed copy: otherwise each start of the run would add a copy and fill the disk.
     (void)io.unlink(aside);
     throw;
   }

@@ -10,8 +10,8 @@
 
 namespace ripstop {
 
-/// Runs a function once on a new thread, which blocks signals as BlockedSignals does. The owner's thread can
-/// ask for progress and rethrow the exception.
+/// Runs a function once on a new thread that blocks signals (BlockedSignals). The owner's thread can ask for
+/// progress and rethrow the exception.
 class BackgroundWork {
  public:
   /// Starts body(*this), which must return soon once stop_requested() is true. If the system gives no more

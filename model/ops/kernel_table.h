@@ -9,8 +9,8 @@ struct KernelCall {
   void* workspace = nullptr;
 };
 
-/// The kernels of one kind of device, in the order of ops.h. Each has the contract of the function of ops.h
-/// with its name; ops.cpp has checked shapes and dtypes.
+/// The kernels of one kind of device, in the order of ops.h. Each has the contract of the function in ops.h
+/// that has its name; ops.cpp has checked shapes and dtypes.
 struct KernelTable {
   void (*linear)(const KernelCall&, const Tensor& x, const Tensor& w, const Tensor& y, Accumulate);
   void (*linear_backward_input)(const KernelCall&, const Tensor& dy, const Tensor& w, const Tensor& dx,

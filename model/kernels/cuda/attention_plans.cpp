@@ -117,7 +117,7 @@ std::optional<Sums> attention_sums(const AttentionGpu& gpu, int64_t head_size, b
                                    bool deterministic) {
   // kOrdered works from cuDNN 9.25.0 on, and kFromScores on Blackwell from 9.18.0 on.
   constexpr size_t kFirstOrdered = 92500, kFirstOnBlackwell = 91800;
-  // Buffers by row give wrong results on other GPUs, where NVIDIA's front end does not use them either.
+  // Buffers by row give right results on these GPUs only. NVIDIA's front end uses them there only, too.
   const bool by_row = (gpu.major == kHopper || gpu.major == kBlackwell) && head_size % 16 == 0;
   if (!deterministic) return by_row ? Sums::kByRow : Sums::kByPlace;
   if (gpu.major == kHopper && by_row && gpu.cudnn_version >= kFirstOrdered) return Sums::kOrdered;

@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(kThreads) find_loss(Loss<T> x) {
 
 struct Best {
   float value;
-  int column;  ///< the lowest column with that value
+  int column;  ///< the lowest column that has `value`
 
   __device__ Best from_lane(int step) const {
     return {__shfl_xor_sync(kAllLanes, value, step), __shfl_xor_sync(kAllLanes, column, step)};
