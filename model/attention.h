@@ -30,7 +30,7 @@ class Attention {
   /// rows. Forward keeps each tensor that has memory; norm.sum always has memory.
   struct Saved {
     NormSaved norm;
-    Tensor qkv;          ///< [N, (H+2K)D / t], rotated; with norms of heads, not yet normed and rotated
+    Tensor qkv;          ///< [N, (H+2K)D / t], rotated; with norms of heads, before norm and rotation
     Tensor out;          ///< [N, HD / t], before wo
     Tensor log_sum_exp;  ///< [N, H / t] float32
     Tensor low;          ///< [N, k r], low rows of wqkv's adapters; kept if qkv is kept
@@ -61,7 +61,7 @@ class Attention {
   void forward(Context& context, const Batch& batch, const Tensor& angle, Residual& residual,
                const Saved& saved, const CacheRows* store = nullptr) const;
 
-  /// Computes again, from saved.norm.sum, residual.branch and the tensors of `saved`, which all have memory.
+  /// Computes residual.branch and the tensors of `saved`, which all have memory, again from saved.norm.sum.
   /// Sets residual.sum to saved.norm.sum.
   void forward_again(Context& context, const Batch& batch, const Tensor& angle, Residual& residual,
                      const Saved& saved) const;

@@ -35,7 +35,7 @@ struct ModelConfig {
   int64_t intermediate_size = 0;        ///< F
   int64_t num_hidden_layers = 0;        ///< L
   int64_t num_attention_heads = 0;      ///< H
-  int64_t num_key_value_heads = 0;      ///< K; H for plain multi-head attention
+  int64_t num_key_value_heads = 0;      ///< K; equals H in plain multi-head attention
   int64_t vocab_size = 0;               ///< V
   int64_t max_position_embeddings = 0;  ///< the longest T
   double rms_norm_eps = 1e-5;

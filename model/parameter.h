@@ -62,7 +62,7 @@ struct PhysicalTensor {
 };
 
 /// Tensors that are gathered and released together. Vectors come before matrices, and tensors that the tensor
-/// axis does not cut before the others.
+/// axis does not cut before tensors that it cuts.
 struct UnitSpec {
   /// "embedding", "layers.3", "head"; "vocabulary" if embedding and head are tied; "layers.3.lora"
   std::string name;

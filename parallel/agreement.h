@@ -21,7 +21,7 @@ void require_equal(Communicator& world, ExitCode code, const std::string& what, 
                    const std::string& where, const std::string& hint);
 
 /// Returns the values of all ranks of `group`, in rank order. Throws Error(kResources) if a value has another
-/// size, as in another build. Collective.
+/// size, because a rank runs another build. Collective.
 template <class T>
 std::vector<T> of_all_ranks(Communicator& group, const T& value) {
   static_assert(std::is_trivially_copyable_v<T>);

@@ -56,7 +56,7 @@ class Registration {
   virtual bool is_window() const = 0;
 };
 
-/// A message to rank `to` and one from rank `from`. Both peers are this rank, or neither is.
+/// A message to rank `to` and one from rank `from`. Both peers are this rank, or both are other ranks.
 struct Exchange {
   Tensor send;
   int64_t to = 0;
@@ -121,8 +121,8 @@ class Communicator {
   /// Replaces x on every rank by the x of rank `root`. Blocks (in stream order).
   virtual void broadcast(const Stream& stream, const Tensor& x, int64_t root) = 0;
 
-  /// Starts all `exchanges` in one call of the back end. The returned Pending is done when all are done.
-  /// Sender and receiver of a message must give equal sizes.
+  /// Starts all `exchanges` in one call of the back end. The returned Pending is done when all exchanges are
+  /// done. Sender and receiver of a message must give equal sizes.
   [[nodiscard]] virtual Pending start_exchanges(const Stream& stream,
                                                 std::span<const Exchange> exchanges) = 0;
 

@@ -54,7 +54,7 @@ bool start_mpi(mpi::World& world) {
     throw Error(ExitCode::kResources, "this MPI allows no threads in a process (MPI_THREAD_SINGLE)",
                 "build ripstop with an MPI that offers MPI_THREAD_FUNNELED");
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
-  // Another MPI's launcher does not connect the processes: each would train alone.
+  // The launcher of another MPI does not connect the processes: each would train alone.
   if (size == 1 && launch_size() > 1) refuse_single_worlds("");
   return provided >= MPI_THREAD_SERIALIZED;
 }
@@ -194,7 +194,7 @@ MpiWorld::MpiWorld(const MpiOptions& options) : state_(std::make_unique<State>()
   state.begin();
   const bool serialized = start_mpi(state.world);
   state.started = true;
-  // A communicator of our own: ripstop's messages must not mix with those of other users of MPI_COMM_WORLD.
+  // A communicator of our own: ripstop's messages must not mix with other messages on MPI_COMM_WORLD.
   MPI_Comm everyone = MPI_COMM_NULL;
   {
     const mpi::GuardedCall guard(state.world, "MPI_Comm_dup");

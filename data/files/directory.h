@@ -36,7 +36,7 @@ std::string hint_for_link(const std::filesystem::path& path);
 /// there is none. Skips folders called blobs. Stops after 2,000 entries. Throws nothing.
 std::filesystem::path find_below(const std::filesystem::path& directory, std::string_view name);
 
-/// Whether the file has a second name, as after `cp -al`: a write through one name shows under both.
+/// Whether the file has a second name, as after `cp -al`: a write through one name shows under both names.
 bool has_hard_links(const std::filesystem::path& file);
 
 /// Seconds since the file's last change; negative if its time stamp is in the future; nullopt if unknown.

@@ -36,7 +36,7 @@ void read_fully(const Descriptor& file, const std::filesystem::path& path, ExitC
   }
 }
 
-/// Calls write_some(bytes, count, done), which answers like write(2), until all bytes are written.
+/// Calls write_some(bytes, count, done), which returns what write(2) returns, until all bytes are written.
 template <class WriteSome>
 void write_fully(const std::filesystem::path& path, const void* data, int64_t bytes, WriteSome write_some) {
   const char* from = static_cast<const char*>(data);
@@ -174,7 +174,7 @@ void AppendFile::append(std::string_view line) {
       return file_.io().write(file_.value(), from, count);
     });
   } catch (const Error&) {
-    // Removes the partial line: the next line would continue it, and readers would lose both.
+    // Removes the partial line: the next line would continue it, and readers would lose both lines.
     cut(before);
     throw;
   }

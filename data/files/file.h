@@ -42,7 +42,7 @@ class InputFile {
   /// Opens a user's file, also through a link. Throws Error(`refusal`) if missing or not a regular file.
   explicit InputFile(const std::filesystem::path& path, ExitCode refusal = ExitCode::kInputData);
   /// Opens a file that ripstop wrote. Throws Error(kStorage) if the file is missing or not a regular file, or
-  /// if `path` is a link, because ripstop makes none.
+  /// if `path` is a link, because ripstop makes no links.
   InputFile(Io& io, const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }

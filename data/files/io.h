@@ -30,7 +30,7 @@ class Io {
     bool is_file = false;  ///< a regular file
     bool is_directory = false;
     int64_t bytes = 0;
-    /// On the disk: fewer than `bytes` if the file has holes; 0 if unknown.
+    /// Bytes on the disk: fewer than `bytes` if the file has holes; 0 if unknown.
     int64_t allocated_bytes = 0;
   };
 

@@ -15,8 +15,8 @@ inline constexpr int64_t kBlockThreads = 4;
 /// Meanwhile calls watch(done) on the caller's thread a few times a second and once at the end, with the
 /// number of calls that have ended.
 ///
-/// If `body` or `watch` throws, starts no more calls, waits for those under way and throws the exception. Of
-/// several failed calls of `body`, throws the exception of the lowest number, whatever the speed of the
+/// If `body` or `watch` throws, starts no more calls, waits for the calls under way and throws the exception.
+/// Of several failed calls of `body`, throws the exception of the lowest number, whatever the speed of the
 /// threads. `body` must call neither MPI nor HDF5.
 void share_blocks(int64_t count, int64_t threads, FunctionRef<void(int64_t thread, int64_t number)> body,
                   FunctionRef<void(int64_t done)> watch);

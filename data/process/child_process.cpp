@@ -153,7 +153,7 @@ std::optional<std::string> run_in_child(FunctionRef<std::string()> work, Functio
   while (child.read(message))
     if (stop_requested()) return std::nullopt;
   const int status = child.wait().value();
-  // Ctrl-C reaches the child, too, and may end it before the parent's stop is seen.
+  // Ctrl-C reaches the child, too, and may end it before the loop above sees the stop.
   if (stop_requested()) return std::nullopt;
   if (WIFSIGNALED(status)) {
     throw Error(ExitCode::kResources,

@@ -171,7 +171,7 @@ void PartialDirectory::remove() {
   if (!partial_.empty()) remove_tree(io_, partial_);
   if (made_parent_.empty()) return;
   for (fs::path parent = folder();; parent = parent_of(parent)) {
-    // rmdir fails, as it should, if others have put something there.
+    // rmdir fails, as it should, if other processes have put something there.
     io_.rmdir(parent);
     if (parent == made_parent_) return;
   }

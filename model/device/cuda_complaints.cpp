@@ -44,7 +44,7 @@ std::vector<std::string> gpu_complaints(const CudaGpu& gpu) {
   if (call("nvmlDeviceGetTotalEccErrors", device, kUncorrected, kSinceTheDriverStarted, &errors) &&
       errors > 0)
     add(fmt::format("has had {} uncorrected memory errors (ECC): reset or replace it", errors));
-  std::array<Process, 1024> processes{};  // NVML fails if there are more
+  std::array<Process, 1024> processes{};  // NVML fails if there are more processes
   auto count = static_cast<unsigned>(processes.size());
   if (!call("nvmlDeviceGetComputeRunningProcesses_v3", device, &count, processes.data())) return found;
   constexpr unsigned long long kUnknown = ~0ULL;  // NVML_VALUE_NOT_AVAILABLE: MIG, virtual GPUs

@@ -160,7 +160,7 @@ class Event {
 
 /// The functions of a kind of device for memory, streams, events and profilers.
 struct DeviceTable {
-  void* (*allocate)(const Device&, int64_t bytes);  ///< zeroed; null if there is too little
+  void* (*allocate)(const Device&, int64_t bytes);  ///< zeroed; null if there is too little memory
   void (*release)(const Device&, void*) noexcept;
   void (*copy)(const Stream&, void* to, const void* from, int64_t bytes);
   void* (*make_stream)(const Device&, bool urgent);  ///< returns Stream::handle()

@@ -52,9 +52,9 @@ AttentionWorkspace attention_backward_workspace(int64_t rows, int64_t longest, c
   workspace.dvalue = layout.take(2 * rows * key_value);
   workspace.dquery_sum = layout.take(4 * padded * query);
   workspace.row_sum = layout.take(4 * padded * heads.query);
-  // With grouped heads, these are dK and dV per query head: bfloat16, but NVIDIA's front end reserves four
-  // bytes an element. Without grouped heads, a plan for Ampere needs one more float32 for each element of dQ,
-  // and each of the two parts reserves half of this.
+  // With grouped heads, the next two parts are dK and dV per query head: bfloat16, but NVIDIA's front end
+  // reserves four bytes an element. Without grouped heads, a plan for Ampere needs one more float32 for each
+  // element of dQ, and each of the two parts reserves half of this.
   const int64_t grouped = (heads.query == heads.key_value ? 2 : 4) * padded * query;
   workspace.dkey_grouped = layout.take(grouped);
   workspace.dvalue_grouped = layout.take(grouped);
