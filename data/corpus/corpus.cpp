@@ -268,7 +268,7 @@ void drop_second_names(CorpusSource& source) {
       fmt::format("files are found by their names: {}", name_ends(source.kind)));
 }
 
-/// Returns the files to read and sets source.passed_over. Throws Error(kUsage) if there are none, or if a
+/// Returns the files to read and sets source.passed_over. Throws Error(kUsage) if there is no file, or if a
 /// file has a foreign format.
 std::vector<std::filesystem::path> find_files(CorpusSource& source) {
   source.passed_over.clear();

@@ -40,7 +40,7 @@ struct LoaderStep {
   DataCursor begin, end;
   int64_t sequences = 0;     ///< less than global_batch_sequences only in the last step of a run
   int64_t examples = 0;      ///< pieces of long running text count as examples
-  int64_t rows = 0;          ///< without padding
+  int64_t rows = 0;          ///< rows of the sequences, without padding
   int64_t target_count = 0;  ///< the divisor of the loss sum
   double epoch = 0;          ///< `end` in epochs, with a fraction, for messages
 };

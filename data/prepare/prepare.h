@@ -46,7 +46,7 @@ struct LengthStatistics {
 /// Counts of one split.
 struct SplitReport {
   int64_t examples = 0;
-  int64_t tokens = 0;  ///< with begin and end
+  int64_t tokens = 0;  ///< including begin and end tokens
   int64_t targets = 0;
   int64_t empty = 0;               ///< skipped: document or summary is empty or only white space
   int64_t invalid_utf8 = 0;        ///< skipped: not valid UTF-8
@@ -60,7 +60,7 @@ struct SplitReport {
 
 /// Results of prepare(), for messages and for prepare.json.
 struct PrepareReport {
-  CorpusSource source;  ///< resolved
+  CorpusSource source;  ///< the resolved source
   std::array<SplitReport, kSplits> splits;
   CorpusCounts counts;
   std::string tokenizer_sha256;

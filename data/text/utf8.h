@@ -20,7 +20,7 @@ std::string utf8(uint32_t letter);
 /// missing continuation bytes, overlong forms, surrogates, and code points beyond U+10FFFF. Source: RFC 3629.
 std::optional<int64_t> invalid_utf8(std::string_view text);
 
-/// Valid UTF-8 without the white space at both ends that Python's str.strip() removes.
+/// `text`, valid UTF-8, without the white space at its ends that Python's str.strip() removes.
 std::string_view strip(std::string_view text);
 
 }  // namespace ripstop

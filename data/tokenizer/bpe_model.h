@@ -13,7 +13,7 @@ namespace ripstop {
 /// The member `model` of a tokenizer.json; its type must be BPE.
 struct BpeParts {
   std::vector<std::pair<std::string, int64_t>> vocabulary;  ///< pieces with their ids
-  std::vector<std::pair<std::string, std::string>> merges;  ///< the best first
+  std::vector<std::pair<std::string, std::string>> merges;  ///< pairs of pieces, the best merge first
   std::string unk_token;
   bool has_unk = false, fuse_unk = false, byte_fallback = false, ignore_merges = false;
 };
@@ -34,7 +34,7 @@ class BpeScratch {
   struct Symbol {
     int32_t id = 0;
     uint32_t end = 0;
-    int32_t before = 0, behind = 0;  // indices of neighbours; -1: none
+    int32_t before = 0, behind = 0;  // indices of neighbours; -1: no neighbour
   };
   static constexpr size_t kSlots = size_t{1} << 15, kSlotBytes = 28, kSlotTokens = 7;
   struct Slot {
@@ -43,7 +43,7 @@ class BpeScratch {
     std::array<uint8_t, kSlotTokens> ends;
     std::array<int32_t, kSlotTokens> ids;
   };
-  std::vector<Slot> slots_;  // by hash of the word
+  std::vector<Slot> slots_;  // the cache, by hash of the word
   std::vector<Symbol> symbols_;
   std::vector<uint64_t> heap_;  // rank of the merge << 32 | index of the left symbol; the smallest first
 };
@@ -73,7 +73,7 @@ class BpeModel {
 
  private:
   struct Merge {
-    uint64_t pair = kFree;  // id of the left piece << 32 | id of the right one
+    uint64_t pair = kFree;  // id of the left piece << 32 | id of the right piece
     uint32_t rank = 0;
   };
   static constexpr uint64_t kFree = ~uint64_t{0};
@@ -88,11 +88,11 @@ class BpeModel {
   void begin_symbols(std::string_view word, BpeScratch& scratch) const;
   void merge_symbols(BpeScratch& scratch) const;
 
-  std::vector<std::string> pieces_;  // by id
+  std::vector<std::string> pieces_;  // texts of the pieces, by id
   std::unordered_map<std::string_view, int32_t> ids_;
-  std::vector<int32_t> short_letters_;  // ids of letters of one and two bytes by code point; -1: none
-  std::array<int32_t, 256> bytes_;      // ids of <0x00> to <0xFF>; -1: none
-  std::vector<Merge> merges_;           // open addressing; the size is a power of two
+  std::vector<int32_t> short_letters_;  // ids of letters of one and two bytes by code point; -1: no piece
+  std::array<int32_t, 256> bytes_;      // ids of <0x00> to <0xFF>; -1: no piece
+  std::vector<Merge> merges_;           // a hash table with open addressing; the size is a power of two
   std::vector<int32_t> merged_;         // ids of the merged pieces, by rank
   int32_t unk_ = -1;
   bool has_unk_ = false, fuse_unk_ = false, byte_fallback_ = false, ignore_merges_ = false;

@@ -12,7 +12,7 @@ namespace ripstop {
 struct EndToken {
   std::optional<int32_t> id;
   std::string problem = {};  ///< without an id: why the end token is not known
-  std::string note = {};     ///< a note for people; "": none
+  std::string note = {};     ///< a note for people; may be ""
 };
 
 /// Looks, in this order, for eos_token in tokenizer_config.json and special_tokens_map.json, for eos_token_id

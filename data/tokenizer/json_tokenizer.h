@@ -49,7 +49,7 @@ class JsonTokenizer {
 
   std::optional<int32_t> added_token(std::string_view content) const;
   bool is_special(int32_t id) const;
-  /// The token in the vocabulary's spelling: "\u0120The", "\u2581The", "<0x0A>"; empty if there is none.
+  /// The token in the vocabulary's spelling: "\u0120The", "\u2581The", "<0x0A>"; empty if `id` has no token.
   /// Throws Error(kInputData) for an id outside the vocabulary.
   std::string_view piece_name(int32_t id) const;
   /// The bytes of one token, perhaps a part of a letter, decoded as if other tokens came before it, so that a

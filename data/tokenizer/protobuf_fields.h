@@ -41,8 +41,8 @@ class ProtobufFields {
   }
 
   uint32_t number = 0;
-  std::string_view value;  ///< for wire types 1, 2 and 5
-  uint64_t integer = 0;    ///< for wire type 0: an integer, a bool or an enum
+  std::string_view value;  ///< bytes of the value, for wire types 1, 2 and 5
+  uint64_t integer = 0;    ///< the value for wire type 0: an integer, a bool or an enum
 
   /// The value of a field of wire type 5; 0 if the field does not have four bytes.
   float as_float() const {

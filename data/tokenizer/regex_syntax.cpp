@@ -16,8 +16,8 @@
 namespace ripstop {
 namespace {
 
-constexpr int kMostGroups = 50;     // nested
-constexpr int kMostRepeats = 1000;  // in {n,m}
+constexpr int kMostGroups = 50;     // depth of nested groups
+constexpr int kMostRepeats = 1000;  // n or m in {n,m}
 
 /// Translates in one pass. Each member takes what its name says from the front of `left_` and appends the
 /// translation to `out_`.

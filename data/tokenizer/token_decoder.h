@@ -45,7 +45,7 @@ class TokenDecoder {
   std::string byte_level(std::string_view token) const;
 
   std::vector<DecodeStep> steps_;
-  std::array<int16_t, kByteLetterEnd> byte_of_letter_;  // -1: none
+  std::array<int16_t, kByteLetterEnd> byte_of_letter_;  // -1: stands for no byte
 };
 
 /// `bytes` with U+FFFD in place of what is not UTF-8: one for each longest part that could begin a letter.

@@ -71,7 +71,7 @@ class Tokenizer {
   /// Whether names of special tokens in a text are encoded as these tokens, not as text.
   bool reads_special_tokens() const { return files_.choice.reads_special_tokens.value_or(false); }
 
-  /// The ids of `text`, which is UTF-8, without begin() and eos(). They equal those of Hugging Face's
+  /// The ids of `text`, which is UTF-8, without begin() and eos(). They equal the ids of Hugging Face's
   /// tokenizers with add_special_tokens=False, except that special tokens such as "<s>" in `text` are encoded
   /// as text, unless reads_special_tokens(). Returns `before` followed by the ids.
   ///
@@ -119,7 +119,7 @@ class Tokenizer {
 };
 
 /// The first text whose ids differ, of a few texts chosen to tell tokenizers of one vocabulary apart; "" if
-/// there is none.
+/// all ids are equal.
 std::string text_told_apart(const Tokenizer& one, const Tokenizer& other);
 
 /// Throws Error(kUsage) if no text can train a tokenizer of this size.

@@ -39,7 +39,7 @@ struct TokenizerFiles {
   /// tokenizer.model or tokenizer.json.
   std::vector<std::pair<std::string, std::string>> carried = {};
   TokenizerChoice choice = {};
-  std::string model_config = {};  ///< bytes of config.json beside tokenizer.json; "": there is none
+  std::string model_config = {};  ///< bytes of config.json beside tokenizer.json; "" if absent
 
   bool is_json() const { return carried.front().first == kTokenizerJsonFile; }
   /// Bytes of a carried file; nullptr if it is not there.
@@ -66,7 +66,7 @@ bool is_tokenizer_file(std::string_view name);
 TokenizerFiles tokenizer_files_of(std::string bytes, const std::filesystem::path& name);
 
 /// Reads the tokenizer at `path`, a file or a directory that has one, and the files beside a tokenizer.json.
-/// Throws Error(kInputData) if there is none, or if a file is damaged, not a plain file, or too large.
+/// Throws Error(kInputData) without a tokenizer, or if a file is damaged, not a plain file, or too large.
 TokenizerFiles read_tokenizer_files(const std::filesystem::path& path);
 
 /// Whether `path` looks like a name on Hugging Face's hub, such as meta-llama/Llama-2-7b-hf. Directory names

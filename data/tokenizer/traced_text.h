@@ -15,7 +15,7 @@ struct Origin {
 /// The bytes [begin, end) of a TracedText.
 struct TextPiece {
   size_t begin = 0, end = 0;
-  int32_t id = -1;  ///< of an added token; -1 for text
+  int32_t id = -1;  ///< id of an added token; -1: text
 };
 
 /// A text that is changed and cut into pieces, while each byte keeps its origin. All bytes of a letter have

@@ -56,7 +56,7 @@ class BlockReader {
   InputFile file_;
   const FileBlocks* blocks_;
   std::unique_ptr<char[]> buffer_;  ///< memory for one block; null before the first read of a part of a block
-  int64_t loaded_ = -1;             ///< the block in buffer_; -1: none
+  int64_t loaded_ = -1;             ///< the block in buffer_; -1: no block
 };
 
 }  // namespace ripstop

@@ -17,7 +17,7 @@ namespace ripstop {
 bool is_run(Io& io, const std::filesystem::path& directory);
 
 /// `path` itself if it is a run, else the runs directly inside `path`, ordered by name. Throws Error(kUsage)
-/// if there are none; if `path` does not exist, with a similar name that exists.
+/// if `path` has no runs; if `path` does not exist, the error names a similar path, if any.
 std::vector<std::filesystem::path> find_runs(Io& io, const std::filesystem::path& path);
 
 /// `path`/checkpoints, which the first save makes, if `path` is a run; `path` if it has step directories.

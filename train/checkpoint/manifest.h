@@ -48,10 +48,10 @@ struct CheckpointState {
   std::string tokenizer_sha256;
   std::string pack_plan_hash;
   std::string validation_content_hash;  ///< "none" without a validation set; empty if unknown
-  int64_t validated_step = 0;           ///< the last step whose weights were validated; 0: none
+  int64_t validated_step = 0;           ///< the last step whose weights were validated; 0: no step
   std::optional<BestSoFar> best;
   int64_t validations_since_best = 0;  ///< validations without an improvement; 0 with keep_best "none"
-  int64_t takeover = 0;  ///< number of the takeover whose process saved the checkpoint (Takeovers); 0: none
+  int64_t takeover = 0;  ///< number of the takeover whose process saved the checkpoint (Takeovers); or 0
   bool operator==(const CheckpointState&) const = default;
 };
 

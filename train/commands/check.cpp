@@ -45,7 +45,7 @@ struct CheckedRun {
   std::vector<std::string> notes;
 };
 
-// Collective.
+// The vocabulary size of the data set; 0 if train.h5 does not exist. Collective.
 int64_t dataset_vocabulary(const RunConfig& config, Communicator& world) {
   int64_t vocabulary = 0;
   do_and_agree(world, [&] {
@@ -57,7 +57,7 @@ int64_t dataset_vocabulary(const RunConfig& config, Communicator& world) {
   return of_rank_0(world, vocabulary);
 }
 
-// Collective.
+// Loads the config. Throws if programs or configs differ between ranks. Collective.
 RunConfig agreed_config(const CheckArguments& given, MpiWorld& world) {
   const RunConfig config = load_run_config(given.config_file, given.overrides);
   Communicator& all = world.communicator();

@@ -17,7 +17,7 @@ namespace {
 
 using Json = JsonReader::Json;
 
-// A checkpoint in `list --json`, also a damaged one: people look for those after a crash.
+// A row of `list --json`. Damaged checkpoints have rows, too: people look for them after a crash.
 Json row_of(const ListedCheckpoint& c, bool is_best) {
   Json row = {{"step", c.step}, {"directory", c.directory.string()}, {"ok", c.manifest.has_value()}};
   if (!c.manifest) {

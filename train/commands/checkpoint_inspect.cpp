@@ -24,8 +24,8 @@ namespace fs = std::filesystem;
 using Json = JsonReader::Json;
 
 struct TokenizerFile {
-  std::string stated;  ///< SHA-256 in the manifest; empty: none
-  std::string path;    ///< path of the tokenizer's file; empty: there is none
+  std::string stated;  ///< the tokenizer's SHA-256 in the manifest; may be empty
+  std::string path;    ///< path of the tokenizer's file; empty: no file found
   std::string sha256;  ///< Tokenizer::sha256; empty: the file is absent or damaged
   std::string problem;
   int64_t pieces = 0;

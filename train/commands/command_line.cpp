@@ -76,8 +76,8 @@ std::string names_of_verbs(const CLI::App& above) {
   throw CommandLineError(fmt::format("unknown verb '{}'", word), hint);
 }
 
-// The verb that the first words name. Throws CommandLineError if there is none. Called before the parse,
-// because CLI11 would skip a wrong word, find a verb after it, and complain of a surplus argument.
+// The verb that the first words name. Throws CommandLineError for a wrong or missing verb. Called before the
+// parse, because CLI11 would skip a wrong word, find a verb after it, and complain of a surplus argument.
 const CLI::App& named_verb(const CLI::App& app, const Arguments& words) {
   const CLI::App* found = &app;
   for (const std::string& word : words) {
@@ -111,7 +111,7 @@ std::vector<UnknownOption> unknown_options(const CLI::App& verb, const Arguments
     if (name.rfind("--", 0) != 0 || verb.get_option_no_throw(name) != nullptr) continue;
     const bool value_follows = i + 1 < words.size() && words[i + 1].rfind("--", 0) != 0 &&
                                words[i + 1].find('=') == std::string::npos;
-    const bool has_value = name.size() + 1 < words[i].size();  // "--name=" has none
+    const bool has_value = name.size() + 1 < words[i].size();  // "--name=" has no value
     unknown.push_back({name.substr(2), has_value       ? words[i].substr(name.size() + 1)
                                        : value_follows ? words[i + 1]
                                                        : "..."});

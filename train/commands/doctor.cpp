@@ -39,8 +39,8 @@ struct Node {
 
 // The speeds of the ranks, and whether all run the same program and config.
 struct RankReport {
-  std::vector<std::string> hosts;  ///< by rank
-  std::vector<RankSpeed> speeds;   ///< by rank
+  std::vector<std::string> hosts;  ///< host of each rank
+  std::vector<RankSpeed> speeds;   ///< speed of each rank
   std::vector<SlowRankFound> slow;
   std::string exclude;                   ///< the sbatch option that leaves out slow hosts; "" without any
   std::vector<std::string> differences;  ///< "program differs between ranks: ..."; empty: all are alike
@@ -52,7 +52,7 @@ struct Report {
   std::vector<Node> nodes;
   std::optional<LinkSpeed> inside_node;
   std::optional<LinkSpeed> between_nodes;
-  std::optional<RankReport> rank_report;  ///< nullopt: there is one rank
+  std::optional<RankReport> rank_report;  ///< nullopt with only one rank
 };
 
 // A machine in the document of --json. Scripts rely on its keys. Each rank also sends this object to rank 0.

@@ -149,7 +149,7 @@ struct Output {
   fs::path directory;
   std::optional<EvaluationClaim> claim;
   std::optional<PredictionFile> predictions;
-  std::string note;    ///< a note for people: how many summaries there are already; "" if none
+  std::string note;    ///< a note for people: how many summaries there are already; or ""
   std::string scores;  ///< the text of scores.jsonl; "" without summaries
 };
 

@@ -19,7 +19,7 @@ struct ModelArguments {
   std::string checkpoint = "best";
   /// --base: directory of the adapters' model; empty: where training found it.
   std::string base;
-  std::string device;  ///< empty: not given
+  std::string device;  ///< --device; empty: not given
   int64_t batch_size = 0;
   std::vector<std::string> generation;  ///< the values of kGenerationOptions; "": not given
   bool do_sample = false;

@@ -50,7 +50,7 @@ struct PlanArguments {
   int64_t nodes = 0;
   int64_t tasks = 0;  ///< --ntasks-per-node
   int64_t cpus_per_task = 0;
-  int64_t limit = 0;  ///< rows of the search
+  int64_t limit = 0;  ///< --limit: rows of the search
   bool search = false;
   bool json = false;
 };
@@ -197,7 +197,7 @@ void require_tensor_groups_in_nodes(const RunConfig& config, int64_t ranks_per_n
                 "a tensor group must lie inside one node, or set mesh.allow_tensor_across_nodes");
 }
 
-/// Why train would refuse to go on with the run at run.directory; "" if it would go on, or if there is none.
+/// Why train would refuse to go on with the run at run.directory; "" if it would go on or there is no run.
 std::string existing_run_note(const RunConfig& config, const ModelConfig& model) {
   Io io;
   std::vector<ListedCheckpoint> own;

@@ -16,7 +16,7 @@ struct SearchedJob {
   std::vector<std::string> overrides;
   int64_t nodes = 1;
   int64_t ranks_per_node = 1;
-  int64_t cpus_per_task = 0;  ///< 0: not given
+  int64_t cpus_per_task = 0;  ///< --cpus-per-task; 0: not given
 };
 
 /// The table of a search with at least one row, and lines to paste for the first row.

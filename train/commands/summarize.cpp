@@ -33,7 +33,7 @@ struct SummarizeArguments {
   std::string input = "-";
   std::string output = "-";
   std::string prompt_template;
-  std::string tokenizer;  ///< empty: the run's own
+  std::string tokenizer;  ///< --tokenizer; empty: the run's own
   bool force = false;
 };
 

@@ -50,7 +50,7 @@ void check_text(std::string_view text, const std::string& name) {
            kLongestLineBytes);
 }
 
-// The first line that assigns `key` in the section of line `last_line`; 0 if there is none. toml++ reports
+// The first line that assigns `key` in the section of line `last_line`; 0 if no line does. toml++ reports
 // only the second line of a key that is given twice.
 size_t first_line_of(std::string_view text, const std::string& key, size_t last_line) {
   size_t found = 0, number = 0;

@@ -42,7 +42,7 @@ struct ValueRange {
 };
 
 enum class Presence {
-  kDefault,  ///< may be left out
+  kDefault,  ///< may be left out; the key then has its default
   kRequired,
   kOptional,  ///< may be left out; the key then has no value and is not written to a config
 };
@@ -53,11 +53,11 @@ struct ConfigKey {
   Field (*field)(RunConfig& config);
   Presence presence = Presence::kDefault;
   ValueRange range = {};
-  std::string_view range_hint = {};  ///< the hint for a number outside the range; empty: none
+  std::string_view range_hint = {};  ///< the hint for a number outside the range; may be empty
   bool may_change_on_resume = false;
   bool none_is_auto = false;           ///< an empty optional is written as "auto"
   std::string_view default_text = {};  ///< shown in docs/config.md; empty: the struct's default
-  std::string_view unit = {};          ///< empty: none
+  std::string_view unit = {};          ///< unit of the value; may be empty
   std::string_view doc = {};           ///< one sentence, Markdown
   /// Names of the key in Hugging Face and torchtitan, for docs/config.md; after a "|", further names that
   /// people try.
