@@ -26,7 +26,7 @@ uint64_t below(uint64_t bound, uint64_t random) {
   return static_cast<uint64_t>((Wide{random} * bound) >> 64);
 }
 
-/// `purpose`: 1 for the permutation of the items, 2 for the sequences.
+/// The key of a permutation. `purpose`: 1 for the items, 2 for the sequences.
 uint64_t epoch_key(uint64_t seed, int64_t epoch, uint64_t purpose) {
   return mix(mix(mix(seed + kGolden) + static_cast<uint64_t>(epoch) + kGolden) + purpose);
 }

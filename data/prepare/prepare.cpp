@@ -190,7 +190,7 @@ void Preparation::take(EncodedExample& encoded) {
   const CorpusExample& source = encoded.source;
   Fault fault = fault_of(source, kind());
   if (fault == Fault::kNone && encoded.has_long_word) fault = Fault::kLongWord;
-  // Without BOS, a text of one letter that the tokenizer drops has nothing to learn.
+  // Without BOS, a text whose only letter the tokenizer drops is just EOS: there is nothing to learn.
   if (fault == Fault::kNone && std::ssize(encoded.tokens.tokens) < 2) fault = Fault::kEmptyDocument;
   // Examples arrive in the order of the corpus, so of several equal examples the first stays.
   if (fault == Fault::kNone && !seen_.insert(encoded.pair_hash)) fault = Fault::kDuplicate;

@@ -19,8 +19,8 @@ namespace ripstop {
 /// Name prefixes of the temporary directories of saves, deletions and replacements.
 inline constexpr std::string_view kAttemptPrefix = ".tmp.", kTrashPrefix = ".trash.",
                                   kReplacedPrefix = ".old.";
-/// Suffixes of checkpoints that were moved aside: a resume moves damaged ones, a save moves a superseded one
-/// of the same step. A dot and a number may follow.
+/// Suffixes of checkpoints that were moved aside: a resume moves damaged checkpoints, a save moves a
+/// superseded checkpoint of the same step. A dot and a number may follow.
 inline constexpr std::string_view kDamagedSuffix = ".damaged", kSupersededSuffix = ".superseded";
 /// The name of a temporary directory: `prefix` + "step_00001000.PID.TIME", different in each call.
 std::string temporary_name(std::string_view prefix, int64_t step);

@@ -55,8 +55,8 @@ class CheckpointWriter {
   /// of `world` must have position r on `mesh`. All references are borrowed.
   CheckpointWriter(Io& io, std::filesystem::path directory, Communicator& world, const MeshSizes& mesh,
                    Snapshot& snapshot);
-  /// Saves arrays without a snapshot. `sources` has kUnitStateCount arrays for each shard that this rank
-  /// stores of `units`, the parameter table. Their data must not change before commit() returns.
+  /// Saves arrays without a snapshot. `sources` has kUnitStateCount arrays for each shard of `units`, the
+  /// parameter table, that this rank stores. Their data must not change before commit() returns.
   CheckpointWriter(Io& io, std::filesystem::path directory, Communicator& world, const MeshSizes& mesh,
                    std::vector<UnitSpec> units, DType moments, std::vector<ArraySource> sources);
   /// Ends the thread of an uncommitted save, whose files the next start of the run removes.

@@ -114,8 +114,8 @@ Tokenizer open_tokenizer(const TrainedModel& trained, const std::string& given) 
   return given.empty() ? Tokenizer(trained.run) : Tokenizer(given, read_tokenizer_choice(trained.run));
 }
 
-// Throws if the tokenizer is not the one of the model's training: its ids would mean other words. Sets `note`
-// if that could not be checked.
+// Throws if the model was not trained with the tokenizer: its ids would mean other words. Sets `note` if that
+// could not be checked.
 Tokenizer tokenizer_of(const TrainedModel& trained, const std::string& given, std::string& note) {
   Tokenizer tokenizer = open_tokenizer(trained, given);
   std::string remedy = "put the tokenizer of its data set there, or give it with --tokenizer";

@@ -95,7 +95,7 @@ std::string as_value(std::string word) {
     const double number = std::strtod(word.c_str(), &end);
     if (*end != '\0' || !std::isfinite(number)) return toml_string(word);
     std::string text = toml_number(number);
-    if (text.ends_with(".0")) text.resize(text.size() - 2);  // without ".0" it fits every key for a number
+    if (text.ends_with(".0")) text.resize(text.size() - 2);  // without ".0" it also fits integer keys
     return text;
   }
 }

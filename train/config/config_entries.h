@@ -15,7 +15,7 @@ namespace ripstop {
 /// Throws Error(kUsage) with the message "`where`: `what`".
 [[noreturn]] void refuse(const std::string& where, const std::string& what, const std::string& hint = {});
 
-/// A problem of a config. All are collected, so that people can fix them together.
+/// A problem of a config. All problems are collected, so that people can fix them together.
 struct ConfigProblem {
   /// Line of the file; 0: no line. Messages list problems by line, problems without a line last.
   int64_t line;

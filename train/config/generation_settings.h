@@ -26,7 +26,7 @@ struct GenerationSettings {
   double top_p = 1.0;        ///< for sampling; 1: off
   int64_t seed = 1;          ///< for sampling
   /// Ids that end a text, besides the tokenizer's EOS; ascending. In a config with model.pretrained, empty
-  /// means the model's own (read_model_ends).
+  /// means the model's own ids (read_model_ends).
   std::vector<int32_t> eos_token_id = {};
 
   static constexpr size_t kMostEndTokens = 400;  ///< ids of eos_token_id that fit into a line of a config
