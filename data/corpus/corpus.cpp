@@ -232,8 +232,8 @@ SourceKind common_kind(const std::vector<std::filesystem::path>& files, const Co
   return common;
 }
 
-/// Keeps one name of each file in source.inputs, if possible no link: a second name would only give duplicate
-/// examples. Throws Error(kUsage) if the user gave a name that would be dropped.
+/// Keeps one name of each file in source.inputs, not a link if possible: a second name would only give
+/// duplicate examples. Throws Error(kUsage) if the user gave a name that would be dropped.
 void drop_second_names(CorpusSource& source) {
   std::set<FileIdentity> seen;
   std::vector<std::filesystem::path>& files = source.inputs;
