@@ -21,7 +21,7 @@ std::string text_of_json(const nlohmann::ordered_json& json, int indent = -1);
 /// these words, which JSON does not have.
 std::string with_nulls_for_nan(std::string_view json);
 
-/// The members of the valid JSON object `json`, in its order: names, and values as they are written there,
+/// Names and values of the members of the valid JSON object `json`, in order. A value is its text in `json`,
 /// with the digits that a double would lose.
 std::vector<std::pair<std::string, std::string_view>> members_of(std::string_view json);
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kMostPatternBytes = size_t{64} << 10;
 constexpr uint32_t kMostSteps = 10'000'000, kMostHeapKib = 256 << 10;
-// Bytes at which one call may begin a match, so that the time is looked at between calls.
+// One call tries this many bytes as the begin of a match; the clock is read between calls.
 constexpr size_t kStarts = 256;
 constexpr size_t kStackBytes = size_t{64} << 10, kMostStackBytes = size_t{16} << 20;
 
@@ -44,7 +44,7 @@ void RegexScratch::start(double seconds) {
   end_seconds_ = thread_seconds() + seconds;
 }
 
-// Looks at the clock now and then, because that takes as long as a search.
+// Reads the clock only now and then, because reading takes as long as a search.
 bool RegexScratch::is_late() {
   constexpr int64_t kBetween = 256;
   return ++searches_ % kBetween == 0 && thread_seconds() > end_seconds_;

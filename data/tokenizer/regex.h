@@ -28,7 +28,7 @@ class RegexScratch {
  public:
   /// Far above what any text takes, and far below the hours of an expression whose time is quadratic.
   static constexpr double kMostSeconds = 60;
-  /// From now on, searches may take this processor time together. Without a call there is no limit.
+  /// From now on, all searches together may take `seconds` of processor time. Without a call: no limit.
   void start(double seconds = kMostSeconds);
 
  private:
@@ -58,8 +58,8 @@ class Regex {
   struct Match {
     size_t begin = 0, end = 0;
   };
-  /// The first match in the valid UTF-8 `text` that begins at byte `at` or later. Throws
-  /// Error(kInputData) if the search takes too many steps or too much memory, and SlowRegexError.
+  /// The first match in the valid UTF-8 `text` that begins at byte `at` or later. Throws Error(kInputData) if
+  /// the search takes too many steps or too much memory, SlowRegexError if all searches take too long.
   std::optional<Match> find(std::string_view text, size_t at, RegexScratch& scratch) const;
 
  private:

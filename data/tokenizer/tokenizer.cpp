@@ -224,7 +224,7 @@ std::vector<std::string> Tokenizer::notes() const {
           fmt::format("{} is read, as AutoTokenizer does; {} beside it gives other ids, as for {}",
                       file.string(), kSentencePieceFile, text_of_json(text)));
   } catch (const Error&) {
-    // LLaMA 3 has another kind of file under this name, which does not count.
+    // LLaMA 3's tokenizer.model is not a SentencePiece model and does not count.
   }
   return notes;
 }

@@ -56,8 +56,8 @@ class Tokenizer {
   /// All files that travel with the tokenizer.
   const TokenizerFiles& files() const { return files_; }
   bool is_sentencepiece() const { return sentencepiece_ != nullptr; }
-  /// Notes for people: how the end token was found, what in the files does not count, and whether the other
-  /// kind of file beside this one gives other ids.
+  /// Notes for people: how the end token was found, what in the files does not count, and whether a
+  /// tokenizer.model beside tokenizer.json gives other ids.
   std::vector<std::string> notes() const;
   /// Identifies the tokenizer, 64 hex digits: SHA-256 of a .model file, or JsonTokenizer::sha256. End token
   /// and choice do not count.

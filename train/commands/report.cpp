@@ -33,7 +33,7 @@ std::vector<fs::path> runs_of(Io& io, const ReportArguments& given) {
   return runs;
 }
 
-// The name of the directory's owner; "" if the system knows none.
+// The name of the directory's owner; "" if unknown.
 std::string owner_of(const fs::path& directory) {
   struct stat facts {};
   if (::stat(directory.c_str(), &facts) != 0) return "";
@@ -41,7 +41,7 @@ std::string owner_of(const fs::path& directory) {
   return owner == nullptr ? "" : owner->pw_name;
 }
 
-// Only an older report may be replaced.
+// Throws Error(kUsage) if `output` exists and is not a report, which may be replaced.
 void check_output(Io& io, const fs::path& output) {
   if (!path_exists(io, output)) return;
   std::string begin(kPageBegin.size(), '\0');
@@ -83,7 +83,7 @@ ExitCode write_page(Io& io, const ReportArguments& given) {
   return ExitCode::kOk;
 }
 
-// Event files as log.tensorboard would have made.
+// Makes the event file that log.tensorboard would have made. Returns its path.
 fs::path write_events(Io& io, const fs::path& run) {
   for (const Io::Entry& entry : list_directory(io, run))
     if (entry.name.starts_with("events.out.tfevents."))
