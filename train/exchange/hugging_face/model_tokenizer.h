@@ -8,8 +8,8 @@
 
 namespace ripstop {
 
-/// Tokenizer::sha256 of the tokenizer in the directory of a Hugging Face model; "" without a tokenizer, or if
-/// ripstop cannot read its tokenizer.json. Throws Error(kInputData) if tokenizer.model is damaged.
+/// Tokenizer::sha256 of the tokenizer in the directory of a Hugging Face model; "" without a tokenizer, or
+/// with only an unreadable tokenizer.json. Throws Error(kInputData) if tokenizer.model is damaged.
 std::string read_tokenizer_sha256(const std::filesystem::path& directory);
 
 /// Tokenizer::sha256 of the model's tokenizer, from a checkpoint's manifest or by read_tokenizer_sha256.
