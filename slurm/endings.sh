@@ -48,8 +48,8 @@ clear_line=
 if [[ -t 2 && ${TERM:-dumb} != dumb ]]; then clear_line=$'\r\e[K'; fi
 say() { printf '%s%s: %s\n' "$clear_line" "${0##*/}" "$*" >&2 2>/dev/null || true; }
 
-# Ranks must get the whole environment of the job file, but sbatch sets this variable to its --export, and srun would obey it.
-if [[ -n ${SLURM_EXPORT_ENV:-} ]]; then export SLURM_EXPORT_ENV=ALL; fi
+# Ranks must get the whole environment of the job file, but sbatch sets SLURM_EXPORT_ENV to its --export, which srun would obey.
+if [[ -n ${SLURM_EXPORT_ENV:-}${SRUN_EXPORT_ENV:-} ]]; then export {SLURM,SRUN}_EXPORT_ENV=ALL; fi
 # Since Slurm 22.05 srun does not inherit the job's --cpus-per-task.
 if [[ -n ${SLURM_CPUS_PER_TASK:-} ]]; then export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK; fi
 # The name of the job for Slurm's programs. A task of an array is ARRAY_TASK, because its job id may stand for the whole array.

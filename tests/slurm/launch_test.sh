@@ -139,17 +139,17 @@ SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=2 PATH=$tools/nodes:$PATH expect 0 3 true
 grep -q -- '-n 3 .*--map-by ppr:2:node ' "$out" || fail "three ranks on two nodes: $(cat "$out")"
 
 # In a step, srun must not wait for the processors of that step. mpirun calls srun, too.
-printf '#!/usr/bin/env bash\necho "$SLURM_EXPORT_ENV $SLURM_OVERLAP $SLURM_OVERCOMMIT $SRUN_CPUS_PER_TASK $*"\n' >"$tools/srun"
+printf '#!/usr/bin/env bash\necho "$SLURM_EXPORT_ENV $SRUN_EXPORT_ENV $SLURM_OVERLAP $SLURM_OVERCOMMIT $SRUN_CPUS_PER_TASK $SLURM_NTASKS_PER_NODE $*"\n' >"$tools/srun"
 chmod +x "$tools/srun"
-export SLURM_STEP_NUM_TASKS=2 SLURM_EXPORT_ENV=NONE SLURM_CPUS_PER_TASK=3
+export SLURM_STEP_NUM_TASKS=2 SLURM_NTASKS_PER_NODE=7 SRUN_EXPORT_ENV=NONE SLURM_CPUS_PER_TASK=3
 PATH=$tools:$PATH RIPSTOP_LAUNCHER=srun expect 0 2 true
-grep -q '^ALL 1 1 3 .*true$' "$out" || fail "srun in a step, after sbatch --export=NONE: $(cat "$out")"
+grep -q '^ALL ALL 1 1 3  .*true$' "$out" || fail "srun in a step, after sbatch --export=NONE: $(cat "$out")"
 PATH=$tools:$PATH expect 0 1 srun
-grep -q '^ALL 1 1 3 $' "$out" || fail "mpirun in a step: $(cat "$out")"
+grep -q '^ALL ALL 1 1 3  $' "$out" || fail "mpirun in a step: $(cat "$out")"
 # A job file, too, may call srun.
 PATH=$tools:$PATH bash -c 'scripts= && source "$1" && srun' _ "$(dirname "$launch")/begin.sh" >"$out" 2>&1
-grep -q '^ALL * 3 $' "$out" || fail "srun in a job file after sbatch --export=NONE: $(cat "$out")"
-unset SLURM_STEP_NUM_TASKS SLURM_EXPORT_ENV SLURM_CPUS_PER_TASK
+grep -q '^ALL ALL * 3 7 $' "$out" || fail "srun in a job file after sbatch --export=NONE: $(cat "$out")"
+unset SLURM_STEP_NUM_TASKS SLURM_NTASKS_PER_NODE SRUN_EXPORT_ENV SLURM_CPUS_PER_TASK
 
 # Each state of the table ends with its code, and no other does.
 table=$(bash -c 'source "$1" && echo "$launch_endings"' _ "$(dirname "$launch")/endings.sh")
