@@ -19,11 +19,13 @@ constexpr const char* kOwnDeadline = "RIPSTOP_DEADLINE";
 // A later deadline means no limit: Slurm gives a year, or its largest number.
 constexpr double kNoLimitSeconds = 300.0 * 86400;
 
-// `squeue` answers "N/A" for a job without an end. SLURM_TIME_FORMAT asks for seconds since 1970.
+// `squeue` answers "N/A" for a job without an end, and "NONE" for one without a limit, which has a year as in
+// SLURM_JOB_END_TIME. SLURM_TIME_FORMAT asks for seconds since 1970.
 std::optional<Deadline> ask_squeue(const std::string& job) {
   const std::optional<std::string> answer = output_of_program({"squeue", "-h", "-j", job, "-o", "%e"},
                                                               /*seconds=*/5, {{"SLURM_TIME_FORMAT", "%s"}});
   if (!answer) return std::nullopt;
+  if (answer->starts_with("NONE")) return Deadline{clock_seconds(CLOCK_REALTIME) + 365 * 86400.0, "squeue"};
   const std::optional<int64_t> end = parse_whole_number(answer->substr(0, answer->find_first_of(" \t\r\n")));
   if (!end) return std::nullopt;
   return Deadline{static_cast<double>(*end), "squeue"};

@@ -91,7 +91,8 @@ TEST_F(DeadlineTest, SqueueIsAskedWhereTheVariableIsMissing) {
   EXPECT_EQ(found->source, "squeue");
   EXPECT_NEAR(found->time, unix_now() + 300, 60);
   EXPECT_EQ(read_bytes(scratch_ / "arguments"), "-h -j 4711 -o %e; %s\n");
-  for (const char* answer : {"echo N/A", "true", "exit 1", "echo 2026-11-23T05:35:00", "echo 5; exit 1"}) {
+  for (const char* answer :
+       {"echo N/A", "echo NONE", "true", "exit 1", "echo 2026-11-23T05:35:00", "echo 5; exit 1"}) {
     squeue(answer);
     EXPECT_FALSE(find()) << answer;
     EXPECT_TRUE(notes_.empty()) << answer;
@@ -125,6 +126,9 @@ TEST_F(DeadlineTest, ALimitThatWasRaisedIsAskedForBeforeTheRunStops) {
   squeue("echo " + whole(now + 3000));
   EXPECT_FALSE(limit.is_up(10));
   EXPECT_EQ(limit.deadline().source, "squeue");
+  squeue("echo NONE");
+  EXPECT_FALSE(limit.is_up(2999)) << "a limit that was taken off";
+  limit = TimeLimit({now + 10, "SLURM_JOB_END_TIME"}, /*save_seconds=*/0);
   // A deadline of the person's own comes first, and stays.
   setenv("RIPSTOP_DEADLINE", whole(now + 3030).c_str(), 1);
   squeue("echo " + whole(now + 9000));
@@ -172,7 +176,8 @@ TEST(TimeLimit, KeepsTimeForTwoSavesAndTheSlowestStep) {
   EXPECT_FALSE(limit.is_up(1));
   EXPECT_FALSE(limit.is_up(900));
   EXPECT_TRUE(limit.is_up(990));
-  EXPECT_HAS(limit.text(), "(squeue)");
+  EXPECT_HAS(limit.text(), "(squeue), in ");
+  EXPECT_HAS(limit.text(), "saves and stops itself about 35s before, or when an earlier SIGUSR1 comes");
 }
 
 TEST(TimeLimit, LooksAreAsFarApartAsTheSlowestPart) {
