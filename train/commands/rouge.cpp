@@ -93,9 +93,15 @@ ExitCode print_rouge(const RougeArguments& given) {
 }
 
 // The file that an argument of --compare means: itself, or predictions.jsonl in it if it is a directory.
+// Refuses standard input and pipes, because the second reading would find them empty.
 std::string predictions_of(const std::string& path) {
   std::error_code ignored;
-  return std::filesystem::is_directory(path, ignored) ? path + "/predictions.jsonl" : path;
+  const std::filesystem::file_status found = std::filesystem::status(path, ignored);
+  if (is_directory(found)) return path + "/predictions.jsonl";
+  if (path == "-" || (exists(found) && !is_regular_file(found)))
+    throw Error(ExitCode::kUsage, fmt::format("--compare reads its files twice, and {} is no file", path),
+                "save it first, as in predictions.jsonl");
+  return path;
 }
 
 // The references of two evaluations, which must be the same.

@@ -70,6 +70,13 @@ TEST_F(RougeCommand, OnlyOneOfBothIsStandardInput) {
   const ProgramRun both = run_program("rouge --reference - --candidate - </dev/null");
   EXPECT_EQ(both.exit_code, 64);
   EXPECT_NE(both.err.find("hint=\"save one of them first"), std::string::npos) << both.err;
+  const std::string line = file("a", "{\"summary\": \"a\", \"reference\": \"a\"}\n");
+  for (const char* piped : {"-", "/dev/stdin"}) {
+    const ProgramRun read_twice =
+        run_program("rouge --compare " + line + " " + piped + " --resamples 9", "cat " + line + " |");
+    EXPECT_EQ(read_twice.exit_code, 64) << piped;
+    EXPECT_NE(read_twice.err.find("--compare reads its files twice"), std::string::npos) << read_twice.err;
+  }
 }
 
 TEST_F(RougeCommand, ReadsGzip) {
