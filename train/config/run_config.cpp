@@ -116,6 +116,19 @@ class ConfigBuilder {
     }
     if (find_model_preset(*word) == nullptr)
       blame("model.preset", fmt::format("unknown model.preset \"{}\"", *word), names);
+    drop_rope_constants();
+  }
+
+  // The preset's constants of a rope_type mean nothing for another one.
+  void drop_rope_constants() {
+    ModelConfig& model = config_.model;
+    const ConfigEntry* type = given("model.rope_type");
+    if (type == nullptr || type->value == ConfigValue(std::string(to_string(model.rope_type)))) return;
+    const ModelConfig unset;
+    model.rope_factor = unset.rope_factor;
+    model.rope_low_freq_factor = unset.rope_low_freq_factor;
+    model.rope_high_freq_factor = unset.rope_high_freq_factor;
+    model.rope_original_max_position_embeddings = unset.rope_original_max_position_embeddings;
   }
 
   void assign_values() {

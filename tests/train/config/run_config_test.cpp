@@ -189,6 +189,20 @@ TEST(RunConfig, HeadsAnglesAndWindowsOfTheModel) {
   EXPECT_HAS(refusal("model.head_dim=7"), "model.head_dim must be even");
   EXPECT_HAS(refusal("model.mlp_bias=true"), "feed-forward layers add no biases");
   EXPECT_HAS(refusal("model.rope_scaling=1"), "'model.rope_type'");
+  // With another rope_type the preset's constants do not count.
+  const std::string preset = with("model", "preset = \"llama3.2-1b\"");
+  const auto model_of = [&](const std::vector<std::string>& overrides) {
+    const RunConfig config = parse_run_config(preset, "x.toml", overrides);
+    EXPECT_EQ(parsed(to_toml(config)), config);
+    return config.model;
+  };
+  EXPECT_EQ(model_of({}).rope_factor, 32);
+  EXPECT_EQ(model_of({"model.rope_type=llama3"}).rope_factor, 32);
+  EXPECT_EQ(model_of({"model.rope_type=default"}).rope_factor, 1);
+  const ModelConfig linear = model_of({"model.rope_type=linear", "model.rope_factor=2"});
+  EXPECT_EQ(linear.rope_factor, 2);
+  EXPECT_EQ(linear.rope_original_max_position_embeddings, 0);
+  EXPECT_THROW(model_of({"model.rope_type=linear"}), Error) << "needs a factor of its own";
 }
 
 TEST(RunConfig, WrittenTomlReadsBackEqual) {
