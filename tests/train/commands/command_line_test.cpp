@@ -316,7 +316,7 @@ TEST(Doctor, JsonSaysWhatWasBuiltAndWhatIsHere) {
   const ProgramRun run = run_program("doctor --json");
   ASSERT_EQ(run.exit_code, 0) << run.err;
   const auto json = nlohmann::json::parse(run.out);
-  for (const char* library : {"MPI", "oneDNN", "HDF5", "SentencePiece"})
+  for (const char* library : {"MPI", "oneDNN", "HDF5", "SentencePiece", "PCRE2", "ICU"})
     EXPECT_FALSE(json.at("libraries").at(library).get<std::string>().empty()) << library;
   EXPECT_EQ(json.at("ranks"), 1);
   const auto& node = json.at("nodes").at(0);
