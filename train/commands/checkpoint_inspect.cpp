@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <system_error>
@@ -14,6 +15,7 @@
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/takeovers.h"
 #include "train/exchange/hugging_face/pretrained_model.h"
+#include "train/plan/pretrained_sizes.h"
 #include "train/report/human_text.h"
 #include "train/report/standard_streams.h"
 
@@ -30,6 +32,8 @@ struct TokenizerFile {
   std::string problem;
   int64_t pieces = 0;
   bool has_json = false;  ///< the directory has a tokenizer.json
+  std::optional<int32_t> eos = {};
+  std::vector<std::string> notes = {};
 
   bool is_same() const { return !sha256.empty() && (stated.empty() || stated == sha256); }
 };
@@ -46,6 +50,8 @@ TokenizerFile look_at_tokenizer(const fs::path& directory, const std::string& st
     file.path = tokenizer.name();
     file.sha256 = tokenizer.sha256();
     file.pieces = tokenizer.vocabulary_size();
+    if (tokenizer.has_eos()) file.eos = tokenizer.eos();
+    file.notes = tokenizer.notes();
   } catch (const Error& error) {
     file.problem = error.what();
   }
@@ -57,7 +63,9 @@ std::string text_of(const TokenizerFile& file) {
   if (file.path.empty())
     return std::string(kNoTokenizer) + ": give prepare and summarize the model's own, with --tokenizer";
   return fmt::format("{}, {} pieces{}", file.path, file.pieces,
-                     file.is_same() ? "" : ": another one than that of the training");
+                     file.is_same() ? "" : ": another one than that of the training") +
+         (file.notes.empty() ? ""
+                             : fmt::format("\n  note        {}", fmt::join(file.notes, "\n  note        ")));
 }
 
 // "matches" is null if the manifest has no hash or there is no tokenizer.
@@ -76,6 +84,7 @@ struct Surroundings {
   bool resumable = false;  ///< the run would go on from this checkpoint
   std::string resume;      ///< the command to go on, or why the run does not go on from this checkpoint
   TokenizerFile tokenizer;
+  std::set<int32_t> ends;  ///< ids at which texts end
 };
 
 // RUN for RUN/checkpoints/step_00001000; nullopt if `directory` is not in a directory "checkpoints".
@@ -89,6 +98,8 @@ Surroundings look_around(Io& io, const fs::path& directory, const Manifest& m) {
   Surroundings seen;
   const std::optional<fs::path> run = run_of_checkpoint(directory);
   seen.tokenizer = look_at_tokenizer(run ? *run : directory.parent_path(), m.state.tokenizer_sha256);
+  std::ranges::copy(read_model_ends(io, directory), std::inserter(seen.ends, seen.ends.end()));
+  if (seen.tokenizer.eos) seen.ends.insert(*seen.tokenizer.eos);
   const std::string path = shell_word((run ? *run : directory).string());
   if (m.state.step == 0) {
     seen.resume = fmt::format("an import, no run: model.pretrained={} begins one with its weights", path);
@@ -163,6 +174,7 @@ Json json_of(const fs::path& directory, const Manifest& m, const Surroundings& s
   document["parameter_count"] = parameter_count(m.state.model);
   copy({"data"});
   document["tokenizer"] = json_of(seen.tokenizer);
+  document["end_tokens"] = seen.ends;
   document["files"] = m.files.size();
   document["bytes"] = m.bytes();
   copy({"written_by", "best", "adapters"});
@@ -262,6 +274,7 @@ void print_text(const fs::path& directory, const Manifest& m, const Surroundings
   print_out("  data        {}\n", or_unknown(m.state.data_content_hash));
   print_out("  tokenizer   SHA-256 {}\n              {}\n", or_unknown(m.state.tokenizer_sha256),
             text_of(seen.tokenizer));
+  if (!seen.ends.empty()) print_out("  texts end   at the ids {}\n", fmt::join(seen.ends, ", "));
   print_out("  written by  {}\n", m.written_by);
 }
 

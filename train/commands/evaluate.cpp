@@ -100,9 +100,10 @@ Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given
                                                .user = "the data set " + file.parent_path().string()},
                                               subject.tokenizer);
   if (!note.empty() && world.rank() == 0) print_to(stderr, "note: {}\n", note);
+  const bool writes_texts = dataset.header().kind == ExampleKind::kSummary && dataset.header().with_text;
+  print_notes(world, subject.tokenizer, subject.trained, writes_texts);
   subject.examples = given.limit > 0 ? std::min(given.limit, dataset.examples()) : dataset.examples();
-  if (dataset.header().kind == ExampleKind::kSummary && dataset.header().with_text) {
-    note_end_tokens(world, subject.tokenizer, subject.trained);
+  if (writes_texts) {
     subject.generation = subject.trained.config.generation.that_count();
     if (const std::string short_note = short_summaries_note(dataset, subject.generation.max_new_tokens);
         !short_note.empty() && world.rank() == 0)

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <iterator>
 #include <optional>
 #include <sstream>
 #include <string_view>
@@ -115,6 +116,26 @@ std::vector<std::string> defaults_of_file(Communicator& world, const std::string
   return overrides;
 }
 
+// A note if the files of a model of Hugging Face end its texts at other tokens than the EOS of `tokenizer`
+// alone, and generation.eos_token_id does not replace them; else "".
+std::string ends_note(const Tokenizer& tokenizer, const TrainedModel& trained) {
+  if (!trained.stored.is_pretrained()) return "";
+  const EndTokens ends = read_end_tokens(trained.run, trained.state().model.vocab_size);
+  if (ends.ids.empty() || ends.ids != trained.config.generation.eos_token_id) return "";
+  std::string names, own;
+  for (const int32_t id : ends.ids)
+    names += fmt::format("{}{}{}", names.empty() ? "" : ", ", id,
+                         id < tokenizer.vocabulary_size() ? " " + tokenizer.piece(id).name : "");
+  if (tokenizer.has_eos()) {
+    const int32_t eos = tokenizer.eos();
+    if (ends.ids == std::vector{eos}) return "";
+    if (std::ranges::count(ends.ids, eos) == 0)
+      own = fmt::format(", and at the tokenizer's {} {}", eos, tokenizer.piece(eos).name);
+  }
+  return fmt::format("from {}: texts end at the {} {}{}", ends.path.string(),
+                     ends.ids.size() == 1 ? "token" : "tokens", names, own);
+}
+
 }  // namespace
 
 void ModelArguments::add_to(Verb& verb, int64_t batch) {
@@ -161,20 +182,16 @@ TrainedModel ModelArguments::find(Io& io, Communicator& world, bool reads_genera
   return trained;
 }
 
-void note_end_tokens(Communicator& world, const Tokenizer& tokenizer, const TrainedModel& trained) {
-  if (world.rank() != 0 || !trained.stored.is_pretrained()) return;
-  const EndTokens ends = read_end_tokens(trained.run, trained.state().model.vocab_size);
-  const int32_t eos = tokenizer.eos();
-  if (ends.ids.empty() || ends.ids == std::vector{eos} || ends.ids != trained.config.generation.eos_token_id)
-    return;
-  std::string names;
-  for (const int32_t id : ends.ids)
-    names += fmt::format("{}{}{}", names.empty() ? "" : ", ", id,
-                         id < tokenizer.vocabulary_size() ? " " + tokenizer.piece(id).name : "");
-  const bool has_eos = std::ranges::count(ends.ids, eos) > 0;
-  print_to(stderr, "note: from {}: texts end at the {} {}{}\n", ends.path.string(),
-           ends.ids.size() == 1 ? "token" : "tokens", names,
-           has_eos ? "" : fmt::format(", and at the tokenizer's {} {}", eos, tokenizer.piece(eos).name));
+void print_notes(Communicator& world, const Tokenizer& tokenizer, const TrainedModel& trained,
+                 bool writes_texts) {
+  do_and_agree(world, [&] {
+    if (world.rank() != 0) return;
+    std::vector<std::string> notes = tokenizer.notes();
+    std::ranges::move(trained.stored.notes(), std::back_inserter(notes));
+    if (writes_texts) notes.push_back(ends_note(tokenizer, trained));
+    std::erase(notes, "");
+    for (const std::string& note : notes) print_to(stderr, "note: {}\n", note);
+  });
 }
 
 // The overrides of the command line, then its options written as overrides.

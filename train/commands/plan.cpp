@@ -1,7 +1,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <cmath>
 #include <cstdlib>
@@ -24,6 +23,8 @@
 #include "train/config/config_keys.h"
 #include "train/config/nearest_name.h"
 #include "train/exchange/hugging_face/model_tokenizer.h"
+#include "train/exchange/hugging_face/stored_elements.h"
+#include "train/exchange/peft/peft_adapter.h"
 #include "train/exchange/read/open_model.h"
 #include "train/machine/machine.h"
 #include "train/machine/peak_flops.h"
@@ -118,27 +119,47 @@ std::string no_dataset_note(const std::string& directory) {
       directory, near.empty() ? "" : "; " + near);
 }
 
-/// Two notes, each "" without cause: one if train would refuse the data set's tokenizer or it could not be
-/// checked; one if the pretrained model ends its texts with another token.
-std::array<std::string, 2> tokenizer_notes(const RunConfig& config, const RunTarget& target,
-                                           const TokenDataset& dataset) {
+/// Notes on the data set's tokenizer, if train would refuse it or it could not be checked, and if the
+/// pretrained model ends its texts with another token; "" for none.
+std::vector<std::string> tokenizer_notes(const RunConfig& config, const RunTarget& target,
+                                         const TokenDataset& dataset) {
+  std::vector<std::string> notes;
   try {
     const Tokenizer tokenizer(config.data.directory);
+    notes = tokenizer.notes();
     require_dataset_tokenizer(dataset, tokenizer);
-    if (config.model.pretrained.empty()) return {};
+    if (config.model.pretrained.empty()) return notes;
     Io io;
     const PretrainedOrigin origin = find_pretrained_origin(io, config);
-    if (origin.has_begun) return {};
-    return {compare_tokenizers({.model = origin.directory,
-                                .model_sha256 = find_tokenizer_sha256(io, origin.directory),
-                                .user = "the data set " + config.data.directory,
-                                .may_go_on = true},
-                               tokenizer),
-            end_tokens_note(config, target.pretrained_ends, tokenizer)};
+    if (origin.has_begun) return notes;
+    notes.push_back(compare_tokenizers({.model = origin.directory,
+                                        .model_sha256 = find_tokenizer_sha256(io, origin.directory),
+                                        .user = "the data set " + config.data.directory,
+                                        .may_go_on = true},
+                                       tokenizer));
+    notes.push_back(end_tokens_note(config, target.pretrained_ends, tokenizer));
   } catch (const Error& error) {
-    return {fmt::format("train will refuse the data set: {}{}{}", error.what(),
-                        error.hint().empty() ? "" : ": ", error.hint())};
+    notes.push_back(fmt::format("train will refuse the data set: {}{}{}", error.what(),
+                                error.hint().empty() ? "" : ": ", error.hint()));
   }
+  return notes;
+}
+
+/// Notes on the files with which a run would begin.
+std::vector<std::string> weights_notes(const RunConfig& config, const ModelConfig& model) {
+  std::vector<std::string> notes;
+  if (config.model.pretrained.empty()) return notes;
+  try {
+    Io io;
+    const PretrainedOrigin origin = find_pretrained_origin(io, config);
+    if (origin.has_begun) return notes;
+    notes = open_stored_model(io, origin.directory).notes();
+    if (const auto adapters = open_first_adapters(config.lora, model))
+      std::ranges::move(wrappers_notes(adapters->directory, adapters->wrappers), std::back_inserter(notes));
+  } catch (const Error&) {
+    // A plan needs config.json alone.
+  }
+  return notes;
 }
 
 std::optional<RunSpeed> known_speed(const RunConfig& config, const ResolvedRun& run,
@@ -227,6 +248,7 @@ void add_notes(const RunConfig& config, const RunTarget& target, const ModelConf
                const std::optional<TokenDataset>& dataset, std::vector<std::string>& notes) {
   if (!dataset) notes.push_back(no_dataset_note(config.data.directory));
   if (dataset) std::ranges::copy(tokenizer_notes(config, target, *dataset), std::back_inserter(notes));
+  std::ranges::move(weights_notes(config, model), std::back_inserter(notes));
   if (dataset) notes.push_back(short_summaries_note(*dataset, config.generation.max_new_tokens));
   notes.push_back(existing_run_note(config, model));
   std::erase(notes, "");

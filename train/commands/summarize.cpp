@@ -246,7 +246,7 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
   std::string note;
   const Tokenizer tokenizer = tokenizer_of(trained, given.tokenizer, note);
   if (!note.empty() && world.communicator().rank() == 0) print_to(stderr, "note: {}\n", note);
-  note_end_tokens(world.communicator(), tokenizer, trained);
+  print_notes(world.communicator(), tokenizer, trained, /*writes_texts=*/true);
   const PromptTemplate prompt(tokenizer,
                               template_of(trained, tokenizer, typed_template(given.prompt_template)));
   const SpecialNames special(tokenizer);

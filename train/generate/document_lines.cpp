@@ -141,18 +141,25 @@ std::optional<DocumentLine> next_document(TextLines& lines) {
 }
 
 std::string with_summary(const std::string& line, const std::string& summary, int64_t cut_tokens) {
-  Json object = Json::parse(line);
-  if (const auto old = object.find("summary"); old != object.end()) {
-    const Json reference = *old;
-    object.erase(old);
-    // A person may have written the old summary: scoring needs it.
-    if (!object.contains("reference")) object["reference"] = reference;
+  auto members = members_of(line);
+  const std::string text = text_of_json(summary), cut = fmt::format("{}", cut_tokens);
+  std::string_view old;
+  bool has_reference = false;
+  for (const auto& [name, value] : members) {
+    if (name == "summary") old = value;
+    if (name == "reference") has_reference = true;
   }
-  object["summary"] = summary;
   // The input may be the output of an earlier call.
-  object.erase("cut_tokens");
-  if (cut_tokens > 0) object["cut_tokens"] = cut_tokens;
-  return text_of_json(object);
+  std::erase_if(members,
+                [](const auto& each) { return each.first == "summary" || each.first == "cut_tokens"; });
+  // A person may have written the old summary: scoring needs it.
+  if (!old.empty() && !has_reference) members.emplace_back("reference", old);
+  members.emplace_back("summary", text);
+  if (cut_tokens > 0) members.emplace_back("cut_tokens", cut);
+  std::string joined;
+  for (const auto& [name, value] : members)
+    joined += fmt::format("{}{}:{}", joined.empty() ? "{" : ",", text_of_json(name), value);
+  return joined + "}";
 }
 
 void check_summary_file(const fs::path& path, bool replace) {

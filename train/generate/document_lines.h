@@ -22,9 +22,9 @@ struct DocumentLine {
 /// lists the other fields.
 std::optional<DocumentLine> next_document(TextLines& lines);
 
-/// `line` with the field `summary`, and without a line end. An old `summary` becomes `reference`, unless
-/// `line` has a `reference`. If `cut_tokens` is above 0, adds `cut_tokens`: the number of tokens that the
-/// document lost because it was too long.
+/// `line` with the field `summary`, and without a line end; other values stay as they are written. An old
+/// `summary` becomes `reference`, unless `line` has a `reference`. If `cut_tokens` is above 0, adds
+/// `cut_tokens`: the number of tokens that the document lost because it was too long.
 std::string with_summary(const std::string& line, const std::string& summary, int64_t cut_tokens = 0);
 
 /// Throws Error(kUsage), with a hint what to type, if summaries cannot be written to `path`: its directory is

@@ -80,6 +80,7 @@ DecidedRun decide_run(const RunConfig& given, MpiWorld& world, StartTimes& times
   if (origin) read_pretrained_facts(origin->directory, all, where, target);
   const RunConfig config = target.with_ends(given);
   ResolvedRun resolved = resolve_run(config, target);
+  std::ranges::move(tokenizer.notes(), std::back_inserter(resolved.notes));
   if (origin && !origin->has_begun)
     if (std::string note = end_tokens_note(config, target.pretrained_ends, tokenizer); !note.empty())
       resolved.notes.push_back(std::move(note));

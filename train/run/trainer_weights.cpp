@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <span>
 #include <string>
 #include <utility>
@@ -7,6 +9,7 @@
 
 #include "parallel/agreement.h"
 #include "train/exchange/hugging_face/model_tokenizer.h"
+#include "train/exchange/hugging_face/stored_elements.h"
 #include "train/exchange/read/open_model.h"
 #include "train/exchange/read/weights_reader.h"
 #include "train/run/trainer.h"
@@ -30,17 +33,12 @@ Trainer::FirstWeights Trainer::open_first_weights(std::vector<std::string>& note
                                           run_.tokenizer);
     if (!note.empty()) notes.push_back(std::move(note));
     samples = first.model->samples_hash();
-    const auto note_wrappers = [&](const std::filesystem::path& directory, const std::string& wrappers) {
-      if (!wrappers.empty())
-        notes.push_back(fmt::format("{}: all names of tensors begin with '{}', which is left out",
-                                    directory.string(), wrappers));
-    };
-    if (first.model->is_pretrained())
-      note_wrappers(first.model->directory(), first.model->pretrained()->wrappers);
+    std::ranges::move(first.model->notes(), std::back_inserter(notes));
     first.adapters = open_first_adapters(run_.config.lora, run_.model);
     if (first.adapters) {
       adapters = first.adapters->weights_hash();
-      note_wrappers(first.adapters->directory, first.adapters->wrappers);
+      std::ranges::move(wrappers_notes(first.adapters->directory, first.adapters->wrappers),
+                        std::back_inserter(notes));
     }
   });
   require_equal(mesh_.world(), ExitCode::kInputData, "the pretrained model", samples, run_.host(),

@@ -189,6 +189,81 @@ TEST_F(JsonTokenizerCommands, OfBothFilesADifferenceIsTold) {
              "for \"The");
 }
 
+TEST_F(JsonTokenizerCommands, EveryVerbSaysTheNotesOfTheTokenizer) {
+  write_tokenizer(byte_level_json(), "<|im_end|>");
+  write_bytes(scratch_ / "model/tokenizer_config.json",
+              R"({"eos_token": "<|im_end|>", "add_bos_token": true})");
+  const std::string input = path("in.jsonl");
+  write_bytes(input, "{\"document\": \"The bridge opened.\"}\n");
+  const auto says = [](const ProgramRun& run) {
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_HAS(run.out + run.err, "an example begins with no token, as the post-processor of ");
+  };
+  says(prepare("data"));
+  says(train());
+  says(run_program("plan '" + path("run.toml") + "' run.directory=other"));
+  says(run_program("evaluate '" + path("run") + "' --limit 1"));
+  says(run_program("summarize '" + path("run") + "' --input '" + input + "'"));
+  says(run_program("checkpoint export '" + path("run") + "' '" + path("out") + "'"));
+  says(run_program("checkpoint import '" + path("out") + "' '" + path("back") + "'"));
+  says(run_program("checkpoint inspect '" + path("out") + "'"));
+}
+
+// Of a model whose config.json alone has end tokens, texts end at these.
+TEST_F(JsonTokenizerCommands, ZeroShotNeedsNoNameOfAnEndToken) {
+  write_tokenizer(byte_level_json(), "<|im_end|>");
+  ASSERT_EQ(prepare("data").exit_code, 0);
+  ASSERT_EQ(train().exit_code, 0);
+  EXPECT_HAS(run_program("checkpoint inspect '" + path("run") + "'").out, "texts end   at the ids 275\n");
+  ASSERT_EQ(run_program("checkpoint export '" + path("run") + "' '" + path("out") + "'").exit_code, 0);
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json", "ripstop_tokenizer.json",
+                           "generation_config.json"})
+    std::filesystem::remove(scratch_ / "out" / name);
+  Json config = Json::parse(read_bytes(scratch_ / "out/config.json"));
+  config["eos_token_id"] = {275, 276};
+  write_bytes(scratch_ / "out/config.json", config.dump());
+  write_bytes(scratch_ / "in.jsonl", "{\"document\": \"The bridge opened.\"}\n");
+  const std::string summarize =
+      "summarize '" + path("out") + "' --max-new-tokens 8 --input '" + path("in.jsonl") + "'";
+  const ProgramRun written = run_program(summarize);
+  EXPECT_EQ(written.exit_code, 0) << written.err;
+  EXPECT_HAS(written.err, "config.json: texts end at the tokens 275 <|im_end|>, 276 <think>\n");
+  const ProgramRun none = run_program(summarize + " 'generation.eos_token_id=[]'");
+  EXPECT_EQ(none.exit_code, 65);
+  EXPECT_HAS(none.err, "has 2 ids");
+}
+
+// What prepare writes can be opened.
+TEST_F(JsonTokenizerCommands, PrepareRefusesWhatNothingOpens) {
+  Json json = byte_level_json();
+  json["post_processor"] = begin_template("<|endoftext|>", 274);
+  Json& ids = json["post_processor"]["special_tokens"]["<|endoftext|>"]["ids"];
+  const auto prepared = [&](size_t count) {
+    ids = std::vector<int>(count, 274);
+    write_tokenizer(json, "<|im_end|>");
+    return prepare("data");
+  };
+  const ProgramRun refused = prepared(17);
+  EXPECT_EQ(refused.exit_code, 65);
+  EXPECT_HAS(refused.err, "each text would begin with 17 tokens, at most 16 are accepted");
+  EXPECT_EQ(prepared(16).exit_code, 0);
+  EXPECT_EQ(run_program("prepare --show 1 '" + path("data") + "'").exit_code, 0);
+}
+
+TEST_F(JsonTokenizerCommands, ATemplateNeedsATokenBesideTheDocument) {
+  Json json = byte_level_json();
+  json["normalizer"] = {{"type", "Strip"}, {"strip_left", true}, {"strip_right", true}};
+  write_tokenizer(json, "<|im_end|>");
+  const ProgramRun empty = prepare("data", "--template '{document}\\n'");
+  EXPECT_EQ(empty.exit_code, 64);
+  EXPECT_HAS(empty.err, "the template '{document}");
+  EXPECT_EQ(prepare("words", "--template 'Text: {document}\\n'").exit_code, 0);
+  json["post_processor"] = begin_template("<|endoftext|>", 274);
+  write_tokenizer(json, "<|im_end|>");
+  const ProgramRun begun = prepare("begun", "--template '{document}\\n'");
+  EXPECT_EQ(begun.exit_code, 0) << begun.err;
+}
+
 TEST_F(JsonTokenizerCommands, BadFilesEndIn65) {
   write_tokenizer(byte_level_json(), "<|im_end|>");
   for (const char* bad : {"{", "[]", "{}", R"({"model": {"type": "WordPiece", "vocab": {}}})"}) {

@@ -137,6 +137,46 @@ TEST_F(PretrainedCommands, ImportRefuses) {
   EXPECT_FALSE(std::filesystem::exists(scratch_ / "out"));
 }
 
+TEST_F(PretrainedCommands, EveryVerbSaysWhatItLeavesOutOfTheNames) {
+  std::filesystem::copy(scratch_ / "data" / "tokenizer.model", model_.path() / "tokenizer.model");
+  for (TensorToWrite& tensor : model_.tensors) tensor.name = "module." + tensor.name;
+  model_.write();
+  write_bytes(path("c.toml"), "[run]\ndirectory = \"" + path("new") +
+                                  "\"\ndevice = \"cpu\"\n[model]\npretrained = \"" + model() +
+                                  "\"\n[data]\ndirectory = \"" + path("data") +
+                                  "\"\nsequence_length = 128\n[train]\nsteps = 1\n" +
+                                  "global_batch_sequences = 1\n[optimizer]\nlearning_rate = 1e-3\n");
+  write_bytes(path("in.jsonl"), "{\"document\": \"a b\"}\n");
+  for (const std::string& verb :
+       {"plan " + path("c.toml"), "train " + path("c.toml"),
+        "evaluate " + model() + " --limit 1 --data " + path("data") + " --output " + path("scores"),
+        "summarize " + model() + " --max-new-tokens 2 --template '{document}:' --input " + path("in.jsonl"),
+        "checkpoint import " + model() + " " + path("out")}) {
+    const ProgramRun run = run_program(verb);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_HAS(run.out + run.err,
+               "note: " + model() + ": all names of tensors begin with 'module.', which is left out");
+  }
+}
+
+// A damaged file of settings hides nothing of the model, and no verb that needs it goes on.
+TEST_F(PretrainedCommands, ADamagedGenerationConfigIsTold) {
+  for (const char* bad : {"{", "[]", R"({"eos_token_id": "2"})", R"({"eos_token_id": [2, 1.5]})"}) {
+    write_bytes(model_.path() / "generation_config.json", bad);
+    const ProgramRun run = run_program("checkpoint inspect " + model());
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_HAS(run.out, "texts end   damaged: " + model() + "/generation_config.json: ");
+    EXPECT_HAS(run.out, "verdict     readable");
+    const auto json = nlohmann::json::parse(run_program("checkpoint inspect --json " + model()).out);
+    EXPECT_TRUE(json.at("end_tokens").is_null());
+    expect_refused("checkpoint import " + model() + " " + path("out"), 65, "generation_config.json: ");
+  }
+  write_bytes(model_.path() / "generation_config.json", R"({"eos_token_id": 7})");
+  ASSERT_EQ(run_program("checkpoint import " + model() + " " + path("out")).exit_code, 0);
+  EXPECT_EQ(nlohmann::json::parse(run_program("checkpoint inspect --json " + path("out")).out)["end_tokens"],
+            nlohmann::json({7}));
+}
+
 TEST_F(PretrainedCommands, AnEvaluationNeedsAPlaceAndADataSet) {
   expect_refused("evaluate " + model(), 64, "is a pretrained model, not a run: --data is required");
   expect_refused("evaluate " + model() + " --data " + path("data"), 64, "--output is required");

@@ -289,6 +289,7 @@ TEST_F(Status, ARunningRunTellsWhenItStopsItself) {
   EXPECT_EQ(state().at("deadline"), 2e9);
   EXPECT_EQ(state().at("stops_at"), 2e9 - 2 * 5 - 8 - 20);
   EXPECT_TRUE(has(state().at("note"), "(squeue), the run stops itself at about 2033-05-1"));
+  EXPECT_TRUE(has(state().at("note"), " or an earlier signal"));
   MetricsFile(scratch_ / "run/metrics.jsonl")
       .write(WarningEvent{.step = 30, .text = "raised", .deadline = 2.1e9, .deadline_source = "squeue"});
   EXPECT_EQ(state().at("stops_at"), 2.1e9 - 2 * 5 - 8 - 20) << "the limit of the job was raised";

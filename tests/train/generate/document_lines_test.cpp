@@ -125,7 +125,10 @@ TEST(DocumentLines, LongNamesAndManyAreShortened) {
 
 TEST(DocumentLines, GetTheirSummary) {
   EXPECT_EQ(with_summary(R"({"id": 7, "document": "d\u00e9", "x": [1.50, true]})", "s \"q\""),
-            "{\"id\":7,\"document\":\"d\u00e9\",\"x\":[1.5,true],\"summary\":\"s \\\"q\\\"\"}");
+            R"({"id":7,"document":"d\u00e9","x":[1.50, true],"summary":"s \"q\""})");
+  EXPECT_EQ(
+      with_summary(R"({ "id" : 123456789012345678901234 ,"f":1e2,"o":{"a,}":[-0.10]},"document":""})", "s"),
+      R"({"id":123456789012345678901234,"f":1e2,"o":{"a,}":[-0.10]},"document":"","summary":"s"})");
   EXPECT_EQ(with_summary(R"({"summary": "old", "document": "d"})", "new"),
             R"({"document":"d","reference":"old","summary":"new"})");
   EXPECT_EQ(with_summary(R"({"summary": "old", "reference": "r", "document": "d"})", "new"),

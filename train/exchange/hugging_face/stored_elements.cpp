@@ -348,6 +348,12 @@ std::string take_off_wrappers(NamedTensors& found, bool adapters) {
   return taken;
 }
 
+std::vector<std::string> wrappers_notes(const std::filesystem::path& directory, const std::string& wrappers) {
+  if (wrappers.empty()) return {};
+  return {fmt::format("{}: all names of tensors begin with '{}', which is left out", directory.string(),
+                      wrappers)};
+}
+
 void require_no_others(const std::filesystem::path& directory, const NamedTensors& unknown,
                        const std::string& others) {
   std::vector<std::string> names;

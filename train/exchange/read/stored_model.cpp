@@ -63,6 +63,11 @@ StoredModel::StoredModel(fs::path directory, PretrainedModel model)
   state_.tokenizer_sha256 = read_tokenizer_sha256(directory_);
 }
 
+std::vector<std::string> StoredModel::notes() const {
+  if (base() != nullptr) return base()->notes();
+  return is_pretrained() ? wrappers_notes(directory_, pretrained()->wrappers) : std::vector<std::string>{};
+}
+
 std::string StoredModel::samples_hash() const {
   return is_pretrained() ? ripstop::samples_hash(*pretrained()) : sidecars_hash(checkpoint()->manifest);
 }

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "model/core/function_ref.h"
 #include "parallel/communicator.h"
@@ -40,7 +41,10 @@ class StoredModel {
   /// The open base of a checkpoint of adapters (BaseChoice); else null.
   const StoredModel* base() const { return base_.get(); }
 
-  /// A hash that tells models apart without reading all bytes: over a checkpoint's sidecars, or
+  /// Notes for people on the files of this model and of its base.
+  std::vector<std::string> notes() const;
+
+  /// A hash that tells models apart without reading all bytes: of a checkpoint's sidecars, or
   /// ripstop::samples_hash. Not collective. Throws Error(kStorage).
   std::string samples_hash() const;
   /// A hash of all weights: over a checkpoint's sidecars, which hash every block (later reads check the

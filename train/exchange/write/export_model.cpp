@@ -60,6 +60,7 @@ ExportedTokenizer tokenizer_of_run(const TrainedModel& trained, const ExportOpti
     return {};
   }
   const Tokenizer tokenizer(trained.run);
+  for (const std::string& text : tokenizer.notes()) options.note(text);
   const std::string& trained_with = trained.state().tokenizer_sha256;
   if (!trained_with.empty() && tokenizer.sha256() != trained_with)
     throw Error(ExitCode::kInputData,
@@ -77,6 +78,7 @@ SmallFiles small_files(Io& io, const TrainedModel& trained, const ExportLayout& 
                        const ExportOptions& options, ExportReport& report) {
   const ExportedAdapters* const adapters = options.adapters ? &*options.adapters : nullptr;
   ExportedTokenizer tokenizer = tokenizer_of_run(trained, options);
+  for (const std::string& text : trained.stored.notes()) options.note(text);
   if (adapters != nullptr && !adapters->base_export.empty())
     options.note(
         fmt::format("the base {} is a checkpoint of ripstop, which peft does not read: export it, "
@@ -203,6 +205,7 @@ int64_t import_model(Io& io, const StoredModel& model, const fs::path& output,
     sources.resize(sources.size() + 2);  // empty sources: the moments are zero
   }
   PartialDirectory partial(io, output, note);
+  for (const std::string& text : model.notes()) note("note: " + text);
   require_room(
       io, partial.folder(),
       checkpoint_elements(table, kMeshOfOne) * element_bytes(DType::kFloat32) + kRoomBesideWeights,
@@ -217,6 +220,7 @@ int64_t import_model(Io& io, const StoredModel& model, const fs::path& output,
                                         }});
   if (!model.state().tokenizer_sha256.empty()) {
     const Tokenizer tokenizer(model.directory());
+    for (const std::string& text : tokenizer.notes()) note("note: " + text);
     for (const auto& [name, bytes] : tokenizer.files().carried) create_file(io, partial / name, bytes);
   }
   sync_directory(io, partial.path());
