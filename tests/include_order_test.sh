@@ -49,7 +49,7 @@ CLI/.*                        train/commands/command_line\.cpp
 nlohmann/json.*\.hpp          (data|train|parallel)/.*\.cpp|data/text/json_reader\.h
 fmt/.*                        .*
 (sys|net|netinet|arpa|linux)/.*   .*
-(unistd|fcntl|signal|spawn|sched|pthread|poll|dirent|dlfcn|errno|netdb|ifaddrs|time|glob|cpuid|malloc|termios)\.h   .*
+(unistd|fcntl|signal|spawn|sched|pthread|poll|dirent|dlfcn|errno|netdb|ifaddrs|time|glob|cpuid|malloc|pwd|termios)\.h   .*
 '
 
 sources() {

@@ -242,10 +242,11 @@ class Drawing {
   }
 
   std::string line(size_t number, Series series, bool dots) const {
+    constexpr size_t kMostDots = 60;
     const RunRecord& run = runs_[number];
     const std::ptrdiff_t each_side = chart_.smooth && !dots ? neighbours(run) : 0;
     Path path;
-    std::string circles;
+    std::vector<std::string> circles;
     for (std::ptrdiff_t i = 0; i < std::ssize(run.columns.all()); ++i) {
       const Column& column = run.columns.all()[static_cast<size_t>(i)];
       const std::optional<double> value = smoothed(run, series, i, each_side);
@@ -253,11 +254,13 @@ class Drawing {
       if (!value) continue;
       const double x = x_.at(value_of(column, abscissa_)), y = y_.at(*value);
       path.to(x, y);
-      if (dots)
-        circles +=
-            fmt::format("<circle class=\"{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\"/>", color(number), x, y);
+      circles.push_back(
+          fmt::format("<circle class=\"{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\"/>", color(number), x, y));
     }
-    return path.element((dots ? "dotted " : "line ") + color(number)) + circles;
+    std::string out = path.element((dots ? "dotted " : "line ") + color(number));
+    if (dots && circles.size() <= kMostDots)
+      for (const std::string& circle : circles) out += circle;
+    return out;
   }
 
   // Strips that show the numbers below the pointer, without a script.

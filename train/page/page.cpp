@@ -22,9 +22,10 @@ constexpr std::pair<const char*, const char*> kSections[] = {
 
 std::vector<Chart> charts_of(Runs runs) {
   const int64_t mean = runs.size() == 1 ? smoothed_steps(runs[0]) : 0;
-  const std::string smooth = mean > 1    ? fmt::format("thin: all steps; bold: mean of {}", mean)
-                             : mean == 1 ? "every step"
-                                         : "thin: all steps; bold: means of neighbours";
+  const std::string smooth =
+      mean > 1    ? fmt::format("thin: all steps; bold: mean of {}", number_text(static_cast<double>(mean)))
+      : mean == 1 ? "every step"
+                  : "thin: all steps; bold: means of neighbours";
   const auto exposed = [](Series series, const char* axis) {
     return Chart{.series = series,
                  .title = fmt::format("Exposed communication: {}", axis),

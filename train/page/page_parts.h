@@ -1,4 +1,5 @@
-// The parts of a report, from top to bottom. Each returns HTML; "" or a sentence if the runs have nothing for it.
+// The parts of a report, from top to bottom. Each returns HTML; "" or a sentence if the runs have nothing
+// for it.
 #pragma once
 #include <span>
 #include <string>

@@ -23,12 +23,15 @@ struct Example {
   std::vector<const std::string*> summaries;  ///< of each run; null: it has none
 };
 
+bool are_evaluated(Runs runs) {
+  return std::ranges::any_of(runs, [](const RunRecord& run) { return !run.predictions.empty(); });
+}
+
 // Of the evaluations if there are any, else of the last validations.
 std::vector<Example> examples_of(Runs runs) {
   std::vector<Example> examples;
   std::map<std::pair<std::string, std::string>, size_t> places;  // by id and reference
-  const bool evaluated =
-      std::ranges::any_of(runs, [](const RunRecord& run) { return !run.predictions.empty(); });
+  const bool evaluated = are_evaluated(runs);
   const auto add = [&](size_t run, const std::string& document, const auto& text) {
     const auto [place, is_new] = places.emplace(std::pair(text.id, text.reference), examples.size());
     if (is_new) {
@@ -69,7 +72,7 @@ std::string source_of_texts(Runs runs) {
     if (!run.predictions.empty())
       out += fmt::format("{}{}: evaluation <bdi>{}</bdi>", out.empty() ? "" : "; ", name_of(runs, i, 60),
                          html(run.predictions_from, 120));
-    else if (run.last_validation && run.last_validation->samples)
+    else if (!are_evaluated(runs) && run.last_validation && run.last_validation->samples)
       out += fmt::format("{}{}: validation of step {}", out.empty() ? "" : "; ", name_of(runs, i, 60),
                          run.last_validation->step);
   }

@@ -249,7 +249,7 @@ RunRecord read_run(Io& io, const fs::path& directory, size_t most_columns, bool 
 
 namespace {
 
-// "key=/home/somebody/data" as "key=data": an absolute path, or one of a home, loses its directories.
+// "key=/data/somebody/xsum" as "key=xsum": an absolute path, or one of a home, loses its directories.
 std::string without_directories(const std::string& word) {
   const size_t begin = word.find('=') == word.npos ? 0 : word.find('=') + 1;
   const size_t path = word.find_first_not_of("\"'", begin);

@@ -38,8 +38,8 @@ struct RunStatus {
 /// cannot be read is "unreadable", and a damaged metrics.jsonl gives a note.
 RunStatus read_status(Io& io, const std::filesystem::path& directory);
 
-/// RunStatus::state of a run with this owner. `end`: the last event, if it is an `end`. `is_empty`: nothing is
-/// logged.
+/// RunStatus::state of a run with this owner. `end`: the last event, if it is an `end`. `is_empty`: nothing
+/// is logged.
 std::string state_text(RunOwner::State owner, const std::optional<EndEvent>& end, bool is_empty);
 
 /// A table with a line for each run, and the notes below. Every line ends with a line end.

@@ -41,7 +41,7 @@ class Report : public testing::Test {
     MetricsFile file(run / "metrics.jsonl");
     StartEvent start;
     start.steps = likes.steps;
-    start.argv = {"/home/somebody/bin/ripstop", "train", "data.directory=/data/somebody/xsum"};
+    start.argv = {"/opt/somebody/ripstop", "train", "data.directory=/data/somebody/xsum"};
     start.hosts = {"gpu-node-17"};
     file.write(start);
     for (int64_t step = 1; step <= likes.steps; ++step) {
@@ -119,7 +119,7 @@ TEST_F(Report, LeavesOutWhatItIsTold) {
   EXPECT_TRUE(has(page_of(run), "gpu-node-17"));
   EXPECT_FALSE(has(page_of("--no-text " + run), "<mark>a secret"));
   const std::string page = page_of("--anonymous " + run);
-  for (const char* part : {"a secret", "gpu-node-17", "somebody", "/data", "/home"})
+  for (const char* part : {"a secret", "gpu-node-17", "somebody", "/data", "/opt"})
     EXPECT_FALSE(has(page, part)) << part;
   EXPECT_TRUE(has(page, "node 1"));
   EXPECT_TRUE(has(page, "data.directory=xsum"));
