@@ -159,7 +159,7 @@ class Drawing {
       }
     if (values.count == 0) return false;
     x_ = {0, last > 0 ? last : 1, kLeft, size_.width - kLeft - kRight};
-    y_.logarithmic = chart_.may_be_logarithmic && values.least > 0 && values.most > 50 * values.least;
+    y_.logarithmic = chart_.may_be_logarithmic && values.least > 1e-300 && values.most > 50 * values.least;
     y_.low = y_.logarithmic     ? values.least / 1.1
              : chart_.from_zero ? std::min(0.0, values.least)
                                 : values.least;
@@ -167,7 +167,9 @@ class Drawing {
     const double room = y_.logarithmic ? 0 : 0.05 * (y_.high - y_.low);
     y_.high += room;
     if (!chart_.from_zero && !y_.logarithmic) y_.low -= room;
-    if (!(y_.high > y_.low)) y_.high = y_.low + std::max(std::abs(y_.low), 1e-12);
+    // Ticks of numbers that hardly differ would all be equal.
+    const double size = std::max({std::abs(y_.low), std::abs(y_.high), 1e-12});
+    if (y_.high - y_.low < 1e-9 * size) y_.high = y_.low + size;
     y_.begin = size_.height - kBottom;
     y_.length = -(size_.height - kTop - kBottom);
     return true;

@@ -52,7 +52,7 @@ class RecordMaker {
     column[Series::kLearningRate].add(step.learning_rate);
     column[Series::kSpeed].add(step.tokens_per_second);
     if (step.model_flops_utilization) column[Series::kUtilization].add(*step.model_flops_utilization);
-    column[Series::kMemory].add(static_cast<double>(step.peak_memory_bytes));
+    if (step.peak_memory_bytes > 0) column[Series::kMemory].add(static_cast<double>(step.peak_memory_bytes));
     for (const MeshAxis axis : kMeshAxes) {
       const double exposed = finite(step.communication_exposed_seconds[axis]);
       run_.seconds.exposed[axis] += exposed;
@@ -89,9 +89,8 @@ class RecordMaker {
       if (i >= event.compute_seconds.size() || i >= event.wait_seconds.size()) return;
       if (run_.hosts.size() >= RunRecord::kMostHosts && !run_.hosts.contains(event.hosts[i])) continue;
       HostTime& host = run_.hosts[event.hosts[i]];
-      host.steps += event.steps;
-      const double share =
-          host.steps > 0 ? static_cast<double>(event.steps) / static_cast<double>(host.steps) : 0;
+      host.steps += static_cast<double>(event.steps);
+      const double share = host.steps > 0 ? static_cast<double>(event.steps) / host.steps : 0;
       host.compute += (event.compute_seconds[i] - host.compute) * share;
       host.wait += (event.wait_seconds[i] - host.wait) * share;
     }

@@ -43,7 +43,7 @@ struct TimeUse {
 /// Mean seconds of a step on a host.
 struct HostTime {
   double compute = 0, wait = 0;
-  int64_t steps = 0;  ///< that the means are over
+  double steps = 0;  ///< that the means are over
 };
 
 /// The scores of RUN/evaluation/NAME.

@@ -142,6 +142,26 @@ TEST_F(Report, ALongRunKeepsItsSpikesInASmallPage) {
   EXPECT_LT(page.size(), 400'000U);
 }
 
+// A log from outside may hold any numbers: losses that hardly differ, and the greatest and least.
+TEST_F(Report, AnyNumbersGiveAPage) {
+  for (const char* losses : {"1,1.0000000000000002", "1e308,-1e308", "5e-324,1e300", "0,-0.0", "null,null"}) {
+    std::string lines, text = losses;
+    const size_t comma = text.find(',');
+    for (const auto& [step, loss] :
+         {std::pair(int64_t{1} << 60, text.substr(0, comma)), std::pair(int64_t{-5}, text.substr(comma + 1))})
+      lines += fmt::format(
+          "{{\"event\":\"step\",\"step\":{0},\"loss\":{1},\"grad_norm\":{1},\"step_seconds\":{1},"
+          "\"peak_memory_bytes\":{0},\"time\":1e300}}\n"
+          "{{\"event\":\"hosts\",\"step\":{0},\"steps\":{0},\"hosts\":[\"a\"],"
+          "\"compute_seconds\":[1],\"wait_seconds\":[1]}}\n",
+          step, loss);
+    write_bytes(scratch_ / "run/metrics.jsonl", lines);
+    const ProgramRun run = run_program("report --output " + (scratch_ / "out.html").string() + " " +
+                                       (scratch_ / "run").string());
+    EXPECT_EQ(run.exit_code, 0) << losses << run.err;
+  }
+}
+
 TEST_F(Report, ReplacesReportsAlone) {
   const std::string run = write_run("a", {}).string();
   const std::string output = (scratch_ / "notes.html").string();
