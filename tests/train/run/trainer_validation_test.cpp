@@ -2,6 +2,7 @@
 #include <limits>
 #include <map>
 
+#include "tests/train/commands/small_dataset.h"
 #include "tests/train/run/small_runs.h"
 
 namespace ripstop {
@@ -106,6 +107,25 @@ TEST_F(ValidatedRuns, TrainingEndsWhenValidationsBringNoImprovement) {
                                  "loss than {:.4f} of step {}; to train on, give "
                                  "train.stop_after_validations=0 or more than 3",
                                  end, last.best->value, end - 3));
+}
+
+// The rate is so small that no weight changes, so all scores are equal.
+TEST_F(ValidatedRuns, AnEqualScoreIsNotTheBest) {
+  const std::filesystem::path file = std::filesystem::path(data_) / "validation.h5";
+  std::filesystem::remove(file);
+  write_small_dataset(file, 0, 3);
+  for (const std::string metric : {"loss", "rougeL"}) {
+    ASSERT_EQ(train(config(metric, data_,
+                           {"train.steps=3", "train.validate_every=1", "checkpoint.keep_best=" + metric,
+                            "optimizer.learning_rate=1e-30", "generation.validate_examples=2",
+                            "generation.max_new_tokens=4", "data.sequence_length=160",
+                            "model.max_position_embeddings=160"})),
+              ExitCode::kOk);
+    const CheckpointState last = state(metric, 3);
+    ASSERT_TRUE(last.best);
+    EXPECT_EQ(last.best->step, 1) << metric;
+    EXPECT_EQ(last.validations_since_best, 2) << metric;
+  }
 }
 
 TEST_F(ValidatedRuns, ARunThatEndedEarlyIsDoneUntilItIsToldToGoOn) {
