@@ -21,7 +21,7 @@ constexpr const char* kExitCodes =
 ExitCode run(const Arguments& words) {
   CommandLine line(
       {.name = "ripstop",
-       .title = fmt::format("ripstop {}: trains LLaMA-2-style transformers on a mesh of ranks", version()),
+       .title = fmt::format("ripstop {}: trains LLaMA-style transformers on a mesh of ranks", version()),
        .version = fmt::format("ripstop {} ({})", version(), git_commit()),
        .closing = kExitCodes});
   for (const auto add : {add_config_table, add_check, add_checkpoint, add_doctor, add_evaluate, add_plan,

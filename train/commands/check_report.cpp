@@ -5,8 +5,9 @@
 
 #include <cmath>
 
-#include "data/text/json_reader.h"
+#include "data/text/json_struct.h"
 #include "train/report/human_text.h"
+#include "train/report/model_text.h"
 
 namespace ripstop {
 namespace {
@@ -20,10 +21,8 @@ std::string checked_model_text(const CheckSettings& settings) {
                                                                    : "a small one of the same shape";
   const LoraConfig& lora = settings.step.sharding.lora;
   return fmt::format(
-      "{}{}: {}, {} layers, hidden {}, feed-forward {}, heads {} ({} key-value), {} ids, {}{}", what,
-      settings.reason.empty() ? "" : " (" + settings.reason + ")", counted(parameter_count(m), "parameter"),
-      m.num_hidden_layers, m.hidden_size, m.intermediate_size, m.num_attention_heads, m.num_key_value_heads,
-      m.vocab_size, m.tie_word_embeddings ? "tied" : "untied",
+      "{}{}: {}, {}{}", what, settings.reason.empty() ? "" : " (" + settings.reason + ")",
+      counted(parameter_count(m), "parameter"), model_text(m),
       lora.any() ? fmt::format("; frozen, with adapters of {} (alpha and dropout of the check, not of the "
                                "config, and a smaller rank if the config's does not fit this model)",
                                adapters_text(lora))
@@ -91,17 +90,13 @@ Json value_json(const CheckedValue& value) {
 Json model_json(const CheckSettings& settings) {
   const ModelConfig& m = settings.model;
   const LoraConfig& lora = settings.step.sharding.lora;
-  return {{"kind", to_string(settings.kind)},
-          {"reason", settings.reason},
-          {"parameters", parameter_count(m)},
-          {"num_hidden_layers", m.num_hidden_layers},
-          {"hidden_size", m.hidden_size},
-          {"intermediate_size", m.intermediate_size},
-          {"num_attention_heads", m.num_attention_heads},
-          {"num_key_value_heads", m.num_key_value_heads},
-          {"vocab_size", m.vocab_size},
-          {"tie_word_embeddings", m.tie_word_embeddings},
-          {"adapters", lora.any() ? Json(adapters_text(lora)) : Json(nullptr)}};
+  FieldWriter json;
+  json("kind", to_string(settings.kind));
+  json("reason", settings.reason);
+  json("parameters", parameter_count(m));
+  for_each_field(m, json);
+  json("adapters", lora.any() ? Json(adapters_text(lora)) : Json(nullptr));
+  return json.json;
 }
 
 Json sums_json(const std::array<StepSums, kCheckSteps>& steps) {

@@ -17,6 +17,7 @@
 #include "train/exchange/hugging_face/pretrained_model.h"
 #include "train/plan/pretrained_sizes.h"
 #include "train/report/human_text.h"
+#include "train/report/model_text.h"
 #include "train/report/standard_streams.h"
 
 namespace ripstop {
@@ -129,26 +130,8 @@ Json json_of(const ModelConfig& model) {
   return fields.json;
 }
 
-// The parts that LLaMA 2 does not have, as keys of [model]: ", attention_bias qkv, rope_type llama3".
-std::string parts_text(const ModelConfig& model) {
-  const FieldWriter::Json has = json_of(model), plain = json_of(ModelConfig{});
-  std::string text;
-  bool is_part = false;
-  for (const auto& [name, value] : has.items()) {
-    is_part |= name == "head_dim";  // the fields before it are sizes and constants that every model has
-    const bool differs = name == "head_dim" ? model.query_size() != model.hidden_size : value != plain[name];
-    if (is_part && differs)
-      text += fmt::format(", {} {}", name, value.is_string() ? value.get<std::string>() : value.dump());
-  }
-  return text;
-}
-
-std::string line_of(const ModelConfig& c) {
-  return fmt::format(
-      "  model       {} parameters: {} layers, hidden {}, feed-forward {}, {} heads ({} key-value), {} "
-      "{}{}\n",
-      parameter_count(c), c.num_hidden_layers, c.hidden_size, c.intermediate_size, c.num_attention_heads,
-      c.num_key_value_heads, c.vocab_size, c.tie_word_embeddings ? "pieces, tied" : "pieces", parts_text(c));
+std::string line_of(const ModelConfig& model) {
+  return fmt::format("  model       {} parameters: {}\n", parameter_count(model), model_text(model));
 }
 
 // `inspect --json` of a checkpoint. Scripts rely on its keys; most are keys of the manifest.

@@ -34,6 +34,7 @@
 #include "train/plan/pretrained_sizes.h"
 #include "train/plan/run_length.h"
 #include "train/report/human_text.h"
+#include "train/report/model_text.h"
 #include "train/report/standard_streams.h"
 #include "train/run/resume_check.h"
 
@@ -61,6 +62,7 @@ void print_for_people(const RunConfig& config, const ResolvedRun& run, const Run
   print_out("mesh            {} ({})\n", run.mesh.to_text(), counted(run.mesh.ranks(), "rank"));
   if (target.device == DeviceKind::kCpu) print_out("threads         {} a rank\n", cpu_threads());
   print_out("parameters      {}\n", parameter_count(run.model));
+  print_out("model           {}\n", model_text(run.model));
   if (run.step.sharding.lora.any()) print_out("adapters        {}\n", parameters_text(run));
   print_out("flops per token {:.4g} (causal)\n", run.flops_per_token().causal);
   print_out("micro-batch     {}, {} a step{}\n", counted(run.step.sharding.sequence_count, "sequence"),

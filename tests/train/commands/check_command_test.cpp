@@ -49,6 +49,7 @@ TEST_F(CheckCommand, TheDocumentHasEveryError) {
   EXPECT_EQ(document["verdict"], "holds");
   EXPECT_EQ(document["ranks"], 1);
   EXPECT_EQ(document["model"]["kind"], "whole");
+  EXPECT_EQ(document["model"]["rope_type"], "default");
   EXPECT_EQ(document["recompute"], "full");
   EXPECT_EQ(document["recompute_alone"], "none");
   EXPECT_EQ(document["clipping"], true);
@@ -68,6 +69,7 @@ TEST_F(CheckCommand, ASmallModelTakesItsPlace) {
   const ProgramRun small = check("--small model.preset=15m model.vocab_size=32003");
   EXPECT_EQ(small.exit_code, 0) << small.err;
   EXPECT_HAS(small.out, "model       a small one of the same shape (--small asks for it): ");
+  EXPECT_HAS(check("--small model.qk_norm=true").out, " pieces, tied, qk_norm true\n");
   // Neither the config nor a data set gives the vocabulary.
   std::string config = read_bytes(scratch_ / "config.toml");
   config.erase(config.find("vocab_size = 400\n"), 17);

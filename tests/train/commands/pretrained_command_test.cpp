@@ -4,6 +4,7 @@
 #include "tests/train/exchange/pretrained_directory.h"
 #include "train/checkpoint/manifest.h"
 #include "train/exchange/hugging_face/pretrained_model.h"
+#include "train/report/model_text.h"
 
 namespace ripstop {
 namespace {
@@ -196,6 +197,7 @@ TEST_F(PretrainedCommands, PlanKnowsItsSizes) {
   EXPECT_EQ(plan.exit_code, 0) << plan.err;
   EXPECT_HAS(plan.out,
              "parameters      " + std::to_string(parameter_count(open_pretrained_model(model()).config)));
+  EXPECT_HAS(plan.out, "model           " + model_text(open_pretrained_model(model()).config) + "\n");
   expect_refused("plan " + config + " data.sequence_length=512", 64, "exceeds the 256 positions");
   // The one key-value head of the model is known only here.
   expect_refused("plan " + config + " mesh.tensor=2 --ntasks-per-node 2", 78, "tensor");

@@ -203,7 +203,7 @@ TEST(ExportAdapters, TheCardSaysHowToLoadThem) {
   const std::string card = read_bytes(scratch / "out" / "README.md");
   EXPECT_TRUE(card.starts_with("---\nlibrary_name: peft\npipeline_tag: text-generation\nbase_model: "))
       << card;
-  EXPECT_HAS(card, "LoRA adapters of a LLaMA-2-style transformer that writes summaries");
+  EXPECT_HAS(card, "LoRA adapters of a LLaMA-style transformer that writes summaries");
   EXPECT_HAS(card, "base = \"models/\\\"a\\\"\"");
   EXPECT_HAS(card, "model = PeftModel.from_pretrained(model, \".\")");
   EXPECT_HAS(card, "max_new_tokens = 64");

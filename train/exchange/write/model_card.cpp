@@ -10,7 +10,9 @@
 #include "data/dataset/prompt_template.h"
 #include "data/files/whole_file.h"
 #include "data/text/json_reader.h"
+#include "train/exchange/hugging_face/pretrained_model.h"
 #include "train/exchange/peft/peft_adapter.h"
+#include "train/report/model_text.h"
 
 namespace ripstop {
 namespace {
@@ -148,11 +150,8 @@ std::string training_text(const ModelCard& card) {
   const auto row = [&](const char* what, const std::string& value) {
     if (!value.empty()) text += fmt::format("| {} | {} |\n", what, value);
   };
-  row("model",
-      fmt::format("{} parameters: {} layers, hidden size {}, feed-forward {}, {} heads ({} "
-                  "key-value), vocabulary {}",
-                  parameter_count(model), model.num_hidden_layers, model.hidden_size, model.intermediate_size,
-                  model.num_attention_heads, model.num_key_value_heads, model.vocab_size));
+  row("model", fmt::format("{}, {} parameters: {}", pretrained_architecture(model), parameter_count(model),
+                           model_text(model)));
   const bool has_base = card.adapters != nullptr || state.adapted;
   row(imported   ? "weights of"
       : has_base ? "frozen weights"
@@ -260,8 +259,9 @@ std::string front_matter(const ModelCard& card) {
   // YAML reads a plain `no`, the code of Norwegian, as false.
   if (!card.facts.language.empty())
     text += fmt::format("language:\n- {}\n", card.facts.language == "no" ? "'no'" : card.facts.language);
-  return text + fmt::format("tags:\n- llama\n{}{}- ripstop\n---\n\n", is_peft ? "- lora\n" : "",
-                            writes_summaries(card) ? "- summarization\n" : "");
+  const bool is_llama = pretrained_architecture(card.trained.state().model) == "LlamaForCausalLM";
+  return text + fmt::format("tags:\n{}{}{}- ripstop\n---\n\n", is_llama ? "- llama\n" : "",
+                            is_peft ? "- lora\n" : "", writes_summaries(card) ? "- summarization\n" : "");
 }
 
 }  // namespace
@@ -271,14 +271,13 @@ std::string model_card(const ModelCard& card) {
       front_matter(card) + fmt::format("# {}\n\n", normal_path(card.trained.run).filename().string());
   if (is_imported(card))
     text += fmt::format(
-        "A LLaMA-2-style transformer, stored by ripstop and not trained by it: the weights are those of "
+        "A LLaMA-style transformer, stored by ripstop and not trained by it: the weights are those of "
         "`{}`, as they were imported.\n\n",
         card.trained.config.model.pretrained);
   else
-    text +=
-        fmt::format("{} LLaMA-2-style transformer{}, trained with ripstop; the checkpoint of step {}.\n\n",
-                    card.adapters != nullptr ? "LoRA adapters of a" : "A",
-                    writes_summaries(card) ? " that writes summaries" : "", card.trained.state().step);
+    text += fmt::format("{} LLaMA-style transformer{}, trained with ripstop; the checkpoint of step {}.\n\n",
+                        card.adapters != nullptr ? "LoRA adapters of a" : "A",
+                        writes_summaries(card) ? " that writes summaries" : "", card.trained.state().step);
   return text + loading_text(card) + prompt_text(card) + tokenizer_text(card) + training_text(card) +
          scores_text(card);
 }

@@ -9,8 +9,9 @@
 namespace ripstop {
 namespace {
 
-TrainedModel card_subject(CheckpointState state, const std::filesystem::path& run) {
-  state.model = exported_model();
+TrainedModel card_subject(CheckpointState state, const std::filesystem::path& run,
+                          const ModelConfig& model = exported_model()) {
+  state.model = model;
   Manifest manifest;
   manifest.state = std::move(state);
   return {StoredModel(Checkpoint{run / "checkpoints/step", std::move(manifest)}), run, {}};
@@ -65,6 +66,22 @@ TEST(ModelCard, SaysWhatTheModelIs) {
   EXPECT_HAS(model_card(card), "may differ from those of the training: it has user-defined pieces");
   tokenizer.texts.clear();
   EXPECT_HAS(model_card(card), "The tokenizer is not here");
+}
+
+TEST(ModelCard, NamesTheArchitectureAndItsParts) {
+  const auto card = [](AttentionBias bias) {
+    ModelConfig model = exported_model();
+    model.attention_bias = bias;
+    const TrainedModel trained = card_subject({}, "runs/a", model);
+    return model_card({.trained = trained, .tokenizer = {}, .prompt_template = "", .written_by = ""});
+  };
+  EXPECT_HAS(card(AttentionBias::kNone), "\n| model | LlamaForCausalLM, ");
+  EXPECT_HAS(card(AttentionBias::kNone),
+             ": 3 layers, hidden 64, feed-forward 172, 8 heads (2 key-value), 503 pieces, tied |\n");
+  EXPECT_HAS(card(AttentionBias::kNone), "\n- llama\n");
+  EXPECT_HAS(card(AttentionBias::kQkv), "\n| model | Qwen2ForCausalLM, ");
+  EXPECT_HAS(card(AttentionBias::kQkv), ", 503 pieces, tied, attention_bias qkv |\n");
+  EXPECT_EQ(card(AttentionBias::kQkv).find("\n- llama\n"), std::string::npos);
 }
 
 // A hub links adapters to their base by its name there.
