@@ -81,6 +81,8 @@ void JsonTokenizerCommands::go_round() const {
   ok(of_run);
   ok(run_program("checkpoint export '" + path("run") + "' '" + path("out") + "'"));
   expect_carried("out");
+  EXPECT_HAS(read_bytes(scratch_ / "out/README.md"),
+             "tokenizer = PreTrainedTokenizerFast.from_pretrained(directory, split_special_tokens=True)\n");
   const ProgramRun of_export = run_program("summarize '" + path("out") + "' --input '" + input + "'");
   ok(of_export);
   EXPECT_EQ(of_export.out, of_run.out);

@@ -194,7 +194,7 @@ ExportedTokenizer exported_tokenizer(const Tokenizer& tokenizer, int64_t longest
   if (!tokenizer.begin().empty()) files.ids.bos = tokenizer.begin().front();
   if (tokenizer.has_eos()) files.ids.eos = tokenizer.eos();
   TokenizerFiles own = tokenizer.files();
-  files.has_json = own.is_json();
+  files.has_json = files.is_carried_json = own.is_json();
   if (files.has_json) {
     files.texts = std::move(own.carried);
     files.splits_special = !tokenizer.reads_special_tokens();

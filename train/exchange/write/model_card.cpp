@@ -66,6 +66,20 @@ std::string generating_text(const ModelCard& card) {
          "print(tokenizer.decode(output[0, inputs.input_ids.shape[1]:], skip_special_tokens=True).strip())\n";
 }
 
+// AutoTokenizer of transformers 5 builds LlamaTokenizer, GPT2Tokenizer and others anew, without all that
+// tokenizer.json says. PreTrainedTokenizerFast takes the file as it is.
+const char* tokenizer_class(const ModelCard& card) {
+  return card.tokenizer.is_carried_json ? "PreTrainedTokenizerFast" : "AutoTokenizer";
+}
+
+// Python code that reads the tokenizer in `directory`, a Python expression.
+std::string tokenizer_line(const ModelCard& card, const char* directory) {
+  const char* options = !card.tokenizer.is_carried_json ? ""
+                        : card.tokenizer.splits_special ? ", split_special_tokens=True"
+                                                        : ", split_special_tokens=False";
+  return fmt::format("tokenizer = {}.from_pretrained({}{})\n\n", tokenizer_class(card), directory, options);
+}
+
 std::string adapters_loading_text(const ModelCard& card) {
   const auto& [lora, base, base_export] = *card.adapters;
   const std::optional<AdaptedBase>& adapted = card.trained.state().adapted;
@@ -82,16 +96,15 @@ std::string adapters_loading_text(const ModelCard& card) {
          fmt::format(
              "```python\n{}"
              "from peft import PeftModel\n"
-             "from transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
+             "from transformers import AutoModelForCausalLM, {}\n\n"
              "base = {}  # the model that the adapters were trained beside\n"
              "model = AutoModelForCausalLM.from_pretrained(base, dtype=\"{}\")\n"
              "model = PeftModel.from_pretrained(model, \".\")  # where this file lies\n"
-             "model.generation_config.max_new_tokens = {}\n"
-             "tokenizer = AutoTokenizer.from_pretrained({})\n\n",
-             needs_torch(card) ? "import torch\n" : "",
+             "model.generation_config.max_new_tokens = {}\n",
+             needs_torch(card) ? "import torch\n" : "", tokenizer_class(card),
              text_of_json(base_export.empty() ? base : kBaseExport), dtype,
-             card.trained.config.generation.max_new_tokens, card.tokenizer.is_there() ? "\".\"" : "base") +
-         generating_text(card) +
+             card.trained.config.generation.max_new_tokens) +
+         tokenizer_line(card, card.tokenizer.is_there() ? "\".\"" : "base") + generating_text(card) +
          "```\n\n`model.merge_and_unload()` adds the adapters to the weights of the base.\n";
 }
 
@@ -102,11 +115,10 @@ std::string loading_text(const ModelCard& card) {
       "from transformers import AutoModelForCausalLM{}\n\n"
       "directory = \".\"  # where this file lies\n"
       "model = AutoModelForCausalLM.from_pretrained(directory, dtype=\"{}\")\n",
-      needs_torch(card) ? "import torch\n" : "", card.tokenizer.is_there() ? ", AutoTokenizer" : "",
-      to_string(card.dtype));
+      needs_torch(card) ? "import torch\n" : "",
+      card.tokenizer.is_there() ? fmt::format(", {}", tokenizer_class(card)) : "", to_string(card.dtype));
   if (!card.tokenizer.is_there()) return text + "```\n\nThe tokenizer is not here: the run had none.\n";
-  text += "tokenizer = AutoTokenizer.from_pretrained(directory)\n\n";
-  text += generating_text(card) + "```\n";
+  text += tokenizer_line(card, "directory") + generating_text(card) + "```\n";
   if (writes_summaries(card))
     text +=
         "\nThe same without Python, for a file of `{\"document\": \"...\"}` lines:\n\n```\n"
@@ -131,6 +143,11 @@ std::string prompt_text(const ModelCard& card) {
 
 std::string tokenizer_text(const ModelCard& card) {
   if (!card.tokenizer.is_there()) return "";
+  if (card.tokenizer.is_carried_json)
+    return fmt::format(
+        "\nThe Python above makes the ids of the training. `AutoTokenizer` may make others{}{}, and "
+        "transformers 5 builds some\nclasses of tokenizers anew, without all that tokenizer.json says.\n",
+        card.tokenizer.difference.empty() ? "" : ": ", card.tokenizer.difference);
   if (card.tokenizer.difference.empty())
     return fmt::format(
         "\n`AutoTokenizer` makes the same ids of a text as ripstop does with `{}`. Marks of "
