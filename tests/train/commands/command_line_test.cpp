@@ -156,8 +156,9 @@ TEST(CommandLine, ArgumentsMayBeCalledLikeVerbs) {
 }
 
 TEST(CommandLine, HelpListsEveryVerbOnce) {
-  EXPECT_EQ(listed_verbs(), (std::vector<std::string>{"check", "checkpoint", "doctor", "evaluate", "plan",
-                                                      "prepare", "rouge", "status", "summarize", "train"}));
+  EXPECT_EQ(listed_verbs(),
+            (std::vector<std::string>{"check", "checkpoint", "doctor", "evaluate", "plan", "prepare",
+                                      "report", "rouge", "status", "summarize", "train"}));
   const std::string help = run_program("--help").out;
   EXPECT_EQ(run_program("-h").out, help);
   EXPECT_EQ(run_program("help").out, help);
