@@ -1,7 +1,10 @@
 #pragma once
+#include <array>
 #include <span>
 #include <string>
+#include <string_view>
 
+#include "model/core/words.h"
 #include "train/page/run_record.h"
 
 namespace ripstop {

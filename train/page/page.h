@@ -2,6 +2,7 @@
 #pragma once
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "train/page/run_record.h"
 
