@@ -30,13 +30,13 @@ std::optional<FileIdentity> identity_of(const std::filesystem::path& path) {
   return FileIdentity(status.st_dev, status.st_ino);
 }
 
-/// Lists the files below a directory: `read`, the data files, and `other`, the rest, each with a reason.
+/// Lists the files below a directory: data files in `read`; the rest in `other`, with a reason for each.
 class FilesBelow {
  public:
   FilesBelow(std::filesystem::path root, const CorpusSource& source)
       : root_(std::move(root)), source_(source) {
     list(root_);
-    // Links come last: a folder that also has a link is listed by its own name, and the link is passed over.
+    // List links last, so that a folder below the root is listed by its own name, not by the name of a link.
     while (!links_.empty()) {
       const std::filesystem::path first = *links_.begin();
       links_.erase(links_.begin());
@@ -232,8 +232,8 @@ SourceKind common_kind(const std::vector<std::filesystem::path>& files, const Co
   return common;
 }
 
-/// Keeps one name of each file in source.inputs, not a link if possible: a second name would only give
-/// duplicate examples. Throws Error(kUsage) if the user gave a name that would be dropped.
+/// Keeps one name of each file in source.inputs, preferably no link: another name would only give duplicate
+/// examples. Throws Error(kUsage) if the user gave a name that would be dropped.
 void drop_second_names(CorpusSource& source) {
   std::set<FileIdentity> seen;
   std::vector<std::filesystem::path>& files = source.inputs;

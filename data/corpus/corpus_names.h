@@ -1,4 +1,4 @@
-// The names of files tell their kind and split, and which files of a directory are not data.
+// What the names of files tell: their kind, their split, and whether they are data.
 #pragma once
 #include <filesystem>
 #include <optional>

@@ -115,7 +115,7 @@ std::string claim(Split split, Random& random) {
 
 void read_synthetic(const CorpusSource& source, CorpusProgress& progress, const ExampleSink& sink) {
   const World world;
-  // Validation and test each get 1 % of the examples, from 1 to 500; with fewer than three, all are train.
+  // Validation and test each get 1 %, at least 1 and at most 500. With fewer than 3 examples, all are train.
   const int64_t held_out = source.examples < 3 ? 0 : std::clamp<int64_t>(source.examples / 100, 1, 500);
   progress = {0, source.examples};
   for (int64_t i = 0; i < source.examples; ++i) {
@@ -125,7 +125,7 @@ void read_synthetic(const CorpusSource& source, CorpusProgress& progress, const 
                     : from_end < 2 * held_out ? Split::kValidation
                                               : Split::kTrain;
     example.id = fmt::format("synthetic-{}", i);
-    // Each article has its own key, so its text does not depend on the number of articles.
+    // Each article has a seed of its own, so its text does not depend on the number of articles.
     Random random(Random(source.seed).below(UINT64_MAX) ^ (static_cast<uint64_t>(i) * 0xd1342543de82ef95ull));
     const int64_t confirmed = 1 + static_cast<int64_t>(random.below(kSentences - 1));
     for (int64_t s = 0; s < kSentences; ++s) {

@@ -125,7 +125,7 @@ void parse_article(std::string bytes, CorpusExample& example) {
   if (example.invalid_utf8) return;
   normalize_line_ends(bytes);
   const std::string kept = drop_boilerplate(bytes);
-  // "", "URL", the URL, "TITLE", the title, "FIRST-SENTENCE", the summary, "RESTBODY", the document.
+  // Parts: "", "URL", the URL, "TITLE", the title, "FIRST-SENTENCE", the summary, "RESTBODY", the document.
   const std::vector<std::string_view> parts = split_at_marks(kept);
   if (parts.size() < 9 || strip(parts[5]) != "FIRST-SENTENCE" || strip(parts[7]) != "RESTBODY") {
     throw Error(ExitCode::kInputData, fmt::format("{}: not an article in XSum's form", example.file),

@@ -79,7 +79,7 @@ std::vector<std::vector<PackItem>> StepPlanner::take_step(LoaderStep& step) {
   }
   step.end = at_;
   step.sequences = static_cast<int64_t>(sequences.size());
-  // If the step ends an epoch, plan_ is still the plan of that epoch, and the fraction is 0.
+  // If the step ends an epoch, plan_ is still the plan of that epoch, and step.epoch has no fraction.
   const bool same_plan = plan_.epoch() == at_.epoch;
   step.epoch = static_cast<double>(at_.epoch) +
                (same_plan ? static_cast<double>(at_.sequence) / static_cast<double>(plan_.sequences()) : 0.0);

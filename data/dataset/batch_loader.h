@@ -36,13 +36,13 @@ struct BatchLoaderOptions {
 
 /// One step of all data ranks together. The same on every rank.
 struct LoaderStep {
-  /// First sequence of the step, and first after the step; save `end` when the step is done.
+  /// Cursors of the step's first sequence and of the first one after it. Save `end` when the step is done.
   DataCursor begin, end;
   int64_t sequences = 0;     ///< less than global_batch_sequences only in the last step of a run
   int64_t examples = 0;      ///< pieces of long running text count as examples
   int64_t rows = 0;          ///< rows of the sequences, without padding
   int64_t target_count = 0;  ///< the divisor of the loss sum
-  double epoch = 0;          ///< `end` in epochs, with a fraction, for messages
+  double epoch = 0;          ///< `end` as a number of epochs, such as 1.25, for messages
 };
 
 struct EpochSequences {
@@ -63,8 +63,8 @@ std::map<DocumentSizes, int64_t> coming_documents(const TokenDataset& dataset,
 
 /// Divides the sequences, epoch after epoch, among the data ranks.
 ///
-/// A step takes the next G = global_batch_sequences sequences, whatever the number of ranks, and goes on in
-/// the next epoch where one ends. Sequence j of a step goes to data rank j mod data_ranks. Each data rank
+/// A step takes the next G = global_batch_sequences sequences, whatever the number of ranks, also across the
+/// end of an epoch. Sequence j of a step goes to data rank j mod data_ranks. Each data rank
 /// fills its batches in order; empty sequences fill the last batches.
 ///
 /// A thread reads ahead with pread and never calls libhdf5. If the thread fails, next_step() and next_batch()

@@ -83,7 +83,7 @@ std::vector<ExampleText> checked_text(const TokenDataset& dataset, const Tokeniz
     const int64_t example = first + i, begin = dataset.target_begin(example);
     targets.resize(static_cast<size_t>(dataset.example_end(example) - begin));
     dataset.read_tokens(begin, dataset.example_end(example), targets.data());
-    // Decoded targets need not equal the summary, because a tokenizer may normalize.
+    // Compare ids: decoded targets may differ from the summary, because a tokenizer may normalize.
     std::vector<int32_t> expected = tokenizer.encode_continuation(texts[static_cast<size_t>(i)].summary);
     expected.push_back(tokenizer.eos());
     if (targets != expected) {

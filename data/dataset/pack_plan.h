@@ -31,7 +31,7 @@ struct PackItem {
 /// The plan places the items in the order of a permutation keyed by (seed, epoch); without `shuffle`, in the
 /// order of the data set. Each item goes into the fullest open sequence that has room for it. If none has
 /// room, the plan opens a new sequence; if `open_sequences` are open already, it first closes the fullest.
-/// With `shuffle` the plan then permutes the sequences, because sequences with much padding come last.
+/// With `shuffle` the plan then permutes the sequences, because best fit puts the emptiest ones last.
 /// Source: bounded-space best fit, Csirik and Johnson, Algorithmica 31 (2001).
 class PackPlan {
  public:

@@ -30,7 +30,7 @@ struct EncodedPrompt {
   int64_t begin_tokens = 1;
 };
 
-/// Makes prompts of documents and examples of pairs. Several threads may call const members at once.
+/// Makes a prompt of a document, or an example of a pair. Several threads may call const members at once.
 class PromptTemplate {
  public:
   /// `tokenizer` must outlive this object. Throws the errors of parse_template(), and Error(kUsage) if the
@@ -45,8 +45,8 @@ class PromptTemplate {
   EncodedPrompt encode(std::string_view document) const;
   /// The prompt of `document`, then `summary` (Tokenizer::encode_continuation), then Tokenizer::eos.
   TokenExample encode_pair(std::string_view document, std::string_view summary) const;
-  /// Tokenizer::begin, text, Tokenizer::eos. All tokens after the begin are targets, except the very first
-  /// token of the example.
+  /// Tokenizer::begin, `text`, Tokenizer::eos. Every token is a target except the begin tokens, or except the
+  /// first token if there are no begin tokens.
   TokenExample encode_text(std::string_view text) const;
 
  private:

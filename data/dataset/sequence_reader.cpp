@@ -65,7 +65,7 @@ int64_t SequenceReader::first_target(const PackItem& item) const {
   if (kept == end - begin) return target - begin;
   // Only the document is cut: count from the end of the example.
   if (summary_fits(item.example)) return kept - (end - target);
-  // The summary is cut: the separator follows the begin directly.
+  // The summary is cut: the separator follows the begin tokens directly.
   return dataset_.header().begin_tokens + target - dataset_.separator_begin(item.example);
 }
 

@@ -27,9 +27,9 @@ struct DocumentSizes {
 
 /// Cuts the examples of a data set to the sequence length and appends them to batches.
 ///
-/// An example with a summary that is longer than sequence_length loses the end of its document. If its begin,
-/// separator and summary alone are longer, it loses the whole document and the end of the summary. Running
-/// text is not cut: the PackPlan divides it.
+/// A pair longer than sequence_length loses the end of its document. If begin tokens, separator and summary
+/// alone are longer, it loses the whole document and the end of the summary. Running text is not cut: the
+/// PackPlan divides it.
 ///
 /// Any thread may call const members. `dataset` must outlive the reader.
 class SequenceReader {

@@ -162,7 +162,7 @@ void TokenDataset::read_index(const Hdf5File& hdf5) {
   }
 }
 
-/// Whether separator_begin is valid: in a pair not after target_begin, in running text the example's end.
+/// Whether separator_begin is valid: at most target_begin in a pair, the example's end in running text.
 bool TokenDataset::is_in_order(int64_t example) const {
   if (header_.kind == ExampleKind::kSummary) return separator_begin(example) <= target_begin(example);
   return separator_begin(example) == example_end(example);
@@ -176,11 +176,11 @@ void TokenDataset::check_index() const {
   }
   for (int64_t i = 0; i < examples(); ++i) {
     const int64_t begin = example_begin(i), end = example_end(i);
-    // Compare first: differences of hostile offsets may overflow.
+    // Compare before subtracting: differences of hostile offsets may overflow.
     if (end <= begin || begin < 0 || end - begin < 2 || end > tokens()) {
       fail(ExitCode::kInputData, "{}: example {} spans tokens {} to {}", path_.string(), i, begin, end);
     }
-    // Without BOS an example may begin with its separator: the first token may hold the document, too.
+    // Without BOS the separator may come first: its first token may hold the whole document, too.
     if (separator_begin(i) < begin + std::min(header_.begin_tokens, end - begin) ||
         separator_begin(i) > end || target_begin(i) <= begin || target_begin(i) >= end || !is_in_order(i)) {
       fail(ExitCode::kInputData,

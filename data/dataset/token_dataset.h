@@ -61,9 +61,9 @@ std::string content_hash(const TokenDatasetHeader& header, const std::array<std:
 /// the name of the file.
 ///
 /// The constructor reads the index into memory (24 bytes an example) and checks version, types, offsets and
-/// content hash. Before that, it compares the hash of the file without /tokens with the prepare.json beside
-/// the file, if listed there, because libhdf5 may crash on a damaged file. Main thread only, except
-/// read_tokens(), because of libhdf5.
+/// content hash. Before that, it compares hash_outside() with the prepare.json beside the file, if that lists
+/// the file, because libhdf5 may crash on a damaged file. Main thread only, because of libhdf5, except for
+/// read_tokens().
 class TokenDataset {
  public:
   explicit TokenDataset(const std::filesystem::path& path);

@@ -25,7 +25,7 @@ class CheckedOutput {
 
   /// Waits until the bytes `written` are on the device, drops them from the page cache, reads them into
   /// `buffer` and compares their hash. If the file system cannot wait or drop, the page cache may answer
-  /// instead of the device. Call it some time after the write: right after it, the wait is longest.
+  /// instead of the device. Call it some time after the write, to wait less.
   void read_back(const WrittenBytes& written, std::vector<char>& buffer) const;
 
   /// Waits until the bytes survive a power loss, and closes the file. Must be the last call.

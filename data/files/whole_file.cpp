@@ -15,7 +15,7 @@ std::string read_whole_file(const std::filesystem::path& path, int64_t most_byte
   Io& io = posix_io();
   const Descriptor file(io, io.open(path, O_RDONLY));
   if (file.value() < 0) fail_storage(path, "open", errno, refusal);
-  // A first guess for the buffer: pipes and files below /proc have size 0.
+  // Minimum size of the buffer, because pipes and files below /proc have size 0.
   constexpr int64_t kLeastBlock = 4096;
   Io::Status status;
   if (io.status(file.value(), status) != 0) fail_storage(path, "look at it", errno, refusal);

@@ -70,9 +70,9 @@ std::vector<Hdf5Array> create_hdf5(const std::filesystem::path& path, std::vecto
                                    const Hdf5Attributes& attributes);
 
 /// A file open for reading. The constructor takes no lock and checks that each object is a group, a
-/// contiguous 1-D array of an Hdf5Type whose bytes lie inside the file, or a 1-D array of strings. Other
-/// types, filters, chunks, external or virtual storage, and soft or external links are refused, because a
-/// hostile file could make the reader read any file. Main thread only; any thread may use a returned
+/// contiguous 1-D array of an Hdf5Type whose bytes lie inside the file, or a 1-D array of strings. It refuses
+/// other types, filters and chunks, and also virtual or external storage and soft or external links, with
+/// which a hostile file could make it read any file. Main thread only; any thread may use a returned
 /// Hdf5Array. All members throw Error(`refusal`): kInputData for data sets, kStorage for checkpoints.
 class Hdf5File {
  public:

@@ -69,8 +69,8 @@ PropertyHandle file_access(int64_t alignment_bytes) {
   PropertyHandle access(H5Pcreate(H5P_FILE_ACCESS));
   // Clusters still have the h5dump of HDF5 1.8.
   H5Pset_libver_bounds(access.get(), H5F_LIBVER_EARLIEST, H5F_LIBVER_V18);
-  // Locks fail on Lustre without -o flock and on some NFS servers. ripstop needs no locks: it renames only
-  // complete directories.
+  // Locks fail on Lustre without -o flock and on some NFS servers. ripstop needs no locks, because readers
+  // see only complete directories.
   H5Pset_file_locking(access.get(), false, true);
   if (alignment_bytes > 1)
     H5Pset_alignment(access.get(), static_cast<hsize_t>(alignment_bytes),

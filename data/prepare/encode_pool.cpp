@@ -10,8 +10,8 @@ namespace {
 // A batch with this many examples or bytes is full. Less work would not be worth the start of a thread.
 constexpr size_t kBatchExamples = 512;
 constexpr int64_t kBatchBytes = 1 << 20;
-// submit() waits while batches hold more text than this and more than two full batches for each thread. The
-// ids of a text take up to four times as many bytes as the text.
+// submit() waits while the texts of all batches take more bytes than this, and more than two full batches a
+// thread. The ids of a text take up to four times as many bytes as the text.
 constexpr int64_t kMostBytes = int64_t{16} << 20;
 
 }  // namespace
@@ -32,7 +32,7 @@ void EncodePool::take_all(Batch batch) {
 }
 
 void EncodePool::submit() {
-  // Wait for the oldest batch first, so that with any number of threads the same example's error is thrown.
+  // Wait for the oldest batch, so that with any number of threads the first bad example's error is thrown.
   const int64_t most = std::max(kMostBytes, 2 * kBatchBytes * static_cast<int64_t>(threads_));
   while (!batches_.empty() && std::accumulate(bytes_.begin(), bytes_.end(), filling_bytes_) > most)
     take_all(wait_for_first());

@@ -190,7 +190,7 @@ void Preparation::take(EncodedExample& encoded) {
   const CorpusExample& source = encoded.source;
   Fault fault = fault_of(source, kind());
   if (fault == Fault::kNone && encoded.has_long_word) fault = Fault::kLongWord;
-  // Without BOS, a text whose only letter the tokenizer drops is just EOS: there is nothing to learn.
+  // If the tokenizer drops all letters of a text and has no BOS, only EOS is left: there is nothing to learn.
   if (fault == Fault::kNone && std::ssize(encoded.tokens.tokens) < 2) fault = Fault::kEmptyDocument;
   // Examples arrive in the order of the corpus, so of several equal examples the first stays.
   if (fault == Fault::kNone && !seen_.insert(encoded.pair_hash)) fault = Fault::kDuplicate;
@@ -219,8 +219,8 @@ void Preparation::take(EncodedExample& encoded) {
   split.examples.add(tokens);
 }
 
-/// The first name of a special token of this tokenizer in `text`; else the name of another family's end or
-/// turn token, which data made for that family may contain; "" if there is none.
+/// The first name in `text` of a special token of this tokenizer; else of an end or turn token of another
+/// family of models, for which the data may have been made; "" if there is none.
 std::string special_name_in(std::string_view text, const SpecialNames& special) {
   std::string name = special.find(text);
   for (const std::string_view other :
@@ -304,7 +304,7 @@ PrepareReport Preparation::run() {
   std::optional<Tokenizer> tokenizer;
   if (!options_.tokenizer.empty()) {
     tokenizer.emplace(options_.tokenizer, options_.choice);
-    tokenizer->eos();  // throws if it is not known
+    tokenizer->eos();  // throws if the end token is not known
     if (const int64_t begin = std::ssize(tokenizer->begin()); begin > kMostBeginTokens)
       fail(ExitCode::kInputData, "{}: each text would begin with {} tokens, at most {} are accepted",
            tokenizer->name(), begin, kMostBeginTokens);
