@@ -20,7 +20,7 @@ struct ExampleView {
   std::vector<int32_t> token;     ///< input tokens and the last target
   int64_t first_target = 0;       ///< index in `token` of the first target
   /// Number of tokens of each part before cutting. BOS belongs to the document, EOS to the summary. Running
-  /// text belongs to the document as a whole.
+  /// text counts as document.
   int64_t document = 0, separator = 0, summary = 0;
   int64_t cut_document = 0;  ///< tokens cut off the document's end
   /// Tokens cut off the summary's end, and off the separator's end if the separator does not fit.

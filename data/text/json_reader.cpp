@@ -18,7 +18,7 @@ std::string seal_of(std::string_view body) {
   return fmt::format(",\n \"hash\": \"xxh3-128:{}\"\n}}\n", hash.hex());
 }
 
-/// The index behind the closing quote of the JSON string whose opening quote is at `begin`.
+/// The index after the closing quote of the JSON string whose opening quote is at `begin`.
 size_t end_of_string(std::string_view json, size_t begin) {
   size_t end = begin + 1;
   while (json[end] != '"') end += json[end] == '\\' ? 2 : 1;

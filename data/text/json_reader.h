@@ -49,15 +49,15 @@ class JsonReader {
     throw Error(refusal_, name_ + ": " + in_one_line(fmt::format(format, std::forward<Args>(args)...)), hint);
   }
 
-  /// Deeper than any file needs, and low enough for recursive code.
+  /// A limit deeper than any file needs, and low enough for recursive code.
   static constexpr int kMostLevels = 32;
   /// Refuses `text` if it is not JSON (RFC 8259), not an object, nests deeper than kMostLevels, has an object
   /// with a key twice, or has more than 20,000 keys in all beyond the first 256 of each object. Values deeper
   /// than `kept_levels` are checked, but left out of the result.
   Json parse(std::string_view text, int kept_levels = kMostLevels) const;
-  /// Called for every key and value, and for the start and end of every list and object. `path`: the keys
-  /// that lead there, "" for a place in a list. Use `value` only for the event `value`. Returns whether to
-  /// leave the part out of the result; keys left out do not count towards the limit.
+  /// Called for every key, every value, and the start and end of every list and object. `path`: the keys that
+  /// lead to it, "" for an element of a list. Use `value` only for the event `value`. Returns whether to
+  /// leave the key or value out of the result; keys left out do not count towards the limit.
   using Take =
       FunctionRef<bool(Json::parse_event_t event, std::span<const std::string> path, const Json& value)>;
   /// Same as the parse() above, for documents whose large parts `take` stores elsewhere.

@@ -1,6 +1,6 @@
 // FieldWriter and FieldReader write structs as JSON objects and read them back. One function lists the fields
-// for both: each key once, with its member and, if a file may hold any value, the limits. Usually the
-// function is a member of the struct:
+// for writer and reader: each key once, with its member and, if need be, the limits that the reader checks.
+// Usually the function is a member of the struct:
 //
 //   static void fields(auto& self, auto& field) {
 //     field("metric", self.metric);
@@ -63,7 +63,7 @@ class FieldWriter {
   }
   /// Writes a value that follows from other fields. Readers ignore it.
   void derived(const char* key, const auto& value) { (*this)(key, value); }
-  /// Writes values rounded to four significant digits: a list may have a value for each of 1,000 nodes.
+  /// Writes values rounded to four significant digits, because a list may have 1,000 values, one a node.
   void rounded(const char* key, std::vector<double> values) {
     for (double& value : values) {
       const double unit = value > 0 ? std::pow(10.0, std::floor(std::log10(value)) - 3) : 1;
@@ -133,7 +133,7 @@ class FieldReader {
   void if_known(const char* key, auto& optional) { (*this)(key, optional); }
   void derived(const char* key, const auto&) { known(key); }
   void rounded(const char* key, std::vector<double>& values) { (*this)(key, values); }
-  /// Reads one of `words`: words[i] gives the enumerator number i.
+  /// Reads one of `words`; words[i] stands for the enumerator with the value i.
   template <class Enum>
   void word(const char* key, Enum& value, const auto& words) {
     value = static_cast<Enum>(index(key, reader_.member(json_, known(key)), words));

@@ -27,7 +27,7 @@ class LineInput {
 
   UnpackedInput input_;
   std::string buffer_;
-  size_t at_ = 0;  // begin of the next line in buffer_
+  size_t at_ = 0;  // start of the next line in buffer_
   int64_t line_number_ = 0;
 };
 

@@ -6,9 +6,9 @@
 
 namespace ripstop {
 
-/// Reads the regular files and links of a .tar, .tar.gz or .tgz one after another, in bounded memory, also in
-/// concatenated archives. All members throw the errors of UnpackedInput, and Error(kInputData) if the archive
-/// is damaged, cut short or lacks the end mark of tar.
+/// Reads the regular files and links of a .tar, .tar.gz or .tgz one after another, in bounded memory. The
+/// archive may consist of several. All members throw the errors of UnpackedInput, and Error(kInputData) if an
+/// archive is damaged, cut short or lacks the end mark of tar.
 class TarInput {
  public:
   explicit TarInput(const std::filesystem::path& path);
@@ -19,7 +19,7 @@ class TarInput {
   /// Returns false if there is no further regular file or link.
   bool next();
   /// If the current entry is a hard or symbolic link, the path of its target inside the archive; else empty.
-  /// Has no "." and "..", unless the link leads out of the archive.
+  /// The path has no "." and "..", unless the link leads out of the archive.
   const std::string& link() const;
   /// Path of the current file inside the archive.
   const std::string& name() const;

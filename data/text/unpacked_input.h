@@ -22,7 +22,7 @@ class UnpackedInput {
   UnpackedInput(const UnpackedInput&) = delete;
   UnpackedInput& operator=(const UnpackedInput&) = delete;
 
-  /// The next bytes, valid until the next call; empty at the end. Waits for a pipe only if it has no bytes.
+  /// The next bytes, valid until the next call; empty at the end. Waits only while a pipe has no bytes.
   std::string_view next_block();
   /// Bytes of the file read so far, before unpacking.
   int64_t bytes_read() const;

@@ -16,8 +16,8 @@ uint32_t code_point(std::string_view sequence);
 /// The UTF-8 of a code point.
 std::string utf8(uint32_t letter);
 
-/// Index of the first byte at which `text` is not valid UTF-8; nullopt if all is valid. Invalid are stray or
-/// missing continuation bytes, overlong forms, surrogates, and code points beyond U+10FFFF. Source: RFC 3629.
+/// Index of the first byte at which `text` is not valid UTF-8; nullopt if all is valid. Stray and missing
+/// continuation bytes, overlong forms, surrogates and letters above U+10FFFF are invalid. Source: RFC 3629.
 std::optional<int64_t> invalid_utf8(std::string_view text);
 
 /// `text`, valid UTF-8, without the white space at its ends that Python's str.strip() removes.

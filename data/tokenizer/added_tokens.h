@@ -20,7 +20,7 @@ struct AddedToken {
   bool rstrip = false;       ///< includes the white space after it
   bool normalized = false;   ///< searched for in the normalized text
   bool special = false;
-  std::string spelling;  ///< what is searched for and decoded: `content`, normalized if `normalized`
+  std::string spelling;  ///< the text searched for and decoded: `content`, or its normal form if `normalized`
 };
 
 /// The tokens that are found in a text before it is cut into words.
@@ -32,11 +32,11 @@ class AddedTokens {
   const std::vector<AddedToken>& all() const { return tokens_; }
   const AddedToken* find(std::string_view content) const;
   const AddedToken* find(int32_t id) const;
-  /// Cuts the pieces of `text` that are not tokens yet at added tokens: at tokens with AddedToken::normalized
-  /// if `normalized`, else at the others. If several tokens begin at one place, the longest counts. Special
-  /// tokens stay text unless `with_special`.
+  /// Cuts added tokens out of the pieces of `text` that are not tokens yet. Looks only for tokens whose
+  /// AddedToken::normalized equals `normalized`. If several tokens begin at one place, the longest counts.
+  /// Special tokens stay text unless `with_special`.
   void split(bool normalized, bool with_special, TracedText& text) const;
-  /// All that decides what is found, as text.
+  /// Everything that decides which tokens are found, as one text.
   std::string identity() const;
 
  private:
@@ -49,7 +49,7 @@ class AddedTokens {
 
   std::vector<AddedToken> tokens_;
   std::vector<size_t> by_content_, by_id_;  // indices, sorted
-  std::array<Search, 2> searches_;          // in the text as it is; in the normalized text
+  std::array<Search, 2> searches_;          // [0]: in the text as it is; [1]: in the normalized text
 };
 
 }  // namespace ripstop

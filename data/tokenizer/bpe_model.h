@@ -68,7 +68,7 @@ class BpeModel {
   /// Appends the tokens of `word`, which is valid UTF-8, to `tokens`. Takes O(n log n) time for n bytes.
   /// Throws Error(kInputData) if an unknown letter needs an unk token that is not a piece.
   void encode(std::string_view word, BpeScratch& scratch, std::vector<WordToken>& tokens) const;
-  /// All that decides the ids, as text.
+  /// Everything that decides the ids, as one text.
   std::string identity() const;
 
  private:

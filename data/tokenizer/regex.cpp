@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kMostPatternBytes = size_t{64} << 10;
 constexpr uint32_t kMostSteps = 10'000'000, kMostHeapKib = 256 << 10;
-// One call tries this many bytes as the begin of a match; the clock is read between calls.
+// One call tries this many bytes as the start of a match; the clock is read between calls.
 constexpr size_t kStarts = 256;
 constexpr size_t kStackBytes = size_t{64} << 10, kMostStackBytes = size_t{16} << 20;
 

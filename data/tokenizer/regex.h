@@ -26,7 +26,7 @@ class SlowRegexError : public Error {
 /// Memory and processor time with which one thread searches. The first search allocates the memory.
 class RegexScratch {
  public:
-  /// Far above what any text takes, and far below the hours of an expression whose time is quadratic.
+  /// A limit far above what any text takes, and far below the hours that a quadratic expression may take.
   static constexpr double kMostSeconds = 60;
   /// From now on, all searches together may take `seconds` of processor time. Without a call: no limit.
   void start(double seconds = kMostSeconds);

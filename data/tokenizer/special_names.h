@@ -20,7 +20,7 @@ class SpecialNames {
   /// The first name in `text`; "" if there is none.
   std::string find(std::string_view text) const;
 
-  /// For messages: a name inside a text is "encoded as text", in several pieces, or "read as this token".
+  /// For messages: a name inside a text is "encoded as text" (in pieces) or "read as this token".
   const char* how_read() const { return how_read_; }
 
  private:

@@ -12,7 +12,7 @@ class TextSample {
  public:
   explicit TextSample(int64_t most_bytes) : most_bytes_(most_bytes) {}
 
-  /// May drop this or other texts.
+  /// May drop `text` or earlier texts.
   void add(std::string text);
   bool empty() const { return texts_.empty(); }
   int64_t bytes() const { return bytes_; }

@@ -57,7 +57,7 @@ struct TextStep {
   std::string content{};
 
   void apply(TracedText& text, StepScratch& scratch) const;
-  /// All that decides what the step does, as a text that no other step has.
+  /// Everything that decides what the step does, as one text that no other step has.
   std::string identity() const;
 };
 

@@ -25,7 +25,7 @@ struct DecodeStep {
   int64_t start = 0, stop = 0;
   bool drops_first = false;
 
-  /// All that decides what the step does, as text.
+  /// Everything that decides what the step does, as one text.
   std::string identity() const;
 };
 

@@ -18,8 +18,8 @@ constexpr const char* kEndHint =
     "ripstop prepare --eos-token '<|im_end|>', or another one, names it, as does eos_token in "
     "tokenizer_config.json";
 
-/// A note if tokenizer_config.json asks for another begin than tokenizer.json has; "" if not. AutoTokenizer
-/// of transformers 5 drops add_bos_token beside a tokenizer.json. Source: transformers 5.24,
+/// A note if add_bos_token of tokenizer_config.json contradicts tokenizer.json; else "". AutoTokenizer of
+/// transformers 5 drops add_bos_token beside a tokenizer.json. Source: transformers 5.24,
 /// tokenization_utils_base.py, _from_pretrained().
 std::string begin_note(const TokenizerFiles& files, bool begins) {
   const std::string* text = files.find(kTokenizerConfigFile);
@@ -102,7 +102,7 @@ void Tokenizer::load(const TokenizerChoice& choice) {
   if (!files_.choice.eos_token.empty() && !eos_)
     throw Error(ExitCode::kInputData, fmt::format("{} has no token '{}'", name_, files_.choice.eos_token),
                 kEndHint);
-  // Carry the end token: the carried files may name another or none.
+  // Carry the name of the end token, too: the other carried files may name another token, or none.
   if (files_.is_json() && eos_) files_.choice.eos_token = piece(*eos_).name;
   if (!files_.choice.eos_token.empty()) files_.carry_choice();
 }
@@ -152,7 +152,7 @@ std::vector<SpannedToken> Tokenizer::encode_json(std::string_view text) const {
     return json_->encode(
         text, reads_special_tokens() ? JsonTokenizer::Special::kTokens : JsonTokenizer::Special::kText);
   } catch (const SlowRegexError&) {
-    throw;  // the next text would take as long
+    throw;  // no LongWordError, which skips a text: the next text would take as long
   } catch (const Error& error) {
     if (error.code() != ExitCode::kInputData) throw;
     throw LongWordError(error.code(), error.what(), error.hint());
@@ -224,7 +224,7 @@ std::vector<std::string> Tokenizer::notes() const {
           fmt::format("{} is read, as AutoTokenizer does; {} beside it gives other ids, as for {}",
                       file.string(), kSentencePieceFile, text_of_json(text)));
   } catch (const Error&) {
-    // LLaMA 3's tokenizer.model is not a SentencePiece model and does not count.
+    // A model that cannot be loaded gives no note: LLaMA 3's tokenizer.model is not a SentencePiece model.
   }
   return notes;
 }

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Even large vocabularies take a few MiB, and each data set and run gets a copy.
+// A limit far above the few MiB of large vocabularies; each data set and run gets a copy of the file.
 constexpr int64_t kMostTokenizerBytes = int64_t{64} << 20;
 // tokenizer_config.json of LLaMA 3 has 50 KiB.
 constexpr int64_t kMostSmallBytes = int64_t{4} << 20;
@@ -129,7 +129,7 @@ TokenizerFiles read_tokenizer_files(const fs::path& path) {
   const bool has_usual_name = name == kSentencePieceFile || name == kTokenizerJsonFile;
   std::string bytes = has_usual_name ? read_plain_file(files.path, kMostTokenizerBytes, ExitCode::kInputData)
                                      : read_whole_file(files.path, kMostTokenizerBytes, ExitCode::kInputData);
-  if (name == kTokenizerJsonFile)  // whatever its bytes: the JSON reader recognizes pointers of Git LFS
+  if (name == kTokenizerJsonFile)  // even a pointer of Git LFS, which the JSON reader recognizes
     files.carried = {{kTokenizerJsonFile, std::move(bytes)}};
   else
     files.carried = tokenizer_files_of(std::move(bytes), files.path).carried;

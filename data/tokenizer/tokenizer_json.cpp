@@ -25,8 +25,8 @@ constexpr size_t kMostTextBytes = size_t{64} << 10;
 constexpr std::string_view kGpt2Words =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-/// Takes vocabulary and merges out of the document while it is parsed, so that memory stays small. Their
-/// faults are reported later: perhaps the model is of another type.
+/// Takes vocabulary and merges out of the document while it is parsed, so that memory stays small. Stores a
+/// fault in `problem` instead of throwing, so that a model of another type is refused first.
 class LargeParts {
  public:
   LargeParts(const JsonReader& reader, BpeParts& model) : reader_(reader), model_(model) {}
@@ -52,7 +52,7 @@ class LargeParts {
     if (of_vocabulary && event == Event::value) take_piece(path, value);
     if (of_merges && event == Event::value) take_merge(path, value);
     if (of_merges && event == Event::array_end) end_pair(path);
-    return event != Event::array_start && event != Event::object_start;  // keep starts, or no member is seen
+    return event != Event::array_start && event != Event::object_start;  // leaving out a start hides members
   }
 
  private:
@@ -327,7 +327,7 @@ void Components::read_metaspace(const Json& json) {
   result_.pre_tokenizer.push_back(
       {.kind = TextStep::Kind::kReplace, .pattern = {" ", std::nullopt}, .content = letter});
   if (const auto where = prepend_scheme(json)) {
-    // Which pieces `tokenizers` then counts as the first depends on how it traces changed letters.
+    // What `tokenizers` takes for the first piece here depends on how it traces changed letters.
     if (*where == TextStep::Where::kFirstUnlessThere && !result_.normalizer.empty() &&
         std::ranges::find(result_.pre_tokenizer, TextStep::Kind::kSplit, &TextStep::kind) !=
             result_.pre_tokenizer.end())

@@ -297,14 +297,14 @@ std::optional<ConfigEntry> read_override(const std::string& text, ConfigProblems
   return std::nullopt;
 }
 
-// Whether an override removes `entry` from the file: both set the same key, or keys that exclude each other.
+// Whether an override removes the file's `entry`: they set the same key, or keys that exclude each other.
 bool displaces(const ConfigEntry& override_entry, const ConfigEntry& entry) {
   const std::string by = override_entry.key->path();
   const std::string of = entry.key->path();
   if (by == of) return true;
   if (by == "train.steps") return of == "train.epochs";
   if (by == "train.epochs") return of == "train.steps";
-  // A pretrained model has its own sizes.
+  // A pretrained model has its own sizes, so the file's sizes are removed.
   if (by == "model.pretrained") return entry.key->section == "model" && of != "model.resize_vocabulary";
   if (by == "model.preset") return of == "model.pretrained" || of == "model.resize_vocabulary";
   // Without adapters the file's other keys of [lora] have no meaning.

@@ -8,7 +8,7 @@
 namespace ripstop {
 namespace {
 
-// All rows of the table have one type, so two functions convert an enum to its index and back.
+// Makes the Field of any member; of an enum, with functions that convert it to its index and back.
 template <class T>
 Field field_at(T* value) {
   if constexpr (std::is_same_v<T, decltype(LoraConfig::targets)>) {
@@ -33,7 +33,7 @@ constexpr double kManySequences = 1 << 20;
 // AdamW computes in float32: a smaller epsilon is 0, or denormal, which a device may round to 0.
 constexpr double kSmallestFloat = std::numeric_limits<float>::min();
 
-// The start of a row: section and name are also the members of RunConfig.
+// Starts a row: section_ and name_ are also the names of the members in RunConfig.
 #define RIPSTOP_KEY(section_, name_) \
   .section = #section_, .name = #name_, .field = [](RunConfig& c) { return field_at(&c.section_.name_); }
 

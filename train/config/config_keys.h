@@ -96,8 +96,8 @@ std::string suggest_config_section(std::string_view section);
 /// The value as TOML. An empty optional is "auto" if key.none_is_auto, else "".
 std::string value_as_toml(const ConfigKey& key, const RunConfig& config);
 
-/// The value that to_toml writes; "" if parse_run_config would refuse the key: sizes that the pretrained
-/// model or the data set decides, and keys of [lora] without adapters.
+/// The value that to_toml writes; "" for an optional key without a value, and for keys that a config may not
+/// have: sizes that the pretrained model or the data set decides, and keys of [lora] without adapters.
 std::string written_value(const ConfigKey& key, const RunConfig& config);
 
 /// The shortest text that reads back as the same double. Has a point or an exponent, because TOML would read

@@ -21,7 +21,7 @@ namespace {
 // programs' names of keys.
 struct ForeignWords {
   std::string_view words;
-  std::string_view name;  // section, verb or value of a choice; empty: see `answer`
+  std::string_view name;  // ripstop's word: a section, a verb or a value; empty: see `answer`
   std::string_view answer = {};
 };
 

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// "batch_size" for Batch-Size.
+// Returns "batch_size" for "Batch-Size".
 std::string folded(std::string_view name) {
   // The time for an edit distance grows with the square of the length.
   std::string result(name.substr(0, 64));
@@ -84,12 +84,12 @@ std::string hint_for_absent(const fs::path& path, std::string_view option, std::
   if (wants_a_file && fs::is_regular_file(path, ignored) && fs::exists(folder / inside, ignored))
     return fmt::format("did you mean {}{}?", option, shell_word(folder.string()));
   if (fs::exists(path, error) || error) return "";
-  // "data" for "data/".
+  // Takes "data" for "data/".
   const fs::path file = path.has_filename() ? path : path.parent_path();
   if (std::string link = hint_for_link(file); !link.empty()) return link;
   const std::string name = file.filename().string();
   if (name.empty() || is_of_the_system(file)) return "";
-  // The slash of `other / ""` would accept only directories.
+  // Without `inside`, tests `other` itself: `other / ""` ends with a slash, which only directories may have.
   const auto holds = [&](const fs::path& other) {
     return fs::exists(inside.empty() ? other : other / inside, ignored);
   };

@@ -156,7 +156,7 @@ class ConfigBuilder {
     }
   }
 
-  // Whether the hint for an unknown name is this key: then the unknown name is the only problem to report.
+  // Whether a hint names this key or its section: then the key is misspelled, not missing.
   bool is_hinted_at(const ConfigKey& key) const {
     return problems_.size() <= kMostProblemsShown &&
            std::ranges::any_of(problems_, [&](const ConfigProblem& problem) {
@@ -202,7 +202,7 @@ class ConfigBuilder {
 
   void check_model() {
     ModelConfig sizes = config_.model;
-    if (sizes.vocab_size == 0) sizes.vocab_size = 1;  // any size: resolve_run takes and checks the data set's
+    if (sizes.vocab_size == 0) sizes.vocab_size = 1;  // any size will do: resolve_run checks the data set's
     try {
       validate(sizes);
     } catch (const Error& error) {

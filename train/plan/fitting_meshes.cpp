@@ -32,7 +32,7 @@ std::optional<FittingMesh> fewest_units(const RunConfig& config, const RunTarget
            plan_with_least_recompute(config, target, recomputes_from(config), {sizes.back()}, run);
   };
   const int64_t most = most_ranks(target) / unit;
-  // Doubles from 1: on a far too large mesh the padding of shards could exceed the memory again.
+  // Doubles from 1, because on a far too large mesh the padding of shards could exceed the memory again.
   int64_t too_few = 0, enough = 1;
   while (enough <= most && !fits(enough)) {
     too_few = enough;
@@ -51,7 +51,7 @@ std::optional<FittingMesh> fewest_units(const RunConfig& config, const RunTarget
 // if no mesh fits.
 std::optional<FittingMesh> fewest_ranks(const RunConfig& config, const RunTarget& target,
                                         const ResolvedRun& run, std::optional<int64_t> ranks_per_node) {
-  // The config's tensor axis first, then smaller axes before larger ones, which are slower.
+  // Try the config's tensor axis first, then small before large ones, which are slower.
   std::vector<int64_t> sizes = tensor_axis_sizes(run.model);
   std::ranges::stable_partition(sizes, [&](int64_t size) { return size == *config.mesh.tensor; });
   std::optional<FittingMesh> fewest;

@@ -13,14 +13,14 @@ namespace ripstop {
 struct FittingMesh {
   MeshSizes mesh;
   int64_t micro_batch_sequences = 0;
-  int64_t bytes = 0;  ///< memory of the fullest rank, with libraries
+  int64_t bytes = 0;  ///< memory of the fullest rank and its libraries
   Recompute recompute = Recompute::kNone;
 
   /// "replicate 1 x fsdp 2 x tensor 1 with micro_batch_sequences 4 and recompute full"; "and recompute ..."
   /// only with recomputation.
   std::string settings_text() const;
 };
-/// The settings of a planned run. FittingMesh::bytes is run.needed_bytes() plus libraries.
+/// The settings of a planned run. FittingMesh::bytes is run.needed_bytes() + run.library_bytes.
 FittingMesh fitting_mesh(const ResolvedRun& run);
 
 /// Alternatives to a plan of R ranks. The memory of each is planned, not extrapolated.

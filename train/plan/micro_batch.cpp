@@ -46,7 +46,7 @@ void plan_with_largest(const RunConfig& config, const RunTarget& target, const s
   if (run.step.sharding.sequence_count != sizes[low]) plan_with_micro_batch(config, target, sizes[low], run);
 }
 
-// "data ranks 2 to 3 have".
+// Returns a text such as "data ranks 2 to 3 have".
 std::string last_data_ranks(int64_t first, int64_t data_ranks) {
   if (first == data_ranks - 1) return fmt::format("data rank {} has", first);
   return fmt::format("data ranks {} to {} have", first, data_ranks - 1);
@@ -69,7 +69,7 @@ std::vector<int64_t> micro_batches_to_try(const RunConfig& config, const RunTarg
                                           const MeshSizes& mesh) {
   const int64_t share = divide_up(config.train.global_batch_sequences, mesh.data_ranks());
   const int64_t length = config.data.sequence_length;
-  // A GPU is busy only with many rows, so any number that fits is tried.
+  // A CPU reaches full speed at kCpuRows rows. On a GPU more rows are faster, so only memory limits them.
   const int64_t rows = target.device == DeviceKind::kCpu ? kCpuRows : kMostMicroBatchTokens;
   const int64_t most = std::clamp<int64_t>(rows / length, 1, share);
   std::vector<int64_t> sizes;

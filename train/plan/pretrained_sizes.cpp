@@ -76,7 +76,7 @@ std::vector<int32_t> read_model_ends(Io& io, const fs::path& directory) {
   try {
     return parse_run_config(config, directory.string()).generation.eos_token_id;
   } catch (const Error&) {
-    return {};  // config of a later version: its weights can be read; check_stored_config() refuses to resume
+    return {};  // of a later version: the weights can be read, and check_stored_config() refuses to resume
   }
 }
 

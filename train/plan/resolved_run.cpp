@@ -93,7 +93,7 @@ DType dtype_of(FloatChoice choice) {
   return choice == FloatChoice::kFloat32 ? DType::kFloat32 : DType::kBFloat16;
 }
 
-// precision.compute, but float32, with a note, on a processor without bfloat16 arithmetic.
+// precision.compute; on a processor without bfloat16 arithmetic float32, with a note.
 DType resolve_precision(const RunConfig& config, const RunTarget& target, std::vector<std::string>& notes) {
   if (config.precision.compute == FloatChoice::kFloat32) return DType::kFloat32;
   if (target.fast_bfloat16) return DType::kBFloat16;

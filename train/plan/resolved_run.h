@@ -20,7 +20,7 @@ struct ResolvedRun {
   int64_t micro_batches = 1;  ///< number of micro-batches of each data rank in a step
   bool deterministic = false;
   bool validates = true;  ///< TrainSection::validates
-  double idle_share = 0;  ///< share of the sequences of a step that are always empty
+  double idle_share = 0;  ///< share of the sequences of each step that are empty
   RankPlan plan;          ///< plan of the fullest rank
   /// The model that writes summaries at validations; nullopt without summaries.
   std::optional<InferenceOptions> summaries;

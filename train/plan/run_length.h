@@ -50,8 +50,8 @@ struct LengthLine {
   std::string text;
 };
 
-/// The length in lines for people: data, epoch, run, validation (if it comes first or may end the training),
-/// checkpoint, time. Leaves out unknown facts.
+/// The length in lines for people: data, epoch, run, validation (if one precedes step 1 or may end the
+/// training), checkpoint, time. Leaves out unknown facts.
 std::vector<LengthLine> length_lines(const RunConfig& config, const RunLength& length);
 
 }  // namespace ripstop

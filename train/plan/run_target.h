@@ -16,7 +16,7 @@ struct RunTarget {
   int64_t ranks_per_node = 0;  ///< 0: not known; for hints and searches only
   DeviceKind device = DeviceKind::kCpu;
   bool fast_bfloat16 = true;  ///< the device multiplies bfloat16 at least as fast as float32
-  /// Memory of one rank, with libraries. nullopt: not known, so no plan is refused.
+  /// Memory for one rank and its libraries. nullopt: not known, so no plan is refused.
   std::optional<int64_t> device_memory_bytes;
   /// A rank's share of the host memory that is free now. nullopt: not known.
   std::optional<int64_t> host_memory_bytes = {};
@@ -33,7 +33,7 @@ struct RunTarget {
   }
 };
 
-/// The target of `ranks` ranks on devices of one kind. CPUs count as this machine's processor.
+/// The target of `ranks` ranks on devices of one kind. For CPUs, fast_bfloat16 is this machine's.
 RunTarget run_target(int64_t ranks, DeviceKind device, std::optional<int64_t> device_memory_bytes,
                      int64_t dataset_vocabulary);
 

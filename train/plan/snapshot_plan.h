@@ -1,4 +1,4 @@
-// A rank's host memory for the copies that saves during training use.
+// A rank's host memory for the copies that its saves use while training goes on.
 #pragma once
 #include <cstdint>
 #include <vector>

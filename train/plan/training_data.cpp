@@ -104,7 +104,7 @@ std::string short_summaries_note(const TokenDataset& dataset, int64_t max_new_to
 
 void require_targets(const TokenDataset& dataset, const RunConfig& config) {
   if (has_targets(dataset, config)) return;
-  // The shortest cut of an example keeps its begin, the separator and the start of the summary.
+  // Even the shortest cut keeps the begin tokens, the separator and the start of the summary.
   const int64_t begin = dataset.header().begin_tokens;
   int64_t least = INT64_MAX, whole = 0;
   for (int64_t i = 0; i < dataset.examples(); ++i) {

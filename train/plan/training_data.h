@@ -18,7 +18,7 @@ struct TrainingData {
   int64_t examples = 0;
   int64_t cut_documents = 0;  ///< examples whose document loses its end
   int64_t cut_summaries = 0;  ///< examples that lose the whole document and the end of their summary
-  int64_t cut_tokens = 0;     ///< tokens that these examples lose
+  int64_t cut_tokens = 0;     ///< tokens that cut examples lose
   int64_t epoch_tokens = 0;   ///< tokens in an epoch, counted as `tokens` in metrics.jsonl
   /// Sequences of the first epoch; other epochs, packed anew, may have a few more or less.
   int64_t epoch_sequences = 0;
