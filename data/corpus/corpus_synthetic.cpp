@@ -39,7 +39,7 @@ class Random {
  public:
   explicit Random(uint64_t key) : state_(key) {}
   uint64_t below(uint64_t bound) {
-    // std::uniform_int_distribution differs between standard libraries.
+    // Not std::uniform_int_distribution, which differs between standard libraries.
     state_ += 0x9e3779b97f4a7c15ull;
     uint64_t z = state_;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;

@@ -158,7 +158,7 @@ bool is_article(const std::filesystem::path& path) {
 /// Reads the archive again and calls `take` for each article that is a link, because a link may come before
 /// its file. Returns the number of links that lead to no file.
 int64_t read_linked(const std::filesystem::path& input, const Links& links, const TakeArticle& take) {
-  std::map<std::string, std::vector<std::string>> names;  // names of links by their file's path
+  std::map<std::string, std::vector<std::string>> names;  // by path of a file: names of the links to it
   for (const auto& [name, to] : links)
     if (is_article(name)) names[end_of_links(links, to)].push_back(name);
   if (names.empty()) return 0;

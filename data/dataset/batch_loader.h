@@ -54,8 +54,8 @@ struct EpochSequences {
 EpochSequences count_epoch_sequences(const TokenDataset& dataset, const BatchLoaderOptions& options,
                                      int64_t epoch);
 
-/// Counts the batches of all data ranks, by document sizes, in the `steps` steps from `start` on, or up to
-/// the end of the run. The same on every rank. Reads no token. Throws Error(kInputData) for a data set
+/// For each DocumentSizes, the number of batches of all data ranks in the `steps` steps from `start` on, or
+/// up to the end of the run. The same on every rank. Reads no token. Throws Error(kInputData) for a data set
 /// without examples.
 std::map<DocumentSizes, int64_t> coming_documents(const TokenDataset& dataset,
                                                   const BatchLoaderOptions& options, DataCursor start,
@@ -64,8 +64,8 @@ std::map<DocumentSizes, int64_t> coming_documents(const TokenDataset& dataset,
 /// Divides the sequences, epoch after epoch, among the data ranks.
 ///
 /// A step takes the next G = global_batch_sequences sequences, whatever the number of ranks, also across the
-/// end of an epoch. Sequence j of a step goes to data rank j mod data_ranks. Each data rank
-/// fills its batches in order; empty sequences fill the last batches.
+/// end of an epoch. Sequence j of a step goes to data rank j mod data_ranks. Each data rank fills its batches
+/// in order; empty sequences fill the last batches.
 ///
 /// A thread reads ahead with pread and never calls libhdf5. If the thread fails, next_step() and next_batch()
 /// throw its exception. Only one thread may use a loader. `dataset` must outlive the loader.

@@ -63,9 +63,9 @@ int64_t SequenceReader::first_target(const PackItem& item) const {
   if (!cuts_documents()) return std::max<int64_t>(1, target - begin - item.first_row);
   const int64_t kept = item.rows + 1;
   if (kept == end - begin) return target - begin;
-  // Only the document is cut: count from the end of the example.
+  // If only the document is cut, count from the end of the example.
   if (summary_fits(item.example)) return kept - (end - target);
-  // The summary is cut: the separator follows the begin tokens directly.
+  // If the summary is cut, the whole document is gone: the separator follows the begin tokens.
   return dataset_.header().begin_tokens + target - dataset_.separator_begin(item.example);
 }
 

@@ -40,9 +40,9 @@ class SequenceReader {
 
   /// [examples] rows of each example after cutting, the input of a PackPlan.
   std::span<const int64_t> rows() const { return rows_; }
-  /// Examples that lose tokens of the document only.
+  /// Number of examples that lose tokens of the document only.
   int64_t cut_documents() const { return cut_documents_; }
-  /// Examples that lose tokens of the summary.
+  /// Number of examples that lose tokens of the summary.
   int64_t cut_summaries() const { return cut_summaries_; }
 
   /// Rows of `item` that have a target. Reads no token.

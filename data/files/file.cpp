@@ -66,7 +66,7 @@ InputFile::InputFile(Io& io, const std::filesystem::path& path)
 
 InputFile::InputFile(Io& io, const std::filesystem::path& path, ExitCode refusal, int flags)
     : path_(path), refusal_(refusal) {
-  // O_NONBLOCK: opening a named pipe, which is refused below, returns at once.
+  // O_NONBLOCK: open() does not wait for a writer if the file is a named pipe, which is refused below.
   file_ = Descriptor(io, io.open(path, O_RDONLY | O_NONBLOCK | flags));
   // EWOULDBLOCK: a client of an NFS or Samba server holds a lease. Wait until the client gives it up.
   if (Io::Status status;

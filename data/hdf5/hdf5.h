@@ -88,7 +88,7 @@ class Hdf5File {
   /// Throws if there is no such array or if its elements are not of `type`.
   const Hdf5Array& array(const std::string& name, Hdf5Type type) const;
 
-  /// These functions read attributes of the root group.
+  /// has_attribute(), integer() and text() read attributes of the root group.
   bool has_attribute(const std::string& name) const;
   /// Throws if the attribute is missing or of another type.
   int64_t integer(const std::string& name) const;

@@ -15,9 +15,9 @@ namespace ripstop {
 /// runs out.
 std::optional<std::string> run_in_child(FunctionRef<std::string()> work, FunctionRef<bool()> stop_requested);
 
-/// Runs the program words[0] from PATH, without a shell, with `environment` added to this process's. Returns
-/// the first 64 KiB of its standard output; nullopt if the program cannot be started, ends with another exit
-/// code than 0, or is killed after `seconds`. Uses posix_spawn, so this process may have other threads.
+/// Runs the program words[0] from PATH, without a shell, with this process's environment and `environment`.
+/// Returns the first 64 KiB of its standard output; nullopt if the program cannot be started, ends with an
+/// exit code other than 0, or is killed after `seconds`. Uses posix_spawn: other threads may run meanwhile.
 std::optional<std::string> output_of_program(
     const std::vector<std::string>& words, double seconds,
     const std::vector<std::pair<std::string, std::string>>& environment = {});

@@ -20,7 +20,7 @@ LineInput::LineInput(const std::filesystem::path& path) : input_(path) {
   if (std::string_view(buffer_).starts_with(kByteOrderMark)) at_ = kByteOrderMark.size();
 }
 
-/// Drops the lines before at_ and appends the next bytes of the file. Returns false at its end.
+/// Drops the lines before at_ and appends the next bytes of the file. Returns false at the end of the file.
 bool LineInput::refill() {
   buffer_.erase(0, at_);
   at_ = 0;

@@ -6,8 +6,8 @@
 
 namespace ripstop {
 
-/// Reads the regular files and links of a .tar, .tar.gz or .tgz one after another, in bounded memory. The
-/// archive may consist of several. All members throw the errors of UnpackedInput, and Error(kInputData) if an
+/// Reads the regular files and links of a .tar, .tar.gz or .tgz one after another, in bounded memory. A file
+/// may hold several archives. All members throw the errors of UnpackedInput, and Error(kInputData) if an
 /// archive is damaged, cut short or lacks the end mark of tar.
 class TarInput {
  public:

@@ -55,7 +55,7 @@ SentencePieceTokenizer::SentencePieceTokenizer(std::string_view model, const std
   }
   unk_ = processor_->unk_id(), eos_ = processor_->eos_id();
   prefix_ = {processor_->bos_id()};
-  // Every example begins with BOS and ends with EOS, and SentencePiece encodes unknown text as unk.
+  // All three are needed: BOS begins and EOS ends every example, and unknown text is encoded as unk.
   for (const auto& [special, id] : {std::pair{"unk", unk_}, {"bos", prefix_.front()}, {"eos", eos_}}) {
     if (id < 0 || id >= vocabulary_size_)
       throw Error(ExitCode::kInputData, fmt::format("{}: has no {} token (id {})", name, special, id),

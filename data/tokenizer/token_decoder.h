@@ -12,7 +12,7 @@ namespace ripstop {
 /// One step from the spellings of tokens to text.
 struct DecodeStep {
   enum class Kind : uint8_t {
-    kByteLevel,     ///< letters become the bytes that they stand for, in all tokens together
+    kByteLevel,     ///< joins all tokens; their letters become the bytes that they stand for
     kReplace,       ///< puts `content` in place of each match of `pattern` in a token
     kByteFallback,  ///< tokens such as <0x0A> become bytes
     kFuse,          ///< all tokens become one

@@ -62,7 +62,7 @@ Tokenizer::Tokenizer(const std::filesystem::path& path, const TokenizerChoice& c
       try {
         *this = Tokenizer(other, choice);
       } catch (const Error&) {
-        throw error;  // LLaMA 3's tokenizer.model is not a SentencePiece model
+        throw error;  // not the second error: LLaMA 3's tokenizer.model is not a SentencePiece model
       }
       notes_.push_back(fmt::format("{} is read, because {}", other.string(), error.what()));
       return;
@@ -152,7 +152,7 @@ std::vector<SpannedToken> Tokenizer::encode_json(std::string_view text) const {
     return json_->encode(
         text, reads_special_tokens() ? JsonTokenizer::Special::kTokens : JsonTokenizer::Special::kText);
   } catch (const SlowRegexError&) {
-    throw;  // no LongWordError, which skips a text: the next text would take as long
+    throw;  // do not skip the text: the next one would take as long
   } catch (const Error& error) {
     if (error.code() != ExitCode::kInputData) throw;
     throw LongWordError(error.code(), error.what(), error.hint());

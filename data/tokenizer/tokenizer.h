@@ -60,7 +60,7 @@ class Tokenizer {
   /// tokenizer.model beside tokenizer.json gives other ids.
   std::vector<std::string> notes() const;
   /// Identifies the tokenizer, 64 hex digits: SHA-256 of a .model file, or JsonTokenizer::sha256. End token
-  /// and choice do not count.
+  /// and TokenizerChoice do not count.
   const std::string& sha256() const { return sha256_; }
   int64_t vocabulary_size() const { return vocabulary_size_; }
   /// The tokens with which every example begins: usually BOS, or none; some tokenizers have several.
@@ -88,7 +88,7 @@ class Tokenizer {
   std::vector<SpannedToken> encode_with_spans(std::string_view text) const;
   /// The number of encode()'s ids before the first token that ends after byte `byte` of `text`.
   int64_t tokens_before(std::string_view text, int64_t byte) const;
-  /// The text of `ids`, always valid UTF-8, without special tokens. SentencePiece and some tokenizer.json
+  /// The text of `ids`, always valid UTF-8, without special tokens. Some tokenizers, such as SentencePiece's,
   /// drop the space before the first word. Throws Error(kInputData) for an id outside the vocabulary.
   std::string decode(const std::vector<int32_t>& ids) const;
   /// The token with `id`; its text may be a part of a letter. Throws Error(kInputData) for an id outside the

@@ -28,7 +28,7 @@ constexpr double kManyRanks = 1 << 20;
 constexpr double kLargestSeed = 9.2e18;
 // Limit of a sequence's tokens: planning takes time for each chunk of the logits.
 constexpr double kManyTokens = 1 << 24;
-// Limit of a step's sequences, far above any batch in use: a list of them is in memory.
+// Limit of a step's sequences, far above any batch in use, because memory holds a list of them.
 constexpr double kManySequences = 1 << 20;
 // AdamW computes in float32: a smaller epsilon is 0, or denormal, which a device may round to 0.
 constexpr double kSmallestFloat = std::numeric_limits<float>::min();

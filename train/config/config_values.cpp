@@ -68,7 +68,7 @@ class Assigner {
     for (const char c : value)
       if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
         refuse(entry_.where, fmt::format("'{}' holds a control character", path()));
-    // Every string that may have "~" or "$" is a path. In a file, no shell has expanded them.
+    // Expand "~" and "$" here, because no shell reads a config file. Only paths may have these characters.
     const std::optional<std::string> whole = with_variables(value);
     if (!whole)
       refuse(entry_.where, fmt::format("'{}' has a variable that is not set: {}", path(), entry_.shown),

@@ -17,7 +17,7 @@
 namespace ripstop {
 namespace {
 
-// More than read_config_entries accepts; ends the read of /dev/zero.
+// A limit above that of read_config_entries, so that a read of /dev/zero ends.
 constexpr int64_t kMostBytesRead = int64_t{64} << 20;
 
 // LLaMA 3's rope_original_max_position_embeddings.
@@ -141,7 +141,7 @@ class ConfigBuilder {
     }
   }
 
-  // An empty path would mean the current directory.
+  // Refuses missing keys, and empty paths, which would mean the current directory.
   void check_required() {
     for (const ConfigKey& key : config_keys()) {
       if (key.presence != Presence::kRequired) continue;

@@ -85,7 +85,7 @@ struct DataSection {
   bool pack = true;
   LossOn loss_on = LossOn::kSummary;
   bool shuffle = true;
-  int64_t shuffle_seed = 0;  ///< default: run.seed, already filled in
+  int64_t shuffle_seed = 0;  ///< run.seed if the config does not give it
   bool operator==(const DataSection&) const = default;
 };
 

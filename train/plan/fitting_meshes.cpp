@@ -47,8 +47,8 @@ std::optional<FittingMesh> fewest_units(const RunConfig& config, const RunTarget
   return fitting_mesh(run);
 }
 
-// The smallest mesh that fits, in nodes of `ranks_per_node` ranks, or of any size if that is nullopt. nullopt
-// if no mesh fits.
+// The smallest mesh that fits, in nodes of `ranks_per_node` ranks (nullopt: of any size). nullopt if no mesh
+// fits.
 std::optional<FittingMesh> fewest_ranks(const RunConfig& config, const RunTarget& target,
                                         const ResolvedRun& run, std::optional<int64_t> ranks_per_node) {
   // Try the config's tensor axis first, then small before large ones, which are slower.

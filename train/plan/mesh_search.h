@@ -21,10 +21,10 @@ struct SentBytes {
 /// sent between nodes if any group of the axis spans nodes: a collective is as slow as its slowest link.
 SentBytes sent_bytes(const AxisBytes& traffic, const MeshSizes& mesh, int64_t ranks_per_node);
 
-/// Axis sizes that a search must keep; nullopt: free.
+/// Axis sizes that a search must keep; nullopt: any size.
 using KeptSizes = PerAxis<std::optional<int64_t>>;
 
-/// Bytes up to this multiple of the fewest bytes count as equally few: padding alone makes such a difference.
+/// Bytes up to this multiple of the fewest count as equally few, because padding alone differs that much.
 inline constexpr double kAsFewBytes = 1.05;
 
 /// Percent of the computation, rounded down, that goes into empty sequences and recomputation.

@@ -52,9 +52,9 @@ std::string last_data_ranks(int64_t first, int64_t data_ranks) {
   return fmt::format("data ranks {} to {} have", first, data_ranks - 1);
 }
 
-// Whether tensor-parallel products are cut into pieces that overlap with messages: by default on a GPU from
-// kLeastRows rows a rank (an estimate). Smaller pieces do not fill a GPU. On a CPU the messages need the
-// cores that compute.
+// Whether tensor-parallel products are cut into pieces that overlap with messages: by default on a GPU if a
+// rank has at least kLeastRows rows (an estimate). Smaller pieces do not fill a GPU. On a CPU the messages
+// need the cores that compute.
 bool overlaps_tensor(const RunConfig& config, const RunTarget& target, int64_t tensor,
                      int64_t sequence_count) {
   constexpr int64_t kLeastRows = 2048;
@@ -73,8 +73,8 @@ std::vector<int64_t> micro_batches_to_try(const RunConfig& config, const RunTarg
   const int64_t rows = target.device == DeviceKind::kCpu ? kCpuRows : kMostMicroBatchTokens;
   const int64_t most = std::clamp<int64_t>(rows / length, 1, share);
   std::vector<int64_t> sizes;
-  // For each number of micro-batches, the smallest size that holds the data rank's share of the sequences: a
-  // larger size only adds empty sequences.
+  // Takes, for each number of micro-batches, the smallest size that holds the data rank's share of the
+  // sequences: a larger size only adds empty sequences.
   for (int64_t b = most; b >= 1; --b) {
     const int64_t smallest = divide_up(share, divide_up(share, b));
     if (smallest == b && b * length % mesh.tensor == 0) sizes.push_back(b);

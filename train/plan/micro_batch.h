@@ -20,12 +20,12 @@ std::vector<Recompute> recomputes_to_try(const RunConfig& config);
 /// The modes with at least the recomputation that the config asks for.
 std::vector<Recompute> recomputes_from(const RunConfig& config);
 
-/// The number of sequences, empty ones included, that all data ranks compute in a step with micro-batches of
+/// The number of sequences, empty ones included, that all data ranks compute in a step if a micro-batch has
 /// `sequence_count`.
 int64_t computed_sequences(const RunConfig& config, const MeshSizes& mesh, int64_t sequence_count);
 
-/// Plans step, summaries and snapshots of `run` with micro-batches of `sequence_count`. Returns whether the
-/// plan fits into the memory of `target`.
+/// Plans step, summaries and snapshots of `run` with `sequence_count` sequences in a micro-batch. Returns
+/// whether the plan fits into the memory of `target`.
 bool plan_with_micro_batch(const RunConfig& config, const RunTarget& target, int64_t sequence_count,
                            ResolvedRun& run);
 

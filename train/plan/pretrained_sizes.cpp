@@ -51,7 +51,7 @@ PretrainedOrigin find_pretrained_origin(Io& io, const RunConfig& config) {
   });
   if (newest != own.rend()) return {.directory = newest->directory, .has_begun = true};
   const std::string& path = config.model.pretrained;
-  // All checkpoints are damaged. Without the pretrained model, the run can only resume: reports the damage.
+  // Without the pretrained model, the run can only resume, but all its checkpoints are damaged: report that.
   if (!own.empty() && !directory_exists(io, path))
     throw Error(ExitCode::kStorage, fmt::format("cannot read the newest checkpoint: {}", own.back().problem),
                 own.back().hint.empty() ? "run the same command again when the file system answers"
@@ -76,7 +76,7 @@ std::vector<int32_t> read_model_ends(Io& io, const fs::path& directory) {
   try {
     return parse_run_config(config, directory.string()).generation.eos_token_id;
   } catch (const Error&) {
-    return {};  // of a later version: the weights can be read, and check_stored_config() refuses to resume
+    return {};  // later version's config: weights can be read, but check_stored_config() refuses a resume
   }
 }
 

@@ -93,7 +93,7 @@ DType dtype_of(FloatChoice choice) {
   return choice == FloatChoice::kFloat32 ? DType::kFloat32 : DType::kBFloat16;
 }
 
-// precision.compute; on a processor without bfloat16 arithmetic float32, with a note.
+// Returns precision.compute; float32, with a note, if the processor has no bfloat16 arithmetic.
 DType resolve_precision(const RunConfig& config, const RunTarget& target, std::vector<std::string>& notes) {
   if (config.precision.compute == FloatChoice::kFloat32) return DType::kFloat32;
   if (target.fast_bfloat16) return DType::kBFloat16;
@@ -157,7 +157,7 @@ ResolvedRun unplanned_run(const RunConfig& config, const RunTarget& target) {
   if (config.train.validates() && config.generation.validate_examples > 0)
     for (std::string& note : ignored_generation_notes(config)) run.notes.push_back(std::move(note));
   run.model = resolve_model(config, target, run.notes);
-  // The sizes of a pretrained model were not known when the config was read.
+  // Check it only now, because the sizes of a pretrained model were not known when the config was read.
   validate(config.lora, run.model);
   pretrained_architecture(run.model);  // throws now what an export of the run would throw
   require_end_tokens(config.generation, run.model);

@@ -22,7 +22,7 @@ struct SnapshotPlan {
   bool is_whole() const { return kept_bytes == whole_bytes; }
 };
 
-/// Whether a save may run during training: saves are asynchronous, and one is due before the last step.
+/// Whether a save may run during training: if saves are asynchronous and one is due before the last step.
 bool saves_while_training(const RunConfig& config);
 
 /// Bytes of the copies that rank `rank` keeps if copies may take `most_bytes`.

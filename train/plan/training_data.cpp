@@ -59,7 +59,7 @@ std::optional<TrainingData> count_training_data(const TokenDataset& dataset, con
                     .epoch_tokens = std::reduce(reader.rows().begin(), reader.rows().end(), int64_t{0}),
                     .epoch_sequences = first.sequences,
                     .plan_hash = first.plan_hash};
-  // An example of n tokens predicts n - 1.
+  // An example of n tokens predicts n - 1 tokens.
   data.cut_tokens = dataset.tokens() - dataset.examples() - data.epoch_tokens;
   const int64_t batch = config.train.global_batch_sequences;
   if (config.train.epochs) {
