@@ -30,7 +30,7 @@ struct CorpusSource {
   /// XSum's split file, plain or gzip: a JSON object {"train": [ids], "validation": [ids], "test": [ids]}.
   /// Empty: every article is in train.
   std::filesystem::path splits;
-  /// JSON key of the document. For kText, the value "document" stands for the key "text".
+  /// JSON key of the document. For kText, the default "document" means the key "text".
   std::string document_field = "document";
   std::string summary_field = "summary";
   /// Share of the train documents that split_of_document() moves to validation.

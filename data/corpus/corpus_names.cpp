@@ -126,7 +126,7 @@ std::optional<Split> split_of_words(const std::string& name) {
 }
 
 // Whether `name`, in lower case, begins with `prefix`, as in "testset" and "devsmall". False if two or more
-// letters follow `prefix` and the first is a vowel, l or v: "value" and "testimony" are other words.
+// letters follow and the first of them is a vowel, l or v: "value" and "testimony" are other words.
 bool begins_with(const std::string& name, std::string_view prefix) {
   if (!name.starts_with(prefix)) return false;
   const std::string rest = name.substr(prefix.size());

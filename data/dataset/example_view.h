@@ -36,8 +36,8 @@ struct ExampleView {
 std::vector<ExampleView> view_examples(const TokenDataset& dataset, const std::vector<int64_t>& examples,
                                        const ExampleViewOptions& options);
 
-/// Draws `wanted` different numbers below `count` at random by `seed`; all numbers if `wanted` is larger. The
-/// draw for a larger `wanted` begins with the same numbers.
+/// Draws `wanted` different numbers below `count` at random by `seed`; all numbers if `wanted` is larger. A
+/// larger `wanted` only appends numbers.
 std::vector<int64_t> draw_examples(int64_t count, int64_t wanted, uint64_t seed);
 
 }  // namespace ripstop

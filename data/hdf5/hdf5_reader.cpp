@@ -211,7 +211,7 @@ Hdf5File::Hdf5File(const std::filesystem::path& path, ExitCode refusal) : state_
   if (!std::filesystem::is_regular_file(path, error)) state_->refuse("not a file");
   state_->file_bytes = static_cast<int64_t>(std::filesystem::file_size(path, error));
   if (error) state_->refuse("{}", error.message());
-  // The checks above have clearer messages than libhdf5.
+  // libhdf5 comes last, because the checks above have clearer messages.
   const PropertyHandle access = file_access(1);
   state_->file = FileHandle(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()));
   if (state_->file.get() < 0) state_->refuse("not a readable HDF5 file: {}", library_error());

@@ -112,7 +112,7 @@ class Preparation {
   HashSet seen_;
   int64_t begin_tokens_ = 1;
   int64_t documents_with_names_ = 0, summaries_with_names_ = 0;  // texts with names of special tokens
-  std::string first_name_;                                       // where the first is: "FILE:LINE: </s>"
+  std::string first_name_;                                       // the first name found: "FILE:LINE: </s>"
   std::string how_read_;                                         // SpecialNames::how_read() of the tokenizer
 };
 

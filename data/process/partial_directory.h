@@ -10,9 +10,9 @@
 namespace ripstop {
 
 /// Makes OUTPUT.partial-PID with a file OWNER that names this process, and returns its path. First removes
-/// each OUTPUT.partial-* whose process has ended, and keeps each whose process this host cannot see; calls
-/// note(text) in both cases. Throws Error(kUsage) if a running process makes `output`, Error(kStorage) if the
-/// directory cannot be made.
+/// each OUTPUT.partial-* whose process has ended. Keeps each OUTPUT.partial-* whose process this host cannot
+/// see. Calls note(text) for both kinds. Throws Error(kUsage) if a running process makes `output`,
+/// Error(kStorage) if the directory cannot be made.
 std::filesystem::path make_partial_directory(Io& io, const std::filesystem::path& output,
                                              const std::function<void(const std::string&)>& note = {});
 

@@ -118,8 +118,8 @@ class Tokenizer {
   bool adds_space_ = false;  // the tokenizer puts a space before each text
 };
 
-/// The first text whose ids differ, of a few texts chosen to tell tokenizers of one vocabulary apart; "" if
-/// all ids are equal.
+/// The first of a few texts, chosen to tell tokenizers of one vocabulary apart, that `one` and `other` encode
+/// differently; "" if there is none.
 std::string text_told_apart(const Tokenizer& one, const Tokenizer& other);
 
 /// Throws Error(kUsage) if no text can train a tokenizer of this size.

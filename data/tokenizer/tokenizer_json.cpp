@@ -271,7 +271,7 @@ void Components::read_normalizer(const Json& json) {
   } else if (type == "Replace") {
     allow(json, {"pattern", "content"});
     step = replacement(json);
-    // In some later steps `tokenizers` skips letters that stand for no part of the text.
+    // Refused, because some later steps of `tokenizers` skip letters that stand for no part of the text.
     if (step.pattern.regex && step.pattern.regex->matches_empty())
       reader_.refuse("a normalizer that replaces the empty text is not supported");
   } else {

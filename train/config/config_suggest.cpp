@@ -17,8 +17,8 @@ namespace ripstop {
 namespace {
 
 // Words of other programs, separated by spaces, with ripstop's word or, if there is none, the hint. An
-// ambiguous word is written section.name, a refused value section.value. The table of keys has other
-// programs' names of keys.
+// ambiguous word is written section.name, a refused value section.value. Other programs' names of keys are
+// not here, but in ConfigKey::elsewhere.
 struct ForeignWords {
   std::string_view words;
   std::string_view name;  // ripstop's word: a section, a verb or a value; empty: see `answer`

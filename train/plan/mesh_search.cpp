@@ -112,7 +112,7 @@ class Search {
   void add(const MeshSizes& mesh) {
     std::vector<int64_t> sizes = micro_batches_to_try(config_, target_, mesh);
     if (config_.train.micro_batch_sequences) sizes = {*config_.train.micro_batch_sequences};
-    // train refuses micro-batches whose rows the tensor axis cannot cut.
+    // The verb train refuses micro-batches whose rows the tensor axis cannot cut.
     if (sizes.empty() || sizes.front() * config_.data.sequence_length % mesh.tensor != 0) return;
     ResolvedRun run = unplanned_;
     run.mesh = mesh;

@@ -73,7 +73,7 @@ ModelConfig resolve_model(const RunConfig& config, const RunTarget& target, std:
                 fmt::format("the vocabulary is not known: there is no data set at data.directory '{}'",
                             config.data.directory),
                 near_dataset(config.data.directory));
-  // The model may have more token ids than the data set's tokenizer has pieces.
+  // The model may have more token ids than the data set's tokenizer has pieces, but not fewer.
   if (target.dataset_vocabulary > model.vocab_size)
     throw Error(ExitCode::kInputData,
                 fmt::format("the data set has {} token ids, model.vocab_size is {}",
@@ -157,7 +157,7 @@ ResolvedRun unplanned_run(const RunConfig& config, const RunTarget& target) {
   if (config.train.validates() && config.generation.validate_examples > 0)
     for (std::string& note : ignored_generation_notes(config)) run.notes.push_back(std::move(note));
   run.model = resolve_model(config, target, run.notes);
-  // Check it only now, because the sizes of a pretrained model were not known when the config was read.
+  // Check [lora] only now, because the sizes of a pretrained model were not known when the config was read.
   validate(config.lora, run.model);
   pretrained_architecture(run.model);  // throws now what an export of the run would throw
   require_end_tokens(config.generation, run.model);
