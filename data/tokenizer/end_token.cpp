@@ -14,7 +14,7 @@ std::string name_of(const JsonReader& reader, const JsonReader::Json& object, co
                             : reader.text(object, "eos_token", kMostTokenNameBytes);
 }
 
-/// The token that eos_token in `file`, one of files.carried, names; nullopt if it names none.
+/// The token that `file`, one of files.carried, names as eos_token; nullopt if it names none.
 std::optional<EndToken> named_end(const TokenizerFiles& files, const char* file,
                                   const JsonTokenizer& tokenizer) {
   const std::string* text = files.find(file);

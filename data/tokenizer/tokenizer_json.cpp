@@ -52,7 +52,7 @@ class LargeParts {
     if (of_vocabulary && event == Event::value) take_piece(path, value);
     if (of_merges && event == Event::value) take_merge(path, value);
     if (of_merges && event == Event::array_end) end_pair(path);
-    return event != Event::array_start && event != Event::object_start;  // leaving out a start hides members
+    return event != Event::array_start && event != Event::object_start;  // keep the start: its members follow
   }
 
  private:

@@ -119,7 +119,7 @@ class ConfigBuilder {
     drop_rope_constants();
   }
 
-  // The preset's constants of a rope_type mean nothing for another one.
+  // Drops the preset's rope constants if the config sets another rope_type, for which they mean nothing.
   void drop_rope_constants() {
     ModelConfig& model = config_.model;
     const ConfigEntry* type = given("model.rope_type");

@@ -51,7 +51,7 @@ std::optional<FittingMesh> fewest_units(const RunConfig& config, const RunTarget
 // fits.
 std::optional<FittingMesh> fewest_ranks(const RunConfig& config, const RunTarget& target,
                                         const ResolvedRun& run, std::optional<int64_t> ranks_per_node) {
-  // Try the config's tensor axis first, then small before large ones, which are slower.
+  // Try the config's tensor axis first, then the others from small to large, because large ones are slower.
   std::vector<int64_t> sizes = tensor_axis_sizes(run.model);
   std::ranges::stable_partition(sizes, [&](int64_t size) { return size == *config.mesh.tensor; });
   std::optional<FittingMesh> fewest;

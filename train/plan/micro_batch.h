@@ -21,7 +21,7 @@ std::vector<Recompute> recomputes_to_try(const RunConfig& config);
 std::vector<Recompute> recomputes_from(const RunConfig& config);
 
 /// The number of sequences, empty ones included, that all data ranks compute in a step if a micro-batch has
-/// `sequence_count`.
+/// `sequence_count` of them.
 int64_t computed_sequences(const RunConfig& config, const MeshSizes& mesh, int64_t sequence_count);
 
 /// Plans step, summaries and snapshots of `run` with `sequence_count` sequences in a micro-batch. Returns
