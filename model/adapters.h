@@ -22,7 +22,7 @@ namespace ripstop {
 class Adapters {
  public:
   Adapters() = default;  ///< no adapters: k = 0
-  /// Has an adapter for each of the layer's `adapters` whose logical matrix is in `matrix`.
+  /// Makes an adapter for each of the layer's `adapters` whose logical matrix is in `matrix`.
   Adapters(const PhysicalTensor& matrix, const std::vector<AdapterSpec>& adapters, const LoraConfig& lora,
            int64_t tensor_count);
 

@@ -68,8 +68,8 @@ void Attention::forward_again(Context& context, const Batch& batch, const Tensor
   attend(context, batch, angle, saved, residual.branch, nullptr);
 }
 
-// Returns queries, keys and values as attention reads them: qkv itself, rotated in place; or, with norms of
-// heads, whose backward needs qkv, a new tensor in the caller's arena frame.
+// Returns queries, keys and values as attention reads them: qkv itself, rotated in place. With norms of
+// heads, whose backward needs qkv, returns a new tensor in the caller's arena frame.
 Tensor Attention::turned(Context& context, const Tensor& position, const Tensor& angle,
                          const Tensor& qkv) const {
   Tensor to = qkv;
@@ -91,7 +91,7 @@ Tensor Attention::project(Context& context, const Tensor& position, const Tensor
 
 void Attention::add_output(Context& context, const Saved& saved, const Tensor& branch) const {
   row_parallel_linear(context, saved.out, wo, wo_adapters, branch);
-  // After the sum over the tensor axis: each row gets the bias once.
+  // Add the bias after the sum over the tensor axis, so that each row gets it once.
   if (bias_ == AttentionBias::kQkvo) add_bias(context, bo.value, branch);
 }
 

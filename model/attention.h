@@ -27,7 +27,7 @@ struct CacheRows {
 class Attention {
  public:
   /// Tensors of forward that backward needs. `norm` is for this rank's n rows, the other tensors for all N
-  /// rows. Forward keeps each tensor that has memory; norm.sum always has memory.
+  /// rows. Forward fills only tensors that have memory; norm.sum always has.
   struct Saved {
     NormSaved norm;
     Tensor qkv;          ///< [N, (H+2K)D / t], rotated; with norms of heads, before norm and rotation
@@ -61,7 +61,7 @@ class Attention {
   void forward(Context& context, const Batch& batch, const Tensor& angle, Residual& residual,
                const Saved& saved, const CacheRows* store = nullptr) const;
 
-  /// Computes residual.branch and the tensors of `saved`, which all have memory, again from saved.norm.sum.
+  /// Computes again, from saved.norm.sum, residual.branch and the tensors of `saved`, which all have memory.
   /// Sets residual.sum to saved.norm.sum.
   void forward_again(Context& context, const Batch& batch, const Tensor& angle, Residual& residual,
                      const Saved& saved) const;

@@ -6,7 +6,7 @@
 namespace ripstop {
 namespace {
 
-// The arrays are token, position, token_order, target_row, target and, one element longer, document_offset.
+// Arrays: token, position, token_order, target_row, target, and document_offset with one more element.
 constexpr int64_t kArrays = 6;
 
 int64_t longest(std::span<const int32_t> offset) {

@@ -34,8 +34,8 @@ class BatchMemory {
  public:
   BatchMemory(const Device& device, MemoryLedger& ledger, int64_t sequence_count, int64_t sequence_length);
 
-  /// Copies a batch of `sequence_count` sequences (at most B) to the device, in stream order, over the
-  /// previous batch. On kMeta `tokens` is not read: every row has a target, as a plan assumes. Throws
+  /// Copies a batch of `sequence_count` sequences (at most B) to the device in stream order. Overwrites
+  /// the previous batch. On kMeta `tokens` is not read: every row has a target, as a plan assumes. Throws
   /// Error(kBug) if the arrays do not have N rows.
   Batch load(const Stream& stream, int64_t sequence_count, const HostTokens& tokens);
 

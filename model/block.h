@@ -7,7 +7,7 @@ namespace ripstop {
 /// A transformer block: attention, then the feed-forward layer.
 class Block {
  public:
-  /// Tensors of forward that backward needs. Forward keeps each tensor that has memory.
+  /// Tensors of forward that backward needs. Forward fills only tensors that have memory.
   struct Saved {
     Attention::Saved attention;
     Mlp::Saved mlp;

@@ -48,7 +48,7 @@ void check_heads(const ModelConfig& config) {
                 config.num_attention_heads);
   check_divides("num_attention_heads", config.num_attention_heads, "num_key_value_heads",
                 config.num_key_value_heads);
-  // head_size() needs the divisions checked above.
+  // The checks above come first, because head_size() may divide hidden_size by the number of heads.
   if (config.head_size() % 2 != 0)
     fail(ExitCode::kUsage, "{} must be even (rotary embedding turns pairs), got {}",
          config.head_dim != 0 ? "head_dim" : "hidden_size / num_attention_heads", config.head_size());
@@ -81,7 +81,7 @@ void check_rope(const ModelConfig& config) {
   }
 }
 
-// A LLaMA 3 config, made for 8,192 positions, with the rotary angles of LLaMA 3.1 and later.
+// Gives the config of LLaMA 3, made for 8,192 positions, the rotary angles of LLaMA 3.1 and later.
 constexpr ModelConfig for_longer_texts(ModelConfig config, double factor) {
   config.rope_type = RopeType::kLlama3;
   config.rope_factor = factor;

@@ -56,7 +56,7 @@ struct AdapterSpec {
   ParameterSpec matrix;  ///< w, as parameter_table has it
   /// `b` has the rows of w, in Meta's order (see rope()). The tensor axis cuts `b` by rows if it cuts w by
   /// rows, and `a` by columns if it cuts w by columns, so each rank's slice of `b a` matches its slice of w.
-  /// The matrix that is not cut is whole on all ranks.
+  /// The other matrix of the two is whole on all ranks.
   ParameterSpec a, b;
 };
 

@@ -13,7 +13,7 @@ namespace ripstop {
 /// arXiv:2002.05202; the cut, arXiv:1909.08053 section 3.
 class Mlp {
  public:
-  /// Tensors of forward that backward needs and overwrites. Forward keeps each tensor that has memory.
+  /// Tensors of forward that backward needs and overwrites. Forward fills only tensors that have memory.
   struct Saved {
     NormSaved norm;
     Tensor gate_up;  ///< [N, 2F / t]; backward overwrites it with its gradient

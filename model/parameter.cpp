@@ -44,7 +44,7 @@ void add_vectors(const ModelConfig& config, const std::string& at, std::vector<P
 UnitSpec block(const ModelConfig& config, int64_t layer, double deviation) {
   const int64_t c = config.hidden_size, f = config.intermediate_size, d = config.head_size();
   const int64_t q = config.query_size(), kv = config.key_value_size();
-  // Each of the L layers adds two branches to the residual stream, whose size must not grow with L.
+  // Each of the L layers adds two branches to the residual stream, whose values must not grow with L.
   const double output = deviation / std::sqrt(2.0 * static_cast<double>(config.num_hidden_layers));
   const std::string at = fmt::format("layers.{}", layer);
   const auto matrix = [&](const char* name, int64_t rows, int64_t columns, Cut cut, int64_t grain,

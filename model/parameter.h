@@ -29,13 +29,13 @@ struct Initial {
   double size = 0;  ///< kNormal: the standard deviation; kUniform: values are between -size and size
 };
 
-/// A logical parameter, as in checkpoints: a matrix [rows, columns], or a vector [rows, 1], so that import
-/// reorders the elements of a bias like the rows of its matrix.
+/// A logical parameter, as in checkpoints: a matrix [rows, columns] or a vector [rows, 1]. Import reorders
+/// the elements of a bias like the rows of its matrix.
 struct ParameterSpec {
-  std::string name;  ///< Meta's: "layers.3.attention.wq.weight"
+  std::string name;  ///< Meta's name, such as "layers.3.attention.wq.weight"
   int64_t rows = 0;
   int64_t columns = 0;
-  bool vector = false;  ///< the weight of a norm, or a bias; a matrix may have one column, too
+  bool vector = false;  ///< the weight of a norm, or a bias; false for a matrix of one column
   Cut cut = Cut::kNone;
   int64_t grain = 1;  ///< the tensor axis cuts at multiples of `grain`: D where heads must stay whole
   Initial initial = {};
@@ -54,7 +54,7 @@ struct ParameterSpec {
 
 /// A tensor that one kernel reads: one parameter, or several below each other in memory (wq|wk|wv, w1|w3).
 struct PhysicalTensor {
-  std::vector<ParameterSpec> parts;  ///< all with the same columns and cut
+  std::vector<ParameterSpec> parts;  ///< all with equal `columns` and equal `cut`
 
   int64_t slice_rows(int64_t slices) const;
   int64_t slice_columns(int64_t slices) const { return parts.front().slice_columns(slices); }

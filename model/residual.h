@@ -32,7 +32,7 @@ Residual allocate_residual(Context& context, int64_t rows, int64_t columns, DTyp
 /// frozen.
 enum class InputGradient : bool { kNot = false, kNeeded = true };
 
-/// Tensors that the backward of a sub-layer's norm needs. Forward keeps each tensor that has memory.
+/// Tensors that the backward of a sub-layer's norm needs. Forward fills only tensors that have memory.
 struct NormSaved {
   Tensor sum;          ///< [n, C] the residual sum
   Tensor normed;       ///< [n, C] input of the sub-layer's first GEMM

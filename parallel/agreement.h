@@ -20,8 +20,8 @@ std::string rank_groups_text(const std::vector<std::string>& texts, const std::v
 void require_equal(Communicator& world, ExitCode code, const std::string& what, const std::string& text,
                    const std::string& where, const std::string& hint);
 
-/// Returns the values of all ranks of `group`, in rank order. Throws Error(kResources) if a value has another
-/// size, because a rank runs another build. Collective.
+/// Returns the values of all ranks of `group`, in rank order. Throws Error(kResources) if sizes of values
+/// differ, because then ranks run different builds. Collective.
 template <class T>
 std::vector<T> of_all_ranks(Communicator& group, const T& value) {
   static_assert(std::is_trivially_copyable_v<T>);

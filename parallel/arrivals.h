@@ -14,7 +14,7 @@ struct ArrivalsSeen {
   struct Rank {
     int64_t rank = 0;
     std::string host;
-    /// Whether the rank touched its file recently; a stopped or dead rank does not.
+    /// Whether the rank touched its file recently; a stopped or dead rank does not touch it.
     bool moves = true;
   };
   std::filesystem::path folder;
@@ -39,10 +39,10 @@ class Arrivals {
 
   /// Ends the thread and removes the file of this rank, and the folder if it is then empty.
   void leave();
-  /// Removes the folder with all files, and folders beside it that killed starts left more than a day ago.
+  /// Removes the folder with all files, and folders of other launches beside it that are over a day old.
   /// One rank calls it, when all ranks have left.
   void remove_all() const;
-  /// Reads the folder. `moves` is false for a file more than four touches older than the newest file.
+  /// Reads the folder. `moves` is false for a file that is more than four touches behind the newest file.
   ArrivalsSeen look() const;
 
  private:

@@ -18,8 +18,8 @@ struct Part {
 /// element; the longer parts come first.
 Part all_reduce_part(int64_t count, int64_t rank, int64_t size);
 
-/// Bytes that rank `rank` sends in an all-reduce: to every other rank, first its terms of that rank's part,
-/// then its own summed part.
+/// Bytes that rank `rank` sends in an all-reduce: to every other rank r, first its terms of the part that r
+/// sums, then the part that it has summed itself.
 int64_t all_reduce_sent_bytes(int64_t count, DType dtype, int64_t rank, int64_t size);
 
 /// The number of ranks to which `rank` sends in a broadcast down a binomial tree from `root`: counted from

@@ -91,7 +91,7 @@ class Communicator {
   /// Starts a reduce-scatter: own [n] (+)= the sum over all ranks of piece number rank() of their `whole`
   /// [size * n]. The wait writes `own`, which may be this rank's piece of `whole`.
   /// `whole` and `own` are both float32, or both bfloat16 (activations), whose sums are made in float32 and
-  /// rounded once. Pieces are sent in the dtype `travel`: the dtype of `whole`, or bfloat16. If these differ,
+  /// rounded once. Pieces are sent in the dtype `travel`: that of `whole`, or bfloat16. If the dtypes differ,
   /// the pieces for other ranks are rounded in place, which destroys `whole`; this rank's own piece is summed
   /// unrounded. `scratch` has reduce_scatter_scratch_bytes() and must stay untouched until the wait. Sends
   /// bytes(travel) * n * (size - 1).
@@ -110,15 +110,15 @@ class Communicator {
   [[nodiscard]] virtual Pending start_all_reduce(const Stream& stream, const Tensor& x, Reduce reduce,
                                                  const Tensor& scratch, const Stream* behind) = 0;
 
-  /// Starts an all-reduce and waits for it. Blocks (in stream order).
+  /// Starts an all-reduce and waits for it, in stream order.
   void all_reduce(const Stream& stream, const Tensor& x, Reduce reduce, const Tensor& scratch) {
     start_all_reduce(stream, x, reduce, scratch, nullptr).wait();
   }
 
-  /// The stream on which this group's collectives run in order; null if the host runs them in their waits.
+  /// The stream on which this group's collectives run in order; null if they run on the host, in their waits.
   virtual const Stream* own_stream() const { return nullptr; }
 
-  /// Replaces x on every rank by the x of rank `root`. Blocks (in stream order).
+  /// Replaces x on every rank by the x of rank `root`. Waits, in stream order.
   virtual void broadcast(const Stream& stream, const Tensor& x, int64_t root) = 0;
 
   /// Starts all `exchanges` in one call of the back end. The returned Pending is done when all exchanges are
@@ -126,7 +126,7 @@ class Communicator {
   [[nodiscard]] virtual Pending start_exchanges(const Stream& stream,
                                                 std::span<const Exchange> exchanges) = 0;
 
-  /// Makes one exchange and waits for it. Blocks (in stream order).
+  /// Makes one exchange and waits for it, in stream order.
   void exchange(const Stream& stream, const Tensor& send, int64_t to, const Tensor& receive, int64_t from) {
     const Exchange one{.send = send, .to = to, .receive = receive, .from = from};
     start_exchanges(stream, {&one, 1}).wait();

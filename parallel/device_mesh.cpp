@@ -22,7 +22,7 @@ std::string meshes_that_fit(const MeshSizes& asked, int64_t ranks, const std::ve
     for (const int64_t tensor : divisors(ranks / replicate))
       if (tensor_sizes.empty() || std::ranges::count(tensor_sizes, tensor) > 0)
         all.push_back({.replicate = replicate, .fsdp = ranks / replicate / tensor, .tensor = tensor});
-  // If meshes are equally distant, few replicas come first, then a large tensor axis: both need less memory.
+  // Of equally distant meshes, few replicas come first, then a large tensor axis: both save memory.
   const auto distance = [&](const MeshSizes& m) {
     const auto far = [](int64_t a, int64_t b) { return std::abs(a - b); };
     return std::tuple(far(m.replicate, asked.replicate) + far(m.tensor, asked.tensor), m.replicate,

@@ -74,8 +74,8 @@ class FsdpUnit {
            int64_t tensor_index, const UnitResources& resources);
   FsdpUnit(FsdpUnit&&) noexcept = default;
 
-  /// Bytes that a unit takes from UnitResources::memory. `keeps_whole`: the unit has memory for its gathered
-  /// weights, because there are no weight slots.
+  /// Bytes that a unit takes from UnitResources::memory. `keeps_whole`: the unit has memory of its own for
+  /// gathered weights, because there are no weight slots.
   static MemoryUse memory_use(const UnitLayout& layout, DType compute, bool training, bool keeps_whole);
 
   /// Starts to gather the unit's weights in the compute dtype and returns at once. Does nothing unless

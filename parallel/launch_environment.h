@@ -18,8 +18,8 @@ int64_t launch_size();
 
 /// Returns the interface that srun offers ("pmi2") if ranks of Open MPI `major_version` cannot find each
 /// other through it, so that MPI_Init would end the process without advice; "" otherwise. Open MPI 5 needs
-/// PMIx. Open MPI 4 may instead be built for Slurm's own PMI; plugins beside `library`, its libmpi, show
-/// this. Reads directories.
+/// PMIx. Open MPI 4 may instead be built for Slurm's own PMI, which plugins beside its libmpi (`library`)
+/// show. Reads directories.
 std::string useless_to_open_mpi(int major_version, const std::filesystem::path& library);
 
 /// A unique name of this launch, equal on all its processes, of letters, digits, '.', '-' and '_'; "" if the

@@ -19,7 +19,7 @@ void for_peers(const Group& group, Body body) {
   for (int64_t k = 1; k < group.size; ++k) body((group.rank + k) % group.size);
 }
 
-// An MPI without support for device memory would crash.
+// Refuses device memory: an MPI without support for it would crash.
 void check_host(const Tensor& t) {
   RIPSTOP_CHECK(t.device.kind == DeviceKind::kCpu || t.count() == 0, "MPI moves host memory, not {}",
                 to_string(t.device));
@@ -90,7 +90,7 @@ class AllReduceOperation final : public Pending::Operation {
   Tensor x_;
   Reduce reduce_;
   std::vector<RankPiece> pieces_;
-  // Both transfers are made at once: their tags count the group's transfers, and ranks reach the second
+  // Both transfers are made at once, because tags count the group's transfers, and ranks reach the second
   // transfer at different times.
   Transfer shares_{group_, "all_reduce"}, parts_{group_, "all_reduce"};
   bool reduced_ = false;  ///< this rank's part is reduced and the second transfer has begun
@@ -206,7 +206,7 @@ Pending MpiCommunicator::reduce_scatter(const Stream& stream, const Tensor& whol
   std::vector<RankPiece> pieces = receive_pieces(
       transfer, group_, {at(whole, group_.rank * own.bytes()), whole.dtype}, travel, arrives, scratch);
   if (travel != whole.dtype) {
-    // Round in place: a rounded copy would take half as much memory as the gradient.
+    // Round in place: a rounded copy would take as much memory as half the gradient.
 #pragma omp parallel for schedule(static)
     for (int64_t r = 0; r < group_.size; ++r)
       if (r != group_.rank) round_to_bfloat16(at(whole, r * own.bytes()), count);
@@ -309,7 +309,7 @@ void MpiCommunicator::await(const char* operation, FunctionRef<bool()> done) {
 }
 
 std::unique_ptr<Communicator> MpiCommunicator::split(int64_t color, int64_t key, const std::string& name) {
-  barrier();  // the error of a barrier names a missing rank
+  barrier();  // unlike MPI_Comm_split, its error names a missing rank
   MPI_Comm part = MPI_COMM_NULL;
   {
     const GuardedCall guard(*group_.world, "MPI_Comm_split");

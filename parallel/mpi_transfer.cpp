@@ -93,7 +93,7 @@ void wait_until(Group& group, const char* operation, FunctionRef<bool()> done,
   World& world = *group.world;
   const Clock::time_point begin = Clock::now();
   world.watchdog.begin_operation(operation, group.name);
-  // On a broken network a call of MPI inside `done` may hang.
+  // Guard `done`, too: on a broken network a call of MPI inside it may hang.
   constexpr double kSecondsToDescribe = 2 * kSecondsToAsk + 3;
   const std::string what = fmt::format("{} on {}", operation, group.name);
   const GuardedCall guard(world, what, kSecondsToDescribe);

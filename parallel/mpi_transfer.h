@@ -19,7 +19,7 @@ void check_mpi(int result, const char* call);
 /// State that all communicators of a world share.
 struct World {
   MpiOptions options;
-  /// The first deadline of the world, which still holds while a rank waits for storage.
+  /// The deadline at the start of the world, which still holds while a rank waits for storage.
   double storage_seconds = 0;
   Watchdog watchdog{MpiWorld::kSecondsToEnd};
   std::vector<RankHost> places;  ///< indexed by rank of MPI_COMM_WORLD

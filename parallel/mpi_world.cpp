@@ -147,8 +147,8 @@ void MpiWorld::State::report_hang(const std::string& operation, double seconds) 
   _exit(static_cast<int>(error.code()));
 }
 
-// Describes the ranks that have not come. `wait_for_turn`: seconds to wait before printing. If a lower rank
-// prints and ends first, the launcher ends this rank meanwhile.
+// Describes the ranks that have not come. `wait_for_turn`: seconds to wait before printing. When a lower
+// rank has printed and ended, the launcher ends this rank.
 std::string MpiWorld::State::describe_start(double& wait_for_turn) {
   constexpr double kTurn = 2 * kSecondsToEnd;
   const auto turn = [](int64_t before) { return kTurn * static_cast<double>(std::min<int64_t>(before, 2)); };
@@ -164,8 +164,8 @@ std::string MpiWorld::State::describe_start(double& wait_for_turn) {
   wait_for_turn =
       turn(std::count_if(seen.ranks.begin(), seen.ranks.end(),
                          [&](const ArrivalsSeen::Rank& each) { return each.moves && each.rank < rank; }));
-  // This rank prints first. Without the files, a rank that looks later waits as if no lower rank were
-  // missing.
+  // This rank prints first, and removes the files. A rank that looks later then waits as if all lower ranks
+  // had come.
   if (wait_for_turn == 0) files->remove_all();
   return missing_at_start(seen, size, launch_nodes());
 }
@@ -253,7 +253,7 @@ std::string MpiWorld::library() const {
   if (!state_->started) return "none";
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
   int length = 0;
-  // Some libraries give a page of text after name and version.
+  // Some libraries give a page of text after name and version, which is cut off.
   MPI_Get_library_version(text, &length);
   const std::string whole(text, static_cast<size_t>(length));
   return whole.substr(0, whole.find_first_of(",\n"));
@@ -279,8 +279,8 @@ void MpiWorld::tell_failure(ExitCode code) {
   // Lower ranks announce first, even on a busy machine. A rank that has heard of an earlier failure waits
   // here until its watchdog ends it.
   std::this_thread::sleep_for(milliseconds(100 * std::min<int64_t>(state_->communicator->rank(), 10)));
-  // Rank 0 may still wait for storage to write the error, and an announcement would end rank 0. When the
-  // error is written, rank 0 itself announces the failure.
+  // Rank 0 may still wait for storage before it writes the error, and an announcement would end rank 0.
+  // After writing the error, rank 0 itself announces the failure.
   const auto end =
       std::chrono::steady_clock::now() + std::chrono::duration<double>(state_->world.storage_seconds);
   while (code != ExitCode::kCommunication && state_->communicator->rank() != 0 &&

@@ -51,7 +51,7 @@ class NcclOperation final : public Pending::Operation {
   NcclOperation(std::shared_ptr<OpenCollective> collective, ExposedTime& exposed)
       : collective_(std::move(collective)), exposed_(&exposed) {}
   void wait(const Stream& stream) override { exposed_->wait(*collective_, native_stream(stream)); }
-  // The host has nothing to do in the wait.
+  // Always true, because the host has nothing to do in the wait.
   bool poll() override { return true; }
 
  private:

@@ -67,7 +67,7 @@ class NcclGroup {
   void initialize_part(NcclGroup& whole, int64_t color, int64_t key);
 
   /// Throws Error(kCommunication) unless `result` of the NCCL function `call` means success. First waits
-  /// until NCCL has done the host's part of a call in the background.
+  /// until NCCL's own thread has done the host's part of the call.
   void check(ncclResult_t result, const char* call);
   /// Calls start(place), after which a thread of NCCL writes *place. Waits until this group reports success,
   /// and returns *place. Throws the errors of check().

@@ -111,8 +111,8 @@ void ShardedTransformer::enter(const Visits& visits, size_t visit) {
   each_unit(visits[visit], [](FsdpUnit& unit) { unit.wait(); });
 }
 
-// Keeps a unit that one of the next two visits uses: between forward and backward of the last block there is
-// only the head.
+// Keeps a unit that one of the next two visits uses, such as the last block: between its forward and its
+// backward there is only the head.
 void ShardedTransformer::leave(const Visits& visits, size_t visit) {
   visit_range_.reset();
   poll();
@@ -142,7 +142,7 @@ void ShardedTransformer::reduce_gradients(size_t visited, bool last) {
 // back later gathers, so start_sum() comes here, after the gathers of the next visit.
 void ShardedTransformer::finish_reduction() {
   if (!reduction_.open) return;
-  // This comes before finish_reduce(): the sum waits for the reduction, not for all work of the stream.
+  // Before finish_reduce(), so that the sum waits only for the reduction, not for the whole stream.
   if (units_[reduction_.unit].sum_may_follow()) start_sum();
   units_[reduction_.unit].finish_reduce();
   start_sum();

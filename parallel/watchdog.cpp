@@ -114,7 +114,7 @@ void Watchdog::open(Reach reach) {
   if (bind(socket, reinterpret_cast<sockaddr*>(&own), sizeof own) != 0 ||
       getsockname(socket, reinterpret_cast<sockaddr*>(&own), &length) != 0) {
     close(socket);
-    return;  // leaves the port 0: other ranks cannot reach this rank
+    return;  // the port stays 0: other ranks cannot reach this rank
   }
   address_.port = ntohs(own.sin_port);
   socket_.store(socket);
@@ -195,7 +195,7 @@ void Watchdog::look_at_guard() {
 
 void Watchdog::take(const Message& message, const sockaddr_in& from) {
   const std::lock_guard lock(mutex_);
-  // Ignore other runs, which may use the port of an ended watchdog.
+  // Ignore messages for an ended watchdog of another run, which had the same port.
   if (rank_ < 0 || message.run != own_.run || message.from < 0 ||
       message.from >= static_cast<int64_t>(peers_.size()))
     return;
@@ -208,7 +208,7 @@ void Watchdog::take(const Message& message, const sockaddr_in& from) {
       break;
     case Kind::kFailure:
       reply.kind = Kind::kConfirmed;
-      // Keep the first announcement only. A rank that failed itself ends by its own error.
+      // Keep the first announcement only. A rank that has its own failure ends by its own error.
       if (failure_.load() == 0 && !failing_.load()) {
         failed_at_ = Clock::now();
         failure_.store(message.code);

@@ -12,7 +12,7 @@ ranks=${SLURM_NTASKS:-${RIPSTOP_RANKS:-1}}
 per_node=${SLURM_NTASKS_PER_NODE:-}
 if [[ -z $per_node && -n ${RIPSTOP_RANKS_PER_NODE:-} && -n ${SLURM_JOB_NUM_NODES:-} ]]; then
   per_node=$RIPSTOP_RANKS_PER_NODE
-  if [[ $per_node == auto ]]; then # one rank for each GPU, or without GPUs for each eight processors
+  if [[ $per_node == auto ]]; then # one rank for each GPU; without GPUs, one for eight processors
     per_node=${SLURM_GPUS_ON_NODE:-$((${SLURM_CPUS_ON_NODE:-1} / ${SLURM_CPUS_PER_TASK:-8}))}
     if ((per_node < 1)); then per_node=1; fi
   fi

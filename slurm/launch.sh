@@ -93,7 +93,7 @@ if [[ $version == *"Open MPI"* ]]; then options=(${open_mpi[@]+"${open_mpi[@]}"}
 # not reach, and this script passes signals on. If this script is killed, mpirun must end too.
 detached=(setsid)
 if setpriv --help 2>&1 | grep -q -- --pdeathsig; then detached+=(setpriv --pdeathsig TERM); fi
-# mpirun cannot read the terminal of another session, so `cat` reads it. In the background `cat` reads an end of file.
+# mpirun cannot read the terminal of another session, so `cat` reads it. A `cat` in the background reads an end of file.
 typed=""
 if [[ -t 0 ]]; then exec < <(trap '' INT TSTP TTIN && exec cat 2>/dev/null) && typed=$!; fi
 
@@ -126,7 +126,7 @@ without_pages() {
       page=
       continue
     elif [[ $text != $'\n' ]]; then
-      # Waits only briefly for the rest of a line, because a rank may rewrite the line in place. A page has whole lines.
+      # Waits briefly for the rest of a line, because a rank may rewrite the line in place, but longer for a line of a page.
       patience=${page:+5}
       if IFS= read -r -t "${patience:-0.1}" rest; then rest+=$'\n'; fi
       text+=$rest

@@ -3,7 +3,7 @@
 # Decides whether a Slurm job is requeued when its ranks have ended. The job files call it last; it ends with CODE.
 #   slurm/requeue.sh CODE [SIGNAL]      CODE: exit code of the ranks. SIGNAL: USR1, TERM, HUP or INT, if the job's script got one
 # The job goes back into the queue, where the same command goes on from the checkpoint, if
-#   - CODE is 75 and the time was up: after SIGUSR1, or without a signal at the job's end (not at RIPSTOP_DEADLINE);
+#   - CODE is 75 and the time was up: after SIGUSR1, or, without a signal, at the job's end (not at RIPSTOP_DEADLINE);
 #   - CODE is 75 after SIGTERM, and Slurm says that the job was pre-empted, lost a node or reached its time limit;
 #   - CODE is 76 or the code of a signal, and a node of the job does not answer.
 # The job is not requeued if it was cancelled, or if Slurm requeues it by itself. An array of one task at a time (--array=1-10%1)
@@ -42,7 +42,7 @@ nodes_answer() {
 }
 
 patiently show_job || { say "Slurm does not answer: $shown" && shown=; }
-if [[ $(field BatchFlag 1) == 0 ]]; then exit "$code"; fi # salloc: a person is there
+if [[ $(field BatchFlag 1) == 0 ]]; then exit "$code"; fi # salloc: a person decides
 state=$(field JobState unknown)
 pre_empted=$(field PreemptTime None)
 left=1 # seconds until the time limit, if it is known

@@ -20,7 +20,7 @@ enum class ExitCode : int {
   kBug = 70,            ///< a fault of ripstop itself
   kStorage = 74,        ///< the file system or a checkpoint failed
   kRequeue = 75,        ///< no error: a signal or time limit ended the process; run the same command again
-  kCommunication = 76,  ///< a rank was lost or does not answer, or restarts brought no checkpoint
+  kCommunication = 76,  ///< a rank was lost or does not answer, or restarts made no new checkpoint
   /// the loss or a gradient is not finite, or differs from the same computation on one rank
   kNumerics = 77,
   kResources = 78,  ///< too little memory, or a mesh or machine that does not fit
@@ -62,7 +62,7 @@ namespace detail {
 
 }  // namespace ripstop
 
-/// Throws Error(kBug) with file, line, the condition and a text formatted by fmt unless `condition` holds. If
+/// Unless `condition` holds, throws Error(kBug) with file, line, the condition and a text made by fmt. If
 /// RIPSTOP_ABORT is set in the environment, ends the process by SIGABRT instead, for a core dump. Active in
 /// every build type. For contracts between parts of ripstop; for wrong input call fail().
 #define RIPSTOP_CHECK(condition, ...)                                                            \

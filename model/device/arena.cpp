@@ -46,7 +46,7 @@ Tensor Arena::allocate(DType dtype, const Shape& shape, MemoryCategory category)
 
 Frame::~Frame() {
   if (arena_ == nullptr) return;
-  // While an exception unwinds, frames may end out of order, and the user must see the exception.
+  // While an exception unwinds, frames may end out of order, and abort() would hide the exception.
   if (std::uncaught_exceptions() == 0 &&
       (arena_->pending_ > pending_ || arena_->now_.total() < mark_.total())) {
     // A destructor cannot throw. If the program continued, two tensors would share memory.

@@ -12,7 +12,7 @@ namespace ripstop {
 class Arena {
  public:
   /// Allocates `capacity.total()` bytes at once, from `source`, or from the device if `source` is null, and
-  /// charges the ledger by category. `capacity`: the peak() of an arena on kMeta that counted this work. On
+  /// charges the ledger by category. `capacity`: the peak() of an arena on kMeta for the same work. On
   /// kMeta neither allocates nor charges. Throws Error(kResources) if the device has too little memory.
   Arena(const Device& device, MemoryLedger& ledger, const MemoryUse& capacity = {},
         const MemorySource* source = nullptr);

@@ -8,7 +8,7 @@ namespace ripstop {
 
 bool version_is_older(const std::string& version, const std::string& than) {
   std::istringstream a(version), b(than);
-  // A version that ends first is older: "12" < "12.1".
+  // If one version continues the other, the longer one is newer: "12" < "12.1".
   for (;;) {
     int x = 0, y = 0;
     char dot = 0;

@@ -1,4 +1,4 @@
-// NVTX is headers only: without a profiler, a call returns at once.
+// NVTX consists of headers alone. Its calls return at once if there is no profiler.
 #include <cuda_profiler_api.h>
 #include <nvtx3/nvToolsExt.h>
 

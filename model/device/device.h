@@ -203,7 +203,7 @@ class ProfilerRange {
   DeviceKind kind_;
 };
 
-/// A scope for profilers. A profiler that was started in one of these ways collects nothing else:
+/// A scope for profilers. A profiler that was started in one of these ways collects only work in the scope:
 ///   nsys profile --capture-range=cudaProfilerApi --capture-range-end=stop
 ///   ncu --profile-from-start off
 /// Synchronize the stream before the construction and before the destruction, so that exactly the work

@@ -38,7 +38,7 @@ struct Tensor {
   DType dtype = DType::kFloat32;
   Shape shape;
   Device device;
-  int64_t row_stride = 0;  ///< elements from one row to the next if rows are apart, else 0
+  int64_t row_stride = 0;  ///< elements from one row to the next in a view of some columns, else 0
 
   bool empty() const { return data == nullptr; }
   int64_t count() const { return shape.count(); }
@@ -66,7 +66,7 @@ struct Tensor {
                   to_string(DTypeOf<T>::value));
     return static_cast<T*>(data);
   }
-  /// The same elements with another shape of equal count. Requires a contiguous tensor (both checked).
+  /// The same elements in another shape. Requires a contiguous tensor and a shape of equal count (checked).
   Tensor viewed(const Shape& other) const {
     RIPSTOP_CHECK(other.count() == count() && is_contiguous(), "{} elements viewed as {}", count(),
                   other.count());
@@ -83,7 +83,7 @@ struct Tensor {
                                            : Shape{row_count, shape[1], shape[2], shape[3]};
     return {begin, dtype, part, device, row_stride};
   }
-  /// Columns [first, first + column_count) of a matrix (both checked). Only the linear functions of ops.h
+  /// Columns [first, first + column_count) of a matrix (checked). Only the linear functions of ops.h
   /// take a view of some columns.
   Tensor column_range(int64_t first, int64_t column_count) const {
     RIPSTOP_CHECK(shape.dims() == 2 && first >= 0 && column_count >= 0 && first + column_count <= cols(),

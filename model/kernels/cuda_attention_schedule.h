@@ -13,7 +13,7 @@ struct DocumentGroup {
 };
 
 /// The executions of cuDNN plans that compute one call of attention. A plan is for one number of documents
-/// and one largest length S, and takes up to a second to make, so few numbers and lengths occur.
+/// and one largest length S, and takes up to a second to make, so schedules use few numbers and lengths.
 struct AttentionSchedule {
   /// True if all documents have length S, a multiple of 128: then cuDNN finds documents by strides and writes
   /// gradients in place. Otherwise documents are "ragged": cuDNN reads lengths and offsets on the device.

@@ -8,7 +8,7 @@ namespace ripstop::cuda {
 
 /// Offsets in bytes from the beginning of the workspace, multiples of 256.
 struct AttentionWorkspace {
-  // For ragged plans: the arrays of RaggedOffsets (kernels/cuda/ragged_documents.h): four of `rows + 1`
+  // For ragged plans, the arrays of RaggedOffsets (kernels/cuda/ragged_documents.h): four of `rows + 1`
   // int64, then the lengths, `rows` int32.
   int64_t offset_row = 0, offset_query = 0, offset_key_value = 0, offset_heads = 0, length = 0;
   /// log_sum_exp by document, head and position, float32. For dense plans and for padded plans of backward.

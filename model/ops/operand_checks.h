@@ -6,7 +6,7 @@
 
 namespace ripstop {
 
-/// Checks rows and columns. The rows may be apart (Tensor::column_range).
+/// Checks rows and columns. `t` may be a view of some columns (Tensor::column_range).
 void check_rows(const Tensor& t, int64_t rows, int64_t columns, const char* what);
 /// Checks rows, columns and dtype, and that t is contiguous.
 void check_matrix(const Tensor& t, int64_t rows, int64_t columns, DType dtype, const char* what);

@@ -90,7 +90,7 @@ void reserve_linear(Context& context, const Tensor& x, const Tensor& w, const Te
 void reserve_linear_backward(Context& context, const Tensor& dy, const Tensor& x, const Tensor& w,
                              const Tensor& dx, const Tensor& dw) {
   const WorkspaceTable& bytes = workspace_bytes(context);
-  // The products run one after another, each with the whole workspace: reserve the largest.
+  // The products run one after another, each with the whole workspace, so reserve the largest size.
   const Workspace workspace(
       context, std::max({bytes.linear_backward_input(dy, w, dx, Accumulate::kNo),
                          dw.empty() ? 0 : bytes.linear_backward_weight(dy, x, dw, Accumulate::kNo),
@@ -320,7 +320,7 @@ int64_t squared_norm_workspace_bytes(const Device& device, int64_t count) {
 }
 
 void fill_zero(Context& context, const Tensor& x) {
-  // Here and below: a shard may be empty, and some kernels must not be launched for no elements.
+  // Here and below: a shard may be empty, and some kernels must not be launched without elements.
   if (x.count() > 0) kernels(context).fill_zero({context.stream}, x);
 }
 

@@ -26,7 +26,7 @@ enum class Accumulate : bool { kNo = false, kYes = true };
 
 // ---- linear: y = x w^T
 
-// Rows of x, y, dx and dy may be apart (Tensor::column_range).
+// x, y, dx and dy may be views of some columns (Tensor::column_range).
 
 /// y [N, O] (+)= x [N, I] * w [O, I]^T. x, w activation dtype; y activation dtype or float32.
 void linear(Context& context, const Tensor& x, const Tensor& w, const Tensor& y,
@@ -91,8 +91,8 @@ struct Documents {
   int64_t longest = 0;  ///< rows of the longest document
 };
 
-/// RMSNorm of each query and key head x [D] of a row: y = x * weight / sqrt(mean(x^2) + epsilon). Values are
-/// copied. qkv, out [N, row] activation dtype; weight [2D]: for queries, then for keys. On kCuda throws
+/// RMSNorm of each query and key head x [D] of a row: y = x * weight / sqrt(mean(x^2) + epsilon). Value heads
+/// are copied. qkv, out [N, row] activation dtype; weight [2D]: for queries, then for keys. On kCuda throws
 /// Error(kResources) if D is above 512. Source: Qwen3, arXiv:2505.09388, section 2.
 void norm_heads(Context& context, const Tensor& qkv, const Tensor& weight, double epsilon, const Heads& heads,
                 const Tensor& out);

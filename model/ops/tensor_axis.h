@@ -32,7 +32,7 @@ class TensorAxis {
     return local == rows ? 0 : index() * local;
   }
 
-  /// Called with some rows of a tensor [N, C], and with the index in this tensor of the first of them.
+  /// Called with some rows of a tensor [N, C], and with the index of the first of these rows in the tensor.
   using RowsBody = FunctionRef<void(const Tensor& rows, int64_t first_row)>;
 
   /// Gathers the local rows `x` [n, C] of all ranks to the whole [N, C]. Calls `body` once with all rows, or
@@ -53,7 +53,7 @@ class TensorAxis {
 
   /// The communication in the backward of a column-parallel product: scatter_sum(out, produce), and
   /// use(whole) with whole = gather_sequence(x), or with whole = `gathered` if that is not null. The gather
-  /// overlaps `produce`, the sum overlaps `use`. On return, both are done in stream order.
+  /// overlaps `produce`, the sum overlaps `use`. On return, gather and sum are done in stream order.
   virtual void scatter_sum_and_gather(Context& context, const Tensor& out, RowsBody produce, const Tensor& x,
                                       const Tensor& gathered,
                                       FunctionRef<void(const Tensor& whole)> use) const = 0;

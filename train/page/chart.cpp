@@ -14,7 +14,7 @@ namespace ripstop {
 namespace {
 
 constexpr double kLeft = 58, kRight = 12, kTop = 24, kBottom = 40;
-constexpr size_t kColors = 8;  // of the page's style
+constexpr size_t kColors = 8;  // colors in the page's style
 
 struct Size {
   double width, height;
@@ -38,7 +38,7 @@ std::string text_of(double value, Unit unit, int digits = 4) {
   return number_text(value, digits);
 }
 
-// 1, 2 or 5 times a power of ten, or a power of two; at least `least`.
+// A round number of at least `least`: 1, 2 or 5 times a power of ten; for bytes a power of two.
 double round_step(double least, Unit unit) {
   if (unit == Unit::kBytes) return std::exp2(std::ceil(std::log2(least)));
   const double power = std::pow(10, std::floor(std::log10(least)));
@@ -47,10 +47,10 @@ double round_step(double least, Unit unit) {
   return 10 * power;
 }
 
-// An axis: from numbers to places.
+// An axis, which maps numbers to places in the picture.
 struct Scale {
-  double low = 0, high = 1;      // numbers at the ends
-  double begin = 0, length = 1;  // places
+  double low = 0, high = 1;      // numbers at the axis's ends
+  double begin = 0, length = 1;  // place of `low`, and the axis's length
   bool logarithmic = false;
 
   double at(double value) const {
@@ -78,7 +78,7 @@ struct Scale {
   }
 };
 
-// Neighbours on each side that a smoothed line takes the mean of.
+// The number of columns on each side over which a smoothed line takes the mean.
 std::ptrdiff_t neighbours(const RunRecord& run) {
   return std::ssize(run.columns.all()) / 60;
 }
@@ -93,7 +93,7 @@ std::optional<double> smoothed(const RunRecord& run, Series series, std::ptrdiff
   return mean.mean();
 }
 
-// The d of a path, in tenths of a unit.
+// The attribute `d` of an SVG path, in tenths of a unit.
 class Path {
  public:
   void lift() { is_down_ = false; }
@@ -225,7 +225,7 @@ class Drawing {
     return out;
   }
 
-  // Least and most of each column, so that no spike is lost; only where they would show.
+  // A line through least and largest numbers of the columns, so that no smoothing hides a spike.
   std::string raw_line(size_t number) const {
     const RunRecord& run = runs_[number];
     if (!chart_.smooth || smoothed_steps(run) == 1) return "";

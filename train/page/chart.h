@@ -20,14 +20,14 @@ enum class Unit { kNumber, kShare, kBytes };
 /// A picture of a series of all runs.
 struct Chart {
   Series series;
-  std::string title;  ///< HTML, as `note`
-  std::string note;   ///< what it means
+  std::string title;  ///< HTML, like `note`
+  std::string note;   ///< what the series means
   Unit unit = Unit::kNumber;
-  bool smooth = false;              ///< draws the mean of neighbours over the numbers
-  bool dots = false;                ///< few numbers, each with a dot
-  bool from_zero = true;            ///< the axis begins there
-  bool may_be_logarithmic = false;  ///< if the largest number is above 50 times the smallest
-  bool with_validation = false;     ///< dots of Series::kValidation beside it
+  bool smooth = false;              ///< draws a line of means of neighbours, too
+  bool dots = false;                ///< draws each number as a dot, because there are few
+  bool from_zero = true;            ///< the vertical axis begins at 0
+  bool may_be_logarithmic = false;  ///< logarithmic if the numbers span a factor above 50
+  bool with_validation = false;     ///< also draws dots of Series::kValidation
 };
 
 /// "1.23k", "0.0012"; at most `digits` significant digits.
@@ -37,7 +37,7 @@ std::string number_text(double value, int digits = 4);
 /// has a number. Restarts and losses that are not finite are marked. `wide`: for the page's whole width.
 std::string draw(const Chart& chart, std::span<const RunRecord> runs, Abscissa abscissa, bool wide);
 
-/// Steps that a smoothed line takes the mean of, in `run`.
+/// The number of steps over which a smoothed line of `run` takes the mean.
 int64_t smoothed_steps(const RunRecord& run);
 
 }  // namespace ripstop

@@ -18,19 +18,19 @@ enum class Series : uint8_t {
   kNorm,
   kSpeed,
   kUtilization,
-  kReplicate,  ///< exposed communication of the axis as a share of the step, as the next two
+  kReplicate,  ///< exposed communication of the axis as a share of the step, like the next two
   kFsdp,
   kTensor,
   kMemory,
 };
 inline constexpr size_t kSeriesCount = static_cast<size_t>(Series::kMemory) + 1;
 
-/// What is kept of many numbers.
+/// Least, largest, sum and count of many numbers.
 struct Extent {
   double least = std::numeric_limits<double>::infinity();
   double most = -least;
   double sum = 0;
-  int64_t count = 0;       ///< of the finite numbers, which alone count for the three above
+  int64_t count = 0;       ///< number of finite numbers; `least`, `most` and `sum` are over these
   int64_t not_finite = 0;  ///< NaN and infinities
 
   void add(double value);
@@ -40,10 +40,10 @@ struct Extent {
 
 /// A few steps in a row.
 struct Column {
-  int64_t index = 0;  ///< its steps, divided by Columns::width()
+  int64_t index = 0;  ///< any of its steps, divided by Columns::width()
   int64_t step = 0;   ///< the last step
-  double tokens = 0;  ///< seen up to that step
-  double hours = 0;   ///< spent in steps and validations up to that step
+  double tokens = 0;  ///< tokens seen up to `step`
+  double hours = 0;   ///< hours spent in steps and validations up to `step`
   std::array<Extent, kSeriesCount> values;
 
   Extent& operator[](Series series) { return values[static_cast<size_t>(series)]; }
@@ -54,8 +54,8 @@ struct Column {
 /// whenever there are too many.
 class Columns {
  public:
-  /// `most`: at least 2. In the end there are at most so many columns, and more than half if the run has so
-  /// many steps.
+  /// `most`: the maximum number of columns, at least 2. A run of at least `most` steps has more than half of
+  /// this number.
   explicit Columns(size_t most) : most_(most) {}
 
   /// The column of `step`, valid until the next call. Steps that go back count for the last column.

@@ -1,4 +1,4 @@
-// Texts in an HTML page. Texts from files are hostile: none may become markup, or move other text.
+// Texts in an HTML page. Texts from files are hostile: no text may become markup, or move other text.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -8,7 +8,7 @@ namespace ripstop {
 
 /// `text` for an element or a quoted attribute: markup is escaped; bytes that are not UTF-8 and control
 /// characters, except line ends and tabs, are U+FFFD; marks that change the direction of text are named, as
-/// in "[U+202E]". A text of more than `most` characters is cut, and says how many it lacks.
+/// in "[U+202E]". A text of more than `most` characters is cut, and says how many characters it lacks.
 std::string html(std::string_view text, size_t most = 300);
 
 /// `summary` as html(), with the words in <mark> that it has in common with `reference` in the same order

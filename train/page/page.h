@@ -9,13 +9,13 @@
 namespace ripstop {
 
 struct PageOptions {
-  double time = 0;           ///< at which the page is made, in seconds since 1970
+  double time = 0;           ///< when the page is made, in seconds since 1970
   bool utc = false;          ///< shows times in UTC, not in this machine's zone
   bool with_texts = true;    ///< false: says that documents and summaries are left out
-  std::string version = {};  ///< of ripstop
+  std::string version = {};  ///< version of ripstop
 };
 
-/// Runs that have colors of their own.
+/// Maximum number of runs of a page.
 inline constexpr size_t kMostRuns = 16;
 
 /// Begins every page, so that a page may replace an older one.
@@ -24,7 +24,7 @@ inline constexpr std::string_view kPageBegin = "<!doctype html>\n<!-- report of 
 /// The page of 1 to kMostRuns runs.
 std::string page(std::span<const RunRecord> runs, const PageOptions& options);
 
-/// Columns of each of `runs` runs, so that pages of several runs stay small.
+/// The maximum number of columns of a run on a page of `runs` runs, so that pages stay small.
 size_t columns_of_each(size_t runs);
 
 /// "2026-11-25T10:34+01:00"; "?" if no calendar has the time.

@@ -83,7 +83,7 @@ std::string winner(Runs runs) {
                      name_of(runs, best, 80), runs[best].best_loss->loss);
 }
 
-// Seconds as a share of all, "3h12m (81.2%)"; "" if there are none.
+// Seconds as a share of all, "3h12m (81.2%)"; "" if `seconds` or `all` is 0.
 std::string share_text(double seconds, double all) {
   if (seconds <= 0 || all <= 0) return "";
   return fmt::format("{} ({:.1f}%)", duration_text(seconds), 100 * seconds / all);
@@ -151,7 +151,7 @@ std::string hosts_text(const StartEvent& start) {
   return names.size() > kShown ? fmt::format("{} and {} more", text, names.size() - kShown) : text;
 }
 
-// A row of RunTable from the last start of each run.
+// A cell function for RunTable::row: `text` of the run's last start, "" without a start.
 auto of_start(auto&& text) {
   return [text](const RunRecord& run) { return run.last_start ? std::string(text(*run.last_start)) : ""; };
 }
@@ -161,7 +161,7 @@ auto of_checkpoint(auto&& text) {
   };
 }
 
-// "planned / measured"; the second only if the run has ended.
+// "planned / measured", with "-" for the second if the run has not ended.
 std::string planned_measured(int64_t planned, std::optional<int64_t> measured) {
   if (planned == 0 && measured.value_or(0) == 0) return "";
   return bytes_text(planned) + " / " + (measured ? bytes_text(*measured) : "-");

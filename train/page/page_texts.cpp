@@ -20,14 +20,14 @@ constexpr size_t kMostOfDocument = 4000, kMostOfSummary = 1000;
 // A document with the summaries of the runs.
 struct Example {
   std::string id, document, reference;
-  std::vector<const std::string*> summaries;  ///< of each run; null: it has none
+  std::vector<const std::string*> summaries;  ///< summary by each run; null: the run has none
 };
 
 bool are_evaluated(Runs runs) {
   return std::ranges::any_of(runs, [](const RunRecord& run) { return !run.predictions.empty(); });
 }
 
-// Of the evaluations if there are any, else of the last validations.
+// The examples of the evaluations if there are any, else of the last validations.
 std::vector<Example> examples_of(Runs runs) {
   std::vector<Example> examples;
   std::map<std::pair<std::string, std::string>, size_t> places;  // by id and reference

@@ -160,7 +160,7 @@ std::vector<ScoreRow> read_rows(const fs::path& path) {
 
 EvaluationRecord read_evaluation(const fs::path& directory) {
   constexpr int64_t kMostBytes = int64_t{1} << 20, kResamples = 10000;
-  constexpr uint64_t kSeed = 1;  // both as in `ripstop rouge --compare`
+  constexpr uint64_t kSeed = 1;  // kResamples and kSeed as in `ripstop rouge --compare`
   EvaluationRecord record;
   record.name = directory.filename().string();
   const fs::path path = directory / "scores.json";
@@ -186,7 +186,7 @@ EvaluationRecord read_evaluation(const fs::path& directory) {
   return record;
 }
 
-// Takes the predictions of the last evaluation that has some; one of the test split before all others.
+// Takes the predictions of the last evaluation that has some, from the test split if possible.
 void read_evaluations(Io& io, const fs::path& directory, bool with_texts, RunRecord& run) {
   for (const Io::Entry& entry : list_directory(io, directory)) {
     try {
@@ -209,7 +209,7 @@ void read_evaluations(Io& io, const fs::path& directory, bool with_texts, RunRec
   }
 }
 
-// `checkpoint list` tells what is wrong with checkpoints.
+// Returns nullopt if the checkpoint is damaged: `checkpoint list` describes the damage.
 std::optional<CheckpointState> newest_state(Io& io, const fs::path& run) {
   try {
     return read_manifest(io, find_checkpoint(io, run, "latest")).state;

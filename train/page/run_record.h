@@ -21,16 +21,16 @@ namespace ripstop {
 
 /// A start after the first one.
 struct Restart {
-  int64_t step = 0;  ///< goes on from this step
+  int64_t step = 0;  ///< the step from which the start went on
   double time = 0;
-  std::string reason;  ///< of the end before it
+  std::string reason;  ///< why the run had ended before this start
   std::string mesh;
-  bool other_mesh = false;  ///< differs from that of the start before
+  bool other_mesh = false;  ///< the mesh differs from the previous start's
 };
 
 /// Seconds of rank 0 in all steps, validations, saves and starts.
 struct TimeUse {
-  double steps = 0;     ///< with the next three
+  double steps = 0;     ///< steps, including `exposed`, `data` and `save`
   AxisSeconds exposed;  ///< waits for collectives
   double data = 0, save = 0;
   double validation = 0;
@@ -44,7 +44,7 @@ struct TimeUse {
 /// Mean seconds of a step on a host.
 struct HostTime {
   double compute = 0, wait = 0;
-  double steps = 0;  ///< that the means are over
+  double steps = 0;  ///< number of steps over which the means are
 };
 
 /// The scores of RUN/evaluation/NAME.
@@ -62,7 +62,7 @@ struct RunRecord {
   explicit RunRecord(size_t most_columns) : columns(most_columns) {}
 
   std::string name;                ///< the directory as given
-  std::string state;               ///< as RunStatus::state
+  std::string state;               ///< RunStatus::state
   std::vector<std::string> notes;  ///< what could not be read
   std::optional<RunConfig> config;
   Columns columns;
@@ -72,8 +72,8 @@ struct RunRecord {
   std::optional<int64_t> diverged;  ///< the first step whose loss is not finite
   int64_t not_finite = 0;           ///< steps with such a loss
   std::optional<ValidationEvent> best_loss, best_rouge, last_validation;  ///< step 0 is never best
-  std::optional<EndEvent> end;                                            ///< of the last start
-  double time = 0;                                                        ///< of the last event
+  std::optional<EndEvent> end;                                            ///< the end of the last start
+  double time = 0;                                                        ///< time of the last event
   std::vector<Restart> restarts;                                          ///< the first kMostRestarts
   int64_t restart_count = 0;
   std::vector<WarningEvent> warnings;  ///< the last kMostWarnings
@@ -82,7 +82,7 @@ struct RunRecord {
   double checkpoint_seconds = 0;
   TimeUse seconds;
   std::map<std::string, HostTime> hosts;
-  std::optional<CheckpointState> state_of_checkpoint;  ///< of the newest; nullopt without one
+  std::optional<CheckpointState> state_of_checkpoint;  ///< nullopt without a checkpoint
   std::vector<EvaluationRecord> evaluations;           ///< by step, then by name
   std::string predictions_from;                        ///< the evaluation that has `predictions`
   std::vector<Prediction> predictions;                 ///< the first kMostPredictions

@@ -9,8 +9,8 @@
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
 
-/// Writes s = residual + branch and returns the sum of s^2, with s read back from memory, where it is
-/// rounded: backward reads the same s.
+/// Writes s = residual + branch and returns the sum of s^2, where s is rounded as in memory, because
+/// backward reads s from there.
 template <class T>
 float add_row(const T* residual, const T* branch, int64_t columns, T* sum) {
   Vector squares{};

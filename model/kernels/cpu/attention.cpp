@@ -9,7 +9,7 @@
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
 
-/// Floats of one thread's scratch.
+/// The number of floats in one thread's scratch.
 constexpr int64_t thread_floats(int64_t size) {
   return 3 * kTile * padded_size(size) + kTile * kTile + 2 * kTile;
 }
@@ -67,7 +67,7 @@ void attend(const Operands<T>& x, const AttentionTask& task, int64_t head, const
   const int64_t columns = (queries + kLanes - 1) / kLanes * kLanes;
   const int64_t key_head = x.heads.query + head / (x.heads.query / x.heads.key_value);
   const float scale = 1.0F / __builtin_sqrtf(static_cast<float>(size));
-  // Scales each query once, instead of each score. s.keys is free until the loop.
+  // Scales each query once, instead of each score. Uses s.keys, which is free until the loop.
   take_rows(x.qkv + task.first * row + head * size, row, queries, size, scale, s.keys);
   transpose(s.keys, kTile, padded_size(size), s.queries);
   for (int64_t i = 0; i < padded_size(size) * kTile; ++i) s.output[i] = 0;

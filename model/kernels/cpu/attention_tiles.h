@@ -80,7 +80,7 @@ inline void multiply_columns(Left a, Rows<const float> b, Rows<float> c, int64_t
 }
 
 /// `columns` is a multiple of kLanes. With AVX-512, multiplies three vectors of columns at a time, but the
-/// last four as two and two, because a single vector would use the registers badly.
+/// last four in pairs, because a single vector would use the registers badly.
 inline void multiply(Left a, Rows<const float> b, Rows<float> c, int64_t rows, int64_t depth, int64_t columns,
                      Accumulate accumulate) {
   int64_t left = columns / kLanes;

@@ -57,7 +57,7 @@ template <class T>
 [[gnu::always_inline]] inline void store(float* p, Vector v, AllLanes = {}) {
   __builtin_memcpy(p, &v, sizeof v);
 }
-/// Rounds as BFloat16's constructor: to nearest, ties to even; NaN stays NaN.
+/// Rounds as BFloat16's constructor does: to nearest, ties to even; NaN stays NaN.
 [[gnu::always_inline]] inline void store(BFloat16* p, Vector v, AllLanes = {}) {
   const Bits u = reinterpret_cast<Bits>(v);
   const Bits rounded = (u + 0x7fffU + ((u >> 16) & 1U)) >> 16;
@@ -111,8 +111,8 @@ inline constexpr Bits kLaneNumbers = lane_numbers(std::make_integer_sequence<uin
 }
 
 /// e^x for x <= 88.3. From -87.3 on, the error is at most 2 units in the last place; below, the result is
-/// almost 0. NaN stays NaN. x = n ln 2 + r with |r| <= ln 2 / 2; e^r by the Taylor polynomial of degree 7,
-/// times 2^n.
+/// almost 0. NaN stays NaN. x = n ln 2 + r with |r| <= ln 2 / 2. The result is the Taylor polynomial
+/// of degree 7 for e^r, times 2^n.
 [[gnu::always_inline]] inline Vector exponential(Vector x) {
   constexpr float kMagic = 12582912.0F;  // 1.5 * 2^23: leaves the nearest integer in the low bits
   x = larger(broadcast(-88.0F), x);

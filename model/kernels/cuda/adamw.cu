@@ -6,7 +6,7 @@
 //   p -= lr / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + epsilon)
 //
 // Each thread updates four consecutive elements, whose random bits (MomentBits in ops.h) are one Philox
-// block. Bandwidth is the limit: a Philox block takes a hundred instructions, its elements move 88 bytes.
+// block. Bandwidth is the limit: a Philox block takes a hundred instructions, but its elements move 88 bytes.
 #include <cmath>
 #include <type_traits>
 

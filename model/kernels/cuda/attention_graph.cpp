@@ -33,13 +33,13 @@ class AttentionGraph {
   const GraphTensor* key_value_offset() const { return s.dense ? nullptr : &offset_key_value_; }
   const GraphTensor* heads_offset() const { return s.dense ? nullptr : &offset_heads_; }
   const GraphTensor* length() const { return s.dense ? nullptr : &length_; }
-  /// Whether log_sum_exp and row sums are by place; if not, they are by row.
+  /// Whether log_sum_exp and row sums are stored by place (see Sums::kByPlace); if not, by row.
   bool by_place() const { return s.dense || s.sums == Sums::kByPlace; }
 
   Extents heads(int64_t count) const { return {s.documents, count, s.length, s.head_size}; }
   /// Strides of rows of `width` elements, with the heads side by side in a row.
   Extents rows_of(int64_t width) const { return {s.length * width, s.head_size, width, 1}; }
-  /// Strides of heads one after another, each with its own rows.
+  /// Strides if heads lie one after another, and each head has rows of its own.
   Extents places(int64_t count) const {
     return {count * s.length * s.head_size, s.length * s.head_size, s.head_size, 1};
   }
@@ -61,7 +61,7 @@ class AttentionGraph {
     const Extents strides{s.length * s.query_heads, 1, s.query_heads, 1};
     return graph.tensor(kFloat, lines(), strides, id, heads_offset());
   }
-  /// [documents, H, length]: a virtual tensor, or float32 in memory by place.
+  /// A float32 tensor [documents, H, length]: virtual if it has no id, else in memory, by place.
   GraphTensor line(int64_t id = Graph::kNoId) {
     return graph.tensor(kFloat, lines(), {s.query_heads * s.length, s.length, 1, 1}, id);
   }
@@ -120,7 +120,7 @@ Plan forward(const AttentionShape& shape, const PlanTarget& target, int64_t most
   const GraphTensor v =
       g.tensor(kBFloat16, a.heads(shape.key_value_heads), a.rows_of(a.row()), kValue, a.row_offset());
   const GraphTensor scale = g.scalar(kScale);
-  // cuDNN recognises the graph by the order of operations, as in NVIDIA's front end.
+  // cuDNN recognises the graph by the order of operations, which is that of NVIDIA's front end.
   GraphTensor x = a.scores();
   g.matmul(q, kt, x, {.m = a.length(), .n = a.length(), .k = nullptr, .zeros_beyond = !shape.dense});
   x = a.without_future(a.without_padding(g.pointwise(CUDNN_POINTWISE_MUL, x, &scale)));

@@ -115,8 +115,8 @@ class Graph {
   /// Makes a virtual tensor with the extents and strides of `tensor`.
   GraphTensor like(const GraphTensor& tensor, cudnnDataType_t type);
 
-  /// Arrays with a length for each document, in place of the extents of a product's rows (m), columns (n) and
-  /// summed dim (k). If null, the extent holds. `zeros_beyond`: elements beyond the lengths count as 0.
+  /// Arrays with a length for each document, in place of the extents of a product's rows (m), columns (n)
+  /// and summed dim (k). Null: the extent is used. `zeros_beyond`: elements beyond the lengths count as 0.
   struct Lengths {
     const GraphTensor *m = nullptr, *n = nullptr, *k = nullptr;
     bool zeros_beyond = false;

@@ -29,8 +29,8 @@ Gemm backward_input_gemm(const Tensor& dy, const Tensor& w, const Tensor& dx);
 /// dw^T [I, O] = x^T dy: A = x, B = dy, D = dw.
 Gemm backward_weight_gemm(const Tensor& dy, const Tensor& x, const Tensor& dw);
 
-/// Identifies the Gemm: "m4096-n2048-k11008-tn-bfloat16-float32-a256.256.16". If the rows of an operand are
-/// apart, "-l6144.16.6144" (the leading dimensions) follows.
+/// Identifies the Gemm: "m4096-n2048-k11008-tn-bfloat16-float32-a256.256.16". If an operand is a view of
+/// some columns, "-l6144.16.6144" (the leading dimensions) follows.
 std::string gemm_name(const Gemm& gemm);
 
 }  // namespace ripstop::cuda

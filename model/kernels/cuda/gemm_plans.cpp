@@ -74,7 +74,7 @@ class Stopwatch {
 };
 
 /// Device memory for one measurement, which no memory plan counts; null if no memory is left. Freed in stream
-/// order: cudaFree would wait for the whole device and so, without a deadline, perhaps for other ranks.
+/// order: cudaFree would wait for the whole device, perhaps for other ranks, without a deadline.
 class SpareMemory {
  public:
   SpareMemory(int64_t bytes, cudaStream_t stream) : stream_(stream) {

@@ -35,7 +35,7 @@ void join_gradients(const KernelCall& call, const SeparateGradients& gradients, 
                     const Tensor& dqkv);
 
 /// Writes dqkv of the documents that have one row, which cuDNN's backward does not support. The output of
-/// such a row is its value, so dq = dk = 0, and dv is the sum of dout over the query heads of the group.
+/// such a row is its value, so dq = dk = 0, and dv is the sum of dout over the value's query heads.
 void single_row_gradients(const KernelCall& call, const Documents& documents, const Heads& heads,
                           const Tensor& dout, const Tensor& dqkv);
 

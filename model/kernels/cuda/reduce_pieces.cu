@@ -9,7 +9,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kElements = 8;  ///< elements of a thread: 16 bytes of bfloat16
 
-// The pieces as a kernel parameter, because the kernel may run after the caller's vector is gone.
+// The pieces are a kernel parameter, because the kernel may run after the caller's vector is gone.
 struct PieceTable {
   const void* data[kMostPieces];
   bool is_bfloat16[kMostPieces];
