@@ -51,7 +51,7 @@ NormSaved allocate_norm(Context& context, int64_t rows, int64_t columns, DType d
 NormSaved with_memory(Context& context, const NormSaved& saved);
 
 /// Writes residual.sum + residual.branch to saved.sum and the norm of this sum to saved.normed, and sets
-/// residual.sum to saved.sum. saved.sum may be residual.sum: evaluation uses one NormSaved for all layers.
+/// residual.sum to saved.sum. saved.sum may be residual.sum, as in evaluation, where all layers share it.
 void absorb(Context& context, const Parameter& norm, double epsilon, Residual& residual,
             const NormSaved& saved);
 

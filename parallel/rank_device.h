@@ -16,8 +16,8 @@ int gpu_of_local_rank(int64_t rank, int visible);
 Device choose_cuda_device(MpiWorld& world);
 
 /// Makes the communicator of all ranks for tensors on `device`, over NCCL. Returns null for the CPU or one
-/// rank, where the world's own communicator is enough. If two ranks share a GPU: goes through host memory if
-/// RIPSTOP_SHARE_GPU is 1, otherwise throws Error(kResources) on all ranks. Collective.
+/// rank, where the world's own communicator is enough. If two ranks share a GPU, moves tensors through host
+/// memory if RIPSTOP_SHARE_GPU is 1, else throws Error(kResources) on all ranks. Collective.
 std::unique_ptr<Communicator> make_device_communicator(MpiWorld& world, const Device& device);
 
 }  // namespace ripstop

@@ -1,5 +1,5 @@
 // Backward is parallel over strips of columns and parts of token_order, which is cut only between different
-// tokens. One thread sums each element of the table in row order: no atomics, always the same bits.
+// tokens. Each element of the table has one thread, which sums in row order: no atomics, fixed bits.
 #include <cstring>
 
 #include "model/kernels/cpu/cpu_kernels.h"

@@ -94,7 +94,7 @@ inline constexpr Bits kLaneNumbers = lane_numbers(std::make_integer_sequence<uin
 [[gnu::always_inline]] inline Vector smaller(Vector a, Vector b) {
   return a < b ? a : b;
 }
-/// Adds the upper half of the lanes to the lower half until one is left: a fixed order.
+/// Adds the upper half of the lanes to the lower half until one is left, so the order is fixed.
 [[gnu::always_inline]] inline float sum_lanes(Vector v) {
   float lanes[kLanes];
   store(lanes, v);

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kThreads = 512;
 constexpr int kForwardHeld = 4;  ///< accesses of 16 bytes that a thread of forward holds in registers
-/// A thread holds one access of 16 bytes of each operand for the current row, and one for the next row.
+/// Each of these threads holds 16 bytes of each operand for the current row, and 16 for the next row.
 constexpr int kBackwardThreads = 1024;
 
 /// Returns the sum as stored, so that the mean is of the rounded numbers that backward reads.

@@ -248,7 +248,7 @@ void GemmPlans::measure(const Work& work, Plan& plan, Accumulate accumulate) {
     return;
   }
   plan.settled = true;
-  // Earlier work may wait for other ranks. This wait has a deadline, unlike the waits of the stopwatch.
+  // Earlier work may wait for other ranks. This wait has a deadline, unlike the waits of Stopwatch.
   work.call.stream.synchronize();
   const auto algorithms = candidates(gemm, plan.descriptors, kMostCandidates);
   const Work timed{work.call, gemm, work.a, work.b, adds ? spare.data() : work.d};

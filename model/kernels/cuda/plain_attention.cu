@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(32 * kAttentionWarps, 1) forward(Forward<T> x)
   __shared__ float queries[kAttentionWarps][32 * kPerLane];
   __shared__ Shown shown[kAttentionWarps];
   const int64_t n = static_cast<int64_t>(blockIdx.x) * kAttentionWarps + warp_number();
-  if (n >= x.rows) return;  // the whole warp returns: no barrier of the block follows
+  if (n >= x.rows) return;  // the whole warp may return, since no barrier of the block follows
   const int64_t head = blockIdx.y;
   float* query = queries[warp_number()];
   take_head(x.qkv + n * x.row + head * x.size, x.size, x.scale, query);

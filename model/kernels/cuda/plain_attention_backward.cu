@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(32 * kAttentionWarps, 1) query_gradient(Backwa
   __shared__ float queries[kAttentionWarps][32 * kPerLane], douts[kAttentionWarps][32 * kPerLane];
   __shared__ Shown shown[kAttentionWarps];
   const int64_t n = static_cast<int64_t>(blockIdx.x) * kAttentionWarps + warp_number();
-  if (n >= x.rows) return;  // the whole warp returns: no barrier of the block follows
+  if (n >= x.rows) return;  // the whole warp may return, since no barrier of the block follows
   const int64_t head = blockIdx.y, at = n * x.heads + head;
   float delta = 0;
   for (int i = lane_number(); i < x.size; i += 32)
