@@ -83,7 +83,7 @@ void NcclGroup::initialize_part(NcclGroup& whole, int64_t color, int64_t key) {
 }
 
 // Waits even if the call returns success. A split returns success at once, and since NCCL 2.28 registering a
-// window does, too. After an error (a lost rank) NCCL may still write, so `place` stays in results_.
+// window does, too. After an error (a lost rank) NCCL may still write, so the place stays in results_.
 void* NcclGroup::wait_for_result(const char* call, FunctionRef<ncclResult_t(void**)> start) {
   void*& place = results_.emplace_back(nullptr);
   const ncclResult_t begun = start(&place);

@@ -70,7 +70,7 @@ class ShardedTransformer {
   void logits(Arena& arena, const Batch& batch, const Tensor& logits);
 
   /// Runs prompts, stores their keys and values at `slot` [N] (int32) and the batch's positions, and writes
-  /// the scores of the tokens after the rows in row [M], as HeadLoss::predict does. Needs training = false.
+  /// the scores of the tokens after the rows in `row` [M], as HeadLoss::predict does. Needs training = false.
   void prefill(Arena& arena, const Batch& batch, KeyValueCache& cache, const Tensor& slot, const Tensor& row,
                const NextTokenScores& scores);
 

@@ -30,7 +30,7 @@ if ((${SLURM_HET_SIZE:-1} > 1)); then say "a heterogeneous job: the ranks are on
 if [[ -n ${SLURM_CPUS_PER_TASK:-} ]]; then export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$SLURM_CPUS_PER_TASK}; fi
 
 signal='' signalled=false launcher='' reminder=''
-# first SIGNAL: keeps the first signal, which is why the run ends. At the time limit Slurm sends SIGTERM after SIGUSR1.
+# first SIGNAL: records the first signal, the reason why the run ends. At the time limit Slurm sends SIGTERM after SIGUSR1.
 first() { signalled=true signal=${signal:-$1}; }
 # remind: sends SIGUSR1 again for the first minute, because srun loses a signal that comes before its ranks are there. Ranks take
 # several signals as one request.
@@ -43,7 +43,7 @@ remind() {
   reminder=$!
 }
 # ask SIGNAL: asks the ranks to save, by SIGUSR1, which launch.sh and srun pass on. srun would kill the ranks on SIGTERM and
-# SIGHUP. Before the launcher has started, the signal is only kept.
+# SIGHUP. Before the launcher has started, the signal is only recorded.
 ask() {
   first "$1"
   if [[ -z $launcher ]]; then return; fi

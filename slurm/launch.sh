@@ -39,7 +39,7 @@ if ! command -v "$launcher" >/dev/null; then end no_launcher "$launcher"; fi
 # Ctrl-Z is ignored: stopped ranks would miss the deadlines of their messages. srun inherits an ignored signal, not a trapped one.
 trap '' TSTP
 # Inside a step, such as a shell of `srun --pty`, another step would wait for ever for the processors of this one. mpirun starts
-# one on other nodes. The number of shells on a node is not that of the ranks.
+# a step on other nodes. The number of shells on a node is not that of the ranks.
 if [[ -n ${SLURM_STEP_NUM_TASKS:-} ]]; then export SLURM_OVERLAP=1 SLURM_OVERCOMMIT=1 && unset SLURM_NTASKS_PER_NODE; fi
 if [[ $launcher == srun ]]; then
   exec srun --ntasks="$ranks" --kill-on-bad-exit=1 ${options[@]+"${options[@]}"} "$@"

@@ -33,7 +33,7 @@ void close_range() noexcept;
 void start_profiler(const Device& device);
 void stop_profiler(const Device& device) noexcept;
 
-/// Waits on the host for work that may depend on other ranks, with a deadline.
+/// Makes the host wait, with a deadline, for work that may depend on other ranks.
 class CudaWaiter {
  public:
   virtual ~CudaWaiter() = default;

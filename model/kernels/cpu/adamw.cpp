@@ -1,4 +1,4 @@
-// gradient_scale, and AdamW with t the step and b1, b2 the decay rates of the moments m and v:
+// gradient_scale and AdamW, with t the step and b1, b2 the decay rates of the moments m and v:
 //
 //   g = gradient * scale
 //   p *= 1 - lr decay

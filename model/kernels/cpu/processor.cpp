@@ -58,7 +58,7 @@ constexpr InstructionSet kInstructionSets[] = {
     {"generic", always, &generic::kernel_table, &generic::workspace_table},
 };
 
-// Chosen when the program starts, because one program runs on all nodes of a cluster.
+// Chosen at run time, because one build runs on all nodes of a cluster.
 const InstructionSet& chosen() {
   for (const auto& set : kInstructionSets)
     if (set.present()) return set;

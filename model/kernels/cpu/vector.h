@@ -114,7 +114,7 @@ inline constexpr Bits kLaneNumbers = lane_numbers(std::make_integer_sequence<uin
 /// almost 0. NaN stays NaN. x = n ln 2 + r with |r| <= ln 2 / 2. The result is the Taylor polynomial
 /// of degree 7 for e^r, times 2^n.
 [[gnu::always_inline]] inline Vector exponential(Vector x) {
-  constexpr float kMagic = 12582912.0F;  // 1.5 * 2^23: leaves the nearest integer in the low bits
+  constexpr float kMagic = 12582912.0F;  // 1.5 * 2^23: adding it moves the nearest integer into the low bits
   x = larger(broadcast(-88.0F), x);
   const Vector shifted = x * 1.44269504F + kMagic;
   const Vector n = shifted - kMagic;

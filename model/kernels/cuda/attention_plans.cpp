@@ -92,7 +92,7 @@ class Bindings {
 
   void bind(AttentionTensor id, void* data) { bindings_.push_back({id, data}); }
   void bind_one() { bind(kOne, &one_); }
-  /// Binds offsets and lengths of the ragged group from document `first` on. Replaces the previous group's.
+  /// Binds offsets and lengths of the ragged group whose first document is `first`. Unbinds the last group's.
   void bind_group(const RaggedOffsets& offsets, int64_t first, bool backward, bool by_place = false) {
     if (shared_ == 0) shared_ = bindings_.size();
     bindings_.resize(shared_);
