@@ -8,7 +8,7 @@
 namespace ripstop {
 namespace {
 
-// A word of the Philox counter: keeps random numbers for different purposes independent.
+// A word of the Philox counter, which makes random numbers for different purposes independent.
 enum Purpose : uint32_t { kToken = 1, kDocument = 2 };
 
 // The random words at row `place` of the sequence in `slot`.

@@ -13,7 +13,7 @@
 namespace ripstop {
 namespace {
 
-/// Checks that `pieces` hold every wanted element: a bug in the plan would silently load zeros.
+/// Checks that `pieces` hold every wanted element; without this check, a bug would silently load zeros.
 void check_coverage(const std::vector<Piece>& pieces, const std::vector<const UnitLayout*>& layouts,
                     int64_t fsdp_index) {
   std::vector<int64_t> found(layouts.size());
@@ -38,7 +38,7 @@ void zero_padding_of(const std::vector<UnitStates>& units, int64_t fsdp_index) {
   }
 }
 
-/// Reads row by row: rows lie apart in both buffers. A dense piece is one long row.
+/// Reads row by row, because rows lie apart in both buffers. A dense piece is one long row.
 void read_piece(BlockReader& reader, const Piece& piece, const FileBlocks::Array& array, int64_t size,
                 std::byte* target) {
   for (int64_t row = 0; row < piece.rows; ++row)

@@ -71,11 +71,11 @@ void CheckpointWriter::begin(const CheckpointState& state, const SavePolicy& pol
   const std::string name = text_of_rank_0(world_, temporary_name(kAttemptPrefix, state.step));
   const std::filesystem::path attempt = directory_ / name;
   try {
-    // The ranks agree after each stage: no rank may write into a directory that does not exist.
+    // The ranks agree after each stage, so that no rank writes into a directory that does not exist.
     do_and_agree(world_, [&] {
       if (!leads()) return;
       make_directory(io_, directory_);
-      // mkdir fails if the directory exists: two attempts must never write into one directory.
+      // mkdir must fail if the directory exists, because two attempts must never write into one directory.
       if (io_.mkdir(attempt) != 0) fail_storage(attempt, "make the directory", errno);
       sync_directory(io_, directory_);
     });
@@ -107,10 +107,10 @@ int64_t CheckpointWriter::progress() const {
 
 // Runs on the thread of the save.
 void CheckpointWriter::write(Save& save, const BackgroundWork& work) {
-  // Releases the snapshot at any exit: training must not wait for a failed save.
+  // Releases the snapshot at any exit, so that training does not wait for a failed save.
   const std::unique_ptr<Snapshot, void (*)(Snapshot*)> released(snapshot_, [](Snapshot* s) { s->release(); });
   if (snapshot_ != nullptr) snapshot_->copy_kept(work);
-  // Lower the priority only after copy_kept(), because the next update waits for its copies.
+  // Lower the priority only after copy_kept(), because the next update waits for the copies.
   if (save.policy.in_background) work.yield_processors();
   if (!shards_.empty()) save.file = write_file(save, work);
   save.milliseconds =
@@ -229,7 +229,7 @@ void CheckpointWriter::give_up(const Error& error, const std::filesystem::path& 
 
 void CheckpointWriter::remove_old(const Save& save, SaveReport& report) {
   try {
-    // The commit may have taken long, and the run's new owner may need the old checkpoints.
+    // Checks again: the commit may have taken long, and a new owner may need the old checkpoints.
     if (save.policy.check_owner) save.policy.check_owner();
   } catch (const Error& error) {
     report.warnings.push_back(fmt::format("old checkpoints were not removed: {}", error.what()));
@@ -261,7 +261,7 @@ SaveReport CheckpointWriter::commit(const DiskStillness& seen) {
     throw;
   }
   const std::unique_ptr<Save> save = std::move(save_);
-  // All ranks wait: in the next step's collectives, a slow rank 0 would seem dead.
+  // All ranks wait for rank 0: if it were slow, it would seem dead in the next step's collectives.
   do_and_agree(world_, [&] {
     if (leads()) remove_old(*save, report);
   });

@@ -250,7 +250,7 @@ std::string manifest_text(const Manifest& manifest) {
   Head head;
   head_fields(fields, head, written);
   body_fields(fields, written);
-  // Bytes that are not UTF-8 become U+FFFD: they must not make the save fail.
+  // Bytes that are not UTF-8 become U+FFFD, so that they do not make the save fail.
   return sealed_text(fields.json);
 }
 

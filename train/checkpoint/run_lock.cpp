@@ -285,7 +285,7 @@ RunLock::RunLock(Io& io, const std::filesystem::path& directory, const RunLockTi
 
 RunLock::~RunLock() {
   if (!heartbeat_->request_end()) {
-    // Joining the thread or closing the file might never return. The process is about to end.
+    // Leaves thread and file to the end of the process: joining or closing might never return.
     static_cast<void>(heartbeat_.release());
     return;
   }

@@ -140,7 +140,7 @@ std::vector<AxisCheck> check_axes_alone(const DeviceMesh& mesh, const CheckSetti
     DeviceMesh alone = mesh.along(axis);
     if (!limits.memory_bytes || check_bytes(settings, alone.sizes()) <= *limits.memory_bytes) {
       const bool holds = check_mesh(alone, settings, device).holds();
-      // Each group of ranks along the axis has a verdict.
+      // Each group of ranks along the axis has a verdict; all verdicts must hold.
       check.holds = all_ranks(mesh.world(), holds);
     }
     axes.push_back(check);

@@ -155,7 +155,7 @@ ExportedAdapters exported_adapters(Io& io, Communicator& world, const ExportArgu
 void export_checkpoint(MpiWorld& world, const ExportArguments& given, ExportLine& line) {
   Io io;
   const auto begin = std::chrono::steady_clock::now();
-  // PEFT's files have the adapters and only the name of the base.
+  // An export of PEFT's files needs only the name of the base.
   const BaseChoice base = given.format == kPeft ? BaseChoice{.is_needed = false} : BaseChoice{given.base};
   const TrainedModel trained =
       find_trained_model(io, world.communicator(), given.run, given.checkpoint, base);

@@ -235,7 +235,7 @@ Option Verb::flag(const std::string& name, bool& value, const std::string& help)
 }
 
 Verb Verb::verb(const std::string& name, const std::string& summary) {
-  // Only one verb is parsed: a later word such as `list`, perhaps a run directory, is an argument.
+  // Only one verb is parsed, so a later word such as `list`, perhaps a run directory, is an argument.
   app_->require_subcommand(1);
   return {*line_, *app_->add_subcommand(name, summary)};
 }
@@ -269,7 +269,7 @@ Verb CommandLine::verb(const std::string& name, const std::string& summary) {
 
 ExitCode CommandLine::run(const Arguments& words) {
   CLI::App& app = state_->app;
-  // Set after all verbs: the formatter is for the program alone, and later verbs would inherit it.
+  // Set after all verbs, because later verbs would inherit the formatter, which is for the program alone.
   app.formatter_fn([this](const CLI::App* program, const std::string&, CLI::AppFormatMode) {
     return help_text(state_->texts, *program);
   });

@@ -197,7 +197,7 @@ RankReport report_ranks(MpiWorld& world, const Device& device, const std::string
   };
   compare("program", program);
   compare("MPI", world.library());
-  // All ranks compare, even without a config: launchers may give ranks different command lines.
+  // All ranks compare, even without a config, because launchers may give ranks different command lines.
   compare("config", config_file.empty() ? "" : content_text(config_file));
   report.speeds = measure_ranks(world, device);
   report.slow = slow_ranks_of(report.speeds);

@@ -84,7 +84,7 @@ void print_shown_json(const ShownSplit& shown, const ShowArguments& given) {
                 {"loss_on", to_string(given.loss_on)},        {"examples", Json::array()}};
   if (given.sequence_length > 0) document["sequence_length"] = given.sequence_length;
   for (const ExampleView& view : shown.views) document["examples"].push_back(as_json(shown, view));
-  // On one line: long lists of numbers would fill pages.
+  // Prints JSON on one line, because long lists of numbers would fill pages.
   print_out("{}\n", text_of_json(document));
 }
 

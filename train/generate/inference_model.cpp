@@ -16,7 +16,7 @@ int64_t row_step(const InferenceOptions& options) {
   return std::min(InferenceModel::kRowStep, options.context);
 }
 
-// No sharding over the fsdp axis: gathering weights for each token would cost far more than the token.
+// No sharding over the fsdp axis, because gathering weights for each token would cost more than the token.
 ShardingOptions sharding(const InferenceOptions& options) {
   return {.compute = options.compute,
           .reduce = DType::kFloat32,
@@ -39,7 +39,7 @@ bool is_host(const Device& device) {
          (device.kind == DeviceKind::kMeta && device.planned == DeviceKind::kCpu);
 }
 
-// Each thread draws for one row at a time.
+// The bytes that draw_token() needs in all threads, each of which draws for one row at a time.
 int64_t drawing_bytes(const InferenceOptions& options, int64_t vocabulary, const Device& device) {
   if (!options.draws || !is_host(device)) return 0;
   return std::min(cpu_threads(), options.rows()) * vocabulary * kDrawBytes;
@@ -49,7 +49,7 @@ Tensor view(const Buffer& buffer, const Shape& shape, DType dtype = DType::kInt3
   return tensor_in(buffer, 0, dtype, shape);
 }
 
-// Copies host to device, which has the size of the largest call.
+// Copies the host's numbers to the device's buffer, which has the size of the largest call.
 void upload(const Stream& stream, const InferenceModel::Input& input) {
   const auto& [to, from] = input;
   RIPSTOP_CHECK(4 * std::ssize(from) <= to.bytes(), "{} ids for {} bytes", from.size(), to.bytes());
@@ -192,7 +192,7 @@ void InferenceModel::run_prompts(std::span<const SlotTokens> items, int64_t ids)
     row_of_item_.push_back(last_row_.host.size());
     last_row_.host.push_back(static_cast<int32_t>(token_.host.size()) - 1);
   }
-  // Few row counts mean few shapes: each new shape makes kernels choose and plan again.
+  // Few row counts mean few shapes; each new shape makes kernels choose and plan again.
   const int64_t rows = round_up(std::ssize(token_.host), row_step_);
   const std::vector<int32_t> filling(static_cast<size_t>(rows) - token_.host.size(), 0);
   if (!filling.empty()) add(filling, options_.slots);
@@ -329,7 +329,7 @@ LossSum InferenceModel::evaluate(int64_t count, NextTokens next, FunctionRef<boo
                           stop_requested);
 }
 
-// A plan must hold for every later call, so it runs all shapes once.
+// A plan runs all shapes once, because the plan must hold for every later call.
 void InferenceModel::run_all_shapes() {
   for (int64_t rows = row_step_; rows <= prompt_rows_; rows += row_step_) {
     const int64_t longest = std::min(rows, options_.context);

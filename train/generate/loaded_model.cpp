@@ -33,12 +33,12 @@ MeshSizes inference_mesh(MpiWorld& world, const ModelConfig& config, const Infer
       std::max<int64_t>(free_memory_of_rank_bytes(world, device) - library_bytes(device.kind), 0);
   const int64_t weights = parameter_count(config) * element_bytes(options.compute);
   std::string needs;
-  // The smallest tensor axis that fits: more replicas write more summaries at once.
+  // Takes the smallest tensor axis that fits, because more replicas write more summaries at once.
   for (const int64_t tensor : tensor_axis_sizes(config)) {
     if (all.size() % tensor != 0) continue;
     const MeshSizes mesh{.replicate = all.size() / tensor, .fsdp = 1, .tensor = tensor};
     int64_t bytes = weights / tensor;
-    // Plans only if the weights alone fit: a plan takes milliseconds a mesh.
+    // Plans only if the weights alone fit, because a plan takes milliseconds for each mesh.
     if (bytes <= share)
       bytes = plan_inference(config, options, mesh, {}, device.kind).memory.total() +
               4 * largest_unit(config, tensor);

@@ -107,7 +107,7 @@ PeakRound time_round(Communicator& all, TimedProduct& product, int64_t times, bo
 
 std::optional<PeakFlops> measure_cpus(MpiWorld& world, DType compute) {
   constexpr int64_t kMostProducts = 1000;
-  // On a busy machine rounds take long, and more rounds would not help.
+  // kMostSeconds ends the measurement on a busy machine, where more rounds would not help.
   constexpr double kRoundSeconds = 0.0125, kMostSeconds = 0.4;
   Communicator& all = world.communicator();
   TimedProduct product(Device::cpu(), compute);

@@ -63,7 +63,7 @@ double measure_memory(Communicator& all, const Device& device) {
     const Clock::time_point begin = Clock::now();
     convert(context, source, tensor_in(to, 0, DType::kBFloat16, {elements}));
     stream.synchronize();
-    // In the first round the system allocates the pages of `to`.
+    // Skips the first round, in which the system allocates the pages of `to`.
     if (round > 0) best = std::max(best, 6.0 * static_cast<double>(elements) / seconds_since(begin));
   }
   return best;

@@ -149,7 +149,7 @@ Message config_value(const std::string& toml) {
   return Message().text(3, toml.starts_with('"') ? toml.substr(1, toml.size() - 2) : toml);
 }
 
-// One text in Markdown: readers refuse a tensor of several texts.
+// Adds the samples as one text in Markdown, because readers refuse a tensor of several texts.
 void add_samples(Message& values, const std::vector<ValidationEvent::Sample>& samples) {
   std::string all;
   for (const auto& [id, text, reference] : samples)

@@ -66,7 +66,7 @@ Validation::Validation(const ValidationSet& set, const RunConfig& config, const 
     : set_(set), config_(config), run_(run), tokenizer_(tokenizer), mesh_(mesh) {}
 
 void Validation::connect(MpiWorld& world, const Device& device) {
-  // The fsdp axis is 1, because generation keeps no shards.
+  // The fsdp axis of this mesh is 1, because a model that generates has no shards.
   if (any() && run_.summaries)
     writing_mesh_ = std::make_unique<DeviceMesh>(world, run_.summaries_mesh(),
                                                  config_.mesh.allow_tensor_across_nodes, device);

@@ -80,13 +80,13 @@ bool has_same_file(const fs::path& directory, const Tokenizer& tokenizer) {
          read_tokenizer_files(file).carried.front().second == tokenizer.model();
 }
 
-// For `prepare --tokenizer`: the run if `model` is one of its checkpoints, else `model`.
+// The directory for `prepare --tokenizer`: the run if `model` is one of its checkpoints, else `model`.
 fs::path tokenizer_directory(const fs::path& model) {
   const fs::path run = fs::absolute(model).lexically_normal().parent_path().parent_path();
   return !has_tokenizer(model) && has_tokenizer(run) ? run : model;
 }
 
-// A hint: how to make a data set with the model's tokenizer.
+// A hint on how to make a data set with the model's tokenizer.
 std::string way_to_data(const TokenizerOwners& owners) {
   const fs::path own = tokenizer_directory(owners.model);
   if (read_tokenizer_sha256(own).empty())
