@@ -23,7 +23,7 @@ struct Checkpoint {
   Manifest manifest;
 };
 
-/// Reads shards of one checkpoint. Holds the read plan and all sidecars read (8 bytes for each MiB of files).
+/// Reads shards of one checkpoint. Holds the read plan and the sidecars of read files (8 bytes for each MiB).
 class CheckpointReader {
  public:
   /// `io` and `checkpoint` must outlive this.

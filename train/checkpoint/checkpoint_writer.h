@@ -27,7 +27,7 @@
 namespace ripstop {
 
 struct SavePolicy {
-  int64_t keep = 3;  ///< newest checkpoints kept besides CheckpointState::best; 0: all
+  int64_t keep = 3;  ///< number of newest checkpoints to keep besides CheckpointState::best; 0: all
   /// True if the ranks train while the save is written: then the Snapshot copies the units that fit into its
   /// memory, and few threads write, at a lower priority.
   bool in_background = false;
@@ -51,7 +51,7 @@ struct SaveReport {
 
 class CheckpointWriter {
  public:
-  /// Saves the units that `snapshot` holds to `directory` (RUN/checkpoints; the first save makes it). Rank r
+  /// Saves the units of `snapshot` to `directory` (RUN/checkpoints; the first save makes it). Rank r
   /// of `world` must have position r on `mesh`. All references are borrowed.
   CheckpointWriter(Io& io, std::filesystem::path directory, Communicator& world, const MeshSizes& mesh,
                    Snapshot& snapshot);

@@ -12,13 +12,13 @@ namespace ripstop {
 
 struct DiskPatience {
   double seconds = std::numeric_limits<double>::infinity();
-  std::vector<std::string> hosts = {};  ///< host of each rank, for the error; empty: not named
+  std::vector<std::string> hosts = {};  ///< host of each rank, for errors; may be empty
 };
 
 /// For how long a rank's disk had made no progress when the ranks began to wait.
 struct DiskStillness {
   int64_t progress = 0;
-  double seconds = 0;  ///< time since progress last changed
+  double seconds = 0;  ///< time since `progress` last changed
 };
 
 /// Lets all ranks wait for each other's disks. A disk may take longer than the deadline of a collective, so

@@ -39,7 +39,7 @@ std::string sidecar_bytes(const FileBlocks& blocks);
 FileBlocks read_sidecar(Io& io, const std::filesystem::path& directory, const StoredFile& file,
                         const std::vector<StoredArray>& arrays);
 
-/// Reads parts of a rank's file and compares each block with its hash. Keeps the last block read in memory.
+/// Reads parts of a rank's file and compares each block with its hash. Holds the block that it read last.
 class BlockReader {
  public:
   /// `blocks` is borrowed. Throws Error(kStorage) if the file cannot be opened.

@@ -62,7 +62,7 @@ class Snapshot {
   void copy_kept(const BackgroundWork& work);
   /// The sources of the file's arrays, three for each shard: the copy of a kept array, else the device.
   std::vector<ArraySource> sources();
-  /// Indices in sources() of the arrays that are not kept. Updates of their units wait for the writing.
+  /// Indices in sources() of arrays that are not kept. Updates of the units wait until these arrays are read.
   std::vector<int64_t> urgent_arrays() const;
   /// Notes that the array with this index in sources() has been read to its end.
   void array_is_read(int64_t array);

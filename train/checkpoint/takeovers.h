@@ -1,5 +1,5 @@
 // Takeovers: the numbered starts that took over a run's checkpoints. An earlier owner that still runs commits
-// checkpoints with its old number; they are never used.
+// checkpoints with its old number, which are never used.
 #pragma once
 #include <cstdint>
 #include <filesystem>

@@ -77,7 +77,7 @@ class Verb {
   void add_details(const std::string& text);
   /// The verb's "overrides" take only keys of this section of the config, so hints show no other keys.
   void set_override_section(const std::string& section);
-  /// Sets the command lines at the end of the verb's help text. Every verb has at least one.
+  /// Sets the command lines at the end of the verb's help text. Every verb has at least one line.
   void set_example(const std::string& text);
   /// Sets the function that CommandLine::run() calls after all variables are set.
   void set_action(std::function<ExitCode()> action);

@@ -41,7 +41,7 @@ struct EvaluationScores {
   RougeMean rouge = {};       ///< mean over all examples; over no examples if no summaries were scored
   std::string no_rouge = {};  ///< why `rouge` is over no examples
   CutCounts cuts = {};
-  DegenerateCounts degenerate = {};  ///< counts over the examples of `rouge`
+  DegenerateCounts degenerate = {};  ///< counts over the examples that `rouge` covers
 
   /// The mean loss of a target, in nats; NaN if there are no targets.
   double mean_loss() const;

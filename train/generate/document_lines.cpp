@@ -86,7 +86,7 @@ Json parse_object(std::string& line, const TextLines& lines) {
   refuse_line(line, lines, "");
 }
 
-// Throws an error with the names of the line's fields, and a hint how to rename one to `document`.
+// Throws an error with the names of the line's fields, and a hint on how to rename one to `document`.
 [[noreturn]] void refuse_fields(const Json& object, const TextLines& lines) {
   constexpr size_t kShown = 12;
   std::string names, text;

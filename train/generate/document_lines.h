@@ -27,7 +27,7 @@ std::optional<DocumentLine> next_document(TextLines& lines);
 /// `cut_tokens`: the number of tokens that the document lost because it was too long.
 std::string with_summary(const std::string& line, const std::string& summary, int64_t cut_tokens = 0);
 
-/// Throws Error(kUsage), with a hint what to type, if summaries cannot be written to `path`: its directory is
+/// Throws Error(kUsage), with a hint, if summaries cannot be written to `path`: its directory is
 /// absent, or `path` is no plain file, has bytes while `replace` is false, or ends with .gz.
 void check_summary_file(const std::filesystem::path& path, bool replace);
 

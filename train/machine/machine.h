@@ -47,7 +47,7 @@ double process_age_seconds();
 /// The machine's memory, or the limit of the control group if that is smaller.
 int64_t usable_memory_bytes(const Machine& machine);
 
-/// Problems that will make a run fail or slow, one sentence each. `ranks`: all ranks of this launch;
+/// Problems that will end a run or slow it down, one sentence each. `ranks`: all ranks of this launch;
 /// `ranks_here`: this machine's ranks; `threads`: the threads of each rank.
 std::vector<std::string> machine_problems(const Machine& machine, int64_t ranks, int64_t ranks_here,
                                           int64_t threads);

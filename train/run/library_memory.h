@@ -10,7 +10,7 @@ namespace ripstop {
 struct GpuRoom {
   int64_t free_before = 0;  ///< free bytes before the libraries allocated memory
   int64_t free_now = 0;
-  int64_t run_bytes = 0;   ///< bytes of the plan before the run allocates; later bytes of the ledger
+  int64_t run_bytes = 0;   ///< planned bytes before the run allocates, then the ledger's bytes
   int64_t kept_bytes = 0;  ///< bytes reserved for libraries (library_bytes)
 };
 

@@ -74,7 +74,7 @@ class RunDirectory {
   Io& io_;
   std::filesystem::path path_;
   const RunConfig config_;
-  std::vector<std::pair<std::string, std::string>> tokenizer_;  // name and bytes of its files
+  std::vector<std::pair<std::string, std::string>> tokenizer_;  // name and bytes of each of its files
   std::string prompt_template_;
   std::vector<std::string> notes_;
   RunLockWait wait_;

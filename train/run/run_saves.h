@@ -74,7 +74,7 @@ class RunSaves {
     CheckpointState state;
     bool in_background = false;
     double begin_seconds = 0;  ///< time in CheckpointWriter::begin
-    double stood_seconds = 0;  ///< time that training has waited so far
+    double stood_seconds = 0;  ///< time that training has waited for this save so far
     DiskStillness still = {};  ///< time without progress of this rank's disk
     Clock::time_point looked_at = Clock::now();
     bool is_told = false;  ///< people were warned of a disk without progress

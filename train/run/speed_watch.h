@@ -70,7 +70,7 @@ struct SpeedWindow {
 class SpeedWatch {
  public:
   static constexpr int64_t kSteps = 5, kMostSteps = 1000;  ///< limits of the steps in a window
-  static constexpr double kWindowSeconds = 0.5;            ///< wanted time of a window
+  static constexpr double kWindowSeconds = 0.5;            ///< the time that a window should take
 
   /// `world` is in mesh order and must outlive this object.
   explicit SpeedWatch(Communicator& world) : world_(world) {}

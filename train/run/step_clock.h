@@ -39,7 +39,7 @@ class StepClock {
 
  private:
   using Clock = std::chrono::steady_clock;
-  static constexpr double kSmoothing = 0.05;  ///< weight of the last step
+  static constexpr double kSmoothing = 0.05;  ///< weight of the last step in the average
 
   const DeviceMesh& mesh_;
   Clock::time_point begin_;

@@ -36,7 +36,7 @@ std::string pretrained_architecture(const ModelConfig& model);
 /// num_attention_heads for a head_dim of 0.
 std::string pretrained_config_json(const ModelConfig& model, ExportDType dtype, const SpecialIds& ids);
 
-/// A Hugging Face model: files open, headers read.
+/// A Hugging Face model whose files are open and whose headers have been read.
 struct PretrainedModel {
   ModelConfig config;
   /// StoredTensor::file is an index into the files.
@@ -62,8 +62,8 @@ bool is_pretrained_model(const std::filesystem::path& directory);
 /// of the files exists; for weights of other programs, the hint says how to convert them.
 PretrainedModel open_pretrained_model(const std::filesystem::path& directory);
 
-/// Calls read_stored for the model's tensors. `layout`: of a unit of parameter_table(model.config). Throws
-/// Error(kInputData) if two copies of a tied table differ.
+/// Calls read_stored for the model's tensors. `layout`: the layout of a unit of
+/// parameter_table(model.config). Throws Error(kInputData) if two copies of a tied table differ.
 void read_pretrained(const PretrainedModel& model, const UnitLayout& layout, int64_t begin, int64_t end,
                      float* to);
 

@@ -1,4 +1,4 @@
-// ZIP archives whose members are stored as they are, as torch.save writes them: where the members lie.
+// ZIP archives with uncompressed members, as torch.save writes them: where the members lie.
 // Source: PKWARE's APPNOTE.TXT, 4.3 and 4.5.3 (zip64).
 #pragma once
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace ripstop {
 
-/// The unsigned little-endian number in `bytes`, at most 8.
+/// The unsigned little-endian number in `bytes`, which has at most 8 bytes.
 inline uint64_t little_endian(std::string_view bytes) {
   uint64_t value = 0;
   for (size_t i = 0; i < bytes.size(); ++i)

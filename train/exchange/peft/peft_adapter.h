@@ -45,7 +45,7 @@ std::string peft_config_json(const LoraConfig& lora, const std::string& base);
 /// rslora = true".
 std::string lora_lines(const LoraConfig& lora);
 
-/// Adapters of a model: file open, headers read. Can be moved, not copied.
+/// Adapters whose file is open and whose headers have been read. Can be moved, not copied.
 struct PeftAdapter {
   std::filesystem::path directory;
   PeftConfig config;
@@ -71,7 +71,7 @@ PeftAdapter open_peft_adapter(const std::filesystem::path& directory, const Mode
 /// open_peft_adapter throws.
 std::optional<PeftAdapter> open_first_adapters(const LoraSection& lora, const ModelConfig& model);
 
-/// Calls read_stored for the adapters' tensors. `layout`: of a unit of adapter_table.
+/// Calls read_stored for the adapters' tensors. `layout`: the layout of a unit of adapter_table.
 void read_peft(const PeftAdapter& adapter, const UnitLayout& layout, int64_t begin, int64_t end, float* to);
 
 }  // namespace ripstop
