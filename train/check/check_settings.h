@@ -50,7 +50,7 @@ struct CheckLimits {
 /// Chooses the check of `run`: the config's model (in bfloat16 at most six of its layers) if one rank alone
 /// can hold and compute that model within `limits`; else that model with three layers; else the small model,
 /// whatever limits.flops is. Learning rate, weight decay, maximum norm and AdamW's epsilon make faults
-/// visible after one update (docs/check.md); decay and clipping are off if the run has them off. Throws
+/// visible after one update (docs/check.md); decay and clipping stay off if the run does not use them. Throws
 /// Error(kResources) if even the small model exceeds limits.memory_bytes. Pure.
 CheckSettings choose_check(const ResolvedRun& run, DeviceKind device, uint64_t seed,
                            const CheckLimits& limits);

@@ -10,8 +10,8 @@
 namespace ripstop {
 
 /// Kinds of compared values, which may differ by rounding. All errors are relative. A parameter's error is
-/// sqrt(squared error / squared norm), a block's is ParameterError::worst_block. An update is the change of
-/// the weights by all steps.
+/// sqrt(squared error / squared norm), a block's error is ParameterError::worst_block. An update is the
+/// change of the weights by all steps.
 enum class CheckedKind { kLoss, kGradientNorm, kGradient, kGradientBlock, kUpdate, kUpdateBlock };
 inline constexpr std::array<CheckedKind, 6> kCheckedKinds{CheckedKind::kLoss,     CheckedKind::kGradientNorm,
                                                           CheckedKind::kGradient, CheckedKind::kGradientBlock,

@@ -89,9 +89,9 @@ std::vector<ListedCheckpoint> list_on_rank_0(Io& io, const std::filesystem::path
                   "; to go on from an older checkpoint, move this one out of the directory");
 }
 
-/// Removes checkpoints from the end of `listed` until one is whole, and returns that one; nullopt if none is
-/// whole. Appends the damaged ones to `damaged`. Throws Error(kStorage) at an unreadable one, which may be
-/// whole.
+/// Removes checkpoints from the end of `listed` until one is whole, and returns that checkpoint; nullopt if
+/// none is whole. Appends the damaged checkpoints to `damaged`. Throws Error(kStorage) at an unreadable
+/// checkpoint, which may be whole.
 std::optional<ListedCheckpoint> take_newest(std::vector<ListedCheckpoint>& listed,
                                             std::vector<std::filesystem::path>& damaged,
                                             std::vector<std::string>& warnings) {
@@ -118,7 +118,7 @@ std::optional<ListedCheckpoint> take_newest(std::vector<ListedCheckpoint>& liste
 }
 
 /// The newest checkpoint of rank 0's `listed` that looks whole, with its manifest; nullopt if `listed` is
-/// empty. Throws Error(kStorage) if none is whole and some are damaged. Collective.
+/// empty. Throws Error(kStorage) if no checkpoint is whole and some are damaged. Collective.
 std::optional<Checkpoint> choose(Io& io, const std::filesystem::path& directory, Communicator& world,
                                  std::vector<ListedCheckpoint>& listed,
                                  std::vector<std::filesystem::path>& damaged,

@@ -63,7 +63,7 @@ Error with_hint_for_damage(const Error& error, const std::filesystem::path& dire
 /// - if there are checkpoints, but none is whole;
 /// - if all are superseded, and the newest takeover did not begin with the first weights;
 /// - if the newest has another format (OtherFormat), or the system refuses to read it on some rank: an older
-///   one would lose steps.
+///   checkpoint would lose steps.
 std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path& directory,
                                              Communicator& world,
                                              const std::function<void(const Checkpoint&)>& accept,

@@ -18,8 +18,8 @@ struct Interval {
 };
 
 /// The 95 % interval of the mean of each column: draws as many rows as there are, with replacement,
-/// `resamples` times, and takes the 2.5th and the 97.5th percentile of the means (between two means linearly,
-/// as numpy.percentile). With the differences of two systems over the same documents as rows, this is the
+/// `resamples` times, and takes the 2.5th and the 97.5th percentile of the means (linear between two means,
+/// like numpy.percentile). With the differences of two systems over the same documents as rows, this is the
 /// paired bootstrap.
 ///
 /// Draw i of resample r is row w * rows / 2^32, rounded down, where w is word i mod 4 of philox({i / 4, r, 0,

@@ -9,8 +9,8 @@
 namespace ripstop {
 
 /// kAuto chooses a GPU if every rank has a working one, else the CPU on all ranks; then `note` tells a rank
-/// that has a GPU why it is not used. Collective for kAuto. Throws Error(kResources) for kCuda if this rank
-/// has no working GPU.
+/// that has a GPU why the GPU is not used. Collective for kAuto. Throws Error(kResources) for kCuda if this
+/// rank has no working GPU.
 Device choose_device(DeviceChoice choice, MpiWorld& world, std::string& note);
 
 /// Reasons not to use the ranks' GPUs (gpu_complaints), one text for each rank with reasons. Collective.

@@ -391,8 +391,8 @@ std::optional<StartEvent> first_start(const std::filesystem::path& path);
 /// Throws Error(kStorage) if the file exists and cannot be read or is no regular file.
 void check_metrics_file(const std::filesystem::path& path);
 
-/// Prepares the log for a run that goes on from `step`. Removes later events, so that no step is in the log
-/// twice, lines that are no events, and a torn last line. Replaces the file in one rename if anything is
+/// Prepares the log for a run that goes on from `step`. Removes a torn last line, lines that are no events,
+/// and later events, so that no step is in the log twice. Replaces the file in one rename if anything is
 /// removed; if it has other hard links, so that appended lines do not appear under the other names; and if
 /// `replace` is true, so that a process with the old file open no longer writes to the log. Does nothing if
 /// the file is absent. Throws Error(kStorage).

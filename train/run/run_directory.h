@@ -20,9 +20,9 @@ namespace ripstop {
 class RunDirectory {
  public:
   /// Makes the directory if it is absent, and takes the lock. Allowed differences between `config` and the
-  /// directory's config.toml become notes. Throws Error: kUsage, listing old -> new, for other differences,
-  /// and like check_can_hold_run; kStorage if the directory cannot be written or another run owns it;
-  /// kRequeue like RunLock.
+  /// directory's config.toml become notes. Throws Error: kUsage for other differences, listing old -> new;
+  /// kStorage if the directory cannot be written or another run owns it; kRequeue like RunLock; and the
+  /// errors of check_can_hold_run.
   RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tokenizer,
                const std::string& prompt_template, const RunLockWait& wait = {});
 

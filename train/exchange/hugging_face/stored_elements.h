@@ -25,7 +25,7 @@ std::string pretrained_name(const std::string& name);
 bool has_turned_rows(const std::string& name);
 
 /// The row of Hugging Face's tensor that holds row `row` of ripstop's wq or wk. ripstop and LLaMA turn the
-/// elements 2 i and 2 i + 1 of a head by one angle, Hugging Face the elements i and i + head_size / 2.
+/// elements 2 i and 2 i + 1 of a head by one angle, Hugging Face turns i and i + head_size / 2 together.
 /// Source: transformers, models/llama/convert_llama_weights_to_hf.py, permute().
 int64_t pretrained_row(int64_t row, int64_t head_size);
 
@@ -45,7 +45,7 @@ void require_shape(const std::filesystem::path& directory, const ParameterSpec& 
 using NamedTensors = std::map<std::string, StoredTensor>;
 
 /// Moves the tensors of all parameters in `table` from `found`, which has Hugging Face's names, to the
-/// result, which has ripstop's. Rows keep Hugging Face's order. Throws what require_shape throws, and
+/// result, which has ripstop's names. Rows keep Hugging Face's order. Throws what require_shape throws, and
 /// Error(kInputData) if a tensor is missing.
 NamedTensors take_parameters(const std::filesystem::path& directory, const std::vector<UnitSpec>& table,
                              const std::string& made_by, NamedTensors& found);
