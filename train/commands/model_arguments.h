@@ -42,9 +42,9 @@ struct ModelArguments {
   std::vector<std::string> all_overrides() const;
 };
 
-/// Prints on rank 0 the notes on the tokenizer and on the model's files; if `writes_texts`, also one if the
-/// files of a model of Hugging Face end its texts at other tokens than the EOS of `tokenizer` alone, and
-/// generation.eos_token_id does not replace them. Throws as read_end_tokens. Collective.
+/// Prints on rank 0 the notes on the tokenizer and on the model's files; with `writes_texts`, also a note if
+/// the files of a Hugging Face model name end tokens other than the EOS of `tokenizer` alone, and
+/// generation.eos_token_id does not replace them. Throws like read_end_tokens. Collective.
 void print_notes(Communicator& world, const Tokenizer& tokenizer, const TrainedModel& trained,
                  bool writes_texts);
 

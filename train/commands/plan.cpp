@@ -121,8 +121,8 @@ std::string no_dataset_note(const std::string& directory) {
       directory, near.empty() ? "" : "; " + near);
 }
 
-/// Notes on the data set's tokenizer, if train would refuse it or it could not be checked, and if the
-/// pretrained model ends its texts with another token; "" for none.
+/// Notes on the data set's tokenizer, also if train would refuse it or it could not be checked, and on a
+/// pretrained model that ends its texts with another token. A text may be "": no note.
 std::vector<std::string> tokenizer_notes(const RunConfig& config, const RunTarget& target,
                                          const TokenDataset& dataset) {
   std::vector<std::string> notes;

@@ -149,10 +149,10 @@ std::string with_summary(const std::string& line, const std::string& summary, in
     if (name == "summary") old = value;
     if (name == "reference") has_reference = true;
   }
-  // The input may be the output of an earlier call.
+  // The input may be the output of an earlier call, with its summary and cut_tokens.
   std::erase_if(members,
                 [](const auto& each) { return each.first == "summary" || each.first == "cut_tokens"; });
-  // A person may have written the old summary: scoring needs it.
+  // Keeps the old summary, which a person may have written, because scoring needs it.
   if (!old.empty() && !has_reference) members.emplace_back("reference", old);
   members.emplace_back("summary", text);
   if (cut_tokens > 0) members.emplace_back("cut_tokens", cut);

@@ -19,8 +19,8 @@ constexpr const char* kOwnDeadline = "RIPSTOP_DEADLINE";
 // A later deadline means no limit: Slurm gives a year, or its largest number.
 constexpr double kNoLimitSeconds = 300.0 * 86400;
 
-// `squeue` answers "N/A" for a job without an end, and "NONE" for one without a limit, which has a year as in
-// SLURM_JOB_END_TIME. SLURM_TIME_FORMAT asks for seconds since 1970.
+// `squeue` answers "N/A" for a job without an end, and "NONE" for a job without a limit, which gets a
+// year, as in SLURM_JOB_END_TIME. SLURM_TIME_FORMAT asks for seconds since 1970.
 std::optional<Deadline> ask_squeue(const std::string& job) {
   const std::optional<std::string> answer = output_of_program({"squeue", "-h", "-j", job, "-o", "%e"},
                                                               /*seconds=*/5, {{"SLURM_TIME_FORMAT", "%s"}});

@@ -55,7 +55,7 @@ NamedTensors take_parameters(const std::filesystem::path& directory, const std::
 /// the tensors are `adapters`, whose own names begin with it. Returns what was removed, "" if nothing was.
 std::string take_off_wrappers(NamedTensors& found, bool adapters);
 
-/// A note for people on what take_off_wrappers took off the names of a file in `directory`; none for "".
+/// A note for people on what take_off_wrappers took off the names of a file in `directory`; no note for "".
 std::vector<std::string> wrappers_notes(const std::filesystem::path& directory, const std::string& wrappers);
 
 /// Throws Error(kInputData) "`directory`: has tensors that `others`: ..." unless `unknown` is empty.
