@@ -20,7 +20,7 @@ std::string_view to_string(CheckedModel kind);
 /// The model and steps of a check, valid on any mesh whose tensor axis has the config's size or 1.
 struct CheckSettings {
   CheckedModel kind = CheckedModel::kWhole;
-  std::string reason;  ///< why the model is not the config's; "" if it is
+  std::string reason;  ///< why the model is not the config's; "" for the config's model
   ModelConfig model;
   StepOptions step;                                  ///< options of a step on the mesh
   Recompute reference_recompute = Recompute::kNone;  ///< recomputation in the steps of one rank alone

@@ -214,7 +214,7 @@ class Judge {
       }
   }
 
-  // Adds a note, not a failure, if results of a rank alone and of rank 0 alone differ: processors may differ.
+  // Adds a note, not a failure, if a rank alone computes other bits than rank 0 alone: processors may differ.
   void judge_ranks_alone() {
     for (size_t r = 1; r < ranks_.size(); ++r) {
       bool equal = true;
@@ -261,7 +261,7 @@ std::string CheckedValue::text() const {
 std::array<double, kCheckedKinds.size()> check_tolerances(const CheckSettings& settings,
                                                           const MeshSizes& mesh) {
   const ShardingOptions& sharding = settings.step.sharding;
-  // The relative rounding error of a result. The value for float32 allows for long sums; bfloat16 products
+  // The relative rounding error of a result. For float32, with a margin for long sums; products of bfloat16
   // are summed in float32.
   const double rounding = sharding.compute == DType::kFloat32 ? 4 * 0x1p-24 : 0x1p-9;
   const double depth = static_cast<double>(settings.model.num_hidden_layers) + 2;

@@ -13,7 +13,7 @@ namespace {
 // Elements read to the host at once, unless a row has more.
 constexpr int64_t kElementsAtOnce = int64_t{1} << 20;
 
-// Turns a vector into one row: a block is part of a row, and blocks of one element would compare rounding.
+// Turns a vector into one row: blocks are parts of rows, and a block of one element would show mere rounding.
 Box as_row(Box box) {
   if (box.parameter->vector) {
     std::swap(box.row, box.column);

@@ -44,8 +44,8 @@ using Baseline = std::optional<uint64_t>;
 std::vector<double> squared_norms(const UnitLayout& layout, ReadElements read, const Baseline& baseline);
 
 /// Compares a shard, elements [begin, begin + shard.size()) of `layout`, with the same logical elements on
-/// one rank alone: `whole`, `read` and `norms` are its layout, reader and squared_norms. Returns the error of
-/// each parameter in layout.slices().
+/// one rank alone, which has the layout `whole`, the reader `read` and the squared_norms `norms`. Returns the
+/// error of each parameter in layout.slices().
 std::vector<ParameterError> compare_shard(const UnitLayout& layout, int64_t begin,
                                           std::span<const float> shard, const UnitLayout& whole,
                                           ReadElements read, std::span<const double> norms,

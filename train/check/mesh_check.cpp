@@ -13,7 +13,7 @@
 namespace ripstop {
 namespace {
 
-// Sets the weights of a unit that begin at zero to check_values, by way of host memory.
+// Replaces the zeros among a unit's initial weights with check_values, by way of host memory.
 void set_check_values(FsdpUnit& unit, uint64_t seed) {
   const int64_t begin = unit.shard_begin();
   for (const Box& box : unit.layout().boxes(begin, begin + unit.layout().shard_elements())) {
@@ -152,7 +152,7 @@ RankFindings compare_with_one_rank(const KeptSteps& kept, const DeviceMesh& mesh
   const int64_t sequences = together.micro_batch_sequences;
   RankFindings findings{.steps = kept.steps, .reference = {}, .errors = {}, .norms = {}, .units = {}};
   for (int64_t number = 1; number <= kCheckSteps; ++number) {
-    // Leaves out empty slots: the check then also shows that they change nothing on the mesh.
+    // Leaves out empty slots: the check then also shows that empty slots change nothing on the mesh.
     std::vector<int64_t> slots = filled_slots(tokens, number);
     while (std::ssize(slots) % sequences != 0) slots.push_back(-1);
     const auto slots_of_batch = [&](int64_t micro) {

@@ -159,7 +159,7 @@ std::vector<ListedCheckpoint> list_checkpoints(Io& io, const std::filesystem::pa
   for (const auto& [step, entry] : by_step) {
     listed.push_back({.step = step, .directory = directory / entry->name, .is_link = entry->is_link});
     look_at(io, listed.back(), takeovers);
-    // The run may go on, and remove the checkpoint meanwhile.
+    // A run that goes on may have removed the checkpoint since the listing.
     if (!listed.back().manifest && !path_exists(io, listed.back().directory)) listed.pop_back();
   }
   return listed;

@@ -75,7 +75,7 @@ void prepare_checkpoint_directory(Io& io, const std::filesystem::path& directory
 /// links do not count.
 void check_disk_space(Io& io, const std::filesystem::path& directory, int64_t keep, int64_t checkpoint_bytes);
 
-/// Deletes old checkpoints after `step` was saved; nothing with `keep` 0. Keeps the newest `keep` whole
+/// Deletes old checkpoints after `step` was saved; none if `keep` is 0. Keeps the newest `keep` whole
 /// checkpoints up to `step`, the checkpoint of `best_step`, newer checkpoints, and damaged and unreadable
 /// ones. Also deletes superseded checkpoints older than the `keep` whole ones, and ".damaged" ones of `step`,
 /// with a text in `warnings` for each. Returns the deleted steps. A failure becomes a text in `warnings`.

@@ -37,8 +37,8 @@ WantedByName wanted_boxes(const std::vector<const UnitLayout*>& layouts, int64_t
   return wanted;
 }
 
-/// The piece that copies the box `source` to `target`, the same rectangle in another flat buffer. Offsets in
-/// a Piece count from the start of a shard: `source_begin`, `target_begin`.
+/// The piece that copies the box `source` to `target`, the same rectangle in another flat buffer. The shards
+/// begin at `source_begin` and `target_begin`; offsets in a Piece count from there.
 Piece make_piece(const Box& source, int64_t source_begin, const Box& target, int64_t target_begin) {
   Piece piece{.rows = source.rows,
               .columns = source.columns,
@@ -172,7 +172,7 @@ ReadPlan::ReadPlan(const std::vector<UnitSpec>& units, const MeshSizes& mesh)
 std::vector<Piece> ReadPlan::pieces(const std::vector<const UnitLayout*>& layouts, int64_t fsdp_index) const {
   for (const UnitLayout* layout : layouts) check_parameters(*units_, layout->unit());
   const WantedByName wanted = wanted_boxes(layouts, fsdp_index);
-  // For each unit, whether this load reads it: most boxes belong to other units.
+  // Whether this load reads a unit: append_pieces() need not look at the boxes of other units.
   std::vector<bool> reads(units_->size());
   for (size_t u = 0; u < units_->size(); ++u) reads[u] = is_wanted((*units_)[u], wanted);
 

@@ -28,7 +28,7 @@ void check_coverage(const std::vector<Piece>& pieces, const std::vector<const Un
   }
 }
 
-/// Clears the padding, which no piece covers: updates sum and scale it like other elements.
+/// Clears the padding, which no piece covers, because updates sum and scale padding, too.
 void zero_padding_of(const std::vector<UnitStates>& units, int64_t fsdp_index) {
   for (const UnitStates& unit : units) {
     const int64_t elements = unit.layout->shard_elements(), begin = fsdp_index * elements;
@@ -57,7 +57,7 @@ void check_moments(const Checkpoint& checkpoint, const std::vector<UnitStates>& 
 }
 
 /// Throws Error(kStorage) if all checkpoints are superseded, because the run would begin again with the first
-/// weights. Does not throw if the newest takeover began with the first weights, too.
+/// weights; but not if the newest takeover itself began with the first weights.
 void refuse_if_all_are_superseded(Io& io, const std::filesystem::path& directory,
                                   const std::vector<ListedCheckpoint>& listed) {
   if (listed.empty() || !std::ranges::all_of(listed, &ListedCheckpoint::is_superseded)) return;
@@ -162,7 +162,7 @@ void CheckpointReader::read_file_pieces(const Piece* first, const Piece* last,
   for (const Piece* begin = first; begin != last;) {
     // [begin, end) are the pieces of one stored shard.
     const Piece* end = std::find_if(begin, last, [&](const Piece& p) { return p.shard != begin->shard; });
-    // One state after the other: the pieces of an array then come in a row, and each block is read once.
+    // One state after the other: the pieces of an array then follow each other, and each block is read once.
     for (const UnitState state : kUnitStates)
       for (const Piece* piece = begin; piece != end; ++piece)
         if (std::byte* target = units[static_cast<size_t>(piece->unit)].array(state))

@@ -43,7 +43,7 @@ std::vector<fs::path> runs_inside(Io& io, const fs::path& folder) {
   return runs;
 }
 
-/// Advice for a `path` that does not exist: "did you mean runs/first?", or another text.
+/// Advice for a `path` that does not exist: "did you mean runs/first?", or what to give instead.
 std::string hint_for_missing(const fs::path& path) {
   // With ".", hint_for_absent looks for directories only.
   if (std::string hint = hint_for_absent(path, "", "."); !hint.empty()) return hint;
@@ -131,7 +131,7 @@ std::string steps_there(Io& io, const fs::path& path) {
         list_checkpoints(io, find_checkpoints(io, without_slash(path)));
     return listed.empty() ? "" : fmt::format("; {} has those of step {}", path.string(), steps_text(listed));
   } catch (const Error&) {
-    return "";  // the caller reports the wrong choice, not a problem of `path`
+    return "";  // the caller reports that `which` is wrong, not that `path` is damaged
   }
 }
 
@@ -150,7 +150,7 @@ Choice parse_choice(Io& io, const fs::path& run, const std::string& which) {
   return {Choice::Kind::kStep, *step, path.has_parent_path() ? path : fs::path()};
 }
 
-/// The newest whole checkpoint. One of another format counts: it may be whole, and reading it throws.
+/// The newest whole checkpoint. Another format counts, too: it may be whole, and reading it throws.
 const ListedCheckpoint* newest_whole(const std::vector<ListedCheckpoint>& listed) {
   for (auto at = listed.rbegin(); at != listed.rend(); ++at)
     if (at->manifest || !at->hint.empty()) return &*at;
@@ -171,7 +171,7 @@ fs::path find_chosen_step(const fs::path& directory, const std::vector<ListedChe
     throw Error(ExitCode::kUsage,
                 fmt::format("{}: has no checkpoint of step {}", directory.string(), choice.step),
                 "it has those of step " + steps_text(listed));
-  std::error_code ignored;  // a path that does not exist is not equivalent
+  std::error_code ignored;  // a path that does not exist compares as different
   if (!choice.directory.empty() && !fs::equivalent(choice.directory, found->directory, ignored) &&
       !fs::equivalent(directory.parent_path() / choice.directory, found->directory, ignored))
     throw Error(ExitCode::kUsage, fmt::format("{}: is not a checkpoint of {}", which, directory.string()),
@@ -179,8 +179,8 @@ fs::path find_chosen_step(const fs::path& directory, const std::vector<ListedChe
   return found->directory;
 }
 
-/// The directory of the checkpoint that the manifest of `newest` calls the best; if the manifest names none,
-/// the directory of `newest`.
+/// The directory of the checkpoint that the manifest of `newest` calls the best; if the manifest names no
+/// best checkpoint, the directory of `newest`.
 fs::path find_best(const fs::path& directory, const std::vector<ListedCheckpoint>& listed,
                    const ListedCheckpoint& newest) {
   const std::optional<BestSoFar> best = newest.manifest ? newest.manifest->state.best : std::nullopt;

@@ -42,11 +42,11 @@ struct ForeignWeights {
 /// Weights of another program: in the directory `path`, or the file `path` itself. Throws nothing.
 ForeignWeights find_foreign_weights(const std::filesystem::path& path);
 
-/// The entries of `directory` that forbid a run or an evaluation to write there, in a text: "plots/, test.h5
-/// and 2 more"; "" without such entries. They are files of data sets, runs and models (config.toml, a
+/// A text that names the entries of `directory` that forbid a run or an evaluation to write there: "plots/,
+/// test.h5 and 2 more"; "" without such entries. They are files of data sets, runs and models (config.toml, a
 /// tokenizer's files, prompt_template.txt, LOCK, prepare.json, manifest.json, *.h5, *.jsonl, *.safetensors,
-/// *.bin), and folders except `logs`, a `checkpoints` without checkpoints, and hidden ones other than .git.
-/// Entries whose names begin with a name in `own` are allowed.
+/// *.bin), and folders except `logs`, a `checkpoints` without checkpoints, and hidden folders other than
+/// .git. Entries whose names begin with a name in `own` are allowed.
 std::string entries_in_the_way(Io& io, const std::filesystem::path& directory,
                                std::span<const std::string_view> own = {});
 

@@ -103,7 +103,7 @@ void body_fields(Fields& f, Manifest& manifest) {
   f.group("validation", [&](auto& validation) {
     validation("step", state.validated_step, 0, state.step);
     validation("content_hash", state.validation_content_hash);
-    // A step has at most one validation.
+    // The limit is the last validated step, because a step has at most one validation.
     validation("since_best", state.validations_since_best, 0, state.validated_step);
   });
   f("takeover", state.takeover);

@@ -65,7 +65,7 @@ struct StoredFile {
 };
 
 struct Manifest {
-  static constexpr int kVersion = 7;  ///< the written version, and the oldest readable one
+  static constexpr int kVersion = 7;  ///< the version that is written, and the oldest that is read
   static constexpr const char* kFormat = "ripstop checkpoint";
   static constexpr const char* kFileName = "manifest.json";
   static constexpr int64_t kMostBytes = int64_t{16} << 20;
@@ -75,7 +75,7 @@ struct Manifest {
   DType moments = DType::kFloat32;  ///< dtype of the moments: float32 or bfloat16
   std::string written_by;           ///< version and commit of ripstop
   std::vector<UnitSpec> units;      ///< names, shapes, cuts and grains, without initial values
-  std::vector<StoredFile> files;    ///< ordered by rank; ranks that store nothing have none
+  std::vector<StoredFile> files;    ///< ordered by rank; ranks that store nothing have no file
   int64_t bytes() const;            ///< bytes of all files except the manifest
   std::vector<StoredArray> arrays_of(int64_t rank) const;
 };

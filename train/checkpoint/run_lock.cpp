@@ -322,7 +322,7 @@ void RunLock::wait_until_gone(const std::string& text, const RunLockWait& wait) 
   if (copied && has_hard_links(path_)) return;
   const ProcessState state = state_of(owner);
   if (state == ProcessState::kGone) return;
-  // A copied lock names the owner of the original directory, so it does not matter that this owner runs. But
+  // A copied lock names the owner of the original directory; whether that owner runs does not matter. But
   // some file systems change inodes, so is_copy() may be wrong: the loop below then sees a new heartbeat.
   if (state == ProcessState::kRuns && !copied) {
     const Clock::time_point end = after(times_.ending_seconds);

@@ -65,7 +65,7 @@ class RunLock {
   bool is_stuck() const;
   /// Gives up the directory for `reason`: throws the Error(kStorage) that check_owner() throws from now on.
   [[noreturn]] void lose(const std::string& reason) const;
-  /// A text for the log about the lock that was taken over; empty if there was none.
+  /// A text for the log about the lock that was taken over; empty if no lock was taken over.
   const std::string& takeover() const { return takeover_; }
 
  private:

@@ -41,7 +41,7 @@ class Snapshot {
   void keep(int64_t most_bytes);
 
   const std::vector<UnitSpec>& units() const { return specs_; }
-  /// The shards that this rank stores. The first kept() of them have copies.
+  /// The shards that this rank stores. The first kept() shards have copies.
   const std::vector<UnitShard>& shards() const { return shards_; }
   DType moments() const { return moments_; }
   int64_t kept() const { return kept_; }

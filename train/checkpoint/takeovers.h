@@ -33,10 +33,10 @@ struct Takeover {
 class Takeovers {
  public:
   static constexpr const char* kFileName = "takeovers.json";
-  static constexpr int64_t kMost = 10'000;  ///< most takeovers in the file; the oldest are dropped
+  static constexpr int64_t kMost = 10'000;  ///< limit of takeovers in the file; the oldest are dropped
 
-  /// Reads the takeovers of the folder `checkpoints`; none if the file is absent, or damaged (then problem()
-  /// describes the damage). Throws Error(kStorage) if the system refuses to read the file.
+  /// Reads the takeovers of the folder `checkpoints`; no takeovers if the file is absent, or damaged (then
+  /// problem() describes the damage). Throws Error(kStorage) if the system refuses to read the file.
   static Takeovers read(Io& io, const std::filesystem::path& checkpoints);
   /// Replaces the file, atomically even if the power fails. Throws Error(kStorage).
   void write(Io& io, const std::filesystem::path& checkpoints) const;
@@ -44,8 +44,8 @@ class Takeovers {
   const std::vector<Takeover>& all() const { return all_; }  ///< ordered by number
   const std::string& problem() const { return problem_; }
   int64_t newest_number() const { return all_.empty() ? 0 : all_.back().number; }
-  /// Adds a takeover by this process from `step`. Its number is above all others and `least_number`. Throws
-  /// Error(kStorage) if there is no number above these that a reader would accept.
+  /// Adds a takeover by this process from `step`. Its number is above all other numbers and `least_number`.
+  /// Throws Error(kStorage) if a reader would accept no number above these.
   const Takeover& add(int64_t step, int64_t least_number);
   /// Adds `takeover`, which was written earlier, if the file lacks it now.
   void restore(const Takeover& takeover);

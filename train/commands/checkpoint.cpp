@@ -68,8 +68,8 @@ ExitCode list(Io& io, const CheckpointArguments& given) {
   return ExitCode::kOk;
 }
 
-// "; the latest of 3, --checkpoint takes another" if given.path is a run of several checkpoints and
-// `directory` its latest, else "".
+// "; the latest of 3, --checkpoint takes another" if given.path is a run of several checkpoints, of which
+// `directory` is the latest; else "".
 std::string choice_text(Io& io, const CheckpointArguments& given, const std::filesystem::path& directory) {
   std::error_code ignored;
   if (given.which != "latest" || std::filesystem::equivalent(given.path, directory, ignored)) return "";

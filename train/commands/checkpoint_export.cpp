@@ -45,7 +45,7 @@ struct ExportArguments {
 // The exception after a stop request, caught in export_on_all_ranks.
 struct ExportStopped {};
 
-// A live line of progress, on the rank with `speaks`. update() throws ExportStopped on a stop request.
+// A live line of progress, shown if `speaks`. update() throws ExportStopped on a stop request.
 class ExportLine {
  public:
   ExportLine(bool speaks, const StopSignal* stop) : speaks_(speaks), stop_(stop) {}
@@ -129,7 +129,7 @@ void print_report(const ExportArguments& given, const TrainedModel& trained, con
     print_to(stdout, "next: {}\n", python_command(given, report));
 }
 
-// Whether the base in `directory` is a checkpoint, not a Hugging Face model. If absent, its name decides.
+// Whether `directory`, a base, is a checkpoint, not a Hugging Face model. If it is absent, its name decides.
 bool is_checkpoint_place(Io& io, const fs::path& directory) {
   return directory_exists(io, directory)
              ? !is_pretrained_model(directory)

@@ -40,7 +40,7 @@ class Option {
   /// Shows the variable's present value as the default in the help text.
   Option show_default();
 
-  /// Whether the command line has this option. Valid after the parse, as in the verb's action.
+  /// Whether the command line has this option. Valid after the parse, for example in the verb's action.
   bool is_given() const;
   /// "--name", or the name of a positional argument.
   std::string name() const;

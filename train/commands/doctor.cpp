@@ -42,7 +42,7 @@ struct RankReport {
   std::vector<std::string> hosts;  ///< host of each rank
   std::vector<RankSpeed> speeds;   ///< speed of each rank
   std::vector<SlowRankFound> slow;
-  std::string exclude;                   ///< the sbatch option that leaves out slow hosts; "" without any
+  std::string exclude;                   ///< sbatch's option to leave out slow hosts; "" if no host is slow
   std::vector<std::string> differences;  ///< "program differs between ranks: ..."; empty: all are alike
 };
 
@@ -101,7 +101,7 @@ CudaMachine read_cuda_and_nccl() {
   return cuda;
 }
 
-// Problems that make a run on GPUs fail. A node without GPUs has none, because it computes on the CPU.
+// Problems that make a run on GPUs fail. A node without GPUs has no problem, because it computes on the CPU.
 std::vector<std::string> cuda_problems(const CudaMachine& cuda) {
   std::vector<std::string> found;
   if (cuda.gpus.empty()) return found;

@@ -42,7 +42,7 @@ struct Subject {
   TrainedModel trained;
   TokenDataset dataset;
   Tokenizer tokenizer;
-  int64_t examples = 0;  ///< examples to score: the first ones of the split
+  int64_t examples = 0;  ///< number of examples to score, from the start of the split
   /// max_new_tokens is 0 if the split has no texts to compare. Then no summaries are written.
   GenerationSettings generation = {.max_new_tokens = 0};
 
@@ -162,7 +162,7 @@ Output open_output(const EvaluateArguments& given, const Subject& subject, const
   output.directory =
       given.output.empty() ? all / default_name(given, subject, settings) : fs::path(given.output);
   if (subject.has_summaries()) {
-    // Throws if the context has no room for a document. The prompt around it is the same in all examples.
+    // Throws if the context has no room for a document beside the prompt, which is equal in all examples.
     EncodedPrompt prompt = stored_prompt(subject.dataset, 0);
     cut_document(prompt, options.context - subject.generation.max_new_tokens);
   }
@@ -245,7 +245,7 @@ LossSoFar measure_loss(InferenceModel& model, const Subject& subject, const Outp
   LossSoFar loss = dataset_loss(
       model, subject.dataset, subject.examples, subject.trained.config.data.loss_on, begin,
       [&] { return stop.requested(); }, report);
-  // Only rank 0 began with the stored sum.
+  // Only rank 0 writes, because only its sum includes the stored sum.
   do_and_agree(world, [&] {
     if (output != nullptr && (!loss.complete || subject.has_summaries()))
       write_partial_loss(output->directory, loss);
@@ -365,7 +365,7 @@ void add_evaluate(CommandLine& line) {
   verb.set_example("srun -n 4 ripstop evaluate runs/xsum --checkpoint best --split test");
   verb.set_action([given] {
     given->split = split_name(given->split);
-    // The deadline is found before MPI starts, which may take minutes.
+    // Finds the deadline before MPI starts: the start of MPI may take minutes.
     std::vector<std::string> notes;
     Stop stop(launch_rank() == 0 ? find_deadline(notes) : std::nullopt);
     for (const std::string& note : notes) print_to(stderr, "note: {}\n", note);

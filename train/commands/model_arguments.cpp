@@ -160,7 +160,7 @@ void ModelArguments::add_to(Verb& verb, int64_t batch) {
 }
 
 Device ModelArguments::choose_rank_device(MpiWorld& world, const TrainedModel& trained) const {
-  // Only kCpu is taken from the run: a machine without GPUs may use a model that was trained on GPUs.
+  // Takes only kCpu from the run: on a machine without GPUs, a model that was trained on GPUs must work, too.
   const bool cpu = trained.config.run.device == DeviceChoice::kCpu;
   DeviceChoice choice = cpu ? DeviceChoice::kCpu : DeviceChoice::kAuto;
   for (const DeviceChoice given : {DeviceChoice::kAuto, DeviceChoice::kCpu, DeviceChoice::kCuda})

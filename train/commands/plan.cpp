@@ -256,8 +256,8 @@ void add_notes(const RunConfig& config, const RunTarget& target, const ModelConf
   std::erase(notes, "");
 }
 
-/// Resets mesh sizes, micro-batch and recomputation in `config` to be searched, unless the command line
-/// overrides them. Returns the overridden mesh sizes, which the search must keep.
+/// Resets the mesh sizes, micro-batch and recomputation that the command line does not override, so that the
+/// search decides them. Returns the overridden mesh sizes, which the search must keep.
 KeptSizes keep_given_sizes(const PlanArguments& given, RunConfig& config) {
   const auto is_given = [&](std::string_view path) { return is_overridden(path, given.overrides); };
   KeptSizes kept;

@@ -109,8 +109,8 @@ struct PrepareArguments {
   std::string loss_on = "summary";
   bool read_special_tokens = false;
   // Options of which the action must know whether they are given.
-  std::vector<Option> of_making;   ///< options for making a data set only
-  std::vector<Option> of_showing;  ///< options for --show only
+  std::vector<Option> of_making;   ///< options only for making a data set
+  std::vector<Option> of_showing;  ///< options only for --show
   std::optional<Option> seed;      ///< --seed, for making and for showing
 };
 

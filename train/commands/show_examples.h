@@ -21,7 +21,7 @@ std::string splits_with_examples(const std::filesystem::path& directory);
 struct ShowArguments {
   int64_t count = 0;             ///< show at most this many examples
   std::string split = "train";   ///< "train", "validation" or "test"
-  std::optional<uint64_t> seed;  ///< draws examples at random; nullopt: the first ones
+  std::optional<uint64_t> seed;  ///< draws examples at random; nullopt: the first examples
   int64_t sequence_length = 0;   ///< 0: documents are not cut
   LossOn loss_on = LossOn::kSummary;
   bool json = false;  ///< one JSON document instead of text

@@ -46,7 +46,7 @@ std::vector<std::string> check_config(const TrainArguments& given, const RunConf
     const std::string& data = config.data.directory;
     if (std::string hint = hint_for_absent(data, "data.directory=", "train.h5"); !hint.empty())
       throw Error(ExitCode::kInputData, fmt::format("{}: there is no such data set", data), std::move(hint));
-    // The note tells that run.directory is new, so it is made before the run makes that directory.
+    // The note says that run.directory is new, so the note comes before the run makes that directory.
     if (std::string note = note_of_other_directory(posix_io(), given.config_file, config); !note.empty())
       notes.push_back(std::move(note));
   });
@@ -54,11 +54,11 @@ std::vector<std::string> check_config(const TrainArguments& given, const RunConf
 }
 
 ExitCode train(const TrainArguments& given) {
-  // Handle signals before MPI starts, which takes seconds on many nodes: none of them may kill the rank.
+  // Handle signals before MPI starts, which may take minutes on many nodes: no signal may kill the rank.
   const StopSignal stop(StopFor::kCheckpoint);
   StartTimes times;
   times.enter(&StartupSeconds::program);
-  // The deadline is found before MPI starts, which may take minutes.
+  // Finds the deadline before MPI starts: the start of MPI may take minutes.
   std::vector<std::string> deadline_notes;
   std::optional<Deadline> deadline;
   if (launch_rank() == 0) deadline = find_deadline(deadline_notes);

@@ -7,7 +7,7 @@
 
 namespace ripstop {
 
-/// Numbers of an example, one for each score of named().
+/// Three numbers of an example, in the order of named(RougeScores).
 using ScoreRow = std::array<double, 3>;
 
 /// The F-measures of `scores`.

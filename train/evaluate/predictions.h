@@ -13,7 +13,7 @@ struct Prediction {
   std::string id;         ///< id of the example in its source
   std::string summary;    ///< the generated summary
   std::string reference;  ///< the summary that a person wrote
-  std::string document;   ///< the text that both summarize
+  std::string document;   ///< the text that `summary` and `reference` summarize
   /// Whether the summary ended without an end token (WrittenText::at_limit); nullopt in older files.
   std::optional<bool> at_limit = {};
 };
@@ -52,7 +52,7 @@ class PredictionFile {
 /// The predictions that PredictionFile would keep; empty if the file is absent. Does not change the file.
 std::vector<Prediction> read_predictions(const std::filesystem::path& directory);
 
-/// The first `most` of them. Reads no more of the file than their lines.
+/// The first `most` of these predictions. Reads no more of the file than their lines.
 std::vector<Prediction> read_predictions(const std::filesystem::path& directory, size_t most);
 
 }  // namespace ripstop

@@ -34,7 +34,7 @@ void write_summaries(InferenceModel& model, const TokenDataset& dataset, const T
           return DocumentPrompt{stored_prompt(dataset, example), example};
         },
         [&](WrittenText written) { own.push_back(std::move(written)); });
-    // If take() returned false on some ranks only, the other ranks would wait for them in the next gather.
+    // take() must agree on all ranks: ranks that went on would wait in the next gather for those that ended.
     if (!take(first, gather_written(mesh.world(), mesh.sizes().tensor, own))) return;
   }
 }

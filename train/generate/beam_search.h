@@ -47,7 +47,7 @@ class BeamSearch {
   };
   struct EndedText {
     std::vector<int32_t> tokens;
-    bool ended = false;  // the text has ended by the end token
+    bool ended = false;  // an end token has ended the text
     float score = 0;
   };
   std::vector<Candidate> best_candidates(std::span<const LogitRow> next) const;

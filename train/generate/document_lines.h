@@ -31,9 +31,9 @@ std::string with_summary(const std::string& line, const std::string& summary, in
 /// absent, or `path` is no plain file, has bytes while `replace` is false, or ends with .gz.
 void check_summary_file(const std::filesystem::path& path, bool replace);
 
-/// A file that appears at `path` only when it is complete, so that nobody takes part of the summaries for all
-/// of them. Until then the lines are in the directory PATH.partial-PID, which the destructor removes. The
-/// constructor, append() and finish() throw Error(kStorage).
+/// A file that appears at `path` only when it is complete, so that nobody mistakes a part of the summaries
+/// for the whole. Until then the lines are in the directory PATH.partial-PID, which the destructor removes.
+/// The constructor, append() and finish() throw Error(kStorage).
 class SummaryFile {
  public:
   /// Throws Error(kUsage) if another process on this host is writing `path`. Calls `note` for each directory

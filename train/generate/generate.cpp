@@ -101,7 +101,7 @@ class GenerationLoop {
     Text text;
   };
 
-  // Puts prompts into free slots, as many as one call can compute, and computes them.
+  // Puts prompts into free slots, as many as fit into one call, and makes the call.
   void start_sequences() {
     std::vector<int64_t> started;
     int64_t tokens = 0;

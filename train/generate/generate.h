@@ -56,7 +56,7 @@ struct GenerateOptions {
   int64_t slots = 1;    ///< sequences that are generated at once, in the slots 0 .. slots - 1 of the cache
   int64_t context = 0;  ///< maximum tokens of a sequence
   int64_t prefill_tokens = 0;            ///< maximum tokens of one call with prompts; at least `context`
-  int64_t ids = 0;                       ///< ids of the tokenizer: only ids below this one are generated
+  int64_t ids = 0;                       ///< ids of the tokenizer: only ids below `ids` are generated
   std::vector<int32_t> end_tokens = {};  ///< the ids that end a sequence, ascending
   std::vector<int32_t> never = {};       ///< ids below `ids` not to be generated; append.best ignores this
   GenerationSettings settings;           ///< max_new_tokens and min_new_tokens count the end token

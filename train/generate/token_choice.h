@@ -14,7 +14,7 @@ struct LogitRow {
   float largest = 0;  ///< the largest logit of all ids
   float log_sum = 0;  ///< log of the sum of exp(logit - largest) over all ids
 
-  /// The logits of the ids below `ids`. Throws Error(kBug) if the row has fewer.
+  /// The logits of the ids below `ids`. Throws Error(kBug) if the row has fewer logits.
   std::span<const float> of_ids(int64_t ids) const;
   float log_probability(int32_t id) const { return logits[static_cast<size_t>(id)] - largest - log_sum; }
 };

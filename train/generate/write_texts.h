@@ -17,8 +17,8 @@ namespace ripstop {
 EncodedPrompt stored_prompt(const TokenDataset& dataset, int64_t example);
 
 /// Removes tokens from the end of the document until the prompt has at most `longest` tokens. The prompt's
-/// begin and separator always stay. Returns the number of removed tokens. Throws Error(kUsage) if begin and
-/// separator alone exceed `longest`.
+/// begin tokens and separator always stay. Returns the number of removed tokens. Throws Error(kUsage) if
+/// begin tokens and separator alone exceed `longest`.
 int64_t cut_document(EncodedPrompt& prompt, int64_t longest);
 
 /// The number of prompts among the first `examples` that cut_document would cut. Reads no token.

@@ -31,7 +31,7 @@ std::optional<int64_t> leading_number(const std::string& text) {
 }
 
 // The value of the first line with one of `keys` in a file of lines "Key<spaces>: value", such as
-// /proc/cpuinfo; "" if there is none.
+// /proc/cpuinfo; "" if no line has one.
 std::string proc_value(const char* path, std::initializer_list<std::string> keys) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {

@@ -51,7 +51,7 @@ class Message {
 };
 
 constexpr std::string_view kPrefix = "events.out.tfevents.";
-constexpr size_t kDigits = 10;               // digits of the number in a name: names sort as numbers do
+constexpr size_t kDigits = 10;               // digits of a name's number, so that names sort like numbers
 constexpr uint64_t kFloat = 1, kString = 7;  // types of tensors
 
 constexpr std::array<uint32_t, 256> crc_table() {
@@ -109,7 +109,7 @@ double last_time(const std::filesystem::path& path) {
         continue;
       }
       const uint64_t size = value_at<uint64_t>(rest, 0);
-      if (size > rest.size() - kHeadBytes) break;  // torn
+      if (size > rest.size() - kHeadBytes) break;  // a torn record
       ProtobufFields fields(rest.substr(kHeadBytes, size));
       if (fields.next() && fields.number == 1 && fields.value.size() == sizeof(double))
         last = std::max(last, value_at<double>(fields.value, 0));
@@ -166,7 +166,7 @@ struct Records {
   std::string operator()(const StartEvent& start) const {
     constexpr uint64_t kStart = 1;
     const std::string version = record(Message().number(1, time).text(3, "brain.Event:2"));
-    // TensorBoard drops what it has read of this step and later ones: the run makes them again.
+    // TensorBoard then drops what it has read of this step and later steps: the run makes these steps again.
     const std::string session = record(at(start.step + 1).message(7, Message().integer(1, kStart)));
     Message info;
     for (const ConfigKey& key : config_keys())

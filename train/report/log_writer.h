@@ -96,7 +96,7 @@ class LogWriter {
   const LogRights rights_;
   AppendFile file_;  ///< file_ and second_: used only by the thread
   std::optional<AppendFile> second_;
-  bool has_line_ = false;            ///< the first waiting line is written, but not yet its record
+  bool has_line_ = false;            ///< the first entry's line is written, its record is not
   Clock::time_point look_at_;        ///< when the thread compares the file with the path again
   mutable std::mutex mutex_;         ///< guards all members below
   std::condition_variable wake_;     ///< wakes the thread

@@ -41,7 +41,7 @@ struct DataUse {
   int64_t examples = 0;
   int64_t cut_documents = 0;  ///< examples that lose the end of their document
   int64_t cut_summaries = 0;  ///< examples that lose their document and the end of their summary
-  int64_t cut_tokens = 0;     ///< tokens that all these examples lose
+  int64_t cut_tokens = 0;     ///< tokens that the cut examples lose together
   int64_t sequences_per_epoch = 0;
   int64_t tokens_per_epoch = 0;
   bool operator==(const DataUse&) const = default;
@@ -381,8 +381,8 @@ struct MetricsLog {
 /// describes these lines. Throws Error(kStorage) if the file cannot be read or is no regular file.
 MetricsLog read_metrics(const std::filesystem::path& path);
 
-/// Calls visit(event) for each event, in the file's order, and keeps none. Returns MetricsLog::damage. Throws
-/// as read_metrics.
+/// Calls visit(event) for each event, in the file's order, and stores no event. Returns MetricsLog::damage.
+/// Throws like read_metrics.
 std::string read_events(const std::filesystem::path& path, FunctionRef<void(const MetricsEvent&)> visit);
 
 /// The first event if it is a readable `start`; else nullopt. Reads the first line only.

@@ -15,7 +15,7 @@ struct LongStepTimes {
   double most_seconds = 60;  ///< a stop request ends a step whose rest would take longer
 };
 
-/// Decides between the micro-batches of a step whether a stop request ends the step early. The ranks vote,
+/// Between the micro-batches of a step, decides whether a stop request ends the step early. The ranks vote,
 /// and rank 0's clock counts. If steps are short, the ranks vote in the first step only.
 class LongStep {
  public:

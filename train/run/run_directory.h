@@ -35,8 +35,8 @@ class RunDirectory {
   /// that folder's lock, because two runs must not write into it: the LOCK of the run that owns the folder,
   /// else a LOCK in the folder. Throws Error(kStorage) if another run owns it.
   void prepare_checkpoints();
-  /// The step of the newest checkpoint that prepare_checkpoints found; 0 if there was none. Unreadable
-  /// checkpoints count, because a start from an older step would supersede them.
+  /// The step of the newest checkpoint that prepare_checkpoints found; 0 if it found no checkpoint.
+  /// Unreadable checkpoints count, because a start from an older step would supersede them.
   int64_t newest_step() const { return newest_step_; }
 
   /// Throws Error(kCommunication) if the last three restarts of this job all went on from `newest_step`, the

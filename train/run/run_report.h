@@ -21,7 +21,7 @@ struct LastStart {
   std::optional<double> tokens_per_second;  ///< median of the start's last steps; nullopt without steps
 };
 
-/// The last start in the log; nullopt if `metrics` has none or cannot be read.
+/// The last start in the log; nullopt if `metrics` has no start or cannot be read.
 std::optional<LastStart> last_start(const std::filesystem::path& metrics);
 
 /// Lines on what changed since the last start: nodes, mesh, micro-batch and recomputation, with the cost in

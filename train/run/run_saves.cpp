@@ -12,8 +12,8 @@
 namespace ripstop {
 namespace {
 
-// The number of failed saves in a row that ends the run. A single failure may pass, as when a disk is full
-// for a moment.
+// The number of failed saves in a row that ends the run. A single failure may have a passing cause, for
+// example a disk that is full for a moment.
 constexpr int64_t kFailuresInARow = 3;
 
 // The pause between two votes of ranks that wait for disks.

@@ -103,7 +103,7 @@ void take_slow_ranks(const HostsEvent& event, RunStatus& status) {
 void take_log(const MetricsLog& log, RunStatus& status) {
   const bool is_running = status.state == "running";
   if (!log.starts.empty()) {
-    // These values stay if the run has not finished a step yet.
+    // For a log without steps; otherwise the last step replaces status.step below.
     status.step = log.starts.back().step;
     status.steps = log.starts.back().steps;
   }

@@ -309,7 +309,7 @@ StepCost Trainer::planned_cost() const {
   return {planned, plan_.traffic_per_step};
 }
 
-// Replaces the arena's planned capacity in `use`.
+// `use` with the memory `arena` in place of the arena's planned capacity.
 MemoryUse Trainer::with_arena(MemoryUse use, const MemoryUse& arena) const {
   for (const MemoryCategory category : kMemoryCategories)
     use[category] += arena[category] - plan_.arena[category];

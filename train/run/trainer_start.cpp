@@ -16,8 +16,8 @@
 
 namespace ripstop {
 
-// Prepares the first step. Returns false if a stop was requested; the ranks agree on that after each long
-// part.
+// Prepares the first step. Returns false if a stop was requested; after each long part, the ranks agree on
+// whether to stop.
 bool Trainer::start() {
   constexpr double kSlowBytesPerSecond = 250e6;
   if (agree_to_stop()) return false;
@@ -193,7 +193,7 @@ std::optional<ResumableCheckpoint> Trainer::resume(StartFindings& found) {
   found.resume_notes = resume_notes(*resumed, mesh_.sizes());
   const TrainSection &then = resumed->config.train, &now = run_.config.train;
   if (then.steps != now.steps || then.epochs != now.epochs) {
-    // Needs no votes on a stop: steps and epochs may only have grown, so this is faster than count_steps().
+    // No votes on a stop: this is faster than count_steps(), because a resume can only add steps or epochs.
     const int64_t old_steps = count_training_data(run_.dataset, resumed->config)->steps;
     const std::string jump = rate_jump(run_.config, state_.step, old_steps, steps_);
     if (!jump.empty()) found.resume_notes.push_back(jump);
@@ -249,7 +249,7 @@ bool Trainer::resume_or_initialize(FirstWeights first, StartFindings& found) {
   return true;
 }
 
-// Makes the plans of attention for each number and length of documents; a plan takes up to a second. In
+// Makes the plans of attention for each number and length of documents; a plan takes up to a second. During
 // steps, ranks would make plans at different times and wait for each other.
 std::optional<KernelPlans> Trainer::prepare_kernels() {
   if (run_.device.kind != DeviceKind::kCuda) return std::nullopt;
@@ -333,7 +333,7 @@ StartEvent Trainer::start_event(const StartFindings& found) const {
     event.peak_flops_per_second = peak_flops_->per_second;
     event.peak_flops_source = peak_flops_->source;
   } else if (run_.device.kind == DeviceKind::kCpu) {
-    event.peak_flops_source = kNoCpuPeak;  // also marks a run on CPUs, for measured_speed
+    event.peak_flops_source = kNoCpuPeak;  // also tells measured_speed that the run was on CPUs
   }
   event.plan = {run_.memory(), run_.plan.traffic_per_step};
   if (found.kernel_plans) {

@@ -23,7 +23,7 @@ void check_summaries(const TokenDataset& dataset, const RunConfig& config, const
                 fmt::format("generation.validate_examples: {} has no summaries to compare with",
                             dataset.path().string()),
                 "set it to 0; checkpoint.keep_best = \"loss\" needs none");
-  // Throws if max_new_tokens leave no room for begin and separator, which are the same in all examples.
+  // Throws if max_new_tokens leaves no room for begin tokens and separator, equal in all examples.
   EncodedPrompt prompt = stored_prompt(dataset, 0);
   cut_document(prompt, run.summaries->context - config.generation.max_new_tokens);
 }
@@ -45,7 +45,7 @@ ValidationSet open_validation_set(const RunConfig& config, const ResolvedRun& ru
   if (!config.train.validates()) return {};
   const char* key = config.train.validate_every > 0 ? "validate_every" : "validate_at_start";
   const std::filesystem::path file = std::filesystem::path(config.data.directory) / "validation.h5";
-  // The run can train without a validation.
+  // A missing file is no error: the run can train without a validation.
   std::optional<TokenDataset> set;
   if (std::filesystem::exists(file)) set.emplace(file);
   if (!set || set->examples() == 0)

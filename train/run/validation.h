@@ -22,7 +22,7 @@ namespace ripstop {
 struct ValidationScores {
   LossSum loss;                                       ///< sum over all targets of the set
   std::optional<RougeScores> rouge;                   ///< means over the summaries, if any are written
-  std::vector<ValidationEvent::Sample> samples = {};  ///< the first summaries; cut, and with U+FFFD
+  std::vector<ValidationEvent::Sample> samples = {};  ///< the first summaries, cut, as UTF-8
 };
 
 /// Called with the progress of a `part` of the work: "sequences", then "summaries".
@@ -41,7 +41,7 @@ struct ValidationSet {
 };
 
 /// Opens validation.h5. Throws Error(kInputData) if the set was made with another tokenizer, and
-/// Error(kUsage) if summaries are to be scored and the set has none.
+/// Error(kUsage) if summaries are to be scored and the set has no summaries.
 ValidationSet open_validation_set(const RunConfig& config, const ResolvedRun& run,
                                   const Tokenizer& tokenizer);
 

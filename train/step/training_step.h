@@ -37,7 +37,7 @@ struct StepNumbers {
 
 struct StepHooks {
   /// Called after each micro-batch but the last, with the number of micro-batches done. True ends the step;
-  /// all ranks must return the same.
+  /// all ranks must return the same value.
   std::function<bool(int64_t done)> gives_up = {};
   /// The state of this rank's save. Called once, just after `stop_requested`.
   std::function<SaveWork()> save_work = {};

@@ -32,7 +32,7 @@ class WorldTotals {
 
   void clear();
 
-  /// [1] float64 each. This rank's kernels add to them.
+  /// Sums to which this rank's kernels add: [1] float64 each.
   Tensor loss() const;
   Tensor squared_norm() const;
   /// [3] float64: loss, targets, squared norm.

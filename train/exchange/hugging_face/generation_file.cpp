@@ -21,7 +21,7 @@ constexpr int64_t kMostGenerationBytes = int64_t{1} << 20;
 constexpr size_t kMostTemplateBytes = size_t{1} << 20;
 constexpr int64_t kMostPromptBytes = int64_t{8} << 20;  // JSON may write one byte as six characters: \u0000
 
-// Keys to skip: read_end_tokens() reads eos_token_id; ripstop always uses a cache.
+// Keys that are skipped: read_end_tokens() reads eos_token_id, and ripstop always uses a cache.
 constexpr std::array<std::string_view, 6> kOfEveryModel = {"bos_token_id", "eos_token_id",
                                                            "pad_token_id", "_from_model_config",
                                                            "use_cache",    "transformers_version"};
@@ -147,7 +147,7 @@ std::string generation_config_json(const GenerationSection& generation, const Sp
                {"max_new_tokens", generation.max_new_tokens},
                {"num_beams", generation.num_beams},
                {"no_repeat_ngram_size", generation.no_repeat_ngram_size}};
-  // transformers warns about settings without an effect.
+  // Leaves out settings without an effect, because transformers warns about them.
   if (generation.min_new_tokens > 0) json["min_new_tokens"] = generation.min_new_tokens;
   if (generation.num_beams > 1) {
     json["length_penalty"] = generation.length_penalty;

@@ -55,8 +55,8 @@ GenerationFile read_generation_file(const std::filesystem::path& directory);
 
 /// The end tokens of a Hugging Face model.
 struct EndTokens {
-  std::vector<int32_t> ids;    ///< ascending, none negative; empty: no file has end tokens
-  std::filesystem::path path;  ///< the file that has them
+  std::vector<int32_t> ids;    ///< ascending and not negative; empty: no file has end tokens
+  std::filesystem::path path;  ///< the file that has these ids
 };
 
 /// Reads eos_token_id, an id or a list of ids, from `directory`/generation_config.json, else from

@@ -63,7 +63,7 @@ std::string list_of(const char* Family::*name) {
 struct RotaryMember {
   const char* name;
   const char* field;     // field of ModelConfig
-  RopeType needed_from;  // this type and all later ones have the member
+  RopeType needed_from;  // this and all later types have the member
 };
 
 constexpr RotaryMember kRotaryMembers[] = {
@@ -133,7 +133,7 @@ class PretrainedReader : public JsonReader {
     if (find(json_, "architectures") == nullptr) return *found;
     const Json& names = list(json_, "architectures", 1, 16);
     if (names[0] != found->architecture &&
-        (type != "llama" || names[0] != "LLaMAForCausalLM"))  // the name before LLaMA was in transformers
+        (type != "llama" || names[0] != "LLaMAForCausalLM"))  // the name from before transformers had LLaMA
       refuse("is of {} with the model_type '{}'; ripstop reads {}", brief(names[0]), type,
              list_of(&Family::architecture));
     return *found;

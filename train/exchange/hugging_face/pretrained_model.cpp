@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 using Json = JsonReader::Json;
 
 // The files that hold the weights, in the order in which transformers looks for them: one file, or the index
-// of several.
+// of several files.
 struct WeightsNames {
   const char *file, *index;
 };
@@ -150,7 +150,7 @@ void check_copy(const PretrainedModel& model, const StoredTensor& copy, const Un
 constexpr int64_t kHashedBlock = int64_t{16} << 20;
 
 std::string header_of(const std::string& name, const StoredTensor& stored) {
-  // Pieces of a tensor with strides are hashed as they lie in the file.
+  // The strides belong to the facts, because pieces of such a tensor are hashed as they lie in the file.
   return fmt::format("{} {} {}{};", name, stored.dtype, stored.shape_text(), fmt::join(stored.strides, ","));
 }
 

@@ -44,7 +44,7 @@ struct PretrainedModel {
   NamedTensors tensors;             ///< by ripstop's names (take_parameters)
   std::vector<ZipMember> storages;  ///< storages of .bin files; ZipMember::file is an index into `files`
   std::string wrappers;             ///< what take_off_wrappers took off the names
-  /// The second copy of a tied embedding table, if the files hold two; it must equal the first.
+  /// The second copy of a tied embedding table, if the files hold two copies; it must equal the first copy.
   std::optional<StoredTensor> tied_copy;
   /// Hugging Face's names of tensors that are not read: rotary angles, which follow from the config.
   std::vector<std::string> ignored;

@@ -39,8 +39,8 @@ struct StoredTensor {
 /// Bytes of an element; 0 for an unknown dtype.
 int64_t dtype_bytes(std::string_view dtype);
 
-/// Throws Error(kInputData) if `begin`, the first bytes of `file`, show that it is a Git LFS pointer or a web
-/// page in place of the weights.
+/// Throws Error(kInputData) if `begin`, the first bytes of `file`, show that the file is a Git LFS pointer or
+/// a web page in place of the weights.
 void refuse_other_files(const InputFile& file, std::string_view begin);
 
 /// The tensors of `file`, sorted by offset. Reads only the header. Throws Error(kInputData), with file and

@@ -88,7 +88,7 @@ class StateDictReader : public JsonReader {
     return static_cast<int64_t>(is_negative && bytes < 8 ? value | ~uint64_t{0} << (8 * bytes) : value);
   }
 
-  // Takes a text, UTF-8 so that messages can show it.
+  // Takes a text. Only UTF-8 is accepted, so that messages can show the text.
   std::string_view take_text(uint64_t bytes) {
     const std::string_view text = take(bytes);
     if (invalid_utf8(text)) refuse("its pickle has a text that is not UTF-8, at byte {}", at_ - bytes);

@@ -110,7 +110,7 @@ class TensorReader {
   }
 
   // Reads `count` elements, `step` elements apart in the file and `to_step` apart in `to`. `first`: the index
-  // of the first one.
+  // of the first element.
   void read_line(int64_t first, int64_t step, int64_t count, float* to, int64_t to_step) {
     const int64_t most = step == 0 ? count : (buffer_elements_ - 1) / step + 1;
     for (int64_t done = 0; done < count;) {
@@ -177,12 +177,12 @@ class TensorReader {
   int64_t columns_, element_bytes_;
   std::span<char> buffer_;
   int64_t buffer_elements_;
-  std::string piece_;  // the tensor's piece number loaded_
+  std::string piece_;  // piece number `loaded_` of the tensor
   int64_t loaded_ = -1;
 };
 
-// Reads a box of a parameter with has_turned_rows(). Each head of Hugging Face's tensor has ripstop's even
-// rows first and then the odd ones: the rows of each half are consecutive.
+// Reads a box of a parameter with has_turned_rows(). In each head, Hugging Face's tensor has ripstop's even
+// rows first and then the odd rows, so each half is read as consecutive rows.
 void read_turned(TensorReader& reader, const Box& box, int64_t head_size, float* to) {
   const int64_t end = box.row + box.rows;
   for (int64_t head = box.row / head_size * head_size; head < end; head += head_size)

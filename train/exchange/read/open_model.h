@@ -53,7 +53,7 @@ std::filesystem::path normal_path(const std::filesystem::path& path);
 
 /// The places where a resumed run looks for its base: base.directory, then model.pretrained of the run's
 /// config (`pretrained_now`). If the checkpoint's config has another path (`pretrained_then`), the user moved
-/// the base: then only `pretrained_now`, so that another model there is an error.
+/// the base: then `pretrained_now` is the only place, so that another model there is an error.
 std::vector<std::filesystem::path> places_of_base(const AdaptedBase& base, const std::string& pretrained_then,
                                                   const std::string& pretrained_now);
 

@@ -53,7 +53,7 @@ struct ExportOptions {
   std::optional<ExportedAdapters> adapters = {};
   /// Maximum bytes of a weight file; a file with a single tensor may be larger.
   int64_t most_file_bytes = ExportLayout::kMostFileBytes;
-  /// The report has hashes of the weight files; this takes one more pass over them.
+  /// Whether the report gets hashes of the weight files, which takes one more pass over the files.
   bool hashes_files = true;
   std::string written_by = {};  ///< version and commit of this program
   CardFacts facts = {};         ///< facts for the head of README.md

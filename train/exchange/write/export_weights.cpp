@@ -38,7 +38,7 @@ struct UnitPart {
   int64_t count = 0, index = 0;
 };
 
-// This rank's parts of the units, consecutive: it reads and writes in order, and ranks share few disk blocks.
+// This rank's parts of the units, consecutive: the rank reads and writes in order and shares few disk blocks.
 std::vector<UnitPart> share_of_rank(const std::vector<UnitSpec>& units, const Communicator& world) {
   std::vector<UnitPart> all;
   for (const UnitSpec& unit : units) {
@@ -92,8 +92,8 @@ class PartWriter {
  public:
   PartWriter(const ExportLayout& layout, SharedFiles& files) : layout_(layout), files_(files) {}
 
-  // Reads the part with `reader` and writes it. Then reads back the parts before it, which the device has
-  // stored meanwhile.
+  // Reads the part with `reader` and writes it. Then reads back the earlier parts, which the device has had
+  // time to store.
   void write(const UnitPart& part, WeightsReader& reader) {
     const UnitLayout places(*part.unit, 1, 0, part.count);
     const int64_t elements = places.shard_elements(), begin = part.index * elements;
