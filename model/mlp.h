@@ -31,7 +31,7 @@ class Mlp {
   Saved allocate(Context& context, int64_t rows, DType dtype, Recompute recompute = Recompute::kNone) const;
 
   /// Adds residual.branch to residual.sum, then overwrites residual.branch with this layer's branch. If
-  /// saved.norm.sum has no memory, residual.shared_sum becomes the sum.
+  /// saved.norm.sum has no memory, the sum goes to residual.shared_sum.
   void forward(Context& context, Residual& residual, const Saved& saved) const;
 
   /// Does only the first operation of forward: adds residual.branch to residual.sum and writes saved.norm.

@@ -41,7 +41,7 @@ bool refuse_shared_gpu(MpiWorld& world, const std::vector<std::string>& taken) {
     const auto [found, is_first] = first.try_emplace({place.node, taken[rank]}, rank);
     if (is_first) continue;
     const char* asked = std::getenv("RIPSTOP_SHARE_GPU");
-    // Rank 0's variable counts, because some launchers do not carry variables to all nodes.
+    // Rank 0's value decides, because some launchers do not set the variable on all nodes.
     if (of_rank_0<int64_t>(world.communicator(), asked != nullptr && asked[0] == '1' ? 1 : 0) == 1)
       return true;
     throw Error(

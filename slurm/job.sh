@@ -67,7 +67,7 @@ patience=$((SECONDS + 60))
   exec "$here/launch.sh" "$ranks" "${RIPSTOP_PROGRAM:-ripstop}" "$@"
 ) &
 launcher=$!
-trap 'first INT' INT # launch.sh answers Ctrl-C
+trap 'first INT' INT # only recorded: launch.sh itself answers Ctrl-C
 # The run starts even after an early signal, so that it can count starts without progress.
 if [[ -n $signal && $signal != INT ]]; then remind; fi
 while # a signal ends `wait` but not the run

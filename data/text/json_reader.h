@@ -25,7 +25,7 @@ std::string with_nulls_for_nan(std::string_view json);
 /// with the digits that a double would lose.
 std::vector<std::pair<std::string, std::string_view>> members_of(std::string_view json);
 
-/// `object`, which must not be empty, as text with one space a level. The last member, "hash", is
+/// `object`, which must not be empty, as text indented by one space a level. The last member, "hash", is
 /// "xxh3-128:" and the hash of all bytes before the comma that precedes it. JsonReader::require_seal checks
 /// the hash.
 std::string sealed_text(const nlohmann::ordered_json& object);

@@ -27,7 +27,7 @@ std::string page(std::span<const RunRecord> runs, const PageOptions& options);
 /// The maximum number of columns of a run on a page of `runs` runs, so that pages stay small.
 size_t columns_of_each(size_t runs);
 
-/// "2026-11-25T10:34+01:00"; "?" if no calendar has the time.
+/// "2026-11-25T10:34+01:00"; "?" unless |seconds| < 1e11.
 std::string time_text(double seconds, bool utc);
 
 }  // namespace ripstop

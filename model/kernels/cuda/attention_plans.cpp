@@ -59,7 +59,7 @@ struct BackwardCall {
   AttentionSchedule schedule;
   AttentionWorkspace layout;
   AttentionShape shape;
-  bool by_place;  ///< log_sum_exp is read by document, head and position
+  bool by_place;  ///< log_sum_exp is read as [document, head, position]
   /// Where the plan's own workspace begins. If by_place, the plan itself allocates dK and dV per query head,
   /// so its own workspace includes the memory for these.
   int64_t own;
