@@ -50,7 +50,7 @@ if run=$(seconds RunTime) && limit=$(seconds TimeLimit); then left=$((limit - ru
 if [[ $(field TimeLimit '') == UNLIMITED ]]; then left=$((1 << 40)); fi
 # The limit may have been raised since the job began.
 if [[ $signal == none && ${RIPSTOP_DEADLINE:-} =~ ^[0-9]+$ ]] &&
-  ((RIPSTOP_DEADLINE <= ${SLURM_JOB_END_TIME:-RIPSTOP_DEADLINE} || RIPSTOP_DEADLINE <= $(date +%s) + left)); then signal=own; fi
+  ((RIPSTOP_DEADLINE <= ${SLURM_JOB_END_TIME:-RIPSTOP_DEADLINE} || RIPSTOP_DEADLINE <= $(date +%s) + (left < 600 ? left : 600))); then signal=own; fi
 named=$state
 if (($(field Restarts 0) > ${SLURM_RESTART_COUNT:-0})); then named=queued; fi
 case $named in

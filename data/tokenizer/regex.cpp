@@ -15,7 +15,8 @@ namespace {
 
 constexpr size_t kMostPatternBytes = size_t{64} << 10;
 constexpr uint32_t kMostSteps = 10'000'000, kMostHeapKib = 256 << 10;
-// One call tries this many bytes as the start of a match; the clock is read between calls.
+// The first call for a match tries this many bytes as its start, each further call twice as many. The clock
+// is read between calls, and an expression that reads far ahead takes little longer than in one call.
 constexpr size_t kStarts = 256;
 constexpr size_t kStackBytes = size_t{64} << 10, kMostStackBytes = size_t{16} << 20;
 
@@ -44,10 +45,13 @@ void RegexScratch::start(double seconds) {
   end_seconds_ = thread_seconds() + seconds;
 }
 
-// Reads the clock only now and then, because reading takes as long as a search.
-bool RegexScratch::is_late() {
-  constexpr int64_t kBetween = 256;
-  return ++searches_ % kBetween == 0 && thread_seconds() > end_seconds_;
+// Reads the clock only now and then, because reading takes as long as a short search.
+bool RegexScratch::is_late(size_t starts) {
+  constexpr size_t kBetween = 256 * kStarts;
+  unread_starts_ += starts;
+  if (unread_starts_ < kBetween) return false;
+  unread_starts_ = 0;
+  return thread_seconds() > end_seconds_;
 }
 
 void RegexScratch::allocate() {
@@ -88,30 +92,28 @@ bool Regex::matches_empty() const {
 
 std::optional<Regex::Match> Regex::find(std::string_view text, size_t at, RegexScratch& scratch) const {
   if (!scratch.context_) scratch.allocate();
+  size_t starts = kStarts;
   const auto search = [&](uint32_t options) {
-    pcre2_set_offset_limit(scratch.context_.get(), at + kStarts - 1);
+    pcre2_set_offset_limit(scratch.context_.get(), at + starts - 1);
     return pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at,
                        options | PCRE2_NO_UTF_CHECK, scratch.data_.get(), scratch.context_.get());
   };
   int found = 0;
-  for (;; at += kStarts) {
+  for (;; at += starts, starts *= 2) {
     while (at < text.size() && (text[at] & 0xC0) == 0x80) ++at;  // to the start of a letter
     found = search(0);
     if (found == PCRE2_ERROR_JIT_STACKLIMIT) found = search(PCRE2_NO_JIT);
-    if (scratch.is_late())
-      throw SlowRegexError(
+    const bool is_late = scratch.is_late(starts);
+    if (is_late || (found < 0 && found != PCRE2_ERROR_NOMATCH))
+      throw Error(
           ExitCode::kInputData,
-          fmt::format("the tokenizer's regular expression '{}' has searched a text of {} bytes for {} s",
-                      shown_, text.size(), RegexScratch::kMostSeconds),
-          "its time grows with the square of the text: is this the tokenizer of the model?");
+          fmt::format(
+              "the tokenizer's regular expression '{}' fails on a text of {} bytes: {}", shown_, text.size(),
+              is_late ? fmt::format("it takes more than {} s", RegexScratch::kMostSeconds) : reason(found)),
+          "no text should need so many steps: is this the tokenizer of the model?");
     if (found != PCRE2_ERROR_NOMATCH) break;
-    if (at + kStarts > text.size()) return std::nullopt;
+    if (at + starts > text.size()) return std::nullopt;
   }
-  if (found < 0)
-    throw Error(
-        ExitCode::kInputData,
-        fmt::format("the tokenizer's regular expression '{}' fails on a text: {}", shown_, reason(found)),
-        "no text should need so many steps: is this the tokenizer of the model?");
   const size_t* const place = pcre2_get_ovector_pointer(scratch.data_.get());
   return Match{place[0], place[1]};
 }

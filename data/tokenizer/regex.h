@@ -17,12 +17,6 @@ struct pcre2_real_jit_stack_8;
 
 namespace ripstop {
 
-/// Thrown if searches take more processor time than they may.
-class SlowRegexError : public Error {
- public:
-  using Error::Error;
-};
-
 /// Memory and processor time with which one thread searches. The first search allocates the memory.
 class RegexScratch {
  public:
@@ -34,9 +28,9 @@ class RegexScratch {
  private:
   friend class Regex;
   void allocate();
-  bool is_late();
+  bool is_late(size_t starts);
   double end_seconds_ = std::numeric_limits<double>::infinity();
-  int64_t searches_ = 0;
+  size_t unread_starts_ = 0;
   template <class T>
   using Owned = std::unique_ptr<T, void (*)(T*)>;
   Owned<pcre2_real_match_data_8> data_{nullptr, nullptr};
@@ -59,7 +53,7 @@ class Regex {
     size_t begin = 0, end = 0;
   };
   /// The first match in the valid UTF-8 `text` that begins at byte `at` or later. Throws Error(kInputData) if
-  /// the search takes too many steps or too much memory, SlowRegexError if all searches take too long.
+  /// the search takes too many steps or too much memory, or if all searches since start() take too long.
   std::optional<Match> find(std::string_view text, size_t at, RegexScratch& scratch) const;
 
  private:

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "data/files/hash.h"
+#include "data/files/whole_file.h"
 #include "data/text/json_reader.h"
 #include "data/tokenizer/end_token.h"
 #include "data/tokenizer/json_tokenizer.h"
@@ -151,8 +152,6 @@ std::vector<SpannedToken> Tokenizer::encode_json(std::string_view text) const {
   try {
     return json_->encode(
         text, reads_special_tokens() ? JsonTokenizer::Special::kTokens : JsonTokenizer::Special::kText);
-  } catch (const SlowRegexError&) {
-    throw;  // do not skip the text: the next one would take as long
   } catch (const Error& error) {
     if (error.code() != ExitCode::kInputData) throw;
     throw LongWordError(error.code(), error.what(), error.hint());
@@ -219,7 +218,10 @@ std::vector<std::string> Tokenizer::notes() const {
   std::error_code ignored;
   if (file.filename() != kTokenizerJsonFile || !std::filesystem::exists(other, ignored)) return notes;
   try {
-    if (const std::string text = text_told_apart(*this, Tokenizer(other)); !text.empty())
+    if (const std::string text = text_told_apart(
+            *this,
+            Tokenizer(read_plain_file(other, kMostTokenizerBytes, ExitCode::kInputData), other.string()));
+        !text.empty())
       notes.push_back(
           fmt::format("{} is read, as AutoTokenizer does; {} beside it gives other ids, as for {}",
                       file.string(), kSentencePieceFile, text_of_json(text)));

@@ -14,8 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A limit far above the few MiB of large vocabularies; each data set and run gets a copy of the file.
-constexpr int64_t kMostTokenizerBytes = int64_t{64} << 20;
 // A limit far above the 50 KiB of LLaMA 3's tokenizer_config.json.
 constexpr int64_t kMostSmallBytes = int64_t{4} << 20;
 

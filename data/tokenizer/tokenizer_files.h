@@ -1,5 +1,6 @@
 // The files of a tokenizer: their names, which of them is read, and what travels with a data set.
 #pragma once
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -20,6 +21,9 @@ inline constexpr const char* kChatTemplateFile = "chat_template.jinja";
 /// A file of ripstop: a TokenizerChoice, and which of the two tokenizer files is read.
 inline constexpr const char* kTokenizerChoiceFile = "ripstop_tokenizer.json";
 
+/// Maximum bytes of a .model file or tokenizer.json, of which each data set and run gets a copy. Large files
+/// have a few MiB.
+inline constexpr int64_t kMostTokenizerBytes = int64_t{64} << 20;
 /// Maximum bytes of a token's name in a JSON file.
 inline constexpr size_t kMostTokenNameBytes = 1000;
 

@@ -222,9 +222,9 @@ void InferenceModel::prefill(int64_t rows, int64_t document_count, int64_t longe
 void InferenceModel::run_step(std::span<const SlotTokens> items, int64_t ids) {
   const auto rows = static_cast<size_t>(options_.rows());
   const int64_t beams = options_.num_beams, tail = beams > 1 ? options_.max_new_tokens : 0;
-  // Rows without an item are computed, too, so that there is one shape. They write where it does no harm: with
-  // one beam to position 0, which the slot's next sequence overwrites; with several beams to the places of the
-  // last new token, whose keys and values nobody reads.
+  // Rows without an item are computed, too, so that there is one shape. They write where it does no harm:
+  // with one beam to position 0, which the slot's next sequence overwrites; with several beams to the places
+  // of the last new token, whose keys and values nobody reads.
   token_.host.assign(rows, 0);
   position_.host.assign(rows, 0);
   slot_.host.resize(rows);

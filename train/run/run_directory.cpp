@@ -16,9 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A larger file is no config and no tokenizer.
+// A larger file is no config.
 constexpr int64_t kMostConfigBytes = int64_t{1} << 20;
-constexpr int64_t kMostTokenizerBytes = int64_t{64} << 20;
 constexpr const char* kCheckpoints = "checkpoints";
 
 // The longest wait for the lock, as a share of the deadline of saves. Less than 1, so that this rank, which

@@ -237,9 +237,8 @@ TEST(BadTokenizerJson, SearchesHaveALimitOfTime) {
   search("a+b|a", std::string(1'000, 'a'));
   scratch.start(0);
   EXPECT_HAS(refusal([&] { search("a+b|a", std::string(1'000, 'a')); }),
-             "'a+b|a' has searched a text of 1000 bytes");
-  EXPECT_HAS(refusal([&] { search("a+b", std::string(100'000, 'a')); }),
-             "has searched a text of 100000 bytes");
+             "'a+b|a' fails on a text of 1000 bytes: it takes more than 60 s");
+  EXPECT_HAS(refusal([&] { search("a+b", std::string(100'000, 'a')); }), "fails on a text of 100000 bytes");
 }
 
 // A search looks at a part of the places where a match can begin, and then at the next part.
