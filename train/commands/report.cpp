@@ -1,6 +1,7 @@
 #include <pwd.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <ctime>
 #include <filesystem>
 
@@ -29,7 +30,9 @@ struct ReportArguments {
 std::vector<fs::path> runs_of(Io& io, const ReportArguments& given) {
   std::vector<fs::path> runs;
   for (const std::string& directory : given.directories)
-    for (const fs::path& run : find_runs(io, directory)) runs.push_back(run);
+    for (const fs::path& run : find_runs(io, directory))
+      if (std::ranges::none_of(runs, [&](const fs::path& known) { return fs::equivalent(known, run); }))
+        runs.push_back(run);
   return runs;
 }
 
@@ -43,6 +46,10 @@ std::string owner_of(const fs::path& directory) {
 
 // Throws Error(kUsage) if `output` exists and is not a report, which may be replaced.
 void check_output(Io& io, const fs::path& output) {
+  const fs::path folder = output.parent_path();
+  if (!folder.empty() && !fs::is_directory(folder))
+    throw Error(ExitCode::kUsage, fmt::format("{}: there is no such directory", folder.string()),
+                "make it first, or give another --output");
   if (!path_exists(io, output)) return;
   std::string begin(kPageBegin.size(), '\0');
   if (fs::is_regular_file(output)) {
@@ -83,12 +90,16 @@ ExitCode write_page(Io& io, const ReportArguments& given) {
   return ExitCode::kOk;
 }
 
-// Makes the event file that log.tensorboard would have made. Returns its path.
-fs::path write_events(Io& io, const fs::path& run) {
+// Throws Error(kUsage) if the run has event files.
+void refuse_event_files(Io& io, const fs::path& run) {
   for (const Io::Entry& entry : list_directory(io, run))
     if (entry.name.starts_with("events.out.tfevents."))
       throw Error(ExitCode::kUsage, fmt::format("{} has event files", run.string()),
                   "look at them, or remove them first: " + entry.name);
+}
+
+// Makes the event file that log.tensorboard would have made. Returns its path.
+fs::path write_events(Io& io, const fs::path& run) {
   EventFile events(run, load_run_config((run / "config.toml").string()));
   const fs::path partial = run / "tensorboard.partial";
   fs::remove(partial);
@@ -111,7 +122,9 @@ ExitCode make_report(const ReportArguments& given) {
   if (given.no_text || given.anonymous || given.utc)
     throw CommandLineError("--tensorboard makes event files, and no page that other options are for",
                            "drop these options");
-  for (const fs::path& run : runs_of(io, given)) print_out("{}\n", write_events(io, run).string());
+  const std::vector<fs::path> runs = runs_of(io, given);
+  for (const fs::path& run : runs) refuse_event_files(io, run);
+  for (const fs::path& run : runs) print_out("{}\n", write_events(io, run).string());
   return ExitCode::kOk;
 }
 

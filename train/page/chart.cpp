@@ -14,7 +14,6 @@ namespace ripstop {
 namespace {
 
 constexpr double kLeft = 58, kRight = 12, kTop = 24, kBottom = 40;
-constexpr size_t kColors = 8;  // colors in the page's style
 
 struct Size {
   double width, height;
@@ -168,8 +167,8 @@ class Drawing {
     y_.high += room;
     if (!chart_.from_zero && !y_.logarithmic) y_.low -= room;
     // Ticks of numbers that hardly differ would all be equal.
-    const double size = std::max({std::abs(y_.low), std::abs(y_.high), 1e-12});
-    if (y_.high - y_.low < 1e-9 * size) y_.high = y_.low + size;
+    const double size = std::max(std::abs(y_.low), std::abs(y_.high));
+    if (y_.high - y_.low <= 1e-9 * size) y_.high = y_.low + (size > 0 ? size : 1);
     y_.begin = size_.height - kBottom;
     y_.length = -(size_.height - kTop - kBottom);
     return true;
@@ -185,7 +184,8 @@ class Drawing {
       out += fmt::format("<text x=\"{:.1f}\" y=\"{}\" class=\"mid\">{}</text>", x_.at(tick),
                          size_.height - kBottom + 18, number_text(tick));
     return out + fmt::format("<text x=\"{}\" y=\"{}\" class=\"end dim\">{}{}</text>", size_.width - kRight,
-                             size_.height - 5, to_string(abscissa_), y_.logarithmic ? ", logarithmic" : "");
+                             size_.height - 5, to_string(abscissa_),
+                             y_.logarithmic ? "; vertical axis logarithmic" : "");
   }
 
   // The place of `step` of a run.

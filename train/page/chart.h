@@ -9,6 +9,9 @@
 
 namespace ripstop {
 
+/// Colors of runs in the page's style.
+inline constexpr size_t kColors = 8;
+
 /// What lies along the horizontal axis.
 enum class Abscissa { kStep, kTokens, kHours };
 inline constexpr std::array<Abscissa, 3> kAbscissas = {Abscissa::kStep, Abscissa::kTokens, Abscissa::kHours};

@@ -73,7 +73,10 @@ std::vector<Chart> charts_of(Runs runs) {
       exposed(Series::kReplicate, "replicate"),
       exposed(Series::kFsdp, "fsdp"),
       exposed(Series::kTensor, "tensor"),
-      {.series = Series::kMemory, .title = "Peak memory", .note = "of rank 0, so far", .unit = Unit::kBytes},
+      {.series = Series::kMemory,
+       .title = "Peak memory",
+       .note = "of rank 0, since its start",
+       .unit = Unit::kBytes},
   };
 }
 

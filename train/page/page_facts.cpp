@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <vector>
 
 #include "data/process/shell_word.h"
@@ -17,8 +18,6 @@ namespace {
 
 using Runs = std::span<const RunRecord>;
 
-constexpr size_t kColors = 8;
-
 std::string steps_text(const RunRecord& run) {
   const int64_t step = run.last_step ? run.last_step->step : run.last_start ? run.last_start->step : 0;
   if (!run.last_start || run.last_start->steps <= 0) return std::to_string(step);
@@ -31,7 +30,9 @@ std::string bad(const std::string& text) {
 
 std::string state_of(const RunRecord& run) {
   const std::string state = html(run.state);
-  return run.diverged ? bad(state + ", diverged") : run.state.starts_with("failed") ? bad(state) : state;
+  const bool is_finite =
+      !run.last_step || (std::isfinite(run.last_step->loss) && std::isfinite(run.last_step->grad_norm));
+  return !is_finite ? bad(state + ", diverged") : run.state.starts_with("failed") ? bad(state) : state;
 }
 
 // A validation whose loss is above the best by more than a hundredth.
@@ -44,9 +45,11 @@ std::string sentences(const RunRecord& run) {
   const std::string time = duration_text(run.seconds.total());
   std::string text = fmt::format("{}: {} steps in {}. ", state_of(run), steps_text(run), time);
   if (run.diverged)
-    text += bad(fmt::format("The loss was not a finite number in {}, first at step {}.",
+    text += bad(fmt::format("The loss or the gradient was not finite in {}, first at step {}.",
                             counted(run.not_finite, "step"), *run.diverged)) +
             " ";
+  if (run.state == "interrupted" || run.state.starts_with("failed"))
+    text += fmt::format("Cause of the end: {}. ", html(reason_of(run.end)));
   if (run.first_loss && run.last_step && std::isfinite(*run.first_loss) &&
       std::isfinite(run.last_step->loss)) {
     const std::string change =
@@ -63,24 +66,35 @@ std::string sentences(const RunRecord& run) {
                             ? ": the run may learn its training texts by heart"
                             : "");
   if (run.best_rouge)
-    text += fmt::format("The best ROUGE-L of its validations is {:.4f} at step {}. ", *run.best_rouge->rougeL,
-                        run.best_rouge->step);
+    text += fmt::format("The best ROUGE-L of its validations, over few documents, is {:.3f} at step {}. ",
+                        *run.best_rouge->rougeL, run.best_rouge->step);
   if (run.restart_count > 0) text += fmt::format("It was restarted {}. ", counted(run.restart_count, "time"));
   for (const std::string& note : run.notes) text += "<br><span class=\"note\">" + html(note) + "</span>";
   return text;
 }
 
-// The run with the lowest validation loss, in a sentence.
+// The runs with the lowest validation loss, in a sentence; "" unless several runs have one.
 std::string winner(Runs runs) {
-  size_t best = runs.size(), known = 0;
+  std::string names, data;
+  double best = std::numeric_limits<double>::infinity();
+  size_t known = 0, equal = 0;
   for (size_t i = 0; i < runs.size(); ++i) {
     if (!runs[i].best_loss) continue;
+    const std::string hash =
+        runs[i].state_of_checkpoint ? runs[i].state_of_checkpoint->validation_content_hash : "";
+    if (!data.empty() && !hash.empty() && hash != data)
+      return "<p>The runs have different validation data: their losses cannot be compared.</p>";
+    if (!hash.empty()) data = hash;
     ++known;
-    if (best == runs.size() || runs[i].best_loss->loss < runs[best].best_loss->loss) best = i;
+    const double loss = runs[i].best_loss->loss;
+    equal = loss == best ? equal + 1 : loss < best ? 1 : equal;
+    if (loss < best) names.clear();
+    if (loss <= best) names += (names.empty() ? "" : ", ") + name_of(runs, i, 80);
+    best = std::min(best, loss);
   }
   if (known < 2) return "";
-  return fmt::format("<p>Of these runs {} has the lowest validation loss, {:.4f}.</p>",
-                     name_of(runs, best, 80), runs[best].best_loss->loss);
+  return fmt::format("<p>Lowest validation loss of these runs: {:.4f}, by {}{}.</p>", best, names,
+                     equal > 1 ? ", which are equal" : "");
 }
 
 // Seconds as a share of all, "3h12m (81.2%)"; "" if `seconds` or `all` is 0.
@@ -297,7 +311,7 @@ std::string memory_use(Runs runs) {
   for (const MeshAxis axis : kMeshAxes)
     row(fmt::format("sent in a step, {}", to_string(axis)),
         [&](const StepCost& cost) { return cost.traffic_per_step[axis]; });
-  table.row("peak so far, measured", [](const RunRecord& run) {
+  table.row("peak since the last start, measured", [](const RunRecord& run) {
     return run.last_step && !run.end ? bytes_text(run.last_step->peak_memory_bytes) : "";
   });
   table.row("process of rank 0, peak",

@@ -29,7 +29,8 @@ padding:8px 16px;margin:10px 0}
 .scroll{overflow-x:auto;margin:10px 0}
 table{border-collapse:collapse;font-size:14px;font-variant-numeric:tabular-nums}
 th,td{text-align:left;vertical-align:top;padding:5px 16px 5px 0;border-bottom:1px solid var(--edge);
-overflow-wrap:anywhere;min-width:84px;max-width:420px}
+overflow-wrap:break-word;min-width:84px;max-width:420px}
+td .dim{white-space:nowrap}
 th{font-weight:600;overflow-wrap:normal}td:first-child{min-width:150px}tbody th{color:var(--dim);font-weight:400;min-width:150px}
 .swatch{display:inline-block;width:11px;height:11px;border-radius:3px;background:var(--run);margin-right:6px}
 .charts{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));gap:14px}

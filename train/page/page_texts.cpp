@@ -65,7 +65,7 @@ std::string example_html(Runs runs, const Example& example) {
   return out + "</div>\n";
 }
 
-std::string source_of_texts(Runs runs) {
+std::string source_of_texts(Runs runs, const std::vector<Example>& examples) {
   std::string out;
   for (size_t i = 0; i < runs.size(); ++i) {
     const RunRecord& run = runs[i];
@@ -75,6 +75,10 @@ std::string source_of_texts(Runs runs) {
     else if (!are_evaluated(runs) && run.last_validation && run.last_validation->samples)
       out += fmt::format("{}{}: validation of step {}", out.empty() ? "" : "; ", name_of(runs, i, 60),
                          run.last_validation->step);
+    else
+      continue;
+    if (std::ranges::none_of(examples, [i](const Example& each) { return each.summaries[i]; }))
+      out += " (other documents, not shown)";
   }
   return out;
 }
@@ -127,9 +131,8 @@ std::string scores(Runs runs) {
   return out +
          "<p class=\"note\">ROUGE: means of F-measures from 0 to 1, words stemmed; in brackets the 95 % "
          "interval of the "
-         "mean by the bootstrap, 10,000 resamples, seed 1. To say whether two runs differ, use <code>ripstop "
-         "rouge "
-         "--compare</code>: it compares document by document.</p></section>\n";
+         "mean by the bootstrap, 10,000 resamples, seed 1. To say whether two runs differ: <code>ripstop "
+         "rouge --compare RUN/evaluation/NAME OTHER/evaluation/NAME</code>.</p></section>\n";
 }
 
 std::string texts(Runs runs, const PageOptions& options) {
@@ -144,7 +147,7 @@ std::string texts(Runs runs, const PageOptions& options) {
   out += fmt::format(
       "<p class=\"note\">{}. <mark>Marked</mark>: words of the reference in the same order, which ROUGE-L "
       "counts.</p>\n",
-      source_of_texts(runs));
+      source_of_texts(runs, examples));
   for (const Example& example : examples) out += example_html(runs, example);
   return out + "</section>\n";
 }

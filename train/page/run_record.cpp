@@ -19,15 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 using Json = JsonReader::Json;
 
-std::string reason_of(const std::optional<EndEvent>& end) {
-  if (!end) return "it ended without a word: killed, or its node was lost";
-  if (end->reason == EndReason::kStopRequested) return "a stop was requested";
-  if (end->reason == EndReason::kTimeLimit) return "the job's time was over";
-  if (end->reason == EndReason::kError) return fmt::format("an error, exit code {}", end->exit_code);
-  if (end->reason == EndReason::kSteps) return "all steps were done";
-  return fmt::format("{}, exit code {}", end->reason.empty() ? "end" : end->reason, end->exit_code);
-}
-
 // Takes the events of metrics.jsonl in their order.
 class RecordMaker {
  public:
@@ -59,7 +50,7 @@ class RecordMaker {
       const auto series = static_cast<Series>(static_cast<int>(Series::kReplicate) + static_cast<int>(axis));
       if (step.step_seconds > 0) column[series].add(exposed / step.step_seconds);
     }
-    if (!std::isfinite(step.loss)) {
+    if (!std::isfinite(step.loss) || !std::isfinite(step.grad_norm)) {
       ++run_.not_finite;
       if (!run_.diverged) run_.diverged = step.step;
     }
@@ -228,6 +219,15 @@ void try_to(RunRecord& run, auto&& read) {
 }
 
 }  // namespace
+
+std::string reason_of(const std::optional<EndEvent>& end) {
+  if (!end) return "it ended without a word: killed, or its node was lost";
+  if (end->reason == EndReason::kStopRequested) return "a stop was requested";
+  if (end->reason == EndReason::kTimeLimit) return "the job's time was over";
+  if (end->reason == EndReason::kError) return fmt::format("an error, exit code {}", end->exit_code);
+  if (end->reason == EndReason::kSteps) return "all steps were done";
+  return fmt::format("{}, exit code {}", end->reason.empty() ? "end" : end->reason, end->exit_code);
+}
 
 RunRecord read_run(Io& io, const fs::path& directory, size_t most_columns, bool with_texts) {
   RunRecord run(most_columns);

@@ -69,8 +69,8 @@ struct RunRecord {
   std::optional<StartEvent> first_start, last_start;
   std::optional<double> first_loss;
   std::optional<StepMetrics> last_step;
-  std::optional<int64_t> diverged;  ///< the first step whose loss is not finite
-  int64_t not_finite = 0;           ///< steps with such a loss
+  std::optional<int64_t> diverged;  ///< the first step whose loss or gradient is not finite
+  int64_t not_finite = 0;           ///< number of these steps
   std::optional<ValidationEvent> best_loss, best_rouge, last_validation;  ///< step 0 is never best
   std::optional<EndEvent> end;                                            ///< the end of the last start
   double time = 0;                                                        ///< time of the last event
@@ -89,6 +89,9 @@ struct RunRecord {
 
   static constexpr size_t kMostRestarts = 200, kMostWarnings = 50, kMostHosts = 4096, kMostPredictions = 20;
 };
+
+/// Why a start of a run ended: "a stop was requested"; nullopt: no `end` event was written.
+std::string reason_of(const std::optional<EndEvent>& end);
 
 /// Reads the run in `directory`, which may go on, and may have no checkpoints. Damage becomes a note. Throws
 /// Error(kStorage) if metrics.jsonl cannot be read. `most_columns`: for Columns. `with_texts`: whether to

@@ -88,7 +88,7 @@ TEST_F(Report, ShowsSeveralRunsAndWhatDiffers) {
   const std::string page = page_of(scratch_.path().string());
   EXPECT_TRUE(has(page, "done: 40 of 40 steps in 20s"));
   EXPECT_TRUE(has(page, "failed (77), diverged"));
-  EXPECT_TRUE(has(page, "The loss was not a finite number in 11 steps, first at step 30."));
+  EXPECT_TRUE(has(page, "The loss or the gradient was not finite in 11 steps, first at step 30."));
   EXPECT_TRUE(has(page, ">diverged at step 30</text>"));
   EXPECT_TRUE(has(page, "running: 20 of 20 steps"));
   EXPECT_TRUE(has(page, "<th>optimizer.learning_rate</th><td>0.001</td><td>0.05</td><td>0.001</td>"));
