@@ -130,7 +130,7 @@ void add_files(const std::filesystem::path& path, CorpusSource& source,
     throw Error(ExitCode::kInputData, fmt::format("{}: not a file", path.string()),
                 "prepare reads its input several times: write it to a file first");
   }
-  // With --source xsum, a shell pattern may also match the split file or a README. Pass them over.
+  // With --source xsum, pass over other files that a shell pattern matches: the split file, a README.
   const bool is_other = source.kind == SourceKind::kXsum && !is_read_as(source.kind, path);
   if (is_other)
     source.passed_over.push_back({path});
@@ -232,8 +232,8 @@ SourceKind common_kind(const std::vector<std::filesystem::path>& files, const Co
   return common;
 }
 
-/// Keeps one name of each file in source.inputs, preferably no link: another name would only give duplicate
-/// examples. Throws Error(kUsage) if the user gave a name that would be dropped.
+/// Keeps one name of each file in source.inputs, if possible not a link, because a second name would only
+/// give duplicate examples. Throws Error(kUsage) if the user gave a name that would be dropped.
 void drop_second_names(CorpusSource& source) {
   std::set<FileIdentity> seen;
   std::vector<std::filesystem::path>& files = source.inputs;
@@ -331,8 +331,8 @@ CorpusSource resolve_source(CorpusSource source) {
   if (source.kind == SourceKind::kAuto) source.kind = common_kind(files, source);
   source.given = std::exchange(source.inputs, std::move(files));
   check_options_of_kind(source);
-  // XSum has hundreds of thousands of articles, and stat() of all takes minutes on a network file system. If
-  // an article is given twice, prepare drops the second as a duplicate.
+  // Not for XSum: stat() of hundreds of thousands of articles takes minutes on a network file system, and
+  // prepare drops the second copy of an article as a duplicate.
   if (source.kind != SourceKind::kXsum) {
     drop_second_names(source);
     check_first_lines(source);
@@ -351,7 +351,7 @@ CorpusCounts read_corpus(const CorpusSource& source, CorpusProgress& progress, c
     read_synthetic(source, progress, sink);
     return {};
   }
-  // stat() twice on each of hundreds of thousands of .summary files takes minutes on a network file system.
+  // Not for many files: stat() of 200,000 .summary files, twice, takes minutes on a network file system.
   const bool watch = progress_unit(source) == "byte";
   std::vector<FileStamp> before;
   progress = {};

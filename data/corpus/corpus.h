@@ -20,7 +20,7 @@ std::string_view to_string(SourceKind kind);
 /// A file of the input that is not read.
 struct PassedOver {
   std::filesystem::path path;
-  std::string why = {};  ///< such as "hidden"; empty: the source reads no files with this name
+  std::string why = {};  ///< a reason, such as "hidden"; empty: no file with this name is read
 };
 
 /// The corpus that prepare reads.
@@ -39,7 +39,7 @@ struct CorpusSource {
   uint64_t seed = 0;     ///< synthetic: seed of the random numbers
   /// Files below `inputs` that a source of this kind does not read; set by resolve_source().
   std::vector<PassedOver> passed_over;
-  /// The inputs as the user gave them: their folders tell splits. Set by resolve_source().
+  /// The inputs as the user gave them, which named_split() needs. Set by resolve_source().
   std::vector<std::filesystem::path> given;
 };
 
@@ -74,9 +74,9 @@ std::string_view progress_unit(const CorpusSource& source);
 using ExampleSink = std::function<void(CorpusExample& example)>;
 
 /// Returns `source` with its kind decided and its inputs expanded to files in the order of reading; files of
-/// a directory are sorted by name. Lists unread files in `passed_over`, but hidden ones only if their
-/// extension is one that the source reads. Reads the first line of each JSONL file, to tell pairs from
-/// running text and to refuse bad files early.
+/// a directory are sorted by name. Lists unread files in `passed_over`, hidden files only if the source reads
+/// their extension. Reads the first line of each JSONL file, to tell pairs from running text and to refuse
+/// bad files early.
 /// Throws Error(kUsage) if there is no file to read, if the files are of several kinds, or if an option does
 /// not apply to the kind; Error(kInputData) if a path does not exist or a first line is bad.
 CorpusSource resolve_source(CorpusSource source);

@@ -34,7 +34,7 @@ std::string guess(const std::vector<std::string>& names, std::span<const std::st
 }
 
 /// The hint for a line that is not a JSON object; `why` is the error. Likely causes: the file is one JSON
-/// array, has objects of several lines, or is the output of Python's print.
+/// array, has objects that span several lines, or is the output of Python's print.
 std::string how_to_mend(const std::string& line, const CorpusExample& at, std::string_view why) {
   const std::string_view text = strip(line);
   const char begin = text.empty() ? '\0' : text.front();
@@ -87,7 +87,7 @@ std::string take_text(const Json& object, const std::string& field, bool is_pair
   return *found;
 }
 
-/// Parses `line` into document, summary and id of `example`; the id stays if the line has none.
+/// Parses `line` into document, summary and id of `example`. Keeps example.id if the line has no id.
 void parse_example(const std::string& line, const CorpusSource& source, CorpusExample& example) {
   const Json object = parse_line(line, example);
   const bool is_pair = source.kind == SourceKind::kJsonl;

@@ -24,7 +24,7 @@ bool is_compressed(const std::filesystem::path& path);
 
 /// A known format that prepare does not read, and how to convert it.
 struct ForeignFormat {
-  std::string what;  ///< "a Parquet file"; empty for any other name
+  std::string what;  ///< "a Parquet file"; empty: the name tells no such format
   std::string convert;
   bool is_text = false;  ///< --source text may read the format as it is
 };
@@ -36,9 +36,9 @@ ForeignFormat foreign_format(const std::filesystem::path& path);
 ///   eval, trn or tst as the first or last word; testing, evaluation or development as the only word. Each
 ///   may have "set", "data", "split" or "files" after it.
 /// - A file name that begins with val, dev or test, unless it is another word (value, device, testimony).
-/// - The innermost folder whose whole name is a split word, up to the member of `inputs` (--input) that holds
-///   the file. If the file itself is an input, only its own folder is looked at. If there is only one input,
-///   the outermost of these folders does not count.
+/// - The innermost folder whose whole name is a split word, from the file up to the directory in `inputs`
+///   (--input) that holds it; only the file's own folder if the file itself is an input. With a single input,
+///   the topmost of the folders looked at does not count.
 std::optional<Split> named_split(const std::filesystem::path& path,
                                  const std::vector<std::filesystem::path>& inputs = {});
 /// named_split(); train if the path tells no split.

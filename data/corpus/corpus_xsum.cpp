@@ -99,7 +99,7 @@ std::string drop_boilerplate(std::string_view text) {
     const std::string_view line = text.substr(0, std::min(text.size(), text.find('\n')) + 1);
     text.remove_prefix(line.size());
     const bool blank = line.find_first_not_of(" \t\r\n\v\f") == std::string_view::npos;
-    // Hugging Face's loader compares lines with their line ends, so it keeps a last line that has none.
+    // Hugging Face's loader compares lines with line ends, so it keeps a last line without a line end.
     const bool whole = line.ends_with('\n');
     const bool boilerplate = whole && std::find(kBoilerplate.begin(), kBoilerplate.end(),
                                                 line.substr(0, line.size() - 1)) != kBoilerplate.end();
@@ -158,7 +158,7 @@ bool is_article(const std::filesystem::path& path) {
 /// Reads the archive again and calls `take` for each article that is a link, because a link may come before
 /// its file. Returns the number of links that lead to no file.
 int64_t read_linked(const std::filesystem::path& input, const Links& links, const TakeArticle& take) {
-  std::map<std::string, std::vector<std::string>> names;  // by path of a file: names of the links to it
+  std::map<std::string, std::vector<std::string>> names;  // names of the links to a file, by its path
   for (const auto& [name, to] : links)
     if (is_article(name)) names[end_of_links(links, to)].push_back(name);
   if (names.empty()) return 0;

@@ -79,7 +79,7 @@ std::vector<std::vector<PackItem>> StepPlanner::take_step(LoaderStep& step) {
   }
   step.end = at_;
   step.sequences = static_cast<int64_t>(sequences.size());
-  // If the step ends an epoch, plan_ is still the plan of that epoch, and step.epoch has no fraction.
+  // If the step ended an epoch, at_ is the start of the next epoch, whose plan is not made yet.
   const bool same_plan = plan_.epoch() == at_.epoch;
   step.epoch = static_cast<double>(at_.epoch) +
                (same_plan ? static_cast<double>(at_.sequence) / static_cast<double>(plan_.sequences()) : 0.0);
@@ -274,7 +274,7 @@ std::optional<LoaderStep> BatchLoader::next_step() {
     s.at_end = true;
     return std::nullopt;
   }
-  // The entry has the first batch of the step, too.
+  // An entry with a step also has the first batch of the step.
   s.current = std::move(entry.batch);
   s.batches_left = batches_per_step();
   return entry.step;

@@ -36,7 +36,7 @@ struct BatchLoaderOptions {
 
 /// One step of all data ranks together. The same on every rank.
 struct LoaderStep {
-  /// Cursors of the step's first sequence and of the first one after it. Save `end` when the step is done.
+  /// Cursors of the first sequence in the step and of the first after the step. Save `end` after the step.
   DataCursor begin, end;
   int64_t sequences = 0;     ///< less than global_batch_sequences only in the last step of a run
   int64_t examples = 0;      ///< pieces of long running text count as examples
@@ -54,8 +54,8 @@ struct EpochSequences {
 EpochSequences count_epoch_sequences(const TokenDataset& dataset, const BatchLoaderOptions& options,
                                      int64_t epoch);
 
-/// For each DocumentSizes, the number of batches of all data ranks in the `steps` steps from `start` on, or
-/// up to the end of the run. The same on every rank. Reads no token. Throws Error(kInputData) for a data set
+/// Counts the batches of all data ranks by their DocumentSizes, in the `steps` steps from `start` on or up to
+/// the end of the run. The same on every rank. Reads no token. Throws Error(kInputData) for a data set
 /// without examples.
 std::map<DocumentSizes, int64_t> coming_documents(const TokenDataset& dataset,
                                                   const BatchLoaderOptions& options, DataCursor start,
@@ -63,9 +63,9 @@ std::map<DocumentSizes, int64_t> coming_documents(const TokenDataset& dataset,
 
 /// Divides the sequences, epoch after epoch, among the data ranks.
 ///
-/// A step takes the next G = global_batch_sequences sequences, whatever the number of ranks, also across the
-/// end of an epoch. Sequence j of a step goes to data rank j mod data_ranks. Each data rank fills its batches
-/// in order; empty sequences fill the last batches.
+/// A step takes the next G = global_batch_sequences sequences for any number of ranks, and may cross the end
+/// of an epoch. Sequence j of a step goes to data rank j mod data_ranks. Each data rank fills its batches in
+/// order; empty sequences fill the last batches.
 ///
 /// A thread reads ahead with pread and never calls libhdf5. If the thread fails, next_step() and next_batch()
 /// throw its exception. Only one thread may use a loader. `dataset` must outlive the loader.

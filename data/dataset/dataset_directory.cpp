@@ -66,7 +66,7 @@ void require_dataset_tokenizer(const TokenDataset& dataset, const Tokenizer& tok
                 fmt::format("{} has examples with {}; {} says {}", dataset.path().string(), stated,
                             tokenizer.name(), own),
                 fmt::format("put the {} back that ripstop prepare wrote beside it", kTokenizerChoiceFile));
-  // Perhaps another program wrote the file. With another vocabulary, the model would not fit the tokenizer.
+  // If another program wrote the file, its vocabulary may differ: the model would not fit the tokenizer.
   if (header.vocabulary_size != tokenizer.vocabulary_size()) {
     throw Error(ExitCode::kInputData,
                 fmt::format("{} states a vocabulary of {}, {} has {} pieces", dataset.path().string(),

@@ -17,7 +17,7 @@ struct ExampleViewOptions {
 struct ExampleView {
   int64_t example = 0;            ///< index in the data set
   int64_t piece = 0, pieces = 1;  ///< index of the piece, and number of pieces
-  std::vector<int32_t> token;     ///< input tokens and the last target
+  std::vector<int32_t> token;     ///< the input tokens, then the last target
   int64_t first_target = 0;       ///< index in `token` of the first target
   /// Number of tokens of each part before cutting. BOS belongs to the document, EOS to the summary. Running
   /// text counts as document.

@@ -48,7 +48,7 @@ PromptTemplate::PromptTemplate(const Tokenizer& tokenizer, std::string prompt_te
     for (size_t j = i + 1; j < probe.size(); ++j) separator_ids_.push_back(probe[j].id);
     break;
   }
-  // Nothing would stand before the first token of a summary whose document is empty or cut away.
+  // If this prompt had no token, nothing would precede a summary whose document is empty or cut away.
   if (encode("").tokens.empty())
     throw Error(ExitCode::kUsage,
                 fmt::format("the template '{}' has no token but those of {{document}}, as {} drops all of it "

@@ -48,8 +48,8 @@ class SequenceReader {
   /// Rows of `item` that have a target. Reads no token.
   int64_t target_count(const PackItem& item) const;
 
-  /// Sizes of the documents that append_sequence(items) appends, or append_empty_sequence() if `items` is
-  /// empty. Reads no token.
+  /// Sizes of the documents that append_sequence(items) appends, or, if `items` is empty,
+  /// append_empty_sequence(). Reads no token.
   DocumentSizes document_sizes(std::span<const PackItem> items) const;
 
   /// Reads the cut example, or the piece of running text. Throws the errors of TokenDataset::read_tokens.

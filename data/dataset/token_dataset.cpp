@@ -82,7 +82,7 @@ void check_against_prepare_json(const InputFile& file) {
 
 TokenDataset::TokenDataset(const std::filesystem::path& path) : path_(path) {
   file_.emplace(path);
-  check_against_prepare_json(*file_);  // libhdf5 may crash on a damaged file
+  check_against_prepare_json(*file_);  // before libhdf5, which may crash on a damaged file
   Hdf5File hdf5(path);
   read_header(hdf5);
   read_index(hdf5);
@@ -180,7 +180,7 @@ void TokenDataset::check_index() const {
     if (end <= begin || begin < 0 || end - begin < 2 || end > tokens()) {
       fail(ExitCode::kInputData, "{}: example {} spans tokens {} to {}", path_.string(), i, begin, end);
     }
-    // Without BOS the separator may come first: its first token may hold the whole document, too.
+    // Without BOS, the separator may begin at the first token, because that token may hold the document, too.
     if (separator_begin(i) < begin + std::min(header_.begin_tokens, end - begin) ||
         separator_begin(i) > end || target_begin(i) <= begin || target_begin(i) >= end || !is_in_order(i)) {
       fail(ExitCode::kInputData,

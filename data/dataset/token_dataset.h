@@ -15,8 +15,8 @@ namespace ripstop {
 
 inline constexpr int64_t kTokenDatasetVersion = 2;
 
-/// Bytes of /tokens that share one hash. Each read checks whole blocks, so blocks are small; the hashes add
-/// 0.05 %.
+/// Bytes of /tokens that share one hash. Each read checks whole blocks, so blocks are small; their hashes
+/// enlarge the file by 0.05 %.
 inline constexpr int64_t kTokenBlockBytes = 16384;
 
 /// Names of the arrays in the group /text.
@@ -61,9 +61,9 @@ std::string content_hash(const TokenDatasetHeader& header, const std::array<std:
 /// the name of the file.
 ///
 /// The constructor reads the index into memory (24 bytes an example) and checks version, types, offsets and
-/// content hash. Before that, it compares hash_outside() with the prepare.json beside the file, if that lists
-/// the file, because libhdf5 may crash on a damaged file. Main thread only, because of libhdf5, except for
-/// read_tokens().
+/// content hash. Before that, it compares hash_outside() with the hash in a prepare.json beside the file, if
+/// there is one, because libhdf5 may crash on a damaged file. Main thread only, because of libhdf5, except
+/// for read_tokens().
 class TokenDataset {
  public:
   explicit TokenDataset(const std::filesystem::path& path);

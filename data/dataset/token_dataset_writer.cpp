@@ -100,7 +100,7 @@ TokenDatasetWriter::TokenDatasetWriter(const std::filesystem::path& path, TokenD
     state_->spool_paths.push_back(path.string() + fmt::format(".spool{}", i));
     state_->spools.emplace_back(state_->spool_paths.back());
   }
-  // There is one more offset than examples.
+  // Begin with offset 0: there is one more offset than examples.
   const int64_t zero = 0;
   state_->append_number(State::kOffset, &zero);
 }

@@ -71,7 +71,7 @@ std::filesystem::path find_below(const std::filesystem::path& directory, std::st
   int seen = 0;
   for (Walk at(directory, std::filesystem::directory_options::skip_permission_denied, error), end;
        !error && at != end && ++seen < kMostEntries; at.increment(error)) {
-    // In the cache of Hugging Face's hub, the files in "blobs" have hashes as names.
+    // Skip "blobs", whose files have hashes as names (the cache of Hugging Face's hub).
     if (at.depth() == kDeepest || at->path().filename() == "blobs") at.disable_recursion_pending();
     const std::filesystem::path found = at->path().parent_path();
     if (at.depth() > 0 && at->path().filename() == name && (first.empty() || found < first)) first = found;

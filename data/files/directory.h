@@ -42,8 +42,8 @@ bool has_hard_links(const std::filesystem::path& file);
 /// Seconds since the file's last change; negative if its time stamp is in the future; nullopt if unknown.
 std::optional<double> age_of(const std::filesystem::path& file);
 
-/// Whether other machines may read the file system of `path`. If not, readers see a write even without a
-/// sync, which may be slow on a busy disk.
+/// Whether other machines may read the file system of `path`. If not, readers see a write without a sync, and
+/// a sync may be slow on a busy disk.
 bool may_be_shared(const std::filesystem::path& path);
 
 /// Removes `path` with everything below it, but not the targets of links. Returns whether `path` is gone.

@@ -36,14 +36,14 @@ void read_fully(const Descriptor& file, const std::filesystem::path& path, ExitC
   }
 }
 
-/// Calls write_some(bytes, count, done), which returns what write(2) returns, until all bytes are written.
+/// Calls write_some(bytes, count, done) until all bytes are written. write_some returns as write(2) does.
 template <class WriteSome>
 void write_fully(const std::filesystem::path& path, const void* data, int64_t bytes, WriteSome write_some) {
   const char* from = static_cast<const char*>(data);
   for (int64_t done = 0; done < bytes;) {
     const ssize_t count = write_some(from + done, static_cast<size_t>(bytes - done), done);
     if (count < 0 && errno == EINTR) continue;
-    // 0 without an error: the device has no room.
+    // 0 bytes written without an error: the device has no room.
     if (count <= 0) fail_storage(path, "write", count < 0 ? errno : ENOSPC);
     done += count;
   }
@@ -174,7 +174,7 @@ void AppendFile::append(std::string_view line) {
       return file_.io().write(file_.value(), from, count);
     });
   } catch (const Error&) {
-    // Removes the partial line: the next line would continue it, and readers would lose both lines.
+    // Removes the partial line: otherwise the next line would continue it, and readers would lose both.
     cut(before);
     throw;
   }

@@ -126,9 +126,9 @@ class AppendFile {
   Descriptor file_;
 };
 
-/// Call it after a read that failed with the errno value `error`. Waits a moment and returns if another read
-/// may succeed. At the third failure, or for any other error, throws as fail_storage(). `tries` counts the
-/// failures; start with 0.
+/// Call it after a read that failed with the errno value `error`. For EIO and ESTALE, waits a moment and
+/// returns, so that the caller reads again. At the third failure, or for another error, throws as
+/// fail_storage(). `tries` counts the failures; start with 0.
 void wait_for_storage(const std::filesystem::path& path, std::string_view what, int error, int& tries);
 
 void copy_range(const InputFile& from, int64_t from_offset, OutputFile& to, int64_t to_offset, int64_t bytes);

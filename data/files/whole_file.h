@@ -13,7 +13,7 @@ namespace ripstop {
 /// file is missing, may not be opened or is longer than `most_bytes`; Error(kStorage) if a read fails.
 std::string read_whole_file(const std::filesystem::path& path, int64_t most_bytes, ExitCode refusal);
 
-/// Same as read_whole_file(path, ...), but refuses anything but a regular file: a pipe could block forever.
+/// Same as read_whole_file(path, ...), but only for regular files, because a pipe could block forever.
 std::string read_plain_file(const std::filesystem::path& path, int64_t most_bytes, ExitCode refusal);
 
 /// Reads a file that ripstop wrote. Throws Error(kStorage) if the file is missing, unreadable or longer than
@@ -28,8 +28,8 @@ std::string first_line(const std::filesystem::path& path);
 void create_file(Io& io, const std::filesystem::path& path, std::string_view bytes);
 
 /// Makes or replaces a file: writes PATH.partial, syncs it, renames it to `path` and syncs the directory. A
-/// reader finds the old or the new file, never a part, even after a power loss. Only one process may call it
-/// for the same `path`. Throws Error(kStorage); then the old file stays unless the rename has already
+/// reader finds the old or the new file, never a part, even after a power loss. Only one process at a time
+/// may call it for a `path`. Throws Error(kStorage); then the old file stays unless the rename has already
 /// happened.
 void write_whole_file(Io& io, const std::filesystem::path& path, std::string_view bytes);
 inline void write_whole_file(const std::filesystem::path& path, std::string_view bytes) {
@@ -37,8 +37,8 @@ inline void write_whole_file(const std::filesystem::path& path, std::string_view
 }
 
 /// Copies `path` to PATH.SUFFIX, or to the first of PATH.SUFFIX.2, PATH.SUFFIX.3, ... that does not exist,
-/// and syncs the copy and its name. Returns the copy's file name. Only one process may call it for the same
-/// `path`. Throws Error(kStorage); then no copy stays.
+/// and syncs the copy and its name. Returns the copy's file name. Only one process at a time may call it for
+/// a `path`. Throws Error(kStorage); then no copy stays.
 std::string copy_aside(Io& io, const std::filesystem::path& path, const std::string& suffix);
 
 }  // namespace ripstop

@@ -1,8 +1,8 @@
 // HDF5 files as containers of named 1-D arrays at known byte offsets, of strings and of attributes.
 //
-// libhdf5 makes only the skeleton of a file. The caller writes and reads the arrays with pwrite and pread: it
-// can hash and sync every byte, and a write error cannot leave libhdf5 in a bad state. Only the main thread
-// calls libhdf5, whose parallel builds are not thread-safe. Only the files of data/hdf5/ include <hdf5.h>.
+// libhdf5 makes only the skeleton of a file. The caller accesses the arrays with pwrite and pread, so it can
+// hash and sync every byte, and a write error cannot leave libhdf5 in a bad state. Only the main thread calls
+// libhdf5, whose parallel builds are not thread-safe. Only the files of data/hdf5/ include <hdf5.h>.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -72,7 +72,7 @@ std::vector<Hdf5Array> create_hdf5(const std::filesystem::path& path, std::vecto
 /// A file open for reading. The constructor takes no lock and checks that each object is a group, a
 /// contiguous 1-D array of an Hdf5Type whose bytes lie inside the file, or a 1-D array of strings. It refuses
 /// other types, filters and chunks, and also virtual or external storage and soft or external links, with
-/// which a hostile file could make it read any file. Main thread only; any thread may use a returned
+/// which a hostile file could make libhdf5 read any file. Main thread only; any thread may use a returned
 /// Hdf5Array. All members throw Error(`refusal`): kInputData for data sets, kStorage for checkpoints.
 class Hdf5File {
  public:

@@ -38,7 +38,7 @@ class HeapCollection {
       refuse(file);
     bytes_.resize(bytes);
     file.read_at(static_cast<int64_t>(address), bytes_.data(), std::ssize(bytes_));
-    // An object has its index in 2 bytes, 6 unused bytes, its size in 8 bytes, and its bytes, padded to 8.
+    // An object: index (2 bytes), 6 unused bytes, size (8 bytes), content padded to a multiple of 8 bytes.
     for (uint64_t at = kHeader; bytes - at >= kHeader;) {
       const auto index = number_at<uint16_t>(bytes_.data() + at);
       const auto size = number_at<uint64_t>(bytes_.data() + at + 8);

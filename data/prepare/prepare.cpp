@@ -219,8 +219,8 @@ void Preparation::take(EncodedExample& encoded) {
   split.examples.add(tokens);
 }
 
-/// The first name in `text` of a special token of this tokenizer; else of an end or turn token of another
-/// family of models, for which the data may have been made; "" if there is none.
+/// Finds in `text` the name of a special token of this tokenizer, else of an end or turn token of another
+/// family of models, for which the data may have been made. Returns "" if there is none.
 std::string special_name_in(std::string_view text, const SpecialNames& special) {
   std::string name = special.find(text);
   for (const std::string_view other :

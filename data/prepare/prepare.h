@@ -66,7 +66,7 @@ struct PrepareReport {
   std::string tokenizer_sha256;
   int64_t vocabulary_size = 0;
   bool tokenizer_trained = false;
-  std::string first_skipped;  ///< "FILE:LINE: why"; empty if none was skipped
+  std::string first_skipped;  ///< "FILE:LINE: why"; empty if no example was skipped
 
   int64_t skipped() const;  ///< examples skipped in all splits
 };

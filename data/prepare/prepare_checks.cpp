@@ -24,7 +24,7 @@ bool names_tell_splits(const CorpusSource& source) {
 std::string how_to_train_on(const std::filesystem::path& file) {
   const std::filesystem::path renamed = renamed_to_train(file);
   std::error_code error;
-  // A file of the new name exists, but is not an input: `mv` must not overwrite it.
+  // If a file that is not an input has the new name, `mv` must not overwrite it.
   if (std::filesystem::exists(std::filesystem::symlink_status(renamed, error)))
     return fmt::format("{} is there: add it to --input", shell_word(renamed.string()));
   return fmt::format("if it is for train: mv -n {} {}", shell_word(file.string()),

@@ -26,7 +26,7 @@ class BlockQueue {
       }
       const std::lock_guard lock(mutex_);
       ++done_;
-      // Calls with lower numbers started earlier and will end, so the lowest failed number is kept.
+      // Calls with lower numbers started earlier and will still end, so the lowest failed number is reported.
       if (failure && number < failed_) failed_ = number, failure_ = failure;
       if (failure) stopped_ = true;
       changed_.notify_all();

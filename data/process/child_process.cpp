@@ -26,8 +26,8 @@ namespace {
 /// Error follow kError.
 constexpr char kText = 'T', kError = 'E';
 
-/// Writes the result of `work` to `pipe`. Never returns: destructors of the parent's objects would remove the
-/// parent's files.
+/// Writes the result of `work` to `pipe`. Never returns, because destructors of the parent's objects would
+/// remove the parent's files.
 [[noreturn]] void be_child(FunctionRef<std::string()> work, int pipe) {
   std::string message;
   try {
@@ -107,7 +107,7 @@ std::vector<char*> pointers_to(std::vector<std::string>& words) {
   return pointers;
 }
 
-/// Starts `words` with `pipe` as standard output, without standard input and error. Returns 0 if that fails.
+/// Starts `words` with `pipe` as standard output; standard input and error are /dev/null. 0 on failure.
 pid_t start_program(std::vector<std::string> words, std::vector<std::string> environment, int pipe) {
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;

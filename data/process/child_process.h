@@ -10,12 +10,12 @@ namespace ripstop {
 
 /// Runs `work`, such as a library call that cannot be interrupted, in a child process and returns its result.
 /// Calls stop_requested() ten times a second; when it is true, kills the child and returns nullopt. The child
-/// dies with this process. No other thread may work meanwhile: the child would inherit its locks, but not the
-/// thread. Throws the Error that `work` throws; Error(kResources) if a signal ends the child, as when memory
-/// runs out.
+/// dies with this process. No other thread may work meanwhile: the child would inherit that thread's locks,
+/// but not the thread. Throws the Error that `work` throws; Error(kResources) if a signal ends the child, as
+/// when memory runs out.
 std::optional<std::string> run_in_child(FunctionRef<std::string()> work, FunctionRef<bool()> stop_requested);
 
-/// Runs the program words[0] from PATH, without a shell, with this process's environment and `environment`.
+/// Runs the program words[0] from PATH, without a shell, with `environment` added to this process's own.
 /// Returns the first 64 KiB of its standard output; nullopt if the program cannot be started, ends with an
 /// exit code other than 0, or is killed after `seconds`. Uses posix_spawn: other threads may run meanwhile.
 std::optional<std::string> output_of_program(

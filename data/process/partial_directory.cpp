@@ -76,10 +76,10 @@ void remove_leftovers(Io& io, const fs::path& output, const std::function<void(c
   }
 }
 
-/// Looks for a process that started to make `output` at the same moment: each may have missed the other's
-/// directory in remove_leftovers(). Throws Error(kUsage) at once if the other directory is first by name.
-/// Otherwise waits a second for the other process to give way, and throws if it does not: that process may
-/// have looked before this directory was made.
+/// Looks for a process that started to make `output` at the same moment: each of the two may have missed the
+/// other's directory in remove_leftovers(). Throws Error(kUsage) at once if the other directory comes first
+/// by name. Otherwise waits a second for the other process to give way, and throws if it stays: it may have
+/// looked before this directory was made.
 void give_way(Io& io, const fs::path& output, const fs::path& own) {
   constexpr int kLooks = 50;
   for (int look = 1; look <= kLooks; ++look) {

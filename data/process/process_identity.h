@@ -14,7 +14,7 @@ ProcessIdentity this_process();
 enum class ProcessState {
   kRuns,
   kGone,
-  kElsewhere,  ///< on another machine or in another container: unknown
+  kElsewhere,  ///< not known: on another machine or in another container
 };
 /// Returns kElsewhere also if a fact is missing.
 ProcessState state_of(const ProcessIdentity& process);
