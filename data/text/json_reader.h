@@ -13,8 +13,8 @@
 
 namespace ripstop {
 
-/// `json` as text, with `indent` spaces a level, or on one line if `indent` is negative. Bytes that are not
-/// UTF-8 become U+FFFD.
+/// `json` as text, indented by `indent` spaces a level, or on one line if `indent` is negative. Bytes that
+/// are not UTF-8 become U+FFFD.
 std::string text_of_json(const nlohmann::ordered_json& json, int indent = -1);
 
 /// `json` with null for each NaN, Infinity and -Infinity outside of strings. Python's json module writes
@@ -22,7 +22,7 @@ std::string text_of_json(const nlohmann::ordered_json& json, int indent = -1);
 std::string with_nulls_for_nan(std::string_view json);
 
 /// Names and values of the members of the valid JSON object `json`, in order. A value is its text in `json`,
-/// with the digits that a double would lose.
+/// so that numbers keep all digits.
 std::vector<std::pair<std::string, std::string_view>> members_of(std::string_view json);
 
 /// `object`, which must not be empty, as text indented by one space a level. The last member, "hash", is
@@ -55,9 +55,9 @@ class JsonReader {
   /// with a key twice, or has more than 20,000 keys in all beyond the first 256 of each object. Values deeper
   /// than `kept_levels` are checked, but left out of the result.
   Json parse(std::string_view text, int kept_levels = kMostLevels) const;
-  /// Called for every key, every value, and the start and end of every list and object. `path`: the keys that
-  /// lead to it, "" for an element of a list. Use `value` only for the event `value`. Returns whether to
-  /// leave the key or value out of the result; keys left out do not count towards the limit.
+  /// Called for every key, every value, and the start and end of every list and object. `path`: the keys from
+  /// the document down to there, "" for an element of a list. Use `value` only for the event `value`. Returns
+  /// whether to leave the key or value out of the result; keys left out do not count towards the limit.
   using Take =
       FunctionRef<bool(Json::parse_event_t event, std::span<const std::string> path, const Json& value)>;
   /// Same as the parse() above, for documents whose large parts `take` stores elsewhere.

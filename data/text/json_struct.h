@@ -63,7 +63,7 @@ class FieldWriter {
   }
   /// Writes a value that follows from other fields. Readers ignore it.
   void derived(const char* key, const auto& value) { (*this)(key, value); }
-  /// Writes values rounded to four significant digits, because a list may have 1,000 values, one a node.
+  /// Writes values rounded to four significant digits, because a list may have a value for each node.
   void rounded(const char* key, std::vector<double> values) {
     for (double& value : values) {
       const double unit = value > 0 ? std::pow(10.0, std::floor(std::log10(value)) - 3) : 1;

@@ -48,7 +48,7 @@ struct UnpackedInput::State {
   explicit State(const std::filesystem::path& path)
       : name(path == "-" ? "standard input" : path.string()), file(open_input(path, name)) {
     Io::Status status;
-    // Files below /proc have size 0, which is no limit.
+    // Files below /proc state size 0, which must not become the limit.
     if (file.io().status(file.value(), status) == 0 && status.is_file && status.bytes > 0)
       most_packed = status.bytes;
   }

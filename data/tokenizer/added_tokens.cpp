@@ -73,7 +73,7 @@ const AddedToken* AddedTokens::longest_at(const Search& search, std::string_view
   const AddedToken* longest = nullptr;
   auto begin = search.sorted.begin(), end = search.sorted.end();
   for (size_t depth = 0; depth < text.size() && begin != end; ++depth) {
-    // [begin, end): tokens that start with the first `depth` bytes of `text`. A token of only these is first.
+    // [begin, end): tokens with the first `depth` bytes of `text`; a token of just these bytes comes first.
     const auto byte = [&](size_t i) {
       const std::string& spelling = tokens_[i].spelling;
       return depth < spelling.size() ? static_cast<unsigned char>(spelling[depth]) : -1;
@@ -115,7 +115,7 @@ void AddedTokens::split(bool normalized, bool with_special, TracedText& text) co
         begin -= letter_before(view, begin).size();
       while (token->rstrip && end < view.size() && is_white_space(code_point(letter_behind(view, end))))
         end += letter_behind(view, end).size();
-      // The previous token keeps the white space that it took. A token of this space alone is lost.
+      // White space that the previous token took stays with it; a token inside that space is dropped.
       if (token->lstrip) begin = std::max(begin, done);
       take(done, begin, -1);
       take(begin, end, token->id);

@@ -26,7 +26,7 @@ struct AddedToken {
 /// The tokens that are found in a text before it is cut into words.
 class AddedTokens {
  public:
-  /// Throws Error(kInputData) if a spelling is empty, or if two tokens of one search have the same spelling.
+  /// Throws Error(kInputData) if a spelling is empty or belongs to two tokens with equal `normalized`.
   explicit AddedTokens(std::vector<AddedToken> tokens);
 
   const std::vector<AddedToken>& all() const { return tokens_; }

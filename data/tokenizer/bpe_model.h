@@ -66,7 +66,7 @@ class BpeModel {
     return found == ids_.end() ? -1 : found->second;
   }
   /// Appends the tokens of `word`, which is valid UTF-8, to `tokens`. Takes O(n log n) time for n bytes.
-  /// Throws Error(kInputData) if an unknown letter needs an unk token that is not a piece.
+  /// Throws Error(kInputData) if an unknown letter needs the unk token and the vocabulary lacks it.
   void encode(std::string_view word, BpeScratch& scratch, std::vector<WordToken>& tokens) const;
   /// Everything that decides the ids, as one text.
   std::string identity() const;

@@ -21,7 +21,7 @@ struct EndToken {
 /// damaged file.
 EndToken find_end_token(const TokenizerFiles& files, const JsonTokenizer& tokenizer);
 
-/// The id of the token `name`, spelled as in the vocabulary; added tokens come first.
+/// The id of the token `name`, spelled as in the vocabulary. Searches added tokens first.
 std::optional<int32_t> find_token(const JsonTokenizer& tokenizer, std::string_view name);
 
 }  // namespace ripstop

@@ -21,8 +21,8 @@ class JsonTokenizer {
   enum class Special : bool { kText, kTokens };
 
   /// `json`: bytes of a tokenizer.json. `name`: for messages. Throws Error(kInputData) if the file is
-  /// damaged, or if a component or one of its values is not known to give equal ids. Ignores `truncation` and
-  /// `padding`.
+  /// damaged, or if a component or value in it might give other ids than `tokenizers`. Ignores `truncation`
+  /// and `padding`.
   JsonTokenizer(std::string_view json, const std::string& name);
   ~JsonTokenizer();
   JsonTokenizer(JsonTokenizer&&) noexcept;

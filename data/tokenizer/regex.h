@@ -17,7 +17,7 @@ struct pcre2_real_jit_stack_8;
 
 namespace ripstop {
 
-/// Memory and processor time with which one thread searches. The first search allocates the memory.
+/// Memory and a limit of processor time for one thread's searches. The first search allocates the memory.
 class RegexScratch {
  public:
   /// A limit far above what any text takes, and far below the hours that a quadratic expression may take.

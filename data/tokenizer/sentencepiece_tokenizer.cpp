@@ -20,7 +20,7 @@ std::string sentence(const sentencepiece::util::Status& status) {
   return text.find_first_not_of(' ') == std::string::npos ? "no reason given" : text;
 }
 
-/// Maximum bytes of a part of a long text: kPartBytes, or kLongestPartBytes if it has no place to cut.
+/// Maximum bytes of a part of a long text: kPartBytes, or kLongestPartBytes if there is no place to cut.
 constexpr size_t kPartBytes = size_t{64} << 10;
 constexpr size_t kLongestPartBytes = size_t{1} << 20;
 
@@ -62,7 +62,7 @@ SentencePieceTokenizer::SentencePieceTokenizer(std::string_view model, const std
                   "tokenizers of LLaMA's kind have unk, bos and eos, and those of T5 and PEGASUS do not: "
                   "ripstop prepare --vocab-size N makes one");
   }
-  // SentencePiece does not return this option, so encode a letter and look.
+  // SentencePiece does not return add_dummy_prefix, so encode a letter and look for the space.
   std::vector<std::string> probe;
   processor_->Encode("a", &probe).IgnoreError();
   adds_space_ = !probe.empty() && probe.front().starts_with(kSpacePiece);
@@ -109,7 +109,7 @@ size_t SentencePieceTokenizer::part_end(std::string_view text, size_t begin) con
   const size_t rest = text.size() - begin;
   if (rest <= kPartBytes) return text.size();
   if (can_cut_) {
-    // A part of one byte could be just the space that for_each_part() leaves out: it would have no ids.
+    // No part of one byte: it could be just the space that for_each_part() leaves out, and have no ids.
     for (size_t at = begin + kPartBytes; at > begin + 1; --at)
       if (is_cut(text, at)) return at;
     for (size_t at = begin + kPartBytes + 1; at <= begin + std::min(rest - 1, kLongestPartBytes); ++at)

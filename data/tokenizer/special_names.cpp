@@ -18,7 +18,7 @@ using Json = nlohmann::json;
 // A limit far above usual sizes: tokenizer_config.json of LLaMA 3 has 50 KiB.
 constexpr int64_t kMostBytes = int64_t{4} << 20;
 
-// The JSON object in the file `path`; an empty one if it is absent or damaged.
+// The JSON object in the file `path`; an empty object if the file is absent or damaged.
 Json read_json(const std::filesystem::path& path) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) return Json::object();

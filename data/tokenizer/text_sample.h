@@ -25,7 +25,7 @@ class TextSample {
   std::map<uint64_t, std::string> texts_;  // by key
   int64_t bytes_ = 0;
   uint64_t next_ = 0;
-  bool full_ = false;  // a text was dropped: larger keys cannot stay
+  bool full_ = false;  // a text was dropped: keys above all in texts_ are refused
   std::string current_;
   size_t at_ = 0;
 };

@@ -21,8 +21,8 @@ void check_growth(const TracedText& text, const TracedText& next) {
          next.bytes.size() - 1, encoded);
 }
 
-/// Calls change(piece, next) for each piece of text, which appends what the piece becomes to `next`. Pieces
-/// that become empty are dropped.
+/// For each piece of text, calls change(piece, next), which appends to `next` what the piece becomes. Drops
+/// pieces that become empty.
 template <class Change>
 void rewrite(TracedText& text, TracedText& next, const Change& change) {
   next.clear();
@@ -119,7 +119,7 @@ void replace(const TextStep& step, TracedText& text, StepScratch& scratch) {
       if (!part.matches) {
         out.copy(text, begin, end);
       } else {
-        // As in `tokenizers`: the origin of the match's last letter; of an empty match, the letter before.
+        // As in `tokenizers`, the origin of the match's last letter, or of the letter before an empty match.
         const uint32_t first = text.origins[piece.begin].begin;
         out.append(step.content, end > piece.begin ? text.origins[end - 1] : Origin{first, first});
         check_growth(text, out);

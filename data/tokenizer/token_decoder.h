@@ -16,7 +16,7 @@ struct DecodeStep {
     kReplace,       ///< puts `content` in place of each match of `pattern` in a token
     kByteFallback,  ///< tokens such as <0x0A> become bytes
     kFuse,          ///< all tokens become one
-    kStrip,         ///< removes up to `start` letters `content` at the start of each token, `stop` at the end
+    kStrip,         ///< drops `content` up to `start` times at each token's start, `stop` times at its end
     kMetaspace,     ///< the letter `content` becomes a space; `drops_first` removes it in the first token
   };
   Kind kind = Kind::kFuse;

@@ -63,7 +63,7 @@ Tokenizer::Tokenizer(const std::filesystem::path& path, const TokenizerChoice& c
       try {
         *this = Tokenizer(other, choice);
       } catch (const Error&) {
-        throw error;  // not the second error: LLaMA 3's tokenizer.model is not a SentencePiece model
+        throw error;  // the error of tokenizer.json, as LLaMA 3's tokenizer.model is no SentencePiece model
       }
       notes_.push_back(fmt::format("{} is read, because {}", other.string(), error.what()));
       return;

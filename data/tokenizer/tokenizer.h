@@ -56,7 +56,7 @@ class Tokenizer {
   /// All files that travel with the tokenizer.
   const TokenizerFiles& files() const { return files_; }
   bool is_sentencepiece() const { return sentencepiece_ != nullptr; }
-  /// Notes for people: how the end token was found, what in the files does not count, and whether a
+  /// Notes for people: how the end token was found, what in the files is ignored, and whether a
   /// tokenizer.model beside tokenizer.json gives other ids.
   std::vector<std::string> notes() const;
   /// Identifies the tokenizer, 64 hex digits: SHA-256 of a .model file, or JsonTokenizer::sha256. End token
@@ -118,18 +118,18 @@ class Tokenizer {
   bool adds_space_ = false;  // the tokenizer puts a space before each text
 };
 
-/// The first of a few texts, chosen to tell tokenizers of one vocabulary apart, that `one` and `other` encode
-/// differently; "" if there is none.
+/// The first text that `one` and `other` encode differently, of a few that tell tokenizers of one vocabulary
+/// apart; "" if there is none.
 std::string text_told_apart(const Tokenizer& one, const Tokenizer& other);
 
 /// Throws Error(kUsage) if no text can train a tokenizer of this size.
 void check_vocabulary_size(int64_t vocabulary_size);
 
-/// Trains a BPE tokenizer by LLaMA's conventions: byte fallback, one piece a digit, no normalization, a space
-/// put before each text, runs of spaces allowed as pieces, unk 0, BOS 1, EOS 2. Calls next_line(line) until
-/// it returns false, and keeps all lines in memory. Returns the bytes of the .model file, which depend only
-/// on the lines and `vocabulary_size`. May take minutes, and cannot be interrupted. Throws Error(kUsage) if
-/// the lines have too little text or too many letters for `vocabulary_size` pieces, and the errors of
+/// Trains a BPE tokenizer by LLaMA's conventions: byte fallback, a piece for each digit, no normalization, a
+/// space put before each text, runs of spaces allowed as pieces, unk 0, BOS 1, EOS 2. Calls next_line(line)
+/// until it returns false, and keeps all lines in memory. Returns the bytes of the .model file, which depend
+/// only on the lines and `vocabulary_size`. May take minutes, and cannot be interrupted. Throws Error(kUsage)
+/// if the lines have too little text or too many letters for `vocabulary_size` pieces, and the errors of
 /// check_vocabulary_size().
 std::string train_tokenizer(const std::function<bool(std::string&)>& next_line, int64_t vocabulary_size);
 

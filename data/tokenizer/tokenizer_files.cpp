@@ -127,7 +127,7 @@ TokenizerFiles read_tokenizer_files(const fs::path& path) {
   const bool has_usual_name = name == kSentencePieceFile || name == kTokenizerJsonFile;
   std::string bytes = has_usual_name ? read_plain_file(files.path, kMostTokenizerBytes, ExitCode::kInputData)
                                      : read_whole_file(files.path, kMostTokenizerBytes, ExitCode::kInputData);
-  if (name == kTokenizerJsonFile)  // even a pointer of Git LFS, which the JSON reader recognizes
+  if (name == kTokenizerJsonFile)  // also a pointer of Git LFS, which the JSON reader reports
     files.carried = {{kTokenizerJsonFile, std::move(bytes)}};
   else
     files.carried = tokenizer_files_of(std::move(bytes), files.path).carried;

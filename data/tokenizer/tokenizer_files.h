@@ -59,8 +59,8 @@ bool has_tokenizer(const std::filesystem::path& directory);
 /// else tokenizer.model, which may be absent. Throws Error(kInputData) for a damaged kTokenizerChoiceFile.
 std::string tokenizer_file_name(const std::filesystem::path& directory);
 
-/// The choice in kTokenizerChoiceFile of `directory`; an empty one if it is absent. Throws Error(kInputData)
-/// if the file is damaged.
+/// The choice in kTokenizerChoiceFile of `directory`; an empty choice if the file is absent. Throws
+/// Error(kInputData) if the file is damaged.
 TokenizerChoice read_tokenizer_choice(const std::filesystem::path& directory);
 
 /// Whether a data set, a run, an import or an export has a tokenizer's file of this name.

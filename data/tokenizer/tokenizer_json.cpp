@@ -66,7 +66,7 @@ class LargeParts {
                                      path[2].substr(0, 100), kLargestVocabulary));
     if (problem.empty()) model_.vocabulary.emplace_back(path[2], value.get<int64_t>());
   }
-  /// Takes "a b", or "a" and "b" in a list.
+  /// Takes a merge: "a b", or "a" and "b" of a list.
   void take_merge(std::span<const std::string> path, const Json& value) {
     if (!value.is_string()) return set_problem("a merge must be a text, or a list of two");
     std::string text = value.get<std::string>();
@@ -241,7 +241,7 @@ void Components::read_added(const Json& json) {
     token.rstrip = reader_.flag(each, "rstrip");
     token.normalized = reader_.flag(each, "normalized");
     token.special = reader_.flag(each, "special");
-    if (token.content.empty()) continue;  // as in `tokenizers`
+    if (token.content.empty()) continue;  // `tokenizers` skips empty tokens, too
     token.spelling = token.content;
     result_.added.push_back(std::move(token));
   }
@@ -327,7 +327,7 @@ void Components::read_metaspace(const Json& json) {
   result_.pre_tokenizer.push_back(
       {.kind = TextStep::Kind::kReplace, .pattern = {" ", std::nullopt}, .content = letter});
   if (const auto where = prepend_scheme(json)) {
-    // What `tokenizers` takes for the first piece here depends on how it traces changed letters.
+    // Here, which piece `tokenizers` takes as the first depends on how it traces changed letters.
     if (*where == TextStep::Where::kFirstUnlessThere && !result_.normalizer.empty() &&
         std::ranges::find(result_.pre_tokenizer, TextStep::Kind::kSplit, &TextStep::kind) !=
             result_.pre_tokenizer.end())

@@ -7,7 +7,7 @@
 
 namespace ripstop {
 
-/// The bytes of the encoded text that a byte of a changed text stands for.
+/// The bytes of the original text for which a byte of the changed text stands.
 struct Origin {
   uint32_t begin = 0, end = 0;
 };

@@ -54,7 +54,7 @@ void normalize(NormalForm form, std::string_view text,
   const icu::Normalizer2& normal = normalizer(form);
   std::string bytes;
   for (size_t begin = 0; begin < text.size();) {
-    // A part ends before a letter that the text in front of it cannot change.
+    // A part ends before a letter whose normal form does not depend on the letters before it.
     size_t end = begin;
     do end += sequence_bytes(text.substr(end));
     while (end < text.size() && !normal.hasBoundaryBefore(static_cast<UChar32>(

@@ -35,7 +35,7 @@ std::vector<std::string_view> lines_of(std::string_view text) {
 }
 
 void check_text(std::string_view text, const std::string& name) {
-  // Windows PowerShell writes UTF-16 with ">".
+  // Windows PowerShell writes UTF-16 when ">" redirects output to a file.
   if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff"))
     throw Error(ExitCode::kUsage, fmt::format("{}: UTF-16, expected UTF-8", name),
                 fmt::format("iconv -f UTF-16 -t UTF-8 {} > NEW.toml, and give NEW.toml", shell_word(name)));
@@ -211,7 +211,7 @@ void read_section(const std::string& section, const toml::table& table, const st
 }
 
 // Reads the file's entries, and adds unknown keys and sections to `problems`. Sets `empty_lora` to the line
-// of a section [lora] without keys: its author wants adapters.
+// of a section [lora] without keys, because its author wants adapters.
 std::vector<ConfigEntry> read_file_entries(std::string_view text, const std::string& name,
                                            ConfigProblems& problems, std::optional<uint32_t>& empty_lora) {
   toml::table document;
@@ -297,7 +297,7 @@ std::optional<ConfigEntry> read_override(const std::string& text, ConfigProblems
   return std::nullopt;
 }
 
-// Whether an override removes the file's `entry`: they set the same key, or keys that exclude each other.
+// Whether an override removes the file's `entry`: both set one key, or keys that exclude each other.
 bool displaces(const ConfigEntry& override_entry, const ConfigEntry& entry) {
   const std::string by = override_entry.key->path();
   const std::string of = entry.key->path();

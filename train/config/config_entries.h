@@ -29,7 +29,7 @@ using ConfigProblems = std::vector<ConfigProblem>;
 inline constexpr size_t kMostProblemsShown = 8;
 
 /// Does nothing without problems. Throws a single problem as an Error with its code and hint; several as one
-/// Error(kUsage), which lists the first kMostProblemsShown with their hints, one a line, and counts the
+/// Error(kUsage), which lists the first kMostProblemsShown with their hints, one on each line, and counts the
 /// others.
 void refuse_problems(ConfigProblems problems);
 

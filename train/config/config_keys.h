@@ -100,8 +100,8 @@ std::string value_as_toml(const ConfigKey& key, const RunConfig& config);
 /// have: sizes that the pretrained model or the data set decides, and keys of [lora] without adapters.
 std::string written_value(const ConfigKey& key, const RunConfig& config);
 
-/// The shortest text that reads back as the same double. Has a point or an exponent, because TOML would read
-/// an integer without one.
+/// The shortest text that reads back as the same double. Has a point or an exponent; otherwise TOML would
+/// read it as an integer.
 std::string toml_number(double value);
 
 /// `text` as a quoted and escaped TOML string.

@@ -115,8 +115,8 @@ std::string lower(std::string_view text) {
 }
 
 // Whether other programs call the key `name`. Words before the "|" of ConfigKey::elsewhere match with or
-// without their section. Words with a section after the "|" match only in that section: model.name is the
-// preset in [model] alone.
+// without their section. Words with a section after the "|" match only in that section: `name` means the
+// preset only in [model].
 bool is_known_as(const ConfigKey& key, std::string_view section, std::string_view name) {
   const size_t bar = std::min(key.elsewhere.find('|'), key.elsewhere.size());
   const std::string end = fmt::format(".{}", name), path = fmt::format("{}.{}", section, name);

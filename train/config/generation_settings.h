@@ -37,8 +37,8 @@ struct GenerationSettings {
   bool takes_the_best() const {
     return num_beams == 1 && !do_sample && no_repeat_ngram_size == 0 && min_new_tokens == 0;
   }
-  /// These settings, with defaults in place of settings without effect: those of beam search if num_beams is
-  /// 1, those of sampling without do_sample.
+  /// A copy with defaults for the settings that have no effect: settings of beam search if num_beams is 1,
+  /// and settings of sampling without do_sample.
   GenerationSettings that_count() const {
     const GenerationSettings usual;
     GenerationSettings s = *this;

@@ -84,7 +84,7 @@ std::string hint_for_absent(const fs::path& path, std::string_view option, std::
   if (wants_a_file && fs::is_regular_file(path, ignored) && fs::exists(folder / inside, ignored))
     return fmt::format("did you mean {}{}?", option, shell_word(folder.string()));
   if (fs::exists(path, error) || error) return "";
-  // Takes "data" for "data/".
+  // Drops a slash at the end: "data/" becomes "data".
   const fs::path file = path.has_filename() ? path : path.parent_path();
   if (std::string link = hint_for_link(file); !link.empty()) return link;
   const std::string name = file.filename().string();

@@ -19,8 +19,8 @@ std::vector<std::string> names_in(const std::filesystem::path& directory);
 /// The hint for a path that does not exist: the nearest name in the same directory, after `option`: "did you
 /// mean data.directory=data/xsum?". With `inside`, only directories that hold a file `inside` count, and if
 /// `path` is a file in such a directory, the hint is the directory. For a broken link: "it is a link to X,
-/// which is not there". "" if `path` exists or may exist, if no name is near, and below /proc and /dev/fd.
-/// Throws no error of the file system.
+/// which is not there". Returns "" if `path` exists, may exist or lies below /proc or /dev/fd, or if no name
+/// is near. Throws no error of the file system.
 std::string hint_for_absent(const std::filesystem::path& path, std::string_view option,
                             std::string_view inside = "");
 

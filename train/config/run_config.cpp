@@ -202,7 +202,7 @@ class ConfigBuilder {
 
   void check_model() {
     ModelConfig sizes = config_.model;
-    if (sizes.vocab_size == 0) sizes.vocab_size = 1;  // any size will do: resolve_run checks the data set's
+    if (sizes.vocab_size == 0) sizes.vocab_size = 1;  // a stand-in: resolve_run checks the actual size
     try {
       validate(sizes);
     } catch (const Error& error) {
@@ -251,7 +251,7 @@ class ConfigBuilder {
     return fmt::format("{} = {} is {}", key.name, value_as_toml(key, config_), from);
   }
 
-  // Checks [lora] without the model: unplanned_run compares the rank with the model's sizes.
+  // Checks [lora] without the model: unplanned_run compares lora.rank with the model's sizes.
   void check_lora() {
     for (const ConfigEntry& entry : entries_)
       if (entry.key->section == "lora" && entry.key->name != "rank" && !config_.lora.any())
@@ -288,7 +288,7 @@ class ConfigBuilder {
                     "leave it out: \"auto\" takes the largest that fits");
   }
 
-  // Checked now, because these steps may be hours away.
+  // Checked at the start, because the steps to profile may be hours away.
   void check_profile_steps() {
     const std::optional<int64_t>& steps = config_.train.steps;
     try {

@@ -166,7 +166,7 @@ class Drawing {
     const double room = y_.logarithmic ? 0 : 0.05 * (y_.high - y_.low);
     y_.high += room;
     if (!chart_.from_zero && !y_.logarithmic) y_.low -= room;
-    // Ticks of numbers that hardly differ would all be equal.
+    // Widen a tiny range, because its ticks would all be equal.
     const double size = std::max(std::abs(y_.low), std::abs(y_.high));
     if (y_.high - y_.low <= 1e-9 * size) y_.high = y_.low + (size > 0 ? size : 1);
     y_.begin = size_.height - kBottom;
@@ -225,7 +225,7 @@ class Drawing {
     return out;
   }
 
-  // A line through least and largest numbers of the columns, so that no smoothing hides a spike.
+  // A line through the least and the largest number of each column, so that smoothing hides no spike.
   std::string raw_line(size_t number) const {
     const RunRecord& run = runs_[number];
     if (!chart_.smooth || smoothed_steps(run) == 1) return "";

@@ -9,7 +9,7 @@
 
 namespace ripstop {
 
-/// Colors of runs in the page's style.
+/// Number of colors that the page's style has for runs.
 inline constexpr size_t kColors = 8;
 
 /// What lies along the horizontal axis.
@@ -26,7 +26,7 @@ struct Chart {
   std::string title;  ///< HTML, like `note`
   std::string note;   ///< what the series means
   Unit unit = Unit::kNumber;
-  bool smooth = false;              ///< draws a line of means of neighbours, too
+  bool smooth = false;              ///< also draws a smoothed line: means of neighbouring columns
   bool dots = false;                ///< draws each number as a dot, because there are few
   bool from_zero = true;            ///< the vertical axis begins at 0
   bool may_be_logarithmic = false;  ///< logarithmic if the numbers span a factor above 50

@@ -54,11 +54,11 @@ struct Column {
 /// whenever there are too many.
 class Columns {
  public:
-  /// `most`: the maximum number of columns, at least 2. A run of at least `most` steps has more than half of
-  /// this number.
+  /// `most`: the maximum number of columns, at least 2. A run of at least `most` steps has more than half as
+  /// many columns.
   explicit Columns(size_t most) : most_(most) {}
 
-  /// The column of `step`, valid until the next call. Steps that go back count for the last column.
+  /// The column of `step`, valid until the next call. A step before the last column gets the last column.
   Column& at(int64_t step, double tokens, double hours);
   const std::vector<Column>& all() const { return columns_; }
   int64_t width() const { return width_; }  ///< steps of a column

@@ -72,7 +72,7 @@ std::vector<Word> words_of(std::string_view text) {
 // For each of `words`, whether it is in a longest common subsequence of `words` and `others`.
 std::vector<bool> common_words(const std::vector<Word>& words, const std::vector<Word>& others) {
   const size_t rows = words.size(), columns = others.size();
-  std::vector<uint32_t> longest((rows + 1) * (columns + 1));  // of words from row on, others from column on
+  std::vector<uint32_t> longest((rows + 1) * (columns + 1));  // length for words[row..] and others[column..]
   const auto at = [&](size_t row, size_t column) -> uint32_t& {
     return longest[row * (columns + 1) + column];
   };

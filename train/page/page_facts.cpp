@@ -35,7 +35,7 @@ std::string state_of(const RunRecord& run) {
   return !is_finite ? bad(state + ", diverged") : run.state.starts_with("failed") ? bad(state) : state;
 }
 
-// A validation whose loss is above the best by more than a hundredth.
+// Whether the last validation's loss is above the best loss by more than a hundredth.
 bool is_worse_now(const RunRecord& run) {
   return run.best_loss && run.last_validation && run.last_validation->step > run.best_loss->step &&
          run.last_validation->loss > 1.01 * run.best_loss->loss;

@@ -1,5 +1,5 @@
-// The parts of a report, from top to bottom. Each returns HTML; "" or a sentence if the runs have nothing
-// for it.
+// The parts of a report, from top to bottom. Each function returns HTML; "" or a sentence if the runs have
+// nothing to show.
 #pragma once
 #include <span>
 #include <string>
@@ -11,7 +11,7 @@ namespace ripstop {
 /// Rules that give each run its color: the classes "r0" and so on set --run, "c0" colors lines, "t0" texts.
 std::string colors();
 
-/// The name of run `number` with its color if there are several, cut to `most` characters.
+/// The name of run `number`, cut to `most` characters; with the run's color if there are several runs.
 std::string name_of(std::span<const RunRecord> runs, size_t number, size_t most);
 
 /// What happened, in sentences.

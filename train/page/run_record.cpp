@@ -125,7 +125,7 @@ void read_log(const fs::path& path, bool with_texts, RunRecord& run) {
   if (!damage.empty()) run.notes.push_back("metrics.jsonl: " + damage);
 }
 
-// Reads the JSON object `text` into `value`, whose missing members stay.
+// Reads the JSON object `text` into `value`. Members that `text` lacks keep their values.
 template <class T>
 void read_object(const std::string& name, std::string_view text, T& value, auto&& fields) {
   const JsonReader reader(name, ExitCode::kInputData);
@@ -248,7 +248,7 @@ RunRecord read_run(Io& io, const fs::path& directory, size_t most_columns, bool 
 
 namespace {
 
-// "key=/data/somebody/xsum" as "key=xsum": an absolute path, or one of a home, loses its directories.
+// "key=/data/somebody/xsum" as "key=xsum": drops the directories of a path that begins with / or ~.
 std::string without_directories(const std::string& word) {
   const size_t begin = word.find('=') == word.npos ? 0 : word.find('=') + 1;
   const size_t path = word.find_first_not_of("\"'", begin);

@@ -44,7 +44,7 @@ struct TimeUse {
 /// Mean seconds of a step on a host.
 struct HostTime {
   double compute = 0, wait = 0;
-  double steps = 0;  ///< number of steps over which the means are
+  double steps = 0;  ///< number of steps in the means
 };
 
 /// The scores of RUN/evaluation/NAME.
@@ -70,7 +70,7 @@ struct RunRecord {
   std::optional<double> first_loss;
   std::optional<StepMetrics> last_step;
   std::optional<int64_t> diverged;  ///< the first step whose loss or gradient is not finite
-  int64_t not_finite = 0;           ///< number of these steps
+  int64_t not_finite = 0;           ///< number of steps whose loss or gradient is not finite
   std::optional<ValidationEvent> best_loss, best_rouge, last_validation;  ///< step 0 is never best
   std::optional<EndEvent> end;                                            ///< the end of the last start
   double time = 0;                                                        ///< time of the last event
@@ -93,14 +93,14 @@ struct RunRecord {
 /// Why a start of a run ended: "a stop was requested"; nullopt: no `end` event was written.
 std::string reason_of(const std::optional<EndEvent>& end);
 
-/// Reads the run in `directory`, which may go on, and may have no checkpoints. Damage becomes a note. Throws
-/// Error(kStorage) if metrics.jsonl cannot be read. `most_columns`: for Columns. `with_texts`: whether to
-/// read documents and summaries.
+/// Reads the run in `directory`, which may still run and may have no checkpoints. Damage becomes a note.
+/// Throws Error(kStorage) if metrics.jsonl cannot be read. `most_columns`: for Columns. `with_texts`: whether
+/// to read documents and summaries.
 RunRecord read_run(Io& io, const std::filesystem::path& directory, size_t most_columns, bool with_texts);
 
-/// Removes whatever tells whose runs these are: the owner's name, hosts (which become "node 1" and so on, in
-/// all runs the same), absolute paths except their last names, and texts of warnings and notes. Read the runs
-/// without texts.
+/// Removes whatever tells whose runs these are: the owner's name, hosts (which become "node 1" and so on,
+/// alike in all runs), absolute paths except their last names, and texts of warnings and notes. The runs must
+/// have been read without texts.
 void make_anonymous(std::vector<RunRecord>& runs, const std::string& owner);
 
 }  // namespace ripstop

@@ -32,7 +32,7 @@ std::optional<FittingMesh> fewest_units(const RunConfig& config, const RunTarget
            plan_with_least_recompute(config, target, recomputes_from(config), {sizes.back()}, run);
   };
   const int64_t most = most_ranks(target) / unit;
-  // Doubles from 1, because on a far too large mesh the padding of shards could exceed the memory again.
+  // Doubles from 1, because on a far larger mesh than needed, padding of shards could exceed the memory.
   int64_t too_few = 0, enough = 1;
   while (enough <= most && !fits(enough)) {
     too_few = enough;

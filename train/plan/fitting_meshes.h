@@ -49,7 +49,7 @@ struct FittingMeshes {
 bool tensor_groups_fit_nodes(const RunConfig& config, const RunTarget& target, int64_t tensor);
 
 /// Plans other meshes and micro-batches, with at least the config's recomputation. target.device_memory_bytes
-/// must be known. Takes milliseconds a mesh, less than a second for most models.
+/// must be known. Takes milliseconds for each mesh, less than a second for most models.
 FittingMeshes find_fitting_meshes(const RunConfig& config, const RunTarget& target, ResolvedRun run);
 
 /// Error(kResources): a plan exceeds the memory. The hint names alternatives.

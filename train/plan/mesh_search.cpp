@@ -60,8 +60,8 @@ class SearchedMesh {
 };
 
 // Micro-batches of one mesh that fit and have the same lost_percent, largest first. A smaller micro-batch
-// sends at least as many bytes (except for idle sequences), so the best row of a ladder is at `next`, and the
-// rest needs no plan yet.
+// sends at least as many bytes (except for idle sequences), so the best micro-batch left is at `next`, and
+// later ones need no plan yet.
 struct Ladder {
   SearchedMesh* mesh = nullptr;
   std::vector<size_t> indices;

@@ -24,7 +24,7 @@ SentBytes sent_bytes(const AxisBytes& traffic, const MeshSizes& mesh, int64_t ra
 /// Axis sizes that a search must keep; nullopt: any size.
 using KeptSizes = PerAxis<std::optional<int64_t>>;
 
-/// Bytes up to this multiple of the fewest count as equally few, because padding alone differs that much.
+/// Numbers of bytes up to this multiple of the least count as equal: padding alone differs that much.
 inline constexpr double kAsFewBytes = 1.05;
 
 /// Percent of the computation, rounded down, that goes into empty sequences and recomputation.
@@ -32,8 +32,8 @@ int64_t lost_percent(const RunConfig& config, const ResolvedRun& run);
 
 struct MeshSearch {
   /// Best first: the least lost_percent, then the fewest bytes between nodes, then the fewest bytes in all
-  /// (both up to kAsFewBytes), then the largest micro-batch, then the least memory. Each row has the least
-  /// recomputation that fits.
+  /// (kAsFewBytes says which count as equal), then the largest micro-batch, then the least memory. Each row
+  /// has the least recomputation that fits.
   std::vector<ResolvedRun> rows;
   int64_t fitting = 0;             ///< number of pairs of mesh and micro-batch that fit, in `rows` or not
   std::optional<MeshSizes> first;  ///< the mesh tried first; nullopt if the kept sizes allow no mesh

@@ -37,9 +37,9 @@ bool plan_with_least_recompute(const RunConfig& config, const RunTarget& target,
                                const std::vector<Recompute>& recomputes, const std::vector<int64_t>& sizes,
                                ResolvedRun& run);
 
-/// On a GPU, enlarges the head's chunks of rows as memory allows, but not above 8 times HeadLoss::kChunkRows
-/// or one chunk for all rows of a micro-batch. Larger chunks save time and change only the order of sums.
-/// `run` must be planned and fit.
+/// On a GPU, enlarges the head's chunks of rows as memory allows, up to 8 times HeadLoss::kChunkRows, or
+/// until one chunk holds all rows of a micro-batch. Larger chunks save time and change only the order of
+/// sums. `run` must be planned and fit.
 void enlarge_head_chunk(const RunTarget& target, ResolvedRun& run);
 
 /// "1 micro-batch of 4 on each of 2 data ranks", followed by idle_text.

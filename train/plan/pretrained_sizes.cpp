@@ -76,7 +76,7 @@ std::vector<int32_t> read_model_ends(Io& io, const fs::path& directory) {
   try {
     return parse_run_config(config, directory.string()).generation.eos_token_id;
   } catch (const Error&) {
-    return {};  // later version's config: weights can be read, but check_stored_config() refuses a resume
+    return {};  // config of a later version: weights can be read, check_stored_config() refuses a resume
   }
 }
 

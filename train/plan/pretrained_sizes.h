@@ -20,7 +20,7 @@ struct PretrainedOrigin {
 
 /// The origin for a config with model.pretrained. Reads only directories and manifests. Throws Error(kUsage),
 /// with the path to type instead, if the run has not begun and the directory does not exist; Error(kStorage)
-/// if the run has only unreadable checkpoints and the directory does not exist; and like find_stored_model.
+/// if it does not exist and the run has only unreadable checkpoints; and the errors of find_stored_model.
 PretrainedOrigin find_pretrained_origin(Io& io, const RunConfig& config);
 
 /// The sizes from config.json or the manifest. Throws like read_pretrained_config and read_manifest.

@@ -35,8 +35,8 @@ struct RankPlan {
 /// are alike. Takes milliseconds. Needs no device. Not collective.
 RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinates);
 
-/// The plan of the rank with the most memory. Plans only ranks at the ends of axes, because ranks differ only
-/// by the replicated parameters in their shards.
+/// The plan of the rank with the most memory. Plans only the first and last ranks of the axes, because ranks
+/// differ only by the replicated parameters in their shards.
 RankPlan plan_fullest(const PlanRequest& request);
 
 /// The calls of one operation on one axis in a step, and the bytes that a rank sends in them.

@@ -45,7 +45,7 @@ std::string validation_text(const RunConfig& config) {
   return text;
 }
 
-// "171.2 MiB; checkpoint.keep + 1 = 4 of them take 684.9 MiB", because a save commits before it deletes.
+// "171.2 MiB; checkpoint.keep + 1 = 4 of them take 684.9 MiB": + 1, as a save commits before it deletes.
 std::string checkpoint_text(const RunConfig& config, int64_t bytes) {
   const int64_t keep = config.checkpoint.keep;
   if (keep == 0) return fmt::format("{}; checkpoint.keep = 0 keeps all of them", bytes_text(bytes));

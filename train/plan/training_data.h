@@ -29,8 +29,8 @@ struct TrainingData {
 };
 
 /// Counts the data of a run from the lengths of its examples; reads no token. With train.epochs, packs every
-/// epoch, because epochs have different numbers of sequences: calls goes_on() before each epoch but the
-/// first; if that returns false, returns nullopt. Throws Error(kInputData) for a set without examples.
+/// epoch, because epochs differ in their numbers of sequences. Before each epoch except the first, calls
+/// goes_on(); if goes_on() is false, returns nullopt. Throws Error(kInputData) for a set without examples.
 std::optional<TrainingData> count_training_data(
     const TokenDataset& dataset, const RunConfig& config, FunctionRef<bool()> goes_on = [] { return true; });
 
