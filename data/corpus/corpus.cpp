@@ -252,7 +252,7 @@ void drop_second_names(CorpusSource& source) {
   }
 }
 
-/// Throws Error(kUsage): the source reads none of the inputs.
+/// Throws Error(kUsage), because the source reads none of the inputs.
 [[noreturn]] void refuse_nothing(const CorpusSource& source) {
   for (const PassedOver& file : source.passed_over)
     if (!foreign_format(file.path).what.empty()) refuse_format(file.path);

@@ -16,7 +16,7 @@ namespace {
 
 using Json = JsonReader::Json;
 
-/// A plain text file of more bytes becomes several documents, so that memory stays bounded.
+/// A plain text file of more bytes than this becomes several documents, so that memory stays bounded.
 constexpr size_t kMostDocumentBytes = 1 << 20;
 constexpr size_t kShownNames = 12;
 

@@ -45,7 +45,7 @@ constexpr auto kSplitWords = std::to_array<SplitWord>({{"train", Split::kTrain, 
                                                        {"eval", Split::kTest, Place::kAtAnEnd},
                                                        {"evaluation", Split::kTest, Place::kAlone}});
 
-// Files about a data set, a model or software: their names in lower case, without .json, .txt or .text.
+// Names of files about a data set, a model or software, in lower case, without .json, .txt or .text.
 constexpr auto kNoData = std::to_array<std::string_view>({"dataset_info",
                                                           "dataset_infos",
                                                           "dataset_dict",

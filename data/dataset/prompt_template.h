@@ -45,8 +45,8 @@ class PromptTemplate {
   EncodedPrompt encode(std::string_view document) const;
   /// The prompt of `document`, then `summary` (Tokenizer::encode_continuation), then Tokenizer::eos.
   TokenExample encode_pair(std::string_view document, std::string_view summary) const;
-  /// Tokenizer::begin, `text`, Tokenizer::eos. Every token is a target except the begin tokens, or except the
-  /// first token if there are no begin tokens.
+  /// Tokenizer::begin, `text`, Tokenizer::eos. Every token is a target except the begin tokens; without begin
+  /// tokens, every token except the first.
   TokenExample encode_text(std::string_view text) const;
 
  private:

@@ -32,7 +32,7 @@ void EncodePool::take_all(Batch batch) {
 }
 
 void EncodePool::submit() {
-  // Wait for the oldest batch, so that with any number of threads the first bad example's error is thrown.
+  // Wait for the oldest batch, so that the first bad example's error is thrown, for any number of threads.
   const int64_t most = std::max(kMostBytes, 2 * kBatchBytes * static_cast<int64_t>(threads_));
   while (!batches_.empty() && std::accumulate(bytes_.begin(), bytes_.end(), filling_bytes_) > most)
     take_all(wait_for_first());

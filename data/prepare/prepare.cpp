@@ -149,7 +149,7 @@ std::string Preparation::learn_tokenizer() {
   std::string first_fault;
   read(is_packed() ? "reading compressed text for the tokenizer" : "reading text for the tokenizer",
        [&](CorpusExample& example) {
-         // The tokenizer must not see texts that evaluate the model.
+         // The tokenizer must not see texts on which the model is evaluated.
          if (example.split != Split::kTrain) return;
          if (const Fault fault = fault_of(example, kind()); fault != Fault::kNone) {
            if (first_fault.empty()) first_fault = describe(example, fault);

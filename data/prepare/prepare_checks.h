@@ -16,11 +16,11 @@ void check_train_files(const PrepareOptions& options, const CorpusSource& source
 /// Notes for PrepareOptions::note. `source` must be resolved.
 std::vector<std::string> notes_on(const CorpusSource& source);
 
-/// Throws Error(kInputData): no example of the train split can train a tokenizer. `first_fault` describes the
-/// fault of the split's first example; "" if there is none.
+/// Throws Error(kInputData), because no example of the train split can train a tokenizer. `first_fault`
+/// describes the fault of the split's first example; "" if there is none.
 [[noreturn]] void refuse_empty_train(const CorpusSource& source, const std::string& first_fault);
 
-/// Throws Error(kInputData): no split in `report` has an example.
+/// Throws Error(kInputData), because no split in `report` has an example.
 [[noreturn]] void refuse_empty(const PrepareReport& report);
 
 }  // namespace ripstop

@@ -52,7 +52,7 @@ class JsonReader {
   /// A limit deeper than any file needs, and low enough for recursive code.
   static constexpr int kMostLevels = 32;
   /// Refuses `text` if it is not JSON (RFC 8259), not an object, nests deeper than kMostLevels, has an object
-  /// with a key twice, or has more than 20,000 keys in all beyond the first 256 of each object. Values deeper
+  /// with a key twice, or has more than 20,000 keys, the first 256 of each object not counted. Values deeper
   /// than `kept_levels` are checked, but left out of the result.
   Json parse(std::string_view text, int kept_levels = kMostLevels) const;
   /// Called for every key, every value, and the start and end of every list and object. `path`: the keys from

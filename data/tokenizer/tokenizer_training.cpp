@@ -99,7 +99,7 @@ std::optional<int64_t> most_pieces(const sentencepiece::util::Status& status) {
   return number_after(status.ToString(), "value <= ");
 }
 
-/// Throws Error(kUsage): the text gives at most `most` pieces.
+/// Throws Error(kUsage), because the text gives at most `most` pieces.
 [[noreturn]] void refuse_large(int64_t vocabulary_size, int64_t most) {
   if (most < kFewestPieces) {
     throw Error(
@@ -114,7 +114,7 @@ std::optional<int64_t> most_pieces(const sentencepiece::util::Status& status) {
       fmt::format("--vocab-size {} or less, or more text", most));
 }
 
-/// Throws Error(kUsage): too few different words, which the trainer would notice only after all merges.
+/// Throws Error(kUsage) for too few different words, which the trainer would notice only after all merges.
 [[noreturn]] void refuse_few_words(const std::vector<std::string>& lines, const WordBound& bound,
                                    int64_t vocabulary_size) {
   if (bound.pieces <= kMostToCount) {

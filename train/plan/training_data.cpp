@@ -80,7 +80,7 @@ std::optional<TrainingData> count_training_data(const TokenDataset& dataset, con
 bool has_targets(const TokenDataset& dataset, const RunConfig& config) {
   const SequenceReader reader(dataset, config.data.sequence_length, config.data.loss_on);
   for (int64_t i = 0; i < dataset.examples(); ++i) {
-    // Text longer than a sequence is cut into pieces: if any piece has a target, the first one has.
+    // Text longer than a sequence is cut into pieces: if any piece has a target, the first piece has one.
     const int64_t rows = std::min(reader.rows()[static_cast<size_t>(i)], config.data.sequence_length);
     if (reader.target_count({.example = i, .first_row = 0, .rows = rows}) > 0) return true;
   }
