@@ -16,8 +16,8 @@ namespace {
 constexpr int64_t kFewLayers = 3, kSmallLayers = 2;
 // With more layers, rounding in bfloat16 adds up to errors that could hide a fault.
 constexpr int64_t kMostLayersOfBfloat16 = 6;
-// Limits of the small model: largest hidden size (exceeded only if heads of size 8 need more), longest
-// sequence, smallest vocabulary.
+// Limits of the small model: largest hidden size (unless heads of size 8 need more), longest sequence,
+// smallest vocabulary.
 constexpr int64_t kSmallHidden = 512, kSmallRows = 128, kSmallVocabulary = 256;
 
 // The smallest size from `least` to `model_size` that, cut into slices for `tensor` ranks, needs the same
@@ -28,8 +28,8 @@ int64_t with_padding_of(int64_t model_size, int64_t least, int64_t tensor) {
   return std::min(model_size, least + rest);
 }
 
-// The micro-batch (B) of the check: 2, so that a rank's rows may begin inside a sequence; 1 if the run's,
-// `of_run`, is 1; more if the tensor axis cannot cut the rows.
+// The micro-batch (B) of the check: 2, so that a rank's rows may begin inside a sequence; 1 if `of_run`, the
+// run's micro-batch, is 1; more if the tensor axis cannot cut the rows.
 int64_t micro_batch_of(int64_t sequence_length, int64_t tensor, int64_t of_run) {
   const int64_t least = tensor / std::gcd(sequence_length, tensor);
   return least == 1 && of_run > 1 ? 2 : least;
@@ -168,7 +168,7 @@ ModelConfig small_model(const ModelConfig& model, int64_t tensor) {
   int64_t head = model.head_size();
   for (int64_t size = 128; size >= 8 && small.num_attention_heads * head > kSmallHidden; size /= 2)
     head = std::min(head, size);
-  // The hidden size keeps the model's ratio to the query size; if the two differ, it is a multiple of 8.
+  // The hidden size keeps the model's ratio to the query size; unless the ratio is 1, it is a multiple of 8.
   const int64_t queries_size = small.num_attention_heads * head;
   small.head_dim = head;
   small.hidden_size = model.hidden_size == model.query_size()
@@ -206,7 +206,7 @@ CheckSettings choose_check(const ResolvedRun& run, DeviceKind device, uint64_t s
     candidates.push_back(settings_of(CheckedModel::kFewerLayers, kFewLayers, run, device, seed));
   candidates.push_back(settings_of(CheckedModel::kSmall, all_layers, run, device, seed));
   for (CheckSettings& settings : candidates) {
-    // The small model may be the config's model; the first candidate may have fewer layers than the config.
+    // `kind` may be wrong: the small model may equal the config's; the first candidate may have fewer layers.
     if (settings.model == run.model)
       settings.kind = CheckedModel::kWhole;
     else if (settings.kind == CheckedModel::kWhole)

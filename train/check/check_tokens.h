@@ -8,7 +8,7 @@
 namespace ripstop {
 
 /// Parameters of a check's tokens. A slot of a step holds a sequence or is empty: in step 2 the last data
-/// rank's slots are empty, or with one data rank only the last slot.
+/// rank's slots are empty, or, if there is one data rank, its last slot.
 struct CheckTokens {
   uint64_t seed = 1;
   int64_t vocabulary = 0;       ///< number of token ids
@@ -28,9 +28,9 @@ std::vector<int64_t> filled_slots(const CheckTokens& tokens, int64_t step);
 /// The slots of micro-batch `micro` (from 0) of data rank `data_rank`; -1 for an empty slot.
 std::vector<int64_t> slots_of(const CheckTokens& tokens, int64_t step, int64_t data_rank, int64_t micro);
 
-/// A micro-batch of the B sequences in `slots`, end to end. Slot -1 is a single document of tokens 0 without
-/// targets, as in training for a data rank without a sequence. Every fourth sequence is a single document,
-/// the others hold several. The first tokens of a document, sometimes all, have no target, so that data ranks
+/// A micro-batch of the B sequences in `slots`, end to end. Slot -1 gives a single document of tokens 0
+/// without targets, like an empty sequence in training. Every fourth sequence is a single document, the
+/// others hold several. The first tokens of a document, sometimes all, have no target, so that data ranks
 /// have different numbers of targets.
 PackedBatch check_batch(const CheckTokens& tokens, int64_t step, const std::vector<int64_t>& slots);
 

@@ -261,8 +261,8 @@ std::string CheckedValue::text() const {
 std::array<double, kCheckedKinds.size()> check_tolerances(const CheckSettings& settings,
                                                           const MeshSizes& mesh) {
   const ShardingOptions& sharding = settings.step.sharding;
-  // The relative rounding error of a result. For float32, with a margin for long sums; products of bfloat16
-  // are summed in float32.
+  // The relative rounding error of a result. The error of float32 has a margin for long sums; bfloat16 needs
+  // no margin, because its products are summed in float32.
   const double rounding = sharding.compute == DType::kFloat32 ? 4 * 0x1p-24 : 0x1p-9;
   const double depth = static_cast<double>(settings.model.num_hidden_layers) + 2;
   // The reduction of gradients in bfloat16 rounds once more.

@@ -52,8 +52,8 @@ struct MeshVerdict {
   bool holds() const;
   /// The value of kind `kind` with the largest ratio of error to tolerance.
   const CheckedValue& worst(CheckedKind kind) const;
-  /// The value of a parameter with the largest ratio of error to tolerance. If parameters fail, only failures
-  /// in the first failing step count, because later failures may follow from them.
+  /// The value of a parameter with the largest ratio of error to tolerance. If parameters fail, the worst
+  /// failure of the first failing step, because it may have caused later failures.
   const CheckedValue& worst_parameter() const;
   /// One line for people: the worst failures of parameters, loss and gradient norm, in the order of steps,
   /// then `broken`. "" if the verdict holds.

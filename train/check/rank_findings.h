@@ -14,7 +14,7 @@ inline constexpr int64_t kComparedStates = kCheckSteps + 1;
 /// Facts about one state of a unit's shard.
 struct UnitFacts {
   uint64_t shard_hash = 0;       ///< hash of the whole shard
-  uint64_t replicated_hash = 0;  ///< hash of the shard's part that all ranks of the tensor axis share
+  uint64_t replicated_hash = 0;  ///< hash of the elements that all ranks of the tensor axis hold
   double padding = 0;            ///< largest_padding of the shard
   bool operator==(const UnitFacts&) const = default;
 };

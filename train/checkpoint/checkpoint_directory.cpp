@@ -50,7 +50,7 @@ void look_at(Io& io, ListedCheckpoint& listed, const Takeovers& takeovers) {
     else
       listed.manifest = std::move(manifest);
   } catch (const IoError& error) {
-    // A missing file is damage, unless a symbolic link leads nowhere: its archive may be unmounted.
+    // A missing file is damage. A link that leads nowhere is not: its archive may be unmounted.
     listed.is_unreadable = !error.is_absence() || (listed.is_link && !directory_exists(io, listed.directory));
     listed.problem = error.what();
   } catch (const OtherFormat& error) {

@@ -20,7 +20,7 @@ namespace ripstop {
 inline constexpr std::string_view kAttemptPrefix = ".tmp.", kTrashPrefix = ".trash.",
                                   kReplacedPrefix = ".old.";
 /// Suffixes of checkpoints that were moved aside: a resume moves damaged checkpoints, a save moves a
-/// superseded checkpoint of the same step. A dot and a number may follow.
+/// superseded checkpoint of its own step. A dot and a number may follow.
 inline constexpr std::string_view kDamagedSuffix = ".damaged", kSupersededSuffix = ".superseded";
 /// The name of a temporary directory: `prefix` + "step_00001000.PID.TIME", different in each call.
 std::string temporary_name(std::string_view prefix, int64_t step);
@@ -64,8 +64,8 @@ std::vector<CheckpointAside> list_aside(Io& io, const std::filesystem::path& dir
 std::optional<std::filesystem::path> move_aside(Io& io, const std::filesystem::path& directory,
                                                 const std::filesystem::path& name, std::string_view suffix);
 
-/// Makes `directory`, tests that it can be written, removes the remains of killed saves, and renames
-/// checkpoints back whose replacement was interrupted. For the run's owner, before the first step. Throws
+/// Makes `directory`, tests that it can be written, removes the remains of killed saves, and puts back
+/// checkpoints whose replacement was interrupted. For the run's owner, before the first step. Throws
 /// Error(kStorage).
 void prepare_checkpoint_directory(Io& io, const std::filesystem::path& directory);
 

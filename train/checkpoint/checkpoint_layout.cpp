@@ -37,8 +37,8 @@ WantedByName wanted_boxes(const std::vector<const UnitLayout*>& layouts, int64_t
   return wanted;
 }
 
-/// The piece that copies the box `source` to `target`, the same rectangle in another flat buffer. The shards
-/// begin at `source_begin` and `target_begin`; offsets in a Piece count from there.
+/// The piece that copies the box `source` to `target`, the same rectangle in another flat buffer. Its offsets
+/// count from the starts of the shards, `source_begin` and `target_begin`.
 Piece make_piece(const Box& source, int64_t source_begin, const Box& target, int64_t target_begin) {
   Piece piece{.rows = source.rows,
               .columns = source.columns,
@@ -172,7 +172,7 @@ ReadPlan::ReadPlan(const std::vector<UnitSpec>& units, const MeshSizes& mesh)
 std::vector<Piece> ReadPlan::pieces(const std::vector<const UnitLayout*>& layouts, int64_t fsdp_index) const {
   for (const UnitLayout* layout : layouts) check_parameters(*units_, layout->unit());
   const WantedByName wanted = wanted_boxes(layouts, fsdp_index);
-  // Whether this load reads a unit: append_pieces() need not look at the boxes of other units.
+  // For each unit, whether this load reads it. append_pieces() is called for these units only.
   std::vector<bool> reads(units_->size());
   for (size_t u = 0; u < units_->size(); ++u) reads[u] = is_wanted((*units_)[u], wanted);
 

@@ -53,8 +53,8 @@ struct UnitShard {
 /// has the shards in this order, three states (UnitState) for each.
 std::vector<UnitShard> stored_shards(const std::vector<UnitSpec>& units, const MeshSizes& mesh, int64_t rank);
 
-/// The address of the first element of `shard` in the array `state` of `unit`, which is shard `fsdp_index` of
-/// its unit. Replicated elements that another rank stores lie before this address.
+/// The address of the first element of `shard` in the array `state` of `unit`, a whole shard with the index
+/// `fsdp_index`. Replicated elements that another rank stores lie before this address.
 std::byte* stored_begin(const UnitStates& unit, UnitState state, const UnitShard& shard, int64_t fsdp_index);
 
 struct StoredArray {

@@ -36,7 +36,7 @@ int64_t takeover_of(Io& io, const std::filesystem::path& checkpoint) {
 // Threads of a save during training: while one waits for the disk, the other copies and hashes.
 constexpr int64_t kBackgroundThreads = 2;
 
-// Wait before a vote while this rank's thread writes, and pause after a vote while only other ranks write.
+// Pauses: before a vote while this rank's thread writes; after a vote while only other ranks write.
 constexpr std::chrono::milliseconds kWritePause{100}, kVotePause{10};
 
 }  // namespace
@@ -261,7 +261,7 @@ SaveReport CheckpointWriter::commit(const DiskStillness& seen) {
     throw;
   }
   const std::unique_ptr<Save> save = std::move(save_);
-  // All ranks wait for rank 0: if it were slow, it would seem dead in the next step's collectives.
+  // All ranks wait for rank 0: a slow rank 0 would seem dead in the next step's collectives.
   do_and_agree(world_, [&] {
     if (leads()) remove_old(*save, report);
   });

@@ -150,7 +150,7 @@ Choice parse_choice(Io& io, const fs::path& run, const std::string& which) {
   return {Choice::Kind::kStep, *step, path.has_parent_path() ? path : fs::path()};
 }
 
-/// The newest whole checkpoint. Another format counts, too: it may be whole, and reading it throws.
+/// The newest checkpoint that is whole, or has another format and so may be whole: its reader then throws.
 const ListedCheckpoint* newest_whole(const std::vector<ListedCheckpoint>& listed) {
   for (auto at = listed.rbegin(); at != listed.rend(); ++at)
     if (at->manifest || !at->hint.empty()) return &*at;

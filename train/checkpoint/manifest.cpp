@@ -23,7 +23,7 @@ using Json = JsonReader::Json;
 constexpr int64_t kMostElements = int64_t{1} << 50;  // elements of one parameter
 constexpr int64_t kMostRanks = 1'000'000, kMostUnits = 100'000, kMostRanksTimesUnits = 100'000'000;
 
-// Words in the order of the enumerators.
+// Words in the order of the enumerators of Cut and DType.
 constexpr std::array<std::string_view, 3> kCuts = {"none", "rows", "columns"};
 constexpr std::array<std::string_view, 2> kMoments = {"float32", "bfloat16"};
 

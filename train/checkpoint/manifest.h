@@ -101,7 +101,7 @@ std::string sidecar_file_name(int64_t rank);
 std::string manifest_text(const Manifest& manifest);
 
 /// Parses a manifest of this version, or of a later version whose min_reader allows it. `text` may be damaged
-/// or forged, so everything is checked: hash, size, depth, keys (no key twice, missing or unknown), ranges of
+/// or forged, so everything is checked: hash, size, depth, repeated, missing and unknown keys, ranges of
 /// numbers, a parameter table that can be laid out, and exactly the files that follow from table and mesh.
 /// Throws Error(kStorage) with `name`; OtherFormat for any other version.
 Manifest parse_manifest(const std::string& text, const std::string& name);

@@ -32,7 +32,7 @@ struct RunLockWait {
 /// O_EXCL, because Lustre and NFS may lack flock.
 ///
 /// A new start takes the lock of a killed run: at once if the old process is known to be gone (same machine),
-/// or if the lock is of this job before a requeue; else after `patience_seconds` without a heartbeat. A lock
+/// or if this job made the lock before a requeue; else after `patience_seconds` without a heartbeat. A lock
 /// that was copied with its directory is taken at once if it is a hard link; else the start waits, as for an
 /// owner on another machine. A live run stays protected when its directory is moved.
 ///

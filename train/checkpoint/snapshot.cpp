@@ -8,7 +8,7 @@
 namespace ripstop {
 namespace {
 
-// Bytes of a copy: few enough that a stop waits briefly, enough for the full rate of a GPU's copies.
+// Bytes copied at once: few enough that a stop waits briefly, enough for a GPU's full rate.
 constexpr int64_t kPieceBytes = int64_t{64} << 20;
 
 }  // namespace

@@ -45,7 +45,7 @@ class Takeovers {
   const std::string& problem() const { return problem_; }
   int64_t newest_number() const { return all_.empty() ? 0 : all_.back().number; }
   /// Adds a takeover by this process from `step`. Its number is above all other numbers and `least_number`.
-  /// Throws Error(kStorage) if a reader would accept no number above these.
+  /// Throws Error(kStorage) if no larger number is allowed in the file.
   const Takeover& add(int64_t step, int64_t least_number);
   /// Adds `takeover`, which was written earlier, if the file lacks it now.
   void restore(const Takeover& takeover);

@@ -188,7 +188,7 @@ RankReport report_ranks(MpiWorld& world, const Device& device, const std::string
   Communicator& all = world.communicator();
   RankReport report;
   for (const RankHost& place : world.places()) report.hosts.push_back(place.host);
-  // The content tells apart two builds of one commit with different options.
+  // Builds of one commit with different options differ only in the content of the file.
   const std::string program =
       fmt::format("{} {}, content {}", version(), git_commit(), content_text("/proc/self/exe"));
   const auto compare = [&](const std::string& what, const std::string& text) {

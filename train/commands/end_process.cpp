@@ -50,7 +50,7 @@ std::string error_text(const Error& error, int64_t rank, const Terminal& termina
 }
 
 void end_failed(const Error& error, bool speaks) {
-  // The error comes last if stdout and stderr go to one file.
+  // Flushes first, so that the error comes last if stdout and stderr go to one file.
   std::fflush(stdout);
   const Terminal terminal = terminal_of(stderr);
   // Another rank may have left its live line.

@@ -42,9 +42,9 @@ struct ModelArguments {
   std::vector<std::string> all_overrides() const;
 };
 
-/// Prints on rank 0 the notes on the tokenizer and on the model's files; with `writes_texts`, also a note if
-/// the files of a Hugging Face model name end tokens other than the EOS of `tokenizer` alone, and
-/// generation.eos_token_id does not replace them. Throws like read_end_tokens. Collective.
+/// Prints on rank 0 the notes on the tokenizer and on the model's files; with `writes_texts`, also a note on
+/// the end tokens in a Hugging Face model's files, unless they are only the EOS of `tokenizer` or
+/// generation.eos_token_id replaces them. Throws like read_end_tokens. Collective.
 void print_notes(Communicator& world, const Tokenizer& tokenizer, const TrainedModel& trained,
                  bool writes_texts);
 

@@ -121,8 +121,8 @@ std::string no_dataset_note(const std::string& directory) {
       directory, near.empty() ? "" : "; " + near);
 }
 
-/// Notes on the data set's tokenizer, also if train would refuse it or it could not be checked, and on a
-/// pretrained model that ends its texts with another token. A text may be "": no note.
+/// Notes on the data set's tokenizer, for example that train would refuse it, and on a pretrained model that
+/// ends its texts with another token. An empty text is no note.
 std::vector<std::string> tokenizer_notes(const RunConfig& config, const RunTarget& target,
                                          const TokenDataset& dataset) {
   std::vector<std::string> notes;

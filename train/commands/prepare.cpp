@@ -108,7 +108,7 @@ struct PrepareArguments {
   ShowArguments show;
   std::string loss_on = "summary";
   bool read_special_tokens = false;
-  // Options of which the action must know whether they are given.
+  // Options: the action must know which of them are given.
   std::vector<Option> of_making;   ///< options only for making a data set
   std::vector<Option> of_showing;  ///< options only for --show
   std::optional<Option> seed;      ///< --seed, for making and for showing

@@ -44,7 +44,7 @@ std::string owner_of(const fs::path& directory) {
   return owner == nullptr ? "" : owner->pw_name;
 }
 
-// Throws Error(kUsage) if `output` exists and is not a report, which may be replaced.
+// Throws Error(kUsage) if `output` exists and is no report; a report may be replaced.
 void check_output(Io& io, const fs::path& output) {
   const fs::path folder = output.parent_path();
   if (!folder.empty() && !fs::is_directory(folder))

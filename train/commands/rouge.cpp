@@ -92,7 +92,7 @@ ExitCode print_rouge(const RougeArguments& given) {
   return ExitCode::kOk;
 }
 
-// The file that an argument of --compare means: itself, or predictions.jsonl in it if it is a directory.
+// The file that `path`, a word of --compare, means: `path`, or predictions.jsonl in the directory `path`.
 // Refuses standard input and pipes, because the second reading would find them empty.
 std::string predictions_of(const std::string& path) {
   std::error_code ignored;
@@ -104,7 +104,7 @@ std::string predictions_of(const std::string& path) {
   return path;
 }
 
-// The references of two evaluations, which must be the same.
+// The references of two evaluations. Throws unless both have equal references.
 std::vector<std::string> common_references(const std::string& a, const std::string& b) {
   std::vector<std::string> references = read_summaries(a, nullptr, "reference");
   const std::vector<std::string> others = read_summaries(b, nullptr, "reference");

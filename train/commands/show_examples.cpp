@@ -33,7 +33,7 @@ std::vector<int64_t> examples_to_show(const TokenDataset& dataset, const ShowArg
   return first;
 }
 
-// The examples of a split to show.
+// A split, and views of the examples to show.
 struct ShownSplit {
   TokenDataset dataset;
   Tokenizer tokenizer;

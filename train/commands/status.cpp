@@ -35,7 +35,7 @@ struct Runs {
   std::optional<Error> missing;  ///< names all arguments without a run; nullopt: all have runs
 };
 
-// Goes on after an argument without a run.
+// Looks at all arguments, even after one without a run.
 Runs look(Io& io, const StatusArguments& given) {
   Runs found;
   std::string what;

@@ -83,7 +83,7 @@ void replace_end(std::string& word, size_t letters, std::string_view replacement
   word += replacement;
 }
 
-// Applies the first rule whose suffix the word has, if the stem before the suffix has at least
+// Applies the first rule whose suffix the word has, if the measure of the stem before the suffix is at least
 // `least_measure`.
 void apply_first(std::string& word, std::span<const Rule> rules, int64_t least_measure) {
   for (const Rule& rule : rules) {

@@ -66,7 +66,7 @@ std::string line_of(const Prediction& prediction, int64_t example) {
 }
 
 // Appends the predictions of `text` up to the first line that is not the next prediction. Returns the bytes
-// of these lines, and whether another line follows that is not torn.
+// of these lines, and whether a whole line follows them.
 std::pair<size_t, bool> take_predictions(std::string_view text, std::vector<Prediction>& predictions) {
   size_t kept_bytes = 0;
   for (size_t end; (end = text.find('\n', kept_bytes)) != std::string::npos; kept_bytes = end + 1) {

@@ -37,7 +37,7 @@ std::string begin_of(const std::string& text) {
 
 // A hint on the JSON error in a line that begins with '{'.
 std::string fault_of(const std::string& line, const Json::parse_error& error) {
-  // The library counts bytes from 1, and the end of the line as one byte more.
+  // The library numbers bytes from 1. The end of the line has the number after the last byte.
   if (error.byte > line.size())
     return "the line ends within the object: it is cut, or the object goes over several lines, which jq -c . "
            "joins";
@@ -115,7 +115,7 @@ bool holds_something(const fs::path& path) {
 // Gives the file `from` the name `to`; the old name may stay. Returns false if `to` holds something and
 // `replace` is false. Throws Error(kStorage).
 bool put_in_place(const fs::path& from, const fs::path& to, bool replace) {
-  // A hard link checks and renames in one step. Not all file systems have hard links.
+  // A hard link fails if `to` exists, in one step. Not all file systems have hard links.
   if (!replace && ::link(from.c_str(), to.c_str()) == 0) return true;
   if (!replace && holds_something(to)) return false;
   rename_path(posix_io(), from, to);

@@ -76,8 +76,8 @@ class ChosenText : public SingleText {
   }
 };
 
-// Generates sequences in a fixed number of slots. The next prompt takes a slot as soon as its sequence ends,
-// so no sequence waits for the longest sequence of a batch. `Append` returns a Text::Next for each item.
+// Generates sequences in a fixed number of slots. The next prompt takes a slot as soon as the slot's sequence
+// ends, so none waits for the longest of a batch. `Append` returns a Text::Next for each item.
 template <class Text, class Append>
 class GenerationLoop {
  public:

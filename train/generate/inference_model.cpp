@@ -10,8 +10,8 @@
 namespace ripstop {
 namespace {
 
-// Prompt calls have a multiple of this many rows. The rows that fill up a call form a document, which must
-// fit into a cache slot.
+// A call with prompts has a multiple of this number of rows. Rows that fill up the call form a document,
+// which must fit into a cache slot.
 int64_t row_step(const InferenceOptions& options) {
   return std::min(InferenceModel::kRowStep, options.context);
 }

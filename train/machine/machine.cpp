@@ -52,8 +52,8 @@ int64_t meminfo_bytes(const std::string& key) {
 }
 
 // This process's control group and all groups above it, because each level may set a limit. Control groups
-// version 1 have a tree for each controller `name`; version 2 has one unified tree. In a container the root
-// may be the group itself.
+// version 1 have a tree for each controller `name`; version 2 has one unified tree. In a container, the
+// tree's root may be this process's group.
 std::vector<fs::path> cgroup_folders(const std::string& name) {
   std::ifstream file("/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {

@@ -147,7 +147,7 @@ std::optional<double> data_sheet_flops(const std::string& name, DType compute) {
 }
 
 std::optional<double> fastest_round(std::span<const PeakRound> rounds) {
-  // The fastest round counts: other programs only slow rounds, perhaps several equally, at a low CPU share.
+  // The fastest round counts: other programs only slow rounds. Rounds slowed alike have a low CPU share.
   constexpr double kAlike = 1.03, kLeastShare = 0.85;
   constexpr int64_t kConfirming = 3;
   double best = std::numeric_limits<double>::infinity();

@@ -134,7 +134,7 @@ std::vector<RankSpeed> measure_ranks(MpiWorld& world, const Device& device) {
   speed.memory_bytes_per_second = measure_memory(all, device);
   const int64_t node = world.places()[static_cast<size_t>(all.rank())].node;
   speed.inside_bytes_per_second = measure_links(*all.split(node, all.rank(), "node"));
-  // Ranks with equal local ranks are all on different nodes.
+  // The ranks with one local rank number, one of each node, form a group.
   speed.between_bytes_per_second = measure_links(*all.split(world.local_rank(), all.rank(), "nodes"));
   return of_all_ranks(all, speed);
 }

@@ -166,7 +166,7 @@ struct Records {
   std::string operator()(const StartEvent& start) const {
     constexpr uint64_t kStart = 1;
     const std::string version = record(Message().number(1, time).text(3, "brain.Event:2"));
-    // TensorBoard then drops what it has read of this step and later steps: the run makes these steps again.
+    // Makes TensorBoard drop what it has read of this and later steps, which the run makes again.
     const std::string session = record(at(start.step + 1).message(7, Message().integer(1, kStart)));
     Message info;
     for (const ConfigKey& key : config_keys())

@@ -33,7 +33,7 @@ std::string_view lines_lacking(std::string_view old, std::string_view found) {
 
 }  // namespace
 
-/// Keeps the mutex unlocked.
+/// Unlocks the mutex while this object lives.
 class LogWriter::Unlocked {
  public:
   explicit Unlocked(std::unique_lock<std::mutex>& guard) : guard_(guard) { guard_.unlock(); }

@@ -99,7 +99,7 @@ struct StartEvent {
   int64_t micro_batches = 0;  ///< micro-batches of a data rank in a step; 0 in logs of older versions
   DataUse data;
   int64_t checkpoint_bytes = 0;  ///< size of one checkpoint
-  int64_t takeover = 0;  ///< Takeover::number; 0 if the run was finished, and in logs of older versions
+  int64_t takeover = 0;  ///< Takeover::number; 0 if the run was already done, and in logs of older versions
   std::optional<double> deadline;  ///< end of the job, in seconds since 1970; nullopt if not known
   std::string deadline_source;     ///< the name of an environment variable, or "squeue"
   int64_t parameters = 0;
@@ -163,7 +163,7 @@ struct StepMetrics {
   AxisSeconds communication_exposed_seconds;
   double data_wait_seconds = 0;  ///< rank 0's waits for the data loader
   double save_wait_seconds = 0;  ///< time that updates waited for a save that still reads the weights
-  /// The times from the program's start to the end of its first step; nullopt in all other steps.
+  /// The times from the program's start to the end of its first step; nullopt in later steps.
   std::optional<StartupSeconds> startup;
   double time = 0;
   static void fields(auto& self, auto& field) {
@@ -344,10 +344,10 @@ struct EndEvent {
 using MetricsEvent = std::variant<StartEvent, StepMetrics, HostsEvent, ValidationEvent, SaveEvent,
                                   CheckpointEvent, WarningEvent, EndEvent>;
 
-/// A new file with the same events as metrics.jsonl in another form.
+/// A new file that has the events of metrics.jsonl in another form.
 struct SecondLog {
   std::filesystem::path path;  ///< empty: there is no second log
-  /// The bytes for an event, which happened `time` seconds after 1970; may be empty.
+  /// The bytes for an event; may be empty. `time`: when it happened, in seconds since 1970.
   std::function<std::string(const MetricsEvent& event, double time)> records;
 };
 
@@ -393,9 +393,9 @@ void check_metrics_file(const std::filesystem::path& path);
 
 /// Prepares the log for a run that goes on from `step`. Removes a torn last line, lines that are no events,
 /// and later events, so that no step is in the log twice. Replaces the file in one rename if anything is
-/// removed; if it has other hard links, so that appended lines do not appear under the other names; and if
-/// `replace` is true, so that a process with the old file open no longer writes to the log. Does nothing if
-/// the file is absent. Throws Error(kStorage).
+/// removed; if the file has other hard links, so that appended lines do not appear under the other names; and
+/// if `replace` is true, so that a process with the old file open no longer writes to the log. Does nothing
+/// if the file is absent. Throws Error(kStorage).
 ///
 /// First copies a file with lines that are no events to PATH.damaged, or else a file with a `checkpoint`
 /// event later than `step` to PATH.uncut, because the run had saved some removed steps. If the copy's name

@@ -36,7 +36,7 @@ ResumableCheckpoint check_stored_config(const Checkpoint& checkpoint, const RunC
   ResumableCheckpoint saved{
       .config = stored_config(checkpoint), .mesh = checkpoint.manifest.mesh, .differences = {}};
   std::vector<ConfigDifference> differences = compare(saved.config, config);
-  // A config may leave sizes to the data set or to a pretrained model.
+  // Compares sizes, too, because a config may leave them to the data set or to a pretrained model.
   for (ConfigDifference& difference : compare_models(checkpoint.manifest.state.model, model))
     if (!has_key(differences, difference.key)) differences.push_back(std::move(difference));
   saved.differences = accept_differences(checkpoint.directory.string(), std::move(differences));

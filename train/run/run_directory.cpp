@@ -34,7 +34,7 @@ std::optional<fs::path> owner_of_linked_folder(Io& io, const fs::path& run) {
   std::error_code error;
   const fs::path own = fs::weakly_canonical(run, error) / kCheckpoints;
   const fs::path real = fs::weakly_canonical(run / kCheckpoints, error);
-  // A broken link is refused when the folder is made.
+  // Ignores a broken link, which is refused later, when the folder is made.
   if (error || real == own || !is_folder(real)) return std::nullopt;
   return real.filename() == kCheckpoints && is_run(io, real.parent_path()) ? real.parent_path() : real;
 }
@@ -127,7 +127,7 @@ void RunDirectory::check_tokenizer(const Tokenizer& tokenizer) const {
   const auto& [name, bytes] = tokenizer_.front();
   if (file.filename() == name &&
       (read_whole_file(io_, file, kMostTokenizerBytes) == bytes ||
-       // Another version of the library may have written the same tokenizer.
+       // Another version of Hugging Face's tokenizers may have saved the same tokenizer in other bytes.
        (!tokenizer.is_sentencepiece() && Tokenizer(file).sha256() == tokenizer.sha256())))
     return;
   throw Error(ExitCode::kUsage,

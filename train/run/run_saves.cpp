@@ -34,7 +34,7 @@ RunSaves::RunSaves(SavedRun lent, const Stream& compute, MemoryLedger& ledger,
 }
 
 // The system may refuse pinned memory even though the machine has enough. If the config sets no size, tries
-// again with less. Collective.
+// again with less memory. Collective.
 void RunSaves::take_copies(const Stream& compute, MemoryLedger& ledger,
                            const std::vector<UnitStates>& units) {
   const bool may_take_less = plan_.beside_device && plan_.takes_the_rest;
@@ -131,8 +131,8 @@ bool RunSaves::commit() {
   log.end_live_line();
   for (const std::string& text : report.warnings) log.warn(text);
   const double waited = save.stood_seconds + seconds_since(since);
-  // Not the time since the save began, which would be too long: a background save may be written long before
-  // the end of the step that commits it.
+  // The time since the save began would be too long: a background save may be written long before the end of
+  // the step that commits it.
   const double seconds = std::max(save.begin_seconds + report.seconds, waited);
   if (lent_.time_limit) lent_.time_limit->took_save(seconds);
   log.write(CheckpointEvent{.step = save.state.step,

@@ -37,7 +37,7 @@ bool Trainer::validation_is_due_at(int64_t step) const {
 
 bool Trainer::has_stopped_improving() const {
   const int64_t most = run_.config.train.stop_after_validations;
-  // The count is only used if the best score has the same metric.
+  // The count has a meaning only for the metric of the best score.
   const bool same_metric = !state_.best || state_.best->metric == to_string(run_.config.checkpoint.keep_best);
   return most > 0 && same_metric && state_.validations_since_best >= most;
 }

@@ -31,8 +31,8 @@ using ReportPart = FunctionRef<void(std::string_view part, int64_t done, int64_t
 struct ValidationSet {
   static constexpr const char* kNone = "none";  ///< content_hash() without a set
 
-  /// The set; nullopt without a validation: the config asks for none, the set has no examples, or no example
-  /// keeps a target.
+  /// The set; nullopt without a validation: the config asks for none, the set has no examples, or cuts leave
+  /// no example a target.
   std::optional<TokenDataset> dataset = {};
   std::string note = {};  ///< why there is no validation, if the config asks for one
 

@@ -57,7 +57,7 @@ StepResult TrainingStep::run(int64_t micro_batches, NextTokens next, double lear
   const auto count = static_cast<double>(sum.target_count);
   return {.loss = sum.mean(),
           .target_count = sum.target_count,
-          // The gradients belong to the sum over targets, the reported norm to the mean loss.
+          // The gradients are of the loss summed over targets, the reported norm is of the mean loss.
           .gradient_norm = sum.target_count > 0 ? std::sqrt(squared_norm) / count : 0,
           .skipped = sum.target_count == 0 || !std::isfinite(sum.loss) || !std::isfinite(squared_norm),
           .stop_requests = sum.stop_requests,

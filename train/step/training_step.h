@@ -29,7 +29,7 @@ struct StepResult {
   bool given_up = false;      ///< StepHooks::gives_up ended the step: no update; all other members are unset
 };
 
-/// Numbers of a step and its update. Skipped steps are no updates, so `update` may be smaller.
+/// Numbers of a step and its update. Skipped steps are no updates, so `update` may be smaller than `step`.
 struct StepNumbers {
   int64_t step = 1;       ///< from 1; seeds dropout
   int64_t update = step;  ///< from 1; for AdamW's bias correction

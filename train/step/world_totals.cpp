@@ -39,7 +39,7 @@ void WorldTotals::sum_over_world(Arena& arena, int64_t target_count, bool stop_r
   const auto set = [&](Place place, double value) {
     copy_bytes(stream_, totals.row_range(place, 1).data, &value, 8);
   };
-  // All ranks of a tensor group have the same targets and loss, so only the first rank counts.
+  // All ranks of a tensor group have the same targets and loss, so only the group's first rank adds them.
   const bool counts = mesh_.tensor().rank() == 0;
   set(kTargets, counts ? static_cast<double>(target_count) : 0);
   if (!counts) set(kLoss, 0);

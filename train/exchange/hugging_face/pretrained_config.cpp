@@ -255,7 +255,7 @@ class PretrainedReader : public JsonReader {
 };
 
 bool describes(const Family& family, const ModelConfig& model) {
-  // transformers 5 refuses other hidden sizes for LLaMA.
+  // For LLaMA, transformers 5 refuses hidden sizes that the number of heads does not divide.
   const bool has_width =
       family.model_type != std::string_view("llama") || model.hidden_size % model.num_attention_heads == 0;
   return has_width && model.qk_norm == family.qk_norm && (model.sliding_window == 0 || family.has_window) &&

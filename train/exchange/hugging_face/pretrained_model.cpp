@@ -150,7 +150,7 @@ void check_copy(const PretrainedModel& model, const StoredTensor& copy, const Un
 constexpr int64_t kHashedBlock = int64_t{16} << 20;
 
 std::string header_of(const std::string& name, const StoredTensor& stored) {
-  // The strides belong to the facts, because pieces of such a tensor are hashed as they lie in the file.
+  // Tensors with strides are hashed as they lie in the file, so their hash needs the strides, too.
   return fmt::format("{} {} {}{};", name, stored.dtype, stored.shape_text(), fmt::join(stored.strides, ","));
 }
 
@@ -180,7 +180,7 @@ PretrainedModel open_pretrained_model(const fs::path& directory) {
   model.config = read_pretrained_config(directory);
   NamedTensors found = read_first_weights(directory, model);
   model.wrappers = take_off_wrappers(found, /*adapters=*/false);
-  // A forged config may have more layers than the memory could list.
+  // A forged config may state more layers than fit into memory.
   if (model.config.num_hidden_layers > std::ssize(found))
     refuse_directory(directory, fmt::format("has {} tensors, too few for the {} layers of its config.json",
                                             found.size(), model.config.num_hidden_layers));

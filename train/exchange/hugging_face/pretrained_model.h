@@ -67,9 +67,9 @@ PretrainedModel open_pretrained_model(const std::filesystem::path& directory);
 void read_pretrained(const PretrainedModel& model, const UnitLayout& layout, int64_t begin, int64_t end,
                      float* to);
 
-/// Throws Error(kInputData) unless each storage of .bin files has the CRC-32 that its archive states. The
-/// ranks share the storages; each reads with kBlockThreads threads and buffers of 1 MiB. Reads nothing of
-/// safetensors, which have no checksums. Collective over `world`; if a rank fails, all throw.
+/// Throws Error(kInputData) unless each storage of .bin files has the CRC-32 that its archive states. Each
+/// rank checks a part of them, with kBlockThreads threads and buffers of 1 MiB. Reads nothing of safetensors,
+/// which have no checksums. Collective over `world`; if a rank fails, all throw.
 void check_storages(const PretrainedModel& model, Communicator& world);
 
 /// XXH3-128 over all tensors: name, dtype and shape, the first 4 KiB of each block of 16 MiB, and the last 4
@@ -77,10 +77,10 @@ void check_storages(const PretrainedModel& model, Communicator& world);
 std::string samples_hash(const PretrainedModel& model);
 
 /// XXH3-128 of the names, dtypes and shapes of all tensors, and of the XXH3-128 (32 hex digits) of each 16
-/// MiB of each tensor, in the order of ripstop's names. The ranks share the bytes; each reads with
-/// kBlockThreads threads and buffers of 1 MiB. The result does not depend on the number of ranks. Calls
-/// `watch` a few times a second with the percent of this rank's bytes. Collective over `world`; if a rank
-/// fails, all throw. Throws Error(kStorage), and Error(kInputData) if a file became shorter.
+/// MiB of each tensor, in the order of ripstop's names. Each rank hashes a part, with kBlockThreads threads
+/// and buffers of 1 MiB. The result does not depend on the number of ranks. Calls `watch` a few times a
+/// second with the percent of this rank's bytes. Collective over `world`; if a rank fails, all throw. Throws
+/// Error(kStorage), and Error(kInputData) if a file became shorter.
 std::string contents_hash(
     const PretrainedModel& model, Communicator& world,
     FunctionRef<void(int64_t percent)> watch = [](int64_t) {});

@@ -190,8 +190,8 @@ fs::path find_weights(const fs::path& directory) {
                    hint_for_link(directory / kPeftWeights));
 }
 
-// Throws if the model cannot have adapters as in `lora`. Without this check, the error would be about a
-// missing tensor.
+// Throws if the model cannot have the adapters that `lora` describes. Without this check, the error would be
+// about a missing tensor.
 void require_possible(const fs::path& directory, const LoraConfig& lora, const ModelConfig& model) {
   try {
     validate(lora, model);

@@ -28,7 +28,7 @@ class GrownTables {
 
   GrownTables(const VocabularyGrowth& growth, int64_t stored_rows, ReadStored read);
 
-  /// Whether the unit has a table with more rows than the stored model.
+  /// Whether the unit has a table with more rows than in the stored model.
   bool has(const UnitSpec& unit) const;
   /// Overwrites `to` with the elements [begin, end) of the flat buffer of `layout`; padding becomes zero. The
   /// first call that needs new rows of a table reads it all, in pieces of 1 MiB. Any thread may call.

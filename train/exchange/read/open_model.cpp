@@ -118,7 +118,7 @@ bool is_export(Io& io, const StoredModel& exported, const StoredModel& base) {
 
 // Throws unless `manifest` has the parameters of its model, with the same sizes.
 void check_sizes(const Manifest& manifest) {
-  // A forged model may have more layers than the memory could list.
+  // A forged manifest may state more layers than fit into memory.
   if (manifest.state.model.num_hidden_layers > std::ssize(manifest.units))
     fail(ExitCode::kStorage, "the checkpoint has {} units, too few for the {} layers of its model",
          manifest.units.size(), manifest.state.model.num_hidden_layers);

@@ -48,7 +48,7 @@ void read_in_pieces(Io& io, const StoredModel& model, std::span<const UnitLayout
                     FunctionRef<void(size_t unit, int64_t first, std::span<const float> values)> take,
                     int64_t piece_elements = int64_t{1} << 19);
 
-/// Overwrites the masters of `units` (of parameter_table): shard fsdp_index of each. Leaves the moments.
+/// Overwrites the masters of `units` (of parameter_table), shard fsdp_index of each. Moments stay unchanged.
 void read_weights(Io& io, const StoredModel& model, int64_t fsdp_index, std::span<const UnitStates> units);
 
 /// Returns all elements of an adapter's A or B, row-major, with B's rows in ripstop's order.

@@ -21,7 +21,7 @@ struct ExportedTokenizer {
   std::string difference = {};
   /// Whether `texts` has tokenizer.json, with which AutoTokenizer can map tokens to places in the text.
   bool has_json = false;
-  /// Whether tokenizer.json is that of the run. PreTrainedTokenizerFast of transformers then makes the ids of
+  /// Whether tokenizer.json is the run's own. PreTrainedTokenizerFast of transformers then makes the ids of
   /// Tokenizer::encode if it is told `splits_special`, whatever tokenizer_config.json says.
   bool is_carried_json = false;
   /// Whether names of special tokens in a text stay text; split_special_tokens in transformers.

@@ -38,7 +38,7 @@ struct UnitPart {
   int64_t count = 0, index = 0;
 };
 
-// This rank's parts of the units, consecutive: the rank reads and writes in order and shares few disk blocks.
+// This rank's parts of the units: consecutive, to read and write in order and share few disk blocks.
 std::vector<UnitPart> share_of_rank(const std::vector<UnitSpec>& units, const Communicator& world) {
   std::vector<UnitPart> all;
   for (const UnitSpec& unit : units) {
