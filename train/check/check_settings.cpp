@@ -68,7 +68,7 @@ void set_optimizer(CheckSettings& settings) {
                                                          : usual;
   settings.learning_rate = 0.2 * deviation;
   if (step.adamw.weight_decay > 0) step.adamw.weight_decay = 0.1 / settings.learning_rate;
-  // Smaller than the gradient norm of any new model, so that the gradients of both steps are clipped.
+  // The limit is below the gradient norm of any new model, so that both steps clip their gradients.
   if (step.max_grad_norm > 0) step.max_grad_norm = 0.01;
   const double norm = step.max_grad_norm > 0 ? step.max_grad_norm : 1;
   step.adamw.epsilon = norm / std::sqrt(static_cast<double>(lora.any() ? adapter_parameter_count(model, lora)

@@ -13,7 +13,7 @@ namespace {
 // Elements read to the host at once, unless a row has more.
 constexpr int64_t kElementsAtOnce = int64_t{1} << 20;
 
-// Turns a vector into one row: blocks are parts of rows, and a block of one element would show mere rounding.
+// Turns a vector into one row, because blocks are parts of rows, and a vector has rows of one element.
 Box as_row(Box box) {
   if (box.parameter->vector) {
     std::swap(box.row, box.column);

@@ -25,7 +25,7 @@ struct Header {
 static_assert(sizeof(Header) == 32 && sizeof(FileBlocks::Array) == 16);
 constexpr char kMagic[] = "RIPBLOCK";
 
-/// An array takes 16 bytes, a hash 8.
+/// An array takes 16 bytes, and a hash takes 8.
 int64_t size_of_sidecar(int64_t file_bytes, int64_t arrays) {
   return static_cast<int64_t>(sizeof(Header)) + arrays * 16 + FileBlocks::block_count(file_bytes) * 8;
 }

@@ -51,7 +51,7 @@ struct CheckpointState {
   int64_t validated_step = 0;           ///< the last step whose weights were validated; 0: no step
   std::optional<BestSoFar> best;
   int64_t validations_since_best = 0;  ///< validations without an improvement; 0 with keep_best "none"
-  int64_t takeover = 0;  ///< number of the takeover whose process saved the checkpoint (Takeovers); or 0
+  int64_t takeover = 0;  ///< Takeover::number of the start that saved the checkpoint; 0: no takeover
   bool operator==(const CheckpointState&) const = default;
 };
 

@@ -190,7 +190,7 @@ class RankFileWriter {
   const RankFileWork& work_;
   FileBlocks blocks_;
   const std::vector<int64_t> order_;
-  std::vector<std::atomic<int64_t>> uncopied_;  ///< blocks of each array not yet copied
+  std::vector<std::atomic<int64_t>> uncopied_;  ///< for each array, the number of blocks not yet copied
   std::atomic<int64_t> progress_ = 0;
   uint64_t hash_of_zeros_ = 0;
   CheckedOutput file_;

@@ -92,7 +92,7 @@ class Snapshot {
 
   mutable std::mutex mutex_;  ///< guards unread_
   std::condition_variable freed_;
-  std::vector<int> unread_;  ///< arrays of each shard that are still to be read
+  std::vector<int> unread_;  ///< for each shard, the number of arrays still to be read
   std::mutex copies_mutex_;  ///< guards `copies_` against several writing threads
 };
 

@@ -58,7 +58,7 @@ class Verb {
   Verb(CommandLine& line, CLI::App& app) : line_(&line), app_(&app) {}
 
   /// Adds an option "--name", or a positional argument if `name` has no dashes. `value` only changes if the
-  /// command line has it. T: std::string, int64_t, uint64_t, double, or Arguments, which takes several words.
+  /// option is given. T: std::string, int64_t, uint64_t, double, or Arguments, which takes several words.
   template <class T>
   Option option(const std::string& name, T& value, const std::string& help);
   /// Adds an option for a path, or for several. "~" or "~/" at the start of a word becomes the home

@@ -126,7 +126,7 @@ int64_t threads_of_rank(const Machine& machine) {
 }
 
 // The nodes of the launch. Each node has the machine of its lowest rank, and the problems of all its ranks,
-// because the launcher may give them different cores. Collective.
+// because the launcher may give the ranks different cores. Collective.
 std::vector<Node> describe_nodes(MpiWorld& world) {
   Communicator& ranks = world.communicator();
   const Machine machine = read_machine();

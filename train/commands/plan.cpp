@@ -159,7 +159,7 @@ std::vector<std::string> weights_notes(const RunConfig& config, const ModelConfi
     if (const auto adapters = open_first_adapters(config.lora, model))
       std::ranges::move(wrappers_notes(adapters->directory, adapters->wrappers), std::back_inserter(notes));
   } catch (const Error&) {
-    // A plan needs config.json alone.
+    // Errors are ignored, because a plan needs no file but config.json.
   }
   return notes;
 }

@@ -112,7 +112,7 @@ class Watch {
 };
 
 ExitCode watch(Io& io, const StatusArguments& given) {
-  // sigtimedwait below takes a blocked SIGINT without a handler, and no signal is lost.
+  // Blocks SIGINT: sigtimedwait below then takes it without a handler, and no signal is lost.
   sigset_t interrupt;
   sigemptyset(&interrupt);
   sigaddset(&interrupt, SIGINT);

@@ -184,7 +184,7 @@ struct Summarizer {
 void write_line(const std::string& line, std::optional<SummaryFile>& file) {
   if (file) return file->append(line);
   print_out("{}\n", line);
-  // A program at the other end of a pipe may wait for the line. Without a reader, more work is useless.
+  // Flushes at once, because a reader may wait for the line. Ends the process if the reader is gone.
   require_output();
 }
 

@@ -51,7 +51,7 @@ class EvaluationClaim {
   EvaluationClaim& operator=(EvaluationClaim&&) = delete;
 
  private:
-  std::filesystem::path partial_;  ///< made by make_partial_directory for scores.json; empty after a move
+  std::filesystem::path partial_;  ///< made by make_partial_directory for scores.json; empty if moved from
 };
 
 struct FoundPredictions {
@@ -59,8 +59,8 @@ struct FoundPredictions {
   std::vector<Prediction> predictions;
 };
 
-/// Finds the directory in `evaluations`, other than `own`, with the most predictions made by `settings`; the
-/// number of examples may differ. Skips directories that cannot be read.
+/// Finds the directory in `evaluations`, other than `own`, with the most predictions made with `settings`;
+/// the number of examples may differ. Skips directories that cannot be read.
 FoundPredictions find_predictions(const std::filesystem::path& evaluations, const std::filesystem::path& own,
                                   const EvaluationSettings& settings);
 

@@ -69,9 +69,9 @@ class InferenceModel {
   /// that goes on. Every step computes all rows, and prompts have multiples of kRowStep rows: few shapes
   /// occur, and the tokens of a sequence do not depend on the other sequences.
   ///
-  /// logits() copies 4 * rows * V bytes to the host: 16 MB a step for 32 summaries by 4 beams of 32,000 ids,
-  /// less than a hundredth of the weights that a step of a 1.1B model reads. The best few logits of a row
-  /// would not do: bans could leave too few, and drawing needs all.
+  /// logits() copies 4 * rows * V bytes to the host: 16 MB a step for 32 summaries with 4 beams and 32,000
+  /// ids, less than a hundredth of the weights that a step of a 1.1B model reads. The best few logits of a
+  /// row would not do: bans could leave too few, and drawing needs all.
   std::vector<int32_t> best(std::span<const SlotTokens> items, int64_t ids);
   std::span<const LogitRow> logits(std::span<const SlotTokens> items);
 

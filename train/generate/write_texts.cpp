@@ -62,7 +62,7 @@ void write_texts(InferenceModel& model, const Tokenizer& tokenizer, const Genera
                           .end_tokens = settings.eos_token_id,
                           .settings = settings,
                           .needs_logits = limits.all_logits};
-  // A tokenizer may know no EOS: then end tokens in `settings`, for example of config.json, suffice.
+  // A tokenizer may know no EOS: then end tokens in `settings`, for example from config.json, suffice.
   if ((tokenizer.has_eos() || options.end_tokens.empty()) && !options.ends(tokenizer.eos()))
     options.end_tokens.insert(std::ranges::lower_bound(options.end_tokens, tokenizer.eos()), tokenizer.eos());
   // End tokens may be ids above the pieces. Other ids in that range have no text, and are never generated.

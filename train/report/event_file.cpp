@@ -124,7 +124,7 @@ void add_scalar(Message& values, const std::string& tag, double value) {
   values.message(1, Message().text(1, tag).number(2, static_cast<float>(value)));
 }
 
-// A value that a plugin of TensorBoard shows.
+// Adds a value that a plugin of TensorBoard shows.
 void add_tensor(Message& values, std::string_view tag, std::string_view plugin, const Message& content,
                 const Message& tensor) {
   constexpr uint64_t kIsTensor = 2;
@@ -133,7 +133,7 @@ void add_tensor(Message& values, std::string_view tag, std::string_view plugin, 
   values.message(1, Message().text(1, tag).message(8, tensor).message(9, metadata));
 }
 
-// Data for the plugin hparams, which reads only the metadata.
+// Adds data for the plugin hparams, which reads only the metadata.
 void add_hparams(Message& values, std::string_view tag, uint32_t field, const Message& data) {
   const Message empty =
       Message().integer(1, kFloat).message(2, Message().message(2, Message().integer(1, 0)));

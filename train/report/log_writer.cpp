@@ -179,7 +179,7 @@ bool LogWriter::work(std::unique_lock<std::mutex>& guard, bool syncs) {
     if (rights_.check_owner && !file_.is_at_path()) follow_path();
     look_at_ = Clock::now() + kPause;
   }
-  // Line by line, so that a nearly full disk gets the lines that still fit.
+  // Writes line by line, so that a nearly full disk gets the lines that still fit.
   while (!lines_.empty()) {
     const Entry& entry = lines_.front();  // take_back() does not move it
     is_writing_ = true;

@@ -66,7 +66,7 @@ DecidedRun decide_run(const RunConfig& given, MpiWorld& world, StartTimes& times
   times.enter(&StartupSeconds::data);
   Tokenizer tokenizer(dataset_tokenizer(given.data.directory));
   TokenDataset dataset(dataset_file(given.data.directory, "train.h5"));
-  // The run keeps this tokenizer and decodes its summaries with it.
+  // The run keeps this tokenizer and decodes summaries with it, so it must be the data set's.
   require_dataset_tokenizer(dataset, tokenizer);
 
   times.enter(&StartupSeconds::memory);

@@ -32,8 +32,8 @@ class RunDirectory {
   const std::vector<std::string>& notes() const { return notes_; }
 
   /// Makes the folder of checkpoints. If `checkpoints` is a link to a folder outside of the run, first takes
-  /// that folder's lock, because two runs must not write into it: the LOCK of the run that owns the folder,
-  /// else a LOCK in the folder. Throws Error(kStorage) if another run owns it.
+  /// a lock, because two runs must not write into that folder: the LOCK of the run that owns the folder, else
+  /// a LOCK in the folder. Throws Error(kStorage) if another live run has that lock.
   void prepare_checkpoints();
   /// The step of the newest checkpoint that prepare_checkpoints found; 0 if it found no checkpoint.
   /// Unreadable checkpoints count, because a start from an older step would supersede them.

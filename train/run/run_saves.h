@@ -60,7 +60,7 @@ class RunSaves {
   bool is_under_way() const { return under_way_.has_value(); }
   /// The step of the last commit or of the resumed checkpoint; -1 if there is neither.
   int64_t saved_step() const { return saved_step_; }
-  /// The time that the last step's updates waited for a save. alone_seconds() is the part of it outside
+  /// The time that the last step's updates waited for a save. alone_seconds() is the part outside
   /// collectives.
   double wait_seconds() const { return wait_seconds_; }
   double alone_seconds() const { return alone_seconds_; }

@@ -49,7 +49,7 @@ bool Trainer::validate_and_save() {
   const Clock::time_point begin = Clock::now();
   const bool late = saves_->has(state_.step);
   LookIntervals intervals;
-  // Each part of the loss takes less than a step. With summaries, one rank alone may be busy for longer.
+  // Uses the deadline of steps, unless summaries may keep one rank busy for longer than a step.
   if (!run_.summaries) world_.set_deadline(deadline_.in_step());
   const std::optional<ValidationScores> scores = validation_.measure(
       *step_, ledger_, [&] { return stop_requested(intervals.look()); },

@@ -96,7 +96,7 @@ class TensorReader {
     const auto place = [&](int64_t row, int64_t i) {
       return (rows.first + row) * of_row + (column + i) * of_column;
     };
-    constexpr double kCallBytes = 4096;  // a read call costs about as much as these bytes
+    constexpr double kCallBytes = 4096;  // a call costs about as much as reading these bytes
     const auto cost = [&](int64_t lines, int64_t count, int64_t step) {
       return static_cast<double>(lines) *
              (static_cast<double>((count - 1) * step * element_bytes_) + kCallBytes);

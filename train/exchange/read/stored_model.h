@@ -26,7 +26,7 @@ class StoredModel {
 
   const std::filesystem::path& directory() const { return directory_; }
   /// All facts about the model except its weights. For a Hugging Face model: its sizes, the hash of its
-  /// tokenizer, if any, a config to evaluate it with (and its end tokens), step 0, and no data set.
+  /// tokenizer, if any, a config to evaluate it with, end tokens included, step 0, and no data set.
   const CheckpointState& state() const { return state_; }
   const ModelConfig& config() const { return state_.model; }
   /// Whether this is a Hugging Face model.

@@ -193,7 +193,7 @@ int64_t import_model(Io& io, const StoredModel& model, const fs::path& output,
                      const std::function<void(int64_t elements)>& progress) {
   const std::vector<UnitSpec> table = parameter_table(model.config());
   std::vector<UnitLayout> layouts;
-  layouts.reserve(table.size());  // the sources refer to the elements
+  layouts.reserve(table.size());  // keeps elements in place, because the sources refer to them
   std::vector<ArraySource> sources;
   std::atomic<int64_t> done = 0;  // weights that all threads have read
   for (const UnitSpec& unit : table) {
