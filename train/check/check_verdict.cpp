@@ -270,8 +270,8 @@ std::array<double, kCheckedKinds.size()> check_tolerances(const CheckSettings& s
   const double loss = 2 * rounding + travel / 8;
   const double norm = rounding * depth + travel / 8;
   const double gradient = 16 * rounding * depth + 4 * travel;
-  // The last term is the rounding of weights to float32, relative to an update: weights of norms are about 1,
-  // an update is about as large as the learning rate.
+  // The last term is the rounding of weights to float32, relative to an update, because weights of norms are
+  // about 1, and an update is about as large as the learning rate.
   const double update = 2 * gradient + 2 * 0x1p-24 / settings.learning_rate;
   return {loss, norm, gradient, 3 * gradient, update, 3 * update};
 }

@@ -152,7 +152,7 @@ RankFindings compare_with_one_rank(const KeptSteps& kept, const DeviceMesh& mesh
   const int64_t sequences = together.micro_batch_sequences;
   RankFindings findings{.steps = kept.steps, .reference = {}, .errors = {}, .norms = {}, .units = {}};
   for (int64_t number = 1; number <= kCheckSteps; ++number) {
-    // Leaves out empty slots: the check then also shows that empty slots change nothing on the mesh.
+    // Leaves out empty slots, so that the check also shows that they change nothing on the mesh.
     std::vector<int64_t> slots = filled_slots(tokens, number);
     while (std::ssize(slots) % sequences != 0) slots.push_back(-1);
     const auto slots_of_batch = [&](int64_t micro) {

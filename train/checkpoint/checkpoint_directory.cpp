@@ -79,7 +79,7 @@ void put_back(Io& io, const std::filesystem::path& directory, const std::string&
   }
 }
 
-/// Writes a file as a test: a file system with the right permissions may still be read-only or full.
+/// Writes a file as a test, because a file system with the right permissions may still be read-only or full.
 void check_writable(Io& io, const std::filesystem::path& directory) {
   const std::filesystem::path probe = directory / fmt::format("{}probe.{}", kAttemptPrefix, ::getpid());
   create_file(io, probe, "ripstop");
@@ -108,7 +108,7 @@ int64_t tree_bytes(Io& io, const std::filesystem::path& directory) {
   return bytes;
 }
 
-/// The bytes that deleting the checkpoint frees: holes in its files do not count.
+/// The bytes that deleting the checkpoint frees, without holes in its files.
 int64_t bytes_on_disk(Io& io, const ListedCheckpoint& checkpoint) {
   int64_t sum = 0;
   for (const StoredFile& file : checkpoint.manifest->files) {
@@ -120,7 +120,7 @@ int64_t bytes_on_disk(Io& io, const ListedCheckpoint& checkpoint) {
   return sum;
 }
 
-/// Renames before removing: a killed process then leaves no directory that looks like a damaged checkpoint.
+/// Renames before removing, so that a killed process leaves nothing that looks like a damaged checkpoint.
 void remove_checkpoint(Io& io, const std::filesystem::path& directory, int64_t step,
                        std::vector<std::string>& warnings) {
   const std::filesystem::path trash = directory.parent_path() / temporary_name(kTrashPrefix, step);
@@ -247,7 +247,7 @@ std::vector<int64_t> remove_old_checkpoints(Io& io, const std::filesystem::path&
       if (at->is_superseded) warnings.push_back("removed a checkpoint: " + at->problem);
     }
     for (const CheckpointAside& aside : list_aside(io, directory)) {
-      // Deletes a damaged checkpoint only once its step is saved again: until then, files may come back.
+      // Deletes a damaged checkpoint only once its step is saved again: until then, its files may come back.
       if (aside.is_superseded ? is_kept(aside.step) : aside.step != step) continue;
       remove_checkpoint(io, aside.directory, aside.step, warnings);
       warnings.push_back(fmt::format("removed {}: its step was saved again", aside.directory.string()));

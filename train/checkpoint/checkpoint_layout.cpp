@@ -67,7 +67,7 @@ std::vector<UnitShard> shards_of(const std::vector<UnitLayout>& layouts, const M
   std::vector<UnitShard> shards;
   for (size_t u = 0; u < layouts.size(); ++u) {
     const UnitLayout& layout = layouts[u];
-    // Replicas hold equal weights: each replica writes some of the units, so that all disks share the work.
+    // Replicas hold equal weights, so each replica writes some of the units, and all disks share the work.
     if (static_cast<int64_t>(u) % mesh.replicate != at.replicate) continue;
     const int64_t written_by_another = at.tensor == 0 ? 0 : layout.replicated_elements();
     const int64_t end = (at.fsdp + 1) * layout.shard_elements();

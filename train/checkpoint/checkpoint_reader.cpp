@@ -70,7 +70,7 @@ void refuse_if_all_are_superseded(Io& io, const std::filesystem::path& directory
               hint_for_superseded(directory));
 }
 
-/// Only rank 0 gets the list: listings by thousands of ranks would overload a parallel file system.
+/// Only rank 0 gets the list, because listings by thousands of ranks would overload a parallel file system.
 /// Collective.
 std::vector<ListedCheckpoint> list_on_rank_0(Io& io, const std::filesystem::path& directory,
                                              Communicator& world) {
@@ -162,7 +162,7 @@ void CheckpointReader::read_file_pieces(const Piece* first, const Piece* last,
   for (const Piece* begin = first; begin != last;) {
     // [begin, end) are the pieces of one stored shard.
     const Piece* end = std::find_if(begin, last, [&](const Piece& p) { return p.shard != begin->shard; });
-    // One state after the other: the pieces of an array then follow each other, and each block is read once.
+    // Reads one state after the other, so that pieces of an array follow each other: each block is read once.
     for (const UnitState state : kUnitStates)
       for (const Piece* piece = begin; piece != end; ++piece)
         if (std::byte* target = units[static_cast<size_t>(piece->unit)].array(state))

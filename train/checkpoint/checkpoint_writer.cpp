@@ -229,7 +229,7 @@ void CheckpointWriter::give_up(const Error& error, const std::filesystem::path& 
 
 void CheckpointWriter::remove_old(const Save& save, SaveReport& report) {
   try {
-    // Checks again: the commit may have taken long, and a new owner may need the old checkpoints.
+    // Checks again, because the commit may have taken long, and a new owner may need the old checkpoints.
     if (save.policy.check_owner) save.policy.check_owner();
   } catch (const Error& error) {
     report.warnings.push_back(fmt::format("old checkpoints were not removed: {}", error.what()));
@@ -256,7 +256,7 @@ SaveReport CheckpointWriter::commit(const DiskStillness& seen) {
     report.bytes = manifest.bytes();
   } catch (const Error& error) {
     give_up(error, save_->attempt);
-    // After a communication error the thread may be in a call that does not return: then `save_` stays.
+    // After a communication error the thread may be in a call that does not return, and `save_` stays.
     if (save_->work->is_done()) save_.reset();
     throw;
   }

@@ -284,7 +284,7 @@ fs::path find_checkpoint(Io& io, const fs::path& path, const std::string& which)
                 "progress of a run");
   if (choice.kind == Choice::Kind::kStep) return find_chosen_step(directory, listed, choice, which);
   const ListedCheckpoint* newest = newest_whole(listed);
-  // No checkpoint is whole: opening the newest reports its problem.
+  // No checkpoint is whole, so opening the newest reports its problem.
   if (newest == nullptr) return listed.back().directory;
   return choice.kind == Choice::Kind::kBest ? find_best(directory, listed, *newest) : newest->directory;
 }

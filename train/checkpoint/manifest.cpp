@@ -142,7 +142,7 @@ void check_head(const JsonReader& reader, const std::string& name, const Head& h
         fmt::format("is of format version {} and needs a ripstop that reads version {}; this one reads "
                     "version {}",
                     head.version, head.min_reader, Manifest::kVersion));
-  // Another layout version has other elements at the same offsets: hashes match, but weights are wrong.
+  // Another layout version has other elements at the same offsets, so hashes would match, but not weights.
   if (head.layout != UnitLayout::kVersion)
     refuse(fmt::format("has layout version {}; this ripstop reads {}", head.layout, UnitLayout::kVersion));
 }
@@ -164,7 +164,7 @@ void check_state(const JsonReader& reader, const CheckpointState& state) {
 /// Checks the parts of a tensor, and sets ParameterSpec::vector.
 void check_tensor(const JsonReader& reader, PhysicalTensor& tensor, std::set<std::string>& names) {
   if (tensor.parts.empty()) reader.refuse("has a tensor without parameters");
-  // No slash and no control character: the name is printed, and is part of an array's name.
+  // No slash and no control character, because the name is printed and is part of an array's name.
   constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.";
   for (ParameterSpec& p : tensor.parts) {
     if (p.name.empty() || p.name.find_first_not_of(kLetters) != std::string::npos)

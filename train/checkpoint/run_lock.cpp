@@ -188,7 +188,7 @@ class RunLock::Heartbeat {
   }
 
  private:
-  /// Asks for a heartbeat now: after a SIGCONT or a sleep of the machine, the thread may wait for seconds.
+  /// Asks for a heartbeat now, because after a SIGCONT or a machine's sleep the thread may wait for seconds.
   void hurry() {
     hurries_ = true;
     wake_.notify_all();
@@ -204,7 +204,7 @@ class RunLock::Heartbeat {
       hurries_ = false;
       in_call_ = true;
       guard.unlock();
-      // The heartbeat's time is the start of the write: from then on others may see the new number.
+      // The heartbeat's time is the start of the write, because others may see the new number from then on.
       const double began = boot_seconds();
       std::string reason;
       const bool renewed = write(count) && is_own(reason);
@@ -285,7 +285,7 @@ RunLock::RunLock(Io& io, const std::filesystem::path& directory, const RunLockTi
 
 RunLock::~RunLock() {
   if (!heartbeat_->request_end()) {
-    // Leaves thread and file to the end of the process: joining or closing might never return.
+    // Leaves thread and file to the end of the process, because joining or closing might never return.
     static_cast<void>(heartbeat_.release());
     return;
   }

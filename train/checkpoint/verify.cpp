@@ -60,7 +60,7 @@ class Verifier {
     }
   }
 
-  /// Sizes come first: a wrong size needs no reading, and tells more than a wrong hash.
+  /// Sizes come first, because a wrong size is found without reading, and tells more than a wrong hash.
   bool has_size(const std::string& file, int64_t bytes) {
     Io::Status status;
     if (io_.status(directory_ / file, status) != 0)

@@ -67,7 +67,7 @@ fs::path find_split(const EvaluateArguments& given, const TrainedModel& trained)
   const fs::path data = given.data.empty() ? trained.config.data.directory : given.data;
   const fs::path file = data / (given.split + ".h5");
   std::error_code error;
-  // If the system cannot tell, returns the path: opening the file then throws with the reason.
+  // If the system cannot tell, returns the path, so that opening the file throws with the reason.
   if (fs::exists(file, error) || error) return file;
   std::string hint = "--data is a directory made by ripstop prepare";
   if (const std::string others = splits_with_examples(data); !others.empty())
@@ -306,7 +306,7 @@ void say_stopped(const EvaluateArguments& given, const Subject& subject, const O
 
 ExitCode evaluate(MpiWorld& world, const EvaluateArguments& given, Stop& stop) {
   Io io;
-  // A stop ends the process at once: hashing the base of adapters takes minutes, and nothing is written yet.
+  // A stop ends the process at once, because hashing a base takes minutes, and nothing is written yet.
   std::optional<StopEndsProcess> while_reading(std::in_place, stop.signal());
   const Subject subject = find_subject(io, world.communicator(), given);
   const Device device = given.model.choose_rank_device(world, subject.trained);
@@ -365,7 +365,7 @@ void add_evaluate(CommandLine& line) {
   verb.set_example("srun -n 4 ripstop evaluate runs/xsum --checkpoint best --split test");
   verb.set_action([given] {
     given->split = split_name(given->split);
-    // Finds the deadline before MPI starts: the start of MPI may take minutes.
+    // Finds the deadline before MPI starts, because that may take minutes.
     std::vector<std::string> notes;
     Stop stop(launch_rank() == 0 ? find_deadline(notes) : std::nullopt);
     for (const std::string& note : notes) print_to(stderr, "note: {}\n", note);

@@ -160,7 +160,7 @@ void ModelArguments::add_to(Verb& verb, int64_t batch) {
 }
 
 Device ModelArguments::choose_rank_device(MpiWorld& world, const TrainedModel& trained) const {
-  // Takes only kCpu from the run: on a machine without GPUs, a model that was trained on GPUs must work, too.
+  // Takes only kCpu from the run, so that a model trained on GPUs also works on a machine without GPUs.
   const bool cpu = trained.config.run.device == DeviceChoice::kCpu;
   DeviceChoice choice = cpu ? DeviceChoice::kCpu : DeviceChoice::kAuto;
   for (const DeviceChoice given : {DeviceChoice::kAuto, DeviceChoice::kCpu, DeviceChoice::kCuda})

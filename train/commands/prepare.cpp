@@ -24,7 +24,7 @@
 namespace ripstop {
 namespace {
 
-/// The cores that Slurm granted; without Slurm this process's cores, at most 4: people share login nodes.
+/// The cores that Slurm granted; else this process's cores, at most 4, because people share login nodes.
 int64_t default_threads() {
   if (const char* text = std::getenv("SLURM_CPUS_PER_TASK"))
     if (const int64_t granted = parse_whole_number(text).value_or(0); granted > 0) return granted;

@@ -85,7 +85,7 @@ class Watch {
   }
 
  private:
-  // Cuts the table to the terminal's size: wrapped or scrolled lines could not be redrawn.
+  // Cuts the table to the terminal's size, because wrapped or scrolled lines could not be redrawn.
   void draw(const std::string& table) {
     winsize size{};
     if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0 || size.ws_row == 0)

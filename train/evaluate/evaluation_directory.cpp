@@ -214,7 +214,7 @@ EvaluationClaim::EvaluationClaim(const fs::path& directory, const EvaluationSett
   fs::create_directories(directory, error);
   if (error) fail_storage(directory, "make the directory", error.value());
   partial_ = make_partial_directory(posix_io(), directory / kScores, note);
-  // Writes the file even if it exists: an unwritable directory must cause an error now, not after hours.
+  // Writes the file even if it exists, so that an unwritable directory causes an error now, not after hours.
   write_whole_file(directory / kSettings, now.dump(2) + "\n");
 }
 

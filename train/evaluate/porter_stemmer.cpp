@@ -136,7 +136,7 @@ void turn_y_to_i(std::string& word) {
 }
 
 void shorten_double_suffix(std::string& word) {
-  // -li is removed from -alli first: the rules below then apply to the -ational or -tional that is left.
+  // -li is removed from -alli first, so that the rules below apply to the -ational or -tional that is left.
   if (word.ends_with("alli") && measure(without(word, 4)) > 0) replace_end(word, 2, "");
   if (word.ends_with("logi")) {
     if (measure(without(word, 3)) > 0) word.pop_back();

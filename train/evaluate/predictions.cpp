@@ -117,7 +117,7 @@ PredictionFile::PredictionFile(const std::filesystem::path& directory) : path_(d
 void PredictionFile::append(const Prediction& prediction) {
   const std::string line = line_of(prediction, count());
   file_->append(line);
-  // Keeps the texts as the file has them, not as given: a resumed evaluation must give the same scores.
+  // Keeps the texts that the file has, not those given, because a resumed evaluation must give equal scores.
   predictions_.push_back(*parse_prediction(line, count()));
 }
 

@@ -48,7 +48,7 @@ bool BeamSearch::accept(std::span<const LogitRow> next) {
     keep(std::move(tokens), ended, candidate.score);
   }
   if (candidates.empty()) {
-    // All ids are banned: the beams end as they were before this step.
+    // All ids are banned, so the beams end as they were before this step.
     --length_;
     for (Beam& beam : beams_) keep(std::move(beam.tokens), false, beam.score);
     return true;

@@ -209,7 +209,7 @@ void SummaryFile::append(const std::string& line) {
 void SummaryFile::finish() {
   file_->sync();
   file_->close();
-  // The summaries took hours: from here on no error removes them.
+  // The summaries took hours, so from here on no error removes them.
   file_.reset();
   disown_partial_directory(posix_io(), partial_);
   fs::path got = path_;

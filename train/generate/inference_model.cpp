@@ -316,7 +316,7 @@ std::vector<int32_t> InferenceModel::predictions() const {
     const auto r = static_cast<size_t>(row);
     for (int64_t slice = 1; slice < slices_; ++slice) {
       const auto at = static_cast<size_t>(slice * scored_rows_ + row);
-      if (value[at] <= value[r]) continue;  // slices ascend by id: among equal logits the lowest id stays
+      if (value[at] <= value[r]) continue;  // slices ascend by id, so among equal logits the lowest id stays
       value[r] = value[at];
       best[r] = id[at];
     }

@@ -104,7 +104,7 @@ std::vector<std::string> merge_dealt(std::vector<std::vector<std::string>> dealt
 
 std::vector<std::string> gather_dealt(Communicator& world, int64_t tensor,
                                       const std::vector<std::string>& own) {
-  // All ranks of a tensor group have the same texts: its first rank sends them. MessagePack keeps any byte.
+  // A tensor group's ranks have the same texts, so the first sends them. MessagePack keeps any byte.
   std::string packed;
   if (world.rank() % tensor == 0) nlohmann::json::to_msgpack(own, packed);
   const std::vector<std::string> all = world.all_gather_text(packed);

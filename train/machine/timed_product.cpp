@@ -14,7 +14,7 @@ namespace {
 // Size on a CPU: half a GFLOP and 2 MiB for each thread, enough work for full speed, few enough bytes for
 // caches.
 constexpr int64_t kRowsOfThread = 256, kSide = 1024;
-// The size on a GPU: a product takes a millisecond or more even on a large GPU.
+// The size on a GPU, so that a product takes a millisecond or more even on a large GPU.
 constexpr int64_t kGpuSide = 8192;
 
 // 0x3c3c... is a small number in both dtypes. Unwritten pages would all map to one cached page of zeros, and

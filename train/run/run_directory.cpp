@@ -109,7 +109,7 @@ RunDirectory::RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tok
   std::error_code error;
   fs::create_directories(path_, error);
   if (error) fail_storage(path_, "make the directory", error.value());
-  lock(path_);  // before any read: another process may be writing these files
+  lock(path_);  // before any read, because another process may be writing these files
   check_metrics_file(path_ / "metrics.jsonl");
   const fs::path config_file = path_ / "config.toml";
   if (path_exists(io, config_file)) {

@@ -36,7 +36,7 @@ void RunLog::sync() {
   try {
     metrics.sync();
   } catch (const Error& error) {
-    // If no line waits, the sync itself failed: no checkpoint may rely on this disk.
+    // If no line waits, the sync itself failed, so no checkpoint may rely on this disk.
     if (error.code() != ExitCode::kStorage || metrics.waiting_lines() == 0) throw;
     lines_wait_ = true;
     say(fmt::format(

@@ -196,7 +196,7 @@ void RunSaves::take_failure(const Error& error, const CheckpointState& state) {
   for (CheckpointState* each : lent_.states)
     if (each->best && each->best->step == state.step) each->best = committed_best_;
   lent_.log.write(SaveEvent{.step = state.step, .state = SaveState::kFailed});
-  // One step may be saved twice, for a validation and because a save is due: its failures count once.
+  // One step may be saved twice, for a validation and because a save is due, but its failures count once.
   if (std::exchange(failed_step_, state.step) != state.step) ++failures_;
   if (failures_ >= kFailuresInARow)
     throw Error(error.code(),

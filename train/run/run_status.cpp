@@ -29,7 +29,7 @@ std::optional<int64_t> newest_checkpoint(Io& io, const fs::path& run) {
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(run / "checkpoints", error)) {
     const std::optional<int64_t> step = parse_step_directory_name(entry.path().filename().string());
-    // The manifest is written last: a directory without a manifest is not committed.
+    // The manifest is written last, so a directory without a manifest is not committed.
     if (step && fs::exists(entry.path() / Manifest::kFileName, error)) by_step[*step] = entry.path();
   }
   const Takeovers takeovers = Takeovers::read(io, run / "checkpoints");
@@ -49,7 +49,7 @@ std::span<const StepMetrics> last_of(const std::vector<StepMetrics>& steps, size
   return std::span(steps).last(std::min(steps.size(), most));
 }
 
-// The median of 21 steps: a few slow steps with a save or a validation do not change it.
+// The median of 21 steps, which a few slow steps with a save or a validation do not change.
 double recent_step_seconds(const std::vector<StepMetrics>& steps) {
   std::vector<double> seconds;
   for (const StepMetrics& step : last_of(steps, 21)) seconds.push_back(step.step_seconds);

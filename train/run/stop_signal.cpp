@@ -75,7 +75,7 @@ void remember(int signal) {
   }
   if (second_interrupt_requeues != 0) _exit(static_cast<int>(ExitCode::kRequeue));
   std::signal(SIGINT, SIG_DFL);
-  raise(SIGINT);  // SIGINT is blocked in this handler: it ends the process on return
+  raise(SIGINT);  // SIGINT is blocked in this handler, so it ends the process on return
 }
 
 }  // namespace
@@ -109,8 +109,8 @@ StopSignal::StopSignal(StopFor purpose) {
     }
     blocked_.emplace(kSignals);
   } catch (const std::system_error&) {
-    // Without the thread, any thread may run the handler: safe except inside oneDNN's products (see the
-    // header).
+    // Without the thread, any thread may run the handler, which is safe except inside oneDNN's products (see
+    // the header).
   }
 }
 

@@ -104,7 +104,7 @@ void TimeLimit::took_step(double seconds) {
 }
 
 void TimeLimit::took_save(double seconds) {
-  // The slowest save counts: the disk may be just as busy again.
+  // The slowest save counts, because the disk may be just as busy again.
   save_seconds_ = save_is_measured_ ? std::max(save_seconds_, seconds) : seconds;
   save_is_measured_ = true;
 }

@@ -97,7 +97,7 @@ ExitCode Trainer::train() {
   if (code == ExitCode::kRequeue && saves_->saved_step() <= first_step_) require_progress(first_step_);
   do_and_agree(mesh_.world(), [&] {
     if (!leads_) return;
-    // Throws if lines still cannot be written: a run whose log lacks lines is not done.
+    // Throws if lines still cannot be written, because a run whose log lacks lines is not done.
     directory_->metrics().sync();
     directory_->check_still_owned();
     log_.tell();
@@ -193,7 +193,7 @@ std::optional<StepResult> Trainer::compute_step(StepWork& work) {
 void Trainer::log_step(const StepWork& work, const StepResult& result) {
   for (const std::string& note : stream_.take_notes()) log_.warn(note);
   if (!leads_) return;
-  // One check after the first step suffices: the libraries have then loaded all kernels and their buffers.
+  // One check after the first step suffices, because libraries have then loaded all kernels and buffers.
   if (state_.step == first_step_ + 1)
     if (const auto beyond = run_.library_memory.beyond_bound(ledger_.now().total())) log_.warn(*beyond);
   const double rows_per_second = static_cast<double>(work.loaded.rows) / clock_.seconds();
@@ -427,8 +427,8 @@ Error Trainer::end_failed(const Error& error) {
         write_end(error.code());
       }
     } catch (const Error& second) {
-      // If another process owns the run, reports that: the other owner may have caused `error` by removing
-      // files.
+      // If another process owns the run, reports that, because the other owner may have caused `error` by
+      // removing files.
       if (!owned && error.code() == ExitCode::kStorage) what = second.what(), hint = second.hint();
     } catch (const std::exception&) {
     }

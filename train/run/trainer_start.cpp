@@ -49,7 +49,7 @@ bool Trainer::start() {
   });
   enter(&StartupSeconds::memory);
   plan_ = plan_rank(run_.request(run_.target.device), mesh_.coordinates());
-  // The peak is measured before the step allocates its memory: a measurement takes memory outside the plan.
+  // The peak is measured before the step allocates memory, because measuring takes memory outside the plan.
   peak_flops_ = find_peak_flops(world_, run_.device, run_.step.sharding.compute);
   if (!peak_flops_ && run_.device.kind == DeviceKind::kCpu)
     found.notes.emplace_back(

@@ -17,7 +17,7 @@
 namespace ripstop {
 
 // Opens the weights of a run that has not begun, reading headers and samples only. Refuses different weights
-// on different nodes: the run would mix two models. Collective.
+// on different nodes, because the run would mix two models. Collective.
 Trainer::FirstWeights Trainer::open_first_weights(std::vector<std::string>& notes) {
   FirstWeights first;
   if (!run_.pretrained || run_.pretrained->has_begun) return first;
@@ -97,7 +97,7 @@ std::string Trainer::set_first_weights(const FirstWeights& first) {
 std::optional<std::string> Trainer::read_base(FirstWeights first,
                                               const std::optional<ResumableCheckpoint>& resumed) {
   if (resumed) {
-    // Finds the base of the checkpoint: another start may have saved it since `first` was opened.
+    // Finds the base of the checkpoint, because another start may have saved it since `first` was opened.
     first = {};
     do_and_agree(mesh_.world(), [&] {
       first.model.emplace(find_base(

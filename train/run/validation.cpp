@@ -45,7 +45,7 @@ ValidationSet open_validation_set(const RunConfig& config, const ResolvedRun& ru
   if (!config.train.validates()) return {};
   const char* key = config.train.validate_every > 0 ? "validate_every" : "validate_at_start";
   const std::filesystem::path file = std::filesystem::path(config.data.directory) / "validation.h5";
-  // A missing file is no error: the run can train without a validation.
+  // A missing file is no error, because the run can train without a validation.
   std::optional<TokenDataset> set;
   if (std::filesystem::exists(file)) set.emplace(file);
   if (!set || set->examples() == 0)

@@ -21,7 +21,7 @@ constexpr int64_t kMostGenerationBytes = int64_t{1} << 20;
 constexpr size_t kMostTemplateBytes = size_t{1} << 20;
 constexpr int64_t kMostPromptBytes = int64_t{8} << 20;  // JSON may write one byte as six characters: \u0000
 
-// Keys that are skipped: read_end_tokens() reads eos_token_id, and ripstop always uses a cache.
+// Keys that are skipped, because read_end_tokens() reads eos_token_id, and ripstop always uses a cache.
 constexpr std::array<std::string_view, 6> kOfEveryModel = {"bos_token_id", "eos_token_id",
                                                            "pad_token_id", "_from_model_config",
                                                            "use_cache",    "transformers_version"};

@@ -76,7 +76,7 @@ StoredTensor tensor_of(const JsonReader& reader, const std::string& name, const 
   return tensor;
 }
 
-// Throws if tensors overlap, or if bytes belong to no tensor: nothing would check such bytes.
+// Throws if tensors overlap, or if bytes belong to no tensor, because nothing would check such bytes.
 void check_places(const JsonReader& reader, const std::vector<StoredTensor>& tensors, int64_t data_begin,
                   int64_t file_bytes) {
   int64_t end = data_begin;

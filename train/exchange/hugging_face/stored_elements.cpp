@@ -71,7 +71,7 @@ class TensorReader {
 
   void read(const Rows& rows, int64_t column, int64_t columns) {
     if (!place_.tensor.strides.empty()) return read_lines(rows, column, columns);
-    // Whole rows have no gaps between them: one call reads all.
+    // Whole rows have no gaps between them, so one call reads all.
     const int64_t at_once = columns == columns_ ? rows.count : 1;
     for (int64_t row = 0; row < rows.count; row += at_once)
       read_band({rows.first + row, at_once, rows.stride, rows.to + row * rows.stride}, column, columns);
@@ -133,7 +133,7 @@ class TensorReader {
   }
 
   // Reads bytes of the tensor into the buffer. If the tensor was hashed, reads whole pieces and compares
-  // their hashes: the file may have changed since.
+  // their hashes, because the file may have changed since.
   void read_bytes(int64_t begin, int64_t bytes) {
     constexpr int64_t kPiece = StoredTensor::kPieceBytes;
     const StoredTensor& tensor = place_.tensor;

@@ -158,8 +158,8 @@ class PartWriter {
   size_t read_back_ = 0;  // number of places in written_ that were read back
 };
 
-// Makes the files with their headers, on rank 0, in full size: on a network file system, ranks that extend a
-// file could overwrite each other.
+// Makes the files with their headers, on rank 0, in full size, because on a network file system, ranks that
+// extend a file could overwrite each other.
 std::vector<WrittenPlace> make_files(Io& io, const ExportLayout& layout, const fs::path& directory) {
   std::vector<WrittenPlace> written;
   std::vector<char> buffer;
