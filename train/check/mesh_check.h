@@ -10,8 +10,8 @@
 
 namespace ripstop {
 
-/// This rank's results of the steps on a mesh. The shards are float32 in host memory, so that the mesh's
-/// memory can be freed: gradients before clipping or, for the last state (kComparedStates), master weights.
+/// This rank's results of the steps on a mesh. The shards are gradients before clipping or, for the last
+/// state (kComparedStates), master weights; float32 in host memory, so that the mesh's memory can be freed.
 struct KeptSteps {
   std::array<StepSums, kCheckSteps> steps;
   std::array<std::vector<std::vector<float>>, kComparedStates> shards;  ///< by state, then by unit

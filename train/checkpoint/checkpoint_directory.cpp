@@ -182,7 +182,7 @@ std::optional<std::filesystem::path> move_aside(Io& io, const std::filesystem::p
   std::filesystem::path aside = name;
   aside += suffix;
   if (io.rename(directory, aside) == 0) return aside;
-  // An earlier checkpoint may have this name.
+  // An earlier checkpoint that was moved aside may have this name.
   aside += fmt::format(".{}", std::chrono::steady_clock::now().time_since_epoch().count());
   if (io.rename(directory, aside) == 0) return aside;
   return std::nullopt;

@@ -85,7 +85,7 @@ FileBlocks read_sidecar(Io& io, const std::filesystem::path& directory, const St
          blocks.bytes, file.bytes);
   for (size_t i = 0; i < arrays.size(); ++i) {
     const FileBlocks::Array& a = blocks.arrays[i];
-    // A product with a forged number of elements could overflow.
+    // Divides, because a product with a forged number of elements could overflow.
     if (a.elements != arrays[i].elements || a.offset_bytes < 0 || a.offset_bytes > blocks.bytes ||
         a.elements > (blocks.bytes - a.offset_bytes) / element_bytes(arrays[i].dtype))
       fail(ExitCode::kStorage,

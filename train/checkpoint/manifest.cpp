@@ -142,7 +142,7 @@ void check_head(const JsonReader& reader, const std::string& name, const Head& h
         fmt::format("is of format version {} and needs a ripstop that reads version {}; this one reads "
                     "version {}",
                     head.version, head.min_reader, Manifest::kVersion));
-  // Another layout version has other elements at the same offsets, so hashes would match, but not weights.
+  // Another layout version has other elements at the same offsets, so hashes match, but weights are wrong.
   if (head.layout != UnitLayout::kVersion)
     refuse(fmt::format("has layout version {}; this ripstop reads {}", head.layout, UnitLayout::kVersion));
 }
@@ -183,7 +183,7 @@ void check_units(const JsonReader& reader, std::vector<UnitSpec>& units) {
     bool leads = true;
     for (PhysicalTensor& tensor : unit.tensors) {
       check_tensor(reader, tensor, names);
-      // Otherwise UnitLayout would stop with an internal error.
+      // Refuses here, because UnitLayout would stop with an internal error.
       if (tensor.replicated() && !leads)
         reader.refuse("unit {}: replicated tensors must come first", unit.name);
       leads = tensor.replicated();
@@ -244,7 +244,7 @@ std::string sidecar_file_name(int64_t rank) {
 
 std::string manifest_text(const Manifest& manifest) {
   Manifest written = manifest;
-  // JSON has no NaN and no infinity.
+  // Drops a best score that is not finite, because JSON has no NaN and no infinity.
   if (written.state.best && !std::isfinite(written.state.best->value)) written.state.best.reset();
   FieldWriter fields;
   Head head;

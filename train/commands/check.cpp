@@ -169,7 +169,7 @@ CheckReport examine_mesh(const CheckArguments& given, MpiWorld& world) {
   const CheckSettings settings =
       choose_check(checked.run, checked.device.kind, static_cast<uint64_t>(checked.config.run.seed), limits);
   require_equal_settings(settings, world);
-  // Ranks that compute alone may finish at very different times.
+  // Sets a long deadline, because ranks that compute alone may finish at very different times.
   world.set_deadline(std::max<double>(600, 120 * static_cast<double>(given.minutes)));
   DeviceMesh mesh(world, checked.run.mesh, checked.config.mesh.allow_tensor_across_nodes, checked.device);
   CheckReport report{.config_file = given.config_file,

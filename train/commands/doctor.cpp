@@ -149,7 +149,7 @@ std::vector<Node> describe_nodes(MpiWorld& world) {
   std::vector<Node> result;
   for (auto& [lowest_rank, each] : nodes) result.push_back(std::move(each));
   for (Node& each : result)
-    // train refuses such nodes: their results would differ by rounding.
+    // train refuses nodes with different instruction sets, because results would differ by rounding.
     if (each.machine.at("instruction_set") != result.front().machine.at("instruction_set"))
       each.problems.push_back("another instruction set than the first node's: these cannot train together");
   return result;

@@ -53,7 +53,7 @@ void end_failed(const Error& error, bool speaks) {
   // Flushes first, so that the error comes last if stdout and stderr go to one file.
   std::fflush(stdout);
   const Terminal terminal = terminal_of(stderr);
-  // Another rank may have left its live line.
+  // Clears the line, because another rank may have left its live line.
   const char* const clear = terminal.rewrites ? "\r\x1b[K" : "";
   if (speaks)
     print_to(

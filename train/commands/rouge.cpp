@@ -35,8 +35,8 @@ struct RougeArguments {
   bool json = false;
 };
 
-// Throws if a candidate has the id of another reference: scores of files in different orders would mean
-// nothing. Accepts ids that no reference has: the files may still belong together.
+// Throws if a candidate has the id of another reference, because scores of files in different orders would
+// mean nothing. Accepts ids that no reference has: the files may still belong together.
 void require_one_order(const RougeArguments& given, const std::vector<std::string>& references,
                        const std::vector<std::string>& candidates) {
   std::unordered_map<std::string, size_t> place;

@@ -114,8 +114,8 @@ Tokenizer open_tokenizer(const TrainedModel& trained, const std::string& given) 
   return given.empty() ? Tokenizer(trained.run) : Tokenizer(given, read_tokenizer_choice(trained.run));
 }
 
-// Throws if the model was not trained with the tokenizer: its ids would mean other words. Sets `note` if that
-// could not be checked.
+// Throws if the model was not trained with the tokenizer, because its ids would mean other words. Sets `note`
+// if that could not be checked.
 Tokenizer tokenizer_of(const TrainedModel& trained, const std::string& given, std::string& note) {
   Tokenizer tokenizer = open_tokenizer(trained, given);
   std::string remedy = "put the tokenizer of its data set there, or give it with --tokenizer";
@@ -199,14 +199,14 @@ void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
   if (input) show();
   while (true) {
     std::vector<DocumentLine> read;
-    // A person who types waits for each summary.
+    // Reads one document at a time from a person, who waits for each summary.
     if (input) read = input->next(input->is_live() ? 1 : at_once);
     std::vector<std::string> documents;
     for (const DocumentLine& line : read) documents.push_back(line.document);
     const std::vector<WrittenText> summaries = summarizer.run(documents);
     // `summaries` is equal on all ranks, so all leave the loop together.
     if (summaries.empty()) break;
-    // The summaries may go to the progress line's terminal.
+    // Clears the progress line, because the summaries may go to its terminal.
     progress.clear();
     for (size_t i = 0; i < read.size(); ++i) {
       const auto& [text, cut_tokens, at_limit] = summaries[i];
@@ -229,7 +229,7 @@ void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
   if (output) output->finish();
 }
 
-// Throws if input and output are one file: writing summaries would destroy the documents there.
+// Throws if input and output are one file, because writing summaries would destroy the documents there.
 void refuse_same_file(const SummarizeArguments& given) {
   std::error_code ignored;
   if (given.output != "-" && fs::equivalent(given.input, given.output, ignored))

@@ -94,7 +94,7 @@ ExitCode train(const TrainArguments& given) {
     try {
       return trainer->run();
     } catch (const Error&) {
-      // The destructor would wait for storage that never answers, and the error would not be printed.
+      // Skips the destructor, which would wait for storage that never answers: the error must be printed.
       if (!trainer->can_be_destroyed()) static_cast<void>(trainer.release());
       throw;
     }

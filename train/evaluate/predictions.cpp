@@ -59,8 +59,8 @@ std::string line_of(const Prediction& prediction, int64_t example) {
   Json object{{"example", example}};
   for (const auto& [name, member] : kTexts) object[name] = prediction.*member;
   if (prediction.at_limit) object["at_limit"] = *prediction.at_limit;
-  // Hashes the texts as a reader will get them: text_of_json changes bytes that are not UTF-8, which a model
-  // may generate.
+  // Hashes the texts as a reader will get them, because text_of_json changes bytes that are not UTF-8, which
+  // a model may generate.
   object["hash"] = hash_of(*parse_prediction(text_of_json(object), example, /*checks_hash=*/false));
   return text_of_json(object) + '\n';
 }

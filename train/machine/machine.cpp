@@ -166,7 +166,7 @@ Machine read_machine() {
   machine.cores_allowed = allowed_cores();
   machine.memory_bytes = meminfo_bytes("MemTotal");
   machine.memory_available_bytes = meminfo_bytes("MemAvailable");
-  // A sandbox may have no /proc.
+  // A sandbox may have no /proc: then sysinfo() tells the memory.
   if (struct sysinfo facts{}; machine.memory_bytes == 0 && sysinfo(&facts) == 0) {
     machine.memory_bytes = static_cast<int64_t>(facts.totalram * facts.mem_unit);
     machine.memory_available_bytes = static_cast<int64_t>(facts.freeram * facts.mem_unit);

@@ -28,7 +28,7 @@ struct Machine {
       environment;  ///< variables of Slurm, Open MPI and OpenMP that are set
 };
 
-/// Reads the facts. A missing fact is no error: containers hide many facts.
+/// Reads the facts. A missing fact is no error, because containers hide many facts.
 Machine read_machine();
 
 /// The memory of this process; 0 if unknown.

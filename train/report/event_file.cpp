@@ -172,8 +172,8 @@ struct Records {
     for (const ConfigKey& key : config_keys())
       if (const std::string value = written_value(key, config); !value.empty())
         info.message(1, Message().text(1, key.path()).message(2, config_value(value)));
-    // Writes no _hparams_/experiment: TensorBoard would use the record of one run for all runs, and not see
-    // which keys differ. Without this record all scalars are metrics.
+    // Writes no _hparams_/experiment, because TensorBoard would use the record of one run for all runs, and
+    // not see which keys differ. Without this record all scalars are metrics.
     Message values;
     add_hparams(values, "_hparams_/session_start_info", 3, info.number(5, time));
     return version + session + summary(start.step, values);

@@ -43,7 +43,7 @@ bool LiveLine::is_due() const {
 
 void LiveLine::show(const std::string& text) {
   if (!is_live() || !waiting_.empty()) return;
-  // A line of the full width would move the cursor to the next line.
+  // Cuts the line, because a line of the full width would move the cursor to the next line.
   shown_ = cut_to_width(text, std::max<int64_t>(terminal_.width - 1, 0));
   last_shown_ = Clock::now();
   write(kClear + shown_);

@@ -48,7 +48,7 @@ class LogWriter {
   explicit LogWriter(const std::filesystem::path& path, LogRights rights = {},
                      const std::filesystem::path& second = {});
   /// Tries once to write the lines that wait, and ends the thread. Blocks while the file system does not
-  /// answer: call ends_within() first.
+  /// answer, so call ends_within() first.
   ~LogWriter();
   LogWriter(const LogWriter&) = delete;
   LogWriter& operator=(const LogWriter&) = delete;

@@ -25,7 +25,7 @@ std::optional<PretrainedOrigin> pretrained_origin(const RunConfig& config, Commu
   return origin;
 }
 
-// Throws if ranks have decided differently: they would hang in different collectives. Collective.
+// Throws if ranks have decided differently, because they would hang in different collectives. Collective.
 void require_equal_decisions(const DecidedRun& run) {
   Communicator& world = run.ranks->world();
   const std::string where = run.host();

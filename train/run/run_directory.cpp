@@ -177,7 +177,7 @@ int64_t RunDirectory::take_over(int64_t step) {
   const Takeover taken = takeovers.add(step, greatest);
   takeovers.write(io_, checkpoints());
   takeover_ = taken;
-  // Another start may have recorded the same number meanwhile.
+  // Checks again, because another start may have recorded the same number meanwhile.
   check_still_owned();
   return takeover_.number;
 }

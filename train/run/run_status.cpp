@@ -126,7 +126,7 @@ void take_log(const MetricsLog& log, RunStatus& status) {
   status.step = last.step;
   status.loss = last.loss;
   status.tokens_per_second = last.tokens_per_second;
-  // An event of an earlier start may name other nodes.
+  // Skips events of earlier starts, which may have had other nodes.
   if (is_running && !log.hosts.empty() &&
       (log.starts.empty() || log.hosts.back().step > log.starts.back().step))
     take_slow_ranks(log.hosts.back(), status);
@@ -150,7 +150,7 @@ std::string checkpoint_text(const RunStatus& run) {
 
 }  // namespace
 
-// The owner decides first: a resumed run may be alive without a line since the last `end`.
+// The owner decides first, because a resumed run may be alive without a line since the last `end`.
 std::string state_text(RunOwner::State owner, const std::optional<EndEvent>& end, bool is_empty) {
   if (owner == RunOwner::State::kAlive) return "running";
   if (end && end->exit_code == 0) return "done";
@@ -170,7 +170,7 @@ RunStatus read_status(Io& io, const fs::path& directory) {
     // A run that is still planning has a LOCK only.
     if (path_exists(io, metrics)) {
       log = read_metrics(metrics);
-      // Clocks of two machines may differ a little.
+      // Allows a minute, because clocks of two machines may differ a little.
       if (const double age = age_of(metrics).value_or(0); age >= -60)
         status.seconds_since_update = std::max(age, 0.0);
       else

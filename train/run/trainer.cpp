@@ -90,7 +90,7 @@ ExitCode Trainer::train() {
     const int64_t every = run_.config.checkpoint.every_steps;
     if (!stops && every > 0 && state_.step % every == 0 && !saves_->has(state_.step)) save();
   }
-  // Saves also after a stop request: Slurm leaves time for that. Does not save initial weights.
+  // Saves also after a stop request, for which Slurm leaves time. Does not save initial weights.
   if (saves_->is_under_way() || state_.step > 0) saves_->save_now(state_, run_.config.checkpoint.keep, stops);
   // A stop request in the last step changes nothing if no validation is due.
   const ExitCode code = !stops || is_done() ? ExitCode::kOk : ExitCode::kRequeue;
@@ -277,7 +277,7 @@ void Trainer::check_numerics(const StepResult& result) {
 }
 
 // Saves the weights after the last update as the checkpoint of that update's step, so that the next start
-// repeats the skipped steps. Keeps all older checkpoints: the weights may have gone wrong earlier.
+// repeats the skipped steps. Keeps all older checkpoints, because the weights may have gone wrong earlier.
 void Trainer::end_without_update(bool stops) {
   const int64_t step = updated_.step;
   saves_->finish();

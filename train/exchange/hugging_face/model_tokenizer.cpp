@@ -29,7 +29,7 @@ constexpr size_t kShownDigits = 12;
 std::map<std::string, int64_t> ids_of_pieces(const fs::path& path) {
   const std::string text = read_plain_file(path, kMostPiecesBytes, ExitCode::kInputData);
   constexpr int kDeepestPieces = 16;  // a limit, since the parser is recursive
-  // Leaves out the merges: they are most of the document and have no ids.
+  // Leaves out the merges, which are most of the document and have no ids.
   const auto keep = [&](int depth, IndexedJson::parse_event_t event, IndexedJson& value) {
     if (depth > kDeepestPieces)
       fail(ExitCode::kInputData, "{}: nests deeper than {} levels", path.string(), kDeepestPieces);

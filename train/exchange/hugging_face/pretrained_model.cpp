@@ -228,7 +228,7 @@ std::string samples_hash(const PretrainedModel& model) {
     hash.update(header_of(name, tensor));
     const int64_t last = std::max<int64_t>(tensor.bytes - kSampleBytes, 0);
     sample.resize(static_cast<size_t>(tensor.bytes - last));
-    // The end of the tensor is a sample, too: somebody may have added rows.
+    // The end of the tensor is a sample, too, because somebody may have added rows.
     for (int64_t at = 0; at < last + kHashedBlock; at += kHashedBlock) {
       model.files[tensor.file].read_at(tensor.begin + std::min(at, last), sample.data(), std::ssize(sample));
       hash.update(sample);

@@ -10,7 +10,7 @@
 
 namespace ripstop {
 
-/// A tensor of a state dict: a view of a storage, an array that several tensors may share.
+/// A tensor of a state dict: a view of a storage, which is an array that several tensors may share.
 struct PickledTensor {
   std::string name = {};
   std::string dtype = {};        ///< the spelling of safetensors: "F32"

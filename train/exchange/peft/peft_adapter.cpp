@@ -163,7 +163,7 @@ class PeftReader : public JsonReader {
   Json json_;
 };
 
-// A JSON number, without a point if it is whole: PEFT writes alpha as an integer.
+// A JSON number, without a point if it is whole, because PEFT writes alpha as an integer.
 Json number_of(double value) {
   constexpr double kMostWhole = 1e15;
   if (value == std::floor(value) && value < kMostWhole) return static_cast<int64_t>(value);

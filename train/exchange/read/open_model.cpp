@@ -21,8 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The samples_hash of the model in `directory`. Does not open that model's base: the search would never end
-// if the model is the checkpoint whose base is wanted.
+// The samples_hash of the model in `directory`. Does not open that model's base, because the search would
+// never end if the model is the checkpoint whose base is wanted.
 std::string samples_at(Io& io, const fs::path& directory) {
   if (is_pretrained_model(directory)) return open_stored_model(io, directory).samples_hash();
   return StoredModel(Checkpoint{directory, read_manifest(io, directory)}).samples_hash();
@@ -181,7 +181,7 @@ TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& 
   for (int tries = 1; !trained; ++tries) {
     std::string found;
     do_and_agree(world, [&] {
-      // Only rank 0 looks: "latest" may change while a run trains, so the ranks could find different
+      // Only rank 0 looks, because "latest" may change while a run trains: ranks could find different
       // checkpoints.
       if (world.rank() == 0) found = find_stored_model(io, path, which).string();
     });

@@ -51,8 +51,8 @@ std::string find_template(Io& io, const TrainedModel& trained) {
   return read_plain_file(path, 1 << 20, ExitCode::kInputData);
 }
 
-// The files of the run's tokenizer; empty without a tokenizer. Throws if the training used another tokenizer:
-// ids would then mean other words.
+// The files of the run's tokenizer; empty without a tokenizer. Throws if the training used another tokenizer,
+// because ids would then mean other words.
 ExportedTokenizer tokenizer_of_run(const TrainedModel& trained, const ExportOptions& options) {
   if (!has_tokenizer(trained.run)) {
     options.note(

@@ -63,7 +63,7 @@ std::vector<Merge> merges_of(const SentencePieceModel& model) {
   return merges;
 }
 
-// The "model" of tokenizer.json, as text: a JSON tree of a large vocabulary would take much memory.
+// The "model" of tokenizer.json, as text, because a JSON tree of a large vocabulary would take much memory.
 std::string model_json(const SentencePieceModel& model, const std::string& unk, int32_t unk_id) {
   const bool is_bpe = model.algorithm == SentencePieceModel::kBpe;
   std::string text =
