@@ -365,7 +365,7 @@ void add_evaluate(CommandLine& line) {
   verb.set_example("srun -n 4 ripstop evaluate runs/xsum --checkpoint best --split test");
   verb.set_action([given] {
     given->split = split_name(given->split);
-    // Finds the deadline before MPI starts, because that may take minutes.
+    // Finds the deadline before MPI starts, because starting MPI may take minutes.
     std::vector<std::string> notes;
     Stop stop(launch_rank() == 0 ? find_deadline(notes) : std::nullopt);
     for (const std::string& note : notes) print_to(stderr, "note: {}\n", note);

@@ -58,7 +58,7 @@ ExitCode train(const TrainArguments& given) {
   const StopSignal stop(StopFor::kCheckpoint);
   StartTimes times;
   times.enter(&StartupSeconds::program);
-  // Finds the deadline before MPI starts, because that may take minutes.
+  // Finds the deadline before MPI starts, because starting MPI may take minutes.
   std::vector<std::string> deadline_notes;
   std::optional<Deadline> deadline;
   if (launch_rank() == 0) deadline = find_deadline(deadline_notes);

@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = JsonReader::Json;
 
-// The JSON library writes a value recursively: each level takes stack. No real data is that deep.
+// The JSON library writes a value recursively, so each level takes stack. No real data is that deep.
 constexpr int kDeepest = 200;
 
 // The index where the character of byte `at` begins. `text` is valid UTF-8: later bytes are 10xxxxxx.

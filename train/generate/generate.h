@@ -75,7 +75,7 @@ struct GenerateOptions {
 /// on. `next_prompt` is called when a slot becomes free, so memory does not grow with the number of prompts.
 /// The calls depend only on prompts and continuations, so ranks with slices of one model make the same calls
 /// in the same order. A continuation does not depend on `slots` if the model computes each item independently
-/// of the others. Sorting prompts by length would save nothing: a call has no padding.
+/// of the others. Sorting prompts by length would save nothing, because a call has no padding.
 ///
 /// Throws Error(kBug) if a prompt is empty, or if prompt and max_new_tokens together exceed `context`.
 /// Source: continuous batching as in Orca, OSDI 2022, section 3.

@@ -141,8 +141,7 @@ std::vector<std::pair<std::string, std::string>> launch_environment() {
   return found;
 }
 
-// A variable of `machine`, not of this process, because tests make machines of their own; "" if it is not
-// set.
+// A variable of `machine`, not of this process, because tests make machines; "" if it is not set.
 std::string variable(const Machine& machine, const std::string& name) {
   for (const auto& [key, value] : machine.environment)
     if (key == name) return value;

@@ -24,13 +24,13 @@ struct RunStatus {
   std::optional<double> loss;
   std::optional<double> best_validation_loss;  ///< the lowest; initial weights do not count
   std::optional<double> tokens_per_second;
-  std::optional<double> eta_seconds;         ///< time to the end; only of a running run
+  std::optional<double> eta_seconds;         ///< time to the end; only while running
   std::optional<int64_t> newest_checkpoint;  ///< step of the newest checkpoint
-  std::optional<int64_t> saving_step;        ///< step of the save under way; only of a running run
-  std::vector<std::string> slow_ranks;       ///< "rank 3 (n2) at 0.52 of the median"; only of a running run
+  std::optional<int64_t> saving_step;        ///< step of the save under way; only while running
+  std::vector<std::string> slow_ranks;       ///< "rank 3 (n2) at 0.52 of the median"; only while running
   std::string exclude;             ///< Slurm's option that leaves out the nodes of slow ranks; may be empty
-  std::optional<double> deadline;  ///< end of the job in seconds since 1970, if known; only of a running run
-  std::optional<double> stops_at;  ///< time at which a running run will stop, estimated from its log
+  std::optional<double> deadline;  ///< end of the job in seconds since 1970, if known; only while running
+  std::optional<double> stops_at;  ///< time of the stop, estimated from the log; only while running
   std::optional<double> seconds_since_update;  ///< age of metrics.jsonl; nullopt if its time is in the future
 };
 

@@ -116,7 +116,7 @@ StopSignal::StopSignal(StopFor purpose) {
 
 StopSignal::~StopSignal() {
   const auto action_from_now_on = first_signal == 0 ? SIG_DFL : SIG_IGN;
-  // nohup may have set another action.
+  // Skips signals with another action, which nohup may have set.
   for (const int signal : kSignals) {
     struct sigaction action {};
     if (sigaction(signal, nullptr, &action) == 0 && action.sa_handler == remember)

@@ -44,8 +44,8 @@ class StopSignal {
   std::optional<BlockedSignals> blocked_;  ///< blocks the signals in the thread that made the object
 };
 
-/// While this object lives, a stop request, or one made before, ends the process at once with code 75. Use it
-/// for waits without end, such as for the writer of a pipe. At most one object at a time.
+/// While this object lives, a stop request, also an earlier one, ends the process at once with code 75. Use
+/// it for waits without end, such as for the writer of a pipe. At most one object at a time.
 class StopEndsProcess {
  public:
   explicit StopEndsProcess(const StopSignal& stop);

@@ -427,8 +427,8 @@ Error Trainer::end_failed(const Error& error) {
         write_end(error.code());
       }
     } catch (const Error& second) {
-      // If another process owns the run, reports that, because the other owner may have caused `error` by
-      // removing files.
+      // If another process owns the run, says so, because the other owner may have caused `error` by removing
+      // files.
       if (!owned && error.code() == ExitCode::kStorage) what = second.what(), hint = second.hint();
     } catch (const std::exception&) {
     }

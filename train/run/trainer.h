@@ -173,7 +173,7 @@ class Trainer {
   int64_t resident_before_bytes_ = 0;  ///< resident memory before planned memory is allocated
 
   bool start_is_validated_ = false;              ///< train.validate_at_start is done; equal on all ranks
-  std::optional<ValidationEvent> start_scores_;  ///< the initial weights' scores until compared; on rank 0
+  std::optional<ValidationEvent> start_scores_;  ///< scores of the initial weights, until compared; on rank 0
   int64_t first_step_ = 0;                       ///< steps done before this start
   int64_t at_step_ = 0;                          ///< the step under way, else the last step
   int64_t skips_ = 0;             ///< failed steps since the last update: loss or gradient not finite

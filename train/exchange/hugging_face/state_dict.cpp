@@ -37,7 +37,7 @@ using Index = uint32_t;  // index of a value
 struct Value {
   enum class Kind : uint8_t { kMark, kOther, kInteger, kText, kGlobal, kTuple, kDict, kStorage, kTensor };
   Kind kind = Kind::kOther;
-  int64_t number = 0;  // an integer, the index of a global, the elements of a storage, the offset of a tensor
+  int64_t number = 0;  // integer, or index of a global, or elements of a storage, or offset of a tensor
   std::string_view text = {};     // a text, or the name of a storage
   std::vector<Index> items = {};  // items of a tuple; keys and values of a dict in turn; global of a storage;
                                   // storage, sizes and strides of a tensor
