@@ -116,7 +116,7 @@ SmallFiles small_files(Io& io, const TrainedModel& trained, const ExportLayout& 
 
 ExportDType dtype_of(const TrainedModel& trained, const ExportOptions& options) {
   if (options.dtype) return *options.dtype;
-  // A model without updates is an import, whose weights may be from float16: bfloat16 would round them.
+  // An import has no updates, and its weights may come from float16, which bfloat16 would round.
   if (options.adapters || trained.state().updates == 0) return ExportDType::kFloat32;
   // A run that computes in bfloat16 rounds its weights in every step, so rounding loses nothing. Rounding
   // merged adapters loses bits, as a note of small_files() says.
