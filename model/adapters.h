@@ -10,7 +10,7 @@
 namespace ripstop {
 
 /// The k adapters of one physical matrix w of a layer, one for each adapted logical matrix in w. Adapter i
-/// reads the input x of w and adds to its logical matrix's columns of y = x w^T. r is the rank, p the
+/// reads the input x [N, I] of w and adds to its logical matrix's columns of y = x w^T. r is the rank, p the
 /// probability of dropout, f = scale / (1 - p), and m_i the adapter's own dropout mask (0 or 1 for each
 /// element of x):
 ///

@@ -68,8 +68,8 @@ void Attention::forward_again(Context& context, const Batch& batch, const Tensor
   attend(context, batch, angle, saved, residual.branch, nullptr);
 }
 
-// Returns queries, keys and values as attention reads them: qkv itself, rotated in place. With norms of
-// heads, whose backward needs qkv, returns a new tensor in the caller's arena frame.
+// Returns queries, keys and values as attention reads them. Without norms of heads, this is qkv, rotated in
+// place; with norms of heads, whose backward needs qkv, a new tensor in the caller's arena frame.
 Tensor Attention::turned(Context& context, const Tensor& position, const Tensor& angle,
                          const Tensor& qkv) const {
   Tensor to = qkv;

@@ -11,7 +11,7 @@ namespace ripstop {
 
 /// One layer's cache of keys and values, and the places of one decode step's rows in it.
 struct CacheRows {
-  Tensor cache;          ///< [slots, P, 2, K*D] of this layer
+  Tensor cache;          ///< [slots, P, 2, K*D] of this layer; a slot has P places
   Tensor slot;           ///< [rows] int32: slot of the row's sequence
   Tensor position;       ///< [rows] int32: position in the sequence, from 0
   Tensor place = {};     ///< [rows] int32: place in the slot for the row's keys and values
@@ -27,7 +27,7 @@ struct CacheRows {
 class Attention {
  public:
   /// Tensors of forward that backward needs. `norm` is for this rank's n rows, the other tensors for all N
-  /// rows. Forward fills only tensors that have memory; norm.sum always has.
+  /// rows. Forward fills norm.sum, and each other tensor only if it has memory.
   struct Saved {
     NormSaved norm;
     Tensor qkv;          ///< [N, (H+2K)D / t], rotated; with norms of heads, before norm and rotation
@@ -61,7 +61,7 @@ class Attention {
   void forward(Context& context, const Batch& batch, const Tensor& angle, Residual& residual,
                const Saved& saved, const CacheRows* store = nullptr) const;
 
-  /// Computes again, from saved.norm.sum, residual.branch and the tensors of `saved`, which all have memory.
+  /// Computes residual.branch and the tensors of `saved`, which all have memory, again from saved.norm.sum.
   /// Sets residual.sum to saved.norm.sum.
   void forward_again(Context& context, const Batch& batch, const Tensor& angle, Residual& residual,
                      const Saved& saved) const;

@@ -14,13 +14,13 @@ namespace ripstop {
 struct Batch {
   Tensor token;     ///< [N] input ids, in [0, V)
   Tensor position;  ///< [N] position in the document, from 0: gives the angle of the rotary embedding
-  /// [N + 1], document_count + 1 used: document d is rows [document_offset[d], document_offset[d + 1])
+  /// [N + 1], document_count + 1 used: rows [document_offset[d], document_offset[d + 1]) are document d
   Tensor document_offset;
   int64_t document_count = 0;
   int64_t longest_document = 0;
   /// [N] the rows sorted by (token id, row), so that the embedding's backward adds in a fixed order
   Tensor token_order;
-  /// [N] each, target_count used: the rows whose prediction counts, ascending, and the ids to predict there
+  /// [N] each, the first target_count used: rows whose prediction counts, ascending, and the ids to predict
   Tensor target_row;
   Tensor target;
   int64_t target_count = 0;
@@ -34,8 +34,8 @@ class BatchMemory {
  public:
   BatchMemory(const Device& device, MemoryLedger& ledger, int64_t sequence_count, int64_t sequence_length);
 
-  /// Copies a batch of `sequence_count` sequences (at most B) to the device in stream order. Overwrites
-  /// the previous batch. On kMeta `tokens` is not read: every row has a target, as a plan assumes. Throws
+  /// Copies a batch of `sequence_count` sequences (at most B) to the device in stream order. Overwrites the
+  /// previous batch. On kMeta `tokens` is not read, and every row has a target, as a plan assumes. Throws
   /// Error(kBug) if the arrays do not have N rows.
   Batch load(const Stream& stream, int64_t sequence_count, const HostTokens& tokens);
 

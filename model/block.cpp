@@ -47,7 +47,7 @@ Block::Saved Block::forward_again(Context& context, const Batch& batch, const Te
   again.attention = Attention::with_memory(context, saved.attention);
   again.mlp.norm = with_memory(context, saved.mlp.norm);
   Frame scratch(context.arena);
-  // This pass has a branch of its own: the memory of forward's branch now holds the gradient.
+  // This pass has a branch of its own, because the memory of forward's branch now holds the gradient.
   Residual residual{.branch = context.arena.allocate(again.mlp.norm.sum.dtype, again.mlp.norm.sum.shape)};
   attention.forward_again(context, batch, angle, residual, again.attention);
   mlp.absorb_again(context, residual, again.mlp);

@@ -81,7 +81,7 @@ void check_rope(const ModelConfig& config) {
   }
 }
 
-// Gives the config of LLaMA 3, made for 8,192 positions, the rotary angles of LLaMA 3.1 and later.
+// Returns LLaMA 3's `config`, made for 8,192 positions, with the rotary angles of LLaMA 3.1 and later.
 constexpr ModelConfig for_longer_texts(ModelConfig config, double factor) {
   config.rope_type = RopeType::kLlama3;
   config.rope_factor = factor;

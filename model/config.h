@@ -29,7 +29,7 @@ template <>
 inline constexpr std::array<std::string_view, 3> kWords<RopeType> = {"default", "linear", "llama3"};
 
 /// The sizes and constants of a model, most of them named as in Hugging Face's config.json. A default of 0
-/// means "must be set", unless the comment says otherwise.
+/// means "must be set", unless the field's comment says otherwise.
 struct ModelConfig {
   int64_t hidden_size = 0;              ///< C
   int64_t intermediate_size = 0;        ///< F
@@ -99,8 +99,8 @@ constexpr void for_each_field(Config&& config, Visit&& visit) {
 /// - a constant of rotary embedding that has no effect with the rope_type.
 void validate(const ModelConfig& config);
 
-/// Throws Error(kUsage) if `length` exceeds the sliding window: attention to a part of a sequence is not
-/// implemented. The hint has the lengths that work.
+/// Throws Error(kUsage) if `length` exceeds the sliding window, because attention to a part of a sequence is
+/// not implemented. The hint has the lengths that work.
 void check_window(const ModelConfig& config, int64_t length);
 
 /// The angle in radians, at position 1, by which rotary embedding turns pair `i` of a head: theta^(-2i/D),
@@ -131,9 +131,9 @@ struct FlopsPerToken {
   double full_attention = 0;  ///< with all of attention's T x T products
 };
 
-/// 6 P + 12 L H D T for full attention and 6 P + 6 L H D T for causal attention, with P multiplied_parameters
-/// and T `sequence_length`. The sizes must be valid. Source: arXiv:2204.02311 (PaLM), appendix B;
-/// arXiv:2205.05198, section 5, for the causal half.
+/// 6 P + 12 L H D T for full attention and 6 P + 6 L H D T for causal attention, where P is
+/// multiplied_parameters and T is `sequence_length`. The sizes must be valid. Source: arXiv:2204.02311
+/// (PaLM), appendix B; arXiv:2205.05198, section 5, for the causal half.
 FlopsPerToken training_flops_per_token(const ModelConfig& config, int64_t sequence_length);
 
 /// Floating-point operations that backward repeats for one token in all blocks (see Recompute). MFU

@@ -57,8 +57,8 @@ void HeadLoss::forward(Context& context, const Batch& batch, const Parameter& we
 
 void HeadLoss::add_losses(Context& context, const Batch& batch, const Parameter& weights,
                           const Tensor& normed, const Tensor& total, const Tensor& dnormed) const {
-  // Runs empty chunks, too: a plan does not know how many rows have a target, and the run must exchange as
-  // many bytes as the plan counts.
+  // Runs empty chunks, too, because a plan does not know how many rows have a target, and the run must
+  // exchange as many bytes as the plan counts.
   for (int64_t first = 0; first < batch.rows(); first += chunk_rows)
     chunk_loss(context, batch, weights, normed,
                {first, std::clamp<int64_t>(batch.target_count - first, 0, chunk_rows)}, total, dnormed);

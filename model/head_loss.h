@@ -32,7 +32,7 @@ class HeadLoss {
   int64_t chunk_rows = kChunkRows;
 
   Parameter norm;  ///< [C]
-  /// [V / t, C]; unused if embeddings are tied: the caller passes the embedding's table
+  /// [V / t, C]; unused if embeddings are tied, because the caller then passes the embedding's table
   Parameter output;
 
   using Saved = NormSaved;

@@ -62,8 +62,8 @@ std::vector<UnitSpec> layers_of(const ModelConfig& model) {
 
 UnitSpec unit_of(const UnitSpec& layer, const std::vector<AdapterSpec>& adapters) {
   UnitSpec unit{.name = layer.name + ".lora", .tensors = {}};
-  // For each matrix of the layer, one tensor with the `a` of its adapters and one with their `b`. Tensors
-  // that the tensor axis does not cut come first.
+  // Makes, for each matrix of the layer, a tensor with the `a` of its adapters and a tensor with their `b`.
+  // Tensors that the tensor axis does not cut come first.
   for (const bool replicated : {true, false})
     for (size_t matrix = 0; matrix < layer.tensors.size() - layer.vectors(); ++matrix) {
       PhysicalTensor parts;

@@ -69,7 +69,7 @@ int64_t adapter_parameter_count(const ModelConfig& model, const LoraConfig& lora
 FlopsPerToken training_flops_per_token(const ModelConfig& model, const LoraConfig& lora,
                                        int64_t sequence_length);
 
-/// "layers.3.attention.wq.lora_A.weight" for "layers.3.attention.wq.weight" and 'A'.
+/// Returns "layers.3.attention.wq.lora_A.weight" for "layers.3.attention.wq.weight" and 'A'.
 std::string adapter_name(const std::string& matrix, char letter);
 bool is_adapter(std::string_view parameter);
 

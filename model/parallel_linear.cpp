@@ -79,7 +79,7 @@ void row_parallel_linear_backward_weight(Context& context, const RowParallelGrad
   if (!w.gradient.empty()) linear_backward_weight(context, gradient.dy, x, w.gradient, w.accumulate);
   if (!adapters.any()) return;
   adapters.down_backward_weight(context, gradient.du, x, 0);
-  // Computes the low rows again: this costs little time, and keeping them would cost memory.
+  // Computes the low rows again, because that takes little time, and keeping them would take memory.
   const Frame scratch(context.arena);
   const Tensor u = context.arena.allocate(x.dtype, {x.rows(), adapters.width()});
   adapters.down(context, x, 0, u);

@@ -16,9 +16,9 @@ namespace ripstop {
 // gradient, and the caller sums these parts over the axis. In a column-parallel product, ranks exchange the
 // low rows u for the adapters; in a row-parallel product, adapters add no communication.
 
-/// y [N, O / t] = x w^T + u b^T, with the local rows x [n, I] of all ranks, gathered, and this rank's slice w
-/// [O / t, I]. Writes u [N, k r], the low rows of `adapters`, for backward. Returns the gathered x [N, I], as
-/// TensorAxis::gather_sequence does.
+/// y [N, O / t] = x w^T + u b^T, where x [N, I] is gathered from the local rows [n, I] of all ranks, and
+/// w [O / t, I] is this rank's slice. Writes u [N, k r], the low rows of `adapters`, for backward. Returns the
+/// gathered x, as TensorAxis::gather_sequence does.
 Tensor column_parallel_linear(Context& context, const Tensor& x, const Parameter& w, const Adapters& adapters,
                               const Tensor& u, const Tensor& y);
 

@@ -21,7 +21,7 @@ inline Tensor with_memory(Context& context, const Tensor& saved) {
 struct Residual {
   Tensor sum{};   ///< [n, C]; null before the first sum: `branch` alone is the sum
   Tensor branch;  ///< [n, C]; each sub-layer reads it and then writes its own branch into the same memory
-  /// With Recompute::kFull [n, C], else null. Feed-forward layers leave their sum here instead of keeping it.
+  /// [n, C] with Recompute::kFull, else null: memory that all feed-forward layers share for their sums.
   Tensor shared_sum{};
 };
 

@@ -19,7 +19,7 @@ struct RankGroup {
   std::string where;  // the host of the group's first rank
 };
 
-// "CODE LENGTH MESSAGE HINT", where LENGTH is the bytes of MESSAGE; "" without an error.
+// Returns "CODE LENGTH MESSAGE HINT", where LENGTH is the bytes of MESSAGE; "" without an error.
 std::string to_text(const std::optional<Error>& error) {
   if (!error) return "";
   const std::string what = error->what();
@@ -80,7 +80,7 @@ void require_equal(Communicator& world, ExitCode code, const std::string& what, 
   if (!groups.empty()) throw Error(code, fmt::format("{} differs between ranks: {}", what, groups), hint);
 }
 
-// Gathers instead of reducing: at start-up there is no scratch for a reduction yet.
+// Gathers instead of reducing, because at start-up there is no scratch for a reduction yet.
 int64_t least_of_all_ranks(Communicator& world, int64_t number) {
   return std::ranges::min(of_all_ranks(world, number));
 }

@@ -21,8 +21,8 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kFolderPrefix = ".ripstop-start.";
 
-// `near` or the nearest existing directory above it: a new run has no directory yet, and a refused start must
-// not make one.
+// `near` or the nearest existing directory above it, because a new run has no directory yet, and a refused
+// start must not make one.
 fs::path nearest_folder(const fs::path& near) {
   std::error_code error;
   fs::path path = fs::absolute(near, error);
@@ -147,7 +147,7 @@ void Arrivals::remove_all() const {
   if (is_own_folder(folder_)) fs::remove_all(folder_, error);
   const auto old = fs::file_time_type::clock::now() - std::chrono::hours(24);
   fs::directory_iterator entry(folder_.parent_path(), error);
-  // Look at some entries only: the parent folder may have thousands, and a start should not wait for all.
+  // Look at some entries only, since the parent folder may have thousands, and a start should not wait.
   constexpr int kMostEntries = 1000;
   for (int i = 0; i < kMostEntries && !error && entry != fs::directory_iterator(); ++i) {
     std::error_code ignored;

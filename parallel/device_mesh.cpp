@@ -22,7 +22,7 @@ std::string meshes_that_fit(const MeshSizes& asked, int64_t ranks, const std::ve
     for (const int64_t tensor : divisors(ranks / replicate))
       if (tensor_sizes.empty() || std::ranges::count(tensor_sizes, tensor) > 0)
         all.push_back({.replicate = replicate, .fsdp = ranks / replicate / tensor, .tensor = tensor});
-  // Of equally distant meshes, few replicas come first, then a large tensor axis: both save memory.
+  // Orders equally distant meshes by few replicas, then by a large tensor axis, because both save memory.
   const auto distance = [&](const MeshSizes& m) {
     const auto far = [](int64_t a, int64_t b) { return std::abs(a - b); };
     return std::tuple(far(m.replicate, asked.replicate) + far(m.tensor, asked.tensor), m.replicate,
@@ -188,7 +188,7 @@ DeviceMesh DeviceMesh::along(MeshAxis axis) const {
 DeviceMesh::DeviceMesh(MpiWorld& world, const MeshSizes& sizes, bool allow_tensor_across_nodes,
                        const Device& device)
     : sizes_(resolve_mesh(sizes, world.communicator().size())), mpi_(&world) {
-  // Split the device communicator, if there is one.
+  // Split the device communicator if there is one, else the world's communicator.
   const std::unique_ptr<Communicator> on_device = make_device_communicator(world, device);
   Communicator& all = on_device == nullptr ? world.communicator() : *on_device;
   std::vector<int64_t> nodes;

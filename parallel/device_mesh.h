@@ -78,7 +78,7 @@ class DeviceMesh {
 
   /// The group of all ranks, in mesh order.
   Communicator& world() const { return *groups_.world; }
-  /// The groups of ranks whose coordinates differ from this rank's only along the axis replicate or tensor.
+  /// The ranks whose coordinates differ from this rank's only along one axis, replicate or tensor.
   Communicator& replicate() const { return *groups_.along.replicate; }
   Communicator& tensor() const { return *groups_.along.tensor; }
   /// Two groups of the fsdp axis, so that a gather and a reduction may run at the same time, in any order.

@@ -100,8 +100,8 @@ class FsdpUnit {
   /// Starts to sum the shard's gradient over the replicate axis and returns at once. Call it after the last
   /// reduction of the step. Borrows one of sum_slots until finish_sum(). Does nothing without replicas.
   void start_sum();
-  /// Whether start_sum() may be called before finish_reduce(): only on a device, whose stream orders the
-  /// sums.
+  /// Whether start_sum() may be called before finish_reduce(): only on a device, where a stream runs the sum
+  /// after the reduction.
   bool sum_may_follow() const { return reduces_on() != nullptr; }
   /// Waits for the sum over the replicate axis, if one is under way.
   void finish_sum();

@@ -7,7 +7,7 @@ namespace ripstop {
 
 /// The squared norms of a rank's gradient shards in one step. Each norm is computed as soon as its gradient
 /// is complete, on a separate stream beside the model's products: norms are bound by memory, products are
-/// not. The norms are added in the order of the units. Owns two float64 a unit and the stream's workspace.
+/// not. The norms are added in unit order. Owns the stream, its workspace and two float64 a unit.
 class GradientNorm {
  public:
   /// `largest`: elements of the largest shard. `stream`: the stream of the model.

@@ -53,7 +53,7 @@ struct PerAxis {
     for (const MeshAxis axis : kMeshAxes) rank = rank * (*this)[axis] + at[axis];
     return rank;
   }
-  /// "replicate 2 x fsdp 2 x tensor 2"; fsdp may be "auto".
+  /// Returns a text like "replicate 2 x fsdp 2 x tensor 2"; fsdp may be "auto".
   std::string to_text() const requires kSizes {
     return axes_text(" x ", [&](MeshAxis axis) {
       const T size = (*this)[axis];

@@ -13,13 +13,13 @@
 namespace ripstop::mpi {
 namespace {
 
-// Calls body(peer) for every other rank, from the next rank on: ranks must not all send to one rank at once.
+// Calls body(peer) for every other rank, beginning with the next, so that no rank gets all messages first.
 template <class Body>
 void for_peers(const Group& group, Body body) {
   for (int64_t k = 1; k < group.size; ++k) body((group.rank + k) % group.size);
 }
 
-// Refuses device memory: an MPI without support for it would crash.
+// Refuses device memory, because an MPI without support for it would crash.
 void check_host(const Tensor& t) {
   RIPSTOP_CHECK(t.device.kind == DeviceKind::kCpu || t.count() == 0, "MPI moves host memory, not {}",
                 to_string(t.device));
@@ -90,8 +90,8 @@ class AllReduceOperation final : public Pending::Operation {
   Tensor x_;
   Reduce reduce_;
   std::vector<RankPiece> pieces_;
-  // Both transfers are made at once, because tags count the group's transfers, and ranks reach the second
-  // transfer at different times.
+  // Both transfers are made at the start, because tags count the group's transfers, and ranks reach the
+  // second transfer at different times.
   Transfer shares_{group_, "all_reduce"}, parts_{group_, "all_reduce"};
   bool reduced_ = false;  ///< this rank's part is reduced and the second transfer has begun
 };
@@ -231,7 +231,7 @@ void MpiCommunicator::broadcast(const Stream&, const Tensor& x, int64_t root) {
   const int64_t size = group_.size, place = (group_.rank - root + size) % size;
   const auto rank_at = [&](int64_t p) { return (p + root) % size; };
   for (int64_t have = 1; have < size; have *= 2) {
-    Transfer transfer(group_, "broadcast");  // made on all ranks, to keep their tags equal
+    Transfer transfer(group_, "broadcast");  // made on every rank, so that tags stay equal
     if (place < have && place + have < size) transfer.send(x.data, x.bytes(), rank_at(place + have));
     if (place >= have && place < 2 * have) transfer.receive(x.data, x.bytes(), rank_at(place - have));
     transfer.wait();
@@ -288,7 +288,7 @@ std::vector<std::string> MpiCommunicator::all_gather_text(const std::string& tex
 
 void MpiCommunicator::barrier() {
   const int64_t counted = group_.bytes_sent;
-  // Every rank sends to every other rank: barriers are so rare that a tree would gain nothing.
+  // Every rank sends to every other rank, because barriers are so rare that a tree would gain nothing.
   std::vector<char> come(static_cast<size_t>(group_.size));
   Transfer transfer(group_, "barrier");
   for_peers(group_, [&](int64_t peer) {

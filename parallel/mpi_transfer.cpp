@@ -48,7 +48,7 @@ bool any_waits_for_storage(World& world) {
                      [](const RankState& rank) { return rank.waits_for_storage; });
 }
 
-// Gives the core to other processes for a moment: there may be more ranks than cores.
+// Gives the core to other processes for a moment, because there may be more ranks than cores.
 void rest(double waited) {
   if (waited < 1e-3)
     sched_yield();

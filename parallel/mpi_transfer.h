@@ -88,7 +88,7 @@ class Transfer {
   Group* group_;
   const char* operation_;
   int tag_;
-  std::unique_ptr<Messages> messages_;  ///< on the heap: the progress thread points to it
+  std::unique_ptr<Messages> messages_;  ///< on the heap, because the progress thread points to it
 };
 
 /// Makes the communicator of the ranks of `comm`, and owns `comm`.

@@ -54,7 +54,7 @@ bool start_mpi(mpi::World& world) {
     throw Error(ExitCode::kResources, "this MPI allows no threads in a process (MPI_THREAD_SINGLE)",
                 "build ripstop with an MPI that offers MPI_THREAD_FUNNELED");
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
-  // The launcher of another MPI does not connect the processes: each would train alone.
+  // The launcher of another MPI does not connect the processes, and each would train alone.
   if (size == 1 && launch_size() > 1) refuse_single_worlds("");
   return provided >= MPI_THREAD_SERIALIZED;
 }

@@ -58,7 +58,7 @@ class MpiWorld {
   int64_t ranks_here() const;
   /// The index of this rank among the ranks on its node.
   int64_t local_rank() const;
-  /// "Open MPI v4.1.4"; "none" if MPI was not started.
+  /// Name and version of the MPI library, such as "Open MPI v4.1.4"; "none" if MPI was not started.
   std::string library() const;
 
   void set_step(int64_t step);

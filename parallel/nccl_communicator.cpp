@@ -160,7 +160,7 @@ Pending NcclCommunicator::reduce_scatter(const Stream& stream, const Tensor& who
   return finish(stream, "reduce_scatter");
 }
 
-// NCCL cannot add its sum to existing numbers: it writes to scratch, and a kernel adds scratch.
+// NCCL cannot add its sum to existing numbers, so it writes to scratch, and a kernel adds scratch to `own`.
 void NcclCommunicator::sum_in_nccl(const Tensor& whole, const Tensor& own, Accumulate accumulate,
                                    const Tensor& scratch) {
   const bool adds = accumulate == Accumulate::kYes;
@@ -230,7 +230,7 @@ void NcclCommunicator::broadcast(const Stream& stream, const Tensor& x, int64_t 
   finish(stream, "broadcast").wait();
 }
 
-// One group of NCCL calls for all messages: each group costs the host a thread and a launch.
+// One group of NCCL calls for all messages, because each group costs the host a thread and a launch.
 Pending NcclCommunicator::start_exchanges(const Stream& stream, std::span<const Exchange> exchanges) {
   if (exchanges.empty()) return {};
   if (on_host(exchanges.front().send)) return host().start_exchanges(stream, exchanges);

@@ -18,7 +18,7 @@ NcclGroup::NcclGroup(std::shared_ptr<NcclWorld> world, std::unique_ptr<Communica
 NcclGroup::~NcclGroup() {
   finish();
   std::erase(world_->groups, this);
-  // Leak the results: a thread of NCCL may still write to them.
+  // Leak the results, because a thread of NCCL may still write to them.
   if (comm_ != nullptr) static_cast<void>(new auto(std::move(results_)));
 }
 
@@ -82,8 +82,8 @@ void NcclGroup::initialize_part(NcclGroup& whole, int64_t color, int64_t key) {
          host_->name());
 }
 
-// Waits even if the call returns success. A split returns success at once, and since NCCL 2.28 registering a
-// window does, too. After an error (a lost rank) NCCL may still write, so the place stays in results_.
+// Waits even if the call returns success: a split returns success at once, and since NCCL 2.28 registering a
+// window does, too. After an error (a lost rank) NCCL may still write, so `place` stays in results_.
 void* NcclGroup::wait_for_result(const char* call, FunctionRef<ncclResult_t(void**)> start) {
   void*& place = results_.emplace_back(nullptr);
   const ncclResult_t begun = start(&place);

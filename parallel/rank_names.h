@@ -5,14 +5,14 @@
 
 namespace ripstop {
 
-/// "0-2,5", for ranks in ascending order.
+/// Returns a text like "0-2,5" for ranks in ascending order.
 std::string rank_ranges(const std::vector<int64_t>& ranks);
 
-/// "rank 3" or "ranks 0-2,5".
+/// Returns a text like "rank 3" or "ranks 0-2,5".
 std::string ranks_text(const std::vector<int64_t>& ranks);
 
-/// "ranks 0-3 (n1), rank 9 (n3)", for at most eight hosts, then the number of other ranks. `host_of` is
-/// indexed by rank.
+/// Returns a text like "ranks 0-3 (n1), rank 9 (n3)": at most eight hosts, then the number of other ranks.
+/// `host_of` is indexed by rank.
 std::string ranks_and_hosts(const std::vector<int64_t>& ranks, const std::vector<std::string>& host_of);
 
 }  // namespace ripstop

@@ -92,7 +92,7 @@ void ShardedTransformer::each_unit(size_t unit, Body body) {
   if (const auto adapters = adapters_of(unit)) body(units_[*adapters]);
 }
 
-// "layers.3 backward", for profilers.
+// Returns a name for profilers, such as "layers.3 backward".
 std::string ShardedTransformer::visit_name(const Visits& visits, size_t visit) const {
   const size_t head = model_.blocks.size() + 1;
   const char* pass = visit < head || visits.units.size() == visits.with_weights ? " forward"

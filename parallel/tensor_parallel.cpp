@@ -91,7 +91,7 @@ void SequenceAxis::for_ranks(const Tensor& whole, int64_t first, int64_t end, Ro
 }
 
 // Gathers whole [N, C], which already holds this rank's rows. The body works on this rank's rows while the
-// rows of the nearer half of the peers arrive, and on those while the rows of the farther half arrive. Halves
+// rows of the nearer half of the peers arrive, and on the nearer half's rows while the rest arrive. Halves
 // are better than single peers: each call costs the host time, and short products are slow.
 void SequenceAxis::gather_in_parts(Context& context, const Tensor& whole, RowsBody body) const {
   const int64_t n = whole.rows() / count(), middle = 1 + count() / 2;
@@ -118,7 +118,7 @@ void SequenceAxis::scatter_sum(Context& context, const Tensor& out, RowsBody pro
   sum_and_scatter(context, out, produce, parts, [] {});
 }
 
-// Starts the gather before the sum, because a device runs them in turn, on one stream.
+// Starts the gather before the sum, because a device runs both on one stream, in the order of the calls.
 void SequenceAxis::scatter_sum_and_gather(Context& context, const Tensor& out, RowsBody produce,
                                           const Tensor& x, const Tensor& gathered,
                                           FunctionRef<void(const Tensor& whole)> use) const {

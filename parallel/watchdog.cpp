@@ -281,7 +281,7 @@ void Watchdog::begin_operation(std::string_view operation, std::string_view axis
   const std::lock_guard lock(mutex_);
   char* to = own_.operation;
   const auto append = [&](std::string_view text) {
-    // Truncate instead of allocating: this runs at every collective.
+    // Truncate instead of allocating, because this function runs at every collective.
     const size_t room = static_cast<size_t>(own_.operation + kTextBytes - 1 - to);
     const size_t bytes = std::min(room, text.size());
     to = std::copy_n(text.data(), bytes, to);

@@ -34,9 +34,9 @@ struct RankState {
   bool inside = false;  ///< true: the rank waits in `operation` now; false: `operation` was its last wait
   bool waits_for_storage = false;  ///< the main thread waits for a file system
   int64_t step = -1;               ///< the step that the rank is in; -1 before the first
-  std::string operation;           ///< "all_gather on fsdp"
+  std::string operation;           ///< such as "all_gather on fsdp"
 
-  /// "rank 3 (node07) is in all_gather on fsdp, step 12" or "rank 3 (node07) does not answer".
+  /// Returns "rank 3 (node07) is in all_gather on fsdp, step 12" or "rank 3 (node07) does not answer".
   std::string describe(const std::string& host) const;
 };
 
@@ -99,7 +99,7 @@ class Watchdog {
   /// Makes all ranks end silently with exit code `code` after `seconds_to_end`. Returns when all ranks have
   /// confirmed, or after `seconds`, which should be less than `seconds_to_end`.
   void announce_failure(ExitCode code, double seconds);
-  /// Whether another rank announced a failure: this process is about to end.
+  /// Whether another rank announced a failure; if so, this process is about to end.
   bool failure_announced() const;
 
  private:

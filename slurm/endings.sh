@@ -2,7 +2,7 @@
 # shellcheck disable=SC2034
 # Sourced by begin.sh, launch.sh, job.sh, requeue.sh: how these scripts end, and protection from broken standard streams.
 
-# Closed standard streams become /dev/null: otherwise files opened later get their numbers. A failed write ends no script.
+# Closed standard streams become /dev/null, because files opened later would get their numbers. A failed write ends no script.
 [[ -e /dev/fd/0 ]] || exec </dev/null
 [[ -e /dev/fd/1 ]] || exec >/dev/null
 [[ -e /dev/fd/2 ]] || exec 2>/dev/null
@@ -22,7 +22,7 @@ hangs        76  mpirun did not end, though none of its ranks lives: killed
 '
 # What requeue.sh does with a job that has ended. The first row that fits decides.
 #   CODE     the exit code of the ranks. lost: 76, or killed by a signal
-#   SIGNAL   the first signal that the script of the job got. none: no signal. own: no signal, but RIPSTOP_DEADLINE
+#   SIGNAL   the first signal that the script of the job got. none: no signal. own: no signal, but RIPSTOP_DEADLINE has come
 #   STATE    the job's state in Slurm. queued: Slurm has put the job back into the queue. silent: a node does not answer
 #   JOB      requeue: the job goes back into the queue, for the reason in TEXT. end: it does not, and TEXT is printed
 job_endings='

@@ -68,7 +68,7 @@ patience=$((SECONDS + 60))
 ) &
 launcher=$!
 trap 'first INT' INT # only recorded: launch.sh itself answers Ctrl-C
-# The run starts even after an early signal, so that it can count starts without progress.
+# The run starts even after an early signal, so that ripstop counts starts without progress.
 if [[ -n $signal && $signal != INT ]]; then remind; fi
 while # a signal ends `wait` but not the run
   signalled=false status=0

@@ -39,7 +39,7 @@ if ! command -v "$launcher" >/dev/null; then end no_launcher "$launcher"; fi
 # Ctrl-Z is ignored: stopped ranks would miss the deadlines of their messages. srun inherits an ignored signal, not a trapped one.
 trap '' TSTP
 # Inside a step, such as a shell of `srun --pty`, another step would wait for ever for the processors of this one. mpirun starts
-# a step on other nodes. The number of shells on a node is not that of the ranks.
+# a step on other nodes. The step's tasks per node are shells, not ranks.
 if [[ -n ${SLURM_STEP_NUM_TASKS:-} ]]; then export SLURM_OVERLAP=1 SLURM_OVERCOMMIT=1 && unset SLURM_NTASKS_PER_NODE; fi
 if [[ $launcher == srun ]]; then
   exec srun --ntasks="$ranks" --kill-on-bad-exit=1 ${options[@]+"${options[@]}"} "$@"
@@ -86,14 +86,14 @@ elif ((nodes == 1)); then
   open_mpi+=(--oversubscribe --mca pml ob1 --mca mpi_yield_when_idle 1 --mca btl "self,$shared_memory")
   if [[ -n $notes ]]; then export OMPI_MCA_orte_tmpdir_base=$notes PRTE_MCA_prte_tmpdir_base=$notes; fi
 fi
-# MPICH and its relatives need none of these options.
+# MPICH and its relatives do not need the options in open_mpi.
 if [[ $version == *"Open MPI"* ]]; then options=(${open_mpi[@]+"${open_mpi[@]}"} ${options[@]+"${options[@]}"}); fi
 
 # mpirun kills its ranks a second after Ctrl-C or SIGTERM. So mpirun runs in a session of its own, which the terminal's signals do
 # not reach, and this script passes signals on. If this script is killed, mpirun must end too.
 detached=(setsid)
 if setpriv --help 2>&1 | grep -q -- --pdeathsig; then detached+=(setpriv --pdeathsig TERM); fi
-# mpirun cannot read the terminal of another session, so `cat` reads it. A `cat` in the background reads an end of file.
+# mpirun cannot read the terminal of another session, so `cat` reads it. In the background `cat` fails, and the input just ends.
 typed=""
 if [[ -t 0 ]]; then exec < <(trap '' INT TSTP TTIN && exec cat 2>/dev/null) && typed=$!; fi
 
@@ -107,7 +107,7 @@ say_killed() {
   say "$1 was killed by signal $2 (SIG$(kill -l "$2"))$hint"
   note killed "$1"
 }
-# copy: copies standard output of mpirun, even on a full disk or without a reader: otherwise mpirun and the ranks would crash.
+# copy: copies standard output of mpirun, even on a full disk or without a reader, where mpirun and the ranks would crash.
 copy() {
   trap '' INT TERM HUP USR1 TSTP
   until cat 2>/dev/null; do IFS= read -r -N 1 || break; done # goes on after a failed write, ends with the input
@@ -200,7 +200,7 @@ ask() {
 interrupt() {
   local now_us=${EPOCHREALTIME:-$SECONDS.000000} signal=TERM
   signalled=true now_us=${now_us//[.,]/}
-  # `timeout` and others signal a process and then its group, which is one request.
+  # `timeout` and other programs signal a process and then its group, which counts as one request.
   if ((interrupts > 0 && now_us - first_interrupt_us < one_request_us)); then return 0; fi
   interrupts=$((interrupts + 1))
   if ((interrupts == 1)); then

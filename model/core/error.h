@@ -21,7 +21,7 @@ enum class ExitCode : int {
   kStorage = 74,        ///< the file system or a checkpoint failed
   kRequeue = 75,        ///< no error: a signal or time limit ended the process; run the same command again
   kCommunication = 76,  ///< a rank was lost or does not answer, or restarts made no new checkpoint
-  /// the loss or a gradient is not finite, or differs from its value on one rank
+  /// the loss or a gradient is not finite, or is not the value that one rank alone computes
   kNumerics = 77,
   kResources = 78,  ///< too little memory, or a mesh or machine that does not fit
 };

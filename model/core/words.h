@@ -13,7 +13,7 @@ inline constexpr std::array<std::string_view, 0> kWords = {};
 template <class T>
 concept HasWords = !kWords<T>.empty();
 
-/// The word of the value: "auto", "rougeL".
+/// Returns the word of the value, such as "auto" or "rougeL".
 template <HasWords Enum>
 std::string_view to_string(Enum value) {
   return kWords<Enum>[static_cast<size_t>(value)];

@@ -21,7 +21,7 @@ class Arena {
   Arena& operator=(const Arena&) = delete;
 
   /// Returns a tensor of unspecified elements, aligned to 256 bytes and valid until the innermost open Frame
-  /// ends. Throws Error(kBug) if the capacity is exceeded: the memory plan was wrong.
+  /// ends. Throws Error(kBug) if the capacity is exceeded, since the memory plan is then wrong.
   Tensor allocate(DType dtype, const Shape& shape, MemoryCategory category = MemoryCategory::kActivations);
 
   /// Bytes in use when the total was largest, by category.

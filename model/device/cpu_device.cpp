@@ -8,7 +8,7 @@ namespace ripstop {
 namespace {
 
 void* allocate(const Device&, int64_t bytes) {
-  // aligned_alloc needs a multiple of the alignment, here above 0, so that 0 bytes get an address, too.
+  // A multiple of the alignment, as aligned_alloc needs, and above 0, so that 0 bytes get an address, too.
   const int64_t whole = (bytes / kMemoryAlignment + 1) * kMemoryAlignment;
   void* data = std::aligned_alloc(kMemoryAlignment, static_cast<size_t>(whole));
   if (data != nullptr) std::memset(data, 0, static_cast<size_t>(whole));

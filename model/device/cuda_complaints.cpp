@@ -1,4 +1,4 @@
-// NVML, the driver's management library, is loaded by name: not all machines have it.
+// NVML, the driver's management library, is loaded by name, because not all machines have it.
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <unistd.h>

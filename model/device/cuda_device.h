@@ -76,8 +76,8 @@ class CudaStream {
   void to_host(void* to, const void* from, int64_t bytes);
 
  private:
-  // Pinned memory. When the event `left` is reached, the copies of the buffer are done, and the host may fill
-  // the buffer again.
+  // Pinned memory. When the event `left` is reached, all copies to and from the buffer are done, and the host
+  // may fill the buffer again.
   struct StagingBuffer {
     std::byte* memory = nullptr;
     cudaEvent_t left = nullptr;

@@ -7,7 +7,7 @@
 namespace ripstop {
 
 struct CudaGpu {
-  std::string name;      ///< "NVIDIA H100 80GB HBM3"
+  std::string name;      ///< such as "NVIDIA H100 80GB HBM3"
   std::string identity;  ///< the UUID: unique over all nodes
   std::string bus;       ///< PCI address, "0000:1b:00.0": parts of one card (MIG) share it
   int64_t memory_bytes = 0;

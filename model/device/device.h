@@ -30,7 +30,7 @@ struct Device {
   bool operator==(const Device&) const = default;
 };
 
-/// "cpu", "cuda:0", "meta".
+/// Returns the name of the device: "cpu", "meta", or "cuda:0" with the index of the GPU.
 std::string to_string(const Device& device);
 
 /// The purposes of memory that `plan --json` lists.

@@ -14,7 +14,7 @@ constexpr int64_t element_bytes(DType dtype) {
   return dtype == DType::kBFloat16 ? 2 : dtype == DType::kFloat64 ? 8 : 4;
 }
 
-/// "float32", "bfloat16", ...: the spelling of configs and checkpoints.
+/// The spelling of configs and checkpoints: "float32", "bfloat16", ...
 constexpr std::string_view to_string(DType dtype) {
   switch (dtype) {
     case DType::kFloat32:

@@ -29,10 +29,10 @@ inline constexpr int64_t kMostDocuments = 512;
 /// S of ragged plans: the smallest power of two that is at least `longest` and at least 128.
 int64_t padded_length(int64_t longest);
 
-/// `count` documents have `rows` rows in all and at most `longest` rows each. The number of documents in a
-/// ragged group is a power of two, so that there are few plans. No group is filled up with empty documents,
-/// for which cuDNN before 9.25 computes NaN. `padded`: the plan's workspace has S rows for each document, and
-/// groups are so small that these rows fit into attention_rows().
+/// Makes the schedule of `count` documents with `rows` rows in all and at most `longest` rows each. The
+/// number of documents in a ragged group is a power of two, so that there are few plans. No group is filled
+/// up with empty documents, for which cuDNN before 9.25 computes NaN. `padded`: the plan's workspace has S
+/// rows for each document, and groups are so small that these rows fit into attention_rows().
 AttentionSchedule attention_schedule(int64_t rows, int64_t count, int64_t longest, bool padded);
 
 /// Rows in the workspace of padded plans.

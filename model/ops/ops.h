@@ -10,7 +10,7 @@
 // - Every sum has a fixed order for a given number of threads. Exception: the backward of attention on kCuda,
 //   unless the device is deterministic.
 // model/config.h has the letters of shapes. Here also:
-//   I, O  columns of a linear's input and output       M  rows picked by a list, such as all with a target
+//   I, O  columns of a linear's input and output       M  rows picked by a list, such as rows with a target
 //   S     sequences that decode one token at a time    P  positions of a table or of a cache
 //   v     rows of this rank's slice of the vocabulary
 #pragma once

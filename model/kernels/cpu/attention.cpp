@@ -96,8 +96,8 @@ void attend(const Operands<T>& x, const AttentionTask& task, int64_t head, const
            x.heads.query * size);
 }
 
-/// One task for every 64 rows of a document, the task with the most keys first: a long task at the end would
-/// leave threads idle.
+/// Lists one task for every 64 rows of a document, the task with the most keys first, because a long task at
+/// the end would leave threads idle.
 int64_t list_tasks(const Documents& documents, AttentionTask* tasks) {
   const int32_t* offset = elements<int32_t>(documents.offset);
   int64_t count = 0;

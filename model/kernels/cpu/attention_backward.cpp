@@ -1,4 +1,4 @@
-// The gradient of attention, with p as in attention.cpp. Sums over i include a key-value head's query heads:
+// The gradient of attention, with p as in attention.cpp. Sums over i cover all query heads that read key j:
 //   delta_i = do_i . o_i
 //   ds_ij = p_ij (do_i . v_j - delta_i)
 //   dq_i = sum_j ds_ij k_j / sqrt(D),  dk_j = sum_i ds_ij q_i / sqrt(D),  dv_j = sum_i p_ij do_i

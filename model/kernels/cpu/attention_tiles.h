@@ -113,7 +113,7 @@ inline void take_rows(const T* from, int64_t stride, int64_t count, int64_t size
   }
 }
 
-/// Rows of keys or values as float32: in place, or bfloat16 rows converted into `tile`.
+/// Rows of keys or values as float32: float32 rows in place, bfloat16 rows converted into `tile`.
 inline Rows<const float> view_rows(const float* from, int64_t stride, int64_t, int64_t, float*) {
   return {from, stride};
 }

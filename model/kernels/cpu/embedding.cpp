@@ -1,5 +1,5 @@
 // Backward is parallel over strips of columns and parts of token_order, which is cut only between different
-// tokens. Each element of the table has one thread, which sums in row order: no atomics, fixed bits.
+// tokens. Each element of the table has one thread, which sums in row order, without atomics.
 #include <cstring>
 
 #include "model/kernels/cpu/cpu_kernels.h"

@@ -79,8 +79,8 @@ class PrimitiveCache {
  private:
   static constexpr size_t kCapacity = 1024;
 
-  /// Compiles p, or widened(p) if oneDNN has no primitive for p. Tries each product anew: the choice may
-  /// depend on the shape, but must not depend on earlier products.
+  /// Compiles p, or widened(p) if oneDNN has no primitive for p. Tries each product anew, because the choice
+  /// may depend on the shape, but must not depend on earlier products.
   Primitive make_or_widen(const Product& p) {
     try {
       return make(p);
@@ -99,7 +99,7 @@ class PrimitiveCache {
     const auto b = matrix(p.k, p.n, p.in, p.b_transposed, p.b_stride);
     const auto c = matrix(p.m, p.n, p.out, false, p.c_stride);
     dnnl::primitive_attr attributes;
-    // The caller passes the scratchpad: a memory plan would not count a scratchpad that oneDNN allocates.
+    // The caller passes the scratchpad, because a memory plan would not count one that oneDNN allocates.
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     if (p.accumulate) {
       dnnl::post_ops sum;

@@ -13,7 +13,7 @@ namespace ripstop::onednn {
 RIPSTOP_PRODUCTS(RIPSTOP_PRODUCT)
 #undef RIPSTOP_PRODUCT
 
-/// "oneDNN 2.6.3 isa 0x7e7".
+/// oneDNN's version and instruction set, such as "oneDNN 2.6.3 isa 0x7e7".
 std::string library_instruction_set();
 
 }  // namespace ripstop::onednn

@@ -16,8 +16,8 @@ inline constexpr int kBlocks = kLanes / 2;
 /// Words that store_words writes: four of each block.
 inline constexpr int64_t kWordsAtOnce = 4 * kBlocks;
 
-/// The lower half of each lane of `a`, times `factor`. Uses the instruction for 32 x 32 bits: compilers turn
-/// a plain 64-bit product into three multiplications.
+/// The lower half of each lane of `a`, times `factor`. Uses the instruction for 32 x 32 bits, because
+/// compilers turn a plain 64-bit product into three multiplications.
 [[gnu::always_inline]] inline Words product(Words a, uint64_t factor) {
 #if defined(__AVX512F__)
   // The mask selects all lanes. The form without a mask makes g++ 12 warn about its own header.

@@ -1,6 +1,6 @@
 // SwiGLU of gate g and up u, with the sigmoid s = 1 / (1 + e^-g):
 //   forward    out = g s u
-//   backward   dg = d u s (1 + g (1 - s)),  du = d g s,  with d the gradient of out
+//   backward   dg = dout u s (1 + g (1 - s)),  du = dout g s,  with dout the gradient of out
 #include "model/kernels/cpu/cpu_kernels.h"
 #include "model/kernels/cpu/vector.h"
 

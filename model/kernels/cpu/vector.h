@@ -1,6 +1,6 @@
 // A processor vector of float32. Files that include this header are compiled once per instruction set, each
 // time in another namespace (RIPSTOP_INSTRUCTION_SET of model/CMakeLists.txt). They must not emit inline
-// functions of shared headers, such as std::min: the linker keeps one copy of each, which might use
+// functions of shared headers, such as std::min, because the linker keeps one copy of each, which might use
 // instructions that the processor lacks (tests/model/instruction_sets_test.sh).
 #pragma once
 #include <omp.h>
@@ -94,7 +94,7 @@ inline constexpr Bits kLaneNumbers = lane_numbers(std::make_integer_sequence<uin
 [[gnu::always_inline]] inline Vector smaller(Vector a, Vector b) {
   return a < b ? a : b;
 }
-/// Adds the upper half of the lanes to the lower half until one is left, so the order is fixed.
+/// Adds the upper half of the lanes to the lower half until one lane is left, so the order is fixed.
 [[gnu::always_inline]] inline float sum_lanes(Vector v) {
   float lanes[kLanes];
   store(lanes, v);

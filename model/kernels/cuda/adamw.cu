@@ -6,7 +6,7 @@
 //   p -= lr / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + epsilon)
 //
 // Each thread updates four consecutive elements, whose random bits (MomentBits in ops.h) are one Philox
-// block. Bandwidth is the limit: a Philox block takes a hundred instructions, but its elements move 88 bytes.
+// block. Bandwidth is the limit: a Philox block's hundred instructions take less time than its 88 bytes.
 #include <cmath>
 #include <type_traits>
 
@@ -145,12 +145,12 @@ bool are_blocks(const MomentBits& bits) {
   return bits.origin % 4 == 0 && bits.begin % 4 == 0 && bits.stride % 4 == 0 && bits.columns % 4 == 0;
 }
 
-/// False for NaN.
+/// Whether x is finite; false for NaN.
 __device__ bool finite(double x) {
   return fabs(x) < static_cast<double>(kInfinity);
 }
 
-/// One thread: the work is three numbers.
+/// Runs in one thread, because the work is three numbers.
 __global__ void find_scale(const double* global, double max_norm, float* scale) {
   if (threadIdx.x > 0) return;
   const double loss = global[0], targets = global[1], squared_norm = global[2];

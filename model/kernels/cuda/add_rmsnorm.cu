@@ -130,8 +130,8 @@ __device__ HeldRow load_row(const Backward<T>& x, int64_t row, int64_t column) {
           x.inverse_rms[row]};
 }
 
-// Loads the next row while the current row is summed and written: otherwise memory would be idle. Both rows
-// stay in the dtype of memory until they are used, to take few registers.
+// Loads the next row while the current row is summed and written, so that memory does not idle. Both rows
+// stay in their stored dtype until they are used, to take few registers.
 template <class T>
 __global__ void __launch_bounds__(kBackwardThreads) backward_held(Backward<T> x) {
   constexpr int kWidth = kWhole<T>;

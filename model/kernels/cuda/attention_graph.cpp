@@ -103,7 +103,7 @@ class AttentionGraph {
   GraphTensor offset_row_, offset_query_, offset_key_value_, offset_heads_, length_;
 };
 
-// Turns an error while cuDNN builds the graph, for example if heads do not divide, into a refusal.
+// Turns an error while cuDNN builds the graph, for example if K does not divide H, into a refusal.
 template <class Build>
 Plan plan_or_refusal(Build build) {
   try {

@@ -64,8 +64,8 @@ enum AttentionTensor : int64_t {
 Plan attention_plan(const AttentionShape& shape, const PlanTarget& target, int64_t most_workspace_bytes);
 
 /// The plan of backward, or a refusal. A dense plan writes the gradients in place into rows of dq|dk|dv, a
-/// ragged plan into tensors [N, H*D], [N, K*D] and [N, K*D]. log_sum_exp is [documents, H, length] if dense
-/// or kByPlace (then finite beyond the end of a document), else [N, H].
+/// ragged plan into tensors [N, H*D], [N, K*D] and [N, K*D]. log_sum_exp is [N, H], but if dense or kByPlace
+/// [documents, H, length]; with kByPlace it must be finite beyond the end of a document.
 Plan attention_backward_plan(const AttentionShape& shape, const PlanTarget& target,
                              int64_t most_workspace_bytes);
 

@@ -53,7 +53,7 @@ struct BackwardCall {
     shape.sums = sums;
   }
   int64_t most_workspace() const { return layout.bytes - own; }
-  /// kByPlace and kFromScores need workspace for every position below `length`, so groups must be small.
+  /// kByPlace and kFromScores need workspace for every position below `length`, so groups must have few rows.
   static bool padded(Sums sums) { return sums == Sums::kByPlace || sums == Sums::kFromScores; }
 
   AttentionSchedule schedule;
@@ -92,7 +92,7 @@ class Bindings {
 
   void bind(AttentionTensor id, void* data) { bindings_.push_back({id, data}); }
   void bind_one() { bind(kOne, &one_); }
-  /// Binds offsets and lengths of the ragged group whose first document is `first`. Unbinds the last group's.
+  /// Unbinds the previous group, then binds offsets and lengths of the ragged group from document `first` on.
   void bind_group(const RaggedOffsets& offsets, int64_t first, bool backward, bool by_place = false) {
     if (shared_ == 0) shared_ = bindings_.size();
     bindings_.resize(shared_);
@@ -175,7 +175,7 @@ const Plan& AttentionPlans::plan(Pass pass, const AttentionShape& shape, int64_t
       .first->second;
 }
 
-// Collects the plans of all groups before any plan runs: cuDNN computes all documents of a call or none.
+// Collects the plans of all groups before any runs, since cuDNN computes all documents of a call or none.
 std::optional<std::string> AttentionPlans::all_plans(const Stream& stream, Pass pass,
                                                      const AttentionSchedule& schedule, AttentionShape shape,
                                                      int64_t most_workspace_bytes,

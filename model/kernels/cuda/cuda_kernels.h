@@ -14,8 +14,8 @@ RIPSTOP_OTHER_KERNELS(RIPSTOP_CUDA_KERNEL)
 
 /// Compute attention() and attention_backward() without tensor cores: for float32, wherever cuDNN refuses,
 /// and as a reference in tests. They do not read `longest` of the documents. Forward needs no workspace,
-/// backward plain_attention_backward_bytes. Deterministic. Throw Error(kResources) for head sizes above
-/// kPlainHeadSize. Defined in plain_attention.cu and plain_attention_backward.cu.
+/// backward needs plain_attention_backward_bytes(). Deterministic. Throw Error(kResources) for head sizes
+/// above kPlainHeadSize. Defined in plain_attention.cu and plain_attention_backward.cu.
 std::remove_pointer_t<decltype(KernelTable::attention)> plain_attention;
 std::remove_pointer_t<decltype(KernelTable::attention_backward)> plain_attention_backward;
 

@@ -1,6 +1,6 @@
 // Forward: one block per row. Backward: one block per entry of token_order. The block of a token's first
-// entry adds up all rows of the token in order; the other blocks end at once. Each element has one
-// thread, which adds without atomics and in a fixed order.
+// entry adds up all rows of the token in order; the blocks of its other entries do nothing. Each element has
+// one thread, which adds without atomics and in a fixed order.
 #include "model/kernels/cuda/cuda_kernels.h"
 #include "model/kernels/cuda/launch.h"
 #include "model/kernels/cuda/vector.cuh"
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kThreads) backward(Gradient<T> x) {
   const int64_t row = token - x.first_id;
   if (row < 0 || row >= x.held) return;
   if (begin > 0 && x.token[x.order[begin - 1]] == token) return;
-  // Every thread searches for the end itself, without a barrier, in steps that double and then halve.
+  // To avoid a barrier, each thread finds the end of the token's entries itself: steps double, then halve.
   int64_t end = begin + 1, step = 1;
   for (; end + step <= x.rows && x.token[x.order[end + step - 1]] == token; step *= 2) end += step;
   for (; step > 0; step /= 2)

@@ -1,4 +1,4 @@
-// Storage errors are ignored on purpose: the file only saves time.
+// Storage errors are ignored on purpose, because the file only saves time.
 #include "model/kernels/cuda/gemm_choices.h"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 namespace ripstop::cuda {
 namespace {
 
-// If the format changes, change the number: files of the old format then count as empty.
+// If the format changes, change the number, so that files of the old format count as empty.
 constexpr const char* kFormat = "ripstop gemm choices 1";
 
 std::string first_line(const std::string& owner) {

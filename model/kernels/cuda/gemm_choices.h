@@ -13,7 +13,7 @@ using AlgorithmBytes = std::array<unsigned char, 64>;
 
 struct GemmChoice {
   AlgorithmBytes algorithm{};
-  double microseconds = 0;  ///< time of the product in the measurement
+  double microseconds = 0;  ///< measured time of the product
 };
 
 /// The fastest algorithms on one kind of GPU with one version of cuBLASLt, kept in a text file between runs.
@@ -41,7 +41,7 @@ class GemmChoices {
 };
 
 /// The folder for files that ripstop can make again: $RIPSTOP_CACHE, else $XDG_CACHE_HOME/ripstop, else
-/// $HOME/.cache/ripstop; nullopt if none of them is set.
+/// $HOME/.cache/ripstop; nullopt if no variable is set.
 std::optional<std::filesystem::path> cache_folder();
 
 /// The file of choices of `owner`, such as "NVIDIA H100 80GB HBM3, cuBLASLt 130100", in cache_folder().

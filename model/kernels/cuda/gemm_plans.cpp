@@ -10,7 +10,7 @@
 namespace ripstop::cuda {
 namespace {
 
-// Limits the plans: many are not used again, because prompts have many different numbers of rows.
+// Limits the number of plans, because prompts have many different numbers of rows.
 constexpr size_t kMostPlans = 2048;
 constexpr int kMostCandidates = 32;  // suggestions of cuBLASLt that are timed
 constexpr int kRounds = 5;           // timed rounds, after one that is not counted
@@ -74,7 +74,7 @@ class Stopwatch {
 };
 
 /// Device memory for one measurement, which no memory plan counts; null if no memory is left. Freed in stream
-/// order: cudaFree would wait for the whole device, perhaps for other ranks, without a deadline.
+/// order, because cudaFree would wait for the whole device, perhaps for other ranks, without a deadline.
 class SpareMemory {
  public:
   SpareMemory(int64_t bytes, cudaStream_t stream) : stream_(stream) {
@@ -95,7 +95,7 @@ class SpareMemory {
 };
 
 /// Fills the level 2 cache with other bytes before each measurement, as other work of a step does. Algorithms
-/// that read operands twice would look too fast with operands in the cache. Does nothing without memory.
+/// that read operands twice would look too fast with operands in the cache. Does nothing if memory is full.
 class CacheFlush {
  public:
   CacheFlush(int device, cudaStream_t stream)
@@ -119,7 +119,7 @@ class CacheFlush {
 }  // namespace
 
 GemmDescriptors::GemmDescriptors(const Gemm& g) {
-  // Without TF32: float32 products keep their precision.
+  // No TF32, so that float32 products keep their precision.
   check_cublas(cublasLtMatmulDescInit(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescInit");
   const auto transpose = [&](cublasLtMatmulDescAttributes_t attribute, bool transposed) {
     const cublasOperation_t value = transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -180,7 +180,7 @@ GemmPlans::Plan GemmPlans::make(const Gemm& gemm, bool measures) {
   return plan;
 }
 
-// Returns the file's choice only if cuBLASLt accepts it: the file may be damaged or from another machine.
+// Returns the file's choice if cuBLASLt accepts it, since the file may be damaged or from another machine.
 std::optional<cublasLtMatmulAlgo_t> GemmPlans::chosen(const Gemm& gemm,
                                                       const GemmDescriptors& descriptors) const {
   const GemmChoice* choice = choices_.find(gemm_name(gemm));

@@ -20,10 +20,10 @@ struct GemmDescriptors {
 
 /// The plans of one stream for products with cuBLASLt. A plan uses the algorithm in the file of choices. If
 /// the file has none, the plan uses cuBLASLt's first suggestion for kUsesBeforeMeasuring - 1 calls; then the
-/// suggestions are timed, and the fastest is used. A product that accumulates is timed into extra memory;
-/// after kMostTries attempts without such memory, the first suggestion stays. Deterministic devices never
-/// time, since the choice must not depend on time. Numbers of rows that are not multiples of kMeasuredRows
-/// hardly occur twice, and are not timed.
+/// suggestions are timed, and the fastest is used. While it is timed, a product that accumulates writes to
+/// extra memory; after kMostTries attempts without such memory, the first suggestion stays. On deterministic
+/// devices nothing is timed, since the choice must not depend on time. Products whose number of rows is not a
+/// multiple of kMeasuredRows hardly occur twice, and are not timed.
 class GemmPlans {
  public:
   static constexpr int64_t kUsesBeforeMeasuring = 3;

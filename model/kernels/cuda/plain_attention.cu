@@ -1,6 +1,6 @@
 // Causal attention within documents, with l_i the log of the sum of the exponentials:
 //   p_ij = e^(q_i . k_j / sqrt(D) - l_i) for the keys j <= i of the same document,  o_i = sum_j p_ij v_j
-// The warps of a block take neighbouring rows, whose keys and values are then in the cache for all of them.
+// The warps of a block take neighbouring rows, so that the keys and values that they share are in the cache.
 #include "model/kernels/cuda/plain_attention.cuh"
 
 namespace ripstop::cuda {

@@ -1,11 +1,11 @@
-// Gradient of attention, with p as in plain_attention.cu. Sums over i include a key-value head's query heads:
+// Gradient of attention, with p as in plain_attention.cu. Sums over i cover all query heads that read key j:
 //
 //   delta_i = do_i . o_i
 //   ds_ij = p_ij (do_i . v_j - delta_i)
 //   dq_i = sum_j ds_ij k_j / sqrt(D),  dk_j = sum_i ds_ij q_i / sqrt(D),  dv_j = sum_i p_ij do_i
 //
 // One warp per query row and head for dq, one warp per key row and key-value head for dk and dv. Both compute
-// p again, but no sum crosses warps: no atomics, and a fixed order.
+// p again, but no sum crosses warps, so the order is fixed without atomics.
 #include "model/kernels/cuda/plain_attention.cuh"
 
 namespace ripstop::cuda {

@@ -43,8 +43,8 @@ __device__ inline T block_sum(T x) {
   return x;
 }
 
-/// r = 1 / sqrt(mean + epsilon), in float64 and rounded once, since it scales a whole row: rsqrtf is off by
-/// up to two units in the last place.
+/// r = 1 / sqrt(mean + epsilon), in float64 and rounded once, since r scales a whole row, and rsqrtf is off
+/// by up to two units in the last place.
 __device__ inline float inverse_root(float mean, float epsilon) {
   return static_cast<float>(1.0 / sqrt(static_cast<double>(mean) + static_cast<double>(epsilon)));
 }

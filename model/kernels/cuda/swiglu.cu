@@ -1,6 +1,6 @@
 // SwiGLU of gate g and up u, with the sigmoid s = 1 / (1 + e^-g):
 //   forward    out = g s u
-//   backward   dg = d u s (1 + g (1 - s)),  du = d g s,  with d the gradient of out
+//   backward   dg = dout u s (1 + g (1 - s)),  du = dout g s,  with dout the gradient of out
 // One block per row.
 #include "model/kernels/cuda/cuda_kernels.h"
 #include "model/kernels/cuda/launch.h"

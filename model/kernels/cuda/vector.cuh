@@ -72,7 +72,7 @@ __device__ inline Floats<kWidth> load(const BFloat16* from) {
   return x;
 }
 
-/// 16 bytes of elements in the dtype of memory: bfloat16 elements take half the registers of Floats.
+/// 16 bytes of elements in their stored dtype, in which bfloat16 takes half the registers of Floats.
 struct Stored {
   uint4 bits;
 };
