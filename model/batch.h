@@ -13,7 +13,7 @@ namespace ripstop {
 /// end of a sequence.
 struct Batch {
   Tensor token;     ///< [N] input ids, in [0, V)
-  Tensor position;  ///< [N] position in the document, from 0: gives the angle of the rotary embedding
+  Tensor position;  ///< [N] position in the document, from 0, which gives the angle of the rotary embedding
   /// [N + 1], document_count + 1 used: rows [document_offset[d], document_offset[d + 1]) are document d
   Tensor document_offset;
   int64_t document_count = 0;
@@ -24,7 +24,7 @@ struct Batch {
   Tensor target_row;
   Tensor target;
   int64_t target_count = 0;
-  DropoutPlace place = {};  ///< for dropout; read only in training
+  DropoutPlace place = {};  ///< where dropout takes its random bits; read only in training
 
   int64_t rows() const { return token.count(); }
 };

@@ -23,7 +23,7 @@ enum class AttentionBias : uint8_t { kNone, kQkv, kQkvo };
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<AttentionBias> = {"none", "qkv", "qkvo"};
 
-/// How the frequencies of rotary embedding are scaled (inverse_frequency).
+/// How the frequencies of rotary embedding are scaled (see inverse_frequency).
 enum class RopeType : uint8_t { kDefault, kLinear, kLlama3 };
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<RopeType> = {"default", "linear", "llama3"};
@@ -37,7 +37,7 @@ struct ModelConfig {
   int64_t num_attention_heads = 0;      ///< H
   int64_t num_key_value_heads = 0;      ///< K; equals H in plain multi-head attention
   int64_t vocab_size = 0;               ///< V
-  int64_t max_position_embeddings = 0;  ///< the longest T
+  int64_t max_position_embeddings = 0;  ///< the largest T
   double rms_norm_eps = 1e-5;
   double rope_theta = 10000.0;
   bool tie_word_embeddings = false;  ///< the head reads the embedding's weight
@@ -48,7 +48,7 @@ struct ModelConfig {
   /// A position sees itself and the sliding_window - 1 positions before it; 0: all before it (check_window).
   int64_t sliding_window = 0;
   RopeType rope_type = RopeType::kDefault;
-  // rope_factor is for `linear` and `llama3`, the next three are for `llama3` only (inverse_frequency).
+  // rope_factor is for `linear` and `llama3`, the next three are for `llama3` only (see inverse_frequency).
   double rope_factor = 1.0;
   double rope_low_freq_factor = 1.0;
   double rope_high_freq_factor = 4.0;

@@ -78,7 +78,7 @@ void HeadLoss::chunk_loss(Context& context, const Batch& batch, const Parameter&
   const Tensor x = arena.allocate(normed.dtype, {capacity, hidden_});
   const Tensor logits = arena.allocate(DType::kFloat32, {capacity, columns});
   const Tensor dlogits = convert_gradient ? arena.allocate(normed.dtype, {capacity, columns}) : logits;
-  // Fewer rows may need more workspace, and a plan does not know the number of rows: reserve for each
+  // Fewer rows may need more workspace, and a plan does not know the number of rows, so reserve for each
   // possible number. Only the first chunk does this, since all chunks allocate equal amounts.
   for (int64_t rows = chunk.first == 0 ? capacity : 0; rows > 0;
        rows -= rows % row_step() > 0 ? rows % row_step() : row_step()) {

@@ -37,7 +37,7 @@ void fill_random(const Initial& initial, uint64_t seed, uint64_t name, int64_t f
 
 }  // namespace
 
-// Parallel, because one thread would take minutes for 7 billion parameters.
+// Runs in parallel, because one thread would take minutes for 7 billion parameters.
 void initial_values(const ParameterSpec& parameter, uint64_t seed, int64_t first, int64_t count, float* out) {
   const Initial& initial = parameter.initial;
   if (initial.kind == Initial::Kind::kOnes || initial.kind == Initial::Kind::kZeros) {

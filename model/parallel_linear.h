@@ -17,8 +17,8 @@ namespace ripstop {
 // low rows u for the adapters; in a row-parallel product, adapters add no communication.
 
 /// y [N, O / t] = x w^T + u b^T, where x [N, I] is gathered from the local rows [n, I] of all ranks, and
-/// w [O / t, I] is this rank's slice. Writes u [N, k r], the low rows of `adapters`, for backward. Returns the
-/// gathered x, as TensorAxis::gather_sequence does.
+/// w [O / t, I] is this rank's slice. Writes u [N, k r], the low rows of `adapters`, for backward. Returns
+/// the gathered x, as TensorAxis::gather_sequence does.
 Tensor column_parallel_linear(Context& context, const Tensor& x, const Parameter& w, const Adapters& adapters,
                               const Tensor& u, const Tensor& y);
 

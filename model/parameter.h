@@ -67,7 +67,7 @@ struct UnitSpec {
   /// "embedding", "layers.3", "head"; "vocabulary" if embedding and head are tied; "layers.3.lora"
   std::string name;
   std::vector<PhysicalTensor> tensors;
-  bool frozen = false;  ///< the weights never change: no gradient, no moments
+  bool frozen = false;  ///< the weights never change and have no gradient and no moments
 
   /// The number of tensors that are vectors, which is also the index of the first matrix.
   size_t vectors() const;

@@ -112,13 +112,13 @@ Error current_error() {
 }
 
 void do_and_agree(Communicator& world, FunctionRef<void()> body) {
-  // Catch every exception: other ranks wait for this rank in the gather below.
+  // Catch every exception, because other ranks wait for this rank in the gather below.
   std::optional<Error> failure;
   try {
     body();
   } catch (...) {
     failure = current_error();
-    // Communication has failed: the gather below would fail, too, after another deadline.
+    // Communication has failed, so the gather below would fail, too, after another deadline.
     if (failure->code() == ExitCode::kCommunication) throw;
   }
   throw_first(world.all_gather_text(to_text(failure)));

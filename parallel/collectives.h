@@ -22,8 +22,8 @@ Part all_reduce_part(int64_t count, int64_t rank, int64_t size);
 /// sums, then the part that it has summed itself.
 int64_t all_reduce_sent_bytes(int64_t count, DType dtype, int64_t rank, int64_t size);
 
-/// The number of ranks to which `rank` sends in a broadcast down a binomial tree from `root`: counted from
-/// the root, in round k = 1, 2, 4, ... each of the first k ranks sends to the rank k places after itself.
+/// The number of ranks to which `rank` sends in a broadcast down a binomial tree from `root`. In round k = 1,
+/// 2, 4, ... each of the first k ranks from the root on sends to the rank k places further.
 int64_t broadcast_children(int64_t rank, int64_t root, int64_t size);
 
 /// Each check throws Error(kBug) if tensors, dtypes, scratch or ranks do not fit the operation.

@@ -16,7 +16,7 @@ namespace ripstop {
 namespace {
 
 // Rank variables of Open MPI, PMIx, PMI (MPICH, Intel MPI), MVAPICH2, PALS, Flux and Slurm. Slurm's variable
-// is last, because mpirun inside a Slurm step inherits the numbers of the step.
+// is last, because mpirun inside a Slurm step inherits the variable of the step.
 constexpr std::initializer_list<const char*> kRank = {
     "OMPI_COMM_WORLD_RANK", "PMIX_RANK",   "PMI_RANK",       "PMI_ID",
     "MV2_COMM_WORLD_RANK",  "PALS_RANKID", "FLUX_TASK_RANK", "SLURM_PROCID"};

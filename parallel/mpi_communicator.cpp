@@ -206,7 +206,7 @@ Pending MpiCommunicator::reduce_scatter(const Stream& stream, const Tensor& whol
   std::vector<RankPiece> pieces = receive_pieces(
       transfer, group_, {at(whole, group_.rank * own.bytes()), whole.dtype}, travel, arrives, scratch);
   if (travel != whole.dtype) {
-    // Round in place: a rounded copy would take as much memory as half the gradient.
+    // Round in place, because a rounded copy would take as much memory as half the gradient.
 #pragma omp parallel for schedule(static)
     for (int64_t r = 0; r < group_.size; ++r)
       if (r != group_.rank) round_to_bfloat16(at(whole, r * own.bytes()), count);

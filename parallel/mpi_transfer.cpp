@@ -27,7 +27,7 @@ std::vector<std::string> hosts_of(const World& world) {
   return hosts;
 }
 
-// Describes the ranks of the group in `missing`; only names them if the watchdogs are not connected: "no data
+// Describes the group's ranks in `missing`. If the watchdogs are not connected, only names them: "no data
 // from rank 3 (node07)".
 std::string name_missing(const Group& group, const std::set<int64_t>& missing) {
   std::vector<int64_t> ranks;
@@ -68,7 +68,7 @@ void check_mpi(int result, const char* call) {
 
 std::string describe_missing(World& world, const std::vector<int64_t>& waited_for) {
   constexpr int kNamed = 4;  // ranks that a message names
-  // Name silent ranks first: a rank that answers may itself be waiting for a silent rank.
+  // Name silent ranks first, because a rank that answers may itself be waiting for a silent rank.
   std::vector<int64_t> all(world.places.size()), silent;
   std::iota(all.begin(), all.end(), int64_t{0});
   const std::vector<std::string> hosts = hosts_of(world);
@@ -93,7 +93,7 @@ void wait_until(Group& group, const char* operation, FunctionRef<bool()> done,
   World& world = *group.world;
   const Clock::time_point begin = Clock::now();
   world.watchdog.begin_operation(operation, group.name);
-  // Guard `done`, too: on a broken network a call of MPI inside it may hang.
+  // Guard `done`, too, because on a broken network a call of MPI inside it may hang.
   constexpr double kSecondsToDescribe = 2 * kSecondsToAsk + 3;
   const std::string what = fmt::format("{} on {}", operation, group.name);
   const GuardedCall guard(world, what, kSecondsToDescribe);

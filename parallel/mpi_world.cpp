@@ -194,7 +194,7 @@ MpiWorld::MpiWorld(const MpiOptions& options) : state_(std::make_unique<State>()
   state.begin();
   const bool serialized = start_mpi(state.world);
   state.started = true;
-  // A communicator of our own: ripstop's messages must not mix with other messages on MPI_COMM_WORLD.
+  // A communicator of our own, because ripstop's messages must not mix with others on MPI_COMM_WORLD.
   MPI_Comm everyone = MPI_COMM_NULL;
   {
     const mpi::GuardedCall guard(state.world, "MPI_Comm_dup");

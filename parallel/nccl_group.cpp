@@ -52,7 +52,7 @@ void NcclGroup::initialize(bool deterministic) {
   // deadlock. NCCL reads the variable when the first group is made.
   setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);
   if (deterministic) {
-    // NVLink switches add in an order that changes between runs.
+    // Off, because NVLink switches add in an order that changes between runs.
     setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/1);
     // With Ring, network switches do not add either (CollNet).
     setenv("NCCL_ALGO", "Ring", /*overwrite=*/0);

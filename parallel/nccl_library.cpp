@@ -48,13 +48,13 @@ void* allocate(const Device& device, int64_t bytes) {
   }
   // Padding is summed and sent along with the elements, so it must be zero.
   check_cuda(cudaMemset(data, 0, size), "cudaMemset");
-  // Other streams do not wait for the legacy stream.
+  // Wait here, because other streams do not wait for the legacy stream.
   check_cuda(cudaStreamSynchronize(nullptr), "cudaMemset");
   return data;
 }
 
 // ncclMemFree, unlike cudaFree, does not wait for kernels that use the memory, so wait first. While an
-// exception unwinds, keep the memory: a collective may still wait for ranks that are gone.
+// exception unwinds, keep the memory, because a collective may still wait for ranks that are gone.
 void release(const Device& device, void* data) noexcept {
   if (std::uncaught_exceptions() > 0) return;
   static_cast<void>(cudaSetDevice(device.index));

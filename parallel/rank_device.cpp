@@ -60,7 +60,7 @@ std::unique_ptr<Communicator> make_device_communicator(MpiWorld& world, const De
   Communicator& all = world.communicator();
   if (device.kind != DeviceKind::kCuda || all.size() == 1) return nullptr;
   const std::vector<CudaGpu> gpus = look_at_cuda().gpus;
-  // Compare addresses: each rank's index 0 may be a different GPU.
+  // Compare addresses, because each rank's index 0 may be a different GPU.
   const std::vector<std::string> taken = all.all_gather_text(gpus.at(static_cast<size_t>(device.index)).bus);
   const bool shared = refuse_shared_gpu(world, taken);
   std::unique_ptr<Communicator> host = all.split(0, all.rank(), all.name());

@@ -111,8 +111,8 @@ void ShardedTransformer::enter(const Visits& visits, size_t visit) {
   each_unit(visits[visit], [](FsdpUnit& unit) { unit.wait(); });
 }
 
-// Keeps a unit that one of the next two visits uses, such as the last block: between its forward and its
-// backward there is only the head.
+// Frees the weights of a unit, unless one of the next two visits uses the unit, such as the last block: only
+// the head comes between its forward and its backward.
 void ShardedTransformer::leave(const Visits& visits, size_t visit) {
   visit_range_.reset();
   poll();

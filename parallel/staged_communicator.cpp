@@ -16,7 +16,7 @@ class HostTensor {
         tensor_{memory_.data(), like.dtype, like.shape, Device::cpu()} {}
   HostTensor(const Tensor& from, const Stream& stream) : HostTensor(from) {
     copy_bytes(stream, memory_.data(), from.data, from.bytes());
-    stream.synchronize();  // the host sends the copy at once
+    stream.synchronize();  // the host sends the copy right away
   }
   explicit HostTensor(int64_t bytes)
       : HostTensor(Tensor{nullptr, DType::kInt32, {bytes / 4 + 1}, Device::cpu()}) {}

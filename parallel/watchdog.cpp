@@ -27,7 +27,7 @@ using std::chrono::milliseconds;
 constexpr const char* kLoopback = "127.0.0.1";
 constexpr int kLookMs = 500;  // the longest pause between two calls of look_at_guard(), in ms
 
-// All IPv4 addresses of this host: any of its networks may lead to another node.
+// All IPv4 addresses of this host, because any of its networks may lead to another node.
 std::vector<std::string> own_addresses() {
   std::vector<std::string> result;
   ifaddrs* list = nullptr;
@@ -114,7 +114,7 @@ void Watchdog::open(Reach reach) {
   if (bind(socket, reinterpret_cast<sockaddr*>(&own), sizeof own) != 0 ||
       getsockname(socket, reinterpret_cast<sockaddr*>(&own), &length) != 0) {
     close(socket);
-    return;  // the port stays 0: other ranks cannot reach this rank
+    return;  // the port stays 0, so other ranks cannot reach this rank
   }
   address_.port = ntohs(own.sin_port);
   socket_.store(socket);
@@ -151,7 +151,7 @@ void Watchdog::listen() {
   while (!ends_.load()) {
     const int socket = socket_.load();
     pollfd ready[] = {{wake_, POLLIN, 0}, {socket, POLLIN, 0}};
-    // Once a failure is announced, look more often: this process must end within seconds_to_end_.
+    // Once a failure is announced, look more often, because this process must end within seconds_to_end_.
     ::poll(ready, socket < 0 ? 1 : 2, failure_.load() != 0 ? 20 : kLookMs);
     uint64_t count = 0;
     static_cast<void>(!read(wake_, &count, sizeof count));
@@ -188,8 +188,8 @@ void Watchdog::look_at_guard() {
   if (guarded_for_ <= guard_seconds_) return;
   tells_ = true;
   hung_at_ = now;
-  // Run hung_ on a thread of its own: hung_ waits for answers, which this thread receives, and reads files,
-  // which may hang.
+  // Run hung_ on a thread of its own, because hung_ waits for answers, which this thread receives, and reads
+  // files, which may hang.
   std::thread(hung_, guarded_, guarded_for_).detach();
 }
 

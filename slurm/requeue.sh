@@ -42,7 +42,7 @@ nodes_answer() {
 }
 
 patiently show_job || { say "Slurm does not answer: $shown" && shown=; }
-if [[ $(field BatchFlag 1) == 0 ]]; then exit "$code"; fi # salloc: a person decides
+if [[ $(field BatchFlag 1) == 0 ]]; then exit "$code"; fi # under salloc, a person decides
 state=$(field JobState unknown)
 pre_empted=$(field PreemptTime None)
 left=1 # seconds until the time limit, if it is known

@@ -51,7 +51,7 @@ class CudaStream {
   cudaStream_t native() const { return native_; }
   int device() const { return device_; }
 
-  /// From now on synchronize() waits through `waiter`, as long as `waiter` lives.
+  /// Makes synchronize() wait through `waiter`, as long as `waiter` lives.
   void set_waiter(std::weak_ptr<CudaWaiter> waiter) { waiter_ = std::move(waiter); }
   void synchronize();
 

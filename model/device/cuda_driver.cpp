@@ -9,7 +9,7 @@
 namespace ripstop {
 namespace {
 
-// 13000 -> "13.0"
+// Returns "13.0" for 13000.
 std::string version_text(int version) {
   return version <= 0 ? "" : fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }

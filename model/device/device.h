@@ -75,8 +75,8 @@ class MemoryLedger {
   MemoryUse now_, peak_;
 };
 
-/// An allocator of device memory that replaces the device's own, such as NCCL's. The functions do what they
-/// do in DeviceTable, except that allocate() of host_memory() does not zero. Not used on kMeta.
+/// An allocator of device memory that replaces the device's own, such as NCCL's. The functions have the
+/// contracts of DeviceTable, except that allocate() of host_memory() does not zero. Not used on kMeta.
 struct MemorySource {
   void* (*allocate)(const Device&, int64_t bytes);
   void (*release)(const Device&, void*) noexcept;
@@ -128,7 +128,7 @@ class Stream {
   /// Blocks the host until all work given to this stream is done.
   void synchronize() const;
   /// Notes for the user on the work so far: which operations took a slow fallback, and why. Each text appears
-  /// once in the life of the stream. CPU and meta: no notes.
+  /// once in the life of the stream. No notes on CPU and meta.
   std::vector<std::string> take_notes() const;
   /// Later work of this stream starts only after all earlier work of `other`. Returns at once.
   void wait_for(const Stream& other) const;
@@ -140,7 +140,7 @@ class Stream {
   void* handle_ = nullptr;
 };
 
-/// A point in a stream for which another stream can wait. CPU and meta: always reached.
+/// A point in a stream for which another stream can wait. On CPU and meta it is always reached.
 class Event {
  public:
   explicit Event(const Device& device);

@@ -22,7 +22,7 @@ struct Context {
   const Stream& stream;
   Arena& arena;
   const TensorAxis& tensor;
-  const DropoutPlace* dropout = nullptr;  ///< null outside of training: nothing is dropped
+  const DropoutPlace* dropout = nullptr;  ///< null outside of training, where nothing is dropped
 
   const Device& device() const { return stream.device(); }
 };

@@ -34,7 +34,7 @@ struct Factors {
   }
 };
 
-/// Pointers to the same element in each array of a call.
+/// Pointers to one element in each array of a call.
 template <class Moment>
 struct Range {
   const float* gradient;
@@ -61,7 +61,7 @@ void update(const Factors& f, float scale, const Range<float>& x, int64_t count)
 /// bfloat16's largest finite number.
 constexpr float kLargest = 0x1.fep127F;
 
-/// Rounds x, |x| <= kLargest, stochastically to bfloat16. The mean over all 16-bit values of `random` is x.
+/// Rounds x (|x| <= kLargest) stochastically to bfloat16. The mean over all 16-bit values of `random` is x.
 [[gnu::always_inline]] inline uint16_t rounded(float x, uint32_t random) {
   return static_cast<uint16_t>((__builtin_bit_cast(uint32_t, x) + random) >> 16);
 }

@@ -28,7 +28,7 @@ struct Scratch {
   }
 };
 
-/// Replaces the scores by the weights e^(score - maximum) and adds these to the sum. Rescales the sum and
+/// Replaces the scores by the weights e^(score - maximum) and adds the weights to the sum. Rescales sum and
 /// output of the earlier tiles to the new maximum.
 void soften(const Scratch& s, int64_t key_count, int64_t query_columns, int64_t size, bool diagonal) {
   for (int64_t q = 0; q < query_columns; q += kLanes) {

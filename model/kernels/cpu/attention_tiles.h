@@ -188,7 +188,7 @@ inline void score(Rows<const float> keys, const float* queries, int64_t key_coun
   }
 }
 
-/// Keys [0, all) are visible to every query of a vector, keys [0, some) to at least one query.
+/// Keys [0, `all`) are visible to every query of a vector, keys [0, `some`) to at least one query.
 struct VisibleKeys {
   int64_t some, all;
 };
@@ -197,8 +197,8 @@ inline VisibleKeys visible_keys(int64_t column, int64_t key_count, bool diagonal
   const int64_t some = column + kLanes;
   return {key_count < some ? key_count : some, key_count < column ? key_count : column};
 }
-/// x in the lanes whose query sees the key, else `otherwise`. The key is `key_after` rows after the first
-/// query.
+/// Returns x in the lanes whose query sees the key, and `otherwise` in the other lanes. The key is
+/// `key_after` rows after the first query.
 [[gnu::always_inline]] inline Vector only_visible(Vector x, int64_t key_after, float otherwise) {
   return kLaneNumbers < static_cast<uint32_t>(key_after) ? broadcast(otherwise) : x;
 }

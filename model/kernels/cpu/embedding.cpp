@@ -9,7 +9,7 @@ namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
 
 constexpr int64_t kColumns = 64;  ///< columns of a backward task: whole cache lines
-/// entries of token_order in a backward task, before both ends move to the next change of token
+/// entries of token_order in a backward task, before the task's ends move to the next change of token
 constexpr int64_t kOrdered = 512;
 
 /// The first index >= `at` in `order` at which the token changes.

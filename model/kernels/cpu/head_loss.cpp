@@ -33,7 +33,7 @@ float row_sum(const float* x, int64_t count, float maximum) {
   return total;
 }
 
-/// Reads main memory once: each block of 8 KiB stays in the first-level cache for the second pass over it.
+/// Reads main memory once, because each block of 8 KiB stays in the first-level cache for the second pass.
 void row_statistics(const float* x, int64_t count, float* maximum, float* sum) {
   constexpr int64_t kBlock = 2048;
   *maximum = kMinusInfinity;

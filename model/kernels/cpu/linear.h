@@ -1,4 +1,4 @@
-// The linear kernels. They are compiled once: oneDNN chooses an instruction set at run time.
+// The linear kernels. They are compiled once, because oneDNN chooses an instruction set at run time.
 #pragma once
 #include <string>
 #include <type_traits>

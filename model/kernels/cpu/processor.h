@@ -13,7 +13,7 @@ namespace ripstop {
 std::vector<std::string> cpu_instruction_sets();
 
 /// The first of cpu_instruction_sets(), and oneDNN's version and instruction set. All ranks of a run must
-/// have the same text: otherwise their results differ in the last bits.
+/// have equal texts, because otherwise their results differ in the last bits.
 std::string cpu_instruction_set();
 
 /// Whether the processor multiplies bfloat16 in hardware. If not, products in float32 are faster.

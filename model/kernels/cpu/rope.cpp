@@ -25,7 +25,7 @@ void rope(const KernelCall&, const Tensor& qkv, const Tensor& position, const Te
         each_vector(size, [&](int64_t i, auto lanes) {
           const Vector v = load(head + i, lanes), a = load(cosine_sine + i, lanes);
           // `a` holds (cosine, sine) pairs: both lanes of a pair get the cosine from the even lane and the
-          // sine from the odd lane. An exclusive or flips the sign of the sine without a branch.
+          // sine from the odd lane. XOR flips the sign of the sine without a branch.
           const Bits sines = reinterpret_cast<Bits>(a) ^ turn_back;
           const Bits signed_sines = __builtin_shuffle(sines, kOdd) ^ kEvenSign;
           store(head + i,

@@ -87,7 +87,7 @@ constexpr Bits lane_numbers(std::integer_sequence<uint32_t, kLane...>) {
 /// 0, 1, 2, ...
 inline constexpr Bits kLaneNumbers = lane_numbers(std::make_integer_sequence<uint32_t, kLanes>{});
 
-/// Returns b if a or b is NaN.
+/// Returns the larger of a and b, but b if a or b is NaN.
 [[gnu::always_inline]] inline Vector larger(Vector a, Vector b) {
   return a > b ? a : b;
 }

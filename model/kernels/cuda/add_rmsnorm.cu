@@ -247,7 +247,7 @@ void add_rmsnorm_backward(const KernelCall& call, const Tensor& dnormed, const T
     }
   });
   if (dweight.empty()) return;
-  // Runs on the same stream, and so after all partial sums are written.
+  // Runs on the kernel's stream, and so after all partial sums are written.
   sum_rows(call, "add_rmsnorm_backward", partial, blocks, columns, accumulate, elements<float>(dweight));
 }
 

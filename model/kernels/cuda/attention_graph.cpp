@@ -120,7 +120,7 @@ Plan forward(const AttentionShape& shape, const PlanTarget& target, int64_t most
   const GraphTensor v =
       g.tensor(kBFloat16, a.heads(shape.key_value_heads), a.rows_of(a.row()), kValue, a.row_offset());
   const GraphTensor scale = g.scalar(kScale);
-  // cuDNN recognises the graph by the order of operations, which is that of NVIDIA's front end.
+  // cuDNN recognises the graph by the order of operations, here the order of NVIDIA's front end.
   GraphTensor x = a.scores();
   g.matmul(q, kt, x, {.m = a.length(), .n = a.length(), .k = nullptr, .zeros_beyond = !shape.dense});
   x = a.without_future(a.without_padding(g.pointwise(CUDNN_POINTWISE_MUL, x, &scale)));

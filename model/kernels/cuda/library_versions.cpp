@@ -10,7 +10,7 @@
 namespace ripstop {
 namespace {
 
-// 130100 is 13.1.0, 91900 is 9.19.0.
+// Returns "13.1.0" for 130100 and "9.19.0" for 91900.
 std::string version_text(size_t version) {
   return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
 }

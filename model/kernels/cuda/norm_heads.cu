@@ -141,7 +141,7 @@ void norm_heads_backward(const KernelCall& call, const Tensor& qkv, const Tensor
            elements<T>(qkv), elements<T>(weight), elements<T>(dqkv), partial, qkv.rows(), places);
   });
   if (dweight.empty()) return;
-  // The sums below run on the same stream, and so after all partial sums are written.
+  // The sums below run on the kernel's stream, and so after all partial sums are written.
   const int64_t queries = groups * heads.query, keys = groups * heads.key_value, size = heads.size;
   auto* dw = elements<float>(dweight);
   sum_rows(call, "norm_heads_backward", partial, queries, size, accumulate, dw);

@@ -33,7 +33,7 @@ __device__ void put_head(const float (&from)[kPerLane], int size, float scale, T
   }
 }
 
-/// Computes dq, and delta for key_gradient, which runs later on the same stream.
+/// Computes dq, and delta for key_gradient, which runs later on this kernel's stream.
 template <int kWidth, int kPerLane, class T>
 __global__ void __launch_bounds__(32 * kAttentionWarps, 1) query_gradient(Backward<T> x) {
   __shared__ float queries[kAttentionWarps][32 * kPerLane], douts[kAttentionWarps][32 * kPerLane];

@@ -16,7 +16,7 @@ __device__ inline int warp_number() {
   return static_cast<int>(threadIdx.x / 32);
 }
 
-/// The result is in every lane, after five exchanges between lanes.
+/// The sum over the warp, in every lane, after five exchanges between lanes.
 template <class T>
 __device__ inline T warp_sum(T x) {
 #pragma unroll
@@ -24,14 +24,14 @@ __device__ inline T warp_sum(T x) {
   return x;
 }
 
-/// The result is in every lane. Ignores NaN.
+/// The maximum over the warp, in every lane. Ignores NaN.
 __device__ inline float warp_maximum(float x) {
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, step));
   return x;
 }
 
-/// The result is in every thread.
+/// The sum over the block, in every thread.
 template <class T>
 __device__ inline T block_sum(T x) {
   __shared__ T of_warp[32];
