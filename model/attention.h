@@ -42,7 +42,7 @@ class Attention {
   Parameter norm;  ///< [C]
   Parameter wqkv;  ///< [(H+2K)D / t, C]
   Parameter wo;    ///< [C, HD / t]
-  // Each of these three is null if the model does not have it.
+  // The next three are null if the model does not have them.
   Parameter head_norms;  ///< [2D]: for queries, then for keys
   Parameter bo;          ///< [C]
   Parameter bqkv;        ///< [(H+2K)D / t]
@@ -51,7 +51,7 @@ class Attention {
   /// Whether backward computes a gradient of any weight.
   bool trains() const { return !norm.gradient.empty() || wqkv_adapters.any() || wo_adapters.any(); }
 
-  /// Allocates the tensors that forward keeps, in the caller's arena frame.
+  /// Allocates, in the caller's arena frame, the tensors that forward keeps.
   Saved allocate(Context& context, int64_t rows, DType dtype, Recompute recompute = Recompute::kNone) const;
   /// Adds memory, in the caller's arena frame, for each tensor that forward did not keep.
   static Saved with_memory(Context& context, const Saved& saved);

@@ -19,7 +19,7 @@ class Block {
   Attention attention;
   Mlp mlp;
 
-  /// Allocates the tensors that forward keeps, in the caller's arena frame.
+  /// Allocates, in the caller's arena frame, the tensors that forward keeps.
   Saved allocate(Context& context, int64_t rows, DType dtype, Recompute recompute = Recompute::kNone) const {
     return {attention.allocate(context, rows, dtype, recompute),
             mlp.allocate(context, rows, dtype, recompute)};
@@ -53,7 +53,7 @@ class Block {
     return all;
   }
 
-  /// `unit`: the block's unit in parameter_table. `adapters`: the adapters of this block.
+  /// Makes the block's `adapters`. `unit`: the block's unit in parameter_table.
   void set_adapters(const UnitSpec& unit, const std::vector<AdapterSpec>& adapters, const LoraConfig& lora,
                     int64_t tensor_count);
   /// Returns the adapters' parameters in the order of the unit's tensors; see adapter_table.

@@ -45,7 +45,7 @@ struct ModelConfig {
   int64_t head_dim = 0;              ///< D; 0: C / H
   AttentionBias attention_bias = AttentionBias::kNone;
   bool qk_norm = false;  ///< an RMSNorm of each head of queries and keys, before the rotation
-  /// A position sees itself and the sliding_window - 1 positions before it; 0: all before it (check_window).
+  /// A position sees itself and sliding_window - 1 positions before it; 0: all before it (see check_window).
   int64_t sliding_window = 0;
   RopeType rope_type = RopeType::kDefault;
   // rope_factor is for `linear` and `llama3`, the next three are for `llama3` only (see inverse_frequency).

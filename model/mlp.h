@@ -27,7 +27,7 @@ class Mlp {
   Parameter w2;    ///< [C, F / t]
   Adapters w13_adapters, w2_adapters;
 
-  /// Allocates the tensors that forward keeps, in the caller's arena frame.
+  /// Allocates, in the caller's arena frame, the tensors that forward keeps.
   Saved allocate(Context& context, int64_t rows, DType dtype, Recompute recompute = Recompute::kNone) const;
 
   /// Adds residual.branch to residual.sum, then overwrites residual.branch with this layer's branch. If

@@ -181,7 +181,7 @@ void FsdpUnit::finish_reduce() {
   whole_gradient_ = Tensor{};
 }
 
-// The stream whose work writes the reduced gradient into the shard; null if the host must still do that.
+// The stream whose work writes the reduced gradient into the shard; null if the host must write it.
 const Stream* FsdpUnit::reduces_on() const {
   if (whole_is_shard() || reducing_.done()) return &resources_.stream;
   return resources_.reduce.own_stream();

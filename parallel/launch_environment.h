@@ -22,8 +22,8 @@ int64_t launch_size();
 /// show. Reads directories.
 std::string useless_to_open_mpi(int major_version, const std::filesystem::path& library);
 
-/// A unique name of this launch, equal on all its processes, of letters, digits, '.', '-' and '_'; "" if the
-/// launcher gives no name. A requeued job has a new name.
+/// A unique name of this launch, made of letters, digits, '.', '-' and '_', equal on all its processes; "" if
+/// the launcher gives no name. A requeued job has a new name.
 std::string launch_name();
 
 /// Node names of a launch by Slurm; empty for another launcher.

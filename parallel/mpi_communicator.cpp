@@ -49,8 +49,8 @@ Pending pending(Transfer transfer, const Stream& stream, std::function<void(cons
   return {std::make_unique<TransferOperation>(std::move(transfer), std::move(then)), stream};
 }
 
-// Starts to receive `bytes` bytes of `travel` from every other rank into scratch. Returns the pieces of all
-// ranks; this rank's piece is `own`.
+// Starts to receive `bytes` bytes of dtype `travel` from every other rank into scratch. Returns the pieces of
+// all ranks; this rank's piece is `own`.
 std::vector<RankPiece> receive_pieces(Transfer& transfer, const Group& group, const RankPiece& own,
                                       DType travel, int64_t bytes, const Tensor& scratch) {
   std::vector<RankPiece> pieces(static_cast<size_t>(group.size), own);
@@ -244,7 +244,7 @@ Pending MpiCommunicator::start_exchanges(const Stream& stream, std::span<const E
     check_host(each.send);
     check_host(each.receive);
   }
-  // Make the transfer even if this rank sends nothing: tags count transfers, and must be equal on all ranks.
+  // Make the transfer even if this rank sends nothing, because tags count transfers, alike on all ranks.
   Transfer transfer(group_, "exchange");
   for (const auto& [send, to, receive, from] : exchanges) {
     if (to == group_.rank)

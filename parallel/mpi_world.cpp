@@ -259,7 +259,7 @@ std::string MpiWorld::library() const {
   return whole.substr(0, whole.find_first_of(",\n"));
 }
 
-// The caller in main prints the exceptions and ends the process.
+// train/main.cpp prints the exception that this function rethrows, and ends the process.
 ExitCode MpiWorld::run(FunctionRef<ExitCode()> body) {
   try {
     const RankHost& own = places()[static_cast<size_t>(state_->communicator->rank())];

@@ -71,8 +71,8 @@ class MpiWorld {
   /// Runs `body`, the whole command. If `body` throws, announces the failure to all ranks and rethrows the
   /// exception. The other ranks end silently after kSecondsToEnd with the exit code of the error, by _exit,
   /// because MPI_Finalize would wait for missing ranks. If several ranks fail at about the same time, the
-  /// lowest rethrows and the others end. Throws Error(kUsage) on all ranks before `body` if their commands
-  /// differ.
+  /// lowest rethrows and the others end. Throws Error(kUsage) on all ranks before `body` if the ranks'
+  /// commands differ.
   ExitCode run(FunctionRef<ExitCode()> body);
 
  private:

@@ -72,7 +72,7 @@ void NcclGroup::initialize_part(NcclGroup& whole, int64_t color, int64_t key) {
   ncclConfig_t chosen = config();
   const bool alone = host_->size() == 1;
   const int part = alone ? NCCL_SPLIT_NOCOLOR : static_cast<int>(color);
-  // A rank without a new group waits, too: NCCL's thread works for all ranks of `whole`.
+  // A rank without a new group waits, too, because NCCL's thread works for all ranks of `whole`.
   comm_ = static_cast<ncclComm_t>(whole.wait_for_result("ncclCommSplit", [&](void** place) {
     return ncclCommSplit(whole.comm_, part, static_cast<int>(key), reinterpret_cast<ncclComm_t*>(place),
                          &chosen);

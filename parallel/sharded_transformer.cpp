@@ -132,7 +132,7 @@ void ShardedTransformer::reduce_gradients(size_t visited, bool last) {
   const ProfilerRange range(stream_.device(), table_[unit].name + " reduce");
   finish_reduction();
   units_[unit].start_reduce();
-  // The reduction ends later: it runs while the next layer's backward computes.
+  // The reduction ends later, because it runs while the next layer's backward computes.
   reduction_ = {.open = true, .unit = unit, .sum_is_due = last};
   const bool waits = mesh_.sizes().fsdp > 1 && mesh_.sizes().replicate > 1;
   if (!waits && units_[unit].sum_may_follow()) start_sum();

@@ -60,8 +60,8 @@ std::string own_host() {
   return name.data();
 }
 
-// The socket addresses at which `host` may reach the process at `address`: the loopback address from the same
-// host, all others from another host.
+// The socket addresses at which `host` may reach the process at `address`: the loopback address if that
+// process is on `host`, else all other addresses.
 std::vector<sockaddr_in> destinations(const WatchdogAddress& address, const std::string& host) {
   std::vector<sockaddr_in> result;
   if (address.port == 0) return result;
@@ -195,7 +195,7 @@ void Watchdog::look_at_guard() {
 
 void Watchdog::take(const Message& message, const sockaddr_in& from) {
   const std::lock_guard lock(mutex_);
-  // Ignore messages for an ended watchdog of another run, which had the same port.
+  // Ignore messages for an ended watchdog of another run, which had this port.
   if (rank_ < 0 || message.run != own_.run || message.from < 0 ||
       message.from >= static_cast<int64_t>(peers_.size()))
     return;

@@ -56,7 +56,7 @@
 # export FI_MR_CACHE_MONITOR=userfaultfd
 # The size of completion queues, for many ranks: a job hangs if a queue overflows.
 # export FI_CXI_DEFAULT_CQ_SIZE=131072
-# Buffers of the host need not be registered with the GPU.
+# Leaves buffers of the host unregistered with the GPU.
 # export FI_CXI_DISABLE_HOST_REGISTER=1
 # Cray MPICH's own plugin for srun, and libfabric for Open MPI.
 # export SLURM_MPI_TYPE=cray_shasta

@@ -68,7 +68,7 @@ version=$(mpirun --version 2>/dev/null || true)
 # A folder for notes of this launch and for Open MPI: launches that begin or end together would compete for one session directory.
 base=${PRTE_MCA_prte_tmpdir_base:-${OMPI_MCA_orte_tmpdir_base:-${TMPDIR:-/tmp}}}
 if notes=$(mktemp -d "$base/ripstop-XXXXXX" 2>/dev/null); then trap 'rm -rf "$notes"' EXIT; fi
-# Ranks of one machine use shared memory, without a probe of networks, which may go wrong. Ranks of several nodes use the networks
+# Ranks of one machine use shared memory, and probe no networks: a probe may go wrong. Ranks of several nodes use the networks
 # that the site's Open MPI prefers, and the slots that Slurm gives.
 # A waiting rank yields its core, because there may be more ranks than cores.
 # Without `raw`, Open MPI 5 holds back a line that has no end yet, such as a line that is rewritten in place.

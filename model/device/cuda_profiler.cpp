@@ -1,4 +1,4 @@
-// NVTX consists of headers alone. Its calls return at once if there is no profiler.
+// NVTX is a library of headers. Its calls return at once if there is no profiler.
 #include <cuda_profiler_api.h>
 #include <nvtx3/nvToolsExt.h>
 

@@ -130,7 +130,7 @@ class Stream {
   /// Notes for the user on the work so far: which operations took a slow fallback, and why. Each text appears
   /// once in the life of the stream. No notes on CPU and meta.
   std::vector<std::string> take_notes() const;
-  /// Later work of this stream starts only after all earlier work of `other`. Returns at once.
+  /// Makes later work of this stream start only after all earlier work of `other`. Returns at once.
   void wait_for(const Stream& other) const;
   /// A CudaStream (cuda_device.h); null on CPU and meta.
   void* handle() const { return handle_; }
@@ -150,7 +150,7 @@ class Event {
 
   /// Marks the end of all earlier work of `stream`. Replaces an earlier record.
   void record(const Stream& stream);
-  /// Later work of `stream` starts only after the recorded point. Returns at once.
+  /// Makes later work of `stream` start only after the recorded point. Returns at once.
   void make_wait(const Stream& stream) const;
 
  private:
@@ -183,7 +183,7 @@ const DeviceTable& device_table(DeviceKind kind);
 const MemorySource& cuda_host_memory();  ///< throws Error(kResources) without the CUDA back end
 
 /// Copies in stream order. `from`, `to` or both may be host memory. On return, host memory at `from` has been
-/// read, and host memory at `to` has been written, unless it is from host_memory(): then it is written when
+/// read, and host memory at `to` has been written, except memory from host_memory(), which is written when
 /// the stream has been synchronized. Does nothing on a meta stream.
 void copy_bytes(const Stream& stream, void* to, const void* from, int64_t bytes);
 

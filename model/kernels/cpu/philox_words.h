@@ -74,7 +74,7 @@ template <int... kLane>
 template <class Body>
 [[gnu::always_inline]] inline void each_words(int64_t first, int64_t count, uint64_t step, uint64_t key,
                                               Body body) {
-  constexpr int64_t kPiece = 1024;  // words in a piece: they stay in the first-level cache
+  constexpr int64_t kPiece = 1024;  // words in a piece, few enough for the first-level cache
   alignas(64) uint32_t words[kPiece + 2 * kWordsAtOnce];
   for (int64_t at = 0; at < count; at += kPiece) {
     const int64_t n = count - at < kPiece ? count - at : kPiece;
