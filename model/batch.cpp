@@ -6,7 +6,7 @@
 namespace ripstop {
 namespace {
 
-// Arrays of a batch: token, position, token_order, target_row, target; document_offset, one element longer.
+// The arrays token, position, token_order, target_row, target and document_offset (one element longer).
 constexpr int64_t kArrays = 6;
 
 int64_t longest(std::span<const int32_t> offset) {

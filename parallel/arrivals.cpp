@@ -21,8 +21,8 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kFolderPrefix = ".ripstop-start.";
 
-// `near` or the nearest existing directory above it, because a new run has no directory yet, and a refused
-// start must not make one.
+// Returns `near` or the nearest existing directory above it, because a new run has no directory yet, and a
+// refused start must not make one.
 fs::path nearest_folder(const fs::path& near) {
   std::error_code error;
   fs::path path = fs::absolute(near, error);
@@ -107,7 +107,7 @@ Arrivals::~Arrivals() {
 void Arrivals::touch_again() {
   const auto pause = std::chrono::duration<double>(seconds_between_touches_);
   // Every rank tries to make the folder, and the first one succeeds. Another user, who guessed the name, may
-  // have made it earlier. Such a folder is not used, because its links could lead anywhere.
+  // have made the folder earlier. Such a folder is not used, because its links could lead anywhere.
   ::mkdir(folder_.c_str(), 0700);
   int file = -1;
   if (const int folder = ::open(folder_.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

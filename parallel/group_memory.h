@@ -7,7 +7,7 @@
 
 namespace ripstop {
 
-/// One block of memory for collectives, registered with their back ends, which then need no staging buffers.
+/// One block of memory for collectives, registered with the back ends, which then need no staging buffers.
 /// The parts that take() returns live as long as the block.
 class GroupMemory {
  public:

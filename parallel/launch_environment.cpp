@@ -29,7 +29,7 @@ constexpr std::initializer_list<const char*> kLaunched = {
     "OMPI_COMM_WORLD_RANK", "PMIX_RANK",       "PMI_RANK",    "PMI_ID",        "SLURM_STEP_NUM_TASKS",
     "MV2_COMM_WORLD_RANK",  "MPI_LOCALRANKID", "PALS_RANKID", "FLUX_TASK_RANK"};
 
-// Variables that name the launch, of PMIx (Open MPI, srun), Slurm, PMI, PALS and Flux. The variables of kJob
+// Variables of PMIx (Open MPI, srun), Slurm, PMI, PALS and Flux that name the launch. The variables of kJob
 // are added, because a requeued job numbers its steps from 0 again.
 constexpr std::initializer_list<const char*> kLaunch = {"PMIX_NAMESPACE", "SLURM_STEP_ID", "PMI_JOBID",
                                                         "PALS_APID", "FLUX_JOB_ID"};

@@ -244,7 +244,7 @@ Pending MpiCommunicator::start_exchanges(const Stream& stream, std::span<const E
     check_host(each.send);
     check_host(each.receive);
   }
-  // Make the transfer even if this rank sends nothing, because tags count transfers, alike on all ranks.
+  // Make the transfer even if this rank sends nothing, because tags count transfers and must stay equal.
   Transfer transfer(group_, "exchange");
   for (const auto& [send, to, receive, from] : exchanges) {
     if (to == group_.rank)

@@ -1,6 +1,6 @@
 // The communicator over NCCL. The host issues collectives in program order on the group's stream. A
-// collective begins when the caller's stream has reached the call; its wait makes the caller's stream wait.
-// The host waits only in NcclGroup::begin, when too many collectives are under way.
+// collective begins when the caller's stream has reached the call; the collective's wait blocks the caller's
+// stream. The host waits only in NcclGroup::begin, when too many collectives are under way.
 #include <utility>
 
 #include "model/ops/kernel_table.h"

@@ -99,7 +99,7 @@ void NcclGroup::check(ncclResult_t result, const char* call) {
       return result != ncclInProgress;
     });
     // NCCL before 2.26 keeps its thread-local lists for `call` until a later call on this communicator
-    // reports success. A call on another communicator would use them and crash.
+    // reports success. An earlier call on another communicator would use these lists and crash.
     int ranks = 0;
     if (result == ncclSuccess) result = ncclCommCount(comm_, &ranks);
   }

@@ -33,7 +33,7 @@ Device choose_cuda_device(MpiWorld& world) {
 namespace {
 
 // Whether two ranks of one node have the same PCI address (which NCCL compares) in `taken`, and so share a
-// GPU. Throws if they do, unless RIPSTOP_SHARE_GPU allows it: messages through host memory are much slower.
+// GPU. Throws if so, unless RIPSTOP_SHARE_GPU allows it, because messages through host memory are slow.
 bool refuse_shared_gpu(MpiWorld& world, const std::vector<std::string>& taken) {
   std::map<std::pair<int64_t, std::string>, size_t> first;
   for (size_t rank = 0; rank < taken.size(); ++rank) {

@@ -151,7 +151,7 @@ void ShardedTransformer::finish_reduction() {
 
 // Starts the sum over the replicas. There is one sum a step, because links between replicas are the slowest.
 // The sum runs while lower layers compute. On the host a sum holds a slot of scratch, so the oldest sum may
-// have to finish first. A shard's norm follows its sum.
+// have to finish first. The norm of a shard is computed after its sum.
 void ShardedTransformer::start_sum() {
   if (!reduction_.sum_is_due) return;
   reduction_.sum_is_due = false;
@@ -205,7 +205,7 @@ void ShardedTransformer::finish_gradients(Arena& arena, const Tensor& total) {
 }
 
 // Sums the gradients of replicated parameters over the tensor axis, because each rank has seen only its own
-// rows or columns. One all-reduce for all units takes less time than one for each.
+// rows or columns. One all-reduce for all units takes less time than one for each unit.
 void ShardedTransformer::sum_replicated(Context& context) {
   int64_t count = 0;
   for (const FsdpUnit& unit : trained_units()) count += unit.replicated_in_shard();

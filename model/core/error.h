@@ -27,7 +27,7 @@ enum class ExitCode : int {
 };
 
 /// The only exception that ripstop throws on purpose. `what()` is one line: the problem, with the values
-/// found and expected. `hint()` is a remedy for the user, or empty. train/main.cpp catches it.
+/// found and expected. `hint()` is a remedy for the user, or empty. train/main.cpp catches Errors.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& what, std::string hint = {})

@@ -60,8 +60,8 @@ class CudaStream {
   void note(const std::string& what, const std::string& why);
   std::vector<std::string> take_notes() { return std::exchange(notes_, {}); }
 
-  /// This stream's object of type T, constructed as T(device) on first use and destroyed with the stream. For
-  /// handles and plans of libraries, which belong to one thread and one stream.
+  /// This stream's object of type T, constructed as T(device) on first use and destroyed with the stream.
+  /// Meant for handles and plans of libraries, which belong to one thread and one stream.
   template <class T>
   T& state() {
     std::shared_ptr<void>& state = states_[std::type_index(typeid(T))];

@@ -17,7 +17,7 @@ inline constexpr int64_t kMemoryAlignment = 256;
 
 /// A place for tensors. kMeta stores and computes nothing; it only counts memory. `planned` is the kind whose
 /// workspaces are counted; on a real device it equals `kind`. `deterministic`: every sum on kCuda has a fixed
-/// order, as sums on kCpu always have. This costs time and workspace.
+/// order, as sums on kCpu always have. The fixed order costs time and workspace.
 struct Device {
   DeviceKind kind = DeviceKind::kCpu;
   DeviceKind planned = DeviceKind::kCpu;
@@ -60,7 +60,7 @@ struct MemoryUse {
 };
 
 /// Bytes that one rank has allocated. The Trainer or the planner owns the rank's only ledger, which outlives
-/// every Buffer that refers to it. Single-threaded.
+/// every Buffer that refers to it. Not thread-safe.
 class MemoryLedger {
  public:
   void add(MemoryCategory category, int64_t bytes);

@@ -32,7 +32,7 @@ class Shape {
 };
 
 /// A view of row-major elements, contiguous unless column_range made it. Owns nothing. As with a pointer, the
-/// elements of a `const Tensor&` may be written. A default Tensor is null ("no tensor"): `empty()`.
+/// elements of a `const Tensor&` may be written. A default Tensor is null ("no tensor"), and empty() is true.
 struct Tensor {
   void* data = nullptr;
   DType dtype = DType::kFloat32;

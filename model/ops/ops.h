@@ -151,8 +151,8 @@ struct CachedTail {
 };
 
 /// Attention of S single rows to cached keys and values: row s attends to positions 0 .. position[s] of
-/// slot[s], at the places given by `tail`. Reads only the query heads of qkv [S, row]: call store_key_value()
-/// before. cache [slots, P, 2, K*D], out [S, H*D].
+/// slot[s], at the places given by `tail`. Reads only the query heads of qkv [S, row], so call
+/// store_key_value() first. cache [slots, P, 2, K*D], out [S, H*D].
 void attention_cached(Context& context, const Tensor& qkv, const Tensor& slot, const Tensor& position,
                       const Tensor& cache, const Heads& heads, const CachedTail& tail, const Tensor& out);
 

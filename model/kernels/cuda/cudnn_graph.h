@@ -57,7 +57,7 @@ struct PlanTarget {
   int major = 0;                           ///< major compute capability
 };
 
-/// A GPU described by cuDNN's JSON of device properties. Its plans cannot run. Needs cuDNN 9.8 or later.
+/// A GPU described by cuDNN's JSON of device properties, for plans that cannot run. Needs cuDNN 9.8 or later.
 Descriptor device_properties(const std::string& json);
 
 /// The memory of the tensor `id` in one run: device memory, or host memory for a scalar.

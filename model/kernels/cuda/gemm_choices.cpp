@@ -53,7 +53,7 @@ const GemmChoice* GemmChoices::find(const std::string& gemm) const {
 }
 
 void GemmChoices::add(const std::string& gemm, const GemmChoice& choice) {
-  // merge() adds only products that memory lacks: of two choices for a product, the one in memory stays.
+  // merge() adds only products that choices_ lacks, so a choice in memory wins over the file's.
   choices_.merge(read());
   choices_[gemm] = choice;
   write();

@@ -7,8 +7,8 @@ namespace ripstop::cuda {
 
 /// Offsets and lengths of documents, in device memory. Document d has elements [offset[d], offset[d + 1]) of
 /// a tensor. Tensors of each row width have their own offsets: `row` for q|k|v, `query` for all query heads,
-/// `key_value` for all key-value heads, `heads` for one number per query head. `length` [documents] has their
-/// rows.
+/// `key_value` for all key-value heads, `heads` for one number per query head. `length` [documents] has the
+/// rows of each document.
 struct RaggedOffsets {
   int64_t *row = nullptr, *query = nullptr, *key_value = nullptr, *heads = nullptr;
   int32_t* length = nullptr;

@@ -14,7 +14,7 @@ struct Floats {
   float at[kWidth];
 };
 
-/// Loads kWidth (1, 2, 4 or 8) elements. `from` must be aligned to the smaller of their size and 16 bytes.
+/// Loads kWidth (1, 2, 4 or 8) elements. `from` must be aligned to their total size, at most 16 bytes.
 template <int kWidth>
 __device__ inline Floats<kWidth> load(const float* from) {
   Floats<kWidth> x;
