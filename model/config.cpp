@@ -92,7 +92,7 @@ constexpr ModelConfig for_longer_texts(ModelConfig config, double factor) {
 }  // namespace
 
 void validate(const ModelConfig& config) {
-  // Within these bounds every product of sizes, in bytes too, fits into 64 bits.
+  // Within these bounds every product of sizes, even in bytes, fits into 64 bits.
   check_size("hidden_size", config.hidden_size, 1 << 20);
   check_size("intermediate_size", config.intermediate_size, 1 << 22);
   check_size("num_hidden_layers", config.num_hidden_layers, 1 << 12);

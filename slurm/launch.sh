@@ -13,7 +13,7 @@ set -euo pipefail
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/endings.sh"
 if [[ ${1:-} == --help || ${1:-} == -h ]]; then usage && exit; fi
 
-# end STATE [WORD]: prints the text of STATE in launch_endings, with WORD in it, and ends with its exit code.
+# end STATE [WORD]: prints the text of STATE in launch_endings, with WORD in it, and ends with STATE's exit code.
 end() {
   local code text
   read -r _ code text < <(grep "^$1 " <<<"$launch_endings")
@@ -180,7 +180,7 @@ watch() {
   done
 }
 
-# From here on requests are kept, and passed on once mpirun has started.
+# From here on, requests to stop are kept, and passed on once mpirun has started.
 asked_by="" interrupts=0 first_interrupt_us=0 signalled=false mpirun=""
 # Signals within this time are one request. Bash 4 knows only whole seconds, and two signals a tenth of a second apart may lie
 # in different seconds.

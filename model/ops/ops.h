@@ -41,8 +41,8 @@ void linear_backward_weight(Context& context, const Tensor& dy, const Tensor& x,
                             Accumulate accumulate);
 
 /// reserve_linear allocates and frees the workspace of linear(), reserve_linear_backward the workspace of
-/// both gradients, or of dx alone if dw is null. For products whose number of rows depends on data: a plan
-/// needs room for every number of rows, and fewer rows may need more workspace.
+/// both gradients, or of dx alone if dw is null. Meant for products whose number of rows depends on data,
+/// because a plan needs room for every number of rows, and fewer rows may need more workspace.
 void reserve_linear(Context& context, const Tensor& x, const Tensor& w, const Tensor& y);
 void reserve_linear_backward(Context& context, const Tensor& dy, const Tensor& x, const Tensor& w,
                              const Tensor& dx, const Tensor& dw);

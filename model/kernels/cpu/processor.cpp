@@ -30,7 +30,7 @@ struct InstructionSet {
 };
 
 #ifdef RIPSTOP_X86_64_KERNELS
-// The features that the compiler may use with -march=x86-64-v3 and -v4 (model/CMakeLists.txt).
+// Whether this processor has what -march=x86-64-v3 and -v4 (model/CMakeLists.txt) let the compiler use.
 bool has_v3() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
          __builtin_cpu_supports("bmi2");
