@@ -144,7 +144,7 @@ FlopsPerToken recomputed_flops_per_token(const ModelConfig& config, int64_t sequ
 /// A published model under its usual name.
 struct ModelPreset {
   std::string_view name;
-  ModelConfig config;  ///< vocab_size is 0: the data set determines it
+  ModelConfig config;  ///< vocab_size is 0, because the data set determines it
 };
 
 /// Returns the presets, smallest first.

@@ -41,7 +41,7 @@ AdapterSpec adapter_of(const ParameterSpec& matrix, LoraTarget target, int64_t l
                 .initial = {Initial::Kind::kZeros}}};
 }
 
-// `unit`: the layer's unit of parameter_table.
+// Returns the adapters of a layer, whose unit in parameter_table is `unit`.
 std::vector<AdapterSpec> adapters_of(const UnitSpec& unit, int64_t layer, const LoraConfig& lora) {
   std::vector<AdapterSpec> adapters;
   for (size_t t = 0; t < kLoraTargets.size(); ++t) {

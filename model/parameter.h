@@ -64,7 +64,7 @@ struct PhysicalTensor {
 /// Tensors that are gathered and released together. Vectors come before matrices, and tensors that the tensor
 /// axis does not cut before tensors that it cuts.
 struct UnitSpec {
-  /// "embedding", "layers.3", "head"; "vocabulary" if embedding and head are tied; "layers.3.lora"
+  /// "embedding", "layers.3", "layers.3.lora" or "head"; "vocabulary" if embedding and head are tied
   std::string name;
   std::vector<PhysicalTensor> tensors;
   bool frozen = false;  ///< the weights never change and have no gradient and no moments

@@ -18,7 +18,7 @@ GroupMemory::GroupMemory(const Device& device, MemoryLedger& ledger, const Memor
                          std::initializer_list<Communicator*> groups)
     : left_(use), memory_(device, ledger, use, source_of(groups)) {
   for (Communicator* group : groups)
-    // The whole block is registered at once, because each registration costs a round of messages.
+    // The whole block is registered in one call, because each registration costs a round of messages.
     if (auto registration = group->register_memory(memory_.data(), memory_.bytes()))
       registrations_.push_back(std::move(registration));
 }

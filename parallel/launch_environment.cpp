@@ -125,7 +125,7 @@ std::string launch_name() {
   std::replace_if(
       name.begin(), name.end(),
       [](unsigned char c) { return std::isalnum(c) == 0 && c != '.' && c != '-' && c != '_'; }, '_');
-  constexpr size_t kLongest = 200;  // keeps the file name within 255 bytes
+  constexpr size_t kLongest = 200;  // so that the file name stays within 255 bytes
   return name.substr(0, kLongest);
 }
 

@@ -253,7 +253,7 @@ std::string MpiWorld::library() const {
   if (!state_->started) return "none";
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
   int length = 0;
-  // Some libraries give a page of text after name and version, which is cut off.
+  // With some libraries a page of text follows name and version; the page is cut off.
   MPI_Get_library_version(text, &length);
   const std::string whole(text, static_cast<size_t>(length));
   return whole.substr(0, whole.find_first_of(",\n"));

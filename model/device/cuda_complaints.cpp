@@ -47,7 +47,7 @@ std::vector<std::string> gpu_complaints(const CudaGpu& gpu) {
   std::array<Process, 1024> processes{};  // NVML fails if there are more processes
   auto count = static_cast<unsigned>(processes.size());
   if (!call("nvmlDeviceGetComputeRunningProcesses_v3", device, &count, processes.data())) return found;
-  constexpr unsigned long long kUnknown = ~0ULL;  // NVML_VALUE_NOT_AVAILABLE: MIG, virtual GPUs
+  constexpr unsigned long long kUnknown = ~0ULL;  // NVML_VALUE_NOT_AVAILABLE, as on MIG and virtual GPUs
   for (unsigned i = 0; i < count; ++i)
     if (processes[i].pid != static_cast<unsigned>(getpid()))
       add(fmt::format("is also used by process {}{}", processes[i].pid,

@@ -1,4 +1,4 @@
-// Shared by all files of the CUDA back end.
+// Declarations that all files of the CUDA back end share.
 #pragma once
 #include <cuda_runtime_api.h>
 

@@ -9,7 +9,7 @@ namespace ripstop {
 struct CudaGpu {
   std::string name;      ///< such as "NVIDIA H100 80GB HBM3"
   std::string identity;  ///< the UUID: unique over all nodes
-  std::string bus;       ///< PCI address, "0000:1b:00.0": parts of one card (MIG) share it
+  std::string bus;       ///< PCI address, such as "0000:1b:00.0", which parts of one card (MIG) share
   int64_t memory_bytes = 0;
   int major = 0, minor = 0;  ///< compute capability
   int multiprocessors = 0;
@@ -47,7 +47,7 @@ std::vector<std::string> gpu_complaints(const CudaGpu& gpu);
 /// Bytes that are free now on GPU `index`; 0 if CUDA fails. Creates a context on that GPU.
 int64_t cuda_free_bytes(int index) noexcept;
 
-/// Returns 0 without the CUDA back end or without a driver. Cheap.
+/// Returns the number of GPUs; 0 without the CUDA back end or a driver. Cheap.
 int cuda_device_count() noexcept;
 
 /// cuBLASLt and cuDNN for CudaMachine::libraries, from model/kernels/cuda/library_versions.cpp.

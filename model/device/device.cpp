@@ -149,7 +149,7 @@ std::vector<std::string> Stream::take_notes() const {
 }
 
 void Stream::wait_for(const Stream& other) const {
-  // The event may be destroyed at once: CUDA keeps it until the wait is over.
+  // The event may be destroyed right away, because CUDA keeps the event until the wait is over.
   Event now(other.device());
   now.record(other);
   now.make_wait(*this);

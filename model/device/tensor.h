@@ -43,7 +43,7 @@ struct Tensor {
   bool empty() const { return data == nullptr; }
   int64_t count() const { return shape.count(); }
   bool is_contiguous() const { return row_stride == 0; }
-  /// Requires a contiguous tensor (checked).
+  /// Bytes of all elements. Requires a contiguous tensor (checked).
   int64_t bytes() const {
     RIPSTOP_CHECK(is_contiguous(), "the bytes of {} columns of {}", cols(), row_stride);
     return count() * element_bytes(dtype);

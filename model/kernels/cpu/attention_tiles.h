@@ -10,7 +10,7 @@ namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 inline constexpr int64_t kTile = 64;  ///< rows of a tile of queries or of keys
 static_assert(kTile % kLanes == 0);
 
-/// Returns `size` rounded up to whole vectors of every instruction set, so that workspaces fit any.
+/// Returns `size` rounded up to whole vectors of every instruction set, so that workspaces fit any set.
 constexpr int64_t padded_size(int64_t size) {
   return (size + 15) / 16 * 16;
 }

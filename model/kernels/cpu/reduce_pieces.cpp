@@ -9,7 +9,7 @@ namespace {
 // The sums of a block, at most 16 KiB, stay in the first-level cache while the pieces are added.
 constexpr int64_t kBlock = 2048;
 
-/// Adds elements [first, first + count) of a piece to `sum`, or if `begins` sets `sum` to them.
+/// Adds elements [first, first + count) of a piece to `sum`, or, if `begins`, sets `sum` to them.
 template <class From, class Sum>
 void fold(const void* data, int64_t first, Sum* sum, int64_t count, Reduce reduce, bool begins) {
   const From* from = static_cast<const From*>(data) + first;
