@@ -137,7 +137,9 @@ for signal in USR1 ''; do
 done
 slurm "RunTime=00:02:00 TimeLimit=UNLIMITED"
 expect requeued 'job 7: it was asked to stop, and has no time limit; it goes back' 75 USR1
-RIPSTOP_DEADLINE=1800000000 SLURM_JOB_END_TIME=1799999999 expect left 'RIPSTOP_DEADLINE was up' 75
+now=$(date +%s)
+RIPSTOP_DEADLINE=$((now + 60)) SLURM_JOB_END_TIME=$((now + 30)) expect left 'RIPSTOP_DEADLINE was up' 75
+RIPSTOP_DEADLINE=$((now + 7200)) SLURM_JOB_END_TIME=$((now + 30)) expect requeued 'it goes back' 75
 slurm "JobState=COMPLETING RunTime=00:02:00 TimeLimit=UNLIMITED"
 expect left 'was cancelled' 75 TERM
 
