@@ -143,8 +143,8 @@ bool FsdpUnit::is_vector(size_t tensor) const {
 
 void FsdpUnit::begin_gradients(Context& context) {
   RIPSTOP_CHECK(is_trained(), "gradients of {}, which is not trained", layout_.unit().name);
-  // With a slot, the reduction adds the slot's gradient to the shard. With one rank on the fsdp axis,
-  // backward writes into the shard itself, which only the first visit of a step may overwrite.
+  // The reduction adds a slot to the shard, so backward overwrites the slot. With one rank on the fsdp axis,
+  // backward writes to the shard itself, and overwrites it only on the first visit of a step.
   whole_gradient_ = whole_is_shard() ? gradient_ : resources_.gradient_slots->take(layout_.elements());
   const bool overwrite = !whole_is_shard() || fresh_;
   if (overwrite) zero_unwritten(context, whole_gradient_);

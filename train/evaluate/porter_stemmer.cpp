@@ -19,8 +19,8 @@ constexpr Rule kIrregular[] = {
     {"howe", "howe"},      {"proceed", "proceed"}, {"exceed", "exceed"},    {"succeed", "succeed"},
 };
 
-// Steps 1a, 2, 3 and 4 of Porter's algorithm. Only the first suffix that matches is replaced, so a suffix
-// comes before every shorter suffix that it ends with.
+// Steps 1a, 2, 3 and 4 of Porter's algorithm. Only the first suffix that matches is replaced, so a longer
+// suffix comes before its own endings.
 constexpr Rule kPlural[] = {{"sses", "ss"}, {"ies", "i"}, {"ss", "ss"}, {"s", ""}};
 
 constexpr Rule kDoubleSuffix[] = {

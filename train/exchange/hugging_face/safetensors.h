@@ -72,7 +72,7 @@ inline uint16_t to_float16(float value) {
     half = 0x7c00U;
   else if (size >= 0x38800000U)  // 2^-14 and above: rounds 13 bits off, changes the exponent's bias
     half = (size + 0xfffU + (size >> 13 & 1U) - (112U << 23)) >> 13;
-  else  // subnormal: `half` counts units of 2^-24, the last bit of 0.5f, so adding 0.5f rounds to units
+  else  // subnormal, in units of 2^-24: the last bit of 0.5f is a unit, so adding 0.5f rounds to units
     half = std::bit_cast<uint32_t>(std::bit_cast<float>(size) + 0.5f) - 0x3f000000U;
   return static_cast<uint16_t>(sign | half);
 }
