@@ -284,7 +284,7 @@ TEST_F(AdapterCommands, CheckComparesTheAdapters) {
   EXPECT_EQ(parameters.size(), 8u);
   EXPECT_TRUE(parameters.contains("layers.1.feed_forward.w3.lora_B.weight"));
   EXPECT_HAS(done("check --small " + file("c.toml") + overrides).out,
-             "untied; frozen, with adapters of rank 2, alpha 2");
+             "256 pieces; frozen, with adapters of rank 2, alpha 2");
 }
 
 // plan and check refuse a wrong lora.adapter as train does, until the run has begun.
