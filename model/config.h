@@ -99,8 +99,8 @@ constexpr void for_each_field(Config&& config, Visit&& visit) {
 /// - a constant of rotary embedding that has no effect with the rope_type.
 void validate(const ModelConfig& config);
 
-/// Throws Error(kUsage) if `length` exceeds the sliding window, because attention to a part of a sequence is
-/// not implemented. The hint has the lengths that work.
+/// Throws Error(kUsage) if `length` exceeds the sliding window, because every position attends to its whole
+/// document. The hint has the lengths that work.
 void check_window(const ModelConfig& config, int64_t length);
 
 /// The angle in radians, at position 1, by which rotary embedding turns pair `i` of a head: theta^(-2i/D),

@@ -20,7 +20,7 @@ stopped_USR1 138 stopped by SIGUSR1%s
 again_INT    130 killed%s
 hangs        76  mpirun did not end, though none of its ranks lives: killed
 '
-# What requeue.sh does with a job that has ended. The first row that fits decides.
+# Rows by which requeue.sh decides on a job that has ended. The first row that fits counts.
 #   CODE     the exit code of the ranks. lost: 76, or killed by a signal
 #   SIGNAL   the first signal that the script of the job got. none: no signal. own: no signal, but RIPSTOP_DEADLINE has come
 #   STATE    the job's state in Slurm. queued: Slurm has put the job back into the queue. silent: a node does not answer

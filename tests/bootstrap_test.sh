@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What ./bootstrap.sh asks of other programs. Stand-ins for them note their words and do nothing.
+# Calls of ./bootstrap.sh to other programs. Stand-ins for them note their words and do nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)

@@ -97,8 +97,7 @@ void parse_example(const std::string& line, const CorpusSource& source, CorpusEx
   if (is_pair) example.summary = take_text(object, source.summary_field, is_pair, example);
   const auto id = object.find("id");
   if (id == object.end() || id->is_null() || *id == "") return;
-  if (id->is_string()) example.id = id->get<std::string>();
-  if (id->is_string()) return;
+  if (id->is_string()) return void(example.id = id->get<std::string>());
   for (const auto& [name, value] : members_of(line))
     if (name == "id") example.id = in_one_line(std::string(value));
 }

@@ -1,4 +1,4 @@
-// What the names of files tell: their kind, their split, and whether they are data.
+// Names of files tell their kind, their split, and whether they are data.
 #pragma once
 #include <filesystem>
 #include <optional>

@@ -152,7 +152,7 @@ void BpeModel::begin_symbols(std::string_view word, BpeScratch& scratch) const {
     const auto index = static_cast<int32_t>(symbols.size());
     symbols.push_back({id, static_cast<uint32_t>(end), index - 1, index + 1});
   };
-  // As in `tokenizers`, an unk token is added late: byte pieces that follow its letter come before it.
+  // An unk token is added late, as in `tokenizers`: byte pieces that follow its letter come before it.
   size_t unk_end = 0;
   for (size_t at = 0, end = 0; at < word.size(); at = end) {
     end = at + sequence_bytes(word.substr(at, 4));

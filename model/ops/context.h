@@ -17,7 +17,7 @@ struct DropoutPlace {
   int64_t sequence_length = 1;  ///< T of the micro-batch
 };
 
-/// What every layer and operation gets besides its arguments. Owns nothing; cheap to copy.
+/// Resources that every layer and operation gets besides its arguments. Owns nothing; cheap to copy.
 struct Context {
   const Stream& stream;
   Arena& arena;

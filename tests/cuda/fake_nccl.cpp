@@ -17,7 +17,7 @@ using ripstop::recording::Recorder;
 using ripstop::recording::span;
 using ripstop::recording::Span;
 
-// As the real one without `blocking`: a call may return ncclSuccess while a thread of NCCL still works for
+// Behaves as NCCL without `blocking`: a call may return ncclSuccess while a thread of NCCL still works for
 // it, and what that thread makes is written when ncclCommGetAsyncError first reports success. Until then the
 // communicator takes no other call.
 struct ncclComm {

@@ -18,7 +18,7 @@ namespace ripstop {
 /// a promise is broken; any other exception that leaves it is a bug as well.
 class PretrainedInputs {
  public:
-  /// What an input gave.
+  /// The result of an input.
   struct Outcome {
     bool accepted = false;
     std::string what;  ///< of the refusal
@@ -29,7 +29,7 @@ class PretrainedInputs {
     several_.write_sharded();
   }
 
-  /// As model.safetensors.
+  /// Reads `bytes` as model.safetensors.
   Outcome header(const std::string& bytes) const {
     write_bytes(one_file_.path() / "model.safetensors", bytes);
     const Outcome outcome = tried([&] {
@@ -49,7 +49,7 @@ class PretrainedInputs {
     return outcome;
   }
 
-  /// As config.json.
+  /// Reads `bytes` as config.json.
   Outcome config(const std::string& bytes) const {
     const Outcome outcome = tried([&] { validate(parse_pretrained_config(bytes, "config.json")); });
     write_bytes(one_file_.path() / "config.json", bytes);
@@ -58,7 +58,7 @@ class PretrainedInputs {
     return outcome;
   }
 
-  /// As adapter_config.json, beside adapters of the good model.
+  /// Reads `bytes` as adapter_config.json, beside adapters of the good model.
   Outcome adapter(const std::string& bytes) const {
     adapters_.write();
     write_bytes(adapters_.path() / "adapter_config.json", bytes);
@@ -74,7 +74,7 @@ class PretrainedInputs {
     });
   }
 
-  /// As model.safetensors.index.json.
+  /// Reads `bytes` as model.safetensors.index.json.
   Outcome index(const std::string& bytes) const {
     write_bytes(several_.path() / "model.safetensors.index.json", bytes);
     return opening(several_);

@@ -12,8 +12,8 @@
 
 namespace ripstop {
 
-/// What texts become, and what must hold for them. Throws std::logic_error if a promise is broken; any other
-/// exception that leaves it is a bug as well. Returns whether the tokenizer was accepted.
+/// Encodes and decodes texts, and checks what must hold for them. Throws std::logic_error if a promise is
+/// broken; any other exception that leaves it is a bug as well. Returns whether the tokenizer was accepted.
 inline bool try_tokenizer_json(const std::string& bytes) {
   const auto require = [](bool promise, const char* what) {
     if (!promise) throw std::logic_error(std::string("broken: ") + what);

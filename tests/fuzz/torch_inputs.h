@@ -15,7 +15,7 @@ class TorchInputs {
  public:
   using Outcome = PretrainedInputs::Outcome;
 
-  /// As pytorch_model.bin.
+  /// Reads `bytes` as pytorch_model.bin.
   Outcome archive(const std::string& bytes) const {
     write_bytes(file(), bytes);
     return PretrainedInputs::tried([&] {
@@ -38,7 +38,7 @@ class TorchInputs {
     });
   }
 
-  /// As data.pkl of an archive that is right, with storages of 16 bytes.
+  /// Reads `bytes` as data.pkl of an archive that is right, with storages of 16 bytes.
   Outcome pickle(const std::string& bytes) const {
     Storages storages;
     for (const char* name : {"0", "1", "2"}) storages[name] = std::string(16, '\1');

@@ -42,7 +42,7 @@ part_other_jobs() {
     --output "$work/jobs/prepared"
   ends "$job" COMPLETED
   [[ -e $work/jobs/prepared/prepare.json ]] || fail "nothing was prepared"
-  # Its scores are written below the run.
+  # The scores are written below the run.
   submit --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 "$work/slurm/evaluate.sbatch" "$work/unbroken" --data "$work/data" --split test --limit 4 \
     --max-new-tokens 8
   ends "$job" COMPLETED
@@ -263,7 +263,7 @@ part_in_a_step() {
   say "launch.sh in a step starts its ranks"
 }
 
-# As many nodes as are free: 4, then 1, then 3. The same job, another mesh each time.
+# A job takes as many nodes as are free: 4, then 1, then 3. The same job, another mesh each time.
 part_moldable() {
   local nodes blocker
   STAND_AT=5 submit --nodes=1-4 --cpus-per-task=4 "$work/slurm/train_any_nodes.sbatch" "${train[@]:1}" \

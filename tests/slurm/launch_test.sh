@@ -33,7 +33,7 @@ for job in quickstart prepare train train_any_nodes evaluate; do
   if grep -q '^#' "$out"; then fail "$job.sbatch --help shows comments"; fi
 done
 
-# What is one process is started once, whatever N is.
+# A command of one process is started once, whatever N is.
 tools=$(mktemp -d)
 trap 'rm -rf "$out" "$tools"' EXIT
 printf '#!/bin/bash\necho "works alone: $*"\n' >"$tools/ripstop"
@@ -58,7 +58,7 @@ expect 0 1 bash -c 'echo "${OMP_WAIT_POLICY:-none}"'
 OMP_NUM_THREADS=$((cores + 1)) expect 0 1 bash -c 'echo "${OMP_WAIT_POLICY:-none}"'
 [[ $(cat "$out") == passive ]] || fail "more threads than cores spin"
 
-# What mpirun adds to the words of a rank is left out. Its own errors are shown, and so is every byte of the ranks.
+# Lines that mpirun adds to the words of a rank are left out. Its own errors are shown, and so is every byte of the ranks.
 expect 75 2 bash -c 'echo "a rank says why" >&2; exit 75'
 [[ $(sort -u "$out") == "a rank says why" ]] || fail "the launcher adds to what the ranks say"
 expect 3 2 bash -c 'exit 3'

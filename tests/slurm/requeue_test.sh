@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What slurm/requeue.sh does with a job, for each answer of Slurm. Stand-ins for Slurm's programs give the answers and note
+# Each answer of Slurm, and the end of the job that slurm/requeue.sh chooses. Stand-ins for Slurm's programs give the answers and note
 # what they are asked; cluster_test.sh meets the real ones.      requeue_test.sh REQUEUE
 set -euo pipefail
 requeue=$1

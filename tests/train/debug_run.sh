@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2154
-# What tests of whole runs begin with. To be sourced: $ripstop and $work are set, and complain() says what fails.
+# The beginning of tests of whole runs. To be sourced: $ripstop and $work are set, and complain() says what fails.
 
 # debug_run STEPS EXAMPLES: $work/run.toml, the config of a small run in $work/run, and its data set, $work/data
 debug_run() {

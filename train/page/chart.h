@@ -12,7 +12,7 @@ namespace ripstop {
 /// Number of colors that the page's style has for runs.
 inline constexpr size_t kColors = 8;
 
-/// What lies along the horizontal axis.
+/// The quantity along the horizontal axis.
 enum class Abscissa { kStep, kTokens, kHours };
 inline constexpr std::array<Abscissa, 3> kAbscissas = {Abscissa::kStep, Abscissa::kTokens, Abscissa::kHours};
 template <>

@@ -1,12 +1,13 @@
 #include "train/page/html_text.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "data/text/utf8.h"
+#include "train/evaluate/rouge.h"
 
 namespace ripstop {
 namespace {
@@ -42,29 +43,18 @@ size_t letters_in(std::string_view text) {
   return static_cast<size_t>(std::ranges::count_if(text, [](char byte) { return (byte & 0xc0) != 0x80; }));
 }
 
-bool is_space(char byte) {
-  return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r';
-}
-
 struct Word {
   std::string_view text;
-  std::string compared;  ///< ASCII letters in lower case, digits, and whatever is not ASCII
+  std::string compared;  ///< rouge_words() of the text
 };
 
 std::vector<Word> words_of(std::string_view text) {
   std::vector<Word> words;
   for (size_t at = 0; at < text.size();) {
-    size_t end = at;
-    Word word;
-    for (; end < text.size() && !is_space(text[end]); ++end) {
-      const char byte = text[end];
-      const char lower = byte >= 'A' && byte <= 'Z' ? static_cast<char>(byte - 'A' + 'a') : byte;
-      if ((lower >= 'a' && lower <= 'z') || (byte >= '0' && byte <= '9') || (byte & 0x80))
-        word.compared += lower;
-    }
-    word.text = text.substr(at, end - at);
-    if (!word.text.empty()) words.push_back(std::move(word));
-    at = std::max(end, at + 1);
+    const size_t end = std::min(text.find_first_of(" \n\t\r", at), text.size());
+    const std::string_view word = text.substr(at, end - at);
+    if (!word.empty()) words.push_back({word, fmt::format("{}", fmt::join(rouge_words(word), " "))});
+    at = end + 1;
   }
   return words;
 }

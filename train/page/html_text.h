@@ -12,7 +12,7 @@ namespace ripstop {
 std::string html(std::string_view text, size_t most = 300);
 
 /// `summary` as html(), with the words in <mark> that it has in common with `reference` in the same order
-/// (the longest common subsequence). Case and punctuation do not count. Compares the first `most` characters.
+/// (the longest common subsequence). Words are compared as in rouge(). Compares the first `most` characters.
 std::string html_marked(std::string_view summary, std::string_view reference, size_t most);
 
 }  // namespace ripstop

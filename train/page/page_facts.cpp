@@ -311,9 +311,6 @@ std::string memory_use(Runs runs) {
   for (const MeshAxis axis : kMeshAxes)
     row(fmt::format("sent in a step, {}", to_string(axis)),
         [&](const StepCost& cost) { return cost.traffic_per_step[axis]; });
-  table.row("peak since the last start, measured", [](const RunRecord& run) {
-    return run.last_step && !run.end ? bytes_text(run.last_step->peak_memory_bytes) : "";
-  });
   table.row("process of rank 0, peak",
             [](const RunRecord& run) { return run.end ? bytes_text(run.end->resident_peak_bytes) : ""; });
   if (table.is_empty()) return "";

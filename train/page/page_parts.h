@@ -14,7 +14,7 @@ std::string colors();
 /// The name of run `number`, cut to `most` characters; with the run's color if there are several runs.
 std::string name_of(std::span<const RunRecord> runs, size_t number, size_t most);
 
-/// What happened, in sentences.
+/// Sentences on the events of each run.
 std::string story(std::span<const RunRecord> runs);
 /// The most important facts: tiles of one run, else a table.
 std::string overview(std::span<const RunRecord> runs);
@@ -30,7 +30,7 @@ std::string time_use(std::span<const RunRecord> runs);
 std::string memory_use(std::span<const RunRecord> runs);
 /// Restarts and warnings.
 std::string history(std::span<const RunRecord> runs, const PageOptions& options);
-/// What is needed to make the runs again.
+/// Facts needed to make the runs again.
 std::string origin(std::span<const RunRecord> runs, const PageOptions& options);
 
 }  // namespace ripstop

@@ -20,7 +20,7 @@ enum class Sums : uint8_t {
   kFromScores  ///< from the gradient of the scores, stored in bfloat16; a fixed order
 };
 
-/// What a plan is made for: `documents` documents of at most (if dense, exactly) `length` rows each.
+/// Shape that a plan is made for: `documents` documents of at most (if dense, exactly) `length` rows each.
 struct AttentionShape {
   int64_t query_heads = 0, key_value_heads = 0, head_size = 0;
   int64_t documents = 0, length = 0;

@@ -1,4 +1,4 @@
-// What a tokenizer.json may not be: each ends with 65 and one line that says what is wrong.
+// Bad tokenizer.json files: each ends with 65 and one line that says what is wrong.
 #include <gtest/gtest.h>
 
 #include <functional>

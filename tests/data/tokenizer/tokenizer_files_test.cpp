@@ -65,7 +65,7 @@ TEST_F(TokenizerFilesTest, AJsonThatIsRefusedGivesWayWithANote) {
   EXPECT_HAS(tokenizer.notes().front(),
              "tokenizer.model is read, because " + (scratch_ / "tokenizer.json").string());
   EXPECT_THROW(Tokenizer(scratch_ / "tokenizer.json"), Error);  // the file was named
-  // As of LLaMA 3, whose tokenizer.model is another format: what is told is why the JSON is refused.
+  // LLaMA 3's tokenizer.model has another format: the message says why the JSON is refused.
   write_bytes(scratch_ / "tokenizer.model", "IQ== 0\nIg== 1\n");
   try {
     Tokenizer both(scratch_.path());

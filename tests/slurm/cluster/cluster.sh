@@ -53,7 +53,7 @@ end() {
   die "$1 does not end"
 }
 
-# What is missing here, in one line; nothing if the cluster can run.
+# missing: prints in one line why the cluster cannot run here; nothing if it can.
 missing() {
   local tool
   if [[ $EUID -ne 0 ]]; then

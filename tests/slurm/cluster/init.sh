@@ -43,7 +43,7 @@ ip link set lo up
 announce
 until [[ -n $(ip -4 -o addr show dev eth0 2>/dev/null) ]]; do sleep 0.05; done
 
-# What started this script may itself be a job.
+# The starter of this script may itself be a job.
 unset "${!SLURM_@}" "${!OMPI_@}" "${!PMIX_@}" "${!RIPSTOP_@}"
 export SLURM_CONF=$home/etc/slurm.conf TMPDIR=$home/local
 munged --force --foreground --num-threads=1 --key-file="$home/munge.key" --socket="$home/local/munge.socket" \

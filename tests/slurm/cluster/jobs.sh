@@ -25,7 +25,7 @@ begin_cluster() {
   chmod 755 "$work" "$work/cluster"
   trap 'end_cluster $?' EXIT
   trap 'exit 130' INT TERM HUP
-  # As on a cluster where it is installed, and ordinary users cannot read the source tree.
+  # The program is installed, and ordinary users cannot read the source tree, as on clusters.
   mkdir "$work"/{program,stand}
   cp "$1" "$(dirname "$1")/tests/train/libhanging_disk.so" "$work/program"
   cat >"$work/bin/ripstop" <<RANK

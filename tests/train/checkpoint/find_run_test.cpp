@@ -187,7 +187,7 @@ TEST(ReadersOfARun, ACheckpointThatGoesMeanwhileIsNotDamaged) {
   for (const ListedCheckpoint& listed : list_checkpoints(first, path))
     verdicts.emplace_back(listed.verdict());
   EXPECT_EQ(verdicts, (std::vector<std::string>{"whole", "whole"}));
-  // It goes between the search and the opening: the search is made again.
+  // A checkpoint that goes between the search and the opening is searched for again.
   RemovingIo second(path / step_directory_name(3), 2);
   const auto errors = SimulatedRanks(1).run([&](Communicator& world) {
     EXPECT_EQ(find_trained_model(second, world, path, "latest").state().step, 2);

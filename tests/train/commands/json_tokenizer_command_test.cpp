@@ -235,7 +235,7 @@ TEST_F(JsonTokenizerCommands, ZeroShotNeedsNoNameOfAnEndToken) {
   EXPECT_HAS(none.err, "has 2 ids");
 }
 
-// What prepare writes can be opened.
+// Tokenizers whose data sets could not be opened.
 TEST_F(JsonTokenizerCommands, PrepareRefusesWhatNothingOpens) {
   Json json = byte_level_json();
   json["post_processor"] = begin_template("<|endoftext|>", 274);

@@ -29,8 +29,9 @@ TEST(HtmlText, WordsOfTheReferenceInItsOrderAreMarked) {
   EXPECT_EQ(html_marked("The dog, sat on it", "the cat sat on  a mat.", 100),
             "<mark>The</mark> dog, <mark>sat on</mark> it");
   EXPECT_EQ(html_marked("b a", "a b", 100), "b <mark>a</mark>");
-  EXPECT_EQ(html_marked("<i> & \xd0\xb4\xd0\xb0", "x \xd0\xb4\xd0\xb0", 100),
-            "&#60;i&#62; &#38; <mark>\xd0\xb4\xd0\xb0</mark>");
+  // ROUGE compares stems, and only letters from a to z.
+  EXPECT_EQ(html_marked("<i> & reported \xd0\xb4\xd0\xb0", "x reports \xd0\xb4\xd0\xb0", 100),
+            "&#60;i&#62; &#38; <mark>reported</mark> \xd0\xb4\xd0\xb0");
   EXPECT_EQ(html_marked("", "a", 10), "");
   EXPECT_EQ(html_marked("a b c d", "c d", 3), "a b \xe2\x80\xa6 (cut: 4 characters more)");
 }

@@ -231,7 +231,7 @@ TEST_F(EventFiles, ANewFileIsTheLastAndNoTimeGoesBack) {
   while (bytes.size() < 1 << 20) bytes.insert(0, read_bytes(first));
   write_bytes(scratch_ / far, bytes + bytes.substr(0, 30));
   fs::remove(first);
-  // What no start wrote: no number, no file, no records.
+  // Files that no start wrote: no number, no file, no records.
   write_bytes(scratch_ / "events.out.tfevents.v2", "abc");
   fs::create_directory(scratch_ / "events.out.tfevents.0000000009.d");
   write_bytes(scratch_ / "events.out.tfevents.0000000008.n1", std::string(5000, '\xff'));
@@ -249,7 +249,7 @@ TEST_F(EventFiles, ANewFileIsTheLastAndNoTimeGoesBack) {
   EXPECT_EQ(later, earlier) << "a clock that is set back stands still";
 }
 
-// As the taken-over owner of a run, and on a full disk.
+// An owner that was taken over writes no records, nor does one on a full disk.
 TEST_F(EventFiles, RecordsFollowTheirLinesUnderTheSameRights) {
   bool may_write = true;
   const LogRights rights{.may_write = [&] { return may_write; }, .check_owner = {}, .patience_seconds = 1};

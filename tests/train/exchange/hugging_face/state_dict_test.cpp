@@ -59,7 +59,7 @@ TEST(StateDict, TensorsKeepOrderShapeAndPlace) {
   }
 }
 
-// What torch.save writes for nn.Module.state_dict(), for Parameters, and for what it has written before.
+// Pickles of torch.save: of nn.Module.state_dict(), of Parameters, and of objects written before.
 TEST(StateDict, OrderedDictsParametersAndMemo) {
   const std::string ordered = "ccollections\nOrderedDict\n", empty = ordered + ")R";
   const std::string parameter =

@@ -39,7 +39,7 @@ class AdaptedModel {
   const StoredModel& base() const { return *merged_->base(); }
   const ModelConfig& model() const { return model_; }
 
-  // What the adapters add to one element of `matrix`.
+  // The sum that the adapters add to one element of `matrix`.
   double added(const ParameterSpec& matrix, int64_t row, int64_t column) const {
     double sum = 0;
     for (int64_t r = 0; r < lora_.rank; ++r)

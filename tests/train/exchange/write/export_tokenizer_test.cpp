@@ -69,7 +69,7 @@ std::vector<int32_t> merge_text(const nlohmann::json& model, const std::string& 
   return ids;
 }
 
-// What the normalizer of tokenizer.json makes of a text.
+// The text that the normalizer of tokenizer.json makes.
 std::string with_marks(const std::string& text) {
   std::string marked = "\xe2\x96\x81";
   for (const char c : text) marked += c == ' ' ? std::string("\xe2\x96\x81") : std::string(1, c);
