@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Keeps README.md, CONTRIBUTING.md, CHANGELOG.md and docs/ true: quotes of sources, links and their anchors, paths, functions
-# and types that they name, verbs and configs that they show, the length of the README.
-#   tests/readme_test.sh [PROGRAM]       with PROGRAM, verbs of `ripstop` are looked up in its --help, and configs are planned
+# and types that they name, verbs, options, configs and outputs that they show, the length of the README.
+#   tests/readme_test.sh [PROGRAM]       with PROGRAM, verbs and options of `ripstop` are looked up in its --help, configs are
+#                                        planned, and outputs are compared
 set -euo pipefail
 cd "$(dirname "$0")/.."
 program=${1:-}
@@ -96,6 +97,29 @@ for page in "${pages[@]}"; do
     grep -qE "^ +$verb( |$)" <<<"$help" || "$program" "$verb" --help >/dev/null 2>&1 ||
       complain "$page: runs ripstop $verb, which is no verb"
   done
+  # Options that stand behind a verb are in its help.
+  while read -r verb option; do
+    grep -qE -- "(^|[ ,])$option([ ,=]|$)" < <("$program" ${verb/:/ } --help) || complain "$page: ripstop ${verb/:/ } has no $option"
+  done < <(awk -v known=" $(awk '/^  [a-z]/ && $1 != "ripstop" { print $1 }' <<<"$help" | tr '\n' ' ')" '{
+    verb = ""
+    for (i = 1; i <= NF; i++) {
+      if ($i ~ /^[&|;]/) verb = ""
+      else if (verb == "" && (i == 1 || $(i - 1) ~ /ripstop$/) && index(known, " " $i " "))
+        verb = $i == "checkpoint" ? $i ":" $(++i) : $i
+      else if (verb != "" && match($i, /^--[a-z][a-z_-]+/)) print verb, substr($i, 1, RLENGTH)
+    }
+  }' <<<"$code" | sort -u)
+  # A block after <!-- output --> is a run of whole lines of what the last command above it prints.
+  number=0
+  while read -r command; do
+    number=$((number + 1))
+    block=$(awk -v number=$number '
+      /^<!-- output -->$/ { armed = ++markers == number; next }
+      armed && /^```/ { if (inside) exit; inside = 1; next }
+      inside { print }' "$page")
+    output=$(PATH=${program%/*}:$PATH bash -c "$command" 2>&1) || complain "$page: '$command' fails: $output"
+    if [[ -z $block || $'\n'$output$'\n' != *$'\n'"$block"$'\n'* ]]; then complain "$page: '$command' prints something else"; fi
+  done < <(awk '/^```/ { inside = !inside } inside { last = $0 } /^<!-- output -->$/ { print last }' "$page")
 done
 
 # The README is a page to read at one sitting.

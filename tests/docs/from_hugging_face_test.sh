@@ -47,10 +47,12 @@ cells() {
 }
 mapfile -t -O ${#commands[@]} commands < <(cells 2 | cut -f2 | grep -E '^(ripstop|launch\.sh) ')
 ((${#commands[@]} >= 15)) || complain "only ${#commands[@]} commands were found"
+shown=$(awk '/^```text$/ { inside = 1; next } /^```/ { inside = 0 } inside' "$page")
 for command in "${commands[@]}"; do
   code=0
   bash -c "$command" </dev/null >out 2>&1 || code=$?
   ((code == 0)) || complain "'$command' ends with $code:"$'\n'"$(tail -3 out)"
+  [[ $command != *' --show 2 '* || $(<out) == "$shown" ]] || complain "'$command' prints something else"
 done
 for file in runs/first/checkpoints/step_*/manifest.json runs/first/evaluation/*-test/scores.json summaries.jsonl; do
   [[ -s $file ]] || complain "the commands did not write $file"
