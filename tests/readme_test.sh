@@ -2,7 +2,7 @@
 # Keeps README.md, CONTRIBUTING.md, CHANGELOG.md and docs/ true: quotes of sources, links and their anchors, paths, functions
 # and types that they name, verbs, options, configs and outputs that they show, the length of the README.
 #   tests/readme_test.sh [PROGRAM]       with PROGRAM, verbs and options of `ripstop` are looked up in its --help, configs are
-#                                        planned, and outputs are compared
+#                                        planned, and outputs compared
 set -euo pipefail
 cd "$(dirname "$0")/.."
 program=${1:-}
@@ -121,6 +121,12 @@ for page in "${pages[@]}"; do
     if [[ -z $block || $'\n'$output$'\n' != *$'\n'"$block"$'\n'* ]]; then complain "$page: '$command' prints something else"; fi
   done < <(awk '/^```/ { inside = !inside } inside { last = $0 } /^<!-- output -->$/ { print last }' "$page")
 done
+
+# The table of what fits where is what its script prints.
+if [[ -n $program ]]; then
+  [[ $'\n'$(<docs/pretrained.md) == *$'\n'"$(tests/bench/what_fits.sh "$program")"$'\n'* ]] ||
+    complain "docs/pretrained.md: the table of what fits where differs from what tests/bench/what_fits.sh prints"
+fi
 
 # The README is a page to read at one sitting.
 if (($(wc -l <README.md) > 200)); then complain "README.md: $(wc -l <README.md) lines, at most 200"; fi
