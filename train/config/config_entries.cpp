@@ -307,6 +307,8 @@ bool displaces(const ConfigEntry& override_entry, const ConfigEntry& entry) {
   // A pretrained model has its own sizes, so the file's sizes are removed.
   if (by == "model.pretrained") return entry.key->section == "model" && of != "model.resize_vocabulary";
   if (by == "model.preset") return of == "model.pretrained" || of == "model.resize_vocabulary";
+  // With another schedule the file's keys of wsd have no meaning.
+  if (by == "schedule.kind" && override_entry.value != ConfigValue("wsd")) return is_of_wsd(*entry.key);
   // Without adapters the file's other keys of [lora] have no meaning.
   if (by == "lora.rank" && override_entry.value == ConfigValue(int64_t{0}))
     return entry.key->section == "lora";

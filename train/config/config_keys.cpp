@@ -244,7 +244,7 @@ const ConfigKey kKeys[] = {
                   "bf16_optimizer_states"},
 
     {RIPSTOP_KEY(schedule, kind),
-     .doc = "How the learning rate falls after the warm-up.",
+     .doc = "How the learning rate falls after the warm-up; `wsd` (warm-up, stable, decay): only at the end.",
      .elsewhere = "lr_scheduler_type lr_scheduler.decay_type | scheduler lr_schedule lr_decay_style"},
     {RIPSTOP_KEY(schedule, warmup_steps), .range = {0, kManySteps}, .unit = "steps",
      .doc = "Steps in which the rate rises linearly: step s has s / `warmup_steps` of the highest rate.",
@@ -252,6 +252,13 @@ const ConfigKey kKeys[] = {
     {RIPSTOP_KEY(schedule, minimum_ratio), .range = {0, 1},
      .doc = "The last rate, as a share of the highest rate.",
      .elsewhere = "min_lr_rate lr_scheduler.min_lr_factor | min_lr min_lr_ratio lr_min minimum_lr lr_scheduler_kwargs"},
+    {RIPSTOP_KEY(schedule, decay_ratio), .range = {0, 1, true},
+     .range_hint = "schedule.kind = \"constant\" never falls",
+     .doc = "`wsd`: the rate falls in this share of the steps, the last ones, and is the highest between warm-up and fall.",
+     .elsewhere = "lr_scheduler.decay_ratio | num_decay_steps decay_steps cooldown_steps"},
+    {RIPSTOP_KEY(schedule, decay),
+     .doc = "`wsd`: how the rate falls.",
+     .elsewhere = "decay_type | lr_decay_type cooldown_type"},
 
     {RIPSTOP_KEY(precision, compute),
      .doc = "Data type of weights and activations in a step. Master weights are float32.",
@@ -332,6 +339,10 @@ const ConfigKey kKeys[] = {
 
 std::string ConfigKey::path() const {
   return fmt::format("{}.{}", section, name);
+}
+
+bool is_of_wsd(const ConfigKey& key) {
+  return key.section == "schedule" && key.name.starts_with("decay");
 }
 
 std::span<const ConfigKey> config_keys() {

@@ -96,8 +96,12 @@ std::string suggest_config_section(std::string_view section);
 /// The value as TOML. An empty optional is "auto" if key.none_is_auto, else "".
 std::string value_as_toml(const ConfigKey& key, const RunConfig& config);
 
+/// Whether schedule.kind = "wsd" alone reads the key.
+bool is_of_wsd(const ConfigKey& key);
+
 /// The value that to_toml writes; "" for an optional key without a value, and for keys that a config may not
-/// have: sizes that the pretrained model or the data set decides, and keys of [lora] without adapters.
+/// have: sizes that the pretrained model or the data set decides, keys of [lora] without adapters, and those
+/// of is_of_wsd with another schedule.
 std::string written_value(const ConfigKey& key, const RunConfig& config);
 
 /// The shortest text that reads back as the same double. Has a point or an exponent; otherwise TOML would

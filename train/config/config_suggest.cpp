@@ -52,6 +52,8 @@ constexpr ForeignWords kForeignWords[] = {
     {"cosine_with_min_lr cosine_with_warmup", "cosine"},
     {"linear_with_warmup", "linear"},
     {"constant_with_warmup", "constant"},
+    {"warmup_stable_decay trapezoidal", "wsd"},
+    {"1_sqrt 1-square_root one_minus_sqrt", "1-sqrt"},
     {"eval_loss validation_loss", "loss"},
     {"rouge rouge_l eval_rougel", "rougeL"},
     {"wq", "q_proj"},

@@ -305,6 +305,7 @@ std::string written_value(const ConfigKey& key, const RunConfig& config) {
       !config.model.pretrained.empty() || (key.name == "vocab_size" && config.model.vocab_size == 0);
   if (is_size && is_unset) return "";
   if (key.section == "lora" && key.name != "rank" && !config.lora.any()) return "";
+  if (is_of_wsd(key) && config.schedule.kind != ScheduleKind::kWsd) return "";
   const std::string text = value_as_toml(key, config);
   // TOML has no null: an optional key without a value has an empty text.
   return key.presence == Presence::kOptional && text == "\"\"" ? "" : text;

@@ -73,6 +73,7 @@ class ConfigBuilder {
     complete_model();
     check_lora();
     check_train();
+    check_schedule();
     check_profile_steps();
     check_validations();
     check_generation();
@@ -278,14 +279,27 @@ class ConfigBuilder {
     if (!train.steps && !train.epochs)
       return blame("train.steps", "'train.steps' or 'train.epochs' is required",
                    "steps = 1000 under [train]");
-    if (train.steps)
-      check_at_most(
-          "schedule.warmup_steps", config_.schedule.warmup_steps, "train.steps", *train.steps,
-          "the run would never reach optimizer.learning_rate: warm up for a few percent of the steps");
     if (train.micro_batch_sequences)
       check_at_most("train.micro_batch_sequences", *train.micro_batch_sequences,
                     "train.global_batch_sequences", train.global_batch_sequences,
                     "leave it out: \"auto\" takes the largest that fits");
+  }
+
+  // run_length checks the steps that train.epochs come to.
+  void check_schedule() {
+    for (const ConfigEntry& entry : entries_)
+      if (is_of_wsd(*entry.key) && config_.schedule.kind != ScheduleKind::kWsd)
+        return blame(entry.key->path(),
+                     fmt::format("'{}' is of schedule.kind = \"wsd\", and the kind is \"{}\"",
+                                 entry.key->path(), to_string(config_.schedule.kind)),
+                     "set schedule.kind to \"wsd\", or leave the key out");
+    if (!config_.train.steps) return;
+    try {
+      check_steps(config_.schedule, *config_.train.steps,
+                  fmt::format("train.steps {}", *config_.train.steps));
+    } catch (const Error& error) {
+      blame("schedule.warmup_steps", error.what(), error.hint());
+    }
   }
 
   // Checked at the start, because the steps to profile may be hours away.
@@ -347,6 +361,20 @@ RunConfig load_run_config(const std::string& path, std::span<const std::string> 
 RunConfig parse_run_config(std::string_view toml, const std::string& name,
                            std::span<const std::string> overrides) {
   return ConfigBuilder(toml, name, overrides).build();
+}
+
+void check_steps(const ScheduleSection& schedule, int64_t steps, const std::string& what) {
+  const int64_t warmup = schedule.warmup_steps;
+  if (warmup > steps)
+    throw Error(ExitCode::kUsage, fmt::format("schedule.warmup_steps {} exceeds {}", warmup, what),
+                "the run would never reach optimizer.learning_rate: warm up for a few percent of the steps");
+  const int64_t decay = schedule.kind == ScheduleKind::kWsd ? schedule.decay_steps(steps) : 0;
+  if (warmup + decay > steps)
+    throw Error(
+        ExitCode::kUsage,
+        fmt::format("schedule.warmup_steps {} and schedule.decay_ratio {}, which is {} steps, exceed {}",
+                    warmup, toml_number(schedule.decay_ratio), decay, what),
+        "the rate would fall before it is reached: lower one of the two");
 }
 
 std::vector<std::string> ignored_generation_notes(const RunConfig& config) {

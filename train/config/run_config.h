@@ -5,6 +5,7 @@
 // member here and a row there.
 #pragma once
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -23,7 +24,9 @@ namespace ripstop {
 
 enum class DeviceChoice { kAuto, kCpu, kCuda };
 enum class RecomputeChoice { kAuto, kNone, kSelective, kFull };
-enum class ScheduleKind { kCosine, kLinear, kConstant };
+enum class ScheduleKind { kCosine, kLinear, kConstant, kWsd };
+/// How the learning rate falls at the end of ScheduleKind::kWsd.
+enum class ScheduleDecay { kLinear, kOneMinusSqrt, kCosine };
 enum class FloatChoice { kBfloat16, kFloat32 };
 enum class KeepBest { kLoss, kRougeL, kNone };
 /// Initial values of the rows of tokens that a pretrained model does not have.
@@ -37,7 +40,10 @@ template <>
 inline constexpr std::array<std::string_view, 4> kWords<RecomputeChoice> = {"auto", "none", "selective",
                                                                             "full"};
 template <>
-inline constexpr std::array<std::string_view, 3> kWords<ScheduleKind> = {"cosine", "linear", "constant"};
+inline constexpr std::array<std::string_view, 4> kWords<ScheduleKind> = {"cosine", "linear", "constant",
+                                                                         "wsd"};
+template <>
+inline constexpr std::array<std::string_view, 3> kWords<ScheduleDecay> = {"linear", "1-sqrt", "cosine"};
 template <>
 inline constexpr std::array<std::string_view, 2> kWords<FloatChoice> = {"bfloat16", "float32"};
 template <>
@@ -120,7 +126,12 @@ struct ScheduleSection {
   ScheduleKind kind = ScheduleKind::kCosine;
   int64_t warmup_steps = 0;
   double minimum_ratio = 0.0;
+  double decay_ratio = 0.1;  ///< share of the run's steps in which the rate of kWsd falls
+  ScheduleDecay decay = ScheduleDecay::kLinear;
   bool operator==(const ScheduleSection&) const = default;
+
+  /// The steps at the end of a run of `steps` steps in which the rate of kWsd falls, to the nearest.
+  int64_t decay_steps(int64_t steps) const { return std::llround(decay_ratio * static_cast<double>(steps)); }
 };
 
 struct PrecisionSection {
@@ -174,6 +185,10 @@ RunConfig load_run_config(const std::string& path, std::span<const std::string> 
 /// Same as load_run_config, but reads TOML from memory. `name`: the name of this text in messages.
 RunConfig parse_run_config(std::string_view toml, const std::string& name,
                            std::span<const std::string> overrides = {});
+
+/// Throws Error(kUsage) if a run of `steps` steps has no room for warm-up and decay. `what`: the steps in the
+/// message, "train.steps 100".
+void check_steps(const ScheduleSection& schedule, int64_t steps, const std::string& what);
 
 /// A note for each key of [generation] that is set but has no effect (GenerationSettings::that_count).
 std::vector<std::string> ignored_generation_notes(const RunConfig& config);

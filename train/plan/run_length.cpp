@@ -62,15 +62,6 @@ std::string time_text(const RunSpeed& speed, double seconds) {
                      100 * *speed.utilization, speed.source, duration_text(seconds * *speed.utilization));
 }
 
-// Checks the warm-up if train.epochs decides the steps. With train.steps, the config was checked before.
-void check_warm_up(const RunConfig& config, int64_t steps) {
-  if (config.schedule.warmup_steps > steps)
-    throw Error(ExitCode::kUsage,
-                fmt::format("schedule.warmup_steps {} exceeds the {} steps that train.epochs come to",
-                            config.schedule.warmup_steps, steps),
-                "the run would never reach optimizer.learning_rate: warm up for a few percent of the steps");
-}
-
 // Steps of the median: enough that a few slow steps, with saves or validations, do not change it.
 constexpr size_t kLastSteps = 21;
 constexpr double kStatedUtilization = 0.4;
@@ -135,7 +126,9 @@ RunLength run_length(const RunConfig& config, const ResolvedRun& run,
                      const std::optional<TrainingData>& data) {
   RunLength length{.data = data, .steps = {}, .speed = {}};
   length.steps = length.data ? length.data->steps : config.train.steps;
-  if (length.steps) check_warm_up(config, *length.steps);
+  if (length.data && config.train.epochs)  // else the config was checked before
+    check_steps(config.schedule, *length.steps,
+                fmt::format("the {} steps that train.epochs come to", *length.steps));
   length.checkpoint_bytes = checkpoint_bytes(run.trained_table(), run.mesh, run.step.adamw.moments);
   return length;
 }

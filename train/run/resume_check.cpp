@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "data/process/shell_word.h"
 #include "model/core/error.h"
+#include "train/checkpoint/checkpoint_directory.h"
 #include "train/step/lr_schedule.h"
 
 namespace ripstop {
@@ -66,6 +68,25 @@ std::vector<std::string> resume_notes(const ResumableCheckpoint& saved, const Me
   if (other_generation)
     notes.emplace_back("ROUGE of validations is measured with other [generation] settings than before");
   return notes;
+}
+
+void check_decay(const Checkpoint& checkpoint, const RunConfig& config, int64_t old_steps, int64_t steps) {
+  const ScheduleSection& schedule = config.schedule;
+  const int64_t step = checkpoint.manifest.state.step, stable = old_steps - schedule.decay_steps(old_steps);
+  const auto factor = [&](int64_t of) { return learning_rate_factor(schedule, step, of); };
+  // The rate never rises after the warm-up, so if step `step` is as planned anew, all before it are, too.
+  if (schedule.kind != ScheduleKind::kWsd || factor(old_steps) == factor(steps)) return;
+  std::string source = config.run.directory;
+  for (const ListedCheckpoint& each : list_checkpoints(posix_io(), checkpoint.directory.parent_path()))
+    if (each.manifest && each.step <= stable + 1) source = each.directory.string();
+  throw Error(
+      ExitCode::kUsage,
+      fmt::format(
+          "{} is at step {}, and its learning rate has begun to fall after step {}: more steps cannot "
+          "lengthen the part before",
+          config.run.directory, step, stable + 1),
+      fmt::format("begin a new run from here or before: run.continue_from={} run.directory=NEW",
+                  shell_word(source)));
 }
 
 std::string rate_jump(const RunConfig& config, int64_t step, int64_t old_steps, int64_t steps) {

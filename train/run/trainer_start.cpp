@@ -170,11 +170,17 @@ void Trainer::check_checkpoint(const CheckpointState& saved, const std::string& 
 // checkpoint. Collective.
 std::optional<ResumableCheckpoint> Trainer::resume(StartFindings& found) {
   std::optional<ResumableCheckpoint> resumed;
+  int64_t old_steps = 0;
   const auto accept = [&](const Checkpoint& checkpoint) {
     // The config is checked first, because it explains a different order of the data.
     resumed = check_stored_config(checkpoint, run_.config, run_.model);
     check_checkpoint(checkpoint.manifest.state, found.length.data->plan_hash);
     check_same_parameters(checkpoint.manifest.units, run_.trained_table());
+    const TrainSection &then = resumed->config.train, &now = run_.config.train;
+    const bool same = then.steps == now.steps && then.epochs == now.epochs;
+    // No votes on a stop: this is faster than count_steps(), because a resume can only add steps or epochs.
+    old_steps = same ? steps_ : count_training_data(run_.dataset, resumed->config)->steps;
+    check_decay(checkpoint, run_.config, old_steps, steps_);
   };
   const std::vector<UnitStates> states = live_states(step_->model(), step_->optimizer());
   const int64_t fsdp_index = mesh_.coordinates().fsdp;
@@ -191,13 +197,8 @@ std::optional<ResumableCheckpoint> Trainer::resume(StartFindings& found) {
   // The checkpoint has float32 master weights only, so the compute copies must be renewed.
   step_->model().weights_changed(step_->arena());
   found.resume_notes = resume_notes(*resumed, mesh_.sizes());
-  const TrainSection &then = resumed->config.train, &now = run_.config.train;
-  if (then.steps != now.steps || then.epochs != now.epochs) {
-    // No votes on a stop: this is faster than count_steps(), because a resume can only add steps or epochs.
-    const int64_t old_steps = count_training_data(run_.dataset, resumed->config)->steps;
-    const std::string jump = rate_jump(run_.config, state_.step, old_steps, steps_);
-    if (!jump.empty()) found.resume_notes.push_back(jump);
-  }
+  if (const std::string jump = rate_jump(run_.config, state_.step, old_steps, steps_); !jump.empty())
+    found.resume_notes.push_back(jump);
   return resumed;
 }
 

@@ -73,6 +73,7 @@ TEST(ConfigChanges, EveryChangeIsADifference) {
     RunConfig before = parsed(kSmallest);
     // Without adapters, keys of [lora] have no meaning and make no difference.
     if (key.section == "lora") static_cast<LoraConfig&>(before.lora) = {.rank = 8, .alpha = 16};
+    if (is_of_wsd(key)) before.schedule.kind = ScheduleKind::kWsd;  // with another schedule, too
     RunConfig after = before;
     std::visit(
         [](auto field) {

@@ -98,9 +98,11 @@ TEST(RunConfig, EveryKeyIsReadFromTheFile) {
     decay_norms = true
     moments = "bfloat16"
     [schedule]
-    kind = "linear"
+    kind = "wsd"
     warmup_steps = 10
     minimum_ratio = 0.1
+    decay_ratio = 0.25
+    decay = "1-sqrt"
     [precision]
     compute = "float32"
     reduce = "bfloat16"
@@ -153,7 +155,7 @@ TEST(RunConfig, EveryKeyIsReadFromTheFile) {
   expected.data = {"data/b", 128, false, LossOn::kAll, false, 9};
   expected.train = {std::nullopt, 3, 16, 2, RecomputeChoice::kSelective, false, true, 50, 4, 0};
   expected.optimizer = {2e-5, {0.8, 0.99}, 1e-6, 0, true, FloatChoice::kBfloat16};
-  expected.schedule = {ScheduleKind::kLinear, 10, 0.1};
+  expected.schedule = {ScheduleKind::kWsd, 10, 0.1, 0.25, ScheduleDecay::kOneMinusSqrt};
   expected.precision = {FloatChoice::kFloat32, FloatChoice::kBfloat16};
   expected.checkpoint = {20, 5, KeepBest::kRougeL, false, 4096};
   expected.generation = {{4, 0.6, EarlyStopping::kTrue, 3, 5, 32, false, 0.7, 50, 0.9, 11}, 100};
@@ -341,6 +343,16 @@ TEST(RunConfig, AFolderOfManyFilesIsNotReadToItsEnd) {
 TEST(RunConfig, RulesBetweenKeysHaveHints) {
   expect_usage(refusal(kSmallest, {"schedule.warmup_steps=101"}), "exceeds train.steps",
                "warm up for a few percent");
+  expect_usage(
+      refusal(kSmallest, {"schedule.kind=wsd", "schedule.warmup_steps=91"}),
+      "schedule.warmup_steps 91 and schedule.decay_ratio 0.1, which is 10 steps, exceed train.steps 100",
+      "lower one of the two");
+  expect_usage(refusal(kSmallest, {"schedule.decay_ratio=0.2"}),
+               "'schedule.decay_ratio' is of schedule.kind = \"wsd\", and the kind is \"cosine\"",
+               "set schedule.kind to \"wsd\"");
+  expect_usage(refusal(kSmallest, {"schedule.kind=wsd", "schedule.decay_ratio=0"}),
+               "'schedule.decay_ratio' must be above 0 and at most 1, got 0", "\"constant\" never falls");
+  expect_usage(refusal(kSmallest, {"schedule.kind=warmup_stable_decay"}), "must be one of", "wsd");
   expect_usage(refusal(kSmallest, {"train.micro_batch_sequences=9"}), "exceeds train.global_batch",
                "leave it out");
   expect_usage(refusal(kSmallest, {"run.profile_steps=10"}), "must be first-last",

@@ -116,6 +116,29 @@ TEST(ResumeCheck, TheRateJumpsIfTheScheduleIsStretched) {
   EXPECT_EQ(rate_jump(parsed(kSmallest, {"schedule.kind=constant"}), 40, 40, 80), "");
 }
 
+TEST(ResumeCheck, WsdBecomesLongerUntilItsRateFalls) {
+  const RunConfig config = parsed(kSmallest, {"schedule.kind=wsd", "schedule.warmup_steps=5"});
+  Checkpoint checkpoint = saved_with(to_toml(config));
+  const auto refused = [&](int64_t step, int64_t old_steps, int64_t steps) {
+    checkpoint.manifest.state.step = step;
+    try {
+      check_decay(checkpoint, config, old_steps, steps);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kUsage);
+      EXPECT_HAS(error.hint(), fmt::format("run.continue_from={} run.directory=NEW", config.run.directory));
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refused(3, 100, 200), "") << "the warm-up does not stretch";
+  EXPECT_EQ(refused(91, 100, 200), "") << "step 91 has the whole rate";
+  EXPECT_HAS(refused(92, 100, 200), "is at step 92, and its learning rate has begun to fall after step 91");
+  EXPECT_HAS(refused(100, 100, 101), "is at step 100");
+  EXPECT_EQ(refused(100, 100, 100), "");
+  const RunConfig cosine = parsed(kSmallest);
+  EXPECT_NO_THROW(check_decay(checkpoint, cosine, 100, 200)) << "its rate is stretched, with a note";
+}
+
 // Recomputation changes the memory, which decides an "auto" micro-batch.
 TEST(ResumeCheck, OtherRecomputationMayMeanAnotherMicroBatch) {
   const auto notes_of = [](const std::vector<std::string>& before) {

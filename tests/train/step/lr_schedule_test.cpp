@@ -2,11 +2,17 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/test_files.h"
+
 namespace ripstop {
 namespace {
 
 TEST(LrSchedule, WarmupBeginsAtOneOverItsStepsAndReachesTheWholeRate) {
-  for (const ScheduleKind kind : {ScheduleKind::kCosine, ScheduleKind::kLinear, ScheduleKind::kConstant}) {
+  for (const ScheduleKind kind :
+       {ScheduleKind::kCosine, ScheduleKind::kLinear, ScheduleKind::kConstant, ScheduleKind::kWsd}) {
     const ScheduleSection schedule{kind, 10, 0.1};
     EXPECT_DOUBLE_EQ(learning_rate_factor(schedule, 1, 100), 0.1);
     EXPECT_DOUBLE_EQ(learning_rate_factor(schedule, 5, 100), 0.5);
@@ -38,11 +44,40 @@ TEST(LrSchedule, EndsAtTheMinimum) {
 }
 
 TEST(LrSchedule, NeverRisesAfterTheWarmup) {
-  for (const ScheduleKind kind : {ScheduleKind::kCosine, ScheduleKind::kLinear, ScheduleKind::kConstant}) {
+  for (const ScheduleKind kind :
+       {ScheduleKind::kCosine, ScheduleKind::kLinear, ScheduleKind::kConstant, ScheduleKind::kWsd}) {
     const ScheduleSection schedule{kind, 3, 0.1};
     for (int64_t step = 4; step < 60; ++step)
       EXPECT_LE(learning_rate_factor(schedule, step + 1, 50), learning_rate_factor(schedule, step, 50));
   }
+}
+
+// tests/golden/make_wsd.py wrote the factors.
+TEST(LrSchedule, WsdFallsAsPyTorchsLambdaLrDoes) {
+  const nlohmann::json golden = nlohmann::json::parse(std::ifstream(golden_file("wsd.json")));
+  ASSERT_EQ(golden["cases"].size(), 12U);
+  for (const nlohmann::json& one : golden["cases"]) {
+    SCOPED_TRACE(one["decay"].get<std::string>());
+    ScheduleSection schedule{ScheduleKind::kWsd, one["warmup_steps"], one["minimum_ratio"],
+                             one["decay_ratio"]};
+    for (const ScheduleDecay decay :
+         {ScheduleDecay::kLinear, ScheduleDecay::kOneMinusSqrt, ScheduleDecay::kCosine})
+      if (to_string(decay) == one["decay"]) schedule.decay = decay;
+    const int64_t steps = one["steps"];
+    for (int64_t step = 1; step <= steps; ++step)
+      EXPECT_NEAR(learning_rate_factor(schedule, step, steps),
+                  one["factors"][static_cast<size_t>(step - 1)].get<double>(), 1e-15)
+          << step << " of " << steps;
+    EXPECT_DOUBLE_EQ(learning_rate_factor(schedule, steps + 1, steps), schedule.minimum_ratio);
+  }
+}
+
+TEST(LrSchedule, WsdHasTheWholeRateUntilItFalls) {
+  const ScheduleSection schedule{ScheduleKind::kWsd, 10, 0.1, 0.2};
+  for (const int64_t step : {10, 11, 80, 81}) EXPECT_EQ(learning_rate_factor(schedule, step, 100), 1.0);
+  EXPECT_LT(learning_rate_factor(schedule, 82, 100), 1.0);
+  for (int64_t step = 1; step <= 81; ++step)
+    EXPECT_EQ(learning_rate_factor(schedule, step, 100), learning_rate_factor(schedule, step, 150));
 }
 
 TEST(LrSchedule, WarmupMayFillTheWholeRun) {
