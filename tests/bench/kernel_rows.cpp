@@ -217,21 +217,27 @@ class Rows {
       const KernelCall call = o.call();
       return Work{[=, &k = o.kernels()] { k.embedding(call, token, table, 0, out); }, 0, 2 * bytes_of({out})};
     });
-    add("embedding_backward", 1, [=](Operands& o) {
-      const auto ids = random_tokens(n, words);
-      std::vector<int32_t> order(ids.size());
-      std::iota(order.begin(), order.end(), 0);
-      std::stable_sort(order.begin(), order.end(), [&](auto i, auto j) {
-        return ids[static_cast<size_t>(i)] < ids[static_cast<size_t>(j)];
+    const auto backward = [&](const char* name, double times, const std::vector<int32_t>& ids) {
+      add(name, times, [=](Operands& o) {
+        std::vector<int32_t> order(ids.size());
+        std::iota(order.begin(), order.end(), 0);
+        std::stable_sort(order.begin(), order.end(), [&](auto i, auto j) {
+          return ids[static_cast<size_t>(i)] < ids[static_cast<size_t>(j)];
+        });
+        const Tensor dtable = o.zeros(DType::kFloat32, {words, columns}), dout = o.tensor({n, columns});
+        const Tensor token = o.ids(ids), sorted = o.ids(order);
+        const KernelCall call = o.call();
+        return Work{[=, &k = o.kernels()] {
+                      k.embedding_backward(call, token, sorted, dout, 0, dtable, Accumulate::kYes);
+                    },
+                    0, bytes_of({dout}) + 8 * real(dout.count())};
       });
-      const Tensor dtable = o.zeros(DType::kFloat32, {words, columns}), dout = o.tensor({n, columns});
-      const Tensor token = o.ids(ids), sorted = o.ids(order);
-      const KernelCall call = o.call();
-      return Work{[=, &k = o.kernels()] {
-                    k.embedding_backward(call, token, sorted, dout, 0, dtable, Accumulate::kYes);
-                  },
-                  0, bytes_of({dout}) + 8 * real(dout.count())};
-    });
+    };
+    backward("embedding_backward", 1, random_tokens(n, words));
+    // A token in every twentieth row, as a comma in text: one block adds all its rows.
+    std::vector<int32_t> frequent = random_tokens(n, words);
+    for (size_t row = 0; row < frequent.size(); row += 20) frequent[row] = 0;
+    backward("embedding_backward/frequent", 0, frequent);
     const int64_t rows = head_rows();
     const auto move_rows = [&](const char* name, bool gathers) {
       add(name, head_chunks(), [=](Operands& o) {

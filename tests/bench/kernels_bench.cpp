@@ -17,7 +17,7 @@
 
 #include "model/device/cuda_machine.h"
 #include "model/kernels/cpu/processor.h"
-#include "tests/bench/kernel_rows.h"
+#include "tests/bench/gains.h"
 #include "tests/bench/onednn_product.h"
 
 namespace ripstop {
@@ -33,19 +33,6 @@ struct Options {
   double seconds = 0.05;  ///< duration of one turn
   int64_t rotate_mebibytes = -1;
   bool ceilings_only = false, small = false;
-};
-
-/// The best rates of the machine.
-struct Ceilings {
-  double copy_bytes = 0;            ///< bytes read and written per second
-  std::map<DType, double> product;  ///< FLOP/s
-};
-
-struct Measured {
-  KernelRow row;
-  double seconds = 0, flops = 0, bytes = 0;
-  double floor_seconds = 0;
-  double onednn_seconds = 0;  ///< 0: not compared
 };
 
 class KernelsBench {
@@ -73,6 +60,7 @@ class KernelsBench {
     measure_ceilings();
     report_["rows"] = Json::array();
     report_["totals"] = Json::array();
+    report_["gains"] = Json::array();
     for (const std::string& model : options_.models)
       for (const DType dtype : dtypes_)
         if (!options_.ceilings_only) measure_model(shape_of(model), dtype);
@@ -171,7 +159,9 @@ class KernelsBench {
     fmt::print("\n{:<34}{:>12}{:>12}{:>10}{:>10}\n", title, "us", "rate", "of floor",
                on_cpu() ? "of oneDNN" : "");
     std::vector<Measured> all;
-    for (const KernelRow& row : kernel_rows(shape, dtype)) {
+    std::vector<KernelRow> rows = kernel_rows(shape, dtype);
+    rows.push_back(decoded_layer(shape, dtype));
+    for (const KernelRow& row : rows) {
       if (row.name.find(options_.filter) == std::string::npos) continue;
       all.push_back(measure(row));
       print(all.back());
@@ -179,6 +169,15 @@ class KernelsBench {
     }
     total(title, "linears", all, [](const KernelRow& row) { return row.product.has_value(); });
     total(title, "all kernels", all, [](const KernelRow&) { return true; });
+    if (!options_.filter.empty() || dtype != DType::kBFloat16) return;
+    fmt::print("  {:<32}{:>12}{:>12}\n", "what a change could make", "us now", "at least");
+    for (const Gain& gain : gains(shape, dtype, all, ceilings_)) {
+      fmt::print("  {:<32}{:>12.1f}{:>12.1f}\n", gain.name, 1e6 * gain.seconds, 1e6 * gain.floor_seconds);
+      report_["gains"].push_back({{"shape", title},
+                                  {"name", gain.name},
+                                  {"seconds", gain.seconds},
+                                  {"floor_seconds", gain.floor_seconds}});
+    }
   }
 
   Measured measure(const KernelRow& row) {
