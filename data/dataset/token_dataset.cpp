@@ -17,12 +17,13 @@ std::string_view to_string(ExampleKind kind) {
 std::string content_hash(const TokenDatasetHeader& header, const std::array<std::string, 4>& parts,
                          const std::string& text_hash) {
   StreamHash hash;
-  // Hash the lengths, too: template or separator may contain a line end.
-  hash.update(fmt::format("ripstop tokens {}\n{}\n{}\n{}\n{} {} {:d}\n{}:{}\n{}:{}\n", kTokenDatasetVersion,
+  hash.update(fmt::format("ripstop tokens {}\n{}\n{}\n{}\n{} {} {:d}\n", kTokenDatasetVersion,
                           to_string(header.kind), header.vocabulary_size, header.tokenizer_sha256,
-                          header.begin_tokens, header.end_token, header.reads_special_tokens,
-                          header.prompt_template.size(), header.prompt_template, header.separator.size(),
-                          header.separator));
+                          header.begin_tokens, header.end_token, header.reads_special_tokens));
+  // Hash the lengths, too: a text may contain a line end.
+  for (const std::string& text :
+       {header.prompt_template, header.separator, header.chat_template, header.chat_date})
+    hash.update(fmt::format("{}:{}\n", text.size(), text));
   for (const std::string& part : parts) hash.update(part + "\n");
   hash.update(text_hash);
   return hash.hex();
@@ -118,6 +119,8 @@ void TokenDataset::read_header(const Hdf5File& hdf5) {
          header_.end_token);
   header_.prompt_template = hdf5.text("template");
   header_.separator = hdf5.text("separator");
+  header_.chat_template = hdf5.text("chat_template");
+  header_.chat_date = hdf5.text("chat_date");
   header_.with_text = hdf5.has_strings("text/document");
   content_hash_ = hdf5.text("content_hash");
 }

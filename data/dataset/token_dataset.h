@@ -1,4 +1,4 @@
-// Data sets of token ids in HDF5 files. docs/formats.md describes the format, version 2.
+// Data sets of token ids in HDF5 files. docs/formats.md describes the format, version 3.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace ripstop {
 
-inline constexpr int64_t kTokenDatasetVersion = 2;
+inline constexpr int64_t kTokenDatasetVersion = 3;
 
 /// Bytes of /tokens that share one hash. Each read checks whole blocks, so blocks are small; their hashes
 /// enlarge the file by 0.05 %.
@@ -44,6 +44,8 @@ struct TokenDatasetHeader {
   bool reads_special_tokens = false;  ///< Tokenizer::reads_special_tokens
   std::string prompt_template;        ///< such as "{document}\n\nTL;DR:"
   std::string separator;              ///< part of the template after {document}
+  std::string chat_template;          ///< name of the template of conversations; "" for none
+  std::string chat_date;              ///< the date that `chat_template` writes; "" for none
   bool with_text = false;             ///< the file has /text
 };
 

@@ -164,6 +164,8 @@ std::vector<Hdf5Array> TokenDatasetWriter::State::write_skeleton(const std::stri
                                      {"reads_special_tokens", int64_t{header.reads_special_tokens}},
                                      {"template", header.prompt_template},
                                      {"separator", header.separator},
+                                     {"chat_template", header.chat_template},
+                                     {"chat_date", header.chat_date},
                                      {"examples", examples},
                                      {"tokens", tokens},
                                      {"targets", targets},

@@ -185,7 +185,7 @@ for split in train validation test; do
   awk -v most="$vocabulary_size" '$1 >= most { bad = 1 } END { exit bad }' "$work/ids" ||
     complain "$split.h5: an id above the vocabulary"
 done
-same "format_version" "$(attribute "$file" format_version)" 2
+same "format_version" "$(attribute "$file" format_version)" 3
 same "prepare.json: format_version" "$(field "$prepared" format_version)" 1
 same "tokenizer_sha256" "$(attribute "$file" tokenizer_sha256)" "$(sha256sum <"$work/data/tokenizer.model" | cut -d' ' -f1)"
 

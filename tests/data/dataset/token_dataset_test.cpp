@@ -233,11 +233,11 @@ TEST_F(TokenDatasetTest, FilesOfOtherFormsAreRefused) {
 TEST_F(TokenDatasetTest, AnotherFormatVersionIsNamed) {
   const hid_t file = H5Fopen(path_.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
   const hid_t attribute = H5Aopen(file, "format_version", H5P_DEFAULT);
-  const int64_t version = 3;
+  const int64_t version = 2;
   H5Awrite(attribute, H5T_NATIVE_INT64, &version);
   H5Aclose(attribute);
   H5Fclose(file);
-  expect_open_refused("format 3, this program reads 2");
+  expect_open_refused("format 2, this program reads 3");
 }
 
 TEST_F(TokenDatasetTest, MissingArraysAndTypesAreNamed) {
