@@ -23,7 +23,7 @@ struct BatchLoaderOptions {
   int64_t sequence_length = 0;
   int64_t examples = 0;  ///< the first `examples` of the data set; 0: all
   bool pack = true;
-  LossOn loss_on = LossOn::kSummary;
+  LossOn loss_on = LossOn::kAuto;
   uint64_t shuffle_seed = 0;
   bool shuffle = true;  ///< false: keeps the order of the data set
   int64_t open_sequences = PackPlanOptions{}.open_sequences;

@@ -16,22 +16,32 @@ ExampleView view_item(const TokenDataset& dataset, const SequenceReader& reader,
   ExampleView view;
   view.example = item.example;
   view.token = std::move(tokens.token);
-  const int64_t kept = static_cast<int64_t>(view.token.size());
-  view.first_target = std::min(tokens.first_target, kept);  // the cut may leave no target
-  view.document = kept;
+  view.targets = std::move(tokens.targets);
+  view.document = std::ssize(view.token);
   if (dataset.header().kind == ExampleKind::kText) return view;
+  const KeptTokens kept = reader.kept(item);
+  view.cuts = cut_places(dataset, item.example, kept);
   const int64_t begin = dataset.example_begin(item.example), end = dataset.example_end(item.example);
-  const int64_t separator = dataset.separator_begin(item.example),
-                target = dataset.target_begin(item.example);
-  view.document = separator - begin;
-  view.separator = target - separator;
-  view.summary = end - target;
-  view.cut_document = view.document - tokens.document;
-  view.cut_summary = end - separator - (kept - tokens.document);
+  view.turns = dataset.turns(begin, end);
+  view.document = end - begin;
+  view.cut_document = view.document - kept.count();
+  if (dataset.header().kind == ExampleKind::kConversation) return view;
+  const TargetSpan& span = dataset.spans(item.example).front();
+  view.document = span.cut_end;
+  view.separator = span.target_begin - span.cut_end;
+  view.summary = span.target_end - span.target_begin;
+  view.cut_document = kept.cut_text;
+  view.cut_summary = kept.cut_summary;
   return view;
 }
 
 }  // namespace
+
+int64_t ExampleView::target_count() const {
+  int64_t count = 0;
+  for (const TokenRange& range : targets) count += range.size();
+  return count;
+}
 
 std::vector<ExampleView> view_examples(const TokenDataset& dataset, const std::vector<int64_t>& examples,
                                        const ExampleViewOptions& options) {

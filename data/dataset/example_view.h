@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "data/dataset/kept_tokens.h"
 #include "data/dataset/loss_on.h"
 #include "data/dataset/token_dataset.h"
 
@@ -10,25 +11,25 @@ namespace ripstop {
 /// The settings of a run that decide which tokens and targets it reads.
 struct ExampleViewOptions {
   int64_t sequence_length = 0;  ///< 0: nothing is cut
-  LossOn loss_on = LossOn::kSummary;
+  LossOn loss_on = LossOn::kAuto;
 };
 
 /// An example as training reads it, or a piece of a running text that is longer than a sequence.
 struct ExampleView {
-  int64_t example = 0;            ///< index in the data set
-  int64_t piece = 0, pieces = 1;  ///< index of the piece, and number of pieces
-  std::vector<int32_t> token;     ///< the input tokens, then the last target
-  int64_t first_target = 0;       ///< index in `token` of the first target
+  int64_t example = 0;              ///< index in the data set
+  int64_t piece = 0, pieces = 1;    ///< index of the piece, and number of pieces
+  std::vector<int32_t> token;       ///< the input tokens, then the last target
+  std::vector<TokenRange> targets;  ///< indices in `token` of the targets, ascending
+  std::vector<CutPlace> cuts;       ///< where tokens are missing; none for pieces of running text
   /// Number of tokens of each part before cutting. BOS belongs to the document, EOS to the summary. Running
-  /// text counts as document.
+  /// text and a conversation count as document.
   int64_t document = 0, separator = 0, summary = 0;
   int64_t cut_document = 0;  ///< tokens cut off the document's end
   /// Tokens cut off the summary's end, and off the separator's end if the separator does not fit.
   int64_t cut_summary = 0;
+  int64_t turns = 0;  ///< of a conversation, before cutting; 0 for other kinds
 
-  /// Index in `token` at which the document ends.
-  int64_t document_end() const { return document - cut_document; }
-  int64_t targets() const { return static_cast<int64_t>(token.size()) - first_target; }
+  int64_t target_count() const;
 };
 
 /// Views of the given examples, cut as BatchLoader cuts them, one for each piece of running text. Throws

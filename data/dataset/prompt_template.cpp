@@ -82,21 +82,21 @@ EncodedPrompt PromptTemplate::encode(std::string_view document) const {
 
 TokenExample PromptTemplate::encode_pair(std::string_view document, std::string_view summary) const {
   EncodedPrompt prompt = encode(document);
-  TokenExample example;
-  example.separator_begin = prompt.separator_begin;
-  example.target_begin = static_cast<int64_t>(prompt.tokens.size());
-  example.tokens = tokenizer_->encode_continuation(summary, std::move(prompt.tokens));
-  example.tokens.push_back(tokenizer_->eos());
-  return example;
+  TargetSpan span{.target_begin = static_cast<int32_t>(prompt.tokens.size()),
+                  .cut_begin = static_cast<int32_t>(std::min(prompt.begin_tokens, prompt.separator_begin)),
+                  .cut_end = static_cast<int32_t>(prompt.separator_begin)};
+  std::vector<int32_t> tokens = tokenizer_->encode_continuation(summary, std::move(prompt.tokens));
+  tokens.push_back(tokenizer_->eos());
+  span.target_end = static_cast<int32_t>(tokens.size());
+  return {std::move(tokens), {span}};
 }
 
 TokenExample PromptTemplate::encode_text(std::string_view text) const {
-  TokenExample example;
-  example.tokens = tokenizer_->encode(text, tokenizer_->begin());
-  example.tokens.push_back(tokenizer_->eos());
-  example.separator_begin = static_cast<int64_t>(example.tokens.size());
-  example.target_begin = std::max<int64_t>(std::ssize(tokenizer_->begin()), 1);
-  return example;
+  std::vector<int32_t> tokens = tokenizer_->encode(text, tokenizer_->begin());
+  tokens.push_back(tokenizer_->eos());
+  const auto first = static_cast<int32_t>(std::max<size_t>(tokenizer_->begin().size(), 1));
+  const TargetSpan span{first, static_cast<int32_t>(tokens.size()), first, first};
+  return {std::move(tokens), {span}};
 }
 
 }  // namespace ripstop

@@ -28,67 +28,52 @@ void append_padding(int64_t count, PackedBatch& batch) {
 
 SequenceReader::SequenceReader(const TokenDataset& dataset, int64_t sequence_length, LossOn loss_on,
                                int64_t examples)
-    : dataset_(dataset), sequence_length_(sequence_length), loss_on_(loss_on) {
+    : dataset_(dataset),
+      sequence_length_(sequence_length),
+      loss_on_(resolve_loss_on(dataset.header(), loss_on)) {
   if (dataset.examples() == 0) {
     throw Error(ExitCode::kInputData, fmt::format("{}: has no examples", dataset.path().string()),
                 "ripstop prepare shows how many each split gets, and how an empty one gets some");
   }
   const int64_t taken = examples > 0 ? std::min(examples, dataset.examples()) : dataset.examples();
   rows_.reserve(static_cast<size_t>(taken));
-  for (int64_t i = 0; i < taken; ++i) {
-    const int64_t begin = dataset.example_begin(i), end = dataset.example_end(i);
-    const int64_t whole = end - begin - 1;
-    rows_.push_back(cuts_documents() ? std::min(whole, sequence_length) : whole);
-    if (cuts_documents() && whole > sequence_length) {
-      ++(summary_fits(i) ? cut_documents_ : cut_summaries_);
-    }
-  }
+  for (int64_t i = 0; i < taken; ++i) add_example(i);
 }
 
-bool SequenceReader::cuts_documents() const {
-  return dataset_.header().kind == ExampleKind::kSummary;
+void SequenceReader::add_example(int64_t example) {
+  const KeptTokens kept = keep_tokens(dataset_, example, sequence_length_ + 1, loss_on_);
+  rows_.push_back(kept.count() - 1);
+  without_targets_ += kept_targets(dataset_, example, kept, loss_on_).empty();
+  for (const CutPlace& cut : cut_places(dataset_, example, kept)) cut_turns_ += cut.turns;
+  cut_documents_ += kept.cut_text > 0 && kept.cut_summary == 0;
+  cut_summaries_ += kept.cut_summary > 0;
 }
 
-/// Whether the summary stays whole if the whole document is cut away. The begin tokens always stay.
-bool SequenceReader::summary_fits(int64_t example) const {
-  const int64_t kept = dataset_.example_end(example) - dataset_.separator_begin(example);
-  return dataset_.header().begin_tokens + kept - 1 <= sequence_length_;
-}
-
-int64_t SequenceReader::first_target(const PackItem& item) const {
-  if (loss_on_ == LossOn::kAll) return 1;
-  const int64_t begin = dataset_.example_begin(item.example), end = dataset_.example_end(item.example);
-  const int64_t target = dataset_.target_begin(item.example);
-  // In a later piece of running text, all tokens are targets.
-  if (!cuts_documents()) return std::max<int64_t>(1, target - begin - item.first_row);
-  const int64_t kept = item.rows + 1;
-  if (kept == end - begin) return target - begin;
-  // If only the document is cut, count from the end of the example.
-  if (summary_fits(item.example)) return kept - (end - target);
-  // If the summary is cut, the whole document is gone: the separator follows the begin tokens.
-  return dataset_.header().begin_tokens + target - dataset_.separator_begin(item.example);
+KeptTokens SequenceReader::kept(const PackItem& item) const {
+  if (dataset_.header().kind != ExampleKind::kText)
+    return keep_tokens(dataset_, item.example, sequence_length_ + 1, loss_on_);
+  const int64_t end = item.first_row + item.rows + 1;
+  return {{TokenRange{item.first_row, end}, {end, end}, {end, end}}};
 }
 
 int64_t SequenceReader::target_count(const PackItem& item) const {
-  return std::max<int64_t>(0, item.rows + 1 - first_target(item));
+  int64_t count = 0;
+  for (const TokenRange& targets : kept_targets(dataset_, item.example, kept(item), loss_on_))
+    count += targets.size();
+  return count;
 }
 
 ItemTokens SequenceReader::read(const PackItem& item) const {
-  ItemTokens tokens;
-  tokens.first_target = first_target(item);
-  const int64_t kept = item.rows + 1;
-  tokens.token.resize(static_cast<size_t>(kept));
-  const int64_t begin = dataset_.example_begin(item.example), end = dataset_.example_end(item.example);
-  const int64_t separator = dataset_.separator_begin(item.example);
-  if (!cuts_documents() || kept == end - begin) {
-    tokens.document = cuts_documents() ? separator - begin : kept;
-    dataset_.read_tokens(begin + item.first_row, begin + item.first_row + kept, tokens.token.data());
-    return tokens;
+  const KeptTokens parts = kept(item);
+  RIPSTOP_CHECK(parts.count() == item.rows + 1, "{} tokens for {} rows", parts.count(), item.rows);
+  ItemTokens tokens{std::vector<int32_t>(static_cast<size_t>(parts.count())),
+                    kept_targets(dataset_, item.example, parts, loss_on_)};
+  const int64_t begin = dataset_.example_begin(item.example);
+  int32_t* to = tokens.token.data();
+  for (const TokenRange& part : parts.parts) {
+    dataset_.read_tokens(begin + part.begin, begin + part.end, to);
+    to += part.size();
   }
-  const int64_t head = std::max(dataset_.header().begin_tokens, kept - (end - separator));
-  tokens.document = head;
-  dataset_.read_tokens(begin, begin + head, tokens.token.data());
-  dataset_.read_tokens(separator, separator + kept - head, tokens.token.data() + head);
   return tokens;
 }
 
@@ -96,13 +81,15 @@ void SequenceReader::append_sequence(const std::vector<PackItem>& items, PackedB
   int64_t used = 0;
   for (const PackItem& item : items) {
     const ItemTokens tokens = read(item);
-    for (int64_t i = 0; i < item.rows; ++i) {
-      const bool counts = i + 1 >= tokens.first_target;
-      batch.token.push_back(tokens.token[static_cast<size_t>(i)]);
-      batch.target.push_back(counts ? tokens.token[static_cast<size_t>(i) + 1] : -1);
-      batch.position.push_back(static_cast<int32_t>(i));
-      batch.target_count += counts;
+    const auto rows = static_cast<size_t>(item.rows), first = batch.target.size();
+    batch.token.insert(batch.token.end(), tokens.token.begin(), tokens.token.end() - 1);
+    batch.target.resize(first + rows, -1);
+    for (const TokenRange& targets : tokens.targets) {
+      for (auto i = static_cast<size_t>(targets.begin); i < static_cast<size_t>(targets.end); ++i)
+        batch.target[first + i - 1] = tokens.token[i];
+      batch.target_count += targets.size();
     }
+    for (size_t i = 0; i < rows; ++i) batch.position.push_back(static_cast<int32_t>(i));
     batch.document_offset.push_back(static_cast<int32_t>(batch.token.size()));
     used += item.rows;
   }

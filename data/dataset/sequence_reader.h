@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "data/dataset/kept_tokens.h"
 #include "data/dataset/loss_on.h"
 #include "data/dataset/pack_plan.h"
 #include "data/dataset/packed_batch.h"
@@ -13,9 +14,8 @@ namespace ripstop {
 
 /// The tokens of a PackItem: token[i + 1] is the target of row i.
 struct ItemTokens {
-  std::vector<int32_t> token;  ///< [rows + 1]
-  int64_t first_target = 0;    ///< index in `token` of the first target for the loss
-  int64_t document = 0;        ///< tokens before the separator; all tokens for running text
+  std::vector<int32_t> token;       ///< [rows + 1]
+  std::vector<TokenRange> targets;  ///< indices in `token` of the targets for the loss, ascending
 };
 
 /// Sizes of the documents of a batch. Padding is divided into documents, which count, too.
@@ -27,23 +27,26 @@ struct DocumentSizes {
 
 /// Cuts the examples of a data set to the sequence length and appends them to batches.
 ///
-/// A pair longer than sequence_length loses the end of its document. If begin tokens, separator and summary
-/// alone are longer, it loses the whole document and the end of the summary. Running text is not cut: the
-/// PackPlan divides it.
+/// keep_tokens() says what stays. Running text is not cut: the PackPlan divides it.
 ///
 /// Any thread may call const members. `dataset` must outlive the reader.
 class SequenceReader {
  public:
   /// Uses the first `examples` examples; all if 0. Reads no token. Throws Error(kInputData) for a data set
-  /// without examples.
+  /// without examples, and the errors of resolve_loss_on().
   SequenceReader(const TokenDataset& dataset, int64_t sequence_length, LossOn loss_on, int64_t examples = 0);
 
   /// [examples] rows of each example after cutting, the input of a PackPlan.
   std::span<const int64_t> rows() const { return rows_; }
-  /// Number of examples that lose tokens of the document only.
+  LossOn loss_on() const { return loss_on_; }
+  /// Number of examples that lose tokens of the document alone, or of a kept turn of the user.
   int64_t cut_documents() const { return cut_documents_; }
   /// Number of examples that lose tokens of the summary.
   int64_t cut_summaries() const { return cut_summaries_; }
+  /// Number of turns that conversations lose.
+  int64_t cut_turns() const { return cut_turns_; }
+  /// Number of examples without a target.
+  int64_t without_targets() const { return without_targets_; }
 
   /// Rows of `item` that have a target. Reads no token.
   int64_t target_count(const PackItem& item) const;
@@ -51,6 +54,9 @@ class SequenceReader {
   /// Sizes of the documents that append_sequence(items) appends, or, if `items` is empty,
   /// append_empty_sequence(). Reads no token.
   DocumentSizes document_sizes(std::span<const PackItem> items) const;
+
+  /// What stays of the example of `item`; of running text, the piece. Reads no token.
+  KeptTokens kept(const PackItem& item) const;
 
   /// Reads the cut example, or the piece of running text. Throws the errors of TokenDataset::read_tokens.
   ItemTokens read(const PackItem& item) const;
@@ -61,15 +67,13 @@ class SequenceReader {
   void append_empty_sequence(PackedBatch& batch) const;
 
  private:
-  bool cuts_documents() const;
-  bool summary_fits(int64_t example) const;
-  int64_t first_target(const PackItem& item) const;
+  void add_example(int64_t example);
 
   const TokenDataset& dataset_;
   int64_t sequence_length_;
   LossOn loss_on_;
   std::vector<int64_t> rows_;
-  int64_t cut_documents_ = 0, cut_summaries_ = 0;
+  int64_t cut_documents_ = 0, cut_summaries_ = 0, cut_turns_ = 0, without_targets_ = 0;
 };
 
 }  // namespace ripstop

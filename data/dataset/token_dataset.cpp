@@ -11,10 +11,38 @@
 namespace ripstop {
 
 std::string_view to_string(ExampleKind kind) {
-  return kind == ExampleKind::kSummary ? "summary" : "text";
+  constexpr std::array<std::string_view, 3> kNames = {"summary", "text", "conversation"};
+  return kNames[static_cast<size_t>(kind)];
 }
 
-std::string content_hash(const TokenDatasetHeader& header, const std::array<std::string, 4>& parts,
+std::span<const char* const> text_fields(ExampleKind kind) {
+  static constexpr std::array<const char*, 3> kOfPair = {"id", "document", "summary"};
+  static constexpr std::array<const char*, 2> kOfConversation = {"id", "messages"};
+  if (kind == ExampleKind::kConversation) return kOfConversation;
+  return kOfPair;
+}
+
+std::vector<std::string ExampleText::*> text_members(ExampleKind kind) {
+  if (kind == ExampleKind::kConversation) return {&ExampleText::id, &ExampleText::messages};
+  return {&ExampleText::id, &ExampleText::document, &ExampleText::summary};
+}
+
+bool are_valid(ExampleKind kind, std::span<const TargetSpan> spans, int64_t count) {
+  if (spans.empty()) return false;
+  int64_t before = 0;
+  for (const TargetSpan& span : spans) {
+    const bool ascends = before <= span.cut_begin && span.cut_begin <= span.cut_end &&
+                         span.cut_end <= span.target_begin && span.target_begin <= span.target_end &&
+                         span.target_end <= count && span.target_begin >= 1;
+    if (!ascends) return false;
+    before = span.target_end;
+  }
+  const TargetSpan& first = spans.front();
+  return kind == ExampleKind::kConversation ||
+         (spans.size() == 1 && first.target_end == count && first.target_begin < count);
+}
+
+std::string content_hash(const TokenDatasetHeader& header, std::span<const std::string> parts,
                          const std::string& text_hash) {
   StreamHash hash;
   hash.update(fmt::format("ripstop tokens {}\n{}\n{}\n{}\n{} {} {:d}\n", kTokenDatasetVersion,
@@ -22,7 +50,7 @@ std::string content_hash(const TokenDatasetHeader& header, const std::array<std:
                           header.begin_tokens, header.end_token, header.reads_special_tokens));
   // Hash the lengths, too: a text may contain a line end.
   for (const std::string& text :
-       {header.prompt_template, header.separator, header.chat_template, header.chat_date})
+       {header.prompt_template, header.separator, header.chat_template, header.chat_date, header.only_last})
     hash.update(fmt::format("{}:{}\n", text.size(), text));
   for (const std::string& part : parts) hash.update(part + "\n");
   hash.update(text_hash);
@@ -86,9 +114,12 @@ TokenDataset::TokenDataset(const std::filesystem::path& path) : path_(path) {
   check_against_prepare_json(*file_);  // before libhdf5, which may crash on a damaged file
   Hdf5File hdf5(path);
   read_header(hdf5);
-  read_index(hdf5);
-  check_index();
-  check_content_hash(hdf5);
+  // The content hash covers the tokens through their blocks' hashes, which read_block() compares.
+  const std::vector<std::string> hashes = read_index(hdf5);
+  if (const std::string found = ripstop::content_hash(header_, hashes, hdf5.text("text_hash"));
+      found != content_hash_)
+    fail(ExitCode::kInputData, "{}: content hash {} differs from the {} it states: the file is damaged",
+         path_.string(), found, content_hash_);
   // Only text() needs libhdf5 from now on.
   if (header_.with_text) hdf5_.emplace(std::move(hdf5));
 }
@@ -103,8 +134,11 @@ void TokenDataset::read_header(const Hdf5File& hdf5) {
         version < kTokenDatasetVersion ? "make it again by ripstop prepare" : "");
   }
   const std::string kind = hdf5.text("kind");
-  if (kind != "summary" && kind != "text") fail(ExitCode::kInputData, "{}: unknown kind '{}'", where, kind);
-  header_.kind = kind == "summary" ? ExampleKind::kSummary : ExampleKind::kText;
+  for (header_.kind = ExampleKind::kSummary; kind != to_string(header_.kind);) {
+    if (header_.kind == ExampleKind::kConversation)
+      fail(ExitCode::kInputData, "{}: unknown kind '{}'", where, kind);
+    header_.kind = static_cast<ExampleKind>(static_cast<int>(header_.kind) + 1);
+  }
   header_.vocabulary_size = hdf5.integer("vocabulary_size");
   if (header_.vocabulary_size < 1 || header_.vocabulary_size > INT32_MAX) {
     fail(ExitCode::kInputData, "{}: vocabulary_size is {}", where, header_.vocabulary_size);
@@ -121,88 +155,136 @@ void TokenDataset::read_header(const Hdf5File& hdf5) {
   header_.separator = hdf5.text("separator");
   header_.chat_template = hdf5.text("chat_template");
   header_.chat_date = hdf5.text("chat_date");
-  header_.with_text = hdf5.has_strings("text/document");
+  header_.only_last = hdf5.text("only_last");
+  header_.with_text = hdf5.has_strings("text/id");
   content_hash_ = hdf5.text("content_hash");
 }
 
-void TokenDataset::read_index(const Hdf5File& hdf5) {
-  const auto read = [&](const char* array_name, Hdf5Type type, auto& into) {
+/// Reads and checks all arrays of the index: all later code trusts its places. Returns the hashes of the
+/// arrays.
+std::vector<std::string> TokenDataset::read_index(const Hdf5File& hdf5) {
+  std::vector<std::string> hashes;
+  const auto read = [&](auto& into, Hdf5Type type = Hdf5Type::kInt64) -> const char* {
+    const char* array_name = kIndexArrays[hashes.size()];
     const Hdf5Array& array = hdf5.array(array_name, type);
     into.resize(static_cast<size_t>(array.count));
     file_->read_at(array.offset_bytes, into.data(), array.bytes());
+    hashes.push_back(hash_of(into));
+    return array_name;
   };
-  read("example_offset", Hdf5Type::kInt64, example_offset_);
-  read("separator_begin", Hdf5Type::kInt64, separator_begin_);
-  read("target_begin", Hdf5Type::kInt64, target_begin_);
-  read("token_block_hash", Hdf5Type::kUint64, block_hash_);
+  read(example_offset_);
+  check_sizes(hdf5);
+  check_examples();
+  read(target_offset_);
+  const int64_t spans = hdf5.array(kIndexArrays[hashes.size()], Hdf5Type::kInt64).count;
+  check_target_offsets(spans);
+  spans_.resize(static_cast<size_t>(spans));
+  for (int32_t TargetSpan::*member :
+       {&TargetSpan::target_begin, &TargetSpan::target_end, &TargetSpan::cut_begin, &TargetSpan::cut_end}) {
+    std::vector<int64_t> places;
+    const char* array_name = read(places);
+    take_places(array_name, places, member);
+  }
+  read(turn_begin_);
+  check_spans();
+  read(block_hash_, Hdf5Type::kUint64);
+  const int64_t bytes = tokens() * token_bytes_;
+  if (hdf5.integer("token_block_bytes") != kTokenBlockBytes ||
+      static_cast<int64_t>(block_hash_.size()) != (bytes + kTokenBlockBytes - 1) / kTokenBlockBytes)
+    fail(ExitCode::kInputData, "{}: {} block hashes for {} bytes of tokens", path_.string(),
+         block_hash_.size(), bytes);
+  return hashes;
+}
+
+/// Compares the attributes with the sizes, which h5dump shows, with the arrays.
+void TokenDataset::check_sizes(const Hdf5File& hdf5) {
+  const std::string where = path_.string();
   token_bytes_ = token_bytes(header_.vocabulary_size);
   const Hdf5Array& tokens = hdf5.array("tokens", token_bytes_ == 2 ? Hdf5Type::kUint16 : Hdf5Type::kInt32);
   tokens_offset_bytes_ = tokens.offset_bytes;
-  const std::string where = path_.string();
-  const int64_t count = static_cast<int64_t>(separator_begin_.size());
-  if (static_cast<int64_t>(example_offset_.size()) != count + 1 ||
-      static_cast<int64_t>(target_begin_.size()) != count || hdf5.integer("examples") != count) {
-    fail(ExitCode::kInputData, "{}: {} offsets, {} separators, {} targets for {} examples", where,
-         example_offset_.size(), count, target_begin_.size(), hdf5.integer("examples"));
-  }
-  // The attributes with the sizes, which h5dump shows, must agree with the arrays.
-  if (example_offset_.back() != tokens.count || hdf5.integer("tokens") != tokens.count) {
+  if (example_offset_.empty() || hdf5.integer("examples") != examples())
+    fail(ExitCode::kInputData, "{}: {} offsets for {} examples", where, example_offset_.size(),
+         hdf5.integer("examples"));
+  if (example_offset_.back() != tokens.count || hdf5.integer("tokens") != tokens.count)
     fail(ExitCode::kInputData, "{}: the index says {} tokens, /tokens has {}", where, example_offset_.back(),
          tokens.count);
-  }
-  if (hdf5.integer("token_block_bytes") != kTokenBlockBytes ||
-      static_cast<int64_t>(block_hash_.size()) !=
-          (tokens.bytes() + kTokenBlockBytes - 1) / kTokenBlockBytes) {
-    fail(ExitCode::kInputData, "{}: {} block hashes for {} bytes of tokens", where, block_hash_.size(),
-         tokens.bytes());
-  }
-  if (header_.with_text) {
-    for (const char* field : kTextFields) {
-      if (hdf5.strings_count(std::string("text/") + field) != count) {
-        fail(ExitCode::kInputData, "{}: /text/{} does not have {} strings", where, field, count);
-      }
-    }
-  }
+  if (!header_.with_text) return;
+  for (const char* field : text_fields(header_.kind))
+    if (hdf5.strings_count(std::string("text/") + field) != examples())
+      fail(ExitCode::kInputData, "{}: /text/{} does not have {} strings", where, field, examples());
 }
 
-/// Whether separator_begin is valid: at most target_begin in a pair, the example's end in running text.
-bool TokenDataset::is_in_order(int64_t example) const {
-  if (header_.kind == ExampleKind::kSummary) return separator_begin(example) <= target_begin(example);
-  return separator_begin(example) == example_end(example);
-}
-
-/// Throws Error(kInputData) if the index is damaged: all later code trusts its offsets.
-void TokenDataset::check_index() const {
-  if (example_offset_.front() != 0) {
+void TokenDataset::check_examples() const {
+  if (example_offset_.front() != 0)
     fail(ExitCode::kInputData, "{}: the first example begins at token {}", path_.string(),
          example_offset_.front());
-  }
   for (int64_t i = 0; i < examples(); ++i) {
     const int64_t begin = example_begin(i), end = example_end(i);
-    // Compare before subtracting: differences of hostile offsets may overflow.
-    if (end <= begin || begin < 0 || end - begin < 2 || end > tokens()) {
+    // Compare before subtracting: differences of hostile offsets may overflow. Spans store places as int32.
+    if (end <= begin || begin < 0 || end > tokens() || end - begin < 2 || end - begin > INT32_MAX)
       fail(ExitCode::kInputData, "{}: example {} spans tokens {} to {}", path_.string(), i, begin, end);
-    }
-    // Without BOS, the separator may begin at the first token, because that token may hold the document, too.
-    if (separator_begin(i) < begin + std::min(header_.begin_tokens, end - begin) ||
-        separator_begin(i) > end || target_begin(i) <= begin || target_begin(i) >= end || !is_in_order(i)) {
-      fail(ExitCode::kInputData,
-           "{}: example {} at tokens {} to {} has its separator at {} and its target at {}", path_.string(),
-           i, begin, end, separator_begin(i), target_begin(i));
+  }
+}
+
+/// `spans`: elements of target_begin. Drops offsets that say nothing.
+void TokenDataset::check_target_offsets(int64_t spans) {
+  const std::vector<int64_t>& at = target_offset_;
+  if (at.size() != example_offset_.size() || at.front() != 0 || at.back() != spans)
+    fail(ExitCode::kInputData, "{}: {} target offsets up to {} for {} examples with {} spans", path_.string(),
+         at.size(), at.empty() ? 0 : at.back(), examples(), spans);
+  const bool has_one = header_.kind != ExampleKind::kConversation;
+  for (size_t i = 0; i + 1 < at.size(); ++i)
+    if (at[i + 1] <= at[i] || at[i + 1] > spans || (has_one && at[i + 1] != at[i] + 1))
+      fail(ExitCode::kInputData, "{}: example {} has the spans {} to {} of {}", path_.string(), i, at[i],
+           at[i + 1], spans);
+  if (has_one) target_offset_ = {};
+}
+
+/// Stores `places`, one of each span, as places in their examples.
+void TokenDataset::take_places(const char* array_name, const std::vector<int64_t>& places,
+                               int32_t TargetSpan::*member) {
+  if (places.size() != spans_.size())
+    fail(ExitCode::kInputData, "{}: /{} has {} elements for {} spans", path_.string(), array_name,
+         places.size(), spans_.size());
+  for (int64_t i = 0; i < examples(); ++i) {
+    const int64_t begin = example_begin(i), end = example_end(i);
+    const auto first = static_cast<size_t>(spans(i).data() - spans_.data());
+    for (size_t k = first; k < first + spans(i).size(); ++k) {
+      if (places[k] < begin || places[k] > end)
+        fail(ExitCode::kInputData, "{}: example {} at tokens {} to {} has {} {}", path_.string(), i, begin,
+             end, array_name, places[k]);
+      spans_[k].*member = static_cast<int32_t>(places[k] - begin);
     }
   }
 }
 
-void TokenDataset::check_content_hash(const Hdf5File& hdf5) const {
-  // The content hash covers the tokens through their blocks' hashes, which read_block() compares.
-  const std::string found = ripstop::content_hash(
-      header_,
-      {hash_of(example_offset_), hash_of(separator_begin_), hash_of(target_begin_), hash_of(block_hash_)},
-      hdf5.text("text_hash"));
-  if (found != content_hash_) {
-    fail(ExitCode::kInputData, "{}: content hash {} differs from the {} it states: the file is damaged",
-         path_.string(), found, content_hash_);
+void TokenDataset::check_spans() const {
+  for (size_t i = 0; i < turn_begin_.size(); ++i)
+    if (turn_begin_[i] < (i == 0 ? 0 : turn_begin_[i - 1] + 1) || turn_begin_[i] >= tokens())
+      fail(ExitCode::kInputData, "{}: turn {} begins at token {}", path_.string(), i, turn_begin_[i]);
+  for (int64_t i = 0; i < examples(); ++i) {
+    const TargetSpan& first = spans(i).front();
+    if (!are_valid(header_.kind, spans(i), example_end(i) - example_begin(i)) || head(i) > first.cut_begin)
+      fail(ExitCode::kInputData,
+           "{}: example {} at tokens {} to {} has targets or what may be cut in a wrong order, first at {}",
+           path_.string(), i, example_begin(i), example_end(i), example_begin(i) + first.target_begin);
   }
+}
+
+std::span<const TargetSpan> TokenDataset::spans(int64_t example) const {
+  const auto at = static_cast<size_t>(example);
+  if (target_offset_.empty()) return {&spans_[at], 1};
+  return {spans_.data() + target_offset_[at], spans_.data() + target_offset_[at + 1]};
+}
+
+int64_t TokenDataset::turns(int64_t begin, int64_t end) const {
+  const auto first = std::ranges::lower_bound(turn_begin_, begin);
+  return std::lower_bound(first, turn_begin_.end(), end) - first;
+}
+
+int64_t TokenDataset::head(int64_t example) const {
+  const auto first = std::ranges::lower_bound(turn_begin_, example_begin(example));
+  return first == turn_begin_.end() || *first >= example_end(example) ? 0 : *first - example_begin(example);
 }
 
 void TokenDataset::read_block(int64_t block, std::string& bytes) const {
@@ -243,10 +325,10 @@ std::vector<ExampleText> TokenDataset::text(int64_t first, int64_t count) const 
          path_.string());
   }
   std::vector<ExampleText> texts(static_cast<size_t>(count));
-  const std::array<std::string ExampleText::*, 3> members = {&ExampleText::id, &ExampleText::document,
-                                                             &ExampleText::summary};
-  for (size_t field = 0; field < kTextFields.size(); ++field) {
-    auto values = hdf5_->strings(std::string("text/") + kTextFields[field], first, count);
+  const auto fields = text_fields(header_.kind);
+  const auto members = text_members(header_.kind);
+  for (size_t field = 0; field < fields.size(); ++field) {
+    auto values = hdf5_->strings(std::string("text/") + fields[field], first, count);
     for (size_t i = 0; i < values.size(); ++i) texts[i].*members[field] = std::move(values[i]);
   }
   return texts;

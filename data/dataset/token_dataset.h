@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,9 +20,6 @@ inline constexpr int64_t kTokenDatasetVersion = 3;
 /// enlarge the file by 0.05 %.
 inline constexpr int64_t kTokenBlockBytes = 16384;
 
-/// Names of the arrays in the group /text.
-inline constexpr std::array<const char*, 3> kTextFields = {"id", "document", "summary"};
-
 /// Upper bound of TokenDatasetHeader::begin_tokens, far above what tokenizers have.
 inline constexpr int64_t kMostBeginTokens = 16;
 
@@ -30,9 +28,27 @@ constexpr int64_t token_bytes(int64_t vocabulary_size) {
   return vocabulary_size <= 65536 ? 2 : 4;
 }
 
-enum class ExampleKind { kSummary, kText };
-/// "summary" or "text".
+enum class ExampleKind { kSummary, kText, kConversation };
+/// "summary", "text" or "conversation".
 std::string_view to_string(ExampleKind kind);
+
+/// Names of the arrays in the group /text of a file of `kind`.
+std::span<const char* const> text_fields(ExampleKind kind);
+
+/// Targets in a row, and the text before them that may be cut. Places count from the example's first token.
+///
+/// A pair has one span: the summary, and its document. Running text has one, too, with nothing to be cut. A
+/// conversation has one for each turn of the assistant, with the text of the user's turn before it; the span
+/// of a turn that does not count is empty, at the end of its turn.
+struct TargetSpan {
+  int32_t target_begin = 0, target_end = 0;
+  int32_t cut_begin = 0, cut_end = 0;  ///< cut_end <= target_begin; cut from the end on
+  friend bool operator==(const TargetSpan&, const TargetSpan&) = default;
+};
+
+/// Whether an example of `count` tokens may have these spans: at least one, ascending and inside; one in a
+/// pair and in running text, up to the example's end.
+bool are_valid(ExampleKind kind, std::span<const TargetSpan> spans, int64_t count);
 
 /// Facts that all examples of a file share.
 struct TokenDatasetHeader {
@@ -46,24 +62,32 @@ struct TokenDatasetHeader {
   std::string separator;              ///< part of the template after {document}
   std::string chat_template;          ///< name of the template of conversations; "" for none
   std::string chat_date;              ///< the date that `chat_template` writes; "" for none
-  bool with_text = false;             ///< the file has /text
+  std::string only_last;   ///< why only last turns of the assistant have right targets; "" if all have
+  bool with_text = false;  ///< the file has /text
 };
 
 /// Texts of an example, which ROUGE needs.
 struct ExampleText {
   std::string id, document, summary;
+  std::string messages = {};  ///< JSON of a conversation (text_of_conversation); else empty
 };
+/// The members for text_fields(kind), in their order.
+std::vector<std::string ExampleText::*> text_members(ExampleKind kind);
 
-/// The attribute content_hash. `parts`: hashes of the bytes of example_offset, separator_begin, target_begin
-/// and token_block_hash.
-std::string content_hash(const TokenDatasetHeader& header, const std::array<std::string, 4>& parts,
+/// The arrays of the index in the order of content_hash().
+inline constexpr std::array<const char*, 8> kIndexArrays = {
+    "example_offset", "target_offset", "target_begin", "target_end",
+    "cut_begin",      "cut_end",       "turn_begin",   "token_block_hash"};
+
+/// The attribute content_hash. `parts`: hashes of the bytes of kIndexArrays.
+std::string content_hash(const TokenDatasetHeader& header, std::span<const std::string> parts,
                          const std::string& text_hash);
 
 /// A data set open for reading. All members throw Error(kInputData), or Error(kStorage) if a read fails, with
 /// the name of the file.
 ///
-/// The constructor reads the index into memory (24 bytes an example) and checks version, types, offsets and
-/// content hash. Before that, it compares hash_outside() with the hash in a prepare.json beside the file, if
+/// The constructor reads the index into memory (24 bytes an example; of a conversation 16, and 16 a turn of
+/// the assistant and 8 a turn) and checks version, types, offsets and content hash. Before that, it compares hash_outside() with the hash in a prepare.json beside the file, if
 /// there is one, because libhdf5 may crash on a damaged file. Main thread only, because of libhdf5, except
 /// for read_tokens().
 class TokenDataset {
@@ -73,14 +97,26 @@ class TokenDataset {
   const std::filesystem::path& path() const { return path_; }
   const TokenDatasetHeader& header() const { return header_; }
   const std::string& content_hash() const { return content_hash_; }
-  int64_t examples() const { return static_cast<int64_t>(separator_begin_.size()); }
+  int64_t examples() const { return static_cast<int64_t>(example_offset_.size()) - 1; }
   int64_t tokens() const { return example_offset_.back(); }
 
   /// Places in an example, as indices in /tokens.
   int64_t example_begin(int64_t example) const { return example_offset_[static_cast<size_t>(example)]; }
   int64_t example_end(int64_t example) const { return example_offset_[static_cast<size_t>(example) + 1]; }
-  int64_t separator_begin(int64_t example) const { return separator_begin_[static_cast<size_t>(example)]; }
-  int64_t target_begin(int64_t example) const { return target_begin_[static_cast<size_t>(example)]; }
+  /// The first target of the last span.
+  int64_t target_begin(int64_t example) const {
+    return example_begin(example) + spans(example).back().target_begin;
+  }
+  /// The end of what may be cut before the last span: the first token of a pair's separator.
+  int64_t separator_begin(int64_t example) const {
+    return example_begin(example) + spans(example).back().cut_end;
+  }
+  /// One or more, ascending.
+  std::span<const TargetSpan> spans(int64_t example) const;
+  /// The number of turns that begin in tokens [begin, end) of /tokens. A leading system message is no turn.
+  int64_t turns(int64_t begin, int64_t end) const;
+  /// Tokens of a conversation before its first turn: begin tokens and a system message. 0 for other kinds.
+  int64_t head(int64_t example) const;
 
   /// Reads tokens [begin, end) of /tokens into `out`, on any thread, with pread. Throws if the hash of a
   /// block is wrong, or if an id is not below the vocabulary size.
@@ -91,16 +127,20 @@ class TokenDataset {
 
  private:
   void read_header(const Hdf5File& hdf5);
-  void read_index(const Hdf5File& hdf5);
-  bool is_in_order(int64_t example) const;
-  void check_index() const;
-  void check_content_hash(const Hdf5File& hdf5) const;
+  std::vector<std::string> read_index(const Hdf5File& hdf5);
+  void check_sizes(const Hdf5File& hdf5);
+  void check_examples() const;
+  void check_target_offsets(int64_t spans);
+  void take_places(const char* array_name, const std::vector<int64_t>& places, int32_t TargetSpan::*member);
+  void check_spans() const;
   void read_block(int64_t block, std::string& bytes) const;
 
   std::filesystem::path path_;
   TokenDatasetHeader header_;
   std::string content_hash_;
-  std::vector<int64_t> example_offset_, separator_begin_, target_begin_;
+  std::vector<int64_t> example_offset_, turn_begin_;
+  std::vector<int64_t> target_offset_;  // empty if every example has one span
+  std::vector<TargetSpan> spans_;
   std::vector<uint64_t> block_hash_;
   int64_t token_bytes_ = 2, tokens_offset_bytes_ = 0;
   std::optional<InputFile> file_;

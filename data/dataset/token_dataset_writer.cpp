@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <functional>
 
 #include "data/files/file.h"
 #include "data/files/hash.h"
@@ -40,28 +41,45 @@ class SpoolReader {
 
 }  // namespace
 
+int64_t TokenExample::targets() const {
+  int64_t sum = 0;
+  for (const TargetSpan& span : spans) sum += span.target_end - span.target_begin;
+  return sum;
+}
+
 /// HDF5 needs the sizes of the arrays first. Until they are known, each array grows in a spool file.
 struct TokenDatasetWriter::State {
   std::filesystem::path path;
   TokenDatasetHeader header;
   std::vector<std::filesystem::path> spool_paths;
-  // In this order: tokens, offsets, separators, targets, block hashes, text fields.
-  std::vector<OutputFile> spools;
-  std::array<StreamHash, 4> hashes;  // hashes of offsets, separators, targets, block hashes
+  std::vector<OutputFile> spools;                      // tokens, kIndexArrays, text fields
+  std::array<StreamHash, kIndexArrays.size()> hashes;  // of kIndexArrays
   StreamHash text_hash;
   std::string block;  // bytes of /tokens that are not yet hashed
-  int64_t examples = 0, tokens = 0, targets = 0, blocks = 0;
+  int64_t examples = 0, tokens = 0, targets = 0, spans = 0, turns = 0, blocks = 0;
 
-  enum Spool : size_t { kTokens, kOffset, kSeparator, kTarget, kBlockHash, kText };
+  enum Spool : size_t {
+    kTokens,
+    kExampleOffset,
+    kTargetOffset,
+    kTargetBegin,
+    kTargetEnd,
+    kCutBegin,
+    kCutEnd,
+    kTurnBegin,
+    kBlockHash,
+    kText
+  };
 
-  void append_number(Spool spool, const void* number) {
-    spools[spool].append(number, 8);
-    hashes[spool - kOffset].update(number, 8);
+  void append_number(Spool spool, int64_t number) {
+    spools[spool].append(&number, 8);
+    hashes[spool - kExampleOffset].update(&number, 8);
   }
   void append_tokens(const std::vector<int32_t>& ids);
+  void append_index(const TokenExample& example);
+  void append_text(const ExampleText& text);
   void end_block() {
-    const uint64_t hash = hash64(block.data(), static_cast<int64_t>(block.size()));
-    append_number(kBlockHash, &hash);
+    append_number(kBlockHash, static_cast<int64_t>(hash64(block.data(), static_cast<int64_t>(block.size()))));
     ++blocks;
     block.clear();
   }
@@ -95,14 +113,13 @@ TokenDatasetWriter::TokenDatasetWriter(const std::filesystem::path& path, TokenD
     : state_(std::make_unique<State>()) {
   state_->path = path;
   state_->header = std::move(header);
-  const size_t fields = state_->header.with_text ? kTextFields.size() : 0;
+  const size_t fields = state_->header.with_text ? text_fields(state_->header.kind).size() : 0;
   for (size_t i = 0; i < State::kText + fields; ++i) {
     state_->spool_paths.push_back(path.string() + fmt::format(".spool{}", i));
     state_->spools.emplace_back(state_->spool_paths.back());
   }
   // Begin with offset 0: there is one more offset than examples.
-  const int64_t zero = 0;
-  state_->append_number(State::kOffset, &zero);
+  for (const auto offsets : {State::kExampleOffset, State::kTargetOffset}) state_->append_number(offsets, 0);
 }
 
 TokenDatasetWriter::~TokenDatasetWriter() {
@@ -110,39 +127,50 @@ TokenDatasetWriter::~TokenDatasetWriter() {
   for (const auto& path : state_->spool_paths) std::filesystem::remove(path, ignored);
 }
 
+void TokenDatasetWriter::State::append_index(const TokenExample& example) {
+  for (const TargetSpan& span : example.spans) {
+    append_number(kTargetBegin, tokens + span.target_begin);
+    append_number(kTargetEnd, tokens + span.target_end);
+    append_number(kCutBegin, tokens + span.cut_begin);
+    append_number(kCutEnd, tokens + span.cut_end);
+  }
+  for (const int64_t turn : example.turn_begin) append_number(kTurnBegin, tokens + turn);
+  if (header.only_last.empty()) header.only_last = example.only_last;
+  ++examples;
+  tokens += std::ssize(example.tokens);
+  targets += example.targets();
+  spans += std::ssize(example.spans);
+  turns += std::ssize(example.turn_begin);
+  append_number(kExampleOffset, tokens);
+  append_number(kTargetOffset, spans);
+}
+
+void TokenDatasetWriter::State::append_text(const ExampleText& text) {
+  size_t spool = kText;
+  for (const auto member : text_members(header.kind)) {
+    const std::string& field = text.*member;
+    const int64_t bytes = static_cast<int64_t>(field.size());
+    spools[spool].append(&bytes, 8);
+    spools[spool++].append(field.data(), bytes);
+    // Hash the lengths, too: without them, "ab" + "c" and "a" + "bc" would have the same hash.
+    text_hash.update(&bytes, 8);
+    text_hash.update(field);
+  }
+}
+
 void TokenDatasetWriter::add(const TokenExample& example, const ExampleText* text) {
   State& s = *state_;
-  const int64_t count = static_cast<int64_t>(example.tokens.size());
-  RIPSTOP_CHECK(count >= 2, "an example of {} tokens", count);
-  RIPSTOP_CHECK(
-      example.separator_begin >= std::min(s.header.begin_tokens, count) && example.separator_begin <= count &&
-          example.target_begin >= 1 && example.target_begin < count,
-      "separator {} and target {} of {} tokens", example.separator_begin, example.target_begin, count);
-  RIPSTOP_CHECK(s.header.kind == ExampleKind::kText ? example.separator_begin == count
-                                                    : example.separator_begin <= example.target_begin,
-                "separator {} and target {} of {} tokens", example.separator_begin, example.target_begin,
-                count);
+  const int64_t count = std::ssize(example.tokens);
+  RIPSTOP_CHECK(count >= 2 && count <= INT32_MAX && are_valid(s.header.kind, example.spans, count),
+                "an example of {} tokens with {} spans", count, example.spans.size());
+  const std::vector<int64_t>& turns = example.turn_begin;
+  RIPSTOP_CHECK(turns.empty() || (turns.front() >= 0 && turns.front() <= example.spans.front().cut_begin &&
+                                  turns.back() < count && std::ranges::is_sorted(turns, std::less_equal())),
+                "{} turns of {} tokens", turns.size(), count);
   RIPSTOP_CHECK((text != nullptr) == s.header.with_text, "text given: {}", text != nullptr);
-  const int64_t begin = s.tokens, end = begin + count;
-  const int64_t separator = begin + example.separator_begin, target = begin + example.target_begin;
   s.append_tokens(example.tokens);
-  s.append_number(State::kOffset, &end);
-  s.append_number(State::kSeparator, &separator);
-  s.append_number(State::kTarget, &target);
-  if (text != nullptr) {
-    const std::array<const std::string*, 3> fields = {&text->id, &text->document, &text->summary};
-    for (size_t i = 0; i < fields.size(); ++i) {
-      const int64_t bytes = static_cast<int64_t>(fields[i]->size());
-      s.spools[State::kText + i].append(&bytes, 8);
-      s.spools[State::kText + i].append(fields[i]->data(), bytes);
-      // Hash the lengths, too: without them, "ab" + "c" and "a" + "bc" would have the same hash.
-      s.text_hash.update(&bytes, 8);
-      s.text_hash.update(*fields[i]);
-    }
-  }
-  s.tokens = end;
-  s.targets += end - target;
-  ++s.examples;
+  s.append_index(example);
+  if (text != nullptr) s.append_text(*text);
 }
 
 int64_t TokenDatasetWriter::examples() const {
@@ -166,9 +194,12 @@ std::vector<Hdf5Array> TokenDatasetWriter::State::write_skeleton(const std::stri
                                      {"separator", header.separator},
                                      {"chat_template", header.chat_template},
                                      {"chat_date", header.chat_date},
+                                     {"only_last", header.only_last},
                                      {"examples", examples},
                                      {"tokens", tokens},
                                      {"targets", targets},
+                                     {"spans", spans},
+                                     {"turns", turns},
                                      {"token_block_bytes", kTokenBlockBytes},
                                      {"text_hash", text},
                                      {"content_hash", content}};
@@ -176,16 +207,18 @@ std::vector<Hdf5Array> TokenDatasetWriter::State::write_skeleton(const std::stri
   const bool narrow = token_bytes(header.vocabulary_size) == 2;
   std::vector<Hdf5Array> arrays;
   arrays.push_back(writer.add_array({"tokens", narrow ? Hdf5Type::kUint16 : Hdf5Type::kInt32, tokens}));
-  arrays.push_back(writer.add_array({"example_offset", Hdf5Type::kInt64, examples + 1}));
-  arrays.push_back(writer.add_array({"separator_begin", Hdf5Type::kInt64, examples}));
-  arrays.push_back(writer.add_array({"target_begin", Hdf5Type::kInt64, examples}));
-  arrays.push_back(writer.add_array({"token_block_hash", Hdf5Type::kUint64, blocks}));
+  const std::array<int64_t, kIndexArrays.size()> counts = {examples + 1, examples + 1, spans, spans,
+                                                           spans,        spans,        turns, blocks};
+  for (size_t i = 0; i < counts.size(); ++i)
+    arrays.push_back(writer.add_array(
+        {kIndexArrays[i], i + 1 < counts.size() ? Hdf5Type::kInt64 : Hdf5Type::kUint64, counts[i]}));
   if (header.with_text) {
-    for (size_t i = 0; i < kTextFields.size(); ++i) {
+    const auto fields = text_fields(header.kind);
+    for (size_t i = 0; i < fields.size(); ++i) {
       // For each text, the spool file has its length as int64, then its bytes.
       SpoolReader reader(spool_paths[kText + i]);
       std::string value;
-      writer.add_strings(std::string("text/") + kTextFields[i], examples, [&]() -> std::string_view {
+      writer.add_strings(std::string("text/") + fields[i], examples, [&]() -> std::string_view {
         int64_t bytes = 0;
         reader.read(&bytes, 8);
         value.resize(static_cast<size_t>(bytes));
@@ -203,8 +236,9 @@ std::string TokenDatasetWriter::finish() {
   if (!s.block.empty()) s.end_block();
   for (OutputFile& spool : s.spools) spool.flush();
   const std::string text = s.text_hash.hex();
-  const std::string content = content_hash(
-      s.header, {s.hashes[0].hex(), s.hashes[1].hex(), s.hashes[2].hex(), s.hashes[3].hex()}, text);
+  std::vector<std::string> hashes;
+  for (const StreamHash& hash : s.hashes) hashes.push_back(hash.hex());
+  const std::string content = content_hash(s.header, hashes, text);
   // libhdf5 makes the file; then pwrite fills the arrays from the spool files.
   const std::vector<Hdf5Array> arrays = s.write_skeleton(content, text);
   OutputFile out(s.path, OutputFile::Mode::kExisting);

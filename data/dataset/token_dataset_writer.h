@@ -12,8 +12,11 @@ namespace ripstop {
 /// The tokens of an example. Indices count from the example's first token.
 struct TokenExample {
   std::vector<int32_t> tokens;
-  int64_t separator_begin = 0;
-  int64_t target_begin = 0;
+  std::vector<TargetSpan> spans;         ///< are_valid()
+  std::vector<int64_t> turn_begin = {};  ///< of a conversation: TokenDataset::turns
+  std::string only_last = {};            ///< of a conversation: TokenDatasetHeader::only_last
+
+  int64_t targets() const;
 };
 
 /// Writes a data set to one HDF5 file in bounded memory: add() writes to spool files beside `path`, and
@@ -25,7 +28,7 @@ class TokenDatasetWriter {
   TokenDatasetWriter(const TokenDatasetWriter&) = delete;
   TokenDatasetWriter& operator=(const TokenDatasetWriter&) = delete;
 
-  /// Adds an example. `text` must be given if the header has with_text, and must be null otherwise.
+  /// Adds an example. The file's only_last is that of the first example with one. `text` must be given if the header has with_text, and must be null otherwise.
   void add(const TokenExample& example, const ExampleText* text = nullptr);
   int64_t examples() const;
   int64_t tokens() const;

@@ -207,15 +207,17 @@ void Preparation::take(EncodedExample& encoded) {
     const ExampleText text{source.id, source.document, source.summary};
     split.writer->add(encoded.tokens, &text);
   }
-  split.report.targets += tokens - encoded.tokens.target_begin;
+  split.report.targets += encoded.tokens.targets();
   split.report.control_characters += encoded.has_control;
   const std::string_view name =
       encoded.name_in_summary.empty() ? encoded.name_in_document : encoded.name_in_summary;
   if (!name.empty() && first_name_.empty()) first_name_ = fmt::format("{}: {}", place_of(source), name);
   documents_with_names_ += !encoded.name_in_document.empty();
   summaries_with_names_ += !encoded.name_in_summary.empty();
-  split.documents.add(encoded.tokens.separator_begin - begin_tokens_);
-  split.summaries.add(kind() == ExampleKind::kText ? 0 : tokens - encoded.tokens.target_begin - 1);
+  const TargetSpan& span = encoded.tokens.spans.back();
+  const bool is_text = kind() == ExampleKind::kText;
+  split.documents.add((is_text ? tokens : span.cut_end) - begin_tokens_);
+  split.summaries.add(is_text ? 0 : encoded.tokens.targets() - 1);
   split.examples.add(tokens);
 }
 

@@ -48,11 +48,40 @@ inline void write_marked_dataset(const std::filesystem::path& path, const std::v
     const bool summary = kind == ExampleKind::kSummary;
     const int64_t count = summary ? lengths[i].tokens() : lengths[i].document;
     for (int64_t p = 0; p < count; ++p) example.tokens.push_back(marked_token(static_cast<int64_t>(i), p));
-    example.separator_begin = summary ? lengths[i].document : count;
-    example.target_begin = summary ? lengths[i].document + 3 : 1;
+    const auto document = static_cast<int32_t>(lengths[i].document), end = static_cast<int32_t>(count);
+    const auto begin = static_cast<int32_t>(std::min(begin_tokens, lengths[i].document));
+    example.spans = {summary ? TargetSpan{document + 3, end, begin, document} : TargetSpan{1, end, 1, 1}};
     writer.add(example);
   }
   writer.finish();
+}
+
+/// A turn of `text` tokens between one of a header and one of an end.
+struct MarkedTurn {
+  bool assistant = false;
+  int32_t text = 0;
+  bool counts = true;
+};
+
+/// Example `number`: two tokens of a head, then `turns`. The header of a turn is no target, its end is one.
+inline TokenExample marked_conversation(int64_t number, const std::vector<MarkedTurn>& turns) {
+  TokenExample example;
+  int32_t at = 2, cut_begin = 0, cut_end = 0;
+  for (const MarkedTurn& turn : turns) {
+    example.turn_begin.push_back(at);
+    const int32_t text = at + 1, end = text + turn.text + 1;
+    if (!turn.assistant) {
+      cut_begin = text, cut_end = end - 1;
+    } else {
+      const int32_t target = turn.counts ? text : end;
+      if (cut_end == 0) cut_begin = cut_end = target;
+      example.spans.push_back({target, end, cut_begin, cut_end});
+      cut_end = 0;
+    }
+    at = end;
+  }
+  for (int64_t p = 0; p < at; ++p) example.tokens.push_back(marked_token(number, p));
+  return example;
 }
 
 inline std::vector<MarkedLengths> random_lengths(int64_t count, int64_t longest_document, uint32_t seed) {

@@ -163,8 +163,9 @@ Output open_output(const EvaluateArguments& given, const Subject& subject, const
       given.output.empty() ? all / default_name(given, subject, settings) : fs::path(given.output);
   if (subject.has_summaries()) {
     // Throws if the context has no room for a document beside the prompt, which is equal in all examples.
-    EncodedPrompt prompt = stored_prompt(subject.dataset, 0);
-    cut_document(prompt, options.context - subject.generation.max_new_tokens);
+    const int64_t longest = options.context - subject.generation.max_new_tokens;
+    EncodedPrompt prompt = stored_prompt(subject.dataset, 0, longest);
+    cut_document(prompt, longest);
   }
   try {
     output.claim.emplace(output.directory, settings,

@@ -98,7 +98,9 @@ void add_length(const RunConfig& config, const RunLength& length, Json& document
     document["data"] = {{"examples", data->examples},
                         {"cut_documents", data->cut_documents},
                         {"cut_summaries", data->cut_summaries},
+                        {"cut_turns", data->cut_turns},
                         {"cut_tokens", data->cut_tokens},
+                        {"without_targets", data->without_targets},
                         {"sequences_per_epoch", data->epoch_sequences},
                         {"steps_per_epoch", static_cast<double>(data->epoch_sequences) /
                                                 static_cast<double>(config.train.global_batch_sequences)},

@@ -16,6 +16,7 @@
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
 #include "train/commands/show_examples.h"
+#include "train/config/run_config.h"
 #include "train/report/human_text.h"
 #include "train/report/live_line.h"
 #include "train/report/standard_streams.h"
@@ -106,7 +107,7 @@ struct PrepareArguments {
   std::string source = "auto";
   std::string data;  ///< an existing data set to show
   ShowArguments show;
-  std::string loss_on = "summary";
+  std::string loss_on = "auto";
   bool read_special_tokens = false;
   // Options: the action must know which of them are given.
   std::vector<Option> of_making;   ///< options only for making a data set
@@ -199,7 +200,8 @@ void check_arguments(const PrepareArguments& given) {
 ExitCode make_and_show(PrepareArguments given) {
   check_arguments(given);
   given.show.split = split_name(given.show.split);
-  given.show.loss_on = given.loss_on == "all" ? LossOn::kAll : LossOn::kSummary;
+  given.show.loss_on =
+      static_cast<LossOn>(std::ranges::find(kWords<LossOn>, given.loss_on) - kWords<LossOn>.begin());
   // --seed decides the synthetic texts, if there are any, else which examples are drawn.
   const bool makes_texts = given.data.empty() && given.inputs.empty();
   if (given.show.count > 0 && given.seed->is_given() && !makes_texts)
@@ -264,7 +266,7 @@ void add_show(Verb& verb, const std::shared_ptr<PrepareArguments>& given) {
                   "show: cut as a run with this data.sequence_length does; default: nothing is cut")
           .range(2, int64_t{1} << 30),
       verb.option("--loss-on", given->loss_on, "show: what counts in the loss, as data.loss_on of a run")
-          .choices({"summary", "all"})
+          .choices({kWords<LossOn>.begin(), kWords<LossOn>.end()})
           .show_default(),
       verb.flag("--json", show.json, "show: one JSON document with ids, pieces and what counts"),
   };

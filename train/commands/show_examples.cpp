@@ -66,22 +66,28 @@ Json as_json(const ShownSplit& shown, const ExampleView& view) {
             {"summary_tokens", view.summary},
             {"cut_document_tokens", view.cut_document},
             {"cut_summary_tokens", view.cut_summary},
-            {"targets", view.targets()},
+            {"turns", view.turns},
+            {"cut_turns", 0},
+            {"targets", view.target_count()},
             {"ids", view.token},
             {"pieces", Json::array()},
-            {"counted", Json::array()}};
+            {"counted", std::vector<bool>(view.token.size())}};
   if (shown.dataset.header().with_text) json["id"] = shown.id(view);
-  for (size_t i = 0; i < view.token.size(); ++i) {
-    json["pieces"].push_back(shown.tokenizer.piece(view.token[i]).name);
-    json["counted"].push_back(static_cast<int64_t>(i) >= view.first_target);
-  }
+  for (const int32_t id : view.token) json["pieces"].push_back(shown.tokenizer.piece(id).name);
+  for (const TokenRange& run : view.targets)
+    for (int64_t i = run.begin; i < run.end; ++i) json["counted"][static_cast<size_t>(i)] = true;
+  for (const CutPlace& cut : view.cuts) json["cut_turns"] = json["cut_turns"].get<int64_t>() + cut.turns;
   return json;
 }
 
 void print_shown_json(const ShownSplit& shown, const ShowArguments& given) {
-  Json document{{"file", shown.dataset.path().string()},      {"split", given.split},
-                {"split_examples", shown.dataset.examples()}, {"sequence_length", nullptr},
-                {"loss_on", to_string(given.loss_on)},        {"examples", Json::array()}};
+  Json document{{"file", shown.dataset.path().string()},
+                {"split", given.split},
+                {"split_examples", shown.dataset.examples()},
+                {"sequence_length", nullptr},
+                {"loss_on", nullptr},
+                {"examples", Json::array()}};
+  document["loss_on"] = to_string(resolve_loss_on(shown.dataset.header(), given.loss_on));
   if (given.sequence_length > 0) document["sequence_length"] = given.sequence_length;
   for (const ExampleView& view : shown.views) document["examples"].push_back(as_json(shown, view));
   // Prints JSON on one line, because long lists of numbers would fill pages.

@@ -23,7 +23,7 @@ struct ShowArguments {
   std::string split = "train";   ///< "train", "validation" or "test"
   std::optional<uint64_t> seed;  ///< draws examples at random; nullopt: the first examples
   int64_t sequence_length = 0;   ///< 0: documents are not cut
-  LossOn loss_on = LossOn::kSummary;
+  LossOn loss_on = LossOn::kAuto;
   bool json = false;  ///< one JSON document instead of text
 };
 

@@ -35,7 +35,8 @@ enum class ResizeVocabulary { kNone, kMean, kNormal };
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<DeviceChoice> = {"auto", "cpu", "cuda"};
 template <>
-inline constexpr std::array<std::string_view, 2> kWords<LossOn> = {"summary", "all"};
+inline constexpr std::array<std::string_view, 5> kWords<LossOn> = {"auto", "summary", "all", "assistant",
+                                                                   "last"};
 template <>
 inline constexpr std::array<std::string_view, 4> kWords<RecomputeChoice> = {"auto", "none", "selective",
                                                                             "full"};
@@ -89,7 +90,7 @@ struct DataSection {
   std::string directory;
   int64_t sequence_length = 0;
   bool pack = true;
-  LossOn loss_on = LossOn::kSummary;
+  LossOn loss_on = LossOn::kAuto;
   bool shuffle = true;
   int64_t shuffle_seed = 0;  ///< run.seed if the config does not give it
   bool operator==(const DataSection&) const = default;

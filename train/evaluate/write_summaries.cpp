@@ -31,7 +31,8 @@ void write_summaries(InferenceModel& model, const TokenDataset& dataset, const T
           if (next >= last) return std::nullopt;
           const int64_t example = next;
           next += replicas;
-          return DocumentPrompt{stored_prompt(dataset, example), example};
+          const int64_t longest = model.options().context - settings.max_new_tokens;
+          return DocumentPrompt{stored_prompt(dataset, example, longest), example};
         },
         [&](WrittenText written) { own.push_back(std::move(written)); });
     // take() must agree on all ranks: ranks that went on would wait in the next gather for those that ended.

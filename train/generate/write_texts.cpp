@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "data/dataset/kept_tokens.h"
 #include "model/core/error.h"
 #include "model/core/number.h"
 
@@ -20,19 +21,29 @@ std::string trimmed(const std::string& text) {
 
 }  // namespace
 
-EncodedPrompt stored_prompt(const TokenDataset& dataset, int64_t example) {
-  const int64_t begin = dataset.example_begin(example);
-  const int64_t end = dataset.target_begin(example);
-  EncodedPrompt prompt{std::vector<int32_t>(static_cast<size_t>(end - begin)),
-                       dataset.separator_begin(example) - begin, dataset.header().begin_tokens};
-  dataset.read_tokens(begin, end, prompt.tokens.data());
+EncodedPrompt stored_prompt(const TokenDataset& dataset, int64_t example, int64_t longest) {
+  const KeptTokens kept = keep_prompt(dataset, example, longest);
+  const TargetSpan& last = dataset.spans(example).back();
+  EncodedPrompt prompt{std::vector<int32_t>(static_cast<size_t>(kept.count())),
+                       kept_place(kept, last.cut_end), kept_place(kept, last.cut_begin)};
+  int32_t* to = prompt.tokens.data();
+  for (const TokenRange& part : kept.parts) {
+    const int64_t begin = dataset.example_begin(example);
+    dataset.read_tokens(begin + part.begin, begin + part.end, to);
+    to += part.size();
+  }
+  // One conversation too long for a context must not end an evaluation: its end stays.
+  const int64_t surplus = kept.count() - longest;
+  if (surplus > prompt.separator_begin - prompt.begin_tokens &&
+      dataset.header().kind == ExampleKind::kConversation)
+    prompt.begin_tokens = 0, prompt.separator_begin = surplus;
   return prompt;
 }
 
 int64_t cut_document(EncodedPrompt& prompt, int64_t longest) {
   const int64_t surplus = std::max<int64_t>(std::ssize(prompt.tokens) - longest, 0);
   const int64_t document = prompt.separator_begin - prompt.begin_tokens;
-  if (surplus > document)
+  if (surplus > document || longest < 1)
     throw Error(ExitCode::kUsage,
                 fmt::format("the prompt has room for {} tokens, but has {} without its document", longest,
                             std::ssize(prompt.tokens) - document),

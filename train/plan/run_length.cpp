@@ -11,13 +11,19 @@ namespace {
 // "786 examples, 402 documents cut to 512 tokens, 18.3% of all tokens are left out".
 std::string data_text(const TrainingData& data, int64_t sequence_length) {
   std::string text = counted(data.examples, "example");
+  if (data.cut_turns > 0)
+    text += fmt::format(", {} cut to fit {} tokens", counted(data.cut_turns, "turn"), sequence_length);
   if (data.cut_documents > 0)
-    text += fmt::format(", {} cut to {} tokens", counted(data.cut_documents, "document"), sequence_length);
+    text += fmt::format(", {} cut to {} tokens",
+                        data.kind == ExampleKind::kConversation ? counted(data.cut_documents, "user's text")
+                                                                : counted(data.cut_documents, "document"),
+                        sequence_length);
   if (data.cut_summaries > 0)
     text +=
         fmt::format(", {} longer than data.sequence_length {} lose{} the end",
                     data.cut_summaries == 1 ? "1 summary" : fmt::format("{} summaries", data.cut_summaries),
                     sequence_length, data.cut_summaries == 1 ? "s" : "");
+  if (data.without_targets > 0) text += fmt::format(", {} without a target", data.without_targets);
   if (data.cut_tokens == 0) return text + ", none is cut";
   return text + fmt::format(", {:.3g}% of all tokens are left out",
                             100 * static_cast<double>(data.cut_tokens) /

@@ -56,6 +56,8 @@ std::optional<TrainingData> count_training_data(const TokenDataset& dataset, con
                     .examples = dataset.examples(),
                     .cut_documents = reader.cut_documents(),
                     .cut_summaries = reader.cut_summaries(),
+                    .cut_turns = reader.cut_turns(),
+                    .without_targets = reader.without_targets(),
                     .epoch_tokens = std::reduce(reader.rows().begin(), reader.rows().end(), int64_t{0}),
                     .epoch_sequences = first.sequences,
                     .plan_hash = first.plan_hash};
@@ -79,45 +81,44 @@ std::optional<TrainingData> count_training_data(const TokenDataset& dataset, con
 
 bool has_targets(const TokenDataset& dataset, const RunConfig& config) {
   const SequenceReader reader(dataset, config.data.sequence_length, config.data.loss_on);
-  for (int64_t i = 0; i < dataset.examples(); ++i) {
-    // Text longer than a sequence is cut into pieces: if any piece has a target, the first piece has one.
-    const int64_t rows = std::min(reader.rows()[static_cast<size_t>(i)], config.data.sequence_length);
-    if (reader.target_count({.example = i, .first_row = 0, .rows = rows}) > 0) return true;
-  }
-  return false;
+  return reader.without_targets() < dataset.examples();
 }
 
 std::string short_summaries_note(const TokenDataset& dataset, int64_t max_new_tokens) {
-  if (dataset.header().kind != ExampleKind::kSummary) return "";
+  if (dataset.header().kind == ExampleKind::kText) return "";
   std::vector<int64_t> tokens;  // tokens of each summary, with its end token
   for (int64_t i = 0; i < dataset.examples(); ++i)
-    tokens.push_back(dataset.example_end(i) - dataset.target_begin(i));
+    tokens.push_back(dataset.spans(i).back().target_end - dataset.spans(i).back().target_begin);
   if (tokens.empty()) return "";
   const auto shown = tokens.begin() + std::ssize(tokens) * 9 / 10;
   std::nth_element(tokens.begin(), shown, tokens.end());
   if (*shown <= max_new_tokens) return "";
   return fmt::format(
-      "generation.max_new_tokens is {}, a tenth of the data's summaries have {} tokens or more: what the "
+      "generation.max_new_tokens is {}, a tenth of the data's {} have {} tokens or more: what the "
       "model writes will lose its end",
-      max_new_tokens, *shown);
+      max_new_tokens, dataset.header().kind == ExampleKind::kSummary ? "summaries" : "last answers", *shown);
 }
 
 void require_targets(const TokenDataset& dataset, const RunConfig& config) {
   if (has_targets(dataset, config)) return;
-  // Even the shortest cut keeps the begin tokens, the separator and the start of the summary.
-  const int64_t begin = dataset.header().begin_tokens;
+  const bool chat = dataset.header().kind == ExampleKind::kConversation;
+  // Even the shortest cut of a pair keeps the begin tokens, the separator and the start of the summary.
   int64_t least = INT64_MAX, whole = 0;
   for (int64_t i = 0; i < dataset.examples(); ++i) {
-    least = std::min(least, begin + dataset.target_begin(i) - dataset.separator_begin(i));
-    whole = std::max(whole, begin + dataset.example_end(i) - dataset.separator_begin(i) - 1);
+    const TargetSpan& span = dataset.spans(i).front();
+    const int64_t cut = span.cut_end - span.cut_begin;
+    least = std::min<int64_t>(least, span.target_begin - cut);
+    whole = std::max<int64_t>(whole, span.target_end - cut - 1);
   }
-  throw Error(ExitCode::kUsage,
-              fmt::format("nothing to learn: with data.sequence_length {} none of the {} of {} keeps a token "
-                          "whose prediction counts",
-                          config.data.sequence_length, counted(dataset.examples(), "example"),
-                          dataset.path().string()),
-              fmt::format("give data.sequence_length of at least {}; from {} on every summary stays whole",
-                          least, whole));
+  throw Error(
+      chat ? ExitCode::kInputData : ExitCode::kUsage,
+      fmt::format("nothing to learn: with data.sequence_length {} none of the {} of {} keeps a token "
+                  "whose prediction counts",
+                  config.data.sequence_length, counted(dataset.examples(), "example"),
+                  dataset.path().string()),
+      chat ? fmt::format("from data.sequence_length {} on, all first answers fit", whole)
+           : fmt::format("give data.sequence_length of at least {}; from {} on every summary stays whole",
+                         least, whole));
 }
 
 }  // namespace ripstop

@@ -16,10 +16,12 @@ BatchLoaderOptions loader_options(const RunConfig& config, const ResolvedRun& ru
 struct TrainingData {
   ExampleKind kind = ExampleKind::kSummary;
   int64_t examples = 0;
-  int64_t cut_documents = 0;  ///< examples whose document loses its end
-  int64_t cut_summaries = 0;  ///< examples that lose the whole document and the end of their summary
-  int64_t cut_tokens = 0;     ///< tokens that cut examples lose
-  int64_t epoch_tokens = 0;   ///< tokens in an epoch, counted as `tokens` in metrics.jsonl
+  int64_t cut_documents = 0;    ///< examples whose document, or a user's text, loses its end
+  int64_t cut_summaries = 0;    ///< examples that lose the whole document and the end of their summary
+  int64_t cut_turns = 0;        ///< turns that conversations lose
+  int64_t cut_tokens = 0;       ///< tokens that cut examples lose
+  int64_t without_targets = 0;  ///< examples that keep no target
+  int64_t epoch_tokens = 0;     ///< tokens in an epoch, counted as `tokens` in metrics.jsonl
   /// Sequences of the first epoch; other epochs, packed anew, may have a few more or less.
   int64_t epoch_sequences = 0;
   std::string plan_hash = {};  ///< hash of the first epoch's PackPlan
@@ -37,7 +39,7 @@ std::optional<TrainingData> count_training_data(
 /// Whether any example keeps a target when it is cut to data.sequence_length. Reads no token.
 bool has_targets(const TokenDataset& dataset, const RunConfig& config);
 
-/// Throws Error(kUsage) unless has_targets(). The hint names a long enough data.sequence_length.
+/// Throws Error(kUsage) unless has_targets(), for conversations Error(kInputData). The hint names a long enough data.sequence_length.
 void require_targets(const TokenDataset& dataset, const RunConfig& config);
 
 /// A note if `max_new_tokens` of [generation] would cut more than a tenth of the data set's summaries; else

@@ -16,8 +16,9 @@ std::string colored(const char* color, const std::string& text, const Terminal& 
   return terminal.colors && !text.empty() ? fmt::format("\x1b[{}m{}\x1b[0m", color, text) : text;
 }
 
-std::string cut_place(int64_t tokens, const Terminal& terminal) {
-  return tokens == 0 ? "" : colored(kCutColor, fmt::format("<{} cut>", counted(tokens, "token")), terminal);
+std::string cut_place(const CutPlace& cut, const Terminal& terminal) {
+  const std::string turns = cut.turns > 0 ? counted(cut.turns, "turn") + ", " : "";
+  return colored(kCutColor, fmt::format("<{}{} cut>", turns, counted(cut.tokens, "token")), terminal);
 }
 
 // "document 431 (205 cut)".
@@ -45,13 +46,16 @@ std::string example_line(const ExampleView& view, std::string_view id) {
   // An id may have several lines.
   if (!id.empty()) line += "  id " + cut_to_width(id, 0);
   if (view.summary == 0) {
-    line += fmt::format("  tokens: {}", view.document);
+    line += "  " + part_text("tokens:", view.document, view.cut_document);
+    int64_t cut_turns = 0;
+    for (const CutPlace& cut : view.cuts) cut_turns += cut.turns;
+    if (view.turns > 0) line += part_text(", turns", view.turns, cut_turns);
   } else {
     line += fmt::format("  tokens: {}, {}, {}", part_text("document", view.document, view.cut_document),
                         part_text("separator", view.separator, 0),
                         part_text("summary", view.summary, view.cut_summary));
   }
-  return line + fmt::format("; {} in the loss", view.targets());
+  return line + fmt::format("; {} in the loss", view.target_count());
 }
 
 std::string example_text(const ExampleView& view, const Tokenizer& tokenizer, const Terminal& terminal) {
@@ -59,17 +63,27 @@ std::string example_text(const ExampleView& view, const Tokenizer& tokenizer, co
     return visible_tokens({view.token.begin() + begin, view.token.begin() + end}, tokenizer);
   };
   const auto marked = [&](const std::string& counts) {
-    if (counts.empty() || terminal.colors) return colored(kCountedColor, counts, terminal);
+    if (terminal.colors) return colored(kCountedColor, counts, terminal);
     return "[[" + counts + "]]";
   };
-  const auto part = [&](int64_t begin, int64_t end) {
-    const int64_t counted_begin = std::clamp(view.first_target, begin, end);
-    return text(begin, counted_begin) + marked(text(counted_begin, end));
+  std::string result;
+  int64_t at = 0;
+  const auto add = [&](int64_t end) {
+    for (const TokenRange& run : view.targets) {
+      const int64_t begin = std::clamp(run.begin, at, end), stop = std::clamp(run.end, begin, end);
+      if (begin == stop) continue;
+      result += text(at, begin) + marked(text(begin, stop));
+      at = stop;
+    }
+    result += text(at, end);
+    at = end;
   };
-  const int64_t end = static_cast<int64_t>(view.token.size());
-  const int64_t cut = view.cut_document > 0 ? view.document_end() : end;
-  return part(0, cut) + cut_place(view.cut_document, terminal) + part(cut, end) +
-         cut_place(view.cut_summary, terminal);
+  for (const CutPlace& cut : view.cuts) {
+    add(cut.at);
+    result += cut_place(cut, terminal);
+  }
+  add(std::ssize(view.token));
+  return result;
 }
 
 std::string counted_mark(const Terminal& terminal) {

@@ -20,7 +20,7 @@ std::string visible_tokens(const std::vector<int32_t>& ids, const Tokenizer& tok
 std::string example_line(const ExampleView& view, std::string_view id);
 
 /// The text of an example. Tokens in the loss are between "[[" and "]]", or in bold green if `terminal` has
-/// colors. "<205 tokens cut>" replaces missing tokens.
+/// colors. "<2 turns, 205 tokens cut>" replaces missing tokens.
 std::string example_text(const ExampleView& view, const Tokenizer& tokenizer, const Terminal& terminal);
 
 /// The mark of tokens in the loss: "in bold green" or "between [[ and ]]".

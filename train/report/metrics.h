@@ -37,11 +37,13 @@ struct StepCost {
 };
 
 struct DataUse {
-  std::string kind = {};  ///< "summary" or "text"; empty in logs of older versions
+  std::string kind = {};  ///< "summary", "text" or "conversation"; empty in logs of older versions
   int64_t examples = 0;
-  int64_t cut_documents = 0;  ///< examples that lose the end of their document
-  int64_t cut_summaries = 0;  ///< examples that lose their document and the end of their summary
-  int64_t cut_tokens = 0;     ///< tokens that the cut examples lose together
+  int64_t cut_documents = 0;              ///< examples that lose the end of their document
+  int64_t cut_summaries = 0;              ///< examples that lose their document and the end of their summary
+  std::optional<int64_t> cut_turns = {};  ///< turns that conversations lose; nullopt for other kinds
+  int64_t cut_tokens = 0;                 ///< tokens that the cut examples lose together
+  std::optional<int64_t> without_targets = {};  ///< conversations without a target; nullopt for other kinds
   int64_t sequences_per_epoch = 0;
   int64_t tokens_per_epoch = 0;
   bool operator==(const DataUse&) const = default;
@@ -50,7 +52,9 @@ struct DataUse {
     field("examples", self.examples);
     field("cut_documents", self.cut_documents);
     field("cut_summaries", self.cut_summaries);
+    field.if_known("cut_turns", self.cut_turns);
     field("cut_tokens", self.cut_tokens);
+    field.if_known("without_targets", self.without_targets);
     field("sequences_per_epoch", self.sequences_per_epoch);
     field("tokens_per_epoch", self.tokens_per_epoch);
   }

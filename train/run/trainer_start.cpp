@@ -322,6 +322,10 @@ StartEvent Trainer::start_event(const StartFindings& found) const {
                 .cut_tokens = data.cut_tokens,
                 .sequences_per_epoch = data.epoch_sequences,
                 .tokens_per_epoch = data.epoch_tokens};
+  if (data.kind == ExampleKind::kConversation) {
+    event.data.cut_turns = data.cut_turns;
+    event.data.without_targets = data.without_targets;
+  }
   event.checkpoint_bytes = found.length.checkpoint_bytes;
   event.parameters = parameter_count(run_.model);
   event.trained_parameters = run_.trained_parameters();

@@ -24,8 +24,9 @@ void check_summaries(const TokenDataset& dataset, const RunConfig& config, const
                             dataset.path().string()),
                 "set it to 0; checkpoint.keep_best = \"loss\" needs none");
   // Throws if max_new_tokens leaves no room for begin tokens and separator, equal in all examples.
-  EncodedPrompt prompt = stored_prompt(dataset, 0);
-  cut_document(prompt, run.summaries->context - config.generation.max_new_tokens);
+  const int64_t longest = run.summaries->context - config.generation.max_new_tokens;
+  EncodedPrompt prompt = stored_prompt(dataset, 0, longest);
+  cut_document(prompt, longest);
 }
 
 // The first characters of `text` as UTF-8: a model may write any bytes.

@@ -49,11 +49,11 @@ std::vector<DocumentRows> rows_of(const std::vector<ExampleView>& views) {
   std::vector<DocumentRows> documents;
   for (const ExampleView& view : views) {
     DocumentRows& rows = documents.emplace_back();
-    for (size_t i = 0; i + 1 < view.token.size(); ++i) {
-      const bool counts = static_cast<int64_t>(i) + 1 >= view.first_target;
-      rows.first.push_back(view.token[i]);
-      rows.second.push_back(counts ? view.token[i + 1] : -1);
-    }
+    rows.first.assign(view.token.begin(), view.token.end() - 1);
+    rows.second.resize(rows.first.size(), -1);
+    for (const TokenRange& run : view.targets)
+      for (auto i = static_cast<size_t>(run.begin); i < static_cast<size_t>(run.end); ++i)
+        rows.second.at(i - 1) = view.token.at(i);
   }
   return documents;
 }
@@ -81,7 +81,7 @@ TEST(ExampleViews, WhatAnExampleBeginsWithStays) {
       for (int64_t p = kDocument; std::ssize(expected) < tokens; ++p) expected.push_back(marked_token(0, p));
       const ExampleView view = view_examples(dataset, {0}, {.sequence_length = length}).front();
       EXPECT_EQ(view.token, expected) << begin << ' ' << length;
-      EXPECT_EQ(view.first_target, std::min(head + 3, tokens)) << begin << ' ' << length;
+      EXPECT_EQ(view.target_count(), std::max<int64_t>(tokens - head - 3, 0)) << begin << ' ' << length;
       const SequenceReader reader(dataset, length, LossOn::kSummary);
       EXPECT_EQ(reader.cut_summaries(), begin + kRest > tokens ? 1 : 0) << begin << ' ' << length;
       EXPECT_EQ(reader.cut_documents() + reader.cut_summaries(), length + 1 < kDocument + kRest ? 1 : 0);
@@ -127,26 +127,28 @@ TEST(ExampleViews, SayWhatIsCutAndWhatCounts) {
   EXPECT_EQ(cut.summary, 5);
   EXPECT_EQ(cut.cut_document, 71);
   EXPECT_EQ(cut.cut_summary, 0);
-  EXPECT_EQ(cut.document_end(), 29);
+  ASSERT_EQ(cut.cuts.size(), 1u);
+  EXPECT_EQ(cut.cuts[0].at, 29);
+  EXPECT_EQ(cut.cuts[0].tokens, 71);
   EXPECT_EQ(marked_place(cut.token.at(28)), 28);
   EXPECT_EQ(marked_place(cut.token.at(29)), 100);
-  EXPECT_EQ(cut.targets(), 5);
+  EXPECT_EQ(cut.target_count(), 5);
 
   const ExampleView whole = view(0, 0);
   EXPECT_EQ(std::ssize(whole.token), 108);
   EXPECT_EQ(whole.cut_document, 0);
-  EXPECT_EQ(whole.targets(), 5);
+  EXPECT_EQ(whole.target_count(), 5);
   EXPECT_EQ(view(1, 36).cut_document, 0);
 
   const ExampleView no_room = view(2, 36);
   EXPECT_EQ(no_room.cut_document, 29);
   EXPECT_EQ(no_room.cut_summary, 7);
-  EXPECT_EQ(no_room.targets(), 33);
+  EXPECT_EQ(no_room.target_count(), 33);
   // BOS and two tokens of the separator stay.
   const ExampleView nothing = view(2, 2);
   EXPECT_EQ(nothing.cut_document, 29);
   EXPECT_EQ(nothing.cut_summary, 41);
-  EXPECT_EQ(nothing.targets(), 0);
+  EXPECT_EQ(nothing.target_count(), 0);
 }
 
 TEST(ExampleViews, LongTextComesInPieces) {
@@ -163,7 +165,7 @@ TEST(ExampleViews, LongTextComesInPieces) {
     EXPECT_EQ(views[i].document, std::ssize(views[i].token));
     EXPECT_EQ(views[i].separator + views[i].summary + views[i].cut_document, 0);
     EXPECT_EQ(marked_place(views[i].token.front()), static_cast<int64_t>(i) * 10);
-    targets += views[i].targets();
+    targets += views[i].target_count();
   }
   EXPECT_EQ(targets, 24);
   EXPECT_EQ(view_examples(dataset, {1}, {}).size(), 1u);

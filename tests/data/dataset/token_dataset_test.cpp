@@ -74,7 +74,7 @@ TEST_F(TokenDatasetTest, SmallVocabulariesTakeTwoBytesAToken) {
     header.vocabulary_size = vocabulary;
     const auto path = scratch_ / fmt::format("{}.h5", vocabulary);
     TokenDatasetWriter writer(path, header);
-    TokenExample example{{1, 65535, 300, 2}, 2, 3};
+    TokenExample example{{1, 65535, 300, 2}, {{3, 4, 1, 2}}};
     for (int i = 0; i < 10000; ++i) writer.add(example);  // crosses blocks
     writer.finish();
     EXPECT_EQ(Hdf5File(path).array("tokens").type,
@@ -115,18 +115,57 @@ TEST_F(TokenDatasetTest, BrokenIndexesAreNamed) {
   with("example_offset", 10, INT64_MAX, "example 9 spans");
   with("example_offset", 10, INT64_MIN, "example 9 spans");
   with("example_offset", 300, 12, "index says 12 tokens");
-  with("separator_begin", 3, 0, "example 3");
-  with("separator_begin", 3, INT64_MAX, "example 3");
-  with("target_begin", 4, -1, "example 4");
+  for (const char* array : {"target_begin", "target_end", "cut_begin", "cut_end"}) {
+    with(array, 3, 0, "example 3");
+    with(array, 3, INT64_MAX, "example 3");
+    with(array, 4, -1, "example 4");
+    with(array, 4, INT64_MIN, "example 4");
+  }
   // A separator behind the first target: the loader would cut targets with the document.
-  with("separator_begin", 5, TokenDataset(scratch_ / "good.h5").target_begin(5) + 1, "example 5");
-  with("target_begin", 4, INT64_MAX, "example 4");
+  const TokenDataset whole(scratch_ / "good.h5");
+  with("cut_end", 5, whole.target_begin(5) + 1, "example 5");
+  with("cut_begin", 5, whole.separator_begin(5) + 1, "example 5");
+  with("target_end", 5, whole.example_end(5) - 1, "example 5");
+  with("target_offset", 0, 1, "target offsets");
+  with("target_offset", 7, 8, "example 6 has the spans 6 to 8");
+  with("target_offset", 7, 6, "example 6 has the spans 6 to 6");
+  with("target_offset", 7, INT64_MIN, "example 6");
+  with("target_offset", 300, 299, "299 for 300 examples");
   with("token_block_hash", 0, 1, "content hash");
-  // Running text is not cut: its separator must be its end.
-  write_marked_dataset(scratch_ / "text.h5", {{40, 0}, {50, 0}}, ExampleKind::kText);
-  path_ = scratch_ / "text.h5";
-  poke("separator_begin", 1, 60);
-  expect_open_refused("example 1");
+}
+
+TEST_F(TokenDatasetTest, BrokenConversationsAreNamed) {
+  std::filesystem::remove(path_);
+  {
+    TokenDatasetWriter writer(path_, marked_header(ExampleKind::kConversation));
+    for (int64_t i = 0; i < 4; ++i)
+      writer.add(marked_conversation(i, {{false, 4}, {true, 3}, {false, 2}, {true, 5, i != 2}}));
+    writer.finish();
+  }
+  const std::string good = read_bytes(path_);
+  {
+    const TokenDataset dataset(path_);
+    const TokenExample last = marked_conversation(3, {{false, 4}, {true, 3}, {false, 2}, {true, 5}});
+    EXPECT_TRUE(std::ranges::equal(dataset.spans(3), last.spans));
+    EXPECT_EQ(dataset.head(3), 2);
+    EXPECT_EQ(dataset.turns(dataset.example_begin(1), dataset.example_end(2)), 8);
+    EXPECT_EQ(dataset.turns(0, dataset.tokens()), 16);
+  }
+  const auto with = [&](const std::string& array, int64_t index, int64_t value, const std::string& word) {
+    write_bytes(path_, good);
+    poke(array, index, value);
+    expect_open_refused(word);
+  };
+  with("target_offset", 1, 0, "example 0 has the spans 0 to 0");
+  with("target_offset", 2, 9, "example 1 has the spans 2 to 9");
+  with("target_offset", 2, 1, "example 1 has the spans 2 to 1");
+  with("target_offset", 4, INT64_MAX, "target offsets");
+  with("target_end", 0, 20, "example 0");   // behind the next span's text
+  with("target_begin", 1, 8, "example 0");  // inside the span before
+  with("cut_begin", 0, 1, "example 0");     // in the head
+  with("turn_begin", 3, 0, "turn 3");
+  with("turn_begin", 0, -1, "turn 0");
+  with("turn_begin", 15, INT64_MAX, "turn 15");
 }
 
 TEST_F(TokenDatasetTest, APipeBesideItIsNotWaitedFor) {
@@ -149,7 +188,7 @@ TEST_F(TokenDatasetTest, IdsBeyondTheVocabularyAreNoticedEvenInAnIntactFile) {
   header.vocabulary_size = 100000;
   {
     TokenDatasetWriter writer(scratch_ / "a.h5", header);
-    writer.add({{1, 99999, 5, 2}, 2, 3});
+    writer.add({{1, 99999, 5, 2}, {{3, 4, 1, 2}}});
     writer.finish();
   }
   const hid_t file = H5Fopen((scratch_ / "a.h5").c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
@@ -242,8 +281,8 @@ TEST_F(TokenDatasetTest, AnotherFormatVersionIsNamed) {
 
 TEST_F(TokenDatasetTest, MissingArraysAndTypesAreNamed) {
   const std::string good = read_bytes(path_);
-  for (const char* array :
-       {"tokens", "example_offset", "separator_begin", "target_begin", "token_block_hash"}) {
+  for (const char* array : {"tokens", "example_offset", "target_offset", "target_begin", "target_end",
+                            "cut_begin", "cut_end", "turn_begin", "token_block_hash"}) {
     write_bytes(path_, good);
     const hid_t file = H5Fopen(path_.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
     H5Ldelete(file, array, H5P_DEFAULT);

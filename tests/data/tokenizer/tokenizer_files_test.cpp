@@ -172,11 +172,11 @@ TEST_F(TokenizerFilesTest, ATokenOfDocumentAndSeparatorIsTheSeparators) {
   const PromptTemplate prompt(tokenizer, std::string(kDefaultTemplate));
   const TokenExample joined = prompt.encode_pair("on.", "the sun");
   EXPECT_EQ(joined.tokens, (Ids{111, 110, 257, 267, 59, 268, 58, 260, 266, 117, 110, 274}));
-  EXPECT_EQ(joined.separator_begin, 2);
-  EXPECT_EQ(joined.target_begin, 7);
+  EXPECT_EQ(joined.spans.at(0).cut_end, 2);
+  EXPECT_EQ(joined.spans.at(0).target_begin, 7);
   const TokenExample apart = prompt.encode_pair("on", "the sun");
   EXPECT_EQ(apart.tokens[2], 256);
-  EXPECT_EQ(apart.separator_begin, 2);
+  EXPECT_EQ(apart.spans.at(0).cut_end, 2);
   // Nothing stands before the separator: there is no BOS.
   const EncodedPrompt dot = prompt.encode(".");
   EXPECT_EQ(dot.tokens, (Ids{257, 267, 59, 268, 58}));
@@ -184,7 +184,7 @@ TEST_F(TokenizerFilesTest, ATokenOfDocumentAndSeparatorIsTheSeparators) {
   EXPECT_EQ(dot.begin_tokens, 0);
   const TokenExample text = prompt.encode_text("on");
   EXPECT_EQ(text.tokens, (Ids{111, 110, 274}));
-  EXPECT_EQ(text.target_begin, 1);
+  EXPECT_EQ(text.spans.at(0).target_begin, 1);
 }
 
 }  // namespace

@@ -310,7 +310,7 @@ TEST(PromptTemplateTest, APairGoesOnAfterASpaceAndEnds) {
   EXPECT_EQ(pair.tokens.front(), 1);
   EXPECT_EQ(pair.tokens.back(), tokenizer.eos());
   EXPECT_EQ(tokenizer.decode(pair.tokens), "A document.\n\nTL;DR: A summary.");
-  const std::vector<int32_t> summary(pair.tokens.begin() + pair.target_begin, pair.tokens.end());
+  const std::vector<int32_t> summary(pair.tokens.begin() + pair.spans.at(0).target_begin, pair.tokens.end());
   EXPECT_EQ(tokenizer.decode(summary), "A summary.");
 }
 

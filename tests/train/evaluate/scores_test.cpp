@@ -98,10 +98,10 @@ TEST(CutCounts, AreThoseOfTheFirstExamples) {
   const ScratchDirectory scratch;
   {
     TokenDatasetWriter writer(scratch / "test.h5", marked_header(ExampleKind::kSummary));
-    for (const int64_t document : {2, 4, 6, 30}) {
+    for (const int32_t document : {2, 4, 6, 30}) {
       std::vector<int32_t> tokens(static_cast<size_t>(1 + document), 1);
       tokens.insert(tokens.end(), {90, 20, 21, 2});
-      writer.add({tokens, 1 + document, 2 + document});
+      writer.add({tokens, {{2 + document, 5 + document, 1, 1 + document}}});
     }
     writer.finish();
   }

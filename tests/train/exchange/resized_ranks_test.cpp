@@ -81,9 +81,7 @@ class PretrainedMeshes : public ::testing::Test {
     TokenDatasetWriter writer(scratch_->path() / "train.h5", header);
     for (int64_t i = 0; i < 16; ++i) {
       const auto fresh = static_cast<int32_t>(pieces_ - 1 - i % kNew);
-      writer.add({.tokens = {1, 5, 6, static_cast<int32_t>(7 + i), 8, 9, fresh, 2},
-                  .separator_begin = 4,
-                  .target_begin = 5});
+      writer.add({.tokens = {1, 5, 6, static_cast<int32_t>(7 + i), 8, 9, fresh, 2}, .spans = {{5, 8, 1, 4}}});
     }
     writer.finish();
   }

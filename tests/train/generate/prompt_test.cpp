@@ -20,8 +20,8 @@ TEST(StoredPrompt, EndsWhereTheSummaryBegins) {
   const ScratchDirectory scratch;
   {
     TokenDatasetWriter writer(scratch / "test.h5", marked_header(ExampleKind::kSummary));
-    writer.add({{1, 10, 11, 90, 20, 21, 2}, 3, 4});
-    writer.add({{1, 12, 90, 91, 22, 2}, 2, 4});
+    writer.add({{1, 10, 11, 90, 20, 21, 2}, {{4, 7, 1, 3}}});
+    writer.add({{1, 12, 90, 91, 22, 2}, {{4, 6, 1, 2}}});
     writer.finish();
   }
   const TokenDataset dataset(scratch / "test.h5");

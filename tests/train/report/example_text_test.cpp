@@ -29,9 +29,9 @@ class ShownTokens : public testing::Test {
     append({newline_});
     append(tokenizer_.encode(summary));
     append({tokenizer_.eos()});
-    view.first_target = view.document + 1;
+    view.targets = {{view.document + 1, std::ssize(view.token)}};
     view.separator = 1;
-    view.summary = view.targets();
+    view.summary = view.target_count();
     return view;
   }
   const Tokenizer tokenizer_{small_model(), "small"};
@@ -60,29 +60,33 @@ TEST_F(ShownTokens, WhatCountsIsMarked) {
   EXPECT_EQ(example_text(shown, tokenizer_, plain_), "<s> The bridge\n[[ closed</s>]]");
   EXPECT_EQ(example_text(shown, tokenizer_, colored_), "<s> The bridge\n\x1b[1;32m closed</s>\x1b[0m");
   ExampleView none = shown;
-  none.first_target = std::ssize(none.token);
+  none.targets = {};
   EXPECT_EQ(example_text(none, tokenizer_, plain_), "<s> The bridge\n closed</s>");
 }
 
 TEST_F(ShownTokens, PlacesOfCutsAreShown) {
   ExampleView shown = view("The bridge", "closed");
-  shown.document += 205;
-  shown.cut_document = 205;
+  shown.cuts = {{shown.document, 205}};
   EXPECT_EQ(example_text(shown, tokenizer_, plain_), "<s> The bridge<205 tokens cut>\n[[ closed</s>]]");
   EXPECT_EQ(example_text(shown, tokenizer_, colored_),
             "<s> The bridge\x1b[1;33m<205 tokens cut>\x1b[0m\n\x1b[1;32m closed</s>\x1b[0m");
   // Targets on both sides of the cut are marked on both sides.
-  shown.first_target = 1;
-  shown.cut_summary = 1;
+  shown.targets = {{1, std::ssize(shown.token)}};
+  shown.cuts.push_back({std::ssize(shown.token), 1});
   EXPECT_EQ(example_text(shown, tokenizer_, plain_),
             "<s>[[ The bridge]]<205 tokens cut>[[\n closed</s>]]<1 token cut>");
+  shown.targets = {{1, 2}, {shown.cuts[0].at + 1, std::ssize(shown.token)}};
+  shown.cuts = {{shown.cuts[0].at, 30, 2}};
+  const std::string text = example_text(shown, tokenizer_, plain_);
+  EXPECT_TRUE(text.starts_with("<s>[[" + visible_tokens({shown.token[1]}, tokenizer_) + "]]")) << text;
+  EXPECT_TRUE(text.ends_with("<2 turns, 30 tokens cut>\n[[ closed</s>]]")) << text;
 }
 
 TEST_F(ShownTokens, ALineTellsTheParts) {
   ExampleView shown;
   shown.example = 17;
   shown.token.resize(256);
-  shown.first_target = 232;
+  shown.targets = {{232, 256}};
   shown.document = 431, shown.separator = 6, shown.summary = 24;
   EXPECT_EQ(example_line(shown, ""),
             "example 17  tokens: document 431, separator 6, summary 24; 24 in the loss");
@@ -94,9 +98,14 @@ TEST_F(ShownTokens, ALineTellsTheParts) {
   ExampleView text;
   text.document = 257;
   text.token.resize(257);
-  text.first_target = 1;
+  text.targets = {{1, 257}};
   text.piece = 1, text.pieces = 5;
   EXPECT_EQ(example_line(text, "x"), "example 0, piece 2 of 5  id x  tokens: 257; 256 in the loss");
+  ExampleView chat;
+  chat.document = 300, chat.cut_document = 120, chat.turns = 6;
+  chat.cuts = {{10, 90, 3}, {20, 30, 0}};
+  chat.targets = {{30, 40}, {50, 55}};
+  EXPECT_EQ(example_line(chat, ""), "example 0  tokens: 300 (120 cut), turns 6 (3 cut); 15 in the loss");
 }
 
 }  // namespace

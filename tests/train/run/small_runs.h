@@ -66,9 +66,8 @@ compute = "float32"
     header.tokenizer_sha256 = tokenizer_sha256.empty() ? tokenizer.sha256() : tokenizer_sha256;
     TokenDatasetWriter writer(path, header);
     for (int64_t i = 0; i < equal; ++i)
-      writer.add({.tokens = {1, 5, 6, 7, 8, 9, 10, 2}, .separator_begin = 4, .target_begin = 5});
-    const TokenExample too_long{
-        .tokens = std::vector<int32_t>(24, 3), .separator_begin = 1, .target_begin = 22};
+      writer.add({.tokens = {1, 5, 6, 7, 8, 9, 10, 2}, .spans = {{5, 8, 1, 4}}});
+    const TokenExample too_long{.tokens = std::vector<int32_t>(24, 3), .spans = {{22, 24, 1, 1}}};
     for (int64_t i = 0; i < without_targets; ++i) writer.add(too_long);
     writer.finish();
   }

@@ -24,7 +24,8 @@ class ValidatedRuns : public SmallRuns {
     header.vocabulary_size = tokenizer.vocabulary_size();
     header.tokenizer_sha256 = tokenizer.sha256();
     TokenDatasetWriter writer(file, header);
-    for (int i = 0; i < 3; ++i) writer.add({.tokens = tokens, .separator_begin = 4, .target_begin = 5});
+    const TargetSpan span{5, static_cast<int32_t>(tokens.size()), 1, 4};
+    for (int i = 0; i < 3; ++i) writer.add({.tokens = tokens, .spans = {span}});
     writer.finish();
   }
 
