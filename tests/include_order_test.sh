@@ -22,7 +22,7 @@ rooms() {
     arrows+="$folder/$room/ ($others|$folder/($reach))/"$'\n'
   done
 }
-rooms data model/core files process text hdf5 tokenizer dataset corpus prepare
+rooms data model/core files process text hdf5 tokenizer chat dataset corpus prepare
 rooms train/exchange 'model|parallel|data|train/(config|machine|report|step|checkpoint)' hugging_face peft read write
 rooms train 'model|parallel|data' config machine report step checkpoint exchange generate evaluate plan check run page commands
 arrows+='train/ (model|parallel|data|train)/'

@@ -10,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "data/chat/conversation_json.h"
 #include "data/corpus/corpus_names.h"
 #include "data/files/hash.h"
 #include "data/text/json_reader.h"
@@ -138,17 +139,19 @@ void add_files(const std::filesystem::path& path, CorpusSource& source,
     files.push_back(path);
 }
 
-/// Whether the first object of a JSONL file has a "text", but neither a document nor a summary. Skips lines
-/// that are not UTF-8. Returns false for a damaged line, which read_lines() refuses.
-bool first_line_is_text(const std::filesystem::path& path, const CorpusSource& source) {
+/// The kind that the first object of a JSONL file tells: kMessages for a conversation, kText for a "text",
+/// unless it has a document or a summary. Skips lines that are not UTF-8. Returns kJsonl for a damaged line,
+/// which read_lines() refuses.
+SourceKind kind_of_first_line(const std::filesystem::path& path, const CorpusSource& source) {
   LineInput lines(path);
   for (std::string line; lines.next(line);) {
     if (line.find_first_not_of(" \t\r") == std::string::npos || invalid_utf8(line)) continue;
     const auto object = nlohmann::json::parse(with_nulls_for_nan(line), nullptr, /*allow_exceptions=*/false);
-    return object.contains("text") && !object.contains(source.document_field) &&
-           !object.contains(source.summary_field);
+    if (object.contains(source.document_field) || object.contains(source.summary_field)) break;
+    if (has_conversation(object)) return SourceKind::kMessages;
+    return object.contains("text") ? SourceKind::kText : SourceKind::kJsonl;
   }
-  return false;
+  return SourceKind::kJsonl;
 }
 
 /// Refuses UTF-16, which spreadsheets and PowerShell write.
@@ -215,17 +218,17 @@ SourceKind common_kind(const std::vector<std::filesystem::path>& files, const Co
   SourceKind common = SourceKind::kAuto;
   for (const auto& file : files) {
     SourceKind kind = kind_of_name(file);
-    // The name of a JSONL file does not tell whether it has pairs or running text.
-    if (kind == SourceKind::kJsonl && first_line_is_text(file, source)) kind = SourceKind::kText;
+    // The name of a JSONL file does not tell whether it has pairs, running text or conversations.
+    if (kind == SourceKind::kJsonl) kind = kind_of_first_line(file, source);
     if (kind == SourceKind::kAuto) {
       throw Error(ExitCode::kUsage, fmt::format("{}: cannot tell what this is by its name", file.string()),
-                  "say it with --source xsum | jsonl | text");
+                  "say it with --source xsum | jsonl | text | messages");
     }
     if (common != SourceKind::kAuto && kind != common) {
       throw Error(ExitCode::kUsage,
                   fmt::format("{} is {}, {} is {}: cannot tell what all of them are", files.front().string(),
                               to_string(common), file.string(), to_string(kind)),
-                  "say it with --source xsum | jsonl | text, or prepare them one after another");
+                  "say it with --source xsum | jsonl | text | messages, or prepare them one after another");
     }
     common = kind;
   }
@@ -303,7 +306,8 @@ std::string_view to_string(Split split) {
 }
 
 std::string_view to_string(SourceKind kind) {
-  constexpr std::array<std::string_view, 5> kNames = {"auto", "xsum", "jsonl", "text", "synthetic"};
+  constexpr std::array<std::string_view, 6> kNames = {"auto", "xsum",      "jsonl",
+                                                      "text", "synthetic", "messages"};
   return kNames[static_cast<size_t>(kind)];
 }
 
@@ -360,8 +364,9 @@ CorpusCounts read_corpus(const CorpusSource& source, CorpusProgress& progress, c
     progress.total += watch ? before.back().bytes : 1;
   }
   CorpusCounts counts;
-  if (source.kind == SourceKind::kXsum) counts = read_xsum(source, progress, sink);
-  if (source.kind == SourceKind::kJsonl || source.kind == SourceKind::kText)
+  if (source.kind == SourceKind::kXsum)
+    counts = read_xsum(source, progress, sink);
+  else
     read_lines(source, progress, sink);
   // prepare must see the same examples each time it reads the input.
   for (size_t i = 0; i < before.size(); ++i) {

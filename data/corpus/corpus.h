@@ -6,15 +6,18 @@
 #include <string_view>
 #include <vector>
 
+#include "data/chat/conversation.h"
+
 namespace ripstop {
 
 enum class Split { kTrain, kValidation, kTest };
 inline constexpr int kSplits = 3;
 std::string_view to_string(Split split);
 
-/// kAuto: the file names decide. kJsonl: documents with summaries. kText: running text, without summaries.
-enum class SourceKind { kAuto, kXsum, kJsonl, kText, kSynthetic };
-/// Value of --source: "auto", "xsum", "jsonl", "text" or "synthetic".
+/// kAuto: the file names and first lines decide. kJsonl: documents with summaries. kText: running text,
+/// without summaries. kMessages: conversations in JSON lines.
+enum class SourceKind { kAuto, kXsum, kJsonl, kText, kSynthetic, kMessages };
+/// Value of --source: "auto", "xsum", "jsonl", "text", "synthetic" or "messages".
 std::string_view to_string(SourceKind kind);
 
 /// A file of the input that is not read.
@@ -43,12 +46,15 @@ struct CorpusSource {
   std::vector<std::filesystem::path> given;
 };
 
-/// A document with its summary, or running text, in valid UTF-8.
+/// A document with its summary, running text, or a conversation, in valid UTF-8.
 struct CorpusExample {
   Split split = Split::kTrain;
   std::string id;
-  std::string document;
-  std::string summary;        ///< empty for running text
+  std::string document;       ///< of a conversation: text_of_conversation()
+  std::string summary;        ///< empty for running text and conversations
+  Conversation conversation;  ///< empty for other kinds
+  bool is_joined = false;     ///< ReadConversation::is_joined
+  std::string not_text;       ///< ReadConversation::not_text; then the conversation is not complete
   std::string file;           ///< for messages; "" for synthetic
   int64_t line = 0;           ///< line number in `file`, from 1; 0 for xsum and synthetic
   bool invalid_utf8 = false;  ///< the example is not UTF-8; then document and summary are empty
@@ -87,7 +93,7 @@ CorpusSource resolve_source(CorpusSource source);
 CorpusCounts read_corpus(const CorpusSource& source, CorpusProgress& progress, const ExampleSink& sink);
 
 CorpusCounts read_xsum(const CorpusSource& source, CorpusProgress& progress, const ExampleSink& sink);
-/// Reads the kinds kJsonl and kText.
+/// Reads the kinds kJsonl, kText and kMessages.
 void read_lines(const CorpusSource& source, CorpusProgress& progress, const ExampleSink& sink);
 void read_synthetic(const CorpusSource& source, CorpusProgress& progress, const ExampleSink& sink);
 

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <span>
+#include <utility>
 
+#include "data/chat/conversation_json.h"
 #include "data/corpus/corpus.h"
 #include "data/corpus/corpus_names.h"
 #include "data/text/json_reader.h"
@@ -52,12 +54,16 @@ std::string how_to_mend(const std::string& line, const CorpusExample& at, std::s
   return "one object a line is expected: {\"document\": \"...\", \"summary\": \"...\"}";
 }
 
-Json parse_line(const std::string& line, const CorpusExample& at) {
+JsonReader reader_of(const CorpusExample& at) {
+  return {fmt::format("{}:{}", at.file, at.line), ExitCode::kInputData};
+}
+
+Json parse_line(const std::string& line, const CorpusExample& at, int kept_levels) {
   try {
-    return JsonReader(fmt::format("{}:{}", at.file, at.line), ExitCode::kInputData)
-        .parse(line, /*kept_levels=*/1);
+    return reader_of(at).parse(line, kept_levels);
   } catch (const Error& error) {
-    if (const std::string nulled = with_nulls_for_nan(line); nulled != line) return parse_line(nulled, at);
+    if (const std::string nulled = with_nulls_for_nan(line); nulled != line)
+      return parse_line(nulled, at, kept_levels);
     throw Error(error.code(), error.what(), how_to_mend(line, at, error.what()));
   }
 }
@@ -87,13 +93,24 @@ std::string take_text(const Json& object, const std::string& field, bool is_pair
   return *found;
 }
 
-/// Parses `line` into document, summary and id of `example`. Keeps example.id if the line has no id.
+void take_conversation(const Json& object, CorpusExample& example) {
+  ReadConversation read = read_conversation(reader_of(example), object);
+  example.document = text_of_conversation(read.turns);
+  example.conversation = std::move(read.turns);
+  example.is_joined = read.is_joined;
+  example.not_text = std::move(read.not_text);
+}
+
+/// Parses `line` into the texts and the id of `example`. Keeps example.id if the line has no id.
 void parse_example(const std::string& line, const CorpusSource& source, CorpusExample& example) {
-  const Json object = parse_line(line, example);
-  const bool is_pair = source.kind == SourceKind::kJsonl;
+  const bool is_pair = source.kind == SourceKind::kJsonl, is_chat = source.kind == SourceKind::kMessages;
+  const Json object = parse_line(line, example, is_chat ? kConversationLevels : 1);
   const bool is_default = source.document_field == "document";
-  example.document =
-      take_text(object, !is_pair && is_default ? "text" : source.document_field, is_pair, example);
+  if (is_chat)
+    take_conversation(object, example);
+  else
+    example.document =
+        take_text(object, !is_pair && is_default ? "text" : source.document_field, is_pair, example);
   if (is_pair) example.summary = take_text(object, source.summary_field, is_pair, example);
   const auto id = object.find("id");
   if (id == object.end() || id->is_null() || *id == "") return;
@@ -161,7 +178,7 @@ void read_lines(const CorpusSource& source, CorpusProgress& progress, const Exam
     const auto moved = [&] {
       if (bytes) progress.done = done_before + lines.bytes_read();
     };
-    const bool json = source.kind == SourceKind::kJsonl || file_name.find(".json") != std::string::npos;
+    const bool json = source.kind != SourceKind::kText || file_name.find(".json") != std::string::npos;
     (json ? read_json : read_plain)(lines, start, source, sink, moved);
     if (!bytes) progress.done = done_before + 1;
   }

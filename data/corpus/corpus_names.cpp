@@ -147,13 +147,14 @@ SourceKind kind_of_name(const std::filesystem::path& path) {
 bool is_read_as(SourceKind kind, const std::filesystem::path& path) {
   const SourceKind named = kind_of_name(path);
   if (kind == SourceKind::kAuto) return named != SourceKind::kAuto;
-  // A JSONL file may hold running text.
-  return named == kind || (kind == SourceKind::kText && named == SourceKind::kJsonl);
+  // A JSONL file may hold running text or conversations.
+  return named == kind ||
+         (named == SourceKind::kJsonl && (kind == SourceKind::kText || kind == SourceKind::kMessages));
 }
 
 std::string_view name_ends(SourceKind kind) {
   if (kind == SourceKind::kXsum) return ".summary, .tar, .tar.gz, .tgz";
-  if (kind == SourceKind::kJsonl) return ".jsonl, .json, also with .gz";
+  if (kind == SourceKind::kJsonl || kind == SourceKind::kMessages) return ".jsonl, .json, also with .gz";
   if (kind == SourceKind::kText) return ".txt, .jsonl, .json (also with .gz), .text";
   return ".jsonl, .json, .txt (also with .gz), .text, .summary, .tar, .tar.gz, .tgz";
 }

@@ -1,7 +1,9 @@
 #include "data/dataset/dataset_directory.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "data/chat/conversation_json.h"
 #include "data/process/shell_word.h"
 #include "model/core/error.h"
 
@@ -75,9 +77,29 @@ void require_dataset_tokenizer(const TokenDataset& dataset, const Tokenizer& tok
   }
 }
 
+namespace {
+
+/// Sets `summary` of a conversation to its last answer, and `document` to the turns before it.
+void divide_messages(const JsonReader& reader, ExampleText& text) {
+  Conversation turns = conversation_of_text(reader, text.messages);
+  const auto is_answer = [](const Message& turn) { return turn.role == Role::kAssistant; };
+  while (!turns.empty() && !is_answer(turns.back())) turns.pop_back();
+  if (turns.empty()) reader.refuse("the messages of '{}' have no answer", text.id);
+  text.summary = std::move(turns.back().content);
+  turns.pop_back();
+  for (const Message& turn : turns) text.document += (text.document.empty() ? "" : "\n\n") + turn.content;
+}
+
+}  // namespace
+
 std::vector<ExampleText> checked_text(const TokenDataset& dataset, const Tokenizer& tokenizer, int64_t first,
                                       int64_t count) {
   std::vector<ExampleText> texts = dataset.text(first, count);
+  if (dataset.header().kind == ExampleKind::kConversation) {
+    const JsonReader reader(dataset.path().string(), ExitCode::kInputData);
+    for (ExampleText& text : texts) divide_messages(reader, text);
+    return texts;
+  }
   std::vector<int32_t> targets;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t example = first + i, begin = dataset.target_begin(example);

@@ -31,11 +31,15 @@ LastTurns last_turns(const TokenDataset& dataset, int64_t example, int64_t end, 
 
 }  // namespace
 
+bool fits(ExampleKind kind, LossOn loss_on) {
+  if (loss_on == LossOn::kAuto || loss_on == LossOn::kAll) return true;
+  return (loss_on != LossOn::kSummary) == (kind == ExampleKind::kConversation);
+}
+
 LossOn resolve_loss_on(const TokenDatasetHeader& header, LossOn loss_on) {
   const bool chat = header.kind == ExampleKind::kConversation;
   if (loss_on == LossOn::kAuto) loss_on = chat ? LossOn::kAssistant : LossOn::kSummary;
-  const bool is_for_chat = loss_on == LossOn::kAssistant || loss_on == LossOn::kLast;
-  if (loss_on != LossOn::kAll && is_for_chat != chat)
+  if (!fits(header.kind, loss_on))
     throw Error(ExitCode::kUsage,
                 chat ? "data.loss_on is \"summary\", but the data set has conversations"
                      : fmt::format("data.loss_on is \"{}\", but the data set has no conversations",

@@ -32,8 +32,11 @@ struct CutPlace {
   int64_t tokens = 0, turns = 0;  ///< `turns`: whole turns among `tokens`
 };
 
+/// Whether `loss_on` is a word for files of `kind`.
+bool fits(ExampleKind kind, LossOn loss_on);
+
 /// What data.loss_on means for examples of a file with `header`; never kAuto. Throws Error(kUsage) for a word
-/// that does not fit the kind, or if only last turns of the file's conversations have right targets.
+/// that does not fit, or if only last turns of the file's conversations have right targets.
 LossOn resolve_loss_on(const TokenDatasetHeader& header, LossOn loss_on);
 
 /// What stays of `example` in at most `longest` >= 2 tokens; all of a running text. `loss_on` is resolved.

@@ -17,8 +17,9 @@ struct EncodedExample {
   uint64_t pair_hash = 0;
   bool has_control = false;
   bool has_long_word = false;    ///< encoding threw LongWordError; `tokens` is empty
-  std::string name_in_document;  ///< name of a special token in the document; empty if it has none
-  std::string name_in_summary;
+  std::string refusal;           ///< encoding threw ConversationError; `tokens` is empty
+  std::string name_in_document;  ///< name of a special token in the document or another turn; empty if none
+  std::string name_in_summary;   ///< in the summary or a turn of the assistant
 };
 
 /// Calls encode(example) on up to `threads` other threads, and take(example) on the caller's thread, in the

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "data/corpus/corpus_names.h"
+#include "data/dataset/conversation_example.h"
 #include "data/dataset/prompt_template.h"
 #include "data/dataset/token_dataset_writer.h"
 #include "data/files/hash.h"
@@ -30,7 +31,18 @@ namespace {
 constexpr int64_t kSampleBytes = int64_t{32} << 20;
 
 /// The reason why an example cannot be used.
-enum class Fault { kNone, kEmptyDocument, kEmptySummary, kInvalidUtf8, kNul, kDuplicate, kLongWord };
+enum class Fault {
+  kNone,
+  kEmptyDocument,
+  kEmptySummary,
+  kInvalidUtf8,
+  kNul,
+  kDuplicate,
+  kLongWord,
+  kNotText,
+  kNoAnswer,
+  kRefused
+};
 
 /// The place of an example: "FILE:LINE", or "FILE" if the whole file is one example.
 std::string place_of(const CorpusExample& example) {
@@ -38,17 +50,21 @@ std::string place_of(const CorpusExample& example) {
   return example.line > 0 ? fmt::format("{}:{}", file, example.line) : file;
 }
 
-/// "FILE:LINE: why", or "FILE: why" if the whole file is one example.
-std::string describe(const CorpusExample& example, Fault fault) {
-  constexpr std::array<std::string_view, 7> kWhy = {
+/// "FILE:LINE: why", or "FILE: why" if the whole file is one example. `refusal`: of the chat template.
+std::string describe(const CorpusExample& example, Fault fault, const std::string& refusal = "") {
+  constexpr std::array<std::string_view, 10> kWhy = {
       "nothing",
       "the document is empty or null",
       "the summary is empty or null",
       "not valid UTF-8",
       "has a NUL byte",
-      "an earlier example has the same document and summary",
-      "the tokenizer cannot encode it: a part of over 1 MiB, or too many steps"};
-  return fmt::format("{}: {}", place_of(example), kWhy.at(static_cast<size_t>(fault)));
+      "an earlier example has the same texts",
+      "the tokenizer cannot encode it: a part of over 1 MiB, or too many steps",
+      "tools and parts other than text are not read: ",
+      "no turn of the assistant counts that has a text",
+      "the chat template refuses it: "};
+  return fmt::format("{}: {}{}", place_of(example), kWhy.at(static_cast<size_t>(fault)),
+                     fault == Fault::kNotText ? example.not_text : refusal);
 }
 
 /// Whether `c` is an ASCII control character other than tab, LF and CR. Bad conversions leave them in texts.
@@ -56,11 +72,28 @@ bool is_control(unsigned char c) {
   return (c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f;
 }
 
+/// Calls body(text, is_answer) for each text of the example.
+template <class Body>
+void for_texts(const CorpusExample& example, Body body) {
+  for (const Message& turn : example.conversation) body(turn.content, turn.role == Role::kAssistant);
+  if (!example.conversation.empty()) return;
+  body(example.document, false);
+  body(example.summary, true);
+}
+
 /// Looks at this example alone, so it never returns kDuplicate.
 Fault fault_of(const CorpusExample& example, ExampleKind kind) {
   if (example.invalid_utf8) return Fault::kInvalidUtf8;
-  const auto has_nul = [](const std::string& text) { return text.find('\0') != std::string::npos; };
-  if (has_nul(example.document) || has_nul(example.summary) || has_nul(example.id)) return Fault::kNul;
+  bool has_nul = example.id.find('\0') != std::string::npos;
+  for_texts(example, [&](const std::string& text, bool) { has_nul |= text.find('\0') != std::string::npos; });
+  if (has_nul) return Fault::kNul;
+  if (!example.not_text.empty()) return Fault::kNotText;
+  if (kind == ExampleKind::kConversation) {
+    const auto answers = [](const Message& turn) {
+      return turn.role == Role::kAssistant && turn.counts && !strip(turn.content).empty();
+    };
+    return std::ranges::any_of(example.conversation, answers) ? Fault::kNone : Fault::kNoAnswer;
+  }
   if (strip(example.document).empty()) return Fault::kEmptyDocument;
   if (kind == ExampleKind::kSummary && strip(example.summary).empty()) return Fault::kEmptySummary;
   return Fault::kNone;
@@ -90,6 +123,7 @@ class Preparation {
     if (stop_requested()) throw PrepareStopped{};
   }
   ExampleKind kind() const {
+    if (report_.source.kind == SourceKind::kMessages) return ExampleKind::kConversation;
     return report_.source.kind == SourceKind::kText ? ExampleKind::kText : ExampleKind::kSummary;
   }
   /// Whether an input is compressed. The progress then counts compressed bytes.
@@ -102,7 +136,9 @@ class Preparation {
   void encode_all(const Tokenizer& tokenizer, const PromptTemplate& prompt,
                   const PartialDirectory& directory);
   void take(EncodedExample& encoded);
-  void skip(const CorpusExample& example, Fault fault);
+  TokenExample encode(const CorpusExample& source, const Tokenizer& tokenizer,
+                      const PromptTemplate& prompt) const;
+  void skip(const CorpusExample& example, Fault fault, const std::string& refusal = "");
   void note_special_names() const;
 
   const PrepareOptions& options_;
@@ -155,9 +191,13 @@ std::string Preparation::learn_tokenizer() {
            if (first_fault.empty()) first_fault = describe(example, fault);
            return;
          }
-         const bool pair = kind() == ExampleKind::kSummary;
-         sample.add(pair ? example.document + separator + "\n" + example.summary
-                         : std::move(example.document));
+         std::string text;
+         for_texts(example, [&](const std::string& each, bool is_answer) {
+           if (is_answer && kind() == ExampleKind::kSummary) text += separator + "\n";
+           text += each;
+           if (kind() == ExampleKind::kConversation) text += "\n";
+         });
+         sample.add(std::move(text));
        });
   if (sample.empty()) refuse_empty_train(report_.source, first_fault);
   note(fmt::format("learning a tokenizer of {} pieces from {} of text", options_.vocab_size,
@@ -173,8 +213,8 @@ std::string Preparation::learn_tokenizer() {
   return *model;
 }
 
-void Preparation::skip(const CorpusExample& example, Fault fault) {
-  const std::string what = describe(example, fault);
+void Preparation::skip(const CorpusExample& example, Fault fault, const std::string& refusal) {
+  const std::string what = describe(example, fault, refusal);
   if (options_.strict)
     throw Error(ExitCode::kInputData, what, "without --strict such examples are skipped and counted");
   if (report_.first_skipped.empty()) report_.first_skipped = what;
@@ -184,18 +224,22 @@ void Preparation::skip(const CorpusExample& example, Fault fault) {
   split.with_nul += fault == Fault::kNul;
   split.duplicates += fault == Fault::kDuplicate;
   split.long_words += fault == Fault::kLongWord;
+  split.not_text += fault == Fault::kNotText;
+  split.no_answer += fault == Fault::kNoAnswer;
+  split.refused += fault == Fault::kRefused;
 }
 
 void Preparation::take(EncodedExample& encoded) {
   const CorpusExample& source = encoded.source;
   Fault fault = fault_of(source, kind());
   if (fault == Fault::kNone && encoded.has_long_word) fault = Fault::kLongWord;
+  if (fault == Fault::kNone && !encoded.refusal.empty()) fault = Fault::kRefused;
   // If the tokenizer drops all letters of a text and has no BOS, only EOS is left: there is nothing to learn.
   if (fault == Fault::kNone && std::ssize(encoded.tokens.tokens) < 2) fault = Fault::kEmptyDocument;
   // Examples arrive in the order of the corpus, so of several equal examples the first stays.
   if (fault == Fault::kNone && !seen_.insert(encoded.pair_hash)) fault = Fault::kDuplicate;
   if (fault != Fault::kNone) {
-    skip(source, fault);
+    skip(source, fault, encoded.refusal);
     return;
   }
   SplitState& split = splits_[static_cast<size_t>(source.split)];
@@ -204,7 +248,8 @@ void Preparation::take(EncodedExample& encoded) {
   if (source.split == Split::kTrain) {
     split.writer->add(encoded.tokens);
   } else {
-    const ExampleText text{source.id, source.document, source.summary};
+    ExampleText text{source.id, source.document, source.summary};
+    if (kind() == ExampleKind::kConversation) std::swap(text.document, text.messages);
     split.writer->add(encoded.tokens, &text);
   }
   split.report.targets += encoded.tokens.targets();
@@ -214,10 +259,12 @@ void Preparation::take(EncodedExample& encoded) {
   if (!name.empty() && first_name_.empty()) first_name_ = fmt::format("{}: {}", place_of(source), name);
   documents_with_names_ += !encoded.name_in_document.empty();
   summaries_with_names_ += !encoded.name_in_summary.empty();
-  const TargetSpan& span = encoded.tokens.spans.back();
-  const bool is_text = kind() == ExampleKind::kText;
-  split.documents.add((is_text ? tokens : span.cut_end) - begin_tokens_);
-  split.summaries.add(is_text ? 0 : encoded.tokens.targets() - 1);
+  const int64_t targets = encoded.tokens.targets();
+  if (kind() == ExampleKind::kSummary)
+    split.documents.add(encoded.tokens.spans.back().cut_end - begin_tokens_);
+  else
+    split.documents.add(kind() == ExampleKind::kText ? tokens - begin_tokens_ : tokens - targets);
+  split.summaries.add(kind() == ExampleKind::kText ? 0 : targets - (kind() == ExampleKind::kSummary));
   split.examples.add(tokens);
 }
 
@@ -230,6 +277,17 @@ std::string special_name_in(std::string_view text, const SpecialNames& special) 
         "<|end|>", "<end_of_turn>", "[/INST]"})
     if (name.empty() && text.find(other) != std::string_view::npos) name = other;
   return name;
+}
+
+/// Throws LongWordError and ConversationError. Any thread may call.
+TokenExample Preparation::encode(const CorpusExample& source, const Tokenizer& tokenizer,
+                                 const PromptTemplate& prompt) const {
+  if (kind() == ExampleKind::kText) return prompt.encode_text(source.document);
+  if (kind() == ExampleKind::kSummary) return prompt.encode_pair(source.document, source.summary);
+  if (source.is_joined)
+    return joined_example(tokenizer, source.conversation[0].content, source.conversation[1].content);
+  throw Error(ExitCode::kInputData, place_of(source) + ": turns need a chat template, and there is none",
+              "--chat-template NAME names it; texts in `prompt` and `completion` need none");
 }
 
 void Preparation::encode_all(const Tokenizer& tokenizer, const PromptTemplate& prompt,
@@ -257,19 +315,21 @@ void Preparation::encode_all(const Tokenizer& tokenizer, const PromptTemplate& p
           const CorpusExample& source = example.source;
           if (fault_of(source, kind()) != Fault::kNone) return;
           try {
-            example.tokens = kind() == ExampleKind::kText
-                                 ? prompt.encode_text(source.document)
-                                 : prompt.encode_pair(source.document, source.summary);
+            example.tokens = encode(source, tokenizer, prompt);
           } catch (const LongWordError&) {
             example.has_long_word = true;
             return;
+          } catch (const ConversationError& error) {
+            example.refusal = error.what();
+            return;
           }
-          example.name_in_document = special_name_in(source.document, special);
-          example.name_in_summary = special_name_in(source.summary, special);
           const std::array<uint64_t, 2> hashes{hash64(source.document), hash64(source.summary)};
           example.pair_hash = hash64(hashes.data(), sizeof hashes);
-          example.has_control = std::any_of(source.document.begin(), source.document.end(), is_control) ||
-                                std::any_of(source.summary.begin(), source.summary.end(), is_control);
+          for_texts(source, [&](const std::string& text, bool is_answer) {
+            std::string& name = is_answer ? example.name_in_summary : example.name_in_document;
+            if (name.empty()) name = special_name_in(text, special);
+            example.has_control |= std::ranges::any_of(text, is_control);
+          });
         },
         [&](EncodedExample& example) { take(example); });
     report_.counts = read(is_packed() ? "encoding compressed text" : "encoding",
@@ -341,7 +401,8 @@ PrepareReport Preparation::run() {
 int64_t PrepareReport::skipped() const {
   int64_t sum = 0;
   for (const SplitReport& s : splits)
-    sum += s.empty + s.invalid_utf8 + s.with_nul + s.duplicates + s.long_words;
+    sum += s.empty + s.invalid_utf8 + s.with_nul + s.duplicates + s.long_words + s.not_text + s.no_answer +
+           s.refused;
   return sum;
 }
 

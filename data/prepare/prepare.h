@@ -52,7 +52,10 @@ struct SplitReport {
   int64_t invalid_utf8 = 0;        ///< skipped: not valid UTF-8
   int64_t with_nul = 0;            ///< skipped: contains a NUL byte
   int64_t long_words = 0;          ///< skipped: LongWordError of the tokenizer
-  int64_t duplicates = 0;          ///< skipped: same document and summary as an earlier example of any split
+  int64_t duplicates = 0;          ///< skipped: same texts as an earlier example of any split
+  int64_t not_text = 0;            ///< skipped: a conversation with tools or parts other than text
+  int64_t no_answer = 0;           ///< skipped: a conversation without an answer that counts
+  int64_t refused = 0;             ///< skipped: a conversation that the chat template refuses
   int64_t control_characters = 0;  ///< kept: contains control characters besides tab and line ends
   LengthStatistics document_tokens, summary_tokens, example_tokens;
   std::string content_hash;

@@ -17,7 +17,7 @@ namespace {
 
 /// Whether file names decide the splits.
 bool names_tell_splits(const CorpusSource& source) {
-  return source.kind == SourceKind::kJsonl || source.kind == SourceKind::kText;
+  return source.kind != SourceKind::kXsum && source.kind != SourceKind::kSynthetic;
 }
 
 /// How to use `file` for train although its name means another split.
@@ -98,7 +98,7 @@ std::vector<std::string> notes_on(const CorpusSource& source) {
   if (!made && source.seed != 0) notes.push_back("not used: --seed, which is for --source synthetic");
   if (made && source.validation_fraction > 0)
     notes.push_back("not used: --validation-fraction, as --source synthetic makes all three splits");
-  if ((made || source.kind == SourceKind::kXsum) &&
+  if ((made || source.kind == SourceKind::kXsum || source.kind == SourceKind::kMessages) &&
       (source.document_field != "document" || source.summary_field != "summary"))
     notes.push_back("not used: --document-field and --summary-field, which are for JSON lines");
   return notes;
@@ -126,7 +126,8 @@ void refuse_empty(const PrepareReport& report) {
     throw Error(
         ExitCode::kInputData,
         fmt::format("no usable example: {} skipped, the first is {}", report.skipped(), report.first_skipped),
-        "each example needs a document, and a summary unless it is running text");
+        "each example needs a document, and a summary unless it is running text; a conversation needs an "
+        "answer");
   }
   if (report.counts.unlisted > 0) {
     throw Error(ExitCode::kInputData,

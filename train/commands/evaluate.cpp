@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 
 #include "data/dataset/dataset_directory.h"
+#include "data/dataset/kept_tokens.h"
 #include "data/files/hash.h"
 #include "data/files/whole_file.h"
 #include "parallel/agreement.h"
@@ -47,6 +48,11 @@ struct Subject {
   GenerationSettings generation = {.max_new_tokens = 0};
 
   bool has_summaries() const { return generation.max_new_tokens > 0; }
+  /// The run's data.loss_on, unless it is no word for this data set.
+  LossOn loss_on() const {
+    const LossOn word = trained.config.data.loss_on;
+    return fits(dataset.header().kind, word) ? word : LossOn::kAuto;
+  }
 };
 
 // Throws Error(kUsage) for a pretrained model without --data or --output. Such a model has no data set, and
@@ -100,7 +106,7 @@ Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given
                                                .user = "the data set " + file.parent_path().string()},
                                               subject.tokenizer);
   if (!note.empty() && world.rank() == 0) print_to(stderr, "note: {}\n", note);
-  const bool writes_texts = dataset.header().kind == ExampleKind::kSummary && dataset.header().with_text;
+  const bool writes_texts = dataset.header().kind != ExampleKind::kText && dataset.header().with_text;
   print_notes(world, subject.tokenizer, subject.trained, writes_texts);
   subject.examples = given.limit > 0 ? std::min(given.limit, dataset.examples()) : dataset.examples();
   if (writes_texts) {
@@ -244,8 +250,8 @@ LossSoFar measure_loss(InferenceModel& model, const Subject& subject, const Outp
   begin.sequences = of_rank_0(world, begin.sequences);
   begin.complete = of_rank_0(world, begin.complete);
   LossSoFar loss = dataset_loss(
-      model, subject.dataset, subject.examples, subject.trained.config.data.loss_on, begin,
-      [&] { return stop.requested(); }, report);
+      model, subject.dataset, subject.examples, subject.loss_on(), begin, [&] { return stop.requested(); },
+      report);
   // Only rank 0 writes, because only its sum includes the stored sum.
   do_and_agree(world, [&] {
     if (output != nullptr && (!loss.complete || subject.has_summaries()))
@@ -259,15 +265,14 @@ LossSoFar measure_loss(InferenceModel& model, const Subject& subject, const Outp
 std::optional<EvaluationScores> measure(InferenceModel& model, const EvaluateArguments& given,
                                         const Subject& subject, Output* output, Stop& stop) {
   const bool speaks = output != nullptr;
-  const LossOn loss_on = subject.trained.config.data.loss_on;
   const InferenceOptions& options = model.options();
   EvaluationScores scores{.step = subject.trained.state().step,
                           .checkpoint = subject.trained.stored.directory().string(),
                           .split = given.split,
                           .examples = subject.examples,
                           .split_examples = subject.dataset.examples(),
-                          .cuts = count_cuts(subject.dataset, subject.examples, loss_on, options.context,
-                                             subject.generation.max_new_tokens)};
+                          .cuts = count_cuts(subject.dataset, subject.examples, subject.loss_on(),
+                                             options.context, subject.generation.max_new_tokens)};
   std::FILE* const stream = given.json ? stderr : stdout;
   if (const std::string text =
           cuts_text(scores.cuts, subject.examples, options.context, subject.generation.max_new_tokens);

@@ -74,14 +74,21 @@ void print_report(std::FILE* stream, const PrepareReport& report, const std::str
     for (const SplitReport& split : report.splits) {
       sum.empty += split.empty, sum.duplicates += split.duplicates;
       sum.invalid_utf8 += split.invalid_utf8, sum.with_nul += split.with_nul;
-      sum.long_words += split.long_words;
+      sum.long_words += split.long_words, sum.not_text += split.not_text;
+      sum.no_answer += split.no_answer, sum.refused += split.refused;
     }
-    print_to(
-        stream,
-        "skipped      {}: {} empty or null, {}, {} not UTF-8, {} with NUL bytes, {} with a word over 1 MiB; "
-        "the first: {}\n",
-        counted(report.skipped(), "example"), sum.empty, counted(sum.duplicates, "duplicate"),
-        sum.invalid_utf8, sum.with_nul, sum.long_words, report.first_skipped);
+    std::string chats;
+    if (report.source.kind == SourceKind::kMessages)
+      chats = fmt::format(
+          ", {} with tools or other things than text, {} without an answer, {} that the chat "
+          "template refuses",
+          sum.not_text, sum.no_answer, sum.refused);
+    print_to(stream,
+             "skipped      {}: {} empty or null, {}, {} not UTF-8, {} with NUL bytes, {} with a word over 1 "
+             "MiB{}; "
+             "the first: {}\n",
+             counted(report.skipped(), "example"), sum.empty, counted(sum.duplicates, "duplicate"),
+             sum.invalid_utf8, sum.with_nul, sum.long_words, chats, report.first_skipped);
   }
   for (const Split split : {Split::kTrain, Split::kValidation, Split::kTest})
     if (report.splits[static_cast<size_t>(split)].examples == 0)
@@ -115,11 +122,9 @@ struct PrepareArguments {
   std::optional<Option> seed;      ///< --seed, for making and for showing
 };
 
-const std::map<std::string, SourceKind> kSources = {{"auto", SourceKind::kAuto},
-                                                    {"xsum", SourceKind::kXsum},
-                                                    {"jsonl", SourceKind::kJsonl},
-                                                    {"text", SourceKind::kText},
-                                                    {"synthetic", SourceKind::kSynthetic}};
+const std::map<std::string, SourceKind> kSources = {
+    {"auto", SourceKind::kAuto}, {"xsum", SourceKind::kXsum},           {"jsonl", SourceKind::kJsonl},
+    {"text", SourceKind::kText}, {"synthetic", SourceKind::kSynthetic}, {"messages", SourceKind::kMessages}};
 
 PrepareOptions options_of(const PrepareArguments& given, Progress& progress, const StopSignal& stop) {
   PrepareOptions options = given.options;
@@ -225,8 +230,9 @@ void add_making(Verb& verb, const std::shared_ptr<PrepareArguments>& given) {
       verb.path("--input", given->inputs,
                 "files and directories: .jsonl, .json, .txt (also with .gz), XSum's .tar.gz"),
       verb.path("--output", given->output, "the data set's directory, to be made"),
-      verb.option("--source", given->source, "format of the input; auto: decided by the input's names")
-          .choices({"auto", "xsum", "jsonl", "text", "synthetic"}),
+      verb.option("--source", given->source,
+                  "format of the input; auto: by the input's names and first lines")
+          .choices({"auto", "xsum", "jsonl", "text", "synthetic", "messages"}),
       verb.path("--tokenizer", given->tokenizer,
                 "a SentencePiece .model, a tokenizer.json, or a directory that has one"),
       verb.option("--eos-token", options.choice.eos_token,

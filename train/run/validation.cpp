@@ -18,7 +18,7 @@ namespace {
 // Finds errors at the start that the first validation would meet hours later.
 void check_summaries(const TokenDataset& dataset, const RunConfig& config, const ResolvedRun& run) {
   const TokenDatasetHeader& header = dataset.header();
-  if (header.kind != ExampleKind::kSummary || !header.with_text)
+  if (header.kind == ExampleKind::kText || !header.with_text)
     throw Error(ExitCode::kUsage,
                 fmt::format("generation.validate_examples: {} has no summaries to compare with",
                             dataset.path().string()),

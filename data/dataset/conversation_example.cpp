@@ -1,0 +1,45 @@
+#include "data/dataset/conversation_example.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace ripstop {
+
+TokenExample conversation_example(EncodedConversation encoded) {
+  TokenExample example{std::move(encoded.tokens), {}, {}, std::move(encoded.only_last)};
+  const EncodedTurn* user = nullptr;  // since the latest turn of the assistant
+  for (const EncodedTurn& turn : encoded.turns) {
+    // A template may leave a message out, or move it into another turn.
+    if (turn.begin == turn.end || (turn.role == Role::kSystem && example.turn_begin.empty())) continue;
+    example.turn_begin.push_back(turn.begin);
+    if (turn.role == Role::kUser) user = &turn;
+    if (turn.role != Role::kAssistant) continue;
+    const bool counts = turn.target_begin < turn.target_end;
+    const int64_t begin = counts ? turn.target_begin : turn.end;
+    const int64_t cut_begin = user != nullptr ? user->text_begin : begin;
+    const int64_t cut_end = user != nullptr ? user->text_end : begin;
+    example.spans.push_back({static_cast<int32_t>(begin),
+                             static_cast<int32_t>(counts ? turn.target_end : turn.end),
+                             static_cast<int32_t>(cut_begin), static_cast<int32_t>(cut_end)});
+    user = nullptr;
+  }
+  return example;
+}
+
+TokenExample joined_example(const Tokenizer& tokenizer, std::string_view prompt,
+                            std::string_view completion) {
+  const std::string text = std::string(prompt) + std::string(completion);
+  TokenExample example{.tokens = tokenizer.encode(text, tokenizer.begin()), .spans = {}};
+  const auto begin = static_cast<int32_t>(tokenizer.begin().size());
+  const auto in_prompt = static_cast<int32_t>(tokenizer.tokens_before(text, std::ssize(prompt)));
+  // The first token of all has none before it that predicts it.
+  const int32_t target = std::max(begin + in_prompt, 1);
+  example.tokens.push_back(tokenizer.eos());
+  example.spans = {{target, static_cast<int32_t>(example.tokens.size()), std::min(begin, target), target}};
+  example.turn_begin = {std::min(begin, target)};
+  if (begin < target) example.turn_begin.push_back(target);
+  return example;
+}
+
+}  // namespace ripstop

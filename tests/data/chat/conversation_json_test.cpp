@@ -1,0 +1,112 @@
+#include "data/chat/conversation_json.h"
+
+#include <gtest/gtest.h>
+
+#include "model/core/error.h"
+
+namespace ripstop {
+namespace {
+
+ReadConversation read(std::string_view line) {
+  const JsonReader reader("train.jsonl:7", ExitCode::kInputData);
+  return read_conversation(reader, reader.parse(line, kConversationLevels));
+}
+
+/// One letter for each turn, lower case if it does not count: "SUAa".
+std::string roles(const Conversation& turns) {
+  std::string letters;
+  for (const Message& turn : turns)
+    letters += turn.role == Role::kSystem ? 'S' : turn.role == Role::kUser ? 'U' : turn.counts ? 'A' : 'a';
+  return letters;
+}
+
+void expect_refused(std::string_view line, const std::string& word) {
+  try {
+    read(line);
+    FAIL() << "accepted: " << line;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kInputData);
+    EXPECT_TRUE(std::string(error.what()).starts_with("train.jsonl:7: ")) << error.what();
+    EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+  }
+}
+
+TEST(ConversationJson, ReadsTheFormsOfOtherPrograms) {
+  ReadConversation got = read(
+      R"({"prompt": "unused", "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"},
+          {"role": "assistant", "content": "a", "weight": 0}, {"role": "user", "content": null, "weight": null},
+          {"role": "assistant", "content": "b", "weight": 1}]})");
+  EXPECT_EQ(roles(got.turns), "SUaUA");
+  EXPECT_EQ(got.turns[4].content, "b");
+  EXPECT_EQ(got.turns[3].content, "");
+  EXPECT_EQ(got.not_text, "");
+  EXPECT_FALSE(got.is_joined);
+  got = read(R"({"conversations": [{"from": "human", "value": "u"}, {"from": "gpt", "value": "a"}]})");
+  EXPECT_EQ(roles(got.turns), "UA");
+  EXPECT_EQ(got.turns[0].content, "u");
+  got = read(R"({"prompt": "The sky", "completion": " is blue."})");
+  EXPECT_TRUE(got.is_joined);
+  EXPECT_EQ(got.turns[1].content, " is blue.");
+  // Of lists, the completion alone counts.
+  got = read(
+      R"({"prompt": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}, {"role": "user", "content": "v"}],
+          "completion": [{"role": "assistant", "content": "b"}]})");
+  EXPECT_EQ(roles(got.turns), "UaUA");
+}
+
+TEST(ConversationJson, PartsOfTextAreJoinedAndOthersNamed) {
+  const auto with = [](const std::string& turn) {
+    return read(fmt::format(
+        R"({{"messages": [{{"role": "user", {}}}, {{"role": "assistant", "content": "a"}}]}})", turn));
+  };
+  const ReadConversation joined = with(R"("content": [{"type": "text", "text": "one "}, "two"])");
+  EXPECT_EQ(joined.turns[0].content, "one two");
+  EXPECT_EQ(joined.not_text, "");
+  EXPECT_EQ(with(R"("content": [{"type": "image_url", "image_url": {"url": "x"}}])").not_text,
+            "a part of type image_url");
+  EXPECT_EQ(with(R"("content": null, "tool_calls": [{"id": 1}])").not_text, "tool_calls");
+  EXPECT_EQ(with(R"("content": "u", "tool_calls": [], "function_call": null)").not_text, "");
+  EXPECT_EQ(with(R"("content": "u", "reasoning_content": "hm")").not_text, "reasoning_content");
+  EXPECT_EQ(read(R"({"messages": [{"role": "tool", "content": "4"}]})").not_text, "the role tool");
+  EXPECT_EQ(read(R"({"messages": [], "tools": [{"type": "function"}]})").not_text, "tools");
+  EXPECT_EQ(read(R"({"messages": [], "tools": []})").not_text, "");
+}
+
+TEST(ConversationJson, BadLinesAreRefused) {
+  expect_refused(R"({"text": "a"})", "no conversation");
+  expect_refused(R"({"messages": "a"})", "messages");
+  expect_refused(R"({"messages": ["a"]})", "a turn is of type string");
+  expect_refused(R"({"messages": [{"role": "bot", "content": "a"}]})", "the role \"bot\" is not known");
+  expect_refused(R"({"messages": [{"role": 3, "content": "a"}]})", "the role 3");
+  expect_refused(R"({"messages": [{"content": "a"}]})", "role");
+  expect_refused(R"({"messages": [{"role": "user"}]})", "content");
+  expect_refused(R"({"messages": [{"role": "user", "content": 5}]})", "a content is of type number");
+  expect_refused(R"({"messages": [{"role": "user", "content": [5]}]})",
+                 "a part of a content is of type number");
+  expect_refused(R"({"messages": [{"role": "user", "content": [{"text": "a"}]}]})", "type");
+  for (const char* weight : {"2", "0.5", "-1", "true", "\"1\"", "1e300"})
+    expect_refused(
+        fmt::format(R"({{"messages": [{{"role": "assistant", "content": "a", "weight": {}}}]}})", weight),
+        "weight");
+  expect_refused(R"({"prompt": "a", "completion": []})", "'prompt' is of type string");
+  expect_refused(R"({"prompt": null, "completion": "b"})", "'prompt' is of type null");
+}
+
+TEST(ConversationJson, TextsComeBack) {
+  const Conversation turns = {{Role::kSystem, "s\n\"q\" \\"},
+                              {Role::kUser, "\u6771"},
+                              {Role::kAssistant, "a", false},
+                              {Role::kUser, ""},
+                              {Role::kAssistant, "b"}};
+  const std::string text = text_of_conversation(turns);
+  const Conversation back = conversation_of_text(JsonReader("test.h5", ExitCode::kInputData), text);
+  ASSERT_EQ(back.size(), turns.size());
+  EXPECT_EQ(roles(back), roles(turns));
+  for (size_t i = 0; i < back.size(); ++i) EXPECT_EQ(back[i].content, turns[i].content);
+  EXPECT_EQ(text_of_conversation({{Role::kAssistant, "a", false}}),
+            R"([{"role":"assistant","content":"a","weight":0}])");
+  EXPECT_THROW(conversation_of_text(JsonReader("test.h5", ExitCode::kInputData), "[}"), Error);
+}
+
+}  // namespace
+}  // namespace ripstop
