@@ -28,7 +28,8 @@ class TokenDatasetWriter {
   TokenDatasetWriter(const TokenDatasetWriter&) = delete;
   TokenDatasetWriter& operator=(const TokenDatasetWriter&) = delete;
 
-  /// Adds an example. The file's only_last is that of the first example with one. `text` must be given if the header has with_text, and must be null otherwise.
+  /// Adds an example. The file's only_last is that of the first example with one. `text` must be given if the
+  /// header has with_text, and must be null otherwise.
   void add(const TokenExample& example, const ExampleText* text = nullptr);
   int64_t examples() const;
   int64_t tokens() const;

@@ -15,12 +15,13 @@ namespace ripstop {
 
 /// Reads the prompt of `example`: what stands before its last span. A conversation of more than `longest`
 /// tokens loses its oldest turns (keep_prompt), and if that does not suffice, cut_document() may cut the rest
-/// from its begin or from the user's text. Any thread may call. Throws Error(kInputData) if the file is damaged.
+/// from its begin or from the user's text. Any thread may call. Throws Error(kInputData) if the file is
+/// damaged.
 EncodedPrompt stored_prompt(const TokenDataset& dataset, int64_t example, int64_t longest = INT64_MAX);
 
-/// Removes tokens from the end of the document, [begin_tokens, separator_begin), until the prompt has at most `longest` tokens. The prompt's
-/// begin tokens and separator always stay. Returns the number of removed tokens. Throws Error(kUsage) if
-/// begin tokens and separator alone exceed `longest`.
+/// Removes tokens from the end of the document, [begin_tokens, separator_begin), until the prompt has at most
+/// `longest` tokens. The prompt's begin tokens and separator always stay. Returns the number of removed
+/// tokens. Throws Error(kUsage) if begin tokens and separator alone exceed `longest`.
 int64_t cut_document(EncodedPrompt& prompt, int64_t longest);
 
 /// The number of prompts among the first `examples` that cut_document would cut. Reads no token.

@@ -39,7 +39,8 @@ std::optional<TrainingData> count_training_data(
 /// Whether any example keeps a target when it is cut to data.sequence_length. Reads no token.
 bool has_targets(const TokenDataset& dataset, const RunConfig& config);
 
-/// Throws Error(kUsage) unless has_targets(), for conversations Error(kInputData). The hint names a long enough data.sequence_length.
+/// Throws Error(kUsage) unless has_targets(), for conversations Error(kInputData). The hint names a long
+/// enough data.sequence_length.
 void require_targets(const TokenDataset& dataset, const RunConfig& config);
 
 /// A note if `max_new_tokens` of [generation] would cut more than a tenth of the data set's summaries; else
