@@ -7,21 +7,10 @@
 namespace ripstop {
 namespace {
 
-/// The token's name in `value`: a text, or the `content` of an object; "" if `value` is null.
-std::string name_of(const JsonReader& reader, const JsonReader::Json& object, const JsonReader::Json* value) {
-  if (value == nullptr) return "";
-  return value->is_object() ? reader.text(*value, "content", kMostTokenNameBytes)
-                            : reader.text(object, "eos_token", kMostTokenNameBytes);
-}
-
 /// The token that `file`, one of files.carried, names as eos_token; nullopt if it names none.
 std::optional<EndToken> named_end(const TokenizerFiles& files, const char* file,
                                   const JsonTokenizer& tokenizer) {
-  const std::string* text = files.find(file);
-  if (text == nullptr) return std::nullopt;
-  const JsonReader reader((files.path.parent_path() / file).string(), ExitCode::kInputData);
-  const JsonReader::Json json = reader.parse(*text);
-  const std::string name = name_of(reader, json, reader.find(json, "eos_token"));
+  const std::string name = files.token_name(file, "eos_token");
   if (name.empty()) return std::nullopt;
   EndToken end{.id = find_token(tokenizer, name)};
   if (!end.id)

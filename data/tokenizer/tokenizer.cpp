@@ -93,6 +93,10 @@ void Tokenizer::load(const TokenizerChoice& choice) {
   if (model().empty()) fail(ExitCode::kInputData, "{}: the tokenizer is empty", name_);
   if (!choice.eos_token.empty()) files_.choice.eos_token = choice.eos_token;
   if (choice.reads_special_tokens) files_.choice.reads_special_tokens = choice.reads_special_tokens;
+  if (choice.chat_template) {
+    files_.choice.chat_template = choice.chat_template;
+    files_.choice.chat_date = choice.chat_date;
+  }
   if (files_.is_json())
     load_json();
   else

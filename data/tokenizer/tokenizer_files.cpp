@@ -73,8 +73,23 @@ void TokenizerFiles::carry_choice() {
   JsonReader::Json json{{"file", carried.front().first}};
   if (!choice.eos_token.empty()) json["eos_token"] = choice.eos_token;
   json["reads_special_tokens"] = choice.reads_special_tokens.value_or(false);
+  if (!choice.chat_template.value_or("").empty()) {
+    json["chat_template"] = *choice.chat_template;
+    json["chat_date"] = choice.chat_date;
+  }
   std::erase_if(carried, [](const auto& file) { return file.first == kTokenizerChoiceFile; });
   carried.emplace_back(kTokenizerChoiceFile, text_of_json(json, 2) + "\n");
+}
+
+std::string TokenizerFiles::token_name(const char* file, const char* key) const {
+  const std::string* bytes = find(file);
+  if (bytes == nullptr) return "";
+  const JsonReader reader((path.parent_path() / file).string(), ExitCode::kInputData);
+  const JsonReader::Json json = reader.parse(*bytes);
+  const JsonReader::Json* const value = reader.find(json, key);
+  if (value == nullptr) return "";
+  return value->is_object() ? reader.text(*value, "content", kMostTokenNameBytes)
+                            : reader.text(json, key, kMostTokenNameBytes);
 }
 
 std::string tokenizer_file_name(const fs::path& directory) {
@@ -100,6 +115,10 @@ TokenizerChoice read_tokenizer_choice(const fs::path& directory) {
     choice.eos_token = reader.text(json, "eos_token", kMostTokenNameBytes);
   if (reader.find(json, "reads_special_tokens") != nullptr)
     choice.reads_special_tokens = reader.flag(json, "reads_special_tokens");
+  if (reader.find(json, "chat_template") != nullptr) {
+    choice.chat_template = reader.text(json, "chat_template", kMostTokenNameBytes);
+    choice.chat_date = reader.text(json, "chat_date", kMostTokenNameBytes);
+  }
   return choice;
 }
 

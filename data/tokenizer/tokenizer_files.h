@@ -34,6 +34,8 @@ inline constexpr const char* kNoTokenizer = "no tokenizer.model and no tokenizer
 struct TokenizerChoice {
   std::string eos_token = {};                     ///< name of the end token; "": as the files say
   std::optional<bool> reads_special_tokens = {};  ///< whether names of special tokens in a text are tokens
+  std::optional<std::string> chat_template = {};  ///< name of the chat template of all prompts; "": none
+  std::string chat_date = {};                     ///< the date in the chat template's text
 };
 
 /// The bytes of a tokenizer's files.
@@ -50,6 +52,9 @@ struct TokenizerFiles {
   const std::string* find(std::string_view name) const;
   /// Stores `choice` in the carried kTokenizerChoiceFile.
   void carry_choice();
+  /// The name that the carried `file`, tokenizer_config.json or special_tokens_map.json, gives the token
+  /// `key`, such as eos_token; "" if none. Throws Error(kInputData) for a damaged file.
+  std::string token_name(const char* file, const char* key) const;
 };
 
 /// Whether either tokenizer file is there. Throws Error(kStorage) if the system cannot tell.

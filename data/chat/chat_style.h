@@ -1,0 +1,63 @@
+// The chat templates that ripstop renders, as rows of one table.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/tokenizer/tokenizer_files.h"
+
+namespace ripstop {
+
+/// Where the text of a leading system message goes, and what happens to a later one.
+enum class SystemPlace {
+  kTurn,       ///< each is a turn of its own
+  kFirst,      ///< the leading one precedes the first turn; later ones are left out
+  kFirstUser,  ///< in front of the first user's text; later ones are left out
+  kLastUser,   ///< in front of the last message, if that is a user's; later ones are refused
+  kRefused,
+};
+
+/// How an assistant's turn shows thoughts, which stand between <think> and </think>.
+enum class Thoughts {
+  kAsText,  ///< like any text
+  kLast,    ///< in turns behind the last question, where the last turn has a block even without thoughts
+  kAlways,  ///< a block in each turn
+};
+
+/// The texts before and after a message.
+struct ChatForm {
+  std::string_view before, after;
+};
+
+/// One template. {role}, {bos} and {eos} in texts stand for a role and for the tokenizer's tokens.
+struct ChatStyle {
+  std::string_view name;
+  std::string_view begin;           ///< text before all messages
+  std::array<ChatForm, 3> forms;    ///< by Role
+  std::string_view prompt;          ///< the generation prompt
+  int64_t prompt_targets = 0;       ///< bytes at its end that are targets of conversations, too
+  std::string_view end_token = "";  ///< the token that ends an answer; "": the tokenizer's end token
+  SystemPlace system = SystemPlace::kTurn;
+  Thoughts thoughts = Thoughts::kAsText;
+  bool trims = false;         ///< contents lose white space at their ends
+  bool trims_system = false;  ///< for kFirstUser: the system text does, too, before the user's text follows
+  bool alternates = false;    ///< user and assistant must alternate behind a leading system message
+  std::string_view preface = "";  ///< text in front of a leading system message's; {date} is the date
+  std::optional<std::string_view> default_system = {};  ///< the system message of conversations without one
+};
+
+/// The names of all templates.
+std::vector<std::string> chat_template_names();
+
+/// The row with this name. Throws Error(kUsage) with all names if there is none.
+const ChatStyle& chat_style(std::string_view name);
+
+/// The name of the template in tokenizer_config.json or chat_template.jinja, which must be one of the known
+/// texts, byte by byte. Throws Error(kInputData) with all names if it is not, or if there is no template.
+std::string own_chat_template(const TokenizerFiles& files);
+
+}  // namespace ripstop

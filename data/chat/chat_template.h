@@ -1,0 +1,56 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/chat/chat_style.h"
+#include "data/chat/conversation.h"
+#include "data/tokenizer/tokenizer.h"
+
+namespace ripstop {
+
+/// The date in llama3.1's system message, unless another one is given.
+inline constexpr const char* kDefaultChatDate = "26 Jul 2024";
+
+/// A message in a rendered text. Places are bytes in the text.
+struct RenderedTurn {
+  int64_t begin = 0, end = 0;            ///< all of the turn; equal if the message is left out or moved
+  int64_t text_begin = 0, text_end = 0;  ///< its content
+  int64_t trimmed = 0;                   ///< bytes that the content lost at its begin
+};
+
+struct RenderedChat {
+  std::string text;
+  std::vector<RenderedTurn> turns;  ///< one for each message
+};
+
+/// Renders conversations as apply_chat_template of transformers does. Several threads may call const members
+/// at once.
+class ChatTemplate {
+ public:
+  /// The template that tokenizer.files().choice names. Throws Error(kUsage) if there is none of that name,
+  /// Error(kInputData) for a damaged tokenizer_config.json.
+  explicit ChatTemplate(const Tokenizer& tokenizer);
+
+  const std::string& name() const { return name_; }
+  /// Bytes at the end of the generation prompt that are targets of conversations.
+  int64_t prompt_targets() const { return style_->prompt_targets; }
+  /// `prompts`: whether the generation prompt follows the messages. Throws ConversationError if the template
+  /// refuses the roles.
+  RenderedChat render(const Conversation& messages, bool prompts) const;
+
+ private:
+  void check_roles(const Conversation& messages) const;
+  std::vector<bool> shows_thoughts(const Conversation& messages) const;
+  void append_content(const Message& message, const std::string& head, bool shows_thoughts,
+                      RenderedTurn& turn, std::string& text) const;
+
+  std::string name_;
+  const ChatStyle* style_;
+  std::string begin_, preface_;
+  std::array<std::array<std::string, 2>, 3> forms_;  // texts before and after a message, by role
+};
+
+}  // namespace ripstop

@@ -1,0 +1,74 @@
+#include "data/chat/encode_conversation.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "model/core/error.h"
+
+namespace ripstop {
+namespace {
+
+/// Bytes [begin, end) of a rendered text.
+struct TextRange {
+  int64_t begin = 0, end = 0;
+};
+
+/// The targets of message `i`, which is in `text` what it was when it was the answer to the messages before;
+/// nullopt if it, or one of them, is not.
+std::optional<TextRange> targets_of(const ChatTemplate& chat_template, const Conversation& messages, size_t i,
+                                    const std::string& text) {
+  const auto last = messages.begin() + static_cast<std::ptrdiff_t>(i);
+  const std::string before = chat_template.render({messages.begin(), last}, /*prompts=*/true).text;
+  const std::string up_to = chat_template.render({messages.begin(), last + 1}, /*prompts=*/false).text;
+  if (!up_to.starts_with(before) || !text.starts_with(up_to)) return std::nullopt;
+  return TextRange{std::ssize(before) - chat_template.prompt_targets(), std::ssize(up_to)};
+}
+
+}  // namespace
+
+int64_t tokens_up_to(std::span<const SpannedToken> tokens, int64_t byte) {
+  return std::ranges::upper_bound(tokens, byte, {}, &SpannedToken::end_byte) - tokens.begin();
+}
+
+int64_t first_token_from(std::span<const SpannedToken> tokens, int64_t byte) {
+  const int64_t index = tokens_up_to(tokens, byte);
+  if (index == std::ssize(tokens)) return index;
+  const int64_t begin = index == 0 ? 0 : tokens[static_cast<size_t>(index) - 1].end_byte;
+  return begin < byte ? index + 1 : index;
+}
+
+EncodedConversation encode_conversation(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
+                                        const Conversation& messages) {
+  RIPSTOP_CHECK(tokenizer.reads_special_tokens(), "{} reads special tokens as text", tokenizer.name());
+  const RenderedChat chat = chat_template.render(messages, /*prompts=*/false);
+  const std::vector<SpannedToken> spans = tokenizer.encode_with_spans(chat.text);
+  EncodedConversation encoded;
+  encoded.tokens.reserve(spans.size());
+  for (const SpannedToken& token : spans) encoded.tokens.push_back(token.id);
+  std::optional<size_t> last_answer;
+  for (size_t i = 0; i < messages.size(); ++i)
+    if (messages[i].role == Role::kAssistant) last_answer = i;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const RenderedTurn& turn = chat.turns[i];
+    EncodedTurn& to = encoded.turns.emplace_back(EncodedTurn{
+        .role = messages[i].role,
+        .begin = first_token_from(spans, turn.begin),
+        .end = first_token_from(spans, turn.end),
+    });
+    to.target_begin = to.target_end = to.end;
+    to.text_begin = first_token_from(spans, turn.text_begin);
+    to.text_end = std::max(to.text_begin, tokens_up_to(spans, turn.text_end));
+    if (to.role != Role::kAssistant) continue;
+    const std::optional<TextRange> targets = targets_of(chat_template, messages, i, chat.text);
+    if (!targets)
+      encoded.only_last = fmt::format("the chat template {} shows answers in another way once others follow",
+                                      chat_template.name());
+    else if (messages[i].counts)
+      to.target_begin = first_token_from(spans, targets->begin);
+  }
+  for (size_t i = 0; i < messages.size(); ++i)
+    if (!encoded.only_last.empty() && i != last_answer) encoded.turns[i].target_begin = encoded.turns[i].end;
+  return encoded;
+}
+
+}  // namespace ripstop

@@ -1,0 +1,29 @@
+#pragma once
+#include <cstdint>
+#include <span>
+
+#include "data/chat/chat_template.h"
+#include "data/chat/conversation.h"
+#include "data/tokenizer/spanned_token.h"
+#include "data/tokenizer/tokenizer.h"
+
+namespace ripstop {
+
+/// Index of the first token that begins at or behind `byte` of the encoded text.
+int64_t first_token_from(std::span<const SpannedToken> tokens, int64_t byte);
+/// Number of tokens before the first one that ends behind `byte`.
+int64_t tokens_up_to(std::span<const SpannedToken> tokens, int64_t byte);
+
+/// Encodes the rendered conversation at once, as apply_chat_template of transformers does: the begin token is
+/// there only if the template's text has it, and names of special tokens in contents are these tokens.
+/// `tokenizer` must read special tokens.
+///
+/// The targets of an assistant's turn are all tokens behind its generation prompt, or, if the template has it so,
+/// the last bytes of that, to the end of the turn. If
+/// the template renders turns in another way once others follow, only the last one has targets, and
+/// `only_last` says so. Throws ConversationError if the template refuses the roles, and the errors of
+/// Tokenizer::encode_with_spans().
+EncodedConversation encode_conversation(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
+                                        const Conversation& messages);
+
+}  // namespace ripstop
