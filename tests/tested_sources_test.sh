@@ -39,7 +39,6 @@ data/dataset/sequence_reader.*           tests/data/dataset/batch_loader_test.cp
 data/tokenizer/text_sample.*             tests/data/tokenizer/tokenizer_test.cpp tests/data/prepare/prepare_test.cpp
 data/text/tar_input.*                    tests/data/text/unpacked_input_test.cpp tests/data/corpus/corpus_test.cpp
 data/dataset/token_dataset_*             tests/data/dataset/token_dataset_test.cpp
-data/dataset/prompt_template.*           tests/data/tokenizer/tokenizer_test.cpp
 data/tokenizer/tokenizer_training.*      tests/data/tokenizer/tokenizer_test.cpp
 
 model/attention.*                   tests/model/gradient_test.cpp

@@ -1,9 +1,11 @@
 #include "data/dataset/dataset_directory.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "data/chat/conversation_json.h"
+#include "data/dataset/prompt_template.h"
 #include "data/process/shell_word.h"
 #include "model/core/error.h"
 
@@ -56,13 +58,18 @@ void require_dataset_tokenizer(const TokenDataset& dataset, const Tokenizer& tok
                             "again with --tokenizer {}",
                             shell_word(tokenizer.name())));
   }
-  const auto as_text = [](int64_t begin, int64_t end, bool reads_special) {
-    return fmt::format("{} tokens at the begin, token {} at the end, special tokens in a text {}", begin, end,
-                       reads_special ? "read" : "as text");
+  const auto as_text = [](int64_t begin, int64_t end, bool reads_special, const std::string& chat,
+                          const std::string& date) {
+    return fmt::format("{} tokens at the begin, token {} at the end, special tokens in a text {}{}", begin,
+                       end, reads_special ? "read" : "as text",
+                       chat.empty() ? "" : fmt::format(", the chat template {} of {}", chat, date));
   };
-  const std::string stated = as_text(header.begin_tokens, header.end_token, header.reads_special_tokens);
+  const TokenizerChoice& choice = tokenizer.files().choice;
+  const std::string stated = as_text(header.begin_tokens, header.end_token, header.reads_special_tokens,
+                                     header.chat_template, header.chat_date);
   const std::string own =
-      as_text(std::ssize(tokenizer.begin()), tokenizer.eos(), tokenizer.reads_special_tokens());
+      as_text(std::ssize(tokenizer.begin()), tokenizer.eos(), tokenizer.reads_special_tokens(),
+              choice.chat_template.value_or(""), choice.chat_date);
   if (stated != own)
     throw Error(ExitCode::kInputData,
                 fmt::format("{} has examples with {}; {} says {}", dataset.path().string(), stated,
@@ -100,15 +107,25 @@ std::vector<ExampleText> checked_text(const TokenDataset& dataset, const Tokeniz
     for (ExampleText& text : texts) divide_messages(reader, text);
     return texts;
   }
+  const TokenDatasetHeader& header = dataset.header();
+  std::optional<PromptTemplate> chat;
+  if (!header.chat_template.empty()) chat.emplace(tokenizer, header.prompt_template);
+  // Compare ids: decoded targets may differ from the summary, because a tokenizer may normalize.
+  const auto targets_of = [&](const ExampleText& text) {
+    if (chat) {
+      const TokenExample pair = chat->encode_pair(text.document, text.summary);
+      return std::vector<int32_t>(pair.tokens.begin() + pair.spans.back().target_begin, pair.tokens.end());
+    }
+    std::vector<int32_t> targets = tokenizer.encode_continuation(text.summary);
+    targets.push_back(tokenizer.eos());
+    return targets;
+  };
   std::vector<int32_t> targets;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t example = first + i, begin = dataset.target_begin(example);
     targets.resize(static_cast<size_t>(dataset.example_end(example) - begin));
     dataset.read_tokens(begin, dataset.example_end(example), targets.data());
-    // Compare ids: decoded targets may differ from the summary, because a tokenizer may normalize.
-    std::vector<int32_t> expected = tokenizer.encode_continuation(texts[static_cast<size_t>(i)].summary);
-    expected.push_back(tokenizer.eos());
-    if (targets != expected) {
+    if (targets != targets_of(texts[static_cast<size_t>(i)])) {
       throw Error(ExitCode::kInputData,
                   fmt::format("{}: the summary of example {} ('{}') is not the text of its targets",
                               dataset.path().string(), example, texts[static_cast<size_t>(i)].id),

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "data/chat/encode_conversation.h"
 #include "model/core/error.h"
 
 namespace ripstop {
@@ -10,6 +11,11 @@ namespace {
 
 constexpr std::string_view kDocument = "{document}";
 constexpr const char* kDefaultHint = R"(the default is '{document}\n\nTL;DR:')";
+
+std::optional<ChatTemplate> chat_of(const Tokenizer& tokenizer) {
+  if (tokenizer.files().choice.chat_template.value_or("").empty()) return std::nullopt;
+  return ChatTemplate(tokenizer);
+}
 
 }  // namespace
 
@@ -20,7 +26,7 @@ std::string typed_template(std::string typed) {
   return typed;
 }
 
-TemplateParts parse_template(const std::string& prompt_template) {
+TemplateParts parse_template(const std::string& prompt_template, bool in_chat) {
   const size_t at = prompt_template.find(kDocument);
   if (at == std::string::npos || prompt_template.find(kDocument, at + 1) != std::string::npos) {
     throw Error(ExitCode::kUsage,
@@ -29,7 +35,7 @@ TemplateParts parse_template(const std::string& prompt_template) {
   }
   TemplateParts parts{prompt_template.substr(0, at), prompt_template.substr(at + kDocument.size())};
   // The summary's first token includes a space. A second space would become a token of its own.
-  if (parts.separator.empty() || parts.separator.back() == ' ') {
+  if (!in_chat && (parts.separator.empty() || parts.separator.back() == ' ')) {
     throw Error(ExitCode::kUsage,
                 fmt::format("a template must go on after {{document}} and not end in a space, got '{}'",
                             prompt_template),
@@ -39,7 +45,10 @@ TemplateParts parse_template(const std::string& prompt_template) {
 }
 
 PromptTemplate::PromptTemplate(const Tokenizer& tokenizer, std::string prompt_template)
-    : tokenizer_(&tokenizer), template_(std::move(prompt_template)), parts_(parse_template(template_)) {
+    : tokenizer_(&tokenizer),
+      template_(std::move(prompt_template)),
+      chat_(chat_of(tokenizer)),
+      parts_(parse_template(template_, chat_.has_value())) {
   // Encode the separator after the letter "a". If no token spans both, the tokens after the letter are the
   // usual ids of the separator.
   const auto probe = tokenizer.encode_with_spans("a" + separator());
@@ -69,7 +78,43 @@ int64_t PromptTemplate::find_separator(const std::vector<int32_t>& tokens, std::
   return static_cast<int64_t>(begin) + tokenizer_->tokens_before(text, static_cast<int64_t>(separator_byte));
 }
 
+/// The turn of the user with the generation prompt, or, with a summary, both turns.
+RenderedChat PromptTemplate::render(std::string_view document, const std::string* summary) const {
+  Conversation messages = {{Role::kUser, fmt::format("{}{}{}", parts_.before, document, parts_.separator)}};
+  if (summary != nullptr) messages.push_back({Role::kAssistant, *summary});
+  return chat_->render(messages, /*prompts=*/summary == nullptr);
+}
+
+/// The tokens of `chat`. Sets `target_begin`, if given, to the first one behind the generation prompt.
+EncodedPrompt PromptTemplate::encode_chat(const RenderedChat& chat, std::string_view document,
+                                          int64_t* target_begin) const {
+  const std::vector<SpannedToken> spans = tokenizer_->encode_with_spans(chat.text);
+  EncodedPrompt prompt;
+  for (const SpannedToken& token : spans) prompt.tokens.push_back(token.id);
+  const RenderedTurn& user = chat.turns.front();
+  const int64_t begin = user.text_begin + std::ssize(parts_.before) - user.trimmed;
+  const auto place = [&](int64_t byte) { return std::clamp(byte, user.text_begin, user.text_end); };
+  prompt.begin_tokens = first_token_from(spans, place(begin));
+  prompt.separator_begin =
+      std::max(prompt.begin_tokens, tokens_up_to(spans, place(begin + std::ssize(document))));
+  if (target_begin == nullptr) return prompt;
+  const std::string before = render(document, nullptr).text;
+  if (!chat.text.starts_with(before))
+    throw ConversationError(
+        fmt::format("the chat template {} changes the prompt of such an answer", chat_->name()));
+  *target_begin = first_token_from(spans, std::ssize(before));
+  return prompt;
+}
+
+TemplateParts PromptTemplate::frame() const {
+  if (!chat_) return parts_;
+  const std::string document = "{document}", text = render(document, nullptr).text;
+  const size_t at = text.find(document);
+  return {text.substr(0, at), text.substr(at + document.size())};
+}
+
 EncodedPrompt PromptTemplate::encode(std::string_view document) const {
+  if (chat_) return encode_chat(render(document, nullptr), document, nullptr);
   std::string text;
   text.reserve(parts_.before.size() + document.size() + separator().size());
   text.append(parts_.before).append(document).append(separator());
@@ -81,13 +126,24 @@ EncodedPrompt PromptTemplate::encode(std::string_view document) const {
 }
 
 TokenExample PromptTemplate::encode_pair(std::string_view document, std::string_view summary) const {
-  EncodedPrompt prompt = encode(document);
-  TargetSpan span{.target_begin = static_cast<int32_t>(prompt.tokens.size()),
-                  .cut_begin = static_cast<int32_t>(std::min(prompt.begin_tokens, prompt.separator_begin)),
-                  .cut_end = static_cast<int32_t>(prompt.separator_begin)};
-  std::vector<int32_t> tokens = tokenizer_->encode_continuation(summary, std::move(prompt.tokens));
-  tokens.push_back(tokenizer_->eos());
-  span.target_end = static_cast<int32_t>(tokens.size());
+  int64_t target_begin = 0;
+  EncodedPrompt prompt;
+  std::vector<int32_t> tokens;
+  if (chat_) {
+    const std::string answer(summary);
+    prompt = encode_chat(render(document, &answer), document, &target_begin);
+    tokens = std::move(prompt.tokens);
+  } else {
+    prompt = encode(document);
+    target_begin = std::ssize(prompt.tokens);
+    tokens = tokenizer_->encode_continuation(summary, std::move(prompt.tokens));
+    tokens.push_back(tokenizer_->eos());
+  }
+  const TargetSpan span{
+      .target_begin = static_cast<int32_t>(target_begin),
+      .target_end = static_cast<int32_t>(tokens.size()),
+      .cut_begin = static_cast<int32_t>(std::min(prompt.begin_tokens, prompt.separator_begin)),
+      .cut_end = static_cast<int32_t>(prompt.separator_begin)};
   return {std::move(tokens), {span}};
 }
 

@@ -1,8 +1,10 @@
 #pragma once
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "data/chat/chat_template.h"
 #include "data/dataset/token_dataset_writer.h"
 #include "data/tokenizer/tokenizer.h"
 
@@ -10,19 +12,23 @@ namespace ripstop {
 
 /// No space at the end: it would become a token of its own, which ordinary text does not have there.
 inline constexpr std::string_view kDefaultTemplate = "{document}\n\nTL;DR:";
+/// The same for a chat template, which surrounds it.
+inline constexpr std::string_view kDefaultChatPrompt =
+    "Summarize the following article in one sentence.\n\n{document}";
 
 struct TemplateParts {
   std::string before, separator;  ///< texts before and after {document}
 };
 
-/// Cuts `prompt_template` at {document}. Throws Error(kUsage) if {document} is missing or occurs twice, or if
-/// the text after it is empty or ends in a space.
-TemplateParts parse_template(const std::string& prompt_template);
+/// Cuts `prompt_template` at {document}. Throws Error(kUsage) if {document} is missing or occurs twice, or,
+/// unless a chat template surrounds it (`in_chat`), if the text after it is empty or ends in a space.
+TemplateParts parse_template(const std::string& prompt_template, bool in_chat = false);
 
 /// Replaces "\n" and "\t" in `typed`, two characters each, by a line feed and a tab.
 std::string typed_template(std::string typed);
 
-/// A prompt: Tokenizer::begin, template and document. Code that cuts the document must keep the first
+/// A prompt: Tokenizer::begin or a chat template, template and document. Code that cuts the document must keep
+/// the first
 /// begin_tokens tokens, and all tokens from separator_begin on.
 struct EncodedPrompt {
   std::vector<int32_t> tokens;
@@ -30,20 +36,26 @@ struct EncodedPrompt {
   int64_t begin_tokens = 1;
 };
 
-/// Makes a prompt of a document, or an example of a pair. Several threads may call const members at once.
+/// Makes a prompt of a document, or an example of a pair. If the tokenizer's choice names a chat template, the
+/// prompt is a user's turn, and the summary the answer of the assistant. Several threads may call const
+/// members at once.
 class PromptTemplate {
  public:
-  /// `tokenizer` must outlive this object. Throws the errors of parse_template(), and Error(kUsage) if the
-  /// prompt of an empty document has no token.
+  /// `tokenizer` must outlive this object. Throws the errors of parse_template() and ChatTemplate, and
+  /// Error(kUsage) if the prompt of an empty document has no token.
   PromptTemplate(const Tokenizer& tokenizer, std::string prompt_template);
 
   const std::string& text() const { return template_; }
   const std::string& separator() const { return parts_.separator; }
+  /// All text around a document, that of the chat template included.
+  TemplateParts frame() const;
 
   /// Returns Tokenizer::begin and the ids of the whole prompt, encoded in one piece. A token that spans the
   /// end of the document and the start of the separator counts as separator.
   EncodedPrompt encode(std::string_view document) const;
-  /// The prompt of `document`, then `summary` (Tokenizer::encode_continuation), then Tokenizer::eos.
+  /// The prompt of `document`, then `summary` (Tokenizer::encode_continuation), then Tokenizer::eos; by a chat
+  /// template, the rendered turns of user and assistant. Throws ConversationError if the summary changes the
+  /// prompt, as thoughts in it may.
   TokenExample encode_pair(std::string_view document, std::string_view summary) const;
   /// Tokenizer::begin, `text`, Tokenizer::eos. Every token is a target except the begin tokens; without begin
   /// tokens, every token except the first.
@@ -53,8 +65,12 @@ class PromptTemplate {
   int64_t find_separator(const std::vector<int32_t>& tokens, std::string_view text,
                          size_t separator_byte) const;
 
+  RenderedChat render(std::string_view document, const std::string* summary) const;
+  EncodedPrompt encode_chat(const RenderedChat& chat, std::string_view document, int64_t* target_begin) const;
+
   const Tokenizer* tokenizer_;
   std::string template_;
+  std::optional<ChatTemplate> chat_;
   TemplateParts parts_;
   std::vector<int32_t> separator_ids_;  // ids of the separator in most prompts; empty if unknown
 };

@@ -5,6 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "data/chat/chat_style.h"
+#include "data/chat/chat_template.h"
 #include "data/corpus/corpus_names.h"
 #include "data/dataset/conversation_example.h"
 #include "data/dataset/prompt_template.h"
@@ -109,8 +111,9 @@ class Preparation {
  public:
   explicit Preparation(const PrepareOptions& options)
       : options_(options),
-        template_(options.prompt_template.empty() ? std::string(kDefaultTemplate) : options.prompt_template) {
-  }
+        template_(!options.prompt_template.empty() ? options.prompt_template
+                  : options.chat_template.empty()  ? std::string(kDefaultTemplate)
+                                                   : std::string(kDefaultChatPrompt)) {}
 
   PrepareReport run();
 
@@ -302,6 +305,8 @@ void Preparation::encode_all(const Tokenizer& tokenizer, const PromptTemplate& p
     header.reads_special_tokens = tokenizer.reads_special_tokens();
     header.prompt_template = prompt.text();
     header.separator = prompt.separator();
+    header.chat_template = tokenizer.files().choice.chat_template.value_or("");
+    header.chat_date = tokenizer.files().choice.chat_date;
     header.with_text = static_cast<Split>(s) != Split::kTrain;
     splits_[static_cast<size_t>(s)].writer.emplace(
         directory / fmt::format("{}.h5", to_string(static_cast<Split>(s))), header);
@@ -359,13 +364,27 @@ void Preparation::note_special_names() const {
       summaries_with_names_, documents_with_names_, how_read_, first_name_));
 }
 
+/// The choice with the chat template's name, and what a template needs of a tokenizer: names of special tokens
+/// are tokens, and the end of a turn ends a text.
+TokenizerChoice choice_of(const PrepareOptions& options) {
+  TokenizerChoice choice = options.choice;
+  choice.chat_template = options.chat_template;
+  if (options.chat_template.empty()) return choice;
+  if (options.chat_template == "auto")
+    choice.chat_template = own_chat_template(read_tokenizer_files(options.tokenizer));
+  choice.chat_date = options.chat_date.empty() ? kDefaultChatDate : options.chat_date;
+  choice.reads_special_tokens = true;
+  if (choice.eos_token.empty()) choice.eos_token = chat_style(*choice.chat_template).end_token;
+  return choice;
+}
+
 PrepareReport Preparation::run() {
   // Cheap checks first.
   check_options(options_, template_);
   PartialDirectory directory(posix_io(), options_.output, options_.note);
   std::optional<Tokenizer> tokenizer;
   if (!options_.tokenizer.empty()) {
-    tokenizer.emplace(options_.tokenizer, options_.choice);
+    tokenizer.emplace(options_.tokenizer, choice_of(options_));
     tokenizer->eos();  // throws if the end token is not known
     if (const int64_t begin = std::ssize(tokenizer->begin()); begin > kMostBeginTokens)
       fail(ExitCode::kInputData, "{}: each text would begin with {} tokens, at most {} are accepted",
@@ -374,6 +393,9 @@ PrepareReport Preparation::run() {
   }
   report_.source = resolve_source(options_.source);
   check_train_files(options_, report_.source);
+  if (kind() == ExampleKind::kText && !options_.chat_template.empty())
+    throw Error(ExitCode::kUsage, "--chat-template is for pairs and conversations, the input is running text",
+                "leave it out, or give JSON lines with document and summary");
   for (const std::string& text : notes_on(report_.source)) note(text);
   if (!tokenizer) tokenizer.emplace(learn_tokenizer(), "the trained tokenizer");
   const PromptTemplate prompt(*tokenizer, template_);
@@ -391,7 +413,7 @@ PrepareReport Preparation::run() {
   note_special_names();
   const auto has_examples = [](const SplitReport& split) { return split.examples > 0; };
   if (std::none_of(report_.splits.begin(), report_.splits.end(), has_examples)) refuse_empty(report_);
-  write_prepare_json(directory.path(), options_, template_, report_);
+  write_prepare_json(directory.path(), options_, template_, tokenizer->files().choice, report_);
   directory.rename_to_output();
   return report_;
 }

@@ -24,7 +24,9 @@ struct PrepareOptions {
   std::filesystem::path tokenizer;
   TokenizerChoice choice;
   int64_t vocab_size = 0;       ///< > 0: size of a tokenizer to train on the train split
-  std::string prompt_template;  ///< empty: kDefaultTemplate
+  std::string prompt_template;  ///< empty: kDefaultTemplate, or kDefaultChatPrompt
+  std::string chat_template;    ///< name of a chat template, or "auto" for the tokenizer's own; "": none
+  std::string chat_date;        ///< the date in its text; empty: kDefaultChatDate
   bool strict = false;          ///< if an example cannot be used, throws instead of skipping it
   int64_t threads = 1;
   // Called on the thread that called prepare():

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <system_error>
 
+#include "data/chat/chat_style.h"
 #include "data/corpus/corpus_names.h"
 #include "data/dataset/prompt_template.h"
 #include "data/process/shell_word.h"
@@ -49,8 +50,15 @@ void check_options(const PrepareOptions& options, const std::string& prompt_temp
   if (options.vocab_size != 0 && (!options.choice.eos_token.empty() || options.choice.reads_special_tokens))
     throw Error(ExitCode::kUsage, "--eos-token and --read-special-tokens are for a tokenizer that is given",
                 "one that --vocab-size trains ends examples with </s>");
-  // Check the template before the tokenizer is trained, which may take minutes.
-  parse_template(prompt_template);
+  if (!options.chat_template.empty() && options.vocab_size != 0)
+    throw Error(ExitCode::kUsage, "--chat-template is for a tokenizer that is given",
+                "give --tokenizer, the directory of an Instruct model");
+  if (options.chat_template.empty() && !options.chat_date.empty())
+    throw Error(ExitCode::kUsage, "--chat-date is for --chat-template, which is not there",
+                "--chat-template auto takes the tokenizer's own");
+  // Check the templates before the tokenizer is trained, which may take minutes.
+  if (!options.chat_template.empty() && options.chat_template != "auto") chat_style(options.chat_template);
+  parse_template(prompt_template, !options.chat_template.empty());
   if (options.vocab_size != 0) check_vocabulary_size(options.vocab_size);
   if (options.threads < 1 || options.threads > 1024) {
     throw Error(ExitCode::kUsage, fmt::format("--threads is {}, 1 to 1024 is possible", options.threads),

@@ -37,7 +37,8 @@ nlohmann::ordered_json describe_files(const std::filesystem::path& directory, co
 }  // namespace
 
 void write_prepare_json(const std::filesystem::path& directory, const PrepareOptions& options,
-                        const std::string& prompt_template, const PrepareReport& report) {
+                        const std::string& prompt_template, const TokenizerChoice& choice,
+                        const PrepareReport& report) {
   nlohmann::ordered_json json;
   json["format_version"] = kFormatVersion;
   auto& arguments = json["arguments"];
@@ -58,6 +59,10 @@ void write_prepare_json(const std::filesystem::path& directory, const PrepareOpt
   if (options.choice.reads_special_tokens)
     arguments["read_special_tokens"] = *options.choice.reads_special_tokens;
   arguments["template"] = prompt_template;
+  if (!options.chat_template.empty()) {
+    arguments["chat_template"] = *choice.chat_template;  // the name that "auto" found
+    arguments["chat_date"] = choice.chat_date;
+  }
   arguments["strict"] = options.strict;
   json["tokenizer"] = {{"sha256", report.tokenizer_sha256},
                        {"vocabulary_size", report.vocabulary_size},

@@ -1,4 +1,5 @@
 #include "data/prepare/prepare.h"
+#include "data/chat/chat_style.h"
 #include "data/dataset/prompt_template.h"
 
 #include <fmt/core.h>
@@ -126,6 +127,12 @@ const std::map<std::string, SourceKind> kSources = {
     {"auto", SourceKind::kAuto}, {"xsum", SourceKind::kXsum},           {"jsonl", SourceKind::kJsonl},
     {"text", SourceKind::kText}, {"synthetic", SourceKind::kSynthetic}, {"messages", SourceKind::kMessages}};
 
+std::vector<std::string> chat_templates() {
+  std::vector<std::string> names = chat_template_names();
+  names.insert(names.begin(), "auto");
+  return names;
+}
+
 PrepareOptions options_of(const PrepareArguments& given, Progress& progress, const StopSignal& stop) {
   PrepareOptions options = given.options;
   options.source.kind = kSources.at(given.source);
@@ -241,7 +248,14 @@ void add_making(Verb& verb, const std::shared_ptr<PrepareArguments>& given) {
                 "names of special tokens in a text are these tokens, not text"),
       verb.option("--vocab-size", options.vocab_size, "train a tokenizer of so many pieces instead"),
       verb.option("--template", options.prompt_template,
-                  "the prompt, \\n is a line feed; default '{document}\\n\\nTL;DR:'"),
+                  "the prompt, \\n is a line feed; default '{document}\\n\\nTL;DR:', with --chat-template "
+                  "'Summarize the following article in one sentence.\\n\\n{document}'"),
+      verb.option(
+              "--chat-template", options.chat_template,
+              "makes the prompt a user's turn, the summary the assistant's; auto: the tokenizer's template")
+          .choices(chat_templates()),
+      verb.option("--chat-date", options.chat_date,
+                  "the date in the text of llama3.1; default '26 Jul 2024'"),
       verb.path("--splits", given->splits, "xsum: JSON of ids, {train, validation, test}; may be .json.gz"),
       verb.option("--document-field", options.source.document_field, "jsonl: the field with the document"),
       verb.option("--summary-field", options.source.summary_field, "jsonl: the field with the summary"),

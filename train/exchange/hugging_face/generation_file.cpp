@@ -76,7 +76,7 @@ std::optional<ExportedPrompt> read_prompt_json(const std::filesystem::path& dire
   ExportedPrompt prompt{.prompt_template = reader.text(json, "template", kMostTemplateBytes),
                         .context = reader.integer(json, "context", 1, int64_t{1} << 40)};
   try {
-    (void)parse_template(prompt.prompt_template);
+    (void)parse_template(prompt.prompt_template, /*in_chat=*/true);  // PromptTemplate knows whether it is
   } catch (const Error& refused) {
     reader.refuse("{}", refused.what());
   }

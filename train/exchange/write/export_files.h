@@ -60,8 +60,9 @@ struct ModelCard {
   /// If set, the export has only these adapters.
   const ExportedAdapters* adapters = nullptr;
   const ExportedTokenizer& tokenizer;
-  std::string prompt_template;  ///< empty if unknown, or if the training was on running text
-  std::string written_by;       ///< version and commit of this program
+  std::string prompt_template;     ///< empty if unknown, or if the training was on running text
+  std::string chat_template = {};  ///< name of the chat template, whose text prompt_template has; "" if none
+  std::string written_by;          ///< version and commit of this program
   CardFacts facts = {};
 };
 

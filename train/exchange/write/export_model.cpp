@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "data/dataset/prompt_template.h"
 #include "data/dataset/token_dataset.h"
 #include "data/files/directory.h"
 #include "data/files/whole_file.h"
@@ -51,6 +52,15 @@ std::string find_template(Io& io, const TrainedModel& trained) {
   return read_plain_file(path, 1 << 20, ExitCode::kInputData);
 }
 
+// `prompt_template` with the text of the run's chat template, if it has one, around it.
+std::string shown_prompt(const TrainedModel& trained, const std::string& prompt_template,
+                         const std::string& chat_template) {
+  if (chat_template.empty() || prompt_template.empty()) return prompt_template;
+  const Tokenizer tokenizer(trained.run);
+  const TemplateParts parts = PromptTemplate(tokenizer, prompt_template).frame();
+  return parts.before + "{document}" + parts.separator;
+}
+
 // The files of the run's tokenizer; empty without a tokenizer. Throws if the training used another tokenizer,
 // because ids would then mean other words.
 ExportedTokenizer tokenizer_of_run(const TrainedModel& trained, const ExportOptions& options) {
@@ -89,7 +99,8 @@ SmallFiles small_files(Io& io, const TrainedModel& trained, const ExportLayout& 
         fmt::format("the merged weights are rounded to {}, which may lose the smaller part of what "
                     "adapters add: --dtype float32 keeps it",
                     to_string(layout.dtype())));
-  const std::string prompt_template = find_template(io, trained);
+  const std::string prompt_template = find_template(io, trained),
+                    chat_template = read_tokenizer_choice(trained.run).chat_template.value_or("");
   report.has_tokenizer = tokenizer.is_there();
   report.writes_summaries = report.has_tokenizer && !prompt_template.empty() && adapters == nullptr;
   SmallFiles files;
@@ -99,13 +110,15 @@ SmallFiles small_files(Io& io, const TrainedModel& trained, const ExportLayout& 
   else
     files = {{"config.json", pretrained_config_json(trained.state().model, layout.dtype(), tokenizer.ids)},
              {"generation_config.json", generation_config_json(trained.config.generation, tokenizer.ids)}};
-  files.emplace_back("README.md", model_card({.trained = trained,
-                                              .dtype = layout.dtype(),
-                                              .adapters = adapters,
-                                              .tokenizer = tokenizer,
-                                              .prompt_template = prompt_template,
-                                              .written_by = options.written_by,
-                                              .facts = options.facts}));
+  files.emplace_back("README.md",
+                     model_card({.trained = trained,
+                                 .dtype = layout.dtype(),
+                                 .adapters = adapters,
+                                 .tokenizer = tokenizer,
+                                 .prompt_template = shown_prompt(trained, prompt_template, chat_template),
+                                 .chat_template = chat_template,
+                                 .written_by = options.written_by,
+                                 .facts = options.facts}));
   if (adapters == nullptr && !prompt_template.empty())
     files.emplace_back(kPromptFile, prompt_json({prompt_template, trained.context()}));
   if (std::string index = layout.index_json(); !index.empty())

@@ -34,20 +34,22 @@ bool needs_torch(const ModelCard& card) {
 
 // Python code that makes the prompt of ripstop. Python understands the escapes of JSON strings.
 std::string prompt_function(const ModelCard& card) {
-  const TemplateParts parts = parse_template(card.prompt_template);
+  const bool in_chat = !card.chat_template.empty();
+  const TemplateParts parts = parse_template(card.prompt_template, in_chat);
   return fmt::format(
       "before, separator = {}, {}  # around the document\n"
       "context = {}  # tokens of prompt and summary together, at most\n\n\n"
       "def prompt_ids(document):\n"
       "    \"\"\"A document that is too long loses its last tokens, as in training.\"\"\"\n"
-      "    encoded = tokenizer(before + document + separator, return_offsets_mapping=True)\n"
+      "    encoded = tokenizer(before + document + separator, return_offsets_mapping=True{})\n"
       "    ids, places = encoded[\"input_ids\"], encoded[\"offset_mapping\"]\n"
       "    surplus = max(0, len(ids) + model.generation_config.max_new_tokens - context)\n"
       "    # The first token that reaches past the document: what follows stays.\n"
       "    end = next(i for i, place in enumerate(places) if place[1] > len(before) + len(document))\n"
       "    assert surplus < end, \"max_new_tokens leaves no room for the prompt\"\n"
       "    return ids[:end - surplus] + ids[end:]\n\n\n",
-      text_of_json(parts.before), text_of_json(parts.separator), card.trained.context());
+      text_of_json(parts.before), text_of_json(parts.separator), card.trained.context(),
+      in_chat ? ", add_special_tokens=False" : "");
 }
 
 std::string generating_text(const ModelCard& card) {
@@ -132,13 +134,19 @@ std::string loading_text(const ModelCard& card) {
 
 std::string prompt_text(const ModelCard& card) {
   if (!writes_summaries(card)) return "";
+  const std::string chat = fmt::format(
+      "It is a user's turn by the chat template {}; the summary is the assistant's.", card.chat_template);
   return fmt::format(
       "\nThe prompt, in which `{{document}}` stands for the document, is\n\n```json\n{}\n```\n\n"
-      "The summary follows after a space and ends with the end-of-sequence token. Prompt and summary "
+      "{} Prompt and summary "
       "together had at most {} tokens in\ntraining. A document that is too long loses its last tokens, as "
       "many as "
       "needed; the text around it stays whole.\n",
-      text_of_json(card.prompt_template), card.trained.context());
+      text_of_json(card.prompt_template),
+      card.chat_template.empty()
+          ? "The summary follows after a space and ends with the end-of-sequence token."
+          : chat,
+      card.trained.context());
 }
 
 std::string tokenizer_text(const ModelCard& card) {
