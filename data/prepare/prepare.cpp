@@ -7,6 +7,7 @@
 
 #include "data/chat/chat_style.h"
 #include "data/chat/chat_template.h"
+#include "data/chat/encode_conversation.h"
 #include "data/corpus/corpus_names.h"
 #include "data/dataset/conversation_example.h"
 #include "data/dataset/prompt_template.h"
@@ -148,6 +149,7 @@ class Preparation {
   std::string template_;
   PrepareReport report_;
   std::array<SplitState, kSplits> splits_;
+  std::optional<ChatTemplate> chat_;
   HashSet seen_;
   int64_t begin_tokens_ = 1;
   int64_t documents_with_names_ = 0, summaries_with_names_ = 0;  // texts with names of special tokens
@@ -237,6 +239,9 @@ void Preparation::take(EncodedExample& encoded) {
   Fault fault = fault_of(source, kind());
   if (fault == Fault::kNone && encoded.has_long_word) fault = Fault::kLongWord;
   if (fault == Fault::kNone && !encoded.refusal.empty()) fault = Fault::kRefused;
+  // A template may give an answer no targets, or no tokens.
+  if (fault == Fault::kNone && kind() == ExampleKind::kConversation && encoded.tokens.targets() == 0)
+    fault = Fault::kNoAnswer;
   // If the tokenizer drops all letters of a text and has no BOS, only EOS is left: there is nothing to learn.
   if (fault == Fault::kNone && std::ssize(encoded.tokens.tokens) < 2) fault = Fault::kEmptyDocument;
   // Examples arrive in the order of the corpus, so of several equal examples the first stays.
@@ -289,8 +294,10 @@ TokenExample Preparation::encode(const CorpusExample& source, const Tokenizer& t
   if (kind() == ExampleKind::kSummary) return prompt.encode_pair(source.document, source.summary);
   if (source.is_joined)
     return joined_example(tokenizer, source.conversation[0].content, source.conversation[1].content);
-  throw Error(ExitCode::kInputData, place_of(source) + ": turns need a chat template, and there is none",
-              "--chat-template NAME names it; texts in `prompt` and `completion` need none");
+  if (!chat_)
+    throw Error(ExitCode::kInputData, place_of(source) + ": turns need a chat template, and there is none",
+                "--chat-template auto takes the tokenizer's own; texts in prompt and completion need none");
+  return conversation_example(encode_conversation(*chat_, tokenizer, source.conversation));
 }
 
 void Preparation::encode_all(const Tokenizer& tokenizer, const PromptTemplate& prompt,
@@ -399,6 +406,7 @@ PrepareReport Preparation::run() {
   for (const std::string& text : notes_on(report_.source)) note(text);
   if (!tokenizer) tokenizer.emplace(learn_tokenizer(), "the trained tokenizer");
   const PromptTemplate prompt(*tokenizer, template_);
+  if (!tokenizer->files().choice.chat_template.value_or("").empty()) chat_.emplace(*tokenizer);
   report_.tokenizer_sha256 = tokenizer->sha256();
   report_.vocabulary_size = tokenizer->vocabulary_size();
   report_.tokenizer_trained = options_.tokenizer.empty();
