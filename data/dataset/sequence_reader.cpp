@@ -44,7 +44,8 @@ void SequenceReader::add_example(int64_t example) {
   const KeptTokens kept = keep_tokens(dataset_, example, sequence_length_ + 1, loss_on_);
   rows_.push_back(kept.count() - 1);
   without_targets_ += kept_targets(dataset_, example, kept, loss_on_).empty();
-  for (const CutPlace& cut : cut_places(dataset_, example, kept)) cut_turns_ += cut.turns;
+  if (dataset_.header().kind == ExampleKind::kConversation)
+    for (const CutPlace& cut : cut_places(dataset_, example, kept)) cut_turns_ += cut.turns;
   cut_documents_ += kept.cut_text > 0 && kept.cut_summary == 0;
   cut_summaries_ += kept.cut_summary > 0;
 }

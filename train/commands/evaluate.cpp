@@ -2,6 +2,7 @@
 
 #include "data/dataset/dataset_directory.h"
 #include "data/dataset/kept_tokens.h"
+#include "data/dataset/sequence_reader.h"
 #include "data/files/hash.h"
 #include "data/files/whole_file.h"
 #include "parallel/agreement.h"
@@ -20,6 +21,7 @@
 #include "train/generate/loaded_model.h"
 #include "train/generate/write_texts.h"
 #include "train/plan/training_data.h"
+#include "train/report/human_text.h"
 #include "train/report/live_line.h"
 #include "train/report/standard_streams.h"
 #include "train/run/stop_signal.h"
@@ -160,6 +162,17 @@ struct Output {
   std::string scores;  ///< the text of scores.jsonl; "" without summaries
 };
 
+// Throws Error(kInputData) if no conversation keeps a target.
+void refuse_without_targets(const Subject& subject, int64_t context) {
+  if (subject.dataset.header().kind != ExampleKind::kConversation) return;
+  const SequenceReader reader(subject.dataset, context, subject.loss_on(), subject.examples);
+  if (reader.without_targets() == subject.examples)
+    throw Error(ExitCode::kInputData,
+                fmt::format("{}: none of the {} keeps a token whose prediction counts in {} tokens",
+                            subject.dataset.path().string(), counted(subject.examples, "example"), context),
+                "no answer fits, or all have weight 0");
+}
+
 // Opens the output. Call it before the weights are loaded, so that a refusal comes at once.
 Output open_output(const EvaluateArguments& given, const Subject& subject, const InferenceOptions& options,
                    const EvaluationSettings& settings) {
@@ -167,6 +180,7 @@ Output open_output(const EvaluateArguments& given, const Subject& subject, const
   Output output;
   output.directory =
       given.output.empty() ? all / default_name(given, subject, settings) : fs::path(given.output);
+  refuse_without_targets(subject, options.context);
   if (subject.has_summaries()) {
     // Throws if the context has no room for a document beside the prompt, which is equal in all examples.
     const int64_t longest = options.context - subject.generation.max_new_tokens;

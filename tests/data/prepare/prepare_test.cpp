@@ -158,52 +158,6 @@ TEST_F(PrepareTest, TextIsKeptWholeWithoutATarget) {
             "The harbour opened.\nThe market closed.\n");
 }
 
-TEST_F(PrepareTest, PromptsWithCompletionsAreConversationsWithoutATemplate) {
-  write_bytes(
-      scratch_ / "m/train.jsonl",
-      "{\"prompt\": \"The harbour opened\", \"completion\": \" on Monday.\"}\n"
-      "{\"prompt\": \"The harbour opened\", \"completion\": \" on Monday.\", \"id\": \"twice\"}\n"
-      "{\"prompt\": \"The market\", \"completion\": \" \"}\n"
-      "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}\n"
-      "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}, {\"role\": \"tool\", \"content\": \"4\"}, "
-      "{\"role\": \"assistant\", \"content\": \"4\"}]}\n"
-      "{\"prompt\": \"a\\u0000\", \"completion\": \" b\"}\n");
-  write_bytes(scratch_ / "m/test.jsonl",
-              "{\"prompt\": \"new\", \"completion\": \" police\", \"id\": \"t\"}\n");
-  options_.source.inputs = {scratch_ / "m"};
-  const PrepareReport report = prepare(options_);
-  EXPECT_EQ(report.source.kind, SourceKind::kMessages);
-  const SplitReport& split = report.splits[0];
-  EXPECT_EQ(split.examples, 1);
-  EXPECT_EQ(split.duplicates, 1);
-  EXPECT_EQ(split.no_answer, 2);
-  EXPECT_EQ(split.not_text, 1);
-  EXPECT_EQ(split.with_nul, 1);
-  EXPECT_EQ(report.skipped(), 5);
-  const TokenDataset train(scratch_ / "out/train.h5"), test(scratch_ / "out/test.h5");
-  EXPECT_EQ(train.header().kind, ExampleKind::kConversation);
-  EXPECT_EQ(train.turns(0, train.tokens()), 2);
-  EXPECT_EQ(split.targets, train.tokens() - train.target_begin(0));
-  EXPECT_EQ(Tokenizer(scratch_ / "out").decode(tokens_of(train, 0)), "The harbour opened on Monday.");
-  const ExampleText text = test.text(0, 1).at(0);
-  EXPECT_EQ(text.id, "t");
-  EXPECT_EQ(text.messages, R"([{"role":"user","content":"new"},{"role":"assistant","content":" police"}])");
-  options_.output = scratch_ / "strict";
-  options_.strict = true;
-  expect_refused(ExitCode::kInputData, "train.jsonl:2");
-}
-
-TEST_F(PrepareTest, TurnsNeedAChatTemplate) {
-  write_bytes(scratch_ / "m/train.jsonl",
-              "\n{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "
-              "\"content\": \"b\"}]}\n");
-  options_.source.inputs = {scratch_ / "m"};
-  expect_refused(ExitCode::kInputData, "train.jsonl:2: turns need a chat template");
-  write_bytes(scratch_ / "m/train.jsonl",
-              "{\"messages\": [{\"role\": \"assistant\", \"content\": \"b\", \"weight\": 0.5}]}\n");
-  expect_refused(ExitCode::kInputData, "train.jsonl:1: a turn has the weight 0.5");
-}
-
 TEST_F(PrepareTest, EveryFormOfInputGivesTheSameTokens) {
   write_gzip(scratch_ / "z/train.jsonl.gz", read_bytes(scratch_ / "c/train.jsonl"));
   prepare(options_);

@@ -1,0 +1,155 @@
+// Conversations, as users prepare, plan, train and evaluate them.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "data/chat/conversation_json.h"
+#include "data/dataset/sequence_reader.h"
+#include "tests/data/chat/chat_fixture.h"
+#include "tests/expect_has.h"
+#include "tests/train/commands/run_program.h"
+#include "train/report/metrics.h"
+
+namespace ripstop {
+namespace {
+
+using Json = nlohmann::json;
+
+class ConversationCommand : public testing::Test {
+ protected:
+  /// Two exchanges, of which only those in `counts` count.
+  static std::string lines(int64_t count, const std::string& counts = "12") {
+    std::string text;
+    for (int64_t i = 0; i < count; ++i) {
+      Conversation turns = {message_of("sBe brief."), message_of("uis it so"), message_of("ano"),
+                            message_of("uand now"), message_of(fmt::format("ayes {}", i))};
+      for (int64_t w = 0; w < i % 9; ++w) turns[1].content += " the sun";
+      for (int64_t w = 0; w < i % 5; ++w) turns[3].content += " the moon";
+      turns[2].counts = counts.find('1') != std::string::npos;
+      turns[4].counts = counts.find('2') != std::string::npos;
+      text += fmt::format("{{\"messages\": {}}}\n", text_of_conversation(turns));
+    }
+    return text;
+  }
+  void make(const std::string& data, const std::string& counts = "12", const std::string& name = "chatml") {
+    write_bytes(scratch_ / (data + "-in/train.jsonl"), lines(50, counts));
+    write_bytes(scratch_ / (data + "-in/test.jsonl"), lines(7, counts));
+    const ProgramRun made =
+        run_program(fmt::format("prepare --input {} --tokenizer {} --chat-template {} --output {}",
+                                file(data + "-in"), chat_.path().string(), name, file(data)));
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+  }
+  std::string file(const std::string& name) const { return (scratch_ / name).string(); }
+  std::string config(const std::string& data, int64_t length, const std::string& more = "") {
+    write_bytes(
+        scratch_ / "config.toml",
+        fmt::format(
+            "[run]\ndirectory = \"{}\"\ndevice = \"cpu\"\n[data]\ndirectory = \"{}\"\nsequence_length = "
+            "{}\n{}\n[model]\npreset = \"debug\"\n[train]\nepochs = 1\nglobal_batch_sequences = 8\n"
+            "[optimizer]\nlearning_rate = 1e-3\n[precision]\ncompute = \"float32\"\n[generation]\n"
+            "max_new_tokens = 5\n",
+            file("run"), file(data), length, more));
+    return file("config.toml");
+  }
+  ScratchDirectory scratch_;
+  const ChatDirectory chat_;
+};
+
+TEST_F(ConversationCommand, ThePlanIsWhatTheRunReads) {
+  make("data");
+  const TokenDataset train(scratch_ / "data/train.h5");
+  for (const std::string word : {"assistant", "last"}) {
+    std::filesystem::remove_all(scratch_ / "run");
+    const std::string toml = config("data", 150, "loss_on = \"" + word + "\"");
+    const ProgramRun planned = run_program("plan --cpus-per-task 1 --json " + toml);
+    ASSERT_EQ(planned.exit_code, 0) << planned.err;
+    const Json data = Json::parse(planned.out).at("data");
+    const SequenceReader reader(train, 150, word == "last" ? LossOn::kLast : LossOn::kAssistant);
+    EXPECT_GT(data.at("cut_turns"), 0);
+    EXPECT_EQ(data.at("cut_turns"), reader.cut_turns());
+    EXPECT_EQ(data.at("without_targets"), 0);
+    const ProgramRun trained = run_program("train " + toml);
+    ASSERT_EQ(trained.exit_code, 0) << trained.err;
+    EXPECT_HAS(trained.out, fmt::format("50 examples, {} turns cut to fit 150 tokens", reader.cut_turns()));
+    const MetricsLog log = read_metrics(scratch_ / "run/metrics.jsonl");
+    const DataUse& use = log.starts.at(0).data;
+    EXPECT_EQ(use.kind, "conversation");
+    EXPECT_EQ(use.cut_turns, reader.cut_turns());
+    EXPECT_EQ(use.without_targets, 0);
+    EXPECT_EQ(data.at("cut_tokens"), use.cut_tokens);
+    EXPECT_EQ(data.at("tokens_per_epoch"), log.steps.back().tokens_seen);
+  }
+}
+
+TEST_F(ConversationCommand, AnEvaluationAddsTheLossesOfItsAnswers) {
+  make("data");
+  make("first", "1");
+  make("second", "2");
+  const ProgramRun trained = run_program("train " + config("data", 256));
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  const auto scores = [&](const std::string& data) {
+    const ProgramRun run = run_program(
+        fmt::format("evaluate {} --data {} --json --output {}", file("run"), file(data), file("of-" + data)));
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return Json::parse(run.out);
+  };
+  double sum = 0;
+  int64_t targets = 0;
+  for (const char* part : {"first", "second"}) {
+    const Json got = scores(part);
+    sum += got.at("loss").get<double>() * got.at("targets").get<double>();
+    targets += got.at("targets").get<int64_t>();
+  }
+  const Json all = scores("data");
+  EXPECT_EQ(all.at("targets"), targets);
+  EXPECT_NEAR(all.at("loss").get<double>() * static_cast<double>(targets), sum, 1e-4);
+  // ROUGE is of the last answer.
+  const std::string predictions = read_bytes(scratch_ / "of-data/predictions.jsonl");
+  const Json line = Json::parse(predictions.substr(0, predictions.find('\n')));
+  EXPECT_EQ(line.at("reference"), "yes 0");
+  EXPECT_EQ(line.at("document"), "Be brief.\n\nis it so\n\nno\n\nand now");
+}
+
+TEST_F(ConversationCommand, ShowMarksAnswersAndCuts) {
+  make("data");
+  const auto show = [&](const std::string& options) {
+    const ProgramRun run = run_program("prepare --show 1 " + options + " " + file("data"));
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return run.out;
+  };
+  const std::string first = "<|im_start|>assistant\n[[no<|im_end|>\n]]", second = "[[yes 0<|im_end|>\n]]";
+  const std::string all = show("");
+  EXPECT_HAS(all, first);
+  EXPECT_HAS(all, second);
+  EXPECT_EQ(show("--loss-on all").substr(all.find("<|im_start|>")), all.substr(all.find("<|im_start|>")));
+  const std::string last = show("--loss-on last");
+  EXPECT_EQ(last.find(first), std::string::npos) << last;
+  EXPECT_HAS(last, second);
+  const Json whole = Json::parse(show("--json")).at("examples").at(0);
+  const auto tokens = whole.at("ids").size();
+  EXPECT_EQ(whole.at("turns"), 4);
+  EXPECT_HAS(show(fmt::format("--sequence-length {}", tokens - 2)), first + "<2 turns, ");
+  EXPECT_HAS(show(fmt::format("--loss-on last --sequence-length {}", tokens - 2)), "<2 turns, ");
+  const ProgramRun wrong = run_program("prepare --show 1 --loss-on summary " + file("data"));
+  EXPECT_EQ(wrong.exit_code, 64);
+  EXPECT_HAS(wrong.err, "data.loss_on is \"summary\", but the data set has conversations");
+}
+
+TEST_F(ConversationCommand, NothingToLearnIsRefused) {
+  make("data");
+  const std::string toml = config("data", 12);
+  for (const char* verb : {"plan --cpus-per-task 1 ", "train "}) {
+    const ProgramRun run = run_program(verb + toml);
+    EXPECT_EQ(run.exit_code, 65) << run.out;
+    EXPECT_HAS(run.err, "nothing to learn: with data.sequence_length 12 none of the 50 examples");
+  }
+  make("qwen", "12", "qwen3");
+  const ProgramRun all = run_program("plan --cpus-per-task 1 " + config("qwen", 256));
+  EXPECT_EQ(all.exit_code, 64);
+  EXPECT_HAS(all.err, "the loss cannot be on all turns of the assistant: the chat template qwen3");
+  EXPECT_EQ(run_program("plan --cpus-per-task 1 " + config("qwen", 256, "loss_on = \"last\"")).exit_code, 0);
+}
+
+}  // namespace
+}  // namespace ripstop
