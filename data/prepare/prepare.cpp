@@ -268,10 +268,10 @@ void Preparation::take(EncodedExample& encoded) {
   documents_with_names_ += !encoded.name_in_document.empty();
   summaries_with_names_ += !encoded.name_in_summary.empty();
   const int64_t targets = encoded.tokens.targets();
-  if (kind() == ExampleKind::kSummary)
-    split.documents.add(encoded.tokens.spans.back().cut_end - begin_tokens_);
-  else
-    split.documents.add(kind() == ExampleKind::kText ? tokens - begin_tokens_ : tokens - targets);
+  const TargetSpan& span = encoded.tokens.spans.back();
+  split.documents.add(kind() == ExampleKind::kSummary ? span.cut_end - span.cut_begin
+                      : kind() == ExampleKind::kText  ? tokens - begin_tokens_
+                                                      : tokens - targets);
   split.summaries.add(kind() == ExampleKind::kText ? 0 : targets - (kind() == ExampleKind::kSummary));
   split.examples.add(tokens);
 }

@@ -68,6 +68,24 @@ TEST(ModelCard, SaysWhatTheModelIs) {
   EXPECT_HAS(model_card(card), "The tokenizer is not here");
 }
 
+// The prompt has the text of the chat template: the tokenizer must add nothing.
+TEST(ModelCard, ShowsTheWholePromptOfAChatTemplate) {
+  const ScratchDirectory scratch;
+  CheckpointState state;
+  state.step = 9;
+  const TrainedModel trained = card_subject(state, scratch.path());
+  const ExportedTokenizer tokenizer{.texts = {{kTokenizerJsonFile, ""}}, .has_json = true};
+  const std::string text = model_card({.trained = trained,
+                                       .tokenizer = tokenizer,
+                                       .prompt_template = "<|user|>\n{document}<|end|>\n<|assistant|>\n",
+                                       .chat_template = "zephyr",
+                                       .written_by = "ripstop 9.9"});
+  EXPECT_HAS(text, R"(before, separator = "<|user|>\n", "<|end|>\n<|assistant|>\n")");
+  EXPECT_HAS(text, "return_offsets_mapping=True, add_special_tokens=False)");
+  EXPECT_HAS(text, "It is a user's turn by the chat template zephyr; the summary is the assistant's.");
+  EXPECT_EQ(text.find("follows after a space"), std::string::npos);
+}
+
 TEST(ModelCard, NamesTheArchitectureAndItsParts) {
   const auto card = [](AttentionBias bias) {
     ModelConfig model = exported_model();
