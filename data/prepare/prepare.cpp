@@ -297,7 +297,10 @@ TokenExample Preparation::encode(const CorpusExample& source, const Tokenizer& t
   if (!chat_)
     throw Error(ExitCode::kInputData, place_of(source) + ": turns need a chat template, and there is none",
                 "--chat-template auto takes the tokenizer's own; texts in prompt and completion need none");
-  return conversation_example(encode_conversation(*chat_, tokenizer, source.conversation));
+  // Turns behind the last answer never count, and a template may render that in another way before them.
+  Conversation turns = source.conversation;
+  while (turns.back().role != Role::kAssistant) turns.pop_back();
+  return conversation_example(encode_conversation(*chat_, tokenizer, turns));
 }
 
 void Preparation::encode_all(const Tokenizer& tokenizer, const PromptTemplate& prompt,
