@@ -7,7 +7,7 @@
 namespace ripstop {
 namespace {
 
-ReadConversation read(std::string_view line) {
+ReadConversation conversation_in(std::string_view line) {
   const JsonReader reader("train.jsonl:7", ExitCode::kInputData);
   return read_conversation(reader, reader.parse(line, kConversationLevels));
 }
@@ -20,9 +20,9 @@ std::string roles(const Conversation& turns) {
   return letters;
 }
 
-void expect_refused(std::string_view line, const std::string& word) {
+void expect_bad_line(std::string_view line, const std::string& word) {
   try {
-    read(line);
+    conversation_in(line);
     FAIL() << "accepted: " << line;
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kInputData);
@@ -32,7 +32,7 @@ void expect_refused(std::string_view line, const std::string& word) {
 }
 
 TEST(ConversationJson, ReadsTheFormsOfOtherPrograms) {
-  ReadConversation got = read(
+  ReadConversation got = conversation_in(
       R"({"prompt": "unused", "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"},
           {"role": "assistant", "content": "a", "weight": 0}, {"role": "user", "content": null, "weight": null},
           {"role": "assistant", "content": "b", "weight": 1}]})");
@@ -41,14 +41,15 @@ TEST(ConversationJson, ReadsTheFormsOfOtherPrograms) {
   EXPECT_EQ(got.turns[3].content, "");
   EXPECT_EQ(got.not_text, "");
   EXPECT_FALSE(got.is_joined);
-  got = read(R"({"conversations": [{"from": "human", "value": "u"}, {"from": "gpt", "value": "a"}]})");
+  got = conversation_in(
+      R"({"conversations": [{"from": "human", "value": "u"}, {"from": "gpt", "value": "a"}]})");
   EXPECT_EQ(roles(got.turns), "UA");
   EXPECT_EQ(got.turns[0].content, "u");
-  got = read(R"({"prompt": "The sky", "completion": " is blue."})");
+  got = conversation_in(R"({"prompt": "The sky", "completion": " is blue."})");
   EXPECT_TRUE(got.is_joined);
   EXPECT_EQ(got.turns[1].content, " is blue.");
   // Of lists, the completion alone counts.
-  got = read(
+  got = conversation_in(
       R"({"prompt": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}, {"role": "user", "content": "v"}],
           "completion": [{"role": "assistant", "content": "b"}]})");
   EXPECT_EQ(roles(got.turns), "UaUA");
@@ -56,7 +57,7 @@ TEST(ConversationJson, ReadsTheFormsOfOtherPrograms) {
 
 TEST(ConversationJson, PartsOfTextAreJoinedAndOthersNamed) {
   const auto with = [](const std::string& turn) {
-    return read(fmt::format(
+    return conversation_in(fmt::format(
         R"({{"messages": [{{"role": "user", {}}}, {{"role": "assistant", "content": "a"}}]}})", turn));
   };
   const ReadConversation joined = with(R"("content": [{"type": "text", "text": "one "}, "two"])");
@@ -67,29 +68,29 @@ TEST(ConversationJson, PartsOfTextAreJoinedAndOthersNamed) {
   EXPECT_EQ(with(R"("content": null, "tool_calls": [{"id": 1}])").not_text, "tool_calls");
   EXPECT_EQ(with(R"("content": "u", "tool_calls": [], "function_call": null)").not_text, "");
   EXPECT_EQ(with(R"("content": "u", "reasoning_content": "hm")").not_text, "reasoning_content");
-  EXPECT_EQ(read(R"({"messages": [{"role": "tool", "content": "4"}]})").not_text, "the role tool");
-  EXPECT_EQ(read(R"({"messages": [], "tools": [{"type": "function"}]})").not_text, "tools");
-  EXPECT_EQ(read(R"({"messages": [], "tools": []})").not_text, "");
+  EXPECT_EQ(conversation_in(R"({"messages": [{"role": "tool", "content": "4"}]})").not_text, "the role tool");
+  EXPECT_EQ(conversation_in(R"({"messages": [], "tools": [{"type": "function"}]})").not_text, "tools");
+  EXPECT_EQ(conversation_in(R"({"messages": [], "tools": []})").not_text, "");
 }
 
 TEST(ConversationJson, BadLinesAreRefused) {
-  expect_refused(R"({"text": "a"})", "no conversation");
-  expect_refused(R"({"messages": "a"})", "messages");
-  expect_refused(R"({"messages": ["a"]})", "a turn is of type string");
-  expect_refused(R"({"messages": [{"role": "bot", "content": "a"}]})", "the role \"bot\" is not known");
-  expect_refused(R"({"messages": [{"role": 3, "content": "a"}]})", "the role 3");
-  expect_refused(R"({"messages": [{"content": "a"}]})", "role");
-  expect_refused(R"({"messages": [{"role": "user"}]})", "content");
-  expect_refused(R"({"messages": [{"role": "user", "content": 5}]})", "a content is of type number");
-  expect_refused(R"({"messages": [{"role": "user", "content": [5]}]})",
-                 "a part of a content is of type number");
-  expect_refused(R"({"messages": [{"role": "user", "content": [{"text": "a"}]}]})", "type");
+  expect_bad_line(R"({"text": "a"})", "no conversation");
+  expect_bad_line(R"({"messages": "a"})", "messages");
+  expect_bad_line(R"({"messages": ["a"]})", "a turn is of type string");
+  expect_bad_line(R"({"messages": [{"role": "bot", "content": "a"}]})", "the role \"bot\" is not known");
+  expect_bad_line(R"({"messages": [{"role": 3, "content": "a"}]})", "the role 3");
+  expect_bad_line(R"({"messages": [{"content": "a"}]})", "role");
+  expect_bad_line(R"({"messages": [{"role": "user"}]})", "content");
+  expect_bad_line(R"({"messages": [{"role": "user", "content": 5}]})", "a content is of type number");
+  expect_bad_line(R"({"messages": [{"role": "user", "content": [5]}]})",
+                  "a part of a content is of type number");
+  expect_bad_line(R"({"messages": [{"role": "user", "content": [{"text": "a"}]}]})", "type");
   for (const char* weight : {"2", "0.5", "-1", "true", "\"1\"", "1e300"})
-    expect_refused(
+    expect_bad_line(
         fmt::format(R"({{"messages": [{{"role": "assistant", "content": "a", "weight": {}}}]}})", weight),
         "weight");
-  expect_refused(R"({"prompt": "a", "completion": []})", "'prompt' is of type string");
-  expect_refused(R"({"prompt": null, "completion": "b"})", "'prompt' is of type null");
+  expect_bad_line(R"({"prompt": "a", "completion": []})", "'prompt' is of type string");
+  expect_bad_line(R"({"prompt": null, "completion": "b"})", "'prompt' is of type null");
 }
 
 TEST(ConversationJson, TextsComeBack) {
