@@ -13,28 +13,27 @@ namespace {
 
 using Json = JsonReader::Json;
 
-constexpr auto kRoleNames =
-    std::to_array<std::pair<std::string_view, Role>>({{"system", Role::kSystem},
-                                                      {"developer", Role::kSystem},
-                                                      {"user", Role::kUser},
-                                                      {"human", Role::kUser},
-                                                      {"assistant", Role::kAssistant},
-                                                      {"gpt", Role::kAssistant},
-                                                      {"chatgpt", Role::kAssistant},
-                                                      {"model", Role::kAssistant}});
+constexpr auto kRoleNames = std::to_array<std::pair<std::string_view, Role>>({{"system", Role::kSystem},
+                                                                              {"developer", Role::kSystem},
+                                                                              {"user", Role::kUser},
+                                                                              {"human", Role::kUser},
+                                                                              {"assistant", Role::kAssistant},
+                                                                              {"gpt", Role::kAssistant},
+                                                                              {"chatgpt", Role::kAssistant},
+                                                                              {"model", Role::kAssistant}});
 // Roles and members of other things than text; the members count unless they are null or empty.
-constexpr auto kToolRoles = std::to_array<std::string_view>(
-    {"tool", "tools", "function", "function_call", "function_response", "observation", "ipython",
-     "environment", "tool_call", "tool_response"});
-constexpr auto kToolMembers = std::to_array<std::string_view>(
-    {"tools", "functions", "tool_calls", "function_call", "audio", "images", "reasoning_content", "thinking"});
+constexpr auto kToolRoles =
+    std::to_array<std::string_view>({"tool", "tools", "function", "function_call", "function_response",
+                                     "observation", "ipython", "environment", "tool_call", "tool_response"});
+constexpr auto kToolMembers =
+    std::to_array<std::string_view>({"tools", "functions", "tool_calls", "function_call", "audio", "images",
+                                     "reasoning_content", "thinking"});
 
 /// The first of kToolMembers that says something; "" if none does.
 std::string tool_member(const Json& object) {
   for (const std::string_view name : kToolMembers) {
     const auto found = object.find(std::string(name));
-    if (found != object.end() && !found->empty() && *found != "" && *found != false)
-      return std::string(name);
+    if (found != object.end() && !found->empty() && *found != "" && *found != false) return std::string(name);
   }
   return "";
 }
@@ -81,8 +80,8 @@ void append_turns(const JsonReader& reader, const Json& list, bool all_count, Re
   for (const Json& turn : list) {
     if (!turn.is_object()) reader.refuse("a turn is of type {}, expected an object", turn.type_name());
     const Json& role = one_member(reader, turn, "role", "from");
-    const auto found =
-        std::ranges::find(kRoleNames, role.is_string() ? role.get<std::string>() : "", &decltype(kRoleNames)::value_type::first);
+    const auto found = std::ranges::find(kRoleNames, role.is_string() ? role.get<std::string>() : "",
+                                         &decltype(kRoleNames)::value_type::first);
     std::string not_text = tool_member(turn);
     if (found == kRoleNames.end()) {
       if (!role.is_string() || std::ranges::find(kToolRoles, role.get<std::string>()) == kToolRoles.end())
@@ -92,9 +91,9 @@ void append_turns(const JsonReader& reader, const Json& list, bool all_count, Re
     }
     const bool weight = counts(reader, turn);
     if (not_text.empty())
-      into.turns.push_back(
-          {found->second, text_of_content(reader, one_member(reader, turn, "content", "value"), not_text),
-           all_count && weight});
+      into.turns.push_back({found->second,
+                            text_of_content(reader, one_member(reader, turn, "content", "value"), not_text),
+                            all_count && weight});
     if (into.not_text.empty()) into.not_text = not_text;
   }
 }
@@ -117,10 +116,11 @@ ReadConversation read_conversation(const JsonReader& reader, const Json& object)
   if (!has_conversation(object)) {
     std::vector<std::string> names;
     for (const auto& [name, value] : object.items()) names.push_back(name);
-    reader.refuse_with("--source jsonl reads documents with summaries, --source text running text",
-                       "no conversation: 'messages', 'conversations', or 'prompt' with 'completion' are "
-                       "expected; the line has {}",
-                       names.empty() ? "no fields" : fmt::format("{}", fmt::join(names, ", ")).substr(0, 200));
+    reader.refuse_with(
+        "--source jsonl reads documents with summaries, --source text running text",
+        "no conversation: 'messages', 'conversations', or 'prompt' with 'completion' are "
+        "expected; the line has {}",
+        names.empty() ? "no fields" : fmt::format("{}", fmt::join(names, ", ")).substr(0, 200));
   }
   const Json &prompt = object["prompt"], &completion = object["completion"];
   read.is_joined = prompt.is_string() && completion.is_string();
