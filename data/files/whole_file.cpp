@@ -102,7 +102,11 @@ std::string copy_aside(Io& io, const std::filesystem::path& path, const std::str
     aside += fmt::format(".{}.{}", suffix, number);
   }
   try {
-    create_file(io, aside, read_plain_file(path, INT64_MAX - 1, ExitCode::kStorage));
+    const InputFile from(path, ExitCode::kStorage);
+    OutputFile copy(io, aside);
+    copy_range(from, 0, copy, 0, from.bytes());
+    copy.sync();
+    copy.close();
     // The copy must survive a power loss: the caller cuts the original next.
     sync_directory(io, path.has_parent_path() ? path.parent_path() : ".");
   } catch (...) {

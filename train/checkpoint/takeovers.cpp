@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ctime>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "data/files/directory.h"
 #include "data/files/whole_file.h"
@@ -135,6 +136,20 @@ int64_t Takeovers::restarts_from(int64_t step) const {
   const bool began_before =
       std::any_of(at, all_.rend(), [&](const Takeover& each) { return each.job == job; });
   return count > 0 && !began_before ? count - 1 : count;
+}
+
+std::vector<int64_t> last_takeover_steps(Io& io, const fs::path& run) {
+  constexpr size_t kMost = 2;
+  std::vector<int64_t> steps;
+  try {
+    const Takeovers takeovers = Takeovers::read(io, run / "checkpoints");
+    const std::span<const Takeover> all = takeovers.all();
+    for (const Takeover& takeover : all.last(std::min(all.size(), kMost))) steps.push_back(takeover.step);
+  } catch (const Error&) {
+    return {};
+  }
+  std::ranges::sort(steps);
+  return steps;
 }
 
 fs::path folder_of_checkpoint(const fs::path& checkpoint) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "train/checkpoint/checkpoint_layout.h"
+#include "train/checkpoint/takeovers.h"
 #include "train/report/human_text.h"
 
 namespace ripstop {
@@ -100,7 +101,7 @@ std::optional<RunSpeed> measured_speed(const std::filesystem::path& metrics, con
                                        const RunTarget& target) {
   MetricsLog log;
   try {
-    log = read_metrics(metrics);
+    log = read_log_ends(metrics, last_takeover_steps(posix_io(), metrics.parent_path()));
   } catch (const Error&) {  // no file, or no log
     return std::nullopt;
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <string_view>
 
 #include "data/files/directory.h"
@@ -44,11 +45,11 @@ void add(const std::string& name, FieldReader fields, std::vector<Event>& events
   events.push_back(std::move(event));
 }
 
-// Adds the event of line `number` to `log` and returns its step. Throws Error(kStorage) "line 7: ..." if the
-// line, given without line end, is no event: no JSON object with `event` and `step`, or a field has a wrong
+// Adds the event of the line at `place` to `log` and returns its step. Throws Error(kStorage) "line 7: ..." if
+// the line, given without line end, is no event: no JSON object with `event` and `step`, or a field has a wrong
 // type.
-int64_t add_line(int64_t number, std::string_view line, MetricsLog& log) {
-  const JsonReader reader(fmt::format("line {}", number), ExitCode::kStorage);
+int64_t add_line(const std::string& place, std::string_view line, MetricsLog& log) {
+  const JsonReader reader(place, ExitCode::kStorage);
   // Short lines are parsed without the checks of JsonReader::parse, which would be slow for a million lines.
   // Only long lines of a hostile file need these checks.
   constexpr size_t kUsualBytes = size_t{1} << 16;
@@ -66,27 +67,46 @@ int64_t add_line(int64_t number, std::string_view line, MetricsLog& log) {
   return step;
 }
 
-// Calls visit(line, step) after adding each event to `log`. Ignores text after the last line end. Returns
-// MetricsLog::damage.
+// A line of a log, without its line end.
+struct Line {
+  std::string_view text;
+  int64_t begin;  // its first byte in the file
+  int64_t step;   // of its event
+};
+
+// The lines of a log that begin at the bytes from `begin`, where a line begins, to before `end`.
+struct Part {
+  int64_t begin = 0, end = INT64_MAX;
+};
+
+// Calls visit(line) after adding each event of a part to `log`, until it returns false. Ignores text after the
+// last line end. Returns MetricsLog::damage.
 template <class Visit>
-std::string for_each_event(const std::filesystem::path& path, MetricsLog& log, Visit visit) {
+std::string for_each_event(const InputFile& file, const Part& part, MetricsLog& log, Visit visit) {
   constexpr int64_t kBlockBytes = 1 << 20;
-  const InputFile file(path, ExitCode::kStorage);
   std::string text;  // the text that is not handled yet; begins at the start of a line
   int64_t number = 0, damaged = 0;
   std::string first;
-  for (int64_t at = 0, bytes = 0; at < file.bytes(); at += bytes) {
+  bool goes_on = true;
+  for (int64_t at = part.begin, bytes = 0; at < file.bytes() && goes_on; at += bytes) {
     bytes = std::min(kBlockBytes, file.bytes() - at);
     const size_t known = text.size();
+    const int64_t text_begin = at - static_cast<int64_t>(known);
     text.resize(known + static_cast<size_t>(bytes));
     file.read_at(at, text.data() + known, bytes);
     size_t begin = 0;
-    for (size_t end = text.find('\n', known); end != text.npos; end = text.find('\n', begin)) {
-      const std::string_view line = std::string_view(text).substr(begin, end - begin);
+    for (size_t end = text.find('\n', known); end != text.npos && goes_on; end = text.find('\n', begin)) {
+      Line line{std::string_view(text).substr(begin, end - begin), text_begin + static_cast<int64_t>(begin),
+                0};
+      if (line.begin >= part.end) goes_on = false;
+      if (!goes_on) break;
       begin = end + 1;
       ++number;
       try {
-        visit(line, add_line(number, line, log));
+        line.step = add_line(part.begin == 0 ? fmt::format("line {}", number)
+                                             : fmt::format("line {} from byte {} on", number, part.begin),
+                             line.text, log);
+        goes_on = visit(line);
       } catch (const Error& error) {
         if (++damaged == 1) first = error.what();
       }
@@ -96,6 +116,54 @@ std::string for_each_event(const std::filesystem::path& path, MetricsLog& log, V
   if (damaged == 0) return "";
   return damaged == 1 ? "1 line is no event, " + first
                       : fmt::format("{} lines are no events, the first is {}", damaged, first);
+}
+
+// The first byte of a line at or after the byte `at`; the file's end if there is none.
+int64_t next_line(const InputFile& file, int64_t at) {
+  char block[4096];
+  if (at == 0) return 0;
+  for (int64_t bytes = 0, from = at - 1; from < file.bytes(); from += bytes) {
+    bytes = std::min<int64_t>(sizeof block, file.bytes() - from);
+    file.read_at(from, block, bytes);
+    const std::string_view text(block, static_cast<size_t>(bytes));
+    if (const size_t end = text.find('\n'); end != text.npos) return from + static_cast<int64_t>(end) + 1;
+  }
+  return file.bytes();
+}
+
+// The first byte of a line before which no event has a step above `step`, at most about kNear before the first
+// event that has. Reads a few blocks: the steps of a log are in order.
+int64_t place_of_step(const InputFile& file, int64_t step) {
+  constexpr int64_t kNear = 1 << 20;
+  int64_t low = 0, high = file.bytes();
+  while (high - low > kNear) {
+    const int64_t middle = low + (high - low) / 2;
+    MetricsLog log;
+    int64_t found = -1;
+    for_each_event(file, {next_line(file, middle), high}, log, [&](const Line& line) {
+      if (!log.steps.empty() && line.step <= step) found = line.begin;
+      const bool goes_on = log.steps.empty();
+      log = {};
+      return goes_on;
+    });
+    (found >= 0 ? low : high) = found >= 0 ? found : middle;
+  }
+  return low;
+}
+
+// Replaces `path`, opened as `file`, by its first `begin` bytes and `rest`, in one rename.
+void replace_rest(const std::filesystem::path& path, const InputFile& file, int64_t begin,
+                  std::string_view rest) {
+  if (begin == 0) return write_whole_file(path, rest);
+  const std::filesystem::path partial = path.string() + ".partial";
+  std::filesystem::remove(partial);  // of a killed process
+  OutputFile out(partial);
+  copy_range(file, 0, out, 0, begin);
+  out.write_at(begin, rest.data(), std::ssize(rest));
+  out.sync();
+  out.close();
+  rename_path(posix_io(), partial, path);
+  sync_directory(posix_io(), path.has_parent_path() ? path.parent_path() : ".");
 }
 
 }  // namespace
@@ -108,13 +176,37 @@ void MetricsFile::write(const MetricsEvent& event) {
 
 MetricsLog read_metrics(const std::filesystem::path& path) {
   MetricsLog log;
-  log.damage = for_each_event(path, log, [](std::string_view, int64_t) {});
+  log.damage = for_each_event(InputFile(path, ExitCode::kStorage), {}, log, [](const Line&) { return true; });
+  return log;
+}
+
+MetricsLog read_log_ends(const std::filesystem::path& path, const std::vector<int64_t>& started_at) {
+  const InputFile file(path, ExitCode::kStorage);
+  if (file.bytes() <= kWholeLogBytes) return read_metrics(path);
+  MetricsLog log;
+  log.has_gap = true;
+  const auto all = [](const Line&) { return true; };
+  const int64_t head_end = next_line(file, kLogHeadBytes);
+  const int64_t tail_begin = next_line(file, file.bytes() - kLogTailBytes);
+  log.damage = for_each_event(file, {0, head_end}, log, all);
+  int64_t done = head_end;  // the middle is read up to here
+  for (const int64_t start : started_at) {
+    MetricsLog near;
+    for_each_event(file, {std::max(place_of_step(file, start), done), tail_begin}, near,
+                   [&](const Line& line) {
+                     done = line.begin + std::ssize(line.text) + 1;
+                     return near.steps.empty() || line.step <= start;
+                   });
+    std::ranges::move(near.starts, std::back_inserter(log.starts));
+  }
+  const std::string damage = for_each_event(file, {tail_begin}, log, all);
+  if (!damage.empty()) log.damage += (log.damage.empty() ? "" : "; ") + damage;
   return log;
 }
 
 std::string read_events(const std::filesystem::path& path, FunctionRef<void(const MetricsEvent&)> visit) {
   MetricsLog log;
-  return for_each_event(path, log, [&](std::string_view, int64_t) {
+  return for_each_event(InputFile(path, ExitCode::kStorage), {}, log, [&](const Line&) {
     const auto hand_over = [&](auto&... kinds) {
       const auto all_of = [&](auto& events) {
         for (auto& event : events) visit(std::move(event));
@@ -124,6 +216,7 @@ std::string read_events(const std::filesystem::path& path, FunctionRef<void(cons
     };
     hand_over(log.starts, log.steps, log.hosts, log.validations, log.saves, log.checkpoints, log.warnings,
               log.ends);
+    return true;
   });
 }
 
@@ -134,7 +227,7 @@ std::optional<StartEvent> first_start(const std::filesystem::path& path) {
     std::string begin(static_cast<size_t>(std::min(file.bytes(), kMostBytes)), '\0');
     file.read_at(0, begin.data(), std::ssize(begin));
     MetricsLog log;
-    add_line(1, std::string_view(begin).substr(0, begin.find('\n')), log);
+    add_line("line 1", std::string_view(begin).substr(0, begin.find('\n')), log);
     if (!log.starts.empty()) return log.starts.front();
   } catch (const Error&) {
     // The file is absent or no log.
@@ -156,12 +249,16 @@ std::string cut_to_step(const std::filesystem::path& path, int64_t step, bool re
   int64_t saved_step = 0, last_step = 0;
   bool tells_of_step = false;  // the log has a `checkpoint` of `step`, or a start from `step`
   MetricsLog log;
-  const std::string damage = for_each_event(path, log, [&](std::string_view line, int64_t at) {
-    if (at <= step) kept.append(line).append(1, '\n');
+  const InputFile file(path, ExitCode::kStorage);
+  const int64_t begin = file.bytes() > kWholeLogBytes ? place_of_step(file, step) : 0;
+  const std::string damage = for_each_event(file, {begin}, log, [&](const Line& line) {
+    const int64_t at = line.step;
+    if (at <= step) kept.append(line.text).append(1, '\n');
     if (!log.checkpoints.empty()) saved_step = std::max(saved_step, at);
     if (!log.steps.empty() || !log.starts.empty()) last_step = std::max(last_step, std::min(at, step));
     tells_of_step = tells_of_step || (at == step && (!log.checkpoints.empty() || !log.starts.empty()));
     log = {};  // frees the events, which need much memory in a long run
+    return true;
   });
   const std::string name = path.filename().string();
   if (!damage.empty())
@@ -179,9 +276,8 @@ std::string cut_to_step(const std::filesystem::path& path, int64_t step, bool re
                         note.empty() ? "" : "; ", path.string(), counted(step - last_step + 1, "line"), steps,
                         step);
   }
-  if (replace || kept.size() != std::filesystem::file_size(path) ||
-      std::filesystem::hard_link_count(path) > 1)
-    write_whole_file(path, kept);
+  if (replace || begin + std::ssize(kept) != file.bytes() || std::filesystem::hard_link_count(path) > 1)
+    replace_rest(path, file, begin, kept);
   return note;
 }
 

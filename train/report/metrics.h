@@ -379,11 +379,22 @@ struct MetricsLog {
   std::vector<EndEvent> ends;
   bool ended = false;  ///< the last event is an `end`
   std::string damage;  ///< "2 lines are no events, the first is line 7: no JSON"; or empty
+  /// There are more events than these (read_log_ends). The vectors' last elements are still the last of all,
+  /// but for kinds that are not in the tail.
+  bool has_gap = false;
 };
 
 /// Skips a torn last line, unknown keys and events, and lines that are no events; MetricsLog::damage
 /// describes these lines. Throws Error(kStorage) if the file cannot be read or is no regular file.
 MetricsLog read_metrics(const std::filesystem::path& path);
+
+/// read_log_ends() and cut_to_step() read a log of up to this size as a whole, of a longer one these parts.
+inline constexpr int64_t kWholeLogBytes = int64_t{16} << 20, kLogHeadBytes = int64_t{1} << 20,
+                         kLogTailBytes = int64_t{8} << 20;
+
+/// Same as read_metrics(), but of a long log only the events of its head and tail, and between them the starts
+/// from the steps `started_at`, in ascending order.
+MetricsLog read_log_ends(const std::filesystem::path& path, const std::vector<int64_t>& started_at);
 
 /// Calls visit(event) for each event, in the file's order, and stores no event. Returns MetricsLog::damage.
 /// Throws like read_metrics.
@@ -399,7 +410,8 @@ void check_metrics_file(const std::filesystem::path& path);
 /// and later events, so that no step is in the log twice. Replaces the file in one rename if anything is
 /// removed; if the file has other hard links, so that appended lines do not appear under the other names; and
 /// if `replace` is true, so that a process with the old file open no longer writes to the log. Does nothing
-/// if the file is absent. Throws Error(kStorage).
+/// if the file is absent. Of a long log (kWholeLogBytes), the part before `step` is neither checked nor held
+/// in memory. Throws Error(kStorage).
 ///
 /// First copies a file with lines that are no events to PATH.damaged, or else a file with a `checkpoint`
 /// event later than `step` to PATH.uncut, because the run had saved some removed steps. If the copy's name

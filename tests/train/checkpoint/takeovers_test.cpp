@@ -63,6 +63,17 @@ TEST(Takeovers, ALaterTakeoverFromAnEarlierStepRefuses) {
   EXPECT_HAS(text, ") had gone on from step 20");
 }
 
+TEST(Takeovers, TheStepsOfTheLastTwoAreInOrder) {
+  const ScratchDirectory scratch;
+  Io io;
+  EXPECT_TRUE(last_takeover_steps(io, scratch.path()).empty());
+  fs::create_directories(scratch / "checkpoints");
+  takeovers_from({0}).write(io, scratch / "checkpoints");
+  EXPECT_EQ(last_takeover_steps(io, scratch.path()), (std::vector<int64_t>{0}));
+  takeovers_from({0, 20, 40, 30}).write(io, scratch / "checkpoints");
+  EXPECT_EQ(last_takeover_steps(io, scratch.path()), (std::vector<int64_t>{30, 40}));
+}
+
 TEST(Takeovers, AFolderWithoutTheFileRefusesNothing) {
   ScratchDirectory scratch;
   QuickIo io;

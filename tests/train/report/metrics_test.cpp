@@ -339,5 +339,81 @@ TEST_F(Metrics, FullDiskLeavesNoHalfLine) {
   EXPECT_EQ(log.ends[0].exit_code, 74);
 }
 
+// A log of 20 MiB: steps 1 to 20,000, each with a KiB of text that readers skip, starts from the steps 0, 5,000 and
+// 9,000, and a checkpoint of every thousandth step, whose event comes two steps later.
+class LongLog : public Metrics {
+ protected:
+  void SetUp() override {
+    Metrics::SetUp();
+    std::string text;
+    for (int64_t step = 0; step <= kSteps; ++step) {
+      if (step > 0) text += line("step", step, "");
+      if (step == 0 || step == 5000 || step == 9000) text += line("start", step, R"(,"steps":20000)");
+      if (step % 1000 == 2 && step > 2) text += line("checkpoint", step - 2, R"(,"path":"x","seconds":1)");
+    }
+    set_text(text);
+    ASSERT_GT(std::ssize(text), kWholeLogBytes);
+  }
+  static std::string line(const std::string& event, int64_t step, const std::string& fields) {
+    return R"({"event":")" + event + R"(","step":)" + std::to_string(step) + fields + R"(,"more":")" +
+           std::string(event == "step" ? 1000 : 0, 'x') + "\"}\n";
+  }
+  std::vector<int64_t> starts(const std::vector<int64_t>& started_at) const {
+    std::vector<int64_t> steps;
+    for (const StartEvent& start : read_log_ends(path_, started_at).starts) steps.push_back(start.step);
+    return steps;
+  }
+  static constexpr int64_t kSteps = 20000;
+};
+
+TEST_F(LongLog, OnlyItsEndsAreRead) {
+  const MetricsLog log = read_log_ends(path_, {9000});
+  EXPECT_TRUE(log.has_gap);
+  EXPECT_EQ(log.damage, "");
+  EXPECT_EQ(log.steps.front().step, 1);
+  EXPECT_EQ(log.steps.back().step, kSteps);
+  EXPECT_GT(log.steps.size(), 8000U);
+  EXPECT_LT(log.steps.size(), 9500U) << "a head of 1 MiB and a tail of 8 MiB";
+  EXPECT_EQ(log.checkpoints.back().step, 19000);
+  EXPECT_FALSE(read_metrics(path_).has_gap);
+}
+
+TEST_F(LongLog, StartsBetweenTheEndsAreFoundByTheirSteps) {
+  EXPECT_EQ(starts({}), (std::vector<int64_t>{0}));
+  EXPECT_EQ(starts({5000}), (std::vector<int64_t>{0, 5000}));
+  EXPECT_EQ(starts({5000, 9000}), (std::vector<int64_t>{0, 5000, 9000}));
+  EXPECT_EQ(starts({9000, 9000}), (std::vector<int64_t>{0, 9000}));
+  EXPECT_EQ(starts({0, 8000}), (std::vector<int64_t>{0})) << "there is no such start";
+  EXPECT_EQ(starts({kSteps + 5}), (std::vector<int64_t>{0}));
+}
+
+TEST_F(LongLog, IsCutLikeAShortOne) {
+  const std::string whole = text();
+  const auto cut = [&](int64_t step) {
+    std::string kept;
+    std::istringstream lines(whole);
+    for (std::string line; std::getline(lines, line);)
+      if (std::stoll(line.substr(line.find("\"step\":") + 7)) <= step) kept += line + "\n";
+    return kept;
+  };
+  for (const int64_t step : {0, 1, 5000, 12000, 19000, 19999, 20000, 30000}) {
+    set_text(whole);
+    cut_to_step(path_, step);
+    EXPECT_TRUE(text() == cut(step)) << step;
+    fs::remove(path_.string() + ".uncut");
+  }
+  EXPECT_FALSE(fs::exists(path_.string() + ".partial"));
+}
+
+// Damage in the part that goes on is removed, and named by its place.
+TEST_F(LongLog, ItsDamageIsNamedByTheByte) {
+  set_text(text() + "garbage\n");
+  EXPECT_HAS(read_log_ends(path_, {}).damage, "1 line is no event, line ");
+  EXPECT_HAS(read_log_ends(path_, {}).damage, " on: no JSON");
+  EXPECT_HAS(cut_to_step(path_, 20000), " on: no JSON: a copy of the file is metrics.jsonl.damaged");
+  EXPECT_EQ(read_log_ends(path_, {}).damage, "");
+  EXPECT_EQ(read_metrics(path_).steps.size(), size_t{kSteps});
+}
+
 }  // namespace
 }  // namespace ripstop
