@@ -3,6 +3,8 @@
 #include <map>
 #include <set>
 
+#include "data/process/shell_word.h"
+#include "train/checkpoint/takeovers.h"
 #include "train/machine/slow_ranks.h"
 #include "train/plan/micro_batch.h"
 #include "train/plan/run_length.h"
@@ -71,7 +73,7 @@ std::string startup_text(const StartupSeconds& s) {
 
 std::optional<LastStart> last_start(const std::filesystem::path& metrics) {
   try {
-    const MetricsLog log = read_metrics(metrics);
+    const MetricsLog log = read_log_ends(metrics, last_takeover_steps(posix_io(), metrics.parent_path()));
     if (log.starts.empty()) return std::nullopt;
     return LastStart{.event = log.starts.back(), .tokens_per_second = median_speed_of_last_start(log)};
   } catch (const Error&) {
@@ -145,6 +147,48 @@ std::vector<std::string> speed_changes(const SpeedWindow& window, const std::vec
           who, window.speeds[r], rank.compute_seconds, exclude_option(hosts_of_slow(window, hosts))));
   }
   return texts;
+}
+
+std::string early_end_line(const RunConfig& config, const CheckpointState& state, int64_t steps,
+                           bool was_done) {
+  const int64_t count = state.validations_since_best;
+  const std::string best = state.best ? fmt::format("better {} than {:.4f} of step {}", state.best->metric,
+                                                    state.best->value, state.best->step)
+                                      : "finite score";
+  return fmt::format(
+      "{} at step {} of {}: {} brought no {}; to train on, give train.stop_after_validations=0 or more than "
+      "{}",
+      was_done ? fmt::format("{} was done already", config.run.directory) : "training ends", state.step,
+      steps, count == 1 ? "the last validation" : fmt::format("{} validations in a row", count), best, count);
+}
+
+std::string best_line(const CheckpointState& state) {
+  const int64_t since = state.validations_since_best;
+  return fmt::format(
+      "best: step {} with {} {:.4f}{}", state.best->step, state.best->metric, state.best->value,
+      since == 0 ? "" : fmt::format("; {} since then no better", counted(since, "validation")));
+}
+
+std::vector<std::string> next_lines(const RunConfig& config, ExampleKind kind) {
+  std::filesystem::path path = std::filesystem::path(config.run.directory).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  const std::string run = shell_word(path.string()), exported = shell_word(path.string() + "-exported");
+  std::vector<std::pair<std::string, const char*>> commands = {{"evaluate " + run, "scores of a split"}};
+  if (kind == ExampleKind::kSummary)
+    commands.emplace_back("summarize " + run + " --input article.txt", "a summary of another text");
+  commands.emplace_back("report " + run, "its curves and texts as one HTML file");
+  if (config.lora.any())
+    commands.emplace_back(fmt::format("checkpoint export --format peft {} {}", run, exported),
+                          "its adapters, for PEFT");
+  else
+    commands.emplace_back(fmt::format("checkpoint export {} {}", run, exported),
+                          "its model, for transformers");
+  size_t width = 0;
+  for (const auto& [command, purpose] : commands) width = std::max(width, command.size());
+  std::vector<std::string> lines = {"next:"};
+  for (const auto& [command, purpose] : commands)
+    lines.push_back(fmt::format("  ripstop {:<{}}  {}", command, width, purpose));
+  return lines;
 }
 
 }  // namespace ripstop

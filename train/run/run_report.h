@@ -1,4 +1,4 @@
-// Reports on a run's starts and on slow ranks.
+// Reports on a run's starts, on slow ranks and on its end.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "data/dataset/token_dataset.h"
 #include "parallel/device_mesh.h"
+#include "train/checkpoint/manifest.h"
 #include "train/plan/resolved_run.h"
 #include "train/report/metrics.h"
 #include "train/run/speed_watch.h"
@@ -36,5 +38,16 @@ HostsEvent hosts_event(const SpeedWindow& window, const std::vector<std::string>
 /// Texts for people: one for each rank that became slow in this window, with Slurm's option that excludes the
 /// nodes of all slow ranks, and one for each rank that is no longer slow.
 std::vector<std::string> speed_changes(const SpeedWindow& window, const std::vector<std::string>& hosts);
+
+/// Why train.stop_after_validations ends the run before its `steps` steps, and how to train on. `was_done`:
+/// an earlier start had ended it.
+std::string early_end_line(const RunConfig& config, const CheckpointState& state, int64_t steps,
+                           bool was_done);
+
+/// "best: step 150 with loss 5.1300; 9 validations since then no better". `state` must have a best score.
+std::string best_line(const CheckpointState& state);
+
+/// The commands for a run that is done, each with its purpose, below a line "next:". `kind`: of its data set.
+std::vector<std::string> next_lines(const RunConfig& config, ExampleKind kind);
 
 }  // namespace ripstop

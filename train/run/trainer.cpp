@@ -4,7 +4,6 @@
 #include <cmath>
 #include <utility>
 
-#include "data/process/shell_word.h"
 #include "parallel/agreement.h"
 #include "train/checkpoint/manifest.h"
 #include "train/machine/machine.h"
@@ -21,27 +20,6 @@ constexpr int64_t kSkipsInARow = 3;
 // A step without targets is skipped, too, but is no failure.
 bool is_failure(const StepResult& result) {
   return result.skipped && result.target_count > 0;
-}
-
-std::string early_end_line(const RunConfig& config, const CheckpointState& state, int64_t steps,
-                           bool was_done) {
-  const int64_t count = state.validations_since_best;
-  const std::string best = state.best ? fmt::format("better {} than {:.4f} of step {}", state.best->metric,
-                                                    state.best->value, state.best->step)
-                                      : "finite score";
-  return fmt::format(
-      "{} at step {} of {}: {} brought no {}; to train on, give train.stop_after_validations=0 or more than "
-      "{}",
-      was_done ? fmt::format("{} was done already", config.run.directory) : "training ends", state.step,
-      steps, count == 1 ? "the last validation" : fmt::format("{} validations in a row", count), best, count);
-}
-
-// "best: step 150 with loss 5.1300; 9 validations since then no better".
-std::string best_line(const CheckpointState& state) {
-  const int64_t since = state.validations_since_best;
-  return fmt::format(
-      "best: step {} with {} {:.4f}{}", state.best->step, state.best->metric, state.best->value,
-      since == 0 ? "" : fmt::format("; {} since then no better", counted(since, "validation")));
 }
 
 }  // namespace
@@ -220,6 +198,8 @@ void Trainer::log_step(const StepWork& work, const StepResult& result) {
       .save_wait_seconds = saves_->wait_seconds(),
       .startup = startup_of_step()};
   log_.write(metrics);
+  loss_watch_.add(metrics.step, metrics.loss, metrics.grad_norm,
+                  [this](const std::string& note) { log_.warn(note); });
   const double eta_seconds = clock_.smoothed_seconds() * static_cast<double>(steps_ - state_.step);
   const int64_t every = run_.config.log.every_steps;
   if (every > 0 && (state_.step % every == 0 || state_.step == steps_ || state_.step == 1)) {
@@ -397,10 +377,7 @@ void Trainer::say_end(ExitCode code) {
                          bytes_text(planned.traffic_per_step.sum()), bytes_text(clock_.sent().sum())));
   if (code == ExitCode::kOk) {
     if (state_.best && !ends_early()) log_.say(best_line(state_));
-    std::string next = fmt::format("next: ripstop evaluate {} for scores", shell_word(directory));
-    if (run_.dataset.header().kind == ExampleKind::kSummary)
-      next += fmt::format(", ripstop summarize {} for summaries of other texts", shell_word(directory));
-    log_.say(next);
+    for (const std::string& line : next_lines(config, run_.dataset.header().kind)) log_.say(line);
   }
   if (code == ExitCode::kRequeue)
     log_.say(fmt::format("stopped {} {}: run the same command again to go on", stop_cause(),

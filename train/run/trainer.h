@@ -17,6 +17,7 @@
 #include "train/run/decided_run.h"
 #include "train/run/kernel_plans.h"
 #include "train/run/long_step.h"
+#include "train/run/loss_watch.h"
 #include "train/run/resume_check.h"
 #include "train/run/run_report.h"
 #include "train/run/run_saves.h"
@@ -168,6 +169,7 @@ class Trainer {
   StepClock clock_{mesh_};
   LongStep long_step_{mesh_.world()};
   SpeedWatch speed_watch_{mesh_.world()};
+  LossWatch loss_watch_;  ///< used on rank 0
   StepProfiler profiler_{parse_step_range(run_.config.run.profile_steps), run_.device};
   std::optional<PeakFlops> peak_flops_;
   int64_t resident_before_bytes_ = 0;  ///< resident memory before planned memory is allocated

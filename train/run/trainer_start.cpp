@@ -43,7 +43,7 @@ bool Trainer::start() {
     // Seconds of the run's last save, else of writing the checkpoint to a slow disk.
     double save_seconds = static_cast<double>(found.length.checkpoint_bytes) / kSlowBytesPerSecond;
     if (std::filesystem::exists(run_.metrics_file()))
-      for (const CheckpointEvent& saved : read_metrics(run_.metrics_file()).checkpoints)
+      for (const CheckpointEvent& saved : read_log_ends(run_.metrics_file(), {}).checkpoints)
         save_seconds = saved.seconds;
     time_limit_.emplace(*options_.deadline, save_seconds);
   });
@@ -371,6 +371,9 @@ void Trainer::announce(const StartFindings& found) {
       *same = note;
   }
   for (const std::string& note : notes) log_.warn(note);
+  // An earlier start has told what it saw. From here on the watch goes on as if there had been no other start.
+  for (const StepMetrics& step : read_log_ends(run_.metrics_file(), {}).steps)
+    loss_watch_.add(step.step, step.loss, step.grad_norm, [](const std::string&) {});
 }
 
 }  // namespace ripstop

@@ -7,6 +7,9 @@
 namespace ripstop {
 namespace {
 
+// Validations without an improvement after which people are told: one or two are often noise.
+constexpr int64_t kValidationsToTell = 3;
+
 // The score by which `keep` chooses; the loss for "none".
 std::optional<double> score_of(const ValidationEvent& event, KeepBest keep) {
   return keep == KeepBest::kRougeL ? event.rougeL : event.loss;
@@ -19,7 +22,7 @@ void Trainer::find_start_scores() {
   if (!run_.config.train.validate_at_start || state_.validated_step > 0) return;
   do_and_agree(mesh_.world(), [&] {
     if (!leads_) return;
-    for (const ValidationEvent& event : read_metrics(run_.metrics_file()).validations)
+    for (const ValidationEvent& event : read_log_ends(run_.metrics_file(), {}).validations)
       if (event.step == 0) start_scores_ = event;
   });
   start_is_validated_ = all_ranks(mesh_.world(), !leads_ || start_scores_);
@@ -120,6 +123,10 @@ void Trainer::report_scores(const ValidationScores& scores, double seconds, bool
                        without_nan_sign(event.loss), perplexity_text(event.loss),
                        counted(event.target_count, "target"), rouge, event.seconds, note));
   compare_with_start(event);
+  // With stop_after_validations the line above tells each of them.
+  if (most == 0 && state_.validations_since_best == kValidationsToTell && state_.best)
+    log_.warn(fmt::format("the validation has not improved since step {}: {} {:.4f}", state_.best->step,
+                          state_.best->metric, state_.best->value));
 }
 
 // At the first validation, says whether training has improved on the initial weights.

@@ -115,5 +115,29 @@ TEST(SinceLastStart, TheLastOfSeveralStartsCounts) {
   EXPECT_EQ(last_start(path)->tokens_per_second, 5);
 }
 
+std::string next_of(const std::vector<std::string>& overrides, ExampleKind kind = ExampleKind::kSummary) {
+  std::string text;
+  for (const std::string& line : next_lines(small_config::parsed(small_config::kSmallest, overrides), kind))
+    text += line + "\n";
+  return text;
+}
+
+TEST(NextLines, AreCommandsToPaste) {
+  EXPECT_EQ(next_of({"run.directory=runs/my run/"}),
+            "next:\n"
+            "  ripstop evaluate 'runs/my run'                                  scores of a split\n"
+            "  ripstop summarize 'runs/my run' --input article.txt             a summary of another text\n"
+            "  ripstop report 'runs/my run'                                    its curves and texts as one "
+            "HTML file\n"
+            "  ripstop checkpoint export 'runs/my run' 'runs/my run-exported'  its model, for "
+            "transformers\n");
+}
+
+TEST(NextLines, NameOnlyWhatTheRunCanDo) {
+  EXPECT_EQ(next_of({"run.directory=r"}, ExampleKind::kText).find("summarize"), std::string::npos);
+  EXPECT_HAS(next_of({"run.directory=r", "model.pretrained=base", "lora.rank=4", "lora.alpha=8"}),
+             "  ripstop checkpoint export --format peft r r-exported  its adapters, for PEFT\n");
+}
+
 }  // namespace
 }  // namespace ripstop

@@ -29,6 +29,20 @@ class ResumedRuns : public SmallRuns {
   std::string data_;
 };
 
+// The rate is so small that the loss stays equal. The second start knows what the first one saw.
+TEST_F(ResumedRuns, AStallIsNotToldAgain) {
+  const auto stalls = [&](const std::string& steps) {
+    EXPECT_EQ(train(config("stalled", data_, {"train.steps=" + steps, "optimizer.learning_rate=1e-30"})),
+              ExitCode::kOk);
+    std::vector<int64_t> told;
+    for (const WarningEvent& warning : metrics("stalled").warnings)
+      if (warning.text.starts_with("the loss has not fallen since step 128: ")) told.push_back(warning.step);
+    return told;
+  };
+  EXPECT_EQ(stalls("520"), std::vector<int64_t>{512});
+  EXPECT_EQ(stalls("1100"), std::vector<int64_t>{512});
+}
+
 // The manifest has the config, too: without config.toml the run still refuses another config.
 TEST_F(ResumedRuns, TheManifestProtectsARunWithoutItsConfig) {
   forget_config();

@@ -117,15 +117,20 @@ TEST_F(ValidatedRuns, AnEqualScoreIsNotTheBest) {
   write_small_dataset(file, 0, 3);
   for (const std::string metric : {"loss", "rougeL"}) {
     ASSERT_EQ(train(config(metric, data_,
-                           {"train.steps=3", "train.validate_every=1", "checkpoint.keep_best=" + metric,
+                           {"train.steps=6", "train.validate_every=1", "checkpoint.keep_best=" + metric,
                             "optimizer.learning_rate=1e-30", "generation.validate_examples=2",
                             "generation.max_new_tokens=4", "data.sequence_length=160",
                             "model.max_position_embeddings=160"})),
               ExitCode::kOk);
-    const CheckpointState last = state(metric, 3);
+    const CheckpointState last = state(metric, 6);
     ASSERT_TRUE(last.best);
     EXPECT_EQ(last.best->step, 1) << metric;
-    EXPECT_EQ(last.validations_since_best, 2) << metric;
+    EXPECT_EQ(last.validations_since_best, 5) << metric;
+    const std::vector<WarningEvent> warnings = metrics(metric).warnings;
+    ASSERT_EQ(warnings.size(), 1U) << "once, at the third without an improvement";
+    EXPECT_EQ(warnings[0].step, 4);
+    EXPECT_EQ(warnings[0].text, fmt::format("the validation has not improved since step 1: {} {:.4f}", metric,
+                                            last.best->value));
   }
 }
 

@@ -1,0 +1,63 @@
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "model/core/function_ref.h"
+
+namespace ripstop {
+
+/// Finds jumps and stalls of the loss and growth of the gradient norm from the numbers of the steps alone:
+/// equal numbers give equal notes. Each occurrence is told once, rather late than without cause. Numbers that
+/// are not finite are skipped. Never allocates except for a note.
+class LossWatch {
+ public:
+  using Tell = FunctionRef<void(const std::string& note)>;
+
+  /// Takes a step and calls `tell` with each note on it.
+  ///
+  /// - Jump: in three steps in a row the loss is above the mean of the last 64 other losses by six standard
+  ///   deviations and by a fifth of that mean. Another jump can be told once the loss came back, or stayed
+  ///   above for 64 steps.
+  /// - Stall: the losses so far, at least 512, are cut into four quarters; the third quarter's mean is not
+  ///   below the second's, and the fourth's not below the third's. Looked at whenever the number of losses
+  ///   has grown by an eighth to a quarter. Another stall can be told after a quarter whose mean is below the
+  ///   stalled second quarter's by a hundredth.
+  /// - Growth: the geometric mean of the norm over 64 steps was above the mean before in six means in a row,
+  ///   and has doubled over them. Another growth can be told after a mean that is not above the mean before.
+  void add(int64_t step, double loss, double gradient_norm, Tell tell);
+
+ private:
+  static constexpr size_t kWindow = 64;
+
+  void look_for_jump(int64_t step, double loss, Tell tell);
+  void look_for_stall(int64_t step, double loss, Tell tell);
+  void look_for_growth(int64_t step, double norm, Tell tell);
+
+  std::array<double, kWindow> window_ = {};  ///< the last losses that were not above; a ring
+  size_t known_ = 0;                         ///< losses that window_ has ever got
+  size_t above_ = 0;                         ///< losses in a row above the window
+  int64_t jumped_at_ = 0;                    ///< step of the first of these
+
+  struct Block {
+    double mean = 0;
+    int64_t last_step = 0;
+  };
+  static constexpr size_t kBlocks = 64;
+  std::array<Block, kBlocks> blocks_ = {};
+  size_t full_blocks_ = 0, block_steps_ = 16;
+  double sum_ = 0;  ///< of the losses after the last full block
+  size_t summed_ = 0;
+  bool stalled_ = false;
+  double stalled_loss_ = 0;
+
+  double log_sum_ = 0;  ///< of the norms after the last mean
+  size_t norms_ = 0;
+  double last_mean_ = 0, first_mean_ = 0;  ///< logarithms of the last mean, and of the mean before the growth
+  int64_t grew_from_ = 0, mean_at_ = 0;    ///< last steps of these means; mean_at_ 0: there is no mean yet
+  int growth_ = 0;                         ///< means in a row above the mean before
+  bool growth_told_ = false;
+};
+
+}  // namespace ripstop
