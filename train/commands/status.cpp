@@ -25,6 +25,7 @@ using Json = FieldWriter::Json;
 
 struct StatusArguments {
   std::vector<std::string> directories;
+  std::string sort;
   bool json = false;
   bool watch = false;
   int64_t interval_seconds = 2;
@@ -48,6 +49,7 @@ Runs look(Io& io, const StatusArguments& given) {
                             found.missing ? found.missing->hint() : error.hint());
     }
   }
+  if (!given.sort.empty()) sort_runs(found.runs, given.sort);
   return found;
 }
 
@@ -58,17 +60,22 @@ Json as_json(const RunStatus& status) {
             {"step", status.step},
             {"steps", status.steps},
             {"loss", known(status.loss)},
+            {"learning_rate", known(status.learning_rate)},
             {"best_validation_loss", known(status.best_validation_loss)},
+            {"best_rougeL", known(status.best_rougeL)},
             {"tokens_per_second", known(status.tokens_per_second)},
             {"eta_seconds", known(status.eta_seconds)},
             {"deadline", known(status.deadline)},
             {"stops_at", known(status.stops_at)},
             {"newest_checkpoint", known(status.newest_checkpoint)},
+            {"size_bytes", status.size_bytes},
+            {"started_at", known(status.started_at)},
             {"seconds_since_update", known(status.seconds_since_update)}};
   if (!status.slow_ranks.empty()) {
     json["slow_ranks"] = status.slow_ranks;
     json["exclude"] = status.exclude;
   }
+  if (!status.were_slow.empty()) json["were_slow"] = status.were_slow;
   if (!status.note.empty()) json["note"] = status.note;
   return json;
 }
@@ -161,8 +168,13 @@ void add_status(CommandLine& line) {
   verb.option("--interval", given->interval_seconds, "seconds between two looks of --watch")
       .range(1, 86400)
       .show_default();
+  verb.option("--sort", given->sort,
+              "order by a key of --json, ascending, runs without a value last; default: as given, by name")
+      .choices({kSortKeys.begin(), kSortKeys.end()});
   verb.flag("--json", given->json, "one JSON document: a list with an object for each run");
-  verb.set_example("ripstop status runs\n  ripstop status --watch runs/xsum");
+  verb.set_example(
+      "ripstop status runs\n  ripstop status --sort best_validation_loss runs\n  ripstop status "
+      "--watch runs/xsum");
   verb.set_action([given] { return print_status(*given); });
 }
 

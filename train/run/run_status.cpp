@@ -1,18 +1,22 @@
 #include "train/run/run_status.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <functional>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "data/files/directory.h"
+#include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/manifest.h"
 #include "train/checkpoint/run_lock.h"
 #include "train/checkpoint/takeovers.h"
+#include "train/config/run_config.h"
 #include "train/machine/slow_ranks.h"
 #include "train/report/human_text.h"
 #include "train/report/metrics.h"
@@ -82,22 +86,75 @@ void take_deadline(const MetricsLog& log, RunStatus& status) {
                        clock_text(deadline), source, clock_text(*status.stops_at)));
 }
 
-// The log lists a rank until three windows in a row were normal. Names only ranks that are slow now.
-void take_slow_ranks(const HostsEvent& event, RunStatus& status) {
+// The first four, then "and 3 more".
+std::string shortened(const std::vector<std::string>& texts) {
   constexpr size_t kShown = 4;
-  std::string shown;
+  const std::string shown =
+      fmt::format("{}", fmt::join(std::span(texts).first(std::min(texts.size(), kShown)), ", "));
+  return texts.size() > kShown ? fmt::format("{} and {} more", shown, texts.size() - kShown) : shown;
+}
+
+// Takes the windows after `since`. The log lists a rank until three windows in a row were normal: only those
+// below kSlowShare in the last window are slow now.
+void take_slow_ranks(std::span<const HostsEvent> windows, int64_t since, RunStatus& status) {
   std::vector<std::string> hosts;
-  for (const HostsEvent::SlowRank& rank : event.slow) {
-    if (rank.speed >= kSlowShare) continue;
-    hosts.push_back(rank.host);
-    status.slow_ranks.push_back(
-        fmt::format("rank {} ({}) at {:.2f} of the median speed", rank.rank, rank.host, rank.speed));
-    if (status.slow_ranks.size() <= kShown) shown += (shown.empty() ? "" : ", ") + status.slow_ranks.back();
-  }
-  if (hosts.empty()) return;
+  std::set<int64_t> named;
+  for (size_t i = windows.size(); i-- > 0 && windows[i].step > since;)
+    for (const HostsEvent::SlowRank& rank : windows[i].slow) {
+      if (rank.speed >= kSlowShare || !named.insert(rank.rank).second) continue;
+      const std::string who = fmt::format("rank {} ({})", rank.rank, rank.host);
+      const std::string speed = fmt::format("at {:.2f} of the median speed", rank.speed);
+      if (i + 1 == windows.size()) {
+        hosts.push_back(rank.host);
+        status.slow_ranks.push_back(fmt::format("{} {}", who, speed));
+      } else {
+        status.were_slow.push_back(fmt::format("{} was slow at step {}, {}", who, windows[i].step, speed));
+      }
+    }
   status.exclude = exclude_option(hosts);
-  if (hosts.size() > kShown) shown += fmt::format(" and {} more", hosts.size() - kShown);
-  add_note(status, fmt::format("slow: {}; to leave them out of the job: {}", shown, status.exclude));
+  if (!hosts.empty())
+    add_note(status, fmt::format("slow: {}; to leave them out of the job: {}", shortened(status.slow_ranks),
+                                 status.exclude));
+  add_note(status, shortened(status.were_slow));
+}
+
+// The sizes of the files that can be seen; 0 for others.
+int64_t bytes_below(const fs::path& directory) {
+  int64_t bytes = 0;
+  std::error_code error;
+  for (fs::recursive_directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::error_code ignored;
+    if (entry->symlink_status(ignored).type() != fs::file_type::regular) continue;
+    if (const auto size = entry->file_size(ignored); !ignored) bytes += static_cast<int64_t>(size);
+  }
+  return bytes;
+}
+
+void take_validation(const ValidationEvent& validation, RunStatus& status) {
+  // Step 0 is no candidate for the best checkpoint, because a run does not keep its initial weights.
+  if (validation.step == 0) return;
+  if (std::isfinite(validation.loss))
+    status.best_validation_loss =
+        std::min(validation.loss, status.best_validation_loss.value_or(validation.loss));
+  if (validation.rougeL)
+    status.best_rougeL = std::max(*validation.rougeL, status.best_rougeL.value_or(*validation.rougeL));
+}
+
+// Takes the best score that the newest checkpoint knows, as the log was not read whole.
+void take_stored_best(Io& io, RunStatus& status) {
+  if (!status.newest_checkpoint) return;
+  const fs::path path = status.directory / "checkpoints" / step_directory_name(*status.newest_checkpoint);
+  const std::optional<BestSoFar> best = read_manifest(io, path).state.best;
+  if (!best) return;
+  ValidationEvent validation;
+  validation.step = best->step;
+  validation.loss = NAN;
+  if (best->metric == to_string(KeepBest::kRougeL))
+    validation.rougeL = best->value;
+  else
+    validation.loss = best->value;
+  take_validation(validation, status);
 }
 
 void take_log(const MetricsLog& log, RunStatus& status) {
@@ -106,12 +163,9 @@ void take_log(const MetricsLog& log, RunStatus& status) {
     // For a log without steps; otherwise the last step replaces status.step below.
     status.step = log.starts.back().step;
     status.steps = log.starts.back().steps;
+    status.started_at = log.starts.front().time;
   }
-  // Step 0 is no candidate for the best checkpoint, because a run does not keep its initial weights.
-  for (const ValidationEvent& validation : log.validations)
-    if (validation.step > 0 && std::isfinite(validation.loss))
-      status.best_validation_loss =
-          std::min(validation.loss, status.best_validation_loss.value_or(validation.loss));
+  for (const ValidationEvent& validation : log.validations) take_validation(validation, status);
   if (status.state == "done" && log.ends.back().reason == EndReason::kNoImprovement)
     add_note(status,
              "ended before its last step, as validations brought no improvement "
@@ -125,11 +179,10 @@ void take_log(const MetricsLog& log, RunStatus& status) {
   const StepMetrics& last = log.steps.back();
   status.step = last.step;
   status.loss = last.loss;
+  status.learning_rate = last.learning_rate;
   status.tokens_per_second = last.tokens_per_second;
   // Skips events of earlier starts, which may have had other nodes.
-  if (is_running && !log.hosts.empty() &&
-      (log.starts.empty() || log.hosts.back().step > log.starts.back().step))
-    take_slow_ranks(log.hosts.back(), status);
+  if (is_running) take_slow_ranks(log.hosts, log.starts.empty() ? -1 : log.starts.back().step, status);
   if (is_running && status.steps > last.step)
     status.eta_seconds = recent_step_seconds(log.steps) * static_cast<double>(status.steps - last.step);
 }
@@ -163,13 +216,15 @@ RunStatus read_status(Io& io, const fs::path& directory) {
   RunStatus status;
   status.directory = directory;
   try {
+    status.size_bytes = bytes_below(directory);
     status.newest_checkpoint = newest_checkpoint(io, directory);
     const RunOwner owner = find_run_owner(io, directory);
     const fs::path metrics = directory / "metrics.jsonl";
     MetricsLog log;
     // A run that is still planning has a LOCK only.
     if (path_exists(io, metrics)) {
-      log = read_metrics(metrics);
+      log = read_log_ends(metrics, last_takeover_steps(io, directory));
+      if (log.has_gap) take_stored_best(io, status);
       // Allows a minute, because clocks of two machines may differ a little.
       if (const double age = age_of(metrics).value_or(0); age >= -60)
         status.seconds_since_update = std::max(age, 0.0);
@@ -188,28 +243,55 @@ RunStatus read_status(Io& io, const fs::path& directory) {
   return status;
 }
 
+void sort_runs(std::span<RunStatus> runs, std::string_view key) {
+  const auto number = [&](const RunStatus& run) -> std::optional<double> {
+    if (key == "step") return static_cast<double>(run.step);
+    if (key == "size_bytes") return static_cast<double>(run.size_bytes);
+    for (const auto& [name, value] :
+         {std::pair("loss", run.loss), std::pair("learning_rate", run.learning_rate),
+          std::pair("best_validation_loss", run.best_validation_loss),
+          std::pair("best_rougeL", run.best_rougeL), std::pair("tokens_per_second", run.tokens_per_second),
+          std::pair("started_at", run.started_at),
+          std::pair("seconds_since_update", run.seconds_since_update)})
+      if (key == name && value && !std::isnan(*value)) return value;
+    return std::nullopt;
+  };
+  std::ranges::stable_sort(runs, [&](const RunStatus& a, const RunStatus& b) {
+    if (key == "directory") return a.directory < b.directory;
+    if (key == "state") return a.state < b.state;
+    const std::optional<double> left = number(a), right = number(b);
+    return left && right ? *left < *right : left && !right;
+  });
+}
+
 std::string status_table(std::span<const RunStatus> runs) {
-  constexpr size_t kLeftAligned = 2;
-  using Cells = std::array<std::string, 9>;
-  std::vector<Cells> rows = {
-      {"run", "state", "step", "loss", "best val", "tok/s", "checkpoint", "eta", "updated"}};
+  constexpr size_t kLeftAligned = 2, kRougeL = 5;
+  using Cells = std::array<std::string, 13>;
+  std::vector<Cells> rows = {{"run", "state", "step", "loss", "best val", "rougeL", "tok/s", "lr",
+                              "checkpoint", "size", "eta", "updated", "started"}};
   std::string notes;
   for (const RunStatus& run : runs) {
     rows.push_back({run.directory.string(), run.state, step_text(run), text_of(run.loss, 4),
-                    text_of(run.best_validation_loss, 4), text_of(run.tokens_per_second, 0),
-                    checkpoint_text(run), run.eta_seconds ? duration_text(*run.eta_seconds) : "-",
-                    run.seconds_since_update ? duration_text(*run.seconds_since_update) : "-"});
+                    text_of(run.best_validation_loss, 4), text_of(run.best_rougeL, 4),
+                    text_of(run.tokens_per_second, 0),
+                    run.learning_rate ? fmt::format("{:.2e}", *run.learning_rate) : "-", checkpoint_text(run),
+                    bytes_text(run.size_bytes), run.eta_seconds ? duration_text(*run.eta_seconds) : "-",
+                    run.seconds_since_update ? duration_text(*run.seconds_since_update) : "-",
+                    run.started_at ? clock_text(*run.started_at) : "-"});
     if (!run.note.empty()) notes += fmt::format("{}: {}\n", run.directory.string(), run.note);
   }
   // Minimum widths of the columns, with at least two spaces between columns.
-  std::array<size_t, std::tuple_size_v<Cells>> widths = {5, 12, 15, 10, 10, 10, 12, 9, 9};
+  std::array<size_t, std::tuple_size_v<Cells>> widths = {5, 12, 15, 10, 10, 8, 10, 10, 12, 11, 9, 9, 21};
   for (const Cells& row : rows)
     for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size() + 2);
+  const bool has_rouge =
+      std::ranges::any_of(runs, [](const RunStatus& run) { return run.best_rougeL.has_value(); });
   std::string table;
   for (const Cells& row : rows) {
     for (size_t c = 0; c < row.size(); ++c)
-      table += c < kLeftAligned ? fmt::format("{:<{}}", row[c], widths[c])
-                                : fmt::format("{:>{}}", row[c], widths[c]);
+      if (c != kRougeL || has_rouge)
+        table += c < kLeftAligned ? fmt::format("{:<{}}", row[c], widths[c])
+                                  : fmt::format("{:>{}}", row[c], widths[c]);
     table += "\n";
   }
   return table + notes;

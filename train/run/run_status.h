@@ -1,9 +1,11 @@
 #pragma once
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/files/io.h"
@@ -22,25 +24,49 @@ struct RunStatus {
   int64_t step = 0;
   int64_t steps = 0;  ///< steps of the whole run; 0: unknown
   std::optional<double> loss;
+  std::optional<double> learning_rate;
   std::optional<double> best_validation_loss;  ///< the lowest; initial weights do not count
+  std::optional<double> best_rougeL;           ///< the highest of the validations
   std::optional<double> tokens_per_second;
   std::optional<double> eta_seconds;         ///< time to the end; only while running
   std::optional<int64_t> newest_checkpoint;  ///< step of the newest checkpoint
   std::optional<int64_t> saving_step;        ///< step of the save under way; only while running
+  int64_t size_bytes = 0;                    ///< of all files in the directory, targets of links left out
+  std::optional<double> started_at;          ///< time of the first start, in seconds since 1970
   std::vector<std::string> slow_ranks;       ///< "rank 3 (n2) at 0.52 of the median"; only while running
+  /// "rank 4 (n3) was slow at step 280, at 0.65 of the median speed": ranks that were slow since the last start
+  /// and are not now; the latest first; only while running.
+  std::vector<std::string> were_slow;
   std::string exclude;             ///< Slurm's option that leaves out the nodes of slow ranks; may be empty
   std::optional<double> deadline;  ///< end of the job in seconds since 1970, if known; only while running
   std::optional<double> stops_at;  ///< time of the stop, estimated from the log; only while running
   std::optional<double> seconds_since_update;  ///< age of metrics.jsonl; nullopt if its time is in the future
 };
 
-/// Reads the state only from the run's files, without MPI or the run's process. Throws nothing: a run that
-/// cannot be read is "unreadable", and a damaged metrics.jsonl gives a note.
+/// Reads the state only from the run's files, without MPI or the run's process. Of a long log reads head and
+/// tail (read_log_ends), and takes the best score between them from the newest checkpoint. Throws nothing: a
+/// run that cannot be read is "unreadable", and a damaged metrics.jsonl gives a note.
 RunStatus read_status(Io& io, const std::filesystem::path& directory);
 
 /// RunStatus::state of a run with this owner. `end`: the last event, if it is an `end`. `is_empty`: nothing
 /// is logged.
 std::string state_text(RunOwner::State owner, const std::optional<EndEvent>& end, bool is_empty);
+
+/// The words of sort_runs(), the keys of `status --json`.
+inline constexpr std::array kSortKeys = {"directory",
+                                         "state",
+                                         "step",
+                                         "loss",
+                                         "learning_rate",
+                                         "best_validation_loss",
+                                         "best_rougeL",
+                                         "tokens_per_second",
+                                         "size_bytes",
+                                         "started_at",
+                                         "seconds_since_update"};
+
+/// Orders runs by one of kSortKeys, ascending; runs without a value come last, equal ones stay in their order.
+void sort_runs(std::span<RunStatus> runs, std::string_view key);
 
 /// A table with a line for each run, and the notes below. Every line ends with a line end.
 std::string status_table(std::span<const RunStatus> runs);

@@ -126,14 +126,83 @@ TEST_F(Status, NamesTheSlowRanksOfARunningRun) {
                   "speed; to leave them out of the job: --exclude=n2,n7"))
       << table.out;
   EXPECT_FALSE(status_of(run_directory("over")).at(0).contains("exclude")) << "that run is over";
+  {
+    MetricsFile file(scratch_ / "running/metrics.jsonl");
+    HostsEvent event;
+    event.step = 25;
+    event.slow = {{3, "n2", 1.16}, {5, "n7", 0.75}};
+    file.write(event);
+  }
+  const nlohmann::json later = status_of(run_directory("running")).at(0);
+  EXPECT_EQ(later.at("exclude"), "--exclude=n7");
+  EXPECT_EQ(later.at("slow_ranks"), (std::vector<std::string>{"rank 5 (n7) at 0.75 of the median speed"}));
+  EXPECT_EQ(later.at("were_slow"),
+            (std::vector<std::string>{"rank 3 (n2) was slow at step 20, at 0.52 of the median speed"}));
+  EXPECT_TRUE(has(later.at("note"), "--exclude=n7; rank 3 (n2) was slow at step 20, at 0.52"));
   // A start after that window may have other nodes.
   StartEvent resumed;
-  resumed.step = 20;
+  resumed.step = 25;
   MetricsFile(scratch_ / "running/metrics.jsonl").write(resumed);
   EXPECT_FALSE(status_of(run_directory("running")).at(0).contains("exclude"));
+  EXPECT_FALSE(status_of(run_directory("running")).at(0).contains("were_slow"));
   // A later window without slow ranks: they have recovered.
   MetricsFile(scratch_ / "running/metrics.jsonl").write(HostsEvent{});
   EXPECT_FALSE(status_of(run_directory("running")).at(0).contains("exclude"));
+}
+
+// Three runs whose numbers are in another order than their names.
+TEST_F(Status, RunsAreOrderedByAnyKey) {
+  const struct {
+    const char* name;
+    double loss, rate, rouge, start;
+  } runs[] = {{"a", 3, 1e-4, 0.2, 2e9}, {"b", 1, 3e-4, 0.1, 1e9}, {"c", 2, 2e-4, 0.3, 1.5e9}};
+  for (const auto& run : runs) {
+    MetricsFile file(std::filesystem::path(run_directory(run.name)) / "metrics.jsonl");
+    StartEvent start;
+    start.time = run.start;
+    file.write(start);
+    StepMetrics step;
+    step.step = 1;
+    step.loss = run.loss;
+    step.learning_rate = run.rate;
+    file.write(step);
+    ValidationEvent validation;
+    validation.step = 1;
+    validation.loss = 4 - run.loss;
+    validation.rougeL = run.rouge;
+    file.write(validation);
+    validation.step = 2;
+    validation.loss = 9;
+    validation.rougeL = 0.01;
+    file.write(validation);
+  }
+  run_directory("d");
+  write_bytes(scratch_ / "d/metrics.jsonl", "");  // no values: the last
+  write_bytes(scratch_ / "b/more", std::string(100'000, 'x'));
+  const auto order = [&](const std::string& key) {
+    std::string names;
+    for (const auto& run : status_of("--sort " + key + " " + scratch_.path().string()))
+      names += run.at("directory").get<std::string>().back();
+    return names;
+  };
+  EXPECT_EQ(order("loss"), "bcad");
+  EXPECT_EQ(order("learning_rate"), "acbd");
+  EXPECT_EQ(order("best_validation_loss"), "acbd");
+  EXPECT_EQ(order("best_rougeL"), "bacd");
+  EXPECT_EQ(order("started_at"), "bcad");
+  EXPECT_EQ(order("size_bytes").back(), 'b');
+  EXPECT_EQ(order("directory"), "abcd");
+  const nlohmann::json run = status_of(run_directory("b")).at(0);
+  EXPECT_EQ(run.at("learning_rate"), 3e-4);
+  EXPECT_EQ(run.at("best_rougeL"), 0.1);
+  EXPECT_EQ(run.at("started_at"), 1e9);
+  EXPECT_EQ(run.at("size_bytes"), 100'000 + std::filesystem::file_size(scratch_ / "b/metrics.jsonl"));
+  const ProgramRun table = run_program("status " + scratch_.path().string());
+  EXPECT_TRUE(has(table.out, "best val  rougeL")) << table.out;
+  EXPECT_TRUE(has(table.out, "3.00e-04")) << table.out;
+  const ProgramRun wrong = run_program("status --sort rouge " + scratch_.path().string());
+  EXPECT_EQ(wrong.exit_code, 64);
+  EXPECT_TRUE(has(wrong.err, "best_rougeL")) << wrong.err;
 }
 
 TEST_F(Status, WideColumnsStayApart) {
