@@ -49,6 +49,11 @@ class DocumentInput {
       first_ = next_document(lines_);
       return;
     }
+    if (is_plain_text(path)) {
+      first_ = whole_document(lines_);
+      total_ = 1;
+      return;
+    }
     TextLines all(path);
     while (next_document(all)) ++total_;
   }
@@ -281,7 +286,10 @@ void add_summarize(CommandLine& line) {
   Verb verb = line.verb("summarize", "summaries of documents, by a trained model");
   const auto given = std::make_shared<SummarizeArguments>();
   given->model.add_to(verb, 16);
-  verb.path("--input", given->input, "JSONL, {\"document\": \"...\"} a line, plain or gzip; - is stdin")
+  verb.path(
+          "--input", given->input,
+          "JSONL, {\"document\": \"...\"} a line; or one document of plain text if the name ends with .txt, "
+          ".text or .md and the text does not begin with {; both also with .gz; - is JSONL from stdin")
       .show_default();
   verb.path("--output", given->output,
             "the same lines with `summary`, and `cut_tokens` where the document lost its end, as plain "
@@ -297,7 +305,9 @@ void add_summarize(CommandLine& line) {
   verb.add_details(
       "Of a model of Hugging Face, settings of its generation_config.json are the defaults of those below. "
       "An export of\nripstop brings its prompt, too.");
-  verb.set_example("ripstop summarize runs/xsum --input articles.jsonl --output summaries.jsonl");
+  verb.set_example(
+      "ripstop summarize runs/xsum --input articles.jsonl --output summaries.jsonl\n"
+      "  ripstop summarize runs/xsum --input article.txt");
   verb.set_action([given] {
     MpiWorld world(world_options("summarize"));
     return world.run([&] {

@@ -54,7 +54,8 @@ std::string fault_of(const std::string& line, const Json::parse_error& error) {
   const char first = line[line.find_first_not_of(" \t")];
   std::string hint = "write one JSON object a line: {\"document\": \"...\"}";
   hint += first == '[' ? "; an array goes over several lines with jq -c '.[]'"
-                       : "; of one text: jq -nc --rawfile d FILE '{document: $d}'";
+                       : "; one text: --input FILE.txt, or in a pipe jq -nc --rawfile d FILE "
+                         "'{document: $d}'";
   if (first == '{' && !fault.empty()) hint = fault;
   throw Error(ExitCode::kInputData, fmt::format("{}: not a JSON object: '{}'", lines.place(), begin_of(line)),
               hint);
@@ -138,6 +139,26 @@ std::optional<DocumentLine> next_document(TextLines& lines) {
     return DocumentLine{line, *document};
   }
   return std::nullopt;
+}
+
+bool is_plain_text(const fs::path& path) {
+  const fs::path name = path.extension() == ".gz" ? path.stem() : path;
+  if (name.extension() != ".txt" && name.extension() != ".text" && name.extension() != ".md") return false;
+  TextLines lines(path.string());
+  for (std::string line; lines.next(line);)
+    if (const size_t first = line.find_first_not_of(" \t"); first != line.npos) return line[first] != '{';
+  return true;
+}
+
+DocumentLine whole_document(TextLines& lines) {
+  constexpr size_t kMostBytes = size_t{64} << 20;
+  std::string document;
+  for (std::string line; lines.next(line);) {
+    document += (document.empty() ? "" : "\n") + line;
+    if (document.size() > kMostBytes)
+      fail(ExitCode::kInputData, "{}: one document of more than {} MiB", lines.name(), kMostBytes >> 20);
+  }
+  return {fmt::format("{{\"document\":{}}}", text_of_json(document)), document};
 }
 
 std::string with_summary(const std::string& line, const std::string& summary, int64_t cut_tokens) {

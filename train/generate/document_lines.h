@@ -22,6 +22,13 @@ struct DocumentLine {
 /// lists the other fields.
 std::optional<DocumentLine> next_document(TextLines& lines);
 
+/// Whether the file is one document of plain text: its name ends with .txt, .text or .md, perhaps with .gz
+/// behind, and its first character is no {. Throws Error(kInputData) like TextLines.
+bool is_plain_text(const std::filesystem::path& path);
+
+/// All of `lines` as one document. Throws Error(kInputData) if the text is longer than 64 MiB.
+DocumentLine whole_document(TextLines& lines);
+
 /// `line` with the field `summary`, and without a line end; other values stay as they are written. An old
 /// `summary` becomes `reference`, unless `line` has a `reference`. If `cut_tokens` is above 0, adds
 /// `cut_tokens`: the number of tokens that the document lost because it was too long.

@@ -57,6 +57,23 @@ TEST_F(SummarizeCommand, ReadsGzip) {
   EXPECT_EQ(lines_of(got.out).size(), 2u);
 }
 
+TEST_F(SummarizeCommand, ATextFileIsOneDocument) {
+  const std::string lines = write("in.jsonl", "{\"document\": \"one \\\"two\\\"\\n\\nthree\"}\n");
+  const std::string expected = run_program("summarize " + run() + " --input " + lines).out;
+  ASSERT_EQ(lines_of(expected).size(), 1U);
+  for (const char* name : {"in.txt", "in.text", "in.md"})
+    EXPECT_EQ(run_program("summarize " + run() + " --input " + write(name, "one \"two\"\n\nthree\n")).out,
+              expected)
+        << name;
+  write_gzip(scratch_ / "in.txt.gz", "one \"two\"\r\n\r\nthree");
+  EXPECT_EQ(run_program("summarize " + run() + " --input " + file("in.txt.gz")).out, expected);
+  const std::string objects = write("objects.txt", "\n{\"document\": \"one\"}\n{\"document\": \"two\"}\n");
+  EXPECT_EQ(lines_of(run_program("summarize " + run() + " --input " + objects).out).size(), 2U);
+  const ProgramRun bytes = run_program("summarize " + run() + " --input " + write("latin.txt", "caf\xe9\n"));
+  EXPECT_EQ(bytes.exit_code, 65);
+  EXPECT_NE(bytes.err.find("latin.txt:1: "), std::string::npos) << bytes.err;
+}
+
 // An existing output is not replaced without --force.
 TEST_F(SummarizeCommand, KeepsAnOutputThatExists) {
   const std::string input = write("in.jsonl", "{\"document\": \"one\"}\n{\"document\": null}\n");
