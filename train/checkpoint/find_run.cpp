@@ -249,13 +249,19 @@ std::vector<fs::path> find_runs(Io& io, const fs::path& path) {
   require_directory(io, path);
   if (is_run(io, path)) return {path};
   std::vector<fs::path> runs = runs_inside(io, path);
-  if (runs.empty())
-    throw Error(
-        ExitCode::kUsage,
-        fmt::format("{}: is not a run directory, and holds none: there is no {}", path.string(), kMarks),
-        "give the directories of runs, or a folder that holds them itself: what lies deeper is not looked "
-        "at");
-  return runs;
+  if (!runs.empty()) return runs;
+  if (path_exists(io, path / "config.json") || path_exists(io, path / "adapter_config.json"))
+    refuse(io, path);
+  const fs::path whole = fs::absolute(without_slash(path)).lexically_normal();
+  for (fs::path above = whole.parent_path(); above != above.parent_path(); above = above.parent_path())
+    if (is_run(io, above))
+      throw Error(ExitCode::kUsage, fmt::format("{}: is not a run directory", path.string()),
+                  fmt::format("it lies in one: give {}", shell_word(above.string())));
+  throw Error(
+      ExitCode::kUsage,
+      fmt::format("{}: is not a run directory, and holds none: there is no {}", path.string(), kMarks),
+      "give the directories of runs, or a folder that holds them itself: what lies deeper is not looked "
+      "at");
 }
 
 fs::path find_checkpoints(Io& io, const fs::path& path) {

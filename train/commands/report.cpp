@@ -83,6 +83,7 @@ ExitCode write_page(Io& io, const ReportArguments& given) {
   for (const fs::path& directory : directories)
     runs.push_back(read_run(io, directory, columns_of_each(directories.size()), options.with_texts));
   if (given.anonymous) make_anonymous(runs, owner_of(directories.front()));
+  name_shortly(runs);  // after the folders are hidden, which may have the user's name
   const std::string text = page(runs, options);
   write_whole_file(io, given.output, text);
   print_out("{}: {}, {}; it holds {}\n", given.output, counted(std::ssize(runs), "run"),

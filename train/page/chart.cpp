@@ -13,7 +13,7 @@
 namespace ripstop {
 namespace {
 
-constexpr double kLeft = 58, kRight = 12, kTop = 24, kBottom = 40;
+constexpr double kLeft = 58, kRight = 26, kTop = 24, kBottom = 40;
 
 struct Size {
   double width, height;
@@ -63,9 +63,9 @@ struct Scale {
       const double decades = std::log10(high / low);
       for (double power = std::pow(10, std::floor(std::log10(low))); power <= high; power *= 10)
         for (const double factor : {1, 2, 5})
-          if ((factor == 1 || decades < 2) && factor * power >= low && factor * power <= high)
+          if ((factor == 1 || decades < 2.5) && factor * power >= low && factor * power <= high)
             ticks.push_back(factor * power);
-      const size_t every = ticks.size() / 6 + 1;
+      const size_t every = (ticks.size() - 1) / 8 + 1;
       for (size_t i = 0; i * every < ticks.size(); ++i) ticks[i] = ticks[i * every];
       ticks.resize((ticks.size() + every - 1) / every);
       return ticks;

@@ -17,9 +17,15 @@ namespace {
 
 using Runs = std::span<const RunRecord>;
 
-constexpr std::pair<const char*, const char*> kSections[] = {
-    {"curves", "Curves"}, {"scores", "Scores"}, {"texts", "Texts"},     {"configs", "Configs"},
-    {"time", "Time"},     {"memory", "Memory"}, {"history", "History"}, {"origin", "Origin"}};
+constexpr std::pair<std::string_view, std::string_view> kSections[] = {
+    {"curves", "Curves"},
+    {"scores", "Scores"},
+    {"texts", "Texts"},
+    {"configs", "What differs between the configs"},
+    {"time", "Where the time went"},
+    {"memory", "Plan beside measured"},
+    {"history", "Restarts and warnings"},
+    {"origin", "Origin"}};
 
 std::vector<Chart> charts_of(Runs runs) {
   const int64_t mean = runs.size() == 1 ? smoothed_steps(runs[0]) : 0;
@@ -102,7 +108,9 @@ std::string figure(const Chart& chart, Runs runs, Abscissa abscissa, const std::
 }
 
 std::string curves(Runs runs) {
-  std::string out = "<section id=\"curves\"><h2>Curves</h2>", legend;
+  std::string out = section_begin("curves"), legend;
+  if (std::ranges::none_of(runs, [](const RunRecord& run) { return run.last_step.has_value(); }))
+    return out + "<p class=\"note\">No step was made.</p></section>\n";
   if (runs.size() > 1) {
     legend = "<div class=\"legend\">";
     out += "<div class=\"axes\">along: ";
@@ -143,6 +151,11 @@ std::string head(Runs runs, const PageOptions& options) {
 }
 
 }  // namespace
+
+std::string section_begin(std::string_view id) {
+  const auto section = std::ranges::find(kSections, id, [](const auto& each) { return each.first; });
+  return fmt::format("<section id=\"{}\"><h2>{}</h2>", id, section->second);
+}
 
 size_t columns_of_each(size_t runs) {
   return std::clamp<size_t>(1280 / std::max<size_t>(runs, 1), 128, 640);

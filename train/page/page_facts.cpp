@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "data/dataset/token_dataset.h"
 #include "data/process/shell_word.h"
 #include "train/page/chart.h"
 #include "train/page/html_text.h"
@@ -41,9 +42,35 @@ bool is_worse_now(const RunRecord& run) {
          run.last_validation->loss > 1.01 * run.best_loss->loss;
 }
 
+// "What is trained: adapters of 1.2M weights beside the frozen 6.7G of models/llama2, on 204045 documents with
+// summaries of data/xsum." Empty without a start or a config.
+std::string trained_text(const RunRecord& run) {
+  if (!run.last_start || !run.config || run.last_start->parameters == 0) return "";
+  const StartEvent& start = *run.last_start;
+  const RunConfig& config = *run.config;
+  const std::string all = number_text(static_cast<double>(start.parameters), 3);
+  const std::string source = "<bdi>" + html(config.model.pretrained, 120) + "</bdi>";
+  std::string text;
+  if (config.lora.any())
+    text = fmt::format("adapters of {} weights beside the frozen {} of {}",
+                       number_text(static_cast<double>(start.trained_parameters), 3), all, source);
+  else
+    text = config.model.pretrained.empty() ? fmt::format("a model of {} weights, from random ones", all)
+                                           : fmt::format("all {} weights of {}", all, source);
+  const char* const kind =
+      start.data.kind == to_string(ExampleKind::kText) ? "texts" : "documents with summaries";
+  const std::string data = start.data.examples > 0 ? fmt::format("{} {} of ", start.data.examples, kind) : "";
+  return fmt::format("What is trained: {}, on {}<bdi>{}</bdi>.", text, data,
+                     html(config.data.directory, 120));
+}
+
 std::string sentences(const RunRecord& run) {
-  const std::string time = duration_text(run.seconds.total());
-  std::string text = fmt::format("{}: {} steps in {}. ", state_of(run), steps_text(run), time);
+  std::string text = state_of(run) + ": ";
+  if (run.last_step)
+    text += fmt::format("{} steps in {}. ", steps_text(run), duration_text(run.seconds.total()));
+  else
+    text += run.last_start ? fmt::format("no step of {} was made. ", run.last_start->steps)
+                           : "nothing was logged. ";
   if (run.diverged)
     text += bad(fmt::format("The loss or the gradient was not finite in {}, first at step {}.",
                             counted(run.not_finite, "step"), *run.diverged)) +
@@ -110,7 +137,7 @@ struct Purpose {
 std::vector<Purpose> purposes(const TimeUse& time) {
   std::vector<Purpose> all = {{"computing", std::max(time.compute(), 0.0)}};
   for (const MeshAxis axis : kMeshAxes)
-    all.push_back({fmt::format("communication not hidden, {}", to_string(axis)), time.exposed[axis]});
+    all.push_back({fmt::format("exposed communication, {}", to_string(axis)), time.exposed[axis]});
   all.push_back({"waiting for data", time.data});
   all.push_back({"waiting for saves", time.save + time.saves_between});
   all.push_back({"validation", time.validation});
@@ -118,9 +145,9 @@ std::vector<Purpose> purposes(const TimeUse& time) {
   return all;
 }
 
+// A color of the page's style that no run has.
 std::string shade(size_t purpose) {
-  constexpr const char* kShades[] = {"c0", "c1", "c6", "c4", "c3", "c7", "c2", "c5"};
-  return fmt::format("var(--{})", kShades[purpose % std::size(kShades)]);
+  return fmt::format("var(--p{})", purpose);
 }
 
 std::string bar(const RunRecord& run) {
@@ -200,7 +227,8 @@ std::string name_of(Runs runs, size_t number, size_t most) {
 }
 
 std::string RunTable::html() const {
-  std::string out = "<div class=\"scroll\"><table>";
+  std::string out =
+      fmt::format("<div class=\"scroll\"><table{}>", runs_.size() == 1 ? " class=\"facts\"" : "");
   if (runs_.size() > 1) {
     out += "<thead><tr><th></th>";
     for (size_t i = 0; i < runs_.size(); ++i) out += "<th>" + name_of(runs_, i, 60) + "</th>";
@@ -225,15 +253,15 @@ std::string RunTable::tiles() const {
 std::string story(Runs runs) {
   std::string out = winner(runs);
   for (size_t i = 0; i < runs.size(); ++i)
-    out += fmt::format("<div class=\"story r{}\"><h3>{}</h3><p>{}</p></div>\n", i % kColors,
-                       name_of(runs, i, 200), sentences(runs[i]));
+    out += fmt::format("<div class=\"story r{}\"><h3>{}</h3><p>{}</p><p>{}</p></div>\n", i % kColors,
+                       name_of(runs, i, 200), trained_text(runs[i]), sentences(runs[i]));
   return out;
 }
 
 std::string overview(Runs runs) {
   RunTable table(runs);
   table.row("state", state_of);
-  table.row("steps", steps_text);
+  table.row("steps", [](const RunRecord& run) { return run.last_step ? steps_text(run) : ""; });
   table.row("training loss", [](const RunRecord& run) {
     if (!run.last_step) return std::string();
     const bool is_finite = std::isfinite(run.last_step->loss);
@@ -249,7 +277,9 @@ std::string overview(Runs runs) {
   table.row("tokens", [](const RunRecord& run) {
     return run.last_step ? number_text(static_cast<double>(run.last_step->tokens_seen)) : "";
   });
-  table.row("time", [](const RunRecord& run) { return duration_text(run.seconds.total()); });
+  table.row("time", [](const RunRecord& run) {
+    return run.seconds.total() > 0 ? duration_text(run.seconds.total()) : "";
+  });
   table.row("tokens a second", [](const RunRecord& run) {
     Extent speed;
     for (const Column& column : run.columns.all()) speed.add(column[Series::kSpeed]);
@@ -259,6 +289,7 @@ std::string overview(Runs runs) {
     return run.last_step ? bytes_text(run.last_step->peak_memory_bytes) : "";
   });
   table.row("parameters", of_start([](const StartEvent& start) {
+              if (start.parameters == 0) return std::string();
               const std::string all = number_text(static_cast<double>(start.parameters));
               if (start.trained_parameters == start.parameters || start.trained_parameters == 0) return all;
               return fmt::format("{}, trained {}", all,
@@ -269,8 +300,8 @@ std::string overview(Runs runs) {
 }
 
 std::string time_use(Runs runs) {
-  std::string out =
-      "<section id=\"time\"><h2>Where the time went</h2><p class=\"note\">seconds of rank 0</p>";
+  if (std::ranges::none_of(runs, [](const RunRecord& run) { return run.seconds.total() > 0; })) return "";
+  std::string out = section_begin("time") + "<p class=\"note\">seconds of rank 0</p>";
   for (size_t i = 0; i < runs.size(); ++i)
     if (runs[i].seconds.total() > 0) out += (runs.size() > 1 ? name_of(runs, i, 80) : "") + bar(runs[i]);
   RunTable table(runs);
@@ -314,13 +345,12 @@ std::string memory_use(Runs runs) {
   table.row("process of rank 0, peak",
             [](const RunRecord& run) { return run.end ? bytes_text(run.end->resident_peak_bytes) : ""; });
   if (table.is_empty()) return "";
-  return "<section id=\"memory\"><h2>Plan beside measured</h2><p class=\"note\">planned / measured, of a "
-         "rank</p>" +
-         table.html() + "</section>\n";
+  return section_begin("memory") + "<p class=\"note\">planned / measured, of a rank</p>" + table.html() +
+         "</section>\n";
 }
 
 std::string history(Runs runs, const PageOptions& options) {
-  std::string out = "<section id=\"history\"><h2>Restarts and warnings</h2>";
+  std::string out = section_begin("history");
   for (size_t i = 0; i < runs.size(); ++i) {
     const RunRecord& run = runs[i];
     out += "<h3>" + name_of(runs, i, 80) + "</h3>";
@@ -348,6 +378,7 @@ std::string history(Runs runs, const PageOptions& options) {
 
 std::string origin(Runs runs, const PageOptions& options) {
   RunTable table(runs);
+  table.row("directory", [](const RunRecord& run) { return html(run.path, 400); });
   table.row("command", of_start([](const StartEvent& start) { return command(start.argv); }));
   table.row("begun", [&](const RunRecord& run) {
     return run.first_start ? time_text(run.first_start->time, options.utc) : "";
@@ -391,7 +422,7 @@ std::string origin(Runs runs, const PageOptions& options) {
                          ? fmt::format("{} FLOP/s, {}", number_text(*start.peak_flops_per_second), source)
                          : source;
             }));
-  std::string out = "<section id=\"origin\"><h2>Origin</h2>" + table.html();
+  std::string out = section_begin("origin") + table.html();
   for (size_t i = 0; i < runs.size(); ++i)
     if (runs[i].config)
       out += fmt::format("<details><summary>config{}</summary><pre>{}</pre></details>",

@@ -3,6 +3,7 @@
 #pragma once
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "train/page/page.h"
 
@@ -14,7 +15,10 @@ std::string colors();
 /// The name of run `number`, cut to `most` characters; with the run's color if there are several runs.
 std::string name_of(std::span<const RunRecord> runs, size_t number, size_t most);
 
-/// Sentences on the events of each run.
+/// The begin of a section with its heading, which the menu repeats: "Where the time went" for "time".
+std::string section_begin(std::string_view id);
+
+/// What each run trains, and sentences on its events.
 std::string story(std::span<const RunRecord> runs);
 /// The most important facts: tiles of one run, else a table.
 std::string overview(std::span<const RunRecord> runs);

@@ -5,7 +5,8 @@ namespace ripstop {
 
 inline constexpr const char* kPageStyle = R"(
 :root{color-scheme:light dark;--paper:#fff;--card:#f6f7f9;--edge:#dfe3e8;--ink:#1b2430;--dim:#5d6875;--bad:#c62828;
---mark:#fff2b3;--c0:#2563eb;--c1:#d9480f;--c2:#2b8a3e;--c3:#9333ea;--c4:#c2255c;--c5:#0b7285;--c6:#8f6400;--c7:#495057}
+--mark:#fff2b3;--c0:#2563eb;--c1:#d9480f;--c2:#2b8a3e;--c3:#9333ea;--c4:#c2255c;--c5:#0b7285;--c6:#8f6400;--c7:#495057;
+--p0:#7c8ba1;--p1:#d9480f;--p2:#f08c00;--p3:#fcc419;--p4:#ae3ec9;--p5:#e599f7;--p6:#20a97f;--p7:#b6bec8}
 @media screen and (prefers-color-scheme:dark){:root{--paper:#12161c;--card:#1b212a;--edge:#313a46;--ink:#e4e9ef;
 --dim:#98a4b1;--bad:#ff7b72;--mark:#574a12;--c0:#6ea8fe;--c1:#ff9f5a;--c2:#69db7c;--c3:#c79bff;--c4:#ff8fb1;--c5:#4fd1d9;
 --c6:#e0b84c;--c7:#b8c0c8}}
@@ -65,7 +66,9 @@ white-space:pre-wrap;overflow-wrap:anywhere;line-height:1.4}
 code{font-family:ui-monospace,Menlo,Consolas,monospace;font-size:.92em;overflow-wrap:anywhere}
 @media(max-width:700px){main{padding:16px 12px 40px}.charts{grid-template-columns:minmax(0,1fr)}
 .wide-only{display:none}.small-only{display:block}svg text{font-size:16px}h1{font-size:23px}
-.tiles{grid-template-columns:repeat(2,minmax(0,1fr))}}
+.tiles{grid-template-columns:repeat(2,minmax(0,1fr))}
+#origin .facts th,#origin .facts td{display:block;padding-right:0;max-width:none}#origin .facts tbody th{border:0;padding-bottom:0}
+#origin .facts td{overflow-wrap:anywhere;padding-top:0}#origin .facts,#origin .facts tbody,#origin .facts tr{display:block}}
 @media print{body{font-size:11.5pt}main{max-width:none;padding:0}nav,.axes{display:none}figure,.story,.tiles div{background:none}
 h2{break-after:avoid}.scroll{overflow:visible}tr{break-inside:avoid}
 *{print-color-adjust:exact;-webkit-print-color-adjust:exact}}

@@ -117,7 +117,7 @@ std::string scores(Runs runs) {
   for (size_t i = 0; i < runs.size(); ++i)
     for (const EvaluationRecord& evaluation : runs[i].evaluations)
       rows += evaluation_row(runs, i, evaluation);
-  std::string out = "<section id=\"scores\"><h2>Scores</h2>";
+  std::string out = section_begin("scores");
   if (rows.empty())
     return out +
            "<p class=\"note\">No evaluation yet: <code>ripstop evaluate RUN</code> makes "
@@ -136,7 +136,7 @@ std::string scores(Runs runs) {
 }
 
 std::string texts(Runs runs, const PageOptions& options) {
-  std::string out = "<section id=\"texts\"><h2>Texts</h2>";
+  std::string out = section_begin("texts");
   if (!options.with_texts)
     return out + "<p class=\"note\">Documents and summaries are left out.</p></section>\n";
   const std::vector<Example> examples = examples_of(runs);
@@ -163,7 +163,7 @@ std::string config_differences(Runs runs) {
         std::ranges::any_of(runs, [&](const RunRecord& run) { return value(run) != value(runs[0]); });
     if (differs && key.path() != "run.directory") table.row(key.path(), value);
   }
-  return "<section id=\"configs\"><h2>What differs between the configs</h2>" +
+  return section_begin("configs") +
          (table.is_empty() ? std::string("<p class=\"note\">Nothing but the directories.</p>")
                            : table.html()) +
          "</section>\n";

@@ -231,7 +231,7 @@ std::string reason_of(const std::optional<EndEvent>& end) {
 
 RunRecord read_run(Io& io, const fs::path& directory, size_t most_columns, bool with_texts) {
   RunRecord run(most_columns);
-  run.name = directory.string();
+  run.path = run.name = directory.string();
   if (path_exists(io, directory / "metrics.jsonl")) read_log(directory / "metrics.jsonl", with_texts, run);
   const bool is_empty = !run.last_start && !run.last_step;
   run.state = state_text(find_run_owner(io, directory).state, run.end, is_empty);
@@ -279,6 +279,7 @@ class Anonymous {
   }
   void hide(RunRecord& run) {
     hide(run.name);
+    hide(run.path);
     hide(run.first_start);
     hide(run.last_start);
     std::map<std::string, HostTime> hosts;
@@ -301,6 +302,26 @@ class Anonymous {
 };
 
 }  // namespace
+
+void name_shortly(std::vector<RunRecord>& runs) {
+  std::vector<std::vector<fs::path>> names;
+  size_t fewest = SIZE_MAX;
+  for (const RunRecord& run : runs) {
+    const fs::path path = fs::path(run.path).lexically_normal();
+    const fs::path whole = path.has_filename() ? path : path.parent_path();
+    fewest = std::min(fewest, names.emplace_back(whole.begin(), whole.end()).size());
+  }
+  const size_t kept = runs.size() == 1 ? 2 : 1;
+  size_t shared = 0;
+  while (shared + kept < fewest &&
+         std::ranges::all_of(names, [&](const auto& each) { return each[shared] == names[0][shared]; }))
+    ++shared;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    fs::path end;
+    for (size_t n = shared; n < names[i].size(); ++n) end /= names[i][n];
+    if (!end.empty()) runs[i].name = end.string();
+  }
+}
 
 void make_anonymous(std::vector<RunRecord>& runs, const std::string& owner) {
   Anonymous anonymous(owner);

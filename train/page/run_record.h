@@ -61,7 +61,8 @@ struct EvaluationRecord {
 struct RunRecord {
   explicit RunRecord(size_t most_columns) : columns(most_columns) {}
 
-  std::string name;                ///< the directory as given
+  std::string path;                ///< the directory as given
+  std::string name;                ///< `path`, or its end (name_shortly)
   std::string state;               ///< RunStatus::state
   std::vector<std::string> notes;  ///< what could not be read
   std::optional<RunConfig> config;
@@ -97,6 +98,10 @@ std::string reason_of(const std::optional<EndEvent>& end);
 /// Throws Error(kStorage) if metrics.jsonl cannot be read. `most_columns`: for Columns. `with_texts`: whether
 /// to read documents and summaries.
 RunRecord read_run(Io& io, const std::filesystem::path& directory, size_t most_columns, bool with_texts);
+
+/// Names runs by the ends of their paths: without the folders that all of them share, a single one by its last two
+/// names.
+void name_shortly(std::vector<RunRecord>& runs);
 
 /// Removes whatever tells whose runs these are: the owner's name, hosts (which become "node 1" and so on,
 /// alike in all runs), absolute paths except their last names, and texts of warnings and notes. The runs must

@@ -43,6 +43,9 @@ class Report : public testing::Test {
     start.steps = likes.steps;
     start.argv = {"/opt/somebody/ripstop", "train", "data.directory=/data/somebody/xsum"};
     start.hosts = {"gpu-node-17"};
+    start.parameters = 1'234'000;
+    start.data.kind = "summary";
+    start.data.examples = 786;
     file.write(start);
     for (int64_t step = 1; step <= likes.steps; ++step) {
       StepMetrics metrics;
@@ -95,7 +98,7 @@ TEST_F(Report, ShowsSeveralRunsAndWhatDiffers) {
   EXPECT_TRUE(has(page, "<h3>Exposed communication: tensor</h3>"));
   EXPECT_FALSE(has(page, "<h3>Exposed communication: fsdp</h3>")) << "nothing was exposed";
   EXPECT_TRUE(has(page, "<mark>the summary</mark>"));
-  EXPECT_TRUE(has(page, "communication not hidden, tensor</th><td>5s (25.0%)</td>"));
+  EXPECT_TRUE(has(page, "exposed communication, tensor</th><td>5s (25.0%)</td>"));
 }
 
 // Whatever stands in a file of a run, the page has no script and asks for nothing.
@@ -159,6 +162,47 @@ TEST_F(Report, AnyNumbersGiveAPage) {
     const ProgramRun run = run_program("report --output " + (scratch_ / "out.html").string() + " " +
                                        (scratch_ / "run").string());
     EXPECT_EQ(run.exit_code, 0) << losses << run.err;
+  }
+}
+
+// Runs are called by the ends of their paths, and the first lines say what they train.
+TEST_F(Report, SaysWhatWasTrained) {
+  const std::string path = write_run("folder/a", {}).string();
+  const std::string one = page_of(path);
+  EXPECT_TRUE(has(one, "<h1>Training report: folder/a</h1>"));
+  EXPECT_TRUE(has(one, "<th>directory</th><td>" + path + "</td>"));
+  EXPECT_TRUE(
+      has(one,
+          "<p>What is trained: a model of 1.23M weights, from random ones, on 786 documents with summaries "
+          "of <bdi>"));
+  write_run("folder/b", {});
+  const std::string two = page_of((scratch_ / "folder").string());
+  EXPECT_TRUE(has(two, "<h1>Training report: a, b</h1>"));
+  const std::string hidden = page_of("--anonymous " + path);
+  EXPECT_TRUE(has(hidden, "<h1>Training report: a</h1>"));
+  for (const char* title :
+       {"Curves", "Where the time went", "Plan beside measured", "Restarts and warnings", "Origin"}) {
+    EXPECT_TRUE(has(one, std::string("\">") + title + "</a>")) << title;
+    EXPECT_TRUE(has(one, std::string("<h2>") + title + "</h2>")) << title;
+  }
+}
+
+TEST_F(Report, ARunWithoutAStepSaysSo) {
+  write_bytes(scratch_ / "none/metrics.jsonl", R"({"event":"start","step":0,"steps":100,"time":1.7e9})"
+                                               "\n");
+  const std::string page = page_of((scratch_ / "none").string());
+  EXPECT_TRUE(has(page, "interrupted: no step of 100 was made."));
+  EXPECT_TRUE(has(page, "<p class=\"note\">No step was made.</p>"));
+  EXPECT_FALSE(has(page, "Where the time went"));
+}
+
+TEST_F(Report, APathInARunIsNoRun) {
+  const fs::path run = write_run("a", {});
+  write_bytes(run / "checkpoints/step_00000001/rank_0.h5", "");
+  for (const char* inside : {"checkpoints", "checkpoints/step_00000001", "metrics.jsonl"}) {
+    const ProgramRun refused = run_program("report " + (run / inside).string());
+    EXPECT_EQ(refused.exit_code, 64);
+    EXPECT_TRUE(has(refused.err, "it lies in one: give " + run.string())) << refused.err;
   }
 }
 
