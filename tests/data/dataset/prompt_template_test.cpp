@@ -73,7 +73,7 @@ TEST(ChatPrompt, ADocumentMayLoseWhiteSpace) {
 // A token of the document's last letter and of the template stays.
 TEST(ChatPrompt, ATokenOfDocumentAndTemplateIsTheTemplates) {
   const Tokenizer tokenizer = ChatDirectory().open("chatml");
-  const EncodedPrompt encoded = PromptTemplate(tokenizer, "\n{document}\n\nTL;DR:").encode("\nthe sun.");
+  const EncodedPrompt encoded = PromptTemplate(tokenizer, "{document}\n\nTL;DR:").encode("\nthe sun.");
   EXPECT_EQ(shown(tokenizer, encoded.tokens, encoded.begin_tokens, encoded.separator_begin), "the sun");
 }
 
