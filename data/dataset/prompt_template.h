@@ -27,17 +27,16 @@ TemplateParts parse_template(const std::string& prompt_template, bool in_chat = 
 /// Replaces "\n" and "\t" in `typed`, two characters each, by a line feed and a tab.
 std::string typed_template(std::string typed);
 
-/// A prompt: Tokenizer::begin or a chat template, template and document. Code that cuts the document must keep
-/// the first
-/// begin_tokens tokens, and all tokens from separator_begin on.
+/// A prompt: Tokenizer::begin, template and document, or a user's turn with them. Code that cuts the document
+/// must keep the first begin_tokens tokens, and all tokens from separator_begin on.
 struct EncodedPrompt {
   std::vector<int32_t> tokens;
   int64_t separator_begin = 0;
   int64_t begin_tokens = 1;
 };
 
-/// Makes a prompt of a document, or an example of a pair. If the tokenizer's choice names a chat template, the
-/// prompt is a user's turn, and the summary the answer of the assistant. Several threads may call const
+/// Makes a prompt of a document, or an example of a pair. If the tokenizer's choice names a chat template,
+/// the prompt is a user's turn, and the summary the answer of the assistant. Several threads may call const
 /// members at once.
 class PromptTemplate {
  public:
@@ -50,11 +49,12 @@ class PromptTemplate {
   /// All text around a document, that of the chat template included.
   TemplateParts frame() const;
 
-  /// Returns Tokenizer::begin and the ids of the whole prompt, encoded in one piece. A token that spans the
-  /// end of the document and the start of the separator counts as separator.
+  /// Returns Tokenizer::begin and the ids of the whole prompt, encoded in one piece; by a chat template, the
+  /// ids of the user's turn and the generation prompt. A token that spans the end of the document and the
+  /// start of the separator counts as separator.
   EncodedPrompt encode(std::string_view document) const;
-  /// The prompt of `document`, then `summary` (Tokenizer::encode_continuation), then Tokenizer::eos; by a chat
-  /// template, the rendered turns of user and assistant. Throws ConversationError if the summary changes the
+  /// The prompt of `document`, then `summary` (Tokenizer::encode_continuation), then Tokenizer::eos; by a
+  /// chat template, the turns of user and assistant. Throws ConversationError if the summary changes the
   /// prompt, as thoughts in it may.
   TokenExample encode_pair(std::string_view document, std::string_view summary) const;
   /// Tokenizer::begin, `text`, Tokenizer::eos. Every token is a target except the begin tokens; without begin

@@ -374,8 +374,8 @@ void Preparation::note_special_names() const {
       summaries_with_names_, documents_with_names_, how_read_, first_name_));
 }
 
-/// The choice with the chat template's name, and what a template needs of a tokenizer: names of special tokens
-/// are tokens, and the end of a turn ends a text.
+/// The choice with the chat template's name, and what a template needs of a tokenizer: names of special
+/// tokens are tokens, and the end of a turn ends a text.
 TokenizerChoice choice_of(const PrepareOptions& options) {
   TokenizerChoice choice = options.choice;
   choice.chat_template = options.chat_template;
