@@ -17,9 +17,9 @@ struct ReadConversation {
 };
 
 /// Reads `messages`, else `conversations`, else `prompt` with `completion`: lists of turns, or two texts. A
-/// turn has `role` and `content`, or `from` and `value`; a content is a text, null (empty) or a list of parts.
-/// Only turns of a `completion` count, and of other lists those without `weight` 0. `object` must be kept down
-/// to level kConversationLevels. Throws by `reader`.
+/// turn has `role` and `content`, or `from` and `value`; a content is a text, null (empty) or a list of
+/// parts. Only turns of a `completion` count, and of other lists those without `weight` 0. `object` must be
+/// kept down to level kConversationLevels. Throws by `reader`.
 ReadConversation read_conversation(const JsonReader& reader, const JsonReader::Json& object);
 inline constexpr int kConversationLevels = 5;
 

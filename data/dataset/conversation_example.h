@@ -11,8 +11,8 @@ namespace ripstop {
 /// which the latest turn of the user may be cut.
 TokenExample conversation_example(EncodedConversation encoded);
 
-/// Tokenizer::begin, `prompt` and `completion` encoded as one text, Tokenizer::eos: a conversation of two turns.
-/// Targets are the tokens that end behind the prompt. Throws the errors of Tokenizer::encode().
+/// Tokenizer::begin, `prompt` and `completion` encoded as one text, Tokenizer::eos: a conversation of two
+/// turns. Targets are the tokens that end behind the prompt. Throws the errors of Tokenizer::encode().
 TokenExample joined_example(const Tokenizer& tokenizer, std::string_view prompt, std::string_view completion);
 
 }  // namespace ripstop

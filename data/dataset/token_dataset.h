@@ -87,9 +87,9 @@ std::string content_hash(const TokenDatasetHeader& header, std::span<const std::
 /// the name of the file.
 ///
 /// The constructor reads the index into memory (24 bytes an example; of a conversation 16, and 16 a turn of
-/// the assistant and 8 a turn) and checks version, types, offsets and content hash. Before that, it compares hash_outside() with the hash in a prepare.json beside the file, if
-/// there is one, because libhdf5 may crash on a damaged file. Main thread only, because of libhdf5, except
-/// for read_tokens().
+/// the assistant and 8 a turn) and checks version, types, offsets and content hash. Before that, it compares
+/// hash_outside() with the hash in a prepare.json beside the file, if there is one, because libhdf5 may crash
+/// on a damaged file. Main thread only, because of libhdf5, except for read_tokens().
 class TokenDataset {
  public:
   explicit TokenDataset(const std::filesystem::path& path);

@@ -64,8 +64,8 @@ class Takeovers {
   std::string problem_;
 };
 
-/// The steps from which the last two takeovers of a run went on, in ascending order: the log of a start that has
-/// just taken over ends with the start before. Throws nothing: without a readable file there are none.
+/// The steps from which the last two takeovers of a run went on, in ascending order: the log of a start that
+/// has just taken over ends with the start before. Throws nothing: without a readable file there are none.
 std::vector<int64_t> last_takeover_steps(Io& io, const std::filesystem::path& run);
 
 /// The folder that holds the step directory `checkpoint`. The path may be relative, such as ".".

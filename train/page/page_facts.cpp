@@ -42,8 +42,8 @@ bool is_worse_now(const RunRecord& run) {
          run.last_validation->loss > 1.01 * run.best_loss->loss;
 }
 
-// "What is trained: adapters of 1.2M weights beside the frozen 6.7G of models/llama2, on 204045 documents with
-// summaries of data/xsum." Empty without a start or a config.
+// "What is trained: adapters of 1.2M weights beside the frozen 6.7G of models/llama2, on 204045 documents
+// with summaries of data/xsum." Empty without a start or a config.
 std::string trained_text(const RunRecord& run) {
   if (!run.last_start || !run.config || run.last_start->parameters == 0) return "";
   const StartEvent& start = *run.last_start;

@@ -99,8 +99,8 @@ std::string reason_of(const std::optional<EndEvent>& end);
 /// to read documents and summaries.
 RunRecord read_run(Io& io, const std::filesystem::path& directory, size_t most_columns, bool with_texts);
 
-/// Names runs by the ends of their paths: without the folders that all of them share, a single one by its last two
-/// names.
+/// Names runs by the ends of their paths: without the folders that all of them share, a single one by its
+/// last two names.
 void name_shortly(std::vector<RunRecord>& runs);
 
 /// Removes whatever tells whose runs these are: the owner's name, hosts (which become "node 1" and so on,

@@ -45,9 +45,9 @@ void add(const std::string& name, FieldReader fields, std::vector<Event>& events
   events.push_back(std::move(event));
 }
 
-// Adds the event of the line at `place` to `log` and returns its step. Throws Error(kStorage) "line 7: ..." if
-// the line, given without line end, is no event: no JSON object with `event` and `step`, or a field has a wrong
-// type.
+// Adds the event of the line at `place` to `log` and returns its step. Throws Error(kStorage) "line 7: ..."
+// if the line, given without line end, is no event: no JSON object with `event` and `step`, or a field has a
+// wrong type.
 int64_t add_line(const std::string& place, std::string_view line, MetricsLog& log) {
   const JsonReader reader(place, ExitCode::kStorage);
   // Short lines are parsed without the checks of JsonReader::parse, which would be slow for a million lines.
@@ -79,8 +79,8 @@ struct Part {
   int64_t begin = 0, end = INT64_MAX;
 };
 
-// Calls visit(line) after adding each event of a part to `log`, until it returns false. Ignores text after the
-// last line end. Returns MetricsLog::damage.
+// Calls visit(line) after adding each event of a part to `log`, until it returns false. Ignores text after
+// the last line end. Returns MetricsLog::damage.
 template <class Visit>
 std::string for_each_event(const InputFile& file, const Part& part, MetricsLog& log, Visit visit) {
   constexpr int64_t kBlockBytes = 1 << 20;
@@ -131,8 +131,8 @@ int64_t next_line(const InputFile& file, int64_t at) {
   return file.bytes();
 }
 
-// The first byte of a line before which no event has a step above `step`, at most about kNear before the first
-// event that has. Reads a few blocks: the steps of a log are in order.
+// The first byte of a line before which no event has a step above `step`, at most about kNear before the
+// first event that has. Reads a few blocks: the steps of a log are in order.
 int64_t place_of_step(const InputFile& file, int64_t step) {
   constexpr int64_t kNear = 1 << 20;
   int64_t low = 0, high = file.bytes();

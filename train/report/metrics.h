@@ -392,8 +392,8 @@ MetricsLog read_metrics(const std::filesystem::path& path);
 inline constexpr int64_t kWholeLogBytes = int64_t{16} << 20, kLogHeadBytes = int64_t{1} << 20,
                          kLogTailBytes = int64_t{8} << 20;
 
-/// Same as read_metrics(), but of a long log only the events of its head and tail, and between them the starts
-/// from the steps `started_at`, in ascending order.
+/// Same as read_metrics(), but of a long log only the events of its head and tail, and between them the
+/// starts from the steps `started_at`, in ascending order.
 MetricsLog read_log_ends(const std::filesystem::path& path, const std::vector<int64_t>& started_at);
 
 /// Calls visit(event) for each event, in the file's order, and stores no event. Returns MetricsLog::damage.

@@ -24,9 +24,9 @@ ResumableCheckpoint check_stored_config(const Checkpoint& checkpoint, const RunC
 /// if other [generation] settings give other ROUGE scores.
 std::vector<std::string> resume_notes(const ResumableCheckpoint& saved, const MeshSizes& mesh);
 
-/// Throws Error(kUsage), with the words that begin a new run instead, if a run with schedule.kind = "wsd" that
-/// had `old_steps` steps and has `steps` now took a step up to `checkpoint` with another rate than now: its
-/// decay had begun.
+/// Throws Error(kUsage), with the words that begin a new run instead, if a run with schedule.kind = "wsd"
+/// that had `old_steps` steps and has `steps` now took a step up to `checkpoint` with another rate than now:
+/// its decay had begun.
 void check_decay(const Checkpoint& checkpoint, const RunConfig& config, int64_t old_steps, int64_t steps);
 
 /// A note if the learning rate jumps after `step` because the run had `old_steps` steps and has `steps` now:

@@ -34,8 +34,8 @@ struct RunStatus {
   int64_t size_bytes = 0;                    ///< of all files in the directory, targets of links left out
   std::optional<double> started_at;          ///< time of the first start, in seconds since 1970
   std::vector<std::string> slow_ranks;       ///< "rank 3 (n2) at 0.52 of the median"; only while running
-  /// "rank 4 (n3) was slow at step 280, at 0.65 of the median speed": ranks that were slow since the last start
-  /// and are not now; the latest first; only while running.
+  /// "rank 4 (n3) was slow at step 280, at 0.65 of the median speed": ranks that were slow since the last
+  /// start and are not now; the latest first; only while running.
   std::vector<std::string> were_slow;
   std::string exclude;             ///< Slurm's option that leaves out the nodes of slow ranks; may be empty
   std::optional<double> deadline;  ///< end of the job in seconds since 1970, if known; only while running
@@ -65,7 +65,8 @@ inline constexpr std::array kSortKeys = {"directory",
                                          "started_at",
                                          "seconds_since_update"};
 
-/// Orders runs by one of kSortKeys, ascending; runs without a value come last, equal ones stay in their order.
+/// Orders runs by one of kSortKeys, ascending; runs without a value come last, equal ones stay in their
+/// order.
 void sort_runs(std::span<RunStatus> runs, std::string_view key);
 
 /// A table with a line for each run, and the notes below. Every line ends with a line end.

@@ -131,8 +131,8 @@ Turns random_turns(std::mt19937& random) {
   return turns;
 }
 
-// For every length and word: what is read ascends, fits and has whole answers; targets are the answers that are
-// left; nothing is left out that had room; counts are those of the plan.
+// For every length and word: what is read ascends, fits and has whole answers; targets are the answers that
+// are left; nothing is left out that had room; counts are those of the plan.
 TEST_F(KeptTokensTest, RandomConversationsKeepWholeAnswersAtEveryLength) {
   std::mt19937 random(5);
   std::vector<Turns> conversations;

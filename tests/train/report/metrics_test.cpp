@@ -339,8 +339,8 @@ TEST_F(Metrics, FullDiskLeavesNoHalfLine) {
   EXPECT_EQ(log.ends[0].exit_code, 74);
 }
 
-// A log of 20 MiB: steps 1 to 20,000, each with a KiB of text that readers skip, starts from the steps 0, 5,000 and
-// 9,000, and a checkpoint of every thousandth step, whose event comes two steps later.
+// A log of 20 MiB: steps 1 to 20,000, each with a KiB of text that readers skip, starts from the steps 0,
+// 5,000 and 9,000, and a checkpoint of every thousandth step, whose event comes two steps later.
 class LongLog : public Metrics {
  protected:
   void SetUp() override {
