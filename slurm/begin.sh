@@ -9,4 +9,4 @@ source "$scripts/env.sh"
 set -- "${arguments[@]}"
 set -euo pipefail
 source "$scripts/endings.sh"
-PATH=$PATH:$scripts:${scripts%/*}/build/cpu-release
+export PATH=$PATH:$scripts:${scripts%/*}/build/cpu-release
