@@ -85,12 +85,14 @@ std::string python_command(const ExportArguments& given, const ExportReport& rep
   // A Python string in double quotes, because the shell's quotes around the program are single.
   const std::string directory = text_of_json(fs::absolute(given.output).lexically_normal().string());
   const bool is_peft = given.format == kPeft, has_tokenizer = report.has_tokenizer && !is_peft;
+  const auto& [tokenizer, options] = report.python_tokenizer;
   return "python -c " +
          shell_word(fmt::format(
              "from {} import {}{}; m = {}.from_pretrained({}){}; print(m)", is_peft ? "peft" : "transformers",
-             is_peft ? kPeftClass : kModelClass, has_tokenizer ? ", AutoTokenizer" : "",
+             is_peft ? kPeftClass : kModelClass, has_tokenizer ? fmt::format(", {}", tokenizer) : "",
              is_peft ? kPeftClass : kModelClass, directory,
-             has_tokenizer ? fmt::format("; t = AutoTokenizer.from_pretrained({})", directory) : ""));
+             has_tokenizer ? fmt::format("; t = {}.from_pretrained({}{})", tokenizer, directory, options)
+                           : ""));
 }
 
 // "1 file of weights, 1.0 MiB; beside them 2 files, 9.1 KiB: config.json, README.md".

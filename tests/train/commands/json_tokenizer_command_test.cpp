@@ -79,7 +79,10 @@ void JsonTokenizerCommands::go_round() const {
   write_bytes(input, "{\"document\": \"The bridge opened.\"}\n");
   const ProgramRun of_run = run_program("summarize '" + path("run") + "' --input '" + input + "'");
   ok(of_run);
-  ok(run_program("checkpoint export '" + path("run") + "' '" + path("out") + "'"));
+  const ProgramRun exported = run_program("checkpoint export '" + path("run") + "' '" + path("out") + "'");
+  ok(exported);
+  EXPECT_HAS(exported.out, "from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast; m = ");
+  EXPECT_HAS(exported.out, "/out\", split_special_tokens=True); print(m)");
   expect_carried("out");
   EXPECT_HAS(read_bytes(scratch_ / "out/README.md"),
              "tokenizer = PreTrainedTokenizerFast.from_pretrained(directory, split_special_tokens=True)\n");

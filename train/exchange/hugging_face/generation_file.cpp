@@ -5,6 +5,7 @@
 #include <set>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "data/dataset/prompt_template.h"
 #include "data/files/whole_file.h"
@@ -25,6 +26,22 @@ constexpr int64_t kMostPromptBytes = int64_t{8} << 20;  // JSON may write one by
 constexpr std::array<std::string_view, 6> kOfEveryModel = {"bos_token_id", "eos_token_id",
                                                            "pad_token_id", "_from_model_config",
                                                            "use_cache",    "transformers_version"};
+
+// Settings of transformers that ripstop does not have, each with the value that does nothing.
+constexpr std::pair<std::string_view, double> kWithoutEffect[] = {
+    {"repetition_penalty", 1}, {"encoder_repetition_penalty", 1},
+    {"diversity_penalty", 0},  {"typical_p", 1},
+    {"epsilon_cutoff", 0},     {"eta_cutoff", 0},
+    {"num_beam_groups", 1},    {"num_return_sequences", 1},
+    {"min_length", 0},         {"encoder_no_repeat_ngram_size", 0}};
+
+// Whether transformers writes the same texts without the key, which ripstop does not have. Switches are off
+// there unless a file turns them on.
+bool is_without_effect(const std::string& key, const Json& value) {
+  return value == false || std::ranges::any_of(kWithoutEffect, [&](const auto& setting) {
+           return setting.first == key && value == setting.second;
+         });
+}
 
 // The key of [generation] with the name and meaning of Hugging Face's `key`; null if there is none.
 const ConfigKey* taken_key(const std::string& key) {
@@ -90,14 +107,15 @@ GenerationFile read_generation_file(const fs::path& directory) {
   RunConfig config;
   for (const auto& [key, value] : json.items()) {
     if (value.is_null() || std::ranges::count(kOfEveryModel, key) > 0) continue;
-    if (key == "max_length")
+    if (key == "max_length") {
       file.ignored.emplace_back("max_length (it counts the prompt, too; max_new_tokens does not)");
-    else if (const ConfigKey* const row = taken_key(key); row == nullptr)
-      file.ignored.push_back(in_one_line(key.substr(0, 80)));
-    else if (const std::string problem = take(*row, value, config); !problem.empty())
+    } else if (const ConfigKey* const row = taken_key(key); row == nullptr) {
+      if (!is_without_effect(key, value)) file.ignored.push_back(in_one_line(key.substr(0, 80)));
+    } else if (const std::string problem = take(*row, value, config); !problem.empty()) {
       file.ignored.push_back(problem);
-    else
+    } else {
       file.values.push_back({key, value_as_toml(*row, config)});
+    }
   }
   if (config.generation.do_sample && config.generation.num_beams > 1) {
     std::erase_if(file.values, [](const GenerationValue& value) { return value.key == "do_sample"; });

@@ -12,6 +12,12 @@
 
 namespace ripstop {
 
+/// Python names of a tokenizer of transformers that makes the ids of Tokenizer::encode.
+struct PythonTokenizer {
+  const char* class_name = "AutoTokenizer";
+  const char* options = "";  ///< of from_pretrained, behind the directory
+};
+
 /// The tokenizer of an export.
 struct ExportedTokenizer {
   SpecialIds ids = {};
@@ -21,11 +27,10 @@ struct ExportedTokenizer {
   std::string difference = {};
   /// Whether `texts` has tokenizer.json, with which AutoTokenizer can map tokens to places in the text.
   bool has_json = false;
-  /// Whether tokenizer.json is the run's own. PreTrainedTokenizerFast of transformers then makes the ids of
-  /// Tokenizer::encode if it is told `splits_special`, whatever tokenizer_config.json says.
-  bool is_carried_json = false;
+  bool is_carried_json = false;  ///< tokenizer.json is the run's own
   /// Whether names of special tokens in a text stay text; split_special_tokens in transformers.
   bool splits_special = true;
+  PythonTokenizer python = {};
 
   bool is_there() const { return !texts.empty(); }
 };

@@ -102,6 +102,7 @@ SmallFiles small_files(Io& io, const TrainedModel& trained, const ExportLayout& 
   const std::string prompt_template = find_template(io, trained),
                     chat_template = read_tokenizer_choice(trained.run).chat_template.value_or("");
   report.has_tokenizer = tokenizer.is_there();
+  report.python_tokenizer = tokenizer.python;
   report.writes_summaries = report.has_tokenizer && !prompt_template.empty() && adapters == nullptr;
   SmallFiles files;
   tokenizer.ids.ends = trained.config.generation.eos_token_id;

@@ -66,6 +66,7 @@ struct ExportReport {
   int64_t tensors = 0;
   std::vector<CheckedFile> files;  ///< weight files come first
   bool has_tokenizer = false;
+  PythonTokenizer python_tokenizer = {};
   /// The export has tokenizer and prompt, so `ripstop summarize` takes the directory.
   bool writes_summaries = false;
   int64_t weight_files = 0;
@@ -73,7 +74,7 @@ struct ExportReport {
 };
 
 /// Writes the checkpoint `trained` as the directory `output`, for AutoModelForCausalLM.from_pretrained and
-/// AutoTokenizer.from_pretrained. With options.adapters, writes only the adapters, for
+/// ExportReport::python_tokenizer. With options.adapters, writes only the adapters, for
 /// PeftModel.from_pretrained: then the checkpoint must have the units of adapter_table for adapters.lora.
 /// `output` appears complete or not at all (PartialDirectory). Returns the report on rank 0. Collective.
 /// Throws what export_weights throws, and:

@@ -198,6 +198,10 @@ ExportedTokenizer exported_tokenizer(const Tokenizer& tokenizer, int64_t longest
   if (files.has_json) {
     files.texts = std::move(own.carried);
     files.splits_special = !tokenizer.reads_special_tokens();
+    // AutoTokenizer of transformers 5 builds LlamaTokenizer, GPT2Tokenizer and others anew, without all that
+    // tokenizer.json says. This class takes the file as it is; options win over tokenizer_config.json.
+    files.python = {"PreTrainedTokenizerFast",
+                    files.splits_special ? ", split_special_tokens=True" : ", split_special_tokens=False"};
     if (tokenizer.files().find(kTokenizerConfigFile) == nullptr)
       files.texts.emplace_back(kTokenizerConfigFile, config_of_json(tokenizer, longest));
     else if (files.splits_special)

@@ -68,18 +68,11 @@ std::string generating_text(const ModelCard& card) {
          "print(tokenizer.decode(output[0, inputs.input_ids.shape[1]:], skip_special_tokens=True).strip())\n";
 }
 
-// AutoTokenizer of transformers 5 builds LlamaTokenizer, GPT2Tokenizer and others anew, without all that
-// tokenizer.json says. PreTrainedTokenizerFast takes the file as it is.
-const char* tokenizer_class(const ModelCard& card) {
-  return card.tokenizer.is_carried_json ? "PreTrainedTokenizerFast" : "AutoTokenizer";
-}
-
 // Python code that reads the tokenizer in `directory`, a Python expression.
 std::string tokenizer_line(const ModelCard& card, const char* directory) {
-  const char* options = !card.tokenizer.is_carried_json ? ""
-                        : card.tokenizer.splits_special ? ", split_special_tokens=True"
-                                                        : ", split_special_tokens=False";
-  return fmt::format("tokenizer = {}.from_pretrained({}{})\n\n", tokenizer_class(card), directory, options);
+  const PythonTokenizer& python = card.tokenizer.python;
+  return fmt::format("tokenizer = {}.from_pretrained({}{})\n\n", python.class_name, directory,
+                     python.options);
 }
 
 std::string adapters_loading_text(const ModelCard& card) {
@@ -103,7 +96,7 @@ std::string adapters_loading_text(const ModelCard& card) {
              "model = AutoModelForCausalLM.from_pretrained(base, dtype=\"{}\")\n"
              "model = PeftModel.from_pretrained(model, \".\")  # where this file lies\n"
              "model.generation_config.max_new_tokens = {}\n",
-             needs_torch(card) ? "import torch\n" : "", tokenizer_class(card),
+             needs_torch(card) ? "import torch\n" : "", card.tokenizer.python.class_name,
              text_of_json(base_export.empty() ? base : kBaseExport), dtype,
              card.trained.config.generation.max_new_tokens) +
          tokenizer_line(card, card.tokenizer.is_there() ? "\".\"" : "base") + generating_text(card) +
@@ -118,7 +111,8 @@ std::string loading_text(const ModelCard& card) {
       "directory = \".\"  # where this file lies\n"
       "model = AutoModelForCausalLM.from_pretrained(directory, dtype=\"{}\")\n",
       needs_torch(card) ? "import torch\n" : "",
-      card.tokenizer.is_there() ? fmt::format(", {}", tokenizer_class(card)) : "", to_string(card.dtype));
+      card.tokenizer.is_there() ? fmt::format(", {}", card.tokenizer.python.class_name) : "",
+      to_string(card.dtype));
   if (!card.tokenizer.is_there()) return text + "```\n\nThe tokenizer is not here: the run had none.\n";
   text += tokenizer_line(card, "directory") + generating_text(card) + "```\n";
   if (writes_summaries(card))

@@ -37,6 +37,15 @@ TEST(GenerationFile, SettingsAreTakenAndOthersAreNamed) {
   EXPECT_HAS(file.ignored[1], "max_length (it counts the prompt");
 }
 
+// What transformers has by default is no reason for a note.
+TEST(GenerationFile, SettingsThatDoNothingAreNotNamed) {
+  const GenerationFile file = generation_of(
+      R"({"output_attentions": false, "output_hidden_states": false, "output_scores": true,)"
+      R"( "repetition_penalty": 1.0, "typical_p": 1, "diversity_penalty": 0.5, "num_return_sequences": 1})");
+  EXPECT_EQ(values_of(file), "");
+  EXPECT_EQ(file.ignored, (std::vector<std::string>{"output_scores", "diversity_penalty"}));
+}
+
 // The end tokens that a directory with these two files has.
 EndTokens ends_of(const std::string& generation, const std::string& config) {
   const ScratchDirectory scratch;
