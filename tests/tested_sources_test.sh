@@ -134,7 +134,6 @@ train/page/*                        tests/train/commands/report_command_test.cpp
 train/plan/pretrained_sizes.*       tests/train/run/trainer_pretrained_test.cpp tests/train/commands/pretrained_command_test.cpp
 train/plan/*                        tests/train/config/bad_config_test.cpp tests/train/plan/rank_plan_test.cpp
 train/run/kernel_plans.h            tests/emulated_device/steps_ranks_test.cpp
-train/run/run_status.*              tests/train/commands/status_command_test.cpp
 train/run/*                         tests/train/commands/train_command_test.cpp tests/train/run/resume_test.sh
 train/commands/checkpoint_import.*   tests/train/commands/pretrained_command_test.cpp
 train/commands/checkpoint_inspect.*  tests/train/commands/checkpoint_command_test.cpp tests/train/exchange/bad_pretrained_test.cpp

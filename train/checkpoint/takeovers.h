@@ -65,7 +65,7 @@ class Takeovers {
 };
 
 /// The steps from which the last two takeovers of a run went on, in ascending order: the log of a start that
-/// has just taken over ends with the start before. Throws nothing: without a readable file there are none.
+/// has just taken over ends with the start before. Throws nothing: none without a readable file.
 std::vector<int64_t> last_takeover_steps(Io& io, const std::filesystem::path& run);
 
 /// The folder that holds the step directory `checkpoint`. The path may be relative, such as ".".

@@ -65,8 +65,7 @@ inline constexpr std::array kSortKeys = {"directory",
                                          "started_at",
                                          "seconds_since_update"};
 
-/// Orders runs by one of kSortKeys, ascending; runs without a value come last, equal ones stay in their
-/// order.
+/// Orders runs by one of kSortKeys, ascending. Runs without a value come last, equal ones stay in order.
 void sort_runs(std::span<RunStatus> runs, std::string_view key);
 
 /// A table with a line for each run, and the notes below. Every line ends with a line end.

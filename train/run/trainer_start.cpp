@@ -371,8 +371,7 @@ void Trainer::announce(const StartFindings& found) {
       *same = note;
   }
   for (const std::string& note : notes) log_.warn(note);
-  // An earlier start has told what it saw. From here on the watch goes on as if there had been no other
-  // start.
+  // Earlier starts have told what they saw. The watch goes on as if this were one start.
   for (const StepMetrics& step : read_log_ends(run_.metrics_file(), {}).steps)
     loss_watch_.add(step.step, step.loss, step.grad_norm, [](const std::string&) {});
 }

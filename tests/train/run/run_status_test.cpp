@@ -1,0 +1,85 @@
+#include "train/run/run_status.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/data/scratch_directory.h"
+#include "tests/expect_has.h"
+
+namespace ripstop {
+namespace {
+
+// Three runs whose numbers are in another order than their names, and one without any number.
+class Statuses : public testing::Test {
+ protected:
+  void SetUp() override {
+    write("a", 3, 1e-4, 0.2, 2e9);
+    write("b", 1, 3e-4, 0.1, 1e9);
+    write("c", 2, 2e-4, 0.3, 1.5e9);
+    write_bytes(scratch_ / "b/more", std::string(100'000, 'x'));
+    write_bytes(scratch_ / "d/metrics.jsonl", "");
+    Io io;
+    for (const char* name : {"a", "b", "c", "d"}) runs_.push_back(read_status(io, scratch_ / name));
+  }
+  void write(const std::string& name, double loss, double rate, double rouge, double time) const {
+    std::filesystem::create_directories(scratch_ / name);
+    MetricsFile file(scratch_ / name / "metrics.jsonl");
+    StartEvent start;
+    start.time = time;
+    file.write(start);
+    StepMetrics step;
+    step.step = 1;
+    step.loss = loss;
+    step.learning_rate = rate;
+    file.write(step);
+    ValidationEvent validation;
+    validation.step = 1;
+    validation.loss = 4 - loss;
+    validation.rougeL = rouge;
+    file.write(validation);
+    validation.loss = 9;
+    validation.rougeL = 0.01;
+    file.write(validation);
+    validation.step = 0;  // of the initial weights
+    validation.loss = 0.5;
+    validation.rougeL = 0.9;
+    file.write(validation);
+  }
+  std::string order(const std::string& key) {
+    std::vector<RunStatus> sorted = runs_;
+    sort_runs(sorted, key);
+    std::string names;
+    for (const RunStatus& run : sorted) names += run.directory.filename().string();
+    return names;
+  }
+
+  ScratchDirectory scratch_;
+  std::vector<RunStatus> runs_;
+};
+
+TEST_F(Statuses, HaveTheNumbersOfTheirRuns) {
+  EXPECT_EQ(runs_[1].learning_rate, 3e-4);
+  EXPECT_EQ(runs_[1].best_validation_loss, 3);
+  EXPECT_EQ(runs_[1].best_rougeL, 0.1);
+  EXPECT_EQ(runs_[1].started_at, 1e9);
+  EXPECT_EQ(runs_[1].size_bytes,
+            100'000 + static_cast<int64_t>(std::filesystem::file_size(scratch_ / "b/metrics.jsonl")));
+  const std::string table = status_table(runs_);
+  EXPECT_HAS(table, "best val  rougeL");
+  EXPECT_HAS(table, "3.00e-04");
+  EXPECT_EQ(status_table(std::span(runs_).last(1)).find("rougeL"), std::string::npos) << "no run has it";
+}
+
+TEST_F(Statuses, AreOrderedByEachKey) {
+  EXPECT_EQ(order("loss"), "bcad");
+  EXPECT_EQ(order("learning_rate"), "acbd");
+  EXPECT_EQ(order("best_validation_loss"), "acbd");
+  EXPECT_EQ(order("best_rougeL"), "bacd");
+  EXPECT_EQ(order("started_at"), "bcad");
+  EXPECT_EQ(order("size_bytes").back(), 'b');
+  EXPECT_EQ(order("step").front(), 'd');
+  EXPECT_EQ(order("directory"), "abcd");
+  EXPECT_EQ(order("state").front(), 'd') << "empty comes before interrupted";
+}
+
+}  // namespace
+}  // namespace ripstop
