@@ -311,7 +311,9 @@ std::string time_use(Runs runs) {
         [&](const RunRecord& run) {
           return share_text(purposes(run.seconds)[i].seconds, run.seconds.total());
         });
-  table.row("all", [](const RunRecord& run) { return duration_text(run.seconds.total()); });
+  table.row("all", [](const RunRecord& run) {
+    return run.seconds.total() > 0 ? duration_text(run.seconds.total()) : "";
+  });
   table.row("checkpoints", [](const RunRecord& run) {
     if (run.checkpoint_count == 0 && run.failed_saves == 0) return std::string();
     return fmt::format("{} of {}, written beside training in {}{}", run.checkpoint_count,
