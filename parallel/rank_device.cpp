@@ -12,6 +12,16 @@ int gpu_of_local_rank(int64_t rank, int visible) {
   return visible <= 1 ? 0 : static_cast<int>(rank % visible);
 }
 
+std::optional<std::pair<size_t, size_t>> ranks_of_one_gpu(const std::vector<RankHost>& places,
+                                                          const std::vector<std::string>& addresses) {
+  std::map<std::pair<int64_t, std::string>, size_t> first;
+  for (size_t rank = 0; rank < addresses.size(); ++rank) {
+    const auto [found, is_first] = first.try_emplace({places[rank].node, addresses[rank]}, rank);
+    if (!is_first) return std::pair(found->second, rank);
+  }
+  return std::nullopt;
+}
+
 Device choose_cuda_device(MpiWorld& world) {
   const CudaMachine machine = look_at_cuda();
   constexpr const char* kHint =
@@ -32,26 +42,20 @@ Device choose_cuda_device(MpiWorld& world) {
 
 namespace {
 
-// Whether two ranks of one node have the same PCI address (which NCCL compares) in `taken`, and so share a
-// GPU. Throws if so, unless RIPSTOP_SHARE_GPU allows it, because messages through host memory are slow.
+// Whether two ranks share a GPU. Throws if so, unless RIPSTOP_SHARE_GPU allows it, because messages through
+// host memory are slow.
 bool refuse_shared_gpu(MpiWorld& world, const std::vector<std::string>& taken) {
-  std::map<std::pair<int64_t, std::string>, size_t> first;
-  for (size_t rank = 0; rank < taken.size(); ++rank) {
-    const RankHost& place = world.places()[rank];
-    const auto [found, is_first] = first.try_emplace({place.node, taken[rank]}, rank);
-    if (is_first) continue;
-    const char* asked = std::getenv("RIPSTOP_SHARE_GPU");
-    // Rank 0's value decides, because some launchers do not set the variable on all nodes.
-    if (of_rank_0<int64_t>(world.communicator(), asked != nullptr && asked[0] == '1' ? 1 : 0) == 1)
-      return true;
-    throw Error(
-        ExitCode::kResources,
-        fmt::format("ranks {} and {} on {} would share the GPU at {} (parts of one card, MIG, count as "
-                    "one): NCCL needs a GPU for each rank",
-                    found->second, rank, place.host, taken[rank]),
-        "start one rank for each GPU; for tests, RIPSTOP_SHARE_GPU=1 exchanges through host memory");
-  }
-  return false;
+  const auto shared = ranks_of_one_gpu(world.places(), taken);
+  if (!shared) return false;
+  const char* asked = std::getenv("RIPSTOP_SHARE_GPU");
+  // Rank 0's value decides, because some launchers do not set the variable on all nodes.
+  if (of_rank_0<int64_t>(world.communicator(), asked != nullptr && asked[0] == '1' ? 1 : 0) == 1) return true;
+  const auto [first, second] = *shared;
+  throw Error(ExitCode::kResources,
+              fmt::format("ranks {} and {} on {} would share the GPU at {} (parts of one card, MIG, count as "
+                          "one): NCCL needs a GPU for each rank",
+                          first, second, world.places()[second].host, taken[second]),
+              "start one rank for each GPU; for tests, RIPSTOP_SHARE_GPU=1 exchanges through host memory");
 }
 
 }  // namespace

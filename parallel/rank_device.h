@@ -1,6 +1,9 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "parallel/mpi_world.h"
@@ -10,6 +13,11 @@ namespace ripstop {
 /// The GPU of rank `rank` of a node where a process sees `visible` GPUs: 0 if the launcher shows each rank
 /// only one GPU; otherwise the ranks take the GPUs in turn. Pure.
 int gpu_of_local_rank(int64_t rank, int visible);
+
+/// The first two ranks that are on one node and have the same PCI address (which NCCL compares), and so share
+/// a GPU; nullopt if no two do. Both lists are indexed by rank. Pure.
+std::optional<std::pair<size_t, size_t>> ranks_of_one_gpu(const std::vector<RankHost>& places,
+                                                          const std::vector<std::string>& addresses);
 
 /// Chooses the GPU of this rank. Throws Error(kResources) if the rank has no GPU that ripstop can use. Not
 /// collective.

@@ -1,5 +1,5 @@
-// Larger changes that nobody writes before a measurement asks for them: the kernels that each would replace,
-// as they are now, beside the least time that its own would take.
+// Larger changes that nobody writes before a measurement asks for them: the time of the kernels that each
+// would replace, beside the least time that its own would take.
 #pragma once
 #include <map>
 #include <string>
