@@ -88,8 +88,10 @@ TEST_F(PrepareMessages, TurnsBecomeTokensByTheTemplate) {
                               message_of("uthe moon?"), message_of("aYes.")};
   const Conversation refused = {message_of("uone"), message_of("utwo"), message_of("aYes.")};
   write("train.jsonl", {asked, refused});
-  write("test.jsonl", {asked});
-  for (const char* name : {"chatml", "llama2", "llama3", "mistral", "qwen2.5"}) {
+  Conversation other = asked;
+  other.back().content = "Maybe.";
+  write("test.jsonl", {other});
+  for (const char* name : {"chatml", "llama2", "llama3", "zephyr", "qwen2.5"}) {
     options_.chat_template = name;
     options_.output = scratch_ / name;
     const PrepareReport report = prepare(options_);
@@ -97,7 +99,7 @@ TEST_F(PrepareMessages, TurnsBecomeTokensByTheTemplate) {
     const Tokenizer tokenizer(scratch_ / name);
     require_dataset_tokenizer(train, tokenizer);
     EXPECT_EQ(train.header().chat_template, name);
-    const bool alternates = std::string_view(name) == "llama2" || std::string_view(name) == "mistral";
+    const bool alternates = std::string_view(name) == "llama2";
     EXPECT_EQ(report.splits[0].refused, alternates) << name;
     if (alternates) {
       EXPECT_HAS(report.first_skipped, "train.jsonl:2: the chat template refuses it: ");
@@ -143,7 +145,7 @@ TEST_F(PrepareMessages, AnyConversationIsAValidExample) {
   const std::vector<std::string> texts = {"",        " ",  "the sun", "<|im_start|>",
                                           "[/INST]", "\n", "No. <E>", "a  b "};
   std::vector<Conversation> conversations;
-  for (int i = 0; i < 150; ++i) {
+  for (int i = 0; i < 40; ++i) {
     Conversation& turns = conversations.emplace_back();
     if (random() % 3 == 0) turns.push_back({Role::kSystem, texts[random() % texts.size()]});
     for (size_t k = random() % 6 + 1; k > 0; --k) {
@@ -158,9 +160,9 @@ TEST_F(PrepareMessages, AnyConversationIsAValidExample) {
     options_.output = scratch_ / name;
     const PrepareReport report = prepare(options_);
     const TokenDataset train(options_.output / "train.h5");
-    EXPECT_GT(train.examples(), 5) << name;
-    EXPECT_EQ(report.splits[0].examples + report.skipped(), 150) << name;
-    for (int64_t length = 4; length < 90; length += 5) {
+    EXPECT_GT(train.examples(), 2) << name;
+    EXPECT_EQ(report.splits[0].examples + report.skipped(), 40) << name;
+    for (int64_t length = 4; length < 90; length += 9) {
       const SequenceReader reader(train, length, LossOn::kLast);
       for (int64_t i = 0; i < train.examples(); ++i)
         reader.read({i, 0, reader.rows()[static_cast<size_t>(i)]});
