@@ -140,7 +140,8 @@ for split in train validation test; do
   check_attributes "$file" "dataset attributes"
   examples=$(attribute "$file" examples) tokens=$(attribute "$file" tokens)
   # shellcheck disable=SC2034  # a table's third column is evaluated with it
-  token_block_bytes=$(attribute "$file" token_block_bytes) vocabulary_size=$(attribute "$file" vocabulary_size)
+  token_block_bytes=$(attribute "$file" token_block_bytes) spans=$(attribute "$file" spans) turns=$(attribute "$file" turns)
+  vocabulary_size=$(attribute "$file" vocabulary_size)
   bytes_of_token=$((vocabulary_size <= 65536 ? 2 : 4))
   found=$(header "$file" | grep -v '^@')
   while IFS='|' read -r array type elements text; do
