@@ -46,7 +46,7 @@ int64_t ExampleView::target_count() const {
 std::vector<ExampleView> view_examples(const TokenDataset& dataset, const std::vector<int64_t>& examples,
                                        const ExampleViewOptions& options) {
   const int64_t length =
-      options.sequence_length > 0 ? options.sequence_length : std::numeric_limits<int64_t>::max();
+      options.sequence_length > 0 ? options.sequence_length : std::numeric_limits<int32_t>::max();
   const SequenceReader reader(dataset, length, options.loss_on);
   std::vector<ExampleView> views;
   for (const int64_t example : examples) {

@@ -107,6 +107,9 @@ TEST_F(KeptTokensTest, CutsAreCounted) {
   EXPECT_EQ(view.cuts[1].turns, 3);
   EXPECT_EQ(view.turns, 5);
   EXPECT_EQ(view.cut_document, 16);
+  const ExampleView whole = view_examples(dataset, {0}, {}).at(0);
+  EXPECT_EQ(whole.token.size(), 27u) << "nothing is cut without a length";
+  EXPECT_TRUE(whole.cuts.empty());
 }
 
 TEST_F(KeptTokensTest, ATurnThatDoesNotCountHasNoTarget) {

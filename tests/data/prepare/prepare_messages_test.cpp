@@ -33,6 +33,7 @@ class PrepareMessages : public PrepareTest {
     write_bytes(scratch_ / "m" / file, lines);
     options_.source.inputs = {scratch_ / "m"};
     options_.tokenizer = chat_.path();
+    options_.choice.eos_token = "<E>";  // it has not the end tokens of all templates
   }
   const ChatDirectory chat_;
 };
@@ -104,7 +105,7 @@ TEST_F(PrepareMessages, TurnsBecomeTokensByTheTemplate) {
     if (alternates) {
       EXPECT_HAS(report.first_skipped, "train.jsonl:2: the chat template refuses it: ");
     }
-    const EncodedConversation encoded = encode_conversation(ChatTemplate(tokenizer), tokenizer, asked);
+    const EncodedConversation encoded = encode_conversation(ChatTemplate(tokenizer), tokenizer, other);
     EXPECT_EQ(example_tokens(test, 0), encoded.tokens) << name;
     ASSERT_EQ(test.spans(0).size(), 2u);
     for (size_t k = 0; k < 2; ++k) {
@@ -116,7 +117,7 @@ TEST_F(PrepareMessages, TurnsBecomeTokensByTheTemplate) {
       EXPECT_EQ(span.cut_end, user.text_end) << name;
     }
     const ExampleText text = checked_text(test, tokenizer, 0, 1).at(0);
-    EXPECT_EQ(text.summary, "Yes.");
+    EXPECT_EQ(text.summary, "Maybe.");
     EXPECT_EQ(text.document, "Be brief.\n\nthe sun?\n\nNo.\n\nthe moon?");
   }
 }

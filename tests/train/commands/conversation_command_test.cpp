@@ -19,9 +19,9 @@ using Json = nlohmann::json;
 class ConversationCommand : public testing::Test {
  protected:
   /// Two exchanges, of which only those in `counts` count.
-  static std::string lines(int64_t count, const std::string& counts = "12") {
+  static std::string lines(int64_t first, int64_t count, const std::string& counts) {
     std::string text;
-    for (int64_t i = 0; i < count; ++i) {
+    for (int64_t i = first; i < first + count; ++i) {
       Conversation turns = {message_of("sBe brief."), message_of("uis it so"), message_of("ano"),
                             message_of("uand now"), message_of(fmt::format("ayes {}", i))};
       for (int64_t w = 0; w < i % 9; ++w) turns[1].content += " the sun";
@@ -33,8 +33,8 @@ class ConversationCommand : public testing::Test {
     return text;
   }
   void make(const std::string& data, const std::string& counts = "12", const std::string& name = "chatml") {
-    write_bytes(scratch_ / (data + "-in/train.jsonl"), lines(50, counts));
-    write_bytes(scratch_ / (data + "-in/test.jsonl"), lines(7, counts));
+    write_bytes(scratch_ / (data + "-in/train.jsonl"), lines(0, 50, counts));
+    write_bytes(scratch_ / (data + "-in/test.jsonl"), lines(90, 7, counts));
     const ProgramRun made =
         run_program(fmt::format("prepare --input {} --tokenizer {} --chat-template {} --output {}",
                                 file(data + "-in"), chat_.path().string(), name, file(data)));
@@ -61,17 +61,17 @@ TEST_F(ConversationCommand, ThePlanIsWhatTheRunReads) {
   const TokenDataset train(scratch_ / "data/train.h5");
   for (const std::string word : {"assistant", "last"}) {
     std::filesystem::remove_all(scratch_ / "run");
-    const std::string toml = config("data", 150, "loss_on = \"" + word + "\"");
+    const std::string toml = config("data", 80, "loss_on = \"" + word + "\"");
     const ProgramRun planned = run_program("plan --cpus-per-task 1 --json " + toml);
     ASSERT_EQ(planned.exit_code, 0) << planned.err;
     const Json data = Json::parse(planned.out).at("data");
-    const SequenceReader reader(train, 150, word == "last" ? LossOn::kLast : LossOn::kAssistant);
+    const SequenceReader reader(train, 80, word == "last" ? LossOn::kLast : LossOn::kAssistant);
     EXPECT_GT(data.at("cut_turns"), 0);
     EXPECT_EQ(data.at("cut_turns"), reader.cut_turns());
     EXPECT_EQ(data.at("without_targets"), 0);
     const ProgramRun trained = run_program("train " + toml);
     ASSERT_EQ(trained.exit_code, 0) << trained.err;
-    EXPECT_HAS(trained.out, fmt::format("50 examples, {} turns cut to fit 150 tokens", reader.cut_turns()));
+    EXPECT_HAS(trained.out, fmt::format("50 examples, {} turns cut to fit 80 tokens", reader.cut_turns()));
     const MetricsLog log = read_metrics(scratch_ / "run/metrics.jsonl");
     const DataUse& use = log.starts.at(0).data;
     EXPECT_EQ(use.kind, "conversation");
@@ -107,7 +107,7 @@ TEST_F(ConversationCommand, AnEvaluationAddsTheLossesOfItsAnswers) {
   // ROUGE is of the last answer.
   const std::string predictions = read_bytes(scratch_ / "of-data/predictions.jsonl");
   const Json line = Json::parse(predictions.substr(0, predictions.find('\n')));
-  EXPECT_EQ(line.at("reference"), "yes 0");
+  EXPECT_EQ(line.at("reference"), "yes 90");
   EXPECT_EQ(line.at("document"), "Be brief.\n\nis it so\n\nno\n\nand now");
 }
 
@@ -133,7 +133,7 @@ TEST_F(ConversationCommand, ShowMarksAnswersAndCuts) {
   EXPECT_HAS(show(fmt::format("--loss-on last --sequence-length {}", tokens - 2)), "<2 turns, ");
   const ProgramRun wrong = run_program("prepare --show 1 --loss-on summary " + file("data"));
   EXPECT_EQ(wrong.exit_code, 64);
-  EXPECT_HAS(wrong.err, "data.loss_on is \"summary\", but the data set has conversations");
+  EXPECT_HAS(wrong.err, "but the data set has conversations");
 }
 
 TEST_F(ConversationCommand, NothingToLearnIsRefused) {
