@@ -198,13 +198,15 @@ void require_not_removed(const std::filesystem::path& directory) {
               "checkpoint.keep of the run gives more time");
 }
 
-Error with_hint_for_damage(const Error& error, const std::filesystem::path& directory) {
+Error with_hint_for_damage(const Error& error, const std::filesystem::path& directory,
+                           const std::string& way) {
   if (error.code() == ExitCode::kStorage) require_not_removed(directory);
   if (error.code() != ExitCode::kStorage || !error.hint().empty()) return error;
-  return {error.code(), error.what(),
-          fmt::format("ripstop checkpoint verify {} lists the damage; --checkpoint with a step takes another "
-                      "checkpoint, and ripstop checkpoint list tells which there are",
-                      shell_word(directory.string()))};
+  return {
+      error.code(), error.what(),
+      fmt::format("ripstop checkpoint verify {} lists the damage; {} takes another checkpoint, and ripstop "
+                  "checkpoint list tells which there are",
+                  shell_word(directory.string()), way)};
 }
 
 std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path& directory,
@@ -218,7 +220,7 @@ std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path
     const std::optional<Checkpoint> checkpoint = choose(io, directory, world, listed, damaged, warnings);
     if (!checkpoint) return std::nullopt;
     // An error of accept() must end the resume: if this checkpoint is of another run, so are the older ones.
-    accept(*checkpoint);
+    do_and_agree(world, [&] { accept(*checkpoint); });
     std::string unreadable;  // the reason, on a rank whose system refused to read
     try {
       do_and_agree(world, [&] {

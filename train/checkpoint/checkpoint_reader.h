@@ -52,7 +52,9 @@ void require_not_removed(const std::filesystem::path& directory);
 
 /// Returns `error`, thrown while the checkpoint in `directory` was read; an Error(kStorage) without a hint
 /// gets a hint on damaged checkpoints. Throws the error of require_not_removed if `directory` is absent.
-Error with_hint_for_damage(const Error& error, const std::filesystem::path& directory);
+/// `way`: what takes another checkpoint.
+Error with_hint_for_damage(const Error& error, const std::filesystem::path& directory,
+                           const std::string& way = "--checkpoint with a step");
 
 /// Has `load` read the newest whole checkpoint in `directory`, and returns its state; nullopt if there is no
 /// checkpoint. First calls accept(checkpoint) on every rank; an exception from `accept` ends the call. `load`

@@ -4,6 +4,7 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <utility>
 
 #include "data/files/directory.h"
 #include "data/files/whole_file.h"
@@ -21,7 +22,7 @@ namespace fs = std::filesystem;
 using Json = JsonReader::Json;
 
 constexpr const char* kTakeoversFormat = "ripstop takeovers";
-constexpr int64_t kTakeoversVersion = 2;
+constexpr int64_t kTakeoversVersion = 3, kOldestTakeoversVersion = 2;
 constexpr int64_t kMostTakeoversBytes = int64_t{16} << 20;
 constexpr size_t kMostTextBytes = 1024;
 
@@ -33,13 +34,14 @@ std::string own_job() {
 }
 
 template <class Fields>
-void takeover_fields(Fields& f, Takeover& takeover) {
+void takeover_fields(Fields& f, Takeover& takeover, int64_t version) {
   f("number", takeover.number, 1);
   f("step", takeover.step);
   f("owner", takeover.owner, kMostTextBytes);
   f("job", takeover.job, kMostTextBytes);
   f("restart", takeover.restart);
   f("time", takeover.time);
+  if (version > 2) f("changes", takeover.changes);
 }
 
 /// The fields of takeovers.json. Reading accepts every `version` from 1 on.
@@ -48,7 +50,7 @@ void file_fields(Fields& f, std::string& format, int64_t& version, std::vector<T
   f("format", format);
   f("version", version, 1);
   f.list("takeovers", all, 0, Takeovers::kMost,
-         [](auto& each, Takeover& takeover) { takeover_fields(each, takeover); });
+         [&](auto& each, Takeover& takeover) { takeover_fields(each, takeover, version); });
 }
 
 std::vector<Takeover> parse(const std::string& bytes, const std::string& name) {
@@ -60,7 +62,7 @@ std::vector<Takeover> parse(const std::string& bytes, const std::string& name) {
   std::vector<Takeover> all;
   file_fields(fields, format, version, all);
   if (format != kTakeoversFormat) reader.refuse("is not a file of takeovers");
-  if (version < kTakeoversVersion)
+  if (version < kOldestTakeoversVersion)
     reader.refuse("is of version {}, which has no hash, and not {}", version, kTakeoversVersion);
   reader.require_seal(bytes);
   for (size_t i = 1; i < all.size(); ++i)
@@ -93,7 +95,7 @@ void Takeovers::write(Io& io, const fs::path& checkpoints) const {
   write_whole_file(io, checkpoints / kFileName, sealed_text(fields.json));
 }
 
-const Takeover& Takeovers::add(int64_t step, int64_t least_number) {
+const Takeover& Takeovers::add(int64_t step, int64_t least_number, std::vector<ConfigDifference> changes) {
   const int64_t before = std::max(newest_number(), least_number);
   if (before >= FieldReader::kMost)
     throw Error(ExitCode::kStorage, fmt::format("{} is an impossible number of a takeover", before),
@@ -103,7 +105,8 @@ const Takeover& Takeovers::add(int64_t step, int64_t least_number) {
                   .owner = describe(this_process()),
                   .job = own_job(),
                   .restart = parse_whole_number(environment_variable("SLURM_RESTART_COUNT")).value_or(0),
-                  .time = clock_seconds(CLOCK_REALTIME)});
+                  .time = clock_seconds(CLOCK_REALTIME),
+                  .changes = std::move(changes)});
   if (std::ssize(all_) > kMost) all_.erase(all_.begin());
   return all_.back();
 }
@@ -112,6 +115,14 @@ void Takeovers::restore(const Takeover& takeover) {
   const auto after = std::find_if(all_.begin(), all_.end(),
                                   [&](const Takeover& each) { return each.number >= takeover.number; });
   if (after == all_.end() || after->number != takeover.number) all_.insert(after, takeover);
+}
+
+std::vector<ConfigDifference> Takeovers::changes_after(int64_t number) const {
+  std::vector<ConfigDifference> changes;
+  for (const Takeover& takeover : all_)
+    if (takeover.number > number)
+      changes.insert(changes.end(), takeover.changes.begin(), takeover.changes.end());
+  return changes;
 }
 
 std::string Takeovers::refusal(int64_t step, int64_t number) const {

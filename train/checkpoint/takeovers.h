@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "data/files/io.h"
+#include "train/config/run_config.h"
 
 namespace ripstop {
 
@@ -19,6 +20,7 @@ struct Takeover {
   std::string job;      ///< number of the Slurm job, or of its job array; empty outside of Slurm
   int64_t restart = 0;  ///< SLURM_RESTART_COUNT
   double time = 0;      ///< seconds since 1970-01-01 UTC
+  std::vector<ConfigDifference> changes = {};  ///< of the config, which --allow-changes accepted
   bool operator==(const Takeover&) const = default;
 };
 
@@ -46,9 +48,12 @@ class Takeovers {
   int64_t newest_number() const { return all_.empty() ? 0 : all_.back().number; }
   /// Adds a takeover by this process from `step`. Its number is above all other numbers and `least_number`.
   /// Throws Error(kStorage) if no larger number is allowed in the file.
-  const Takeover& add(int64_t step, int64_t least_number);
+  const Takeover& add(int64_t step, int64_t least_number, std::vector<ConfigDifference> changes = {});
   /// Adds `takeover`, which was written earlier, if the file lacks it now.
   void restore(const Takeover& takeover);
+
+  /// The changes of the takeovers with numbers above `number`, in their order.
+  std::vector<ConfigDifference> changes_after(int64_t number) const;
 
   /// Why the checkpoint of `step` and takeover `number` is superseded; "" if it may be used.
   std::string refusal(int64_t step, int64_t number) const;

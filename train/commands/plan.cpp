@@ -57,8 +57,16 @@ struct PlanArguments {
   bool json = false;
 };
 
+/// "RUN/checkpoints/step_00000040, step 40" for run.continue_from; "" if no checkpoint begins the run.
+std::string continues_text(const RunConfig& config) {
+  Io io;
+  const std::filesystem::path continued = find_continued(io, config);
+  if (continued.empty()) return "";
+  return fmt::format("{}, step {}", continued.string(), read_manifest(io, continued).state.step);
+}
+
 void print_for_people(const RunConfig& config, const ResolvedRun& run, const RunLength& length,
-                      const RunTarget& target) {
+                      const RunTarget& target, const std::string& continues) {
   print_out("mesh            {} ({})\n", run.mesh.to_text(), counted(run.mesh.ranks(), "rank"));
   if (target.device == DeviceKind::kCpu) print_out("threads         {} a rank\n", cpu_threads());
   print_out("parameters      {}\n", parameter_count(run.model));
@@ -70,6 +78,7 @@ void print_for_people(const RunConfig& config, const ResolvedRun& run, const Run
   print_out("recompute       {}\n", recompute_text(run));
   if (target.device == DeviceKind::kCuda)
     print_out("head            {} rows of logits at once\n", run.step.sharding.head_chunk_rows);
+  if (!continues.empty()) print_out("continues       {}\n", continues);
   for (const LengthLine& line : length_lines(config, length)) print_out("{:<16}{}\n", line.name, line.text);
   print_out("the fullest rank, computing in {}:\n{}\n", to_string(run.step.sharding.compute),
             plan_text(run, target.device_memory_bytes));
@@ -220,27 +229,32 @@ void require_tensor_groups_in_nodes(const RunConfig& config, int64_t ranks_per_n
                 "a tensor group must lie inside one node, or set mesh.allow_tensor_across_nodes");
 }
 
-/// Why train would refuse to go on with the run at run.directory; "" if it would go on or there is no run.
-std::string existing_run_note(const RunConfig& config, const ModelConfig& model) {
+/// Why train would refuse to go on with the run at run.directory, or with the checkpoint `continued` of
+/// find_continued(); "" if it would go on or there is no run.
+std::string existing_run_note(const RunConfig& config, const ModelConfig& model,
+                              const std::filesystem::path& continued) {
   Io io;
-  std::vector<ListedCheckpoint> own;
+  std::optional<Checkpoint> newest;
   try {
-    own = list_checkpoints(io, std::filesystem::path(config.run.directory) / "checkpoints");
+    for (ListedCheckpoint& each :
+         list_checkpoints(io, std::filesystem::path(config.run.directory) / "checkpoints"))
+      if (each.manifest) newest = Checkpoint{each.directory, std::move(*each.manifest)};
+    if (!newest && !continued.empty()) newest = Checkpoint{continued, read_manifest(io, continued)};
   } catch (const Error&) {
     return "";  // no readable run: a plan does not need one
   }
-  std::erase_if(own, [](const ListedCheckpoint& each) { return !each.manifest; });
-  if (own.empty()) return "";
+  if (!newest) return "";
   try {
-    const Checkpoint newest{own.back().directory, *own.back().manifest};
-    const ResumableCheckpoint saved = check_stored_config(newest, config, model);
-    const CheckpointState& state = newest.manifest.state;
+    const ResumableCheckpoint saved =
+        check_stored_config(*newest, config, model, /*allow_changes=*/!continued.empty());
+    const CheckpointState& state = newest->manifest.state;
     if (const std::optional<AdaptedBase>& base = state.adapted;
         base && state.step < config.train.steps.value_or(std::numeric_limits<int64_t>::max()))
       find_base(io, *base, state.model,
                 places_of_base(*base, saved.config.model.pretrained, config.model.pretrained));
   } catch (const Error& error) {
-    return fmt::format("train will refuse to go on with {}: {}{}{}", config.run.directory, error.what(),
+    return fmt::format("train will refuse to go on with {}: {}{}{}",
+                       continued.empty() ? config.run.directory : continued.string(), error.what(),
                        error.hint().empty() ? "" : ": ", error.hint());
   }
   return "";
@@ -248,11 +262,12 @@ std::string existing_run_note(const RunConfig& config, const ModelConfig& model)
 
 void add_notes(const RunConfig& config, const RunTarget& target, const ModelConfig& model,
                const std::optional<TokenDataset>& dataset, std::vector<std::string>& notes) {
+  Io io;
   if (!dataset) notes.push_back(no_dataset_note(config.data.directory));
   if (dataset) std::ranges::copy(tokenizer_notes(config, target, *dataset), std::back_inserter(notes));
   std::ranges::move(weights_notes(config, model), std::back_inserter(notes));
   if (dataset) notes.push_back(short_summaries_note(*dataset, config.generation.max_new_tokens));
-  notes.push_back(existing_run_note(config, model));
+  notes.push_back(existing_run_note(config, model, find_continued(io, config)));
   std::erase(notes, "");
 }
 
@@ -306,6 +321,7 @@ ExitCode plan(const PlanArguments& given) {
   if (given.limit > 0 && !given.search)
     throw CommandLineError("--limit is the number of rows of a search", "did you mean --search --limit?");
   const RunConfig of_file = load_run_config(given.config_file, given.overrides);
+  const std::string continues = continues_text(of_file);
   const std::optional<TokenDataset> dataset = dataset_at(of_file.data.directory);
   if (dataset) require_targets(*dataset, of_file);
   const RunTarget target = plan_target(of_file, given, dataset ? dataset->header().vocabulary_size : 0);
@@ -319,7 +335,7 @@ ExitCode plan(const PlanArguments& given) {
   if (given.json)
     print_out("{}\n", plan_document(config, run, length, target));
   else
-    print_for_people(config, run, length, target);
+    print_for_people(config, run, length, target, continues);
   return ExitCode::kOk;
 }
 

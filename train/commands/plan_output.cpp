@@ -11,6 +11,7 @@
 #include "data/text/json_struct.h"
 #include "model/kernels/cpu/processor.h"
 #include "train/plan/plan_text.h"
+#include "train/plan/pretrained_sizes.h"
 #include "train/report/human_text.h"
 
 namespace ripstop {
@@ -116,6 +117,9 @@ void add_length(const RunConfig& config, const RunLength& length, Json& document
   document["checkpoint"] = {{"bytes", length.checkpoint_bytes},
                             {"most_on_disk", all ? Json(nullptr) : Json(kept)},
                             {"most_bytes", all ? Json(nullptr) : Json(kept * length.checkpoint_bytes)}};
+  Io io;
+  const std::filesystem::path continued = find_continued(io, config);
+  document["continues"] = continued.empty() ? Json(nullptr) : Json(continued.string());
   document["time"] = nullptr;
   if (const std::optional<double> seconds = length.seconds())
     document["time"] = {{"seconds", *seconds},

@@ -23,6 +23,7 @@ namespace {
 struct TrainArguments {
   std::string config_file;
   std::vector<std::string> overrides;
+  bool allow_changes = false;
 };
 
 RunConfig read_config(const TrainArguments& given, const StopSignal& stop) {
@@ -87,9 +88,11 @@ ExitCode train(const TrainArguments& given) {
                            .say = [&](const std::string& line) { screen.print(line); },
                            .stop_requested = [&] { return stop.requested(); },
                            .deadline = deadline,
+                           .allow_changes = given.allow_changes,
                            .start_times = times,
                            .live = &screen};
     options.argv.insert(options.argv.end(), given.overrides.begin(), given.overrides.end());
+    if (given.allow_changes) options.argv.emplace_back("--allow-changes");
     auto trainer = Trainer::make(options, world);
     try {
       return trainer->run();
@@ -108,6 +111,10 @@ void add_train(CommandLine& line) {
   const auto given = std::make_shared<TrainArguments>();
   verb.path("CONFIG", given->config_file, "TOML file").required();
   verb.option("overrides", given->overrides, "section.key=value, stronger than the file");
+  verb.flag(
+      "--allow-changes", given->allow_changes,
+      "this start may change optimizer.learning_rate and weight_decay, train.max_grad_norm, [schedule], and "
+      "lower train.steps or train.epochs, of a run that has begun; later starts go on so without it");
   verb.set_example(
       "ripstop train configs/quickstart.toml run.directory=runs/first\n"
       "  srun ripstop train configs/xsum-scratch.toml mesh.tensor=8");

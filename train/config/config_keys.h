@@ -55,6 +55,7 @@ struct ConfigKey {
   ValueRange range = {};
   std::string_view range_hint = {};  ///< the hint for a number outside the range; may be empty
   bool may_change_on_resume = false;
+  bool may_change_if_allowed = false;  ///< on resume with --allow-changes, and with run.continue_from
   bool none_is_auto = false;           ///< an empty optional is written as "auto"
   std::string_view default_text = {};  ///< shown in docs/config.md; empty: the struct's default
   std::string_view unit = {};          ///< unit of the value; may be empty

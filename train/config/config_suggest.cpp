@@ -103,7 +103,8 @@ constexpr ForeignWords kForeignWords[] = {
     {"warmup_ratio", "", "set 'schedule.warmup_steps', in steps"},
     {"overwrite_output_dir", "", "not in ripstop: a new run is a new 'run.directory'"},
     {"resume_from_checkpoint resume continue auto_resume", "",
-     "the same command again resumes from 'run.directory'"},
+     "the same command again resumes from 'run.directory'; 'run.continue_from' begins a new run from another "
+     "one"},
 };
 
 bool has_word(std::string_view words, std::string_view word) {

@@ -223,12 +223,11 @@ struct TypeNamer {
   std::string operator()(const std::optional<bool>*) const { return "true, false or \"auto\""; }
 };
 
-// Whether a resumed run may have another value of the key.
+// Whether a resumed run may have another value of the key without --allow-changes.
 bool may_change(const ConfigKey& key, const RunConfig& old_config, const RunConfig& new_config) {
   const auto grows = [](std::optional<int64_t> before, std::optional<int64_t> after) {
     return before && after && *after > *before;
   };
-  // A run may become longer, but not shorter: that would have to undo steps.
   if (key.path() == "train.steps") return grows(old_config.train.steps, new_config.train.steps);
   if (key.path() == "train.epochs") return grows(old_config.train.epochs, new_config.train.epochs);
   // The base model of adapters may have moved: a resume compares its hash, not its path.
@@ -336,8 +335,11 @@ std::vector<ConfigDifference> compare(const RunConfig& old_config, const RunConf
   for (const ConfigKey& key : config_keys()) {
     std::string old_value = written_value(key, old_config), new_value = written_value(key, new_config);
     if (old_value == new_value) continue;
-    result.push_back(
-        {key.path(), std::move(old_value), std::move(new_value), may_change(key, old_config, new_config)});
+    result.push_back({.key = key.path(),
+                      .old_value = std::move(old_value),
+                      .new_value = std::move(new_value),
+                      .may_change_on_resume = may_change(key, old_config, new_config),
+                      .may_change_if_allowed = key.may_change_if_allowed});
   }
   return result;
 }
@@ -356,32 +358,40 @@ std::string fields_text(const ModelConfig& model) {
 }
 
 std::vector<ConfigDifference> accept_differences(const std::string& whose,
-                                                 std::vector<ConfigDifference> differences,
-                                                 bool has_weights) {
+                                                 std::vector<ConfigDifference> differences, bool has_weights,
+                                                 bool allow_changes) {
   std::vector<ConfigDifference> accepted;
-  std::string refused, hint = "use the old values, or another run.directory for a new run";
+  std::string refused;
+  bool may_be_allowed = true;
   for (ConfigDifference& difference : differences) {
-    // Weights fit only a model of the same sizes, and adapters only the same matrices.
-    if (!difference.may_change_on_resume)
-      has_weights &= !difference.key.starts_with("model.") && !difference.key.starts_with("lora.");
-    if (difference.may_change_on_resume)
+    if (difference.may_change_on_resume || (allow_changes && difference.may_change_if_allowed)) {
       accepted.push_back(std::move(difference));
-    else
-      refused += (refused.empty() ? "" : ", ") + difference.text();
+      continue;
+    }
+    // Weights fit only a model of the same sizes, and adapters only the same matrices.
+    has_weights &= !difference.key.starts_with("model.") && !difference.key.starts_with("lora.");
+    may_be_allowed &= difference.may_change_if_allowed;
+    refused += (refused.empty() ? "" : ", ") + difference.text();
   }
   if (refused.empty()) return accepted;
+  std::string hint = "use the old values, or ";
+  if (may_be_allowed) hint += "--allow-changes to change this run from here on, or ";
+  hint += "another run.directory for a new run";
+  const std::string run = shell_word(whose);
+  if (has_weights && may_be_allowed)
+    hint += fmt::format(
+        ", with its weights, moments and place in the data: run.continue_from={} run.directory=NEW, or", run);
   if (has_weights)
     hint += fmt::format(
-        ", with these weights but new moments and all of the data: model.pretrained={} run.directory=NEW",
-        shell_word(whose));
-  if (refused.find("train.steps") != std::string::npos || refused.find("train.epochs") != std::string::npos)
-    hint += "; a run cannot become shorter, but Ctrl-C or SIGUSR1 ends it with a whole checkpoint";
+        "{} with these weights but new moments and all of the data: model.pretrained={} run.directory=NEW",
+        may_be_allowed ? "" : ",", run);
   throw Error(ExitCode::kUsage, fmt::format("{} was begun with another config: {}", whose, refused), hint);
 }
 
 std::vector<ConfigDifference> check_resume(const RunConfig& old_config, const RunConfig& new_config,
-                                           bool has_weights) {
-  return accept_differences(new_config.run.directory, compare(old_config, new_config), has_weights);
+                                           bool has_weights, bool allow_changes) {
+  return accept_differences(new_config.run.directory, compare(old_config, new_config), has_weights,
+                            allow_changes);
 }
 
 std::string config_table_markdown() {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <system_error>
 
 #include "data/files/whole_file.h"
@@ -389,6 +390,16 @@ std::vector<std::string> ignored_generation_notes(const RunConfig& config) {
         of_search ? "beams, and generation.num_beams is 1" : "sampling, and generation.do_sample is false"));
   }
   return notes;
+}
+
+RunConfig with_changes(const RunConfig& config, const std::vector<ConfigDifference>& changes) {
+  if (changes.empty()) return config;
+  std::map<std::string, std::string> newest;
+  for (const ConfigDifference& change : changes) newest[change.key] = change.new_value;
+  std::vector<std::string> overrides;
+  for (const auto& [key, value] : newest)
+    if (!value.empty()) overrides.push_back(key + "=" + value);
+  return parse_run_config(to_toml(config), "changed config", overrides);
 }
 
 bool is_overridden(std::string_view path, std::span<const std::string> overrides) {

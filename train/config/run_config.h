@@ -56,11 +56,12 @@ inline constexpr std::array<std::string_view, 3> kWords<EarlyStopping> = {"false
 
 struct RunSection {
   std::string directory;  ///< for all files of the run
-  int64_t seed = 1;       ///< for training; default of data.shuffle_seed
+  int64_t seed = 1;           ///< for training; default of data.shuffle_seed
   DeviceChoice device = DeviceChoice::kAuto;
   bool deterministic = false;
   std::string profile_steps;                ///< "10-12", or empty
   std::optional<int64_t> deadline_seconds;  ///< nullopt: "auto" (StepDeadline)
+  std::string continue_from;                ///< the run or checkpoint that a new run continues; or empty
   bool operator==(const RunSection&) const = default;
 };
 
@@ -212,9 +213,16 @@ std::string to_toml(const RunConfig& config);
 /// A key whose value differs between two configs. Values are written as in TOML.
 struct ConfigDifference {
   std::string key;
-  std::string old_value;
-  std::string new_value;
-  bool may_change_on_resume;
+  std::string old_value;  ///< empty: the key had no value
+  std::string new_value;  ///< empty: the key has no value
+  bool may_change_on_resume = false;
+  bool may_change_if_allowed = false;  ///< ConfigKey::may_change_if_allowed
+  bool operator==(const ConfigDifference&) const = default;
+  static void fields(auto& self, auto& field) {
+    field("key", self.key);
+    field("old", self.old_value);
+    field("new", self.new_value);
+  }
 
   /// "train.steps: 2000 -> 4000".
   std::string text() const;
@@ -231,15 +239,19 @@ std::string fields_text(const ModelConfig& model);
 
 /// Returns `differences` if a run may resume with all of them. Otherwise throws Error(kUsage) that lists the
 /// refused ones: "WHOSE was begun with another config: KEY: OLD -> NEW, ...". `has_weights`: WHOSE is a run
-/// with a checkpoint, or a checkpoint, from whose weights a new run can begin.
+/// with a checkpoint, or a checkpoint, from whose weights a new run can begin. `allow_changes`: those with
+/// may_change_if_allowed are not refused.
 std::vector<ConfigDifference> accept_differences(const std::string& whose,
                                                  std::vector<ConfigDifference> differences,
-                                                 bool has_weights = true);
+                                                 bool has_weights = true, bool allow_changes = false);
 
 /// Calls accept_differences for all differences. Messages name the new run.directory, because the stored
 /// config of a copied run has the old directory.
 std::vector<ConfigDifference> check_resume(const RunConfig& old_config, const RunConfig& new_config,
-                                           bool has_weights = true);
+                                           bool has_weights = true, bool allow_changes = false);
+
+/// `config` with the newest value of each key in `changes`, which are in the order in which they were made.
+RunConfig with_changes(const RunConfig& config, const std::vector<ConfigDifference>& changes);
 
 /// The table of docs/config.md in Markdown: all keys with default, unit, meaning and names in other programs.
 std::string config_table_markdown();

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "data/files/directory.h"
@@ -13,6 +14,7 @@
 #include "model/core/error.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/find_run.h"
+#include "train/checkpoint/takeovers.h"
 #include "train/config/nearest_name.h"
 #include "train/exchange/hugging_face/pretrained_model.h"
 #include "train/exchange/peft/peft_adapter.h"
@@ -43,6 +45,25 @@ std::string hint_for_model(const std::string& path) {
 
 }  // namespace
 
+fs::path find_continued(Io& io, const RunConfig& config) {
+  fs::path path = config.run.continue_from;
+  if (path.empty() || !list_checkpoints(io, fs::path(config.run.directory) / "checkpoints").empty())
+    return {};
+  if (!path.has_filename()) path = path.parent_path();
+  const std::string name = path.filename().string();
+  try {
+    // step_40 is short for step_00000040.
+    fs::path found = name.starts_with("step_") && !path_exists(io, path)
+                         ? find_checkpoint(io, folder_of_checkpoint(path), name)
+                         : find_checkpoint(io, path, "latest");
+    const CheckpointState state = read_manifest(io, found).state;
+    require_not_superseded(io, found, state.step, state.takeover);
+    return found;
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("run.continue_from: {}", error.what()), error.hint());
+  }
+}
+
 PretrainedOrigin find_pretrained_origin(Io& io, const RunConfig& config) {
   const std::vector<ListedCheckpoint> own =
       list_checkpoints(io, fs::path(config.run.directory) / "checkpoints");
@@ -50,6 +71,8 @@ PretrainedOrigin find_pretrained_origin(Io& io, const RunConfig& config) {
     return checkpoint.manifest.has_value();
   });
   if (newest != own.rend()) return {.directory = newest->directory, .has_begun = true};
+  if (fs::path continued = find_continued(io, config); !continued.empty())
+    return {.directory = std::move(continued), .has_begun = true};
   const std::string& path = config.model.pretrained;
   // Without the pretrained model, the run can only resume, but all its checkpoints are damaged: report that.
   if (!own.empty() && !directory_exists(io, path))

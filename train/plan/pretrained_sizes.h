@@ -11,16 +11,23 @@
 
 namespace ripstop {
 
+/// The checkpoint that run.continue_from names, with which a new run begins: of a run its newest. Empty
+/// without that key, and if run.directory has checkpoints of its own. Throws Error(kUsage) if it names no
+/// checkpoint, Error(kStorage) if the checkpoint is damaged or superseded.
+std::filesystem::path find_continued(Io& io, const RunConfig& config);
+
 /// The model from which a run with model.pretrained takes its sizes.
 struct PretrainedOrigin {
-  /// The newest whole checkpoint of the run if the run has begun, else the model that model.pretrained names.
+  /// The newest whole checkpoint of the run if the run has begun, else find_continued(), else the model that
+  /// model.pretrained names.
   std::filesystem::path directory;
-  bool has_begun = false;  ///< `directory` is a checkpoint of the run itself
+  bool has_begun = false;  ///< `directory` is a checkpoint of the run itself, or the one that it continues
 };
 
 /// The origin for a config with model.pretrained. Reads only directories and manifests. Throws Error(kUsage),
 /// with the path to type instead, if the run has not begun and the directory does not exist; Error(kStorage)
-/// if it does not exist and the run has only unreadable checkpoints; and the errors of find_stored_model.
+/// if it does not exist and the run has only unreadable checkpoints; and the errors of find_stored_model and
+/// find_continued.
 PretrainedOrigin find_pretrained_origin(Io& io, const RunConfig& config);
 
 /// The sizes from config.json or the manifest. Throws like read_pretrained_config and read_manifest.

@@ -17,6 +17,7 @@
 #include "model/core/function_ref.h"
 #include "model/device/device.h"
 #include "parallel/mesh_axes.h"
+#include "train/config/run_config.h"
 #include "train/report/log_writer.h"
 
 namespace ripstop {
@@ -118,6 +119,10 @@ struct StartEvent {
   double kernel_plans_seconds = 0;
   /// The times from the program's start to this event; nullopt in logs of versions before 0.2.0.
   std::optional<StartupSeconds> startup;
+  std::optional<std::string> continued_from;  ///< the checkpoint with which run.continue_from began the run
+  /// Changes of the config from step `step` + 1 on, which --allow-changes or run.continue_from accepted;
+  /// nullopt without any.
+  std::optional<std::vector<ConfigDifference>> changes;
   double time = 0;
   static void fields(auto& self, auto& field) {
     field("steps", self.steps);
@@ -147,6 +152,8 @@ struct StartEvent {
     field("kernel_plans", self.kernel_plans);
     field("kernel_plans_seconds", self.kernel_plans_seconds);
     field.if_known("startup_seconds", self.startup);
+    field.if_known("continued_from", self.continued_from);
+    field.if_known("changes", self.changes);
   }
 };
 

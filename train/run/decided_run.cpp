@@ -25,6 +25,16 @@ std::optional<PretrainedOrigin> pretrained_origin(const RunConfig& config, Commu
   return origin;
 }
 
+// Collective.
+std::filesystem::path continued_checkpoint(const RunConfig& config, Communicator& world) {
+  if (config.run.continue_from.empty()) return {};
+  std::string found;
+  do_and_agree(world, [&] {
+    if (world.rank() == 0) found = find_continued(posix_io(), config).string();
+  });
+  return text_of_rank_0(world, found);
+}
+
 // Throws if ranks have decided differently, because they would hang in different collectives. Collective.
 void require_equal_decisions(const DecidedRun& run) {
   Communicator& world = run.ranks->world();
@@ -75,6 +85,7 @@ DecidedRun decide_run(const RunConfig& given, MpiWorld& world, StartTimes& times
   device.deterministic = given.run.deterministic;
   // The GPUs are examined before any rank uses its GPU.
   const std::vector<std::string> complaints = device_complaints(world, device);
+  std::filesystem::path continued = continued_checkpoint(given, all);
   std::optional<PretrainedOrigin> origin = pretrained_origin(given, all);
   RunTarget target = run_target(world, device, dataset.header().vocabulary_size);
   if (origin) read_pretrained_facts(origin->directory, all, where, target);
@@ -101,9 +112,9 @@ DecidedRun decide_run(const RunConfig& given, MpiWorld& world, StartTimes& times
   times.enter(&StartupSeconds::data);
   ValidationSet validation;
   do_and_agree(ranks->world(), [&] { validation = open_validation_set(config, resolved, tokenizer); });
-  DecidedRun run{std::move(resolved),   config,          std::move(tokenizer), std::move(dataset),
-                 std::move(validation), device,          std::move(target),    std::move(origin),
-                 library_memory,        std::move(ranks)};
+  DecidedRun run{std::move(resolved),   config,         std::move(tokenizer), std::move(dataset),
+                 std::move(validation), device,         std::move(target),    std::move(origin),
+                 std::move(continued),  library_memory, std::move(ranks)};
   require_equal_decisions(run);
   if (!run.validation.dataset) {
     // The plan counted memory for validations, because the validation set was not open yet.

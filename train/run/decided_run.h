@@ -25,6 +25,7 @@ struct DecidedRun : ResolvedRun {
   Device device;
   RunTarget target;
   std::optional<PretrainedOrigin> pretrained;
+  std::filesystem::path continued;  ///< find_continued() on rank 0
   LibraryMemory library_memory;
   std::unique_ptr<DeviceMesh> ranks;
 

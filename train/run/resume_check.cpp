@@ -5,15 +5,23 @@
 #include "data/process/shell_word.h"
 #include "model/core/error.h"
 #include "train/checkpoint/checkpoint_directory.h"
+#include "train/checkpoint/takeovers.h"
 #include "train/step/lr_schedule.h"
 
 namespace ripstop {
 namespace {
 
-RunConfig stored_config(const Checkpoint& checkpoint) {
+// The config of `checkpoint`. If it is of the run in `own`, with the changes that later starts accepted
+// before they saved another checkpoint.
+RunConfig stored_config(const Checkpoint& checkpoint, const std::filesystem::path& own) {
+  const CheckpointState& state = checkpoint.manifest.state;
+  const std::filesystem::path folder = folder_of_checkpoint(checkpoint.directory);
   const std::string manifest = (checkpoint.directory / Manifest::kFileName).string();
+  std::vector<ConfigDifference> later;
+  if (folder == own / "checkpoints")
+    later = Takeovers::read(posix_io(), folder).changes_after(state.takeover);
   try {
-    return parse_run_config(checkpoint.manifest.state.config, manifest + ": config");
+    return with_changes(parse_run_config(state.config, manifest + ": config"), later);
   } catch (const Error& error) {
     throw Error(ExitCode::kStorage,
                 fmt::format("this version of ripstop cannot read the config that the checkpoint stores: {}",
@@ -30,28 +38,41 @@ bool has_key(const std::vector<ConfigDifference>& differences, std::string_view 
 }  // namespace
 
 ResumableCheckpoint check_stored_config(const Checkpoint& checkpoint, const RunConfig& config,
-                                        const ModelConfig& model) {
+                                        const ModelConfig& model, bool allow_changes) {
   if (checkpoint.manifest.state.step == 0)
     throw Error(ExitCode::kUsage,
                 fmt::format("{} is an imported model, not a run", checkpoint.directory.string()),
                 "give another run.directory, and the imported directory as model.pretrained");
-  ResumableCheckpoint saved{
-      .config = stored_config(checkpoint), .mesh = checkpoint.manifest.mesh, .differences = {}};
+  ResumableCheckpoint saved{.config = stored_config(checkpoint, config.run.directory),
+                            .mesh = checkpoint.manifest.mesh,
+                            .differences = {},
+                            .steps = 0};
   std::vector<ConfigDifference> differences = compare(saved.config, config);
   // Compares sizes, too, because a config may leave them to the data set or to a pretrained model.
   for (ConfigDifference& difference : compare_models(checkpoint.manifest.state.model, model))
     if (!has_key(differences, difference.key)) differences.push_back(std::move(difference));
-  saved.differences = accept_differences(checkpoint.directory.string(), std::move(differences));
+  saved.differences = accept_differences(checkpoint.directory.string(), std::move(differences),
+                                         /*has_weights=*/true, allow_changes);
   return saved;
 }
 
-std::vector<std::string> resume_notes(const ResumableCheckpoint& saved, const MeshSizes& mesh) {
+std::vector<ConfigDifference> ResumableCheckpoint::changes() const {
+  std::vector<ConfigDifference> changes = differences;
+  std::erase_if(changes, [](const ConfigDifference& each) { return each.may_change_on_resume; });
+  return changes;
+}
+
+std::vector<std::string> resume_notes(const ResumableCheckpoint& saved, const MeshSizes& mesh, int64_t step) {
   std::vector<std::string> notes;
   bool other_generation = false;
   for (const ConfigDifference& difference : saved.differences) {
-    const bool is_read = difference.key != "lora.adapter";
-    notes.push_back(difference.text() +
-                    (is_read ? "" : ", of which nothing is read: the adapters are those of the checkpoint"));
+    std::string note = difference.text();
+    if (difference.key == "lora.adapter")
+      note += ", of which nothing is read: the adapters are those of the checkpoint";
+    if (difference.key == "run.continue_from" && !difference.new_value.empty())
+      note += ", of which nothing is read: the run has a checkpoint of its own";
+    if (!difference.may_change_on_resume) note += fmt::format(", from step {} on", step + 1);
+    notes.push_back(std::move(note));
     other_generation |= difference.key.starts_with("generation.");
   }
   const bool other_mesh = saved.mesh != mesh;
@@ -85,18 +106,22 @@ void check_decay(const Checkpoint& checkpoint, const RunConfig& config, int64_t 
           "{} is at step {}, and its learning rate has begun to fall after step {}: more steps cannot "
           "lengthen the part before",
           config.run.directory, step, stable + 1),
-      fmt::format("begin a new run from here or before: run.continue_from={} run.directory=NEW",
-                  shell_word(source)));
+      fmt::format("begin a new run: run.continue_from={} run.directory=NEW", shell_word(source)));
 }
 
-std::string rate_jump(const RunConfig& config, int64_t step, int64_t old_steps, int64_t steps) {
-  const auto rate = [&](int64_t at, int64_t of) {
-    return config.optimizer.learning_rate * learning_rate_factor(config.schedule, at, of);
+std::string rate_jump(const RunConfig& old_config, const RunConfig& config, int64_t step, int64_t old_steps,
+                      int64_t steps) {
+  const auto rate = [](const RunConfig& of, int64_t at, int64_t in) {
+    return of.optimizer.learning_rate * learning_rate_factor(of.schedule, at, in);
   };
-  if (step == 0 || step >= steps || rate(step + 1, old_steps) == rate(step + 1, steps)) return "";
-  return fmt::format(
-      "more steps stretch the schedule: the learning rate was {:.2e} in step {} and is {:.2e} in step {}",
-      rate(step, old_steps), step, rate(step + 1, steps), step + 1);
+  const double now = rate(config, step + 1, steps), before = rate(old_config, step, old_steps);
+  const bool is_as_planned =
+      rate(config, step, steps) == before || rate(old_config, step + 1, old_steps) == now;
+  if (step == 0 || step >= steps || is_as_planned) return "";
+  const bool is_stretched = old_config.optimizer.learning_rate == config.optimizer.learning_rate &&
+                            old_config.schedule == config.schedule && old_steps < steps;
+  return fmt::format("{}the learning rate was {:.2e} in step {} and is {:.2e} in step {}",
+                     is_stretched ? "more steps stretch the schedule: " : "", before, step, now, step + 1);
 }
 
 }  // namespace ripstop

@@ -13,24 +13,30 @@ struct ResumableCheckpoint {
   RunConfig config;                           ///< config of the run that saved the checkpoint
   MeshSizes mesh;                             ///< mesh of the run that saved the checkpoint
   std::vector<ConfigDifference> differences;  ///< how the run's config differs from `config`, all allowed
+  int64_t steps = 0;                          ///< steps of the whole run with `config`; set by Trainer
+
+  /// The differences that only --allow-changes or run.continue_from allows.
+  std::vector<ConfigDifference> changes() const;
 };
 
-/// Compares config and model in the manifest with the run's. Throws Error(kUsage), listing old -> new, for
-/// differences that are not allowed, and Error(kStorage) for a config that another version wrote.
+/// Compares config and model in the manifest, with the changes that later starts made (Takeovers), with the
+/// run's. Throws Error(kUsage), listing old -> new, for differences that are not allowed, and Error(kStorage)
+/// for a config that another version wrote. `allow_changes`: as in accept_differences.
 ResumableCheckpoint check_stored_config(const Checkpoint& checkpoint, const RunConfig& config,
-                                        const ModelConfig& model);
+                                        const ModelConfig& model, bool allow_changes = false);
 
-/// Notes for people: one for each difference, one if another mesh or micro-batch rounds differently, and one
-/// if other [generation] settings give other ROUGE scores.
-std::vector<std::string> resume_notes(const ResumableCheckpoint& saved, const MeshSizes& mesh);
+/// Notes for people: one for each difference, one if another mesh or micro-batch rounds
+/// differently, and one if other [generation] settings give other ROUGE scores. `step`: of the checkpoint.
+std::vector<std::string> resume_notes(const ResumableCheckpoint& saved, const MeshSizes& mesh, int64_t step);
 
 /// Throws Error(kUsage), with the words that begin a new run instead, if a run with schedule.kind = "wsd"
 /// that had `old_steps` steps and has `steps` now took a step up to `checkpoint` with another rate than now:
 /// its decay had begun.
 void check_decay(const Checkpoint& checkpoint, const RunConfig& config, int64_t old_steps, int64_t steps);
 
-/// A note if the learning rate jumps after `step` because the run had `old_steps` steps and has `steps` now:
-/// "... was 2.96e-06 in step 40 and is 2.01e-04 in step 41". Empty without a jump.
-std::string rate_jump(const RunConfig& config, int64_t step, int64_t old_steps, int64_t steps);
+/// A note if the learning rate jumps after `step`, because the run had another config or `old_steps` steps,
+/// and has `config` and `steps` now: "... was 2.96e-06 in step 40 and is 2.01e-04 in step 41". Empty without.
+std::string rate_jump(const RunConfig& old_config, const RunConfig& config, int64_t step, int64_t old_steps,
+                      int64_t steps);
 
 }  // namespace ripstop

@@ -96,7 +96,7 @@ std::string note_of_other_directory(Io& io, const fs::path& config_file, const R
 }
 
 RunDirectory::RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tokenizer,
-                           const std::string& prompt_template, const RunLockWait& wait)
+                           const std::string& prompt_template, const RunLockWait& wait, bool allow_changes)
     : io_(io),
       path_(config.run.directory),
       config_(config),
@@ -113,10 +113,13 @@ RunDirectory::RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tok
   check_metrics_file(path_ / "metrics.jsonl");
   const fs::path config_file = path_ / "config.toml";
   if (path_exists(io, config_file)) {
-    const RunConfig old =
-        parse_run_config(read_whole_file(io, config_file, kMostConfigBytes), config_file.string());
+    // The last start may have died between take_over() and open_metrics().
+    const Takeovers takeovers = Takeovers::read(io, checkpoints());
+    const RunConfig old = with_changes(
+        parse_run_config(read_whole_file(io, config_file, kMostConfigBytes), config_file.string()),
+        takeovers.changes_after(takeovers.newest_number() - 1));
     const bool has_weights = !list_checkpoints(io, checkpoints()).empty();
-    for (const ConfigDifference& difference : check_resume(old, config, has_weights))
+    for (const ConfigDifference& difference : check_resume(old, config, has_weights, allow_changes))
       notes_.push_back(difference.text());
   }
   if (has_tokenizer(path_)) check_tokenizer(tokenizer);
@@ -164,7 +167,7 @@ void RunDirectory::require_progress(int64_t newest_step) const {
               "checkpoint.every_steps; a new sbatch counts from 0");
 }
 
-int64_t RunDirectory::take_over(int64_t step) {
+int64_t RunDirectory::take_over(int64_t step, const std::vector<ConfigDifference>& changes) {
   check_still_owned();
   Takeovers takeovers = Takeovers::read(io_, checkpoints());
   if (!takeovers.problem().empty())
@@ -174,7 +177,7 @@ int64_t RunDirectory::take_over(int64_t step) {
   int64_t greatest = 0;
   for (const ListedCheckpoint& checkpoint : list_checkpoints(io_, checkpoints()))
     if (checkpoint.manifest) greatest = std::max(greatest, checkpoint.manifest->state.takeover);
-  const Takeover taken = takeovers.add(step, greatest);
+  const Takeover taken = takeovers.add(step, greatest, changes);
   takeovers.write(io_, checkpoints());
   takeover_ = taken;
   // Checks again, because another start may have recorded the same number meanwhile.
@@ -210,7 +213,7 @@ void RunDirectory::check_still_owned() const {
   takeovers.write(io_, checkpoints());
 }
 
-MetricsFile& RunDirectory::open_metrics(int64_t step) {
+MetricsFile& RunDirectory::open_metrics(int64_t step, bool begins) {
   // prompt_template.txt comes first, because it marks the directory as a run's (is_run).
   write_whole_file(path_ / "prompt_template.txt", prompt_template_);
   for (const auto& [name, bytes] : tokenizer_) write_whole_file(path_ / name, bytes);
@@ -218,7 +221,7 @@ MetricsFile& RunDirectory::open_metrics(int64_t step) {
   const fs::path file = path_ / "metrics.jsonl";
   std::error_code ignored;
   const bool is_there = fs::exists(file, ignored);
-  if (step > 0 && (!is_there || fs::is_empty(file, ignored)))
+  if (step > 0 && !begins && (!is_there || fs::is_empty(file, ignored)))
     notes_.push_back(fmt::format("{} is {}: the log begins again here, without the steps up to {}",
                                  file.string(), is_there ? "empty" : "missing", step));
   const bool was_taken_over =

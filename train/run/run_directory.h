@@ -20,11 +20,11 @@ namespace ripstop {
 class RunDirectory {
  public:
   /// Makes the directory if it is absent, and takes the lock. Allowed differences between `config` and the
-  /// directory's config.toml become notes. Throws Error: kUsage for other differences, listing old -> new;
-  /// kStorage if the directory cannot be written or another run owns it; kRequeue like RunLock; and the
-  /// errors of check_can_hold_run.
+  /// directory's config.toml become notes; `allow_changes`: as in accept_differences. Throws Error: kUsage
+  /// for other differences, listing old -> new; kStorage if the directory cannot be written or another run
+  /// owns it; kRequeue like RunLock; and the errors of check_can_hold_run.
   RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tokenizer,
-               const std::string& prompt_template, const RunLockWait& wait = {});
+               const std::string& prompt_template, const RunLockWait& wait = {}, bool allow_changes = false);
 
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
@@ -44,14 +44,14 @@ class RunDirectory {
   void require_progress(int64_t newest_step) const;
   /// Records that this start goes on from `step` (Takeovers). Returns the number for
   /// CheckpointState::takeover. Call it before the first step and open_metrics. Throws Error(kStorage), also
-  /// if another process has taken over the run.
-  int64_t take_over(int64_t step);
+  /// if another process has taken over the run. `changes`: Takeover::changes.
+  int64_t take_over(int64_t step, const std::vector<ConfigDifference>& changes = {});
 
   /// Writes config.toml, the tokenizer's files and prompt_template.txt, cuts metrics.jsonl back to `step`,
   /// and opens it for appending. No earlier call changes these files, so a refused command leaves them alone.
   /// If the lock was taken over, metrics.jsonl becomes a new file, into which the previous owner cannot
-  /// write.
-  MetricsFile& open_metrics(int64_t step);
+  /// write. `begins`: the run begins at `step`, so no earlier steps are missed.
+  MetricsFile& open_metrics(int64_t step, bool begins = false);
   MetricsFile& metrics() { return *metrics_; }
   bool has_metrics() const { return metrics_ != nullptr; }  ///< true after open_metrics()
   /// Asks all locks: check_owner() throws if any lock is lost, may_write() is true if all locks allow writes.

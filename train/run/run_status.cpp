@@ -165,6 +165,12 @@ void take_log(const MetricsLog& log, RunStatus& status) {
     status.steps = log.starts.back().steps;
     status.started_at = log.starts.front().time;
   }
+  for (const StartEvent& start : log.starts) {
+    if (start.continued_from)
+      add_note(status, fmt::format("began at step {} with {}", start.step, *start.continued_from));
+    for (const ConfigDifference& change : start.changes.value_or(std::vector<ConfigDifference>()))
+      add_note(status, fmt::format("from step {} on {}", start.step + 1, change.text()));
+  }
   for (const ValidationEvent& validation : log.validations) take_validation(validation, status);
   if (status.state == "done" && log.ends.back().reason == EndReason::kNoImprovement)
     add_note(status,

@@ -56,6 +56,7 @@ bool Trainer::can_be_destroyed() {
 
 ExitCode Trainer::train() {
   at_step_ = first_step_ = state_.step;
+  if (continues_) saves_->save_now(state_, run_.config.checkpoint.keep, /*stops=*/false);
   // A validation is due before step 1, or if the last start was stopped between a step and its validation.
   bool stops = validation_is_due() && !validate_and_save();
   while (!stops && state_.step < steps_ && !has_stopped_improving()) {
@@ -363,13 +364,12 @@ void Trainer::write_end(ExitCode code) {
 }
 
 void Trainer::say_end(ExitCode code) {
-  const RunConfig& config = run_.config;
-  const std::string& directory = config.run.directory;
-  if (code == ExitCode::kOk && ends_early()) log_.say(early_end_line(config, state_, steps_, was_done_));
+  const std::string& directory = run_.config.run.directory;
+  if (code == ExitCode::kOk && ends_early()) log_.say(early_end_line(run_.config, state_, steps_, was_done_));
   if (was_done_ && !ends_early())
     log_.say(
         fmt::format("{} was done already: give more {} to train on, or another run.directory for a new run",
-                    directory, config.train.steps ? "train.steps" : "train.epochs"));
+                    directory, run_.config.train.steps ? "train.steps" : "train.epochs"));
   const StepCost planned = planned_cost();
   if (!was_done_)
     log_.say(fmt::format("planned / measured: memory {} / {}, sent per step {} / {}",

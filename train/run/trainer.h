@@ -34,6 +34,7 @@ struct TrainerOptions {
   std::function<void(const std::string&)> say;  ///< prints a line for people; called on rank 0 only
   std::function<bool()> stop_requested;         ///< whether this rank got a request to save and end
   std::optional<Deadline> deadline = {};        ///< end of the job, if known; used on rank 0 only
+  bool allow_changes = false;                   ///< --allow-changes
   StartTimes start_times = {};
   LiveLine* live = nullptr;  ///< shows the work under way, on rank 0 only; must outlive the Trainer
 };
@@ -78,6 +79,7 @@ class Trainer {
     RunLength length;
     std::vector<std::string> notes, warnings, resume_notes;
     std::string weights_of;  ///< source of the weights, for people; empty if no weights were read
+    std::vector<ConfigDifference> changes;         ///< StartEvent::changes
     std::optional<KernelPlans> kernel_plans = {};  ///< set on a GPU
   };
   struct StepWork {
@@ -99,6 +101,9 @@ class Trainer {
   void open_directory();
   void check_checkpoint(const CheckpointState& saved, const std::string& plan_hash) const;
   std::optional<ResumableCheckpoint> resume(StartFindings& found);
+  ResumableCheckpoint check_resumable(const Checkpoint& checkpoint, const StartFindings& found) const;
+  void load(const Checkpoint& checkpoint);
+  std::optional<ResumableCheckpoint> continue_run(const StartFindings& found);
   bool resume_or_initialize(FirstWeights first, StartFindings& found);
   std::optional<KernelPlans> prepare_kernels();
   bool agree_to_stop();
@@ -181,6 +186,8 @@ class Trainer {
   int64_t skips_ = 0;             ///< failed steps since the last update: loss or gradient not finite
   CheckpointState updated_;       ///< if skips_ > 0: the state before the first failed step
   bool was_done_ = false;         ///< this start found nothing to do
+  /// This start begins the run with a checkpoint of another run, which it saves first: that may be removed.
+  bool continues_ = false;
   bool has_no_progress_ = false;  ///< the run ends: restarts made no progress; on rank 0
   bool end_is_logged_ = false;
 };

@@ -71,7 +71,8 @@ bool Trainer::start() {
                           .directory = directory_,
                           .time_limit = time_limit_,
                           .deadline = deadline_,
-                          .states = {&state_, &updated_}},
+                          .states = {&state_, &updated_},
+                          .begins = continues_},
                  stream_, ledger_, live_states(step_->model(), step_->optimizer()), state_);
   was_done_ = is_done();
   if (!was_done_) do_and_agree(mesh_.world(), [&] { found.kernel_plans = prepare_kernels(); });
@@ -133,7 +134,8 @@ std::optional<RunLength> Trainer::count_steps(std::vector<std::string>& notes) {
 void Trainer::open_directory() {
   directory_.emplace(posix_io(), run_.config, run_.tokenizer, run_.dataset.header().prompt_template,
                      RunLockWait{.say = [this](const std::string& text) { log_.say(text); },
-                                 .stop_requested = [this] { return stop_requested(0); }});
+                                 .stop_requested = [this] { return stop_requested(0); }},
+                     options_.allow_changes);
   directory_->prepare_checkpoints();
   directory_->require_progress(directory_->newest_step());
   check_disk_space(posix_io(), directory_->checkpoints(), run_.config.checkpoint.keep,
@@ -166,39 +168,83 @@ void Trainer::check_checkpoint(const CheckpointState& saved, const std::string& 
                 "another version of ripstop began this run, and packs sequences differently");
 }
 
-// Fills weights, moments and state_ from the newest whole checkpoint. Returns nullopt if there is no
-// checkpoint. Collective.
+// Refuses a checkpoint with which this run cannot go on.
+ResumableCheckpoint Trainer::check_resumable(const Checkpoint& checkpoint, const StartFindings& found) const {
+  const bool allow_changes = options_.allow_changes || continues_;
+  // The config is checked first, because it explains a different order of the data.
+  ResumableCheckpoint saved = check_stored_config(checkpoint, run_.config, run_.model, allow_changes);
+  const int64_t step = checkpoint.manifest.state.step;
+  if (continues_ && step >= steps_)
+    throw Error(ExitCode::kUsage,
+                fmt::format("{} has done {} steps, and the new run has {} in all",
+                            checkpoint.directory.string(), step, steps_),
+                "give more train.steps, or an earlier checkpoint: run.continue_from=RUN/checkpoints/step_N");
+  check_checkpoint(checkpoint.manifest.state, found.length.data->plan_hash);
+  check_same_parameters(checkpoint.manifest.units, run_.trained_table());
+  const TrainSection &then = saved.config.train, &now = run_.config.train;
+  const bool as_many = then.steps == now.steps && then.epochs == now.epochs;
+  saved.steps = as_many ? steps_ : count_training_data(run_.dataset, saved.config)->steps;
+  if (!allow_changes) check_decay(checkpoint, run_.config, saved.steps, steps_);
+  return saved;
+}
+
+// Reads weights and moments. Not collective.
+void Trainer::load(const Checkpoint& checkpoint) {
+  CheckpointReader reader(posix_io(), checkpoint);
+  load_states(live_states(step_->model(), step_->optimizer()), stream_,
+              [&](const std::vector<UnitStates>& units) { reader.read(mesh_.coordinates().fsdp, units); });
+}
+
+// Fills weights, moments and state_ from the checkpoint that run.continue_from names; its run may be running.
+// Returns nullopt without that key. Collective.
+std::optional<ResumableCheckpoint> Trainer::continue_run(const StartFindings& found) {
+  if (run_.continued.empty()) return std::nullopt;
+  continues_ = true;
+  std::optional<ResumableCheckpoint> resumed;
+  log_.show("reading " + run_.continued.string());
+  do_and_agree(mesh_.world(), [&] {
+    try {
+      const Checkpoint checkpoint{run_.continued, read_manifest(posix_io(), run_.continued)};
+      resumed = check_resumable(checkpoint, found);
+      load(checkpoint);
+      state_ = checkpoint.manifest.state;
+    } catch (const Error& given) {
+      const Error error =
+          with_hint_for_damage(given, run_.continued, "run.continue_from=RUN/checkpoints/step_N");
+      throw Error(error.code(), fmt::format("run.continue_from: {}", error.what()), error.hint());
+    }
+  });
+  std::erase_if(resumed->differences, [](const ConfigDifference& each) {
+    return each.key == "run.directory" || each.key == "run.continue_from";
+  });
+  // Scores are of checkpoints in the other directory.
+  state_.best.reset();
+  state_.validated_step = state_.validations_since_best = 0;
+  state_.validation_content_hash.clear();
+  return resumed;
+}
+
+// Fills weights, moments and state_ from the run's newest whole checkpoint, else by continue_run(). Returns
+// nullopt if there is neither. Collective.
 std::optional<ResumableCheckpoint> Trainer::resume(StartFindings& found) {
   std::optional<ResumableCheckpoint> resumed;
-  int64_t old_steps = 0;
-  const auto accept = [&](const Checkpoint& checkpoint) {
-    // The config is checked first, because it explains a different order of the data.
-    resumed = check_stored_config(checkpoint, run_.config, run_.model);
-    check_checkpoint(checkpoint.manifest.state, found.length.data->plan_hash);
-    check_same_parameters(checkpoint.manifest.units, run_.trained_table());
-    const TrainSection &then = resumed->config.train, &now = run_.config.train;
-    const bool same = then.steps == now.steps && then.epochs == now.epochs;
-    // No votes on a stop: this is faster than count_steps(), because a resume can only add steps or epochs.
-    old_steps = same ? steps_ : count_training_data(run_.dataset, resumed->config)->steps;
-    check_decay(checkpoint, run_.config, old_steps, steps_);
-  };
-  const std::vector<UnitStates> states = live_states(step_->model(), step_->optimizer());
-  const int64_t fsdp_index = mesh_.coordinates().fsdp;
-  const auto load = [&](const Checkpoint& checkpoint) {
-    CheckpointReader reader(posix_io(), checkpoint);
-    load_states(states, stream_,
-                [&](const std::vector<UnitStates>& units) { reader.read(fsdp_index, units); });
-  };
   log_.show("looking for a checkpoint of " + run_.config.run.directory);
-  const std::optional<CheckpointState> saved =
-      resume_newest(posix_io(), run_.checkpoints(), mesh_.world(), accept, load, found.warnings);
-  if (!saved) return std::nullopt;
-  state_ = *saved;
+  const std::optional<CheckpointState> saved = resume_newest(
+      posix_io(), run_.checkpoints(), mesh_.world(),
+      [&](const Checkpoint& checkpoint) { resumed = check_resumable(checkpoint, found); },
+      [&](const Checkpoint& checkpoint) { load(checkpoint); }, found.warnings);
+  if (saved)
+    state_ = *saved;
+  else
+    resumed = continue_run(found);
+  if (!resumed) return std::nullopt;
   // The checkpoint has float32 master weights only, so the compute copies must be renewed.
   step_->model().weights_changed(step_->arena());
-  found.resume_notes = resume_notes(*resumed, mesh_.sizes());
-  if (const std::string jump = rate_jump(run_.config, state_.step, old_steps, steps_); !jump.empty())
-    found.resume_notes.push_back(jump);
+  found.changes = resumed->changes();
+  found.resume_notes = resume_notes(*resumed, mesh_.sizes(), state_.step);
+  if (std::string jump = rate_jump(resumed->config, run_.config, state_.step, resumed->steps, steps_);
+      !jump.empty())
+    found.resume_notes.push_back(std::move(jump));
   return resumed;
 }
 
@@ -233,18 +279,19 @@ bool Trainer::resume_or_initialize(FirstWeights first, StartFindings& found) {
     return false;
   }
   // The takeover is recorded once nothing can refuse the run any more. A run that is done commits nothing, so
-  // its start is no takeover.
+  // its start is no takeover, unless it must store changes. Those of a run that begins are in its config.
   state_.takeover = 0;
-  if (!is_done()) {
+  if (!is_done() || !found.changes.empty()) {
     int64_t number = 0;
     do_and_agree(mesh_.world(), [&] {
-      if (leads_) number = directory_->take_over(state_.step);
+      if (leads_)
+        number = continues_ ? directory_->take_over(0) : directory_->take_over(state_.step, found.changes);
     });
     state_.takeover = of_rank_0(mesh_.world(), number);
   }
   do_and_agree(mesh_.world(), [&] {
     if (!leads_) return;
-    directory_->open_metrics(state_.step);
+    directory_->open_metrics(state_.step, continues_);
     for (const std::string& text : found.warnings) log_.warn(text);
   });
   return true;
@@ -288,6 +335,9 @@ void Trainer::say_header(const StartFindings& found, const StartEvent& event) {
   log_.say(fmt::format("plan for the fullest rank:\n{}", plan_text(run, run_.target.device_memory_bytes)));
   if (const auto before = last_start(run_.metrics_file()); before && state_.step > 0)
     for (const std::string& line : lines_since(*before, event, config, run)) log_.say(line);
+  if (continues_)
+    log_.say(
+        fmt::format("continues {}: its weights, moments and place in the data", run_.continued.string()));
   if (!found.weights_of.empty()) log_.say("weights of " + found.weights_of);
   if (const auto& plans = found.kernel_plans; plans && plans->count > 0)
     log_.say(fmt::format("{} of attention made in {:.1f} s{}", counted(plans->count, "plan"), plans->seconds,
@@ -297,8 +347,9 @@ void Trainer::say_header(const StartFindings& found, const StartEvent& event) {
   if (!run_.validation.note.empty()) log_.say("note: " + run_.validation.note);
   if (time_limit_) log_.say("time limit: " + time_limit_->text());
   log_.say(startup_text(options_.start_times.seconds()));
-  log_.say(fmt::format("{} {} at step {} of {}; watch {}", state_.step > 0 ? "resumes" : "begins",
-                       config.run.directory, state_.step, steps_, run_.metrics_file().string()));
+  log_.say(fmt::format("{} {} at step {} of {}; watch {}",
+                       state_.step > 0 && !continues_ ? "resumes" : "begins", config.run.directory,
+                       state_.step, steps_, run_.metrics_file().string()));
 }
 
 StartEvent Trainer::start_event(const StartFindings& found) const {
@@ -346,6 +397,8 @@ StartEvent Trainer::start_event(const StartFindings& found) const {
     event.kernel_plans_seconds = found.kernel_plans->seconds;
   }
   event.takeover = state_.takeover;
+  if (continues_) event.continued_from = run_.continued.string();
+  if (!found.changes.empty()) event.changes = found.changes;
   if (time_limit_) {
     event.deadline = time_limit_->deadline().time;
     event.deadline_source = time_limit_->deadline().source;

@@ -120,6 +120,22 @@ TEST(Takeovers, ADamagedFileIsNone) {
   }
 }
 
+TEST(Takeovers, KeepTheChangesOfTheConfig) {
+  ScratchDirectory scratch;
+  QuickIo io;
+  const ConfigDifference rate{.key = "optimizer.learning_rate", .old_value = "0.1", .new_value = "0.2"},
+      kind{.key = "schedule.kind", .old_value = "\"cosine\"", .new_value = "\"wsd\""};
+  Takeovers takeovers = takeovers_from({0});
+  takeovers.add(20, 0, {rate});
+  takeovers.add(20, 0, {kind});
+  takeovers.write(io, scratch.path());
+  const Takeovers read = Takeovers::read(io, scratch.path());
+  EXPECT_EQ(read.problem(), "");
+  EXPECT_EQ(read.changes_after(0), (std::vector{rate, kind}));
+  EXPECT_EQ(read.changes_after(2), std::vector{kind});
+  EXPECT_TRUE(read.changes_after(3).empty());
+}
+
 // Numbers whose successor would overflow, in a file with the right hash; and a file of before the hash.
 TEST(Takeovers, HostileNumbersAndAnOldFileAreNone) {
   ScratchDirectory scratch;
@@ -136,6 +152,7 @@ TEST(Takeovers, HostileNumbersAndAnOldFileAreNone) {
   EXPECT_EQ(problem_with("/takeovers/1/number", 3), "");
   EXPECT_HAS(problem_with("/takeovers/1/number", INT64_MAX), "'number' must be a whole number from 1 to");
   EXPECT_HAS(problem_with("/version", 1), "is of version 1");
+  EXPECT_EQ(problem_with("/version", 2), "") << "which has no changes";
   // An escape sequence must not reach the terminal of somebody who lists the checkpoints.
   EXPECT_EQ(problem_with("/takeovers/0/owner",
                          "a\x1b[2J\xc2\x9b"

@@ -60,6 +60,42 @@ TEST_F(TrainCommand, MoreStepsGoOnWhereTheRunEnded) {
   EXPECT_NE(read_bytes(run() / "config.toml").find("steps = 4"), std::string::npos);
 }
 
+TEST_F(TrainCommand, AllowedChangesNeedTheOptionOnce) {
+  const std::string changed = "train.steps=4 optimizer.learning_rate=5e-4";
+  expect_refused(changed, 64,
+                 "optimizer.learning_rate: 0.001 -> 0.0005\" hint=\"use the old values, or "
+                 "--allow-changes to change this run from here on, or another run.directory");
+  const ProgramRun allowed = train("--allow-changes " + changed);
+  EXPECT_EQ(allowed.exit_code, 0) << allowed.err;
+  EXPECT_NE(allowed.out.find("config       optimizer.learning_rate: 0.001 -> 0.0005, from step 3 on"),
+            std::string::npos)
+      << allowed.out;
+  EXPECT_EQ(read_metrics(run() / "metrics.jsonl").starts.back().argv.back(), "--allow-changes");
+  EXPECT_EQ(train(changed).exit_code, 0);
+  EXPECT_EQ(train(changed + " --allow-changes").exit_code, 0);
+  EXPECT_NE(run_program("status " + run().string()).out.find("from step 3 on optimizer.learning_rate: 0.001"),
+            std::string::npos);
+}
+
+TEST_F(TrainCommand, PlanAndTrainContinueAnotherRun) {
+  const std::string config = (made_ / "config.toml").string(), fresh = (scratch_ / "new").string(),
+                    words =
+                        " run.continue_from=" + run().string() + " run.directory=" + fresh + " train.steps=3";
+  const std::string source = (run() / "checkpoints/step_00000002").string();
+  const ProgramRun plan = run_program("plan " + config + words),
+                   json = run_program("plan --json " + config + words);
+  EXPECT_EQ(plan.exit_code, 0) << plan.err;
+  EXPECT_NE(plan.out.find("continues       " + source + ", step 2\n"), std::string::npos) << plan.out;
+  EXPECT_NE(json.out.find("\"continues\": \"" + source + "\""), std::string::npos) << json.out;
+  const ProgramRun other = run_program("plan " + config + words + " data.pack=false");
+  EXPECT_NE(other.out.find("train will refuse to go on with " + source), std::string::npos) << other.out;
+  EXPECT_EQ(
+      run_program("plan " + config + " run.directory=" + fresh + " run.continue_from=nowhere").exit_code, 64);
+  EXPECT_EQ(run_program("train " + config + words).exit_code, 0);
+  EXPECT_EQ(read_metrics(scratch_ / "new" / "metrics.jsonl").steps.front().step, 3);
+  expect_refused("data.sequence_length=64 run.continue_from=" + fresh, 64, "data.sequence_length: 128 -> 64");
+}
+
 TEST_F(TrainCommand, ARunThatIsDoneSaysSo) {
   const ProgramRun again = train("");
   EXPECT_EQ(again.exit_code, 0) << again.err;

@@ -59,12 +59,40 @@ TEST(ConfigChanges, ResumeAcceptsTheMeshAndRefusesTheModel) {
   };
   const char* way = "model.pretrained='my runs/a' run.directory=NEW";
   EXPECT_HAS(hint("optimizer.learning_rate=1e-4", true), way);
-  EXPECT_EQ(hint("optimizer.learning_rate=1e-4", false),
-            "use the old values, or another run.directory for a new run");
+  EXPECT_HAS(hint("optimizer.learning_rate=1e-4", true), "run.continue_from='my runs/a' run.directory=NEW");
+  EXPECT_EQ(
+      hint("optimizer.learning_rate=1e-4", false),
+      "use the old values, or --allow-changes to change this run from here on, or another run.directory "
+      "for a new run");
+  EXPECT_EQ(hint("run.seed=2", false), "use the old values, or another run.directory for a new run");
   EXPECT_EQ(hint("model.num_hidden_layers=7", true).find("model.pretrained"), std::string::npos)
       << "keeps its sizes";
-  EXPECT_HAS(hint("train.steps=50", true), "a run cannot become shorter");
+  EXPECT_HAS(hint("train.steps=50", true), "--allow-changes");
   EXPECT_HAS(refused("run.seed=2"), "run.seed: 1 -> 2, data.shuffle_seed: 1 -> 2");
+}
+
+TEST(ConfigChanges, WhatMayChangeIfAllowed) {
+  const RunConfig before = parsed(kSmallest);
+  const std::vector<std::string> changed = {"optimizer.learning_rate=1e-4", "optimizer.weight_decay=0.5",
+                                            "train.max_grad_norm=0.0",      "schedule.kind=wsd",
+                                            "schedule.warmup_steps=3",      "schedule.minimum_ratio=0.5",
+                                            "schedule.decay_ratio=0.5",     "train.steps=50"};
+  EXPECT_EQ(check_resume(before, parsed(kSmallest, changed), true, true).size(), changed.size() + 1)
+      << "schedule.decay, too";
+  EXPECT_EQ(check_resume(before, parsed(kSmallest, {"train.epochs=1"}), true, true).size(), 2U);
+  EXPECT_THROW(check_resume(before, parsed(kSmallest, {"optimizer.epsilon=1e-6"}), true, true), Error);
+}
+
+// Later changes win, and a key may come and go.
+TEST(ConfigChanges, AreAppliedInTheirOrder) {
+  const RunConfig first = parsed(kSmallest), wsd = parsed(kSmallest, {"schedule.kind=wsd", "train.epochs=2"}),
+                  last = parsed(kSmallest, {"optimizer.learning_rate=2e-3", "train.steps=70"});
+  std::vector<ConfigDifference> changes = compare(first, wsd);
+  EXPECT_EQ(with_changes(first, changes), wsd);
+  const std::vector<ConfigDifference> more = compare(wsd, last);
+  changes.insert(changes.end(), more.begin(), more.end());
+  EXPECT_EQ(with_changes(first, changes), last);
+  EXPECT_EQ(with_changes(first, {}), first);
 }
 
 TEST(ConfigChanges, EveryChangeIsADifference) {

@@ -238,5 +238,19 @@ TEST(ConfigValues, StopAfterValidationsNeedsThemAndAMetric) {
             ExitCode::kUsage);
 }
 
+TEST(ConfigValues, ASchedulesKeysFitItsKindAndTheSteps) {
+  expect_usage(
+      refusal(kSmallest, {"schedule.kind=wsd", "schedule.warmup_steps=91"}),
+      "schedule.warmup_steps 91 and schedule.decay_ratio 0.1, which is 10 steps, exceed train.steps 100",
+      "lower one of the two");
+  expect_usage(refusal(kSmallest, {"schedule.decay_ratio=0.2"}),
+               "'schedule.decay_ratio' is of schedule.kind = \"wsd\", and the kind is \"cosine\"",
+               "set schedule.kind to \"wsd\"");
+  expect_usage(refusal(kSmallest, {"schedule.kind=wsd", "schedule.decay_ratio=0"}),
+               "'schedule.decay_ratio' must be above 0 and at most 1, got 0", "\"constant\" never falls");
+  expect_usage(refusal(kSmallest, {"schedule.kind=warmup_stable_decay"}), "must be one of", "wsd");
+  EXPECT_EQ(parsed(kSmallest, {"schedule.kind=wsd"}).schedule.decay_steps(100), 10);
+}
+
 }  // namespace
 }  // namespace ripstop

@@ -74,7 +74,7 @@ TEST(ResumeCheck, NotesSayWhatChanges) {
     ModelConfig model = config.model;
     model.vocab_size = 400;
     const Checkpoint checkpoint = saved_with(to_toml(parsed(kSmallest)));
-    for (const std::string& note : resume_notes(check_stored_config(checkpoint, config, model), mesh))
+    for (const std::string& note : resume_notes(check_stored_config(checkpoint, config, model), mesh, 7))
       text += note + "\n";
     return text;
   };
@@ -97,7 +97,7 @@ TEST(ResumeCheck, AnAdapterToBeginWithIsNotReadAgain) {
   const Checkpoint checkpoint = saved_with(to_toml(parsed(toml)));
   const RunConfig config = parsed(toml, {"model.pretrained=elsewhere", "lora.adapter=adapters/a"});
   EXPECT_EQ(resume_notes(check_stored_config(checkpoint, config, checkpoint.manifest.state.model),
-                         checkpoint.manifest.mesh),
+                         checkpoint.manifest.mesh, 7),
             (std::vector<std::string>{
                 "model.pretrained: \"models/a\" -> \"elsewhere\"",
                 "lora.adapter: (none) -> \"adapters/a\", of which nothing is read: the adapters are those of "
@@ -106,14 +106,20 @@ TEST(ResumeCheck, AnAdapterToBeginWithIsNotReadAgain) {
 
 TEST(ResumeCheck, TheRateJumpsIfTheScheduleIsStretched) {
   const RunConfig config = parsed(kSmallest, {"schedule.kind=linear", "schedule.warmup_steps=20"});
-  EXPECT_EQ(rate_jump(config, 40, 40, 80),
+  EXPECT_EQ(rate_jump(config, config, 40, 40, 80),
             "more steps stretch the schedule: the learning rate was 5.00e-05 in step 40 and is 6.67e-04 in "
             "step 41");
-  EXPECT_EQ(rate_jump(config, 40, 80, 80), "");
-  EXPECT_EQ(rate_jump(config, 0, 40, 80), "") << "nothing was trained with the old rate";
-  EXPECT_EQ(rate_jump(config, 10, 40, 80), "") << "the warm-up does not stretch";
-  EXPECT_EQ(rate_jump(config, 40, 40, 40), "") << "there is no next step";
-  EXPECT_EQ(rate_jump(parsed(kSmallest, {"schedule.kind=constant"}), 40, 40, 80), "");
+  EXPECT_EQ(rate_jump(config, config, 40, 80, 80), "");
+  EXPECT_EQ(rate_jump(config, config, 0, 40, 80), "") << "nothing was trained with the old rate";
+  EXPECT_EQ(rate_jump(config, config, 10, 40, 80), "") << "the warm-up does not stretch";
+  EXPECT_EQ(rate_jump(config, config, 40, 40, 40), "") << "there is no next step";
+  const RunConfig wsd = parsed(kSmallest, {"schedule.kind=wsd"});
+  EXPECT_EQ(rate_jump(wsd, wsd, 91, 100, 200), "") << "its stable part becomes longer";
+  const RunConfig constant = parsed(kSmallest, {"schedule.kind=constant"});
+  EXPECT_EQ(rate_jump(constant, constant, 40, 40, 80), "");
+  EXPECT_EQ(rate_jump(constant, parsed(kSmallest, {"schedule.kind=constant", "optimizer.learning_rate=1e-4"}),
+                      40, 80, 80),
+            "the learning rate was 1.00e-03 in step 40 and is 1.00e-04 in step 41");
 }
 
 TEST(ResumeCheck, WsdBecomesLongerUntilItsRateFalls) {
@@ -150,7 +156,7 @@ TEST(ResumeCheck, OtherRecomputationMayMeanAnotherMicroBatch) {
     const ResumableCheckpoint saved =
         check_stored_config(saved_with(to_toml(parsed(kSmallest, before))), config, model);
     std::string text;
-    for (const std::string& note : resume_notes(saved, saved.mesh)) text += note + "\n";
+    for (const std::string& note : resume_notes(saved, saved.mesh, 7)) text += note + "\n";
     return text;
   };
   EXPECT_HAS(notes_of({"train.recompute=none"}), "the micro-batch may be another one");

@@ -63,6 +63,25 @@ TEST(SinceLastStart, TheLearningRateIsAsBeforeWithAsManySteps) {
   EXPECT_HAS(text, "  as before: 8 sequences a step, the order of the data\n");
 }
 
+TEST(SinceLastStart, WhatChangedIsNotAsBefore) {
+  const JobOf job(8);
+  StartEvent now = job.start();
+  now.step = 40;
+  const auto since = [&](const std::string& key) {
+    now.changes = {{.key = key, .old_value = "1", .new_value = "2"}};
+    std::string text;
+    for (const std::string& line : lines_since({job.start(), 1000}, now, job.config, job.run))
+      text += line + "\n";
+    return text;
+  };
+  for (const char* key : {"optimizer.learning_rate", "schedule.kind"})
+    EXPECT_EQ(since(key),
+              fmt::format("since the last start:\n  config       {}: 1 -> 2, from step 41 on\n  as "
+                          "before: 8 sequences a step, the order of the data\n",
+                          key));
+  EXPECT_HAS(since("optimizer.weight_decay"), "the order of the data, the learning rate\n");
+}
+
 // Three data ranks compute 3, 3 and 2 of eight sequences: one of nine is empty.
 TEST(SinceLastStart, IdleRanksBringNoSpeed) {
   const std::string text = JobOf(3).since({JobOf(4).start(), 1200});

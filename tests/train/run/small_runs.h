@@ -86,9 +86,12 @@ compute = "float32"
       said_ += line + "\n";
       if (on_line_) on_line_(line);
     };
-    return Trainer::make(
-               {.config = config, .argv = {}, .say = say, .stop_requested = std::move(stop_requested)},
-               world_)
+    return Trainer::make({.config = config,
+                          .argv = {},
+                          .say = say,
+                          .stop_requested = std::move(stop_requested),
+                          .allow_changes = allow_changes_},
+                         world_)
         ->run();
   }
   /// The error that ends a run.
@@ -120,6 +123,7 @@ compute = "float32"
 
   MpiWorld world_;
   ScratchDirectory scratch_;
+  bool allow_changes_ = false;                       ///< --allow-changes
   std::function<void(const std::string&)> on_line_;  ///< called for each line that a run says
 
  private:

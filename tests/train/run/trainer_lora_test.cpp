@@ -283,5 +283,20 @@ TEST_F(LoraRuns, WhatDoesNotFitTheModelIsRefused) {
   EXPECT_HAS(error.what(), "lora.rank is 1000, q_proj is [8, 8]");
 }
 
+TEST_F(LoraRuns, ANewRunContinuesTheAdaptersOfAnother) {
+  ASSERT_EQ(train(adapted("unbroken", {"train.steps=6"})), ExitCode::kOk);
+  ASSERT_EQ(train(adapted("source")), ExitCode::kOk);
+  const std::string from = "run.continue_from=" + (scratch_ / "source").string();
+  ASSERT_EQ(train(adapted("new", {"train.steps=6", from})), ExitCode::kOk);
+  EXPECT_EQ(steps("new"), (std::vector<int64_t>{5, 6}));
+  EXPECT_EQ(read_bytes(checkpoint("new", 6) / "rank_00000.h5"),
+            read_bytes(checkpoint("unbroken", 6) / "rank_00000.h5"));
+  EXPECT_EQ(state("new", 6).adapted, state("unbroken", 6).adapted);
+  const Error error =
+      refusal(config("whole", data_, {"model.pretrained=" + model_.path().string(), "train.steps=6", from}));
+  EXPECT_EQ(error.code(), ExitCode::kUsage);
+  EXPECT_HAS(error.what(), "lora.rank: 2 -> 0");
+}
+
 }  // namespace
 }  // namespace ripstop
