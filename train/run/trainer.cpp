@@ -377,7 +377,7 @@ void Trainer::say_end(ExitCode code) {
                          bytes_text(planned.traffic_per_step.sum()), bytes_text(clock_.sent().sum())));
   if (code == ExitCode::kOk) {
     if (state_.best && !ends_early()) log_.say(best_line(state_));
-    for (const std::string& line : next_lines(config, run_.dataset.header().kind)) log_.say(line);
+    for (const std::string& line : next_lines(run_.config, run_.dataset.header().kind)) log_.say(line);
   }
   if (code == ExitCode::kRequeue)
     log_.say(fmt::format("stopped {} {}: run the same command again to go on", stop_cause(),

@@ -67,11 +67,12 @@ class FinetuningRateRanks : public ::testing::Test {
     TokenDatasetWriter writer(path, header);
     const auto golden = nlohmann::json::parse(std::ifstream(golden_file("finetuning.json")));
     for (const golden_pairs::IdPair& pair : golden_pairs::synthetic_pairs(golden)) {
-      TokenExample example{.tokens = {golden_pairs::kBegin}, .separator_begin = 0, .target_begin = 0};
+      TokenExample example{.tokens = {golden_pairs::kBegin}, .spans = {}};
       example.tokens.insert(example.tokens.end(), pair.document.begin(), pair.document.end());
-      example.separator_begin = example.target_begin = std::ssize(example.tokens);
+      const auto target = static_cast<int32_t>(example.tokens.size());
       example.tokens.insert(example.tokens.end(), pair.summary.begin(), pair.summary.end());
       example.tokens.push_back(golden_pairs::kEnd);
+      example.spans = {{target, static_cast<int32_t>(example.tokens.size()), 1, target}};
       writer.add(example);
     }
     writer.finish();
