@@ -68,21 +68,21 @@ int64_t add_line(const std::string& place, std::string_view line, MetricsLog& lo
 }
 
 // A line of a log, without its line end.
-struct Line {
+struct LogLine {
   std::string_view text;
   int64_t begin;  // its first byte in the file
   int64_t step;   // of its event
 };
 
 // The lines of a log that begin at the bytes from `begin`, where a line begins, to before `end`.
-struct Part {
+struct LogPart {
   int64_t begin = 0, end = INT64_MAX;
 };
 
 // Calls visit(line) after adding each event of a part to `log`, until it returns false. Ignores text after
 // the last line end. Returns MetricsLog::damage.
 template <class Visit>
-std::string for_each_event(const InputFile& file, const Part& part, MetricsLog& log, Visit visit) {
+std::string for_each_event(const InputFile& file, const LogPart& part, MetricsLog& log, Visit visit) {
   constexpr int64_t kBlockBytes = 1 << 20;
   std::string text;  // the text that is not handled yet; begins at the start of a line
   int64_t number = 0, damaged = 0;
@@ -96,8 +96,8 @@ std::string for_each_event(const InputFile& file, const Part& part, MetricsLog& 
     file.read_at(at, text.data() + known, bytes);
     size_t begin = 0;
     for (size_t end = text.find('\n', known); end != text.npos && goes_on; end = text.find('\n', begin)) {
-      Line line{std::string_view(text).substr(begin, end - begin), text_begin + static_cast<int64_t>(begin),
-                0};
+      LogLine line{std::string_view(text).substr(begin, end - begin),
+                   text_begin + static_cast<int64_t>(begin), 0};
       if (line.begin >= part.end) goes_on = false;
       if (!goes_on) break;
       begin = end + 1;
@@ -140,7 +140,7 @@ int64_t place_of_step(const InputFile& file, int64_t step) {
     const int64_t middle = low + (high - low) / 2;
     MetricsLog log;
     int64_t found = -1;
-    for_each_event(file, {next_line(file, middle), high}, log, [&](const Line& line) {
+    for_each_event(file, {next_line(file, middle), high}, log, [&](const LogLine& line) {
       if (!log.steps.empty() && line.step <= step) found = line.begin;
       const bool goes_on = log.steps.empty();
       log = {};
@@ -176,7 +176,8 @@ void MetricsFile::write(const MetricsEvent& event) {
 
 MetricsLog read_metrics(const std::filesystem::path& path) {
   MetricsLog log;
-  log.damage = for_each_event(InputFile(path, ExitCode::kStorage), {}, log, [](const Line&) { return true; });
+  log.damage =
+      for_each_event(InputFile(path, ExitCode::kStorage), {}, log, [](const LogLine&) { return true; });
   return log;
 }
 
@@ -185,7 +186,7 @@ MetricsLog read_log_ends(const std::filesystem::path& path, const std::vector<in
   if (file.bytes() <= kWholeLogBytes) return read_metrics(path);
   MetricsLog log;
   log.has_gap = true;
-  const auto all = [](const Line&) { return true; };
+  const auto all = [](const LogLine&) { return true; };
   const int64_t head_end = next_line(file, kLogHeadBytes);
   const int64_t tail_begin = next_line(file, file.bytes() - kLogTailBytes);
   log.damage = for_each_event(file, {0, head_end}, log, all);
@@ -193,7 +194,7 @@ MetricsLog read_log_ends(const std::filesystem::path& path, const std::vector<in
   for (const int64_t start : started_at) {
     MetricsLog near;
     for_each_event(file, {std::max(place_of_step(file, start), done), tail_begin}, near,
-                   [&](const Line& line) {
+                   [&](const LogLine& line) {
                      done = line.begin + std::ssize(line.text) + 1;
                      return near.steps.empty() || line.step <= start;
                    });
@@ -206,7 +207,7 @@ MetricsLog read_log_ends(const std::filesystem::path& path, const std::vector<in
 
 std::string read_events(const std::filesystem::path& path, FunctionRef<void(const MetricsEvent&)> visit) {
   MetricsLog log;
-  return for_each_event(InputFile(path, ExitCode::kStorage), {}, log, [&](const Line&) {
+  return for_each_event(InputFile(path, ExitCode::kStorage), {}, log, [&](const LogLine&) {
     const auto hand_over = [&](auto&... kinds) {
       const auto all_of = [&](auto& events) {
         for (auto& event : events) visit(std::move(event));
@@ -251,7 +252,7 @@ std::string cut_to_step(const std::filesystem::path& path, int64_t step, bool re
   MetricsLog log;
   const InputFile file(path, ExitCode::kStorage);
   const int64_t begin = file.bytes() > kWholeLogBytes ? place_of_step(file, step) : 0;
-  const std::string damage = for_each_event(file, {begin}, log, [&](const Line& line) {
+  const std::string damage = for_each_event(file, {begin}, log, [&](const LogLine& line) {
     const int64_t at = line.step;
     if (at <= step) kept.append(line.text).append(1, '\n');
     if (!log.checkpoints.empty()) saved_step = std::max(saved_step, at);
