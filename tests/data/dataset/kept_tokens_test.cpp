@@ -171,6 +171,11 @@ TEST_F(KeptTokensTest, RandomConversationsKeepWholeAnswersAtEveryLength) {
         } else if (tokens.size() > 2) {
           EXPECT_EQ(tokens.back(), answer.target_end - 1);
           EXPECT_TRUE(is_read(0) && is_read(1)) << "the head stays";
+          bool is_users = tokens.at(2) == 2;  // the first turn of all may be the assistant's
+          for (size_t k = 1; k < whole.spans.size(); ++k)
+            is_users |= tokens[2] == whole.spans[k - 1].target_end &&
+                        whole.spans[k].cut_begin < whole.spans[k].cut_end;
+          EXPECT_TRUE(is_users) << i << ' ' << longest;
         }
       }
     }
