@@ -56,7 +56,7 @@ inline constexpr std::array<std::string_view, 3> kWords<EarlyStopping> = {"false
 
 struct RunSection {
   std::string directory;  ///< for all files of the run
-  int64_t seed = 1;           ///< for training; default of data.shuffle_seed
+  int64_t seed = 1;       ///< for training; default of data.shuffle_seed
   DeviceChoice device = DeviceChoice::kAuto;
   bool deterministic = false;
   std::string profile_steps;                ///< "10-12", or empty

@@ -183,9 +183,9 @@ class Trainer {
   std::optional<ValidationEvent> start_scores_;  ///< scores of the initial weights, until compared; on rank 0
   int64_t first_step_ = 0;                       ///< steps done before this start
   int64_t at_step_ = 0;                          ///< the step under way, else the last step
-  int64_t skips_ = 0;             ///< failed steps since the last update: loss or gradient not finite
-  CheckpointState updated_;       ///< if skips_ > 0: the state before the first failed step
-  bool was_done_ = false;         ///< this start found nothing to do
+  int64_t skips_ = 0;        ///< failed steps since the last update: loss or gradient not finite
+  CheckpointState updated_;  ///< if skips_ > 0: the state before the first failed step
+  bool was_done_ = false;    ///< this start found nothing to do
   /// This start begins the run with a checkpoint of another run, which it saves first: that may be removed.
   bool continues_ = false;
   bool has_no_progress_ = false;  ///< the run ends: restarts made no progress; on rank 0
