@@ -33,7 +33,8 @@ TemplateParts parse_template(const std::string& prompt_template, bool in_chat) {
                 fmt::format("a template needs {{document}} exactly once, got '{}'", prompt_template),
                 kDefaultHint);
   }
-  TemplateParts parts{prompt_template.substr(0, at), prompt_template.substr(at + kDocument.size())};
+  TemplateParts parts{.before = prompt_template.substr(0, at),
+                      .separator = prompt_template.substr(at + kDocument.size())};
   // The summary's first token includes a space. A second space would become a token of its own.
   if (!in_chat && (parts.separator.empty() || parts.separator.back() == ' ')) {
     throw Error(ExitCode::kUsage,
@@ -110,7 +111,11 @@ TemplateParts PromptTemplate::frame() const {
   if (!chat_) return parts_;
   const std::string document = "{document}", text = render(document, nullptr).text;
   const size_t at = text.find(document);
-  return {text.substr(0, at), text.substr(at + document.size())};
+  const std::string spaced = render(" " + document + " ", nullptr).text;
+  return {.before = text.substr(0, at),
+          .separator = text.substr(at + document.size()),
+          .strips_begin = spaced.find(" " + document) == std::string::npos,
+          .strips_end = spaced.find(document + " ") == std::string::npos};
 }
 
 EncodedPrompt PromptTemplate::encode(std::string_view document) const {

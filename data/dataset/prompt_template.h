@@ -17,7 +17,8 @@ inline constexpr std::string_view kDefaultChatPrompt =
     "Summarize the following article in one sentence.\n\n{document}";
 
 struct TemplateParts {
-  std::string before, separator;  ///< texts before and after {document}
+  std::string before, separator;                  ///< texts before and after {document}
+  bool strips_begin = false, strips_end = false;  ///< white space at this end of the document gets lost
 };
 
 /// Cuts `prompt_template` at {document}. Throws Error(kUsage) if {document} is missing or occurs twice, or,

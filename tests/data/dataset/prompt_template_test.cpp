@@ -63,6 +63,8 @@ TEST(ChatPrompt, APairIsTwoTurns) {
 TEST(ChatPrompt, ADocumentMayLoseWhiteSpace) {
   const Tokenizer tokenizer = ChatDirectory().open("chatml-strict");
   const PromptTemplate prompt(tokenizer, "{document}");
+  EXPECT_TRUE(prompt.frame().strips_begin && prompt.frame().strips_end);
+  EXPECT_FALSE(PromptTemplate(tokenizer, "Read:\n{document}").frame().strips_begin);
   for (const auto& [document, kept] : {std::pair{" \n the sun \n", "the sun"}, {"  ", ""}, {"", ""}}) {
     const EncodedPrompt encoded = prompt.encode(document);
     EXPECT_EQ(shown(tokenizer, encoded.tokens, encoded.begin_tokens, encoded.separator_begin), kept);

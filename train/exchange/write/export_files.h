@@ -67,7 +67,8 @@ struct ModelCard {
   const ExportedTokenizer& tokenizer;
   std::string prompt_template;     ///< empty if unknown, or if the training was on running text
   std::string chat_template = {};  ///< name of the chat template, whose text prompt_template has; "" if none
-  std::string written_by;          ///< version and commit of this program
+  std::string document = "document";  ///< Python: `document` as the chat template puts it into the prompt
+  std::string written_by;             ///< version and commit of this program
   CardFacts facts = {};
 };
 

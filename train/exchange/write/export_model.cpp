@@ -52,13 +52,16 @@ std::string find_template(Io& io, const TrainedModel& trained) {
   return read_plain_file(path, 1 << 20, ExitCode::kInputData);
 }
 
-// `prompt_template` with the text of the run's chat template, if it has one, around it.
-std::string shown_prompt(const TrainedModel& trained, const std::string& prompt_template,
-                         const std::string& chat_template) {
-  if (chat_template.empty() || prompt_template.empty()) return prompt_template;
+// Sets what the card says of the prompt: of a chat template, the whole text around the document.
+void describe_prompt(const TrainedModel& trained, const std::string& prompt_template, ModelCard& card) {
+  card.prompt_template = prompt_template;
+  card.chat_template = read_tokenizer_choice(trained.run).chat_template.value_or("");
+  if (card.chat_template.empty() || prompt_template.empty()) return;
   const Tokenizer tokenizer(trained.run);
   const TemplateParts parts = PromptTemplate(tokenizer, prompt_template).frame();
-  return parts.before + "{document}" + parts.separator;
+  card.prompt_template = parts.before + "{document}" + parts.separator;
+  if (parts.strips_begin) card.document += ".lstrip()";
+  if (parts.strips_end) card.document += ".rstrip()";
 }
 
 // The files of the run's tokenizer; empty without a tokenizer. Throws if the training used another tokenizer,
@@ -99,8 +102,7 @@ SmallFiles small_files(Io& io, const TrainedModel& trained, const ExportLayout& 
         fmt::format("the merged weights are rounded to {}, which may lose the smaller part of what "
                     "adapters add: --dtype float32 keeps it",
                     to_string(layout.dtype())));
-  const std::string prompt_template = find_template(io, trained),
-                    chat_template = read_tokenizer_choice(trained.run).chat_template.value_or("");
+  const std::string prompt_template = find_template(io, trained);
   report.has_tokenizer = tokenizer.is_there();
   report.python_tokenizer = tokenizer.python;
   report.writes_summaries = report.has_tokenizer && !prompt_template.empty() && adapters == nullptr;
@@ -111,15 +113,15 @@ SmallFiles small_files(Io& io, const TrainedModel& trained, const ExportLayout& 
   else
     files = {{"config.json", pretrained_config_json(trained.state().model, layout.dtype(), tokenizer.ids)},
              {"generation_config.json", generation_config_json(trained.config.generation, tokenizer.ids)}};
-  files.emplace_back("README.md",
-                     model_card({.trained = trained,
-                                 .dtype = layout.dtype(),
-                                 .adapters = adapters,
-                                 .tokenizer = tokenizer,
-                                 .prompt_template = shown_prompt(trained, prompt_template, chat_template),
-                                 .chat_template = chat_template,
-                                 .written_by = options.written_by,
-                                 .facts = options.facts}));
+  ModelCard card{.trained = trained,
+                 .dtype = layout.dtype(),
+                 .adapters = adapters,
+                 .tokenizer = tokenizer,
+                 .prompt_template = {},
+                 .written_by = options.written_by,
+                 .facts = options.facts};
+  describe_prompt(trained, prompt_template, card);
+  files.emplace_back("README.md", model_card(card));
   if (adapters == nullptr && !prompt_template.empty())
     files.emplace_back(kPromptFile, prompt_json({prompt_template, trained.context()}));
   if (std::string index = layout.index_json(); !index.empty())

@@ -41,6 +41,7 @@ std::string prompt_function(const ModelCard& card) {
       "context = {}  # tokens of prompt and summary together, at most\n\n\n"
       "def prompt_ids(document):\n"
       "    \"\"\"A document that is too long loses its last tokens, as in training.\"\"\"\n"
+      "{}"
       "    encoded = tokenizer(before + document + separator, return_offsets_mapping=True{})\n"
       "    ids, places = encoded[\"input_ids\"], encoded[\"offset_mapping\"]\n"
       "    surplus = max(0, len(ids) + model.generation_config.max_new_tokens - context)\n"
@@ -49,6 +50,7 @@ std::string prompt_function(const ModelCard& card) {
       "    assert surplus < end, \"max_new_tokens leaves no room for the prompt\"\n"
       "    return ids[:end - surplus] + ids[end:]\n\n\n",
       text_of_json(parts.before), text_of_json(parts.separator), card.trained.context(),
+      card.document == "document" ? "" : fmt::format("    document = {}\n", card.document),
       in_chat ? ", add_special_tokens=False" : "");
 }
 
