@@ -111,11 +111,11 @@ TemplateParts PromptTemplate::frame() const {
   if (!chat_) return parts_;
   const std::string document = "{document}", text = render(document, nullptr).text;
   const size_t at = text.find(document);
-  const std::string spaced = render(" " + document + " ", nullptr).text;
+  const std::string spaced = render("\t" + document + "\t", nullptr).text;
   return {.before = text.substr(0, at),
           .separator = text.substr(at + document.size()),
-          .strips_begin = spaced.find(" " + document) == std::string::npos,
-          .strips_end = spaced.find(document + " ") == std::string::npos};
+          .strips_begin = spaced.find("\t" + document) == std::string::npos,
+          .strips_end = spaced.find(document + "\t") == std::string::npos};
 }
 
 EncodedPrompt PromptTemplate::encode(std::string_view document) const {
