@@ -13,14 +13,15 @@ namespace {
 
 using Json = JsonReader::Json;
 
-constexpr auto kRoleNames = std::to_array<std::pair<std::string_view, Role>>({{"system", Role::kSystem},
-                                                                              {"developer", Role::kSystem},
-                                                                              {"user", Role::kUser},
-                                                                              {"human", Role::kUser},
-                                                                              {"assistant", Role::kAssistant},
-                                                                              {"gpt", Role::kAssistant},
-                                                                              {"chatgpt", Role::kAssistant},
-                                                                              {"model", Role::kAssistant}});
+constexpr auto kRolesByName =
+    std::to_array<std::pair<std::string_view, Role>>({{"system", Role::kSystem},
+                                                      {"developer", Role::kSystem},
+                                                      {"user", Role::kUser},
+                                                      {"human", Role::kUser},
+                                                      {"assistant", Role::kAssistant},
+                                                      {"gpt", Role::kAssistant},
+                                                      {"chatgpt", Role::kAssistant},
+                                                      {"model", Role::kAssistant}});
 // Roles and members of other things than text; the members count unless they are null or empty.
 constexpr auto kToolRoles =
     std::to_array<std::string_view>({"tool", "tools", "function", "function_call", "function_response",
@@ -80,10 +81,10 @@ void append_turns(const JsonReader& reader, const Json& list, bool all_count, Re
   for (const Json& turn : list) {
     if (!turn.is_object()) reader.refuse("a turn is of type {}, expected an object", turn.type_name());
     const Json& role = one_member(reader, turn, "role", "from");
-    const auto found = std::ranges::find(kRoleNames, role.is_string() ? role.get<std::string>() : "",
-                                         &decltype(kRoleNames)::value_type::first);
+    const auto found = std::ranges::find(kRolesByName, role.is_string() ? role.get<std::string>() : "",
+                                         &decltype(kRolesByName)::value_type::first);
     std::string not_text = tool_member(turn);
-    if (found == kRoleNames.end()) {
+    if (found == kRolesByName.end()) {
       if (!role.is_string() || std::ranges::find(kToolRoles, role.get<std::string>()) == kToolRoles.end())
         reader.refuse_with("system, user and assistant are known, also from: human and gpt",
                            "the role {} is not known", role.dump());

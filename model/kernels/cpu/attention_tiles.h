@@ -130,15 +130,12 @@ inline Rows<const float> view_rows(const BFloat16* from, int64_t stride, int64_t
 /// lanes of one row with the lower blocks of the other row.
 template <int kStep>
 [[gnu::always_inline]] inline void exchange_blocks(Vector (&row)[kLanes]) {
-  constexpr Bits kUpper = kLaneNumbers & static_cast<uint32_t>(kStep);
-  constexpr Bits kFirst = kLaneNumbers + (kUpper != 0U ? Bits{} + (kLanes - kStep) : Bits{});
-  constexpr Bits kSecond = kLaneNumbers + (kUpper != 0U ? Bits{} + kLanes : Bits{} + kStep);
 #pragma GCC unroll 16
   for (int i = 0; i < kLanes; ++i) {
     if ((i & kStep) != 0) continue;
     const Vector a = row[i], b = row[i + kStep];
-    row[i] = __builtin_shuffle(a, b, kFirst);
-    row[i + kStep] = __builtin_shuffle(a, b, kSecond);
+    row[i] = shuffled<[](int n) { return (n & kStep) == 0 ? n : n + kLanes - kStep; }>(a, b);
+    row[i + kStep] = shuffled<[](int n) { return (n & kStep) == 0 ? n + kStep : n + kLanes; }>(a, b);
   }
 }
 

@@ -38,13 +38,11 @@ template <uint64_t... kLane>
 constexpr Words block_numbers(std::integer_sequence<uint64_t, kLane...>) {
   return Words{(kLane % 2 * (kBlocks / 2) + kLane / 2)...};
 }
-template <int... kLane>
-[[gnu::always_inline]] inline void store_pairs(Words first, Words second, uint32_t* to,
-                                               std::integer_sequence<int, kLane...>) {
+[[gnu::always_inline]] inline void store_pairs(Words first, Words second, uint32_t* to) {
   // Lane 2 i holds block i, and lane 2 i + 1 holds block kBlocks / 2 + i. So the even lanes of `first` and
   // `second` are the first half of the elements in order, and the odd lanes are the second half.
-  const Words low = __builtin_shuffle(first, second, Words{(kLane / 2 * 2 + kLane % 2 * kBlocks)...});
-  const Words high = __builtin_shuffle(first, second, Words{(kLane / 2 * 2 + 1 + kLane % 2 * kBlocks)...});
+  const Words low = shuffled<[](int n) { return n / 2 * 2 + n % 2 * kBlocks; }>(first, second);
+  const Words high = shuffled<[](int n) { return n / 2 * 2 + 1 + n % 2 * kBlocks; }>(first, second);
   __builtin_memcpy(to, &low, sizeof low);
   __builtin_memcpy(to + kLanes, &high, sizeof high);
 }
@@ -65,8 +63,7 @@ template <int... kLane>
     k0 += kPhiloxSteps[0];
     k1 += kPhiloxSteps[1];
   }
-  store_pairs((c0 & kLower) | c1 << 32, (c2 & kLower) | c3 << 32, to,
-              std::make_integer_sequence<int, kBlocks>{});
+  store_pairs((c0 & kLower) | c1 << 32, (c2 & kLower) | c3 << 32, to);
 }
 
 /// Calls body(at, n, words) for pieces [at, at + n) of `count` elements. words[i] is the random word of

@@ -5,9 +5,8 @@
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 namespace {
 
-constexpr Bits kPartner = kLaneNumbers ^ 1U, kEven = kLaneNumbers & ~1U, kOdd = kLaneNumbers | 1U;
 /// The sign bit in even lanes, which subtract: a cos - b sin.
-constexpr Bits kEvenSign = (kPartner & 1U) << 31;
+constexpr Bits kEvenSign = (~kLaneNumbers & 1U) << 31;
 
 }  // namespace
 
@@ -27,10 +26,10 @@ void rope(const KernelCall&, const Tensor& qkv, const Tensor& position, const Te
           // `a` holds (cosine, sine) pairs: both lanes of a pair get the cosine from the even lane and the
           // sine from the odd lane. XOR flips the sign of the sine without a branch.
           const Bits sines = reinterpret_cast<Bits>(a) ^ turn_back;
-          const Bits signed_sines = __builtin_shuffle(sines, kOdd) ^ kEvenSign;
+          const Bits signed_sines = shuffled<[](int n) { return n | 1; }>(sines, sines) ^ kEvenSign;
           store(head + i,
-                v * __builtin_shuffle(a, kEven) +
-                    __builtin_shuffle(v, kPartner) * reinterpret_cast<Vector>(signed_sines),
+                v * shuffled<[](int n) { return n & ~1; }>(a, a) +
+                    shuffled<[](int n) { return n ^ 1; }>(v, v) * reinterpret_cast<Vector>(signed_sines),
                 lanes);
         });
       }

@@ -87,6 +87,17 @@ constexpr Bits lane_numbers(std::integer_sequence<uint32_t, kLane...>) {
 /// 0, 1, 2, ...
 inline constexpr Bits kLaneNumbers = lane_numbers(std::make_integer_sequence<uint32_t, kLanes>{});
 
+template <auto kPlace, class AnyVector, int... kLane>
+[[gnu::always_inline]] inline AnyVector shuffle_lanes(AnyVector a, AnyVector b,
+                                                      std::integer_sequence<int, kLane...>) {
+  return __builtin_shufflevector(a, b, kPlace(kLane)...);
+}
+/// Lane n is the lane kPlace(n) of `a` followed by `b`.
+template <auto kPlace, class AnyVector>
+[[gnu::always_inline]] inline AnyVector shuffled(AnyVector a, AnyVector b) {
+  return shuffle_lanes<kPlace>(a, b, std::make_integer_sequence<int, sizeof a / sizeof a[0]>{});
+}
+
 /// Returns the larger of a and b, but b if a or b is NaN.
 [[gnu::always_inline]] inline Vector larger(Vector a, Vector b) {
   return a > b ? a : b;
