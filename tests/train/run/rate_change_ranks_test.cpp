@@ -18,7 +18,7 @@
 namespace ripstop {
 namespace {
 
-constexpr const char* kConfig = R"(
+constexpr const char* kRateConfig = R"(
 [run]
 directory = "RUN"
 [model]
@@ -81,7 +81,7 @@ class FinetuningRateRanks : public ::testing::Test {
   // Trains, up to step `last` if it is not 0, and returns the exit code.
   ExitCode train(const std::string& run, const std::vector<std::string>& overrides, bool allow_changes,
                  int64_t last = 0) {
-    std::string text = kConfig;
+    std::string text = kRateConfig;
     const auto put = [&](const char* word, const std::string& value) {
       text.replace(text.find(word), std::string(word).size(), value);
     };
