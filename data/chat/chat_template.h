@@ -35,6 +35,8 @@ class ChatTemplate {
   explicit ChatTemplate(const Tokenizer& tokenizer);
 
   const std::string& name() const { return name_; }
+  /// Whether a generation prompt stands before an answer.
+  bool has_prompt() const { return !style_->prompt.empty(); }
   /// Bytes at the end of the generation prompt that are targets of conversations.
   int64_t prompt_targets() const { return style_->prompt_targets; }
   /// `prompts`: whether the generation prompt follows the messages. Throws ConversationError if the template

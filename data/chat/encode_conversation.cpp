@@ -59,15 +59,18 @@ EncodedConversation encode_conversation(const ChatTemplate& chat_template, const
     to.text_begin = first_token_from(spans, turn.text_begin);
     to.text_end = std::max(to.text_begin, tokens_up_to(spans, turn.text_end));
     if (to.role != Role::kAssistant) continue;
-    const std::optional<TextRange> targets = targets_of(chat_template, messages, i, chat.text);
-    if (!targets)
+    std::optional<TextRange> targets = targets_of(chat_template, messages, i, chat.text);
+    if (!targets) {
       encoded.only_last = fmt::format("the chat template {} shows answers in another way once others follow",
                                       chat_template.name());
-    else if (messages[i].counts)
-      to.target_begin = first_token_from(spans, targets->begin);
+      // Without a generation prompt, the whole turn is its answer.
+      if (!chat_template.has_prompt()) targets = TextRange{turn.begin, turn.end};
+    }
+    if (targets && messages[i].counts) to.target_begin = first_token_from(spans, targets->begin);
   }
+  if (encoded.only_last.empty()) return encoded;
   for (size_t i = 0; i < messages.size(); ++i)
-    if (!encoded.only_last.empty() && i != last_answer) encoded.turns[i].target_begin = encoded.turns[i].end;
+    if (i != last_answer) encoded.turns[i].target_begin = encoded.turns[i].end;
   return encoded;
 }
 

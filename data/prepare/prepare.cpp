@@ -297,10 +297,14 @@ TokenExample Preparation::encode(const CorpusExample& source, const Tokenizer& t
   if (!chat_)
     throw Error(ExitCode::kInputData, place_of(source) + ": turns need a chat template, and there is none",
                 "--chat-template auto takes the tokenizer's own; texts in prompt and completion need none");
-  // Turns behind the last answer never count, and a template may render that in another way before them.
+  // Turns behind the last answer that counts have no targets, and a template may render that answer in another
+  // way before them.
   Conversation turns = source.conversation;
-  while (turns.back().role != Role::kAssistant) turns.pop_back();
-  return conversation_example(encode_conversation(*chat_, tokenizer, turns));
+  while (turns.back().role != Role::kAssistant || !turns.back().counts) turns.pop_back();
+  const EncodedConversation encoded = encode_conversation(*chat_, tokenizer, turns);
+  if (const EncodedTurn& last = encoded.turns.back(); last.target_begin == last.target_end)
+    throw ConversationError("it shows the prompt of the last answer in another way once that follows");
+  return conversation_example(encoded);
 }
 
 void Preparation::encode_all(const Tokenizer& tokenizer, const PromptTemplate& prompt,

@@ -54,11 +54,16 @@ std::string trained_text(const RunRecord& run) {
   if (config.lora.any())
     text = fmt::format("adapters of {} weights beside the frozen {} of {}",
                        number_text(static_cast<double>(start.trained_parameters), 3), all, source);
+  else if (!config.run.continue_from.empty())
+    text =
+        fmt::format("all {} weights of <bdi>{}</bdi>, continued", all, html(config.run.continue_from, 120));
   else
     text = config.model.pretrained.empty() ? fmt::format("a model of {} weights, from random ones", all)
                                            : fmt::format("all {} weights of {}", all, source);
-  const char* const kind =
-      start.data.kind == to_string(ExampleKind::kText) ? "texts" : "documents with summaries";
+  const char* const kind = start.data.kind == to_string(ExampleKind::kText) ? "texts"
+                           : start.data.kind == to_string(ExampleKind::kConversation)
+                               ? "conversations"
+                               : "documents with summaries";
   const std::string data = start.data.examples > 0 ? fmt::format("{} {} of ", start.data.examples, kind) : "";
   return fmt::format("What is trained: {}, on {}<bdi>{}</bdi>.", text, data,
                      html(config.data.directory, 120));

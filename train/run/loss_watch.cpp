@@ -53,9 +53,16 @@ void LossWatch::look_for_stall(int64_t step, double loss, Tell tell) {
     return mean;
   };
   const double second = mean_of(1), third = mean_of(2), fourth = mean_of(3);
+  // Of neighbouring blocks, which a slow rise or fall hardly moves apart.
+  double squares = 0;
+  for (size_t i = 2 * quarter + 1; i < 4 * quarter; ++i)
+    squares += std::pow(blocks_[i].mean - blocks_[i - 1].mean, 2);
+  const auto blocks = static_cast<double>(quarter);
+  const double error = std::sqrt(squares / (2 * (2 * blocks - 1)) / blocks);
+  const bool is_sure = error <= 0.002 * std::abs(second) || fourth - second > 4 * error;
   if (stalled_) {
     stalled_ = fourth >= stalled_loss_ - 0.01 * std::abs(stalled_loss_);
-  } else if (fourth >= third && third >= second) {
+  } else if (fourth >= third && third >= second && is_sure) {
     stalled_ = true, stalled_loss_ = second;
     tell(
         fmt::format("the loss has not fallen since step {}: its means are {:.4f}, {:.4f} and {:.4f} up to "

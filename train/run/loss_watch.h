@@ -21,9 +21,10 @@ class LossWatch {
   ///   deviations and by a fifth of that mean. Another jump can be told once the loss came back, or stayed
   ///   above for 64 steps.
   /// - Stall: the losses so far, at least 512, are cut into four quarters; the third quarter's mean is not
-  ///   below the second's, and the fourth's not below the third's. Looked at whenever the number of losses
-  ///   has grown by an eighth to a quarter. Another stall can be told after a quarter whose mean is below the
-  ///   stalled second quarter's by a hundredth.
+  ///   below the second's, and the fourth's not below the third's. In noise a slow fall looks the same: the
+  ///   standard error of such a mean, from neighbouring blocks, is at most 0.002 of it, or a quarter of the
+  ///   rise. Looked at whenever the number of losses has grown by an eighth to a quarter. Another stall can
+  ///   be told after a quarter whose mean is below the stalled second quarter's by a hundredth.
   /// - Growth: the geometric mean of the norm over 64 steps was above the mean before in six means in a row,
   ///   and has doubled over them. Another growth can be told after a mean that is not above the mean before.
   void add(int64_t step, double loss, double gradient_norm, Tell tell);

@@ -145,7 +145,12 @@ void take_validation(const ValidationEvent& validation, RunStatus& status) {
 void take_stored_best(Io& io, RunStatus& status) {
   if (!status.newest_checkpoint) return;
   const fs::path path = status.directory / "checkpoints" / step_directory_name(*status.newest_checkpoint);
-  const std::optional<BestSoFar> best = read_manifest(io, path).state.best;
+  std::optional<BestSoFar> best;
+  try {
+    best = read_manifest(io, path).state.best;
+  } catch (const Error& error) {
+    add_note(status, fmt::format("scores between head and tail of the log are not known: {}", error.what()));
+  }
   if (!best) return;
   ValidationEvent validation;
   validation.step = best->step;

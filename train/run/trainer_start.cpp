@@ -281,7 +281,8 @@ bool Trainer::resume_or_initialize(FirstWeights first, StartFindings& found) {
   // The takeover is recorded once nothing can refuse the run any more. A run that is done commits nothing, so
   // its start is no takeover, unless it must store changes. Those of a run that begins are in its config.
   state_.takeover = 0;
-  if (!is_done() || !found.changes.empty()) {
+  // One rank decides: each has read a file that another start may be replacing.
+  if (of_rank_0(mesh_.world(), !is_done() || !found.changes.empty())) {
     int64_t number = 0;
     do_and_agree(mesh_.world(), [&] {
       if (leads_)

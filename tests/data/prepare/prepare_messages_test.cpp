@@ -91,7 +91,11 @@ TEST_F(PrepareMessages, TurnsBecomeTokensByTheTemplate) {
   write("train.jsonl", {asked, refused});
   Conversation other = asked;
   other.back().content = "Maybe.";
-  write("test.jsonl", {other});
+  Conversation longer = other;  // turns behind the last answer that counts are left out
+  longer.push_back(message_of("uthe tide?"));
+  longer.push_back(message_of("aNever."));
+  longer.back().counts = false;
+  write("test.jsonl", {longer});
   for (const char* name : {"chatml", "llama2", "llama3", "zephyr", "qwen2.5"}) {
     options_.chat_template = name;
     options_.output = scratch_ / name;

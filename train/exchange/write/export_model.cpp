@@ -31,24 +31,25 @@ namespace fs = std::filesystem;
 // Name and bytes of each file other than the weights.
 using SmallFiles = std::vector<std::pair<std::string, std::string>>;
 
-// Whether the run was trained on running text, by the run's log; for a copied checkpoint, by prepare.json of
-// the data set.
-bool is_running_text(const TrainedModel& trained) {
+// Whether the run was trained on documents with summaries, by the run's log; for a copied checkpoint, by
+// prepare.json of the data set, without which it is taken for one.
+bool has_pairs(const TrainedModel& trained) {
   const std::optional<StartEvent> start = first_start(trained.run / "metrics.jsonl");
-  if (start) return start->data.kind == to_string(ExampleKind::kText);
+  if (start) return start->data.kind.empty() || start->data.kind == to_string(ExampleKind::kSummary);
   try {
     const fs::path file = fs::path(trained.config.data.directory) / "prepare.json";
     const auto json = nlohmann::json::parse(read_plain_file(file, 1 << 24, ExitCode::kInputData));
-    return json.at("arguments").at("source") == "text";
+    const auto& source = json.at("arguments").at("source");
+    return source != "text" && source != "messages";
   } catch (const std::exception&) {
-    return false;
+    return true;
   }
 }
 
-// The prompt template of the training; empty if the run has none or was trained on running text.
+// The prompt template of the training; empty if the run has none, or was not trained on pairs.
 std::string find_template(Io& io, const TrainedModel& trained) {
   const fs::path path = trained.run / "prompt_template.txt";
-  if (is_running_text(trained) || !path_exists(io, path)) return "";
+  if (!has_pairs(trained) || !path_exists(io, path)) return "";
   return read_plain_file(path, 1 << 20, ExitCode::kInputData);
 }
 
