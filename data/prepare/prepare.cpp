@@ -297,7 +297,7 @@ TokenExample Preparation::encode(const CorpusExample& source, const Tokenizer& t
   if (!chat_)
     throw Error(ExitCode::kInputData, place_of(source) + ": turns need a chat template, and there is none",
                 "--chat-template auto takes the tokenizer's own; texts in prompt and completion need none");
-  // Turns behind the last answer that counts have no targets, and a template may render that answer in another
+  // Turns behind the last answer that counts have no targets, and a template may show that answer in another
   // way before them.
   Conversation turns = source.conversation;
   while (turns.back().role != Role::kAssistant || !turns.back().counts) turns.pop_back();
