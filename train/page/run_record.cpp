@@ -25,6 +25,9 @@ class RecordMaker {
   RecordMaker(RunRecord& run, bool with_texts) : run_(run), with_texts_(with_texts) {}
 
   void operator()(const StartEvent& start) {
+    // A start of a run that is done makes no step, and its plan is beside nothing.
+    is_idle_ = run_.end && start.steps > 0 && start.step >= start.steps;
+    if (is_idle_) return;
     note_start(start);
     if (start.startup) run_.seconds.startup += start.startup->total;
     if (!run_.first_start) run_.first_start = start;
@@ -99,7 +102,9 @@ class RecordMaker {
     if (run_.warnings.size() == RunRecord::kMostWarnings) run_.warnings.erase(run_.warnings.begin());
     run_.warnings.push_back(warning);
   }
-  void operator()(const EndEvent& end) { run_.end = end; }
+  void operator()(const EndEvent& end) {
+    if (!is_idle_) run_.end = end;
+  }
 
  private:
   static double finite(double value) { return std::isfinite(value) ? value : 0; }
@@ -113,6 +118,7 @@ class RecordMaker {
 
   RunRecord& run_;
   const bool with_texts_;
+  bool is_idle_ = false;  // the last start
   double tokens_ = 0;
 };
 

@@ -187,6 +187,26 @@ TEST_F(Report, SaysWhatWasTrained) {
   }
 }
 
+TEST_F(Report, AStartOfADoneRunIsNoRestart) {
+  const fs::path run = write_run("a", {});
+  MetricsFile file(run / "metrics.jsonl");
+  StartEvent start;
+  start.step = start.steps = 40;
+  start.parameters = 99;
+  start.data.kind = "conversation";
+  file.write(start);
+  EndEvent end;
+  end.exit_code = 3;
+  file.write(end);
+  const std::string page = page_of(run.string());
+  EXPECT_TRUE(has(page, "never restarted"));
+  EXPECT_TRUE(has(page, "done: 40 of 40 steps")) << "the end of the start before";
+  EXPECT_TRUE(has(page, "1.23M weights, from random ones, on 786 documents with summaries"));
+  start.step = 20;
+  file.write(start);
+  EXPECT_TRUE(has(page_of(run.string()), "It was restarted 1 time."));
+}
+
 TEST_F(Report, ARunWithoutAStepSaysSo) {
   write_bytes(scratch_ / "none/metrics.jsonl", R"({"event":"start","step":0,"steps":100,"time":1.7e9})"
                                                "\n");
