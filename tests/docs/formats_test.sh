@@ -227,7 +227,7 @@ run_ranks() { "${launch[@]}" "$program" "$@"; }
 run_ranks train "$work/tiny.toml" >/dev/null
 # Warnings: the number of steps changed, and the rate.
 run_ranks train "$work/tiny.toml" train.steps=3 optimizer.learning_rate=5e-4 --allow-changes >/dev/null
-grep -q '"changes":\[{"key":"optimizer.learning_rate","old":"0.001","new":"0.0005"}\]' "$work/run/metrics.jsonl" ||
+grep -q '"changes":\[{"key":"train.steps","old":"2","new":"3"},{"key":"optimizer.learning_rate","old":"0.001","new":"0.0005"}\]' "$work/run/metrics.jsonl" ||
   complain "no changes in the run's metrics.jsonl"
 hosts=
 if ((ranks > 1)); then # a window has five steps, and the first step of a start is in none
