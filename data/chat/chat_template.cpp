@@ -33,7 +33,7 @@ std::string_view strip_line_feeds(std::string_view text, bool at_begin, bool at_
   return text;
 }
 
-/// What a message thinks and says.
+/// A message, divided into its thoughts and its answer.
 struct Thought {
   std::string_view reasoning, answer;
 };

@@ -12,7 +12,7 @@ namespace ripstop {
 struct ReadConversation {
   Conversation turns;
   bool is_joined = false;  ///< a prompt and its completion are texts, joined without a template
-  /// What of it is no text, such as "tool_calls"; "" if nothing. `turns` may then be incomplete.
+  /// The first part that is no text, such as "tool_calls", and is missing in `turns`; "" if there is none.
   std::string not_text;
 };
 

@@ -1,4 +1,4 @@
-// What stays of an example that is longer than a sequence.
+// Cuts of examples that are longer than a sequence.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -35,11 +35,11 @@ struct CutPlace {
 /// Whether `loss_on` is a word for files of `kind`.
 bool fits(ExampleKind kind, LossOn loss_on);
 
-/// What data.loss_on means for examples of a file with `header`; never kAuto. Throws Error(kUsage) for a word
-/// that does not fit, or if only last turns of the file's conversations have right targets.
+/// The meaning of data.loss_on for examples of a file with `header`; never kAuto. Throws Error(kUsage) for a
+/// word that does not fit, or if only last turns of the file's conversations have right targets.
 LossOn resolve_loss_on(const TokenDatasetHeader& header, LossOn loss_on);
 
-/// What stays of `example` in at most `longest` >= 2 tokens; all of a running text. `loss_on` is resolved.
+/// Cuts `example` to at most `longest` >= 2 tokens; keeps all of a running text. `loss_on` is resolved.
 ///
 /// A conversation loses turns from its end until a turn of the assistant ends it, for kLast the oldest turns
 /// behind head(). If not even one answer fits with the turns before it, the user's text before it loses its
@@ -47,8 +47,8 @@ LossOn resolve_loss_on(const TokenDatasetHeader& header, LossOn loss_on);
 /// that does not suffice, it loses the whole document and the end of its summary.
 KeptTokens keep_tokens(const TokenDataset& dataset, int64_t example, int64_t longest, LossOn loss_on);
 
-/// What stays of the prompt of the last span in at most `longest` tokens: its end, with head() before it. It
-/// loses whole turns alone, and may stay longer than `longest`.
+/// Cuts the prompt of the last span to at most `longest` tokens: keeps head() and the prompt's end. Drops whole
+/// turns alone, so the prompt may stay longer than `longest`.
 KeptTokens keep_prompt(const TokenDataset& dataset, int64_t example, int64_t longest);
 
 /// The targets of `kept` tokens by a resolved `loss_on`, ascending, as places among the kept tokens.

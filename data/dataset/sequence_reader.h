@@ -55,7 +55,7 @@ class SequenceReader {
   /// append_empty_sequence(). Reads no token.
   DocumentSizes document_sizes(std::span<const PackItem> items) const;
 
-  /// What stays of the example of `item`; of running text, the piece. Reads no token.
+  /// The cut example of `item`, or the piece of running text. Reads no token.
   KeptTokens kept(const PackItem& item) const;
 
   /// Reads the cut example, or the piece of running text. Throws the errors of TokenDataset::read_tokens.

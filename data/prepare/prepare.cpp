@@ -5,7 +5,6 @@
 #include <optional>
 #include <utility>
 
-#include "data/chat/chat_style.h"
 #include "data/chat/chat_template.h"
 #include "data/chat/encode_conversation.h"
 #include "data/corpus/corpus_names.h"
@@ -378,27 +377,13 @@ void Preparation::note_special_names() const {
       summaries_with_names_, documents_with_names_, how_read_, first_name_));
 }
 
-/// The choice with the chat template's name, and what a template needs of a tokenizer: names of special
-/// tokens are tokens, and the end of a turn ends a text.
-TokenizerChoice choice_of(const PrepareOptions& options) {
-  TokenizerChoice choice = options.choice;
-  choice.chat_template = options.chat_template;
-  if (options.chat_template.empty()) return choice;
-  if (options.chat_template == "auto")
-    choice.chat_template = own_chat_template(read_tokenizer_files(options.tokenizer));
-  choice.chat_date = options.chat_date.empty() ? kDefaultChatDate : options.chat_date;
-  choice.reads_special_tokens = true;
-  if (choice.eos_token.empty()) choice.eos_token = chat_style(*choice.chat_template).end_token;
-  return choice;
-}
-
 PrepareReport Preparation::run() {
   // Cheap checks first.
   check_options(options_, template_);
   PartialDirectory directory(posix_io(), options_.output, options_.note);
   std::optional<Tokenizer> tokenizer;
   if (!options_.tokenizer.empty()) {
-    tokenizer.emplace(options_.tokenizer, choice_of(options_));
+    tokenizer.emplace(options_.tokenizer, tokenizer_choice(options_));
     tokenizer->eos();  // throws if the end token is not known
     if (const int64_t begin = std::ssize(tokenizer->begin()); begin > kMostBeginTokens)
       fail(ExitCode::kInputData, "{}: each text would begin with {} tokens, at most {} are accepted",

@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "data/chat/chat_style.h"
+#include "data/chat/chat_template.h"
 #include "data/corpus/corpus_names.h"
 #include "data/dataset/prompt_template.h"
 #include "data/process/shell_word.h"
@@ -71,6 +72,24 @@ void check_options(const PrepareOptions& options, const std::string& prompt_temp
                 fmt::format("--validation-fraction is {}, 0 to below 1 is possible", fraction),
                 "--validation-fraction 0.05 takes one in twenty of train");
   }
+}
+
+TokenizerChoice tokenizer_choice(const PrepareOptions& options) {
+  TokenizerChoice choice = options.choice;
+  choice.chat_template = options.chat_template;
+  if (options.chat_template.empty()) return choice;
+  if (options.chat_template == "auto")
+    choice.chat_template = own_chat_template(read_tokenizer_files(options.tokenizer));
+  choice.chat_date = options.chat_date.empty() ? kDefaultChatDate : options.chat_date;
+  choice.reads_special_tokens = true;
+  const std::string end(chat_style(*choice.chat_template).end_token);
+  if (!end.empty() && !Tokenizer(options.tokenizer, options.choice).id_of(end))
+    throw Error(ExitCode::kInputData,
+                fmt::format("the chat template {} ends answers with '{}', which is no token of {}",
+                            *choice.chat_template, end, options.tokenizer.string()),
+                "--chat-template auto takes the tokenizer's own template");
+  if (choice.eos_token.empty()) choice.eos_token = end;
+  return choice;
 }
 
 void check_train_files(const PrepareOptions& options, const CorpusSource& source) {

@@ -18,7 +18,7 @@ std::string name_of(std::span<const RunRecord> runs, size_t number, size_t most)
 /// The begin of a section with its heading, which the menu repeats: "Where the time went" for "time".
 std::string section_begin(std::string_view id);
 
-/// What each run trains, and sentences on its events.
+/// Sentences on what each run trains and on its events.
 std::string story(std::span<const RunRecord> runs);
 /// The most important facts: tiles of one run, else a table.
 std::string overview(std::span<const RunRecord> runs);

@@ -386,7 +386,7 @@ struct MetricsLog {
   std::vector<EndEvent> ends;
   bool ended = false;  ///< the last event is an `end`
   std::string damage;  ///< "2 lines are no events, the first is line 7: no JSON"; or empty
-  /// There are more events than these (read_log_ends). The vectors' last elements are still the last of all,
+  /// Whether events are missing here (read_log_ends). The vectors' last elements are still the last of all,
   /// but for kinds that are not in the tail.
   bool has_gap = false;
 };

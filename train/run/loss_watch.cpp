@@ -53,7 +53,7 @@ void LossWatch::look_for_stall(int64_t step, double loss, Tell tell) {
     return mean;
   };
   const double second = mean_of(1), third = mean_of(2), fourth = mean_of(3);
-  // Of neighbouring blocks, which a slow rise or fall hardly moves apart.
+  // Neighbouring blocks tell the noise, as a slow rise or fall hardly moves them apart.
   double squares = 0;
   for (size_t i = 2 * quarter + 1; i < 4 * quarter; ++i)
     squares += std::pow(blocks_[i].mean - blocks_[i - 1].mean, 2);

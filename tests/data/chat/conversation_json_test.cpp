@@ -48,7 +48,7 @@ TEST(ConversationJson, ReadsTheFormsOfOtherPrograms) {
   got = conversation_in(R"({"prompt": "The sky", "completion": " is blue."})");
   EXPECT_TRUE(got.is_joined);
   EXPECT_EQ(got.turns[1].content, " is blue.");
-  // Of lists, the completion alone counts.
+  // In lists, turns of the completion alone count.
   got = conversation_in(
       R"({"prompt": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}, {"role": "user", "content": "v"}],
           "completion": [{"role": "assistant", "content": "b"}]})");

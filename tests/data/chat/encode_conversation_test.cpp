@@ -68,7 +68,7 @@ TEST(EncodeConversation, ATokenOfHeaderAndTextIsTheHeaders) {
   EXPECT_EQ(shown(encoded.turns[1].target_begin, encoded.turns[1].target_end), "A<|im_end|>\n");
 }
 
-// What the template puts there begins the text; the tokenizer's own token does not come on top.
+// The template writes the begin token; the tokenizer's own one is not added.
 TEST(EncodeConversation, TheBeginTokenComesOnce) {
   Json json = chat_tokenizer_json();
   json["post_processor"] = begin_template("<B>", 277);

@@ -43,7 +43,7 @@ TEST(ConversationExample, APromptAndItsCompletionAreOneText) {
     EXPECT_EQ(span.target_end, std::ssize(whole));
     EXPECT_EQ(span.cut_begin, 1);
     EXPECT_EQ(span.cut_end, span.target_begin);
-    // What is no target holds nothing of the completion.
+    // Tokens before the targets hold nothing of the completion.
     const std::string before = tokenizer.decode({whole.begin(), whole.begin() + span.target_begin});
     EXPECT_TRUE(prompt.starts_with(before)) << before;
     EXPECT_TRUE(prompt == before || prompt == "The harb") << before;

@@ -59,7 +59,7 @@ TEST_F(PrepareChatTest, AnotherTemplateOrDateIsAnotherDataSet) {
   };
   const std::string first = prepared("llama2", "");
   EXPECT_NE(prepared("llama2", "1 Jan 2025"), first);
-  // Its examples are the same, as is all else that the tokenizer's choice says.
+  // Both templates give these examples the same tokens: the name alone differs.
   EXPECT_NE(prepared("llama2-strict", ""), first);
   const TokenDataset dataset(scratch_ / "llama2/train.h5");
   EXPECT_THROW(require_dataset_tokenizer(dataset, Tokenizer(scratch_ / "llama2-strict")), Error);

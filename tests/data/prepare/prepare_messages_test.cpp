@@ -33,7 +33,6 @@ class PrepareMessages : public PrepareTest {
     write_bytes(scratch_ / "m" / file, lines);
     options_.source.inputs = {scratch_ / "m"};
     options_.tokenizer = chat_.path();
-    options_.choice.eos_token = "<E>";  // it has not the end tokens of all templates
   }
   const ChatDirectory chat_;
 };
@@ -82,6 +81,17 @@ TEST_F(PrepareMessages, TurnsNeedAChatTemplate) {
   write_bytes(scratch_ / "m/train.jsonl",
               "{\"messages\": [{\"role\": \"assistant\", \"content\": \"b\", \"weight\": 0.5}]}\n");
   expect_refused(ExitCode::kInputData, "train.jsonl:1: a turn has the weight 0.5");
+}
+
+// A model would learn to write the end as text, and never stop.
+TEST_F(PrepareMessages, TheEndOfAnswersIsAToken) {
+  write("train.jsonl", {{message_of("uthe sun?"), message_of("aNo.")}});
+  const ChatDirectory without(byte_level_json().dump());
+  options_.tokenizer = without.path();
+  options_.chat_template = "llama3";
+  expect_refused(ExitCode::kInputData, "ends answers with '<|eot_id|>', which is no token of ");
+  options_.choice.eos_token = "<E>";
+  expect_refused(ExitCode::kInputData, "ends answers with '<|eot_id|>', which is no token of ");
 }
 
 TEST_F(PrepareMessages, TurnsBecomeTokensByTheTemplate) {

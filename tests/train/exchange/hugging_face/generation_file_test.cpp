@@ -37,7 +37,7 @@ TEST(GenerationFile, SettingsAreTakenAndOthersAreNamed) {
   EXPECT_HAS(file.ignored[1], "max_length (it counts the prompt");
 }
 
-// What transformers has by default is no reason for a note.
+// Defaults of transformers are no reason for a note.
 TEST(GenerationFile, SettingsThatDoNothingAreNotNamed) {
   const GenerationFile file = generation_of(
       R"({"output_attentions": false, "output_hidden_states": false, "output_scores": true,)"
