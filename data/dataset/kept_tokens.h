@@ -47,8 +47,8 @@ LossOn resolve_loss_on(const TokenDatasetHeader& header, LossOn loss_on);
 /// that does not suffice, it loses the whole document and the end of its summary.
 KeptTokens keep_tokens(const TokenDataset& dataset, int64_t example, int64_t longest, LossOn loss_on);
 
-/// Cuts the prompt of the last span to at most `longest` tokens: keeps head() and the prompt's end. Drops whole
-/// turns alone, so the prompt may stay longer than `longest`.
+/// Cuts the prompt of the last span to at most `longest` tokens: keeps head() and the prompt's end. Drops
+/// whole turns alone, so the prompt may stay longer than `longest`.
 KeptTokens keep_prompt(const TokenDataset& dataset, int64_t example, int64_t longest);
 
 /// The targets of `kept` tokens by a resolved `loss_on`, ascending, as places among the kept tokens.

@@ -11,8 +11,8 @@ namespace ripstop {
 void check_options(const PrepareOptions& options, const std::string& prompt_template);
 
 /// PrepareOptions::choice with the needs of the chat template, if there is one: names of special tokens are
-/// tokens, and the end of an answer ends a text. Throws Error(kInputData) if `auto` finds no known template, or
-/// if the end of an answer is no token.
+/// tokens, and the end of an answer ends a text. Throws Error(kInputData) if `auto` finds no known template,
+/// or if the end of an answer is no token.
 TokenizerChoice tokenizer_choice(const PrepareOptions& options);
 
 /// Throws Error(kInputData) if a tokenizer must be trained, but the resolved `source` has no file for train.

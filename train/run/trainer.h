@@ -186,8 +186,8 @@ class Trainer {
   int64_t skips_ = 0;        ///< failed steps since the last update: loss or gradient not finite
   CheckpointState updated_;  ///< if skips_ > 0: the state before the first failed step
   bool was_done_ = false;    ///< this start found nothing to do
-  /// Whether this start begins the run with the checkpoint of another run. It saves that first, so that the run
-  /// does not need the other one.
+  /// Whether this start begins the run with the checkpoint of another run. It saves that first, so that the
+  /// run does not need the other one.
   bool continues_ = false;
   bool has_no_progress_ = false;  ///< the run ends: restarts made no progress; on rank 0
   bool end_is_logged_ = false;

@@ -9,11 +9,11 @@
 
 namespace ripstop {
 
-/// The byte-level tokenizer of byte_level_json() with the tokens 277 <B>, 278 <E>, 279 <|im_start|>, and the
-/// ends of answers.
+/// The byte-level tokenizer of byte_level_json() with the tokens 277 <B>, 278 <E>, 279 <|im_start|>,
+/// 280 <|eot_id|>.
 inline nlohmann::json chat_tokenizer_json() {
   nlohmann::json json = byte_level_json();
-  for (const char* name : {"<B>", "<E>", "<|im_start|>", "<|im_end|>", "<|eot_id|>"})
+  for (const char* name : {"<B>", "<E>", "<|im_start|>", "<|eot_id|>"})
     json["added_tokens"].push_back(added_token(static_cast<int>(json["added_tokens"].size()) + 274, name));
   return json;
 }
