@@ -26,77 +26,66 @@ constexpr auto kZephyrForms = each("<|{role}|>\n", "{eos}\n");
 constexpr std::array<ChatForm, 3> kLlama2Forms = {
     {{"<<SYS>>\n", "\n<</SYS>>\n\n"}, {"{bos}[INST] ", " [/INST]"}, {" ", " {eos}"}}};
 
+/// `style` with another name and one change.
+constexpr ChatStyle variant(ChatStyle style, std::string_view name, auto change) {
+  style.name = name;
+  change(style);
+  return style;
+}
+constexpr auto alternate = [](ChatStyle& style) { style.trims = style.alternates = true; };
+
+constexpr ChatStyle kChatMl = {.name = "chatml", .forms = kImForms, .prompt = kImPrompt, .end_token = kImEnd};
+constexpr ChatStyle kLlama2 = {.name = "llama2",
+                               .forms = kLlama2Forms,
+                               .system = SystemPlace::kFirstUser,
+                               .trims = true,
+                               .alternates = true};
+constexpr ChatStyle kLlama3 = {.name = "llama3",
+                               .begin = "{bos}",
+                               .forms = kLlama3Forms,
+                               .prompt = kLlama3Prompt,
+                               .end_token = kLlama3End,
+                               .trims = true};
+constexpr ChatStyle kZephyr = {.name = "zephyr", .forms = kZephyrForms, .prompt = "<|assistant|>\n"};
+constexpr ChatStyle kQwen25 =
+    variant(kChatMl, "qwen2.5", [](ChatStyle& style) { style.default_system = kQwenSystem; });
+constexpr ChatStyle kQwen3 =
+    variant(kChatMl, "qwen3", [](ChatStyle& style) { style.thoughts = Thoughts::kLast; });
+
 constexpr std::array kStyles = {
-    ChatStyle{.name = "chatml", .begin = "", .forms = kImForms, .prompt = kImPrompt, .end_token = kImEnd},
-    ChatStyle{.name = "chatml-strict",
-              .begin = "{bos}",
-              .forms = kImForms,
-              .prompt = kImPrompt,
-              .end_token = kImEnd,
-              .trims = true,
-              .alternates = true},
-    ChatStyle{.name = "llama2",
-              .begin = "",
-              .forms = kLlama2Forms,
-              .prompt = "",
-              .system = SystemPlace::kFirstUser,
-              .trims = true,
-              .alternates = true},
-    ChatStyle{.name = "llama2-strict",
-              .begin = "",
-              .forms = kLlama2Forms,
-              .prompt = "",
-              .system = SystemPlace::kFirstUser,
-              .trims = true,
-              .trims_system = true,
-              .alternates = true},
-    ChatStyle{.name = "llama3",
-              .begin = "{bos}",
-              .forms = kLlama3Forms,
-              .prompt = kLlama3Prompt,
-              .end_token = kLlama3End,
-              .trims = true},
-    ChatStyle{.name = "llama3-strict",
-              .begin = "{bos}",
-              .forms = kLlama3Forms,
-              .prompt = kLlama3Prompt,
-              .end_token = kLlama3End,
-              .trims = true,
-              .alternates = true},
-    ChatStyle{.name = "llama3.1",
-              .begin = "{bos}",
-              .forms = kLlama3Forms,
-              .prompt = kLlama3Prompt,
-              .end_token = kLlama3End,
-              .trims = true,
-              .preface = "Cutting Knowledge Date: December 2023\nToday Date: {date}\n\n",
-              .default_system = ""},
+    kChatMl,
+    variant(kChatMl, "chatml-strict",
+            [](ChatStyle& style) {
+              alternate(style);
+              style.begin = "{bos}";
+            }),
+    kLlama2,
+    variant(kLlama2, "llama2-strict", [](ChatStyle& style) { style.trims_system = true; }),
+    kLlama3,
+    variant(kLlama3, "llama3-strict", alternate),
+    variant(kLlama3, "llama3.1",
+            [](ChatStyle& style) {
+              style.preface = "Cutting Knowledge Date: December 2023\nToday Date: {date}\n\n";
+              style.default_system = "";
+            }),
     ChatStyle{.name = "mistral",
               .begin = "{bos}",
               .forms = {{{"", ""}, {"[INST] ", " [/INST]"}, {"", "{eos}"}}},
-              .prompt = "",
               .system = SystemPlace::kRefused,
               .alternates = true},
     ChatStyle{.name = "mistral-strict",
               .begin = "{bos}",
               .forms = {{{"", "\n\n"}, {"[INST] ", " [/INST]"}, {" ", "{eos}"}}},
-              .prompt = "",
               .system = SystemPlace::kFirst,
               .trims = true,
               .alternates = true},
     ChatStyle{.name = "mistral-nemo",
               .begin = "{bos}",
               .forms = {{{"", "\n\n"}, {"[INST]", "[/INST]"}, {"", "{eos}"}}},
-              .prompt = "",
               .system = SystemPlace::kLastUser,
               .alternates = true},
-    ChatStyle{.name = "zephyr", .begin = "", .forms = kZephyrForms, .prompt = "<|assistant|>\n"},
-    ChatStyle{.name = "zephyr-strict",
-              .begin = "",
-              .forms = kZephyrForms,
-              .prompt = "<|assistant|>\n",
-              .trims = true,
-              .alternates = true},
+    kZephyr,
+    variant(kZephyr, "zephyr-strict", alternate),
     ChatStyle{.name = "vicuna",
               .begin = "{bos}",
               .forms = {{{"", "\n\n"}, {"USER: ", "\n"}, {"ASSISTANT: ", "{eos}\n"}}},
@@ -104,44 +93,17 @@ constexpr std::array kStyles = {
               .system = SystemPlace::kFirst,
               .trims = true,
               .alternates = true},
-    ChatStyle{.name = "smollm2",
-              .begin = "",
-              .forms = kImForms,
-              .prompt = kImPrompt,
-              .end_token = kImEnd,
-              .default_system = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"},
-    ChatStyle{.name = "qwen2.5",
-              .begin = "",
-              .forms = kImForms,
-              .prompt = kImPrompt,
-              .end_token = kImEnd,
-              .default_system = kQwenSystem},
+    variant(kChatMl, "smollm2",
+            [](ChatStyle& style) {
+              style.default_system = "You are a helpful AI assistant named SmolLM, trained by Hugging Face";
+            }),
+    kQwen25,
     // TRL marks the line end of the header as the assistant's.
-    ChatStyle{.name = "qwen2.5-training",
-              .begin = "",
-              .forms = kImForms,
-              .prompt = kImPrompt,
-              .prompt_targets = 1,
-              .end_token = kImEnd,
-              .default_system = kQwenSystem},
-    ChatStyle{.name = "qwen3",
-              .begin = "",
-              .forms = kImForms,
-              .prompt = kImPrompt,
-              .end_token = kImEnd,
-              .thoughts = Thoughts::kLast},
-    ChatStyle{.name = "qwen3-no-thinking",
-              .begin = "",
-              .forms = kImForms,
-              .prompt = "<|im_start|>assistant\n<think>\n\n</think>\n\n",
-              .end_token = kImEnd,
-              .thoughts = Thoughts::kLast},
-    ChatStyle{.name = "qwen3-training",
-              .begin = "",
-              .forms = kImForms,
-              .prompt = kImPrompt,
-              .end_token = kImEnd,
-              .thoughts = Thoughts::kAlways},
+    variant(kQwen25, "qwen2.5-training", [](ChatStyle& style) { style.prompt_targets = 1; }),
+    kQwen3,
+    variant(kQwen3, "qwen3-no-thinking",
+            [](ChatStyle& style) { style.prompt = "<|im_start|>assistant\n<think>\n\n</think>\n\n"; }),
+    variant(kQwen3, "qwen3-training", [](ChatStyle& style) { style.thoughts = Thoughts::kAlways; }),
 };
 
 /// SHA-256 of a template's text.

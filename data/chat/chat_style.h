@@ -3,7 +3,6 @@
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,11 +35,11 @@ struct ChatForm {
 /// One template. {role}, {bos} and {eos} in texts stand for a role and for the tokenizer's tokens.
 struct ChatStyle {
   std::string_view name;
-  std::string_view begin;           ///< text before all messages
-  std::array<ChatForm, 3> forms;    ///< by Role
-  std::string_view prompt;          ///< the generation prompt
-  int64_t prompt_targets = 0;       ///< bytes at its end that are targets of conversations, too
-  std::string_view end_token = "";  ///< the token that ends an answer; "": the tokenizer's end token
+  std::string_view begin = "";         ///< text before all messages
+  std::array<ChatForm, 3> forms = {};  ///< by Role
+  std::string_view prompt = "";        ///< the generation prompt
+  int64_t prompt_targets = 0;          ///< bytes at its end that are targets of conversations, too
+  std::string_view end_token = "";     ///< the token that ends an answer; "": the tokenizer's end token
   SystemPlace system = SystemPlace::kTurn;
   Thoughts thoughts = Thoughts::kAsText;
   bool trims = false;         ///< contents lose white space at their ends

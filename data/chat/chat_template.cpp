@@ -8,8 +8,6 @@
 namespace ripstop {
 namespace {
 
-constexpr std::array<std::string_view, 3> kRoleNames = {"system", "user", "assistant"};
-
 /// A text of a ChatStyle with its names replaced.
 std::string filled(std::string_view text,
                    std::initializer_list<std::pair<std::string_view, std::string_view>> names) {
@@ -53,7 +51,7 @@ Thought thought_of(std::string_view content) {
 std::string with_thoughts(std::string_view content, bool shows_them) {
   const Thought thought = thought_of(content);
   if (!shows_them) return std::string(thought.answer);
-  return fmt::format("<think>\n{}\n</think>\n\n{}", strip_line_feeds(thought.reasoning, true, true),
+  return fmt::format("<think>\n{}\n</think>\n\n{}", thought.reasoning,
                      strip_line_feeds(thought.answer, true, false));
 }
 
@@ -74,7 +72,7 @@ ChatTemplate::ChatTemplate(const Tokenizer& tokenizer)
   preface_ = filled(style_->preface, {{"{date}", tokenizer.files().choice.chat_date}});
   for (size_t role = 0; role < forms_.size(); ++role) {
     const auto fill = [&](std::string_view text) {
-      return filled(text, {{"{role}", kRoleNames[role]}, {"{bos}", bos}, {"{eos}", eos}});
+      return filled(text, {{"{role}", kWords<Role>[role]}, {"{bos}", bos}, {"{eos}", eos}});
     };
     forms_[role] = {fill(style_->forms[role].before), fill(style_->forms[role].after)};
   }

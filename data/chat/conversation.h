@@ -1,12 +1,19 @@
 #pragma once
+#include <array>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "model/core/words.h"
 
 namespace ripstop {
 
 enum class Role { kSystem, kUser, kAssistant };
+/// The names of the roles, in templates and in JSON.
+template <>
+inline constexpr std::array<std::string_view, 3> kWords<Role> = {"system", "user", "assistant"};
 
 /// One turn of a conversation.
 struct Message {
@@ -17,12 +24,17 @@ struct Message {
 
 using Conversation = std::vector<Message>;
 
+/// Drops the turns behind the last one of the assistant that counts; all turns if there is none.
+inline void end_with_answer(Conversation& turns) {
+  while (!turns.empty() && (turns.back().role != Role::kAssistant || !turns.back().counts)) turns.pop_back();
+}
+
 /// The tokens of one turn, as indices in EncodedConversation::tokens. Every index is in at most one turn.
 struct EncodedTurn {
   Role role = Role::kUser;
-  int64_t begin = 0, end = 0;                ///< all of the turn, its header and end included
-  int64_t target_begin = 0, target_end = 0;  ///< behind its generation prompt; equal if it has no target
-  int64_t text_begin = 0, text_end = 0;      ///< a user's tokens of nothing but its content
+  int64_t begin = 0, end = 0;            ///< all of the turn, its header and end included
+  int64_t target_begin = 0;              ///< behind its generation prompt; `end` if it has no target
+  int64_t text_begin = 0, text_end = 0;  ///< a user's tokens of nothing but its content
 };
 
 struct EncodedConversation {

@@ -39,7 +39,7 @@ std::string tool_member(const Json& object) {
   return "";
 }
 
-/// The first of `names` that `object` has.
+/// The member `name`, else `other`. Refuses an object with neither.
 const Json& one_member(const JsonReader& reader, const Json& object, const char* name, const char* other) {
   return object.contains(name) || !object.contains(other) ? reader.member(object, name)
                                                           : reader.member(object, other);
@@ -138,10 +138,9 @@ ReadConversation read_conversation(const JsonReader& reader, const Json& object)
 }
 
 std::string text_of_conversation(const Conversation& conversation) {
-  constexpr std::array<const char*, 3> kNames = {"system", "user", "assistant"};
   Json list = Json::array();
   for (const Message& message : conversation) {
-    Json turn{{"role", kNames[static_cast<size_t>(message.role)]}, {"content", message.content}};
+    Json turn{{"role", to_string(message.role)}, {"content", message.content}};
     if (message.role == Role::kAssistant && !message.counts) turn["weight"] = 0;
     list.push_back(std::move(turn));
   }

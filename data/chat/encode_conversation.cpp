@@ -8,20 +8,15 @@
 namespace ripstop {
 namespace {
 
-/// Bytes [begin, end) of a rendered text.
-struct TextRange {
-  int64_t begin = 0, end = 0;
-};
-
-/// The targets of message `i`, which is in `text` what it was when it was the answer to the messages before;
-/// nullopt if it, or one of them, is not.
-std::optional<TextRange> targets_of(const ChatTemplate& chat_template, const Conversation& messages, size_t i,
-                                    const std::string& text) {
+/// The byte of `text` at which the targets of message `i` begin; nullopt if the message, or one before it, is
+/// shown there in another way than when it was the last.
+std::optional<int64_t> target_byte(const ChatTemplate& chat_template, const Conversation& messages, size_t i,
+                                   const std::string& text) {
   const auto last = messages.begin() + static_cast<std::ptrdiff_t>(i);
   const std::string before = chat_template.render({messages.begin(), last}, /*prompts=*/true).text;
   const std::string up_to = chat_template.render({messages.begin(), last + 1}, /*prompts=*/false).text;
   if (!up_to.starts_with(before) || !text.starts_with(up_to)) return std::nullopt;
-  return TextRange{std::ssize(before) - chat_template.prompt_targets(), std::ssize(up_to)};
+  return std::ssize(before) - chat_template.prompt_targets();
 }
 
 }  // namespace
@@ -45,9 +40,7 @@ EncodedConversation encode_conversation(const ChatTemplate& chat_template, const
   EncodedConversation encoded;
   encoded.tokens.reserve(spans.size());
   for (const SpannedToken& token : spans) encoded.tokens.push_back(token.id);
-  std::optional<size_t> last_answer;
-  for (size_t i = 0; i < messages.size(); ++i)
-    if (messages[i].role == Role::kAssistant) last_answer = i;
+  size_t last_answer = 0;
   for (size_t i = 0; i < messages.size(); ++i) {
     const RenderedTurn& turn = chat.turns[i];
     EncodedTurn& to = encoded.turns.emplace_back(EncodedTurn{
@@ -55,18 +48,19 @@ EncodedConversation encode_conversation(const ChatTemplate& chat_template, const
         .begin = first_token_from(spans, turn.begin),
         .end = first_token_from(spans, turn.end),
     });
-    to.target_begin = to.target_end = to.end;
+    to.target_begin = to.end;
     to.text_begin = first_token_from(spans, turn.text_begin);
     to.text_end = std::max(to.text_begin, tokens_up_to(spans, turn.text_end));
     if (to.role != Role::kAssistant) continue;
-    std::optional<TextRange> targets = targets_of(chat_template, messages, i, chat.text);
+    last_answer = i;
+    std::optional<int64_t> targets = target_byte(chat_template, messages, i, chat.text);
     if (!targets) {
       encoded.only_last = fmt::format("the chat template {} shows answers in another way once others follow",
                                       chat_template.name());
       // Without a generation prompt, the whole turn is its answer.
-      if (!chat_template.has_prompt()) targets = TextRange{turn.begin, turn.end};
+      if (!chat_template.has_prompt()) targets = turn.begin;
     }
-    if (targets && messages[i].counts) to.target_begin = first_token_from(spans, targets->begin);
+    if (targets && messages[i].counts) to.target_begin = first_token_from(spans, *targets);
   }
   if (encoded.only_last.empty()) return encoded;
   for (size_t i = 0; i < messages.size(); ++i)

@@ -15,13 +15,11 @@ TokenExample conversation_example(EncodedConversation encoded) {
     example.turn_begin.push_back(turn.begin);
     if (turn.role == Role::kUser) user = &turn;
     if (turn.role != Role::kAssistant) continue;
-    const bool counts = turn.target_begin < turn.target_end;
     // The first token of all has none before it that predicts it.
-    const int64_t begin = counts ? std::max<int64_t>(turn.target_begin, 1) : turn.end;
+    const int64_t begin = std::max<int64_t>(turn.target_begin, 1);
     const int64_t cut_begin = user != nullptr ? user->text_begin : begin;
     const int64_t cut_end = user != nullptr ? user->text_end : begin;
-    example.spans.push_back({static_cast<int32_t>(begin),
-                             static_cast<int32_t>(counts ? turn.target_end : turn.end),
+    example.spans.push_back({static_cast<int32_t>(begin), static_cast<int32_t>(turn.end),
                              static_cast<int32_t>(cut_begin), static_cast<int32_t>(cut_end)});
     user = nullptr;
   }

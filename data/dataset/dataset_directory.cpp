@@ -89,8 +89,7 @@ namespace {
 /// Sets `summary` of a conversation to its last answer that counts, and `document` to the turns before it.
 void divide_messages(const JsonReader& reader, ExampleText& text) {
   Conversation turns = conversation_of_text(reader, text.messages);
-  const auto is_answer = [](const Message& turn) { return turn.role == Role::kAssistant && turn.counts; };
-  while (!turns.empty() && !is_answer(turns.back())) turns.pop_back();
+  end_with_answer(turns);
   if (turns.empty()) reader.refuse("the messages of '{}' have no answer", text.id);
   text.summary = std::move(turns.back().content);
   turns.pop_back();

@@ -8,7 +8,7 @@ namespace ripstop {
 namespace {
 
 KeptTokens keep_first(int64_t count, bool has_targets = true) {
-  return {{TokenRange{0, count}, {count, count}, {count, count}}, has_targets};
+  return {{TokenRange{0, count}}, has_targets};
 }
 
 /// The parts [0, head) and [begin, end).
@@ -83,7 +83,7 @@ KeptTokens keep_tokens(const TokenDataset& dataset, int64_t example, int64_t lon
 
 KeptTokens keep_prompt(const TokenDataset& dataset, int64_t example, int64_t longest) {
   const LastTurns turns = last_turns(dataset, example, dataset.spans(example).back().target_begin, longest);
-  return {{TokenRange{0, turns.head}, {turns.begin, turns.end}, {turns.end, turns.end}}};
+  return {{TokenRange{0, turns.head}, {turns.begin, turns.end}}};
 }
 
 std::vector<TokenRange> kept_targets(const TokenDataset& dataset, int64_t example, const KeptTokens& kept,

@@ -45,6 +45,8 @@ class PromptTemplate {
   /// Error(kUsage) if the prompt of an empty document has no token.
   PromptTemplate(const Tokenizer& tokenizer, std::string prompt_template);
 
+  /// The chat template; null if there is none.
+  const ChatTemplate* chat() const { return chat_ ? &*chat_ : nullptr; }
   const std::string& text() const { return template_; }
   const std::string& separator() const { return parts_.separator; }
   /// All text around a document, that of the chat template included.

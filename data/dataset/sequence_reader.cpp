@@ -53,8 +53,7 @@ void SequenceReader::add_example(int64_t example) {
 KeptTokens SequenceReader::kept(const PackItem& item) const {
   if (dataset_.header().kind != ExampleKind::kText)
     return keep_tokens(dataset_, item.example, sequence_length_ + 1, loss_on_);
-  const int64_t end = item.first_row + item.rows + 1;
-  return {{TokenRange{item.first_row, end}, {end, end}, {end, end}}};
+  return {{TokenRange{item.first_row, item.first_row + item.rows + 1}}};
 }
 
 int64_t SequenceReader::target_count(const PackItem& item) const {

@@ -10,21 +10,13 @@
 
 namespace ripstop {
 
-std::string_view to_string(ExampleKind kind) {
-  constexpr std::array<std::string_view, 3> kNames = {"summary", "text", "conversation"};
-  return kNames[static_cast<size_t>(kind)];
-}
-
-std::span<const char* const> text_fields(ExampleKind kind) {
-  static constexpr std::array<const char*, 3> kOfPair = {"id", "document", "summary"};
-  static constexpr std::array<const char*, 2> kOfConversation = {"id", "messages"};
+std::span<const TextField> text_fields(ExampleKind kind) {
+  static constexpr std::array<TextField, 3> kOfPair = {
+      {{"id", &ExampleText::id}, {"document", &ExampleText::document}, {"summary", &ExampleText::summary}}};
+  static constexpr std::array<TextField, 2> kOfConversation = {
+      {{"id", &ExampleText::id}, {"messages", &ExampleText::messages}}};
   if (kind == ExampleKind::kConversation) return kOfConversation;
   return kOfPair;
-}
-
-std::vector<std::string ExampleText::*> text_members(ExampleKind kind) {
-  if (kind == ExampleKind::kConversation) return {&ExampleText::id, &ExampleText::messages};
-  return {&ExampleText::id, &ExampleText::document, &ExampleText::summary};
 }
 
 bool are_valid(ExampleKind kind, std::span<const TargetSpan> spans, int64_t count) {
@@ -134,11 +126,9 @@ void TokenDataset::read_header(const Hdf5File& hdf5) {
         version < kTokenDatasetVersion ? "make it again by ripstop prepare" : "");
   }
   const std::string kind = hdf5.text("kind");
-  for (header_.kind = ExampleKind::kSummary; kind != to_string(header_.kind);) {
-    if (header_.kind == ExampleKind::kConversation)
-      fail(ExitCode::kInputData, "{}: unknown kind '{}'", where, kind);
-    header_.kind = static_cast<ExampleKind>(static_cast<int>(header_.kind) + 1);
-  }
+  const auto found = std::ranges::find(kWords<ExampleKind>, kind);
+  if (found == kWords<ExampleKind>.end()) fail(ExitCode::kInputData, "{}: unknown kind '{}'", where, kind);
+  header_.kind = static_cast<ExampleKind>(found - kWords<ExampleKind>.begin());
   header_.vocabulary_size = hdf5.integer("vocabulary_size");
   if (header_.vocabulary_size < 1 || header_.vocabulary_size > INT32_MAX) {
     fail(ExitCode::kInputData, "{}: vocabulary_size is {}", where, header_.vocabulary_size);
@@ -209,9 +199,9 @@ void TokenDataset::check_sizes(const Hdf5File& hdf5) {
     fail(ExitCode::kInputData, "{}: the index says {} tokens, /tokens has {}", where, example_offset_.back(),
          tokens.count);
   if (!header_.with_text) return;
-  for (const char* field : text_fields(header_.kind))
-    if (hdf5.strings_count(std::string("text/") + field) != examples())
-      fail(ExitCode::kInputData, "{}: /text/{} does not have {} strings", where, field, examples());
+  for (const TextField& field : text_fields(header_.kind))
+    if (hdf5.strings_count(std::string("text/") + field.name) != examples())
+      fail(ExitCode::kInputData, "{}: /text/{} does not have {} strings", where, field.name, examples());
 }
 
 void TokenDataset::check_examples() const {
@@ -325,11 +315,9 @@ std::vector<ExampleText> TokenDataset::text(int64_t first, int64_t count) const 
          path_.string());
   }
   std::vector<ExampleText> texts(static_cast<size_t>(count));
-  const auto fields = text_fields(header_.kind);
-  const auto members = text_members(header_.kind);
-  for (size_t field = 0; field < fields.size(); ++field) {
-    auto values = hdf5_->strings(std::string("text/") + fields[field], first, count);
-    for (size_t i = 0; i < values.size(); ++i) texts[i].*members[field] = std::move(values[i]);
+  for (const auto& [name, member] : text_fields(header_.kind)) {
+    auto values = hdf5_->strings(std::string("text/") + name, first, count);
+    for (size_t i = 0; i < values.size(); ++i) texts[i].*member = std::move(values[i]);
   }
   return texts;
 }

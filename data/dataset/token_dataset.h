@@ -11,6 +11,7 @@
 
 #include "data/files/file.h"
 #include "data/hdf5/hdf5.h"
+#include "model/core/words.h"
 
 namespace ripstop {
 
@@ -29,11 +30,8 @@ constexpr int64_t token_bytes(int64_t vocabulary_size) {
 }
 
 enum class ExampleKind { kSummary, kText, kConversation };
-/// "summary", "text" or "conversation".
-std::string_view to_string(ExampleKind kind);
-
-/// Names of the arrays in the group /text of a file of `kind`.
-std::span<const char* const> text_fields(ExampleKind kind);
+template <>
+inline constexpr std::array<std::string_view, 3> kWords<ExampleKind> = {"summary", "text", "conversation"};
 
 /// Targets in a row, and the text before them that may be cut. Places count from the example's first token.
 ///
@@ -71,8 +69,13 @@ struct ExampleText {
   std::string id, document, summary;
   std::string messages = {};  ///< JSON of a conversation (text_of_conversation); else empty
 };
-/// The members for text_fields(kind), in their order.
-std::vector<std::string ExampleText::*> text_members(ExampleKind kind);
+/// An array of the group /text.
+struct TextField {
+  const char* name;
+  std::string ExampleText::*member;
+};
+/// The arrays of a file of `kind`.
+std::span<const TextField> text_fields(ExampleKind kind);
 
 /// The arrays of the index in the order of content_hash().
 inline constexpr std::array<const char*, 8> kIndexArrays = {

@@ -147,8 +147,8 @@ void TokenDatasetWriter::State::append_index(const TokenExample& example) {
 
 void TokenDatasetWriter::State::append_text(const ExampleText& text) {
   size_t spool = kText;
-  for (const auto member : text_members(header.kind)) {
-    const std::string& field = text.*member;
+  for (const TextField& each : text_fields(header.kind)) {
+    const std::string& field = text.*each.member;
     const int64_t bytes = static_cast<int64_t>(field.size());
     spools[spool].append(&bytes, 8);
     spools[spool++].append(field.data(), bytes);
@@ -218,7 +218,7 @@ std::vector<Hdf5Array> TokenDatasetWriter::State::write_skeleton(const std::stri
       // For each text, the spool file has its length as int64, then its bytes.
       SpoolReader reader(spool_paths[kText + i]);
       std::string value;
-      writer.add_strings(std::string("text/") + fields[i], examples, [&]() -> std::string_view {
+      writer.add_strings(std::string("text/") + fields[i].name, examples, [&]() -> std::string_view {
         int64_t bytes = 0;
         reader.read(&bytes, 8);
         value.resize(static_cast<size_t>(bytes));

@@ -52,20 +52,29 @@ std::string place_of(const CorpusExample& example) {
   return example.line > 0 ? fmt::format("{}:{}", file, example.line) : file;
 }
 
+struct FaultText {
+  Skip skip;
+  std::string_view why;
+};
+/// `fault` is not kNone.
+const FaultText& text_of(Fault fault) {
+  static constexpr std::array<FaultText, 9> kTexts = {{
+      {Skip::kEmpty, "the document is empty or null"},
+      {Skip::kEmpty, "the summary is empty or null"},
+      {Skip::kInvalidUtf8, "not valid UTF-8"},
+      {Skip::kNul, "has a NUL byte"},
+      {Skip::kDuplicate, "an earlier example has the same texts"},
+      {Skip::kLongWord, "the tokenizer cannot encode it: a part of over 1 MiB, or too many steps"},
+      {Skip::kNotText, "tools and parts other than text are not read: "},
+      {Skip::kNoAnswer, "no turn of the assistant counts that has a text"},
+      {Skip::kRefused, "the chat template refuses it: "},
+  }};
+  return kTexts.at(static_cast<size_t>(fault) - 1);
+}
+
 /// "FILE:LINE: why", or "FILE: why" if the whole file is one example. `refusal`: of the chat template.
 std::string describe(const CorpusExample& example, Fault fault, const std::string& refusal = "") {
-  constexpr std::array<std::string_view, 10> kWhy = {
-      "nothing",
-      "the document is empty or null",
-      "the summary is empty or null",
-      "not valid UTF-8",
-      "has a NUL byte",
-      "an earlier example has the same texts",
-      "the tokenizer cannot encode it: a part of over 1 MiB, or too many steps",
-      "tools and parts other than text are not read: ",
-      "no turn of the assistant counts that has a text",
-      "the chat template refuses it: "};
-  return fmt::format("{}: {}{}", place_of(example), kWhy.at(static_cast<size_t>(fault)),
+  return fmt::format("{}: {}{}", place_of(example), text_of(fault).why,
                      fault == Fault::kNotText ? example.not_text : refusal);
 }
 
@@ -148,7 +157,6 @@ class Preparation {
   std::string template_;
   PrepareReport report_;
   std::array<SplitState, kSplits> splits_;
-  std::optional<ChatTemplate> chat_;
   HashSet seen_;
   int64_t begin_tokens_ = 1;
   int64_t documents_with_names_ = 0, summaries_with_names_ = 0;  // texts with names of special tokens
@@ -222,15 +230,7 @@ void Preparation::skip(const CorpusExample& example, Fault fault, const std::str
   if (options_.strict)
     throw Error(ExitCode::kInputData, what, "without --strict such examples are skipped and counted");
   if (report_.first_skipped.empty()) report_.first_skipped = what;
-  SplitReport& split = splits_[static_cast<size_t>(example.split)].report;
-  split.empty += fault == Fault::kEmptyDocument || fault == Fault::kEmptySummary;
-  split.invalid_utf8 += fault == Fault::kInvalidUtf8;
-  split.with_nul += fault == Fault::kNul;
-  split.duplicates += fault == Fault::kDuplicate;
-  split.long_words += fault == Fault::kLongWord;
-  split.not_text += fault == Fault::kNotText;
-  split.no_answer += fault == Fault::kNoAnswer;
-  split.refused += fault == Fault::kRefused;
+  ++splits_[static_cast<size_t>(example.split)].report.skipped.at(static_cast<size_t>(text_of(fault).skip));
 }
 
 void Preparation::take(EncodedExample& encoded) {
@@ -251,6 +251,7 @@ void Preparation::take(EncodedExample& encoded) {
   }
   SplitState& split = splits_[static_cast<size_t>(source.split)];
   const auto tokens = static_cast<int64_t>(encoded.tokens.tokens.size());
+  const int64_t targets = encoded.tokens.targets();
   // Scoring needs the texts of validation and test. The texts of train would double the data set's size.
   if (source.split == Split::kTrain) {
     split.writer->add(encoded.tokens);
@@ -259,14 +260,13 @@ void Preparation::take(EncodedExample& encoded) {
     if (kind() == ExampleKind::kConversation) std::swap(text.document, text.messages);
     split.writer->add(encoded.tokens, &text);
   }
-  split.report.targets += encoded.tokens.targets();
+  split.report.targets += targets;
   split.report.control_characters += encoded.has_control;
   const std::string_view name =
       encoded.name_in_summary.empty() ? encoded.name_in_document : encoded.name_in_summary;
   if (!name.empty() && first_name_.empty()) first_name_ = fmt::format("{}: {}", place_of(source), name);
   documents_with_names_ += !encoded.name_in_document.empty();
   summaries_with_names_ += !encoded.name_in_summary.empty();
-  const int64_t targets = encoded.tokens.targets();
   const TargetSpan& span = encoded.tokens.spans.back();
   split.documents.add(kind() == ExampleKind::kSummary ? span.cut_end - span.cut_begin
                       : kind() == ExampleKind::kText  ? tokens - begin_tokens_
@@ -293,15 +293,15 @@ TokenExample Preparation::encode(const CorpusExample& source, const Tokenizer& t
   if (kind() == ExampleKind::kSummary) return prompt.encode_pair(source.document, source.summary);
   if (source.is_joined)
     return joined_example(tokenizer, source.conversation[0].content, source.conversation[1].content);
-  if (!chat_)
+  if (prompt.chat() == nullptr)
     throw Error(ExitCode::kInputData, place_of(source) + ": turns need a chat template, and there is none",
                 "--chat-template auto takes the tokenizer's own; texts in prompt and completion need none");
   // Turns behind the last answer that counts have no targets, and a template may show that answer in another
   // way before them.
   Conversation turns = source.conversation;
-  while (turns.back().role != Role::kAssistant || !turns.back().counts) turns.pop_back();
-  const EncodedConversation encoded = encode_conversation(*chat_, tokenizer, turns);
-  if (const EncodedTurn& last = encoded.turns.back(); last.target_begin == last.target_end)
+  end_with_answer(turns);
+  const EncodedConversation encoded = encode_conversation(*prompt.chat(), tokenizer, turns);
+  if (const EncodedTurn& last = encoded.turns.back(); last.target_begin == last.end)
     throw ConversationError("it shows the prompt of the last answer in another way once that follows");
   return conversation_example(encoded);
 }
@@ -398,7 +398,6 @@ PrepareReport Preparation::run() {
   for (const std::string& text : notes_on(report_.source)) note(text);
   if (!tokenizer) tokenizer.emplace(learn_tokenizer(), "the trained tokenizer");
   const PromptTemplate prompt(*tokenizer, template_);
-  if (!tokenizer->files().choice.chat_template.value_or("").empty()) chat_.emplace(*tokenizer);
   report_.tokenizer_sha256 = tokenizer->sha256();
   report_.vocabulary_size = tokenizer->vocabulary_size();
   report_.tokenizer_trained = options_.tokenizer.empty();
@@ -420,11 +419,10 @@ PrepareReport Preparation::run() {
 
 }  // namespace
 
-int64_t PrepareReport::skipped() const {
-  int64_t sum = 0;
-  for (const SplitReport& s : splits)
-    sum += s.empty + s.invalid_utf8 + s.with_nul + s.duplicates + s.long_words + s.not_text + s.no_answer +
-           s.refused;
+SkipCounts PrepareReport::skipped() const {
+  SkipCounts sum = {};
+  for (const SplitReport& split : splits)
+    for (size_t why = 0; why < sum.size(); ++why) sum[why] += split.skipped[why];
   return sum;
 }
 

@@ -3,11 +3,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <numeric>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/corpus/corpus.h"
 #include "data/tokenizer/tokenizer_files.h"
+#include "model/core/words.h"
 
 namespace ripstop {
 
@@ -45,19 +48,32 @@ struct LengthStatistics {
   double mean = 0;
 };
 
+/// Why an example is skipped.
+enum class Skip {
+  kEmpty,        ///< document or summary is empty or only white space
+  kDuplicate,    ///< same texts as an earlier example of any split
+  kInvalidUtf8,  ///< not valid UTF-8
+  kNul,          ///< contains a NUL byte
+  kLongWord,     ///< LongWordError of the tokenizer
+  kNotText,      ///< a conversation with tools or parts other than text
+  kNoAnswer,     ///< a conversation without an answer that counts
+  kRefused       ///< the chat template refuses its turns
+};
+template <>
+inline constexpr std::array<std::string_view, 8> kWords<Skip> = {
+    "empty", "duplicate", "invalid_utf8", "with_nul", "long_words", "not_text", "no_answer", "refused"};
+/// A count for each Skip.
+struct SkipCounts : std::array<int64_t, kWords<Skip>.size()> {
+  int64_t of(Skip why) const { return at(static_cast<size_t>(why)); }
+  int64_t total() const { return std::accumulate(begin(), end(), int64_t{0}); }
+};
+
 /// Counts of one split.
 struct SplitReport {
   int64_t examples = 0;
   int64_t tokens = 0;  ///< including begin and end tokens
   int64_t targets = 0;
-  int64_t empty = 0;               ///< skipped: document or summary is empty or only white space
-  int64_t invalid_utf8 = 0;        ///< skipped: not valid UTF-8
-  int64_t with_nul = 0;            ///< skipped: contains a NUL byte
-  int64_t long_words = 0;          ///< skipped: LongWordError of the tokenizer
-  int64_t duplicates = 0;          ///< skipped: same texts as an earlier example of any split
-  int64_t not_text = 0;            ///< skipped: a conversation with tools or parts other than text
-  int64_t no_answer = 0;           ///< skipped: a conversation without an answer that counts
-  int64_t refused = 0;             ///< skipped: a conversation that the chat template refuses
+  SkipCounts skipped = {};
   int64_t control_characters = 0;  ///< kept: contains control characters besides tab and line ends
   LengthStatistics document_tokens, summary_tokens, example_tokens;
   std::string content_hash;
@@ -73,7 +89,7 @@ struct PrepareReport {
   bool tokenizer_trained = false;
   std::string first_skipped;  ///< "FILE:LINE: why"; empty if no example was skipped
 
-  int64_t skipped() const;  ///< examples skipped in all splits
+  SkipCounts skipped() const;  ///< of all splits
 };
 
 /// Makes `options.output` with the tokenizer's files, train.h5, validation.h5, test.h5 and prepare.json.

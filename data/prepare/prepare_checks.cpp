@@ -83,7 +83,7 @@ TokenizerChoice tokenizer_choice(const PrepareOptions& options) {
   choice.chat_date = options.chat_date.empty() ? kDefaultChatDate : options.chat_date;
   choice.reads_special_tokens = true;
   const std::string end(chat_style(*choice.chat_template).end_token);
-  if (!end.empty() && !Tokenizer(options.tokenizer, options.choice).id_of(end))
+  if (!end.empty() && !Tokenizer(options.tokenizer, choice).id_of(end))
     throw Error(ExitCode::kInputData,
                 fmt::format("the chat template {} ends answers with '{}', which is no token of {}",
                             *choice.chat_template, end, options.tokenizer.string()),
@@ -149,10 +149,10 @@ void refuse_empty_train(const CorpusSource& source, const std::string& first_fau
 }
 
 void refuse_empty(const PrepareReport& report) {
-  if (report.skipped() > 0) {
+  if (const int64_t count = report.skipped().total(); count > 0) {
     throw Error(
         ExitCode::kInputData,
-        fmt::format("no usable example: {} skipped, the first is {}", report.skipped(), report.first_skipped),
+        fmt::format("no usable example: {} skipped, the first is {}", count, report.first_skipped),
         "each example needs a document, and a summary unless it is running text; a conversation needs an "
         "answer");
   }

@@ -69,19 +69,14 @@ void write_prepare_json(const std::filesystem::path& directory, const PrepareOpt
                        {"trained", report.tokenizer_trained}};
   for (int s = 0; s < kSplits; ++s) {
     const SplitReport& split = report.splits[static_cast<size_t>(s)];
+    nlohmann::ordered_json skipped;
+    for (size_t why = 0; why < split.skipped.size(); ++why)
+      skipped[std::string(kWords<Skip>[why])] = split.skipped[why];
     json["splits"][std::string(to_string(static_cast<Split>(s)))] = {
         {"examples", split.examples},
         {"tokens", split.tokens},
         {"targets", split.targets},
-        {"skipped",
-         {{"empty", split.empty},
-          {"duplicate", split.duplicates},
-          {"invalid_utf8", split.invalid_utf8},
-          {"with_nul", split.with_nul},
-          {"long_words", split.long_words},
-          {"not_text", split.not_text},
-          {"no_answer", split.no_answer},
-          {"refused", split.refused}}},
+        {"skipped", skipped},
         {"with_control_characters", split.control_characters},
         {"document_tokens", to_json(split.document_tokens)},
         {"summary_tokens", to_json(split.summary_tokens)},

@@ -70,26 +70,20 @@ void print_report(std::FILE* stream, const PrepareReport& report, const std::str
              "epoch        {} of train, if no document is cut: an example's last token predicts none\n",
              counted(train.tokens - train.examples, "token"));
   }
-  if (report.skipped() > 0) {
-    SplitReport sum;
-    for (const SplitReport& split : report.splits) {
-      sum.empty += split.empty, sum.duplicates += split.duplicates;
-      sum.invalid_utf8 += split.invalid_utf8, sum.with_nul += split.with_nul;
-      sum.long_words += split.long_words, sum.not_text += split.not_text;
-      sum.no_answer += split.no_answer, sum.refused += split.refused;
-    }
+  const SkipCounts skipped = report.skipped();
+  if (const int64_t count = skipped.total(); count > 0) {
     std::string chats;
-    if (report.source.kind == SourceKind::kMessages)
+    if (skipped.of(Skip::kNotText) + skipped.of(Skip::kNoAnswer) + skipped.of(Skip::kRefused) > 0)
       chats = fmt::format(
-          ", {} with tools or other things than text, {} without an answer, {} that the chat "
-          "template refuses",
-          sum.not_text, sum.no_answer, sum.refused);
+          ", {} with tools or other things than text, {} without an answer, {} that the chat template "
+          "refuses",
+          skipped.of(Skip::kNotText), skipped.of(Skip::kNoAnswer), skipped.of(Skip::kRefused));
     print_to(stream,
              "skipped      {}: {} empty or null, {}, {} not UTF-8, {} with NUL bytes, {} with a word over 1 "
-             "MiB{}; "
-             "the first: {}\n",
-             counted(report.skipped(), "example"), sum.empty, counted(sum.duplicates, "duplicate"),
-             sum.invalid_utf8, sum.with_nul, sum.long_words, chats, report.first_skipped);
+             "MiB{}; the first: {}\n",
+             counted(count, "example"), skipped.of(Skip::kEmpty),
+             counted(skipped.of(Skip::kDuplicate), "duplicate"), skipped.of(Skip::kInvalidUtf8),
+             skipped.of(Skip::kNul), skipped.of(Skip::kLongWord), chats, report.first_skipped);
   }
   for (const Split split : {Split::kTrain, Split::kValidation, Split::kTest})
     if (report.splits[static_cast<size_t>(split)].examples == 0)

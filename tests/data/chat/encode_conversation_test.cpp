@@ -41,12 +41,12 @@ TEST(EncodeConversation, TargetsAreAllBehindTheGenerationPrompt) {
   for (const EncodedTurn& turn : encoded.turns) {
     EXPECT_EQ(turn.begin, end);
     end = turn.end;
-    EXPECT_EQ(turn.target_begin == turn.target_end, turn.role != Role::kAssistant);
+    EXPECT_EQ(turn.target_begin == turn.end, turn.role != Role::kAssistant);
   }
   EXPECT_EQ(end, std::ssize(encoded.tokens));
   EXPECT_EQ(shown(encoded.turns[1].text_begin, encoded.turns[1].text_end), "the Q");
-  EXPECT_EQ(shown(encoded.turns[2].target_begin, encoded.turns[2].target_end), "the A<|im_end|>\n");
-  EXPECT_EQ(shown(encoded.turns[4].target_begin, encoded.turns[4].target_end), "B<|im_end|>\n");
+  EXPECT_EQ(shown(encoded.turns[2].target_begin, encoded.turns[2].end), "the A<|im_end|>\n");
+  EXPECT_EQ(shown(encoded.turns[4].target_begin, encoded.turns[4].end), "B<|im_end|>\n");
   EXPECT_EQ(shown(encoded.turns[4].begin, encoded.turns[4].target_begin), "<|im_start|>assistant\n");
 }
 
@@ -55,8 +55,8 @@ TEST(EncodeConversation, ATurnThatDoesNotCountHasNoTargets) {
   const EncodedConversation encoded =
       encode_conversation(ChatTemplate(tokenizer), tokenizer,
                           {{Role::kUser, "Q"}, {Role::kAssistant, "A", false}, {Role::kAssistant, "B"}});
-  EXPECT_EQ(encoded.turns[1].target_begin, encoded.turns[1].target_end);
-  EXPECT_LT(encoded.turns[2].target_begin, encoded.turns[2].target_end);
+  EXPECT_EQ(encoded.turns[1].target_begin, encoded.turns[1].end);
+  EXPECT_LT(encoded.turns[2].target_begin, encoded.turns[2].end);
 }
 
 // "\n\n" is one token: it begins in the header, so it is no token of the text alone and no target.
@@ -65,7 +65,7 @@ TEST(EncodeConversation, ATokenOfHeaderAndTextIsTheHeaders) {
   const EncodedConversation encoded = encode(tokenizer, {"u\nQ", "a\nA"});
   const auto shown = [&](int64_t begin, int64_t end) { return text_of(tokenizer, encoded, begin, end); };
   EXPECT_EQ(shown(encoded.turns[0].text_begin, encoded.turns[0].text_end), "Q");
-  EXPECT_EQ(shown(encoded.turns[1].target_begin, encoded.turns[1].target_end), "A<|im_end|>\n");
+  EXPECT_EQ(shown(encoded.turns[1].target_begin, encoded.turns[1].end), "A<|im_end|>\n");
 }
 
 // The template writes the begin token; the tokenizer's own one is not added.
@@ -84,14 +84,14 @@ TEST(EncodeConversation, OnlyTheLastAnswerHasTargetsIfOthersWereShownInAnotherWa
   const Tokenizer tokenizer = ChatDirectory().open("qwen3");
   const EncodedConversation encoded = encode(tokenizer, {"uQ", "aA", "uR", "aB"});
   EXPECT_EQ(encoded.only_last, "the chat template qwen3 shows answers in another way once others follow");
-  EXPECT_EQ(encoded.turns[1].target_begin, encoded.turns[1].target_end);
-  EXPECT_EQ(text_of(tokenizer, encoded, encoded.turns[3].target_begin, encoded.turns[3].target_end),
+  EXPECT_EQ(encoded.turns[1].target_begin, encoded.turns[1].end);
+  EXPECT_EQ(text_of(tokenizer, encoded, encoded.turns[3].target_begin, encoded.turns[3].end),
             "<think>\n\n</think>\n\nB<|im_end|>\n");
   EXPECT_EQ(encode(tokenizer, {"uQ", "aA"}).only_last, "");
   // A question follows the last answer, which has lost its thoughts: nothing is known.
   const EncodedConversation asks = encode(tokenizer, {"uQ", "aA", "uR"});
   EXPECT_NE(asks.only_last, "");
-  EXPECT_EQ(asks.turns[1].target_begin, asks.turns[1].target_end);
+  EXPECT_EQ(asks.turns[1].target_begin, asks.turns[1].end);
 }
 
 // Renderings, ids and masks of transformers, from the reference material.
@@ -106,7 +106,7 @@ std::string unfinished(const std::string& text, const Conversation& messages) {
 std::string mask_of(const EncodedConversation& encoded, size_t tokens) {
   std::string mask(tokens, '0');
   for (const EncodedTurn& turn : encoded.turns)
-    for (int64_t i = turn.target_begin; i < turn.target_end; ++i) mask[static_cast<size_t>(i)] = '1';
+    for (int64_t i = turn.target_begin; i < turn.end; ++i) mask[static_cast<size_t>(i)] = '1';
   return mask;
 }
 

@@ -13,12 +13,12 @@ TEST(ConversationExample, SpansAreTheAnswersAndUsersMayBeCut) {
   encoded.only_last = "because";
   encoded.turns = {{.role = Role::kSystem, .begin = 1, .end = 4},
                    {.role = Role::kUser, .begin = 4, .end = 10, .text_begin = 5, .text_end = 9},
-                   {.role = Role::kAssistant, .begin = 10, .end = 16, .target_begin = 12, .target_end = 16},
+                   {.role = Role::kAssistant, .begin = 10, .end = 16, .target_begin = 12},
                    {.role = Role::kSystem, .begin = 16, .end = 18},
                    {.role = Role::kUser, .begin = 18, .end = 24, .text_begin = 19, .text_end = 23},
                    {.role = Role::kUser, .begin = 24, .end = 24},
-                   {.role = Role::kAssistant, .begin = 24, .end = 30, .target_begin = 30, .target_end = 30},
-                   {.role = Role::kAssistant, .begin = 30, .end = 36, .target_begin = 32, .target_end = 36}};
+                   {.role = Role::kAssistant, .begin = 24, .end = 30, .target_begin = 30},
+                   {.role = Role::kAssistant, .begin = 30, .end = 36, .target_begin = 32}};
   const TokenExample example = conversation_example(encoded);
   const std::vector<TargetSpan> expected = {{12, 16, 5, 9}, {30, 30, 19, 23}, {32, 36, 32, 32}};
   EXPECT_EQ(example.spans, expected);

@@ -43,6 +43,14 @@ class TokenDatasetTest : public testing::Test {
     OutputFile out(path_, OutputFile::Mode::kExisting);
     out.write_at(at.offset_bytes + index * 8, &value, 8);
   }
+  /// A function that expects the file `good` to be refused with `word` if one element of an array is `value`.
+  auto refusals_of(const std::string& good) {
+    return [=, this](const std::string& array, int64_t index, int64_t value, const std::string& word) {
+      write_bytes(path_, good);
+      poke(array, index, value);
+      expect_open_refused(word);
+    };
+  }
   ScratchDirectory scratch_;
   std::filesystem::path path_;
 };
@@ -105,11 +113,7 @@ TEST_F(TokenDatasetTest, AnAbandonedWriterLeavesNoSpool) {
 TEST_F(TokenDatasetTest, BrokenIndexesAreNamed) {
   const std::string good = read_bytes(path_);
   write_bytes(scratch_ / "good.h5", good);
-  const auto with = [&](const std::string& array, int64_t index, int64_t value, const std::string& word) {
-    write_bytes(path_, good);
-    poke(array, index, value);
-    expect_open_refused(word);
-  };
+  const auto with = refusals_of(good);
   with("example_offset", 0, 5, "begins at token 5");
   with("example_offset", 10, 0, "example 9 spans");
   with("example_offset", 10, INT64_MAX, "example 9 spans");
@@ -151,11 +155,7 @@ TEST_F(TokenDatasetTest, BrokenConversationsAreNamed) {
     EXPECT_EQ(dataset.turns(dataset.example_begin(1), dataset.example_end(2)), 8);
     EXPECT_EQ(dataset.turns(0, dataset.tokens()), 16);
   }
-  const auto with = [&](const std::string& array, int64_t index, int64_t value, const std::string& word) {
-    write_bytes(path_, good);
-    poke(array, index, value);
-    expect_open_refused(word);
-  };
+  const auto with = refusals_of(good);
   with("target_offset", 1, 0, "example 0 has the spans 0 to 0");
   with("target_offset", 2, 9, "example 1 has the spans 2 to 9");
   with("target_offset", 2, 1, "example 1 has the spans 2 to 1");

@@ -92,9 +92,6 @@ TEST_F(PrepareChatTest, WhatCannotWorkIsRefused) {
   options_.tokenizer.clear(), options_.vocab_size = 500;
   expect_refused(ExitCode::kUsage, "--chat-template is for a tokenizer that is given");
   options_ = good;
-  options_.chat_template = "llama3";
-  expect_refused(ExitCode::kInputData, "has no token '<|eot_id|>'");
-  options_ = good;
   options_.source.kind = SourceKind::kText;
   write_bytes(scratch_ / "t/train.txt", "the sun\n");
   options_.source.inputs = {scratch_ / "t"};

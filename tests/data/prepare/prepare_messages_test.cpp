@@ -54,11 +54,11 @@ TEST_F(PrepareMessages, PromptsWithCompletionsAreConversationsWithoutATemplate) 
   EXPECT_EQ(report.source.kind, SourceKind::kMessages);
   const SplitReport& split = report.splits[0];
   EXPECT_EQ(split.examples, 1);
-  EXPECT_EQ(split.duplicates, 1);
-  EXPECT_EQ(split.no_answer, 2);
-  EXPECT_EQ(split.not_text, 1);
-  EXPECT_EQ(split.with_nul, 1);
-  EXPECT_EQ(report.skipped(), 5);
+  EXPECT_EQ(split.skipped.of(Skip::kDuplicate), 1);
+  EXPECT_EQ(split.skipped.of(Skip::kNoAnswer), 2);
+  EXPECT_EQ(split.skipped.of(Skip::kNotText), 1);
+  EXPECT_EQ(split.skipped.of(Skip::kNul), 1);
+  EXPECT_EQ(report.skipped().total(), 5);
   const TokenDataset train(scratch_ / "out/train.h5"), test(scratch_ / "out/test.h5");
   EXPECT_EQ(train.header().kind, ExampleKind::kConversation);
   EXPECT_EQ(train.turns(0, train.tokens()), 2);
@@ -90,7 +90,7 @@ TEST_F(PrepareMessages, TheEndOfAnswersIsAToken) {
   options_.tokenizer = without.path();
   options_.chat_template = "llama3";
   expect_refused(ExitCode::kInputData, "ends answers with '<|eot_id|>', which is no token of ");
-  options_.choice.eos_token = "<E>";
+  options_.choice.eos_token = "<|im_end|>";
   expect_refused(ExitCode::kInputData, "ends answers with '<|eot_id|>', which is no token of ");
 }
 
@@ -115,7 +115,7 @@ TEST_F(PrepareMessages, TurnsBecomeTokensByTheTemplate) {
     require_dataset_tokenizer(train, tokenizer);
     EXPECT_EQ(train.header().chat_template, name);
     const bool alternates = std::string_view(name) == "llama2";
-    EXPECT_EQ(report.splits[0].refused, alternates) << name;
+    EXPECT_EQ(report.splits[0].skipped.of(Skip::kRefused), alternates) << name;
     if (alternates) {
       EXPECT_HAS(report.first_skipped, "train.jsonl:2: the chat template refuses it: ");
     }
@@ -126,7 +126,7 @@ TEST_F(PrepareMessages, TurnsBecomeTokensByTheTemplate) {
       const EncodedTurn &user = encoded.turns[1 + 2 * k], &answer = encoded.turns[2 + 2 * k];
       const TargetSpan& span = test.spans(0)[k];
       EXPECT_EQ(span.target_begin, answer.target_begin) << name;
-      EXPECT_EQ(span.target_end, answer.target_end) << name;
+      EXPECT_EQ(span.target_end, answer.end) << name;
       EXPECT_EQ(span.cut_begin, user.text_begin) << name;
       EXPECT_EQ(span.cut_end, user.text_end) << name;
     }
@@ -176,7 +176,7 @@ TEST_F(PrepareMessages, AnyConversationIsAValidExample) {
     const PrepareReport report = prepare(options_);
     const TokenDataset train(options_.output / "train.h5");
     EXPECT_GT(train.examples(), 2) << name;
-    EXPECT_EQ(report.splits[0].examples + report.skipped(), 40) << name;
+    EXPECT_EQ(report.splits[0].examples + report.skipped().total(), 40) << name;
     for (int64_t length = 4; length < 90; length += 9) {
       const SequenceReader reader(train, length, LossOn::kLast);
       for (int64_t i = 0; i < train.examples(); ++i)

@@ -27,7 +27,7 @@ std::vector<int32_t> tokens_of(const TokenDataset& dataset, int64_t example) {
 TEST_F(PrepareTest, WritesWhatTheContractNames) {
   const PrepareReport report = prepare(options_);
   EXPECT_EQ(report.splits[0].examples, 2);
-  EXPECT_EQ(report.skipped(), 0);
+  EXPECT_EQ(report.skipped().total(), 0);
   const Tokenizer tokenizer(scratch_ / "out");
   EXPECT_EQ(tokenizer.model(), small_model());
   const TokenDataset train(scratch_ / "out/train.h5"), validation(scratch_ / "out/validation.h5"),
@@ -95,12 +95,12 @@ TEST_F(PrepareTest, WhatCannotBeUsedIsCountedAndSkipped) {
   // prepare reads test.jsonl before train.jsonl and keeps the first of equal examples: "d one" of test.
   EXPECT_EQ(report.splits[2].examples, 2);
   EXPECT_EQ(report.splits[0].examples, 3);
-  EXPECT_EQ(report.splits[0].duplicates, 2);
-  EXPECT_EQ(report.splits[0].empty, 2);
-  EXPECT_EQ(report.splits[0].invalid_utf8, 1);
-  EXPECT_EQ(report.splits[0].with_nul, 1);
+  EXPECT_EQ(report.splits[0].skipped.of(Skip::kDuplicate), 2);
+  EXPECT_EQ(report.splits[0].skipped.of(Skip::kEmpty), 2);
+  EXPECT_EQ(report.splits[0].skipped.of(Skip::kInvalidUtf8), 1);
+  EXPECT_EQ(report.splits[0].skipped.of(Skip::kNul), 1);
   EXPECT_EQ(report.splits[0].control_characters, 1);
-  EXPECT_EQ(report.skipped(), 6);
+  EXPECT_EQ(report.skipped().total(), 6);
   EXPECT_NE(report.first_skipped.find("train.jsonl:1: "), std::string::npos) << report.first_skipped;
   options_.output = scratch_ / "strict";
   options_.strict = true;
@@ -116,8 +116,8 @@ TEST_F(PrepareTest, AWordOfOverAMebibyteIsSkippedAndCounted) {
                   "\", \"summary\": \"s\"}\n{\"document\": \"d\", \"summary\": \"a " + word + "\"}\n");
   const PrepareReport report = prepare(options_);
   EXPECT_EQ(report.splits[0].examples, 1);
-  EXPECT_EQ(report.splits[0].long_words, 2);
-  EXPECT_EQ(report.skipped(), 2);
+  EXPECT_EQ(report.splits[0].skipped.of(Skip::kLongWord), 2);
+  EXPECT_EQ(report.skipped().total(), 2);
   EXPECT_HAS(report.first_skipped, "train.jsonl:1: the tokenizer cannot encode it: a part of over 1 MiB");
   EXPECT_EQ(Tokenizer(scratch_ / "out").decode(tokens_of(TokenDataset(scratch_ / "out/train.h5"), 0)),
             words + "\n\nTL;DR: s");
@@ -130,7 +130,7 @@ TEST_F(PrepareTest, ANullIsSkippedAsAnEmptyTextIs) {
                                               "{\"document\": \"d\", \"summary\": null}\n");
   const PrepareReport report = prepare(options_);
   EXPECT_EQ(report.splits[0].examples, 2);
-  EXPECT_EQ(report.splits[0].empty, 2);
+  EXPECT_EQ(report.splits[0].skipped.of(Skip::kEmpty), 2);
   EXPECT_NE(report.first_skipped.find("train.jsonl:3: the document is empty or null"), std::string::npos)
       << report.first_skipped;
   options_.output = scratch_ / "strict";
