@@ -133,7 +133,7 @@ RenderedChat ChatTemplate::render(const Conversation& messages, bool prompts) co
   if (!has_system(messages) && style_->default_system)
     chat.text += before_system + preface_ + std::string(*style_->default_system) + after_system;
   const std::vector<bool> shows = shows_thoughts(messages);
-  std::string moved;  // a system message that goes into a user's turn
+  std::string system_text;  // of a system message that goes into a user's turn
   for (size_t i = 0; i < messages.size(); ++i) {
     const Message& message = messages[i];
     const bool leads = i == 0 && message.role == Role::kSystem;
@@ -142,18 +142,18 @@ RenderedChat ChatTemplate::render(const Conversation& messages, bool prompts) co
     if (message.role == Role::kSystem && style_->system != SystemPlace::kTurn &&
         !(leads && style_->system == SystemPlace::kFirst)) {
       if (leads)
-        moved =
+        system_text =
             before_system +
             std::string(style_->trims_system ? strip(message.content) : std::string_view(message.content)) +
             after_system;
       continue;
     }
-    const bool takes = message.role == Role::kUser &&
-                       (style_->system == SystemPlace::kFirstUser ? i == 1 : i + 1 == messages.size());
+    const bool takes_system = message.role == Role::kUser &&
+                              (style_->system == SystemPlace::kFirstUser ? i == 1 : i + 1 == messages.size());
     const auto& [before, after] = forms_[static_cast<size_t>(message.role)];
     chat.text += before;
     if (leads) chat.text += preface_;
-    append_content(message, takes ? moved : "", shows[i], turn, chat.text);
+    append_content(message, takes_system ? system_text : "", shows[i], turn, chat.text);
     chat.text += after;
     turn.end = std::ssize(chat.text);
   }

@@ -31,7 +31,7 @@ LastTurns last_turns(const TokenDataset& dataset, int64_t example, int64_t end, 
 
 }  // namespace
 
-bool fits(ExampleKind kind, LossOn loss_on) {
+bool is_word_for(ExampleKind kind, LossOn loss_on) {
   if (loss_on == LossOn::kAuto || loss_on == LossOn::kAll) return true;
   return (loss_on != LossOn::kSummary) == (kind == ExampleKind::kConversation);
 }
@@ -39,7 +39,7 @@ bool fits(ExampleKind kind, LossOn loss_on) {
 LossOn resolve_loss_on(const TokenDatasetHeader& header, LossOn loss_on) {
   const bool chat = header.kind == ExampleKind::kConversation;
   if (loss_on == LossOn::kAuto) loss_on = chat ? LossOn::kAssistant : LossOn::kSummary;
-  if (!fits(header.kind, loss_on))
+  if (!is_word_for(header.kind, loss_on))
     throw Error(ExitCode::kUsage,
                 chat ? "data.loss_on is \"summary\", but the data set has conversations"
                      : fmt::format("data.loss_on is \"{}\", but the data set has no conversations",

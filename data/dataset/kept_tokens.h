@@ -33,7 +33,7 @@ struct CutPlace {
 };
 
 /// Whether `loss_on` is a word for files of `kind`.
-bool fits(ExampleKind kind, LossOn loss_on);
+bool is_word_for(ExampleKind kind, LossOn loss_on);
 
 /// The meaning of data.loss_on for examples of a file with `header`; never kAuto. Throws Error(kUsage) for a
 /// word that does not fit, or if only last turns of the file's conversations have right targets.

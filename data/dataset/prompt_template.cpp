@@ -109,7 +109,7 @@ EncodedPrompt PromptTemplate::encode_chat(const RenderedChat& chat, std::string_
 
 TemplateParts PromptTemplate::frame() const {
   if (!chat_) return parts_;
-  const std::string document = "{document}", text = render(document, nullptr).text;
+  const std::string document(kDocument), text = render(document, nullptr).text;
   const size_t at = text.find(document);
   const std::string spaced = render("\t" + document + "\t", nullptr).text;
   return {.before = text.substr(0, at),

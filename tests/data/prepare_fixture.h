@@ -7,12 +7,20 @@
 #include <string>
 #include <vector>
 
+#include "data/dataset/token_dataset.h"
 #include "data/prepare/prepare.h"
 #include "model/core/error.h"
 #include "tests/data/scratch_directory.h"
 #include "tests/data/small_tokenizer.h"
 
 namespace ripstop {
+
+inline std::vector<int32_t> tokens_of(const TokenDataset& dataset, int64_t example) {
+  std::vector<int32_t> ids(
+      static_cast<size_t>(dataset.example_end(example) - dataset.example_begin(example)));
+  dataset.read_tokens(dataset.example_begin(example), dataset.example_end(example), ids.data());
+  return ids;
+}
 
 /// A small corpus, a tokenizer, and options for prepare with the output `out`.
 class PrepareTest : public testing::Test {

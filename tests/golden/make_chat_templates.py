@@ -68,13 +68,17 @@ if __name__ == "__main__":
     for name, source in TEMPLATES.items():
         stored = {} if "{" in source else json.loads((folder / f"{source}.json").read_text())
         text, arguments = stored.get("template_text", source), stored.get("arguments", {})
-        rendered = []
+        rendered, prompts = [], set()
         for conversation in CONVERSATIONS:
             messages = [{"role": ROLES[m[0]], "content": m[1:]} for m in conversation]
             whole, prompt = render(text, arguments, messages, False), render(text, arguments, messages, True)
             assert (whole is None) == (prompt is None) and (whole is None or prompt.startswith(whole))
-            rendered.append(None if whole is None else [whole, prompt[len(whole):]])
-        rows.append({"name": name, "rendered": rendered})
+            rendered.append(whole)
+            if whole is not None:
+                prompts.add(prompt[len(whole):])
+        assert len(prompts) == 1
+        same = next((row["name"] for row in rows if row["rendered"] == rendered), None)
+        rows.append({"name": name, "prompt": prompts.pop(), "rendered": same or rendered})
     lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
     pathlib.Path(__file__).with_name("chat_templates.json").write_text(
         f'{{"conversations": {json.dumps(CONVERSATIONS, ensure_ascii=False)},\n"templates": [\n{lines}]}}\n')

@@ -54,7 +54,7 @@ struct Subject {
   LossOn loss_on() const {
     const LossOn word = trained.config.data.loss_on;
     if (!dataset.header().only_last.empty()) return LossOn::kLast;
-    return fits(dataset.header().kind, word) ? word : LossOn::kAuto;
+    return is_word_for(dataset.header().kind, word) ? word : LossOn::kAuto;
   }
 };
 

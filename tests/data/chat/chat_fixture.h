@@ -36,6 +36,17 @@ class ChatDirectory {
   ScratchDirectory scratch_;
 };
 
+/// The text of tokens [begin, end), with the names of special ones.
+inline std::string shown(const Tokenizer& tokenizer, const std::vector<int32_t>& tokens, int64_t begin,
+                         int64_t end) {
+  std::string text;
+  for (int64_t i = begin; i < end; ++i) {
+    const TokenPiece piece = tokenizer.piece(tokens[static_cast<size_t>(i)]);
+    text += piece.is_special ? piece.name : piece.text;
+  }
+  return text;
+}
+
 /// A message, by the first letter of its role, then its text.
 inline Message message_of(const std::string& text) {
   const Role role = text.front() == 's'   ? Role::kSystem

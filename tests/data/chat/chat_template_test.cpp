@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/data/chat/chat_fixture.h"
 #include "tests/expect_has.h"
 #include "tests/test_files.h"
@@ -24,18 +26,26 @@ TEST_F(ChatTemplateGolden, RendersAsTransformersDoes) {
   for (const Json& row : golden_["templates"]) {
     const Tokenizer tokenizer = directory_.open(row["name"]);
     const ChatTemplate chat(tokenizer);
-    for (size_t i = 0; i < row["rendered"].size(); ++i) {
+    // A name stands for the texts of that template.
+    const auto& all = golden_["templates"];
+    const Json& rendered = row["rendered"].is_array()
+                               ? row["rendered"]
+                               : std::ranges::find(all, row["rendered"], [](const Json& other) {
+                                   return other["name"];
+                                 })->at("rendered");
+    ASSERT_EQ(rendered.size(), golden_["conversations"].size());
+    for (size_t i = 0; i < rendered.size(); ++i) {
       Conversation messages;
       for (const std::string text : golden_["conversations"][i]) messages.push_back(message_of(text));
       SCOPED_TRACE(chat.name() + ": " + golden_["conversations"][i].dump());
-      const Json& wanted = row["rendered"][i];
+      const Json& wanted = rendered[i];
       if (wanted.is_null()) {
         EXPECT_THROW((void)chat.render(messages, false), ConversationError);
         continue;
       }
       const RenderedChat whole = chat.render(messages, false);
-      EXPECT_EQ(whole.text, wanted[0]);
-      EXPECT_EQ(chat.render(messages, true).text, std::string(wanted[0]) + std::string(wanted[1]));
+      EXPECT_EQ(whole.text, wanted);
+      EXPECT_EQ(chat.render(messages, true).text, std::string(wanted) + std::string(row["prompt"]));
       // The turns are in order, and the last ends the text.
       int64_t end = whole.turns.front().begin;
       for (const RenderedTurn& turn : whole.turns) {
@@ -60,6 +70,7 @@ TEST_F(ChatTemplateGolden, SaysWhereTheTextOfAUserIs) {
     const std::string text = chat.text.substr(static_cast<size_t>(turn.text_begin),
                                               static_cast<size_t>(turn.text_end - turn.text_begin));
     EXPECT_HAS("\u00a0 Q Q\n", text);
+    EXPECT_HAS(text, "Q Q") << row["name"];
     EXPECT_EQ(text.substr(0, 1) == "Q" ? 3 : 0, turn.trimmed) << row["name"];
   }
 }

@@ -21,22 +21,12 @@ EncodedConversation encode(const Tokenizer& tokenizer, const std::vector<std::st
   return encode_conversation(ChatTemplate(tokenizer), tokenizer, messages);
 }
 
-std::string text_of(const Tokenizer& tokenizer, const EncodedConversation& encoded, int64_t begin,
-                    int64_t end) {
-  std::string text;
-  for (int64_t i = begin; i < end; ++i) {
-    const TokenPiece piece = tokenizer.piece(encoded.tokens[static_cast<size_t>(i)]);
-    text += piece.is_special ? piece.name : piece.text;
-  }
-  return text;
-}
-
 TEST(EncodeConversation, TargetsAreAllBehindTheGenerationPrompt) {
   const Tokenizer tokenizer = ChatDirectory().open("chatml");
   const EncodedConversation encoded = encode(tokenizer, {"sS", "uthe Q", "athe A", "uR", "aB"});
   ASSERT_EQ(encoded.turns.size(), 5U);
   EXPECT_EQ(encoded.only_last, "");
-  const auto shown = [&](int64_t begin, int64_t end) { return text_of(tokenizer, encoded, begin, end); };
+  const auto text = [&](int64_t begin, int64_t end) { return shown(tokenizer, encoded.tokens, begin, end); };
   int64_t end = 0;
   for (const EncodedTurn& turn : encoded.turns) {
     EXPECT_EQ(turn.begin, end);
@@ -44,10 +34,10 @@ TEST(EncodeConversation, TargetsAreAllBehindTheGenerationPrompt) {
     EXPECT_EQ(turn.target_begin == turn.end, turn.role != Role::kAssistant);
   }
   EXPECT_EQ(end, std::ssize(encoded.tokens));
-  EXPECT_EQ(shown(encoded.turns[1].text_begin, encoded.turns[1].text_end), "the Q");
-  EXPECT_EQ(shown(encoded.turns[2].target_begin, encoded.turns[2].end), "the A<|im_end|>\n");
-  EXPECT_EQ(shown(encoded.turns[4].target_begin, encoded.turns[4].end), "B<|im_end|>\n");
-  EXPECT_EQ(shown(encoded.turns[4].begin, encoded.turns[4].target_begin), "<|im_start|>assistant\n");
+  EXPECT_EQ(text(encoded.turns[1].text_begin, encoded.turns[1].text_end), "the Q");
+  EXPECT_EQ(text(encoded.turns[2].target_begin, encoded.turns[2].end), "the A<|im_end|>\n");
+  EXPECT_EQ(text(encoded.turns[4].target_begin, encoded.turns[4].end), "B<|im_end|>\n");
+  EXPECT_EQ(text(encoded.turns[4].begin, encoded.turns[4].target_begin), "<|im_start|>assistant\n");
 }
 
 TEST(EncodeConversation, ATurnThatDoesNotCountHasNoTargets) {
@@ -63,9 +53,9 @@ TEST(EncodeConversation, ATurnThatDoesNotCountHasNoTargets) {
 TEST(EncodeConversation, ATokenOfHeaderAndTextIsTheHeaders) {
   const Tokenizer tokenizer = ChatDirectory().open("chatml");
   const EncodedConversation encoded = encode(tokenizer, {"u\nQ", "a\nA"});
-  const auto shown = [&](int64_t begin, int64_t end) { return text_of(tokenizer, encoded, begin, end); };
-  EXPECT_EQ(shown(encoded.turns[0].text_begin, encoded.turns[0].text_end), "Q");
-  EXPECT_EQ(shown(encoded.turns[1].target_begin, encoded.turns[1].end), "A<|im_end|>\n");
+  const auto text = [&](int64_t begin, int64_t end) { return shown(tokenizer, encoded.tokens, begin, end); };
+  EXPECT_EQ(text(encoded.turns[0].text_begin, encoded.turns[0].text_end), "Q");
+  EXPECT_EQ(text(encoded.turns[1].target_begin, encoded.turns[1].end), "A<|im_end|>\n");
 }
 
 // The template writes the begin token; the tokenizer's own one is not added.
@@ -85,7 +75,7 @@ TEST(EncodeConversation, OnlyTheLastAnswerHasTargetsIfOthersWereShownInAnotherWa
   const EncodedConversation encoded = encode(tokenizer, {"uQ", "aA", "uR", "aB"});
   EXPECT_EQ(encoded.only_last, "the chat template qwen3 shows answers in another way once others follow");
   EXPECT_EQ(encoded.turns[1].target_begin, encoded.turns[1].end);
-  EXPECT_EQ(text_of(tokenizer, encoded, encoded.turns[3].target_begin, encoded.turns[3].end),
+  EXPECT_EQ(shown(tokenizer, encoded.tokens, encoded.turns[3].target_begin, encoded.turns[3].end),
             "<think>\n\n</think>\n\nB<|im_end|>\n");
   EXPECT_EQ(encode(tokenizer, {"uQ", "aA"}).only_last, "");
   // A question follows the last answer, which has lost its thoughts: nothing is known.

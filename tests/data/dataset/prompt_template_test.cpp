@@ -10,16 +10,6 @@
 namespace ripstop {
 namespace {
 
-std::string shown(const Tokenizer& tokenizer, const std::vector<int32_t>& tokens, int64_t begin,
-                  int64_t end) {
-  std::string text;
-  for (int64_t i = begin; i < end; ++i) {
-    const TokenPiece piece = tokenizer.piece(tokens[static_cast<size_t>(i)]);
-    text += piece.is_special ? piece.name : piece.text;
-  }
-  return text;
-}
-
 TEST(ChatPrompt, OnlyTheDocumentMayBeCut) {
   const ChatDirectory directory;
   for (const char* name : {"chatml", "llama3.1", "llama2", "mistral", "vicuna", "qwen2.5", "qwen3"}) {

@@ -19,12 +19,6 @@ class PrepareChatTest : public PrepareTest {
     options_.tokenizer = directory_.path();
     options_.chat_template = "chatml";
   }
-  std::vector<int32_t> tokens_of(const TokenDataset& dataset, int64_t example) const {
-    std::vector<int32_t> tokens(
-        static_cast<size_t>(dataset.example_end(example) - dataset.example_begin(example)));
-    dataset.read_tokens(dataset.example_begin(example), dataset.example_end(example), tokens.data());
-    return tokens;
-  }
   ChatDirectory directory_;
 };
 

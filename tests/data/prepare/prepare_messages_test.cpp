@@ -17,13 +17,6 @@
 namespace ripstop {
 namespace {
 
-std::vector<int32_t> example_tokens(const TokenDataset& dataset, int64_t example) {
-  std::vector<int32_t> ids(
-      static_cast<size_t>(dataset.example_end(example) - dataset.example_begin(example)));
-  dataset.read_tokens(dataset.example_begin(example), dataset.example_end(example), ids.data());
-  return ids;
-}
-
 class PrepareMessages : public PrepareTest {
  protected:
   void write(const std::string& file, const std::vector<Conversation>& conversations) {
@@ -63,7 +56,7 @@ TEST_F(PrepareMessages, PromptsWithCompletionsAreConversationsWithoutATemplate) 
   EXPECT_EQ(train.header().kind, ExampleKind::kConversation);
   EXPECT_EQ(train.turns(0, train.tokens()), 2);
   EXPECT_EQ(split.targets, train.tokens() - train.target_begin(0));
-  EXPECT_EQ(Tokenizer(scratch_ / "out").decode(example_tokens(train, 0)), "The harbour opened on Monday.");
+  EXPECT_EQ(Tokenizer(scratch_ / "out").decode(tokens_of(train, 0)), "The harbour opened on Monday.");
   const ExampleText text = test.text(0, 1).at(0);
   EXPECT_EQ(text.id, "t");
   EXPECT_EQ(text.messages, R"([{"role":"user","content":"new"},{"role":"assistant","content":" police"}])");
@@ -120,7 +113,7 @@ TEST_F(PrepareMessages, TurnsBecomeTokensByTheTemplate) {
       EXPECT_HAS(report.first_skipped, "train.jsonl:2: the chat template refuses it: ");
     }
     const EncodedConversation encoded = encode_conversation(ChatTemplate(tokenizer), tokenizer, other);
-    EXPECT_EQ(example_tokens(test, 0), encoded.tokens) << name;
+    EXPECT_EQ(tokens_of(test, 0), encoded.tokens) << name;
     ASSERT_EQ(test.spans(0).size(), 2u);
     for (size_t k = 0; k < 2; ++k) {
       const EncodedTurn &user = encoded.turns[1 + 2 * k], &answer = encoded.turns[2 + 2 * k];

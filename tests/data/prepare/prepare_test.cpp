@@ -17,13 +17,6 @@
 namespace ripstop {
 namespace {
 
-std::vector<int32_t> tokens_of(const TokenDataset& dataset, int64_t example) {
-  std::vector<int32_t> ids(
-      static_cast<size_t>(dataset.example_end(example) - dataset.example_begin(example)));
-  dataset.read_tokens(dataset.example_begin(example), dataset.example_end(example), ids.data());
-  return ids;
-}
-
 TEST_F(PrepareTest, WritesWhatTheContractNames) {
   const PrepareReport report = prepare(options_);
   EXPECT_EQ(report.splits[0].examples, 2);
