@@ -79,19 +79,25 @@ void create_file(Io& io, const std::filesystem::path& path, std::string_view byt
   file.close();
 }
 
-void write_whole_file(Io& io, const std::filesystem::path& path, std::string_view bytes) {
+void replace_file(Io& io, const std::filesystem::path& path, FunctionRef<void(OutputFile&)> write) {
   std::filesystem::path beside = path;
   beside += ".partial";
   (void)io.unlink(beside);  // a killed process may have left the file
   try {
-    // create_file() syncs the bytes before the rename: otherwise a power loss may leave an empty file.
-    create_file(io, beside, bytes);
+    OutputFile file(io, beside);
+    write(file);
+    file.sync();  // before the rename: otherwise a power loss may leave an empty file
+    file.close();
     rename_path(io, beside, path);
   } catch (...) {
     (void)io.unlink(beside);
     throw;
   }
   sync_directory(io, path.has_parent_path() ? path.parent_path() : ".");
+}
+
+void write_whole_file(Io& io, const std::filesystem::path& path, std::string_view bytes) {
+  replace_file(io, path, [&](OutputFile& file) { file.write_at(0, bytes.data(), std::ssize(bytes)); });
 }
 
 std::string copy_aside(Io& io, const std::filesystem::path& path, const std::string& suffix) {

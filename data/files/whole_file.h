@@ -6,8 +6,11 @@
 #include <string_view>
 
 #include "data/files/io.h"
+#include "model/core/function_ref.h"
 
 namespace ripstop {
+
+class OutputFile;
 
 /// Reads a user's file. Follows links; also reads pipes and files below /proc. Throws Error(`refusal`) if the
 /// file is missing, may not be opened or is longer than `most_bytes`; Error(kStorage) if a read fails.
@@ -27,10 +30,13 @@ std::string first_line(const std::filesystem::path& path);
 /// if `path` exists.
 void create_file(Io& io, const std::filesystem::path& path, std::string_view bytes);
 
-/// Makes or replaces a file: writes PATH.partial, syncs it, renames it to `path` and syncs the directory. A
-/// reader finds the old or the new file, never a part, even after a power loss. Only one process at a time
-/// may call it for a `path`. Throws Error(kStorage); then the old file stays unless the rename has already
-/// happened.
+/// Makes or replaces a file: lets `write` fill PATH.partial, syncs it, renames it to `path` and syncs the
+/// directory. A reader finds the old or the new file, never a part, even after a power loss. Only one process
+/// at a time may call it for a `path`. Throws Error(kStorage); then the old file stays unless the rename has
+/// already happened.
+void replace_file(Io& io, const std::filesystem::path& path, FunctionRef<void(OutputFile&)> write);
+
+/// Same as replace_file(), with these bytes.
 void write_whole_file(Io& io, const std::filesystem::path& path, std::string_view bytes);
 inline void write_whole_file(const std::filesystem::path& path, std::string_view bytes) {
   write_whole_file(posix_io(), path, bytes);

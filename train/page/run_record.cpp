@@ -292,8 +292,9 @@ class Anonymous {
     for (const auto& [host, time] : run.hosts) hosts[numbered(host)] = time;
     run.hosts = std::move(hosts);
     if (run.config)
-      for (std::string* path : {&run.config->run.directory, &run.config->model.pretrained,
-                                &run.config->data.directory, &run.config->lora.adapter})
+      for (std::string* path :
+           {&run.config->run.directory, &run.config->run.continue_from, &run.config->model.pretrained,
+            &run.config->data.directory, &run.config->lora.adapter})
         hide(*path);
     if (run.state_of_checkpoint && run.state_of_checkpoint->adapted)
       hide(run.state_of_checkpoint->adapted->directory);

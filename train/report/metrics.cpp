@@ -151,21 +151,6 @@ int64_t place_of_step(const InputFile& file, int64_t step) {
   return low;
 }
 
-// Replaces `path`, opened as `file`, by its first `begin` bytes and `rest`, in one rename.
-void replace_rest(const std::filesystem::path& path, const InputFile& file, int64_t begin,
-                  std::string_view rest) {
-  if (begin == 0) return write_whole_file(path, rest);
-  const std::filesystem::path partial = path.string() + ".partial";
-  std::filesystem::remove(partial);  // of a killed process
-  OutputFile out(partial);
-  copy_range(file, 0, out, 0, begin);
-  out.write_at(begin, rest.data(), std::ssize(rest));
-  out.sync();
-  out.close();
-  rename_path(posix_io(), partial, path);
-  sync_directory(posix_io(), path.has_parent_path() ? path.parent_path() : ".");
-}
-
 }  // namespace
 
 void MetricsFile::write(const MetricsEvent& event) {
@@ -278,7 +263,10 @@ std::string cut_to_step(const std::filesystem::path& path, int64_t step, bool re
                         step);
   }
   if (replace || begin + std::ssize(kept) != file.bytes() || std::filesystem::hard_link_count(path) > 1)
-    replace_rest(path, file, begin, kept);
+    replace_file(posix_io(), path, [&](OutputFile& out) {
+      copy_range(file, 0, out, 0, begin);
+      out.write_at(begin, kept.data(), std::ssize(kept));
+    });
   return note;
 }
 

@@ -118,14 +118,19 @@ TEST_F(Report, TextsOfFilesStayText) {
 
 TEST_F(Report, LeavesOutWhatItIsTold) {
   const std::string run = write_run("a", {.text = "a secret"}).string();
+  std::string config = read_bytes(run + "/config.toml");
+  config.insert(config.find("[run]") + 5, "\ncontinue_from = \"/mnt/team/old/checkpoints/step_8\"");
+  write_bytes(run + "/config.toml", config);
+  EXPECT_TRUE(has(page_of(run), "/mnt/team"));
   EXPECT_TRUE(has(page_of(run), "a secret"));
   EXPECT_TRUE(has(page_of(run), "gpu-node-17"));
   EXPECT_FALSE(has(page_of("--no-text " + run), "<mark>a secret"));
   const std::string page = page_of("--anonymous " + run);
-  for (const char* part : {"a secret", "gpu-node-17", "somebody", "/data", "/opt"})
+  for (const char* part : {"a secret", "gpu-node-17", "somebody", "/data", "/opt", "/mnt"})
     EXPECT_FALSE(has(page, part)) << part;
   EXPECT_TRUE(has(page, "node 1"));
   EXPECT_TRUE(has(page, "data.directory=xsum"));
+  EXPECT_TRUE(has(page, "<bdi>step_8</bdi>, continued"));
   EXPECT_FALSE(has(page, scratch_.path().string()));
 }
 

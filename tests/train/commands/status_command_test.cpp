@@ -146,8 +146,20 @@ TEST_F(Status, NamesTheSlowRanksOfARunningRun) {
   EXPECT_FALSE(status_of(run_directory("running")).at(0).contains("exclude"));
   EXPECT_FALSE(status_of(run_directory("running")).at(0).contains("were_slow"));
   // A later window without slow ranks: they have recovered.
-  MetricsFile(scratch_ / "running/metrics.jsonl").write(HostsEvent{});
-  EXPECT_FALSE(status_of(run_directory("running")).at(0).contains("exclude"));
+  {
+    MetricsFile file(scratch_ / "running/metrics.jsonl");
+    HostsEvent event;
+    event.step = 27;
+    event.slow = {{3, "n2", 0.52}};
+    file.write(event);
+    event = {};
+    event.step = 30;
+    file.write(event);
+  }
+  const nlohmann::json recovered = status_of(run_directory("running")).at(0);
+  EXPECT_FALSE(recovered.contains("exclude"));
+  EXPECT_EQ(recovered.at("were_slow"),
+            (std::vector<std::string>{"rank 3 (n2) was slow at step 27, at 0.52 of the median speed"}));
 }
 
 TEST_F(Status, RunsAreOrderedByAKey) {

@@ -160,7 +160,8 @@ TEST(RunConfig, EveryKeyIsReadFromTheFile) {
   expected.checkpoint = {20, 5, KeepBest::kRougeL, false, 4096};
   expected.generation = {{4, 0.6, EarlyStopping::kTrue, 3, 5, 32, false, 0.7, 50, 0.9, 11}, 100};
   expected.log = {1, false};
-  EXPECT_TRUE(config == expected && parsed(to_toml(config)) == config) << to_toml(config);
+  EXPECT_EQ(config, expected) << to_toml(config);
+  EXPECT_EQ(parsed(to_toml(config)), config) << to_toml(config);
   // All keys except those that conflict with a given one.
   std::set<std::string> missing;
   for (const ConfigKey& key : config_keys())

@@ -158,14 +158,16 @@ TEST_F(ContinuedRuns, WhatCannotBeContinuedIsRefusedInOneLine) {
   const std::string run = (scratch_ / "source").string();
   expect({"run.continue_from=" + run + "x"}, ExitCode::kUsage, "no such directory", "did you mean");
   expect({source(7)}, ExitCode::kUsage, "has no checkpoint of step 7", "4, 8, 12");
-  expect({"run.continue_from=" + data_}, ExitCode::kUsage, "is neither a run nor a model", "");
+  expect({"run.continue_from=" + data_}, ExitCode::kUsage, "is neither a run nor a model",
+         "give the directory of a run (its run.directory), of a checkpoint, or of a model");
   expect({source(8), "train.steps=8"}, ExitCode::kUsage, "has done 8 steps, and the new run has 8 in all",
          "give more train.steps");
   expect({source(8), "train.global_batch_sequences=2"}, ExitCode::kUsage,
          "train.global_batch_sequences: 1 -> 2", "model.pretrained=" + checkpoint("source", 8).string());
   expect({source(8), "model.intermediate_size=32"}, ExitCode::kUsage, "model.intermediate_size: 24 -> 32",
          "use the old values");
-  expect({source(8), "data.directory=" + make_data("other", 6)}, ExitCode::kUsage, "the data set in", "");
+  expect({source(8), "data.directory=" + make_data("other", 6)}, ExitCode::kUsage, "the data set in",
+         "a new run is a new directory");
   std::string bytes = read_bytes(checkpoint("source", 8) / "rank_00000.h5");
   bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
   write_bytes(checkpoint("source", 8) / "rank_00000.h5", bytes);
