@@ -3,10 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "data/text/json_reader.h"
 #include "data/text/json_struct.h"
@@ -23,6 +25,19 @@ namespace {
 namespace fs = std::filesystem;
 using Json = FieldWriter::Json;
 
+// The keys of --json by which runs can be sorted.
+constexpr std::array kSortKeys = {"directory",
+                                  "state",
+                                  "step",
+                                  "loss",
+                                  "learning_rate",
+                                  "best_validation_loss",
+                                  "best_rougeL",
+                                  "tokens_per_second",
+                                  "size_bytes",
+                                  "started_at",
+                                  "seconds_since_update"};
+
 struct StatusArguments {
   std::vector<std::string> directories;
   std::string sort;
@@ -35,23 +50,6 @@ struct Runs {
   std::vector<RunStatus> runs;
   std::optional<Error> missing;  ///< names all arguments without a run; nullopt: all have runs
 };
-
-// Looks at all arguments, even after one without a run.
-Runs look(Io& io, const StatusArguments& given) {
-  Runs found;
-  std::string what;
-  for (const std::string& directory : given.directories) {
-    try {
-      for (const fs::path& run : find_runs(io, directory)) found.runs.push_back(read_status(io, run));
-    } catch (const Error& error) {
-      what += (what.empty() ? "" : "; ") + std::string(error.what());
-      found.missing = Error(found.missing ? found.missing->code() : error.code(), what,
-                            found.missing ? found.missing->hint() : error.hint());
-    }
-  }
-  if (!given.sort.empty()) sort_runs(found.runs, given.sort);
-  return found;
-}
 
 Json as_json(const RunStatus& status) {
   const auto known = [](const auto& value) { return FieldWriter::to_json(value); };
@@ -78,6 +76,33 @@ Json as_json(const RunStatus& status) {
   if (!status.were_slow.empty()) json["were_slow"] = status.were_slow;
   if (!status.note.empty()) json["note"] = status.note;
   return json;
+}
+
+// Orders runs by one of kSortKeys. Runs without a value come last, equal ones stay in order.
+void sort_runs(std::vector<RunStatus>& runs, const std::string& key) {
+  const auto value = [&](const RunStatus& run) {
+    const Json value = as_json(run).at(key);
+    const bool is_known = !value.is_null() && value == value;  // NaN differs from itself
+    return std::pair(!is_known, is_known ? value : Json(nullptr));
+  };
+  std::ranges::stable_sort(runs, {}, value);
+}
+
+// Looks at all arguments, even after one without a run.
+Runs look(Io& io, const StatusArguments& given) {
+  Runs found;
+  std::string what;
+  for (const std::string& directory : given.directories) {
+    try {
+      for (const fs::path& run : find_runs(io, directory)) found.runs.push_back(read_status(io, run));
+    } catch (const Error& error) {
+      what += (what.empty() ? "" : "; ") + std::string(error.what());
+      found.missing = Error(found.missing ? found.missing->code() : error.code(), what,
+                            found.missing ? found.missing->hint() : error.hint());
+    }
+  }
+  if (!given.sort.empty()) sort_runs(found.runs, given.sort);
+  return found;
 }
 
 // The output of --watch: on a terminal a table, redrawn in place, else a line for each run that changed.

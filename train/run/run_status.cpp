@@ -145,21 +145,13 @@ void take_validation(const ValidationEvent& validation, RunStatus& status) {
 void take_stored_best(Io& io, RunStatus& status) {
   if (!status.newest_checkpoint) return;
   const fs::path path = status.directory / "checkpoints" / step_directory_name(*status.newest_checkpoint);
-  std::optional<BestSoFar> best;
   try {
-    best = read_manifest(io, path).state.best;
+    if (const std::optional<BestSoFar> best = read_manifest(io, path).state.best)
+      (best->metric == to_string(KeepBest::kRougeL) ? status.best_rougeL : status.best_validation_loss) =
+          best->value;
   } catch (const Error& error) {
     add_note(status, fmt::format("scores between head and tail of the log are not known: {}", error.what()));
   }
-  if (!best) return;
-  ValidationEvent validation;
-  validation.step = best->step;
-  validation.loss = NAN;
-  if (best->metric == to_string(KeepBest::kRougeL))
-    validation.rougeL = best->value;
-  else
-    validation.loss = best->value;
-  take_validation(validation, status);
 }
 
 void take_log(const MetricsLog& log, RunStatus& status) {
@@ -254,29 +246,8 @@ RunStatus read_status(Io& io, const fs::path& directory) {
   return status;
 }
 
-void sort_runs(std::span<RunStatus> runs, std::string_view key) {
-  const auto number = [&](const RunStatus& run) -> std::optional<double> {
-    if (key == "step") return static_cast<double>(run.step);
-    if (key == "size_bytes") return static_cast<double>(run.size_bytes);
-    for (const auto& [name, value] :
-         {std::pair("loss", run.loss), std::pair("learning_rate", run.learning_rate),
-          std::pair("best_validation_loss", run.best_validation_loss),
-          std::pair("best_rougeL", run.best_rougeL), std::pair("tokens_per_second", run.tokens_per_second),
-          std::pair("started_at", run.started_at),
-          std::pair("seconds_since_update", run.seconds_since_update)})
-      if (key == name && value && !std::isnan(*value)) return value;
-    return std::nullopt;
-  };
-  std::ranges::stable_sort(runs, [&](const RunStatus& a, const RunStatus& b) {
-    if (key == "directory") return a.directory < b.directory;
-    if (key == "state") return a.state < b.state;
-    const std::optional<double> left = number(a), right = number(b);
-    return left && right ? *left < *right : left && !right;
-  });
-}
-
 std::string status_table(std::span<const RunStatus> runs) {
-  constexpr size_t kLeftAligned = 2, kRougeL = 5;
+  constexpr size_t kLeftAligned = 2, kRougeColumn = 5;
   using Cells = std::array<std::string, 13>;
   std::vector<Cells> rows = {{"run", "state", "step", "loss", "best val", "rougeL", "tok/s", "lr",
                               "checkpoint", "size", "eta", "updated", "started"}};
@@ -300,7 +271,7 @@ std::string status_table(std::span<const RunStatus> runs) {
   std::string table;
   for (const Cells& row : rows) {
     for (size_t c = 0; c < row.size(); ++c)
-      if (c != kRougeL || has_rouge)
+      if (c != kRougeColumn || has_rouge)
         table += c < kLeftAligned ? fmt::format("{:<{}}", row[c], widths[c])
                                   : fmt::format("{:>{}}", row[c], widths[c]);
     table += "\n";

@@ -1,11 +1,9 @@
 #pragma once
-#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "data/files/io.h"
@@ -51,22 +49,6 @@ RunStatus read_status(Io& io, const std::filesystem::path& directory);
 /// RunStatus::state of a run with this owner. `end`: the last event, if it is an `end`. `is_empty`: nothing
 /// is logged.
 std::string state_text(RunOwner::State owner, const std::optional<EndEvent>& end, bool is_empty);
-
-/// The words of sort_runs(), the keys of `status --json`.
-inline constexpr std::array kSortKeys = {"directory",
-                                         "state",
-                                         "step",
-                                         "loss",
-                                         "learning_rate",
-                                         "best_validation_loss",
-                                         "best_rougeL",
-                                         "tokens_per_second",
-                                         "size_bytes",
-                                         "started_at",
-                                         "seconds_since_update"};
-
-/// Orders runs by one of kSortKeys, ascending. Runs without a value come last, equal ones stay in order.
-void sort_runs(std::span<RunStatus> runs, std::string_view key);
 
 /// A table with a line for each run, and the notes below. Every line ends with a line end.
 std::string status_table(std::span<const RunStatus> runs);

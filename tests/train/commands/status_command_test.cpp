@@ -162,18 +162,6 @@ TEST_F(Status, NamesTheSlowRanksOfARunningRun) {
             (std::vector<std::string>{"rank 3 (n2) was slow at step 27, at 0.52 of the median speed"}));
 }
 
-TEST_F(Status, RunsAreOrderedByAKey) {
-  write_run("b", 0);
-  write_run("a", 75);
-  write_bytes(scratch_ / "a/more", std::string(100'000, 'x'));
-  const std::string folder = scratch_.path().string();
-  EXPECT_EQ(status_of(folder).at(0).at("state"), "stopped");
-  EXPECT_EQ(status_of("--sort size_bytes " + folder).at(0).at("state"), "done");
-  const ProgramRun wrong = run_program("status --sort rouge " + folder);
-  EXPECT_EQ(wrong.exit_code, 64);
-  EXPECT_TRUE(has(wrong.err, "best_rougeL")) << wrong.err;
-}
-
 TEST_F(Status, WideColumnsStayApart) {
   write_run("a_run", -1);
   MetricsFile file(scratch_ / "a_run/metrics.jsonl");

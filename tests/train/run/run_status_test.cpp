@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/data/scratch_directory.h"
+#include <cmath>
+#include <nlohmann/json.hpp>
+
 #include "tests/expect_has.h"
+#include "tests/train/commands/run_program.h"
 
 namespace ripstop {
 namespace {
@@ -45,10 +48,11 @@ class Statuses : public testing::Test {
     file.write(validation);
   }
   std::string order(const std::string& key) {
-    std::vector<RunStatus> sorted = runs_;
-    sort_runs(sorted, key);
+    const ProgramRun sorted = run_program("status --json --sort " + key + " " + scratch_.path().string());
+    EXPECT_EQ(sorted.exit_code, 0) << sorted.err;
     std::string names;
-    for (const RunStatus& run : sorted) names += run.directory.filename().string();
+    for (const auto& run : nlohmann::json::parse(sorted.out))
+      names += run.at("directory").get<std::string>().back();
     return names;
   }
 
@@ -70,15 +74,19 @@ TEST_F(Statuses, HaveTheNumbersOfTheirRuns) {
 }
 
 TEST_F(Statuses, AreOrderedByEachKey) {
-  EXPECT_EQ(order("loss"), "bcad");
-  EXPECT_EQ(order("learning_rate"), "acbd");
-  EXPECT_EQ(order("best_validation_loss"), "acbd");
-  EXPECT_EQ(order("best_rougeL"), "bacd");
-  EXPECT_EQ(order("started_at"), "bcad");
+  write("0", std::nan(""), 5e-4, 0.05, 3e9);
+  EXPECT_EQ(order("loss"), "bca0d");
+  EXPECT_EQ(order("learning_rate"), "acb0d");
+  EXPECT_EQ(order("best_validation_loss"), "acb0d");
+  EXPECT_EQ(order("best_rougeL"), "0bacd");
+  EXPECT_EQ(order("started_at"), "bca0d");
   EXPECT_EQ(order("size_bytes").back(), 'b');
   EXPECT_EQ(order("step").front(), 'd');
-  EXPECT_EQ(order("directory"), "abcd");
+  EXPECT_EQ(order("directory"), "0abcd");
   EXPECT_EQ(order("state").front(), 'd') << "empty comes before interrupted";
+  const ProgramRun wrong = run_program("status --sort rouge " + scratch_.path().string());
+  EXPECT_EQ(wrong.exit_code, 64);
+  EXPECT_HAS(wrong.err, "best_rougeL");
 }
 
 }  // namespace
