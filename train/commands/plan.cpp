@@ -17,6 +17,7 @@
 #include "model/device/cuda_machine.h"
 #include "model/kernels/cpu/processor.h"
 #include "train/checkpoint/checkpoint_directory.h"
+#include "train/checkpoint/takeovers.h"
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
 #include "train/commands/plan_output.h"
@@ -57,16 +58,8 @@ struct PlanArguments {
   bool json = false;
 };
 
-/// "RUN/checkpoints/step_00000040, step 40" for run.continue_from; "" if no checkpoint begins the run.
-std::string continues_text(const RunConfig& config) {
-  Io io;
-  const std::filesystem::path continued = find_continued(io, config);
-  if (continued.empty()) return "";
-  return fmt::format("{}, step {}", continued.string(), read_manifest(io, continued).state.step);
-}
-
 void print_for_people(const RunConfig& config, const ResolvedRun& run, const RunLength& length,
-                      const RunTarget& target, const std::string& continues) {
+                      const RunTarget& target, const std::filesystem::path& continued) {
   print_out("mesh            {} ({})\n", run.mesh.to_text(), counted(run.mesh.ranks(), "rank"));
   if (target.device == DeviceKind::kCpu) print_out("threads         {} a rank\n", cpu_threads());
   print_out("parameters      {}\n", parameter_count(run.model));
@@ -78,7 +71,9 @@ void print_for_people(const RunConfig& config, const ResolvedRun& run, const Run
   print_out("recompute       {}\n", recompute_text(run));
   if (target.device == DeviceKind::kCuda)
     print_out("head            {} rows of logits at once\n", run.step.sharding.head_chunk_rows);
-  if (!continues.empty()) print_out("continues       {}\n", continues);
+  if (!continued.empty())
+    print_out("continues       {}, step {}\n", continued.string(),
+              read_manifest(posix_io(), continued).state.step);
   for (const LengthLine& line : length_lines(config, length)) print_out("{:<16}{}\n", line.name, line.text);
   print_out("the fullest rank, computing in {}:\n{}\n", to_string(run.step.sharding.compute),
             plan_text(run, target.device_memory_bytes));
@@ -176,7 +171,12 @@ std::vector<std::string> weights_notes(const RunConfig& config, const ModelConfi
 std::optional<RunSpeed> known_speed(const RunConfig& config, const ResolvedRun& run,
                                     const RunTarget& target) {
   const std::filesystem::path metrics = std::filesystem::path(config.run.directory) / "metrics.jsonl";
-  if (std::optional<RunSpeed> measured = measured_speed(metrics, run, target)) return measured;
+  try {
+    const MetricsLog log = read_log_ends(metrics, last_takeover_steps(posix_io(), metrics.parent_path()));
+    if (std::optional<RunSpeed> measured = measured_speed(log, run, target)) return measured;
+  } catch (const Error&) {
+    // There is no file, or no log.
+  }
   if (target.device != DeviceKind::kCuda) return std::nullopt;
   const std::vector<CudaGpu> gpus = look_at_cuda().gpus;
   if (gpus.empty()) return std::nullopt;
@@ -239,7 +239,7 @@ std::string existing_run_note(const RunConfig& config, const ModelConfig& model,
     for (ListedCheckpoint& each :
          list_checkpoints(io, std::filesystem::path(config.run.directory) / "checkpoints"))
       if (each.manifest) newest = Checkpoint{each.directory, std::move(*each.manifest)};
-    if (!newest && !continued.empty()) newest = Checkpoint{continued, read_manifest(io, continued)};
+    if (!continued.empty()) newest = Checkpoint{continued, read_manifest(io, continued)};
   } catch (const Error&) {
     return "";  // no readable run: a plan does not need one
   }
@@ -261,13 +261,13 @@ std::string existing_run_note(const RunConfig& config, const ModelConfig& model,
 }
 
 void add_notes(const RunConfig& config, const RunTarget& target, const ModelConfig& model,
-               const std::optional<TokenDataset>& dataset, std::vector<std::string>& notes) {
-  Io io;
+               const std::optional<TokenDataset>& dataset, const std::filesystem::path& continued,
+               std::vector<std::string>& notes) {
   if (!dataset) notes.push_back(no_dataset_note(config.data.directory));
   if (dataset) std::ranges::copy(tokenizer_notes(config, target, *dataset), std::back_inserter(notes));
   std::ranges::move(weights_notes(config, model), std::back_inserter(notes));
   if (dataset) notes.push_back(short_summaries_note(*dataset, config.generation.max_new_tokens));
-  notes.push_back(existing_run_note(config, model, find_continued(io, config)));
+  notes.push_back(existing_run_note(config, model, continued));
   std::erase(notes, "");
 }
 
@@ -288,7 +288,7 @@ KeptSizes keep_given_sizes(const PlanArguments& given, RunConfig& config) {
 }
 
 ExitCode search(RunConfig config, RunTarget target, const PlanArguments& given,
-                const std::optional<TokenDataset>& dataset) {
+                const std::optional<TokenDataset>& dataset, const std::filesystem::path& continued) {
   const int64_t nodes = std::max<int64_t>(given.nodes, 1);
   const SearchedJob job{.config_file = given.config_file,
                         .overrides = given.overrides,
@@ -307,7 +307,7 @@ ExitCode search(RunConfig config, RunTarget target, const PlanArguments& given,
     RIPSTOP_CHECK(false, "the search has missed {} ranks", target.ranks);
   }
   std::vector<std::string> notes = found.rows.front().notes;
-  add_notes(config, target, found.rows.front().model, dataset, notes);
+  add_notes(config, target, found.rows.front().model, dataset, continued, notes);
   if (given.json) {
     print_out("{}\n", search_document(found, target, job, notes));
     return ExitCode::kOk;
@@ -321,21 +321,21 @@ ExitCode plan(const PlanArguments& given) {
   if (given.limit > 0 && !given.search)
     throw CommandLineError("--limit is the number of rows of a search", "did you mean --search --limit?");
   const RunConfig of_file = load_run_config(given.config_file, given.overrides);
-  const std::string continues = continues_text(of_file);
+  const std::filesystem::path continued = find_continued(posix_io(), of_file);
   const std::optional<TokenDataset> dataset = dataset_at(of_file.data.directory);
   if (dataset) require_targets(*dataset, of_file);
   const RunTarget target = plan_target(of_file, given, dataset ? dataset->header().vocabulary_size : 0);
   const RunConfig config = target.with_ends(of_file);
-  if (given.search) return search(config, target, given, dataset);
+  if (given.search) return search(config, target, given, dataset, continued);
   require_tensor_groups_in_nodes(config, given.tasks);
   ResolvedRun run = resolve_or_say_what_fits(config, target, given.json);
-  add_notes(config, target, run.model, dataset, run.notes);
+  add_notes(config, target, run.model, dataset, continued, run.notes);
   RunLength length = run_length(config, run, dataset ? count_training_data(*dataset, config) : std::nullopt);
   length.speed = known_speed(config, run, target);
   if (given.json)
-    print_out("{}\n", plan_document(config, run, length, target));
+    print_out("{}\n", plan_document(config, run, length, target, continued));
   else
-    print_for_people(config, run, length, target, continues);
+    print_for_people(config, run, length, target, continued);
   return ExitCode::kOk;
 }
 

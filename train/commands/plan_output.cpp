@@ -11,7 +11,6 @@
 #include "data/text/json_struct.h"
 #include "model/kernels/cpu/processor.h"
 #include "train/plan/plan_text.h"
-#include "train/plan/pretrained_sizes.h"
 #include "train/report/human_text.h"
 
 namespace ripstop {
@@ -93,7 +92,8 @@ Json to_json(const FittingMesh& fitting) {
           {"bytes", fitting.bytes}};
 }
 
-void add_length(const RunConfig& config, const RunLength& length, Json& document) {
+void add_length(const RunConfig& config, const RunLength& length, const std::filesystem::path& continued,
+                Json& document) {
   document["data"] = nullptr;
   if (const std::optional<TrainingData>& data = length.data)
     document["data"] = {{"examples", data->examples},
@@ -117,8 +117,6 @@ void add_length(const RunConfig& config, const RunLength& length, Json& document
   document["checkpoint"] = {{"bytes", length.checkpoint_bytes},
                             {"most_on_disk", all ? Json(nullptr) : Json(kept)},
                             {"most_bytes", all ? Json(nullptr) : Json(kept * length.checkpoint_bytes)}};
-  Io io;
-  const std::filesystem::path continued = find_continued(io, config);
   document["continues"] = continued.empty() ? Json(nullptr) : Json(continued.string());
   document["time"] = nullptr;
   if (const std::optional<double> seconds = length.seconds())
@@ -198,9 +196,9 @@ std::string search_text(const MeshSearch& found, const RunTarget& target, const 
 }
 
 std::string plan_document(const RunConfig& config, const ResolvedRun& run, const RunLength& length,
-                          const RunTarget& target) {
+                          const RunTarget& target, const std::filesystem::path& continued) {
   Json document = to_json(run, target);
-  add_length(config, length, document);
+  add_length(config, length, continued, document);
   return text_of_json(document, 2);
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "train/checkpoint/checkpoint_layout.h"
-#include "train/checkpoint/takeovers.h"
 #include "train/report/human_text.h"
 
 namespace ripstop {
@@ -97,14 +96,8 @@ std::optional<double> median_speed_of_last_start(const MetricsLog& log) {
   return *middle > 0 ? std::optional(*middle) : std::nullopt;
 }
 
-std::optional<RunSpeed> measured_speed(const std::filesystem::path& metrics, const ResolvedRun& run,
+std::optional<RunSpeed> measured_speed(const MetricsLog& log, const ResolvedRun& run,
                                        const RunTarget& target) {
-  MetricsLog log;
-  try {
-    log = read_log_ends(metrics, last_takeover_steps(posix_io(), metrics.parent_path()));
-  } catch (const Error&) {  // no file, or no log
-    return std::nullopt;
-  }
   if (log.starts.empty() || !is_alike(log.starts.back(), run, target)) return std::nullopt;
   const std::optional<double> speed = median_speed_of_last_start(log);
   if (!speed) return std::nullopt;

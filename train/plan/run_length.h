@@ -1,7 +1,6 @@
 // The length of a run: data, steps and tokens, checkpoints on disk, and the time if it is known.
 #pragma once
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,9 +20,9 @@ struct RunSpeed {
 /// Median tokens a second of the last steps since the last start in `log`; nullopt without steps.
 std::optional<double> median_speed_of_last_start(const MetricsLog& log);
 
-/// The median speed of the last steps in a run's metrics.jsonl. nullopt if the file has no steps or cannot be
-/// read, or if the last start had another model, sequence length, mesh, recomputation or kind of device.
-std::optional<RunSpeed> measured_speed(const std::filesystem::path& metrics, const ResolvedRun& run,
+/// The median speed of the last steps in a run's log. nullopt if it has no steps, or if the last start had
+/// another model, sequence length, mesh, recomputation or kind of device.
+std::optional<RunSpeed> measured_speed(const MetricsLog& log, const ResolvedRun& run,
                                        const RunTarget& target);
 
 /// An estimate for a run on GPUs that has no steps yet: all operations, with recomputation and idle

@@ -5,7 +5,6 @@
 #include <set>
 
 #include "data/process/shell_word.h"
-#include "train/checkpoint/takeovers.h"
 #include "train/machine/slow_ranks.h"
 #include "train/plan/micro_batch.h"
 #include "train/plan/run_length.h"
@@ -72,14 +71,9 @@ std::string startup_text(const StartupSeconds& s) {
       s.total, s.program, s.mpi, s.data, s.memory, s.weights, s.resume, s.other);
 }
 
-std::optional<LastStart> last_start(const std::filesystem::path& metrics) {
-  try {
-    const MetricsLog log = read_log_ends(metrics, last_takeover_steps(posix_io(), metrics.parent_path()));
-    if (log.starts.empty()) return std::nullopt;
-    return LastStart{.event = log.starts.back(), .tokens_per_second = median_speed_of_last_start(log)};
-  } catch (const Error&) {
-    return std::nullopt;
-  }
+std::optional<LastStart> last_start(const MetricsLog& log) {
+  if (log.starts.empty()) return std::nullopt;
+  return LastStart{.event = log.starts.back(), .tokens_per_second = median_speed_of_last_start(log)};
 }
 
 std::vector<std::string> lines_since(const LastStart& before, const StartEvent& now, const RunConfig& config,

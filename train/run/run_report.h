@@ -1,7 +1,6 @@
 // Reports on a run's starts, on slow ranks and on its end.
 #pragma once
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,8 +22,8 @@ struct LastStart {
   std::optional<double> tokens_per_second;  ///< median of the start's last steps; nullopt without steps
 };
 
-/// The last start in the log; nullopt if `metrics` has no start or cannot be read.
-std::optional<LastStart> last_start(const std::filesystem::path& metrics);
+/// The last start in the log; nullopt without one.
+std::optional<LastStart> last_start(const MetricsLog& log);
 
 /// Lines on what changed since the last start: nodes, mesh, micro-batch and recomputation, with the cost in
 /// idle ranks, memory and traffic, and the expected speed if the tensor axis has not changed. The last line

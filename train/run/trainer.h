@@ -81,6 +81,7 @@ class Trainer {
     std::string weights_of;  ///< source of the weights, for people; empty if no weights were read
     std::vector<ConfigDifference> changes;         ///< StartEvent::changes
     std::optional<KernelPlans> kernel_plans = {};  ///< set on a GPU
+    MetricsLog log;                                ///< of earlier starts, cut (read_log_ends); on rank 0
   };
   struct StepWork {
     LoaderStep loaded;
@@ -114,7 +115,7 @@ class Trainer {
   void enter(StartTimes::Part part) { options_.start_times.enter(part); }
 
   // Defined in trainer_validation.cpp.
-  void find_start_scores();
+  void find_start_scores(const MetricsLog& log);
   bool validation_is_due() const { return validation_is_due_at(state_.step); }
   bool validation_is_due_at(int64_t step) const;
   bool validate_and_save();

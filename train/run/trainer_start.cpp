@@ -59,7 +59,7 @@ bool Trainer::start() {
   step_.emplace(run_.model, run_.step, mesh_, stream_, ledger_, plan_.arena);
   enter(&StartupSeconds::resume);
   if (agree_to_stop() || !resume_or_initialize(std::move(first), found)) return false;
-  find_start_scores();
+  find_start_scores(found.log);
   enter(&StartupSeconds::data);
   do_and_agree(mesh_.world(), [&] {
     loader_.emplace(run_.dataset, loader_options(run_.config, run_, mesh_),
@@ -279,7 +279,7 @@ bool Trainer::resume_or_initialize(FirstWeights first, StartFindings& found) {
     return false;
   }
   // The takeover is recorded once nothing can refuse the run any more. A run that is done commits nothing, so
-  // its start is no takeover, unless it must store changes. Those of a run that begins are in its config.
+  // its start is no takeover, unless it must store changes. A run that begins has its changes in its config.
   state_.takeover = 0;
   // One rank decides: each has read a file that another start may be replacing.
   if (of_rank_0(mesh_.world(), !is_done() || !found.changes.empty())) {
@@ -293,6 +293,8 @@ bool Trainer::resume_or_initialize(FirstWeights first, StartFindings& found) {
   do_and_agree(mesh_.world(), [&] {
     if (!leads_) return;
     directory_->open_metrics(state_.step, continues_);
+    const std::filesystem::path metrics = run_.metrics_file();
+    found.log = read_log_ends(metrics, last_takeover_steps(posix_io(), metrics.parent_path()));
     for (const std::string& text : found.warnings) log_.warn(text);
   });
   return true;
@@ -319,7 +321,7 @@ void Trainer::say_header(const StartFindings& found, const StartEvent& event) {
   // The header's speed is measured if the run is resumed, else computed from the peak in the GPU's data
   // sheet.
   if (state_.step > 0)
-    length.speed = measured_speed(run_.metrics_file(), run, run_.target);
+    length.speed = measured_speed(found.log, run, run_.target);
   else if (peak_flops_ && run_.target.device == DeviceKind::kCuda)
     length.speed = speed_at_peak(run, peak_flops_->per_second, peak_flops_->source);
   log_.say(fmt::format("ripstop {} ({})  {}  {}", version(), git_commit(), to_string(run_.device),
@@ -334,7 +336,7 @@ void Trainer::say_header(const StartFindings& found, const StartEvent& event) {
   for (const LengthLine& line : length_lines(config, length))
     log_.say(fmt::format("{}: {}", line.name, line.text));
   log_.say(fmt::format("plan for the fullest rank:\n{}", plan_text(run, run_.target.device_memory_bytes)));
-  if (const auto before = last_start(run_.metrics_file()); before && state_.step > 0)
+  if (const auto before = last_start(found.log); before && state_.step > 0)
     for (const std::string& line : lines_since(*before, event, config, run)) log_.say(line);
   if (continues_)
     log_.say(
@@ -426,7 +428,7 @@ void Trainer::announce(const StartFindings& found) {
   }
   for (const std::string& note : notes) log_.warn(note);
   // Earlier starts have told what they saw. The watch goes on as if this were one start.
-  for (const StepMetrics& step : read_log_ends(run_.metrics_file(), {}).steps)
+  for (const StepMetrics& step : found.log.steps)
     loss_watch_.add(step.step, step.loss, step.grad_norm, [](const std::string&) {});
 }
 

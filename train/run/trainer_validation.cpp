@@ -18,13 +18,10 @@ std::optional<double> score_of(const ValidationEvent& event, KeepBest keep) {
 }  // namespace
 
 // Takes the scores of the initial weights from the log, if an earlier start validated them. Collective.
-void Trainer::find_start_scores() {
+void Trainer::find_start_scores(const MetricsLog& log) {
   if (!run_.config.train.validate_at_start || state_.validated_step > 0) return;
-  do_and_agree(mesh_.world(), [&] {
-    if (!leads_) return;
-    for (const ValidationEvent& event : read_log_ends(run_.metrics_file(), {}).validations)
-      if (event.step == 0) start_scores_ = event;
-  });
+  for (const ValidationEvent& event : log.validations)
+    if (event.step == 0) start_scores_ = event;
   start_is_validated_ = all_ranks(mesh_.world(), !leads_ || start_scores_);
 }
 

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/data/scratch_directory.h"
 #include "tests/expect_has.h"
 #include "tests/train/config/small_config.h"
 
@@ -107,31 +106,24 @@ TEST(SinceLastStart, NoSpeedIsMadeUp) {
 }
 
 TEST(SinceLastStart, TheLastOfSeveralStartsCounts) {
-  const ScratchDirectory scratch;
-  const auto path = scratch / "metrics.jsonl";
-  EXPECT_FALSE(last_start(path).has_value());
-  {
-    MetricsFile file(path);
-    const auto step = [&](int64_t number, double speed, double time) {
-      StepMetrics metrics;
-      metrics.step = number;
-      metrics.tokens_per_second = speed;
-      metrics.time = time;
-      file.write(metrics);
-    };
-    StartEvent start = JobOf(8).start();
-    start.time = 1000;
-    file.write(start);
-    step(1, 7, 1001);
-    start = JobOf(4).start();
-    start.time = 2000;
-    file.write(start);
-    file.sync();
-    EXPECT_FALSE(last_start(path)->tokens_per_second.has_value());
-    step(2, 5, 2001);
-  }
-  EXPECT_EQ(last_start(path)->event.mesh.fsdp, 4);
-  EXPECT_EQ(last_start(path)->tokens_per_second, 5);
+  MetricsLog log;
+  EXPECT_FALSE(last_start(log).has_value());
+  const auto start = [&](int64_t ranks, double time) {
+    log.starts.push_back(JobOf(ranks).start());
+    log.starts.back().time = time;
+  };
+  const auto step = [&](double speed, double time) {
+    StepMetrics& metrics = log.steps.emplace_back();
+    metrics.tokens_per_second = speed;
+    metrics.time = time;
+  };
+  start(8, 1000);
+  step(7, 1001);
+  start(4, 2000);
+  EXPECT_FALSE(last_start(log)->tokens_per_second.has_value());
+  step(5, 2001);
+  EXPECT_EQ(last_start(log)->event.mesh.fsdp, 4);
+  EXPECT_EQ(last_start(log)->tokens_per_second, 5);
 }
 
 std::string next_of(const std::vector<std::string>& overrides, ExampleKind kind = ExampleKind::kSummary) {
