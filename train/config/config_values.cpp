@@ -364,9 +364,7 @@ std::vector<ConfigDifference> accept_differences(const std::string& whose,
   std::string refused;
   bool may_be_allowed = true;
   for (ConfigDifference& difference : differences) {
-    const bool is_allowed = allow_changes && difference.may_change_if_allowed;
-    if (difference.may_change_on_resume || is_allowed) {
-      difference.may_change_on_resume &= !is_allowed;  // more steps, too, are stored as a change
+    if (difference.may_change_on_resume || (allow_changes && difference.may_change_if_allowed)) {
       accepted.push_back(std::move(difference));
       continue;
     }

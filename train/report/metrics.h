@@ -40,11 +40,11 @@ struct StepCost {
 struct DataUse {
   std::string kind = {};  ///< "summary", "text" or "conversation"; empty in logs of older versions
   int64_t examples = 0;
-  int64_t cut_documents = 0;              ///< examples that lose the end of their document
-  int64_t cut_summaries = 0;              ///< examples that lose their document and the end of their summary
-  std::optional<int64_t> cut_turns = {};  ///< turns that conversations lose; nullopt for other kinds
-  int64_t cut_tokens = 0;                 ///< tokens that the cut examples lose together
-  std::optional<int64_t> without_targets = {};  ///< conversations without a target; nullopt for other kinds
+  int64_t cut_documents = 0;    ///< examples that lose the end of their document
+  int64_t cut_summaries = 0;    ///< examples that lose their document and the end of their summary
+  int64_t cut_turns = 0;        ///< turns that conversations lose
+  int64_t cut_tokens = 0;       ///< tokens that the cut examples lose together
+  int64_t without_targets = 0;  ///< examples that keep no target
   int64_t sequences_per_epoch = 0;
   int64_t tokens_per_epoch = 0;
   bool operator==(const DataUse&) const = default;
@@ -53,9 +53,9 @@ struct DataUse {
     field("examples", self.examples);
     field("cut_documents", self.cut_documents);
     field("cut_summaries", self.cut_summaries);
-    field.if_known("cut_turns", self.cut_turns);
+    field("cut_turns", self.cut_turns);
     field("cut_tokens", self.cut_tokens);
-    field.if_known("without_targets", self.without_targets);
+    field("without_targets", self.without_targets);
     field("sequences_per_epoch", self.sequences_per_epoch);
     field("tokens_per_epoch", self.tokens_per_epoch);
   }
@@ -120,9 +120,8 @@ struct StartEvent {
   /// The times from the program's start to this event; nullopt in logs of versions before 0.2.0.
   std::optional<StartupSeconds> startup;
   std::optional<std::string> continued_from;  ///< the checkpoint with which run.continue_from began the run
-  /// Changes of the config from step `step` + 1 on, which --allow-changes or run.continue_from accepted;
-  /// nullopt without any.
-  std::optional<std::vector<ConfigDifference>> changes;
+  /// Changes of the config from step `step` + 1 on, which --allow-changes or run.continue_from accepted.
+  std::vector<ConfigDifference> changes;
   double time = 0;
   static void fields(auto& self, auto& field) {
     field("steps", self.steps);
@@ -153,7 +152,7 @@ struct StartEvent {
     field("kernel_plans_seconds", self.kernel_plans_seconds);
     field.if_known("startup_seconds", self.startup);
     field.if_known("continued_from", self.continued_from);
-    field.if_known("changes", self.changes);
+    field("changes", self.changes);
   }
 };
 

@@ -46,7 +46,7 @@ ResumableCheckpoint check_stored_config(const Checkpoint& checkpoint, const RunC
   ResumableCheckpoint saved{.config = stored_config(checkpoint, config.run.directory),
                             .mesh = checkpoint.manifest.mesh,
                             .differences = {},
-                            .steps = 0};
+                            .allow_changes = allow_changes};
   std::vector<ConfigDifference> differences = compare(saved.config, config);
   // Compares sizes, too, because a config may leave them to the data set or to a pretrained model.
   for (ConfigDifference& difference : compare_models(checkpoint.manifest.state.model, model))
@@ -58,7 +58,7 @@ ResumableCheckpoint check_stored_config(const Checkpoint& checkpoint, const RunC
 
 std::vector<ConfigDifference> ResumableCheckpoint::changes() const {
   std::vector<ConfigDifference> changes = differences;
-  std::erase_if(changes, [](const ConfigDifference& each) { return each.may_change_on_resume; });
+  std::erase_if(changes, [&](const ConfigDifference& each) { return !is_change(each); });
   return changes;
 }
 
@@ -71,7 +71,7 @@ std::vector<std::string> resume_notes(const ResumableCheckpoint& saved, const Me
       note += ", of which nothing is read: the adapters are those of the checkpoint";
     if (difference.key == "run.continue_from" && !difference.new_value.empty())
       note += ", of which nothing is read: the run has a checkpoint of its own";
-    if (!difference.may_change_on_resume) note += fmt::format(", from step {} on", step + 1);
+    if (saved.is_change(difference)) note += fmt::format(", from step {} on", step + 1);
     notes.push_back(std::move(note));
     other_generation |= difference.key.starts_with("generation.");
   }

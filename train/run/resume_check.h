@@ -14,8 +14,10 @@ struct ResumableCheckpoint {
   MeshSizes mesh;                             ///< mesh of the run that saved the checkpoint
   std::vector<ConfigDifference> differences;  ///< how the run's config differs from `config`, all allowed
   int64_t steps = 0;                          ///< steps of the whole run with `config`; set by Trainer
+  bool allow_changes = false;                 ///< --allow-changes or run.continue_from is given
 
-  /// The differences that only --allow-changes or run.continue_from allows.
+  /// Whether the run stores the difference as a change, from its next step on.
+  bool is_change(const ConfigDifference& each) const { return allow_changes && each.may_change_if_allowed; }
   std::vector<ConfigDifference> changes() const;
 };
 

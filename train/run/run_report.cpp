@@ -87,24 +87,18 @@ std::vector<std::string> lines_since(const LastStart& before, const StartEvent& 
   add("mesh", was.mesh.to_text(), now.mesh.to_text());
   add("micro-batch", micro_batch_text(was), micro_batch_text(now));
   add("recompute", was.recompute, now.recompute);
-  const bool same_layout = lines.size() == 1;
-  const std::vector<ConfigDifference> changes = now.changes.value_or(std::vector<ConfigDifference>());
-  if (same_layout && changes.empty()) return {};
-  if (!same_layout) {
-    const auto idle = [&](const StartEvent& start) {
-      return fmt::format("{:.1f}%", 100 * idle_share(start, config));
-    };
-    if (was.micro_batch_sequences > 0) add("idle", idle(was), idle(now));
-    add("memory", bytes_text(was.plan.memory.total()),
-        bytes_text(now.plan.memory.total()) + " of the fullest rank");
-    add("sent", bytes_text(was.plan.traffic_per_step.sum()),
-        bytes_text(now.plan.traffic_per_step.sum()) + " a rank and step");
-    lines.push_back(fmt::format("  {:<12} {}", "speed", speed_text(before, now, config, run)));
-  }
-  for (const ConfigDifference& change : changes)
-    lines.push_back(fmt::format("  {:<12} {}, from step {} on", "config", change.text(), now.step + 1));
+  if (lines.size() == 1) return {};
+  const auto idle = [&](const StartEvent& start) {
+    return fmt::format("{:.1f}%", 100 * idle_share(start, config));
+  };
+  if (was.micro_batch_sequences > 0) add("idle", idle(was), idle(now));
+  add("memory", bytes_text(was.plan.memory.total()),
+      bytes_text(now.plan.memory.total()) + " of the fullest rank");
+  add("sent", bytes_text(was.plan.traffic_per_step.sum()),
+      bytes_text(now.plan.traffic_per_step.sum()) + " a rank and step");
+  lines.push_back(fmt::format("  {:<12} {}", "speed", speed_text(before, now, config, run)));
   const bool same_rate =
-      was.steps == now.steps && std::ranges::none_of(changes, [](const auto& change) {
+      was.steps == now.steps && std::ranges::none_of(now.changes, [](const auto& change) {
         return change.key == "optimizer.learning_rate" || change.key.starts_with("schedule.");
       });
   lines.push_back(fmt::format("  as before: {} a step, the order of the data{}",

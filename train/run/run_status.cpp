@@ -165,7 +165,7 @@ void take_log(const MetricsLog& log, RunStatus& status) {
   for (const StartEvent& start : log.starts) {
     if (start.continued_from)
       add_note(status, fmt::format("began at step {} with {}", start.step, *start.continued_from));
-    for (const ConfigDifference& change : start.changes.value_or(std::vector<ConfigDifference>()))
+    for (const ConfigDifference& change : start.changes)
       add_note(status, fmt::format("from step {} on {}", start.step + 1, change.text()));
   }
   for (const ValidationEvent& validation : log.validations) take_validation(validation, status);

@@ -373,13 +373,11 @@ StartEvent Trainer::start_event(const StartFindings& found) const {
                 .examples = data.examples,
                 .cut_documents = data.cut_documents,
                 .cut_summaries = data.cut_summaries,
+                .cut_turns = data.cut_turns,
                 .cut_tokens = data.cut_tokens,
+                .without_targets = data.without_targets,
                 .sequences_per_epoch = data.epoch_sequences,
                 .tokens_per_epoch = data.epoch_tokens};
-  if (data.kind == ExampleKind::kConversation) {
-    event.data.cut_turns = data.cut_turns;
-    event.data.without_targets = data.without_targets;
-  }
   event.checkpoint_bytes = found.length.checkpoint_bytes;
   event.parameters = parameter_count(run_.model);
   event.trained_parameters = run_.trained_parameters();
@@ -401,7 +399,7 @@ StartEvent Trainer::start_event(const StartFindings& found) const {
   }
   event.takeover = state_.takeover;
   if (continues_) event.continued_from = run_.continued.string();
-  if (!found.changes.empty()) event.changes = found.changes;
+  event.changes = found.changes;
   if (time_limit_) {
     event.deadline = time_limit_->deadline().time;
     event.deadline_source = time_limit_->deadline().source;

@@ -97,8 +97,8 @@ TEST_F(ContinuedRuns, ACooldownFromTheMiddleIsThatOfARunPlannedSo) {
   expect_same("cooldown", "source", 8);  // saved first
   const StartEvent start = metrics("cooldown").starts.front();
   EXPECT_EQ(start.continued_from, checkpoint("source", 8).string());
-  ASSERT_EQ(start.changes.value_or(std::vector<ConfigDifference>()).size(), 2U);
-  EXPECT_EQ(start.changes->front().text(), "train.steps: 12 -> 10");
+  ASSERT_EQ(start.changes.size(), 2U);
+  EXPECT_EQ(start.changes.front().text(), "train.steps: 12 -> 10");
   EXPECT_EQ(parse_run_config(state("cooldown", 10).config, "config").run.continue_from,
             checkpoint("source", 8).string());
   Io io;
@@ -190,14 +190,11 @@ TEST_F(ContinuedRuns, AllowedChangesAreStored) {
   };
   ASSERT_EQ(train_allowed(given("run", changed)), ExitCode::kOk);
   on_line_ = {};
-  EXPECT_HAS(said(),
-             "since the last start:\n  config       train.max_grad_norm: 1.0 -> 0.5, from step 6 on\n"
-             "  config       optimizer.learning_rate: 0.01 -> 0.005, from step 6 on\n"
-             "  as before: 1 sequence a step, the order of the data\n");
+  EXPECT_EQ(said().find("as before"), std::string::npos) << said();
   EXPECT_HAS(said(), "warning: optimizer.learning_rate: 0.01 -> 0.005, from step 6 on");
   EXPECT_HAS(said(), "warning: the learning rate was 1.00e-02 in step 5 and is 5.00e-03 in step 6");
   const MetricsLog log = metrics("run");
-  ASSERT_EQ(log.starts.back().changes.value_or(std::vector<ConfigDifference>()).size(), 2U);
+  EXPECT_EQ(log.starts.back().changes.size(), 2U);
   for (const StepMetrics& step : log.steps)
     EXPECT_DOUBLE_EQ(step.learning_rate / (step.step > 5 ? 5e-3 : 1e-2),
                      step.step <= 10 ? 1 : 1 - static_cast<double>(step.step - 10) / 3);
@@ -210,7 +207,7 @@ TEST_F(ContinuedRuns, AllowedChangesAreStored) {
   EXPECT_HAS(old.what(), "train.max_grad_norm: 0.5 -> 1.0, optimizer.learning_rate: 0.005 -> 0.01");
   ASSERT_EQ(train_to(7, given("killed", changed)), ExitCode::kRequeue);
   EXPECT_EQ(metrics("killed").starts.back().step, 5);
-  EXPECT_FALSE(metrics("killed").starts.back().changes);
+  EXPECT_TRUE(metrics("killed").starts.back().changes.empty());
   ASSERT_EQ(train_allowed(given("killed", changed)), ExitCode::kOk);
   EXPECT_EQ(losses("killed"), losses("run"));
   expect_same("killed", "run", 12);
