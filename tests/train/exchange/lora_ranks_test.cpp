@@ -140,6 +140,7 @@ TEST(LoraRanks, FiftyStepsOfPeftOnAPublishedModel) {
 
 // ---- layouts, with dropout
 
+using layouts::kFewSteps;
 using layouts::kPositions;
 using layouts::kSequences;
 using layouts::kSteps;
@@ -168,9 +169,6 @@ std::vector<double> adapter_losses_on(const MeshSizes& mesh, bool tied, const St
   mesh_training::initialize_with_adapters(run);
   return adapter_losses(run, 1, steps);
 }
-
-// A fault of accumulation, resident weights or dtype shows in every step, so few are enough.
-constexpr int64_t kFewSteps = 10;
 
 // Targets with some of the adapters of a fused matrix, with none of them, and with none in the lowest
 // sub-layer.
@@ -253,19 +251,14 @@ TEST(LoraRanks, ShortMomentsAndShortSumsAgree) {
   }
 }
 
-std::vector<double> first_of_reference() {
-  std::vector<double> losses = layouts::reference("tied");
-  losses.resize(kFewSteps);
-  return losses;
-}
-
 TEST(LoraRanks, AccumulationResidentWeightsAndOverlapChangeNothing) {
   for (const MeshSizes& mesh : layouts::meshes()) {
     SCOPED_TRACE(mesh.to_text());
     StepOptions step = with_adapters(DType::kFloat32, 1);
     step.sharding.reshard_after_forward = false;
     step.sharding.overlap_tensor = true;
-    layouts::expect_equal_losses(adapter_losses_on(mesh, true, step, kFewSteps), first_of_reference(), 1e-5);
+    layouts::expect_equal_losses(adapter_losses_on(mesh, true, step, kFewSteps), layouts::reference("tied"),
+                                 1e-5);
   }
 }
 
@@ -286,7 +279,7 @@ TEST(LoraRanks, Bfloat16AgreesWithFloat32) {
   for (const MeshSizes& mesh : layouts::meshes()) {
     SCOPED_TRACE(mesh.to_text());
     layouts::expect_equal_losses(adapter_losses_on(mesh, true, with_adapters(DType::kBFloat16), kFewSteps),
-                                 first_of_reference(), 2e-2);
+                                 layouts::reference("tied"), 2e-2);
   }
 }
 

@@ -15,7 +15,8 @@ namespace ripstop::layouts {
 
 using mesh_training::Sequence;
 
-inline constexpr int64_t kSteps = 50, kPositions = 64, kSequences = 8, kVocabulary = 131;
+// A fault of accumulation, resident weights, overlap or dtype shows in every step, so few are enough.
+inline constexpr int64_t kSteps = 50, kFewSteps = 10, kPositions = 64, kSequences = 8, kVocabulary = 131;
 
 // Nothing divides by eight: 131 ids, 172 feed-forward columns.
 inline ModelConfig model(bool tied, int64_t vocabulary = kVocabulary) {
@@ -75,9 +76,11 @@ inline StepOptions options(DType compute, int64_t micro = 0) {
   return step;
 }
 
+/// `expected`: of at least as many steps.
 inline void expect_equal_losses(const std::vector<double>& found, const std::vector<double>& expected,
                                 double tolerance) {
-  ASSERT_EQ(found.size(), expected.size());
+  ASSERT_FALSE(found.empty());
+  ASSERT_LE(found.size(), expected.size());
   for (size_t s = 0; s < found.size(); ++s)
     ASSERT_NEAR(found[s], expected[s], tolerance * expected[s]) << "step " << s + 1;
 }
