@@ -1,10 +1,13 @@
 #include "data/dataset/batch_loader.h"
 
 #include <algorithm>
+#include <cmath>
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <mutex>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -37,52 +40,156 @@ int64_t count_batches(const BatchLoaderOptions& options) {
 }
 
 /// Every rank computes the same plan, which is cheaper than sending it.
-PackPlan plan_epoch(const SequenceReader& reader, const BatchLoaderOptions& options, int64_t epoch) {
+PackPlan plan_epoch(const SequenceReader& reader, const BatchLoaderOptions& options, int64_t epoch,
+                    size_t set) {
   return {reader.rows(),
-          {options.sequence_length, options.shuffle_seed, epoch, options.pack, options.shuffle,
-           options.open_sequences}};
+          {options.sequence_length, seed_of_set(options.shuffle_seed, set), epoch, options.pack,
+           options.shuffle, options.open_sequences}};
 }
+
+std::vector<SequenceReader> readers_of(DataSets datasets, const BatchLoaderOptions& options) {
+  std::vector<SequenceReader> readers;
+  for (const TokenDataset& dataset : datasets)
+    readers.emplace_back(dataset, options.sequence_length, options.loss_on, options.examples);
+  return readers;
+}
+
+/// `weights` in whole numbers, so that draws do not depend on how a sum of shares is rounded.
+std::vector<int64_t> chances_of(const std::vector<double>& weights) {
+  constexpr double kAll = int64_t{1} << 50;
+  const double sum = std::reduce(weights.begin(), weights.end());
+  std::vector<int64_t> chances;
+  for (const double weight : weights) chances.push_back(std::llround(kAll * (weight / sum)));
+  return chances;
+}
+
+/// A sequence of a step: items of data set number `set`.
+struct PlannedSequence {
+  size_t set = 0;
+  std::vector<PackItem> items = {};  ///< none: an empty sequence
+};
 
 /// Decides which sequences belong to each step. All ranks decide the same.
 class StepPlanner {
  public:
-  StepPlanner(const SequenceReader& reader, const BatchLoaderOptions& options, DataCursor start)
-      : reader_(reader), options_(options), plan_(plan_epoch(reader, options, start.epoch)), at_(start) {}
+  /// Throws Error(kInputData) for a `start` beyond the end of its epoch.
+  StepPlanner(std::span<const SequenceReader> readers, const BatchLoaderOptions& options,
+              const DataCursor& start);
 
-  /// Number of sequences in an epoch, by the current plan.
-  int64_t sequences_per_epoch() const { return plan_.sequences(); }
+  /// Number of sequences in an epoch, by the current plans.
+  int64_t sequences_per_epoch() const {
+    return std::transform_reduce(plans_.begin(), plans_.end(), int64_t{0}, std::plus<>(),
+                                 [](const PackPlan& plan) { return plan.sequences(); });
+  }
   bool is_over() const { return options_.epochs > 0 && at_.epoch >= options_.epochs; }
 
-  /// Advances the cursor by one step and fills in `step`. Returns the items of each sequence in the step.
-  std::vector<std::vector<PackItem>> take_step(LoaderStep& step);
+  /// Advances the cursor by one step and fills in `step`. Returns the sequences of the step.
+  std::vector<PlannedSequence> take_step(LoaderStep& step);
 
  private:
-  const SequenceReader& reader_;
+  void begin_epoch();
+  void require_inside(size_t set, const SetCursor& at, int64_t sequences) const;
+  bool has_weights() const { return !chances_.empty(); }
+  size_t next_set() const;
+  PlannedSequence take_sequence();
+  DataCursor cursor() const;
+
+  std::span<const SequenceReader> readers_;
   const BatchLoaderOptions options_;
-  PackPlan plan_;
-  DataCursor at_;
+  std::vector<int64_t> chances_;  ///< of each set, if there are several with weights
+  std::vector<PackPlan> plans_;   ///< a plan takes about 24 bytes an example, so each set has only one
+  std::vector<SetCursor> set_at_;
+  std::vector<int32_t> order_;  ///< the set of each sequence in an epoch of several sets without weights
+  DataCursor at_;               ///< without the positions in the sets
 };
 
-std::vector<std::vector<PackItem>> StepPlanner::take_step(LoaderStep& step) {
-  std::vector<std::vector<PackItem>> sequences;
-  step.begin = at_;
-  while (static_cast<int64_t>(sequences.size()) < options_.global_batch_sequences && !is_over()) {
-    // A plan takes about 24 bytes an example, so keep only one.
-    if (plan_.epoch() != at_.epoch) plan_ = plan_epoch(reader_, options_, at_.epoch);
-    sequences.push_back(plan_.sequence(at_.sequence));
-    for (const PackItem& item : sequences.back()) {
-      ++step.examples;
-      step.rows += item.rows;
-      step.target_count += reader_.target_count(item);
-    }
-    if (++at_.sequence == plan_.sequences()) at_ = {at_.epoch + 1, 0};
+StepPlanner::StepPlanner(std::span<const SequenceReader> readers, const BatchLoaderOptions& options,
+                         const DataCursor& start)
+    : readers_(readers), options_(options), set_at_(start.sets), at_{start.epoch, start.sequence} {
+  if (readers.size() > 1) chances_ = chances_of(options.weights);
+  if (!has_weights() || set_at_.empty()) set_at_.assign(readers.size(), {start.epoch, 0});
+  if (set_at_.size() != readers.size())
+    fail(ExitCode::kInputData, "the run wants to go on in {} data sets, and there are {}", set_at_.size(),
+         readers.size());
+  for (size_t set = 0; set < readers.size(); ++set) {
+    plans_.push_back(plan_epoch(readers[set], options, set_at_[set].epoch, set));
+    require_inside(set, set_at_[set], plans_[set].sequences());
   }
-  step.end = at_;
-  step.sequences = static_cast<int64_t>(sequences.size());
-  // If the step ended an epoch, at_ is the start of the next epoch, whose plan is not made yet.
-  const bool same_plan = plan_.epoch() == at_.epoch;
-  step.epoch = static_cast<double>(at_.epoch) +
-               (same_plan ? static_cast<double>(at_.sequence) / static_cast<double>(plan_.sequences()) : 0.0);
+  if (has_weights()) return;
+  require_inside(0, {at_.epoch, at_.sequence}, sequences_per_epoch());
+  begin_epoch();
+}
+
+/// Throws unless `at` is inside an epoch of `sequences` sequences.
+void StepPlanner::require_inside(size_t set, const SetCursor& at, int64_t sequences) const {
+  if (at.epoch < 0 || at.sequence < 0 || at.sequence >= sequences)
+    fail(ExitCode::kInputData, "{}: epoch {} has {} sequences, the run wants to go on at sequence {}",
+         readers_[set].dataset().path().string(), at.epoch, sequences, at.sequence);
+}
+
+/// Without weights: plans the epoch of the cursor, and finds the positions of the sets in it.
+void StepPlanner::begin_epoch() {
+  std::vector<int64_t> counts;
+  for (size_t set = 0; set < plans_.size(); ++set) {
+    if (plans_[set].epoch() != at_.epoch) plans_[set] = plan_epoch(readers_[set], options_, at_.epoch, set);
+    counts.push_back(plans_[set].sequences());
+    set_at_[set] = {at_.epoch, 0};
+  }
+  if (plans_.size() > 1) order_ = mixed_sets(counts, options_.shuffle_seed, at_.epoch, options_.shuffle);
+  if (order_.empty()) set_at_[0].sequence = at_.sequence;
+  for (int64_t i = 0; i < at_.sequence && !order_.empty(); ++i)
+    ++set_at_[static_cast<size_t>(order_[static_cast<size_t>(i)])].sequence;
+}
+
+size_t StepPlanner::next_set() const {
+  if (has_weights()) return draw_set(chances_, options_.shuffle_seed, at_.sequence);
+  return order_.empty() ? 0 : static_cast<size_t>(order_[static_cast<size_t>(at_.sequence)]);
+}
+
+PlannedSequence StepPlanner::take_sequence() {
+  // The plan of an epoch is made for its first sequence, because the run may end before it.
+  if (!has_weights() && plans_[0].epoch() != at_.epoch) begin_epoch();
+  const size_t set = next_set();
+  SetCursor& at = set_at_[set];
+  if (plans_[set].epoch() != at.epoch) plans_[set] = plan_epoch(readers_[set], options_, at.epoch, set);
+  PlannedSequence sequence{set, plans_[set].sequence(at.sequence)};
+  ++at.sequence, ++at_.sequence;
+  if (has_weights()) {
+    if (at.sequence == plans_[set].sequences()) at = {at.epoch + 1, 0};
+  } else if (at_.sequence == sequences_per_epoch()) {
+    at_ = {at_.epoch + 1, 0};
+    set_at_.assign(plans_.size(), {at_.epoch, 0});
+  }
+  return sequence;
+}
+
+DataCursor StepPlanner::cursor() const {
+  DataCursor cursor = at_;
+  if (set_at_.size() > 1) cursor.sets = set_at_;
+  return cursor;
+}
+
+std::vector<PlannedSequence> StepPlanner::take_step(LoaderStep& step) {
+  std::vector<PlannedSequence> sequences;
+  step.begin = cursor();
+  step.sets.resize(readers_.size());
+  while (std::ssize(sequences) < options_.global_batch_sequences && !is_over()) {
+    sequences.push_back(take_sequence());
+    const auto& [set, items] = sequences.back();
+    SetShare& share = step.sets[set];
+    ++share.sequences;
+    for (const PackItem& item : items) {
+      ++step.examples;
+      share.rows += item.rows;
+      share.target_count += readers_[set].target_count(item);
+    }
+  }
+  for (const SetShare& share : step.sets) {
+    step.sequences += share.sequences;
+    step.rows += share.rows;
+    step.target_count += share.target_count;
+  }
+  step.end = cursor();
   return sequences;
 }
 
@@ -135,20 +242,20 @@ class ReadAheadQueue {
   bool stopped_ = false;
 };
 
-/// Calls body(items) for each sequence of batch `number` of `data_rank`, with no items for an empty sequence.
-/// `sequences`: all sequences of the step, which the data ranks take in turn.
+/// Calls body(sequence) for each sequence of batch `number` of `data_rank`; it may be empty. `sequences`: all
+/// sequences of the step, which the data ranks take in turn.
 template <class Body>
-void for_sequences(const BatchLoaderOptions& options, const std::vector<std::vector<PackItem>>& sequences,
+void for_sequences(const BatchLoaderOptions& options, const std::vector<PlannedSequence>& sequences,
                    int64_t number, int64_t data_rank, Body body) {
-  const std::vector<PackItem> none;
+  const PlannedSequence none;
   for (int64_t i = 0; i < options.micro_batch_sequences; ++i) {
     const int64_t slot = (number * options.micro_batch_sequences + i) * options.data_ranks + data_rank;
     body(slot < std::ssize(sequences) ? sequences[static_cast<size_t>(slot)] : none);
   }
 }
 
-PackedBatch read_batch(const SequenceReader& reader, const BatchLoaderOptions& options,
-                       const std::vector<std::vector<PackItem>>& sequences, int64_t number) {
+PackedBatch read_batch(std::span<const SequenceReader> readers, const BatchLoaderOptions& options,
+                       const std::vector<PlannedSequence>& sequences, int64_t number) {
   PackedBatch batch;
   batch.sequence_count = options.micro_batch_sequences;
   batch.sequence_length = options.sequence_length;
@@ -156,18 +263,19 @@ PackedBatch read_batch(const SequenceReader& reader, const BatchLoaderOptions& o
   for (auto* values : {&batch.token, &batch.target, &batch.position}) {
     values->reserve(static_cast<size_t>(batch.rows()));
   }
-  for_sequences(options, sequences, number, options.data_rank, [&](const std::vector<PackItem>& items) {
-    if (items.empty())
-      reader.append_empty_sequence(batch);
+  for_sequences(options, sequences, number, options.data_rank, [&](const PlannedSequence& sequence) {
+    batch.sequence_set.push_back(static_cast<int32_t>(sequence.set));
+    if (sequence.items.empty())
+      readers[0].append_empty_sequence(batch);
     else
-      reader.append_sequence(items, batch);
+      readers[sequence.set].append_sequence(sequence.items, batch);
   });
   return batch;
 }
 
 /// Pushes the batches of one step. Returns false at the end of the run, or if the queue was stopped.
-bool read_step(const SequenceReader& reader, const BatchLoaderOptions& options, StepPlanner& planner,
-               ReadAheadQueue& queue) {
+bool read_step(std::span<const SequenceReader> readers, const BatchLoaderOptions& options,
+               StepPlanner& planner, ReadAheadQueue& queue) {
   if (planner.is_over()) {
     queue.push({});
     return false;
@@ -177,7 +285,7 @@ bool read_step(const SequenceReader& reader, const BatchLoaderOptions& options, 
   for (int64_t k = 0; k < count_batches(options); ++k) {
     QueueEntry entry;
     if (k == 0) entry.step = step;
-    entry.batch = read_batch(reader, options, sequences, k);
+    entry.batch = read_batch(readers, options, sequences, k);
     if (!queue.push(std::move(entry))) return false;
   }
   return true;
@@ -186,17 +294,16 @@ bool read_step(const SequenceReader& reader, const BatchLoaderOptions& options, 
 }  // namespace
 
 EpochSequences count_epoch_sequences(const TokenDataset& dataset, const BatchLoaderOptions& options,
-                                     int64_t epoch) {
+                                     int64_t epoch, size_t set) {
   const SequenceReader reader(dataset, options.sequence_length, options.loss_on, options.examples);
-  const PackPlan plan = plan_epoch(reader, options, epoch);
+  const PackPlan plan = plan_epoch(reader, options, epoch, set);
   return {plan.sequences(), plan.hash()};
 }
 
-std::map<DocumentSizes, int64_t> coming_documents(const TokenDataset& dataset,
-                                                  const BatchLoaderOptions& options, DataCursor start,
-                                                  int64_t steps) {
-  const SequenceReader reader(dataset, options.sequence_length, options.loss_on, options.examples);
-  StepPlanner planner(reader, checked(options), start);
+std::map<DocumentSizes, int64_t> coming_documents(DataSets datasets, const BatchLoaderOptions& options,
+                                                  const DataCursor& start, int64_t steps) {
+  const std::vector<SequenceReader> readers = readers_of(datasets, options);
+  StepPlanner planner(readers, checked(options), start);
   std::map<DocumentSizes, int64_t> batches;
   for (int64_t step = 0; step < steps && !planner.is_over(); ++step) {
     LoaderStep taken;
@@ -204,8 +311,8 @@ std::map<DocumentSizes, int64_t> coming_documents(const TokenDataset& dataset,
     for (int64_t rank = 0; rank < options.data_ranks; ++rank)
       for (int64_t k = 0; k < count_batches(options); ++k) {
         DocumentSizes of_batch;
-        for_sequences(options, sequences, k, rank, [&](const std::vector<PackItem>& items) {
-          const DocumentSizes sizes = reader.document_sizes(items);
+        for_sequences(options, sequences, k, rank, [&](const PlannedSequence& sequence) {
+          const DocumentSizes sizes = readers[sequence.set].document_sizes(sequence.items);
           of_batch.count += sizes.count;
           of_batch.longest = std::max(of_batch.longest, sizes.longest);
         });
@@ -217,7 +324,7 @@ std::map<DocumentSizes, int64_t> coming_documents(const TokenDataset& dataset,
 
 struct BatchLoader::State {
   BatchLoaderOptions options;
-  SequenceReader reader;
+  std::vector<SequenceReader> readers;
   StepPlanner planner;  // used only by the reading thread
   int64_t sequences_per_epoch;
   ReadAheadQueue queue;
@@ -229,23 +336,19 @@ struct BatchLoader::State {
 
   std::thread thread;
 
-  State(const TokenDataset& dataset, const BatchLoaderOptions& o, DataCursor start)
+  State(DataSets datasets, const BatchLoaderOptions& o, const DataCursor& start)
       : options(checked(o)),
-        reader(dataset, o.sequence_length, o.loss_on, o.examples),
-        planner(reader, o, start),
+        readers(readers_of(datasets, o)),
+        planner(readers, o, start),
         sequences_per_epoch(planner.sequences_per_epoch()) {}
 };
 
-BatchLoader::BatchLoader(const TokenDataset& dataset, const BatchLoaderOptions& options, DataCursor start)
-    : state_(std::make_unique<State>(dataset, options, start)) {
+BatchLoader::BatchLoader(DataSets datasets, const BatchLoaderOptions& options, const DataCursor& start)
+    : state_(std::make_unique<State>(datasets, options, start)) {
   State& s = *state_;
-  if (start.epoch < 0 || start.sequence < 0 || start.sequence >= s.sequences_per_epoch) {
-    fail(ExitCode::kInputData, "{}: epoch {} has {} sequences, the run wants to go on at sequence {}",
-         dataset.path().string(), start.epoch, s.sequences_per_epoch, start.sequence);
-  }
   s.thread = std::thread([&s] {
     try {
-      while (read_step(s.reader, s.options, s.planner, s.queue)) {
+      while (read_step(s.readers, s.options, s.planner, s.queue)) {
       }
     } catch (...) {
       s.queue.push_failure(std::current_exception());

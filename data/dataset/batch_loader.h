@@ -3,8 +3,11 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
+#include "data/dataset/data_cursor.h"
 #include "data/dataset/loss_on.h"
 #include "data/dataset/packed_batch.h"
 #include "data/dataset/sequence_reader.h"
@@ -12,16 +15,15 @@
 
 namespace ripstop {
 
-/// A position in the endless series of epochs: the next sequence to use, by number within `epoch`.
-struct DataCursor {
-  int64_t epoch = 0;
-  int64_t sequence = 0;
-  friend bool operator==(const DataCursor&, const DataCursor&) = default;
+/// The data sets of a run, one or more.
+struct DataSets : std::span<const TokenDataset> {
+  DataSets(const TokenDataset& one) : span(&one, 1) {}
+  DataSets(const std::vector<TokenDataset>& all) : span(all) {}
 };
 
 struct BatchLoaderOptions {
   int64_t sequence_length = 0;
-  int64_t examples = 0;  ///< the first `examples` of the data set; 0: all
+  int64_t examples = 0;  ///< the first `examples` of each data set; 0: all
   bool pack = true;
   LossOn loss_on = LossOn::kAuto;
   uint64_t shuffle_seed = 0;
@@ -32,17 +34,26 @@ struct BatchLoaderOptions {
   int64_t data_rank = 0;  ///< index among the ranks that read different sequences
   int64_t data_ranks = 1;
   int64_t epochs = 0;  ///< epochs after which the run ends; 0: never
+  /// The chances of each data set to give the next sequence, in any unit. Empty: an epoch has all sequences.
+  std::vector<double> weights = {};
+};
+
+/// One data set's part of a step.
+struct SetShare {
+  int64_t sequences = 0;
+  int64_t rows = 0;
+  int64_t target_count = 0;
 };
 
 /// One step of all data ranks together. The same on every rank.
 struct LoaderStep {
   /// Cursors of the first sequence in the step and of the first after the step. Save `end` after the step.
   DataCursor begin, end;
-  int64_t sequences = 0;     ///< less than global_batch_sequences only in the last step of a run
-  int64_t examples = 0;      ///< pieces of long running text count as examples
-  int64_t rows = 0;          ///< rows of the sequences, without padding
-  int64_t target_count = 0;  ///< the divisor of the loss sum
-  double epoch = 0;          ///< `end` as a number of epochs, such as 1.25, for messages
+  int64_t sequences = 0;       ///< less than global_batch_sequences only in the last step of a run
+  int64_t examples = 0;        ///< pieces of long running text count as examples
+  int64_t rows = 0;            ///< rows of the sequences, without padding
+  int64_t target_count = 0;    ///< the divisor of the loss sum
+  std::vector<SetShare> sets;  ///< for each data set
 };
 
 struct EpochSequences {
@@ -50,37 +61,42 @@ struct EpochSequences {
   std::string plan_hash;  ///< PackPlan::hash(); checkpoints store it with a cursor
 };
 
-/// Counts the sequences of `epoch`. Reads no token. Throws Error(kInputData) for a data set without examples.
+/// Counts the sequences of `epoch` of data set number `set`. Reads no token. Throws Error(kInputData) for a
+/// data set without examples.
 EpochSequences count_epoch_sequences(const TokenDataset& dataset, const BatchLoaderOptions& options,
-                                     int64_t epoch);
+                                     int64_t epoch, size_t set = 0);
 
 /// Counts the batches of all data ranks by their DocumentSizes, in the `steps` steps from `start` on or up to
 /// the end of the run. The same on every rank. Reads no token. Throws Error(kInputData) for a data set
 /// without examples.
-std::map<DocumentSizes, int64_t> coming_documents(const TokenDataset& dataset,
-                                                  const BatchLoaderOptions& options, DataCursor start,
-                                                  int64_t steps);
+std::map<DocumentSizes, int64_t> coming_documents(DataSets datasets, const BatchLoaderOptions& options,
+                                                  const DataCursor& start, int64_t steps);
 
 /// Divides the sequences, epoch after epoch, among the data ranks.
+///
+/// A sequence has examples of one data set. Without weights an epoch has all sequences of all data sets, in
+/// an order of the sets keyed by (seed, epoch); without `shuffle`, set after set. With weights, sequence i is
+/// of a set drawn by a number keyed by (seed, i), and is the next of that set's own epochs.
 ///
 /// A step takes the next G = global_batch_sequences sequences for any number of ranks, and may cross the end
 /// of an epoch. Sequence j of a step goes to data rank j mod data_ranks. Each data rank fills its batches in
 /// order; empty sequences fill the last batches.
 ///
 /// A thread reads ahead with pread and never calls libhdf5. If the thread fails, next_step() and next_batch()
-/// throw its exception. Only one thread may use a loader. `dataset` must outlive the loader.
+/// throw its exception. Only one thread may use a loader. `datasets` must outlive the loader.
 class BatchLoader {
  public:
-  /// Plans the epoch of `start` and starts the reading thread. Throws Error(kInputData) for a data set
-  /// without examples, or a cursor beyond the end of its epoch.
-  BatchLoader(const TokenDataset& dataset, const BatchLoaderOptions& options, DataCursor start = {});
+  /// Plans the epoch of `start` and starts the reading thread. `start.sets` may be empty at the beginning,
+  /// and is not read without weights. Throws Error(kInputData) for a data set without examples, or a cursor
+  /// beyond the end of its epoch.
+  BatchLoader(DataSets datasets, const BatchLoaderOptions& options, const DataCursor& start = {});
   ~BatchLoader();
   BatchLoader(const BatchLoader&) = delete;
   BatchLoader& operator=(const BatchLoader&) = delete;
 
   /// Batches of each rank in a step: ceil(ceil(G / data_ranks) / micro_batch_sequences).
   int64_t batches_per_step() const;
-  /// Number of sequences in the epoch of the start cursor.
+  /// Number of sequences in the epoch of the start cursor; with weights, in those of all data sets.
   int64_t sequences_per_epoch() const;
 
   /// Starts a step. All batches of the previous step must have been taken. Waits for the reading thread.

@@ -36,20 +36,21 @@ bool is_word_for(ExampleKind kind, LossOn loss_on) {
   return (loss_on != LossOn::kSummary) == (kind == ExampleKind::kConversation);
 }
 
-LossOn resolve_loss_on(const TokenDatasetHeader& header, LossOn loss_on) {
+LossOn resolve_loss_on(const TokenDatasetHeader& header, LossOn loss_on, const std::string& name) {
   const bool chat = header.kind == ExampleKind::kConversation;
   if (loss_on == LossOn::kAuto) loss_on = chat ? LossOn::kAssistant : LossOn::kSummary;
   if (!is_word_for(header.kind, loss_on))
     throw Error(ExitCode::kUsage,
-                chat ? "data.loss_on is \"summary\", but the data set has conversations"
-                     : fmt::format("data.loss_on is \"{}\", but the data set has no conversations",
-                                   loss_on == LossOn::kLast ? "last" : "assistant"),
+                chat ? fmt::format("data.loss_on is \"summary\", but {} has conversations", name)
+                     : fmt::format("data.loss_on is \"{}\", but {} has no conversations",
+                                   loss_on == LossOn::kLast ? "last" : "assistant", name),
                 chat ? "\"assistant\" counts all turns of the assistant, \"last\" the last alone"
                      : "\"summary\" counts summaries, \"all\" every token");
   if (chat && loss_on != LossOn::kLast && !header.only_last.empty())
-    throw Error(ExitCode::kUsage,
-                fmt::format("the loss cannot be on all turns of the assistant: {}", header.only_last),
-                "data.loss_on=last counts the last turn of each conversation");
+    throw Error(
+        ExitCode::kUsage,
+        fmt::format("the loss cannot be on all turns of the assistant of {}: {}", name, header.only_last),
+        "data.loss_on=last counts the last turn of each conversation");
   return loss_on;
 }
 

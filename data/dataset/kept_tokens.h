@@ -2,6 +2,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "data/dataset/loss_on.h"
@@ -35,9 +36,11 @@ struct CutPlace {
 /// Whether `loss_on` is a word for files of `kind`.
 bool is_word_for(ExampleKind kind, LossOn loss_on);
 
-/// The meaning of data.loss_on for examples of a file with `header`; never kAuto. Throws Error(kUsage) for a
-/// word that does not fit, or if only last turns of the file's conversations have right targets.
-LossOn resolve_loss_on(const TokenDatasetHeader& header, LossOn loss_on);
+/// The meaning of data.loss_on for examples of a file with `header`; never kAuto. Throws Error(kUsage), which
+/// calls the file `name`, for a word that does not fit, or if only last turns of its conversations have right
+/// targets.
+LossOn resolve_loss_on(const TokenDatasetHeader& header, LossOn loss_on,
+                       const std::string& name = "the data set");
 
 /// Cuts `example` to at most `longest` >= 2 tokens; keeps all of a running text. `loss_on` is resolved.
 ///

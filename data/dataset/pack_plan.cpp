@@ -26,9 +26,12 @@ uint64_t below(uint64_t bound, uint64_t random) {
   return static_cast<uint64_t>((Wide{random} * bound) >> 64);
 }
 
-/// The key of a permutation. `purpose`: 1 for the items, 2 for the sequences.
-uint64_t epoch_key(uint64_t seed, int64_t epoch, uint64_t purpose) {
-  return mix(mix(mix(seed + kGolden) + static_cast<uint64_t>(epoch) + kGolden) + purpose);
+/// Makes random numbers for different purposes independent. kDraw and kSet: `number` is no epoch.
+enum Purpose : uint64_t { kItems = 1, kSequences = 2, kMixedSets = 3, kDraw = 4, kSet = 5 };
+
+/// The random number, such as the key of a permutation, of an epoch, sequence or set.
+uint64_t keyed_number(uint64_t seed, int64_t number, Purpose purpose) {
+  return mix(mix(mix(seed + kGolden) + static_cast<uint64_t>(number) + kGolden) + purpose);
 }
 
 }  // namespace
@@ -43,6 +46,30 @@ std::vector<int64_t> keyed_permutation(int64_t count, uint64_t key) {
   return order;
 }
 
+uint64_t seed_of_set(uint64_t seed, size_t set) {
+  return set == 0 ? seed : keyed_number(seed, static_cast<int64_t>(set), kSet);
+}
+
+std::vector<int32_t> mixed_sets(std::span<const int64_t> counts, uint64_t seed, int64_t epoch, bool shuffle) {
+  std::vector<int32_t> ascending;
+  for (size_t set = 0; set < counts.size(); ++set)
+    ascending.insert(ascending.end(), static_cast<size_t>(counts[set]), static_cast<int32_t>(set));
+  if (!shuffle) return ascending;
+  std::vector<int32_t> mixed;
+  mixed.reserve(ascending.size());
+  for (const int64_t from : keyed_permutation(std::ssize(ascending), keyed_number(seed, epoch, kMixedSets)))
+    mixed.push_back(ascending[static_cast<size_t>(from)]);
+  return mixed;
+}
+
+size_t draw_set(std::span<const int64_t> chances, uint64_t seed, int64_t number) {
+  const int64_t sum = std::reduce(chances.begin(), chances.end(), int64_t{0});
+  auto left = static_cast<int64_t>(below(static_cast<uint64_t>(sum), keyed_number(seed, number, kDraw)));
+  size_t set = 0;
+  while (left >= chances[set]) left -= chances[set++];
+  return set;
+}
+
 PackPlan::PackPlan(std::span<const int64_t> rows, const PackPlanOptions& options)
     : rows_(rows), sequence_length_(options.sequence_length), epoch_(options.epoch) {
   RIPSTOP_CHECK(sequence_length_ >= 1, "sequence_length is {}", sequence_length_);
@@ -50,14 +77,14 @@ PackPlan::PackPlan(std::span<const int64_t> rows, const PackPlanOptions& options
   const int64_t count = first_item_.empty() ? static_cast<int64_t>(rows_.size()) : first_item_.back();
   std::vector<int64_t> visits;
   if (options.shuffle) {
-    visits = keyed_permutation(count, epoch_key(options.shuffle_seed, epoch_, 1));
+    visits = keyed_permutation(count, keyed_number(options.shuffle_seed, epoch_, kItems));
   } else {
     visits.resize(static_cast<size_t>(count));
     std::iota(visits.begin(), visits.end(), int64_t{0});
   }
   if (options.pack) {
     fill(visits, options.open_sequences);
-    if (options.shuffle) shuffle_sequences(epoch_key(options.shuffle_seed, epoch_, 2));
+    if (options.shuffle) shuffle_sequences(keyed_number(options.shuffle_seed, epoch_, kSequences));
   } else {
     order_ = std::move(visits);
     sequence_begin_.resize(order_.size() + 1);

@@ -12,13 +12,14 @@ namespace ripstop {
 /// crosses a document. Padding fills the rest of each sequence, in short documents of its own: rows with
 /// token 0 and no target.
 struct PackedBatch {
-  int64_t sequence_count = 0;            ///< B
-  int64_t sequence_length = 0;           ///< T
-  std::vector<int32_t> token;            ///< [N]
-  std::vector<int32_t> position;         ///< [N] position in the document, from 0
-  std::vector<int32_t> target;           ///< [N] the id to predict, -1 if the row has no target
-  std::vector<int32_t> document_offset;  ///< [document_count + 1], first 0, last N
-  int64_t target_count = 0;              ///< rows whose target is not -1
+  int64_t sequence_count = 0;              ///< B
+  int64_t sequence_length = 0;             ///< T
+  std::vector<int32_t> token;              ///< [N]
+  std::vector<int32_t> position;           ///< [N] position in the document, from 0
+  std::vector<int32_t> target;             ///< [N] the id to predict, -1 if the row has no target
+  std::vector<int32_t> document_offset;    ///< [document_count + 1], first 0, last N
+  int64_t target_count = 0;                ///< rows whose target is not -1
+  std::vector<int32_t> sequence_set = {};  ///< [B] number of the data set; 0 for an empty sequence
 
   int64_t rows() const { return sequence_count * sequence_length; }
   int64_t document_count() const { return static_cast<int64_t>(document_offset.size()) - 1; }

@@ -30,7 +30,7 @@ SequenceReader::SequenceReader(const TokenDataset& dataset, int64_t sequence_len
                                int64_t examples)
     : dataset_(dataset),
       sequence_length_(sequence_length),
-      loss_on_(resolve_loss_on(dataset.header(), loss_on)) {
+      loss_on_(resolve_loss_on(dataset.header(), loss_on, dataset.path().string())) {
   if (dataset.examples() == 0) {
     throw Error(ExitCode::kInputData, fmt::format("{}: has no examples", dataset.path().string()),
                 "ripstop prepare shows how many each split gets, and how an empty one gets some");

@@ -36,6 +36,7 @@ class SequenceReader {
   /// without examples, and the errors of resolve_loss_on().
   SequenceReader(const TokenDataset& dataset, int64_t sequence_length, LossOn loss_on, int64_t examples = 0);
 
+  const TokenDataset& dataset() const { return dataset_; }
   /// [examples] rows of each example after cutting, the input of a PackPlan.
   std::span<const int64_t> rows() const { return rows_; }
   LossOn loss_on() const { return loss_on_; }

@@ -37,9 +37,10 @@ struct MarkedLengths {
   int64_t tokens() const { return document + 3 + summary; }
 };
 
-/// Kind kSummary: three parts. Kind kText: `document` tokens alone.
+/// Kind kSummary: three parts. Kind kText: `document` tokens alone. Example i has the number `first` + i.
 inline void write_marked_dataset(const std::filesystem::path& path, const std::vector<MarkedLengths>& lengths,
-                                 ExampleKind kind = ExampleKind::kSummary, int64_t begin_tokens = 1) {
+                                 ExampleKind kind = ExampleKind::kSummary, int64_t begin_tokens = 1,
+                                 int64_t first = 0) {
   TokenDatasetHeader header = marked_header(kind);
   header.begin_tokens = begin_tokens;
   TokenDatasetWriter writer(path, header);
@@ -47,7 +48,8 @@ inline void write_marked_dataset(const std::filesystem::path& path, const std::v
     TokenExample example;
     const bool summary = kind == ExampleKind::kSummary;
     const int64_t count = summary ? lengths[i].tokens() : lengths[i].document;
-    for (int64_t p = 0; p < count; ++p) example.tokens.push_back(marked_token(static_cast<int64_t>(i), p));
+    for (int64_t p = 0; p < count; ++p)
+      example.tokens.push_back(marked_token(first + static_cast<int64_t>(i), p));
     const auto document = static_cast<int32_t>(lengths[i].document), end = static_cast<int32_t>(count);
     const auto begin = static_cast<int32_t>(std::min(begin_tokens, lengths[i].document));
     example.spans = {summary ? TargetSpan{document + 3, end, begin, document} : TargetSpan{1, end, 1, 1}};

@@ -9,90 +9,12 @@
 #include <set>
 
 #include "data/dataset/sequence_reader.h"
+#include "tests/data/dataset/loader_steps.h"
 #include "tests/data/scratch_directory.h"
 #include "tests/data/small_dataset.h"
 
 namespace ripstop {
 namespace {
-
-/// The documents of a batch without padding: their tokens, and the target of the last row.
-std::vector<std::vector<int32_t>> documents_of(const PackedBatch& batch) {
-  std::vector<std::vector<int32_t>> documents;
-  EXPECT_EQ(static_cast<int64_t>(batch.token.size()), batch.rows());
-  EXPECT_EQ(static_cast<int64_t>(batch.target.size()), batch.rows());
-  EXPECT_EQ(batch.document_offset.front(), 0);
-  EXPECT_EQ(batch.document_offset.back(), batch.rows());
-  for (int64_t d = 0; d < batch.document_count(); ++d) {
-    const auto begin = static_cast<size_t>(batch.document_offset[static_cast<size_t>(d)]);
-    const auto end = static_cast<size_t>(batch.document_offset[static_cast<size_t>(d) + 1]);
-    EXPECT_LT(begin, end);
-    EXPECT_EQ(static_cast<int64_t>(begin) / batch.sequence_length,
-              (static_cast<int64_t>(end) - 1) / batch.sequence_length)
-        << "a document crosses sequences";
-    for (size_t i = begin; i < end; ++i) EXPECT_EQ(batch.position[i], static_cast<int32_t>(i - begin));
-    const bool padding =
-        std::all_of(batch.target.begin() + static_cast<ptrdiff_t>(begin),
-                    batch.target.begin() + static_cast<ptrdiff_t>(end), [](int32_t t) { return t < 0; }) &&
-        batch.token[begin] == 0;
-    if (padding) continue;
-    std::vector<int32_t> document(batch.token.begin() + static_cast<ptrdiff_t>(begin),
-                                  batch.token.begin() + static_cast<ptrdiff_t>(end));
-    document.push_back(batch.target[end - 1]);
-    documents.push_back(document);
-  }
-  return documents;
-}
-
-/// The examples of each step by slot, which must not depend on `ranks`. Checks that all ranks return the same
-/// LoaderStep.
-struct StepOfAll {
-  LoaderStep info;
-  std::multiset<int64_t> examples;
-  std::vector<std::vector<int64_t>> by_slot;
-};
-
-std::vector<StepOfAll> read_steps(const TokenDataset& dataset, BatchLoaderOptions options, int64_t ranks,
-                                  int64_t steps, DataCursor start) {
-  std::vector<StepOfAll> all(static_cast<size_t>(steps));
-  for (int64_t rank = 0; rank < ranks; ++rank) {
-    options.data_rank = rank;
-    options.data_ranks = ranks;
-    BatchLoader loader(dataset, options, start);
-    for (int64_t s = 0; s < steps; ++s) {
-      StepOfAll& step = all[static_cast<size_t>(s)];
-      const auto info = loader.next_step();
-      if (!info) break;
-      if (rank == 0) {
-        step.info = *info;
-        step.by_slot.resize(static_cast<size_t>(options.global_batch_sequences));
-      }
-      EXPECT_EQ(info->end, step.info.end);
-      EXPECT_EQ(info->target_count, step.info.target_count);
-      for (int64_t k = 0; k < loader.batches_per_step(); ++k) {
-        const PackedBatch& batch = loader.next_batch();
-        EXPECT_EQ(batch.sequence_count, options.micro_batch_sequences);
-        for (const auto& document : documents_of(batch)) step.examples.insert(marked_example(document[0]));
-        // The documents of sequence b are in slot (k * B + b) * ranks + rank.
-        for (int64_t d = 0; d < batch.document_count(); ++d) {
-          const auto at = static_cast<size_t>(batch.document_offset[static_cast<size_t>(d)]);
-          const int64_t slot =
-              (k * batch.sequence_count + static_cast<int64_t>(at) / batch.sequence_length) * ranks + rank;
-          const bool real =
-              std::any_of(batch.target.begin() + static_cast<ptrdiff_t>(at),
-                          batch.target.begin() + batch.document_offset[static_cast<size_t>(d) + 1],
-                          [](int32_t t) { return t >= 0; });
-          if (!real) continue;
-          if (slot >= options.global_batch_sequences) {
-            ADD_FAILURE() << "slot " << slot;
-            continue;
-          }
-          step.by_slot[static_cast<size_t>(slot)].push_back(marked_example(batch.token[at]));
-        }
-      }
-    }
-  }
-  return all;
-}
 
 // Every example comes exactly once in an epoch, in the same order for any number of data ranks, from any
 // cursor.

@@ -1,0 +1,23 @@
+#pragma once
+#include <cstdint>
+#include <vector>
+
+namespace ripstop {
+
+/// The next sequence to use of one data set, by number within `epoch`.
+struct SetCursor {
+  int64_t epoch = 0;
+  int64_t sequence = 0;
+  friend bool operator==(const SetCursor&, const SetCursor&) = default;
+};
+
+/// A position in the endless series of epochs: the next sequence to use, by number within `epoch`. An epoch
+/// holds the sequences of all data sets; one that is drawn by weights never ends.
+struct DataCursor {
+  int64_t epoch = 0;
+  int64_t sequence = 0;
+  std::vector<SetCursor> sets = {};  ///< the position in each data set; empty if there is one alone
+  friend bool operator==(const DataCursor&, const DataCursor&) = default;
+};
+
+}  // namespace ripstop
