@@ -84,6 +84,20 @@ void require_dataset_tokenizer(const TokenDataset& dataset, const Tokenizer& tok
   }
 }
 
+void require_same_tokens(const TokenDataset& first, const TokenDataset& other) {
+  const auto as_text = [](const TokenDatasetHeader& header) {
+    return fmt::format("the tokenizer {}.. of {} tokens, {} tokens at the begin, special tokens in a text {}",
+                       header.tokenizer_sha256.substr(0, kShownDigits), header.vocabulary_size,
+                       header.begin_tokens, header.reads_special_tokens ? "read" : "as text");
+  };
+  const std::string of_first = as_text(first.header()), of_other = as_text(other.header());
+  if (of_first != of_other)
+    throw Error(
+        ExitCode::kInputData,
+        fmt::format("{} has {}; {} has {}", other.path().string(), of_other, first.path().string(), of_first),
+        "the data sets of a run need one tokenizer: prepare them again with the same --tokenizer");
+}
+
 namespace {
 
 /// Sets `summary` of a conversation to its last answer that counts, and `document` to the turns before it.

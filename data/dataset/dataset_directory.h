@@ -21,6 +21,10 @@ std::filesystem::path dataset_tokenizer(const std::filesystem::path& directory);
 /// tokenizer are open: nothing else notices wrong ids.
 void require_dataset_tokenizer(const TokenDataset& dataset, const Tokenizer& tokenizer);
 
+/// Throws Error(kInputData) if a run cannot have both data sets: they must have the same tokenizer, begin
+/// tokens, and reading of special tokens. Kinds, prompts and end tokens may differ.
+void require_same_tokens(const TokenDataset& first, const TokenDataset& other);
+
 /// Same as TokenDataset::text(), but throws Error(kInputData) if a summary does not encode to the targets of
 /// its example. Of a conversation, `summary` is the last answer that counts, and `document` the turns before it.
 /// `tokenizer` must be the tokenizer of `dataset`.

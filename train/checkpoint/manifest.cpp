@@ -23,6 +23,9 @@ using Json = JsonReader::Json;
 constexpr int64_t kMostElements = int64_t{1} << 50;  // elements of one parameter
 constexpr int64_t kMostRanks = 1'000'000, kMostUnits = 100'000, kMostRanksTimesUnits = 100'000'000;
 
+constexpr int64_t kMostSets = 100;  // DataSection::kMostSets
+constexpr size_t kMostHashesBytes = 33 * kMostSets;
+
 // Words in the order of the enumerators of Cut and DType.
 constexpr std::array<std::string_view, 3> kCuts = {"none", "rows", "columns"};
 constexpr std::array<std::string_view, 2> kMoments = {"float32", "bfloat16"};
@@ -91,8 +94,12 @@ void body_fields(Fields& f, Manifest& manifest) {
   f("step", state.step);
   f("updates", state.updates);
   f.group("cursor", [&](auto& cursor) {
-    cursor("epoch", state.epoch);
-    cursor("pack", state.sequence);
+    cursor("epoch", state.cursor.epoch);
+    cursor("pack", state.cursor.sequence);
+    cursor.list("sets", state.cursor.sets, 0, kMostSets, [](auto& set, SetCursor& at) {
+      set("epoch", at.epoch);
+      set("pack", at.sequence);
+    });
   });
   f("tokens", state.tokens);
   f.optional("best", state.best, [](auto& best, BestSoFar& value) {
@@ -102,7 +109,7 @@ void body_fields(Fields& f, Manifest& manifest) {
   });
   f.group("validation", [&](auto& validation) {
     validation("step", state.validated_step, 0, state.step);
-    validation("content_hash", state.validation_content_hash);
+    validation("content_hash", state.validation_content_hash, kMostHashesBytes);
     // The limit is the last validated step, because a step has at most one validation.
     validation("since_best", state.validations_since_best, 0, state.validated_step);
   });
@@ -113,9 +120,9 @@ void body_fields(Fields& f, Manifest& manifest) {
   f.word("moments", manifest.moments, kMoments);
   f.group("model", [&](auto& model) { for_each_field(state.model, model); });
   f.group("data", [&](auto& data) {
-    data("content_hash", state.data_content_hash);
+    data("content_hash", state.data_content_hash, kMostHashesBytes);
     data("tokenizer_sha256", state.tokenizer_sha256);
-    data("pack_plan_hash", state.pack_plan_hash);
+    data("pack_plan_hash", state.pack_plan_hash, kMostHashesBytes);
   });
   f("config", state.config, size_t{1} << 20);
   f.optional("adapters", state.adapted,

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "data/dataset/data_cursor.h"
 #include "data/files/io.h"
 #include "model/config.h"
 #include "model/core/error.h"
@@ -36,17 +37,16 @@ struct AdaptedBase {
 /// A run's state except its weights and moments. A resumed run computes as if it had never stopped. Texts are
 /// UTF-8; empty: unknown.
 struct CheckpointState {
-  int64_t step = 0;      ///< steps done
-  int64_t updates = 0;   ///< steps done, less the steps skipped because a value was not finite
-  int64_t epoch = 0;     ///< epoch of the next sequence to train on
-  int64_t sequence = 0;  ///< number of the next sequence in that epoch
-  int64_t tokens = 0;    ///< tokens seen
+  int64_t step = 0;     ///< steps done
+  int64_t updates = 0;  ///< steps done, less the steps skipped because a value was not finite
+  DataCursor cursor;    ///< the next sequence to train on
+  int64_t tokens = 0;   ///< tokens seen
   ModelConfig model;
   std::optional<AdaptedBase> adapted;  ///< nullopt: the checkpoint has the whole model, not adapters
   std::string config;                  ///< the resolved config as TOML
-  std::string data_content_hash;
+  /// Hashes of train.h5 and of the PackPlan of its first epoch. Of several data sets: with spaces between.
+  std::string data_content_hash, pack_plan_hash;
   std::string tokenizer_sha256;
-  std::string pack_plan_hash;
   std::string validation_content_hash;  ///< "none" without a validation set; empty if unknown
   int64_t validated_step = 0;           ///< the last step whose weights were validated; 0: no step
   std::optional<BestSoFar> best;
@@ -65,7 +65,7 @@ struct StoredFile {
 };
 
 struct Manifest {
-  static constexpr int kVersion = 7;  ///< the version that is written, and the oldest that is read
+  static constexpr int kVersion = 8;  ///< the version that is written, and the oldest that is read
   static constexpr const char* kFormat = "ripstop checkpoint";
   static constexpr const char* kFileName = "manifest.json";
   static constexpr int64_t kMostBytes = int64_t{16} << 20;

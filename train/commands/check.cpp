@@ -49,7 +49,7 @@ struct CheckedRun {
 int64_t dataset_vocabulary(const RunConfig& config, Communicator& world) {
   int64_t vocabulary = 0;
   do_and_agree(world, [&] {
-    const std::filesystem::path file = std::filesystem::path(config.data.directory) / "train.h5";
+    const std::filesystem::path file = std::filesystem::path(config.data.first()) / "train.h5";
     std::error_code error;
     if (world.rank() == 0 && std::filesystem::exists(file, error))
       vocabulary = TokenDataset(file).header().vocabulary_size;
@@ -80,9 +80,8 @@ CheckedRun resolve(const CheckArguments& given, MpiWorld& world) {
   const int64_t vocabulary = dataset_vocabulary(config, all);
   if (config.model.pretrained.empty() && config.model.vocab_size == 0 && vocabulary == 0) {
     config.model.vocab_size = kUsualVocabulary;
-    checked.notes.push_back(
-        fmt::format("no data set at data.directory '{}' says how many ids there are: {} are assumed",
-                    config.data.directory, kUsualVocabulary));
+    checked.notes.push_back(fmt::format("no data set at {} '{}' says how many ids there are: {} are assumed",
+                                        config.data.key(), config.data.first(), kUsualVocabulary));
   }
   checked.target = run_target(world, checked.device, vocabulary);
   if (!config.model.pretrained.empty())

@@ -242,7 +242,7 @@ void print_text(const fs::path& directory, const Manifest& m, const Surroundings
       shell_word(directory.string()));
   print_out("  resume      {}\n", seen.resume);
   print_out("  step        {} ({} updates), next: epoch {}, sequence {}\n", m.state.step, m.state.updates,
-            m.state.epoch, m.state.sequence);
+            m.state.cursor.epoch, m.state.cursor.sequence);
   print_out("  tokens      {}\n", m.state.tokens);
   if (const std::optional<BestSoFar>& best = m.state.best)
     print_out("  best        {} {:.6g} at step {}\n", best->metric, best->value, best->step);

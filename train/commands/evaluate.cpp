@@ -73,7 +73,7 @@ void require_places(const EvaluateArguments& given, const TrainedModel& trained)
 // The split's file. Throws the errors of require_places, and Error(kInputData) if the file does not exist.
 fs::path find_split(const EvaluateArguments& given, const TrainedModel& trained) {
   require_places(given, trained);
-  const fs::path data = given.data.empty() ? trained.config.data.directory : given.data;
+  const fs::path data = given.data.empty() ? fs::path(trained.config.data.first()) : fs::path(given.data);
   const fs::path file = data / (given.split + ".h5");
   std::error_code error;
   // If the system cannot tell, returns the path, so that opening the file throws with the reason.
@@ -134,12 +134,13 @@ EvaluationSettings settings_of(Communicator& world, const EvaluateArguments& giv
           .generation = subject.generation};
 }
 
-// Whether the data set is the run's own, perhaps moved.
+// Whether the data set is the run's first, perhaps moved.
 bool is_own_data(const EvaluateArguments& given, const TrainedModel& trained) {
   std::error_code error;
-  if (given.data.empty() || fs::equivalent(given.data, trained.config.data.directory, error)) return true;
+  if (given.data.empty() || fs::equivalent(given.data, trained.config.data.first(), error)) return true;
   const fs::path train = fs::path(given.data) / "train.h5";
-  return fs::exists(train, error) && TokenDataset(train).content_hash() == trained.state().data_content_hash;
+  const std::string& own = trained.state().data_content_hash;
+  return fs::exists(train, error) && TokenDataset(train).content_hash() == own.substr(0, own.find(' '));
 }
 
 // "step_00001000-test", with a suffix for each setting that is not the run's.

@@ -111,36 +111,45 @@ void plan_for_threads(int64_t cpus_per_task, int64_t ranks_of_node) {
   set_cpu_threads(cpus_per_task > 0 ? cpus_per_task : std::max<int64_t>(share, 1));
 }
 
-std::optional<TokenDataset> dataset_at(const std::string& directory) {
-  const std::filesystem::path file = std::filesystem::path(directory) / "train.h5";
-  std::error_code error;
-  if (directory.empty() || !std::filesystem::exists(file, error)) return std::nullopt;
-  return TokenDataset(file);
-}
+/// The data sets of a config, in their order; none, with `notes`, if one is not there.
+struct PlannedData {
+  std::vector<std::string> notes;
+  std::vector<TokenDataset> datasets;
+};
 
-std::string no_dataset_note(const std::string& directory) {
-  const std::string near = hint_for_absent(directory, "data.directory=", "train.h5");
-  return fmt::format(
-      "no data set at data.directory '{}': its epochs and cut documents are not known, and train needs it{}",
-      directory, near.empty() ? "" : "; " + near);
+PlannedData open_data(const DataSection& data) {
+  PlannedData found;
+  for (const std::string& directory : data.all()) {
+    const std::filesystem::path file = std::filesystem::path(directory) / "train.h5";
+    std::error_code error;
+    if (!directory.empty() && std::filesystem::exists(file, error)) {
+      found.datasets.emplace_back(file);
+      continue;
+    }
+    const std::string near = hint_for_absent_set(data, directory);
+    found.notes.push_back(fmt::format(
+        "no data set at {} '{}': its epochs and cut documents are not known, and train needs it{}",
+        data.key(), directory, near.empty() ? "" : "; " + near));
+  }
+  if (!found.notes.empty()) found.datasets.clear();
+  return found;
 }
 
 /// Notes on the data set's tokenizer, for example that train would refuse it, and on a pretrained model that
 /// ends its texts with another token. An empty text is no note.
-std::vector<std::string> tokenizer_notes(const RunConfig& config, const RunTarget& target,
-                                         const TokenDataset& dataset) {
+std::vector<std::string> tokenizer_notes(const RunConfig& config, const RunTarget& target) {
   std::vector<std::string> notes;
   try {
-    const Tokenizer tokenizer(config.data.directory);
+    const Tokenizer tokenizer(config.data.first());
     notes = tokenizer.notes();
-    require_dataset_tokenizer(dataset, tokenizer);
+    open_training_sets(config, tokenizer);
     if (config.model.pretrained.empty()) return notes;
     Io io;
     const PretrainedOrigin origin = find_pretrained_origin(io, config);
     if (origin.has_begun) return notes;
     notes.push_back(compare_tokenizers({.model = origin.directory,
                                         .model_sha256 = find_tokenizer_sha256(io, origin.directory),
-                                        .user = "the data set " + config.data.directory,
+                                        .user = "the data set " + config.data.first(),
                                         .may_go_on = true},
                                        tokenizer));
     notes.push_back(end_tokens_note(config, target.pretrained_ends, tokenizer));
@@ -261,12 +270,15 @@ std::string existing_run_note(const RunConfig& config, const ModelConfig& model,
 }
 
 void add_notes(const RunConfig& config, const RunTarget& target, const ModelConfig& model,
-               const std::optional<TokenDataset>& dataset, const std::filesystem::path& continued,
+               const PlannedData& data, const std::filesystem::path& continued,
                std::vector<std::string>& notes) {
-  if (!dataset) notes.push_back(no_dataset_note(config.data.directory));
-  if (dataset) std::ranges::copy(tokenizer_notes(config, target, *dataset), std::back_inserter(notes));
+  std::ranges::copy(data.notes, std::back_inserter(notes));
+  if (!data.datasets.empty()) std::ranges::copy(tokenizer_notes(config, target), std::back_inserter(notes));
   std::ranges::move(weights_notes(config, model), std::back_inserter(notes));
-  if (dataset) notes.push_back(short_summaries_note(*dataset, config.generation.max_new_tokens));
+  if (!data.datasets.empty()) {
+    notes.push_back(short_summaries_note(data.datasets, config.generation.max_new_tokens));
+    notes.push_back(prompts_note(data.datasets));
+  }
   notes.push_back(existing_run_note(config, model, continued));
   std::erase(notes, "");
 }
@@ -287,8 +299,8 @@ KeptSizes keep_given_sizes(const PlanArguments& given, RunConfig& config) {
   return kept;
 }
 
-ExitCode search(RunConfig config, RunTarget target, const PlanArguments& given,
-                const std::optional<TokenDataset>& dataset, const std::filesystem::path& continued) {
+ExitCode search(RunConfig config, RunTarget target, const PlanArguments& given, const PlannedData& data,
+                const std::filesystem::path& continued) {
   const int64_t nodes = std::max<int64_t>(given.nodes, 1);
   const SearchedJob job{.config_file = given.config_file,
                         .overrides = given.overrides,
@@ -307,7 +319,7 @@ ExitCode search(RunConfig config, RunTarget target, const PlanArguments& given,
     RIPSTOP_CHECK(false, "the search has missed {} ranks", target.ranks);
   }
   std::vector<std::string> notes = found.rows.front().notes;
-  add_notes(config, target, found.rows.front().model, dataset, continued, notes);
+  add_notes(config, target, found.rows.front().model, data, continued, notes);
   if (given.json) {
     print_out("{}\n", search_document(found, target, job, notes));
     return ExitCode::kOk;
@@ -322,15 +334,17 @@ ExitCode plan(const PlanArguments& given) {
     throw CommandLineError("--limit is the number of rows of a search", "did you mean --search --limit?");
   const RunConfig of_file = load_run_config(given.config_file, given.overrides);
   const std::filesystem::path continued = find_continued(posix_io(), of_file);
-  const std::optional<TokenDataset> dataset = dataset_at(of_file.data.directory);
-  if (dataset) require_targets(*dataset, of_file);
-  const RunTarget target = plan_target(of_file, given, dataset ? dataset->header().vocabulary_size : 0);
+  const PlannedData data = open_data(of_file.data);
+  for (const TokenDataset& dataset : data.datasets) require_targets(dataset, of_file);
+  const int64_t vocabulary = data.datasets.empty() ? 0 : data.datasets.front().header().vocabulary_size;
+  const RunTarget target = plan_target(of_file, given, vocabulary);
   const RunConfig config = target.with_ends(of_file);
-  if (given.search) return search(config, target, given, dataset, continued);
+  if (given.search) return search(config, target, given, data, continued);
   require_tensor_groups_in_nodes(config, given.tasks);
   ResolvedRun run = resolve_or_say_what_fits(config, target, given.json);
-  add_notes(config, target, run.model, dataset, continued, run.notes);
-  RunLength length = run_length(config, run, dataset ? count_training_data(*dataset, config) : std::nullopt);
+  add_notes(config, target, run.model, data, continued, run.notes);
+  RunLength length = run_length(
+      config, run, data.datasets.empty() ? std::nullopt : count_training_data(data.datasets, config));
   length.speed = known_speed(config, run, target);
   if (given.json)
     print_out("{}\n", plan_document(config, run, length, target, continued));

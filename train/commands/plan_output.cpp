@@ -92,21 +92,36 @@ Json to_json(const FittingMesh& fitting) {
           {"bytes", fitting.bytes}};
 }
 
+Json to_json(const SetData& data, int64_t global_batch_sequences) {
+  return {{"examples", data.examples},
+          {"cut_documents", data.cut_documents},
+          {"cut_summaries", data.cut_summaries},
+          {"cut_turns", data.cut_turns},
+          {"cut_tokens", data.cut_tokens},
+          {"without_targets", data.without_targets},
+          {"sequences_per_epoch", data.epoch_sequences},
+          {"steps_per_epoch",
+           static_cast<double>(data.epoch_sequences) / static_cast<double>(global_batch_sequences)},
+          {"tokens_per_epoch", data.epoch_tokens}};
+}
+
 void add_length(const RunConfig& config, const RunLength& length, const std::filesystem::path& continued,
                 Json& document) {
-  document["data"] = nullptr;
-  if (const std::optional<TrainingData>& data = length.data)
-    document["data"] = {{"examples", data->examples},
-                        {"cut_documents", data->cut_documents},
-                        {"cut_summaries", data->cut_summaries},
-                        {"cut_turns", data->cut_turns},
-                        {"cut_tokens", data->cut_tokens},
-                        {"without_targets", data->without_targets},
-                        {"sequences_per_epoch", data->epoch_sequences},
-                        {"steps_per_epoch", static_cast<double>(data->epoch_sequences) /
-                                                static_cast<double>(config.train.global_batch_sequences)},
-                        {"tokens_per_epoch", data->epoch_tokens}};
-  document["run"] = {{"epochs", length.data ? Json(length.data->epochs) : Json(nullptr)},
+  document["data"] = document["sets"] = nullptr;
+  if (const std::optional<TrainingData>& data = length.data) {
+    document["data"] = to_json(*data, config.train.global_batch_sequences);
+    const std::vector<std::string> directories = config.data.all();
+    const std::vector<double> shares = config.data.shares();
+    for (size_t set = 0; set < data->sets.size() && directories.size() > 1; ++set) {
+      Json one = to_json(data->sets[set], config.train.global_batch_sequences);
+      one["directory"] = directories[set];
+      one["share"] = shares.empty() ? Json(nullptr) : Json(shares[set]);
+      one["epochs"] = shares.empty() ? data->epochs : data->sets[set].epochs;
+      document["sets"].push_back(std::move(one));
+    }
+  }
+  const bool has_epochs = length.data && length.data->epochs > 0;
+  document["run"] = {{"epochs", has_epochs ? Json(length.data->epochs) : Json(nullptr)},
                      {"steps", FieldWriter::to_json(length.steps)},
                      {"tokens", length.data ? Json(length.data->tokens) : Json(nullptr)}};
   document["validation"] = {{"at_start", config.train.validate_at_start},

@@ -100,7 +100,7 @@ std::string template_of(const TrainedModel& trained, const Tokenizer& tokenizer,
     if (std::optional<ExportedPrompt> prompt = read_prompt_json(trained.run))
       return std::move(prompt->prompt_template);
   for (const char* split : {"test.h5", "validation.h5", "train.h5"}) {
-    const fs::path data = fs::path(trained.config.data.directory) / split;
+    const fs::path data = fs::path(trained.config.data.first()) / split;
     if (!fs::exists(data)) continue;
     const TokenDataset dataset(data);
     // Throws if another data set, perhaps with another prompt, is now in this directory.

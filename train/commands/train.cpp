@@ -44,9 +44,10 @@ std::vector<std::string> check_config(const TrainArguments& given, const RunConf
   do_and_agree(world, [&] {
     if (world.rank() != 0) return;
     // Checks only that the data set is there: opening it later finds other mistakes.
-    const std::string& data = config.data.directory;
-    if (std::string hint = hint_for_absent(data, "data.directory=", "train.h5"); !hint.empty())
-      throw Error(ExitCode::kInputData, fmt::format("{}: there is no such data set", data), std::move(hint));
+    for (const std::string& data : config.data.all())
+      if (std::string hint = hint_for_absent_set(config.data, data); !hint.empty())
+        throw Error(ExitCode::kInputData, fmt::format("{}: there is no such data set", data),
+                    std::move(hint));
     // The note says that run.directory is new, so the note comes before the run makes that directory.
     if (std::string note = note_of_other_directory(posix_io(), given.config_file, config); !note.empty())
       notes.push_back(std::move(note));

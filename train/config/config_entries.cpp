@@ -254,7 +254,8 @@ ConfigEntry parse_override_value(const ConfigKey& key, const std::string& text) 
   if (!is_word || is_quoted) {
     // A list may lack its brackets: 0.9,0.95.
     const bool is_list = std::holds_alternative<std::array<double, 2>*>(field) ||
-                         std::holds_alternative<std::vector<int32_t>*>(field);
+                         std::holds_alternative<std::vector<int32_t>*>(field) ||
+                         std::holds_alternative<std::vector<double>*>(field);
     const bool is_bare = is_list && !text.starts_with('[');
     try {
       const toml::table parsed = toml::parse(is_bare ? "value = [" + text + "]" : "value = " + text);
@@ -266,7 +267,9 @@ ConfigEntry parse_override_value(const ConfigKey& key, const std::string& text) 
     }
   }
   const std::string shown_text = toml_string(text.substr(0, 80));
-  if (std::holds_alternative<WordsField>(field) && !text.empty()) {
+  const bool has_words =
+      std::holds_alternative<WordsField>(field) || std::holds_alternative<std::vector<std::string>*>(field);
+  if (has_words && !text.empty()) {
     // Reads a list whose quotes a shell has removed: "[q_proj, v_proj]", "q_proj,v_proj".
     std::string bare = text;
     std::erase_if(bare, [](char c) { return c == '[' || c == ']' || c == ' '; });
@@ -304,6 +307,8 @@ bool displaces(const ConfigEntry& override_entry, const ConfigEntry& entry) {
   if (by == of) return true;
   if (by == "train.steps") return of == "train.epochs";
   if (by == "train.epochs") return of == "train.steps";
+  if (by == "data.directory") return of == "data.directories" || of == "data.weights";
+  if (by == "data.directories") return of == "data.directory";
   // A pretrained model has its own sizes, so the file's sizes are removed.
   if (by == "model.pretrained") return entry.key->section == "model" && of != "model.resize_vocabulary";
   if (by == "model.preset") return of == "model.pretrained" || of == "model.resize_vocabulary";

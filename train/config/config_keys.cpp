@@ -173,8 +173,14 @@ const ConfigKey kKeys[] = {
      .elsewhere = "parallelism.enable_async_tensor_parallel | async_tp tp_comm_overlap"},
 
     {RIPSTOP_KEY(data, directory), .presence = Presence::kRequired, .may_change_on_resume = true,
-     .doc = "The data set that `ripstop prepare` wrote. A resumed run compares its content, not its path.",
+     .doc = "The data set that `ripstop prepare` wrote, or `directories`. A resumed run compares its content, not its path.",
      .elsewhere = "dataset_name training.dataset_path | data_dir data_path dataset train_file"},
+    {RIPSTOP_KEY(data, directories), .presence = Presence::kOptional, .may_change_on_resume = true,
+     .doc = "Several data sets of one tokenizer instead of `directory`, as in `[\"data/a\", \"data/b\"]`. A sequence has examples of one set; without `weights` an epoch has all sequences of all sets.",
+     .elsewhere = "| dataset_mixer datasets data_dirs train_files"},
+    {RIPSTOP_KEY(data, weights), .presence = Presence::kOptional, .range = {0, 1e9}, .may_change_if_allowed = true,
+     .doc = "The shares of `directories` in the sequences, as in `[0.7, 0.3]`, divided by their sum: each sequence is of a set drawn by them, and each set has epochs of its own. Needs `train.steps`.",
+     .elsewhere = "| interleave_probs dataset_weights mixing_weights probabilities sampling_weights blend"},
     {RIPSTOP_KEY(data, sequence_length), .presence = Presence::kRequired, .range = {2, kManyTokens}, .unit = "tokens",
      .doc = "Tokens of a sequence. A longer document is cut; its summary is cut only if it alone is longer. A conversation loses whole turns.",
      .elsewhere = "max_seq_length max_length training.seq_len | seq_length context_length block_size "

@@ -162,6 +162,9 @@ struct MeantValue {
                          (number[0] > '0' || number.starts_with("0."));
     return is_toml ? number : toml_number(value);
   }
+  std::string operator()(std::vector<std::string>*) const {
+    return text().empty() ? "" : fmt::format("[{}]", toml_string(text()));
+  }
   std::string operator()(const ChoiceField& choice) const {
     std::string word = text();
     std::erase_if(word, [](unsigned char c) { return c > 0x7f; });  // drops round quotes
@@ -251,6 +254,8 @@ std::string suggest_config_value(const ConfigEntry& entry) {
   const MeantValue value{entry.value, key.none_is_auto};
   if (std::string answer = answer_to(fmt::format("{}.{}", key.section, lower(value.text()))); !answer.empty())
     return answer;
+  if (key.path() == "data.directory" && std::holds_alternative<std::vector<std::string>>(entry.value))
+    return "several data sets are data.directories";
   std::string meant = std::visit(value, key.field(any)), note;
   // If the key's text says "0: off", a word such as "none" means 0.
   if (const size_t zero = key.doc.find("0: "); meant.empty() && zero < key.doc.size() && value.is_nothing()) {

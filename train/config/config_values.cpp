@@ -60,24 +60,14 @@ class Assigner {
     *field = integer != nullptr ? static_cast<double>(*integer) : value_as<double>();
     check_range(*field);
   }
-  void operator()(std::string* field) const {
-    const std::string& value = value_as<std::string>();
-    if (value.size() > kLongestStringBytes)
-      refuse(entry_.where, fmt::format("'{}' is longer than {} bytes", path(), kLongestStringBytes));
-    // Refuses control characters: messages with paths have one line, and a NUL would end a path.
-    for (const char c : value)
-      if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
-        refuse(entry_.where, fmt::format("'{}' holds a control character", path()));
-    // Expand "~" and "$" here, because no shell reads a config file. Only paths may have these characters.
-    const std::optional<std::string> whole = with_variables(value);
-    if (!whole)
-      refuse(entry_.where, fmt::format("'{}' has a variable that is not set: {}", path(), entry_.shown),
-             "write the whole path, or export the variable");
-    const std::optional<std::string> path_at_home = with_home(*whole);
-    if (!path_at_home)
-      refuse(entry_.where, fmt::format("'{}' has no known home directory: {}", path(), entry_.shown),
-             kNoHomeHint);
-    *field = *path_at_home;
+  void operator()(std::string* field) const { *field = whole_path(value_as<std::string>()); }
+  void operator()(std::vector<std::string>* field) const {
+    field->clear();
+    for (const std::string& value : elements_as<std::string>()) field->push_back(whole_path(value));
+  }
+  void operator()(std::vector<double>* field) const {
+    *field = elements_as<double>();
+    for (const double value : *field) check_range(value);
   }
   void operator()(std::array<double, 2>* field) const {
     const std::vector<double>& values = value_as<std::vector<double>>();
@@ -145,6 +135,32 @@ class Assigner {
     return *value;
   }
 
+  // Checks a string, and expands "~" and variables in it.
+  std::string whole_path(const std::string& value) const {
+    if (value.size() > kLongestStringBytes)
+      refuse(entry_.where, fmt::format("'{}' is longer than {} bytes", path(), kLongestStringBytes));
+    // Refuses control characters: messages with paths have one line, and a NUL would end a path.
+    for (const char c : value)
+      if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
+        refuse(entry_.where, fmt::format("'{}' holds a control character", path()));
+    // Expand "~" and "$" here, because no shell reads a config file. Only paths may have these characters.
+    const std::optional<std::string> whole = with_variables(value);
+    if (!whole)
+      refuse(entry_.where, fmt::format("'{}' has a variable that is not set: {}", path(), entry_.shown),
+             "write the whole path, or export the variable");
+    const std::optional<std::string> path_at_home = with_home(*whole);
+    if (!path_at_home)
+      refuse(entry_.where, fmt::format("'{}' has no known home directory: {}", path(), entry_.shown),
+             kNoHomeHint);
+    return *path_at_home;
+  }
+  // The elements of an array, which may be empty.
+  template <class T>
+  std::vector<T> elements_as() const {
+    const auto* const numbers = std::get_if<std::vector<double>>(&entry_.value);
+    return numbers != nullptr && numbers->empty() ? std::vector<T>() : value_as<std::vector<T>>();
+  }
+
   void check_range(double value) const {
     const ValueRange& range = entry_.key->range;
     // Training computes in float32: a value that differs from an excluded bound only in float64 is refused.
@@ -181,6 +197,16 @@ struct TomlWriter {
     for (const char c : *value) doubled += std::string(c == '$' ? 2 : 1, c);
     return toml_string(doubled);
   }
+  std::string operator()(const std::vector<std::string>* values) const {
+    std::vector<std::string> texts;
+    for (const std::string& value : *values) texts.push_back((*this)(&value));
+    return fmt::format("[{}]", fmt::join(texts, ", "));
+  }
+  std::string operator()(const std::vector<double>* values) const {
+    std::vector<std::string> texts;
+    for (const double value : *values) texts.push_back(toml_number(value));
+    return fmt::format("[{}]", fmt::join(texts, ", "));
+  }
   std::string operator()(const std::array<double, 2>* value) const {
     return fmt::format("[{}, {}]", toml_number((*value)[0]), toml_number((*value)[1]));
   }
@@ -211,6 +237,8 @@ struct TypeNamer {
   std::string operator()(const std::string*) const { return "a string"; }
   std::string operator()(const std::array<double, 2>*) const { return "an array of two numbers"; }
   std::string operator()(const std::vector<int32_t>*) const { return "an integer or an array of integers"; }
+  std::string operator()(const std::vector<double>*) const { return "an array of numbers"; }
+  std::string operator()(const std::vector<std::string>*) const { return "an array of strings"; }
   std::string operator()(const ChoiceField& choice) const {
     return fmt::format("one of \"{}\"", fmt::join(choice.words, "\", \""));
   }
@@ -306,8 +334,8 @@ std::string written_value(const ConfigKey& key, const RunConfig& config) {
   if (key.section == "lora" && key.name != "rank" && !config.lora.any()) return "";
   if (is_of_wsd(key) && config.schedule.kind != ScheduleKind::kWsd) return "";
   const std::string text = value_as_toml(key, config);
-  // TOML has no null: an optional key without a value has an empty text.
-  return key.presence == Presence::kOptional && text == "\"\"" ? "" : text;
+  // TOML has no null: a key without a value has an empty text.
+  return key.presence != Presence::kDefault && (text == "\"\"" || text == "[]") ? "" : text;
 }
 
 std::string to_toml(const RunConfig& config) {
@@ -335,11 +363,14 @@ std::vector<ConfigDifference> compare(const RunConfig& old_config, const RunConf
   for (const ConfigKey& key : config_keys()) {
     std::string old_value = written_value(key, old_config), new_value = written_value(key, new_config);
     if (old_value == new_value) continue;
-    result.push_back({.key = key.path(),
-                      .old_value = std::move(old_value),
-                      .new_value = std::move(new_value),
-                      .may_change_on_resume = may_change(key, old_config, new_config),
-                      .may_change_if_allowed = key.may_change_if_allowed});
+    // With weights sets have epochs of their own, so a run cannot begin or cease to have them.
+    const bool has_both = !old_value.empty() && !new_value.empty();
+    result.push_back(
+        {.key = key.path(),
+         .old_value = std::move(old_value),
+         .new_value = std::move(new_value),
+         .may_change_on_resume = may_change(key, old_config, new_config),
+         .may_change_if_allowed = key.may_change_if_allowed && (has_both || key.path() != "data.weights")});
   }
   return result;
 }

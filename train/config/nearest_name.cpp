@@ -103,4 +103,8 @@ std::string hint_for_absent(const fs::path& path, std::string_view option, std::
   return fmt::format("did you mean {}{}?", option, shell_word((file.parent_path() / nearest).string()));
 }
 
+std::string hint_for_absent_set(const DataSection& data, const std::string& directory) {
+  return hint_for_absent(directory, data.directories.empty() ? "data.directory=" : "", "train.h5");
+}
+
 }  // namespace ripstop

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "train/config/run_config.h"
+
 namespace ripstop {
 
 /// The first candidate with the least edit distance to `name`; "" if none is near enough for a typing error.
@@ -23,5 +25,8 @@ std::vector<std::string> names_in(const std::filesystem::path& directory);
 /// is near. Throws no error of the file system.
 std::string hint_for_absent(const std::filesystem::path& path, std::string_view option,
                             std::string_view inside = "");
+
+/// hint_for_absent() for `directory`, which is one of data.all() and should be a data set.
+std::string hint_for_absent_set(const DataSection& data, const std::string& directory);
 
 }  // namespace ripstop

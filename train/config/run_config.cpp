@@ -73,6 +73,7 @@ class ConfigBuilder {
     if (!given("data.shuffle_seed")) config_.data.shuffle_seed = config_.run.seed;
     complete_model();
     check_lora();
+    check_data();
     check_train();
     check_schedule();
     check_profile_steps();
@@ -148,6 +149,7 @@ class ConfigBuilder {
     for (const ConfigKey& key : config_keys()) {
       if (key.presence != Presence::kRequired) continue;
       const ConfigEntry* entry = given(key.path());
+      if (key.path() == "data.directory" && given("data.directories")) continue;
       if (entry == nullptr && !is_hinted_at(key))
         blame(key.path(), fmt::format("'{}' is required", key.path()),
               fmt::format("{} = {} under [{}]", key.name, expected_type(key), key.section));
@@ -271,6 +273,11 @@ class ConfigBuilder {
     if (!given("lora.alpha"))
       blame("lora.rank", "'lora.alpha' is required with a rank",
             fmt::format("alpha = {} under [lora]: twice the rank is usual", 2 * config_.lora.rank));
+  }
+
+  void check_data() {
+    if (const auto problem = config_.data.problem(config_.train.epochs.has_value()))
+      blame(problem->key, problem->what, problem->hint);
   }
 
   void check_train() {

@@ -88,13 +88,32 @@ struct MeshSection : PerAxis<std::optional<int64_t>, true> {
 };
 
 struct DataSection {
-  std::string directory;
+  std::string directory;                 ///< of the data set, or empty: `directories` is set
+  std::vector<std::string> directories;  ///< of several data sets
+  /// Chances of each of `directories` to give a sequence, in any unit; empty: an epoch has all sequences.
+  std::vector<double> weights;
   int64_t sequence_length = 0;
   bool pack = true;
   LossOn loss_on = LossOn::kAuto;
   bool shuffle = true;
   int64_t shuffle_seed = 0;  ///< run.seed if the config does not give it
   bool operator==(const DataSection&) const = default;
+
+  static constexpr size_t kMostSets = 100;
+  struct Problem {
+    const char* key;
+    std::string what, hint;
+  };
+  /// Why a config is refused that has these keys; `has_epochs`: and train.epochs.
+  std::optional<Problem> problem(bool has_epochs) const;
+  /// The directories of all data sets, in the order of their numbers.
+  std::vector<std::string> all() const { return directories.empty() ? std::vector{directory} : directories; }
+  /// The key of all(), for messages.
+  const char* key() const { return directories.empty() ? "data.directory" : "data.directories"; }
+  /// The directory of the first data set, which decides where one must.
+  const std::string& first() const { return directories.empty() ? directory : directories.front(); }
+  /// The share of each data set in the sequences; empty without weights.
+  std::vector<double> shares() const;
 };
 
 struct TrainSection {

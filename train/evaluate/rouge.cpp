@@ -105,13 +105,15 @@ RougeScores rouge(std::string_view reference, std::string_view candidate, bool s
           !in_reference.empty()};
 }
 
-void RougeMean::add(const RougeScores& scores) {
-  const auto plus = [](const RougeScore& a, const RougeScore& b) -> RougeScore {
-    return {a.precision + b.precision, a.recall + b.recall, a.fmeasure + b.fmeasure};
+void RougeMean::add(const RougeScores& scores, double weight) {
+  const auto plus = [&](const RougeScore& a, const RougeScore& b) -> RougeScore {
+    return {a.precision + weight * b.precision, a.recall + weight * b.recall,
+            a.fmeasure + weight * b.fmeasure};
   };
   sum_ = {plus(sum_.rouge1, scores.rouge1), plus(sum_.rouge2, scores.rouge2),
           plus(sum_.rouge_l, scores.rouge_l)};
   ++examples_;
+  weights_ += weight;
   wordless_ += scores.has_words ? 0 : 1;
 }
 
@@ -124,7 +126,7 @@ std::string RougeMean::note() const {
 }
 
 RougeScores RougeMean::mean() const {
-  const double count = static_cast<double>(std::max<int64_t>(examples_, 1));
+  const double count = examples_ > 0 ? weights_ : 1;
   const auto mean = [&](const RougeScore& sum) -> RougeScore {
     return {sum.precision / count, sum.recall / count, sum.fmeasure / count};
   };

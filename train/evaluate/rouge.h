@@ -46,7 +46,8 @@ RougeScores rouge(std::string_view reference, std::string_view candidate, bool s
 /// Means over examples. Equal calls of add() in the same order give the same bits.
 class RougeMean {
  public:
-  void add(const RougeScores& scores);
+  /// `weight`: of the scores in the mean.
+  void add(const RougeScores& scores, double weight = 1);
   int64_t examples() const { return examples_; }
   /// The means; all zero if add() was never called.
   RougeScores mean() const;
@@ -55,6 +56,7 @@ class RougeMean {
 
  private:
   RougeScores sum_;
+  double weights_ = 0;
   int64_t examples_ = 0, wordless_ = 0;
 };
 

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -66,7 +67,7 @@ std::string trained_text(const RunRecord& run) {
                                : "documents with summaries";
   const std::string data = start.data.examples > 0 ? fmt::format("{} {} of ", start.data.examples, kind) : "";
   return fmt::format("What is trained: {}, on {}<bdi>{}</bdi>.", text, data,
-                     html(config.data.directory, 120));
+                     html(fmt::format("{}", fmt::join(config.data.all(), ", ")), 120));
 }
 
 std::string sentences(const RunRecord& run) {

@@ -254,12 +254,15 @@ RunRecord read_run(Io& io, const fs::path& directory, size_t most_columns, bool 
 
 namespace {
 
-// "key=/data/somebody/xsum" as "key=xsum": drops the directories of a path that begins with / or ~.
+// "key=/data/somebody/xsum" as "key=xsum": drops the directories of a path that begins with / or ~, and of each
+// in a list, as in key=["/data/a", "/data/b"].
 std::string without_directories(const std::string& word) {
+  if (const size_t comma = word.rfind(','); comma != word.npos && word.find('[') < comma)
+    return without_directories(word.substr(0, comma)) + "," + without_directories(word.substr(comma + 1));
   const size_t begin = word.find('=') == word.npos ? 0 : word.find('=') + 1;
-  const size_t path = word.find_first_not_of("\"'", begin);
+  const size_t path = word.find_first_not_of("\"'[ ", begin);
   if (path == word.npos || (word[path] != '/' && word[path] != '~')) return word;
-  const size_t last = word.find_last_not_of("/\"'");
+  const size_t last = word.find_last_not_of("/\"'] ");
   const size_t slash = last == word.npos ? word.npos : word.rfind('/', last);
   return slash == word.npos || slash < path ? word : word.substr(0, path) + word.substr(slash + 1);
 }
@@ -296,6 +299,8 @@ class Anonymous {
            {&run.config->run.directory, &run.config->run.continue_from, &run.config->model.pretrained,
             &run.config->data.directory, &run.config->lora.adapter})
         hide(*path);
+    if (run.config)
+      for (std::string& path : run.config->data.directories) hide(path);
     if (run.state_of_checkpoint && run.state_of_checkpoint->adapted)
       hide(run.state_of_checkpoint->adapted->directory);
     for (WarningEvent& warning : run.warnings) warning.text = "(left out)";

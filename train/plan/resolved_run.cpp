@@ -14,9 +14,9 @@ namespace ripstop {
 namespace {
 
 // A hint for a missing data set.
-std::string near_dataset(const std::string& directory) {
-  if (std::string near = hint_for_absent(directory, "data.directory=", "train.h5"); !near.empty())
-    return near;
+std::string near_dataset(const DataSection& data) {
+  const std::string& directory = data.first();
+  if (std::string near = hint_for_absent_set(data, directory); !near.empty()) return near;
   std::error_code ignored;
   return fmt::format(
       "run ripstop prepare with --output {}, or give model.vocab_size",
@@ -70,9 +70,9 @@ ModelConfig resolve_model(const RunConfig& config, const RunTarget& target, std:
   if (model.vocab_size == 0) model.vocab_size = target.dataset_vocabulary;
   if (model.vocab_size == 0)
     throw Error(ExitCode::kInputData,
-                fmt::format("the vocabulary is not known: there is no data set at data.directory '{}'",
-                            config.data.directory),
-                near_dataset(config.data.directory));
+                fmt::format("the vocabulary is not known: there is no data set at {} '{}'", config.data.key(),
+                            config.data.first()),
+                near_dataset(config.data));
   // The model may have more token ids than the data set's tokenizer has pieces, but not fewer.
   if (target.dataset_vocabulary > model.vocab_size)
     throw Error(ExitCode::kInputData,

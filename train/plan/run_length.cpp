@@ -9,7 +9,7 @@ namespace ripstop {
 namespace {
 
 // "786 examples, 402 documents cut to 512 tokens, 18.3% of all tokens are left out".
-std::string data_text(const TrainingData& data, int64_t sequence_length) {
+std::string data_text(const SetData& data, int64_t sequence_length) {
   std::string text = counted(data.examples, "example");
   if (data.cut_turns > 0)
     text += fmt::format(", {} cut to fit {} tokens", counted(data.cut_turns, "turn"), sequence_length);
@@ -30,10 +30,31 @@ std::string data_text(const TrainingData& data, int64_t sequence_length) {
                                 static_cast<double>(data.cut_tokens + data.epoch_tokens));
 }
 
+std::string epochs_text(double epochs) {
+  return fmt::format("{:.3g} epoch{}", epochs, epochs == 1 ? "" : "s");
+}
+
+// A line for each data set; for each of several, "data/xsum: 786 examples, none is cut; 112 sequences an epoch,
+// 70.0% of the run's, about 2.3 epochs".
+void add_data_lines(const DataSection& config, const TrainingData& data, std::vector<LengthLine>& lines) {
+  const std::vector<double> shares = config.shares();
+  for (size_t set = 0; set < data.sets.size(); ++set) {
+    const SetData& one = data.sets[set];
+    std::string text = data_text(one, config.sequence_length);
+    if (data.sets.size() > 1) {
+      text = fmt::format("{}: {}; {} an epoch", config.all()[set], text,
+                         counted(one.epoch_sequences, "sequence"));
+      if (!shares.empty())
+        text += fmt::format(", {:.3g}% of the run's, about {}", 100 * shares[set], epochs_text(one.epochs));
+    }
+    lines.push_back({"data", std::move(text)});
+  }
+}
+
 // "4 epochs, 40 steps, 640492 tokens".
 std::string run_text(const RunConfig& config, const RunLength& length) {
   if (!length.data) return length.steps ? counted(*length.steps, "step") : "";
-  return fmt::format("{:.3g} epoch{}, {}, {}{}", length.data->epochs, length.data->epochs == 1 ? "" : "s",
+  return fmt::format("{}{}, {}{}", length.data->epochs > 0 ? epochs_text(length.data->epochs) + ", " : "",
                      counted(length.data->steps, "step"), config.train.epochs ? "" : "about ",
                      counted(length.data->tokens, "token"));
 }
@@ -136,12 +157,13 @@ RunLength run_length(const RunConfig& config, const ResolvedRun& run,
 std::vector<LengthLine> length_lines(const RunConfig& config, const RunLength& length) {
   std::vector<LengthLine> lines;
   if (length.data) {
-    lines.push_back({"data", data_text(*length.data, config.data.sequence_length)});
+    add_data_lines(config.data, *length.data, lines);
     const double steps = static_cast<double>(length.data->epoch_sequences) /
                          static_cast<double>(config.train.global_batch_sequences);
-    lines.push_back(
-        {"epoch", fmt::format("{}, {:.4g} steps, {}", counted(length.data->epoch_sequences, "sequence"),
-                              steps, counted(length.data->epoch_tokens, "token"))});
+    if (length.data->epochs > 0)
+      lines.push_back(
+          {"epoch", fmt::format("{}, {:.4g} steps, {}", counted(length.data->epoch_sequences, "sequence"),
+                                steps, counted(length.data->epoch_tokens, "token"))});
   }
   if (length.steps) lines.push_back({"run", run_text(config, length)});
   if (config.train.validate_at_start || config.train.stop_after_validations > 0)

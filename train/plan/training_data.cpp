@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <tuple>
 
+#include "data/dataset/dataset_directory.h"
 #include "data/dataset/sequence_reader.h"
 #include "model/core/error.h"
 #include "model/core/rounding.h"
@@ -21,20 +23,53 @@ BatchLoaderOptions sequence_options(const RunConfig& config) {
           .shuffle = config.data.shuffle,
           .open_sequences = config.data.shuffle ? PackPlanOptions{}.open_sequences : 1,
           .global_batch_sequences = config.train.global_batch_sequences,
-          .epochs = config.train.epochs.value_or(0)};
+          .epochs = config.train.epochs.value_or(0),
+          .weights = config.data.weights};
 }
 
-// The number of sequences in all train.epochs; the first epoch has `first`. nullopt if goes_on() is false.
-std::optional<int64_t> sequences_of_epochs(const TokenDataset& dataset, const BatchLoaderOptions& options,
+// The number of sequences in all train.epochs; the first epochs have `first`. nullopt if goes_on() is false.
+std::optional<int64_t> sequences_of_epochs(DataSets datasets, const BatchLoaderOptions& options,
                                            int64_t first, FunctionRef<bool()> goes_on) {
   // Without packing each epoch has one sequence for each example or piece.
   if (!options.pack) return options.epochs * first;
   int64_t sequences = first;
   for (int64_t epoch = 1; epoch < options.epochs; ++epoch) {
     if (!goes_on()) return std::nullopt;
-    sequences += count_epoch_sequences(dataset, options, epoch).sequences;
+    for (size_t set = 0; set < datasets.size(); ++set)
+      sequences += count_epoch_sequences(datasets[set], options, epoch, set).sequences;
   }
   return sequences;
+}
+
+SetData count_set(const TokenDataset& dataset, const RunConfig& config) {
+  const SequenceReader reader(dataset, config.data.sequence_length, config.data.loss_on);
+  SetData data{.kind = dataset.header().kind,
+               .examples = dataset.examples(),
+               .cut_documents = reader.cut_documents(),
+               .cut_summaries = reader.cut_summaries(),
+               .cut_turns = reader.cut_turns(),
+               .without_targets = reader.without_targets(),
+               .epoch_tokens = std::reduce(reader.rows().begin(), reader.rows().end(), int64_t{0})};
+  // An example of n tokens predicts n - 1 tokens.
+  data.cut_tokens = dataset.tokens() - dataset.examples() - data.epoch_tokens;
+  return data;
+}
+
+// Counts the data sets, but not the run.
+TrainingData count_sets(DataSets datasets, const RunConfig& config) {
+  TrainingData data;
+  for (size_t set = 0; set < datasets.size(); ++set) {
+    SetData& one = data.sets.emplace_back(count_set(datasets[set], config));
+    const EpochSequences first = count_epoch_sequences(datasets[set], sequence_options(config), 0, set);
+    one.epoch_sequences = first.sequences;
+    data.plan_hash += (data.plan_hash.empty() ? "" : " ") + first.plan_hash;
+    for (int64_t SetData::*count :
+         {&SetData::examples, &SetData::cut_documents, &SetData::cut_summaries, &SetData::cut_turns,
+          &SetData::cut_tokens, &SetData::without_targets, &SetData::epoch_tokens, &SetData::epoch_sequences})
+      data.*count += one.*count;
+  }
+  data.kind = data.sets.front().kind;
+  return data;
 }
 
 }  // namespace
@@ -47,36 +82,60 @@ BatchLoaderOptions loader_options(const RunConfig& config, const ResolvedRun& ru
   return options;
 }
 
-std::optional<TrainingData> count_training_data(const TokenDataset& dataset, const RunConfig& config,
+std::vector<TokenDataset> open_training_sets(const RunConfig& config, const Tokenizer& tokenizer) {
+  std::vector<TokenDataset> datasets;
+  for (const std::string& directory : config.data.all()) {
+    datasets.emplace_back(dataset_file(directory, "train.h5"));
+    // The run keeps the first tokenizer and decodes with it, so it must be the data set's.
+    if (datasets.size() == 1)
+      require_dataset_tokenizer(datasets.back(), tokenizer);
+    else
+      require_dataset_tokenizer(datasets.back(), Tokenizer(dataset_tokenizer(directory)));
+    require_same_tokens(datasets.front(), datasets.back());
+  }
+  return datasets;
+}
+
+std::optional<TrainingData> count_training_data(DataSets datasets, const RunConfig& config,
                                                 FunctionRef<bool()> goes_on) {
-  const SequenceReader reader(dataset, config.data.sequence_length, config.data.loss_on);
-  const BatchLoaderOptions options = sequence_options(config);
-  const EpochSequences first = count_epoch_sequences(dataset, options, 0);
-  TrainingData data{.kind = dataset.header().kind,
-                    .examples = dataset.examples(),
-                    .cut_documents = reader.cut_documents(),
-                    .cut_summaries = reader.cut_summaries(),
-                    .cut_turns = reader.cut_turns(),
-                    .without_targets = reader.without_targets(),
-                    .epoch_tokens = std::reduce(reader.rows().begin(), reader.rows().end(), int64_t{0}),
-                    .epoch_sequences = first.sequences,
-                    .plan_hash = first.plan_hash};
-  // An example of n tokens predicts n - 1 tokens.
-  data.cut_tokens = dataset.tokens() - dataset.examples() - data.epoch_tokens;
+  TrainingData data = count_sets(datasets, config);
   const int64_t batch = config.train.global_batch_sequences;
   if (config.train.epochs) {
-    const std::optional<int64_t> sequences = sequences_of_epochs(dataset, options, first.sequences, goes_on);
+    const std::optional<int64_t> sequences =
+        sequences_of_epochs(datasets, sequence_options(config), data.epoch_sequences, goes_on);
     if (!sequences) return std::nullopt;
     data.epochs = static_cast<double>(*config.train.epochs);
     data.steps = divide_up(*sequences, batch);
     data.tokens = *config.train.epochs * data.epoch_tokens;
   } else {
     data.steps = *config.train.steps;
-    data.epochs = static_cast<double>(data.steps) * static_cast<double>(batch) /
-                  static_cast<double>(data.epoch_sequences);
-    data.tokens = std::llround(data.epochs * static_cast<double>(data.epoch_tokens));
+    const double sequences = static_cast<double>(data.steps) * static_cast<double>(batch);
+    const std::vector<double> shares = config.data.shares();
+    if (shares.empty()) data.epochs = sequences / static_cast<double>(data.epoch_sequences);
+    double tokens = data.epochs * static_cast<double>(data.epoch_tokens);
+    for (size_t set = 0; set < shares.size(); ++set) {
+      SetData& one = data.sets[set];
+      one.epochs = shares[set] * sequences / static_cast<double>(one.epoch_sequences);
+      tokens += one.epochs * static_cast<double>(one.epoch_tokens);
+    }
+    data.tokens = std::llround(tokens);
   }
   return data;
+}
+
+std::string prompts_note(DataSets datasets) {
+  const TokenDatasetHeader& first = datasets.front().header();
+  for (const TokenDataset& dataset : datasets) {
+    const TokenDatasetHeader& other = dataset.header();
+    const bool same =
+        std::tie(first.prompt_template, first.chat_template, first.chat_date, first.end_token) ==
+        std::tie(other.prompt_template, other.chat_template, other.chat_date, other.end_token);
+    if (!same && dataset.header().kind != ExampleKind::kText)
+      return fmt::format(
+          "{} has another prompt than {}, which summarize, exports and texts of this model use",
+          dataset.path().string(), datasets.front().path().string());
+  }
+  return "";
 }
 
 bool has_targets(const TokenDataset& dataset, const RunConfig& config) {
@@ -84,19 +143,22 @@ bool has_targets(const TokenDataset& dataset, const RunConfig& config) {
   return reader.without_targets() < dataset.examples();
 }
 
-std::string short_summaries_note(const TokenDataset& dataset, int64_t max_new_tokens) {
-  if (dataset.header().kind == ExampleKind::kText) return "";
-  std::vector<int64_t> tokens;  // tokens of each summary, with its end token
-  for (int64_t i = 0; i < dataset.examples(); ++i)
-    tokens.push_back(dataset.spans(i).back().target_end - dataset.spans(i).back().target_begin);
-  if (tokens.empty()) return "";
-  const auto shown = tokens.begin() + std::ssize(tokens) * 9 / 10;
-  std::nth_element(tokens.begin(), shown, tokens.end());
-  if (*shown <= max_new_tokens) return "";
-  return fmt::format(
-      "generation.max_new_tokens is {}, a tenth of the data's {} have {} tokens or more: what the "
-      "model writes will lose its end",
-      max_new_tokens, dataset.header().kind == ExampleKind::kSummary ? "summaries" : "last answers", *shown);
+std::string short_summaries_note(DataSets datasets, int64_t max_new_tokens) {
+  for (const TokenDataset& dataset : datasets) {
+    if (dataset.header().kind == ExampleKind::kText || dataset.examples() == 0) continue;
+    std::vector<int64_t> tokens;  // tokens of each summary, with its end token
+    for (int64_t i = 0; i < dataset.examples(); ++i)
+      tokens.push_back(dataset.spans(i).back().target_end - dataset.spans(i).back().target_begin);
+    const auto shown = tokens.begin() + std::ssize(tokens) * 9 / 10;
+    std::nth_element(tokens.begin(), shown, tokens.end());
+    if (*shown > max_new_tokens)
+      return fmt::format(
+          "generation.max_new_tokens is {}, a tenth of the data's {} have {} tokens or more: what the model "
+          "writes will lose its end",
+          max_new_tokens, dataset.header().kind == ExampleKind::kSummary ? "summaries" : "last answers",
+          *shown);
+  }
+  return "";
 }
 
 void require_targets(const TokenDataset& dataset, const RunConfig& config) {

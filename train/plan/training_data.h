@@ -2,8 +2,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "data/dataset/batch_loader.h"
+#include "data/tokenizer/tokenizer.h"
 #include "model/core/function_ref.h"
 #include "parallel/device_mesh.h"
 #include "train/plan/resolved_run.h"
@@ -13,7 +15,7 @@ namespace ripstop {
 /// The options with which this rank's BatchLoader reads the training data.
 BatchLoaderOptions loader_options(const RunConfig& config, const ResolvedRun& run, const DeviceMesh& mesh);
 
-struct TrainingData {
+struct SetData {
   ExampleKind kind = ExampleKind::kSummary;
   int64_t examples = 0;
   int64_t cut_documents = 0;    ///< examples whose document, or a user's text, loses its end
@@ -24,17 +26,36 @@ struct TrainingData {
   int64_t epoch_tokens = 0;     ///< tokens in an epoch, counted as `tokens` in metrics.jsonl
   /// Sequences of the first epoch; other epochs, packed anew, may have a few more or less.
   int64_t epoch_sequences = 0;
-  std::string plan_hash = {};  ///< hash of the first epoch's PackPlan
-  int64_t steps = 0;           ///< steps of the whole run: train.steps, or as many as train.epochs need
-  double epochs = 0;           ///< passes over the data in the whole run
-  int64_t tokens = 0;          ///< tokens of the whole run; an estimate if the run ends inside an epoch
+  double epochs = 0;  ///< passes over the data in the whole run, expected ones if drawn by weights
 };
+
+/// The sums over all data sets. `kind` is that of the first; with weights there are no common epochs (0).
+struct TrainingData : SetData {
+  std::vector<SetData> sets;   ///< each data set
+  std::string plan_hash = {};  ///< hashes of each data set's first PackPlan, with spaces between
+  int64_t steps = 0;           ///< steps of the whole run: train.steps, or as train.epochs need
+  int64_t tokens = 0;          ///< tokens of the whole run; an estimate if it ends inside an epoch
+};
+
+/// Opens train.h5 of the config's data sets. `tokenizer`: of the first. Throws Error(kInputData) for a set that
+/// was made with another tokenizer than its own, or than the first.
+std::vector<TokenDataset> open_training_sets(const RunConfig& config, const Tokenizer& tokenizer);
+
+/// content_hash() of each of `sets`, with spaces between.
+std::string content_hashes(const auto& sets) {
+  std::string hashes;
+  for (const auto& set : sets) hashes += (hashes.empty() ? "" : " ") + set.content_hash();
+  return hashes;
+}
+
+/// A note if the data sets have different prompts; else "".
+std::string prompts_note(DataSets datasets);
 
 /// Counts the data of a run from the lengths of its examples; reads no token. With train.epochs, packs every
 /// epoch, because epochs differ in their numbers of sequences. Before each epoch except the first, calls
 /// goes_on(); if goes_on() is false, returns nullopt. Throws Error(kInputData) for a set without examples.
 std::optional<TrainingData> count_training_data(
-    const TokenDataset& dataset, const RunConfig& config, FunctionRef<bool()> goes_on = [] { return true; });
+    DataSets datasets, const RunConfig& config, FunctionRef<bool()> goes_on = [] { return true; });
 
 /// Whether any example keeps a target when it is cut to data.sequence_length. Reads no token.
 bool has_targets(const TokenDataset& dataset, const RunConfig& config);
@@ -43,8 +64,7 @@ bool has_targets(const TokenDataset& dataset, const RunConfig& config);
 /// enough data.sequence_length.
 void require_targets(const TokenDataset& dataset, const RunConfig& config);
 
-/// A note if `max_new_tokens` of [generation] would cut more than a tenth of the data set's summaries; else
-/// "".
-std::string short_summaries_note(const TokenDataset& dataset, int64_t max_new_tokens);
+/// A note if `max_new_tokens` of [generation] would cut more than a tenth of a data set's summaries; else "".
+std::string short_summaries_note(DataSets datasets, int64_t max_new_tokens);
 
 }  // namespace ripstop

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -247,6 +248,20 @@ struct ValidationEvent {
     }
   };
   std::optional<std::vector<Sample>> samples;  ///< the first summaries; nullopt without generated texts
+  /// The scores of one data set.
+  struct OfSet {
+    double loss = std::numeric_limits<double>::quiet_NaN();  ///< NaN if it is not validated
+    int64_t target_count = 0;
+    std::optional<double> rouge1, rouge2, rougeL;
+    static void fields(auto& self, auto& field) {
+      field("loss", self.loss);
+      field("targets", self.target_count);
+      field.if_known("rouge1", self.rouge1);
+      field.if_known("rouge2", self.rouge2);
+      field.if_known("rougeL", self.rougeL);
+    }
+  };
+  std::optional<std::vector<OfSet>> sets;  ///< in the order of data.directories; nullopt with one data set
   double time = 0;
   static void fields(auto& self, auto& field) {
     field("loss", self.loss);
@@ -259,6 +274,7 @@ struct ValidationEvent {
     field.if_known("rouge2", self.rouge2);
     field.if_known("rougeL", self.rougeL);
     field.if_known("samples", self.samples);
+    field.if_known("sets", self.sets);
   }
 };
 

@@ -9,6 +9,7 @@
 #include "parallel/agreement.h"
 #include "train/machine/device_choice.h"
 #include "train/machine/equal_ranks.h"
+#include "train/plan/training_data.h"
 
 namespace ripstop {
 namespace {
@@ -46,9 +47,9 @@ void require_equal_decisions(const DecidedRun& run) {
       fmt::format("{} sequences in {}, recompute {}, {} rows of logits at once", sharding.sequence_count,
                   to_string(sharding.compute), to_string(sharding.recompute), sharding.head_chunk_rows),
       where, "give train.micro_batch_sequences and train.recompute, or use nodes of one kind");
-  const char* same_data = "make the same data.directory visible on every node";
-  require_equal(world, ExitCode::kInputData, "data set", run.dataset.content_hash(), where, same_data);
-  require_equal(world, ExitCode::kInputData, "validation set", run.validation.content_hash(), where,
+  const std::string same_data = fmt::format("make the same {} visible on every node", run.config.data.key());
+  require_equal(world, ExitCode::kInputData, "data set", content_hashes(run.datasets), where, same_data);
+  require_equal(world, ExitCode::kInputData, "validation set", content_hashes(run.validation), where,
                 same_data);
 }
 
@@ -74,10 +75,8 @@ DecidedRun decide_run(const RunConfig& given, MpiWorld& world, StartTimes& times
   require_equal_configs(all, given, where);
 
   times.enter(&StartupSeconds::data);
-  Tokenizer tokenizer(dataset_tokenizer(given.data.directory));
-  TokenDataset dataset(dataset_file(given.data.directory, "train.h5"));
-  // The run keeps this tokenizer and decodes summaries with it, so it must be the data set's.
-  require_dataset_tokenizer(dataset, tokenizer);
+  Tokenizer tokenizer(dataset_tokenizer(given.data.first()));
+  std::vector<TokenDataset> datasets = open_training_sets(given, tokenizer);
 
   times.enter(&StartupSeconds::memory);
   std::string device_note;
@@ -87,7 +86,7 @@ DecidedRun decide_run(const RunConfig& given, MpiWorld& world, StartTimes& times
   const std::vector<std::string> complaints = device_complaints(world, device);
   std::filesystem::path continued = continued_checkpoint(given, all);
   std::optional<PretrainedOrigin> origin = pretrained_origin(given, all);
-  RunTarget target = run_target(world, device, dataset.header().vocabulary_size);
+  RunTarget target = run_target(world, device, datasets.front().header().vocabulary_size);
   if (origin) read_pretrained_facts(origin->directory, all, where, target);
   const RunConfig config = target.with_ends(given);
   ResolvedRun resolved = resolve_run(config, target);
@@ -110,13 +109,13 @@ DecidedRun decide_run(const RunConfig& given, MpiWorld& world, StartTimes& times
       std::make_unique<DeviceMesh>(world, resolved.mesh, config.mesh.allow_tensor_across_nodes, device);
 
   times.enter(&StartupSeconds::data);
-  ValidationSet validation;
-  do_and_agree(ranks->world(), [&] { validation = open_validation_set(config, resolved, tokenizer); });
-  DecidedRun run{std::move(resolved),   config,         std::move(tokenizer), std::move(dataset),
+  std::vector<ValidationSet> validation;
+  do_and_agree(ranks->world(), [&] { validation = open_validation_sets(config, resolved, tokenizer); });
+  DecidedRun run{std::move(resolved),   config,         std::move(tokenizer), std::move(datasets),
                  std::move(validation), device,         std::move(target),    std::move(origin),
                  std::move(continued),  library_memory, std::move(ranks)};
   require_equal_decisions(run);
-  if (!run.validation.dataset) {
+  if (!any_set(run.validation)) {
     // The plan counted memory for validations, because the validation set was not open yet.
     run.validates = false;
     run.summaries.reset();

@@ -102,8 +102,7 @@ std::optional<StepResult> Trainer::take_step() {
     state_.step += 1;
     // AdamW's bias correction counts updates, not skipped steps.
     state_.updates += result->skipped ? 0 : 1;
-    state_.epoch = work.loaded.end.epoch;
-    state_.sequence = work.loaded.end.sequence;
+    state_.cursor = work.loaded.end;
     state_.tokens += work.loaded.rows;
     clock_.end();
     if (time_limit_) time_limit_->took_step(clock_.seconds());
@@ -377,7 +376,8 @@ void Trainer::say_end(ExitCode code) {
                          bytes_text(planned.traffic_per_step.sum()), bytes_text(clock_.sent().sum())));
   if (code == ExitCode::kOk) {
     if (state_.best && !ends_early()) log_.say(best_line(state_));
-    for (const std::string& line : next_lines(run_.config, run_.dataset.header().kind)) log_.say(line);
+    for (const std::string& line : next_lines(run_.config, run_.datasets.front().header().kind))
+      log_.say(line);
   }
   if (code == ExitCode::kRequeue)
     log_.say(fmt::format("stopped {} {}: run the same command again to go on", stop_cause(),

@@ -101,6 +101,7 @@ class Trainer {
   std::optional<RunLength> count_steps(std::vector<std::string>& notes);
   void open_directory();
   void check_checkpoint(const CheckpointState& saved, const std::string& plan_hash) const;
+  void check_data(const CheckpointState& saved) const;
   std::optional<ResumableCheckpoint> resume(StartFindings& found);
   ResumableCheckpoint check_resumable(const Checkpoint& checkpoint, const StartFindings& found) const;
   void load(const Checkpoint& checkpoint);

@@ -5,6 +5,7 @@
 #include "model/kernels/cpu/processor.h"
 #include "parallel/agreement.h"
 #include "train/checkpoint/checkpoint_directory.h"
+#include "train/config/config_keys.h"
 #include "train/machine/machine.h"
 #include "train/machine/version.h"
 #include "train/plan/micro_batch.h"
@@ -24,12 +25,12 @@ bool Trainer::start() {
   enter(&StartupSeconds::mpi);
   validation_.connect(world_, run_.device);
   enter(&StartupSeconds::data);
-  require_targets(run_.dataset, run_.config);
   StartFindings found;
   found.notes = run_.notes;
-  if (std::string note = short_summaries_note(run_.dataset, run_.config.generation.max_new_tokens);
-      !note.empty())
-    found.notes.push_back(std::move(note));
+  for (const TokenDataset& dataset : run_.datasets) require_targets(dataset, run_.config);
+  found.notes.push_back(short_summaries_note(run_.datasets, run_.config.generation.max_new_tokens));
+  found.notes.push_back(prompts_note(run_.datasets));
+  std::erase(found.notes, "");
   std::optional<RunLength> length = count_steps(found.notes);
   if (!length) return false;
   found.length = std::move(*length);
@@ -62,8 +63,7 @@ bool Trainer::start() {
   find_start_scores(found.log);
   enter(&StartupSeconds::data);
   do_and_agree(mesh_.world(), [&] {
-    loader_.emplace(run_.dataset, loader_options(run_.config, run_, mesh_),
-                    DataCursor{state_.epoch, state_.sequence});
+    loader_.emplace(run_.datasets, loader_options(run_.config, run_, mesh_), state_.cursor);
   });
   enter(&StartupSeconds::other);
   saves_.emplace(SavedRun{.run = run_,
@@ -121,7 +121,7 @@ std::optional<RunLength> Trainer::count_steps(std::vector<std::string>& notes) {
   constexpr int64_t kEpochsAVote = 16;
   int64_t epochs = 0;
   const std::optional<TrainingData> data = count_training_data(
-      run_.dataset, run_.config, [&] { return ++epochs % kEpochsAVote != 0 || !agree_to_stop(); });
+      run_.datasets, run_.config, [&] { return ++epochs % kEpochsAVote != 0 || !agree_to_stop(); });
   if (!data) return std::nullopt;
   steps_ = data->steps;
   if (const int64_t last = parse_step_range(run_.config.run.profile_steps).last; last > steps_)
@@ -132,7 +132,7 @@ std::optional<RunLength> Trainer::count_steps(std::vector<std::string>& notes) {
 
 // Takes the lock and checks the disk. On rank 0, before anything large is allocated.
 void Trainer::open_directory() {
-  directory_.emplace(posix_io(), run_.config, run_.tokenizer, run_.dataset.header().prompt_template,
+  directory_.emplace(posix_io(), run_.config, run_.tokenizer, run_.datasets.front().header().prompt_template,
                      RunLockWait{.say = [this](const std::string& text) { log_.say(text); },
                                  .stop_requested = [this] { return stop_requested(0); }},
                      options_.allow_changes);
@@ -142,23 +142,34 @@ void Trainer::open_directory() {
                    checkpoint_bytes(run_.trained_table(), run_.mesh, run_.step.adamw.moments));
 }
 
+// Refuses a checkpoint of other data sets, or of others in their places.
+void Trainer::check_data(const CheckpointState& saved) const {
+  const std::vector<std::string> directories = run_.config.data.all();
+  const auto refuse = [](const std::string& what) {
+    throw Error(ExitCode::kUsage, what, "a new run is a new directory");
+  };
+  const auto refuse_set = [&](const char* set, size_t number) {
+    refuse(fmt::format("the {} in {} is not the one this run began with", set, directories[number]));
+  };
+  const auto began = words_in(saved.data_content_hash);
+  if (saved.tokenizer_sha256 != run_.tokenizer.sha256()) refuse_set("data set", 0);
+  if (began.size() != directories.size())
+    refuse(fmt::format("the run began with {}, and data.directories has {}",
+                       counted(std::ssize(began), "data set"), directories.size()));
+  for (size_t set = 0; set < began.size(); ++set)
+    if (began[set] != run_.datasets[set].content_hash()) refuse_set("data set", set);
+  // Validation sets are compared only if both starts have one: a resumed run may start or stop validating.
+  const auto validated = words_in(saved.validation_content_hash);
+  for (size_t set = 0; set < std::min(validated.size(), run_.validation.size()); ++set) {
+    const std::string now = run_.validation[set].content_hash();
+    if (validated[set] != ValidationSet::kNone && now != ValidationSet::kNone && validated[set] != now)
+      refuse_set("validation set", set);
+  }
+}
+
 // Refuses a checkpoint whose config fits this run, but whose data or steps do not.
 void Trainer::check_checkpoint(const CheckpointState& saved, const std::string& plan_hash) const {
-  const auto require_same_set = [&](bool same, const char* set) {
-    if (!same)
-      throw Error(
-          ExitCode::kUsage,
-          fmt::format("the {} in {} is not the one this run began with", set, run_.config.data.directory),
-          "a new run is a new directory");
-  };
-  require_same_set(saved.data_content_hash == run_.dataset.content_hash() &&
-                       saved.tokenizer_sha256 == run_.tokenizer.sha256(),
-                   "data set");
-  // Validation sets are compared only if both starts have one: a resumed run may start or stop validating.
-  const std::string& validated = saved.validation_content_hash;
-  require_same_set(validated.empty() || validated == ValidationSet::kNone || !validation_.any() ||
-                       validated == run_.validation.content_hash(),
-                   "validation set");
+  check_data(saved);
   if (saved.step > steps_)
     throw Error(ExitCode::kUsage,
                 fmt::format("the run has done {} steps, train.steps is {}", saved.step, steps_),
@@ -183,7 +194,7 @@ ResumableCheckpoint Trainer::check_resumable(const Checkpoint& checkpoint, const
   check_same_parameters(checkpoint.manifest.units, run_.trained_table());
   const TrainSection &then = saved.config.train, &now = run_.config.train;
   const bool as_many = then.steps == now.steps && then.epochs == now.epochs;
-  saved.steps = as_many ? steps_ : count_training_data(run_.dataset, saved.config)->steps;
+  saved.steps = as_many ? steps_ : count_training_data(run_.datasets, saved.config)->steps;
   if (!allow_changes) check_decay(checkpoint, run_.config, saved.steps, steps_);
   return saved;
 }
@@ -257,7 +268,7 @@ bool Trainer::resume_or_initialize(FirstWeights first, StartFindings& found) {
     found.weights_of = set_first_weights(first);
     enter(&StartupSeconds::resume);
     state_.model = run_.model;
-    state_.data_content_hash = run_.dataset.content_hash();
+    state_.data_content_hash = content_hashes(run_.datasets);
     state_.tokenizer_sha256 = run_.tokenizer.sha256();
   }
   bool stopped = false;
@@ -272,7 +283,7 @@ bool Trainer::resume_or_initialize(FirstWeights first, StartFindings& found) {
   state_.pack_plan_hash = found.length.data->plan_hash;
   // A run that stops validating keeps the hash of the set that its scores belong to.
   if (validation_.any() || state_.validation_content_hash.empty())
-    state_.validation_content_hash = run_.validation.content_hash();
+    state_.validation_content_hash = content_hashes(run_.validation);
   log_.end_live_line();
   if (stopped || agree_to_stop()) {
     for (const std::string& text : found.warnings) log_.say("warning: " + text);
@@ -305,8 +316,8 @@ bool Trainer::resume_or_initialize(FirstWeights first, StartFindings& found) {
 std::optional<KernelPlans> Trainer::prepare_kernels() {
   if (run_.device.kind != DeviceKind::kCuda) return std::nullopt;
   log_.show("making plans of attention");
-  const DocumentCounts trained = coming_documents(run_.dataset, loader_options(run_.config, run_, mesh_),
-                                                  {state_.epoch, state_.sequence}, kStepsLookedAt);
+  const DocumentCounts trained = coming_documents(run_.datasets, loader_options(run_.config, run_, mesh_),
+                                                  state_.cursor, kStepsLookedAt);
   const KernelPlans plans = ripstop::prepare_kernels(
       step_->model(), trained, validation_.any() ? validation_.documents() : DocumentCounts{});
   log_.end_live_line();
@@ -347,7 +358,8 @@ void Trainer::say_header(const StartFindings& found, const StartEvent& event) {
                          plans->left > 0 ? ", others when they are needed" : ""));
   for (const auto& notes : {options_.notes, found.notes})
     for (const std::string& note : notes) log_.say("note: " + note);
-  if (!run_.validation.note.empty()) log_.say("note: " + run_.validation.note);
+  for (const ValidationSet& set : run_.validation)
+    if (!set.note.empty()) log_.say("note: " + set.note);
   if (time_limit_) log_.say("time limit: " + time_limit_->text());
   log_.say(startup_text(options_.start_times.seconds()));
   log_.say(fmt::format("{} {} at step {} of {}; watch {}",

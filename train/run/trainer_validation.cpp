@@ -10,6 +10,14 @@ namespace {
 // Validations without an improvement after which people are told: one or two are often noise.
 constexpr int64_t kValidationsToTell = 3;
 
+// "loss 2.1034  512 targets  rougeL 0.1210".
+std::string set_text(const ValidationEvent::OfSet& scores) {
+  if (scores.target_count == 0) return "not validated";
+  return fmt::format("loss {:.4f}  {}{}", without_nan_sign(scores.loss),
+                     counted(scores.target_count, "target"),
+                     scores.rougeL ? fmt::format("  rougeL {:.4f}", *scores.rougeL) : "");
+}
+
 // The score by which `keep` chooses; the loss for "none".
 std::optional<double> score_of(const ValidationEvent& event, KeepBest keep) {
   return keep == KeepBest::kRougeL ? event.rougeL : event.loss;
@@ -80,13 +88,13 @@ bool Trainer::accept_scores(const ValidationScores& scores) {
   // With "none" the count of validations stays as it is, for a later start with a metric.
   if (keep == KeepBest::kNone) return false;
   const bool by_rouge = keep == KeepBest::kRougeL;
-  const double value = by_rouge ? scores.rouge->rouge_l.fmeasure : scores.loss.mean();
+  const double value = by_rouge ? scores.rouge->rouge_l.fmeasure : scores.loss;
   const auto beats = [&](const BestSoFar& best) {
     // A best score by another metric (keep_best was changed) does not count.
     return best.metric != to_string(keep) || (by_rouge ? value > best.value : value < best.value);
   };
   const bool better =
-      scores.loss.target_count > 0 && std::isfinite(value) && (!state_.best || beats(*state_.best));
+      scores.target_count > 0 && std::isfinite(value) && (!state_.best || beats(*state_.best));
   if (better)
     state_.best = BestSoFar{.metric = std::string(to_string(keep)), .value = value, .step = state_.step};
   state_.validations_since_best = better ? 0 : state_.validations_since_best + 1;
@@ -97,8 +105,8 @@ void Trainer::report_scores(const ValidationScores& scores, double seconds, bool
   if (!leads_) return;
   ValidationEvent event;
   event.step = state_.step;
-  event.loss = scores.loss.mean();
-  event.target_count = scores.loss.target_count;
+  event.loss = scores.loss;
+  event.target_count = scores.target_count;
   event.seconds = seconds;
   event.best = better;
   std::string rouge;
@@ -110,6 +118,7 @@ void Trainer::report_scores(const ValidationScores& scores, double seconds, bool
     rouge = fmt::format("  rouge1 {:.4f}  rouge2 {:.4f}  rougeL {:.4f}", *event.rouge1, *event.rouge2,
                         *event.rougeL);
   }
+  if (!scores.sets.empty()) event.sets = scores.sets;
   log_.write(event);
   const int64_t most = run_.config.train.stop_after_validations;
   std::string note = better ? "  best" : "";
@@ -119,6 +128,8 @@ void Trainer::report_scores(const ValidationScores& scores, double seconds, bool
   log_.say(fmt::format("validation at step {}  loss {:.4f}  perplexity {}  {}{}  {:.1f}s{}", state_.step,
                        without_nan_sign(event.loss), perplexity_text(event.loss),
                        counted(event.target_count, "target"), rouge, event.seconds, note));
+  for (size_t set = 0; set < scores.sets.size(); ++set)
+    log_.say(fmt::format("  {}  {}", run_.config.data.directories[set], set_text(scores.sets[set])));
   compare_with_start(event);
   // With stop_after_validations the line above tells each of them.
   if (most == 0 && state_.validations_since_best == kValidationsToTell && state_.best)

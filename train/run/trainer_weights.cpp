@@ -28,7 +28,7 @@ Trainer::FirstWeights Trainer::open_first_weights(std::vector<std::string>& note
         {.how = run_.config.model.resize_vocabulary, .seed = static_cast<uint64_t>(run_.config.run.seed)});
     std::string note = compare_tokenizers({.model = run_.pretrained->directory,
                                            .model_sha256 = first.model->state().tokenizer_sha256,
-                                           .user = "the data set " + run_.config.data.directory,
+                                           .user = "the data set " + run_.config.data.first(),
                                            .may_go_on = true},
                                           run_.tokenizer);
     if (!note.empty()) notes.push_back(std::move(note));

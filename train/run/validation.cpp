@@ -15,18 +15,42 @@
 namespace ripstop {
 namespace {
 
-// Finds errors at the start that the first validation would meet hours later.
-void check_summaries(const TokenDataset& dataset, const RunConfig& config, const ResolvedRun& run) {
-  const TokenDatasetHeader& header = dataset.header();
-  if (header.kind == ExampleKind::kText || !header.with_text)
+bool has_summaries(const TokenDataset& dataset) {
+  return dataset.header().kind != ExampleKind::kText && dataset.header().with_text;
+}
+
+// Divides generation.validate_examples among the sets, and finds errors at the start that the first validation
+// would meet hours later.
+void share_summaries(const RunConfig& config, const ResolvedRun& run, std::vector<ValidationSet>& sets) {
+  std::vector<ValidationSet*> writing;
+  double weights = 0;
+  const TokenDataset* any = nullptr;
+  for (ValidationSet& set : sets) {
+    if (!set.dataset) continue;
+    any = &*set.dataset;
+    if (!has_summaries(*set.dataset) || set.weight == 0) continue;
+    writing.push_back(&set);
+    weights += set.weight;
+  }
+  if (any == nullptr) return;
+  if (writing.empty())
     throw Error(ExitCode::kUsage,
                 fmt::format("generation.validate_examples: {} has no summaries to compare with",
-                            dataset.path().string()),
+                            any->path().string()),
                 "set it to 0; checkpoint.keep_best = \"loss\" needs none");
+  int64_t left = config.generation.validate_examples;
+  for (ValidationSet* set : writing) {
+    const double share = static_cast<double>(config.generation.validate_examples) * set->weight / weights;
+    left -= set->summaries = static_cast<int64_t>(share + 1e-9);
+  }
+  writing.front()->summaries += left;
   // Throws if max_new_tokens leaves no room for begin tokens and separator, equal in all examples.
   const int64_t longest = run.summaries->context - config.generation.max_new_tokens;
-  EncodedPrompt prompt = stored_prompt(dataset, 0, longest);
-  cut_document(prompt, longest);
+  for (ValidationSet* set : writing) {
+    set->summaries = std::min(set->summaries, set->dataset->examples());
+    EncodedPrompt prompt = stored_prompt(*set->dataset, 0, longest);
+    cut_document(prompt, longest);
+  }
 }
 
 // The first characters of `text` as UTF-8: a model may write any bytes.
@@ -39,32 +63,52 @@ std::string sample_text(std::string text) {
   return JsonReader::Json::parse(text_of_json(text));
 }
 
-}  // namespace
-
-ValidationSet open_validation_set(const RunConfig& config, const ResolvedRun& run,
-                                  const Tokenizer& tokenizer) {
-  if (!config.train.validates()) return {};
+// `tokenizer`: of the data set in `directory`.
+void open_validation_set(const RunConfig& config, const std::string& directory, const Tokenizer& tokenizer,
+                         ValidationSet& set) {
   const char* key = config.train.validate_every > 0 ? "validate_every" : "validate_at_start";
-  const std::filesystem::path file = std::filesystem::path(config.data.directory) / "validation.h5";
+  const std::filesystem::path file = std::filesystem::path(directory) / "validation.h5";
   // A missing file is no error, because the run can train without a validation.
-  std::optional<TokenDataset> set;
-  if (std::filesystem::exists(file)) set.emplace(file);
-  if (!set || set->examples() == 0)
-    return {.note = fmt::format("train.{}: {} has no examples, nothing is validated (ripstop prepare "
-                                "--validation-fraction 0.05 takes some of train)",
-                                key, file.string())};
-  require_dataset_tokenizer(*set, tokenizer);
-  if (run.summaries) check_summaries(*set, config, run);
-  if (!has_targets(*set, config))
-    return {.note = fmt::format("train.{}: no example of {} keeps a token whose prediction counts, nothing "
-                                "is validated (raise data.sequence_length)",
-                                key, file.string())};
-  return {.dataset = std::move(set)};
+  if (std::filesystem::exists(file)) set.dataset.emplace(file);
+  if (!set.dataset || set.dataset->examples() == 0) {
+    set.note = fmt::format(
+        "train.{}: {} has no examples, nothing is validated (ripstop prepare "
+        "--validation-fraction 0.05 takes some of train)",
+        key, file.string());
+    return set.dataset.reset();
+  }
+  require_dataset_tokenizer(*set.dataset, tokenizer);
+  if (has_targets(*set.dataset, config)) return;
+  set.note = fmt::format(
+      "train.{}: no example of {} keeps a token whose prediction counts, nothing is "
+      "validated (raise data.sequence_length)",
+      key, file.string());
+  set.dataset.reset();
 }
 
-Validation::Validation(const ValidationSet& set, const RunConfig& config, const ResolvedRun& run,
-                       const Tokenizer& tokenizer, DeviceMesh& mesh)
-    : set_(set), config_(config), run_(run), tokenizer_(tokenizer), mesh_(mesh) {}
+}  // namespace
+
+bool any_set(const std::vector<ValidationSet>& sets) {
+  return std::ranges::any_of(sets, [](const ValidationSet& set) { return set.dataset.has_value(); });
+}
+
+std::vector<ValidationSet> open_validation_sets(const RunConfig& config, const ResolvedRun& run,
+                                                const Tokenizer& tokenizer) {
+  const std::vector<std::string> directories = config.data.all();
+  std::vector<ValidationSet> sets(directories.size());
+  if (!config.train.validates()) return sets;
+  for (size_t i = 0; i < sets.size(); ++i) {
+    if (i > 0) sets[i].tokenizer.emplace(dataset_tokenizer(directories[i]));
+    open_validation_set(config, directories[i], sets[i].tokenizer ? *sets[i].tokenizer : tokenizer, sets[i]);
+    if (!config.data.weights.empty()) sets[i].weight = config.data.weights[i];
+  }
+  if (run.summaries) share_summaries(config, run, sets);
+  return sets;
+}
+
+Validation::Validation(const std::vector<ValidationSet>& sets, const RunConfig& config,
+                       const ResolvedRun& run, const Tokenizer& tokenizer, DeviceMesh& mesh)
+    : sets_(sets), config_(config), run_(run), tokenizer_(tokenizer), mesh_(mesh) {}
 
 void Validation::connect(MpiWorld& world, const Device& device) {
   // The fsdp axis of this mesh is 1, because a model that generates has no shards.
@@ -74,53 +118,99 @@ void Validation::connect(MpiWorld& world, const Device& device) {
 }
 
 std::map<DocumentSizes, int64_t> Validation::documents() const {
-  return coming_documents(*set_.dataset, once_through(loader_options(config_, run_, mesh_)), {},
-                          kStepsLookedAt);
+  std::map<DocumentSizes, int64_t> documents;
+  for (const ValidationSet& set : sets_)
+    if (set.dataset)
+      for (const auto& [sizes, batches] : coming_documents(
+               *set.dataset, once_through(loader_options(config_, run_, mesh_)), {}, kStepsLookedAt))
+        documents[sizes] += batches;
+  return documents;
 }
 
 std::optional<ValidationScores> Validation::measure(TrainingStep& step, MemoryLedger& ledger,
                                                     FunctionRef<bool()> stop_requested, ReportPart report) {
   ValidationScores scores;
   has_evaluated_ = true;
-  const LossSoFar loss = dataset_loss(
-      mesh_.world(), *set_.dataset, loader_options(config_, run_, mesh_), {},
-      [&](int64_t count, NextTokens next) { return step.evaluate(count, next, stop_requested); },
-      [&](int64_t done, int64_t total) { report("sequences", done, total); });
-  scores.loss = loss.sum;
-  // A part of the set gives no score. The run validates again when it goes on.
-  if (!loss.complete) return std::nullopt;
+  // A part of the sets gives no score. The run validates again when it goes on.
+  if (!measure_loss(step, stop_requested, report, scores)) return std::nullopt;
   if (run_.summaries && !measure_rouge(step, ledger, stop_requested, report, scores)) return std::nullopt;
+  if (sets_.size() == 1) scores.sets.clear();
   return scores;
+}
+
+// Returns false if a stop was requested.
+bool Validation::measure_loss(TrainingStep& step, FunctionRef<bool()> stop_requested, ReportPart report,
+                              ValidationScores& scores) {
+  LossSum all;
+  double weighted = 0, weights = 0;
+  for (const ValidationSet& set : sets_) {
+    ValidationEvent::OfSet& of_set = scores.sets.emplace_back();
+    if (!set.dataset) continue;
+    const LossSoFar loss = dataset_loss(
+        mesh_.world(), *set.dataset, loader_options(config_, run_, mesh_), {},
+        [&](int64_t count, NextTokens next) { return step.evaluate(count, next, stop_requested); },
+        [&](int64_t done, int64_t total) { report("sequences", done, total); });
+    if (!loss.complete) return false;
+    of_set.loss = loss.sum.mean();
+    of_set.target_count = loss.sum.target_count;
+    all.loss += loss.sum.loss;
+    all.target_count += loss.sum.target_count;
+    weighted += set.weight * of_set.loss;
+    weights += set.weight;
+  }
+  scores.target_count = all.target_count;
+  // If only sets without a weight can be validated, their targets count alike.
+  scores.loss = config_.data.weights.empty() || weights == 0 ? all.mean() : weighted / weights;
+  return true;
 }
 
 // Returns false if a stop was requested.
 bool Validation::measure_rouge(TrainingStep& step, MemoryLedger& ledger, FunctionRef<bool()> stop_requested,
                                ReportPart report, ValidationScores& scores) {
-  constexpr size_t kSamples = 3;
   const Stream stream(step.arena().device());
   const InferencePlan plan = plan_inference(run_.model, *run_.summaries, writing_mesh_->sizes(),
                                             writing_mesh_->coordinates(), stream.device().kind);
   InferenceModel writer(run_.model, *run_.summaries, *writing_mesh_, stream, ledger, plan.arena);
   has_summarized_ = true;
   step.model().copy_weights_to(writer.model());
-  const int64_t examples = std::min(config_.generation.validate_examples, set_.dataset->examples());
-  RougeMean mean;
+  RougeMean all, mean;
+  for (size_t i = 0; i < sets_.size(); ++i) {
+    if (sets_[i].summaries == 0) continue;
+    mean = {};
+    if (!summarize(writer, sets_[i], stop_requested, report, scores, mean)) return false;
+    const RougeScores of_set = mean.mean();
+    scores.sets[i].rouge1 = of_set.rouge1.fmeasure;
+    scores.sets[i].rouge2 = of_set.rouge2.fmeasure;
+    scores.sets[i].rougeL = of_set.rouge_l.fmeasure;
+    // Without weights all summaries count alike.
+    const double summaries = static_cast<double>(mean.examples());
+    all.add(of_set, config_.data.weights.empty() ? summaries : sets_[i].weight);
+  }
+  scores.rouge = sets_.size() == 1 ? mean.mean() : all.mean();  // a mean of one is rounded again
+  return true;
+}
+
+// Returns false if a stop was requested.
+bool Validation::summarize(InferenceModel& writer, const ValidationSet& set,
+                           FunctionRef<bool()> stop_requested, ReportPart report, ValidationScores& scores,
+                           RougeMean& mean) {
+  constexpr size_t kSamples = 3;
+  const Tokenizer& tokenizer = set.tokenizer ? *set.tokenizer : tokenizer_;
   bool stop_agreed = false;
-  write_summaries(writer, *set_.dataset, tokenizer_, 0, examples, config_.generation,
+  write_summaries(writer, *set.dataset, tokenizer, 0, set.summaries, config_.generation,
                   [&](int64_t first, const std::vector<WrittenText>& summaries) {
                     const std::vector<ExampleText> written =
-                        checked_text(*set_.dataset, tokenizer_, first, std::ssize(summaries));
+                        checked_text(*set.dataset, tokenizer, first, std::ssize(summaries));
                     for (size_t i = 0; i < summaries.size(); ++i) {
                       mean.add(rouge(written[i].summary, summaries[i].text));
                       if (scores.samples.size() < kSamples)
                         scores.samples.push_back({sample_text(written[i].id), sample_text(summaries[i].text),
                                                   sample_text(written[i].summary)});
                     }
-                    report("summaries", first + std::ssize(summaries), examples);
+                    report("summaries", first + std::ssize(summaries), set.summaries);
                     stop_agreed = any_rank(mesh_.world(), stop_requested());
                     return !stop_agreed;
                   });
-  scores.rouge = mean.mean();
   return !stop_agreed;
 }
 

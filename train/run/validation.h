@@ -20,9 +20,12 @@ namespace ripstop {
 
 /// The scores of a validation, equal on all ranks.
 struct ValidationScores {
-  LossSum loss;                                       ///< sum over all targets of the set
-  std::optional<RougeScores> rouge;                   ///< means over the summaries, if any are written
+  double loss = 0;  ///< mean over all targets; with data.weights over the data sets
+  int64_t target_count = 0;
+  std::optional<RougeScores> rouge;  ///< means over the summaries, or data sets, if any are written
   std::vector<ValidationEvent::Sample> samples = {};  ///< the first summaries, cut, as UTF-8
+  /// The scores of each of several data sets.
+  std::vector<ValidationEvent::OfSet> sets = {};
 };
 
 /// Called with the progress of a `part` of the work: "sequences", then "summaries".
@@ -34,28 +37,37 @@ struct ValidationSet {
   /// The set; nullopt without a validation: the config asks for none, the set has no examples, or cuts leave
   /// no example a target.
   std::optional<TokenDataset> dataset = {};
-  std::string note = {};  ///< why there is no validation, if the config asks for one
+  std::string note = {};                    ///< why there is no validation, if the config asks for one
+  std::optional<Tokenizer> tokenizer = {};  ///< of the set, if it is not the run's first
+  double weight = 1;                        ///< 1 without data.weights
+  int64_t summaries = 0;                    ///< examples to summarize
 
   /// kNone if there is no set.
   std::string content_hash() const { return dataset ? dataset->content_hash() : kNone; }
 };
 
-/// Opens validation.h5. Throws Error(kInputData) if the set was made with another tokenizer, and
-/// Error(kUsage) if summaries are to be scored and the set has no summaries.
-ValidationSet open_validation_set(const RunConfig& config, const ResolvedRun& run,
-                                  const Tokenizer& tokenizer);
+/// Whether any of `sets` is there.
+bool any_set(const std::vector<ValidationSet>& sets);
 
-/// Measures the model in training on a validation set. The training step computes the loss. For ROUGE, a
+/// Opens validation.h5 of each data set. `tokenizer`: of the first. Throws Error(kInputData) if a set was made
+/// with another tokenizer, and Error(kUsage) if summaries are to be scored and no set has summaries.
+///
+/// generation.validate_examples are divided by the weights among the sets with summaries; the first of them
+/// takes what is left over.
+std::vector<ValidationSet> open_validation_sets(const RunConfig& config, const ResolvedRun& run,
+                                                const Tokenizer& tokenizer);
+
+/// Measures the model in training on the validation sets. The training step computes the loss. For ROUGE, a
 /// second model on the mesh (replicate * fsdp) x 1 x tensor gets the weights of the training model and lives
 /// only while it writes; its memory is ResolvedRun::summaries_memory.
 class Validation {
  public:
-  Validation(const ValidationSet& set, const RunConfig& config, const ResolvedRun& run,
+  Validation(const std::vector<ValidationSet>& sets, const RunConfig& config, const ResolvedRun& run,
              const Tokenizer& tokenizer, DeviceMesh& mesh);
   /// Makes the groups of ranks for generation on `device`. Collective.
   void connect(MpiWorld& world, const Device& device);
 
-  bool any() const { return set_.dataset.has_value(); }
+  bool any() const { return any_set(sets_); }
 
   /// Counts the document sizes of the batches whose loss measure() computes, for prepare_kernels. Requires
   /// any().
@@ -71,10 +83,14 @@ class Validation {
   bool has_summarized() const { return has_summarized_; }
 
  private:
+  bool measure_loss(TrainingStep& step, FunctionRef<bool()> stop_requested, ReportPart report,
+                    ValidationScores& scores);
   bool measure_rouge(TrainingStep& step, MemoryLedger& ledger, FunctionRef<bool()> stop_requested,
                      ReportPart report, ValidationScores& scores);
+  bool summarize(InferenceModel& writer, const ValidationSet& set, FunctionRef<bool()> stop_requested,
+                 ReportPart report, ValidationScores& scores, RougeMean& mean);
 
-  const ValidationSet& set_;
+  const std::vector<ValidationSet>& sets_;
   const RunConfig& config_;
   const ResolvedRun& run_;
   const Tokenizer& tokenizer_;

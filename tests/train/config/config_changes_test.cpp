@@ -115,8 +115,11 @@ TEST(ConfigChanges, EveryChangeIsADifference) {
             *field += "x";
           else if constexpr (std::is_same_v<decltype(field), std::array<double, 2>*>)
             (*field)[1] += 0.01;
-          else if constexpr (std::is_same_v<decltype(field), std::vector<int32_t>*>)
+          else if constexpr (std::is_same_v<decltype(field), std::vector<int32_t>*> ||
+                             std::is_same_v<decltype(field), std::vector<double>*>)
             field->push_back(7);
+          else if constexpr (std::is_same_v<decltype(field), std::vector<std::string>*>)
+            field->push_back("x");
           else if constexpr (std::is_same_v<decltype(field), std::optional<int64_t>*>)
             *field = field->value_or(0) + 1;
           else if constexpr (std::is_same_v<decltype(field), std::optional<bool>*>)

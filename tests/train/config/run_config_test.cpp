@@ -152,7 +152,7 @@ TEST(RunConfig, EveryKeyIsReadFromTheFile) {
                                                3,
                                                64};
   expected.mesh = {2, 3, 4, true, true};
-  expected.data = {"data/b", 128, false, LossOn::kAll, false, 9};
+  expected.data = {"data/b", {}, {}, 128, false, LossOn::kAll, false, 9};
   expected.train = {std::nullopt, 3, 16, 2, RecomputeChoice::kSelective, false, true, 50, 4, 0};
   expected.optimizer = {2e-5, {0.8, 0.99}, 1e-6, 0, true, FloatChoice::kBfloat16};
   expected.schedule = {ScheduleKind::kWsd, 10, 0.1, 0.25, ScheduleDecay::kOneMinusSqrt};
@@ -167,9 +167,10 @@ TEST(RunConfig, EveryKeyIsReadFromTheFile) {
   for (const ConfigKey& key : config_keys())
     if (to_toml(config).find("\n" + std::string(key.name) + " = ") == std::string::npos)
       missing.insert(key.path());
-  EXPECT_EQ(missing, (std::set<std::string>{"run.continue_from", "model.pretrained", "model.preset",
-                                            "lora.alpha", "lora.dropout", "lora.targets", "lora.rslora",
-                                            "lora.adapter", "train.steps"}));
+  EXPECT_EQ(missing,
+            (std::set<std::string>{"run.continue_from", "model.pretrained", "model.preset", "lora.alpha",
+                                   "lora.dropout", "lora.targets", "lora.rslora", "lora.adapter",
+                                   "data.directories", "data.weights", "train.steps"}));
 }
 
 TEST(RunConfig, HeadsAnglesAndWindowsOfTheModel) {

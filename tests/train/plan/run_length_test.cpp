@@ -19,14 +19,15 @@ std::string text_of(const RunConfig& config, const RunLength& length) {
 
 RunLength length_of_four_epochs() {
   RunLength length;
-  length.data = TrainingData{.examples = 786,
-                             .cut_documents = 402,
-                             .cut_tokens = 50,
-                             .epoch_tokens = 150,
-                             .epoch_sequences = 82,
-                             .steps = 41,
-                             .epochs = 4,
-                             .tokens = 600};
+  const SetData set{.examples = 786,
+                    .cut_documents = 402,
+                    .cut_tokens = 50,
+                    .epoch_tokens = 150,
+                    .epoch_sequences = 82,
+                    .epochs = 4};
+  length.data = TrainingData{{set}, {set}};
+  length.data->steps = 41;
+  length.data->tokens = 600;
   length.steps = 41;
   length.checkpoint_bytes = 1 << 20;
   return length;
@@ -70,8 +71,9 @@ TEST(RunLengthTest, ValidationsThatBeginOrEndARunAreSaid) {
 TEST(RunLengthTest, WhatIsCutIsSaidExactly) {
   const RunConfig config = parsed(kSmallest, {"train.epochs=1", "checkpoint.keep=0"});
   RunLength length = length_of_four_epochs();
-  length.data->cut_documents = 1;
-  length.data->cut_summaries = 2;
+  SetData& set = length.data->sets.front();
+  set.cut_documents = 1;
+  set.cut_summaries = 2;
   EXPECT_NE(text_of(config, length)
                 .find("data: 786 examples, 1 document cut to 256 tokens, 2 summaries longer than "
                       "data.sequence_length 256 lose the end, 25% of"),
@@ -79,7 +81,7 @@ TEST(RunLengthTest, WhatIsCutIsSaidExactly) {
       << text_of(config, length);
   EXPECT_NE(text_of(config, length).find("checkpoint: 1.0 MiB; checkpoint.keep = 0 keeps all of them\n"),
             std::string::npos);
-  length.data->cut_documents = length.data->cut_summaries = length.data->cut_tokens = 0;
+  set.cut_documents = set.cut_summaries = set.cut_tokens = 0;
   EXPECT_NE(text_of(config, length).find("data: 786 examples, none is cut\n"), std::string::npos);
 }
 

@@ -37,7 +37,7 @@ bool has_pairs(const TrainedModel& trained) {
   const std::optional<StartEvent> start = first_start(trained.run / "metrics.jsonl");
   if (start) return start->data.kind.empty() || start->data.kind == to_string(ExampleKind::kSummary);
   try {
-    const fs::path file = fs::path(trained.config.data.directory) / "prepare.json";
+    const fs::path file = fs::path(trained.config.data.first()) / "prepare.json";
     const auto json = nlohmann::json::parse(read_plain_file(file, 1 << 24, ExitCode::kInputData));
     const auto& source = json.at("arguments").at("source");
     return source != "text" && source != "messages";

@@ -1,0 +1,199 @@
+// Whole runs on several data sets.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "tests/train/run/small_runs.h"
+
+namespace ripstop {
+namespace {
+
+namespace fs = std::filesystem;
+
+class MixtureRuns : public SmallRuns {
+ protected:
+  /// Writes a data set whose example i has `first` + i % 40 as its document, in train.h5 and validation.h5.
+  std::string make_set(const std::string& name, int32_t first, int64_t examples, int64_t validation = 3,
+                       const std::string& model = small_model()) {
+    const fs::path directory = scratch_ / name;
+    fs::create_directories(directory);
+    write_bytes(directory / "tokenizer.model", model);
+    const Tokenizer tokenizer(model, "small");
+    TokenDatasetHeader header;
+    header.vocabulary_size = tokenizer.vocabulary_size();
+    header.tokenizer_sha256 = tokenizer.sha256();
+    const auto write = [&](const char* file, int64_t count) {
+      TokenDatasetWriter writer(directory / file, header);
+      for (int64_t i = 0; i < count; ++i) {
+        const int32_t word = first + static_cast<int32_t>(i) % 40;
+        writer.add({.tokens = {1, word, 6, 7, word, 9, word, 2}, .spans = {{5, 8, 1, 4}}});
+      }
+      writer.finish();
+    };
+    write("train.h5", examples);
+    write("validation.h5", validation);
+    return directory.string();
+  }
+  /// A config with data.directories of these names.
+  RunConfig mixed(const std::string& run, const std::vector<std::string>& names,
+                  std::vector<std::string> overrides = {}) const {
+    std::string list;
+    for (const std::string& name : names)
+      list += fmt::format("{}\"{}\"", list.empty() ? "" : ", ", (scratch_ / name).string());
+    overrides.push_back(fmt::format("data.directories=[{}]", list));
+    overrides.insert(overrides.begin(), {"train.steps=12", "train.global_batch_sequences=3"});
+    return config(run, "unused", overrides);
+  }
+  std::vector<double> losses(const std::string& run) const {
+    std::vector<double> found;
+    for (const StepMetrics& step : metrics(run).steps) found.push_back(step.loss);
+    return found;
+  }
+  void expect_same(const std::string& run, const std::string& other, int64_t step) const {
+    EXPECT_EQ(losses(run), losses(other));
+    EXPECT_EQ(read_bytes(checkpoint(run, step) / "rank_00000.h5"),
+              read_bytes(checkpoint(other, step) / "rank_00000.h5"));
+    EXPECT_EQ(state(run, step).cursor, state(other, step).cursor);
+    EXPECT_EQ(state(run, step).tokens, state(other, step).tokens);
+  }
+};
+
+TEST_F(MixtureRuns, AResumedRunIsTheUnbrokenOneBitForBit) {
+  make_set("a", 10, 30), make_set("b", 60, 7);
+  for (const std::vector<std::string>& drawn : {std::vector<std::string>{}, {"data.weights=[0.6, 0.4]"}}) {
+    const std::string kind = drawn.empty() ? "all-" : "drawn-";
+    ASSERT_EQ(train(mixed(kind + "whole", {"a", "b"}, drawn)), ExitCode::kOk);
+    for (const char* steps : {"train.steps=1", "train.steps=4", "train.steps=7", "train.steps=12"}) {
+      std::vector<std::string> overrides = drawn;
+      overrides.emplace_back(steps);
+      ASSERT_EQ(train(mixed(kind + "parts", {"a", "b"}, overrides)), ExitCode::kOk);
+    }
+    expect_same(kind + "parts", kind + "whole", 12);
+  }
+  const DataCursor all = state("all-whole", 12).cursor, drawn = state("drawn-whole", 12).cursor;
+  EXPECT_EQ(all, (DataCursor{0, 36, all.sets}));
+  EXPECT_EQ(all.sets, (std::vector<SetCursor>{{0, 29}, {0, 7}})) << "37 sequences are an epoch";
+  EXPECT_EQ(drawn.sequence, 36);
+  EXPECT_GE(drawn.sets[1].epoch, 1) << "the small set went on while the large one did not end";
+  EXPECT_EQ(drawn.sets[0].epoch, 0);
+  EXPECT_EQ(drawn.sets[0].sequence + 7 * drawn.sets[1].epoch + drawn.sets[1].sequence, 36);
+}
+
+// A list of one data set, also with a weight or beside sets that are never drawn, trains as the set alone.
+TEST_F(MixtureRuns, OneSetTrainsAsEver) {
+  make_set("a", 10, 5), make_set("b", 60, 7);
+  ASSERT_EQ(
+      train(config("alone", (scratch_ / "a").string(), {"train.steps=12", "train.global_batch_sequences=3"})),
+      ExitCode::kOk);
+  ASSERT_EQ(train(mixed("list", {"a"})), ExitCode::kOk);
+  ASSERT_EQ(train(mixed("weighted", {"a"}, {"data.weights=[0.5]"})), ExitCode::kOk);
+  ASSERT_EQ(train(mixed("zero", {"a", "b"}, {"data.weights=[2, 0]"})), ExitCode::kOk);
+  expect_same("list", "alone", 12);
+  expect_same("weighted", "alone", 12);
+  EXPECT_TRUE(state("alone", 12).cursor.sets.empty());
+  EXPECT_EQ(losses("zero"), losses("alone"));
+  EXPECT_EQ(read_bytes(checkpoint("zero", 12) / "rank_00000.h5"),
+            read_bytes(checkpoint("alone", 12) / "rank_00000.h5"));
+  EXPECT_EQ(state("zero", 12).cursor.sets, (std::vector<SetCursor>{{7, 1}, {0, 0}}));
+}
+
+TEST_F(MixtureRuns, OtherWeightsApplyFromTheNextSequenceIfAllowed) {
+  make_set("a", 10, 30), make_set("b", 60, 30);
+  ASSERT_EQ(train(mixed("run", {"a", "b"}, {"data.weights=[1, 0]", "train.steps=4"})), ExitCode::kOk);
+  const std::vector<std::string> other = {"data.weights=[0, 1]", "train.steps=8"};
+  const Error refused = refusal(mixed("run", {"a", "b"}, other));
+  EXPECT_EQ(refused.code(), ExitCode::kUsage);
+  EXPECT_HAS(refused.what(), "data.weights: [1.0, 0.0] -> [0.0, 1.0]");
+  EXPECT_HAS(refused.hint(), "--allow-changes");
+  allow_changes_ = true;
+  ASSERT_EQ(train(mixed("run", {"a", "b"}, other)), ExitCode::kOk);
+  EXPECT_HAS(said(), "data.weights: [1.0, 0.0] -> [0.0, 1.0], from step 5 on");
+  EXPECT_HAS(said(), "  as before: 3 sequences a step\n");
+  EXPECT_EQ(state("run", 8).cursor, (DataCursor{0, 24, {{0, 12}, {0, 12}}}));
+  allow_changes_ = false;  // the new weights are stored
+  ASSERT_EQ(train(mixed("run", {"a", "b"}, {"data.weights=[0, 1]", "train.steps=9"})), ExitCode::kOk);
+  EXPECT_EQ(state("run", 9).cursor, (DataCursor{0, 27, {{0, 12}, {0, 15}}}));
+
+  // A run cannot cease to have weights, and one that continues it may have others.
+  allow_changes_ = true;
+  EXPECT_HAS(refusal(mixed("run", {"a", "b"}, {"train.steps=12"})).what(),
+             "data.weights: [0.0, 1.0] -> (none)");
+  allow_changes_ = false;
+  ASSERT_EQ(train(mixed("next", {"a", "b"},
+                        {"data.weights=[1, 0]", "run.continue_from=" + (scratch_ / "run").string()})),
+            ExitCode::kOk);
+  EXPECT_EQ(state("next", 12).cursor, (DataCursor{0, 36, {{0, 21}, {0, 15}}}));
+}
+
+TEST_F(MixtureRuns, OtherDataSetsAreRefusedByName) {
+  make_set("a", 10, 30), make_set("b", 60, 30), make_set("c", 100, 30);
+  ASSERT_EQ(train(mixed("run", {"a", "b"}, {"train.steps=2"})), ExitCode::kOk);
+  const auto refused = [&](const std::vector<std::string>& names) {
+    const Error error = refusal(mixed("run", names));
+    EXPECT_EQ(error.code(), ExitCode::kUsage);
+    return std::string(error.what());
+  };
+  EXPECT_HAS(refused({"a", "c"}), (scratch_ / "c").string() + " is not the one this run began with");
+  EXPECT_HAS(refused({"b", "a"}), (scratch_ / "b").string() + " is not the one this run began with");
+  EXPECT_HAS(refused({"a"}), "the run began with 2 data sets, and data.directories has 1");
+  fs::rename(scratch_ / "b", scratch_ / "moved");
+  ASSERT_EQ(train(mixed("run", {"a", "moved"}, {"train.steps=3"})), ExitCode::kOk)
+      << "content counts, not paths";
+}
+
+TEST_F(MixtureRuns, SetsThatDoNotFitAreRefused) {
+  make_set("a", 10, 30), make_set("empty", 60, 0), make_set("other", 60, 30, 3, small_model_with({"zzz"}));
+  const Error tokenizer = refusal(mixed("run", {"a", "other"}));
+  EXPECT_EQ(tokenizer.code(), ExitCode::kInputData);
+  EXPECT_HAS(tokenizer.what(), (scratch_ / "other/train.h5").string() + " has the tokenizer ");
+  EXPECT_HAS(tokenizer.hint(), "prepare them again with the same --tokenizer");
+  for (const std::vector<std::string>& weights : {std::vector<std::string>{}, {"data.weights=[1, 0]"}}) {
+    const Error empty = refusal(mixed("run", {"a", "empty"}, weights));
+    EXPECT_EQ(empty.code(), ExitCode::kInputData);
+    EXPECT_HAS(empty.what(), (scratch_ / "empty/train.h5").string() + ": has no examples");
+  }
+  const Error absent = refusal(mixed("run", {"a", "absent"}));
+  EXPECT_EQ(absent.code(), ExitCode::kInputData);
+  EXPECT_HAS(absent.what(), (scratch_ / "absent").string() + ": there is no such directory");
+  const Error words = refusal(mixed("run", {"a"}, {"data.loss_on=last"}));
+  EXPECT_EQ(words.code(), ExitCode::kUsage);
+  EXPECT_HAS(words.what(), (scratch_ / "a/train.h5").string() + " has no conversations");
+  EXPECT_FALSE(fs::exists(scratch_ / "run"));
+}
+
+// The loss is the mean of the sets' by weight, else over all targets; the best checkpoint has the lowest.
+TEST_F(MixtureRuns, EachSetIsValidated) {
+  make_set("a", 10, 30, 5), make_set("b", 60, 30, 2), make_set("c", 100, 30, 0);
+  const auto validation_of = [&](const std::string& run) {
+    const MetricsLog log = metrics(run);
+    EXPECT_EQ(log.validations.size(), 1u);
+    const ValidationEvent event = log.validations.at(0);
+    EXPECT_EQ(event.sets.value().size(), 3u);
+    EXPECT_EQ(event.sets->at(0).target_count, 15);
+    EXPECT_EQ(event.sets->at(1).target_count, 6);
+    EXPECT_TRUE(std::isnan(event.sets->at(2).loss));
+    EXPECT_EQ(event.target_count, 21);
+    EXPECT_EQ(state(run, 12).best.value().value, event.loss);
+    return event;
+  };
+  const std::vector<std::string> validating = {"train.validate_every=12"};
+  ASSERT_EQ(train(mixed("all", {"a", "b", "c"}, validating)), ExitCode::kOk);
+  EXPECT_HAS(said(), "c/validation.h5 has no examples, nothing is validated");
+  EXPECT_HAS(said(), (scratch_ / "c").string() + "  not validated\n");
+  const ValidationEvent all = validation_of("all");
+  EXPECT_NEAR(all.loss, (15 * all.sets->at(0).loss + 6 * all.sets->at(1).loss) / 21, 1e-12);
+  EXPECT_NE(all.sets->at(0).loss, all.sets->at(1).loss);
+
+  ASSERT_EQ(train(mixed("drawn", {"a", "b", "c"}, {"train.validate_every=12", "data.weights=[1, 3, 4]"})),
+            ExitCode::kOk);
+  const ValidationEvent drawn = validation_of("drawn");
+  EXPECT_NEAR(drawn.loss, (drawn.sets->at(0).loss + 3 * drawn.sets->at(1).loss) / 4, 1e-12);
+  ASSERT_EQ(train(mixed("zero", {"a", "b", "c"}, {"train.validate_every=12", "data.weights=[0, 3, 4]"})),
+            ExitCode::kOk);
+  const ValidationEvent zero = validation_of("zero");
+  EXPECT_DOUBLE_EQ(zero.loss, zero.sets->at(1).loss) << "a set of weight 0 is shown, but not in the mean";
+}
+
+}  // namespace
+}  // namespace ripstop
