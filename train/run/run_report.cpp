@@ -101,7 +101,7 @@ std::vector<std::string> lines_since(const LastStart& before, const StartEvent& 
       was.steps == now.steps && std::ranges::none_of(now.changes, [](const auto& change) {
         return change.key == "optimizer.learning_rate" || change.key.starts_with("schedule.");
       });
-  const bool same_order = std::ranges::count(changes, "data.weights", &ConfigDifference::key) == 0;
+  const bool same_order = std::ranges::count(now.changes, "data.weights", &ConfigDifference::key) == 0;
   lines.push_back(
       fmt::format("  as before: {} a step{}{}", counted(config.train.global_batch_sequences, "sequence"),
                   same_order ? ", the order of the data" : "", same_rate ? ", the learning rate" : ""));
