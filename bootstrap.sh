@@ -3,7 +3,7 @@
 #
 #   ./bootstrap.sh deps         install what the build needs (Debian, Ubuntu), or say what is missing and how to get it;
 #                               deps --slurm: as root also a Slurm that is not started, for the tests on simulated nodes
-#   ./bootstrap.sh build        configure and compile into build/cpu-release
+#   ./bootstrap.sh build        configure and compile into build/cpu-release; build --target ripstop: the program alone
 #   ./bootstrap.sh quickstart   deps, the program alone, then train a small summariser on 4 ranks and show its work (3 minutes)
 #   ./bootstrap.sh test         deps, build, then all tests
 #   ./bootstrap.sh format       clang-format every source file in place
@@ -149,7 +149,7 @@ case $verb in
     deps
     if [[ ${1:-} == --slurm ]]; then slurm_deps; fi
     ;;
-  build) build ;;
+  build) build "$@" ;;
   quickstart)
     deps
     build --target ripstop
