@@ -137,6 +137,18 @@ ReadConversation read_conversation(const JsonReader& reader, const Json& object)
   return read;
 }
 
+ReadConversation read_question(const JsonReader& reader, Json object) {
+  if (object.contains("prompt") && !object.contains("completion"))
+    object["completion"] = object["prompt"].is_string() ? Json("") : Json::array();
+  ReadConversation read = read_conversation(reader, object);
+  if (!read.not_text.empty())
+    reader.refuse("tools and parts other than text are not read: {}", read.not_text);
+  while (!read.turns.empty() && read.turns.back().role == Role::kAssistant) read.turns.pop_back();
+  if (read.turns.empty() || read.turns.back().role != Role::kUser)
+    reader.refuse("no turn of the user is the last, or before the last answer");
+  return read;
+}
+
 std::string text_of_conversation(const Conversation& conversation) {
   Json list = Json::array();
   for (const Message& message : conversation) {

@@ -23,6 +23,11 @@ struct ReadConversation {
 ReadConversation read_conversation(const JsonReader& reader, const JsonReader::Json& object);
 inline constexpr int kConversationLevels = 5;
 
+/// Reads a conversation up to an answer that is to be written: as read_conversation(), where `completion` may
+/// be absent, without the turns of the assistant at its end. Throws by `reader`, also for parts that are no
+/// text, and if no turn of the user is the last.
+ReadConversation read_question(const JsonReader& reader, JsonReader::Json object);
+
 /// A JSON list of objects with `role`, `content` and, for a turn of the assistant that does not count,
 /// `weight` 0.
 std::string text_of_conversation(const Conversation& conversation);

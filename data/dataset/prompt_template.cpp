@@ -130,6 +130,34 @@ EncodedPrompt PromptTemplate::encode(std::string_view document) const {
   return prompt;
 }
 
+EncodedPrompt PromptTemplate::encode_question(const ReadConversation& question, int64_t longest) const {
+  const Conversation& turns = question.turns;
+  EncodedPrompt prompt{.is_conversation = true};
+  if (question.is_joined) {
+    prompt.tokens = tokenizer_->encode(turns.front().content, tokenizer_->begin());
+    prompt.begin_tokens = std::ssize(tokenizer_->begin());
+    prompt.separator_begin = std::ssize(prompt.tokens);
+    return prompt;
+  }
+  const RenderedChat chat = chat_->render(turns, /*prompts=*/true);
+  const std::vector<SpannedToken> spans = tokenizer_->encode_with_spans(chat.text);
+  size_t first = 0;
+  while (turns[first].role == Role::kSystem) ++first;
+  const int64_t head = first_token_from(spans, chat.turns[first].begin);
+  int64_t begin = head;
+  for (size_t i = first + 1; i < turns.size() && head + std::ssize(spans) - begin > longest; ++i)
+    if (turns[i].role == Role::kUser && turns[i - 1].role == Role::kAssistant)
+      begin = first_token_from(spans, chat.turns[i].begin);
+  prompt.cut_tokens = begin - head;
+  for (int64_t i = 0; i < std::ssize(spans); ++i)
+    if (i < head || i >= begin) prompt.tokens.push_back(spans[static_cast<size_t>(i)].id);
+  const RenderedTurn& last = chat.turns.back();
+  prompt.begin_tokens = first_token_from(spans, last.text_begin) - prompt.cut_tokens;
+  prompt.separator_begin =
+      std::max(prompt.begin_tokens, tokens_up_to(spans, last.text_end) - prompt.cut_tokens);
+  return prompt;
+}
+
 TokenExample PromptTemplate::encode_pair(std::string_view document, std::string_view summary) const {
   int64_t target_begin = 0;
   EncodedPrompt prompt;

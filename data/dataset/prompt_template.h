@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "data/chat/chat_template.h"
+#include "data/chat/conversation_json.h"
 #include "data/dataset/token_dataset_writer.h"
 #include "data/tokenizer/tokenizer.h"
 
@@ -31,9 +32,11 @@ std::string typed_template(std::string typed);
 /// A prompt: Tokenizer::begin, template and document, or a user's turn with them. Code that cuts the document
 /// must keep the first begin_tokens tokens, and all tokens from separator_begin on.
 struct EncodedPrompt {
-  std::vector<int32_t> tokens;
+  std::vector<int32_t> tokens = {};
   int64_t separator_begin = 0;
   int64_t begin_tokens = 1;
+  int64_t cut_tokens = 0;        ///< tokens that older turns of a conversation have lost
+  bool is_conversation = false;  ///< its begin may be cut, if the document does not suffice
 };
 
 /// Makes a prompt of a document, or an example of a pair. If the tokenizer's choice names a chat template,
@@ -56,6 +59,11 @@ class PromptTemplate {
   /// ids of the user's turn and the generation prompt. A token that spans the end of the document and the
   /// start of the separator counts as separator.
   EncodedPrompt encode(std::string_view document) const;
+  /// The prompt of a conversation that a turn of the user ends (read_question). One of more than `longest`
+  /// tokens loses its oldest turns behind a system message, up to a turn of the user. The document is the
+  /// last turn's text. There must be a chat template, unless the question is_joined, which takes none. Throws
+  /// ConversationError if the template refuses the roles.
+  EncodedPrompt encode_question(const ReadConversation& question, int64_t longest) const;
   /// The prompt of `document`, then `summary` (Tokenizer::encode_continuation), then Tokenizer::eos; by a
   /// chat template, the turns of user and assistant. Throws ConversationError if the summary changes the
   /// prompt, as thoughts in it may.

@@ -43,19 +43,21 @@ class DocumentInput {
  public:
   /// `path` may be "-", standard input. Checks all lines of a file, but only the first document of standard
   /// input or a pipe, which can be read only once.
-  explicit DocumentInput(const std::string& path)
-      : is_live_(path == "-" && terminal_of(stdin).is_terminal), lines_(announced(path)) {
+  DocumentInput(const std::string& path, const Questions* questions)
+      : questions_(questions),
+        is_live_(path == "-" && terminal_of(stdin).is_terminal),
+        lines_(announced(path)) {
     if (path == "-" || !fs::is_regular_file(path)) {
-      first_ = next_document(lines_);
+      first_ = next_document(lines_, questions_);
       return;
     }
     if (is_plain_text(path)) {
-      first_ = whole_document(lines_);
+      first_ = whole_document(lines_, questions_);
       total_ = 1;
       return;
     }
     TextLines all(path);
-    while (next_document(all)) ++total_;
+    while (next_document(all, questions_)) ++total_;
   }
 
   /// Whether a person types the documents.
@@ -68,7 +70,7 @@ class DocumentInput {
     std::vector<DocumentLine> read;
     if (first_) read.push_back(*std::exchange(first_, std::nullopt));
     while (std::ssize(read) < most) {
-      std::optional<DocumentLine> line = next_document(lines_);
+      std::optional<DocumentLine> line = next_document(lines_, questions_);
       if (!line) break;
       read.push_back(std::move(*line));
     }
@@ -80,11 +82,14 @@ class DocumentInput {
   const std::string& announced(const std::string& path) const {
     if (is_live_)
       print_to(stderr,
-               "reading documents from standard input, one JSON object a line: {{\"document\": \"...\"}} "
-               "(Ctrl-D ends; --input FILE reads a file)\n");
+               "reading {} from standard input, one JSON object a line: {{\"{}\": \"...\"}} "
+               "(Ctrl-D ends; --input FILE reads a file)\n",
+               questions_ == nullptr ? "documents" : "questions",
+               questions_ == nullptr || questions_->chat != nullptr ? "document" : "prompt");
     return path;
   }
 
+  const Questions* questions_;  // null for documents
   bool is_live_;
   TextLines lines_;
   std::optional<DocumentLine> first_;
@@ -142,7 +147,8 @@ struct Summarizer {
   const Tokenizer& tokenizer;
   const PromptTemplate& prompt;
   const GenerationSettings& settings;
-  int64_t done = 0;  ///< documents of earlier calls of run()
+  bool asks = false;  ///< whether documents are JSON for read_question()
+  int64_t done = 0;   ///< documents of earlier calls of run()
 
   /// The summaries of rank 0's `documents` in order, on all ranks; empty without documents. Collective.
   std::vector<WrittenText> run(const std::vector<std::string>& documents) {
@@ -164,8 +170,12 @@ struct Summarizer {
     return gather_written(mesh.world(), mesh.sizes().tensor, own);
   }
 
-  /// The prompt around `document`, or around its first 64 KiB if the tokenizer cannot encode all of it.
+  /// The prompt of `document`. Of a text that the tokenizer cannot encode, the first 64 KiB are taken.
   EncodedPrompt encode(const std::string& document) const {
+    if (asks)
+      return prompt.encode_question(
+          read_question(JsonReader("a question", ExitCode::kInputData), JsonReader::Json::parse(document)),
+          model.options().context - settings.max_new_tokens);
     try {
       return prompt.encode(document);
     } catch (const LongWordError&) {
@@ -252,8 +262,12 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
   const Tokenizer tokenizer = tokenizer_of(trained, given.tokenizer, note);
   if (!note.empty() && world.communicator().rank() == 0) print_to(stderr, "note: {}\n", note);
   print_notes(world.communicator(), tokenizer, trained, /*writes_texts=*/true);
-  const PromptTemplate prompt(tokenizer,
-                              template_of(trained, tokenizer, typed_template(given.prompt_template)));
+  const bool asks =
+      given.prompt_template.empty() && trained_kind(trained) == to_string(ExampleKind::kConversation);
+  const PromptTemplate prompt(
+      tokenizer, asks ? std::string(kDefaultTemplate)  // not used: a question has no text around it
+                      : template_of(trained, tokenizer, typed_template(given.prompt_template)));
+  const Questions questions{prompt.chat()};
   const SpecialNames special(tokenizer);
   if (const std::string name = special.find(prompt.text()); !name.empty() && world.communicator().rank() == 0)
     print_to(stderr, "note: the template has the name of a special token, {}, which is {}\n", name,
@@ -267,7 +281,7 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
       output.emplace(given.output, given.force,
                      [](const std::string& text) { print_to(stderr, "{}\n", text); });
     }
-    input.emplace(given.input);
+    input.emplace(given.input, asks ? &questions : nullptr);
   });
   const GenerationSettings& settings = trained.config.generation;
   const Device device = given.model.choose_rank_device(world, trained);
@@ -275,7 +289,7 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
       io, world, trained,
       inference_options(trained, device, given.model.batch_size, settings, tokenizer.vocabulary_size()),
       device);
-  Summarizer summarizer{model.model(), tokenizer, prompt, settings};
+  Summarizer summarizer{model.model(), tokenizer, prompt, settings, asks};
   // Four batches for each replica: enough to keep all replicas busy, few enough to write early.
   summarize_all(summarizer, input, output, 4 * given.model.batch_size * model.mesh().data_ranks());
 }
@@ -289,7 +303,8 @@ void add_summarize(CommandLine& line) {
   verb.path(
           "--input", given->input,
           "JSONL, {\"document\": \"...\"} a line; or one document of plain text if the name ends with .txt, "
-          ".text or .md and the text does not begin with {; both also with .gz; - is JSONL from stdin")
+          ".text or .md and the text does not begin with {; both also with .gz; - is JSONL from stdin; for a "
+          "model of conversations also messages, conversations or prompt, up to the answer")
       .show_default();
   verb.path("--output", given->output,
             "the same lines with `summary`, and `cut_tokens` where the document lost its end, as plain "

@@ -8,6 +8,7 @@
 #include <system_error>
 #include <utility>
 
+#include "data/chat/conversation_json.h"
 #include "data/files/directory.h"
 #include "data/process/partial_directory.h"
 #include "data/process/shell_word.h"
@@ -88,7 +89,7 @@ Json parse_object(std::string& line, const TextLines& lines) {
 }
 
 // Throws an error with the names of the line's fields, and a hint on how to rename one to `document`.
-[[noreturn]] void refuse_fields(const Json& object, const TextLines& lines) {
+[[noreturn]] void refuse_fields(const Json& object, const TextLines& lines, bool takes_turns) {
   constexpr size_t kShown = 12;
   std::string names, text;
   size_t count = 0;
@@ -99,12 +100,35 @@ Json parse_object(std::string& line, const TextLines& lines) {
       text = name;
   }
   if (count > kShown) names += fmt::format(" and {} more", count - kShown);
+  const std::string wanted = takes_turns ? "'messages', 'prompt' or 'document'" : "'document'";
   const std::string field = text.empty() ? ".NAME" : ".[" + text_of_json(text) + "]";
   throw Error(ExitCode::kInputData,
-              fmt::format("{}: no field 'document'; the line has {}", lines.place(),
+              fmt::format("{}: no field {}; the line has {}", lines.place(), wanted,
                           count == 0 ? "no fields" : names),
-              fmt::format("rename the field of the text: jq -c {} IN.jsonl >OUT.jsonl",
-                          shell_word(".document = " + field)));
+              !takes_turns && has_conversation(object)
+                  ? "conversations are for models that were trained on them"
+                  : fmt::format("rename the field of the text: jq -c {} IN.jsonl >OUT.jsonl",
+                                shell_word(".document = " + field)));
+}
+
+// The question in `object`, as JSON.
+std::string question_of(Json object, const TextLines& lines, const ChatTemplate* chat) {
+  if (const auto document = object.find("document");
+      document != object.end() && !has_conversation(object) && !object.contains("prompt")) {
+    const Json text = document->is_null() ? Json("") : *document;
+    object = chat == nullptr ? Json{{"prompt", text}}
+                             : Json{{"messages", {{{"role", "user"}, {"content", text}}}}};
+  }
+  const ReadConversation question = read_question(JsonReader(lines.place(), ExitCode::kInputData), object);
+  try {
+    if (chat != nullptr && !question.is_joined) (void)chat->render(question.turns, /*prompts=*/true);
+  } catch (const ConversationError& refused) {
+    fail(ExitCode::kInputData, "{}: {}", lines.place(), refused.what());
+  }
+  if (chat == nullptr && !question.is_joined)
+    throw Error(ExitCode::kInputData, lines.place() + ": turns need a chat template, and the model has none",
+                "it was trained on texts: {\"prompt\": \"...\"}");
+  return text_of_json(object);
 }
 
 // Whether replacing `path` would lose data. False for a dead link or an empty file (mktemp makes one).
@@ -125,18 +149,19 @@ bool put_in_place(const fs::path& from, const fs::path& to, bool replace) {
 
 }  // namespace
 
-std::optional<DocumentLine> next_document(TextLines& lines) {
+std::optional<DocumentLine> next_document(TextLines& lines, const Questions* questions) {
   for (std::string line; lines.next(line);) {
     if (line.find_first_not_of(" \t") == std::string::npos) continue;
     const Json object = parse_object(line, lines);
     const auto document = object.find("document");
-    if (document == object.end()) refuse_fields(object, lines);
-    // A null is an empty document, as in `prepare`.
-    if (document->is_null()) return DocumentLine{line, ""};
-    if (!document->is_string())
+    const bool has_turns = questions != nullptr && (has_conversation(object) || object.contains("prompt"));
+    if (document == object.end() && !has_turns) refuse_fields(object, lines, questions != nullptr);
+    if (!has_turns && !document->is_null() && !document->is_string())
       fail(ExitCode::kInputData, "{}: 'document' is of type {}, expected a string", lines.place(),
            document->type_name());
-    return DocumentLine{line, *document};
+    if (questions != nullptr) return DocumentLine{line, question_of(object, lines, questions->chat)};
+    // A null is an empty document, as in `prepare`.
+    return DocumentLine{line, document->is_null() ? "" : document->get<std::string>()};
   }
   return std::nullopt;
 }
@@ -150,7 +175,7 @@ bool is_plain_text(const fs::path& path) {
   return true;
 }
 
-DocumentLine whole_document(TextLines& lines) {
+DocumentLine whole_document(TextLines& lines, const Questions* questions) {
   constexpr size_t kMostBytes = size_t{64} << 20;
   std::string document;
   for (std::string line; lines.next(line);) {
@@ -158,7 +183,9 @@ DocumentLine whole_document(TextLines& lines) {
     if (document.size() > kMostBytes)
       fail(ExitCode::kInputData, "{}: one document of more than {} MiB", lines.name(), kMostBytes >> 20);
   }
-  return {fmt::format("{{\"document\":{}}}", text_of_json(document)), document};
+  const Json object{{"document", document}};
+  return {text_of_json(object),
+          questions == nullptr ? document : question_of(object, lines, questions->chat)};
 }
 
 std::string with_summary(const std::string& line, const std::string& summary, int64_t cut_tokens) {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "data/chat/chat_template.h"
 #include "data/files/file.h"
 #include "data/text/text_lines.h"
 
@@ -12,22 +13,28 @@ namespace ripstop {
 
 struct DocumentLine {
   std::string line;      ///< the text as it was read
-  std::string document;  ///< the field `document`; "" for null
+  std::string document;  ///< the field `document`, "" for null; or JSON for read_question()
 
   bool operator==(const DocumentLine&) const = default;
 };
 
+/// How lines are read for a model that was trained on conversations: as read_question() does; a `document` is
+/// a turn of the user.
+struct Questions {
+  const ChatTemplate* chat = nullptr;  ///< borrowed; null: the model knows texts of `prompt` alone
+};
+
 /// The next object of `lines`; nullopt at the end. Skips blank lines. Throws Error(kInputData) with file and
-/// line if a line is no JSON object with a string or null as `document`. If the field is absent, the message
-/// lists the other fields.
-std::optional<DocumentLine> next_document(TextLines& lines);
+/// line if a line is no JSON object with a string or null as `document`, or, with `questions`, with a
+/// conversation that the chat template takes. If the field is absent, the message lists the other fields.
+std::optional<DocumentLine> next_document(TextLines& lines, const Questions* questions = nullptr);
 
 /// Whether the file is one document of plain text: its name ends with .txt, .text or .md, perhaps with .gz
 /// behind, and its first character is no {. Throws Error(kInputData) like TextLines.
 bool is_plain_text(const std::filesystem::path& path);
 
 /// All of `lines` as one document. Throws Error(kInputData) if the text is longer than 64 MiB.
-DocumentLine whole_document(TextLines& lines);
+DocumentLine whole_document(TextLines& lines, const Questions* questions = nullptr);
 
 /// `line` with the field `summary`, and without a line end; other values stay as they are written. An old
 /// `summary` becomes `reference`, unless `line` has a `reference`. If `cut_tokens` is above 0, adds

@@ -24,24 +24,25 @@ std::string trimmed(const std::string& text) {
 EncodedPrompt stored_prompt(const TokenDataset& dataset, int64_t example, int64_t longest) {
   const KeptTokens kept = keep_prompt(dataset, example, longest);
   const TargetSpan& last = dataset.spans(example).back();
-  EncodedPrompt prompt{std::vector<int32_t>(static_cast<size_t>(kept.count())),
-                       kept_place(kept, last.cut_end), kept_place(kept, last.cut_begin)};
+  EncodedPrompt prompt{.tokens = std::vector<int32_t>(static_cast<size_t>(kept.count())),
+                       .separator_begin = kept_place(kept, last.cut_end),
+                       .begin_tokens = kept_place(kept, last.cut_begin),
+                       .cut_tokens = last.target_begin - kept.count(),
+                       .is_conversation = dataset.header().kind == ExampleKind::kConversation};
   int32_t* to = prompt.tokens.data();
   for (const TokenRange& part : kept.parts) {
     const int64_t begin = dataset.example_begin(example);
     dataset.read_tokens(begin + part.begin, begin + part.end, to);
     to += part.size();
   }
-  // One conversation too long for a context must not end an evaluation: its end stays.
-  const int64_t surplus = kept.count() - longest;
-  if (surplus > prompt.separator_begin - prompt.begin_tokens &&
-      dataset.header().kind == ExampleKind::kConversation)
-    prompt.begin_tokens = 0, prompt.separator_begin = surplus;
   return prompt;
 }
 
 int64_t cut_document(EncodedPrompt& prompt, int64_t longest) {
   const int64_t surplus = std::max<int64_t>(std::ssize(prompt.tokens) - longest, 0);
+  // One conversation too long for a context must not end an evaluation: its end stays.
+  if (prompt.is_conversation && surplus > prompt.separator_begin - prompt.begin_tokens)
+    prompt.begin_tokens = 0, prompt.separator_begin = surplus;
   const int64_t document = prompt.separator_begin - prompt.begin_tokens;
   if (surplus > document || longest < 1)
     throw Error(ExitCode::kUsage,
@@ -88,7 +89,8 @@ void write_texts(InferenceModel& model, const Tokenizer& tokenizer, const Genera
       [&]() -> std::optional<NumberedPrompt> {
         std::optional<DocumentPrompt> prompt = next_prompt();
         if (!prompt) return std::nullopt;
-        cut_tokens.push_back(cut_document(prompt->encoded, limits.context - settings.max_new_tokens));
+        cut_tokens.push_back(prompt->encoded.cut_tokens +
+                             cut_document(prompt->encoded, limits.context - settings.max_new_tokens));
         return NumberedPrompt{std::move(prompt->encoded.tokens), prompt->number};
       },
       {.best = [&](std::span<const SlotTokens> items) { return model.best(items, options.ids); },

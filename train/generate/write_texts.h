@@ -14,14 +14,13 @@
 namespace ripstop {
 
 /// Reads the prompt of `example`: what stands before its last span. A conversation of more than `longest`
-/// tokens loses its oldest turns (keep_prompt), and if that does not suffice, cut_document() may cut the rest
-/// from its begin or from the user's text. Any thread may call. Throws Error(kInputData) if the file is
+/// tokens loses its oldest turns (keep_prompt). Any thread may call. Throws Error(kInputData) if the file is
 /// damaged.
 EncodedPrompt stored_prompt(const TokenDataset& dataset, int64_t example, int64_t longest = INT64_MAX);
 
 /// Removes tokens from the end of the document, [begin_tokens, separator_begin), until the prompt has at most
-/// `longest` tokens. The prompt's begin tokens and separator always stay. Returns the number of removed
-/// tokens. Throws Error(kUsage) if begin tokens and separator alone exceed `longest`.
+/// `longest` tokens. The prompt's begin tokens and separator always stay; of a conversation, its end. Returns
+/// the number of removed tokens. Throws Error(kUsage) if begin tokens and separator alone exceed `longest`.
 int64_t cut_document(EncodedPrompt& prompt, int64_t longest);
 
 /// The number of prompts among the first `examples` that cut_document would cut. Reads no token.
@@ -38,7 +37,7 @@ using NextDocumentPrompt = FunctionRef<std::optional<DocumentPrompt>()>;
 /// The text after a prompt.
 struct WrittenText {
   std::string text;        ///< the text without white space at its ends
-  int64_t cut_tokens = 0;  ///< tokens that cut_document removed
+  int64_t cut_tokens = 0;  ///< tokens that older turns lost, and that cut_document removed
   bool at_limit = false;   ///< no end token was generated (Continuation::ended)
 };
 

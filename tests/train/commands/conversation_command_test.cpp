@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "data/chat/conversation_json.h"
 #include "data/dataset/sequence_reader.h"
@@ -109,6 +110,61 @@ TEST_F(ConversationCommand, AnEvaluationAddsTheLossesOfItsAnswers) {
   const Json line = Json::parse(predictions.substr(0, predictions.find('\n')));
   EXPECT_EQ(line.at("reference"), "yes 90");
   EXPECT_EQ(line.at("document"), "Be brief.\n\nis it so\n\nno\n\nand now");
+}
+
+/// The summaries in the lines of `output`.
+std::vector<std::string> summaries_of(const ProgramRun& run) {
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  std::vector<std::string> summaries;
+  std::istringstream lines(run.out);
+  for (std::string line; std::getline(lines, line);)
+    summaries.push_back(Json::parse(line).value("summary", line));
+  return summaries;
+}
+
+TEST_F(ConversationCommand, SummarizeAnswersAsTheEvaluationDoes) {
+  make("data");
+  ASSERT_EQ(run_program("train " + config("data", 80)).exit_code, 0);
+  ASSERT_EQ(run_program("evaluate " + file("run") + " --output " + file("scores")).exit_code, 0);
+  const std::vector<std::string> expected =
+      summaries_of({0, read_bytes(scratch_ / "scores/predictions.jsonl"), ""});
+  ASSERT_EQ(expected.size(), 7U);
+  const ProgramRun got = run_program("summarize " + file("run") + " --input " + file("data-in/test.jsonl"));
+  EXPECT_EQ(summaries_of(got), expected);
+  EXPECT_HAS(got.err, "6 of 7 documents cut to fit");
+  EXPECT_HAS(got.out, "\"cut_tokens\":");
+}
+
+TEST_F(ConversationCommand, SummarizeTakesEveryFormOfAQuestion) {
+  make("data");
+  ASSERT_EQ(run_program("train " + config("data", 80)).exit_code, 0);
+  const auto answers = [&](const std::string& name, const std::string& bytes) {
+    write_bytes(scratch_ / name, bytes);
+    return run_program("summarize " + file("run") + " --input " + file(name));
+  };
+  const std::string user = R"({"role": "user", "content": "is it so"})";
+  const std::string expected = answers("in.jsonl", R"({"messages": [)" + user + "]}").out;
+  const std::vector<std::string> first = {Json::parse(expected).at("summary")};
+  EXPECT_EQ(summaries_of(answers("in.txt", "is it so\n")), first);
+  ASSERT_EQ(
+      run_program("checkpoint export --dtype float32 " + file("run") + " " + file("exported")).exit_code, 0);
+  EXPECT_EQ(summaries_of(run_program("summarize " + file("exported") + " --input " + file("in.txt"))), first);
+  for (const std::string& line :
+       {R"({"document": "is it so"})" + std::string(), R"({"prompt": [)" + user + "]}",
+        R"({"prompt": [)" + user + R"(], "completion": [{"role": "assistant", "content": "no"}]})",
+        R"({"conversations": [{"from": "human", "value": "is it so"}, {"from": "gpt", "value": "no"}]})" +
+            std::string()})
+    EXPECT_EQ(summaries_of(answers("in.jsonl", line)), first) << line;
+  EXPECT_NE(summaries_of(answers("in.jsonl", R"({"prompt": "is it so"})")), first) << "without a template";
+  for (const auto& [line, why] :
+       {std::pair(R"({"text": "a"})",
+                  "in.jsonl:1: no field 'messages', 'prompt' or 'document'; the line has"),
+        std::pair(R"({"messages": [{"role": "system", "content": "a"}]})", "in.jsonl:1: no turn of the user"),
+        std::pair(R"({"messages": [{"role": "tool", "content": "a"}]})", "in.jsonl:1: tools and parts")}) {
+    const ProgramRun refused = answers("in.jsonl", line);
+    EXPECT_EQ(refused.exit_code, 65);
+    EXPECT_HAS(refused.err, why);
+  }
 }
 
 TEST_F(ConversationCommand, ShowMarksAnswersAndCuts) {

@@ -3,18 +3,24 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <exception>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "data/files/directory.h"
+#include "data/files/whole_file.h"
+#include "data/tokenizer/tokenizer_files.h"
 #include "model/core/error.h"
 #include "model/core/rounding.h"
 #include "parallel/agreement.h"
 #include "train/checkpoint/find_run.h"
 #include "train/checkpoint/takeovers.h"
+#include "train/exchange/hugging_face/generation_file.h"
 #include "train/exchange/hugging_face/safetensors.h"
 #include "train/exchange/read/weights_reader.h"
+#include "train/report/metrics.h"
 
 namespace ripstop {
 namespace {
@@ -170,6 +176,23 @@ StoredModel open_stored_model(Io& io, const fs::path& directory, const BaseChoic
 
 int64_t TrainedModel::context() const {
   return std::min(config.data.sequence_length, state().model.max_position_embeddings);
+}
+
+std::string trained_kind(const TrainedModel& trained) {
+  const std::string pairs(to_string(ExampleKind::kSummary)), turns(to_string(ExampleKind::kConversation));
+  if (const std::optional<StartEvent> start = first_start(trained.run / "metrics.jsonl"))
+    return start->data.kind.empty() ? pairs : start->data.kind;
+  try {
+    const fs::path file = fs::path(trained.config.data.first()) / "prepare.json";
+    const auto json = nlohmann::json::parse(read_plain_file(file, 1 << 24, ExitCode::kInputData));
+    const auto& source = json.at("arguments").at("source");
+    return source == "messages" ? turns : source == "text" ? std::string(source) : pairs;
+  } catch (const std::exception&) {
+    const bool has_prompt =
+        fs::exists(trained.run / "prompt_template.txt") || fs::exists(trained.run / kPromptFile);
+    const bool chats = !read_tokenizer_choice(trained.run).chat_template.value_or("").empty();
+    return chats && !has_prompt ? turns : pairs;
+  }
 }
 
 TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& path,

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "data/dataset/token_dataset.h"
 #include "data/files/io.h"
 #include "train/config/run_config.h"
 #include "train/exchange/read/stored_model.h"
@@ -40,6 +41,11 @@ struct TrainedModel {
   /// Maximum tokens of prompt and summary together in training.
   int64_t context() const;
 };
+
+/// The word of the ExampleKind that the run was trained on, by its log; for a copied checkpoint, by
+/// prepare.json of the data set. Otherwise that of conversations if there is a chat template and no prompt
+/// for documents, else that of summaries.
+std::string trained_kind(const TrainedModel& trained);
 
 /// Opens the model that find_stored_model finds. `overrides` ("generation.key=value") replace values in the
 /// config of the training. All ranks open the model that rank 0 finds. Collective. Throws like

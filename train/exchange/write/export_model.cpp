@@ -4,9 +4,7 @@
 
 #include <atomic>
 #include <cerrno>
-#include <exception>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "data/dataset/prompt_template.h"
@@ -21,7 +19,6 @@
 #include "train/exchange/peft/peft_adapter.h"
 #include "train/exchange/write/export_files.h"
 #include "train/report/human_text.h"
-#include "train/report/metrics.h"
 
 namespace ripstop {
 namespace {
@@ -31,25 +28,10 @@ namespace fs = std::filesystem;
 // Name and bytes of each file other than the weights.
 using SmallFiles = std::vector<std::pair<std::string, std::string>>;
 
-// Whether the run was trained on documents with summaries, by the run's log; for a copied checkpoint, by
-// prepare.json of the data set, without which it is taken for one.
-bool has_pairs(const TrainedModel& trained) {
-  const std::optional<StartEvent> start = first_start(trained.run / "metrics.jsonl");
-  if (start) return start->data.kind.empty() || start->data.kind == to_string(ExampleKind::kSummary);
-  try {
-    const fs::path file = fs::path(trained.config.data.first()) / "prepare.json";
-    const auto json = nlohmann::json::parse(read_plain_file(file, 1 << 24, ExitCode::kInputData));
-    const auto& source = json.at("arguments").at("source");
-    return source != "text" && source != "messages";
-  } catch (const std::exception&) {
-    return true;
-  }
-}
-
 // The prompt template of the training; empty if the run has none, or was not trained on pairs.
 std::string find_template(Io& io, const TrainedModel& trained) {
   const fs::path path = trained.run / "prompt_template.txt";
-  if (!has_pairs(trained) || !path_exists(io, path)) return "";
+  if (trained_kind(trained) != to_string(ExampleKind::kSummary) || !path_exists(io, path)) return "";
   return read_plain_file(path, 1 << 20, ExitCode::kInputData);
 }
 
