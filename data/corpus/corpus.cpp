@@ -3,7 +3,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -299,17 +298,6 @@ FileStamp stamp(const std::filesystem::path& path) {
 }
 
 }  // namespace
-
-std::string_view to_string(Split split) {
-  constexpr std::array<std::string_view, kSplits> kNames = {"train", "validation", "test"};
-  return kNames[static_cast<size_t>(split)];
-}
-
-std::string_view to_string(SourceKind kind) {
-  constexpr std::array<std::string_view, 6> kNames = {"auto", "xsum",      "jsonl",
-                                                      "text", "synthetic", "messages"};
-  return kNames[static_cast<size_t>(kind)];
-}
 
 CorpusSource resolve_source(CorpusSource source) {
   if (source.kind == SourceKind::kAuto && source.inputs.empty() && source.examples > 0)

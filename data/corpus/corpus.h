@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -7,18 +8,22 @@
 #include <vector>
 
 #include "data/chat/conversation.h"
+#include "model/core/words.h"
 
 namespace ripstop {
 
 enum class Split { kTrain, kValidation, kTest };
 inline constexpr int kSplits = 3;
-std::string_view to_string(Split split);
+template <>
+inline constexpr std::array<std::string_view, kSplits> kWords<Split> = {"train", "validation", "test"};
 
 /// kAuto: the file names and first lines decide. kJsonl: documents with summaries. kText: running text,
 /// without summaries. kMessages: conversations in JSON lines.
 enum class SourceKind { kAuto, kXsum, kJsonl, kText, kSynthetic, kMessages };
-/// Value of --source: "auto", "xsum", "jsonl", "text", "synthetic" or "messages".
-std::string_view to_string(SourceKind kind);
+/// Values of --source.
+template <>
+inline constexpr std::array<std::string_view, 6> kWords<SourceKind> = {"auto", "xsum",      "jsonl",
+                                                                       "text", "synthetic", "messages"};
 
 /// A file of the input that is not read.
 struct PassedOver {

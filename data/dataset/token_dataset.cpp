@@ -126,9 +126,9 @@ void TokenDataset::read_header(const Hdf5File& hdf5) {
         version < kTokenDatasetVersion ? "make it again by ripstop prepare" : "");
   }
   const std::string kind = hdf5.text("kind");
-  const auto found = std::ranges::find(kWords<ExampleKind>, kind);
-  if (found == kWords<ExampleKind>.end()) fail(ExitCode::kInputData, "{}: unknown kind '{}'", where, kind);
-  header_.kind = static_cast<ExampleKind>(found - kWords<ExampleKind>.begin());
+  const std::optional<ExampleKind> known = value_of<ExampleKind>(kind);
+  if (!known) fail(ExitCode::kInputData, "{}: unknown kind '{}'", where, kind);
+  header_.kind = *known;
   header_.vocabulary_size = hdf5.integer("vocabulary_size");
   if (header_.vocabulary_size < 1 || header_.vocabulary_size > INT32_MAX) {
     fail(ExitCode::kInputData, "{}: vocabulary_size is {}", where, header_.vocabulary_size);

@@ -1,7 +1,9 @@
 // The words of enums, as config files and JSON spell them.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <string_view>
 
 namespace ripstop {
@@ -17,6 +19,14 @@ concept HasWords = !kWords<T>.empty();
 template <HasWords Enum>
 std::string_view to_string(Enum value) {
   return kWords<Enum>[static_cast<size_t>(value)];
+}
+
+/// Returns the value that `word` stands for; nullopt if no value has this word.
+template <HasWords Enum>
+std::optional<Enum> value_of(std::string_view word) {
+  const auto found = std::ranges::find(kWords<Enum>, word);
+  if (found == kWords<Enum>.end()) return std::nullopt;
+  return static_cast<Enum>(found - kWords<Enum>.begin());
 }
 
 }  // namespace ripstop

@@ -9,7 +9,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <map>
 #include <optional>
 
 #include "data/process/shell_word.h"
@@ -117,10 +116,6 @@ struct PrepareArguments {
   std::optional<Option> seed;      ///< --seed, for making and for showing
 };
 
-const std::map<std::string, SourceKind> kSources = {
-    {"auto", SourceKind::kAuto}, {"xsum", SourceKind::kXsum},           {"jsonl", SourceKind::kJsonl},
-    {"text", SourceKind::kText}, {"synthetic", SourceKind::kSynthetic}, {"messages", SourceKind::kMessages}};
-
 std::vector<std::string> chat_templates() {
   std::vector<std::string> names = chat_template_names();
   names.insert(names.begin(), "auto");
@@ -129,7 +124,7 @@ std::vector<std::string> chat_templates() {
 
 PrepareOptions options_of(const PrepareArguments& given, Progress& progress, const StopSignal& stop) {
   PrepareOptions options = given.options;
-  options.source.kind = kSources.at(given.source);
+  options.source.kind = value_of<SourceKind>(given.source).value();
   options.source.inputs.assign(given.inputs.begin(), given.inputs.end());
   options.source.splits = given.splits;
   if (given.show.seed) options.source.seed = 0;  // here --seed is for drawing examples
@@ -206,8 +201,7 @@ void check_arguments(const PrepareArguments& given) {
 ExitCode make_and_show(PrepareArguments given) {
   check_arguments(given);
   given.show.split = split_name(given.show.split);
-  given.show.loss_on =
-      static_cast<LossOn>(std::ranges::find(kWords<LossOn>, given.loss_on) - kWords<LossOn>.begin());
+  given.show.loss_on = value_of<LossOn>(given.loss_on).value();
   // --seed decides the synthetic texts, if there are any, else which examples are drawn.
   const bool makes_texts = given.data.empty() && given.inputs.empty();
   if (given.show.count > 0 && given.seed->is_given() && !makes_texts)
@@ -233,7 +227,7 @@ void add_making(Verb& verb, const std::shared_ptr<PrepareArguments>& given) {
       verb.path("--output", given->output, "the data set's directory, to be made"),
       verb.option("--source", given->source,
                   "format of the input; auto: by the input's names and first lines")
-          .choices({"auto", "xsum", "jsonl", "text", "synthetic", "messages"}),
+          .choices({kWords<SourceKind>.begin(), kWords<SourceKind>.end()}),
       verb.path("--tokenizer", given->tokenizer,
                 "a SentencePiece .model, a tokenizer.json, or a directory that has one"),
       verb.option("--eos-token", options.choice.eos_token,

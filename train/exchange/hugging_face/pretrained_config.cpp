@@ -109,8 +109,7 @@ class PretrainedReader : public JsonReader {
       else if constexpr (std::is_same_v<T, bool>)
         value = flag_or(name, value);
       else if constexpr (HasWords<T>)
-        value = static_cast<T>(std::ranges::find(kWords<T>, text(json_, name, kMostTextBytes)) -
-                               kWords<T>.begin());
+        value = value_of<T>(text(json_, name, kMostTextBytes)).value();
       else
         value = number_or(json_, name, value);
     });
@@ -209,10 +208,9 @@ class PretrainedReader : public JsonReader {
     std::string type(to_string(RopeType::kDefault));
     for (const char* key : {"type", "rope_type"})
       if (find(object, key) != nullptr) type = text(object, key, kMostTextBytes);
-    const auto* const word = std::ranges::find(kWords<RopeType>, type);
-    if (word == kWords<RopeType>.end())
+    const std::optional<RopeType> rope = value_of<RopeType>(type);
+    if (!rope)
       refuse("scales its rotary angles ('{}'); ripstop computes {}", type, fmt::join(kWords<RopeType>, ", "));
-    const auto rope = static_cast<RopeType>(word - kWords<RopeType>.begin());
     if (rope == RopeType::kDefault && number_or(object, "factor", 1) != 1)
       refuse("scales its rotary angles by {}, without a type", number(object, "factor"));
     // transformers prefers the number outside the object, then the one inside, then max_position_embeddings.
