@@ -55,14 +55,14 @@ EncodedConversation encode_conversation(const ChatTemplate& chat_template, const
     last_answer = i;
     std::optional<int64_t> targets = target_byte(chat_template, messages, i, chat.text);
     if (!targets) {
-      encoded.only_last = fmt::format("the chat template {} shows answers in another way once others follow",
-                                      chat_template.name());
+      encoded.why_only_last = fmt::format(
+          "the chat template {} shows answers in another way once others follow", chat_template.name());
       // Without a generation prompt, the whole turn is its answer.
       if (!chat_template.has_prompt()) targets = turn.begin;
     }
     if (targets && messages[i].counts) to.target_begin = first_token_from(spans, *targets);
   }
-  if (encoded.only_last.empty()) return encoded;
+  if (encoded.why_only_last.empty()) return encoded;
   for (size_t i = 0; i < messages.size(); ++i)
     if (i != last_answer) encoded.turns[i].target_begin = encoded.turns[i].end;
   return encoded;

@@ -20,7 +20,7 @@ int64_t tokens_up_to(std::span<const SpannedToken> tokens, int64_t byte);
 ///
 /// The targets of an assistant's turn are all tokens behind its generation prompt (less
 /// ChatTemplate::prompt_targets), to the end of the turn. If the template renders turns in another way once
-/// others follow, only the last one has targets, and `only_last` says so. Throws ConversationError if the
+/// others follow, only the last one has targets, and `why_only_last` says so. Throws ConversationError if the
 /// template refuses the roles, and the errors of Tokenizer::encode_with_spans().
 EncodedConversation encode_conversation(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
                                         const Conversation& messages);

@@ -7,7 +7,7 @@
 namespace ripstop {
 
 TokenExample conversation_example(EncodedConversation encoded) {
-  TokenExample example{std::move(encoded.tokens), {}, {}, std::move(encoded.only_last)};
+  TokenExample example{std::move(encoded.tokens), {}, {}, std::move(encoded.why_only_last)};
   const EncodedTurn* user = nullptr;  // since the latest turn of the assistant
   for (const EncodedTurn& turn : encoded.turns) {
     // A template may leave a message out, or move it into another turn.
@@ -29,11 +29,14 @@ TokenExample conversation_example(EncodedConversation encoded) {
 TokenExample joined_example(const Tokenizer& tokenizer, std::string_view prompt,
                             std::string_view completion) {
   const std::string text = std::string(prompt) + std::string(completion);
-  TokenExample example{.tokens = tokenizer.encode(text, tokenizer.begin()), .spans = {}};
-  const auto begin = static_cast<int32_t>(tokenizer.begin().size());
-  const auto in_prompt = static_cast<int32_t>(tokenizer.tokens_before(text, std::ssize(prompt)));
+  TokenExample example{.tokens = tokenizer.begin(), .spans = {}};
+  const auto begin = static_cast<int32_t>(example.tokens.size());
   // The first token of all has none before it that predicts it.
-  const int32_t target = std::max(begin + in_prompt, 1);
+  int32_t target = std::max(begin, 1);
+  for (const SpannedToken& token : tokenizer.encode_with_spans(text)) {
+    example.tokens.push_back(token.id);
+    if (token.end_byte <= std::ssize(prompt)) target = static_cast<int32_t>(example.tokens.size());
+  }
   example.tokens.push_back(tokenizer.eos());
   example.spans = {{target, static_cast<int32_t>(example.tokens.size()), std::min(begin, target), target}};
   example.turn_begin = {std::min(begin, target)};

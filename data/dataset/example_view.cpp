@@ -43,6 +43,12 @@ int64_t ExampleView::target_count() const {
   return count;
 }
 
+int64_t ExampleView::cut_turns() const {
+  int64_t count = 0;
+  for (const CutPlace& cut : cuts) count += cut.turns;
+  return count;
+}
+
 std::vector<ExampleView> view_examples(const TokenDataset& dataset, const std::vector<int64_t>& examples,
                                        const ExampleViewOptions& options) {
   const int64_t length =

@@ -30,6 +30,7 @@ struct ExampleView {
   int64_t turns = 0;  ///< of a conversation, before cutting; 0 for other kinds
 
   int64_t target_count() const;
+  int64_t cut_turns() const;
 };
 
 /// Views of the given examples, cut as BatchLoader cuts them, one for each piece of running text. Throws

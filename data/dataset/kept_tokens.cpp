@@ -38,7 +38,8 @@ bool is_word_for(ExampleKind kind, LossOn loss_on) {
 
 LossOn resolve_loss_on(const TokenDatasetHeader& header, LossOn loss_on, const std::string& name) {
   const bool chat = header.kind == ExampleKind::kConversation;
-  if (loss_on == LossOn::kAuto) loss_on = chat ? LossOn::kAssistant : LossOn::kSummary;
+  if (loss_on == LossOn::kAuto || (chat && loss_on == LossOn::kAll))
+    loss_on = chat ? LossOn::kAssistant : LossOn::kSummary;
   if (!is_word_for(header.kind, loss_on))
     throw Error(ExitCode::kUsage,
                 chat ? fmt::format("data.loss_on is \"summary\", but {} has conversations", name)
@@ -46,10 +47,10 @@ LossOn resolve_loss_on(const TokenDatasetHeader& header, LossOn loss_on, const s
                                    loss_on == LossOn::kLast ? "last" : "assistant", name),
                 chat ? "\"assistant\" counts all turns of the assistant, \"last\" the last alone"
                      : "\"summary\" counts summaries, \"all\" every token");
-  if (chat && loss_on != LossOn::kLast && !header.only_last.empty())
+  if (chat && loss_on != LossOn::kLast && !header.why_only_last.empty())
     throw Error(
         ExitCode::kUsage,
-        fmt::format("the loss cannot be on all turns of the assistant of {}: {}", name, header.only_last),
+        fmt::format("the loss cannot be on all turns of the assistant of {}: {}", name, header.why_only_last),
         "data.loss_on=last counts the last turn of each conversation");
   return loss_on;
 }
@@ -90,10 +91,9 @@ KeptTokens keep_prompt(const TokenDataset& dataset, int64_t example, int64_t lon
 std::vector<TokenRange> kept_targets(const TokenDataset& dataset, int64_t example, const KeptTokens& kept,
                                      LossOn loss_on) {
   if (!kept.has_targets) return {};
+  if (loss_on == LossOn::kAll) return {{1, kept.count()}};
   auto spans = dataset.spans(example);
   if (loss_on == LossOn::kLast) spans = spans.last(1);
-  if (loss_on == LossOn::kAll && dataset.header().kind != ExampleKind::kConversation)
-    return {{1, kept.count()}};
   std::vector<TokenRange> targets;
   int64_t before = 0;
   for (const TokenRange& part : kept.parts) {
@@ -106,6 +106,17 @@ std::vector<TokenRange> kept_targets(const TokenDataset& dataset, int64_t exampl
     before += part.size();
   }
   return targets;
+}
+
+std::vector<int32_t> read_kept(const TokenDataset& dataset, int64_t example, const KeptTokens& kept) {
+  std::vector<int32_t> tokens(static_cast<size_t>(kept.count()));
+  const int64_t begin = dataset.example_begin(example);
+  int32_t* to = tokens.data();
+  for (const TokenRange& part : kept.parts) {
+    dataset.read_tokens(begin + part.begin, begin + part.end, to);
+    to += part.size();
+  }
+  return tokens;
 }
 
 std::vector<CutPlace> cut_places(const TokenDataset& dataset, int64_t example, const KeptTokens& kept) {

@@ -36,9 +36,9 @@ struct CutPlace {
 /// Whether `loss_on` is a word for files of `kind`.
 bool is_word_for(ExampleKind kind, LossOn loss_on);
 
-/// The meaning of data.loss_on for examples of a file with `header`; never kAuto. Throws Error(kUsage), which
-/// calls the file `name`, for a word that does not fit, or if only last turns of its conversations have right
-/// targets.
+/// The meaning of data.loss_on for examples of a file with `header`; never kAuto, and of conversations
+/// never kAll. Throws Error(kUsage), which calls the file `name`, for a word that does not fit, or if only
+/// last turns of its conversations have right targets.
 LossOn resolve_loss_on(const TokenDatasetHeader& header, LossOn loss_on,
                        const std::string& name = "the data set");
 
@@ -57,6 +57,9 @@ KeptTokens keep_prompt(const TokenDataset& dataset, int64_t example, int64_t lon
 /// The targets of `kept` tokens by a resolved `loss_on`, ascending, as places among the kept tokens.
 std::vector<TokenRange> kept_targets(const TokenDataset& dataset, int64_t example, const KeptTokens& kept,
                                      LossOn loss_on);
+
+/// Reads the kept tokens of `example`. Throws the errors of TokenDataset::read_tokens.
+std::vector<int32_t> read_kept(const TokenDataset& dataset, int64_t example, const KeptTokens& kept);
 
 /// Where tokens are missing between and behind the parts, ascending.
 std::vector<CutPlace> cut_places(const TokenDataset& dataset, int64_t example, const KeptTokens& kept);

@@ -66,15 +66,7 @@ int64_t SequenceReader::target_count(const PackItem& item) const {
 ItemTokens SequenceReader::read(const PackItem& item) const {
   const KeptTokens parts = kept(item);
   RIPSTOP_CHECK(parts.count() == item.rows + 1, "{} tokens for {} rows", parts.count(), item.rows);
-  ItemTokens tokens{std::vector<int32_t>(static_cast<size_t>(parts.count())),
-                    kept_targets(dataset_, item.example, parts, loss_on_)};
-  const int64_t begin = dataset_.example_begin(item.example);
-  int32_t* to = tokens.token.data();
-  for (const TokenRange& part : parts.parts) {
-    dataset_.read_tokens(begin + part.begin, begin + part.end, to);
-    to += part.size();
-  }
-  return tokens;
+  return {read_kept(dataset_, item.example, parts), kept_targets(dataset_, item.example, parts, loss_on_)};
 }
 
 void SequenceReader::append_sequence(const std::vector<PackItem>& items, PackedBatch& batch) const {

@@ -41,8 +41,8 @@ std::string content_hash(const TokenDatasetHeader& header, std::span<const std::
                           to_string(header.kind), header.vocabulary_size, header.tokenizer_sha256,
                           header.begin_tokens, header.end_token, header.reads_special_tokens));
   // Hash the lengths, too: a text may contain a line end.
-  for (const std::string& text :
-       {header.prompt_template, header.separator, header.chat_template, header.chat_date, header.only_last})
+  for (const std::string& text : {header.prompt_template, header.separator, header.chat_template,
+                                  header.chat_date, header.why_only_last})
     hash.update(fmt::format("{}:{}\n", text.size(), text));
   for (const std::string& part : parts) hash.update(part + "\n");
   hash.update(text_hash);
@@ -145,7 +145,7 @@ void TokenDataset::read_header(const Hdf5File& hdf5) {
   header_.separator = hdf5.text("separator");
   header_.chat_template = hdf5.text("chat_template");
   header_.chat_date = hdf5.text("chat_date");
-  header_.only_last = hdf5.text("only_last");
+  header_.why_only_last = hdf5.text("only_last");
   header_.with_text = hdf5.has_strings("text/id");
   content_hash_ = hdf5.text("content_hash");
 }

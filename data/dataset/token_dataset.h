@@ -60,8 +60,8 @@ struct TokenDatasetHeader {
   std::string separator;              ///< part of the template after {document}
   std::string chat_template;          ///< name of the template of conversations; "" for none
   std::string chat_date;              ///< the date that `chat_template` writes; "" for none
-  std::string only_last;   ///< why only last turns of the assistant have right targets; "" if all have
-  bool with_text = false;  ///< the file has /text
+  std::string why_only_last;  ///< why only last turns of the assistant have right targets; "" if all have
+  bool with_text = false;     ///< the file has /text
 };
 
 /// Texts of an example, which ROUGE needs.

@@ -135,7 +135,7 @@ void TokenDatasetWriter::State::append_index(const TokenExample& example) {
     append_number(kCutEnd, tokens + span.cut_end);
   }
   for (const int64_t turn : example.turn_begin) append_number(kTurnBegin, tokens + turn);
-  if (header.only_last.empty()) header.only_last = example.only_last;
+  if (header.why_only_last.empty()) header.why_only_last = example.why_only_last;
   ++examples;
   tokens += std::ssize(example.tokens);
   targets += example.targets();
@@ -194,7 +194,7 @@ std::vector<Hdf5Array> TokenDatasetWriter::State::write_skeleton(const std::stri
                                      {"separator", header.separator},
                                      {"chat_template", header.chat_template},
                                      {"chat_date", header.chat_date},
-                                     {"only_last", header.only_last},
+                                     {"only_last", header.why_only_last},
                                      {"examples", examples},
                                      {"tokens", tokens},
                                      {"targets", targets},

@@ -14,7 +14,7 @@ struct TokenExample {
   std::vector<int32_t> tokens;
   std::vector<TargetSpan> spans;         ///< are_valid()
   std::vector<int64_t> turn_begin = {};  ///< of a conversation: TokenDataset::turns
-  std::string only_last = {};            ///< of a conversation: TokenDatasetHeader::only_last
+  std::string why_only_last = {};        ///< of a conversation: TokenDatasetHeader::why_only_last
 
   int64_t targets() const;
 };
@@ -28,7 +28,7 @@ class TokenDatasetWriter {
   TokenDatasetWriter(const TokenDatasetWriter&) = delete;
   TokenDatasetWriter& operator=(const TokenDatasetWriter&) = delete;
 
-  /// Adds an example. The file's only_last is that of the first example with one. `text` must be given if the
+  /// Adds an example. The file takes the first why_only_last of an example. `text` must be given if the
   /// header has with_text, and must be null otherwise.
   void add(const TokenExample& example, const ExampleText* text = nullptr);
   int64_t examples() const;

@@ -263,10 +263,10 @@ void Preparation::take(EncodedExample& encoded) {
   split.report.targets += targets;
   split.report.control_characters += encoded.has_control;
   const std::string_view name =
-      encoded.name_in_summary.empty() ? encoded.name_in_document : encoded.name_in_summary;
+      encoded.name_in_answer.empty() ? encoded.name_in_document : encoded.name_in_answer;
   if (!name.empty() && first_name_.empty()) first_name_ = fmt::format("{}: {}", place_of(source), name);
   documents_with_names_ += !encoded.name_in_document.empty();
-  summaries_with_names_ += !encoded.name_in_summary.empty();
+  summaries_with_names_ += !encoded.name_in_answer.empty();
   const TargetSpan& span = encoded.tokens.spans.back();
   split.documents.add(kind() == ExampleKind::kSummary ? span.cut_end - span.cut_begin
                       : kind() == ExampleKind::kText  ? tokens - begin_tokens_
@@ -344,7 +344,7 @@ void Preparation::encode_all(const Tokenizer& tokenizer, const PromptTemplate& p
           const std::array<uint64_t, 2> hashes{hash64(source.document), hash64(source.summary)};
           example.pair_hash = hash64(hashes.data(), sizeof hashes);
           for_texts(source, [&](const std::string& text, bool is_answer) {
-            std::string& name = is_answer ? example.name_in_summary : example.name_in_document;
+            std::string& name = is_answer ? example.name_in_answer : example.name_in_document;
             if (name.empty()) name = special_name_in(text, special);
             example.has_control |= std::ranges::any_of(text, is_control);
           });

@@ -53,7 +53,7 @@ struct Subject {
   /// The run's data.loss_on, unless it is no word for this data set, or only last turns have targets.
   LossOn loss_on() const {
     const LossOn word = trained.config.data.loss_on;
-    if (!dataset.header().only_last.empty()) return LossOn::kLast;
+    if (!dataset.header().why_only_last.empty()) return LossOn::kLast;
     return is_word_for(dataset.header().kind, word) ? word : LossOn::kAuto;
   }
 };
@@ -183,12 +183,8 @@ Output open_output(const EvaluateArguments& given, const Subject& subject, const
   output.directory =
       given.output.empty() ? all / default_name(given, subject, settings) : fs::path(given.output);
   refuse_without_targets(subject, options.context);
-  if (subject.has_summaries()) {
-    // Throws if the context has no room for a document beside the prompt, which is equal in all examples.
-    const int64_t longest = options.context - subject.generation.max_new_tokens;
-    EncodedPrompt prompt = stored_prompt(subject.dataset, 0, longest);
-    cut_document(prompt, longest);
-  }
+  if (subject.has_summaries())
+    require_room(subject.dataset, options.context - subject.generation.max_new_tokens);
   try {
     output.claim.emplace(output.directory, settings,
                          [](const std::string& note) { print_to(stderr, "note: {}\n", note); });

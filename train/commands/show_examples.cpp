@@ -67,16 +67,15 @@ Json as_json(const ShownSplit& shown, const ExampleView& view) {
             {"cut_document_tokens", view.cut_document},
             {"cut_summary_tokens", view.cut_summary},
             {"turns", view.turns},
-            {"cut_turns", 0},
+            {"cut_turns", view.cut_turns()},
             {"targets", view.target_count()},
             {"ids", view.token},
             {"pieces", Json::array()},
             {"counted", std::vector<bool>(view.token.size())}};
   if (shown.dataset.header().with_text) json["id"] = shown.id(view);
   for (const int32_t id : view.token) json["pieces"].push_back(shown.tokenizer.piece(id).name);
-  for (const TokenRange& run : view.targets)
-    for (int64_t i = run.begin; i < run.end; ++i) json["counted"][static_cast<size_t>(i)] = true;
-  for (const CutPlace& cut : view.cuts) json["cut_turns"] = json["cut_turns"].get<int64_t>() + cut.turns;
+  for (const TokenRange& range : view.targets)
+    for (int64_t i = range.begin; i < range.end; ++i) json["counted"][static_cast<size_t>(i)] = true;
   return json;
 }
 
@@ -85,9 +84,8 @@ void print_shown_json(const ShownSplit& shown, const ShowArguments& given) {
                 {"split", given.split},
                 {"split_examples", shown.dataset.examples()},
                 {"sequence_length", nullptr},
-                {"loss_on", nullptr},
+                {"loss_on", to_string(resolve_loss_on(shown.dataset.header(), given.loss_on))},
                 {"examples", Json::array()}};
-  document["loss_on"] = to_string(resolve_loss_on(shown.dataset.header(), given.loss_on));
   if (given.sequence_length > 0) document["sequence_length"] = given.sequence_length;
   for (const ExampleView& view : shown.views) document["examples"].push_back(as_json(shown, view));
   // Prints JSON on one line, because long lists of numbers would fill pages.

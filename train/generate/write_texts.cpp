@@ -24,17 +24,11 @@ std::string trimmed(const std::string& text) {
 EncodedPrompt stored_prompt(const TokenDataset& dataset, int64_t example, int64_t longest) {
   const KeptTokens kept = keep_prompt(dataset, example, longest);
   const TargetSpan& last = dataset.spans(example).back();
-  EncodedPrompt prompt{.tokens = std::vector<int32_t>(static_cast<size_t>(kept.count())),
+  EncodedPrompt prompt{.tokens = read_kept(dataset, example, kept),
                        .separator_begin = kept_place(kept, last.cut_end),
                        .begin_tokens = kept_place(kept, last.cut_begin),
                        .cut_tokens = last.target_begin - kept.count(),
                        .is_conversation = dataset.header().kind == ExampleKind::kConversation};
-  int32_t* to = prompt.tokens.data();
-  for (const TokenRange& part : kept.parts) {
-    const int64_t begin = dataset.example_begin(example);
-    dataset.read_tokens(begin + part.begin, begin + part.end, to);
-    to += part.size();
-  }
   return prompt;
 }
 
@@ -53,6 +47,11 @@ int64_t cut_document(EncodedPrompt& prompt, int64_t longest) {
   prompt.tokens.erase(end - surplus, end);
   prompt.separator_begin -= surplus;
   return surplus;
+}
+
+void require_room(const TokenDataset& dataset, int64_t longest) {
+  EncodedPrompt prompt = stored_prompt(dataset, 0, longest);
+  cut_document(prompt, longest);
 }
 
 int64_t count_cut_documents(const TokenDataset& dataset, int64_t examples, int64_t longest) {

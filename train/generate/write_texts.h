@@ -16,12 +16,16 @@ namespace ripstop {
 /// Reads the prompt of `example`: what stands before its last span. A conversation of more than `longest`
 /// tokens loses its oldest turns (keep_prompt). Any thread may call. Throws Error(kInputData) if the file is
 /// damaged.
-EncodedPrompt stored_prompt(const TokenDataset& dataset, int64_t example, int64_t longest = INT64_MAX);
+EncodedPrompt stored_prompt(const TokenDataset& dataset, int64_t example, int64_t longest);
 
 /// Removes tokens from the end of the document, [begin_tokens, separator_begin), until the prompt has at most
 /// `longest` tokens. The prompt's begin tokens and separator always stay; of a conversation, its end. Returns
 /// the number of removed tokens. Throws Error(kUsage) if begin tokens and separator alone exceed `longest`.
 int64_t cut_document(EncodedPrompt& prompt, int64_t longest);
+
+/// Throws the error of cut_document() if `longest` tokens have no room for a prompt of the data set without
+/// its document, which is as long in all pairs. Conversations fit into one token.
+void require_room(const TokenDataset& dataset, int64_t longest);
 
 /// The number of prompts among the first `examples` that cut_document would cut. Reads no token.
 int64_t count_cut_documents(const TokenDataset& dataset, int64_t examples, int64_t longest);

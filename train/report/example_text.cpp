@@ -47,9 +47,7 @@ std::string example_line(const ExampleView& view, std::string_view id) {
   if (!id.empty()) line += "  id " + cut_to_width(id, 0);
   if (view.summary == 0) {
     line += "  " + part_text("tokens:", view.document, view.cut_document);
-    int64_t cut_turns = 0;
-    for (const CutPlace& cut : view.cuts) cut_turns += cut.turns;
-    if (view.turns > 0) line += part_text(", turns", view.turns, cut_turns);
+    if (view.turns > 0) line += part_text(", turns", view.turns, view.cut_turns());
   } else {
     line += fmt::format("  tokens: {}, {}, {}", part_text("document", view.document, view.cut_document),
                         part_text("separator", view.separator, 0),
@@ -69,8 +67,8 @@ std::string example_text(const ExampleView& view, const Tokenizer& tokenizer, co
   std::string result;
   int64_t at = 0;
   const auto add = [&](int64_t end) {
-    for (const TokenRange& run : view.targets) {
-      const int64_t begin = std::clamp(run.begin, at, end), stop = std::clamp(run.end, begin, end);
+    for (const TokenRange& range : view.targets) {
+      const int64_t begin = std::clamp(range.begin, at, end), stop = std::clamp(range.end, begin, end);
       if (begin == stop) continue;
       result += text(at, begin) + marked(text(begin, stop));
       at = stop;

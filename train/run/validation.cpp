@@ -38,18 +38,10 @@ void share_summaries(const RunConfig& config, const ResolvedRun& run, std::vecto
                 fmt::format("generation.validate_examples: {} has no summaries to compare with",
                             any->path().string()),
                 "set it to 0; checkpoint.keep_best = \"loss\" needs none");
-  int64_t left = config.generation.validate_examples;
-  for (ValidationSet* set : writing) {
-    const double share = static_cast<double>(config.generation.validate_examples) * set->weight / weights;
-    left -= set->summaries = static_cast<int64_t>(share + 1e-9);
-  }
-  writing.front()->summaries += left;
-  // Throws if max_new_tokens leaves no room for begin tokens and separator, equal in all examples.
   const int64_t longest = run.summaries->context - config.generation.max_new_tokens;
   for (ValidationSet* set : writing) {
     set->summaries = std::min(set->summaries, set->dataset->examples());
-    EncodedPrompt prompt = stored_prompt(*set->dataset, 0, longest);
-    cut_document(prompt, longest);
+    require_room(*set->dataset, longest);
   }
 }
 

@@ -25,7 +25,7 @@ TEST(EncodeConversation, TargetsAreAllBehindTheGenerationPrompt) {
   const Tokenizer tokenizer = ChatDirectory().open("chatml");
   const EncodedConversation encoded = encode(tokenizer, {"sS", "uthe Q", "athe A", "uR", "aB"});
   ASSERT_EQ(encoded.turns.size(), 5U);
-  EXPECT_EQ(encoded.only_last, "");
+  EXPECT_EQ(encoded.why_only_last, "");
   const auto text = [&](int64_t begin, int64_t end) { return shown(tokenizer, encoded.tokens, begin, end); };
   int64_t end = 0;
   for (const EncodedTurn& turn : encoded.turns) {
@@ -73,14 +73,14 @@ TEST(EncodeConversation, TheBeginTokenComesOnce) {
 TEST(EncodeConversation, OnlyTheLastAnswerHasTargetsIfOthersWereShownInAnotherWay) {
   const Tokenizer tokenizer = ChatDirectory().open("qwen3");
   const EncodedConversation encoded = encode(tokenizer, {"uQ", "aA", "uR", "aB"});
-  EXPECT_EQ(encoded.only_last, "the chat template qwen3 shows answers in another way once others follow");
+  EXPECT_EQ(encoded.why_only_last, "the chat template qwen3 shows answers in another way once others follow");
   EXPECT_EQ(encoded.turns[1].target_begin, encoded.turns[1].end);
   EXPECT_EQ(shown(tokenizer, encoded.tokens, encoded.turns[3].target_begin, encoded.turns[3].end),
             "<think>\n\n</think>\n\nB<|im_end|>\n");
-  EXPECT_EQ(encode(tokenizer, {"uQ", "aA"}).only_last, "");
+  EXPECT_EQ(encode(tokenizer, {"uQ", "aA"}).why_only_last, "");
   // A question follows the last answer, which has lost its thoughts: nothing is known.
   const EncodedConversation asks = encode(tokenizer, {"uQ", "aA", "uR"});
-  EXPECT_NE(asks.only_last, "");
+  EXPECT_NE(asks.why_only_last, "");
   EXPECT_EQ(asks.turns[1].target_begin, asks.turns[1].end);
 }
 
@@ -115,7 +115,7 @@ void check_conversation(const Tokenizer& tokenizer, const Json& given, const Jso
   EXPECT_EQ(text, row["text"]);
   EXPECT_EQ(tokenizer.encode(text), row["ids"].get<std::vector<int32_t>>());
   const EncodedConversation encoded = encode_conversation(chat, tokenizer, messages);
-  EXPECT_EQ(encoded.only_last.empty(), !row.contains("no_spans"));
+  EXPECT_EQ(encoded.why_only_last.empty(), !row.contains("no_spans"));
   if (row.contains("assistant_mask")) {
     EXPECT_EQ(mask_of(encoded, row["ids"].size()), row["assistant_mask"]);
   }

@@ -10,7 +10,7 @@ namespace {
 TEST(ConversationExample, SpansAreTheAnswersAndUsersMayBeCut) {
   EncodedConversation encoded;
   encoded.tokens.assign(40, 5);
-  encoded.only_last = "because";
+  encoded.why_only_last = "because";
   encoded.turns = {{.role = Role::kSystem, .begin = 1, .end = 4},
                    {.role = Role::kUser, .begin = 4, .end = 10, .text_begin = 5, .text_end = 9},
                    {.role = Role::kAssistant, .begin = 10, .end = 16, .target_begin = 12},
@@ -26,7 +26,7 @@ TEST(ConversationExample, SpansAreTheAnswersAndUsersMayBeCut) {
   EXPECT_EQ(example.turn_begin, (std::vector<int64_t>{4, 10, 16, 18, 24, 30}))
       << "not the first system message";
   EXPECT_EQ(example.targets(), 8);
-  EXPECT_EQ(example.only_last, "because");
+  EXPECT_EQ(example.why_only_last, "because");
 }
 
 TEST(ConversationExample, APromptAndItsCompletionAreOneText) {

@@ -51,8 +51,8 @@ std::vector<DocumentRows> rows_of(const std::vector<ExampleView>& views) {
     DocumentRows& rows = documents.emplace_back();
     rows.first.assign(view.token.begin(), view.token.end() - 1);
     rows.second.resize(rows.first.size(), -1);
-    for (const TokenRange& run : view.targets)
-      for (auto i = static_cast<size_t>(run.begin); i < static_cast<size_t>(run.end); ++i)
+    for (const TokenRange& range : view.targets)
+      for (auto i = static_cast<size_t>(range.begin); i < static_cast<size_t>(range.end); ++i)
         rows.second.at(i - 1) = view.token.at(i);
   }
   return documents;

@@ -18,12 +18,12 @@ using Turns = std::vector<MarkedTurn>;
 
 class KeptTokensTest : public testing::Test {
  protected:
-  TokenDataset write(const std::vector<Turns>& conversations, const std::string& only_last = "") {
+  TokenDataset write(const std::vector<Turns>& conversations, const std::string& why_only_last = "") {
     std::filesystem::remove(scratch_ / "train.h5");
     TokenDatasetWriter writer(scratch_ / "train.h5", marked_header(ExampleKind::kConversation));
     for (size_t i = 0; i < conversations.size(); ++i) {
       TokenExample example = marked_conversation(static_cast<int64_t>(i), conversations[i]);
-      example.only_last = only_last;
+      example.why_only_last = why_only_last;
       writer.add(example);
     }
     writer.finish();
@@ -36,8 +36,8 @@ class KeptTokensTest : public testing::Test {
         view_examples(dataset, {example}, {.sequence_length = longest - 1, .loss_on = loss_on}).at(0);
     std::pair<std::vector<int64_t>, std::vector<int64_t>> places;
     for (const int32_t token : view.token) places.first.push_back(marked_place(token));
-    for (const TokenRange& run : view.targets)
-      for (int64_t i = run.begin; i < run.end; ++i)
+    for (const TokenRange& range : view.targets)
+      for (int64_t i = range.begin; i < range.end; ++i)
         places.second.push_back(marked_place(view.token.at(static_cast<size_t>(i))));
     return places;
   }

@@ -136,13 +136,13 @@ TEST_F(PrepareMessages, AnswersThatChangeLaterCountOnlyAsTheLast) {
   options_.chat_template = "qwen3";
   prepare(options_);
   const TokenDataset train(scratch_ / "out/train.h5");
-  EXPECT_HAS(train.header().only_last, "qwen3");
+  EXPECT_HAS(train.header().why_only_last, "qwen3");
   EXPECT_EQ(SequenceReader(train, 400, LossOn::kLast).without_targets(), 0);
   try {
     const SequenceReader reader(train, 400, LossOn::kAuto);
     FAIL() << "accepted";
   } catch (const Error& error) {
-    EXPECT_HAS(error.what(), train.header().only_last);
+    EXPECT_HAS(error.what(), train.header().why_only_last);
     EXPECT_HAS(error.hint(), "data.loss_on=last");
   }
 }

@@ -378,10 +378,8 @@ TEST(RunConfig, AllProblemsAreToldAtOnce) {
       refusal(with("run", "profile_steps = \"99-101\"") + "[checkpoint]\nkeep_best = \"rougeL\"\n",
               {"schedule.warmup_steps=101"})
           .what;
-  const size_t first = what.find("x.toml:3: 'run.profile_steps'"),
-               second = what.find("'checkpoint.keep_best'"),
-               last = what.find("command line: schedule.warmup_steps 101");
-  EXPECT_TRUE(first == 0 && first < second && second < last && last != std::string::npos) << what;
+  EXPECT_TRUE(what.starts_with("x.toml:3: 'run.profile_steps'")) << what;
+  EXPECT_HAS(what.substr(what.find("'checkpoint.keep_best'")), "command line: schedule.warmup_steps 101");
   // A misspelled required key is one problem.
   std::string renamed = kSmallest;
   renamed.replace(renamed.find("learning_rate"), 13, "lr");

@@ -25,10 +25,10 @@ TEST(StoredPrompt, EndsWhereTheSummaryBegins) {
     writer.finish();
   }
   const TokenDataset dataset(scratch / "test.h5");
-  EXPECT_EQ(stored_prompt(dataset, 0).tokens, (Ids{1, 10, 11, 90}));
-  EXPECT_EQ(stored_prompt(dataset, 0).separator_begin, 3);
-  EXPECT_EQ(stored_prompt(dataset, 1).tokens, (Ids{1, 12, 90, 91}));
-  EXPECT_EQ(stored_prompt(dataset, 1).separator_begin, 2);
+  EXPECT_EQ(stored_prompt(dataset, 0, 100).tokens, (Ids{1, 10, 11, 90}));
+  EXPECT_EQ(stored_prompt(dataset, 0, 100).separator_begin, 3);
+  EXPECT_EQ(stored_prompt(dataset, 1, 100).tokens, (Ids{1, 12, 90, 91}));
+  EXPECT_EQ(stored_prompt(dataset, 1, 100).separator_begin, 2);
   // Each prompt has 4 tokens.
   EXPECT_EQ(count_cut_documents(dataset, 2, 4), 0);
   EXPECT_EQ(count_cut_documents(dataset, 2, 3), 2);
