@@ -3,9 +3,8 @@
 
 #include <cstdlib>
 
-#include "tests/data/scratch_directory.h"
-#include "tests/parallel/rank_tests.h"
 #include "tests/train/commands/small_dataset.h"
+#include "tests/train/shared_directory.h"
 #include "train/generate/write_texts.h"
 
 namespace ripstop {
@@ -54,18 +53,11 @@ std::vector<int64_t> tensors_that_fit() {
   return fit;
 }
 
-// A data set that rank 0 writes and all ranks read.
-class EvaluationRanks : public testing::Test {
+class EvaluationRanks : public SharedDirectory {
  protected:
-  void SetUp() override {
-    Communicator& world = test_world().communicator();
-    if (world.rank() == 0) {
-      scratch_.emplace();
-      write_small_dataset(scratch_->path() / "test.h5", 0, kExamples);
-    }
-    directory_ = world.all_gather_text(scratch_ ? scratch_->path().string() : "").front();
+  void fill(const std::filesystem::path& directory) override {
+    write_small_dataset(directory / "test.h5", 0, kExamples);
   }
-  void TearDown() override { test_world().communicator().barrier(); }
 
   /// Expects the same predictions from every mesh as from one rank, which it returns, in two passes; the
   /// second resumes the first.
@@ -75,8 +67,6 @@ class EvaluationRanks : public testing::Test {
   TokenDataset dataset() { return TokenDataset(directory_ / "test.h5"); }
 
   Tokenizer tokenizer_{small_model(), "small"};
-  std::optional<ScratchDirectory> scratch_;
-  std::filesystem::path directory_;
 };
 
 std::vector<std::string> EvaluationRanks::expect_equal_predictions(const GenerationSettings& settings,
@@ -91,7 +81,7 @@ std::vector<std::string> EvaluationRanks::expect_equal_predictions(const Generat
         [&]() -> std::optional<DocumentPrompt> {
           if (next == kExamples) return std::nullopt;
           const int64_t example = next++;
-          return DocumentPrompt{stored_prompt(dataset, example), example};
+          return DocumentPrompt{stored_prompt(dataset, example, kContext), example};
         },
         [&](WrittenText written) { expected.push_back(std::move(written.text)); });
   }

@@ -1,12 +1,11 @@
 // Runs of a pretrained model with new tokens and several end tokens, on the meshes of this world: they begin
 // with the weights of one rank bit for bit, go on, and are exported.
 #include <cmath>
-#include <optional>
 
 #include "data/dataset/token_dataset_writer.h"
 #include "tests/data/small_tokenizer.h"
-#include "tests/parallel/rank_tests.h"
 #include "tests/train/exchange/pretrained_directory.h"
+#include "tests/train/shared_directory.h"
 #include "tests/train/step/mesh_training.h"
 #include "train/exchange/read/open_model.h"
 #include "train/exchange/read/weights_reader.h"
@@ -20,12 +19,8 @@ constexpr int64_t kResizedPositions = 32, kNew = 5;
 
 constexpr const char* kConfig = R"(
 [run]
-directory = "RUN"
 device = "cpu"
-[model]
-pretrained = "MODEL"
 [data]
-directory = "DATA"
 sequence_length = 32
 [train]
 steps = 1
@@ -39,46 +34,25 @@ kind = "constant"
 compute = "float32"
 )";
 
-std::string replaced(std::string text, const std::string& word, const std::string& by) {
-  return text.replace(text.find(word), word.size(), by);
-}
-
-/// Every rank has the names; rank 0 has the files.
-class PretrainedMeshes : public ::testing::Test {
+class PretrainedMeshes : public SharedDirectory {
  protected:
-  void SetUp() override {
-    Communicator& world = test_world().communicator();
-    const std::string model = small_model_with({"<a>", "<b>", "<c>", "<d>", "<e>"});
-    pieces_ = Tokenizer(model, "small").vocabulary_size();
-    if (world.rank() == 0) {
-      scratch_.emplace();
-      source_.emplace();
-      write_model();
-      write_data(model);
-    }
-    directory_ = world.all_gather_text(scratch_ ? scratch_->path().string() : "").front();
-    model_ = world.all_gather_text(source_ ? source_->path().string() : "").front();
-  }
-  void TearDown() override { test_world().communicator().barrier(); }
-
-  void write_model() {
-    source_->config["num_key_value_heads"] = 2;
-    for (TensorToWrite& tensor : source_->tensors)
+  void fill(const std::filesystem::path& directory) override {
+    PretrainedDirectory source;
+    source.config["num_key_value_heads"] = 2;
+    for (TensorToWrite& tensor : source.tensors)
       if (tensor.name.ends_with("k_proj.weight") || tensor.name.ends_with("v_proj.weight"))
         tensor.shape = {8, 8};
-    source_->resize(pieces_ - kNew, kResizedPositions);
-    source_->fill("F32");
-    source_->write();
-    write_bytes(source_->path() / "tokenizer.model", small_model());
-    write_bytes(source_->path() / "generation_config.json", R"({"eos_token_id": [9, 7]})");
-  }
-  void write_data(const std::string& model) {
-    const Tokenizer tokenizer(model, "small");
-    write_bytes(scratch_->path() / "tokenizer.model", model);
+    source.resize(pieces_ - kNew, kResizedPositions);
+    source.fill("F32");
+    source.write();
+    write_bytes(source.path() / "tokenizer.model", small_model());
+    write_bytes(source.path() / "generation_config.json", R"({"eos_token_id": [9, 7]})");
+    std::filesystem::copy(source.path(), directory / "model");
+    write_bytes(directory / "tokenizer.model", tokenizer_);
     TokenDatasetHeader header;
     header.vocabulary_size = pieces_;
-    header.tokenizer_sha256 = tokenizer.sha256();
-    TokenDatasetWriter writer(scratch_->path() / "train.h5", header);
+    header.tokenizer_sha256 = Tokenizer(tokenizer_, "small").sha256();
+    TokenDatasetWriter writer(directory / "train.h5", header);
     for (int64_t i = 0; i < 16; ++i) {
       const auto fresh = static_cast<int32_t>(pieces_ - 1 - i % kNew);
       writer.add({.tokens = {1, 5, 6, static_cast<int32_t>(7 + i), 8, 9, fresh, 2}, .spans = {{5, 8, 1, 4}}});
@@ -87,11 +61,13 @@ class PretrainedMeshes : public ::testing::Test {
   }
 
   ExitCode train(const std::string& run, const MeshSizes& mesh, std::vector<std::string> overrides) const {
-    std::string text = replaced(kConfig, "RUN", (directory_ / run).string());
-    text = replaced(replaced(text, "MODEL", model_.string()), "DATA", directory_.string()) +
-           fmt::format("[mesh]\nreplicate = {}\nfsdp = {}\ntensor = {}\n", mesh.replicate, mesh.fsdp,
-                       mesh.tensor);
-    return Trainer::make({.config = parse_run_config(text, "test", overrides),
+    overrides.insert(
+        overrides.end(),
+        {"run.directory=" + (directory_ / run).string(),
+         "model.pretrained=" + (directory_ / "model").string(), "data.directory=" + directory_.string(),
+         fmt::format("mesh.replicate={}", mesh.replicate), fmt::format("mesh.fsdp={}", mesh.fsdp),
+         fmt::format("mesh.tensor={}", mesh.tensor)});
+    return Trainer::make({.config = parse_run_config(kConfig, "test", overrides),
                           .argv = {},
                           .say = {},
                           .stop_requested = {}},
@@ -113,15 +89,13 @@ class PretrainedMeshes : public ::testing::Test {
     return all;
   }
 
-  int64_t pieces_ = 0;
-  std::optional<ScratchDirectory> scratch_;
-  std::optional<PretrainedDirectory> source_;
-  std::filesystem::path directory_, model_;
+  const std::string tokenizer_ = small_model_with({"<a>", "<b>", "<c>", "<d>", "<e>"});
+  const int64_t pieces_ = Tokenizer(tokenizer_, "small").vocabulary_size();
 };
 
 TEST_F(PretrainedMeshes, NewRowsAreThoseOfOneRankAndStay) {
   Io io;
-  StoredModel source = open_stored_model(io, model_);
+  StoredModel source = open_stored_model(io, directory_ / "model");
   source.set_growth({ResizeVocabulary::kNormal, 1});
   const std::vector<float> expected = weights(source);
   for (const MeshSizes& mesh : mesh_training::meshes_of(test_world().communicator().size(), {1, 2})) {

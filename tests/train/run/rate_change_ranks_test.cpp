@@ -4,13 +4,11 @@
 #include <nlohmann/json.hpp>
 
 #include "data/dataset/token_dataset_writer.h"
-#include "parallel/agreement.h"
-#include "tests/data/scratch_directory.h"
 #include "tests/data/small_tokenizer.h"
 #include "tests/expect_has.h"
-#include "tests/parallel/rank_tests.h"
 #include "tests/test_files.h"
 #include "tests/train/exchange/golden_pairs.h"
+#include "tests/train/shared_directory.h"
 #include "train/checkpoint/manifest.h"
 #include "train/report/metrics.h"
 #include "train/run/trainer.h"
@@ -19,13 +17,9 @@ namespace ripstop {
 namespace {
 
 constexpr const char* kRateConfig = R"(
-[run]
-directory = "RUN"
 [model]
-pretrained = "MODEL"
 resize_vocabulary = "mean"
 [data]
-directory = "DATA"
 sequence_length = 64
 shuffle = false
 [train]
@@ -46,25 +40,15 @@ constexpr int64_t kChange = 20;  // the last step before the change
 const std::vector<std::string> kChanges = {"optimizer.learning_rate=5e-4", "optimizer.weight_decay=0.5",
                                            "train.max_grad_norm=0.25", "schedule.kind=linear"};
 
-class FinetuningRateRanks : public ::testing::Test {
+class FinetuningRateRanks : public SharedDirectory {
  protected:
-  void SetUp() override {
-    Communicator& world = test_world().communicator();
-    if (world.rank() == 0) {
-      scratch_.emplace();
-      write_bytes(scratch_->path() / "tokenizer.model", small_model());
-      write_pairs(scratch_->path() / "train.h5");
-    }
-    data_ = text_of_rank_0(world, scratch_ ? scratch_->path().string() : "");
-  }
-  void TearDown() override { test_world().communicator().barrier(); }  // rank 0 removes the directory
-
-  static void write_pairs(const std::filesystem::path& path) {
+  void fill(const std::filesystem::path& directory) override {
+    write_bytes(directory / "tokenizer.model", small_model());
     const Tokenizer tokenizer(small_model(), "small");
     TokenDatasetHeader header;
     header.vocabulary_size = tokenizer.vocabulary_size();
     header.tokenizer_sha256 = tokenizer.sha256();
-    TokenDatasetWriter writer(path, header);
+    TokenDatasetWriter writer(directory / "train.h5", header);
     const auto golden = nlohmann::json::parse(std::ifstream(golden_file("finetuning.json")));
     for (const golden_pairs::IdPair& pair : golden_pairs::synthetic_pairs(golden)) {
       TokenExample example{.tokens = {golden_pairs::kBegin}, .spans = {}};
@@ -79,16 +63,12 @@ class FinetuningRateRanks : public ::testing::Test {
   }
 
   // Trains, up to step `last` if it is not 0, and returns the exit code.
-  ExitCode train(const std::string& run, const std::vector<std::string>& overrides, bool allow_changes,
+  ExitCode train(const std::string& run, std::vector<std::string> overrides, bool allow_changes,
                  int64_t last = 0) {
-    std::string text = kRateConfig;
-    const auto put = [&](const char* word, const std::string& value) {
-      text.replace(text.find(word), std::string(word).size(), value);
-    };
-    put("RUN", data_ + "/" + run);
-    put("MODEL", golden_file("pretrained/untied_bf16").string());
-    put("DATA", data_);
-    const RunConfig config = parse_run_config(text, "test", overrides);
+    overrides.push_back("run.directory=" + (directory_ / run).string());
+    overrides.push_back("model.pretrained=" + golden_file("pretrained/untied_bf16").string());
+    overrides.push_back("data.directory=" + directory_.string());
+    const RunConfig config = parse_run_config(kRateConfig, "test", overrides);
     bool stops = false;  // asked for after step last - 1, a stop comes after the next step
     const auto say = [&](const std::string& line) {
       stops |= line.starts_with(fmt::format("step {}/", last - 1));
@@ -101,9 +81,6 @@ class FinetuningRateRanks : public ::testing::Test {
                          test_world())
         ->run();
   }
-
-  std::optional<ScratchDirectory> scratch_;  // on rank 0
-  std::string data_;
 };
 
 TEST_F(FinetuningRateRanks, ChangesOnResumeAreThoseOfPyTorch) {
@@ -122,7 +99,7 @@ TEST_F(FinetuningRateRanks, ChangesOnResumeAreThoseOfPyTorch) {
     EXPECT_THROW(train(run, overrides, false), Error);
     ASSERT_EQ(train(run, overrides, true), ExitCode::kOk);
     const auto log_of = [&](const std::string& name) {
-      return read_metrics(std::filesystem::path(data_) / name / "metrics.jsonl");
+      return read_metrics(directory_ / name / "metrics.jsonl");
     };
     const auto expect_golden = [&](const StepMetrics& step) {
       const double loss = golden["losses"][static_cast<size_t>(step.step - 1)];
@@ -136,7 +113,7 @@ TEST_F(FinetuningRateRanks, ChangesOnResumeAreThoseOfPyTorch) {
     // A new run that continues the first one, with the axes of the mesh exchanged.
     overrides[0] = fmt::format("mesh.fsdp={}", tensor);
     overrides[1] = fmt::format("mesh.tensor={}", fsdp);
-    overrides.push_back("run.continue_from=" + data_ + "/" + run + "/checkpoints/step_20");
+    overrides.push_back("run.continue_from=" + (directory_ / run / "checkpoints/step_20").string());
     ASSERT_EQ(train("new_" + run, overrides, false), ExitCode::kOk);
     const MetricsLog continued = log_of("new_" + run);
     ASSERT_EQ(continued.steps.size(), golden["losses"].size() - kChange);

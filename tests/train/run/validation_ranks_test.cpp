@@ -4,9 +4,8 @@
 
 #include <map>
 
-#include "tests/data/scratch_directory.h"
-#include "tests/parallel/rank_tests.h"
 #include "tests/train/commands/small_dataset.h"
+#include "tests/train/shared_directory.h"
 #include "tests/train/step/mesh_training.h"
 #include "train/checkpoint/manifest.h"
 #include "train/generate/write_texts.h"
@@ -50,19 +49,13 @@ max_new_tokens = 60
 validate_examples = 11
 )";
 
-class ValidationRanks : public ::testing::Test {
+class ValidationRanks : public SharedDirectory {
  protected:
-  void SetUp() override {
-    Communicator& world = test_world().communicator();
-    if (world.rank() == 0) {
-      scratch_.emplace();
-      write_bytes(scratch_->path() / "tokenizer.model", small_model());
-      write_small_dataset(scratch_->path() / "train.h5", 100, 60);
-      write_small_dataset(scratch_->path() / "validation.h5", 0, 13);
-    }
-    directory_ = world.all_gather_text(scratch_ ? scratch_->path().string() : "").front();
+  void fill(const std::filesystem::path& directory) override {
+    write_bytes(directory / "tokenizer.model", small_model());
+    write_small_dataset(directory / "train.h5", 100, 60);
+    write_small_dataset(directory / "validation.h5", 0, 13);
   }
-  void TearDown() override { test_world().communicator().barrier(); }
 
   RunConfig config(const std::string& run, const MeshSizes& mesh,
                    const std::vector<std::string>& overrides = {}) const {
@@ -139,8 +132,6 @@ class ValidationRanks : public ::testing::Test {
   }
 
   Tokenizer tokenizer_{small_model(), "small"};
-  std::optional<ScratchDirectory> scratch_;
-  std::filesystem::path directory_;
 };
 
 /// The scores of an unsharded model that writes one summary at a time.
@@ -161,7 +152,7 @@ RougeScores scores_of_one_rank(const ResolvedRun& run, const Tokenizer& tokenize
       [&]() -> std::optional<DocumentPrompt> {
         if (next == kValidated) return std::nullopt;
         const int64_t example = next++;
-        return DocumentPrompt{stored_prompt(dataset, example), example};
+        return DocumentPrompt{stored_prompt(dataset, example, 100), example};
       },
       [&](const WrittenText& written) {
         mean.add(rouge(dataset.text(mean.examples(), 1).front().summary, written.text));
