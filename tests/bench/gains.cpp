@@ -8,10 +8,6 @@ namespace {
 
 constexpr std::string_view kDecodedLayer = "decode/layer";
 
-bool begins_with(const Measured& m, std::string_view text) {
-  return m.row.name.rfind(text, 0) == 0;
-}
-
 // Products of the layers with operands of one byte, at twice the rate. Each operand is read, rounded and
 // written twice, since its transpose is multiplied as well.
 Gain fp8_products(const std::vector<Measured>& all, double element, const Ceilings& ceilings) {
@@ -19,9 +15,10 @@ Gain fp8_products(const std::vector<Measured>& all, double element, const Ceilin
   for (const Measured& m : all) {
     if (!m.row.product || m.row.name.find("/head") != std::string::npos) continue;
     const ProductSizes& p = *m.row.product;
-    const auto rounded = static_cast<double>(begins_with(m, "linear/")                  ? p.k * (p.m + p.n)
-                                             : begins_with(m, "linear_backward_input/") ? p.m * p.k
-                                                                                        : 0);
+    const std::string_view name = m.row.name;
+    const auto rounded = static_cast<double>(name.starts_with("linear/")                  ? p.k * (p.m + p.n)
+                                             : name.starts_with("linear_backward_input/") ? p.m * p.k
+                                                                                          : 0);
     gain.seconds += m.row.times * m.seconds;
     gain.floor_seconds += m.row.times * (m.flops / (2 * ceilings.product.at(m.row.dtype)) +
                                          rounded * (element + 2) / ceilings.copy_bytes);

@@ -149,7 +149,7 @@ grep -q '^ALL ALL 1 1 3  $' "$out" || fail "mpirun in a step: $(cat "$out")"
 # A job file, too, may call srun.
 PATH=$tools:$PATH bash -c 'scripts= && source "$1" && srun' _ "$(dirname "$launch")/begin.sh" >"$out" 2>&1
 grep -q '^ALL ALL * 3 7 $' "$out" || fail "srun in a job file after sbatch --export=NONE: $(cat "$out")"
-# Its ranks get PATH, which --export=NONE may leave out of its environment.
+# The ranks of a job file get PATH, which --export=NONE may leave out of its environment.
 env -i /bin/bash -c 'scripts= && source "$1" && env' _ "$(dirname "$launch")/begin.sh" >"$out" 2>&1
 grep -q '^PATH=.*/build/cpu-release$' "$out" || fail "a job file without PATH: $(cat "$out")"
 unset SLURM_STEP_NUM_TASKS SLURM_NTASKS_PER_NODE SRUN_EXPORT_ENV SLURM_CPUS_PER_TASK

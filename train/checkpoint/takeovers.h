@@ -20,7 +20,7 @@ struct Takeover {
   std::string job;      ///< number of the Slurm job, or of its job array; empty outside of Slurm
   int64_t restart = 0;  ///< SLURM_RESTART_COUNT
   double time = 0;      ///< seconds since 1970-01-01 UTC
-  std::vector<ConfigDifference> changes = {};  ///< of the config, which --allow-changes accepted
+  std::vector<ConfigDifference> changes = {};  ///< config changes that --allow-changes accepted
   bool operator==(const Takeover&) const = default;
 };
 

@@ -26,6 +26,10 @@ std::string steps_text(const RunRecord& run) {
   return fmt::format("{} of {}", step, run.last_start->steps);
 }
 
+std::string time_of(const RunRecord& run) {
+  return run.seconds.total() > 0 ? duration_text(run.seconds.total()) : "";
+}
+
 std::string bad(const std::string& text) {
   return "<span class=\"bad\">" + text + "</span>";
 }
@@ -283,9 +287,7 @@ std::string overview(Runs runs) {
   table.row("tokens", [](const RunRecord& run) {
     return run.last_step ? number_text(static_cast<double>(run.last_step->tokens_seen)) : "";
   });
-  table.row("time", [](const RunRecord& run) {
-    return run.seconds.total() > 0 ? duration_text(run.seconds.total()) : "";
-  });
+  table.row("time", time_of);
   table.row("tokens a second", [](const RunRecord& run) {
     Extent speed;
     for (const Column& column : run.columns.all()) speed.add(column[Series::kSpeed]);
@@ -317,9 +319,7 @@ std::string time_use(Runs runs) {
         [&](const RunRecord& run) {
           return share_text(purposes(run.seconds)[i].seconds, run.seconds.total());
         });
-  table.row("all", [](const RunRecord& run) {
-    return run.seconds.total() > 0 ? duration_text(run.seconds.total()) : "";
-  });
+  table.row("all", time_of);
   table.row("checkpoints", [](const RunRecord& run) {
     if (run.checkpoint_count == 0 && run.failed_saves == 0) return std::string();
     return fmt::format("{} of {}, written beside training in {}{}", run.checkpoint_count,

@@ -25,9 +25,9 @@ class RecordMaker {
   RecordMaker(RunRecord& run, bool with_texts) : run_(run), with_texts_(with_texts) {}
 
   void operator()(const StartEvent& start) {
-    // A start of a run that is done makes no step, and its plan is beside nothing.
-    is_idle_ = run_.end && start.steps > 0 && start.step >= start.steps;
-    if (is_idle_) return;
+    // A start of a run that is done makes no step, and its plan has no measurement beside it.
+    makes_no_step_ = run_.end && start.steps > 0 && start.step >= start.steps;
+    if (makes_no_step_) return;
     note_start(start);
     if (start.startup) run_.seconds.startup += start.startup->total;
     if (!run_.first_start) run_.first_start = start;
@@ -103,7 +103,7 @@ class RecordMaker {
     run_.warnings.push_back(warning);
   }
   void operator()(const EndEvent& end) {
-    if (!is_idle_) run_.end = end;
+    if (!makes_no_step_) run_.end = end;
   }
 
  private:
@@ -118,7 +118,7 @@ class RecordMaker {
 
   RunRecord& run_;
   const bool with_texts_;
-  bool is_idle_ = false;  // the last start
+  bool makes_no_step_ = false;  // the last start
   double tokens_ = 0;
 };
 
@@ -237,7 +237,7 @@ std::string reason_of(const std::optional<EndEvent>& end) {
 
 RunRecord read_run(Io& io, const fs::path& directory, size_t most_columns, bool with_texts) {
   RunRecord run(most_columns);
-  run.path = run.name = directory.string();
+  run.path = directory.string();
   if (path_exists(io, directory / "metrics.jsonl")) read_log(directory / "metrics.jsonl", with_texts, run);
   const bool is_empty = !run.last_start && !run.last_step;
   run.state = state_text(find_run_owner(io, directory).state, run.end, is_empty);
@@ -287,7 +287,6 @@ class Anonymous {
     for (std::string& host : start->hosts) host = numbered(host);
   }
   void hide(RunRecord& run) {
-    hide(run.name);
     hide(run.path);
     hide(run.first_start);
     hide(run.last_start);
@@ -331,7 +330,7 @@ void name_shortly(std::vector<RunRecord>& runs) {
   for (size_t i = 0; i < runs.size(); ++i) {
     fs::path end;
     for (size_t n = shared; n < names[i].size(); ++n) end /= names[i][n];
-    if (!end.empty()) runs[i].name = end.string();
+    runs[i].name = end.string();
   }
 }
 

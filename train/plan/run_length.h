@@ -40,7 +40,8 @@ struct RunLength {
   std::optional<double> seconds() const;
 };
 
-/// The length of `run`, without RunLength::speed. Throws Error(kUsage) if the warm-up is longer than the run.
+/// The length of `run`, without RunLength::speed. Throws the error of check_steps() for the steps that
+/// train.epochs come to.
 RunLength run_length(const RunConfig& config, const ResolvedRun& run,
                      const std::optional<TrainingData>& data);
 

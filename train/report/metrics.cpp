@@ -81,8 +81,9 @@ struct LogPart {
 
 // Calls visit(line) after adding each event of a part to `log`, until it returns false. Ignores text after
 // the last line end. Returns MetricsLog::damage.
-template <class Visit>
-std::string for_each_event(const InputFile& file, const LogPart& part, MetricsLog& log, Visit visit) {
+std::string for_each_event(
+    const InputFile& file, const LogPart& part, MetricsLog& log,
+    FunctionRef<bool(const LogLine&)> visit = [](const LogLine&) { return true; }) {
   constexpr int64_t kBlockBytes = 1 << 20;
   std::string text;  // the text that is not handled yet; begins at the start of a line
   int64_t number = 0, damaged = 0;
@@ -98,8 +99,7 @@ std::string for_each_event(const InputFile& file, const LogPart& part, MetricsLo
     for (size_t end = text.find('\n', known); end != text.npos && goes_on; end = text.find('\n', begin)) {
       LogLine line{std::string_view(text).substr(begin, end - begin),
                    text_begin + static_cast<int64_t>(begin), 0};
-      if (line.begin >= part.end) goes_on = false;
-      if (!goes_on) break;
+      if (goes_on = line.begin < part.end; !goes_on) break;
       begin = end + 1;
       ++number;
       try {
@@ -161,8 +161,7 @@ void MetricsFile::write(const MetricsEvent& event) {
 
 MetricsLog read_metrics(const std::filesystem::path& path) {
   MetricsLog log;
-  log.damage =
-      for_each_event(InputFile(path, ExitCode::kStorage), {}, log, [](const LogLine&) { return true; });
+  log.damage = for_each_event(InputFile(path, ExitCode::kStorage), {}, log);
   return log;
 }
 
@@ -171,10 +170,9 @@ MetricsLog read_log_ends(const std::filesystem::path& path, const std::vector<in
   if (file.bytes() <= kWholeLogBytes) return read_metrics(path);
   MetricsLog log;
   log.has_gap = true;
-  const auto all = [](const LogLine&) { return true; };
   const int64_t head_end = next_line(file, kLogHeadBytes);
   const int64_t tail_begin = next_line(file, file.bytes() - kLogTailBytes);
-  log.damage = for_each_event(file, {0, head_end}, log, all);
+  log.damage = for_each_event(file, {0, head_end}, log);
   int64_t done = head_end;  // the middle is read up to here
   for (const int64_t start : started_at) {
     MetricsLog near;
@@ -185,7 +183,7 @@ MetricsLog read_log_ends(const std::filesystem::path& path, const std::vector<in
                    });
     std::ranges::move(near.starts, std::back_inserter(log.starts));
   }
-  const std::string damage = for_each_event(file, {tail_begin}, log, all);
+  const std::string damage = for_each_event(file, {tail_begin}, log);
   if (!damage.empty()) log.damage += (log.damage.empty() ? "" : "; ") + damage;
   return log;
 }

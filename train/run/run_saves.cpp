@@ -25,7 +25,7 @@ RunSaves::RunSaves(SavedRun lent, const Stream& compute, MemoryLedger& ledger,
                    const std::vector<UnitStates>& units, const CheckpointState& state)
     : lent_(lent),
       plan_(lent.run.snapshot),
-      saved_step_(state.step > 0 && !lent.begins ? state.step : -1),
+      saved_step_(state.step > 0 && !lent.state_is_unsaved ? state.step : -1),
       committed_best_(state.best) {
   take_copies(compute, plan_.beside_device ? host_ledger_ : ledger, units);
   const bool keeps_all = snapshot_->kept() == std::ssize(snapshot_->shards());

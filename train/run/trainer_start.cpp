@@ -72,7 +72,7 @@ bool Trainer::start() {
                           .time_limit = time_limit_,
                           .deadline = deadline_,
                           .states = {&state_, &updated_},
-                          .begins = continues_},
+                          .state_is_unsaved = continues_},
                  stream_, ledger_, live_states(step_->model(), step_->optimizer()), state_);
   was_done_ = is_done();
   if (!was_done_) do_and_agree(mesh_.world(), [&] { found.kernel_plans = prepare_kernels(); });
