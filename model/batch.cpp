@@ -61,6 +61,11 @@ Batch BatchMemory::load(const Stream& stream, int64_t sequence_count, const Host
     if (tokens.target[i] < 0) continue;
     target_row[batch.target_count] = static_cast<int32_t>(i);
     target[batch.target_count++] = tokens.target[i];
+    if (tokens.sequence_set.empty()) continue;
+    const int64_t set = tokens.sequence_set[i / static_cast<size_t>(sequence_length_)];
+    if (batch.set_targets.empty() || batch.set_targets.back().set != set)
+      batch.set_targets.push_back({set, batch.target_count - 1, 0});
+    batch.set_targets.back().end = batch.target_count;
   }
   copy_bytes(stream, batch.token.data, tokens.token.data(), 4 * rows);
   copy_bytes(stream, batch.position.data, tokens.position.data(), 4 * rows);

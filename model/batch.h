@@ -24,6 +24,12 @@ struct Batch {
   Tensor target_row;
   Tensor target;
   int64_t target_count = 0;
+  /// Targets `begin` to `end` - 1 are of data set number `set`.
+  struct SetTargets {
+    int64_t set = 0, begin = 0, end = 0;
+  };
+  std::vector<SetTargets> set_targets = {};  ///< ascending; empty if the sets are not known
+  Tensor set_loss = {};     ///< [data sets] float64, to which the loss of each is added; empty: to none
   DropoutPlace place = {};  ///< where dropout takes its random bits; read only in training
 
   int64_t rows() const { return token.count(); }

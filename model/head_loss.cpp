@@ -106,6 +106,12 @@ void HeadLoss::chunk_loss(Context& context, const Batch& batch, const Parameter&
   if (chunk.rows == 0) return;
   cross_entropy(context, used(logits), target, all, slice_, loss, train ? used(dlogits) : Tensor{});
   add_sum(context, loss, total);
+  for (const auto& [set, begin, end] : batch.set_targets) {
+    const int64_t first = std::max(begin - chunk.first, int64_t{0}),
+                  last = std::min(end - chunk.first, chunk.rows);
+    if (batch.set_loss.empty() || first >= last) continue;
+    add_sum(context, loss.row_range(first, last - first), batch.set_loss.row_range(set, 1));
+  }
   if (!train) return;
   const Accumulate accumulate = chunk.first == 0 ? weights.accumulate : Accumulate::kYes;
   clear_padding(dlogits);

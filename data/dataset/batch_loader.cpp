@@ -87,6 +87,7 @@ class StepPlanner {
   std::vector<PlannedSequence> take_step(LoaderStep& step);
 
  private:
+  void move_to_epoch();
   void begin_epoch();
   void require_inside(size_t set, const SetCursor& at, int64_t sequences) const;
   bool has_weights() const { return !chances_.empty(); }
@@ -107,10 +108,11 @@ StepPlanner::StepPlanner(std::span<const SequenceReader> readers, const BatchLoa
                          const DataCursor& start)
     : readers_(readers), options_(options), set_at_(start.sets), at_{start.epoch, start.sequence} {
   if (readers.size() > 1) chances_ = chances_of(options.weights);
-  if (!has_weights() || set_at_.empty()) set_at_.assign(readers.size(), {start.epoch, 0});
+  if (set_at_.empty()) set_at_.resize(readers.size());
   if (set_at_.size() != readers.size())
     fail(ExitCode::kInputData, "the run wants to go on in {} data sets, and there are {}", set_at_.size(),
          readers.size());
+  if (!has_weights()) move_to_epoch();
   for (size_t set = 0; set < readers.size(); ++set) {
     plans_.push_back(plan_epoch(readers[set], options, set_at_[set].epoch, set));
     require_inside(set, set_at_[set], plans_[set].sequences());
@@ -127,13 +129,17 @@ void StepPlanner::require_inside(size_t set, const SetCursor& at, int64_t sequen
          readers_[set].dataset().path().string(), at.epoch, sequences, at.sequence);
 }
 
+/// Without weights: moves all sets to the begin of the cursor's epoch.
+void StepPlanner::move_to_epoch() {
+  for (SetCursor& at : set_at_) at = {at_.epoch, 0, at.tokens};
+}
+
 /// Without weights: plans the epoch of the cursor, and finds the positions of the sets in it.
 void StepPlanner::begin_epoch() {
   std::vector<int64_t> counts;
   for (size_t set = 0; set < plans_.size(); ++set) {
     if (plans_[set].epoch() != at_.epoch) plans_[set] = plan_epoch(readers_[set], options_, at_.epoch, set);
     counts.push_back(plans_[set].sequences());
-    set_at_[set] = {at_.epoch, 0};
   }
   if (plans_.size() > 1) order_ = mixed_sets(counts, options_.shuffle_seed, at_.epoch, options_.shuffle);
   if (order_.empty()) set_at_[0].sequence = at_.sequence;
@@ -155,10 +161,10 @@ PlannedSequence StepPlanner::take_sequence() {
   PlannedSequence sequence{set, plans_[set].sequence(at.sequence)};
   ++at.sequence, ++at_.sequence;
   if (has_weights()) {
-    if (at.sequence == plans_[set].sequences()) at = {at.epoch + 1, 0};
+    if (at.sequence == plans_[set].sequences()) at = {at.epoch + 1, 0, at.tokens};
   } else if (at_.sequence == sequences_per_epoch()) {
     at_ = {at_.epoch + 1, 0};
-    set_at_.assign(plans_.size(), {at_.epoch, 0});
+    move_to_epoch();
   }
   return sequence;
 }
@@ -181,6 +187,7 @@ std::vector<PlannedSequence> StepPlanner::take_step(LoaderStep& step) {
     for (const PackItem& item : items) {
       ++step.examples;
       share.rows += item.rows;
+      set_at_[set].tokens += item.rows;
       share.target_count += readers_[set].target_count(item);
     }
   }

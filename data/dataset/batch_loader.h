@@ -86,8 +86,8 @@ std::map<DocumentSizes, int64_t> coming_documents(DataSets datasets, const Batch
 /// throw its exception. Only one thread may use a loader. `datasets` must outlive the loader.
 class BatchLoader {
  public:
-  /// Plans the epoch of `start` and starts the reading thread. `start.sets` may be empty at the beginning,
-  /// and is not read without weights. Throws Error(kInputData) for a data set without examples, or a cursor
+  /// Plans the epoch of `start` and starts the reading thread. `start.sets` may be empty at the beginning;
+  /// without weights, only its tokens are read. Throws Error(kInputData) for a data set without examples, or a cursor
   /// beyond the end of its epoch.
   BatchLoader(DataSets datasets, const BatchLoaderOptions& options, const DataCursor& start = {});
   ~BatchLoader();

@@ -8,6 +8,7 @@ namespace ripstop {
 struct SetCursor {
   int64_t epoch = 0;
   int64_t sequence = 0;
+  int64_t tokens = 0;  ///< rows of all sequences used so far
   friend bool operator==(const SetCursor&, const SetCursor&) = default;
 };
 

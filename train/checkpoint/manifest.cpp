@@ -99,6 +99,7 @@ void body_fields(Fields& f, Manifest& manifest) {
     cursor.list("sets", state.cursor.sets, 0, kMostSets, [](auto& set, SetCursor& at) {
       set("epoch", at.epoch);
       set("pack", at.sequence);
+      set("tokens", at.tokens);
     });
   });
   f("tokens", state.tokens);

@@ -114,8 +114,9 @@ void add_train(CommandLine& line) {
   verb.option("overrides", given->overrides, "section.key=value, stronger than the file");
   verb.flag(
       "--allow-changes", given->allow_changes,
-      "this start may change optimizer.learning_rate and weight_decay, train.max_grad_norm, [schedule], and "
-      "lower train.steps or train.epochs, of a run that has begun; later starts go on so without it");
+      "this start may change optimizer.learning_rate and weight_decay, train.max_grad_norm, [schedule], "
+      "data.weights, and lower train.steps or train.epochs, of a run that has begun; later starts go on so "
+      "without it");
   verb.set_example(
       "ripstop train configs/quickstart.toml run.directory=runs/first\n"
       "  srun ripstop train configs/xsum-scratch.toml mesh.tensor=8");

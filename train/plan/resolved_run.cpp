@@ -119,6 +119,7 @@ StepOptions resolve_step(const RunConfig& config, const RunTarget& target, std::
                 .moments = dtype_of(config.optimizer.moments),
                 .seed = static_cast<uint64_t>(config.run.seed)};
   step.max_grad_norm = config.train.max_grad_norm;
+  if (config.data.directories.size() > 1) step.data_sets = std::ssize(config.data.directories);
   return step;
 }
 

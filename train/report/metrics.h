@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -20,6 +19,7 @@
 #include "parallel/mesh_axes.h"
 #include "train/config/run_config.h"
 #include "train/report/log_writer.h"
+#include "train/report/set_metrics.h"
 
 namespace ripstop {
 
@@ -172,7 +172,8 @@ struct StepMetrics {
   std::optional<double> model_flops_utilization, model_flops_utilization_full_attention;
   int64_t peak_memory_bytes = 0;  ///< the peak of rank 0 since the program began
   AxisSeconds communication_exposed_seconds;
-  double data_wait_seconds = 0;  ///< rank 0's waits for the data loader
+  std::optional<std::vector<SetStep>> sets = {};  ///< of each of several data sets
+  double data_wait_seconds = 0;                   ///< rank 0's waits for the data loader
   double save_wait_seconds = 0;  ///< time that updates waited for a save that still reads the weights
   /// The times from the program's start to the end of its first step; nullopt in later steps.
   std::optional<StartupSeconds> startup;
@@ -191,6 +192,7 @@ struct StepMetrics {
     field("communication_exposed_seconds", self.communication_exposed_seconds);
     field("data_wait_seconds", self.data_wait_seconds);
     field("save_wait_seconds", self.save_wait_seconds);
+    field.if_known("sets", self.sets);
     field.if_known("startup_seconds", self.startup);
   }
 };
@@ -248,20 +250,7 @@ struct ValidationEvent {
     }
   };
   std::optional<std::vector<Sample>> samples;  ///< the first summaries; nullopt without generated texts
-  /// The scores of one data set.
-  struct OfSet {
-    double loss = std::numeric_limits<double>::quiet_NaN();  ///< NaN if it is not validated
-    int64_t target_count = 0;
-    std::optional<double> rouge1, rouge2, rougeL;
-    static void fields(auto& self, auto& field) {
-      field("loss", self.loss);
-      field("targets", self.target_count);
-      field.if_known("rouge1", self.rouge1);
-      field.if_known("rouge2", self.rouge2);
-      field.if_known("rougeL", self.rougeL);
-    }
-  };
-  std::optional<std::vector<OfSet>> sets;  ///< in the order of data.directories; nullopt with one data set
+  std::optional<std::vector<SetScores>> sets;  ///< of each of several data sets
   double time = 0;
   static void fields(auto& self, auto& field) {
     field("loss", self.loss);

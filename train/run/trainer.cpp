@@ -22,6 +22,18 @@ bool is_failure(const StepResult& result) {
   return result.skipped && result.target_count > 0;
 }
 
+// The parts of the data sets in a step; nullopt if there is one data set.
+std::optional<std::vector<SetStep>> sets_of_step(const LoaderStep& loaded, const StepResult& result) {
+  if (loaded.sets.size() == 1) return std::nullopt;
+  std::vector<SetStep> sets(loaded.sets.size());
+  for (size_t i = 0; i < sets.size(); ++i) {
+    const auto targets = static_cast<double>(loaded.sets[i].target_count);
+    sets[i] = {.tokens = loaded.sets[i].rows, .tokens_seen = loaded.end.sets[i].tokens};
+    if (targets > 0) sets[i].loss = result.set_loss[i] / targets;
+  }
+  return sets;
+}
+
 }  // namespace
 
 std::unique_ptr<Trainer> Trainer::make(TrainerOptions options, MpiWorld& world) {
@@ -194,6 +206,7 @@ void Trainer::log_step(const StepWork& work, const StepResult& result) {
       .model_flops_utilization_full_attention = utilization(flops_per_token.full_attention),
       .peak_memory_bytes = measured_memory().total(),
       .communication_exposed_seconds = clock_.waited(),
+      .sets = sets_of_step(work.loaded, result),
       .data_wait_seconds = work.data_wait_seconds,
       .save_wait_seconds = saves_->wait_seconds(),
       .startup = startup_of_step()};

@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kValidationsToTell = 3;
 
 // "loss 2.1034  512 targets  rougeL 0.1210".
-std::string set_text(const ValidationEvent::OfSet& scores) {
+std::string set_text(const SetScores& scores) {
   if (scores.target_count == 0) return "not validated";
   return fmt::format("loss {:.4f}  {}{}", without_nan_sign(scores.loss),
                      counted(scores.target_count, "target"),

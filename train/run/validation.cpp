@@ -136,7 +136,7 @@ bool Validation::measure_loss(TrainingStep& step, FunctionRef<bool()> stop_reque
   LossSum all;
   double weighted = 0, weights = 0;
   for (const ValidationSet& set : sets_) {
-    ValidationEvent::OfSet& of_set = scores.sets.emplace_back();
+    SetScores& of_set = scores.sets.emplace_back();
     if (!set.dataset) continue;
     const LossSoFar loss = dataset_loss(
         mesh_.world(), *set.dataset, loader_options(config_, run_, mesh_), {},

@@ -25,7 +25,7 @@ struct ValidationScores {
   std::optional<RougeScores> rouge;  ///< means over the summaries, or data sets, if any are written
   std::vector<ValidationEvent::Sample> samples = {};  ///< the first summaries, cut, as UTF-8
   /// The scores of each of several data sets.
-  std::vector<ValidationEvent::OfSet> sets = {};
+  std::vector<SetScores> sets = {};
 };
 
 /// Called with the progress of a `part` of the work: "sequences", then "summaries".

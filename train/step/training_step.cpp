@@ -1,6 +1,7 @@
 #include "train/step/training_step.h"
 
 #include <cmath>
+#include <utility>
 
 namespace ripstop {
 
@@ -13,7 +14,7 @@ TrainingStep::TrainingStep(const ModelConfig& config, const StepOptions& options
       optimizer_(model_, options.adamw, stream.device(), ledger),
       batch_memory_(stream.device(), ledger, options.sharding.sequence_count,
                     options.sharding.sequence_length),
-      totals_(mesh, stream, ledger),
+      totals_(mesh, stream, ledger, options.data_sets),
       scale_memory_(stream.device(), ledger, MemoryCategory::kActivations, 8),
       arena_(stream.device(), ledger, arena_capacity, mesh.tensor().memory_source()),
       registration_(mesh.tensor().register_memory(arena_.data(), arena_.capacity_bytes())) {}
@@ -37,6 +38,7 @@ StepResult TrainingStep::run(int64_t micro_batches, NextTokens next, double lear
         .first_sequence = micro * options_.sharding.sequence_count * mesh_.data_ranks() + mesh_.data_rank(),
         .sequence_step = mesh_.data_ranks(),
         .sequence_length = options_.sharding.sequence_length};
+    batch.set_loss = totals_.set_loss();
     target_count += batch.target_count;
     // The last micro-batch also sums over the replicate axis.
     model_.forward_backward(arena_, batch, micro + 1 == micro_batches, totals_.loss());
@@ -53,10 +55,11 @@ StepResult TrainingStep::run(int64_t micro_batches, NextTokens next, double lear
   optimizer_.step(context, model_, learning_rate, numbers.update, scale, hooks.before_update);
 
   // The host waits for the device only here.
-  const auto [sum, squared_norm] = totals_.read();
+  auto [sum, squared_norm, set_loss] = totals_.read();
   const auto count = static_cast<double>(sum.target_count);
   return {.loss = sum.mean(),
           .target_count = sum.target_count,
+          .set_loss = std::move(set_loss),
           // The gradients are of the loss summed over targets, the reported norm is of the mean loss.
           .gradient_norm = sum.target_count > 0 ? std::sqrt(squared_norm) / count : 0,
           .skipped = sum.target_count == 0 || !std::isfinite(sum.loss) || !std::isfinite(squared_norm),

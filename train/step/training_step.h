@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "model/batch.h"
 #include "parallel/sharded_transformer.h"
@@ -15,13 +16,15 @@ struct StepOptions {
   ShardingOptions sharding;
   AdamWOptions adamw;
   double max_grad_norm = 1.0;  ///< limit of the gradient norm; 0: no clipping
+  int64_t data_sets = 0;       ///< data sets whose losses are summed each; 0: none
 };
 
 /// The result of a step, equal on all ranks of the world.
 struct StepResult {
-  double loss = 0;            ///< mean loss over all targets; 0 without targets
-  int64_t target_count = 0;   ///< targets of all data ranks
-  double gradient_norm = 0;   ///< norm for the mean loss, before clipping
+  double loss = 0;                    ///< mean loss over all targets; 0 without targets
+  int64_t target_count = 0;           ///< targets of all data ranks
+  std::vector<double> set_loss = {};  ///< sum of each data set's losses
+  double gradient_norm = 0;           ///< norm for the mean loss, before clipping
   bool skipped = false;       ///< loss or norm not finite, or no targets: weights and moments are unchanged
   int64_t stop_requests = 0;  ///< ranks on which a stop was requested
   int64_t saving_ranks = 0;   ///< ranks on which a save was still being written

@@ -1,7 +1,5 @@
 #include "train/step/world_totals.h"
 
-#include <array>
-
 namespace ripstop {
 namespace {
 
@@ -10,13 +8,14 @@ enum Place : int64_t { kLoss, kTargets, kSquaredNorm, kStopRequests, kSavingRank
 
 }  // namespace
 
-WorldTotals::WorldTotals(DeviceMesh& mesh, const Stream& stream, MemoryLedger& ledger)
+WorldTotals::WorldTotals(DeviceMesh& mesh, const Stream& stream, MemoryLedger& ledger, int64_t data_sets)
     : mesh_(mesh),
       stream_(stream),
-      memory_(stream.device(), ledger, MemoryCategory::kActivations, 8 * kPlaces) {}
+      data_sets_(data_sets),
+      memory_(stream.device(), ledger, MemoryCategory::kActivations, 8 * (kPlaces + data_sets)) {}
 
 void WorldTotals::clear() {
-  const std::array<double, kPlaces> zeros{};
+  const std::vector<double> zeros(static_cast<size_t>(kPlaces + data_sets_));
   copy_bytes(stream_, memory_.data(), zeros.data(), memory_.bytes());
   stream_.synchronize();
 }
@@ -29,13 +28,17 @@ Tensor WorldTotals::squared_norm() const {
   return tensor_in(memory_, 8 * kSquaredNorm, DType::kFloat64, {1});
 }
 
+Tensor WorldTotals::set_loss() const {
+  return data_sets_ == 0 ? Tensor{} : tensor_in(memory_, 8 * kPlaces, DType::kFloat64, {data_sets_});
+}
+
 Tensor WorldTotals::for_gradient_scale() const {
   return tensor_in(memory_, 8 * kLoss, DType::kFloat64, {3});
 }
 
 void WorldTotals::sum_over_world(Arena& arena, int64_t target_count, bool stop_requested,
                                  SaveWork save_work) {
-  const Tensor totals = tensor_in(memory_, 0, DType::kFloat64, {kPlaces});
+  const Tensor totals = tensor_in(memory_, 0, DType::kFloat64, {kPlaces + data_sets_});
   const auto set = [&](Place place, double value) {
     copy_bytes(stream_, totals.row_range(place, 1).data, &value, 8);
   };
@@ -43,6 +46,7 @@ void WorldTotals::sum_over_world(Arena& arena, int64_t target_count, bool stop_r
   const bool counts = mesh_.tensor().rank() == 0;
   set(kTargets, counts ? static_cast<double>(target_count) : 0);
   if (!counts) set(kLoss, 0);
+  for (int64_t i = 0; i < data_sets_ && !counts; ++i) set(static_cast<Place>(kPlaces + i), 0);
   set(kStopRequests, stop_requested ? 1 : 0);
   set(kSavingRanks, save_work == SaveWork::kNone ? 0 : 1);
   set(kStillDisks, save_work == SaveWork::kStands ? 1 : 0);
@@ -56,7 +60,7 @@ void WorldTotals::sum_over_world(Arena& arena, int64_t target_count, bool stop_r
 }
 
 WorldTotals::Sums WorldTotals::read() const {
-  std::array<double, kPlaces> host{};
+  std::vector<double> host(static_cast<size_t>(kPlaces + data_sets_));
   copy_bytes(stream_, host.data(), memory_.data(), memory_.bytes());
   stream_.synchronize();
   // float64 holds integers below 2^53 exactly.
@@ -65,7 +69,8 @@ WorldTotals::Sums WorldTotals::read() const {
                    .stop_requests = static_cast<int64_t>(host[kStopRequests]),
                    .saving_ranks = static_cast<int64_t>(host[kSavingRanks]),
                    .still_disks = static_cast<int64_t>(host[kStillDisks])},
-          .squared_norm = host[kSquaredNorm]};
+          .squared_norm = host[kSquaredNorm],
+          .set_loss = {host.begin() + kPlaces, host.end()}};
 }
 
 LossSum evaluate_batches(ShardedTransformer& model, const HostBatches& batches, BatchMemory& batch_memory,

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <vector>
 
 #include "model/batch.h"
 #include "parallel/sharded_transformer.h"
@@ -24,17 +25,19 @@ struct LossSum {
 };
 
 /// Float64 sums in device memory: loss, targets, squared gradient norm, stop requests, saving ranks, still
-/// disks. One all-reduce sums all. Owns its memory (category activations).
+/// disks, losses of data sets. One all-reduce sums all. Owns its memory (category activations).
 class WorldTotals {
  public:
-  /// `mesh` and `stream` are borrowed.
-  WorldTotals(DeviceMesh& mesh, const Stream& stream, MemoryLedger& ledger);
+  /// `mesh` and `stream` are borrowed. `data_sets`: sets whose losses are summed each; 0: none.
+  WorldTotals(DeviceMesh& mesh, const Stream& stream, MemoryLedger& ledger, int64_t data_sets = 0);
 
   void clear();
 
   /// Sums to which this rank's kernels add: [1] float64 each.
   Tensor loss() const;
   Tensor squared_norm() const;
+  /// [data_sets]; empty without any.
+  Tensor set_loss() const;
   /// [3] float64: loss, targets, squared norm.
   Tensor for_gradient_scale() const;
 
@@ -48,12 +51,14 @@ class WorldTotals {
   struct Sums {
     LossSum loss;
     double squared_norm = 0;
+    std::vector<double> set_loss;  ///< of each data set
   };
   Sums read() const;
 
  private:
   DeviceMesh& mesh_;
   const Stream& stream_;
+  int64_t data_sets_;
   Buffer memory_;
 };
 

@@ -39,6 +39,13 @@ inline std::vector<std::vector<int32_t>> documents_of(const PackedBatch& batch) 
   return documents;
 }
 
+/// The positions in each data set, without the counted tokens.
+inline std::vector<SetCursor> places(const DataCursor& cursor) {
+  std::vector<SetCursor> places;
+  for (const SetCursor& set : cursor.sets) places.push_back({set.epoch, set.sequence});
+  return places;
+}
+
 /// Set s of several has examples from this number times s on.
 inline constexpr int64_t kNumbersOfSet = 500;
 

@@ -109,7 +109,13 @@ TEST_F(MixtureTest, WithoutWeightsAnEpochHasEveryExampleOnce) {
   for (const auto& [example, count] : uses) EXPECT_EQ(count, 3) << "example " << example;
   for (size_t i = 1; i < labels.size(); ++i) changes += labels[i] != labels[i - 1];
   EXPECT_GT(changes, std::ssize(labels) / 4) << "the sets are not mixed";
-  EXPECT_EQ(reference[static_cast<size_t>(steps) - 1].info.end, (DataCursor{3, 0, {{3, 0}, {3, 0}, {3, 0}}}));
+  const DataCursor end = reference[static_cast<size_t>(steps) - 1].info.end;
+  EXPECT_EQ(end, (DataCursor{3, 0, end.sets}));
+  EXPECT_EQ(places(end), (std::vector<SetCursor>(3, {3, 0})));
+  for (size_t set = 0; set < sets_.size(); ++set) {
+    const SequenceReader reader(sets_[set], all.sequence_length, all.loss_on);
+    EXPECT_EQ(end.sets[set].tokens, 3 * std::reduce(reader.rows().begin(), reader.rows().end(), int64_t{0}));
+  }
   expect_the_same_from_any_cursor(all, reference, steps);
 }
 
@@ -134,7 +140,7 @@ TEST_F(MixtureTest, WithWeightsEverySetHasItsOwnEpochs) {
       if (++at[set].sequence == length) at[set] = {at[set].epoch + 1, 0};
       ++sequences[set];
     }
-    EXPECT_EQ(step.info.end.sets, at);
+    EXPECT_EQ(places(step.info.end), at);
     EXPECT_EQ(step.info.end.epoch, 0);
     EXPECT_EQ(step.info.end.sequence, std::reduce(sequences.begin(), sequences.end()));
     for (size_t set = 0; set < sets_.size(); ++set) rows[set] += step.info.sets[set].sequences;

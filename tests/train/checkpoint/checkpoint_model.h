@@ -161,7 +161,7 @@ inline CheckpointState state_at(int64_t step, const ModelConfig& model) {
   CheckpointState state;
   state.step = step;
   state.updates = step;
-  state.cursor = {step / 10, step % 10 * 8, {{step / 10, step % 5}, {step / 10, 3}}};
+  state.cursor = {step / 10, step % 10 * 8, {{step / 10, step % 5, 600 * step}, {step / 10, 3, 400 * step}}};
   state.tokens = step * 1000;
   state.model = model;
   state.config = "[train]\nsteps = 1000\n";

@@ -41,7 +41,8 @@ class Report : public testing::Test {
     MetricsFile file(run / "metrics.jsonl");
     StartEvent start;
     start.steps = likes.steps;
-    start.argv = {"/opt/somebody/ripstop", "train", "data.directory=/data/somebody/xsum"};
+    start.argv = {"/opt/somebody/ripstop", "train", "data.directory=/data/somebody/xsum",
+                  "data.directories=[\"/data/somebody/one\", \"/opt/two/\"]"};
     start.hosts = {"gpu-node-17"};
     start.parameters = 1'234'000;
     start.data.kind = "summary";
@@ -120,6 +121,8 @@ TEST_F(Report, LeavesOutWhatItIsTold) {
   const std::string run = write_run("a", {.text = "a secret"}).string();
   std::string config = read_bytes(run + "/config.toml");
   config.insert(config.find("[run]") + 5, "\ncontinue_from = \"/mnt/team/old/checkpoints/step_8\"");
+  const size_t data = config.find("directory = \"data/a\"");
+  config.replace(data, 20, "directories = [\"/data/somebody/three\", \"/opt/four\"]");
   write_bytes(run + "/config.toml", config);
   EXPECT_TRUE(has(page_of(run), "/mnt/team"));
   EXPECT_TRUE(has(page_of(run), "a secret"));
@@ -130,6 +133,8 @@ TEST_F(Report, LeavesOutWhatItIsTold) {
     EXPECT_FALSE(has(page, part)) << part;
   EXPECT_TRUE(has(page, "node 1"));
   EXPECT_TRUE(has(page, "data.directory=xsum"));
+  EXPECT_TRUE(has(page, html("data.directories=[\"one\", \"two/\"]")));
+  EXPECT_TRUE(has(page, "<bdi>three, four</bdi>"));
   EXPECT_TRUE(has(page, "<bdi>step_8</bdi>, continued"));
   EXPECT_FALSE(has(page, scratch_.path().string()));
 }

@@ -6,6 +6,7 @@
 #include "tests/data/scratch_directory.h"
 #include "tests/train/commands/small_dataset.h"
 #include "tests/train/config/small_config.h"
+#include "train/plan/run_length.h"
 
 namespace ripstop {
 namespace {
@@ -76,6 +77,66 @@ TEST_F(TrainingDataTest, ANoteSaysThatSummariesWillBeCut) {
              fmt::format("generation.max_new_tokens is {}, a tenth of the data's summaries have {} "
                          "tokens or more",
                          most - 1, most));
+}
+
+// The steps and tokens of several sets in one epoch are those that the loader deals; of sets drawn by weights
+// they are expected, and the run's cursors are near.
+TEST_F(TrainingDataTest, SeveralSetsAreCountedEach) {
+  write_small_dataset(scratch_ / "other.h5", 500, 40);
+  std::vector<TokenDataset> sets;
+  for (const char* file : {"train.h5", "other.h5"}) sets.emplace_back(scratch_ / file);
+  const std::string both = "data.directories=[\"a\", \"b\"]";
+  const RunConfig whole = parsed(kSmallest, {both, "train.epochs=3", "data.sequence_length=90"});
+  const TrainingData data = *count_training_data(sets, whole);
+  BatchLoaderOptions options{.sequence_length = 90,
+                             .shuffle_seed = static_cast<uint64_t>(whole.data.shuffle_seed),
+                             .global_batch_sequences = whole.train.global_batch_sequences,
+                             .epochs = 3};
+  const auto deal = [&](int64_t most) {
+    BatchLoader loader(sets, options);
+    LoaderStep sum;
+    for (int64_t steps = 0; steps < most; ++steps) {
+      const std::optional<LoaderStep> step = loader.next_step();
+      if (!step) break;
+      sum.rows += step->rows;
+      sum.sequences += 1;
+      sum.end = step->end;
+      for (int64_t batch = 0; batch < loader.batches_per_step(); ++batch) loader.next_batch();
+    }
+    return sum;
+  };
+  const LoaderStep dealt = deal(1000);
+  EXPECT_EQ(data.steps, dealt.sequences);
+  EXPECT_EQ(data.tokens, dealt.rows);
+  EXPECT_EQ(data.examples, 160);
+  EXPECT_EQ(data.sets[1].examples, 40);
+  EXPECT_EQ(data.sets[0].epoch_sequences + data.sets[1].epoch_sequences, data.epoch_sequences);
+  EXPECT_EQ(data.plan_hash, count_epoch_sequences(sets[0], options, 0).plan_hash + " " +
+                                count_epoch_sequences(sets[1], options, 0, 1).plan_hash);
+
+  const RunConfig drawn =
+      parsed(kSmallest, {both, "data.weights=[1, 3]", "train.steps=60", "data.sequence_length=90"});
+  const TrainingData expected = *count_training_data(sets, drawn);
+  EXPECT_EQ(expected.epochs, 0) << "there are no common epochs";
+  EXPECT_DOUBLE_EQ(expected.sets[1].epochs,
+                   0.75 * 60 * 8 / static_cast<double>(expected.sets[1].epoch_sequences));
+  options.epochs = 0;
+  options.weights = {1, 3};
+  const LoaderStep sum = deal(60);
+  EXPECT_NEAR(static_cast<double>(sum.rows), static_cast<double>(expected.tokens),
+              0.05 * static_cast<double>(sum.rows));
+  EXPECT_NEAR(static_cast<double>(sum.end.sets[1].epoch), expected.sets[1].epochs, 2);
+
+  RunLength length;
+  length.data = expected;
+  length.steps = expected.steps;
+  const std::vector<LengthLine> lines = length_lines(drawn, length);
+  EXPECT_TRUE(lines[1].text.starts_with("b: 40 examples")) << lines[1].text;
+  EXPECT_TRUE(
+      lines[1].text.ends_with(fmt::format("; {} sequences an epoch, 75% of the run's, about {:.3g} epochs",
+                                          expected.sets[1].epoch_sequences, expected.sets[1].epochs)))
+      << lines[1].text;
+  EXPECT_EQ(lines[2].text, fmt::format("60 steps, about {} tokens", expected.tokens));
 }
 
 TEST_F(TrainingDataTest, StepsWithoutEpochsAreAPartOfThem) {

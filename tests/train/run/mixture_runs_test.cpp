@@ -1,9 +1,11 @@
 // Whole runs on several data sets.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <filesystem>
 
+#include "tests/data/dataset/loader_steps.h"
 #include "tests/train/run/small_runs.h"
 
 namespace ripstop {
@@ -73,7 +75,7 @@ TEST_F(MixtureRuns, AResumedRunIsTheUnbrokenOneBitForBit) {
   }
   const DataCursor all = state("all-whole", 12).cursor, drawn = state("drawn-whole", 12).cursor;
   EXPECT_EQ(all, (DataCursor{0, 36, all.sets}));
-  EXPECT_EQ(all.sets, (std::vector<SetCursor>{{0, 29}, {0, 7}})) << "37 sequences are an epoch";
+  EXPECT_EQ(places(all), (std::vector<SetCursor>{{0, 29}, {0, 7}})) << "37 sequences are an epoch";
   EXPECT_EQ(drawn.sequence, 36);
   EXPECT_GE(drawn.sets[1].epoch, 1) << "the small set went on while the large one did not end";
   EXPECT_EQ(drawn.sets[0].epoch, 0);
@@ -95,7 +97,7 @@ TEST_F(MixtureRuns, OneSetTrainsAsEver) {
   EXPECT_EQ(losses("zero"), losses("alone"));
   EXPECT_EQ(read_bytes(checkpoint("zero", 12) / "rank_00000.h5"),
             read_bytes(checkpoint("alone", 12) / "rank_00000.h5"));
-  EXPECT_EQ(state("zero", 12).cursor.sets, (std::vector<SetCursor>{{7, 1}, {0, 0}}));
+  EXPECT_EQ(places(state("zero", 12).cursor), (std::vector<SetCursor>{{7, 1}, {0, 0}}));
 }
 
 TEST_F(MixtureRuns, OtherWeightsApplyFromTheNextSequenceIfAllowed) {
@@ -110,10 +112,10 @@ TEST_F(MixtureRuns, OtherWeightsApplyFromTheNextSequenceIfAllowed) {
   ASSERT_EQ(train(mixed("run", {"a", "b"}, other)), ExitCode::kOk);
   EXPECT_HAS(said(), "data.weights: [1.0, 0.0] -> [0.0, 1.0], from step 5 on");
   EXPECT_HAS(said(), "  as before: 3 sequences a step\n");
-  EXPECT_EQ(state("run", 8).cursor, (DataCursor{0, 24, {{0, 12}, {0, 12}}}));
+  EXPECT_EQ(state("run", 8).cursor, (DataCursor{0, 24, {{0, 12, 84}, {0, 12, 84}}}));
   allow_changes_ = false;  // the new weights are stored
   ASSERT_EQ(train(mixed("run", {"a", "b"}, {"data.weights=[0, 1]", "train.steps=9"})), ExitCode::kOk);
-  EXPECT_EQ(state("run", 9).cursor, (DataCursor{0, 27, {{0, 12}, {0, 15}}}));
+  EXPECT_EQ(state("run", 9).cursor, (DataCursor{0, 27, {{0, 12, 84}, {0, 15, 105}}}));
 
   // A run cannot cease to have weights, and one that continues it may have others.
   allow_changes_ = true;
@@ -123,7 +125,7 @@ TEST_F(MixtureRuns, OtherWeightsApplyFromTheNextSequenceIfAllowed) {
   ASSERT_EQ(train(mixed("next", {"a", "b"},
                         {"data.weights=[1, 0]", "run.continue_from=" + (scratch_ / "run").string()})),
             ExitCode::kOk);
-  EXPECT_EQ(state("next", 12).cursor, (DataCursor{0, 36, {{0, 21}, {0, 15}}}));
+  EXPECT_EQ(state("next", 12).cursor, (DataCursor{0, 36, {{0, 21, 147}, {0, 15, 105}}}));
 }
 
 TEST_F(MixtureRuns, OtherDataSetsAreRefusedByName) {
@@ -160,6 +162,47 @@ TEST_F(MixtureRuns, SetsThatDoNotFitAreRefused) {
   EXPECT_EQ(words.code(), ExitCode::kUsage);
   EXPECT_HAS(words.what(), (scratch_ / "a/train.h5").string() + " has no conversations");
   EXPECT_FALSE(fs::exists(scratch_ / "run"));
+}
+
+// The parts of the sets make up the step, whether or not a micro-batch holds several; tokens go on in a resume.
+TEST_F(MixtureRuns, EachSetHasTokensAndLossOfEachStep) {
+  make_set("a", 10, 30), make_set("b", 60, 30);
+  std::vector<std::array<double, 2>> losses_of_sets;
+  for (const char* micro : {"1", "3"}) {
+    const std::string run = std::string("micro") + micro;
+    for (const char* steps : {"train.steps=5", "train.steps=12"})
+      ASSERT_EQ(train(mixed(
+                    run, {"a", "b"},
+                    {"data.weights=[0.6, 0.4]", std::string("train.micro_batch_sequences=") + micro, steps})),
+                ExitCode::kOk);
+    const MetricsLog log = metrics(run);
+    ASSERT_EQ(log.steps.size(), 12u);
+    std::array<int64_t, 2> seen{};
+    bool is_mixed = false;
+    for (const StepMetrics& step : log.steps) {
+      ASSERT_EQ(step.sets.value().size(), 2u);
+      const auto& sets = *step.sets;
+      double loss = 0;
+      for (size_t i = 0; i < 2; ++i) {
+        EXPECT_EQ(sets[i].tokens_seen, seen[i] += sets[i].tokens);
+        EXPECT_EQ(std::isnan(sets[i].loss), sets[i].tokens == 0);
+        // Targets are as many of the tokens in both sets.
+        if (sets[i].tokens > 0) loss += sets[i].loss * static_cast<double>(sets[i].tokens);
+      }
+      EXPECT_EQ(sets[0].tokens + sets[1].tokens, step.tokens);
+      EXPECT_NEAR(loss / static_cast<double>(step.tokens), step.loss, 1e-6);
+      is_mixed |= std::abs(sets[0].loss - sets[1].loss) > 1e-4;
+      losses_of_sets.push_back({sets[0].loss, sets[1].loss});
+    }
+    EXPECT_TRUE(is_mixed);
+    EXPECT_EQ(seen[0] + seen[1], log.steps.back().tokens_seen);
+    EXPECT_EQ(log.ends.back().planned.memory.total(), log.ends.back().measured.memory.total());
+  }
+  for (size_t s = 0; s < 12; ++s)
+    for (size_t i = 0; i < 2; ++i) {
+      const double one = losses_of_sets[s][i], three = losses_of_sets[s + 12][i];
+      EXPECT_TRUE(std::isnan(one) ? std::isnan(three) : std::abs(one - three) < 1e-5) << s;
+    }
 }
 
 // The loss is the mean of the sets' by weight, else over all targets; the best checkpoint has the lowest.
