@@ -57,7 +57,7 @@ std::vector<SequenceReader> readers_of(DataSets datasets, const BatchLoaderOptio
 /// `weights` in whole numbers, so that draws do not depend on how a sum of shares is rounded.
 std::vector<int64_t> chances_of(const std::vector<double>& weights) {
   constexpr double kAll = int64_t{1} << 50;
-  const double sum = std::reduce(weights.begin(), weights.end());
+  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
   std::vector<int64_t> chances;
   for (const double weight : weights) chances.push_back(std::llround(kAll * (weight / sum)));
   return chances;

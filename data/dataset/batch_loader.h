@@ -87,8 +87,8 @@ std::map<DocumentSizes, int64_t> coming_documents(DataSets datasets, const Batch
 class BatchLoader {
  public:
   /// Plans the epoch of `start` and starts the reading thread. `start.sets` may be empty at the beginning;
-  /// without weights, only its tokens are read. Throws Error(kInputData) for a data set without examples, or a cursor
-  /// beyond the end of its epoch.
+  /// without weights, only its tokens are read. Throws Error(kInputData) for a data set without examples, or
+  /// a cursor beyond the end of its epoch.
   BatchLoader(DataSets datasets, const BatchLoaderOptions& options, const DataCursor& start = {});
   ~BatchLoader();
   BatchLoader(const BatchLoader&) = delete;
