@@ -93,6 +93,11 @@ void ChatTemplate::check_roles(const Conversation& messages) const {
       throw ConversationError(fmt::format("the chat template {} refuses a system message there", name_));
 }
 
+bool ChatTemplate::is_sequential(const Conversation& messages) const {
+  return style_->thoughts != Thoughts::kLast &&
+         (style_->system != SystemPlace::kLastUser || !has_system(messages));
+}
+
 /// For each message whether it is rendered with its thoughts.
 std::vector<bool> ChatTemplate::shows_thoughts(const Conversation& messages) const {
   std::vector<bool> shows(messages.size(), style_->thoughts == Thoughts::kAlways);

@@ -39,6 +39,9 @@ class ChatTemplate {
   bool has_prompt() const { return !style_->prompt.empty(); }
   /// Bytes at the end of the generation prompt that are targets of conversations.
   int64_t prompt_targets() const { return style_->prompt_targets; }
+  /// Whether a message is rendered the same way whatever follows it.
+  bool is_sequential(const Conversation& messages) const;
+  std::string_view prompt() const { return style_->prompt; }  ///< the generation prompt
   /// `prompts`: whether the generation prompt follows the messages. Throws ConversationError if the template
   /// refuses the roles.
   RenderedChat render(const Conversation& messages, bool prompts) const;

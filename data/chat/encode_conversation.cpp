@@ -11,7 +11,14 @@ namespace {
 /// The byte of `text` at which the targets of message `i` begin; nullopt if the message, or one before it, is
 /// shown there in another way than when it was the last.
 std::optional<int64_t> target_byte(const ChatTemplate& chat_template, const Conversation& messages, size_t i,
-                                   const std::string& text) {
+                                   const RenderedChat& chat) {
+  const std::string& text = chat.text;
+  if (chat_template.is_sequential(messages)) {  // then nothing needs to be rendered again for each turn
+    const auto begin = static_cast<size_t>(chat.turns[i].begin);
+    const std::string_view prompt = chat_template.prompt();
+    if (text.compare(begin, prompt.size(), prompt) != 0) return std::nullopt;
+    return chat.turns[i].begin + std::ssize(prompt) - chat_template.prompt_targets();
+  }
   const auto last = messages.begin() + static_cast<std::ptrdiff_t>(i);
   const std::string before = chat_template.render({messages.begin(), last}, /*prompts=*/true).text;
   const std::string up_to = chat_template.render({messages.begin(), last + 1}, /*prompts=*/false).text;
@@ -40,7 +47,8 @@ EncodedConversation encode_conversation(const ChatTemplate& chat_template, const
   EncodedConversation encoded;
   encoded.tokens.reserve(spans.size());
   for (const SpannedToken& token : spans) encoded.tokens.push_back(token.id);
-  size_t last_answer = 0;
+  size_t last_answer = messages.size();
+  while (last_answer > 0 && messages[--last_answer].role != Role::kAssistant) continue;
   for (size_t i = 0; i < messages.size(); ++i) {
     const RenderedTurn& turn = chat.turns[i];
     EncodedTurn& to = encoded.turns.emplace_back(EncodedTurn{
@@ -52,8 +60,10 @@ EncodedConversation encode_conversation(const ChatTemplate& chat_template, const
     to.text_begin = first_token_from(spans, turn.text_begin);
     to.text_end = std::max(to.text_begin, tokens_up_to(spans, turn.text_end));
     if (to.role != Role::kAssistant) continue;
-    last_answer = i;
-    std::optional<int64_t> targets = target_byte(chat_template, messages, i, chat.text);
+    // Once one answer has no known targets, the others but the last have none, either.
+    std::optional<int64_t> targets;
+    if (encoded.only_last.empty() || i == last_answer)
+      targets = target_byte(chat_template, messages, i, chat);
     if (!targets) {
       encoded.why_only_last = fmt::format(
           "the chat template {} shows answers in another way once others follow", chat_template.name());
