@@ -7,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "data/chat/chat_style.h"
 #include "data/dataset/prompt_template.h"
 #include "data/dataset/token_dataset.h"
 #include "data/files/directory.h"
@@ -39,12 +40,29 @@ std::string find_template(Io& io, const TrainedModel& trained) {
 void describe_prompt(const TrainedModel& trained, const std::string& prompt_template, ModelCard& card) {
   card.prompt_template = prompt_template;
   card.chat_template = read_tokenizer_choice(trained.run).chat_template.value_or("");
-  if (card.chat_template.empty() || prompt_template.empty()) return;
+  const bool asks = trained_kind(trained) == to_string(ExampleKind::kConversation);
+  if (card.chat_template.empty() || (prompt_template.empty() && !asks)) return;
   const Tokenizer tokenizer(trained.run);
-  const TemplateParts parts = PromptTemplate(tokenizer, prompt_template).frame();
-  card.prompt_template = parts.before + "{document}" + parts.separator;
+  const TemplateParts parts = PromptTemplate(tokenizer, asks ? "{document}" : prompt_template).frame();
+  (asks ? card.question : card.prompt_template) = parts.before + "{document}" + parts.separator;
   if (parts.strips_begin) card.document += ".lstrip()";
   if (parts.strips_end) card.document += ".rstrip()";
+}
+
+// A note if the tokenizer's files have another chat template than the training used, or none.
+std::string chat_template_note(const TokenizerFiles& files) {
+  const std::string name = files.choice.chat_template.value_or("");
+  std::string own = "no known one";
+  try {
+    own = own_chat_template(files);
+  } catch (const Error&) {
+  }
+  if (name.empty() || own == name) return "";
+  return fmt::format(
+      "the model was trained with the chat template {}, and the tokenizer's files have {}: the export brings "
+      "no "
+      "text of it for apply_chat_template; its README.md says how a prompt is made",
+      name, own);
 }
 
 // The files of the run's tokenizer; empty without a tokenizer. Throws if the training used another tokenizer,
@@ -65,6 +83,7 @@ ExportedTokenizer tokenizer_of_run(const TrainedModel& trained, const ExportOpti
                 "put the tokenizer of its data set there, or move the file away to export without one");
   ExportedTokenizer files = exported_tokenizer(tokenizer, trained.state().model.max_position_embeddings);
   if (!files.difference.empty()) options.note("the tokenizer: " + files.difference);
+  if (std::string note = chat_template_note(tokenizer.files()); !note.empty()) options.note(note);
   return files;
 }
 

@@ -60,12 +60,12 @@ std::string generating_text(const ModelCard& card) {
            "inputs = torch.tensor([prompt_ids(\"The text to summarize.\")])\n"
            "output = model.generate(inputs, attention_mask=torch.ones_like(inputs))\n"
            "print(tokenizer.decode(output[0, inputs.shape[1]:], skip_special_tokens=True).strip())\n";
-  const std::string prompt = writes_summaries(card)
-                                 ? fmt::format("{}.replace(\"{{document}}\", \"The text to summarize.\")",
-                                               text_of_json(card.prompt_template))
-                                 : "\"The\"";
-  return fmt::format("prompt = {}\n", prompt) +
-         "inputs = tokenizer(prompt, return_tensors=\"pt\")\n"
+  const bool asks = !card.question.empty();
+  const std::string text = asks ? card.question : writes_summaries(card) ? card.prompt_template : "The";
+  return fmt::format("prompt = {}.replace(\"{{document}}\", \"{}\")\n", text_of_json(text),
+                     asks ? "Who are you?" : "The text to summarize.") +
+         fmt::format("inputs = tokenizer(prompt, return_tensors=\"pt\"{})\n",
+                     asks ? ", add_special_tokens=False" : "") +
          "output = model.generate(**inputs)\n"
          "print(tokenizer.decode(output[0, inputs.input_ids.shape[1]:], skip_special_tokens=True).strip())\n";
 }
@@ -195,6 +195,7 @@ std::string training_text(const ModelCard& card) {
     row("learning rate",
         fmt::format("{}, {}", config.optimizer.learning_rate, to_string(config.schedule.kind)));
     row("sequence length", std::to_string(config.data.sequence_length));
+    row("chat template", card.chat_template);
     row("data set (XXH3-128 of its content)", state.data_content_hash);
   }
   row("tokenizer (SHA-256)", state.tokenizer_sha256);
