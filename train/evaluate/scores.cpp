@@ -18,6 +18,7 @@ CutCounts count_cuts(const TokenDataset& dataset, int64_t examples, LossOn loss_
                      int64_t max_new_tokens) {
   const SequenceReader reader(dataset, context, loss_on, examples);
   CutCounts cuts{.loss_documents = reader.cut_documents() + reader.cut_summaries(),
+                 .loss_turns = reader.cut_turns(),
                  .loss_summaries = reader.cut_summaries()};
   if (max_new_tokens > 0)
     cuts.rouge_documents = count_cut_documents(dataset, examples, context - max_new_tokens);
@@ -25,9 +26,11 @@ CutCounts count_cuts(const TokenDataset& dataset, int64_t examples, LossOn loss_
 }
 
 std::string cuts_text(const CutCounts& cuts, int64_t examples, int64_t context, int64_t max_new_tokens) {
-  if (cuts.loss_documents + cuts.rouge_documents.value_or(0) == 0) return "";
-  std::string text = fmt::format("documents cut to fit {} tokens: loss {} of {} (document and reference",
-                                 context, cuts.loss_documents, examples);
+  if (cuts.loss_documents + cuts.loss_turns + cuts.rouge_documents.value_or(0) == 0) return "";
+  std::string text =
+      cuts.loss_turns > 0 ? fmt::format("{} left out of the loss; ", counted(cuts.loss_turns, "turn")) : "";
+  text += fmt::format("documents cut to fit {} tokens: loss {} of {} (document and reference", context,
+                      cuts.loss_documents, examples);
   if (cuts.loss_summaries > 0)
     text += fmt::format("; {} cut, too", counted(cuts.loss_summaries, "reference"));
   text += ")";
@@ -86,6 +89,7 @@ std::string to_json(const EvaluationScores& scores) {
   document["split_examples"] = scores.split_examples;
   document["loss_cut_documents"] = scores.cuts.loss_documents;
   document["loss_cut_summaries"] = scores.cuts.loss_summaries;
+  document["loss_cut_turns"] = scores.cuts.loss_turns;
   document["rouge_cut_documents"] = FieldWriter::to_json(scores.cuts.rouge_documents);
   return text_of_json(document, 2) + "\n";
 }

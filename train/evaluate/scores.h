@@ -16,6 +16,7 @@ namespace ripstop {
 struct CutCounts {
   /// Documents that, with their reference, are longer than the context.
   int64_t loss_documents = 0;
+  int64_t loss_turns = 0;      ///< turns that conversations lost for the same reason
   int64_t loss_summaries = 0;  ///< documents of `loss_documents` whose reference lost its end, too
   /// Documents that, with max_new_tokens, are longer than the context; nullopt if no summaries are generated.
   std::optional<int64_t> rouge_documents = {};
