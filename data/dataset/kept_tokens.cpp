@@ -55,6 +55,12 @@ LossOn resolve_loss_on(const TokenDatasetHeader& header, LossOn loss_on, const s
   return loss_on;
 }
 
+std::string loss_on_note(const TokenDatasetHeader& header, LossOn loss_on) {
+  if (loss_on != LossOn::kAll || header.kind != ExampleKind::kConversation) return "";
+  return "data.loss_on \"all\" counts all turns of the assistant in conversations, as \"assistant\" does: "
+         "system and user turns never count";
+}
+
 KeptTokens keep_tokens(const TokenDataset& dataset, int64_t example, int64_t longest, LossOn loss_on) {
   const int64_t count = dataset.example_end(example) - dataset.example_begin(example);
   const ExampleKind kind = dataset.header().kind;

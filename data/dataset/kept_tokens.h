@@ -42,6 +42,9 @@ bool is_word_for(ExampleKind kind, LossOn loss_on);
 LossOn resolve_loss_on(const TokenDatasetHeader& header, LossOn loss_on,
                        const std::string& name = "the data set");
 
+/// A note that kAll counts no more than kAssistant in conversations; else "".
+std::string loss_on_note(const TokenDatasetHeader& header, LossOn loss_on);
+
 /// Cuts `example` to at most `longest` >= 2 tokens; keeps all of a running text. `loss_on` is resolved.
 ///
 /// A conversation loses turns from its end until a turn of the assistant ends it, for kLast the oldest turns

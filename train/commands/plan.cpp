@@ -239,9 +239,9 @@ void require_tensor_groups_in_nodes(const RunConfig& config, int64_t ranks_per_n
 }
 
 /// Why train would refuse to go on with the run at run.directory, or with the checkpoint `continued` of
-/// find_continued(); "" if it would go on or there is no run.
-std::string existing_run_note(const RunConfig& config, const ModelConfig& model,
-                              const std::filesystem::path& continued) {
+/// find_continued(); "" if it would go on or there is no run. `steps`: of the whole run, if known.
+std::string existing_run_note(const RunConfig& config, const ModelConfig& model, DataSets datasets,
+                              std::optional<int64_t> steps, const std::filesystem::path& continued) {
   Io io;
   std::optional<Checkpoint> newest;
   try {
@@ -256,6 +256,11 @@ std::string existing_run_note(const RunConfig& config, const ModelConfig& model,
   try {
     const ResumableCheckpoint saved =
         check_stored_config(*newest, config, model, /*allow_changes=*/!continued.empty());
+    if (steps) check_steps_left(*newest, *steps, !continued.empty());
+    const TrainSection &then = saved.config.train, &now = config.train;
+    if (steps && !datasets.empty() && continued.empty() &&
+        (then.steps != now.steps || then.epochs != now.epochs))
+      check_decay(*newest, config, count_training_data(datasets, saved.config)->steps, *steps);
     const CheckpointState& state = newest->manifest.state;
     if (const std::optional<AdaptedBase>& base = state.adapted;
         base && state.step < config.train.steps.value_or(std::numeric_limits<int64_t>::max()))
@@ -270,16 +275,13 @@ std::string existing_run_note(const RunConfig& config, const ModelConfig& model,
 }
 
 void add_notes(const RunConfig& config, const RunTarget& target, const ModelConfig& model,
-               const PlannedData& data, const std::filesystem::path& continued,
+               const PlannedData& data, std::optional<int64_t> steps, const std::filesystem::path& continued,
                std::vector<std::string>& notes) {
   std::ranges::copy(data.notes, std::back_inserter(notes));
   if (!data.datasets.empty()) std::ranges::copy(tokenizer_notes(config, target), std::back_inserter(notes));
   std::ranges::move(weights_notes(config, model), std::back_inserter(notes));
-  if (!data.datasets.empty()) {
-    notes.push_back(short_summaries_note(data.datasets, config.generation.max_new_tokens));
-    notes.push_back(prompts_note(data.datasets));
-  }
-  notes.push_back(existing_run_note(config, model, continued));
+  if (!data.datasets.empty()) std::ranges::move(data_notes(data.datasets, config), std::back_inserter(notes));
+  notes.push_back(existing_run_note(config, model, data.datasets, steps, continued));
   std::erase(notes, "");
 }
 
@@ -319,7 +321,7 @@ ExitCode search(RunConfig config, RunTarget target, const PlanArguments& given, 
     RIPSTOP_CHECK(false, "the search has missed {} ranks", target.ranks);
   }
   std::vector<std::string> notes = found.rows.front().notes;
-  add_notes(config, target, found.rows.front().model, data, continued, notes);
+  add_notes(config, target, found.rows.front().model, data, config.train.steps, continued, notes);
   if (given.json) {
     print_out("{}\n", search_document(found, target, job, notes));
     return ExitCode::kOk;
@@ -342,9 +344,9 @@ ExitCode plan(const PlanArguments& given) {
   if (given.search) return search(config, target, given, data, continued);
   require_tensor_groups_in_nodes(config, given.tasks);
   ResolvedRun run = resolve_or_say_what_fits(config, target, given.json);
-  add_notes(config, target, run.model, data, continued, run.notes);
   RunLength length = run_length(
       config, run, data.datasets.empty() ? std::nullopt : count_training_data(data.datasets, config));
+  add_notes(config, target, run.model, data, length.steps, continued, run.notes);
   length.speed = known_speed(config, run, target);
   if (given.json)
     print_out("{}\n", plan_document(config, run, length, target, continued));

@@ -59,6 +59,20 @@ std::string run_text(const RunConfig& config, const RunLength& length) {
                      counted(length.data->tokens, "token"));
 }
 
+// "wsd: up to step 3, constant to step 24, then 1-sqrt down to 0.1 of the rate in step 30".
+std::string schedule_text(const ScheduleSection& schedule, int64_t steps) {
+  std::string text(to_string(schedule.kind));
+  const char* before = ": ";
+  if (schedule.warmup_steps > 0) text += fmt::format(": up to step {}", schedule.warmup_steps), before = ", ";
+  if (schedule.kind == ScheduleKind::kConstant) return text;
+  const bool is_wsd = schedule.kind == ScheduleKind::kWsd;
+  if (is_wsd)
+    text += fmt::format("{}constant to step {}, then {}", before, steps - schedule.decay_steps(steps),
+                        to_string(schedule.decay));
+  return text + fmt::format("{}down to {} of the rate in step {}", is_wsd ? " " : before,
+                            schedule.minimum_ratio, steps);
+}
+
 // "before step 1, every 500 steps and after the last; training ends after 3 in a row without a better loss".
 std::string validation_text(const RunConfig& config) {
   const TrainSection& train = config.train;
@@ -166,6 +180,7 @@ std::vector<LengthLine> length_lines(const RunConfig& config, const RunLength& l
                                 steps, counted(length.data->epoch_tokens, "token"))});
   }
   if (length.steps) lines.push_back({"run", run_text(config, length)});
+  if (length.steps) lines.push_back({"schedule", schedule_text(config.schedule, *length.steps)});
   if (config.train.validate_at_start || config.train.stop_after_validations > 0)
     lines.push_back({"validation", validation_text(config)});
   lines.push_back({"checkpoint", checkpoint_text(config, length.checkpoint_bytes)});

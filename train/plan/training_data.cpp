@@ -72,6 +72,22 @@ TrainingData count_sets(DataSets datasets, const RunConfig& config) {
   return data;
 }
 
+/// A note if the data sets have different prompts; else "".
+std::string prompts_note(DataSets datasets) {
+  const TokenDatasetHeader& first = datasets.front().header();
+  for (const TokenDataset& dataset : datasets) {
+    const TokenDatasetHeader& other = dataset.header();
+    const bool same =
+        std::tie(first.prompt_template, first.chat_template, first.chat_date, first.end_token) ==
+        std::tie(other.prompt_template, other.chat_template, other.chat_date, other.end_token);
+    if (!same && dataset.header().kind != ExampleKind::kText)
+      return fmt::format(
+          "{} has another prompt than {}, which summarize, exports and texts of this model use",
+          dataset.path().string(), datasets.front().path().string());
+  }
+  return "";
+}
+
 }  // namespace
 
 BatchLoaderOptions loader_options(const RunConfig& config, const ResolvedRun& run, const DeviceMesh& mesh) {
@@ -123,21 +139,6 @@ std::optional<TrainingData> count_training_data(DataSets datasets, const RunConf
   return data;
 }
 
-std::string prompts_note(DataSets datasets) {
-  const TokenDatasetHeader& first = datasets.front().header();
-  for (const TokenDataset& dataset : datasets) {
-    const TokenDatasetHeader& other = dataset.header();
-    const bool same =
-        std::tie(first.prompt_template, first.chat_template, first.chat_date, first.end_token) ==
-        std::tie(other.prompt_template, other.chat_template, other.chat_date, other.end_token);
-    if (!same && dataset.header().kind != ExampleKind::kText)
-      return fmt::format(
-          "{} has another prompt than {}, which summarize, exports and texts of this model use",
-          dataset.path().string(), datasets.front().path().string());
-  }
-  return "";
-}
-
 bool has_targets(const TokenDataset& dataset, const RunConfig& config) {
   const SequenceReader reader(dataset, config.data.sequence_length, config.data.loss_on);
   return reader.without_targets() < dataset.examples();
@@ -181,6 +182,15 @@ void require_targets(const TokenDataset& dataset, const RunConfig& config) {
       chat ? fmt::format("from data.sequence_length {} on, all first answers fit", whole)
            : fmt::format("give data.sequence_length of at least {}; from {} on every summary stays whole",
                          least, whole));
+}
+
+std::vector<std::string> data_notes(DataSets datasets, const RunConfig& config) {
+  std::vector<std::string> notes{short_summaries_note(datasets, config.generation.max_new_tokens),
+                                 prompts_note(datasets), ""};
+  for (const TokenDataset& dataset : datasets)
+    if (notes.back().empty()) notes.back() = loss_on_note(dataset.header(), config.data.loss_on);
+  std::erase(notes, "");
+  return notes;
 }
 
 }  // namespace ripstop

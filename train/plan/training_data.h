@@ -48,9 +48,6 @@ std::string content_hashes(const auto& sets) {
   return hashes;
 }
 
-/// A note if the data sets have different prompts; else "".
-std::string prompts_note(DataSets datasets);
-
 /// Counts the data of a run from the lengths of its examples; reads no token. With train.epochs, packs every
 /// epoch, because epochs differ in their numbers of sequences. Before each epoch except the first, calls
 /// goes_on(); if goes_on() is false, returns nullopt. Throws Error(kInputData) for a set without examples.
@@ -66,5 +63,8 @@ void require_targets(const TokenDataset& dataset, const RunConfig& config);
 
 /// A note if `max_new_tokens` of [generation] would cut more than a tenth of a data set's summaries; else "".
 std::string short_summaries_note(DataSets datasets, int64_t max_new_tokens);
+
+/// That note, one if the data sets have different prompts, and loss_on_note().
+std::vector<std::string> data_notes(DataSets datasets, const RunConfig& config);
 
 }  // namespace ripstop

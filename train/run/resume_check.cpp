@@ -91,6 +91,18 @@ std::vector<std::string> resume_notes(const ResumableCheckpoint& saved, const Me
   return notes;
 }
 
+void check_steps_left(const Checkpoint& checkpoint, int64_t steps, bool continues) {
+  const int64_t step = checkpoint.manifest.state.step;
+  if (continues && step >= steps)
+    throw Error(ExitCode::kUsage,
+                fmt::format("{} has done {} steps, and the new run has {} in all",
+                            checkpoint.directory.string(), step, steps),
+                "give more train.steps, or an earlier checkpoint: run.continue_from=RUN/checkpoints/step_N");
+  if (step > steps)
+    throw Error(ExitCode::kUsage, fmt::format("the run has done {} steps, train.steps is {}", step, steps),
+                "give at least as many, or another run.directory for a new run");
+}
+
 void check_decay(const Checkpoint& checkpoint, const RunConfig& config, int64_t old_steps, int64_t steps) {
   const ScheduleSection& schedule = config.schedule;
   const int64_t step = checkpoint.manifest.state.step, stable = old_steps - schedule.decay_steps(old_steps);

@@ -31,6 +31,10 @@ ResumableCheckpoint check_stored_config(const Checkpoint& checkpoint, const RunC
 /// differently, and one if other [generation] settings give other ROUGE scores. `step`: of the checkpoint.
 std::vector<std::string> resume_notes(const ResumableCheckpoint& saved, const MeshSizes& mesh, int64_t step);
 
+/// Throws Error(kUsage) if `checkpoint` is behind the last of `steps`, or if a run that `continues` it would
+/// make no step.
+void check_steps_left(const Checkpoint& checkpoint, int64_t steps, bool continues);
+
 /// Throws Error(kUsage), with the words that begin a new run instead, if a run with schedule.kind = "wsd"
 /// that had `old_steps` steps and has `steps` now took a step up to `checkpoint` with another rate than now:
 /// its decay had begun.

@@ -28,9 +28,7 @@ bool Trainer::start() {
   StartFindings found;
   found.notes = run_.notes;
   for (const TokenDataset& dataset : run_.datasets) require_targets(dataset, run_.config);
-  found.notes.push_back(short_summaries_note(run_.datasets, run_.config.generation.max_new_tokens));
-  found.notes.push_back(prompts_note(run_.datasets));
-  std::erase(found.notes, "");
+  std::ranges::move(data_notes(run_.datasets, run_.config), std::back_inserter(found.notes));
   std::optional<RunLength> length = count_steps(found.notes);
   if (!length) return false;
   found.length = std::move(*length);
@@ -170,10 +168,6 @@ void Trainer::check_data(const CheckpointState& saved) const {
 // Refuses a checkpoint whose config fits this run, but whose data or steps do not.
 void Trainer::check_checkpoint(const CheckpointState& saved, const std::string& plan_hash) const {
   check_data(saved);
-  if (saved.step > steps_)
-    throw Error(ExitCode::kUsage,
-                fmt::format("the run has done {} steps, train.steps is {}", saved.step, steps_),
-                "give at least as many, or another run.directory for a new run");
   if (!saved.pack_plan_hash.empty() && saved.pack_plan_hash != plan_hash)
     throw Error(ExitCode::kStorage, "the order of the data differs from the checkpoint's",
                 "another version of ripstop began this run, and packs sequences differently");
@@ -184,12 +178,7 @@ ResumableCheckpoint Trainer::check_resumable(const Checkpoint& checkpoint, const
   const bool allow_changes = options_.allow_changes || continues_;
   // The config is checked first, because it explains a different order of the data.
   ResumableCheckpoint saved = check_stored_config(checkpoint, run_.config, run_.model, allow_changes);
-  const int64_t step = checkpoint.manifest.state.step;
-  if (continues_ && step >= steps_)
-    throw Error(ExitCode::kUsage,
-                fmt::format("{} has done {} steps, and the new run has {} in all",
-                            checkpoint.directory.string(), step, steps_),
-                "give more train.steps, or an earlier checkpoint: run.continue_from=RUN/checkpoints/step_N");
+  check_steps_left(checkpoint, steps_, continues_);
   check_checkpoint(checkpoint.manifest.state, found.length.data->plan_hash);
   check_same_parameters(checkpoint.manifest.units, run_.trained_table());
   const TrainSection &then = saved.config.train, &now = run_.config.train;

@@ -117,7 +117,6 @@ TEST_F(KeptTokensTest, ATurnThatDoesNotCountHasNoTarget) {
                                       {{false, 2}, {true, 3}, {false, 2}, {true, 3, false}}});
   EXPECT_EQ(read(dataset, 0, 20, LossOn::kAssistant).second, places({{16, 20}}));
   EXPECT_EQ(read(dataset, 1, 20, LossOn::kAssistant).second, places({{7, 11}}));
-  EXPECT_EQ(read(dataset, 0, 20, LossOn::kAll).second, places({{16, 20}}));
   EXPECT_EQ(read(dataset, 1, 20, LossOn::kLast).second, places({}));
   EXPECT_EQ(SequenceReader(dataset, 19, LossOn::kLast).without_targets(), 1);
 }
@@ -224,10 +223,14 @@ TEST_F(KeptTokensTest, WordsThatDoNotFitTheDataAreRefused) {
   TokenDatasetHeader header = marked_header(ExampleKind::kSummary);
   EXPECT_EQ(resolve_loss_on(header, LossOn::kAuto), LossOn::kSummary);
   EXPECT_EQ(resolve_loss_on(header, LossOn::kAll), LossOn::kAll);
+  EXPECT_EQ(loss_on_note(header, LossOn::kAll), "");
   EXPECT_THROW(resolve_loss_on(header, LossOn::kAssistant), Error);
   EXPECT_THROW(resolve_loss_on(header, LossOn::kLast), Error);
   header.kind = ExampleKind::kConversation;
   EXPECT_EQ(resolve_loss_on(header, LossOn::kAuto), LossOn::kAssistant);
+  EXPECT_EQ(resolve_loss_on(header, LossOn::kAll), LossOn::kAssistant);
+  EXPECT_NE(loss_on_note(header, LossOn::kAll), "");
+  EXPECT_EQ(loss_on_note(header, LossOn::kAssistant), "");
   EXPECT_THROW(resolve_loss_on(header, LossOn::kSummary), Error);
   const TokenDataset dataset = write({kTwoAnswers}, "the template drops thoughts");
   EXPECT_EQ(resolve_loss_on(dataset.header(), LossOn::kLast), LossOn::kLast);

@@ -78,6 +78,12 @@ TEST_F(TrainCommand, PlanAndTrainContinueAnotherRun) {
   EXPECT_EQ(plan.exit_code, 0) << plan.err;
   EXPECT_NE(plan.out.find("continues       " + source + ", step 2\n"), std::string::npos) << plan.out;
   EXPECT_NE(json.out.find("\"continues\": \"" + source + "\""), std::string::npos) << json.out;
+  EXPECT_NE(plan.out.find("schedule "), std::string::npos) << plan.out;
+  const ProgramRun none = run_program("plan " + config + words + " train.steps=2"),
+                   fewer = run_program("plan " + config + " train.steps=1");
+  EXPECT_NE(none.out.find("has done 2 steps, and the new run has 2 in all: give more"), std::string::npos)
+      << none.out;
+  EXPECT_NE(fewer.out.find("train will refuse to go on with"), std::string::npos) << fewer.out;
   const ProgramRun other = run_program("plan " + config + words + " data.pack=false");
   EXPECT_NE(other.out.find("train will refuse to go on with " + source), std::string::npos) << other.out;
   EXPECT_EQ(

@@ -40,6 +40,7 @@ TEST(RunLengthTest, EveryLineThatIsKnown) {
             "data: 786 examples, 402 documents cut to 256 tokens, 25% of all tokens are left out\n"
             "epoch: 82 sequences, 10.25 steps, 150 tokens\n"
             "run: 4 epochs, 41 steps, 600 tokens\n"
+            "schedule: cosine: down to 0 of the rate in step 41\n"
             "checkpoint: 1.0 MiB; checkpoint.keep + 1 = 4 of them take 4.0 MiB\n");
   EXPECT_FALSE(length.seconds().has_value());
   length.speed =
@@ -66,6 +67,21 @@ TEST(RunLengthTest, ValidationsThatBeginOrEndARunAreSaid) {
             "before step 1, every 5 steps and after the last");
   EXPECT_EQ(line({"train.stop_after_validations=3", "train.validate_every=5"}),
             "every 5 steps and after the last; training ends after 3 in a row without a better loss");
+}
+
+TEST(RunLengthTest, TheScheduleIsThatOfTheSteps) {
+  const auto line = [](std::vector<std::string> overrides) {
+    overrides.emplace_back("schedule.warmup_steps=3");
+    for (const LengthLine& each : length_lines(parsed(kSmallest, overrides), length_of_four_epochs()))
+      if (each.name == "schedule") return each.text;
+    return std::string();
+  };
+  EXPECT_EQ(line({"schedule.kind=constant"}), "constant: up to step 3");
+  EXPECT_EQ(line({"schedule.kind=linear", "schedule.minimum_ratio=0"}),
+            "linear: up to step 3, down to 0 of the rate in step 41");
+  EXPECT_EQ(line({"schedule.kind=wsd", "schedule.decay=1-sqrt", "schedule.decay_ratio=0.2",
+                  "schedule.minimum_ratio=0.1"}),
+            "wsd: up to step 3, constant to step 33, then 1-sqrt down to 0.1 of the rate in step 41");
 }
 
 TEST(RunLengthTest, WhatIsCutIsSaidExactly) {
@@ -98,7 +114,7 @@ TEST(RunLengthTest, WithoutADataSetNothingIsInvented) {
   rounded.step.adamw.moments = DType::kBFloat16;
   EXPECT_EQ(run_length(parsed(kSmallest), rounded, std::nullopt).checkpoint_bytes,
             steps.checkpoint_bytes * 2 / 3);
-  EXPECT_EQ(text_of(parsed(kSmallest), steps).rfind("run: 100 steps\ncheckpoint: ", 0), 0u);
+  EXPECT_EQ(text_of(parsed(kSmallest), steps).rfind("run: 100 steps\nschedule: ", 0), 0u);
   const RunConfig epochs = parsed(kSmallest, {"train.epochs=2"});
   EXPECT_EQ(text_of(epochs, run_length(epochs, run, std::nullopt)).rfind("checkpoint: ", 0), 0u);
 }
