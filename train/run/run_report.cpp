@@ -1,6 +1,8 @@
 #include "train/run/run_report.h"
 
 #include <algorithm>
+#include <exception>
+#include <filesystem>
 #include <map>
 #include <set>
 
@@ -12,6 +14,15 @@
 
 namespace ripstop {
 namespace {
+
+bool has_examples(const RunConfig& config, const char* split) {
+  const std::filesystem::path file = std::filesystem::path(config.data.directory) / split;
+  try {
+    return std::filesystem::exists(file) && TokenDataset(file).examples() > 0;
+  } catch (const std::exception&) {
+    return false;  // no reason to end a run with an error
+  }
+}
 
 std::vector<std::string> hosts_of_slow(const SpeedWindow& window, const std::vector<std::string>& hosts) {
   std::vector<std::string> found;
@@ -173,9 +184,15 @@ std::vector<std::string> next_lines(const RunConfig& config, ExampleKind kind) {
   std::filesystem::path path = std::filesystem::path(config.run.directory).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
   const std::string run = shell_word(path.string()), exported = shell_word(path.string() + "-exported");
-  std::vector<std::pair<std::string, const char*>> commands = {{"evaluate " + run, "scores of a split"}};
+  std::vector<std::pair<std::string, const char*>> commands;
+  if (has_examples(config, "test.h5"))
+    commands.emplace_back("evaluate " + run, "scores of a split");
+  else if (has_examples(config, "validation.h5"))
+    commands.emplace_back("evaluate " + run + " --split validation", "scores of a split");
   if (kind == ExampleKind::kSummary)
     commands.emplace_back("summarize " + run + " --input article.txt", "a summary of another text");
+  if (kind == ExampleKind::kConversation)
+    commands.emplace_back("summarize " + run + " --input question.txt", "an answer to another question");
   commands.emplace_back("report " + run, "its curves and texts as one HTML file");
   if (config.lora.any())
     commands.emplace_back(fmt::format("checkpoint export --format peft {} {}", run, exported),

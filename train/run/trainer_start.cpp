@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <utility>
 
 #include "model/kernels/cpu/processor.h"

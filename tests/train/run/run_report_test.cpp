@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/data/scratch_directory.h"
+#include "tests/data/small_dataset.h"
 #include "tests/expect_has.h"
 #include "tests/train/config/small_config.h"
 
@@ -129,8 +131,16 @@ std::string next_of(const std::vector<std::string>& overrides, ExampleKind kind 
   return text;
 }
 
+void write_split(const std::filesystem::path& file, int64_t examples) {
+  TokenDatasetWriter writer(file, marked_header(ExampleKind::kSummary));
+  for (int64_t i = 0; i < examples; ++i) writer.add({{1, 10, 11, 90, 20, 21, 2}, {{4, 7, 1, 3}}});
+  writer.finish();
+}
+
 TEST(NextLines, AreCommandsToPaste) {
-  EXPECT_EQ(next_of({"run.directory=runs/my run/"}),
+  const ScratchDirectory scratch;
+  write_split(scratch / "test.h5", 1);
+  EXPECT_EQ(next_of({"run.directory=runs/my run/", "data.directory=" + scratch.path().string()}),
             "next:\n"
             "  ripstop evaluate 'runs/my run'                                  scores of a split\n"
             "  ripstop summarize 'runs/my run' --input article.txt             a summary of another text\n"
@@ -141,6 +151,13 @@ TEST(NextLines, AreCommandsToPaste) {
 }
 
 TEST(NextLines, NameOnlyWhatTheRunCanDo) {
+  const ScratchDirectory scratch;
+  const std::vector<std::string> overrides = {"run.directory=r", "data.directory=" + scratch.path().string()};
+  write_split(scratch / "test.h5", 0);
+  EXPECT_EQ(next_of(overrides).find("evaluate"), std::string::npos);
+  write_split(scratch / "validation.h5", 1);
+  EXPECT_HAS(next_of(overrides), "  ripstop evaluate r --split validation ");
+  EXPECT_HAS(next_of(overrides, ExampleKind::kConversation), "  ripstop summarize r --input question.txt ");
   EXPECT_EQ(next_of({"run.directory=r"}, ExampleKind::kText).find("summarize"), std::string::npos);
   EXPECT_HAS(next_of({"run.directory=r", "model.pretrained=base", "lora.rank=4", "lora.alpha=8"}),
              "  ripstop checkpoint export --format peft r r-exported  its adapters, for PEFT\n");
