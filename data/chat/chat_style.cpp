@@ -197,15 +197,17 @@ std::string own_chat_template(const TokenizerFiles& files) {
   // transformers also prefers the file to tokenizer_config.json.
   const std::string* const file = files.find(kChatTemplateFile);
   const std::string text = file != nullptr ? *file : text_in_config(files);
-  const std::string where = files.path.string();
   if (text.empty())
-    throw Error(ExitCode::kInputData, fmt::format("no file beside {} has a chat template", where),
-                names_hint());
+    throw Error(ExitCode::kInputData,
+                fmt::format("no file beside {} has a chat template", files.path.string()), names_hint());
   const auto known = std::ranges::find(kKnownTexts, sha256_hex(text), &KnownText::sha256);
   if (known == kKnownTexts.end())
     throw Error(
         ExitCode::kInputData,
-        fmt::format("the chat template of {} is none of the {} known texts", where, kKnownTexts.size()),
+        fmt::format("the chat template of {} is none of the {} known texts",
+                    (files.path.parent_path() / (file != nullptr ? kChatTemplateFile : kTokenizerConfigFile))
+                        .string(),
+                    kKnownTexts.size()),
         names_hint());
   return std::string(known->name);
 }

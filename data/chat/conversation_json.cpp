@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "model/core/error.h"
+
 namespace ripstop {
 namespace {
 
@@ -29,6 +31,9 @@ constexpr auto kToolRoles =
 constexpr auto kToolMembers =
     std::to_array<std::string_view>({"tools", "functions", "tool_calls", "function_call", "audio", "images",
                                      "reasoning_content", "thinking"});
+
+constexpr const char* kExampleOfTurns =
+    R"(as in {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]})";
 
 /// The first of kToolMembers that says something; "" if none does.
 std::string tool_member(const Json& object) {
@@ -106,7 +111,9 @@ bool has_conversation(const Json& object) {
          (object.contains("prompt") && object.contains("completion"));
 }
 
-ReadConversation read_conversation(const JsonReader& reader, const Json& object) {
+namespace {
+
+ReadConversation read_parts(const JsonReader& reader, const Json& object) {
   ReadConversation read;
   read.not_text = tool_member(object);
   for (const char* name : {"messages", "conversations"})
@@ -135,6 +142,16 @@ ReadConversation read_conversation(const JsonReader& reader, const Json& object)
   append_turns(reader, prompt, /*all_count=*/false, read);
   append_turns(reader, completion, /*all_count=*/true, read);
   return read;
+}
+
+}  // namespace
+
+ReadConversation read_conversation(const JsonReader& reader, const Json& object) {
+  try {
+    return read_parts(reader, object);
+  } catch (const Error& error) {
+    throw Error(error.code(), error.what(), error.hint().empty() ? kExampleOfTurns : error.hint());
+  }
 }
 
 ReadConversation read_question(const JsonReader& reader, Json object) {

@@ -51,7 +51,7 @@ std::string how_to_mend(const std::string& line, const CorpusExample& at, std::s
   if (begin == '{' && text.back() != '}' && at.line == 1)
     return "one object a line is expected, and this one may take several: " +
            conversion_command(at.file, "jq -c .", "lines", ".jsonl");
-  return "one object a line is expected: {\"document\": \"...\", \"summary\": \"...\"}";
+  return "one object a line is expected: {\"document\": \"...\", \"summary\": \"...\"}, or with messages";
 }
 
 JsonReader reader_of(const CorpusExample& at) {

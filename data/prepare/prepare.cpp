@@ -161,7 +161,8 @@ class Preparation {
   int64_t begin_tokens_ = 1;
   int64_t documents_with_names_ = 0, summaries_with_names_ = 0;  // texts with names of special tokens
   std::string first_name_;                                       // the first name found: "FILE:LINE: </s>"
-  std::string how_read_;                                         // SpecialNames::how_read() of the tokenizer
+  std::string how_read_;                                         // of names: as tokens or as text
+  std::string only_last_;                                        // TokenExample::only_last of any example
 };
 
 /// Reads the corpus once and reports progress. Throws PrepareStopped if a stop was requested.
@@ -260,6 +261,7 @@ void Preparation::take(EncodedExample& encoded) {
     if (kind() == ExampleKind::kConversation) std::swap(text.document, text.messages);
     split.writer->add(encoded.tokens, &text);
   }
+  if (!encoded.tokens.only_last.empty()) only_last_ = encoded.tokens.only_last;
   split.report.targets += targets;
   split.report.control_characters += encoded.has_control;
   const std::string_view name =
@@ -406,10 +408,13 @@ PrepareReport Preparation::run() {
     create_file(posix_io(), directory / name, bytes);
   const SpecialNames special(*tokenizer);
   how_read_ = special.how_read();
+  if (tokenizer->reads_special_tokens()) how_read_ += " if the tokenizer has it, else as text,";
   if (const std::string name = special.find(template_); !name.empty())
-    note(fmt::format("the template has the name of a special token, {}, which is {}", name, how_read_));
+    note(fmt::format("the template has the name of a special token, {}, which is {}", name,
+                     special.how_read()));
   encode_all(*tokenizer, prompt, directory);
   note_special_names();
+  if (!only_last_.empty()) note(only_last_ + ": runs need data.loss_on = \"last\"");
   const auto has_examples = [](const SplitReport& split) { return split.examples > 0; };
   if (std::none_of(report_.splits.begin(), report_.splits.end(), has_examples)) refuse_empty(report_);
   write_prepare_json(directory.path(), options_, template_, tokenizer->files().choice, report_);

@@ -43,7 +43,9 @@ std::string how_to_fill(Split split, const CorpusSource& source) {
                            : split == Split::kTrain
                                ? "a file has them that is named train*"
                                : fmt::format("a file named {}* has them", to_string(split));
-  return split == Split::kValidation ? from + ", or --validation-fraction 0.05 takes some of train" : from;
+  return split == Split::kValidation && source.validation_fraction == 0
+             ? from + ", or --validation-fraction 0.05 takes some of train"
+             : from;
 }
 
 // Counts of tokens include BOS and EOS.

@@ -147,16 +147,18 @@ class ConfigBuilder {
   // Refuses missing keys, and empty paths, which would mean the current directory.
   void check_required() {
     for (const ConfigKey& key : config_keys()) {
-      if (key.presence != Presence::kRequired) continue;
+      const bool continues = key.path() == "run.continue_from";
+      if (key.presence != Presence::kRequired && !continues) continue;
       const ConfigEntry* entry = given(key.path());
       if (key.path() == "data.directory" && given("data.directories")) continue;
-      if (entry == nullptr && !is_hinted_at(key))
+      if (entry == nullptr && !continues && !is_hinted_at(key))
         blame(key.path(), fmt::format("'{}' is required", key.path()),
               fmt::format("{} = {} under [{}]", key.name, expected_type(key), key.section));
       else if (entry != nullptr && entry->value == ConfigValue("") &&
                std::holds_alternative<std::string*>(key.field(config_)))
         blame(key.path(), fmt::format("'{}' must not be empty", key.path()),
-              fmt::format("give a path: {} = \"runs/first\"", key.name));
+              fmt::format("give a path: {} = \"runs/first\"{}", key.name,
+                          continues ? "; or leave it out (is a shell variable not set?)" : ""));
     }
   }
 

@@ -52,6 +52,10 @@ fs::path find_continued(Io& io, const RunConfig& config) {
   if (!path.has_filename()) path = path.parent_path();
   const std::string name = path.filename().string();
   try {
+    if (is_pretrained_model(path))
+      throw Error(
+          ExitCode::kUsage, path.string() + ": is a model, and a run is needed here",
+          fmt::format("a new run begins with its weights by model.pretrained={}", shell_word(path.string())));
     // step_40 is short for step_00000040.
     fs::path found = name.starts_with("step_") && !path_exists(io, path)
                          ? find_checkpoint(io, folder_of_checkpoint(path), name)

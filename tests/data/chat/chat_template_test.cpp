@@ -104,8 +104,8 @@ TEST(ChatTemplate, IsKnownByItsWholeText) {
   };
   std::string changed = kChatMl;
   changed[changed.size() / 2] ^= 1;
-  EXPECT_HAS(refusal({{"chat_template", changed}}), "tokenizer.json is none of the 22 known texts");
-  EXPECT_HAS(refusal({{"chat_template", kChatMl}}, changed), "is none of the");
+  EXPECT_HAS(refusal({{"chat_template", changed}}), "tokenizer_config.json is none of the 22 known texts");
+  EXPECT_HAS(refusal({{"chat_template", kChatMl}}, changed), "chat_template.jinja is none of the");
   EXPECT_HAS(refusal({{"chat_template", std::string(kChatMl) + "\n"}}), "is none of the");
   EXPECT_HAS(refusal(Json::object()), "has a chat template");
   EXPECT_HAS(refusal({{"chat_template", {{{"name", "tool"}, {"template", kChatMl}}}}}),

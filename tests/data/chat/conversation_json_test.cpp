@@ -93,6 +93,35 @@ TEST(ConversationJson, BadLinesAreRefused) {
   expect_bad_line(R"({"prompt": null, "completion": "b"})", "'prompt' is of type null");
 }
 
+TEST(ConversationJson, AQuestionEndsWithAUser) {
+  const JsonReader reader("line", ExitCode::kInputData);
+  const auto question = [&](const std::string& line) {
+    return read_question(reader, reader.parse(line, kConversationLevels));
+  };
+  const std::string user = R"({"role": "user", "content": "a"})",
+                    answer = R"({"role": "assistant", "content": "b"})";
+  for (const std::string& line :
+       {"{\"messages\": [" + user + "]}", "{\"messages\": [" + user + "," + answer + "," + answer + "]}",
+        "{\"prompt\": [" + user + "]}", "{\"prompt\": [" + user + "], \"completion\": [" + answer + "]}"}) {
+    const ReadConversation read = question(line);
+    ASSERT_EQ(read.turns.size(), 1U) << line;
+    EXPECT_EQ(read.turns[0].content, "a");
+    EXPECT_FALSE(read.is_joined);
+  }
+  for (const char* line : {R"({"prompt": "a"})", R"({"prompt": "a", "completion": "b"})"}) {
+    EXPECT_TRUE(question(line).is_joined);
+    EXPECT_EQ(question(line).turns.at(0).content, "a");
+  }
+  EXPECT_THROW(question("{\"messages\": [" + answer + "]}"), Error);
+  EXPECT_THROW(question(R"({"messages": [{"role": "tool", "content": "a"}]})"), Error);
+  try {
+    question(R"({"messages": [{"role": "user"}]})");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.hint().find("as in {\"messages\": [{\"role\": \"user\""), 0U) << error.hint();
+  }
+}
+
 TEST(ConversationJson, TextsComeBack) {
   const Conversation turns = {{Role::kSystem, "s\n\"q\" \\"},
                               {Role::kUser, "\u6771"},

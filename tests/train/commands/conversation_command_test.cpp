@@ -40,6 +40,7 @@ class ConversationCommand : public testing::Test {
         run_program(fmt::format("prepare --input {} --tokenizer {} --chat-template {} --output {}",
                                 file(data + "-in"), chat_.path().string(), name, file(data)));
     ASSERT_EQ(made.exit_code, 0) << made.err;
+    prepared_ = made.err;
   }
   std::string file(const std::string& name) const { return (scratch_ / name).string(); }
   std::string config(const std::string& data, int64_t length, const std::string& more = "") {
@@ -55,6 +56,7 @@ class ConversationCommand : public testing::Test {
   }
   ScratchDirectory scratch_;
   const ChatDirectory chat_;
+  std::string prepared_;  ///< what prepare said
 };
 
 TEST_F(ConversationCommand, ThePlanIsWhatTheRunReads) {
@@ -125,7 +127,13 @@ std::vector<std::string> summaries_of(const ProgramRun& run) {
 TEST_F(ConversationCommand, SummarizeAnswersAsTheEvaluationDoes) {
   make("data");
   ASSERT_EQ(run_program("train " + config("data", 80)).exit_code, 0);
-  ASSERT_EQ(run_program("evaluate " + file("run") + " --output " + file("scores")).exit_code, 0);
+  const ProgramRun scored = run_program("evaluate " + file("run") + " --output " + file("scores"));
+  ASSERT_EQ(scored.exit_code, 0) << scored.err;
+  const int64_t turns =
+      SequenceReader(TokenDataset(scratch_ / "data/test.h5"), 80, LossOn::kAssistant).cut_turns();
+  EXPECT_GT(turns, 0);
+  EXPECT_HAS(scored.out, fmt::format("{} turns left out of the loss; documents cut to fit 80", turns));
+  EXPECT_EQ(Json::parse(read_bytes(scratch_ / "scores/scores.json")).at("loss_cut_turns"), turns);
   const std::vector<std::string> expected =
       summaries_of({0, read_bytes(scratch_ / "scores/predictions.jsonl"), ""});
   ASSERT_EQ(expected.size(), 7U);
@@ -146,8 +154,16 @@ TEST_F(ConversationCommand, SummarizeTakesEveryFormOfAQuestion) {
   const std::string expected = answers("in.jsonl", R"({"messages": [)" + user + "]}").out;
   const std::vector<std::string> first = {Json::parse(expected).at("summary")};
   EXPECT_EQ(summaries_of(answers("in.txt", "is it so\n")), first);
-  ASSERT_EQ(
-      run_program("checkpoint export --dtype float32 " + file("run") + " " + file("exported")).exit_code, 0);
+  const ProgramRun exported =
+      run_program("checkpoint export --dtype float32 " + file("run") + " " + file("exported"));
+  ASSERT_EQ(exported.exit_code, 0) << exported.err;
+  EXPECT_HAS(exported.err,
+             "trained with the chat template chatml, and the tokenizer's files have no known one");
+  const std::string readme = read_bytes(scratch_ / "exported/README.md");
+  EXPECT_HAS(readme, "| chat template | chatml |");
+  EXPECT_HAS(readme,
+             R"(prompt = "<|im_start|>user\n{document}<|im_end|>\n<|im_start|>assistant\n".replace()");
+  EXPECT_HAS(readme, R"(return_tensors="pt", add_special_tokens=False))");
   EXPECT_EQ(summaries_of(run_program("summarize " + file("exported") + " --input " + file("in.txt"))), first);
   for (const std::string& line :
        {R"({"document": "is it so"})" + std::string(), R"({"prompt": [)" + user + "]}",
@@ -179,6 +195,9 @@ TEST_F(ConversationCommand, ShowMarksAnswersAndCuts) {
   EXPECT_HAS(all, first);
   EXPECT_HAS(all, second);
   EXPECT_EQ(show("--loss-on all").substr(all.find("<|im_start|>")), all.substr(all.find("<|im_start|>")));
+  EXPECT_EQ(Json::parse(show("--loss-on all --json")).at("loss_on"), "assistant");
+  EXPECT_HAS(run_program("plan --cpus-per-task 1 " + config("data", 80, "loss_on = \"all\"")).out,
+             "note: data.loss_on \"all\" counts all turns of the assistant");
   const std::string last = show("--loss-on last");
   EXPECT_EQ(last.find(first), std::string::npos) << last;
   EXPECT_HAS(last, second);
@@ -200,7 +219,9 @@ TEST_F(ConversationCommand, NothingToLearnIsRefused) {
     EXPECT_EQ(run.exit_code, 65) << run.out;
     EXPECT_HAS(run.err, "nothing to learn: with data.sequence_length 12 none of the 50 examples");
   }
+  EXPECT_EQ(prepared_.find("data.loss_on"), std::string::npos) << prepared_;
   make("qwen", "12", "qwen3");
+  EXPECT_HAS(prepared_, "answers in another way once others follow: runs need data.loss_on = \"last\"");
   const ProgramRun all = run_program("plan --cpus-per-task 1 " + config("qwen", 256));
   EXPECT_EQ(all.exit_code, 64);
   EXPECT_HAS(all.err, "train.h5: the chat template qwen3");
