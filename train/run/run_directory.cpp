@@ -1,6 +1,7 @@
 #include "train/run/run_directory.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "data/files/directory.h"
 #include "data/files/whole_file.h"
@@ -9,6 +10,7 @@
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/find_run.h"
 #include "train/report/event_file.h"
+#include "train/run/run_report.h"
 #include "train/run/step_deadline.h"
 
 namespace ripstop {
@@ -113,11 +115,11 @@ RunDirectory::RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tok
   check_metrics_file(path_ / "metrics.jsonl");
   const fs::path config_file = path_ / "config.toml";
   if (path_exists(io, config_file)) {
-    // The last start may have died between take_over() and open_metrics().
-    const Takeovers takeovers = Takeovers::read(io, checkpoints());
+    // The starts behind the last one in the log died between take_over() and open_metrics().
+    const std::optional<LastStart> logged = last_start(path_ / "metrics.jsonl");
     const RunConfig old = with_changes(
         parse_run_config(read_whole_file(io, config_file, kMostConfigBytes), config_file.string()),
-        takeovers.changes_after(takeovers.newest_number() - 1));
+        Takeovers::read(io, checkpoints()).changes_after(logged ? logged->event.takeover : 0));
     const bool has_weights = !list_checkpoints(io, checkpoints()).empty();
     for (const ConfigDifference& difference : check_resume(old, config, has_weights, allow_changes))
       notes_.push_back(difference.text());

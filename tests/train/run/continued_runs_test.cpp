@@ -3,6 +3,7 @@
 #include <tuple>
 
 #include "tests/train/run/small_runs.h"
+#include "train/checkpoint/takeovers.h"
 #include "train/run/run_status.h"
 
 namespace ripstop {
@@ -156,6 +157,18 @@ TEST_F(ContinuedRuns, WhatCannotBeContinuedIsRefusedInOneLine) {
   };
   const std::string run = (scratch_ / "source").string();
   expect({"run.continue_from=" + run + "x"}, ExitCode::kUsage, "no such directory", "did you mean");
+  try {
+    given("new", {"run.continue_from="});
+    FAIL() << "random weights would begin the run";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kUsage);
+    EXPECT_HAS(error.what(), "'run.continue_from' must not be empty");
+    EXPECT_HAS(error.hint(), "is a shell variable not set?");
+  }
+  write_bytes(scratch_ / "model/config.json", "{}");
+  write_bytes(scratch_ / "model/model.safetensors", "");
+  expect({"run.continue_from=" + (scratch_ / "model").string()}, ExitCode::kUsage, "is a model",
+         "model.pretrained=" + (scratch_ / "model").string());
   expect({source(7)}, ExitCode::kUsage, "has no checkpoint of step 7", "4, 8, 12");
   expect({"run.continue_from=" + data_}, ExitCode::kUsage, "is neither a run nor a model",
          "give the directory of a run (its run.directory), of a checkpoint, or of a model");
@@ -176,6 +189,7 @@ TEST_F(ContinuedRuns, WhatCannotBeContinuedIsRefusedInOneLine) {
 
 TEST_F(ContinuedRuns, AllowedChangesAreStored) {
   ASSERT_EQ(train_to(5, given("run")), ExitCode::kRequeue);
+  fs::copy(scratch_ / "run", scratch_ / "before", fs::copy_options::recursive);
   const std::vector<std::string> changed = {"optimizer.learning_rate=5e-3", "train.max_grad_norm=0.5"};
   const Error error = refusal(given("run", changed));
   EXPECT_EQ(error.code(), ExitCode::kUsage);
@@ -197,7 +211,14 @@ TEST_F(ContinuedRuns, AllowedChangesAreStored) {
   for (const StepMetrics& step : log.steps)
     EXPECT_DOUBLE_EQ(step.learning_rate / (step.step > 5 ? 5e-3 : 1e-2),
                      step.step <= 10 ? 1 : 1 - static_cast<double>(step.step - 10) / 3);
+  // Two starts that took over and died before they wrote config.toml; only the first changed something.
   Io io;
+  fs::copy(scratch_ / "before", scratch_ / "twice", fs::copy_options::recursive);
+  Takeovers died = Takeovers::read(io, scratch_ / "twice/checkpoints");
+  died.add(5, 0, log.starts.back().changes.value());
+  died.add(5, 0);
+  died.write(io, scratch_ / "twice/checkpoints");
+  EXPECT_EQ(train_to(7, given("twice", changed)), ExitCode::kRequeue);
   EXPECT_HAS(read_status(io, scratch_ / "run").note, "from step 6 on optimizer.learning_rate: 0.01 -> 0.005");
   // Without the option the old values are refused now, and the new ones go on, also with the option.
   fs::remove(scratch_ / "killed" / "config.toml");
