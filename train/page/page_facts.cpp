@@ -388,6 +388,11 @@ std::string origin(Runs runs, const PageOptions& options) {
   RunTable table(runs);
   table.row("directory", [](const RunRecord& run) { return html(run.path, 400); });
   table.row("command", of_start([](const StartEvent& start) { return command(start.argv); }));
+  table.row("changed on resume", [](const RunRecord& run) {
+    std::string text;
+    for (const std::string& change : run.changes) text += (text.empty() ? "" : "<br>") + html(change, 400);
+    return text;
+  });
   table.row("begun", [&](const RunRecord& run) {
     return run.first_start ? time_text(run.first_start->time, options.utc) : "";
   });

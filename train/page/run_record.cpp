@@ -25,6 +25,8 @@ class RecordMaker {
   RecordMaker(RunRecord& run, bool with_texts) : run_(run), with_texts_(with_texts) {}
 
   void operator()(const StartEvent& start) {
+    for (const ConfigDifference& change : start.changes)
+      run_.changes.push_back(fmt::format("from step {} on {}", start.step + 1, change.text()));
     // A start of a run that is done makes no step, and its plan has no measurement beside it.
     makes_no_step_ = run_.end && start.steps > 0 && start.step >= start.steps;
     if (makes_no_step_) return;

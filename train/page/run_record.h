@@ -77,6 +77,7 @@ struct RunRecord {
   double time = 0;                                                        ///< time of the last event
   std::vector<Restart> restarts;                                          ///< the first kMostRestarts
   int64_t restart_count = 0;
+  std::vector<std::string> changes;    ///< "from step 6 on KEY: old -> new", by --allow-changes
   std::vector<WarningEvent> warnings;  ///< the last kMostWarnings
   int64_t warning_count = 0;
   int64_t checkpoint_count = 0, checkpoint_bytes = 0, failed_saves = 0;

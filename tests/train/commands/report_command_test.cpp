@@ -212,9 +212,12 @@ TEST_F(Report, AStartOfADoneRunIsNoRestart) {
   EXPECT_TRUE(has(page, "never restarted"));
   EXPECT_TRUE(has(page, "done: 40 of 40 steps")) << "the end of the start before";
   EXPECT_TRUE(has(page, "1.23M weights, from random ones, on 786 documents with summaries"));
+  EXPECT_FALSE(has(page, "changed on resume"));
   start.step = 20;
+  start.changes = {{.key = "optimizer.learning_rate", .old_value = "0.01", .new_value = "0.005"}};
   file.write(start);
   EXPECT_TRUE(has(page_of(run.string()), "It was restarted 1 time."));
+  EXPECT_TRUE(has(page_of(run.string()), "from step 21 on optimizer.learning_rate: 0.01 -"));
 }
 
 TEST_F(Report, ARunWithoutAStepSaysSo) {
