@@ -62,7 +62,7 @@ EncodedConversation encode_conversation(const ChatTemplate& chat_template, const
     if (to.role != Role::kAssistant) continue;
     // Once one answer has no known targets, the others but the last have none, either.
     std::optional<int64_t> targets;
-    if (encoded.only_last.empty() || i == last_answer)
+    if (encoded.why_only_last.empty() || i == last_answer)
       targets = target_byte(chat_template, messages, i, chat);
     if (!targets) {
       encoded.why_only_last = fmt::format(

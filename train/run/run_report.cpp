@@ -16,7 +16,7 @@ namespace ripstop {
 namespace {
 
 bool has_examples(const RunConfig& config, const char* split) {
-  const std::filesystem::path file = std::filesystem::path(config.data.directory) / split;
+  const std::filesystem::path file = std::filesystem::path(config.data.first()) / split;
   try {
     return std::filesystem::exists(file) && TokenDataset(file).examples() > 0;
   } catch (const std::exception&) {
