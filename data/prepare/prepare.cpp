@@ -162,7 +162,7 @@ class Preparation {
   int64_t documents_with_names_ = 0, summaries_with_names_ = 0;  // texts with names of special tokens
   std::string first_name_;                                       // the first name found: "FILE:LINE: </s>"
   std::string how_read_;                                         // of names: as tokens or as text
-  std::string only_last_;                                        // TokenExample::only_last of any example
+  std::string only_last_;                                        // TokenExample::why_only_last of any example
 };
 
 /// Reads the corpus once and reports progress. Throws PrepareStopped if a stop was requested.
@@ -261,7 +261,7 @@ void Preparation::take(EncodedExample& encoded) {
     if (kind() == ExampleKind::kConversation) std::swap(text.document, text.messages);
     split.writer->add(encoded.tokens, &text);
   }
-  if (!encoded.tokens.only_last.empty()) only_last_ = encoded.tokens.only_last;
+  if (!encoded.tokens.why_only_last.empty()) only_last_ = encoded.tokens.why_only_last;
   split.report.targets += targets;
   split.report.control_characters += encoded.has_control;
   const std::string_view name =

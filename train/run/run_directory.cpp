@@ -1,7 +1,6 @@
 #include "train/run/run_directory.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "data/files/directory.h"
 #include "data/files/whole_file.h"
@@ -10,7 +9,6 @@
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/find_run.h"
 #include "train/report/event_file.h"
-#include "train/run/run_report.h"
 #include "train/run/step_deadline.h"
 
 namespace ripstop {
@@ -116,10 +114,12 @@ RunDirectory::RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tok
   const fs::path config_file = path_ / "config.toml";
   if (path_exists(io, config_file)) {
     // The starts behind the last one in the log died between take_over() and open_metrics().
-    const std::optional<LastStart> logged = last_start(path_ / "metrics.jsonl");
+    const fs::path metrics = path_ / "metrics.jsonl";
+    std::vector<StartEvent> starts;
+    if (path_exists(io, metrics)) starts = read_log_ends(metrics, last_takeover_steps(io, path_)).starts;
     const RunConfig old = with_changes(
         parse_run_config(read_whole_file(io, config_file, kMostConfigBytes), config_file.string()),
-        Takeovers::read(io, checkpoints()).changes_after(logged ? logged->event.takeover : 0));
+        Takeovers::read(io, checkpoints()).changes_after(starts.empty() ? 0 : starts.back().takeover));
     const bool has_weights = !list_checkpoints(io, checkpoints()).empty();
     for (const ConfigDifference& difference : check_resume(old, config, has_weights, allow_changes))
       notes_.push_back(difference.text());
