@@ -256,8 +256,8 @@ RunRecord read_run(Io& io, const fs::path& directory, size_t most_columns, bool 
 
 namespace {
 
-// "key=/data/somebody/xsum" as "key=xsum": drops the directories of a path that begins with / or ~, and of each
-// in a list, as in key=["/data/a", "/data/b"].
+// "key=/data/somebody/xsum" as "key=xsum": drops the directories of a path that begins with / or ~, and of
+// each in a list, as in key=["/data/a", "/data/b"].
 std::string without_directories(const std::string& word) {
   if (const size_t comma = word.rfind(','); comma != word.npos && word.find('[') < comma)
     return without_directories(word.substr(0, comma)) + "," + without_directories(word.substr(comma + 1));

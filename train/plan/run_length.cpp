@@ -34,8 +34,8 @@ std::string epochs_text(double epochs) {
   return fmt::format("{:.3g} epoch{}", epochs, epochs == 1 ? "" : "s");
 }
 
-// A line for each data set; for each of several, "data/xsum: 786 examples, none is cut; 112 sequences an epoch,
-// 70.0% of the run's, about 2.3 epochs".
+// A line for each data set; for each of several, "data/xsum: 786 examples, none is cut; 112 sequences an
+// epoch, 70% of the run's, about 2.3 epochs".
 void add_data_lines(const DataSection& config, const TrainingData& data, std::vector<LengthLine>& lines) {
   const std::vector<double> shares = config.shares();
   for (size_t set = 0; set < data.sets.size(); ++set) {

@@ -37,8 +37,8 @@ struct TrainingData : SetData {
   int64_t tokens = 0;          ///< tokens of the whole run; an estimate if it ends inside an epoch
 };
 
-/// Opens train.h5 of the config's data sets. `tokenizer`: of the first. Throws Error(kInputData) for a set that
-/// was made with another tokenizer than its own, or than the first.
+/// Opens train.h5 of the config's data sets. `tokenizer`: of the first. Throws Error(kInputData) for a set
+/// that was made with another tokenizer than its own, or than the first.
 std::vector<TokenDataset> open_training_sets(const RunConfig& config, const Tokenizer& tokenizer);
 
 /// content_hash() of each of `sets`, with spaces between.

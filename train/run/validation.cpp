@@ -19,8 +19,8 @@ bool has_summaries(const TokenDataset& dataset) {
   return dataset.header().kind != ExampleKind::kText && dataset.header().with_text;
 }
 
-// Divides generation.validate_examples among the sets, and finds errors at the start that the first validation
-// would meet hours later.
+// Divides generation.validate_examples among the sets, and finds errors at the start that the first
+// validation would meet hours later.
 void share_summaries(const RunConfig& config, const ResolvedRun& run, std::vector<ValidationSet>& sets) {
   std::vector<ValidationSet*> writing;
   double weights = 0;

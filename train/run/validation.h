@@ -49,8 +49,8 @@ struct ValidationSet {
 /// Whether any of `sets` is there.
 bool any_set(const std::vector<ValidationSet>& sets);
 
-/// Opens validation.h5 of each data set. `tokenizer`: of the first. Throws Error(kInputData) if a set was made
-/// with another tokenizer, and Error(kUsage) if summaries are to be scored and no set has summaries.
+/// Opens validation.h5 of each data set. `tokenizer`: of the first. Throws Error(kInputData) if a set was
+/// made with another tokenizer, and Error(kUsage) if summaries are to be scored and no set has summaries.
 ///
 /// generation.validate_examples are divided by the weights among the sets with summaries; the first of them
 /// takes what is left over.

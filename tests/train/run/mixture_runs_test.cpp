@@ -164,7 +164,7 @@ TEST_F(MixtureRuns, SetsThatDoNotFitAreRefused) {
   EXPECT_FALSE(fs::exists(scratch_ / "run"));
 }
 
-// The parts of the sets make up the step, whether or not a micro-batch holds several; tokens go on in a resume.
+// The parts of the sets make up the step, whether or not a micro-batch holds several; a resume counts on.
 TEST_F(MixtureRuns, EachSetHasTokensAndLossOfEachStep) {
   make_set("a", 10, 30), make_set("b", 60, 30);
   std::vector<std::array<double, 2>> losses_of_sets;
