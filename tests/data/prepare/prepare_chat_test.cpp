@@ -71,6 +71,16 @@ TEST_F(PrepareChatTest, WithoutTheOptionNoTemplateIsUsed) {
   EXPECT_EQ(Tokenizer(scratch_ / "plain").files().choice.chat_template.value_or(""), "");
 }
 
+// <|eot_id|> is a token of this tokenizer, <end_of_turn> of another family's.
+TEST_F(PrepareChatTest, NamesAreReadAsTokensOnlyIfTheyAreTokens) {
+  write_bytes(scratch_ / "c/train.jsonl", R"({"document": "one <end_of_turn>", "summary": "s <|eot_id|>"})");
+  options_.source.inputs = {scratch_ / "c"};
+  std::string notes;
+  options_.note = [&](const std::string& note) { notes += note + "\n"; };
+  prepare(options_);
+  EXPECT_HAS(notes, "which is read as this token if the tokenizer has it, else as text, and learnt");
+}
+
 TEST_F(PrepareChatTest, WhatCannotWorkIsRefused) {
   const PrepareOptions good = options_;
   options_.chat_template = "gemma";
