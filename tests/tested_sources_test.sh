@@ -20,6 +20,7 @@ data/text/json_struct.h                  tests/train/checkpoint/checkpoint_damag
 data/text/line_input.*                   tests/data/text/text_lines_test.cpp tests/data/corpus/corpus_test.cpp
 data/dataset/loss_on.h                   tests/data/dataset/batch_loader_test.cpp
 data/hdf5/hdf5_*                         tests/data/hdf5/hdf5_test.cpp
+data/dataset/data_cursor.h               tests/data/dataset/mixture_test.cpp
 data/dataset/packed_batch.h              tests/data/dataset/batch_loader_test.cpp
 data/prepare/prepare_checks.*            tests/data/prepare/prepare_test.cpp tests/train/commands/prepare_command_test.cpp
 data/prepare/prepare_json.*              tests/data/prepare/prepare_test.cpp tests/data/dataset/token_dataset_test.cpp
@@ -132,6 +133,7 @@ train/generate/write_texts.*        tests/train/generate/prompt_test.cpp tests/t
 train/page/*                        tests/train/commands/report_command_test.cpp
 train/plan/pretrained_sizes.*       tests/train/run/trainer_pretrained_test.cpp tests/train/commands/pretrained_command_test.cpp
 train/plan/*                        tests/train/config/bad_config_test.cpp tests/train/plan/rank_plan_test.cpp
+train/report/set_metrics.h           tests/train/run/mixture_runs_test.cpp
 train/run/kernel_plans.h            tests/emulated_device/steps_ranks_test.cpp
 train/run/*                         tests/train/commands/train_command_test.cpp tests/train/run/resume_test.sh
 train/commands/checkpoint_import.*   tests/train/commands/pretrained_command_test.cpp

@@ -176,7 +176,7 @@ const ConfigKey kKeys[] = {
      .doc = "The data set that `ripstop prepare` wrote, or `directories`. A resumed run compares its content, not its path.",
      .elsewhere = "dataset_name training.dataset_path | data_dir data_path dataset train_file"},
     {RIPSTOP_KEY(data, directories), .presence = Presence::kOptional, .may_change_on_resume = true,
-     .doc = "Several data sets of one tokenizer instead of `directory`, as in `[\"data/a\", \"data/b\"]`. A sequence has examples of one set; without `weights` an epoch has all sequences of all sets.",
+     .doc = "Several data sets of one tokenizer instead of `directory`, as in `[\"sets/a\", \"sets/b\"]`. A sequence has examples of one set; without `weights` an epoch has all sequences of all sets.",
      .elsewhere = "| dataset_mixer datasets data_dirs train_files"},
     {RIPSTOP_KEY(data, weights), .presence = Presence::kOptional, .range = {0, 1e9}, .may_change_if_allowed = true,
      .doc = "The shares of `directories` in the sequences, as in `[0.7, 0.3]`, divided by their sum: each sequence is of a set drawn by them, and each set has epochs of its own. Needs `train.steps`.",

@@ -16,7 +16,7 @@ std::vector<double> DataSection::shares() const {
 }
 
 std::optional<DataSection::Problem> DataSection::problem(bool has_epochs) const {
-  const char* const example = "directories = [\"data/a\", \"data/b\"] under [data]";
+  const char* const example = "directories = [\"sets/a\", \"sets/b\"] under [data]";
   if (directories.empty() && !directory.empty()) {
     if (weights.empty()) return std::nullopt;
     return Problem{"data.weights",

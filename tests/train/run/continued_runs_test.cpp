@@ -215,7 +215,7 @@ TEST_F(ContinuedRuns, AllowedChangesAreStored) {
   Io io;
   fs::copy(scratch_ / "before", scratch_ / "twice", fs::copy_options::recursive);
   Takeovers died = Takeovers::read(io, scratch_ / "twice/checkpoints");
-  died.add(5, 0, log.starts.back().changes.value());
+  died.add(5, 0, log.starts.back().changes);
   died.add(5, 0);
   died.write(io, scratch_ / "twice/checkpoints");
   EXPECT_EQ(train_to(7, given("twice", changed)), ExitCode::kRequeue);
