@@ -86,16 +86,17 @@ void require_dataset_tokenizer(const TokenDataset& dataset, const Tokenizer& tok
 
 void require_same_tokens(const TokenDataset& first, const TokenDataset& other) {
   const auto as_text = [](const TokenDatasetHeader& header) {
-    return fmt::format("the tokenizer {}.. of {} tokens, {} tokens at the begin, special tokens in a text {}",
+    return fmt::format("the tokenizer {}.. of {} tokens, {} tokens at the begin",
                        header.tokenizer_sha256.substr(0, kShownDigits), header.vocabulary_size,
-                       header.begin_tokens, header.reads_special_tokens ? "read" : "as text");
+                       header.begin_tokens);
   };
   const std::string of_first = as_text(first.header()), of_other = as_text(other.header());
   if (of_first != of_other)
     throw Error(
         ExitCode::kInputData,
         fmt::format("{} has {}; {} has {}", other.path().string(), of_other, first.path().string(), of_first),
-        "the data sets of a run need one tokenizer: prepare them again with the same --tokenizer");
+        "the data sets of a run need one tokenizer: prepare them again with the same --tokenizer, and with "
+        "or without --read-special-tokens");
 }
 
 namespace {

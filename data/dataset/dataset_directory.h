@@ -21,8 +21,8 @@ std::filesystem::path dataset_tokenizer(const std::filesystem::path& directory);
 /// tokenizer are open: nothing else notices wrong ids.
 void require_dataset_tokenizer(const TokenDataset& dataset, const Tokenizer& tokenizer);
 
-/// Throws Error(kInputData) if a run cannot have both data sets: they must have the same tokenizer, begin
-/// tokens, and reading of special tokens. Kinds, prompts and end tokens may differ.
+/// Throws Error(kInputData) if a run cannot have both data sets: they must have the same tokenizer and
+/// begin tokens. Kinds, prompts, end tokens and the reading of special tokens may differ.
 void require_same_tokens(const TokenDataset& first, const TokenDataset& other);
 
 /// Same as TokenDataset::text(), but throws Error(kInputData) if a summary does not encode to the targets of

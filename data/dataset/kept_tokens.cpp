@@ -38,21 +38,28 @@ bool is_word_for(ExampleKind kind, LossOn loss_on) {
 
 LossOn resolve_loss_on(const TokenDatasetHeader& header, LossOn loss_on, const std::string& name) {
   const bool chat = header.kind == ExampleKind::kConversation;
-  if (loss_on == LossOn::kAuto || (chat && loss_on == LossOn::kAll))
+  if (loss_on == LossOn::kAuto || !is_word_for(header.kind, loss_on) || (chat && loss_on == LossOn::kAll))
     loss_on = chat ? LossOn::kAssistant : LossOn::kSummary;
-  if (!is_word_for(header.kind, loss_on))
-    throw Error(ExitCode::kUsage,
-                chat ? fmt::format("data.loss_on is \"summary\", but {} has conversations", name)
-                     : fmt::format("data.loss_on is \"{}\", but {} has no conversations",
-                                   loss_on == LossOn::kLast ? "last" : "assistant", name),
-                chat ? "\"assistant\" counts all turns of the assistant, \"last\" the last alone"
-                     : "\"summary\" counts summaries, \"all\" every token");
   if (chat && loss_on != LossOn::kLast && !header.why_only_last.empty())
     throw Error(
         ExitCode::kUsage,
         fmt::format("the loss cannot be on all turns of the assistant of {}: {}", name, header.why_only_last),
         "data.loss_on=last counts the last turn of each conversation");
   return loss_on;
+}
+
+void require_loss_on(std::span<const TokenDataset> datasets, LossOn loss_on) {
+  for (const TokenDataset& dataset : datasets)
+    if (is_word_for(dataset.header().kind, loss_on)) return;
+  const bool chat = loss_on == LossOn::kSummary;
+  throw Error(ExitCode::kUsage,
+              fmt::format("data.loss_on is \"{}\", but {} has {}conversations",
+                          chat                       ? "summary"
+                          : loss_on == LossOn::kLast ? "last"
+                                                     : "assistant",
+                          datasets.front().path().string(), chat ? "" : "no "),
+              chat ? "\"assistant\" counts all turns of the assistant, \"last\" the last alone"
+                   : "\"summary\" counts summaries, \"all\" every token");
 }
 
 std::string loss_on_note(const TokenDatasetHeader& header, LossOn loss_on) {

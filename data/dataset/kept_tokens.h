@@ -2,6 +2,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -37,10 +38,13 @@ struct CutPlace {
 bool is_word_for(ExampleKind kind, LossOn loss_on);
 
 /// The meaning of data.loss_on for examples of a file with `header`; never kAuto, and of conversations
-/// never kAll. Throws Error(kUsage), which calls the file `name`, for a word that does not fit, or if only
-/// last turns of its conversations have right targets.
+/// never kAll. A word for other kinds of files means kAuto. Throws Error(kUsage), which calls the file
+/// `name`, if only last turns of its conversations have right targets.
 LossOn resolve_loss_on(const TokenDatasetHeader& header, LossOn loss_on,
                        const std::string& name = "the data set");
+
+/// Throws Error(kUsage) if `loss_on` is a word for none of `datasets`, of which there is one at least.
+void require_loss_on(std::span<const TokenDataset> datasets, LossOn loss_on);
 
 /// A note that kAll counts no more than kAssistant in conversations; else "".
 std::string loss_on_note(const TokenDatasetHeader& header, LossOn loss_on);

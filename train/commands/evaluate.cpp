@@ -50,11 +50,9 @@ struct Subject {
   GenerationSettings generation = {.max_new_tokens = 0};
 
   bool has_summaries() const { return generation.max_new_tokens > 0; }
-  /// The run's data.loss_on, unless it is no word for this data set, or only last turns have targets.
+  /// The run's data.loss_on, unless only last turns have targets.
   LossOn loss_on() const {
-    const LossOn word = trained.config.data.loss_on;
-    if (!dataset.header().why_only_last.empty()) return LossOn::kLast;
-    return is_word_for(dataset.header().kind, word) ? word : LossOn::kAuto;
+    return dataset.header().why_only_last.empty() ? trained.config.data.loss_on : LossOn::kLast;
   }
 };
 

@@ -337,7 +337,7 @@ ExitCode plan(const PlanArguments& given) {
   const RunConfig of_file = load_run_config(given.config_file, given.overrides);
   const std::filesystem::path continued = find_continued(posix_io(), of_file);
   const PlannedData data = open_data(of_file.data);
-  for (const TokenDataset& dataset : data.datasets) require_targets(dataset, of_file);
+  if (!data.datasets.empty()) require_targets(data.datasets, of_file);
   const int64_t vocabulary = data.datasets.empty() ? 0 : data.datasets.front().header().vocabulary_size;
   const RunTarget target = plan_target(of_file, given, vocabulary);
   const RunConfig config = target.with_ends(of_file);

@@ -50,6 +50,7 @@ ShownSplit read_split(const fs::path& directory, const ShowArguments& given) {
                    .tokenizer = Tokenizer(directory),
                    .views = {}};
   require_dataset_tokenizer(shown.dataset, shown.tokenizer);
+  require_loss_on({&shown.dataset, 1}, given.loss_on);
   if (shown.dataset.examples() > 0)
     shown.views = view_examples(shown.dataset, examples_to_show(shown.dataset, given),
                                 {.sequence_length = given.sequence_length, .loss_on = given.loss_on});

@@ -9,6 +9,7 @@
 #include "data/dataset/prompt_template.h"
 #include "data/files/whole_file.h"
 #include "data/tokenizer/special_names.h"
+#include "model/core/function_ref.h"
 #include "parallel/agreement.h"
 #include "train/commands/commands.h"
 #include "train/commands/end_process.h"
@@ -172,17 +173,24 @@ struct Summarizer {
 
   /// The prompt of `document`. Of a text that the tokenizer cannot encode, the first 64 KiB are taken.
   EncodedPrompt encode(const std::string& document) const {
-    if (asks)
-      return prompt.encode_question(
-          read_question(JsonReader("a question", ExitCode::kInputData), JsonReader::Json::parse(document)),
-          model.options().context - settings.max_new_tokens);
+    if (!asks) return encode_shorter(document, [&](const std::string& text) { return prompt.encode(text); });
+    ReadConversation question =
+        read_question(JsonReader("a question", ExitCode::kInputData), JsonReader::Json::parse(document));
+    return encode_shorter(question.turns.back().content, [&](const std::string& text) {
+      question.turns.back().content = text;
+      return prompt.encode_question(question, model.options().context - settings.max_new_tokens);
+    });
+  }
+  static EncodedPrompt encode_shorter(const std::string& given,
+                                      FunctionRef<EncodedPrompt(const std::string&)> encode) {
+    const std::string text = given;  // encode() may change the original
     try {
-      return prompt.encode(document);
+      return encode(text);
     } catch (const LongWordError&) {
       size_t bytes = size_t{1} << 16;
-      if (document.size() <= bytes) throw;
-      while ((document[bytes] & 0xC0) == 0x80) --bytes;  // to the start of a character
-      return prompt.encode(document.substr(0, bytes));
+      if (text.size() <= bytes) throw;
+      while ((text[bytes] & 0xC0) == 0x80) --bytes;  // to the start of a character
+      return encode(text.substr(0, bytes));
     }
   }
   bool speaks() const { return model.model().mesh().world().rank() == 0; }
@@ -262,8 +270,12 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
   const Tokenizer tokenizer = tokenizer_of(trained, given.tokenizer, note);
   if (!note.empty() && world.communicator().rank() == 0) print_to(stderr, "note: {}\n", note);
   print_notes(world.communicator(), tokenizer, trained, /*writes_texts=*/true);
-  const bool asks =
-      given.prompt_template.empty() && trained_kind(trained) == to_string(ExampleKind::kConversation);
+  bool asks = false;  // by rank 0's word, because files may lie on its node alone
+  do_and_agree(world.communicator(), [&] {
+    if (world.communicator().rank() == 0)
+      asks = given.prompt_template.empty() && trained_kind(trained) == to_string(ExampleKind::kConversation);
+  });
+  asks = of_rank_0(world.communicator(), asks);
   const PromptTemplate prompt(
       tokenizer, asks ? std::string(kDefaultTemplate)  // not used: a question has no text around it
                       : template_of(trained, tokenizer, typed_template(given.prompt_template)));

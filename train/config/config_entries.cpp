@@ -272,9 +272,13 @@ ConfigEntry parse_override_value(const ConfigKey& key, const std::string& text) 
   if (has_words && !text.empty()) {
     // Reads a list whose quotes a shell has removed: "[q_proj, v_proj]", "q_proj,v_proj".
     std::string bare = text;
-    std::erase_if(bare, [](char c) { return c == '[' || c == ']' || c == ' '; });
+    std::erase_if(bare, [](char c) { return c == '[' || c == ']'; });
     std::vector<std::string> words;
-    for (const auto word : std::views::split(bare, ',')) words.emplace_back(word.begin(), word.end());
+    for (const auto word : std::views::split(bare, ',')) {
+      const std::string padded(word.begin(), word.end());
+      const size_t begin = std::min(padded.find_first_not_of(' '), padded.size());
+      words.push_back(padded.substr(begin, padded.find_last_not_of(' ') + 1 - begin));
+    }
     return {&key, std::move(words), shown_text, kCommandLine, 0};
   }
   return {&key, text, shown_text, kCommandLine, 0};

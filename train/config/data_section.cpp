@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <numeric>
 
 #include "train/config/config_keys.h"
@@ -25,8 +26,13 @@ std::optional<DataSection::Problem> DataSection::problem(bool has_epochs) const 
   if (!directory.empty())
     return Problem{"data.directories", "'data.directory' and 'data.directories' are both given",
                    "keep one of them"};
-  const auto count = [&](const std::string& path) { return std::ranges::count(directories, path); };
-  if (directories.empty() || directories.size() > kMostSets || count("") > 0)
+  const auto plain = [](const std::string& path) {
+    return (std::filesystem::path(path) / "").lexically_normal();
+  };
+  const auto count = [&](const std::string& path) {
+    return std::ranges::count(directories, plain(path), plain);
+  };
+  if (directories.empty() || directories.size() > kMostSets || std::ranges::count(directories, "") > 0)
     return Problem{"data.directories",
                    fmt::format("'data.directories' must have 1 to {} paths, none of them empty", kMostSets),
                    example};

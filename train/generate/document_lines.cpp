@@ -102,13 +102,14 @@ Json parse_object(std::string& line, const TextLines& lines) {
   if (count > kShown) names += fmt::format(" and {} more", count - kShown);
   const std::string wanted = takes_turns ? "'messages', 'prompt' or 'document'" : "'document'";
   const std::string field = text.empty() ? ".NAME" : ".[" + text_of_json(text) + "]";
-  throw Error(ExitCode::kInputData,
-              fmt::format("{}: no field {}; the line has {}", lines.place(), wanted,
-                          count == 0 ? "no fields" : names),
-              !takes_turns && has_conversation(object)
-                  ? "conversations are for models that were trained on them"
-                  : fmt::format("rename the field of the text: jq -c {} IN.jsonl >OUT.jsonl",
-                                shell_word(".document = " + field)));
+  throw Error(
+      ExitCode::kInputData,
+      fmt::format("{}: no field {}; the line has {}", lines.place(), wanted,
+                  count == 0 ? "no fields" : names),
+      !takes_turns && has_conversation(object)
+          ? "conversations are for models that were trained on them, as the first of several data sets"
+          : fmt::format("rename the field of the text: jq -c {} IN.jsonl >OUT.jsonl",
+                        shell_word(".document = " + field)));
 }
 
 // The question in `object`, as JSON.
@@ -128,6 +129,8 @@ std::string question_of(Json object, const TextLines& lines, const ChatTemplate*
   if (chat == nullptr && !question.is_joined)
     throw Error(ExitCode::kInputData, lines.place() + ": turns need a chat template, and the model has none",
                 "it was trained on texts: {\"prompt\": \"...\"}");
+  if (question.is_joined && question.turns.front().content.empty())
+    fail(ExitCode::kInputData, "{}: the prompt is empty", lines.place());
   return text_of_json(object);
 }
 

@@ -65,7 +65,8 @@ std::string trained_text(const RunRecord& run) {
   else
     text = config.model.pretrained.empty() ? fmt::format("a model of {} weights, from random ones", all)
                                            : fmt::format("all {} weights of {}", all, source);
-  const char* const kind = start.data.kind == to_string(ExampleKind::kText) ? "texts"
+  const char* const kind = config.data.all().size() > 1                       ? "examples"
+                           : start.data.kind == to_string(ExampleKind::kText) ? "texts"
                            : start.data.kind == to_string(ExampleKind::kConversation)
                                ? "conversations"
                                : "documents with summaries";

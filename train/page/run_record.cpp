@@ -259,7 +259,8 @@ namespace {
 // "key=/data/somebody/xsum" as "key=xsum": drops the directories of a path that begins with / or ~, and of
 // each in a list, as in key=["/data/a", "/data/b"].
 std::string without_directories(const std::string& word) {
-  if (const size_t comma = word.rfind(','); comma != word.npos && word.find('[') < comma)
+  if (const size_t comma = word.rfind(',');
+      comma != word.npos && (word.find('[') < comma || word.starts_with("data.directories=")))
     return without_directories(word.substr(0, comma)) + "," + without_directories(word.substr(comma + 1));
   const size_t begin = word.find('=') == word.npos ? 0 : word.find('=') + 1;
   const size_t path = word.find_first_not_of("\"'[ ", begin);

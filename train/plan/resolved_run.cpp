@@ -14,8 +14,15 @@ namespace ripstop {
 namespace {
 
 // A hint for a missing data set.
+// The first directory without a data set; else the first of all.
+std::string absent_set(const DataSection& data) {
+  for (const std::string& directory : data.all())
+    if (!std::filesystem::exists(std::filesystem::path(directory) / "train.h5")) return directory;
+  return data.first();
+}
+
 std::string near_dataset(const DataSection& data) {
-  const std::string& directory = data.first();
+  const std::string directory = absent_set(data);
   if (std::string near = hint_for_absent_set(data, directory); !near.empty()) return near;
   std::error_code ignored;
   return fmt::format(
@@ -71,7 +78,7 @@ ModelConfig resolve_model(const RunConfig& config, const RunTarget& target, std:
   if (model.vocab_size == 0)
     throw Error(ExitCode::kInputData,
                 fmt::format("the vocabulary is not known: there is no data set at {} '{}'", config.data.key(),
-                            config.data.first()),
+                            absent_set(config.data)),
                 near_dataset(config.data));
   // The model may have more token ids than the data set's tokenizer has pieces, but not fewer.
   if (target.dataset_vocabulary > model.vocab_size)

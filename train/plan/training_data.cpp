@@ -88,6 +88,27 @@ std::string prompts_note(DataSets datasets) {
   return "";
 }
 
+[[noreturn]] void refuse_without_targets(const TokenDataset& dataset, const RunConfig& config) {
+  const bool chat = dataset.header().kind == ExampleKind::kConversation;
+  // Even the shortest cut of a pair keeps the begin tokens, the separator and the start of the summary.
+  int64_t least = INT64_MAX, whole = 0;
+  for (int64_t i = 0; i < dataset.examples(); ++i) {
+    const TargetSpan& span = dataset.spans(i).front();
+    const int64_t cut = span.cut_end - span.cut_begin;
+    least = std::min<int64_t>(least, span.target_begin - cut);
+    whole = std::max<int64_t>(whole, span.target_end - cut - 1);
+  }
+  throw Error(
+      chat ? ExitCode::kInputData : ExitCode::kUsage,
+      fmt::format("nothing to learn: with data.sequence_length {} none of the {} of {} keeps a token "
+                  "whose prediction counts",
+                  config.data.sequence_length, counted(dataset.examples(), "example"),
+                  dataset.path().string()),
+      chat ? fmt::format("from data.sequence_length {} on, all first answers fit", whole)
+           : fmt::format("give data.sequence_length of at least {}; from {} on every summary stays whole",
+                         least, whole));
+}
+
 }  // namespace
 
 BatchLoaderOptions loader_options(const RunConfig& config, const ResolvedRun& run, const DeviceMesh& mesh) {
@@ -162,26 +183,10 @@ std::string short_summaries_note(DataSets datasets, int64_t max_new_tokens) {
   return "";
 }
 
-void require_targets(const TokenDataset& dataset, const RunConfig& config) {
-  if (has_targets(dataset, config)) return;
-  const bool chat = dataset.header().kind == ExampleKind::kConversation;
-  // Even the shortest cut of a pair keeps the begin tokens, the separator and the start of the summary.
-  int64_t least = INT64_MAX, whole = 0;
-  for (int64_t i = 0; i < dataset.examples(); ++i) {
-    const TargetSpan& span = dataset.spans(i).front();
-    const int64_t cut = span.cut_end - span.cut_begin;
-    least = std::min<int64_t>(least, span.target_begin - cut);
-    whole = std::max<int64_t>(whole, span.target_end - cut - 1);
-  }
-  throw Error(
-      chat ? ExitCode::kInputData : ExitCode::kUsage,
-      fmt::format("nothing to learn: with data.sequence_length {} none of the {} of {} keeps a token "
-                  "whose prediction counts",
-                  config.data.sequence_length, counted(dataset.examples(), "example"),
-                  dataset.path().string()),
-      chat ? fmt::format("from data.sequence_length {} on, all first answers fit", whole)
-           : fmt::format("give data.sequence_length of at least {}; from {} on every summary stays whole",
-                         least, whole));
+void require_targets(DataSets datasets, const RunConfig& config) {
+  require_loss_on(datasets, config.data.loss_on);
+  for (const TokenDataset& dataset : datasets)
+    if (!has_targets(dataset, config)) refuse_without_targets(dataset, config);
 }
 
 std::vector<std::string> data_notes(DataSets datasets, const RunConfig& config) {

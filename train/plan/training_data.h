@@ -57,9 +57,9 @@ std::optional<TrainingData> count_training_data(
 /// Whether any example keeps a target when it is cut to data.sequence_length. Reads no token.
 bool has_targets(const TokenDataset& dataset, const RunConfig& config);
 
-/// Throws Error(kUsage) unless has_targets(), for conversations Error(kInputData). The hint names a long
-/// enough data.sequence_length.
-void require_targets(const TokenDataset& dataset, const RunConfig& config);
+/// Throws Error(kUsage) if data.loss_on is a word for none of the sets, or unless each has_targets(), for
+/// conversations Error(kInputData). The hint names a long enough data.sequence_length.
+void require_targets(DataSets datasets, const RunConfig& config);
 
 /// A note if `max_new_tokens` of [generation] would cut more than a tenth of a data set's summaries; else "".
 std::string short_summaries_note(DataSets datasets, int64_t max_new_tokens);

@@ -115,11 +115,13 @@ RunDirectory::RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tok
   if (path_exists(io, config_file)) {
     // The starts behind the last one in the log died between take_over() and open_metrics().
     const fs::path metrics = path_ / "metrics.jsonl";
-    std::vector<StartEvent> starts;
-    if (path_exists(io, metrics)) starts = read_log_ends(metrics, last_takeover_steps(io, path_)).starts;
+    int64_t logged = 0;  // a start of a run that is done is no takeover
+    if (path_exists(io, metrics))
+      for (const StartEvent& start : read_log_ends(metrics, last_takeover_steps(io, path_)).starts)
+        logged = std::max(logged, start.takeover);
     const RunConfig old = with_changes(
         parse_run_config(read_whole_file(io, config_file, kMostConfigBytes), config_file.string()),
-        Takeovers::read(io, checkpoints()).changes_after(starts.empty() ? 0 : starts.back().takeover));
+        Takeovers::read(io, checkpoints()).changes_after(logged));
     const bool has_weights = !list_checkpoints(io, checkpoints()).empty();
     for (const ConfigDifference& difference : check_resume(old, config, has_weights, allow_changes))
       notes_.push_back(difference.text());

@@ -116,6 +116,7 @@ class Trainer {
   void enter(StartTimes::Part part) { options_.start_times.enter(part); }
 
   // Defined in trainer_validation.cpp.
+  bool validates_like(const CheckpointState& saved) const;
   void find_start_scores(const MetricsLog& log);
   bool validation_is_due() const { return validation_is_due_at(state_.step); }
   bool validation_is_due_at(int64_t step) const;

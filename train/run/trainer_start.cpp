@@ -28,7 +28,7 @@ bool Trainer::start() {
   enter(&StartupSeconds::data);
   StartFindings found;
   found.notes = run_.notes;
-  for (const TokenDataset& dataset : run_.datasets) require_targets(dataset, run_.config);
+  require_targets(run_.datasets, run_.config);
   std::ranges::move(data_notes(run_.datasets, run_.config), std::back_inserter(found.notes));
   std::optional<RunLength> length = count_steps(found.notes);
   if (!length) return false;
@@ -153,8 +153,11 @@ void Trainer::check_data(const CheckpointState& saved) const {
   const auto began = words_in(saved.data_content_hash);
   if (saved.tokenizer_sha256 != run_.tokenizer.sha256()) refuse_set("data set", 0);
   if (began.size() != directories.size())
-    refuse(fmt::format("the run began with {}, and data.directories has {}",
-                       counted(std::ssize(began), "data set"), directories.size()));
+    refuse(fmt::format("the run began with {}, and {} has {}", counted(std::ssize(began), "data set"),
+                       run_.config.data.key(), directories.size()));
+  if (saved.cursor.sets.size() != (began.size() > 1 ? began.size() : 0))
+    fail(ExitCode::kStorage, "the checkpoint has places in {} data sets, and the run has {}",
+         saved.cursor.sets.size(), began.size());
   for (size_t set = 0; set < began.size(); ++set)
     if (began[set] != run_.datasets[set].content_hash()) refuse_set("data set", set);
   // Validation sets are compared only if both starts have one: a resumed run may start or stop validating.
@@ -238,6 +241,11 @@ std::optional<ResumableCheckpoint> Trainer::resume(StartFindings& found) {
     state_ = *saved;
   else
     resumed = continue_run(found);
+  // Scores by other weights or of other sets are another metric.
+  if (saved && !validates_like(*saved)) {
+    state_.best.reset();
+    state_.validations_since_best = 0;
+  }
   if (!resumed) return std::nullopt;
   // The checkpoint has float32 master weights only, so the compute copies must be renewed.
   step_->model().weights_changed(step_->arena());

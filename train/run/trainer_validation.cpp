@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <cmath>
 
 #include "parallel/agreement.h"
+#include "train/config/config_keys.h"
 #include "train/report/human_text.h"
 #include "train/run/trainer.h"
 
@@ -24,6 +26,17 @@ std::optional<double> score_of(const ValidationEvent& event, KeepBest keep) {
 }
 
 }  // namespace
+
+// Whether scores are means over the same data sets, by the same weights, as those in `saved`.
+bool Trainer::validates_like(const CheckpointState& saved) const {
+  const auto validated = words_in(saved.validation_content_hash);
+  bool alike =
+      parse_run_config(saved.config, "the checkpoint's config").data.shares() == run_.config.data.shares();
+  const size_t sets = std::min(validated.size(), run_.validation.size());
+  for (size_t set = 0; set < sets && run_.validation.size() > 1 && validation_.any(); ++set)
+    alike &= (validated[set] == ValidationSet::kNone) == !run_.validation[set].dataset;
+  return alike;
+}
 
 // Takes the scores of the initial weights from the log, if an earlier start validated them. Collective.
 void Trainer::find_start_scores(const MetricsLog& log) {

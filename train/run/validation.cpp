@@ -38,6 +38,12 @@ void share_summaries(const RunConfig& config, const ResolvedRun& run, std::vecto
                 fmt::format("generation.validate_examples: {} has no summaries to compare with",
                             any->path().string()),
                 "set it to 0; checkpoint.keep_best = \"loss\" needs none");
+  int64_t left = config.generation.validate_examples;
+  for (ValidationSet* set : writing) {
+    const double share = static_cast<double>(config.generation.validate_examples) * set->weight / weights;
+    left -= set->summaries = static_cast<int64_t>(share + 1e-9);
+  }
+  writing.front()->summaries += left;
   const int64_t longest = run.summaries->context - config.generation.max_new_tokens;
   for (ValidationSet* set : writing) {
     set->summaries = std::min(set->summaries, set->dataset->examples());
@@ -147,7 +153,7 @@ bool Validation::measure_loss(TrainingStep& step, FunctionRef<bool()> stop_reque
     of_set.target_count = loss.sum.target_count;
     all.loss += loss.sum.loss;
     all.target_count += loss.sum.target_count;
-    weighted += set.weight * of_set.loss;
+    if (set.weight > 0) weighted += set.weight * of_set.loss;  // else a loss of infinity would give NaN
     weights += set.weight;
   }
   scores.target_count = all.target_count;

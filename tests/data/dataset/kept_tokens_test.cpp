@@ -219,21 +219,22 @@ TEST_F(KeptTokensTest, ConversationsPackLikeDocuments) {
   EXPECT_EQ(examples, 50);
 }
 
-TEST_F(KeptTokensTest, WordsThatDoNotFitTheDataAreRefused) {
+TEST_F(KeptTokensTest, WordsForNoDataSetAreRefused) {
   TokenDatasetHeader header = marked_header(ExampleKind::kSummary);
   EXPECT_EQ(resolve_loss_on(header, LossOn::kAuto), LossOn::kSummary);
   EXPECT_EQ(resolve_loss_on(header, LossOn::kAll), LossOn::kAll);
   EXPECT_EQ(loss_on_note(header, LossOn::kAll), "");
-  EXPECT_THROW(resolve_loss_on(header, LossOn::kAssistant), Error);
-  EXPECT_THROW(resolve_loss_on(header, LossOn::kLast), Error);
+  EXPECT_EQ(resolve_loss_on(header, LossOn::kLast), LossOn::kSummary) << "of pairs beside conversations";
   header.kind = ExampleKind::kConversation;
   EXPECT_EQ(resolve_loss_on(header, LossOn::kAuto), LossOn::kAssistant);
   EXPECT_EQ(resolve_loss_on(header, LossOn::kAll), LossOn::kAssistant);
   EXPECT_NE(loss_on_note(header, LossOn::kAll), "");
   EXPECT_EQ(loss_on_note(header, LossOn::kAssistant), "");
-  EXPECT_THROW(resolve_loss_on(header, LossOn::kSummary), Error);
+  EXPECT_EQ(resolve_loss_on(header, LossOn::kSummary), LossOn::kAssistant);
   const TokenDataset dataset = write({kTwoAnswers}, "the template drops thoughts");
   EXPECT_EQ(resolve_loss_on(dataset.header(), LossOn::kLast), LossOn::kLast);
+  require_loss_on({&dataset, 1}, LossOn::kLast);
+  EXPECT_THROW(require_loss_on({&dataset, 1}, LossOn::kSummary), Error);
   try {
     resolve_loss_on(dataset.header(), LossOn::kAuto);
     FAIL();

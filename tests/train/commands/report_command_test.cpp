@@ -42,7 +42,8 @@ class Report : public testing::Test {
     StartEvent start;
     start.steps = likes.steps;
     start.argv = {"/opt/somebody/ripstop", "train", "data.directory=/data/somebody/xsum",
-                  "data.directories=[\"/data/somebody/one\", \"/opt/two/\"]"};
+                  "data.directories=[\"/data/somebody/one\", \"/opt/two/\"]",
+                  "data.directories=six,/opt/seven"};
     start.hosts = {"gpu-node-17"};
     start.parameters = 1'234'000;
     start.data.kind = "summary";
@@ -134,6 +135,7 @@ TEST_F(Report, LeavesOutWhatItIsTold) {
   EXPECT_TRUE(has(page, "node 1"));
   EXPECT_TRUE(has(page, "data.directory=xsum"));
   EXPECT_TRUE(has(page, html("data.directories=[\"one\", \"two/\"]")));
+  EXPECT_TRUE(has(page, "data.directories=six,seven"));
   EXPECT_TRUE(has(page, "<bdi>three, four</bdi>"));
   EXPECT_TRUE(has(page, "<bdi>step_8</bdi>, continued"));
   EXPECT_FALSE(has(page, scratch_.path().string()));

@@ -30,8 +30,8 @@ TEST(DataSection, OneOrSeveralDirectories) {
   EXPECT_EQ(parsed(to_toml(several)), several) << to_toml(several);
   EXPECT_EQ(to_toml(several).find("directory = \"\""), std::string::npos);
   // Shells remove quotes.
-  EXPECT_EQ(with({"data.directories=[data/a, data/b]", "data.weights=3,1"}).data.all(),
-            (std::vector<std::string>{"data/a", "data/b"}));
+  EXPECT_EQ(with({"data.directories=[data/a, my data/b ]", "data.weights=3,1"}).data.all(),
+            (std::vector<std::string>{"data/a", "my data/b"}));
   EXPECT_EQ(parsed(to_toml(several), {"data.directory=data/c"}).data.all(),
             std::vector<std::string>{"data/c"});
 }
@@ -61,6 +61,7 @@ TEST(DataSection, WrongKeysAreRefusedInOneLine) {
       "'train.epochs' cannot stand beside 'data.weights', with which each data set has epochs of its own "
       "| give train.steps");
   EXPECT_HAS(refusal({"data.directories=[\"a\", \"a\"]"}), "'data.directories' has \"a\" twice");
+  EXPECT_HAS(refusal({"data.directories=[\"a\", \"./a/\"]"}), "'data.directories' has \"a\" twice");
   EXPECT_HAS(refusal({"data.directories=[\"a\", \"\"]"}), "none of them empty");
   EXPECT_HAS(refusal({"data.directories=[]"}), "'data.directories' must have 1 to 100 paths");
   EXPECT_HAS(refusal({"data.directories=[1, 2]"}), "'data.directories' must be an array of strings");

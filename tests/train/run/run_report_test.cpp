@@ -76,6 +76,8 @@ TEST(SinceLastStart, WhatChangedIsNotAsBefore) {
     EXPECT_EQ(as_before(JobOf(8).start(), key), "  as before: 8 sequences a step, the order of the data");
   EXPECT_EQ(as_before(JobOf(8).start(), "optimizer.weight_decay"),
             "  as before: 8 sequences a step, the order of the data, the learning rate");
+  EXPECT_EQ(as_before(JobOf(8).start(), "data.weights"),
+            "  as before: 8 sequences a step, the learning rate");
   EXPECT_EQ(as_before(job.start(), "optimizer.learning_rate"), "") << "a warning tells the change";
 }
 

@@ -55,6 +55,10 @@ class ValidationRanks : public SharedDirectory {
     write_bytes(directory / "tokenizer.model", small_model());
     write_small_dataset(directory / "train.h5", 100, 60);
     write_small_dataset(directory / "validation.h5", 0, 13);
+    std::filesystem::create_directories(directory / "b");
+    write_bytes(directory / "b/tokenizer.model", small_model());
+    write_small_dataset(directory / "b/train.h5", 300, 20);
+    write_small_dataset(directory / "b/validation.h5", 400, 5);
   }
 
   RunConfig config(const std::string& run, const MeshSizes& mesh,
@@ -175,6 +179,49 @@ TEST_F(ValidationRanks, ScoresDoNotDependOnTheMesh) {
     if (first_loss == 0) first_loss = scores.loss;
     EXPECT_NEAR(scores.loss, first_loss, 1e-5 * first_loss);
   }
+}
+
+// Losses of each set are those of one rank, whatever the mesh; texts are divided by the weights.
+TEST_F(ValidationRanks, SetsHaveTheirOwnScoresOnEveryMesh) {
+  const auto of_sets = [&](const std::string& name, const MeshSizes& mesh) {
+    RunConfig config = this->config(name, mesh, {"train.steps=2", "checkpoint.keep_best=\"loss\""});
+    config.data.directory.clear();
+    config.data.directories = {directory_.string(), (directory_ / "b").string()};
+    config.data.weights = {3, 1};
+    return config;
+  };
+  std::vector<double> first;
+  for (const MeshSizes& mesh : mesh_training::meshes_of(test_world().communicator().size())) {
+    SCOPED_TRACE(mesh.to_text());
+    const std::string name = fmt::format("sets{}", mesh.to_text());
+    ASSERT_EQ(Trainer::make({.config = of_sets(name, mesh), .argv = {}, .say = {}, .stop_requested = {}},
+                            test_world())
+                  ->run(),
+              ExitCode::kOk);
+    if (test_world().communicator().rank() > 0) continue;
+    const MetricsLog log = metrics(name);
+    std::vector<double> found;
+    for (const StepMetrics& step : log.steps) {
+      int64_t tokens = 0;
+      for (const SetStep& set : step.sets.value()) {
+        found.push_back(set.tokens > 0 ? set.loss : 0);
+        tokens += set.tokens;
+      }
+      EXPECT_EQ(tokens, step.tokens);
+    }
+    const ValidationEvent& scores = log.validations.at(0);
+    const SetScores &a = scores.sets.value().at(0), &b = scores.sets->at(1);
+    EXPECT_NEAR(scores.loss, 0.75 * a.loss + 0.25 * b.loss, 1e-12);
+    EXPECT_NEAR(*scores.rouge1, 0.75 * *a.rouge1 + 0.25 * *b.rouge1, 1e-12);
+    EXPECT_FALSE(scores.samples->empty());
+    for (const SetScores* set : {&a, &b}) found.push_back(set->loss), found.push_back(*set->rougeL);
+    if (first.empty()) first = found;
+    for (size_t i = 0; i < first.size(); ++i) EXPECT_NEAR(found.at(i), first[i], 1e-5 * first[i]) << i;
+  }
+  const RunConfig alone = of_sets("unused", {1, 1, 1});
+  const std::vector<ValidationSet> sets = open_validation_sets(alone, resolved(alone, 1), tokenizer_);
+  EXPECT_EQ(sets.at(0).summaries, 9) << "8 and the remainder of 11";
+  EXPECT_EQ(sets.at(1).summaries, 2);
 }
 
 // On every mesh, with tied and untied embeddings, in both precisions, with and without resharding.

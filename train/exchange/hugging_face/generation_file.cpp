@@ -81,7 +81,9 @@ std::string take(const ConfigKey& row, const Json& json, RunConfig& config) {
 }  // namespace
 
 std::string prompt_json(const ExportedPrompt& prompt) {
-  return text_of_json({{"template", prompt.prompt_template}, {"context", prompt.context}}, 2) + "\n";
+  Json json{{"template", prompt.prompt_template}, {"context", prompt.context}};
+  if (prompt.has_turns) json["conversations"] = true;
+  return text_of_json(json, 2) + "\n";
 }
 
 std::optional<ExportedPrompt> read_prompt_json(const std::filesystem::path& directory) {
@@ -91,7 +93,8 @@ std::optional<ExportedPrompt> read_prompt_json(const std::filesystem::path& dire
   const JsonReader reader(path.string(), ExitCode::kInputData);
   const Json json = reader.parse(read_plain_file(path, kMostPromptBytes, ExitCode::kInputData));
   ExportedPrompt prompt{.prompt_template = reader.text(json, "template", kMostTemplateBytes),
-                        .context = reader.integer(json, "context", 1, int64_t{1} << 40)};
+                        .context = reader.integer(json, "context", 1, int64_t{1} << 40),
+                        .has_turns = json.contains("conversations") && reader.flag(json, "conversations")};
   try {
     (void)parse_template(prompt.prompt_template, /*in_chat=*/true);  // PromptTemplate knows whether it is
   } catch (const Error& refused) {

@@ -25,6 +25,7 @@ inline constexpr const char* kPromptFile = "ripstop_prompt.json";
 struct ExportedPrompt {
   std::string prompt_template;  ///< contains {document}
   int64_t context = 0;          ///< maximum tokens of prompt and summary together
+  bool has_turns = false;       ///< the model was trained on conversations; the template is {document} alone
   bool operator==(const ExportedPrompt&) const = default;
 };
 

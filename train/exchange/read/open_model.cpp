@@ -11,7 +11,6 @@
 
 #include "data/files/directory.h"
 #include "data/files/whole_file.h"
-#include "data/tokenizer/tokenizer_files.h"
 #include "model/core/error.h"
 #include "model/core/rounding.h"
 #include "parallel/agreement.h"
@@ -188,10 +187,8 @@ std::string trained_kind(const TrainedModel& trained) {
     const auto& source = json.at("arguments").at("source");
     return source == "messages" ? turns : source == "text" ? std::string(source) : pairs;
   } catch (const std::exception&) {
-    const bool has_prompt =
-        fs::exists(trained.run / "prompt_template.txt") || fs::exists(trained.run / kPromptFile);
-    const bool chats = !read_tokenizer_choice(trained.run).chat_template.value_or("").empty();
-    return chats && !has_prompt ? turns : pairs;
+    const std::optional<ExportedPrompt> prompt = read_prompt_json(trained.run);
+    return prompt && prompt->has_turns ? turns : pairs;
   }
 }
 

@@ -43,8 +43,7 @@ struct TrainedModel {
 };
 
 /// The word of the ExampleKind that the run was trained on, by its log; for a copied checkpoint, by
-/// prepare.json of the data set. Otherwise that of conversations if there is a chat template and no prompt
-/// for documents, else that of summaries.
+/// prepare.json of the data set; for an export, by ripstop_prompt.json. Otherwise the word of summaries.
 std::string trained_kind(const TrainedModel& trained);
 
 /// Opens the model that find_stored_model finds. `overrides` ("generation.key=value") replace values in the

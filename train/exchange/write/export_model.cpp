@@ -124,8 +124,10 @@ SmallFiles small_files(Io& io, const TrainedModel& trained, const ExportLayout& 
                  .facts = options.facts};
   describe_prompt(trained, prompt_template, card);
   files.emplace_back("README.md", model_card(card));
-  if (adapters == nullptr && !prompt_template.empty())
-    files.emplace_back(kPromptFile, prompt_json({prompt_template, trained.context()}));
+  const bool has_turns = trained_kind(trained) == to_string(ExampleKind::kConversation);
+  if (adapters == nullptr && (has_turns || !prompt_template.empty()))
+    files.emplace_back(
+        kPromptFile, prompt_json({has_turns ? "{document}" : prompt_template, trained.context(), has_turns}));
   if (std::string index = layout.index_json(); !index.empty())
     files.emplace_back("model.safetensors.index.json", std::move(index));
   for (auto& file : tokenizer.texts) files.push_back(std::move(file));

@@ -62,8 +62,11 @@ std::string generating_text(const ModelCard& card) {
            "print(tokenizer.decode(output[0, inputs.shape[1]:], skip_special_tokens=True).strip())\n";
   const bool asks = !card.question.empty();
   const std::string text = asks ? card.question : writes_summaries(card) ? card.prompt_template : "The";
-  return fmt::format("prompt = {}.replace(\"{{document}}\", \"{}\")\n", text_of_json(text),
-                     asks ? "Who are you?" : "The text to summarize.") +
+  std::string around;
+  if (asks || writes_summaries(card))
+    around =
+        fmt::format(".replace(\"{{document}}\", \"{}\")", asks ? "Who are you?" : "The text to summarize.");
+  return fmt::format("prompt = {}{}\n", text_of_json(text), around) +
          fmt::format("inputs = tokenizer(prompt, return_tensors=\"pt\"{})\n",
                      asks ? ", add_special_tokens=False" : "") +
          "output = model.generate(**inputs)\n"
