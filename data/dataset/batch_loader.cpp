@@ -54,12 +54,10 @@ std::vector<SequenceReader> readers_of(DataSets datasets, const BatchLoaderOptio
   return readers;
 }
 
-/// `weights` in whole numbers, so that draws do not depend on how a sum of shares is rounded.
-std::vector<int64_t> chances_of(const std::vector<double>& weights) {
-  constexpr double kAll = int64_t{1} << 50;
-  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+/// `shares` in whole numbers, so that draws do not depend on how a sum of shares is rounded.
+std::vector<int64_t> chances_of(const std::vector<double>& shares) {
   std::vector<int64_t> chances;
-  for (const double weight : weights) chances.push_back(std::llround(kAll * (weight / sum)));
+  for (const double share : shares) chances.push_back(std::llround(std::ldexp(share, 50)));
   return chances;
 }
 
@@ -107,7 +105,7 @@ class StepPlanner {
 StepPlanner::StepPlanner(std::span<const SequenceReader> readers, const BatchLoaderOptions& options,
                          const DataCursor& start)
     : readers_(readers), options_(options), set_at_(start.sets), at_{start.epoch, start.sequence} {
-  if (readers.size() > 1) chances_ = chances_of(options.weights);
+  if (readers.size() > 1) chances_ = chances_of(options.shares);
   if (set_at_.empty()) set_at_.resize(readers.size());
   if (set_at_.size() != readers.size())
     fail(ExitCode::kInputData, "the run wants to go on in {} data sets, and there are {}", set_at_.size(),

@@ -34,8 +34,8 @@ struct BatchLoaderOptions {
   int64_t data_rank = 0;  ///< index among the ranks that read different sequences
   int64_t data_ranks = 1;
   int64_t epochs = 0;  ///< epochs after which the run ends; 0: never
-  /// The chances of each data set to give the next sequence, in any unit. Empty: an epoch has all sequences.
-  std::vector<double> weights = {};
+  /// Chances of the data sets to give the next sequence, with the sum 1. Empty: an epoch has all sequences.
+  std::vector<double> shares = {};
 };
 
 /// One data set's part of a step.

@@ -1,8 +1,12 @@
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
 namespace ripstop {
+
+/// Most data sets of a run.
+inline constexpr size_t kMostDataSets = 100;
 
 /// The next sequence to use of one data set, by number within `epoch`.
 struct SetCursor {

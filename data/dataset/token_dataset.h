@@ -62,6 +62,8 @@ struct TokenDatasetHeader {
   std::string chat_date;              ///< the date that `chat_template` writes; "" for none
   std::string why_only_last;  ///< why only last turns of the assistant have right targets; "" if all have
   bool with_text = false;     ///< the file has /text
+  /// Whether the examples have texts with which generated ones can be compared.
+  bool has_references() const { return kind != ExampleKind::kText && with_text; }
 };
 
 /// Texts of an example, which ROUGE needs.

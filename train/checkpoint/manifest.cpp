@@ -23,8 +23,7 @@ using Json = JsonReader::Json;
 constexpr int64_t kMostElements = int64_t{1} << 50;  // elements of one parameter
 constexpr int64_t kMostRanks = 1'000'000, kMostUnits = 100'000, kMostRanksTimesUnits = 100'000'000;
 
-constexpr int64_t kMostSets = 100;  // DataSection::kMostSets
-constexpr size_t kMostHashesBytes = 33 * kMostSets;
+constexpr size_t kMostHashesBytes = 33 * kMostDataSets;
 
 // Words in the order of the enumerators of Cut and DType.
 constexpr std::array<std::string_view, 3> kCuts = {"none", "rows", "columns"};
@@ -96,7 +95,7 @@ void body_fields(Fields& f, Manifest& manifest) {
   f.group("cursor", [&](auto& cursor) {
     cursor("epoch", state.cursor.epoch);
     cursor("pack", state.cursor.sequence);
-    cursor.list("sets", state.cursor.sets, 0, kMostSets, [](auto& set, SetCursor& at) {
+    cursor.list("sets", state.cursor.sets, 0, kMostDataSets, [](auto& set, SetCursor& at) {
       set("epoch", at.epoch);
       set("pack", at.sequence);
       set("tokens", at.tokens);

@@ -107,7 +107,7 @@ Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given
                                                .user = "the data set " + file.parent_path().string()},
                                               subject.tokenizer);
   if (!note.empty() && world.rank() == 0) print_to(stderr, "note: {}\n", note);
-  const bool writes_texts = dataset.header().kind != ExampleKind::kText && dataset.header().with_text;
+  const bool writes_texts = dataset.header().has_references();
   print_notes(world, subject.tokenizer, subject.trained, writes_texts);
   subject.examples = given.limit > 0 ? std::min(given.limit, dataset.examples()) : dataset.examples();
   if (writes_texts) {

@@ -9,7 +9,6 @@
 #include "data/dataset/prompt_template.h"
 #include "data/files/whole_file.h"
 #include "data/tokenizer/special_names.h"
-#include "model/core/function_ref.h"
 #include "parallel/agreement.h"
 #include "train/commands/commands.h"
 #include "train/commands/end_process.h"
@@ -173,24 +172,24 @@ struct Summarizer {
 
   /// The prompt of `document`. Of a text that the tokenizer cannot encode, the first 64 KiB are taken.
   EncodedPrompt encode(const std::string& document) const {
-    if (!asks) return encode_shorter(document, [&](const std::string& text) { return prompt.encode(text); });
-    ReadConversation question =
-        read_question(JsonReader("a question", ExitCode::kInputData), JsonReader::Json::parse(document));
-    return encode_shorter(question.turns.back().content, [&](const std::string& text) {
-      question.turns.back().content = text;
-      return prompt.encode_question(question, model.options().context - settings.max_new_tokens);
-    });
-  }
-  static EncodedPrompt encode_shorter(const std::string& given,
-                                      FunctionRef<EncodedPrompt(const std::string&)> encode) {
-    const std::string text = given;  // encode() may change the original
+    std::optional<ReadConversation> question;
+    if (asks)
+      question =
+          read_question(JsonReader("a question", ExitCode::kInputData), JsonReader::Json::parse(document));
+    std::string text = asks ? question->turns.back().content : document;
+    const auto encoded = [&] {
+      if (!asks) return prompt.encode(text);
+      question->turns.back().content = text;
+      return prompt.encode_question(*question, model.options().context - settings.max_new_tokens);
+    };
     try {
-      return encode(text);
+      return encoded();
     } catch (const LongWordError&) {
       size_t bytes = size_t{1} << 16;
       if (text.size() <= bytes) throw;
       while ((text[bytes] & 0xC0) == 0x80) --bytes;  // to the start of a character
-      return encode(text.substr(0, bytes));
+      text.resize(bytes);
+      return encoded();
     }
   }
   bool speaks() const { return model.model().mesh().world().rank() == 0; }
@@ -273,7 +272,7 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
   bool asks = false;  // by rank 0's word, because files may lie on its node alone
   do_and_agree(world.communicator(), [&] {
     if (world.communicator().rank() == 0)
-      asks = given.prompt_template.empty() && trained_kind(trained) == to_string(ExampleKind::kConversation);
+      asks = given.prompt_template.empty() && trained_kind(trained) == ExampleKind::kConversation;
   });
   asks = of_rank_0(world.communicator(), asks);
   const PromptTemplate prompt(

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <numeric>
 
+#include "data/dataset/data_cursor.h"
 #include "train/config/config_keys.h"
 #include "train/config/run_config.h"
 
@@ -32,10 +33,11 @@ std::optional<DataSection::Problem> DataSection::problem(bool has_epochs) const 
   const auto count = [&](const std::string& path) {
     return std::ranges::count(directories, plain(path), plain);
   };
-  if (directories.empty() || directories.size() > kMostSets || std::ranges::count(directories, "") > 0)
-    return Problem{"data.directories",
-                   fmt::format("'data.directories' must have 1 to {} paths, none of them empty", kMostSets),
-                   example};
+  if (directories.empty() || directories.size() > kMostDataSets || std::ranges::count(directories, "") > 0)
+    return Problem{
+        "data.directories",
+        fmt::format("'data.directories' must have 1 to {} paths, none of them empty", kMostDataSets),
+        example};
   for (const std::string& path : directories)
     if (count(path) > 1)
       return Problem{"data.directories", fmt::format("'data.directories' has {} twice", toml_string(path)),

@@ -99,7 +99,6 @@ struct DataSection {
   int64_t shuffle_seed = 0;  ///< run.seed if the config does not give it
   bool operator==(const DataSection&) const = default;
 
-  static constexpr size_t kMostSets = 100;
   struct Problem {
     const char* key;
     std::string what, hint;

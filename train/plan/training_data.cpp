@@ -24,7 +24,7 @@ BatchLoaderOptions sequence_options(const RunConfig& config) {
           .open_sequences = config.data.shuffle ? PackPlanOptions{}.open_sequences : 1,
           .global_batch_sequences = config.train.global_batch_sequences,
           .epochs = config.train.epochs.value_or(0),
-          .weights = config.data.weights};
+          .shares = config.data.shares()};
 }
 
 // The number of sequences in all train.epochs; the first epochs have `first`. nullopt if goes_on() is false.

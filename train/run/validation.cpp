@@ -15,10 +15,6 @@
 namespace ripstop {
 namespace {
 
-bool has_summaries(const TokenDataset& dataset) {
-  return dataset.header().kind != ExampleKind::kText && dataset.header().with_text;
-}
-
 // Divides generation.validate_examples among the sets, and finds errors at the start that the first
 // validation would meet hours later.
 void share_summaries(const RunConfig& config, const ResolvedRun& run, std::vector<ValidationSet>& sets) {
@@ -28,7 +24,7 @@ void share_summaries(const RunConfig& config, const ResolvedRun& run, std::vecto
   for (ValidationSet& set : sets) {
     if (!set.dataset) continue;
     any = &*set.dataset;
-    if (!has_summaries(*set.dataset) || set.weight == 0) continue;
+    if (!set.dataset->header().has_references() || set.weight == 0) continue;
     writing.push_back(&set);
     weights += set.weight;
   }

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <random>
 #include <set>
 
 #include "data/dataset/sequence_reader.h"
@@ -46,24 +45,7 @@ TEST(BatchLoaderTest, EveryExampleOncePerEpochInAnOrderThatNoNumberOfRanksChange
     for (const auto& [example, count] : uses) EXPECT_EQ(count, 3) << "example " << example;
     EXPECT_EQ(reference[static_cast<size_t>(steps) - 1].info.end, (DataCursor{3, 0}));
 
-    std::mt19937 random(5);
-    for (const int64_t ranks : {1, 2, 3, 4, 6, 8, 16}) {
-      for (int trial = 0; trial < (ranks == 1 ? 2 : 8); ++trial) {  // 50 cursors in all
-        const int64_t from = static_cast<int64_t>(random() % static_cast<uint32_t>(steps));
-        const int64_t count = std::min<int64_t>(4, steps - from);
-        BatchLoaderOptions changed = options;
-        changed.micro_batch_sequences = 1 + trial % 3;
-        const auto again =
-            read_steps(dataset, changed, ranks, count, reference[static_cast<size_t>(from)].info.begin);
-        for (int64_t s = 0; s < count; ++s) {
-          const StepOfAll& want = reference[static_cast<size_t>(from + s)];
-          const StepOfAll& got = again[static_cast<size_t>(s)];
-          EXPECT_EQ(got.by_slot, want.by_slot) << ranks << " ranks, step " << from + s;
-          EXPECT_EQ(got.info.end, want.info.end);
-          EXPECT_EQ(got.info.target_count, want.info.target_count);
-        }
-      }
-    }
+    expect_the_same_from_any_cursor(dataset, options, reference, steps);
   }
 }
 

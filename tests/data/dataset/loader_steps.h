@@ -1,8 +1,9 @@
-// What the loaders of all data ranks deal, step by step.
+// Steps as the loaders of all data ranks deal them.
 #pragma once
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <random>
 #include <set>
 #include <vector>
 
@@ -101,6 +102,28 @@ inline std::vector<StepOfAll> read_steps(DataSets datasets, BatchLoaderOptions o
     }
   }
   return all;
+}
+
+/// From 50 cursors in all, 1 to 16 data ranks read what one rank reads that reads all `steps`.
+inline void expect_the_same_from_any_cursor(DataSets datasets, const BatchLoaderOptions& options,
+                                            const std::vector<StepOfAll>& reference, int64_t steps) {
+  std::mt19937 random(5);
+  for (const int64_t ranks : {1, 2, 3, 4, 6, 8, 16})
+    for (int trial = 0; trial < (ranks == 1 ? 2 : 8); ++trial) {
+      const int64_t from = static_cast<int64_t>(random() % static_cast<uint32_t>(steps));
+      const int64_t count = std::min<int64_t>(4, steps - from);
+      BatchLoaderOptions changed = options;
+      changed.micro_batch_sequences = 1 + trial % 3;
+      const auto again =
+          read_steps(datasets, changed, ranks, count, reference[static_cast<size_t>(from)].info.begin);
+      for (int64_t s = 0; s < count; ++s) {
+        const StepOfAll& want = reference[static_cast<size_t>(from + s)];
+        const StepOfAll& got = again[static_cast<size_t>(s)];
+        EXPECT_EQ(got.by_slot, want.by_slot) << ranks << " ranks, step " << from + s;
+        EXPECT_EQ(got.info.end, want.info.end);
+        EXPECT_EQ(got.info.target_count, want.info.target_count);
+      }
+    }
 }
 
 }  // namespace ripstop

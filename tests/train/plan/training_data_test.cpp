@@ -121,7 +121,7 @@ TEST_F(TrainingDataTest, SeveralSetsAreCountedEach) {
   EXPECT_DOUBLE_EQ(expected.sets[1].epochs,
                    0.75 * 60 * 8 / static_cast<double>(expected.sets[1].epoch_sequences));
   options.epochs = 0;
-  options.weights = {1, 3};
+  options.shares = {0.25, 0.75};
   const LoaderStep sum = deal(60);
   EXPECT_NEAR(static_cast<double>(sum.rows), static_cast<double>(expected.tokens),
               0.05 * static_cast<double>(sum.rows));

@@ -177,18 +177,18 @@ int64_t TrainedModel::context() const {
   return std::min(config.data.sequence_length, state().model.max_position_embeddings);
 }
 
-std::string trained_kind(const TrainedModel& trained) {
-  const std::string pairs(to_string(ExampleKind::kSummary)), turns(to_string(ExampleKind::kConversation));
+ExampleKind trained_kind(const TrainedModel& trained) {
   if (const std::optional<StartEvent> start = first_start(trained.run / "metrics.jsonl"))
-    return start->data.kind.empty() ? pairs : start->data.kind;
+    return value_of<ExampleKind>(start->data.kind).value_or(ExampleKind::kSummary);
   try {
     const fs::path file = fs::path(trained.config.data.first()) / "prepare.json";
     const auto json = nlohmann::json::parse(read_plain_file(file, 1 << 24, ExitCode::kInputData));
     const auto& source = json.at("arguments").at("source");
-    return source == "messages" ? turns : source == "text" ? std::string(source) : pairs;
+    if (source == "messages") return ExampleKind::kConversation;
+    return source == "text" ? ExampleKind::kText : ExampleKind::kSummary;
   } catch (const std::exception&) {
     const std::optional<ExportedPrompt> prompt = read_prompt_json(trained.run);
-    return prompt && prompt->has_turns ? turns : pairs;
+    return prompt && prompt->has_turns ? ExampleKind::kConversation : ExampleKind::kSummary;
   }
 }
 

@@ -42,9 +42,9 @@ struct TrainedModel {
   int64_t context() const;
 };
 
-/// The word of the ExampleKind that the run was trained on, by its log; for a copied checkpoint, by
-/// prepare.json of the data set; for an export, by ripstop_prompt.json. Otherwise the word of summaries.
-std::string trained_kind(const TrainedModel& trained);
+/// The kind of examples that the run was trained on, by its log; for a copied checkpoint, by
+/// prepare.json of the data set; for an export, by ripstop_prompt.json. Otherwise kSummary.
+ExampleKind trained_kind(const TrainedModel& trained);
 
 /// Opens the model that find_stored_model finds. `overrides` ("generation.key=value") replace values in the
 /// config of the training. All ranks open the model that rank 0 finds. Collective. Throws like

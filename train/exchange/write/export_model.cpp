@@ -30,17 +30,17 @@ namespace fs = std::filesystem;
 using SmallFiles = std::vector<std::pair<std::string, std::string>>;
 
 // The prompt template of the training; empty if the run has none, or was not trained on pairs.
-std::string find_template(Io& io, const TrainedModel& trained) {
+std::string find_template(Io& io, const TrainedModel& trained, ExampleKind kind) {
   const fs::path path = trained.run / "prompt_template.txt";
-  if (trained_kind(trained) != to_string(ExampleKind::kSummary) || !path_exists(io, path)) return "";
+  if (kind != ExampleKind::kSummary || !path_exists(io, path)) return "";
   return read_plain_file(path, 1 << 20, ExitCode::kInputData);
 }
 
 // Sets what the card says of the prompt: of a chat template, the whole text around the document.
-void describe_prompt(const TrainedModel& trained, const std::string& prompt_template, ModelCard& card) {
+void describe_prompt(const TrainedModel& trained, const std::string& prompt_template, bool asks,
+                     ModelCard& card) {
   card.prompt_template = prompt_template;
   card.chat_template = read_tokenizer_choice(trained.run).chat_template.value_or("");
-  const bool asks = trained_kind(trained) == to_string(ExampleKind::kConversation);
   if (card.chat_template.empty() || (prompt_template.empty() && !asks)) return;
   const Tokenizer tokenizer(trained.run);
   const TemplateParts parts = PromptTemplate(tokenizer, asks ? "{document}" : prompt_template).frame();
@@ -104,7 +104,9 @@ SmallFiles small_files(Io& io, const TrainedModel& trained, const ExportLayout& 
         fmt::format("the merged weights are rounded to {}, which may lose the smaller part of what "
                     "adapters add: --dtype float32 keeps it",
                     to_string(layout.dtype())));
-  const std::string prompt_template = find_template(io, trained);
+  const ExampleKind kind = trained_kind(trained);
+  const bool has_turns = kind == ExampleKind::kConversation;
+  const std::string prompt_template = find_template(io, trained, kind);
   report.has_tokenizer = tokenizer.is_there();
   report.python_tokenizer = tokenizer.python;
   report.writes_summaries = report.has_tokenizer && !prompt_template.empty() && adapters == nullptr;
@@ -122,9 +124,8 @@ SmallFiles small_files(Io& io, const TrainedModel& trained, const ExportLayout& 
                  .prompt_template = {},
                  .written_by = options.written_by,
                  .facts = options.facts};
-  describe_prompt(trained, prompt_template, card);
+  describe_prompt(trained, prompt_template, has_turns, card);
   files.emplace_back("README.md", model_card(card));
-  const bool has_turns = trained_kind(trained) == to_string(ExampleKind::kConversation);
   if (adapters == nullptr && (has_turns || !prompt_template.empty()))
     files.emplace_back(
         kPromptFile, prompt_json({has_turns ? "{document}" : prompt_template, trained.context(), has_turns}));
