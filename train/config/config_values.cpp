@@ -363,6 +363,7 @@ std::vector<ConfigDifference> compare(const RunConfig& old_config, const RunConf
   for (const ConfigKey& key : config_keys()) {
     std::string old_value = written_value(key, old_config), new_value = written_value(key, new_config);
     if (old_value == new_value) continue;
+    if (key.path() == "data.weights" && old_config.data.draws_like(new_config.data)) continue;
     // With weights sets have epochs of their own, so a run cannot begin or cease to have them.
     const bool has_both = !old_value.empty() && !new_value.empty();
     result.push_back(

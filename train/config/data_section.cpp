@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <numeric>
 
@@ -15,6 +16,12 @@ std::vector<double> DataSection::shares() const {
   std::vector<double> shares;
   for (const double weight : weights) shares.push_back(weight / sum);
   return shares;
+}
+
+bool DataSection::draws_like(const DataSection& other) const {
+  constexpr double kRounding = 1e-12;
+  return std::ranges::equal(shares(), other.shares(),
+                            [](double a, double b) { return std::abs(a - b) < kRounding; });
 }
 
 std::optional<DataSection::Problem> DataSection::problem(bool has_epochs) const {

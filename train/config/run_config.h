@@ -113,6 +113,8 @@ struct DataSection {
   const std::string& first() const { return directories.empty() ? directory : directories.front(); }
   /// The share of each data set in the sequences; empty without weights.
   std::vector<double> shares() const;
+  /// Whether shares() are the same, but for the rounding of their divisions.
+  bool draws_like(const DataSection& other) const;
 };
 
 struct TrainSection {

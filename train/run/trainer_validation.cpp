@@ -30,8 +30,7 @@ std::optional<double> score_of(const ValidationEvent& event, KeepBest keep) {
 // Whether scores are means over the same data sets, by the same weights, as those in `saved`.
 bool Trainer::validates_like(const CheckpointState& saved) const {
   const auto validated = words_in(saved.validation_content_hash);
-  bool alike =
-      parse_run_config(saved.config, "the checkpoint's config").data.shares() == run_.config.data.shares();
+  bool alike = parse_run_config(saved.config, "the checkpoint's config").data.draws_like(run_.config.data);
   const size_t sets = std::min(validated.size(), run_.validation.size());
   for (size_t set = 0; set < sets && run_.validation.size() > 1 && validation_.any(); ++set)
     alike &= (validated[set] == ValidationSet::kNone) == !run_.validation[set].dataset;
