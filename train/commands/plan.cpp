@@ -38,6 +38,7 @@
 #include "train/report/model_text.h"
 #include "train/report/standard_streams.h"
 #include "train/run/resume_check.h"
+#include "train/run/validation.h"
 
 namespace ripstop {
 namespace {
@@ -115,6 +116,9 @@ void plan_for_threads(int64_t cpus_per_task, int64_t ranks_of_node) {
 struct PlannedData {
   std::vector<std::string> notes;
   std::vector<TokenDataset> datasets;
+  std::string validation;               ///< content_hashes() of the validation sets, if they can be opened
+  bool is_validated = true;             ///< any of them is there, or they cannot be opened
+  std::optional<TrainingData> counted;  ///< nullopt without data sets
 };
 
 PlannedData open_data(const DataSection& data) {
@@ -135,14 +139,19 @@ PlannedData open_data(const DataSection& data) {
   return found;
 }
 
-/// Notes on the data set's tokenizer, for example that train would refuse it, and on a pretrained model that
-/// ends its texts with another token. An empty text is no note.
-std::vector<std::string> tokenizer_notes(const RunConfig& config, const RunTarget& target) {
+/// Notes on tokenizers and validation sets, for example that train would refuse them, and on a pretrained
+/// model that ends its texts with another token. An empty text is no note. Fills in what `data` has of validations.
+std::vector<std::string> inputs_notes(const RunConfig& config, const RunTarget& target,
+                                      const ResolvedRun& run, PlannedData& data) {
   std::vector<std::string> notes;
   try {
     const Tokenizer tokenizer(config.data.first());
     notes = tokenizer.notes();
     open_training_sets(config, tokenizer);
+    const std::vector<ValidationSet> validation = open_validation_sets(config, run, tokenizer);
+    data.validation = content_hashes(validation);
+    data.is_validated = any_set(validation) || !config.train.validates();
+    notes.push_back(validation_note(config, validation));
     if (config.model.pretrained.empty()) return notes;
     Io io;
     const PretrainedOrigin origin = find_pretrained_origin(io, config);
@@ -239,9 +248,9 @@ void require_tensor_groups_in_nodes(const RunConfig& config, int64_t ranks_per_n
 }
 
 /// Why train would refuse to go on with the run at run.directory, or with the checkpoint `continued` of
-/// find_continued(); "" if it would go on or there is no run. `steps`: of the whole run, if known.
-std::string existing_run_note(const RunConfig& config, const ModelConfig& model, DataSets datasets,
-                              std::optional<int64_t> steps, const std::filesystem::path& continued) {
+/// find_continued(); "" if it would go on or there is no run. Counts `data` from there on.
+std::string existing_run_note(const RunConfig& config, const ModelConfig& model, PlannedData& data,
+                              const std::filesystem::path& continued) {
   Io io;
   std::optional<Checkpoint> newest;
   try {
@@ -254,13 +263,13 @@ std::string existing_run_note(const RunConfig& config, const ModelConfig& model,
   }
   if (!newest) return "";
   try {
-    const ResumableCheckpoint saved =
-        check_stored_config(*newest, config, model, /*allow_changes=*/!continued.empty());
-    if (steps) check_steps_left(*newest, *steps, !continued.empty());
-    const TrainSection &then = saved.config.train, &now = config.train;
-    if (steps && !datasets.empty() && continued.empty() &&
-        (then.steps != now.steps || then.epochs != now.epochs))
-      check_decay(*newest, config, count_training_data(datasets, saved.config)->steps, *steps);
+    const ResumableCheckpoint saved = check_resumable(*newest,
+                                                      {.config = config,
+                                                       .model = model,
+                                                       .datasets = data.datasets,
+                                                       .validation = data.validation,
+                                                       .continues = !continued.empty()},
+                                                      data.counted ? &*data.counted : nullptr);
     const CheckpointState& state = newest->manifest.state;
     if (const std::optional<AdaptedBase>& base = state.adapted;
         base && state.step < config.train.steps.value_or(std::numeric_limits<int64_t>::max()))
@@ -274,15 +283,18 @@ std::string existing_run_note(const RunConfig& config, const ModelConfig& model,
   return "";
 }
 
-void add_notes(const RunConfig& config, const RunTarget& target, const ModelConfig& model,
-               const PlannedData& data, std::optional<int64_t> steps, const std::filesystem::path& continued,
-               std::vector<std::string>& notes) {
-  std::ranges::copy(data.notes, std::back_inserter(notes));
-  if (!data.datasets.empty()) std::ranges::copy(tokenizer_notes(config, target), std::back_inserter(notes));
-  std::ranges::move(weights_notes(config, model), std::back_inserter(notes));
-  if (!data.datasets.empty()) std::ranges::move(data_notes(data.datasets, config), std::back_inserter(notes));
-  notes.push_back(existing_run_note(config, model, data.datasets, steps, continued));
-  std::erase(notes, "");
+/// Adds the notes on files to run.notes.
+void add_notes(const RunConfig& config, const RunTarget& target, PlannedData& data,
+               const std::filesystem::path& continued, ResolvedRun& run) {
+  const auto add = [&](std::vector<std::string> notes) {
+    std::erase(notes, "");
+    std::ranges::move(notes, std::back_inserter(run.notes));
+  };
+  add(data.notes);
+  if (data.counted) add(inputs_notes(config, target, run, data));
+  add(weights_notes(config, run.model));
+  if (data.counted) add(data_notes(data.datasets, config));
+  add({existing_run_note(config, run.model, data, continued)});
 }
 
 /// Resets the mesh sizes, micro-batch and recomputation that the command line does not override, so that the
@@ -301,7 +313,7 @@ KeptSizes keep_given_sizes(const PlanArguments& given, RunConfig& config) {
   return kept;
 }
 
-ExitCode search(RunConfig config, RunTarget target, const PlanArguments& given, const PlannedData& data,
+ExitCode search(RunConfig config, RunTarget target, const PlanArguments& given, PlannedData& data,
                 const std::filesystem::path& continued) {
   const int64_t nodes = std::max<int64_t>(given.nodes, 1);
   const SearchedJob job{.config_file = given.config_file,
@@ -320,8 +332,10 @@ ExitCode search(RunConfig config, RunTarget target, const PlanArguments& given, 
     resolve_or_say_what_fits(config, target, given.json);
     RIPSTOP_CHECK(false, "the search has missed {} ranks", target.ranks);
   }
-  std::vector<std::string> notes = found.rows.front().notes;
-  add_notes(config, target, found.rows.front().model, data, config.train.steps, continued, notes);
+  add_notes(config, target, data, continued, found.rows.front());
+  for (ResolvedRun& row : found.rows)
+    if (!data.is_validated) plan_without_validations(row, target.device);
+  const std::vector<std::string>& notes = found.rows.front().notes;
   if (given.json) {
     print_out("{}\n", search_document(found, target, job, notes));
     return ExitCode::kOk;
@@ -336,17 +350,18 @@ ExitCode plan(const PlanArguments& given) {
     throw CommandLineError("--limit is the number of rows of a search", "did you mean --search --limit?");
   const RunConfig of_file = load_run_config(given.config_file, given.overrides);
   const std::filesystem::path continued = find_continued(posix_io(), of_file);
-  const PlannedData data = open_data(of_file.data);
+  PlannedData data = open_data(of_file.data);
   if (!data.datasets.empty()) require_targets(data.datasets, of_file);
   const int64_t vocabulary = data.datasets.empty() ? 0 : data.datasets.front().header().vocabulary_size;
   const RunTarget target = plan_target(of_file, given, vocabulary);
   const RunConfig config = target.with_ends(of_file);
+  if (!data.datasets.empty()) data.counted = count_training_data(data.datasets, config);
   if (given.search) return search(config, target, given, data, continued);
   require_tensor_groups_in_nodes(config, given.tasks);
   ResolvedRun run = resolve_or_say_what_fits(config, target, given.json);
-  RunLength length = run_length(
-      config, run, data.datasets.empty() ? std::nullopt : count_training_data(data.datasets, config));
-  add_notes(config, target, run.model, data, length.steps, continued, run.notes);
+  add_notes(config, target, data, continued, run);
+  if (!data.is_validated) plan_without_validations(run, target.device);
+  RunLength length = run_length(config, run, data.counted);
   length.speed = known_speed(config, run, target);
   if (given.json)
     print_out("{}\n", plan_document(config, run, length, target, continued));

@@ -35,7 +35,7 @@ std::string epochs_text(double epochs) {
 }
 
 // A line for each data set; for each of several, "data/xsum: 786 examples, none is cut; 112 sequences an
-// epoch, 70% of the run's, about 2.3 epochs".
+// epoch, 70% of the run's, about 2.3 epochs". Weights of a resumed run are those of its coming sequences.
 void add_data_lines(const DataSection& config, const TrainingData& data, std::vector<LengthLine>& lines) {
   const std::vector<double> shares = config.shares();
   for (size_t set = 0; set < data.sets.size(); ++set) {
@@ -45,7 +45,10 @@ void add_data_lines(const DataSection& config, const TrainingData& data, std::ve
       text = fmt::format("{}: {}; {} an epoch", config.all()[set], text,
                          counted(one.epoch_sequences, "sequence"));
       if (!shares.empty())
-        text += fmt::format(", {:.3g}% of the run's, about {}", 100 * shares[set], epochs_text(one.epochs));
+        text += fmt::format(
+            ", {:.3g}% of {}, about {}", 100 * shares[set],
+            data.first_step > 0 ? fmt::format("those after step {}", data.first_step) : "the run's",
+            epochs_text(one.epochs));
     }
     lines.push_back({"data", std::move(text)});
   }

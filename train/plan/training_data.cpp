@@ -27,18 +27,22 @@ BatchLoaderOptions sequence_options(const RunConfig& config) {
           .shares = config.data.shares()};
 }
 
-// The number of sequences in all train.epochs; the first epochs have `first`. nullopt if goes_on() is false.
-std::optional<int64_t> sequences_of_epochs(DataSets datasets, const BatchLoaderOptions& options,
-                                           int64_t first, FunctionRef<bool()> goes_on) {
+// The number of sequences in the first `epochs` epochs without weights; adds those that it counts to `data`.
+// nullopt if goes_on() is false.
+std::optional<int64_t> sequences_of_epochs(TrainingData& data, DataSets datasets,
+                                           const BatchLoaderOptions& options, int64_t epochs,
+                                           FunctionRef<bool()> goes_on) {
   // Without packing each epoch has one sequence for each example or piece.
-  if (!options.pack) return options.epochs * first;
-  int64_t sequences = first;
-  for (int64_t epoch = 1; epoch < options.epochs; ++epoch) {
+  if (!options.pack) return epochs * data.epoch_sequences;
+  std::vector<int64_t>& sums = data.sequences_before;
+  while (std::ssize(sums) <= epochs) {
     if (!goes_on()) return std::nullopt;
+    int64_t sum = sums.back();
     for (size_t set = 0; set < datasets.size(); ++set)
-      sequences += count_epoch_sequences(datasets[set], options, epoch, set).sequences;
+      sum += count_epoch_sequences(datasets[set], options, std::ssize(sums) - 1, set).sequences;
+    sums.push_back(sum);
   }
-  return sequences;
+  return sums[static_cast<size_t>(epochs)];
 }
 
 SetData count_set(const TokenDataset& dataset, const RunConfig& config) {
@@ -69,6 +73,7 @@ TrainingData count_sets(DataSets datasets, const RunConfig& config) {
       data.*count += one.*count;
   }
   data.kind = data.sets.front().kind;
+  data.sequences_before = {0, data.epoch_sequences};
   return data;
 }
 
@@ -133,30 +138,44 @@ std::vector<TokenDataset> open_training_sets(const RunConfig& config, const Toke
   return datasets;
 }
 
+bool count_run(TrainingData& data, DataSets datasets, const RunConfig& config, const CheckpointState& from,
+               FunctionRef<bool()> goes_on) {
+  const DataCursor& at = from.cursor;
+  const int64_t batch = config.train.global_batch_sequences;
+  data.first_step = from.step;
+  if (config.train.epochs) {
+    const BatchLoaderOptions options = sequence_options(config);
+    const auto all = sequences_of_epochs(data, datasets, options, *config.train.epochs, goes_on);
+    const auto used = all ? sequences_of_epochs(data, datasets, options, at.epoch, goes_on) : all;
+    if (!used) return false;
+    // Steps do not tell what is used: the last step of fewer epochs may have been a part of one.
+    const int64_t left = *all - *used - at.sequence;
+    data.steps = from.step + (left > 0 ? divide_up(left, batch) : left / batch);
+    data.epochs = static_cast<double>(*config.train.epochs);
+    data.tokens = *config.train.epochs * data.epoch_tokens;
+    return true;
+  }
+  data.steps = *config.train.steps;
+  const double left = static_cast<double>(std::max<int64_t>(data.steps - from.step, 0) * batch);
+  double tokens = static_cast<double>(from.tokens);
+  const auto add = [&](SetData& set, const SetCursor& place, double share) {
+    const double coming = share * left / static_cast<double>(set.epoch_sequences);
+    set.epochs = static_cast<double>(place.epoch) +
+                 static_cast<double>(place.sequence) / static_cast<double>(set.epoch_sequences) + coming;
+    tokens += coming * static_cast<double>(set.epoch_tokens);
+  };
+  const std::vector<double> shares = config.data.shares();
+  if (shares.empty()) add(data, {at.epoch, at.sequence}, 1);
+  for (size_t set = 0; set < shares.size(); ++set)
+    add(data.sets[set], set < at.sets.size() ? at.sets[set] : SetCursor{at.epoch, at.sequence}, shares[set]);
+  data.tokens = std::llround(tokens);
+  return true;
+}
+
 std::optional<TrainingData> count_training_data(DataSets datasets, const RunConfig& config,
                                                 FunctionRef<bool()> goes_on) {
   TrainingData data = count_sets(datasets, config);
-  const int64_t batch = config.train.global_batch_sequences;
-  if (config.train.epochs) {
-    const std::optional<int64_t> sequences =
-        sequences_of_epochs(datasets, sequence_options(config), data.epoch_sequences, goes_on);
-    if (!sequences) return std::nullopt;
-    data.epochs = static_cast<double>(*config.train.epochs);
-    data.steps = divide_up(*sequences, batch);
-    data.tokens = *config.train.epochs * data.epoch_tokens;
-  } else {
-    data.steps = *config.train.steps;
-    const double sequences = static_cast<double>(data.steps) * static_cast<double>(batch);
-    const std::vector<double> shares = config.data.shares();
-    if (shares.empty()) data.epochs = sequences / static_cast<double>(data.epoch_sequences);
-    double tokens = data.epochs * static_cast<double>(data.epoch_tokens);
-    for (size_t set = 0; set < shares.size(); ++set) {
-      SetData& one = data.sets[set];
-      one.epochs = shares[set] * sequences / static_cast<double>(one.epoch_sequences);
-      tokens += one.epochs * static_cast<double>(one.epoch_tokens);
-    }
-    data.tokens = std::llround(tokens);
-  }
+  if (!count_run(data, datasets, config, {}, goes_on)) return std::nullopt;
   return data;
 }
 

@@ -8,6 +8,7 @@
 #include "data/tokenizer/tokenizer.h"
 #include "model/core/function_ref.h"
 #include "parallel/device_mesh.h"
+#include "train/checkpoint/manifest.h"
 #include "train/plan/resolved_run.h"
 
 namespace ripstop {
@@ -33,8 +34,11 @@ struct SetData {
 struct TrainingData : SetData {
   std::vector<SetData> sets;   ///< each data set
   std::string plan_hash = {};  ///< hashes of each data set's first PackPlan, with spaces between
+  int64_t first_step = 0;      ///< steps done before those that are still counted by the config
   int64_t steps = 0;           ///< steps of the whole run: train.steps, or as train.epochs need
   int64_t tokens = 0;          ///< tokens of the whole run; an estimate if it ends inside an epoch
+  /// Sequences in the first 0, 1, 2 .. epochs without weights, as far as they are counted.
+  std::vector<int64_t> sequences_before = {};
 };
 
 /// Opens train.h5 of the config's data sets. `tokenizer`: of the first. Throws Error(kInputData) for a set
@@ -48,11 +52,19 @@ std::string content_hashes(const auto& sets) {
   return hashes;
 }
 
-/// Counts the data of a run from the lengths of its examples; reads no token. With train.epochs, packs every
-/// epoch, because epochs differ in their numbers of sequences. Before each epoch except the first, calls
-/// goes_on(); if goes_on() is false, returns nullopt. Throws Error(kInputData) for a set without examples.
+/// Counts the data of a run that begins from the lengths of its examples; reads no token. With train.epochs,
+/// packs every epoch, because epochs differ in their numbers of sequences. Before each epoch except the
+/// first, calls goes_on(); if goes_on() is false, returns nullopt. Throws Error(kInputData) for a set without
+/// examples.
 std::optional<TrainingData> count_training_data(
     DataSets datasets, const RunConfig& config, FunctionRef<bool()> goes_on = [] { return true; });
+
+/// Counts steps, epochs and tokens of `data` anew, for a run that goes on at `from` with `config`: what the
+/// cursor has used, and what is left. `data` is of the same data sets, in sequences as `config` packs them.
+/// Packs epochs that it does not have yet, calling goes_on() before each; returns false if that is false.
+bool count_run(
+    TrainingData& data, DataSets datasets, const RunConfig& config, const CheckpointState& from,
+    FunctionRef<bool()> goes_on = [] { return true; });
 
 /// Whether any example keeps a target when it is cut to data.sequence_length. Reads no token.
 bool has_targets(const TokenDataset& dataset, const RunConfig& config);

@@ -115,13 +115,7 @@ DecidedRun decide_run(const RunConfig& given, MpiWorld& world, StartTimes& times
                  std::move(validation), device,         std::move(target),    std::move(origin),
                  std::move(continued),  library_memory, std::move(ranks)};
   require_equal_decisions(run);
-  if (!any_set(run.validation)) {
-    // The plan counted memory for validations, because the validation set was not open yet.
-    run.validates = false;
-    run.summaries.reset();
-    run.summaries_memory = {};
-    run.plan = plan_fullest(run.request(run.target.device));
-  }
+  if (!any_set(run.validation)) plan_without_validations(run, run.target.device);
   return run;
 }
 

@@ -1,11 +1,16 @@
 #include "train/run/resume_check.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "data/process/shell_word.h"
 #include "model/core/error.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/takeovers.h"
+#include "train/config/config_keys.h"
+#include "train/report/human_text.h"
+#include "train/run/validation.h"
 #include "train/step/lr_schedule.h"
 
 namespace ripstop {
@@ -35,24 +40,158 @@ bool has_key(const std::vector<ConfigDifference>& differences, std::string_view 
                      [&](const ConfigDifference& difference) { return difference.key == key; });
 }
 
+using Words = std::vector<std::string>;
+
+Words words_of(const std::string& hashes) {
+  const auto words = words_in(hashes);
+  return {words.begin(), words.end()};
+}
+
+// The `names` of the elements of `all` that `others` does not have, or not as often.
+Words missing(const Words& all, const Words& others, const Words& names) {
+  Words found;
+  for (size_t i = 0; i < all.size(); ++i)
+    if (std::count(all.begin(), all.begin() + static_cast<ptrdiff_t>(i) + 1, all[i]) >
+        std::ranges::count(others, all[i]))
+      found.push_back(names[i]);
+  return found;
+}
+
+// "'a', 'b'".
+std::string quoted(const Words& names) {
+  return fmt::format("'{}'", fmt::join(names, "', '"));
+}
+
+// "'c' is gone from data.directories, and 'd', 'e' are new in it".
+std::string changed_text(const Words& gone, const Words& added) {
+  const auto text = [](const Words& names, const char* what) {
+    return names.empty() ? "" : fmt::format("{} {} {}", quoted(names), names.size() > 1 ? "are" : "is", what);
+  };
+  return text(gone, "gone from data.directories") + (gone.empty() || added.empty() ? "" : ", and ") +
+         text(added, gone.empty() ? "new in data.directories" : "new in it");
+}
+
+// Refuses the data sets of `run` that `began` has in another order. `now`: their hashes.
+[[noreturn]] void refuse_order(const Words& began, const Words& now, const DataSection& data) {
+  DataSection ordered = data;
+  Words left = now;
+  for (size_t i = 0; i < began.size(); ++i) {
+    const auto place = static_cast<size_t>(std::ranges::find(left, began[i]) - left.begin());
+    left[place].clear();  // another set may have the same content
+    ordered.directories[i] = data.directories[place];
+    if (!data.weights.empty()) ordered.weights[i] = data.weights[place];
+  }
+  RunConfig config;
+  config.data = ordered;
+  std::string hint = "give each set its place:";
+  for (const char* key : {"directories", "weights"})
+    if (const std::string value = written_value(*find_config_key("data", key), config); !value.empty())
+      hint += " " + shell_word(fmt::format("data.{}={}", key, value));
+  throw Error(ExitCode::kUsage,
+              fmt::format("the order of data.directories changed: {} -> {}", quoted(ordered.directories),
+                          quoted(data.directories)),
+              hint);
+}
+
+// Refuses the data sets of `run`, whose hashes are `now`. `names`: of those that `began`.
+[[noreturn]] void refuse_sets(const Words& began, const Words& names, const Words& now,
+                              const ResumingRun& run) {
+  const DataSection& data = run.config.data;
+  const Words gone = missing(began, now, names), added = missing(now, began, data.all());
+  if (gone.empty() && added.empty()) refuse_order(began, now, data);
+  const RunSection& of = run.config.run;
+  std::string hint;
+  if (!gone.empty() && began.size() > 1)
+    hint = fmt::format("give all sets of the run{}, or ",
+                       data.weights.empty() ? "" : ", of weight 0 in data.weights to draw no more of one");
+  hint += fmt::format("begin a new run with its weights on other data: model.pretrained={} run.directory=NEW",
+                      shell_word(run.continues ? of.continue_from : of.directory));
+  std::vector<size_t> replaced;
+  for (size_t set = 0; set < std::min(began.size(), now.size()); ++set)
+    if (began[set] != now[set]) replaced.push_back(set);
+  if (began.size() == now.size() && replaced.size() == gone.size())
+    throw Error(ExitCode::kUsage,
+                fmt::format("the data set in {} is not the one this run began with", data.all()[replaced[0]]),
+                hint);
+  throw Error(ExitCode::kUsage, changed_text(gone, added), hint);
+}
+
+// Refuses data sets that are not those of `saved`, in their order. `then`: the config's that saved it.
+void check_data(const CheckpointState& saved, const DataSection& then, const ResumingRun& run) {
+  const Words began = words_of(saved.data_content_hash), names = then.all();
+  const size_t places = saved.cursor.sets.size();
+  if (began.size() != names.size() || places != (began.size() > 1 ? began.size() : 0))
+    fail(ExitCode::kStorage, "the checkpoint has {}, places in {} and hashes of {}",
+         counted(std::ssize(names), "data set"), places, began.size());
+  if (const Words now = words_of(content_hashes(run.datasets)); began != now)
+    refuse_sets(began, names, now, run);
+  const auto refuse = [&](const std::string& what) {
+    throw Error(ExitCode::kUsage, what + " is not the one this run began with",
+                "a new run is a new directory");
+  };
+  if (saved.tokenizer_sha256 != run.datasets.front().header().tokenizer_sha256)
+    refuse("the tokenizer of " + run.config.data.first());
+  // Validation sets are compared only if both starts have one: a resumed run may start or stop validating.
+  const Words validated = words_of(saved.validation_content_hash), now = words_of(run.validation);
+  for (size_t set = 0; set < std::min(validated.size(), now.size()); ++set)
+    if (validated[set] != ValidationSet::kNone && now[set] != ValidationSet::kNone &&
+        validated[set] != now[set])
+      refuse("the validation set in " + run.config.data.all()[set]);
+}
+
+// Throws if `checkpoint` is behind the last of `steps`, or if a run that continues it would make no step.
+void check_steps_left(const Checkpoint& checkpoint, const ResumingRun& run, int64_t steps) {
+  const int64_t step = checkpoint.manifest.state.step;
+  if (run.continues && step >= steps)
+    throw Error(ExitCode::kUsage,
+                fmt::format("{} has done {} steps, and the new run has {} in all",
+                            checkpoint.directory.string(), step, steps),
+                "give more train.steps, or an earlier checkpoint: run.continue_from=RUN/checkpoints/step_N");
+  if (step > steps)
+    throw Error(ExitCode::kUsage,
+                fmt::format("the run has done {} steps, {} {}", step,
+                            run.config.train.epochs ? "train.epochs come to" : "train.steps is", steps),
+                "give at least as many, or another run.directory for a new run");
+}
+
+// Compares config and model. `saved` has the config, and gets the differences.
+void check_config(const Checkpoint& checkpoint, const ResumingRun& run, ResumableCheckpoint& saved) {
+  std::vector<ConfigDifference> differences = compare(saved.config, run.config);
+  // Compares sizes, too, because a config may leave them to the data set or to a pretrained model.
+  for (ConfigDifference& difference : compare_models(checkpoint.manifest.state.model, run.model))
+    if (!has_key(differences, difference.key)) differences.push_back(std::move(difference));
+  saved.differences = accept_differences(checkpoint.directory.string(), std::move(differences),
+                                         /*has_weights=*/true, saved.allow_changes);
+}
+
 }  // namespace
 
-ResumableCheckpoint check_stored_config(const Checkpoint& checkpoint, const RunConfig& config,
-                                        const ModelConfig& model, bool allow_changes) {
-  if (checkpoint.manifest.state.step == 0)
+ResumableCheckpoint check_resumable(const Checkpoint& checkpoint, const ResumingRun& run,
+                                    TrainingData* data) {
+  const CheckpointState& state = checkpoint.manifest.state;
+  if (state.step == 0)
     throw Error(ExitCode::kUsage,
                 fmt::format("{} is an imported model, not a run", checkpoint.directory.string()),
                 "give another run.directory, and the imported directory as model.pretrained");
-  ResumableCheckpoint saved{.config = stored_config(checkpoint, config.run.directory),
+  ResumableCheckpoint saved{.config = stored_config(checkpoint, run.config.run.directory),
                             .mesh = checkpoint.manifest.mesh,
                             .differences = {},
-                            .allow_changes = allow_changes};
-  std::vector<ConfigDifference> differences = compare(saved.config, config);
-  // Compares sizes, too, because a config may leave them to the data set or to a pretrained model.
-  for (ConfigDifference& difference : compare_models(checkpoint.manifest.state.model, model))
-    if (!has_key(differences, difference.key)) differences.push_back(std::move(difference));
-  saved.differences = accept_differences(checkpoint.directory.string(), std::move(differences),
-                                         /*has_weights=*/true, allow_changes);
+                            .allow_changes = run.allow_changes || run.continues};
+  // Other data sets explain other weights, and another config explains another order of the data.
+  if (data) check_data(state, saved.config.data, run);
+  const bool same_order = data && (state.pack_plan_hash.empty() || state.pack_plan_hash == data->plan_hash);
+  if (same_order) count_run(*data, run.datasets, run.config, state);
+  check_config(checkpoint, run, saved);
+  if (data && !same_order)
+    throw Error(ExitCode::kStorage, "the order of the data differs from the checkpoint's",
+                "another version of ripstop began this run, and packs sequences differently");
+  if (const auto steps = data ? std::optional(data->steps) : run.config.train.steps)
+    check_steps_left(checkpoint, run, *steps);
+  if (!data) return saved;
+  TrainingData then = *data;
+  count_run(then, run.datasets, saved.config, state);
+  saved.steps = then.steps;
+  if (!saved.allow_changes) check_decay(checkpoint, run.config, saved.steps, data->steps);
   return saved;
 }
 
@@ -89,18 +228,6 @@ std::vector<std::string> resume_notes(const ResumableCheckpoint& saved, const Me
   if (other_generation)
     notes.emplace_back("ROUGE of validations is measured with other [generation] settings than before");
   return notes;
-}
-
-void check_steps_left(const Checkpoint& checkpoint, int64_t steps, bool continues) {
-  const int64_t step = checkpoint.manifest.state.step;
-  if (continues && step >= steps)
-    throw Error(ExitCode::kUsage,
-                fmt::format("{} has done {} steps, and the new run has {} in all",
-                            checkpoint.directory.string(), step, steps),
-                "give more train.steps, or an earlier checkpoint: run.continue_from=RUN/checkpoints/step_N");
-  if (step > steps)
-    throw Error(ExitCode::kUsage, fmt::format("the run has done {} steps, train.steps is {}", step, steps),
-                "give at least as many, or another run.directory for a new run");
 }
 
 void check_decay(const Checkpoint& checkpoint, const RunConfig& config, int64_t old_steps, int64_t steps) {

@@ -5,6 +5,7 @@
 
 #include "train/checkpoint/checkpoint_reader.h"
 #include "train/config/run_config.h"
+#include "train/plan/training_data.h"
 
 namespace ripstop {
 
@@ -13,7 +14,7 @@ struct ResumableCheckpoint {
   RunConfig config;                           ///< config of the run that saved the checkpoint
   MeshSizes mesh;                             ///< mesh of the run that saved the checkpoint
   std::vector<ConfigDifference> differences;  ///< how the run's config differs from `config`, all allowed
-  int64_t steps = 0;                          ///< steps of the whole run with `config`; set by Trainer
+  int64_t steps = 0;                          ///< steps of the whole run with `config`; 0: not counted
   bool allow_changes = false;                 ///< --allow-changes or run.continue_from is given
 
   /// Whether the run stores the difference as a change, from its next step on.
@@ -21,19 +22,29 @@ struct ResumableCheckpoint {
   std::vector<ConfigDifference> changes() const;
 };
 
-/// Compares config and model in the manifest, with the changes that later starts made (Takeovers), with the
-/// run's. Throws Error(kUsage), listing old -> new, for differences that are not allowed, and Error(kStorage)
-/// for a config that another version wrote. `allow_changes`: as in accept_differences.
-ResumableCheckpoint check_stored_config(const Checkpoint& checkpoint, const RunConfig& config,
-                                        const ModelConfig& model, bool allow_changes = false);
+/// A run that would go on with a checkpoint.
+struct ResumingRun {
+  const RunConfig& config;
+  const ModelConfig& model;
+  DataSets datasets;            ///< the training sets; none if they are not there
+  std::string validation = {};  ///< content_hashes() of the validation sets; empty: not known
+  bool allow_changes = false;   ///< --allow-changes
+  bool continues = false;       ///< by run.continue_from
+};
+
+/// Throws an Error if the run cannot go on with `checkpoint`. kUsage: for other data sets than in the
+/// manifest, or others in their places; then, listing old -> new, for differences of config and model that
+/// are not allowed, where the config is the manifest's with the changes that later starts made (Takeovers);
+/// for fewer steps than are done; and for check_decay(). kStorage: for a config that another version wrote,
+/// and for another order of the data.
+///
+/// `data` is of run.datasets, null without; counts it by count_run() from `checkpoint` on, also before it
+/// refuses a config, if its sequences are those of the checkpoint.
+ResumableCheckpoint check_resumable(const Checkpoint& checkpoint, const ResumingRun& run, TrainingData* data);
 
 /// Notes for people: one for each difference, one if another mesh or micro-batch rounds
 /// differently, and one if other [generation] settings give other ROUGE scores. `step`: of the checkpoint.
 std::vector<std::string> resume_notes(const ResumableCheckpoint& saved, const MeshSizes& mesh, int64_t step);
-
-/// Throws Error(kUsage) if `checkpoint` is behind the last of `steps`, or if a run that `continues` it would
-/// make no step.
-void check_steps_left(const Checkpoint& checkpoint, int64_t steps, bool continues);
 
 /// Throws Error(kUsage), with the words that begin a new run instead, if a run with schedule.kind = "wsd"
 /// that had `old_steps` steps and has `steps` now took a step up to `checkpoint` with another rate than now:

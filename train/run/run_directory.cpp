@@ -119,10 +119,12 @@ RunDirectory::RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tok
     if (path_exists(io, metrics))
       for (const StartEvent& start : read_log_ends(metrics, last_takeover_steps(io, path_)).starts)
         logged = std::max(logged, start.takeover);
-    const RunConfig old = with_changes(
+    RunConfig old = with_changes(
         parse_run_config(read_whole_file(io, config_file, kMostConfigBytes), config_file.string()),
         Takeovers::read(io, checkpoints()).changes_after(logged));
     const bool has_weights = !list_checkpoints(io, checkpoints()).empty();
+    // Weights are compared behind the data sets, because other sets explain them: check_resumable().
+    if (has_weights) old.data.weights = config.data.weights;
     for (const ConfigDifference& difference : check_resume(old, config, has_weights, allow_changes))
       notes_.push_back(difference.text());
   }

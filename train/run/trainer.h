@@ -98,14 +98,12 @@ class Trainer {
 
   // Defined in trainer_start.cpp.
   bool start();
-  std::optional<RunLength> count_steps(std::vector<std::string>& notes);
+  std::optional<RunLength> count_steps();
   void open_directory();
-  void check_checkpoint(const CheckpointState& saved, const std::string& plan_hash) const;
-  void check_data(const CheckpointState& saved) const;
   std::optional<ResumableCheckpoint> resume(StartFindings& found);
-  ResumableCheckpoint check_resumable(const Checkpoint& checkpoint, const StartFindings& found) const;
+  ResumableCheckpoint check_resumable(const Checkpoint& checkpoint, StartFindings& found);
   void load(const Checkpoint& checkpoint);
-  std::optional<ResumableCheckpoint> continue_run(const StartFindings& found);
+  std::optional<ResumableCheckpoint> continue_run(StartFindings& found);
   bool resume_or_initialize(FirstWeights first, StartFindings& found);
   std::optional<KernelPlans> prepare_kernels();
   bool agree_to_stop();

@@ -30,7 +30,7 @@ bool Trainer::start() {
   found.notes = run_.notes;
   require_targets(run_.datasets, run_.config);
   std::ranges::move(data_notes(run_.datasets, run_.config), std::back_inserter(found.notes));
-  std::optional<RunLength> length = count_steps(found.notes);
+  std::optional<RunLength> length = count_steps();
   if (!length) return false;
   found.length = std::move(*length);
   enter(&StartupSeconds::weights);
@@ -59,6 +59,9 @@ bool Trainer::start() {
   step_.emplace(run_.model, run_.step, mesh_, stream_, ledger_, plan_.arena);
   enter(&StartupSeconds::resume);
   if (agree_to_stop() || !resume_or_initialize(std::move(first), found)) return false;
+  if (const int64_t last = parse_step_range(run_.config.run.profile_steps).last; last > steps_)
+    found.notes.push_back(
+        fmt::format("run.profile_steps ends at step {}, train.epochs come to {} steps", last, steps_));
   find_start_scores(found.log);
   enter(&StartupSeconds::data);
   do_and_agree(mesh_.world(), [&] {
@@ -114,8 +117,9 @@ void Trainer::end_start() {
                   stop_cause()));
 }
 
-// Returns nullopt if a stop was requested meanwhile. Collective.
-std::optional<RunLength> Trainer::count_steps(std::vector<std::string>& notes) {
+// Counts a run from its begin; check_resumable counts it from a checkpoint. Returns nullopt if a stop was
+// requested meanwhile. Collective.
+std::optional<RunLength> Trainer::count_steps() {
   // A million epochs take hours to count, but a vote takes longer than a small epoch.
   constexpr int64_t kEpochsAVote = 16;
   int64_t epochs = 0;
@@ -123,9 +127,6 @@ std::optional<RunLength> Trainer::count_steps(std::vector<std::string>& notes) {
       run_.datasets, run_.config, [&] { return ++epochs % kEpochsAVote != 0 || !agree_to_stop(); });
   if (!data) return std::nullopt;
   steps_ = data->steps;
-  if (const int64_t last = parse_step_range(run_.config.run.profile_steps).last; last > steps_)
-    notes.push_back(
-        fmt::format("run.profile_steps ends at step {}, train.epochs come to {} steps", last, steps_));
   return run_length(run_.config, run_, data);
 }
 
@@ -141,54 +142,20 @@ void Trainer::open_directory() {
                    checkpoint_bytes(run_.trained_table(), run_.mesh, run_.step.adamw.moments));
 }
 
-// Refuses a checkpoint of other data sets, or of others in their places.
-void Trainer::check_data(const CheckpointState& saved) const {
-  const std::vector<std::string> directories = run_.config.data.all();
-  const auto refuse = [](const std::string& what) {
-    throw Error(ExitCode::kUsage, what, "a new run is a new directory");
-  };
-  const auto refuse_set = [&](const char* set, size_t number) {
-    refuse(fmt::format("the {} in {} is not the one this run began with", set, directories[number]));
-  };
-  const auto began = words_in(saved.data_content_hash);
-  if (saved.tokenizer_sha256 != run_.tokenizer.sha256()) refuse_set("data set", 0);
-  if (began.size() != directories.size())
-    refuse(fmt::format("the run began with {}, and {} has {}", counted(std::ssize(began), "data set"),
-                       run_.config.data.key(), directories.size()));
-  if (saved.cursor.sets.size() != (began.size() > 1 ? began.size() : 0))
-    fail(ExitCode::kStorage, "the checkpoint has places in {} data sets, and the run has {}",
-         saved.cursor.sets.size(), began.size());
-  for (size_t set = 0; set < began.size(); ++set)
-    if (began[set] != run_.datasets[set].content_hash()) refuse_set("data set", set);
-  // Validation sets are compared only if both starts have one: a resumed run may start or stop validating.
-  const auto validated = words_in(saved.validation_content_hash);
-  for (size_t set = 0; set < std::min(validated.size(), run_.validation.size()); ++set) {
-    const std::string now = run_.validation[set].content_hash();
-    if (validated[set] != ValidationSet::kNone && now != ValidationSet::kNone && validated[set] != now)
-      refuse_set("validation set", set);
-  }
-}
-
-// Refuses a checkpoint whose config fits this run, but whose data or steps do not.
-void Trainer::check_checkpoint(const CheckpointState& saved, const std::string& plan_hash) const {
-  check_data(saved);
-  if (!saved.pack_plan_hash.empty() && saved.pack_plan_hash != plan_hash)
-    throw Error(ExitCode::kStorage, "the order of the data differs from the checkpoint's",
-                "another version of ripstop began this run, and packs sequences differently");
-}
-
-// Refuses a checkpoint with which this run cannot go on.
-ResumableCheckpoint Trainer::check_resumable(const Checkpoint& checkpoint, const StartFindings& found) const {
-  const bool allow_changes = options_.allow_changes || continues_;
-  // The config is checked first, because it explains a different order of the data.
-  ResumableCheckpoint saved = check_stored_config(checkpoint, run_.config, run_.model, allow_changes);
-  check_steps_left(checkpoint, steps_, continues_);
-  check_checkpoint(checkpoint.manifest.state, found.length.data->plan_hash);
+// Refuses a checkpoint with which this run cannot go on, and counts the run from there.
+ResumableCheckpoint Trainer::check_resumable(const Checkpoint& checkpoint, StartFindings& found) {
+  TrainingData& data = *found.length.data;
+  ResumableCheckpoint saved = ripstop::check_resumable(checkpoint,
+                                                       {.config = run_.config,
+                                                        .model = run_.model,
+                                                        .datasets = run_.datasets,
+                                                        .validation = content_hashes(run_.validation),
+                                                        .allow_changes = options_.allow_changes,
+                                                        .continues = continues_},
+                                                       &data);
   check_same_parameters(checkpoint.manifest.units, run_.trained_table());
-  const TrainSection &then = saved.config.train, &now = run_.config.train;
-  const bool as_many = then.steps == now.steps && then.epochs == now.epochs;
-  saved.steps = as_many ? steps_ : count_training_data(run_.datasets, saved.config)->steps;
-  if (!allow_changes) check_decay(checkpoint, run_.config, saved.steps, steps_);
+  found.length = run_length(run_.config, run_, data);
+  steps_ = data.steps;
   return saved;
 }
 
@@ -201,7 +168,7 @@ void Trainer::load(const Checkpoint& checkpoint) {
 
 // Fills weights, moments and state_ from the checkpoint that run.continue_from names; its run may be running.
 // Returns nullopt without that key. Collective.
-std::optional<ResumableCheckpoint> Trainer::continue_run(const StartFindings& found) {
+std::optional<ResumableCheckpoint> Trainer::continue_run(StartFindings& found) {
   if (run_.continued.empty()) return std::nullopt;
   continues_ = true;
   std::optional<ResumableCheckpoint> resumed;
@@ -356,8 +323,8 @@ void Trainer::say_header(const StartFindings& found, const StartEvent& event) {
                          plans->left > 0 ? ", others when they are needed" : ""));
   for (const auto& notes : {options_.notes, found.notes})
     for (const std::string& note : notes) log_.say("note: " + note);
-  for (const ValidationSet& set : run_.validation)
-    if (!set.note.empty()) log_.say("note: " + set.note);
+  if (const std::string note = validation_note(run_.config, run_.validation); !note.empty())
+    log_.say("note: " + note);
   if (time_limit_) log_.say("time limit: " + time_limit_->text());
   log_.say(startup_text(options_.start_times.seconds()));
   log_.say(fmt::format("{} {} at step {} of {}; watch {}",

@@ -1,5 +1,7 @@
 #include "train/run/validation.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <filesystem>
 
@@ -57,27 +59,13 @@ std::string sample_text(std::string text) {
   return JsonReader::Json::parse(text_of_json(text));
 }
 
-// `tokenizer`: of the data set in `directory`.
-void open_validation_set(const RunConfig& config, const std::string& directory, const Tokenizer& tokenizer,
-                         ValidationSet& set) {
-  const char* key = config.train.validate_every > 0 ? "validate_every" : "validate_at_start";
-  const std::filesystem::path file = std::filesystem::path(directory) / "validation.h5";
+// `tokenizer`: of the data set beside `set`.file.
+void open_validation_set(const RunConfig& config, const Tokenizer& tokenizer, ValidationSet& set) {
   // A missing file is no error, because the run can train without a validation.
-  if (std::filesystem::exists(file)) set.dataset.emplace(file);
-  if (!set.dataset || set.dataset->examples() == 0) {
-    set.note = fmt::format(
-        "train.{}: {} has no examples, nothing is validated (ripstop prepare "
-        "--validation-fraction 0.05 takes some of train)",
-        key, file.string());
-    return set.dataset.reset();
-  }
-  require_dataset_tokenizer(*set.dataset, tokenizer);
-  if (has_targets(*set.dataset, config)) return;
-  set.note = fmt::format(
-      "train.{}: no example of {} keeps a token whose prediction counts, nothing is "
-      "validated (raise data.sequence_length)",
-      key, file.string());
-  set.dataset.reset();
+  if (std::filesystem::exists(set.file)) set.dataset.emplace(set.file);
+  set.has_examples = set.dataset && set.dataset->examples() > 0;
+  if (set.has_examples) require_dataset_tokenizer(*set.dataset, tokenizer);
+  if (!set.has_examples || !has_targets(*set.dataset, config)) set.dataset.reset();
 }
 
 }  // namespace
@@ -93,11 +81,41 @@ std::vector<ValidationSet> open_validation_sets(const RunConfig& config, const R
   if (!config.train.validates()) return sets;
   for (size_t i = 0; i < sets.size(); ++i) {
     if (i > 0) sets[i].tokenizer.emplace(dataset_tokenizer(directories[i]));
-    open_validation_set(config, directories[i], sets[i].tokenizer ? *sets[i].tokenizer : tokenizer, sets[i]);
+    sets[i].file = std::filesystem::path(directories[i]) / "validation.h5";
+    open_validation_set(config, sets[i].tokenizer ? *sets[i].tokenizer : tokenizer, sets[i]);
     if (!config.data.weights.empty()) sets[i].weight = config.data.weights[i];
   }
   if (run.summaries) share_summaries(config, run, sets);
   return sets;
+}
+
+std::string validation_note(const RunConfig& config, const std::vector<ValidationSet>& sets) {
+  std::vector<std::string> empty, cut;  // files
+  for (const ValidationSet& set : sets)
+    if (!set.dataset && !set.file.empty()) (set.has_examples ? cut : empty).push_back(set.file.string());
+  const size_t count = empty.size() + cut.size();
+  if (count == 0) return "";
+  std::string causes;
+  if (!empty.empty())
+    causes =
+        fmt::format("{} ha{} no examples (ripstop prepare --validation-fraction 0.05 takes some of train)",
+                    fmt::join(empty, ", "), empty.size() == 1 ? "s" : "ve");
+  if (!cut.empty())
+    causes +=
+        fmt::format("{}no example of {} keeps a token whose prediction counts (raise data.sequence_length)",
+                    causes.empty() ? "" : "; ", fmt::join(cut, " or "));
+  return fmt::format("train.{}: {}: {}",
+                     config.train.validate_every > 0 ? "validate_every" : "validate_at_start", causes,
+                     count == sets.size() ? "nothing is validated"
+                     : count == 1         ? "this set is not validated"
+                                          : "these sets are not validated");
+}
+
+void plan_without_validations(ResolvedRun& run, DeviceKind device) {
+  run.validates = false;
+  run.summaries.reset();
+  run.summaries_memory = {};
+  run.plan = plan_fullest(run.request(device));
 }
 
 Validation::Validation(const std::vector<ValidationSet>& sets, const RunConfig& config,

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
@@ -37,7 +38,8 @@ struct ValidationSet {
   /// The set; nullopt without a validation: the config asks for none, the set has no examples, or cuts leave
   /// no example a target.
   std::optional<TokenDataset> dataset = {};
-  std::string note = {};                    ///< why there is no validation, if the config asks for one
+  std::filesystem::path file = {};  ///< validation.h5; empty if the config asks for no validation
+  bool has_examples = false;
   std::optional<Tokenizer> tokenizer = {};  ///< of the set, if it is not the run's first
   double weight = 1;                        ///< 1 without data.weights
   int64_t summaries = 0;                    ///< examples to summarize
@@ -56,6 +58,12 @@ bool any_set(const std::vector<ValidationSet>& sets);
 /// takes what is left over.
 std::vector<ValidationSet> open_validation_sets(const RunConfig& config, const ResolvedRun& run,
                                                 const Tokenizer& tokenizer);
+
+/// A note that names the sets that are not validated although the config asks for it, and says why; else "".
+std::string validation_note(const RunConfig& config, const std::vector<ValidationSet>& sets);
+
+/// Plans `run`, whose plan has memory for validations, anew without them: no set is there.
+void plan_without_validations(ResolvedRun& run, DeviceKind device);
 
 /// Measures the model in training on the validation sets. The training step computes the loss. For ROUGE, a
 /// second model on the mesh (replicate * fsdp) x 1 x tensor gets the weights of the training model and lives

@@ -90,6 +90,94 @@ TEST_F(PlanCommand, ThePlanIsWhatTheRunDoes) {
   EXPECT_TRUE(plan_json("--ntasks-per-node 2")["time"].is_null());  // two ranks have another speed
 }
 
+// Several data sets of one tokenizer, of which b has no validation.
+class PlanOfSets : public PlanCommand {
+ protected:
+  void SetUp() override {
+    PlanCommand::SetUp();
+    for (const auto& [name, seed] : {std::pair{"b", 2}, std::pair{"c", 3}}) {
+      const ProgramRun data = run_program(
+          fmt::format("prepare --source synthetic --examples 60 --seed {} --tokenizer {} --output {}", seed,
+                      path("data"), path(name)));
+      ASSERT_EQ(data.exit_code, 0) << data.err;
+    }
+    std::filesystem::remove(scratch_ / "b/validation.h5");
+  }
+  std::string path(const std::string& name) const { return (scratch_ / name).string(); }
+  std::string sets(const std::string& first, const std::string& second, const std::string& more = "") const {
+    return fmt::format(" 'data.directories=[\"{}\", \"{}\"]' {}", path(first), path(second), more);
+  }
+};
+
+// The run then goes on as the plan of a run that exists says.
+TEST_F(PlanOfSets, ARunThatExistsGoesOnAsPlanned) {
+  // All lines that tell the length of the run in a plan and in a header.
+  const auto lengths = [&](const std::string& text, const std::string& end) {
+    std::string found;
+    for (const char* name : {"data", "epoch", "run", "schedule"})
+      for (size_t at = 0; (at = text.find("\n" + std::string(name) + end, at)) != std::string::npos; ++at)
+        found += name + (" " + line_of(text.substr(at), name + end)) + "\n";
+    return found;
+  };
+  const auto goes_on_as_planned = [&](const std::string& overrides, const std::string& option = "") {
+    const std::string planned = plan(overrides).out;
+    const ProgramRun trained = run_program("train " + option + config() + overrides);
+    EXPECT_EQ(trained.exit_code, 0) << trained.err;
+    const std::string header = lengths("\n" + trained.out, ":");
+    EXPECT_EQ(lengths(planned, " "), header);
+    return header;
+  };
+  const std::string both = sets("data", "b", "train.validate_every=100 train.global_batch_sequences=50");
+  goes_on_as_planned(both + " train.epochs=1");
+  const int64_t steps = read_metrics(run() / "metrics.jsonl").steps.back().step;
+  const auto sequences = plan_json(both)["data"]["sequences_per_epoch"].get<int64_t>();
+  ASSERT_LT((3 * sequences + 49) / 50, 3 * steps) << "no step is a part of one";
+  EXPECT_HAS(goes_on_as_planned(both + " train.epochs=2"),
+             fmt::format("run 2 epochs, {} steps, ", 2 * steps));
+  EXPECT_HAS(goes_on_as_planned(both + " train.epochs=3"),
+             fmt::format("run 3 epochs, {} steps, ", 3 * steps));
+  const std::string refused = "note: train will refuse to go on with " + run().string() + ": ";
+  EXPECT_EQ(plan(both + " train.epochs=3").out.find(refused), std::string::npos);
+  EXPECT_HAS(
+      plan(sets("b", "data", "train.epochs=4")).out,
+      refused + "the order of data.directories changed: '" + path("data") + "', '" + path("b") + "' -> ");
+  EXPECT_HAS(plan(sets("data", "c", "train.epochs=4")).out,
+             refused + "the data set in " + path("c") + " is not the one this run began with");
+  EXPECT_HAS(plan("train.epochs=4").out, refused + "'" + path("b") + "' is gone from data.directories");
+
+  const std::string drawn =
+      sets("data", "b", "train.validate_every=0 run.directory=" + path("drawn") + " data.weights=");
+  goes_on_as_planned(drawn + "[9,1] train.steps=3");
+  EXPECT_HAS(goes_on_as_planned(drawn + "[1,9] train.steps=6", "--allow-changes "),
+             "90% of those after step 3");
+  EXPECT_HAS(plan(drawn + "[9,1] train.steps=7").out, "data.weights: [1.0, 9.0] -> [9.0, 1.0]");
+  EXPECT_EQ(plan(drawn + "[0.1,0.9] train.steps=7").out.find("will refuse"), std::string::npos);
+}
+
+// The sets that are not validated are named as train names them.
+TEST_F(PlanOfSets, ValidationsAreThoseOfTheRun) {
+  const std::string both = sets("data", "b", "train.validate_every=100");
+  const std::string note =
+      "note: train.validate_every: " + path("b/validation.h5") + " has no examples (ripstop prepare ";
+  EXPECT_HAS(plan(both).out, note);
+  EXPECT_EQ(plan(sets("data", "b")).out.find("validate"), std::string::npos);
+  EXPECT_HAS(run_program("train " + config() + both).out, note);
+
+  // Without any set the plan has no memory for validations, as the run has none.
+  const std::string none =
+      " train.validate_every=1 generation.validate_examples=1 data.directory=" + path("b") +
+      " run.directory=" + path("none");
+  const Json planned = plan_json(none);
+  const ProgramRun trained = run_program("train " + config() + none);
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  EXPECT_HAS(plan(none).out, note);
+  const MemoryUse measured = read_metrics(scratch_ / "none/metrics.jsonl").ends.at(0).measured.memory;
+  EXPECT_EQ(planned["memory"]["activations"], measured[MemoryCategory::kActivations]);
+  const Json row = plan_json("--search" + none)["rows"][0];
+  EXPECT_EQ(row["memory"], plan_json(fmt::format("{} train.micro_batch_sequences={}", none,
+                                                 row["micro_batch_sequences"].get<int64_t>()))["memory"]);
+}
+
 TEST_F(PlanCommand, WithoutADataSetOnlyWhatIsKnown) {
   const Json steps = plan_json("data.directory=/no/such/data model.vocab_size=400 train.steps=7");
   EXPECT_TRUE(steps["data"].is_null());

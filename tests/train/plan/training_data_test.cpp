@@ -139,6 +139,84 @@ TEST_F(TrainingDataTest, SeveralSetsAreCountedEach) {
   EXPECT_EQ(lines[2].text, fmt::format("60 steps, about {} tokens", expected.tokens));
 }
 
+// The last step of fewer epochs is a part of one, so more epochs than planned take one step more.
+TEST_F(TrainingDataTest, ARunThatGoesOnHasTheStepsThatAreLeft) {
+  const TokenDataset dataset(scratch_ / "train.h5");
+  for (const char* pack : {"data.pack=true", "data.pack=false"}) {
+    const auto of_epochs = [&](int64_t epochs) {
+      return parsed(kSmallest, {fmt::format("train.epochs={}", epochs), "data.sequence_length=90",
+                                "train.global_batch_sequences=7", pack});
+    };
+    const bool packs = of_epochs(1).data.pack;
+    const auto deal = [&](const CheckpointState& from, int64_t epochs, int64_t most) {
+      BatchLoader loader(dataset,
+                         {.sequence_length = 90,
+                          .pack = packs,
+                          .shuffle_seed = static_cast<uint64_t>(of_epochs(1).data.shuffle_seed),
+                          .global_batch_sequences = 7,
+                          .epochs = epochs},
+                         from.cursor);
+      CheckpointState at = from;
+      while (at.step < most) {
+        const std::optional<LoaderStep> step = loader.next_step();
+        if (!step) break;
+        ++at.step;
+        at.cursor = step->end;
+        for (int64_t batch = 0; batch < loader.batches_per_step(); ++batch) loader.next_batch();
+      }
+      return at;
+    };
+    TrainingData data = *count_training_data(dataset, of_epochs(1));
+    const CheckpointState done = deal({}, 1, 1000), inside = deal({}, 3, data.steps + 2);
+    EXPECT_EQ(done.step, data.steps);
+    ASSERT_NE(data.epoch_sequences % 7, 0) << "the last step is whole";
+    for (const CheckpointState& from : {CheckpointState{}, done, inside, deal(done, 2, done.step + 2)})
+      for (const int64_t epochs : {2, 3}) {
+        ASSERT_TRUE(count_run(data, dataset, of_epochs(epochs), from));
+        EXPECT_EQ(data.steps, deal(from, epochs, 1000).step) << pack << epochs << from.step;
+        EXPECT_EQ(data.tokens, epochs * data.epoch_tokens);
+      }
+    count_run(data, dataset, of_epochs(1), inside);
+    EXPECT_LT(data.steps, inside.step) << "as many epochs are done already";
+    EXPECT_FALSE(count_run(data, dataset, of_epochs(9), done, [] { return false; }) && packs);
+  }
+}
+
+// With other weights, what is used stays, and what is left is drawn by them.
+TEST_F(TrainingDataTest, OtherWeightsDrawWhatIsLeft) {
+  write_small_dataset(scratch_ / "other.h5", 500, 40);
+  std::vector<TokenDataset> sets;
+  for (const char* file : {"train.h5", "other.h5"}) sets.emplace_back(scratch_ / file);
+  const RunConfig config = parsed(kSmallest, {"data.directories=[\"a\", \"b\"]", "data.weights=[0, 1]",
+                                              "train.steps=60", "data.sequence_length=90"});
+  TrainingData data = *count_training_data(sets, config);
+  const auto sequences = [&](size_t set) { return static_cast<double>(data.sets[set].epoch_sequences); };
+  CheckpointState from;
+  from.step = 50;
+  from.cursor = {0, 400, {{7, 3, 9000}, {0, 1, 50}}};
+  from.tokens = 9050;
+  ASSERT_TRUE(count_run(data, sets, config, from));
+  EXPECT_EQ(data.steps, 60);
+  EXPECT_DOUBLE_EQ(data.sets[0].epochs, 7 + 3 / sequences(0));
+  EXPECT_DOUBLE_EQ(data.sets[1].epochs, (1 + 10 * 8) / sequences(1));
+  EXPECT_NEAR(static_cast<double>(data.tokens),
+              9050 + 80 / sequences(1) * static_cast<double>(data.sets[1].epoch_tokens), 0.51);
+  RunLength length;
+  length.data = data;
+  EXPECT_HAS(length_lines(config, length)[1].text, "an epoch, 100% of those after step 50, about ");
+
+  // One set, or several without weights, have a place in common epochs.
+  const RunConfig whole = parsed(kSmallest, {"train.steps=60", "data.sequence_length=90"});
+  TrainingData one = *count_training_data(sets[1], whole);
+  from.step = 58;
+  from.cursor = {30, 2};
+  from.tokens = 5000;
+  ASSERT_TRUE(count_run(one, sets[1], whole, from));
+  EXPECT_DOUBLE_EQ(one.epochs, 30 + (2 + 2 * 8) / sequences(1));
+  EXPECT_NEAR(static_cast<double>(one.tokens),
+              5000 + 16 / sequences(1) * static_cast<double>(one.epoch_tokens), 0.51);
+}
+
 TEST_F(TrainingDataTest, StepsWithoutEpochsAreAPartOfThem) {
   const TokenDataset dataset(scratch_ / "train.h5");
   const TrainingData data = *count_training_data(

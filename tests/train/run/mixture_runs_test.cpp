@@ -1,6 +1,7 @@
 // Whole runs on several data sets.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <filesystem>
@@ -44,7 +45,9 @@ class MixtureRuns : public SmallRuns {
     for (const std::string& name : names)
       list += fmt::format("{}\"{}\"", list.empty() ? "" : ", ", (scratch_ / name).string());
     overrides.push_back(fmt::format("data.directories=[{}]", list));
-    overrides.insert(overrides.begin(), {"train.steps=12", "train.global_batch_sequences=3"});
+    overrides.insert(overrides.begin(), "train.global_batch_sequences=3");
+    if (std::ranges::none_of(overrides, [](const auto& each) { return each.starts_with("train.epochs"); }))
+      overrides.insert(overrides.begin(), "train.steps=12");
     return config(run, "unused", overrides);
   }
   std::vector<double> losses(const std::string& run) const {
@@ -111,6 +114,11 @@ TEST_F(MixtureRuns, OtherWeightsApplyFromTheNextSequenceIfAllowed) {
   allow_changes_ = true;
   ASSERT_EQ(train(mixed("run", {"a", "b"}, other)), ExitCode::kOk);
   EXPECT_HAS(said(), "data.weights: [1.0, 0.0] -> [0.0, 1.0], from step 5 on");
+  EXPECT_HAS(said(),
+             "/a: 30 examples, none is cut; 30 sequences an epoch, 0% of those after step 4, about 0.4 "
+             "epochs\n");
+  EXPECT_HAS(said(), "30 sequences an epoch, 100% of those after step 4, about 0.4 epochs\n");
+  EXPECT_HAS(said(), "run: 8 steps, about 168 tokens\n");
   EXPECT_EQ(state("run", 8).cursor, (DataCursor{0, 24, {{0, 12, 84}, {0, 12, 84}}}));
   allow_changes_ = false;  // the new weights are stored
   ASSERT_EQ(train(mixed("run", {"a", "b"}, {"data.weights=[0, 1]", "train.steps=9"})), ExitCode::kOk);
@@ -127,20 +135,110 @@ TEST_F(MixtureRuns, OtherWeightsApplyFromTheNextSequenceIfAllowed) {
   EXPECT_EQ(state("next", 12).cursor, (DataCursor{0, 36, {{0, 21, 147}, {0, 15, 105}}}));
 }
 
-TEST_F(MixtureRuns, OtherDataSetsAreRefusedByName) {
+// Weights of the same shares are no change, in a run with a checkpoint and without.
+TEST_F(MixtureRuns, EqualSharesAreNoChange) {
   make_set("a", 10, 30), make_set("b", 60, 30), make_set("c", 100, 30);
-  ASSERT_EQ(train(mixed("run", {"a", "b"}, {"train.steps=2"})), ExitCode::kOk);
-  const auto refused = [&](const std::vector<std::string>& names) {
-    const Error error = refusal(mixed("run", names));
-    EXPECT_EQ(error.code(), ExitCode::kUsage);
-    return std::string(error.what());
+  const std::vector<std::string> validating = {"train.validate_every=2", "checkpoint.keep_best=loss"};
+  const auto weighted = [&](const char* weights, const char* steps) {
+    std::vector<std::string> overrides = validating;
+    overrides.insert(overrides.end(), {weights, steps});
+    return mixed("run", {"a", "b", "c"}, overrides);
   };
-  EXPECT_HAS(refused({"a", "c"}), (scratch_ / "c").string() + " is not the one this run began with");
-  EXPECT_HAS(refused({"b", "a"}), (scratch_ / "b").string() + " is not the one this run began with");
-  EXPECT_HAS(refused({"a"}), "the run began with 2 data sets, and data.directories has 1");
+  ASSERT_EQ(train(weighted("data.weights=[6, 3, 1]", "train.steps=2")), ExitCode::kOk);
+  const BestSoFar best = state("run", 2).best.value();
+  // The shares 6 / 10 and 0.6 / (0.6 + 0.3 + 0.1) are not equal bit by bit.
+  ASSERT_EQ(train(weighted("data.weights=[0.6, 0.3, 0.1]", "train.steps=3")), ExitCode::kOk);
+  EXPECT_EQ(said().find("data.weights"), std::string::npos) << said();
+  EXPECT_EQ(state("run", 3).validated_step, 3);
+  EXPECT_TRUE(state("run", 3).best->step == best.step || state("run", 3).best->value < best.value)
+      << "the best score began anew";
+  fs::remove_all(scratch_ / "run/checkpoints");
+  ASSERT_EQ(train(weighted("data.weights=[60, 30, 10]", "train.steps=3")), ExitCode::kOk);
+  EXPECT_EQ(said().find("data.weights"), std::string::npos) << said();
+}
+
+TEST_F(MixtureRuns, OtherDataSetsAreRefusedByTheirCause) {
+  make_set("a", 10, 30), make_set("b", 60, 30), make_set("c", 100, 30), make_set("d", 140, 30);
+  const auto path = [&](const char* name) { return (scratch_ / name).string(); };
+  const auto quoted = [&](const char* name) { return "'" + path(name) + "'"; };
+  ASSERT_EQ(train(mixed("run", {"a", "b"}, {"train.steps=2"})), ExitCode::kOk);
+  const auto refused = [&](const std::string& run, const std::vector<std::string>& names,
+                           const std::vector<std::string>& overrides = {}) {
+    const Error error = refusal(mixed(run, names, overrides));
+    EXPECT_EQ(error.code(), ExitCode::kUsage);
+    return fmt::format("{}: {}", error.what(), error.hint());
+  };
+  const std::string fresh =
+      "begin a new run with its weights on other data: model.pretrained=" + path("run") +
+      " run.directory=NEW";
+  EXPECT_EQ(refused("run", {"a", "c"}),
+            "the data set in " + path("c") +
+                " is not the one this run began with: give all sets of the run, or " + fresh);
+  EXPECT_EQ(
+      refused("run", {"b", "a"}),
+      fmt::format("the order of data.directories changed: {0}, {1} -> {1}, {0}: give each set its place: "
+                  "'data.directories=[\"{2}\", \"{3}\"]'",
+                  quoted("a"), quoted("b"), path("a"), path("b")));
+  EXPECT_EQ(refused("run", {"a"}),
+            quoted("b") + " is gone from data.directories: give all sets of the run, or " + fresh);
+  EXPECT_EQ(refused("run", {"a", "b", "c", "d"}),
+            quoted("c") + ", " + quoted("d") + " are new in data.directories: " + fresh);
+  EXPECT_HAS(refused("run", {"c"}), quoted("a") + ", " + quoted("b") +
+                                        " are gone from data.directories, and " + quoted("c") + " is new");
   fs::rename(scratch_ / "b", scratch_ / "moved");
   ASSERT_EQ(train(mixed("run", {"a", "moved"}, {"train.steps=3"})), ExitCode::kOk)
       << "content counts, not paths";
+  EXPECT_HAS(refused("run", {"moved", "a"}),
+             fmt::format("{0}, {1} -> {1}, {0}", quoted("a"), quoted("moved")));
+
+  // The weights of other sets are other weights, but not the cause.
+  ASSERT_EQ(train(mixed("drawn", {"a", "c", "d"}, {"data.weights=[6, 3, 1]", "train.steps=2"})),
+            ExitCode::kOk);
+  EXPECT_HAS(refused("drawn", {"c", "a", "d"}, {"data.weights=[3, 6, 1]"}),
+             fmt::format("'data.directories=[\"{}\", \"{}\", \"{}\"]' 'data.weights=[6.0, 3.0, 1.0]'",
+                         path("a"), path("c"), path("d")));
+  EXPECT_HAS(
+      refused("drawn", {"a", "c"}, {"data.weights=[6, 3]"}),
+      quoted("d") +
+          " is gone from data.directories: give all sets of the run, of weight 0 in data.weights to draw");
+  EXPECT_HAS(refused("next", {"a", "c"}, {"data.weights=[6, 3]", "run.continue_from=" + path("drawn")}),
+             "run.continue_from: " + quoted("d") + " is gone from data.directories");
+}
+
+// The first run ends with a part of a step. The second goes on with whole steps, and every example comes once
+// more; a stop in it changes nothing.
+TEST_F(MixtureRuns, MoreEpochsGoOnBehindAPartOfAStep) {
+  make_set("a", 10, 7), make_set("b", 60, 4);
+  const auto epochs = [&](int64_t count) {
+    return mixed("run", {"a", "b"},
+                 {fmt::format("train.epochs={}", count), "train.global_batch_sequences=5",
+                  "schedule.kind=linear", "log.every_steps=1"});
+  };
+  ASSERT_EQ(train(epochs(1)), ExitCode::kOk);
+  EXPECT_EQ(state("run", 3).cursor, (DataCursor{1, 0, {{1, 0, 49}, {1, 0, 28}}})) << "11 sequences, 5 a step";
+  bool stops = false;
+  on_line_ = [&](const std::string& line) { stops |= line.starts_with("step 4/"); };
+  ASSERT_EQ(train(epochs(2), [&] { return stops; }), ExitCode::kRequeue);
+  on_line_ = {};
+  EXPECT_HAS(said(), "run: 2 epochs, 6 steps, 154 tokens\n");
+  EXPECT_HAS(said(), "linear: down to 0 of the rate in step 6\n");
+  EXPECT_HAS(said(),
+             "more steps stretch the schedule: the learning rate was 3.33e-03 in step 3 and is 5.00e-03 "
+             "in step 4");
+  ASSERT_EQ(train(epochs(2)), ExitCode::kOk);
+  EXPECT_HAS(said(), " of 6; watch");
+  EXPECT_EQ(state("run", 6).cursor, (DataCursor{2, 0, {{2, 0, 98}, {2, 0, 56}}}));
+  const MetricsLog log = metrics("run");
+  ASSERT_EQ(log.steps.size(), 6u);
+  EXPECT_DOUBLE_EQ(log.steps[5].learning_rate, 1e-2 / 6);
+  EXPECT_EQ(log.starts.back().steps, 6);
+  std::vector<int64_t> tokens;
+  for (const StepMetrics& step : log.steps) tokens.push_back(step.tokens);
+  EXPECT_EQ(tokens, (std::vector<int64_t>{35, 35, 7, 35, 35, 7}));
+  ASSERT_EQ(train(epochs(2)), ExitCode::kOk);
+  EXPECT_HAS(said(), "was done already: give more train.epochs");
+  allow_changes_ = true;
+  EXPECT_HAS(refusal(epochs(1)).what(), "the run has done 6 steps, train.epochs come to 4");
 }
 
 TEST_F(MixtureRuns, SetsThatDoNotFitAreRefused) {
@@ -221,7 +319,10 @@ TEST_F(MixtureRuns, EachSetIsValidated) {
   };
   const std::vector<std::string> validating = {"train.validate_every=12"};
   ASSERT_EQ(train(mixed("all", {"a", "b", "c"}, validating)), ExitCode::kOk);
-  EXPECT_HAS(said(), "c/validation.h5 has no examples, nothing is validated");
+  EXPECT_HAS(said(),
+             "note: train.validate_every: " + (scratch_ / "c/validation.h5").string() +
+                 " has no examples (ripstop prepare --validation-fraction 0.05 takes some of train): this "
+                 "set is not validated\n");
   EXPECT_HAS(said(), (scratch_ / "c").string() + "  not validated\n");
   const ValidationEvent all = validation_of("all");
   EXPECT_NEAR(all.loss, (15 * all.sets->at(0).loss + 6 * all.sets->at(1).loss) / 21, 1e-12);
@@ -235,6 +336,36 @@ TEST_F(MixtureRuns, EachSetIsValidated) {
             ExitCode::kOk);
   const ValidationEvent zero = validation_of("zero");
   EXPECT_DOUBLE_EQ(zero.loss, zero.sets->at(1).loss) << "a set of weight 0 is shown, but not in the mean";
+}
+
+// One note names the sets that are not validated, each with its cause.
+TEST_F(MixtureRuns, SetsWithoutAValidationAreNamedOnce) {
+  make_set("a", 10, 30), make_set("b", 60, 30, 0), make_set("c", 100, 30, 0), make_set("cut", 140, 30);
+  for (const char* name : {"c", "cut"}) fs::remove(scratch_ / name / "validation.h5");
+  write_examples(scratch_ / "cut/validation.h5", 0, 2);
+  const auto notes = [&](const std::vector<std::string>& names) {
+    EXPECT_EQ(train(mixed("run-" + names.back() + std::to_string(names.size()), names,
+                          {"train.validate_every=9", "train.steps=1"})),
+              ExitCode::kOk);
+    std::string found;
+    for (size_t at = 0; (at = said().find("train.validate_every: ", at)) != std::string::npos; ++at)
+      found += said().substr(at, said().find('\n', at) - at) + "\n";
+    for (size_t at = 0; (at = found.find(scratch_.path().string() + "/", at)) != std::string::npos;)
+      found.erase(at, scratch_.path().string().size() + 1);
+    return found;
+  };
+  const std::string hint = " (ripstop prepare --validation-fraction 0.05 takes some of train)";
+  const std::string cut =
+      "no example of cut/validation.h5 keeps a token whose prediction counts (raise data.sequence_length)";
+  EXPECT_EQ(notes({"a"}), "");
+  EXPECT_EQ(notes({"b"}),
+            "train.validate_every: b/validation.h5 has no examples" + hint + ": nothing is validated\n");
+  EXPECT_EQ(notes({"cut", "b", "a", "c"}),
+            "train.validate_every: b/validation.h5, c/validation.h5 have no examples" + hint + "; " + cut +
+                ": these sets are not validated\n");
+  EXPECT_EQ(notes({"cut", "b"}), "train.validate_every: b/validation.h5 has no examples" + hint + "; " + cut +
+                                     ": nothing is validated\n");
+  EXPECT_EQ(notes({"a", "cut"}), "train.validate_every: " + cut + ": this set is not validated\n");
 }
 
 // A mean by other weights is another metric: set b, which is not trained here, is worse than set a was.

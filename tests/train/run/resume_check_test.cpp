@@ -23,11 +23,17 @@ Checkpoint saved_with(const std::string& config) {
   return checkpoint;
 }
 
+// Without data sets.
+ResumableCheckpoint checked(const Checkpoint& checkpoint, const RunConfig& config, const ModelConfig& model) {
+  const std::vector<TokenDataset> none;
+  return check_resumable(checkpoint, {.config = config, .model = model, .datasets = none}, nullptr);
+}
+
 Error refusal(const Checkpoint& checkpoint, const RunConfig& config) {
   ModelConfig model = config.model;
   model.vocab_size = 400;
   try {
-    check_stored_config(checkpoint, config, model);
+    checked(checkpoint, config, model);
   } catch (const Error& error) {
     return error;
   }
@@ -74,8 +80,8 @@ TEST(ResumeCheck, NotesSayWhatChanges) {
     ModelConfig model = config.model;
     model.vocab_size = 400;
     const Checkpoint checkpoint = saved_with(to_toml(parsed(kSmallest)));
-    for (const std::string& note : resume_notes(check_stored_config(checkpoint, config, model), mesh, 7))
-      text += note + "\n";
+    const ResumableCheckpoint saved = checked(checkpoint, config, model);
+    for (const std::string& note : resume_notes(saved, mesh, 7)) text += note + "\n";
     return text;
   };
   EXPECT_EQ(notes({}, same), "");
@@ -96,8 +102,8 @@ TEST(ResumeCheck, AnAdapterToBeginWithIsNotReadAgain) {
   toml += "[lora]\nrank = 8\nalpha = 16\n";
   const Checkpoint checkpoint = saved_with(to_toml(parsed(toml)));
   const RunConfig config = parsed(toml, {"model.pretrained=elsewhere", "lora.adapter=adapters/a"});
-  EXPECT_EQ(resume_notes(check_stored_config(checkpoint, config, checkpoint.manifest.state.model),
-                         checkpoint.manifest.mesh, 7),
+  const ModelConfig& model = checkpoint.manifest.state.model;
+  EXPECT_EQ(resume_notes(checked(checkpoint, config, model), checkpoint.manifest.mesh, 7),
             (std::vector<std::string>{
                 "model.pretrained: \"models/a\" -> \"elsewhere\"",
                 "lora.adapter: (none) -> \"adapters/a\", of which nothing is read: the adapters are those of "
@@ -153,8 +159,7 @@ TEST(ResumeCheck, OtherRecomputationMayMeanAnotherMicroBatch) {
     const RunConfig config = parsed(kSmallest, after);
     ModelConfig model = config.model;
     model.vocab_size = 400;
-    const ResumableCheckpoint saved =
-        check_stored_config(saved_with(to_toml(parsed(kSmallest, before))), config, model);
+    const ResumableCheckpoint saved = checked(saved_with(to_toml(parsed(kSmallest, before))), config, model);
     std::string text;
     for (const std::string& note : resume_notes(saved, saved.mesh, 7)) text += note + "\n";
     return text;
