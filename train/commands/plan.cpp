@@ -140,7 +140,8 @@ PlannedData open_data(const DataSection& data) {
 }
 
 /// Notes on tokenizers and validation sets, for example that train would refuse them, and on a pretrained
-/// model that ends its texts with another token. An empty text is no note. Fills in what `data` has of validations.
+/// model that ends its texts with another token. An empty text is no note. Fills in the members of `data` on
+/// validations.
 std::vector<std::string> inputs_notes(const RunConfig& config, const RunTarget& target,
                                       const ResolvedRun& run, PlannedData& data) {
   std::vector<std::string> notes;

@@ -34,7 +34,7 @@ struct SetData {
 struct TrainingData : SetData {
   std::vector<SetData> sets;   ///< each data set
   std::string plan_hash = {};  ///< hashes of each data set's first PackPlan, with spaces between
-  int64_t first_step = 0;      ///< steps done before those that are still counted by the config
+  int64_t first_step = 0;      ///< steps done in the checkpoint with which the run goes on
   int64_t steps = 0;           ///< steps of the whole run: train.steps, or as train.epochs need
   int64_t tokens = 0;          ///< tokens of the whole run; an estimate if it ends inside an epoch
   /// Sequences in the first 0, 1, 2 .. epochs without weights, as far as they are counted.
