@@ -1,5 +1,7 @@
 #include "train/plan/training_data.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -77,20 +79,21 @@ TrainingData count_sets(DataSets datasets, const RunConfig& config) {
   return data;
 }
 
-/// A note if the data sets have different prompts; else "".
+/// A note that names the data sets whose prompts differ from the first's; else "".
 std::string prompts_note(DataSets datasets) {
   const TokenDatasetHeader& first = datasets.front().header();
+  std::vector<std::string> others;
   for (const TokenDataset& dataset : datasets) {
     const TokenDatasetHeader& other = dataset.header();
     const bool same =
         std::tie(first.prompt_template, first.chat_template, first.chat_date, first.end_token) ==
         std::tie(other.prompt_template, other.chat_template, other.chat_date, other.end_token);
-    if (!same && dataset.header().kind != ExampleKind::kText)
-      return fmt::format(
-          "{} has another prompt than {}, which summarize, exports and texts of this model use",
-          dataset.path().string(), datasets.front().path().string());
+    if (!same && other.kind != ExampleKind::kText) others.push_back(dataset.path().string());
   }
-  return "";
+  if (others.empty()) return "";
+  return fmt::format("{} ha{} another prompt than {}, which summarize, exports and texts of this model use",
+                     fmt::join(others, ", "), others.size() == 1 ? "s" : "ve",
+                     datasets.front().path().string());
 }
 
 [[noreturn]] void refuse_without_targets(const TokenDataset& dataset, const RunConfig& config) {
@@ -194,10 +197,10 @@ std::string short_summaries_note(DataSets datasets, int64_t max_new_tokens) {
     std::nth_element(tokens.begin(), shown, tokens.end());
     if (*shown > max_new_tokens)
       return fmt::format(
-          "generation.max_new_tokens is {}, a tenth of the data's {} have {} tokens or more: what the model "
+          "generation.max_new_tokens is {}, a tenth of the {} of {} have {} tokens or more: what the model "
           "writes will lose its end",
           max_new_tokens, dataset.header().kind == ExampleKind::kSummary ? "summaries" : "last answers",
-          *shown);
+          dataset.path().string(), *shown);
   }
   return "";
 }

@@ -74,9 +74,32 @@ TEST_F(TrainingDataTest, ANoteSaysThatSummariesWillBeCut) {
   const auto note = [&](int64_t max_new_tokens) { return short_summaries_note(dataset, max_new_tokens); };
   EXPECT_EQ(note(most), "");
   EXPECT_HAS(note(most - 1),
-             fmt::format("generation.max_new_tokens is {}, a tenth of the data's summaries have {} "
+             fmt::format("generation.max_new_tokens is {}, a tenth of the summaries of {} have {} "
                          "tokens or more",
-                         most - 1, most));
+                         most - 1, dataset.path().string(), most));
+}
+
+TEST_F(TrainingDataTest, ANoteNamesTheSetsWithOtherPrompts) {
+  const std::vector<std::string> files = {"a.h5", "b.h5", "c.h5", "d.h5"};
+  for (const std::string& file : files) {
+    TokenDatasetHeader header;
+    header.vocabulary_size = 400;
+    header.prompt_template = file == "b.h5" || file == "d.h5" ? "{document} In short:" : "{document}";
+    TokenDatasetWriter writer(scratch_ / file, header);
+    writer.add({.tokens = {1, 5, 6, 7, 8, 9, 10, 2}, .spans = {{5, 8, 1, 4}}});
+    writer.finish();
+  }
+  const auto note = [&](size_t count) {
+    std::vector<TokenDataset> sets;
+    for (size_t i = 0; i < count; ++i) sets.emplace_back(scratch_ / files[i]);
+    const std::vector<std::string> notes = data_notes(sets, parsed(kSmallest));
+    return notes.empty() ? "" : notes.front();
+  };
+  const auto path = [&](const char* file) { return (scratch_ / file).string(); };
+  EXPECT_EQ(note(1), "");
+  EXPECT_TRUE(note(3).starts_with(path("b.h5") + " has another prompt than " + path("a.h5"))) << note(3);
+  EXPECT_TRUE(note(4).starts_with(path("b.h5") + ", " + path("d.h5") + " have another prompt than "))
+      << note(4);
 }
 
 // The steps and tokens of several sets in one epoch are those that the loader deals; of sets drawn by weights

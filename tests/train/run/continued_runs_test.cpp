@@ -178,8 +178,9 @@ TEST_F(ContinuedRuns, WhatCannotBeContinuedIsRefusedInOneLine) {
          "train.global_batch_sequences: 1 -> 2", "model.pretrained=" + checkpoint("source", 8).string());
   expect({source(8), "model.intermediate_size=32"}, ExitCode::kUsage, "model.intermediate_size: 24 -> 32",
          "use the old values");
-  expect({source(8), "data.directory=" + make_data("other", 6)}, ExitCode::kUsage, "the data set in",
-         "a new run is a new directory");
+  expect(
+      {source(8), "data.directory=" + make_data("other", 6)}, ExitCode::kUsage, "the data set in",
+      "begin a new run with its weights on other data: model.pretrained=" + checkpoint("source", 8).string());
   std::string bytes = read_bytes(checkpoint("source", 8) / "rank_00000.h5");
   bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
   write_bytes(checkpoint("source", 8) / "rank_00000.h5", bytes);
