@@ -44,6 +44,11 @@ CudaMachine look_at_cuda();
 /// uncorrected memory errors, other processes on the GPU. Empty without NVML.
 std::vector<std::string> gpu_complaints(const CudaGpu& gpu);
 
+/// The energy that the GPU at the PCI address `bus` has taken since the driver was loaded. Any thread may
+/// call it. Throws Error(kResources) without NVML, and for GPUs before Volta.
+/// Source: NVML API Reference, nvmlDeviceGetTotalEnergyConsumption.
+int64_t gpu_millijoules(const std::string& bus);
+
 /// Bytes that are free now on GPU `index`; 0 if CUDA fails. Creates a context on that GPU.
 int64_t cuda_free_bytes(int index) noexcept;
 

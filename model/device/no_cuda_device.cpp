@@ -32,6 +32,10 @@ std::vector<std::string> gpu_complaints(const CudaGpu&) {
   return {};
 }
 
+int64_t gpu_millijoules(const std::string&) {
+  refuse();
+}
+
 int64_t cuda_free_bytes(int) noexcept {
   return 0;
 }

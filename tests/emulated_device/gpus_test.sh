@@ -41,4 +41,16 @@ train well 0
 ! grep -q "emulated GPU at" "$work/well.log" || fail "a healthy GPU is complained of: $(grep "GPU at" "$work/well.log")"
 RIPSTOP_EMULATED_NVML="0 5" "$ripstop" doctor >"$work/doctor.log" 2>&1 || true
 says doctor "emulated GPU at 0000:07:00.0 has had 5 uncorrected memory errors"
+# Each GPU counts once, however many ranks share it. Joules that stand still are no energy, but known.
+energy() { grep '"event":"end"' "$work/$1/metrics.jsonl" | grep -o "\"$2\":[^,}]*" | cut -d: -f2; }
+train still 0 RIPSTOP_EMULATED_NVML="0 0 0 0 5000"
+[ "$(energy still gpu_kwh)" = 0.0 ] || fail "gpu_kwh of GPUs that stand still is $(energy still gpu_kwh)"
+train old 0 RIPSTOP_EMULATED_NVML="0 0 0 0 -1"
+[ "$(energy old gpu_kwh)" = null ] || fail "gpu_kwh of GPUs from before Volta is $(energy old gpu_kwh)"
+# NVML's stand-in takes 300 W a GPU.
+watts() { awk "BEGIN { print $(energy "$1" gpu_kwh) * 1000 / $(energy "$1" node_hours) / 300 }"; }
+awk "BEGIN { exit !($(watts well) > 1.5 && $(watts well) < 2.1) }" || fail "two GPUs take $(watts well) times the power of one"
+awk "BEGIN { exit !($(watts shared) > 0.75 && $(watts shared) < 1.05) }" || fail "a shared GPU takes $(watts shared) times its power"
+"$ripstop" doctor >"$work/power.log" 2>&1
+says power "power .* W of GPUs over .*GPU 0000:01:00.0"
 echo "shared GPUs, parts of cards and ill GPUs are named"

@@ -5,6 +5,7 @@
 
 #include <array>
 
+#include "model/core/error.h"
 #include "model/device/cuda_machine.h"
 
 namespace ripstop {
@@ -27,16 +28,31 @@ bool call(const char* name, Arguments... arguments) {
   return function != nullptr && reinterpret_cast<int (*)(Arguments...)>(function)(arguments...) == 0;
 }
 
+/// NVML's handle of the GPU; null if NVML has none.
+void* gpu_at(const std::string& bus) {
+  void* device = nullptr;
+  const bool found = call("nvmlInit_v2") && call("nvmlDeviceGetHandleByPciBusId_v2", bus.c_str(), &device);
+  return found ? device : nullptr;
+}
+
 }  // namespace
+
+int64_t gpu_millijoules(const std::string& bus) {
+  void* const device = gpu_at(bus);
+  unsigned long long energy = 0;
+  if (device == nullptr) fail(ExitCode::kResources, "GPU {}: the driver's NVML does not find it", bus);
+  if (!call("nvmlDeviceGetTotalEnergyConsumption", device, &energy))
+    fail(ExitCode::kResources, "GPU {}: NVML does not tell its energy, as before Volta", bus);
+  return static_cast<int64_t>(energy);
+}
 
 std::vector<std::string> gpu_complaints(const CudaGpu& gpu) {
   std::vector<std::string> found;
   const auto add = [&](const std::string& text) {
     found.push_back(fmt::format("{} at {} {}", gpu.name, gpu.bus, text));
   };
-  void* device = nullptr;
-  if (!call("nvmlInit_v2") || !call("nvmlDeviceGetHandleByPciBusId_v2", gpu.bus.c_str(), &device))
-    return found;
+  void* const device = gpu_at(gpu.bus);
+  if (device == nullptr) return found;
   int mode = 0;
   if (call("nvmlDeviceGetComputeMode", device, &mode) && (mode == kProhibited || mode == kExclusiveThread))
     add("is in a compute mode that keeps programs out: `nvidia-smi -c DEFAULT`");
