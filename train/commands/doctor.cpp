@@ -19,6 +19,7 @@
 #include "train/commands/commands.h"
 #include "train/commands/end_process.h"
 #include "train/machine/device_choice.h"
+#include "train/machine/energy.h"
 #include "train/machine/machine.h"
 #include "train/machine/rank_speed.h"
 #include "train/machine/slow_ranks.h"
@@ -35,6 +36,7 @@ struct Node {
   int64_t ranks = 0;
   Json machine;                       ///< as_json(Machine) of the node's lowest rank
   std::vector<std::string> problems;  ///< problems of all ranks of the node, without repetition
+  NodePower power;
 };
 
 // The speeds of the ranks, and whether all run the same program and config.
@@ -284,13 +286,9 @@ std::optional<LinkSpeed> measure_groups(Communicator& world, int64_t color, cons
   return slowest;
 }
 
-Report examine(MpiWorld& world, const std::string& config_file) {
+// Collective.
+void measure_between_ranks(MpiWorld& world, const std::string& config_file, Report& report) {
   Communicator& ranks = world.communicator();
-  Report report;
-  report.ranks = ranks.size();
-  report.mpi = world.library();
-  report.nodes = describe_nodes(world);
-  if (ranks.size() == 1) return report;
   const std::vector<RankHost>& places = world.places();
   const auto own = static_cast<size_t>(ranks.rank());
   const int64_t place_in_node =
@@ -301,6 +299,19 @@ Report examine(MpiWorld& world, const std::string& config_file) {
   report.between_nodes = measure_groups(ranks, place_in_node, "nodes");
   std::string note;
   report.rank_report = report_ranks(world, choose_device(DeviceChoice::kAuto, world, note), config_file);
+}
+
+Report examine(MpiWorld& world, const std::string& config_file) {
+  Report report;
+  report.ranks = world.communicator().size();
+  report.mpi = world.library();
+  report.nodes = describe_nodes(world);
+  std::vector<std::string> gpus;
+  for (const CudaGpu& gpu : look_at_cuda().gpus) gpus.push_back(gpu.bus);
+  EnergyMeter meter(posix_io(), EnergyMeter::kPowercap, energy_share(world, gpus));
+  if (report.ranks > 1) measure_between_ranks(world, config_file, report);
+  std::vector<NodePower> powers = power_of_nodes(world, meter, !gpus.empty());
+  for (size_t i = 0; i < powers.size(); ++i) report.nodes[i].power = std::move(powers[i]);
   return report;
 }
 
@@ -325,6 +336,7 @@ void print_json(const Report& report) {
     Json json = node.machine;
     json["ranks"] = node.ranks;
     json["complaints"] = node.problems;
+    json["power"] = FieldWriter::to_json(node.power);
     document["nodes"].push_back(json);
   }
   document["inside_node"] = as_json(report.inside_node);
@@ -370,6 +382,7 @@ void print_node(const Node& node) {
     print_out(", control group limits to {}", bytes_text(machine.at("memory_limit_bytes").get<int64_t>()));
   print_out("\n");
   if (machine.contains("cuda")) print_cuda(machine.at("cuda"));
+  print_out("  power       {}\n", power_text(node.power));
   print_out("  /dev/shm    {}\n", free_text(machine.at("shared_memory_free_bytes")));
   print_out("  disk here   {}\n", free_text(machine.at("disk_free_bytes")));
   for (const auto& [name, value] : machine.at("environment").items())
