@@ -133,6 +133,7 @@ train/generate/write_texts.*        tests/train/generate/prompt_test.cpp tests/t
 train/page/*                        tests/train/commands/report_command_test.cpp
 train/plan/pretrained_sizes.*       tests/train/run/trainer_pretrained_test.cpp tests/train/commands/pretrained_command_test.cpp
 train/plan/*                        tests/train/config/bad_config_test.cpp tests/train/plan/rank_plan_test.cpp
+train/report/run_account.h           tests/train/run/account_watch_test.cpp
 train/report/set_metrics.h           tests/train/run/mixture_runs_test.cpp
 train/run/kernel_plans.h            tests/emulated_device/steps_ranks_test.cpp
 train/run/*                         tests/train/commands/train_command_test.cpp tests/train/run/resume_test.sh

@@ -26,17 +26,13 @@ namespace fs = std::filesystem;
 using Json = FieldWriter::Json;
 
 // The keys of --json by which runs can be sorted.
-constexpr std::array kSortKeys = {"directory",
-                                  "state",
-                                  "step",
-                                  "loss",
-                                  "learning_rate",
-                                  "best_validation_loss",
-                                  "best_rougeL",
-                                  "tokens_per_second",
-                                  "size_bytes",
-                                  "started_at",
-                                  "seconds_since_update"};
+constexpr std::array kSortKeys = {"directory",      "state",
+                                  "step",           "loss",
+                                  "learning_rate",  "best_validation_loss",
+                                  "best_rougeL",    "tokens_per_second",
+                                  "node_hours",     "kwh",
+                                  "tokens_per_kwh", "size_bytes",
+                                  "started_at",     "seconds_since_update"};
 
 struct StatusArguments {
   std::vector<std::string> directories;
@@ -53,6 +49,7 @@ struct Runs {
 
 Json as_json(const RunStatus& status) {
   const auto known = [](const auto& value) { return FieldWriter::to_json(value); };
+  const RunAccount account = status.account.value_or(RunAccount());
   Json json{{"directory", status.directory.string()},
             {"state", status.state},
             {"step", status.step},
@@ -62,6 +59,9 @@ Json as_json(const RunStatus& status) {
             {"best_validation_loss", known(status.best_validation_loss)},
             {"best_rougeL", known(status.best_rougeL)},
             {"tokens_per_second", known(status.tokens_per_second)},
+            {"node_hours", status.account ? Json(account.node_hours) : Json(nullptr)},
+            {"kwh", known(account.kwh)},
+            {"tokens_per_kwh", known(account.tokens_per_kwh())},
             {"eta_seconds", known(status.eta_seconds)},
             {"deadline", known(status.deadline)},
             {"stops_at", known(status.stops_at)},

@@ -294,6 +294,7 @@ std::string overview(Runs runs) {
     for (const Column& column : run.columns.all()) speed.add(column[Series::kSpeed]);
     return speed.count > 0 ? number_text(speed.mean()) : "";
   });
+  table.row("node-hours, energy", [](const RunRecord& run) { return account_text(run.account); });
   table.row("peak memory of a rank", [](const RunRecord& run) {
     return run.last_step ? bytes_text(run.last_step->peak_memory_bytes) : "";
   });

@@ -25,6 +25,7 @@ class RecordMaker {
   RecordMaker(RunRecord& run, bool with_texts) : run_(run), with_texts_(with_texts) {}
 
   void operator()(const StartEvent& start) {
+    take(start.account);
     for (const ConfigDifference& change : start.changes)
       run_.changes.push_back(fmt::format("from step {} on {}", start.step + 1, change.text()));
     // A start of a run that is done makes no step, and its plan has no measurement beside it.
@@ -38,6 +39,7 @@ class RecordMaker {
   }
 
   void operator()(const StepMetrics& step) {
+    take(step.account);
     run_.seconds.steps += finite(step.step_seconds);
     run_.seconds.data += finite(step.data_wait_seconds);
     run_.seconds.save += finite(step.save_wait_seconds);
@@ -105,11 +107,15 @@ class RecordMaker {
     run_.warnings.push_back(warning);
   }
   void operator()(const EndEvent& end) {
+    take(end.account);
     if (!makes_no_step_) run_.end = end;
   }
 
  private:
   static double finite(double value) { return std::isfinite(value) ? value : 0; }
+  void take(const std::optional<RunAccount>& account) {
+    if (account) run_.account = account;
+  }
   double hours() const { return (run_.seconds.steps + run_.seconds.validation) / 3600; }
   void note_start(const StartEvent& start) {
     if (!run_.last_start) return;

@@ -83,6 +83,7 @@ struct RunRecord {
   int64_t checkpoint_count = 0, checkpoint_bytes = 0, failed_saves = 0;
   double checkpoint_seconds = 0;
   TimeUse seconds;
+  std::optional<RunAccount> account;  ///< the last
   std::map<std::string, HostTime> hosts;
   std::optional<CheckpointState> state_of_checkpoint;  ///< nullopt without a checkpoint
   std::vector<EvaluationRecord> evaluations;           ///< by step, then by name

@@ -49,4 +49,15 @@ std::string counted(int64_t number, const std::string& noun) {
   return fmt::format("{} {}{}", number, noun, hisses ? "es" : "s");
 }
 
+std::string account_text(const std::optional<RunAccount>& account) {
+  if (!account) return "";
+  std::string text = fmt::format("{:.3g} node-hours", account->node_hours);
+  if (account->kwh)
+    text += fmt::format(", {:.3g} kWh ({:.3g} W a node, {:.3g} tokens a kWh)", *account->kwh,
+                        account->watts().value_or(0), account->tokens_per_kwh().value_or(0));
+  else if (account->gpu_kwh)
+    text += fmt::format(", {:.3g} kWh of GPUs", *account->gpu_kwh);
+  return text;
+}
+
 }  // namespace ripstop

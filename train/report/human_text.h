@@ -1,6 +1,9 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
+
+#include "train/report/run_account.h"
 
 namespace ripstop {
 
@@ -18,5 +21,8 @@ std::string perplexity_text(double loss);
 
 /// "1 example", "3 micro-batches". `noun` is the singular.
 std::string counted(int64_t number, const std::string& noun);
+
+/// "1.5 node-hours, 0.62 kWh (413 W a node, 1.2e+06 tokens a kWh)"; "" without an account.
+std::string account_text(const std::optional<RunAccount>& account);
 
 }  // namespace ripstop

@@ -19,6 +19,7 @@
 #include "parallel/mesh_axes.h"
 #include "train/config/run_config.h"
 #include "train/report/log_writer.h"
+#include "train/report/run_account.h"
 #include "train/report/set_metrics.h"
 
 namespace ripstop {
@@ -91,8 +92,9 @@ struct StartupSeconds {
 /// `start`: the program begins.
 struct StartEvent {
   static constexpr const char* kEvent = "start";
-  int64_t step = 0;   ///< the last finished step: 0, or the step of the checkpoint
-  int64_t steps = 0;  ///< steps of the whole run
+  int64_t step = 0;         ///< the last finished step: 0, or the step of the checkpoint
+  int64_t steps = 0;        ///< steps of the whole run
+  int64_t tokens_seen = 0;  ///< tokens of all steps before this start
   std::vector<std::string> argv;
   std::string version;
   std::string git_commit;
@@ -123,9 +125,11 @@ struct StartEvent {
   std::optional<std::string> continued_from;  ///< the checkpoint with which run.continue_from began the run
   /// Changes of the config from step `step` + 1 on, which --allow-changes or run.continue_from accepted.
   std::vector<ConfigDifference> changes;
+  std::optional<RunAccount> account;  ///< with all earlier starts; nullopt if one is of an older version
   double time = 0;
   static void fields(auto& self, auto& field) {
     field("steps", self.steps);
+    field("tokens_seen", self.tokens_seen);
     field("argv", self.argv);
     field("version", self.version);
     field("git_commit", self.git_commit);
@@ -154,6 +158,7 @@ struct StartEvent {
     field.if_known("startup_seconds", self.startup);
     field.if_known("continued_from", self.continued_from);
     field("changes", self.changes);
+    field.if_known("account", self.account);
   }
 };
 
@@ -177,6 +182,7 @@ struct StepMetrics {
   double save_wait_seconds = 0;  ///< time that updates waited for a save that still reads the weights
   /// The times from the program's start to the end of its first step; nullopt in later steps.
   std::optional<StartupSeconds> startup;
+  std::optional<RunAccount> account = {};  ///< as in StartEvent; in a step every ten seconds
   double time = 0;
   static void fields(auto& self, auto& field) {
     field("tokens", self.tokens);
@@ -194,6 +200,7 @@ struct StepMetrics {
     field("save_wait_seconds", self.save_wait_seconds);
     field.if_known("sets", self.sets);
     field.if_known("startup_seconds", self.startup);
+    field.if_known("account", self.account);
   }
 };
 
@@ -341,6 +348,7 @@ struct EndEvent {
   int64_t resident_before_bytes = 0;  ///< memory of rank 0's process before it allocated any planned memory
   int64_t resident_peak_bytes = 0;    ///< peak memory of rank 0's process
   double seconds = 0;                 ///< time since the program began
+  std::optional<RunAccount> account;  ///< as in StartEvent
   double time = 0;
   static void fields(auto& self, auto& field) {
     field("exit_code", self.exit_code);
@@ -352,6 +360,7 @@ struct EndEvent {
       resident("peak", self.resident_peak_bytes);
     });
     field("seconds", self.seconds);
+    field.if_known("account", self.account);
   }
 };
 

@@ -20,6 +20,7 @@
 #include "train/machine/slow_ranks.h"
 #include "train/report/human_text.h"
 #include "train/report/metrics.h"
+#include "train/run/account_watch.h"
 #include "train/run/time_limit.h"
 
 namespace ripstop {
@@ -156,6 +157,7 @@ void take_stored_best(Io& io, RunStatus& status) {
 
 void take_log(const MetricsLog& log, RunStatus& status) {
   const bool is_running = status.state == "running";
+  status.account = last_account(log);
   if (!log.starts.empty()) {
     // For a log without steps; otherwise the last step replaces status.step below.
     status.step = log.starts.back().step;
@@ -247,31 +249,39 @@ RunStatus read_status(Io& io, const fs::path& directory) {
 }
 
 std::string status_table(std::span<const RunStatus> runs) {
-  constexpr size_t kLeftAligned = 2, kRougeColumn = 5;
-  using Cells = std::array<std::string, 13>;
+  constexpr size_t kLeftAligned = 2;
+  constexpr std::array<size_t, 4> kOnlyIfKnown = {5, 10, 11, 12};  // rougeL, node-h, kWh, tok/kWh
+  using Cells = std::array<std::string, 16>;
   std::vector<Cells> rows = {{"run", "state", "step", "loss", "best val", "rougeL", "tok/s", "lr",
-                              "checkpoint", "size", "eta", "updated", "started"}};
+                              "checkpoint", "size", "node-h", "kWh", "tok/kWh", "eta", "updated", "started"}};
   std::string notes;
   for (const RunStatus& run : runs) {
-    rows.push_back({run.directory.string(), run.state, step_text(run), text_of(run.loss, 4),
-                    text_of(run.best_validation_loss, 4), text_of(run.best_rougeL, 4),
-                    text_of(run.tokens_per_second, 0),
-                    run.learning_rate ? fmt::format("{:.2e}", *run.learning_rate) : "-", checkpoint_text(run),
-                    bytes_text(run.size_bytes), run.eta_seconds ? duration_text(*run.eta_seconds) : "-",
-                    run.seconds_since_update ? duration_text(*run.seconds_since_update) : "-",
-                    run.started_at ? clock_text(*run.started_at) : "-"});
+    const RunAccount account = run.account.value_or(RunAccount());
+    const std::optional<double> kwh = account.kwh, tokens_per_kwh = account.tokens_per_kwh();
+    rows.push_back(
+        {run.directory.string(), run.state, step_text(run), text_of(run.loss, 4),
+         text_of(run.best_validation_loss, 4), text_of(run.best_rougeL, 4), text_of(run.tokens_per_second, 0),
+         run.learning_rate ? fmt::format("{:.2e}", *run.learning_rate) : "-", checkpoint_text(run),
+         bytes_text(run.size_bytes), run.account ? fmt::format("{:.3g}", run.account->node_hours) : "-",
+         kwh ? fmt::format("{:.3g}", *kwh) : "-", text_of(tokens_per_kwh, 0),
+         run.eta_seconds ? duration_text(*run.eta_seconds) : "-",
+         run.seconds_since_update ? duration_text(*run.seconds_since_update) : "-",
+         run.started_at ? clock_text(*run.started_at) : "-"});
     if (!run.note.empty()) notes += fmt::format("{}: {}\n", run.directory.string(), run.note);
   }
   // Minimum widths of the columns, with at least two spaces between columns.
-  std::array<size_t, std::tuple_size_v<Cells>> widths = {5, 12, 15, 10, 10, 8, 10, 10, 12, 11, 9, 9, 21};
+  std::array<size_t, std::tuple_size_v<Cells>> widths = {5,  12, 15, 10, 10, 8, 10, 10,
+                                                         12, 11, 8,  8,  9,  9, 9,  21};
   for (const Cells& row : rows)
     for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size() + 2);
-  const bool has_rouge =
-      std::ranges::any_of(runs, [](const RunStatus& run) { return run.best_rougeL.has_value(); });
+  const auto is_shown = [&](size_t c) {
+    return std::ranges::count(kOnlyIfKnown, c) == 0 ||
+           std::any_of(rows.begin() + 1, rows.end(), [c](const Cells& row) { return row[c] != "-"; });
+  };
   std::string table;
   for (const Cells& row : rows) {
     for (size_t c = 0; c < row.size(); ++c)
-      if (c != kRougeColumn || has_rouge)
+      if (is_shown(c))
         table += c < kLeftAligned ? fmt::format("{:<{}}", row[c], widths[c])
                                   : fmt::format("{:>{}}", row[c], widths[c]);
     table += "\n";

@@ -38,6 +38,7 @@ struct RunStatus {
   std::string exclude;             ///< Slurm's option that leaves out the nodes of slow ranks; may be empty
   std::optional<double> deadline;  ///< end of the job in seconds since 1970, if known; only while running
   std::optional<double> stops_at;  ///< time of the stop, estimated from the log; only while running
+  std::optional<RunAccount> account;           ///< the last in the log
   std::optional<double> seconds_since_update;  ///< age of metrics.jsonl; nullopt if its time is in the future
 };
 

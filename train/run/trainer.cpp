@@ -86,6 +86,7 @@ ExitCode Trainer::train() {
   // A stop request in the last step changes nothing if no validation is due.
   const ExitCode code = !stops || is_done() ? ExitCode::kOk : ExitCode::kRequeue;
   if (code == ExitCode::kRequeue && saves_->saved_step() <= first_step_) require_progress(first_step_);
+  account_.gather();
   do_and_agree(mesh_.world(), [&] {
     if (!leads_) return;
     // Throws if lines still cannot be written, because a run whose log lacks lines is not done.
@@ -209,7 +210,8 @@ void Trainer::log_step(const StepWork& work, const StepResult& result) {
       .sets = sets_of_step(work.loaded, result),
       .data_wait_seconds = work.data_wait_seconds,
       .save_wait_seconds = saves_->wait_seconds(),
-      .startup = startup_of_step()};
+      .startup = startup_of_step(),
+      .account = account_.if_due(state_.tokens)};
   log_.write(metrics);
   loss_watch_.add(metrics.step, metrics.loss, metrics.grad_norm,
                   [this](const std::string& note) { log_.warn(note); });
@@ -239,9 +241,11 @@ void Trainer::watch_speed(double flops) {
   const StepTimes times{.seconds = clock_.seconds(),
                         .in_collectives_seconds = clock_.waited_in_all(),
                         .for_save_seconds = saves_->alone_seconds()};
-  const std::optional<SpeedWindow> window =
-      speed_watch_.add(work_of_step(world_.communicator().rank(), times, flops));
+  RankWork work = work_of_step(world_.communicator().rank(), times, flops);
+  work.energy = account_.of_rank();
+  const std::optional<SpeedWindow> window = speed_watch_.add(work);
   if (!window) return;
+  account_.take(window->ranks);
   log_.write(hosts_event(*window, mesh_.hosts(), state_.step));
   for (const std::string& text : speed_changes(*window, mesh_.hosts())) log_.warn(text);
 }
@@ -365,7 +369,8 @@ void Trainer::write_end(ExitCode code) {
                            .measured = {measured_memory(), clock_.sent()},
                            .resident_before_bytes = resident_before_bytes_,
                            .resident_peak_bytes = resident_memory().peak_bytes,
-                           .seconds = seconds_since(begin_)});
+                           .seconds = seconds_since(begin_),
+                           .account = account_.now(state_.tokens)});
   end_is_logged_ = true;
   try {
     metrics.sync();

@@ -14,6 +14,7 @@
 #include "train/exchange/read/stored_model.h"
 #include "train/machine/peak_flops.h"
 #include "train/plan/run_length.h"
+#include "train/run/account_watch.h"
 #include "train/run/decided_run.h"
 #include "train/run/kernel_plans.h"
 #include "train/run/long_step.h"
@@ -37,6 +38,7 @@ struct TrainerOptions {
   bool allow_changes = false;                   ///< --allow-changes
   StartTimes start_times = {};
   LiveLine* live = nullptr;  ///< shows the work under way, on rank 0 only; must outlive the Trainer
+  std::filesystem::path powercap = EnergyMeter::kPowercap;
 };
 
 /// A run on one rank. `make` and `run` are collective, with equal options. If one rank fails, all throw.
@@ -175,6 +177,7 @@ class Trainer {
   StepClock clock_{mesh_};
   LongStep long_step_{mesh_.world()};
   SpeedWatch speed_watch_{mesh_.world()};
+  AccountWatch account_{world_, run_.device, options_.powercap};
   LossWatch loss_watch_;  ///< used on rank 0
   StepProfiler profiler_{parse_step_range(run_.config.run.profile_steps), run_.device};
   std::optional<PeakFlops> peak_flops_;

@@ -78,6 +78,7 @@ bool Trainer::start() {
                  stream_, ledger_, live_states(step_->model(), step_->optimizer()), state_);
   was_done_ = is_done();
   if (!was_done_) do_and_agree(mesh_.world(), [&] { found.kernel_plans = prepare_kernels(); });
+  account_.gather();
   do_and_agree(mesh_.world(), [&] {
     if (leads_) announce(found);
   });
@@ -268,8 +269,9 @@ bool Trainer::resume_or_initialize(FirstWeights first, StartFindings& found) {
   }
   do_and_agree(mesh_.world(), [&] {
     if (!leads_) return;
-    directory_->open_metrics(state_.step, continues_);
     const std::filesystem::path metrics = run_.metrics_file();
+    account_.resume(metrics, state_.tokens, state_.step == 0 || continues_);
+    directory_->open_metrics(state_.step, continues_);
     found.log = read_log_ends(metrics, last_takeover_steps(posix_io(), metrics.parent_path()));
     for (const std::string& text : found.warnings) log_.warn(text);
   });
@@ -338,6 +340,7 @@ StartEvent Trainer::start_event(const StartFindings& found) const {
   StartEvent event;
   event.step = state_.step;
   event.steps = steps_;
+  event.tokens_seen = state_.tokens;
   event.argv = options_.argv;
   event.version = std::string(version());
   event.git_commit = std::string(git_commit());
@@ -389,6 +392,7 @@ void Trainer::announce(const StartFindings& found) {
   StartEvent event = start_event(found);
   if (!was_done_) say_header(found, event);
   event.startup = options_.start_times.seconds();
+  event.account = account_.now(state_.tokens);
   directory_->metrics().write(event);
   std::vector<std::string> notes = directory_->notes();
   // A resume note may repeat a note of the directory and add an effect. Then it replaces that note.

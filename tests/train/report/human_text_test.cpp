@@ -28,6 +28,16 @@ TEST(HumanText, CountsHaveThePlural) {
   EXPECT_EQ(counted(2, "day"), "2 days");
 }
 
+TEST(HumanText, AnAccountTellsWhatIsKnown) {
+  RunAccount account{.node_hours = 1.5, .tokens = 744'000, .kwh = {}, .gpu_kwh = {}};
+  EXPECT_EQ(account_text({}), "");
+  EXPECT_EQ(account_text(account), "1.5 node-hours");
+  account.gpu_kwh = 0.5;
+  EXPECT_EQ(account_text(account), "1.5 node-hours, 0.5 kWh of GPUs");
+  account.kwh = 0.62;
+  EXPECT_EQ(account_text(account), "1.5 node-hours, 0.62 kWh (413 W a node, 1.2e+06 tokens a kWh)");
+}
+
 TEST(HumanText, PerplexityIsShortHoweverLarge) {
   EXPECT_EQ(perplexity_text(0), "1.000");
   EXPECT_EQ(perplexity_text(std::log(23.1074)), "23.107");

@@ -77,7 +77,10 @@ TEST_F(MetricsLines, EveryEventReadsBackEqual) {
   validation.target_count = 12345;
   validation.best = true;
   validation.rougeL = 0.75;
+  start.account = RunAccount{.node_hours = 1.0 / 3, .tokens = 5, .kwh = {}, .gpu_kwh = 0.25};
+  start.tokens_seen = 4915200;
   EndEvent end;
+  end.account = RunAccount{.node_hours = 2.0 / 3, .tokens = 9, .kwh = 1e-300, .gpu_kwh = {}};
   end.step = 1200;
   end.exit_code = 75;
   end.reason = EndReason::kStopRequested;
@@ -142,6 +145,10 @@ TEST_F(MetricsLines, EveryEventReadsBackEqual) {
   ASSERT_EQ(log.ends.size(), 1u);
   EXPECT_EQ(log.ends[0].exit_code, 75);
   EXPECT_EQ(log.ends[0].measured, end.measured);
+  EXPECT_EQ(log.starts[0].account, start.account);
+  EXPECT_EQ(log.starts[0].tokens_seen, 4915200);
+  EXPECT_FALSE(log.steps[0].account);
+  EXPECT_EQ(log.ends[0].account, end.account);
   EXPECT_TRUE(log.ended);
 }
 

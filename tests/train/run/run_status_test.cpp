@@ -33,6 +33,8 @@ class Statuses : public testing::Test {
     step.step = 1;
     step.loss = loss;
     step.learning_rate = rate;
+    if (name != "c")
+      step.account = RunAccount{.node_hours = 10 * loss, .tokens = 1000, .kwh = loss, .gpu_kwh = {}};
     file.write(step);
     ValidationEvent validation;
     validation.step = 1;
@@ -70,7 +72,12 @@ TEST_F(Statuses, HaveTheNumbersOfTheirRuns) {
   const std::string table = status_table(runs_);
   EXPECT_HAS(table, "best val  rougeL");
   EXPECT_HAS(table, "3.00e-04");
-  EXPECT_EQ(status_table(std::span(runs_).last(1)).find("rougeL"), std::string::npos) << "no run has it";
+  EXPECT_HAS(table, "size  node-h     kWh  tok/kWh");
+  EXPECT_HAS(table, "      10       1     1000 ");
+  EXPECT_EQ(runs_[1].account->node_hours, 10);
+  EXPECT_FALSE(runs_[2].account);
+  for (const char* column : {"rougeL", "node-h", "kWh"})
+    EXPECT_EQ(status_table(std::span(runs_).last(1)).find(column), std::string::npos) << "no run has it";
 }
 
 TEST_F(Statuses, AreOrderedByEachKey) {
@@ -80,6 +87,9 @@ TEST_F(Statuses, AreOrderedByEachKey) {
   EXPECT_EQ(order("best_validation_loss"), "acb0d");
   EXPECT_EQ(order("best_rougeL"), "0bacd");
   EXPECT_EQ(order("started_at"), "bca0d");
+  EXPECT_EQ(order("kwh"), "ba0cd") << "nan is not known";
+  EXPECT_EQ(order("node_hours"), "ba0cd");
+  EXPECT_EQ(order("tokens_per_kwh"), "ab0cd");
   EXPECT_EQ(order("size_bytes").back(), 'b');
   EXPECT_EQ(order("step").front(), 'd');
   EXPECT_EQ(order("directory"), "0abcd");

@@ -90,7 +90,8 @@ compute = "float32"
                           .argv = {},
                           .say = say,
                           .stop_requested = std::move(stop_requested),
-                          .allow_changes = allow_changes_},
+                          .allow_changes = allow_changes_,
+                          .powercap = scratch_ / "class/powercap"},
                          world_)
         ->run();
   }

@@ -1,0 +1,75 @@
+// Energy of several ranks, which share a node in these tests.
+#include <cmath>
+#include <optional>
+
+#include "parallel/agreement.h"
+#include "tests/parallel/rank_tests.h"
+#include "tests/train/machine/powercap_tree.h"
+#include "train/run/account_watch.h"
+
+namespace ripstop {
+namespace {
+
+class AccountRanks : public testing::Test {
+ protected:
+  AccountRanks() {
+    if (is_first_) tree_.emplace(scratch_.path());
+    if (is_first_) tree_->add("intel-rapl:0", "package-0");
+    folder_ = text_of_rank_0(ranks_, scratch_.path().string());
+  }
+  ~AccountRanks() override { ranks_.barrier(); }
+  void take(double joules) {
+    if (is_first_) tree_->take("intel-rapl:0", joules);
+    ranks_.barrier();
+  }
+
+  Communicator& ranks_ = test_world().communicator();
+  const bool is_first_ = ranks_.rank() == 0;
+  ScratchDirectory scratch_;
+  std::optional<PowercapTree> tree_;
+  std::filesystem::path folder_;
+};
+
+TEST_F(AccountRanks, ANodeCountsOnce) {
+  AccountWatch account(test_world(), Device::cpu(), folder_ / "class/powercap");
+  account.resume(folder_ / "none", 0, true);
+  take(36'000);
+  account.gather();
+  EXPECT_NEAR(account.now(500)->kwh.value(), 0.01, 1e-9);
+  EXPECT_NEAR(account.now(500)->tokens_per_kwh().value(), 50'000, 1e-3);
+  // Later energy is known after the next window: ranks say how much they have read.
+  take(36'000);
+  SpeedWatch watch(ranks_);
+  std::optional<SpeedWindow> window;
+  for (int64_t step = 0; step < SpeedWatch::kSteps; ++step) {
+    RankWork work{static_cast<double>(ranks_.rank()), 1, 0, 1e9};
+    work.energy = {is_first_ ? 36'000.0 * static_cast<double>(step + 1) : 0, 0};
+    window = watch.add(work);
+  }
+  if (ranks_.size() == 1) {
+    EXPECT_NEAR(account.now(500)->kwh.value(), 0.02, 1e-9) << "one rank reads at once";
+    return;
+  }
+  EXPECT_NEAR(account.now(500)->kwh.value(), 0.01, 1e-9);
+  account.take(window.value().ranks);
+  EXPECT_NEAR(account.now(500)->kwh.value(), 0.05, 1e-9) << "the last step's";
+}
+
+TEST_F(AccountRanks, OneUnreadableNodeMakesTheSumUnknown) {
+  const bool is_last = ranks_.rank() + 1 == ranks_.size();
+  std::vector<RankWork> window(static_cast<size_t>(ranks_.size()));
+  AccountWatch account(test_world(), Device::cpu(), folder_ / "class/powercap");
+  account.resume(folder_ / "none", 0, true);
+  window.back().energy.host = std::nan("");
+  account.take(window);
+  EXPECT_EQ(account.now(500)->kwh.has_value(), ranks_.size() == 1) << "one rank reads its own counters";
+  EnergyMeter meter(posix_io(), is_last ? folder_ / "none" : folder_ / "class/powercap",
+                    {.host = is_last, .gpus = {}});
+  const std::vector<NodePower> nodes = power_of_nodes(test_world(), meter, false);
+  ASSERT_EQ(nodes.size(), 1U);
+  EXPECT_TRUE(std::isnan(nodes[0].watts.host));
+  EXPECT_NE(nodes[0].problem.find("No such file or directory"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace ripstop

@@ -1,0 +1,32 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+
+namespace ripstop {
+
+/// What a run has used over all its starts, and the tokens that it has to show for it.
+struct RunAccount {
+  double node_hours = 0;
+  int64_t tokens = 0;             ///< tokens of the run's steps; those of steps made again count once
+  std::optional<double> kwh;      ///< of processors, memory and used GPUs; nullopt: not readable on all nodes
+  std::optional<double> gpu_kwh;  ///< the GPUs' part of it; nullopt: no GPUs, or not readable on all nodes
+
+  std::optional<double> tokens_per_kwh() const {
+    return kwh.value_or(0) > 0 ? std::optional(static_cast<double>(tokens) / *kwh) : std::nullopt;
+  }
+  /// The mean power of a node.
+  std::optional<double> watts() const {
+    return kwh && node_hours > 0 ? std::optional(1e3 * *kwh / node_hours) : std::nullopt;
+  }
+  bool operator==(const RunAccount&) const = default;
+  static void fields(auto& self, auto& field) {
+    field("node_hours", self.node_hours);
+    field("tokens", self.tokens);
+    field("kwh", self.kwh);
+    field("gpu_kwh", self.gpu_kwh);
+    field.derived("tokens_per_kwh", self.tokens_per_kwh());
+    field.derived("watts", self.watts());
+  }
+};
+
+}  // namespace ripstop
