@@ -51,6 +51,6 @@ train old 0 RIPSTOP_EMULATED_NVML="0 0 0 0 -1"
 watts() { awk "BEGIN { print $(energy "$1" gpu_kwh) * 1000 / $(energy "$1" node_hours) / 300 }"; }
 awk "BEGIN { exit !($(watts well) > 1.5 && $(watts well) < 2.1) }" || fail "two GPUs take $(watts well) times the power of one"
 awk "BEGIN { exit !($(watts shared) > 0.75 && $(watts shared) < 1.05) }" || fail "a shared GPU takes $(watts shared) times its power"
-"$ripstop" doctor >"$work/power.log" 2>&1
+"$ripstop" doctor >"$work/power.log" 2>&1 || true
 says power "power .* W of GPUs over .*GPU 0000:01:00.0"
 echo "shared GPUs, parts of cards and ill GPUs are named"

@@ -1,7 +1,7 @@
 // A stand-in of NVML as the library that programs open by name. Every GPU has what $RIPSTOP_EMULATED_NVML
 // says: its compute mode, its uncorrected errors since the driver started, a process with its bytes, and the
-// joules that it has taken since the driver was loaded, such as "2 3 4711 1048576 5000"; -1 joules: a GPU from
-// before Volta. Unset: a healthy GPU of 300 W.
+// joules that it has taken since the driver was loaded, such as "2 3 4711 1048576 5000"; -1 joules: a GPU
+// from before Volta. Unset: a healthy GPU of 300 W.
 #include <unistd.h>
 
 #include <chrono>

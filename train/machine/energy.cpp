@@ -180,7 +180,7 @@ void EnergyMeter::read(Source& source) {
 Energy EnergyMeter::read() {
   const std::lock_guard lock(mutex_);
   for (Source* source : {&host_, &gpus_}) read(*source);
-  return last();
+  return {host_.joules, gpus_.joules};
 }
 
 std::vector<std::string> EnergyMeter::counters() {

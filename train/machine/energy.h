@@ -1,7 +1,6 @@
 // The energy that a launch takes, by counters of the machine: RAPL (Linux's powercap) for processors and
 // their memory, NVML for GPUs. A counter counts whatever runs on its node or GPU.
 #pragma once
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
@@ -59,8 +58,6 @@ class EnergyMeter {
 
   /// Reads the counters. Returns joules since the construction; NaN from the first failure on.
   Energy read();
-  /// The result of the last reading, by whichever thread. Reads nothing and never waits.
-  Energy last() const { return {host_.joules, gpus_.joules}; }
   double seconds() const;  ///< since the construction
 
   /// The readable counters, such as "package-0", "package-0 dram", "GPU 0000:1b:00.0".
@@ -78,7 +75,7 @@ class EnergyMeter {
   /// Counters whose sum is of use only if all can be read. Without counters after a failure.
   struct Source {
     std::vector<Counter> counters;
-    std::atomic<double> joules = 0;
+    double joules = 0;
     std::string problem;
   };
 
@@ -93,7 +90,7 @@ class EnergyMeter {
   Io& io_;
   const std::chrono::milliseconds read_every_;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-  std::mutex mutex_;  ///< held while counters are read; guards all but `joules`
+  std::mutex mutex_;  ///< guards what follows
   Source host_, gpus_;
   bool stops_ = false;
   std::condition_variable wake_;

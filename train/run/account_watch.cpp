@@ -1,5 +1,6 @@
 #include "train/run/account_watch.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -52,14 +53,26 @@ void AccountWatch::resume(const std::filesystem::path& log, int64_t tokens, bool
   before_ = RunAccount{.kwh = 0, .gpu_kwh = has_gpus_ ? std::optional(0.0) : std::nullopt};
 }
 
-void AccountWatch::take(std::span<const RankWork> window) {
+void AccountWatch::gather() {
+  struct Own {
+    Energy joules;
+    double seconds;
+  };
+  const std::vector<Own> ranks = of_all_ranks(world_, Own{meter_.read(), meter_.seconds()});
   joules_ = {};
-  for (const RankWork& rank : window) joules_ += rank.energy;
+  for (const Own& rank : ranks) joules_ += rank.joules;
+  seconds_ = ranks.front().seconds;
 }
 
-void AccountWatch::gather() {
-  joules_ = {};
-  for (const Energy& energy : of_all_ranks(world_, meter_.read())) joules_ += energy;
+void AccountWatch::after_step() {
+  constexpr double kEverySeconds = 10, kMostSteps = 1e6;
+  is_read_ = ++steps_ >= window_steps_;
+  if (!is_read_) return;
+  const double before = seconds_;
+  gather();
+  const double a_step = std::max(seconds_ - before, 1e-6) / static_cast<double>(steps_);
+  window_steps_ = static_cast<int64_t>(std::clamp(kEverySeconds / a_step, 1.0, kMostSteps));
+  steps_ = 0;
 }
 
 std::optional<RunAccount> AccountWatch::now(int64_t tokens) {
@@ -69,13 +82,6 @@ std::optional<RunAccount> AccountWatch::now(int64_t tokens) {
                     .tokens = tokens - first_tokens_,
                     .kwh = plus_joules(before_->kwh, joules_.total()),
                     .gpu_kwh = has_gpus_ ? plus_joules(before_->gpu_kwh, joules_.gpus) : std::nullopt};
-}
-
-std::optional<RunAccount> AccountWatch::if_due(int64_t tokens) {
-  constexpr std::chrono::seconds kEvery{10};
-  if (Clock::now() - told_ < kEvery) return std::nullopt;
-  told_ = Clock::now();
-  return now(tokens);
 }
 
 }  // namespace ripstop

@@ -1,13 +1,10 @@
 #pragma once
-#include <chrono>
 #include <filesystem>
 #include <optional>
-#include <span>
 
 #include "data/files/io.h"
 #include "train/machine/energy.h"
 #include "train/report/metrics.h"
-#include "train/run/speed_watch.h"
 
 namespace ripstop {
 
@@ -25,30 +22,29 @@ class AccountWatch {
   /// start. `begins`: the run has no checkpoint yet. Throws like read_log_ends.
   void resume(const std::filesystem::path& log, int64_t tokens, bool begins);
 
-  /// The energy of this rank's counters, for RankWork.
-  Energy of_rank() const { return meter_.last(); }
-  /// Takes the energy of all ranks as of the end of a window.
-  void take(std::span<const RankWork> window);
   /// Reads the counters of all ranks. Collective.
   void gather();
+  /// Call it after each step. Calls gather() about every ten seconds, after the same step on all ranks.
+  /// Collective.
+  void after_step();
 
-  /// The account up to now; with several ranks its energy is of the last take() or gather(). nullopt if the
-  /// account of earlier starts is lost. `tokens`: CheckpointState::tokens. On rank 0.
+  /// The account up to now; with several ranks its energy is of the last gather(). nullopt if the account of
+  /// earlier starts is lost. `tokens`: CheckpointState::tokens. On rank 0.
   std::optional<RunAccount> now(int64_t tokens);
-  /// Same as now(), once every ten seconds; else nullopt: so much of its account a killed start loses.
-  std::optional<RunAccount> if_due(int64_t tokens);
+  /// Same as now() if the last after_step() has read the counters; else nullopt.
+  std::optional<RunAccount> if_read(int64_t tokens) { return is_read_ ? now(tokens) : std::nullopt; }
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   Communicator& world_;
   const bool has_gpus_;
   EnergyMeter meter_;
   double nodes_ = 0;
-  Energy joules_;                     ///< of all ranks in this start
+  Energy joules_;                         ///< of all ranks in this start, by the last gather()
+  double seconds_ = 0;                    ///< time of that on rank 0, since the construction
+  int64_t steps_ = 0, window_steps_ = 1;  ///< steps since after_step() has read, and until it reads again
+  bool is_read_ = false;
   std::optional<RunAccount> before_;  ///< of the starts before this one
   int64_t first_tokens_ = 0;          ///< tokens of the checkpoint with which run.continue_from began the run
-  Clock::time_point told_ = Clock::now();
 };
 
 }  // namespace ripstop

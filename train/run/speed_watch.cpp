@@ -61,11 +61,10 @@ std::optional<SpeedWindow> SpeedWatch::add(const RankWork& step) {
   sum_.flops += step.flops;
   if (++steps_ < window_steps_) return std::nullopt;
   const auto count = static_cast<double>(steps_);
-  RankWork own{step.rank, sum_.compute_seconds / count, sum_.wait_seconds / count, sum_.flops / count,
-               step.energy};
+  RankWork own{step.rank, sum_.compute_seconds / count, sum_.wait_seconds / count, sum_.flops / count};
   SpeedWindow window{.steps = steps_, .ranks = {}, .speeds = {}, .slow = {}, .was_slow = windows_.slow()};
   window.ranks.resize(static_cast<size_t>(world_.size()));
-  constexpr int64_t kNumbers = 6;
+  constexpr int64_t kNumbers = 4;
   static_assert(sizeof(RankWork) == kNumbers * sizeof(double), "travels as its bytes");
   const auto numbers = [](RankWork* ranks, int64_t size) {
     return Tensor{ranks, DType::kFloat64, Shape{kNumbers * size}, Device::cpu()};

@@ -7,7 +7,6 @@
 #include "data/dataset/packed_batch.h"
 #include "model/config.h"
 #include "parallel/communicator.h"
-#include "train/machine/energy.h"
 
 namespace ripstop {
 
@@ -17,7 +16,6 @@ struct RankWork {
   double compute_seconds = 0;  ///< time of the step without waits for collectives and saves
   double wait_seconds = 0;     ///< waits for collectives
   double flops = 0;
-  Energy energy = {};  ///< joules of the counters that the rank reads, since its start
 };
 
 struct StepTimes {
@@ -67,7 +65,7 @@ struct SpeedWindow {
 };
 
 /// Finds ranks that compute slower than the others. A window has 5 steps, or more if they take less than half
-/// a second, so a slow rank is known after 20 steps or two seconds. Costs one all-gather of six float64 a
+/// a second, so a slow rank is known after 20 steps or two seconds. Costs one all-gather of four float64 a
 /// window.
 class SpeedWatch {
  public:

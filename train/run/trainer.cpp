@@ -120,6 +120,7 @@ std::optional<StepResult> Trainer::take_step() {
     clock_.end();
     if (time_limit_) time_limit_->took_step(clock_.seconds());
     if (state_.step > first_step_ + 1) deadline_.learn(clock_.seconds() - saves_->wait_seconds());
+    account_.after_step();
     // The step is logged before check_numerics, so that the log's last line shows why the run ends.
     log_step(work, *result);
     if (state_.step > first_step_ + 1) watch_speed(work.flops);
@@ -211,7 +212,7 @@ void Trainer::log_step(const StepWork& work, const StepResult& result) {
       .data_wait_seconds = work.data_wait_seconds,
       .save_wait_seconds = saves_->wait_seconds(),
       .startup = startup_of_step(),
-      .account = account_.if_due(state_.tokens)};
+      .account = account_.if_read(state_.tokens)};
   log_.write(metrics);
   loss_watch_.add(metrics.step, metrics.loss, metrics.grad_norm,
                   [this](const std::string& note) { log_.warn(note); });
@@ -241,11 +242,9 @@ void Trainer::watch_speed(double flops) {
   const StepTimes times{.seconds = clock_.seconds(),
                         .in_collectives_seconds = clock_.waited_in_all(),
                         .for_save_seconds = saves_->alone_seconds()};
-  RankWork work = work_of_step(world_.communicator().rank(), times, flops);
-  work.energy = account_.of_rank();
-  const std::optional<SpeedWindow> window = speed_watch_.add(work);
+  const std::optional<SpeedWindow> window =
+      speed_watch_.add(work_of_step(world_.communicator().rank(), times, flops));
   if (!window) return;
-  account_.take(window->ranks);
   log_.write(hosts_event(*window, mesh_.hosts(), state_.step));
   for (const std::string& text : speed_changes(*window, mesh_.hosts())) log_.warn(text);
 }

@@ -37,32 +37,23 @@ TEST_F(AccountRanks, ANodeCountsOnce) {
   account.gather();
   EXPECT_NEAR(account.now(500)->kwh.value(), 0.01, 1e-9);
   EXPECT_NEAR(account.now(500)->tokens_per_kwh().value(), 50'000, 1e-3);
-  // Later energy is known after the next window: ranks say how much they have read.
+  // Later energy is known when the ranks have told each other.
   take(36'000);
-  SpeedWatch watch(ranks_);
-  std::optional<SpeedWindow> window;
-  for (int64_t step = 0; step < SpeedWatch::kSteps; ++step) {
-    RankWork work{static_cast<double>(ranks_.rank()), 1, 0, 1e9};
-    work.energy = {is_first_ ? 36'000.0 * static_cast<double>(step + 1) : 0, 0};
-    window = watch.add(work);
-  }
-  if (ranks_.size() == 1) {
-    EXPECT_NEAR(account.now(500)->kwh.value(), 0.02, 1e-9) << "one rank reads at once";
-    return;
-  }
-  EXPECT_NEAR(account.now(500)->kwh.value(), 0.01, 1e-9);
-  account.take(window.value().ranks);
-  EXPECT_NEAR(account.now(500)->kwh.value(), 0.05, 1e-9) << "the last step's";
+  EXPECT_NEAR(account.now(500)->kwh.value(), ranks_.size() == 1 ? 0.02 : 0.01, 1e-9);
+  EXPECT_FALSE(account.if_read(500));
+  account.after_step();
+  EXPECT_NEAR(account.if_read(500)->kwh.value(), 0.02, 1e-9) << "after the first step";
+  account.after_step();
+  EXPECT_FALSE(account.if_read(500)) << "ten seconds are not over";
 }
 
 TEST_F(AccountRanks, OneUnreadableNodeMakesTheSumUnknown) {
   const bool is_last = ranks_.rank() + 1 == ranks_.size();
-  std::vector<RankWork> window(static_cast<size_t>(ranks_.size()));
-  AccountWatch account(test_world(), Device::cpu(), folder_ / "class/powercap");
+  AccountWatch account(test_world(), Device::cpu(),
+                       is_first_ ? folder_ / "none" : folder_ / "class/powercap");
   account.resume(folder_ / "none", 0, true);
-  window.back().energy.host = std::nan("");
-  account.take(window);
-  EXPECT_EQ(account.now(500)->kwh.has_value(), ranks_.size() == 1) << "one rank reads its own counters";
+  account.gather();
+  EXPECT_FALSE(account.now(500)->kwh);
   EnergyMeter meter(posix_io(), is_last ? folder_ / "none" : folder_ / "class/powercap",
                     {.host = is_last, .gpus = {}});
   const std::vector<NodePower> nodes = power_of_nodes(test_world(), meter, false);

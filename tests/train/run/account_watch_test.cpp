@@ -19,7 +19,7 @@ class AccountRuns : public SmallRuns {
     std::vector<std::string> overrides = {fmt::format("train.steps={}", steps)};
     overrides.insert(overrides.end(), keys.begin(), keys.end());
     int64_t asked = 0;
-    return train(config(run, make_data("data", 40), overrides), [&, stops_after] {
+    return train(config(run, data_, overrides), [&, stops_after] {
       // The start asks before its first step, too.
       const bool is_step = said().find(" at step ") != std::string::npos;
       if (is_step && tree_) tree_->take("intel-rapl:0", 3600);
@@ -28,6 +28,7 @@ class AccountRuns : public SmallRuns {
   }
   RunAccount end() const { return metrics("run").ends.back().account.value(); }
 
+  const std::string data_ = make_data("data", 40);
   std::optional<PowercapTree> tree_;
 };
 
@@ -57,7 +58,7 @@ TEST_F(AccountRuns, StartsAddUp) {
   EXPECT_EQ(last_account(log), end());
 }
 
-// A step that is made again is paid twice and counts once. The lines of the steps that a killed start lost are
+// A step that is made again is paid twice and counts once. The lines of steps that a killed start lost are
 // removed, but not from the account.
 TEST_F(AccountRuns, LostStepsArePaid) {
   add_counters();
