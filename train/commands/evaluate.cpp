@@ -1,4 +1,6 @@
-#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 
 #include "data/dataset/dataset_directory.h"
 #include "data/dataset/kept_tokens.h"
@@ -50,6 +52,12 @@ struct Subject {
   GenerationSettings generation = {.max_new_tokens = 0};
 
   bool has_summaries() const { return generation.max_new_tokens > 0; }
+  std::string data() const { return dataset.path().parent_path().string(); }
+  /// The run's data sets; empty if it was trained on one.
+  std::vector<std::string> data_sets() const {
+    const std::vector<std::string>& all = trained.config.data.directories;
+    return all.size() > 1 ? all : std::vector<std::string>();
+  }
   /// The run's data.loss_on, unless only last turns have targets.
   LossOn loss_on() const {
     return dataset.header().why_only_last.empty() ? trained.config.data.loss_on : LossOn::kLast;
@@ -279,6 +287,8 @@ std::optional<EvaluationScores> measure(InferenceModel& model, const EvaluateArg
   EvaluationScores scores{.step = subject.trained.state().step,
                           .checkpoint = subject.trained.stored.directory().string(),
                           .split = given.split,
+                          .data = subject.data(),
+                          .data_sets = subject.data_sets(),
                           .examples = subject.examples,
                           .split_examples = subject.dataset.examples(),
                           .cuts = count_cuts(subject.dataset, subject.examples, subject.loss_on(),
@@ -310,6 +320,19 @@ std::optional<EvaluationScores> measure(InferenceModel& model, const EvaluateArg
   return scores;
 }
 
+// Of a run on several data sets, says which of them is scored.
+void say_which_data(const EvaluateArguments& given, const Subject& subject) {
+  std::vector<std::string> others = subject.data_sets();
+  if (others.empty()) return;
+  std::string text = subject.data();
+  if (given.data.empty()) {
+    others.erase(others.begin());
+    text += fmt::format(", the first of the run's {}: --data chooses {}",
+                        counted(std::ssize(others) + 1, "data set"), fmt::join(others, " or "));
+  }
+  print_to(given.json ? stderr : stdout, "scores {}\n", text);
+}
+
 // After a stop, tells people which part is done and how to go on.
 void say_stopped(const EvaluateArguments& given, const Subject& subject, const Output& output,
                  const Stop& stop) {
@@ -337,6 +360,7 @@ ExitCode evaluate(MpiWorld& world, const EvaluateArguments& given, Stop& stop) {
     if (world.communicator().rank() == 0) output.emplace(open_output(given, subject, options, settings));
   });
   LoadedModel model(io, world, subject.trained, options, device);
+  if (output) say_which_data(given, subject);
   if (output && !given.json)
     print_to(stdout, "{} on {}, {}\n", subject.trained.stored.directory().string(),
              model.mesh().sizes().to_text(), to_string(model.model().options().compute));

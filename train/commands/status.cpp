@@ -69,6 +69,8 @@ Json as_json(const RunStatus& status) {
             {"size_bytes", status.size_bytes},
             {"started_at", known(status.started_at)},
             {"seconds_since_update", known(status.seconds_since_update)}};
+  for (const auto& [directory, loss] : status.best_validation_sets)
+    json["best_validation_sets"].push_back({{"directory", directory}, {"loss", loss}});
   if (!status.slow_ranks.empty()) {
     json["slow_ranks"] = status.slow_ranks;
     json["exclude"] = status.exclude;

@@ -87,6 +87,10 @@ std::string to_json(const EvaluationScores& scores) {
                             {"copies", share(signs.copies)}};
   document["checkpoint"] = scores.checkpoint;
   document["split_examples"] = scores.split_examples;
+  if (!scores.data_sets.empty()) {
+    document["data"] = scores.data;
+    document["data_sets"] = scores.data_sets;
+  }
   document["loss_cut_documents"] = scores.cuts.loss_documents;
   document["loss_cut_summaries"] = scores.cuts.loss_summaries;
   document["loss_cut_turns"] = scores.cuts.loss_turns;

@@ -3,6 +3,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "data/dataset/loss_on.h"
 #include "data/dataset/token_dataset.h"
@@ -36,6 +37,8 @@ struct EvaluationScores {
   int64_t step = 0;        ///< the step of the checkpoint
   std::string checkpoint;  ///< the checkpoint's directory
   std::string split;
+  std::string data = {};                    ///< the data set, if the run was trained on several
+  std::vector<std::string> data_sets = {};  ///< all of them
   int64_t examples = 0;
   int64_t split_examples = 0;  ///< number of all examples of the split
   LossSum loss = {};

@@ -82,13 +82,16 @@ std::ptrdiff_t neighbours(const RunRecord& run) {
   return std::ssize(run.columns.all()) / 60;
 }
 
-std::optional<double> smoothed(const RunRecord& run, Series series, std::ptrdiff_t i,
+std::optional<double> smoothed(const Chart& chart, const RunRecord& run, Series series, std::ptrdiff_t i,
                                std::ptrdiff_t each_side) {
   const std::vector<Column>& all = run.columns.all();
-  if (all[static_cast<size_t>(i)][series].count == 0) return std::nullopt;
+  const auto numbers = [&](std::ptrdiff_t n) -> const Extent& {
+    return numbers_of(chart, run, all[static_cast<size_t>(n)], series);
+  };
+  if (numbers(i).count == 0) return std::nullopt;
   Extent mean;
   const std::ptrdiff_t reach = std::min({each_side, i, std::ssize(all) - 1 - i});  // the same on both sides
-  for (std::ptrdiff_t n = i - reach; n <= i + reach; ++n) mean.add(all[static_cast<size_t>(n)][series]);
+  for (std::ptrdiff_t n = i - reach; n <= i + reach; ++n) mean.add(numbers(n));
   return mean.mean();
 }
 
@@ -153,8 +156,8 @@ class Drawing {
     for (const RunRecord& run : runs_)
       for (const Column& column : run.columns.all()) {
         last = std::max(last, value_of(column, abscissa_));
-        values.add(column[chart_.series]);
-        if (chart_.with_validation) values.add(column[Series::kValidation]);
+        values.add(numbers_of(chart_, run, column, chart_.series));
+        if (chart_.with_validation) values.add(numbers_of(chart_, run, column, Series::kValidation));
       }
     if (values.count == 0) return false;
     x_ = {0, last > 0 ? last : 1, kLeft, size_.width - kLeft - kRight};
@@ -217,7 +220,7 @@ class Drawing {
       const double x = place_of(run, *run.diverged);
       const bool is_right = x > size_.width / 2;
       out += mark("diverged", x, html(fmt::format("{}: no finite loss at step {}", run.name, *run.diverged)));
-      if (chart_.series == Series::kLoss)
+      if (chart_.series == Series::kLoss && chart_.set.empty())
         out += fmt::format("<text class=\"bad {}\" x=\"{:.1f}\" y=\"{}\">diverged at step {}</text>",
                            is_right ? "end" : "", x + (is_right ? -5 : 5),
                            kTop + 12 + 14 * static_cast<double>(number), *run.diverged);
@@ -232,7 +235,7 @@ class Drawing {
     Path path;
     bool up = true;
     for (const Column& column : run.columns.all()) {
-      const Extent& values = column[chart_.series];
+      const Extent& values = numbers_of(chart_, run, column, chart_.series);
       if (values.not_finite > 0) path.lift();
       if (values.count == 0) continue;
       const double x = x_.at(value_of(column, abscissa_));
@@ -251,8 +254,8 @@ class Drawing {
     std::vector<std::string> circles;
     for (std::ptrdiff_t i = 0; i < std::ssize(run.columns.all()); ++i) {
       const Column& column = run.columns.all()[static_cast<size_t>(i)];
-      const std::optional<double> value = smoothed(run, series, i, each_side);
-      if (!value && column[series].not_finite > 0) path.lift();
+      const std::optional<double> value = smoothed(chart_, run, series, i, each_side);
+      if (!value && numbers_of(chart_, run, column, series).not_finite > 0) path.lift();
       if (!value) continue;
       const double x = x_.at(value_of(column, abscissa_)), y = y_.at(*value);
       path.to(x, y);
@@ -286,11 +289,12 @@ class Drawing {
     std::string place, text;
     for (size_t number = 0; number < runs_.size(); ++number) {
       Extent values, validation;
-      for (const Column& column : runs_[number].columns.all()) {
+      const RunRecord& run = runs_[number];
+      for (const Column& column : run.columns.all()) {
         const double x = x_.at(value_of(column, abscissa_));
         if (x < left || x > right) continue;
-        values.add(column[chart_.series]);
-        if (chart_.with_validation) validation.add(column[Series::kValidation]);
+        values.add(numbers_of(chart_, run, column, chart_.series));
+        if (chart_.with_validation) validation.add(numbers_of(chart_, run, column, Series::kValidation));
         if (values.count > 0) place = number_text(value_of(column, abscissa_));
       }
       if (values.count == 0) continue;
@@ -314,6 +318,14 @@ class Drawing {
 };
 
 }  // namespace
+
+const Extent& numbers_of(const Chart& chart, const RunRecord& run, const Column& column, Series series) {
+  static const Extent kNone;
+  if (chart.set.empty()) return column[series];
+  const auto set = static_cast<size_t>(std::ranges::find(run.sets, chart.set) - run.sets.begin());
+  if (set >= std::min(run.sets.size(), column.sets.size())) return kNone;
+  return series == Series::kValidation ? column.sets[set].validation : column.sets[set].loss;
+}
 
 std::string number_text(double value, int digits) {
   constexpr std::pair<double, const char*> kUnits[] = {{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e4, "k"}};

@@ -31,7 +31,11 @@ struct Chart {
   bool from_zero = true;            ///< the vertical axis begins at 0
   bool may_be_logarithmic = false;  ///< logarithmic if the numbers span a factor above 50
   bool with_validation = false;     ///< also draws dots of Series::kValidation
+  std::string set = {};             ///< if given, draws losses of the data set that has this name
 };
+
+/// The numbers of `series` in a column of `run`, of `chart.set` if it names a data set.
+const Extent& numbers_of(const Chart& chart, const RunRecord& run, const Column& column, Series series);
 
 /// "1.23k", "0.0012"; at most `digits` significant digits.
 std::string number_text(double value, int digits = 4);

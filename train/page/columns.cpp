@@ -54,6 +54,10 @@ void Columns::halve() {
     to.tokens = from.tokens;
     to.hours = from.hours;
     for (size_t s = 0; s < kSeriesCount; ++s) to.values[s].add(from.values[s]);
+    for (size_t s = 0; s < from.sets.size(); ++s) {
+      to.set(s).loss.add(from.sets[s].loss);
+      to.set(s).validation.add(from.sets[s].validation);
+    }
   }
   columns_.resize(kept);
 }

@@ -38,6 +38,11 @@ struct Extent {
   double mean() const { return sum / static_cast<double>(count); }
 };
 
+/// Losses of one of several data sets.
+struct SetExtents {
+  Extent loss, validation;
+};
+
 /// A few steps in a row.
 struct Column {
   int64_t index = 0;  ///< any of its steps, divided by Columns::width()
@@ -45,9 +50,15 @@ struct Column {
   double tokens = 0;  ///< tokens seen up to `step`
   double hours = 0;   ///< hours spent in steps and validations up to `step`
   std::array<Extent, kSeriesCount> values;
+  std::vector<SetExtents> sets;  ///< as many as there were numbers of; empty if the run has one data set
 
   Extent& operator[](Series series) { return values[static_cast<size_t>(series)]; }
   const Extent& operator[](Series series) const { return values[static_cast<size_t>(series)]; }
+  /// The data set with this number.
+  SetExtents& set(size_t number) {
+    if (sets.size() <= number) sets.resize(number + 1);
+    return sets[number];
+  }
 };
 
 /// The curves of a run of any length in bounded memory: columns of equally many steps, whose width doubles

@@ -27,6 +27,23 @@ constexpr std::pair<std::string_view, std::string_view> kSections[] = {
     {"history", "Restarts and warnings"},
     {"origin", "Origin"}};
 
+// A chart of each data set that any run has beside others.
+std::vector<Chart> charts_of_sets(Runs runs) {
+  std::vector<Chart> charts;
+  for (const RunRecord& run : runs)
+    for (const std::string& set : run.sets)
+      if (std::ranges::find(charts, set, &Chart::set) == charts.end())
+        charts.push_back({.series = Series::kLoss,
+                          .title = fmt::format("Loss of {}", html(set)),
+                          .note = "of this data set's targets alone (dots: over its validation split)",
+                          .smooth = true,
+                          .from_zero = false,
+                          .may_be_logarithmic = true,
+                          .with_validation = true,
+                          .set = set});
+  return charts;
+}
+
 std::vector<Chart> charts_of(Runs runs) {
   const int64_t mean = runs.size() == 1 ? smoothed_steps(runs[0]) : 0;
   const std::string smooth =
@@ -40,7 +57,7 @@ std::vector<Chart> charts_of(Runs runs) {
                  .unit = Unit::kShare,
                  .smooth = true};
   };
-  return {
+  std::vector<Chart> charts = {
       {.series = Series::kLoss,
        .title = "Loss",
        .note = "mean surprise at the next token, in nats: lower is better (" + smooth +
@@ -84,6 +101,9 @@ std::vector<Chart> charts_of(Runs runs) {
        .note = "of rank 0, since its start",
        .unit = Unit::kBytes},
   };
+  const std::vector<Chart> of_sets = charts_of_sets(runs);
+  charts.insert(charts.begin() + 2, of_sets.begin(), of_sets.end());  // behind the losses of all
+  return charts;
 }
 
 bool has_numbers(Runs runs, const Chart& chart) {
@@ -91,12 +111,15 @@ bool has_numbers(Runs runs, const Chart& chart) {
       chart.series == Series::kReplicate || chart.series == Series::kFsdp || chart.series == Series::kTensor;
   for (const RunRecord& run : runs)
     for (const Column& column : run.columns.all())
-      if (column[chart.series].count > 0 && (!is_exposed || column[chart.series].most > 0)) return true;
+      for (const Series series : {chart.series, chart.set.empty() ? chart.series : Series::kValidation})
+        if (const Extent& numbers = numbers_of(chart, run, column, series);
+            numbers.count > 0 && (!is_exposed || numbers.most > 0))
+          return true;
   return false;
 }
 
 std::string figure(const Chart& chart, Runs runs, Abscissa abscissa, const std::string& legend) {
-  const bool is_wide = chart.series == Series::kLoss;
+  const bool is_wide = chart.series == Series::kLoss && chart.set.empty();
   std::string out = fmt::format("<figure{}><h3>{}</h3><figcaption>{}</figcaption>{}",
                                 is_wide ? " class=\"wide\"" : "", chart.title, chart.note, legend);
   if (is_wide)

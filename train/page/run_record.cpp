@@ -11,6 +11,7 @@
 #include "data/text/text_lines.h"
 #include "train/checkpoint/find_run.h"
 #include "train/checkpoint/run_lock.h"
+#include "train/report/human_text.h"
 #include "train/run/run_status.h"
 
 namespace ripstop {
@@ -57,6 +58,9 @@ class RecordMaker {
       const auto series = static_cast<Series>(static_cast<int>(Series::kReplicate) + static_cast<int>(axis));
       if (step.step_seconds > 0) column[series].add(exposed / step.step_seconds);
     }
+    if (step.sets)
+      for (size_t set = 0; set < std::min(step.sets->size(), kMostDataSets); ++set)
+        if (const SetStep& part = (*step.sets)[set]; part.tokens > 0) column.set(set).loss.add(part.loss);
     if (!std::isfinite(step.loss) || !std::isfinite(step.grad_norm)) {
       ++run_.not_finite;
       if (!run_.diverged) run_.diverged = step.step;
@@ -72,6 +76,10 @@ class RecordMaker {
     if (validation.rouge1) column[Series::kRouge1].add(*validation.rouge1);
     if (validation.rouge2) column[Series::kRouge2].add(*validation.rouge2);
     if (validation.rougeL) column[Series::kRougeL].add(*validation.rougeL);
+    if (validation.sets)
+      for (size_t set = 0; set < std::min(validation.sets->size(), kMostDataSets); ++set)
+        if (const SetScores& part = (*validation.sets)[set]; part.target_count > 0)
+          column.set(set).validation.add(part.loss);
     if (validation.step > 0 && (!run_.best_loss || validation.loss < run_.best_loss->loss) &&
         std::isfinite(validation.loss))
       run_.best_loss = validation;
@@ -232,6 +240,11 @@ void try_to(RunRecord& run, auto&& read) {
   }
 }
 
+/// The names of several data sets.
+std::vector<std::string> set_names(const RunConfig& config) {
+  return config.data.all().size() > 1 ? short_paths(config.data.all()) : std::vector<std::string>();
+}
+
 }  // namespace
 
 std::string reason_of(const std::optional<EndEvent>& end) {
@@ -254,6 +267,7 @@ RunRecord read_run(Io& io, const fs::path& directory, size_t most_columns, bool 
       run.config = load_run_config((directory / "config.toml").string());
     else
       run.notes.push_back("there is no config.toml");
+    if (run.config) run.sets = set_names(*run.config);
   });
   run.state_of_checkpoint = newest_state(io, directory);
   try_to(run, [&] { read_evaluations(io, directory / "evaluation", with_texts, run); });
@@ -309,6 +323,7 @@ class Anonymous {
         hide(*path);
     if (run.config)
       for (std::string& path : run.config->data.directories) hide(path);
+    if (run.config) run.sets = set_names(*run.config);
     if (run.state_of_checkpoint && run.state_of_checkpoint->adapted)
       hide(run.state_of_checkpoint->adapted->directory);
     for (WarningEvent& warning : run.warnings) warning.text = "(left out)";
@@ -324,23 +339,10 @@ class Anonymous {
 }  // namespace
 
 void name_shortly(std::vector<RunRecord>& runs) {
-  std::vector<std::vector<fs::path>> names;
-  size_t fewest = SIZE_MAX;
-  for (const RunRecord& run : runs) {
-    const fs::path path = fs::path(run.path).lexically_normal();
-    const fs::path whole = path.has_filename() ? path : path.parent_path();
-    fewest = std::min(fewest, names.emplace_back(whole.begin(), whole.end()).size());
-  }
-  const size_t kept = runs.size() == 1 ? 2 : 1;
-  size_t shared = 0;
-  while (shared + kept < fewest &&
-         std::ranges::all_of(names, [&](const auto& each) { return each[shared] == names[0][shared]; }))
-    ++shared;
-  for (size_t i = 0; i < runs.size(); ++i) {
-    fs::path end;
-    for (size_t n = shared; n < names[i].size(); ++n) end /= names[i][n];
-    runs[i].name = end.string();
-  }
+  std::vector<std::string> paths;
+  for (const RunRecord& run : runs) paths.push_back(run.path);
+  const std::vector<std::string> names = short_paths(paths, runs.size() == 1 ? 2 : 1);
+  for (size_t i = 0; i < runs.size(); ++i) runs[i].name = names[i];
 }
 
 void make_anonymous(std::vector<RunRecord>& runs, const std::string& owner) {

@@ -66,6 +66,7 @@ struct RunRecord {
   std::string state;               ///< RunStatus::state
   std::vector<std::string> notes;  ///< what could not be read
   std::optional<RunConfig> config;
+  std::vector<std::string> sets;  ///< short names of several data sets
   Columns columns;
   std::optional<StartEvent> first_start, last_start;
   std::optional<double> first_loss;

@@ -17,6 +17,7 @@
 #include "data/tokenizer/protobuf_fields.h"
 #include "model/core/number.h"
 #include "train/config/config_keys.h"
+#include "train/report/human_text.h"
 
 namespace ripstop {
 
@@ -161,6 +162,7 @@ void add_samples(Message& values, const std::vector<ValidationEvent::Sample>& sa
 // The records for an event; empty for events that TensorBoard does not show.
 struct Records {
   const RunConfig& config;
+  const std::vector<std::string>& sets;
   double time;
 
   std::string operator()(const StartEvent& start) const {
@@ -195,6 +197,9 @@ struct Records {
     add_scalar(values, "speed/data_wait_seconds", step.data_wait_seconds);
     add_scalar(values, "speed/save_wait_seconds", step.save_wait_seconds);
     add_scalar(values, "memory/peak_bytes", static_cast<double>(step.peak_memory_bytes));
+    for_each_set(step.sets, [&](const std::string& set, const SetStep& part) {
+      if (part.tokens > 0) add_scalar(values, "train/loss/" + set, part.loss);
+    });
     return summary(step.step, values);
   }
 
@@ -205,6 +210,12 @@ struct Records {
     if (validation.rouge1) add_scalar(values, "validation/rouge1", *validation.rouge1);
     if (validation.rouge2) add_scalar(values, "validation/rouge2", *validation.rouge2);
     if (validation.rougeL) add_scalar(values, "validation/rougeL", *validation.rougeL);
+    for_each_set(validation.sets, [&](const std::string& set, const SetScores& part) {
+      if (part.target_count > 0) add_scalar(values, "validation/loss/" + set, part.loss);
+      if (part.rouge1) add_scalar(values, "validation/rouge1/" + set, *part.rouge1);
+      if (part.rouge2) add_scalar(values, "validation/rouge2/" + set, *part.rouge2);
+      if (part.rougeL) add_scalar(values, "validation/rougeL/" + set, *part.rougeL);
+    });
     if (validation.samples) add_samples(values, *validation.samples);
     return summary(validation.step, values);
   }
@@ -221,6 +232,11 @@ struct Records {
   std::string operator()(const auto&) const { return ""; }
 
  private:
+  // Calls take(name, part) for the part of each data set.
+  void for_each_set(const auto& parts, const auto& take) const {
+    for (size_t set = 0; parts && set < std::min(parts->size(), sets.size()); ++set)
+      take(sets[set], (*parts)[set]);
+  }
   Message at(int64_t step) const { return Message().number(1, time).integer(2, static_cast<uint64_t>(step)); }
   std::string summary(int64_t step, const Message& values) const {
     return record(at(step).message(5, values));
@@ -229,7 +245,8 @@ struct Records {
 
 }  // namespace
 
-EventFile::EventFile(const std::filesystem::path& directory, const RunConfig& config) : config_(config) {
+EventFile::EventFile(const std::filesystem::path& directory, const RunConfig& config)
+    : config_(config), sets_(short_paths(config.data.all())) {
   const double now =
       std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   int64_t number = static_cast<int64_t>(now);
@@ -246,7 +263,7 @@ EventFile::EventFile(const std::filesystem::path& directory, const RunConfig& co
 
 std::string EventFile::records(const MetricsEvent& event, double time) {
   last_time_ = std::max(last_time_, time + shift_);
-  return std::visit(Records{config_, last_time_}, event);
+  return std::visit(Records{config_, sets_, last_time_}, event);
 }
 
 }  // namespace ripstop

@@ -2,6 +2,7 @@
 #pragma once
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "train/config/run_config.h"
 #include "train/report/metrics.h"
@@ -26,8 +27,9 @@ class EventFile {
  private:
   std::filesystem::path path_;
   const RunConfig config_;
-  double last_time_ = 0;  ///< last time in the older files, then in the last record
-  double shift_ = 0;      ///< seconds by which the clock was behind last_time_ at the start
+  const std::vector<std::string> sets_;  ///< short names of several data sets
+  double last_time_ = 0;                 ///< last time in the older files, then in the last record
+  double shift_ = 0;                     ///< seconds by which the clock was behind last_time_ at the start
 };
 
 }  // namespace ripstop

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <filesystem>
 #include <iterator>
 #include <limits>
 #include <string_view>
@@ -58,6 +60,28 @@ std::string account_text(const std::optional<RunAccount>& account) {
   else if (account->gpu_kwh)
     text += fmt::format(", {:.3g} kWh of GPUs", *account->gpu_kwh);
   return text;
+}
+
+std::vector<std::string> short_paths(const std::vector<std::string>& paths, size_t kept) {
+  namespace fs = std::filesystem;
+  std::vector<std::vector<fs::path>> names;
+  size_t fewest = SIZE_MAX;
+  for (const std::string& given : paths) {
+    const fs::path path = fs::path(given).lexically_normal();
+    const fs::path whole = path.has_filename() ? path : path.parent_path();
+    fewest = std::min(fewest, names.emplace_back(whole.begin(), whole.end()).size());
+  }
+  size_t shared = 0;
+  while (shared + kept < fewest &&
+         std::ranges::all_of(names, [&](const auto& each) { return each[shared] == names[0][shared]; }))
+    ++shared;
+  std::vector<std::string> ends;
+  for (const auto& each : names) {
+    fs::path end;
+    for (size_t n = shared; n < each.size(); ++n) end /= each[n];
+    ends.push_back(end.string());
+  }
+  return ends;
 }
 
 }  // namespace ripstop

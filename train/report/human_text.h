@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "train/report/run_account.h"
 
@@ -24,5 +25,8 @@ std::string counted(int64_t number, const std::string& noun);
 
 /// "1.5 node-hours, 0.62 kWh (413 W a node, 1.2e+06 tokens a kWh)"; "" without an account.
 std::string account_text(const std::optional<RunAccount>& account);
+
+/// `paths` without the folders that all of them begin with; the last `kept` names of each always stay.
+std::vector<std::string> short_paths(const std::vector<std::string>& paths, size_t kept = 1);
 
 }  // namespace ripstop

@@ -28,6 +28,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
+std::string text_of(std::optional<double> value, int digits) {
+  return value ? fmt::format("{:.{}f}", without_nan_sign(*value), digits) : std::string("-");
+}
+
 // Finds the newest checkpoint by directory names, because status must stay fast for many runs.
 std::optional<int64_t> newest_checkpoint(Io& io, const fs::path& run) {
   std::map<int64_t, fs::path, std::greater<>> by_step;
@@ -135,11 +139,37 @@ int64_t bytes_below(const fs::path& directory) {
 void take_validation(const ValidationEvent& validation, RunStatus& status) {
   // Step 0 is no candidate for the best checkpoint, because a run does not keep its initial weights.
   if (validation.step == 0) return;
-  if (std::isfinite(validation.loss))
-    status.best_validation_loss =
-        std::min(validation.loss, status.best_validation_loss.value_or(validation.loss));
+  if (std::isfinite(validation.loss) &&
+      validation.loss <= status.best_validation_loss.value_or(validation.loss)) {
+    status.best_validation_loss = validation.loss;
+    status.best_validation_sets.clear();
+    for (const SetScores& set : validation.sets.value_or(std::vector<SetScores>()))
+      status.best_validation_sets.emplace_back("", set.loss);
+  }
   if (validation.rougeL)
     status.best_rougeL = std::max(*validation.rougeL, status.best_rougeL.value_or(*validation.rougeL));
+}
+
+// Names the data sets of RunStatus::best_validation_sets by the run's config.
+void name_sets(RunStatus& status) {
+  auto& sets = status.best_validation_sets;
+  if (sets.empty()) return;
+  try {
+    const std::vector<std::string> paths =
+        load_run_config((status.directory / "config.toml").string()).data.all();
+    const std::vector<std::string> names = short_paths(paths);
+    if (paths.size() != sets.size()) fail(ExitCode::kStorage, "config.toml has other data sets");
+    std::string text;
+    for (size_t set = 0; set < sets.size(); ++set) {
+      sets[set].first = paths[set];
+      text += fmt::format("{}{} {}", set == 0 ? "" : ", ", names[set],
+                          std::isfinite(sets[set].second) ? text_of(sets[set].second, 4) : "not validated");
+    }
+    add_note(status, "best val of each data set: " + text);
+  } catch (const Error& error) {
+    sets.clear();
+    add_note(status, fmt::format("losses of the data sets are not named: {}", error.what()));
+  }
 }
 
 // Takes the best score that the newest checkpoint knows, as the log was not read whole.
@@ -171,6 +201,7 @@ void take_log(const MetricsLog& log, RunStatus& status) {
       add_note(status, fmt::format("from step {} on {}", start.step + 1, change.text()));
   }
   for (const ValidationEvent& validation : log.validations) take_validation(validation, status);
+  name_sets(status);
   if (status.state == "done" && log.ends.back().reason == EndReason::kNoImprovement)
     add_note(status,
              "ended before its last step, as validations brought no improvement "
@@ -190,10 +221,6 @@ void take_log(const MetricsLog& log, RunStatus& status) {
   if (is_running) take_slow_ranks(log.hosts, log.starts.empty() ? -1 : log.starts.back().step, status);
   if (is_running && status.steps > last.step)
     status.eta_seconds = recent_step_seconds(log.steps) * static_cast<double>(status.steps - last.step);
-}
-
-std::string text_of(std::optional<double> value, int digits) {
-  return value ? fmt::format("{:.{}f}", without_nan_sign(*value), digits) : std::string("-");
 }
 
 std::string step_text(const RunStatus& run) {

@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "data/files/io.h"
@@ -24,7 +25,9 @@ struct RunStatus {
   std::optional<double> loss;
   std::optional<double> learning_rate;
   std::optional<double> best_validation_loss;  ///< the lowest; initial weights do not count
-  std::optional<double> best_rougeL;           ///< the highest of the validations
+  /// Each of several data sets and its loss in the validation of best_validation_loss; empty if not known.
+  std::vector<std::pair<std::string, double>> best_validation_sets;
+  std::optional<double> best_rougeL;  ///< the highest of the validations
   std::optional<double> tokens_per_second;
   std::optional<double> eta_seconds;         ///< time to the end; only while running
   std::optional<int64_t> newest_checkpoint;  ///< step of the newest checkpoint

@@ -10,13 +10,17 @@ namespace {
 TEST(Columns, KeepLeastMostAndSumOfAnyNumberOfSteps) {
   Columns columns(64);
   constexpr int64_t kSteps = 100'000;
-  for (int64_t step = 1; step <= kSteps; ++step)
-    columns.at(step, static_cast<double>(10 * step), 0)[Series::kLoss].add(step == 70'001 ? 1e6 : 1.0);
+  for (int64_t step = 1; step <= kSteps; ++step) {
+    Column& column = columns.at(step, static_cast<double>(10 * step), 0);
+    column[Series::kLoss].add(step == 70'001 ? 1e6 : 1.0);
+    if (step > 50'000) column.set(1).loss.add(2.0), column.set(1).validation.add(3.0);
+  }
   ASSERT_LE(columns.all().size(), 64U);
   ASSERT_GT(columns.all().size(), 32U);
-  Extent all;
+  Extent all, sets, validations;
   for (const Column& column : columns.all()) {
     all.add(column[Series::kLoss]);
+    for (const SetExtents& set : column.sets) sets.add(set.loss), validations.add(set.validation);
     EXPECT_EQ(column.tokens, static_cast<double>(10 * column.step));
     EXPECT_EQ(column.index, column.step / columns.width());
     EXPECT_EQ(column[Series::kLoss].most == 1e6, column.index == 70'001 / columns.width());
@@ -24,6 +28,8 @@ TEST(Columns, KeepLeastMostAndSumOfAnyNumberOfSteps) {
   EXPECT_EQ(all.count, kSteps);
   EXPECT_EQ(all.least, 1);
   EXPECT_EQ(all.sum, static_cast<double>(kSteps) - 1 + 1e6);
+  EXPECT_EQ(sets.sum, 2.0 * 50'000) << "of the second set alone, from the middle on";
+  EXPECT_EQ(validations.sum, 3.0 * 50'000);
 }
 
 TEST(Columns, FewStepsHaveAColumnEach) {

@@ -139,6 +139,7 @@ StepMetrics full_step() {
   step.model_flops_utilization = 0.5;
   step.communication_exposed_seconds.fsdp = 0.25;
   step.peak_memory_bytes = int64_t{61} << 30;
+  step.sets = {{.tokens = 5, .loss = 1.25}, {}};
   return step;
 }
 
@@ -149,6 +150,7 @@ ValidationEvent full_validation() {
   validation.rouge1 = validation.rouge2 = 0.25;
   validation.rougeL = 0.125;
   validation.samples = {{"7", "a cat | <b>", "the \xc3\xa9"}, {"8", "", "r"}};
+  validation.sets = {{.loss = 1.5, .target_count = 9, .rouge1 = 0.25, .rouge2 = 0.25, .rougeL = 0.125}, {}};
   return validation;
 }
 
@@ -166,6 +168,7 @@ TEST_F(EventFiles, HoldWhatTheFormatSays) {
   EXPECT_EQ(events.scalars.at("speed/communication_exposed_seconds/fsdp").at(3), 0.25F);
   EXPECT_EQ(events.scalars.at("validation/perplexity").at(3), static_cast<float>(std::exp(2.0)));
   EXPECT_EQ(events.scalars.at("validation/rougeL").at(3), 0.125F);
+  EXPECT_FALSE(events.tags.contains("train/loss/SET")) << "the run has one data set";
 
   const Fields text = events.tensors.at("validation/samples").at(0);
   const Fields metadata = fields_of(only(text, 9));
@@ -203,6 +206,7 @@ TEST_F(EventFiles, HoldWhatTheFormatSays) {
 }
 
 TEST_F(EventFiles, TheTagsAreThoseOfThePage) {
+  config_.data.directories = {"sets/SET", "sets/without-numbers"};
   write({start_at(0), full_step(), full_validation(), EndEvent{}}, now());
   const std::string page = read_bytes(RIPSTOP_SOURCE_DIR "/docs/formats.md");
   const size_t begin = page.find("<!-- table: tags -->");
@@ -212,6 +216,16 @@ TEST_F(EventFiles, TheTagsAreThoseOfThePage) {
   for (size_t at = table.find("\n| `"); at != table.npos; at = table.find("\n| `", at + 1))
     listed.insert(table.substr(at + 4, table.find('`', at + 4) - at - 4));
   EXPECT_EQ(listed, events_of(scratch_.path()).tags);
+}
+
+TEST_F(EventFiles, EachSetHasScalars) {
+  config_.data.directories = {"/sets/news/made", "/sets/chats/made"};
+  write({start_at(0), full_step(), full_validation()}, now());
+  const Events events = events_of(scratch_.path());
+  EXPECT_EQ(events.scalars.at("train/loss/news/made").at(3), 1.25F);
+  EXPECT_EQ(events.scalars.at("validation/loss/news/made").at(3), 1.5F);
+  EXPECT_EQ(events.scalars.at("validation/rougeL/news/made").at(3), 0.125F);
+  for (const std::string& tag : events.tags) EXPECT_EQ(tag.find("chats"), tag.npos) << "no targets: " << tag;
 }
 
 // A run that stopped or failed may go on, and TensorBoard would not believe a second end.

@@ -50,5 +50,15 @@ TEST(HumanText, PerplexityIsShortHoweverLarge) {
   EXPECT_EQ(perplexity_text(std::copysign(std::nan(""), -1)), "nan");
 }
 
+TEST(HumanText, PathsLoseTheFoldersThatAllShare) {
+  using Paths = std::vector<std::string>;
+  EXPECT_EQ(short_paths({"/data/sets/xsum/", "/data/sets/./chats"}), (Paths{"xsum", "chats"}));
+  EXPECT_EQ(short_paths({"sets/xsum/made", "sets/chats/made"}), (Paths{"xsum/made", "chats/made"}));
+  EXPECT_EQ(short_paths({"sets/a", "sets/a/b"}), (Paths{"a", "a/b"}));
+  EXPECT_EQ(short_paths({"a/b/c"}), Paths{"c"});
+  EXPECT_EQ(short_paths({"a/b/c"}, 2), Paths{"b/c"});
+  EXPECT_EQ(short_paths({}), Paths{});
+}
+
 }  // namespace
 }  // namespace ripstop

@@ -4,9 +4,11 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "tests/expect_has.h"
 #include "tests/train/commands/run_program.h"
+#include "tests/train/config/small_config.h"
 
 namespace ripstop {
 namespace {
@@ -78,6 +80,48 @@ TEST_F(Statuses, HaveTheNumbersOfTheirRuns) {
   EXPECT_FALSE(runs_[2].account);
   for (const char* column : {"rougeL", "node-h", "kWh"})
     EXPECT_EQ(status_table(std::span(runs_).last(1)).find(column), std::string::npos) << "no run has it";
+}
+
+// The losses of the data sets are those of the best validation, by the names of the run's config.
+TEST_F(Statuses, NameTheDataSetsOfTheBestValidation) {
+  EXPECT_TRUE(runs_[0].best_validation_sets.empty());
+  std::filesystem::create_directories(scratch_ / "mixed");
+  const auto write_config = [&](const std::string& list) {
+    write_bytes(scratch_ / "mixed/config.toml",
+                std::regex_replace(std::string(small_config::kSmallest),
+                                   std::regex("directory = \"[^\"]*\"\n(?=sequence_length)"),
+                                   "directories = [" + list + "]\n"));
+  };
+  write_config(R"("sets/one", "sets/two", "sets/three")");
+  MetricsFile file(scratch_ / "mixed/metrics.jsonl");
+  file.write(StartEvent{});
+  for (const auto& [step, loss] : {std::pair(0, 1.0), {1, 3.0}, {2, 2.0}, {3, 4.0}}) {
+    ValidationEvent validation;
+    validation.step = step;
+    validation.loss = loss;
+    validation.sets.emplace(3);
+    validation.sets->at(0).loss = loss + 0.25;
+    validation.sets->at(1).loss = loss - 0.25;
+    file.write(validation);
+  }
+  Io io;
+  const RunStatus status = read_status(io, scratch_ / "mixed");
+  ASSERT_EQ(status.best_validation_sets.size(), 3u);
+  EXPECT_EQ(status.best_validation_sets[0], (std::pair<std::string, double>("sets/one", 2.25)));
+  EXPECT_EQ(status.best_validation_sets[1], (std::pair<std::string, double>("sets/two", 1.75)));
+  EXPECT_HAS(status_table(std::span(&status, 1)),
+             "best val of each data set: one 2.2500, two 1.7500, three not validated\n");
+  const ProgramRun json = run_program("status --json " + (scratch_ / "mixed").string());
+  EXPECT_EQ(nlohmann::json::parse(json.out).at(0).at("best_validation_sets"),
+            nlohmann::json::parse(R"([{"directory": "sets/one", "loss": 2.25},
+                {"directory": "sets/two", "loss": 1.75}, {"directory": "sets/three", "loss": null}])"));
+  EXPECT_FALSE(nlohmann::json::parse(run_program("status --json " + (scratch_ / "a").string()).out)
+                   .at(0)
+                   .contains("best_validation_sets"));
+  write_config(R"("sets/one", "sets/two")");
+  const RunStatus other = read_status(io, scratch_ / "mixed");
+  EXPECT_TRUE(other.best_validation_sets.empty());
+  EXPECT_HAS(other.note, "losses of the data sets are not named");
 }
 
 TEST_F(Statuses, AreOrderedByEachKey) {
