@@ -13,6 +13,7 @@ table='
 data/process/child_process.*             tests/data/process/process_identity_test.cpp tests/train/run/time_limit_test.cpp
 data/corpus/corpus_*                     tests/data/corpus/corpus_test.cpp tests/data/corpus/corpus_messages_test.cpp
 data/chat/chat_style.*                   tests/data/chat/chat_template_test.cpp
+data/chat/chat_jinja.*                   tests/data/chat/chat_template_test.cpp
 data/chat/conversation.h                 tests/data/chat/encode_conversation_test.cpp
 data/prepare/encode_pool.*               tests/data/prepare/prepare_test.cpp
 data/files/io.*                          tests/train/checkpoint/checkpoint_faults_test.cpp

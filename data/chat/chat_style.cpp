@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "data/chat/chat_template.h"
 #include "data/files/hash.h"
 #include "data/text/json_reader.h"
 #include "model/core/error.h"
@@ -178,6 +179,15 @@ std::string text_in_config(const TokenizerFiles& files) {
   return "";
 }
 
+/// The name of the template that the kTokenizerChoiceFile of an export has, if `text` is that of it, with the
+/// default date; else "".
+std::string name_of_export(const TokenizerFiles& files, const std::string& text) {
+  const std::string name = (files.questions ? *files.questions : files.choice).chat_template.value_or("");
+  if (std::ranges::find(kStyles, name, &ChatStyle::name) == kStyles.end()) return "";
+  const Tokenizer tokenizer(files.path, {.chat_template = name, .chat_date = kDefaultChatDate});
+  return ChatTemplate(tokenizer).jinja() == text ? name : "";
+}
+
 }  // namespace
 
 std::vector<std::string> chat_template_names() {
@@ -193,19 +203,26 @@ const ChatStyle& chat_style(std::string_view name) {
   return *found;
 }
 
-std::string own_chat_template(const TokenizerFiles& files) {
+std::string chat_template_text(const TokenizerFiles& files) {
   // transformers also prefers the file to tokenizer_config.json.
   const std::string* const file = files.find(kChatTemplateFile);
-  const std::string text = file != nullptr ? *file : text_in_config(files);
+  return file != nullptr ? *file : text_in_config(files);
+}
+
+std::string own_chat_template(const TokenizerFiles& files) {
+  const std::string text = chat_template_text(files);
   if (text.empty())
     throw Error(ExitCode::kInputData,
                 fmt::format("no file beside {} has a chat template", files.path.string()), names_hint());
   const auto known = std::ranges::find(kKnownTexts, sha256_hex(text), &KnownText::sha256);
   if (known == kKnownTexts.end())
+    if (std::string name = name_of_export(files, text); !name.empty()) return name;
+  if (known == kKnownTexts.end())
     throw Error(
         ExitCode::kInputData,
         fmt::format("the chat template of {} is none of the {} known texts",
-                    (files.path.parent_path() / (file != nullptr ? kChatTemplateFile : kTokenizerConfigFile))
+                    (files.path.parent_path() /
+                     (files.find(kChatTemplateFile) != nullptr ? kChatTemplateFile : kTokenizerConfigFile))
                         .string(),
                     kKnownTexts.size()),
         names_hint());

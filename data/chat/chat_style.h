@@ -55,8 +55,12 @@ std::vector<std::string> chat_template_names();
 /// The row with this name. Throws Error(kUsage) with all names if there is none.
 const ChatStyle& chat_style(std::string_view name);
 
-/// The name of the template in tokenizer_config.json or chat_template.jinja, which must be one of the known
-/// texts, byte by byte. Throws Error(kInputData) with all names if it is not, or if there is no template.
+/// The text of the template in chat_template.jinja, else in tokenizer_config.json; "" if there is none.
+std::string chat_template_text(const TokenizerFiles& files);
+
+/// The name of that template, which must be one of the known texts, byte by byte, or what an export of
+/// ripstop has (ChatTemplate::jinja). Throws Error(kInputData) with all names if it is not, or if there is no
+/// template.
 std::string own_chat_template(const TokenizerFiles& files);
 
 }  // namespace ripstop

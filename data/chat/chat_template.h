@@ -39,12 +39,17 @@ class ChatTemplate {
   bool has_prompt() const { return !style_->prompt.empty(); }
   /// Bytes at the end of the generation prompt that are targets of conversations.
   int64_t prompt_targets() const { return style_->prompt_targets; }
+  /// Whether the text has a date.
+  bool has_date() const { return !preface_.empty(); }
   /// Whether a message is rendered the same way whatever follows it.
   bool is_sequential(const Conversation& messages) const;
   std::string_view prompt() const { return style_->prompt; }  ///< the generation prompt
   /// `prompts`: whether the generation prompt follows the messages. Throws ConversationError if the template
   /// refuses the roles.
   RenderedChat render(const Conversation& messages, bool prompts) const;
+  /// A text of Jinja, for chat_template.jinja, by which apply_chat_template of transformers writes the same
+  /// texts, and refuses the same roles.
+  std::string jinja() const;
 
  private:
   void check_roles(const Conversation& messages) const;

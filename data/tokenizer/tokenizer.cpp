@@ -96,6 +96,7 @@ void Tokenizer::load(const TokenizerChoice& choice) {
   if (choice.chat_template) {
     files_.choice.chat_template = choice.chat_template;
     files_.choice.chat_date = choice.chat_date;
+    files_.questions.reset();
   }
   if (files_.is_json())
     load_json();
@@ -109,7 +110,12 @@ void Tokenizer::load(const TokenizerChoice& choice) {
                 kEndHint);
   // Carry the name of the end token, too: the other carried files may name another token, or none.
   if (files_.is_json() && eos_) files_.choice.eos_token = piece(*eos_).name;
-  if (!files_.choice.eos_token.empty()) files_.carry_choice();
+  if (!files_.choice.eos_token.empty() || files_.questions) files_.carry_choice();
+}
+
+void Tokenizer::carry_questions(const std::optional<TokenizerChoice>& questions) {
+  files_.questions = questions;
+  if (questions) files_.carry_choice();
 }
 
 void Tokenizer::load_sentencepiece() {

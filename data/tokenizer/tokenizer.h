@@ -55,6 +55,8 @@ class Tokenizer {
   const std::string& model() const { return files_.carried.front().second; }
   /// All files that travel with the tokenizer.
   const TokenizerFiles& files() const { return files_; }
+  /// Sets TokenizerFiles::questions and carries it.
+  void carry_questions(const std::optional<TokenizerChoice>& questions);
   bool is_sentencepiece() const { return sentencepiece_ != nullptr; }
   /// Notes for people: how the end token was found, what in the files is ignored, and whether a
   /// tokenizer.model beside tokenizer.json gives other ids.

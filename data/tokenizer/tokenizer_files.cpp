@@ -31,6 +31,29 @@ JsonReader::Json read_choice(const JsonReader& reader, const fs::path& file) {
   return reader.parse(read_plain_file(file, kMostSmallBytes, ExitCode::kInputData));
 }
 
+/// Adds the members of `choice` to `json`.
+void add_choice(const TokenizerChoice& choice, JsonReader::Json& json) {
+  if (!choice.eos_token.empty()) json["eos_token"] = choice.eos_token;
+  json["reads_special_tokens"] = choice.reads_special_tokens.value_or(false);
+  if (choice.chat_template.value_or("").empty()) return;
+  json["chat_template"] = *choice.chat_template;
+  json["chat_date"] = choice.chat_date;
+}
+
+/// The inverse.
+TokenizerChoice choice_of(const JsonReader& reader, const JsonReader::Json& json) {
+  TokenizerChoice choice;
+  if (reader.find(json, "eos_token") != nullptr)
+    choice.eos_token = reader.text(json, "eos_token", kMostTokenNameBytes);
+  if (reader.find(json, "reads_special_tokens") != nullptr)
+    choice.reads_special_tokens = reader.flag(json, "reads_special_tokens");
+  if (reader.find(json, "chat_template") != nullptr) {
+    choice.chat_template = reader.text(json, "chat_template", kMostTokenNameBytes);
+    choice.chat_date = reader.text(json, "chat_date", kMostTokenNameBytes);
+  }
+  return choice;
+}
+
 /// `path` itself, or the tokenizer in the directory `path`.
 fs::path tokenizer_file(const fs::path& path) {
   std::error_code ignored;
@@ -71,12 +94,8 @@ const std::string* TokenizerFiles::find(std::string_view name) const {
 
 void TokenizerFiles::carry_choice() {
   JsonReader::Json json{{"file", carried.front().first}};
-  if (!choice.eos_token.empty()) json["eos_token"] = choice.eos_token;
-  json["reads_special_tokens"] = choice.reads_special_tokens.value_or(false);
-  if (!choice.chat_template.value_or("").empty()) {
-    json["chat_template"] = *choice.chat_template;
-    json["chat_date"] = choice.chat_date;
-  }
+  add_choice(choice, json);
+  if (questions) add_choice(*questions, json["questions"]);
   std::erase_if(carried, [](const auto& file) { return file.first == kTokenizerChoiceFile; });
   carried.emplace_back(kTokenizerChoiceFile, text_of_json(json, 2) + "\n");
 }
@@ -109,16 +128,16 @@ std::string tokenizer_file_name(const fs::path& directory) {
 TokenizerChoice read_tokenizer_choice(const fs::path& directory) {
   const fs::path file = directory / kTokenizerChoiceFile;
   const JsonReader reader(file.string(), ExitCode::kInputData);
+  return choice_of(reader, read_choice(reader, file));
+}
+
+std::optional<TokenizerChoice> read_question_choice(const fs::path& directory) {
+  const fs::path file = directory / kTokenizerChoiceFile;
+  const JsonReader reader(file.string(), ExitCode::kInputData);
   const JsonReader::Json json = read_choice(reader, file);
-  TokenizerChoice choice;
-  if (reader.find(json, "eos_token") != nullptr)
-    choice.eos_token = reader.text(json, "eos_token", kMostTokenNameBytes);
-  if (reader.find(json, "reads_special_tokens") != nullptr)
-    choice.reads_special_tokens = reader.flag(json, "reads_special_tokens");
-  if (reader.find(json, "chat_template") != nullptr) {
-    choice.chat_template = reader.text(json, "chat_template", kMostTokenNameBytes);
-    choice.chat_date = reader.text(json, "chat_date", kMostTokenNameBytes);
-  }
+  if (reader.find(json, "questions") == nullptr) return std::nullopt;
+  TokenizerChoice choice = choice_of(reader, reader.member(json, "questions"));
+  if (!choice.chat_template) choice.chat_template = "";  // not that of documents
   return choice;
 }
 
@@ -152,6 +171,7 @@ TokenizerFiles read_tokenizer_files(const fs::path& path) {
     files.carried = tokenizer_files_of(std::move(bytes), files.path).carried;
   if (!has_usual_name) return files;
   files.choice = read_tokenizer_choice(directory);
+  files.questions = read_question_choice(directory);
   if (!files.is_json()) return files;
   for (const char* beside : kBesideJson)
     if (const fs::path file = directory / beside; is_file(file))

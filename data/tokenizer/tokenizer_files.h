@@ -18,7 +18,7 @@ inline constexpr const char* kTokenizerJsonFile = "tokenizer.json";
 inline constexpr const char* kTokenizerConfigFile = "tokenizer_config.json";
 inline constexpr const char* kSpecialTokensFile = "special_tokens_map.json";
 inline constexpr const char* kChatTemplateFile = "chat_template.jinja";
-/// A file of ripstop: a TokenizerChoice, and which of the two tokenizer files is read.
+/// A file of ripstop: TokenizerFiles::choice and questions, and which of the two tokenizer files is read.
 inline constexpr const char* kTokenizerChoiceFile = "ripstop_tokenizer.json";
 
 /// Maximum bytes of a .model file or tokenizer.json, of which each data set and run gets a copy. Large files
@@ -45,12 +45,14 @@ struct TokenizerFiles {
   /// tokenizer.model or tokenizer.json.
   std::vector<std::pair<std::string, std::string>> carried = {};
   TokenizerChoice choice = {};
+  /// How a model that was trained on several data sets reads conversations, if the first set has none.
+  std::optional<TokenizerChoice> questions = {};
   std::string model_config = {};  ///< bytes of config.json beside tokenizer.json; "" if absent
 
   bool is_json() const { return carried.front().first == kTokenizerJsonFile; }
   /// Bytes of a carried file; nullptr if it is not there.
   const std::string* find(std::string_view name) const;
-  /// Stores `choice` in the carried kTokenizerChoiceFile.
+  /// Stores `choice` and `questions` in the carried kTokenizerChoiceFile.
   void carry_choice();
   /// The name that the carried `file`, tokenizer_config.json or special_tokens_map.json, gives the token
   /// `key`, such as eos_token; "" if none. Throws Error(kInputData) for a damaged file.
@@ -67,6 +69,8 @@ std::string tokenizer_file_name(const std::filesystem::path& directory);
 /// The choice in kTokenizerChoiceFile of `directory`; an empty choice if the file is absent. Throws
 /// Error(kInputData) if the file is damaged.
 TokenizerChoice read_tokenizer_choice(const std::filesystem::path& directory);
+/// The same for TokenizerFiles::questions.
+std::optional<TokenizerChoice> read_question_choice(const std::filesystem::path& directory);
 
 /// Whether a data set, a run, an import or an export has a tokenizer's file of this name.
 bool is_tokenizer_file(std::string_view name);

@@ -3,8 +3,8 @@
 
     check_chat_prompts.py PROGRAM SHARED WORK
 
-Gives a tiny model of SHARED/golden/families a tokenizer and five chat templates, fine-tunes each on pairs of XSum by PROGRAM
-(build/cpu-release/ripstop), exports it, and compares: ids of `prepare --show` with those of apply_chat_template, prompt and whole;
+Gives a tiny model of SHARED/golden/families a tokenizer and five chat templates, once its own (`--chat-template auto`), once named beside a
+foreign one, fine-tunes each on pairs of XSum by PROGRAM (build/cpu-release/ripstop), exports it, and compares: ids of `prepare --show` with those of apply_chat_template, prompt and whole;
 texts of `summarize` with those of generate() behind apply_chat_template's prompt; the Python of the export's README.md with both.
 Needs torch and transformers (made with transformers 4.57.6 and 5.24.0, torch 2.15.0). WORK is a directory to be made.
 """
@@ -20,9 +20,10 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
-# golden file -> end of a turn, begin token
-TEMPLATES = {"qwen2.5": ("<|im_end|>", None), "llama3.1": ("<|eot_id|>", "<|begin_of_text|>"), "tinyllama_chat": ("</s>", "<s>"),
-             "llama2_cj": ("</s>", "<s>"), "qwen3": ("<|im_end|>", None)}
+# golden file -> name, end of a turn, begin token
+TEMPLATES = {"qwen2.5": ("qwen2.5", "<|im_end|>", None), "llama3.1": ("llama3.1", "<|eot_id|>", "<|begin_of_text|>"),
+             "tinyllama_chat": ("zephyr", "</s>", "<s>"), "llama2_cj": ("llama2-strict", "</s>", "<s>"), "qwen3": ("qwen3", "<|im_end|>", None)}
+FOREIGN = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<s>",
            "</s>"]
 CONFIG = """[run]
@@ -43,8 +44,8 @@ max_new_tokens = 12
 """
 
 
-def make_model(directory, shared, texts, name):
-    end, begin = TEMPLATES[name]
+def make_model(directory, shared, texts, name, is_own):
+    _, end, begin = TEMPLATES[name]
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -52,7 +53,7 @@ def make_model(directory, shared, texts, name):
     tokenizer.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=600, special_tokens=SPECIAL, initial_alphabet=alphabet))
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
     config["eos_token"] = "<|endoftext|>" if name == "qwen2.5" else end  # as a base model's file has it
-    config["chat_template"] = json.loads((shared / f"golden/families/chat/{name}.json").read_text())["template_text"]
+    config["chat_template"] = json.loads((shared / f"golden/families/chat/{name}.json").read_text())["template_text"] if is_own else FOREIGN
     if begin:
         config["bos_token"] = begin
         tokenizer.post_processor = processors.TemplateProcessing(single=f"{begin} $A", special_tokens=[(begin, tokenizer.token_to_id(begin))])
@@ -92,19 +93,20 @@ if __name__ == "__main__":
     rows = [{"document": row["document"][:500], "summary": row["summary"]} for row in rows]
     for split, part in ("train", rows[:150]), ("validation", rows[150:170]), ("test", rows[170:190]):
         (work / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
-    for name in TEMPLATES:
-        folder = work / name
+    for name, is_own in [(name, is_own) for name in TEMPLATES for is_own in (True, False)]:
+        folder = work / (name if is_own else f"{name}-named")
 
         def run(*words):
             return subprocess.run([program, *map(str, words)], check=True, stdout=subprocess.PIPE, text=True).stdout
 
-        make_model(folder / "model", shared, [row["document"] for row in rows[:300]], name)
+        make_model(folder / "model", shared, [row["document"] for row in rows[:300]], name, is_own)
         run("prepare", "--input", *(work / f"{split}.jsonl" for split in ("train", "validation", "test")), "--tokenizer", folder / "model",
-            "--chat-template", "auto", "--output", folder / "data")
+            "--chat-template", "auto" if is_own else TEMPLATES[name][0], "--output", folder / "data")
         (folder / "config.toml").write_text(CONFIG.format(folder))
         run("train", folder / "config.toml")
         run("checkpoint", "export", folder / "run", folder / "export", "--dtype", "float32")
         run("summarize", folder / "export", "--input", work / "test.jsonl", "--output", folder / "summaries.jsonl")
         (folder / "show.json").write_text(run("prepare", "--show", 20, "--split", "test", "--json", folder / "data"))
         check(folder, rows[170:190])
-        print(f"{name}: ids, texts and the card's prompts are equal in 20 of 20")
+        assert (folder / "export/chat_template.jinja").exists() != is_own
+        print(f"{folder.name}: ids, texts and the card's prompts are equal in 20 of 20")

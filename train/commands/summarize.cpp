@@ -84,12 +84,14 @@ class DocumentInput {
       print_to(stderr,
                "reading {} from standard input, one JSON object a line: {{\"{}\": \"...\"}} "
                "(Ctrl-D ends; --input FILE reads a file)\n",
-               questions_ == nullptr ? "documents" : "questions",
-               questions_ == nullptr || questions_->chat != nullptr ? "document" : "prompt");
+               is_asked() ? "questions" : "documents",
+               is_asked() && questions_->chat == nullptr ? "prompt" : "document");
     return path;
   }
 
-  const Questions* questions_;  // null for documents
+  bool is_asked() const { return questions_ != nullptr && questions_->takes_documents; }
+
+  const Questions* questions_;  // null for documents alone
   bool is_live_;
   TextLines lines_;
   std::optional<DocumentLine> first_;
@@ -145,13 +147,19 @@ Tokenizer tokenizer_of(const TrainedModel& trained, const std::string& given, st
 struct Summarizer {
   InferenceModel& model;
   const Tokenizer& tokenizer;
-  const PromptTemplate& prompt;
+  const PromptTemplate& prompt;     ///< of documents
+  const PromptTemplate& questions;  ///< of lines with DocumentLine::is_question
   const GenerationSettings& settings;
-  bool asks = false;  ///< whether documents are JSON for read_question()
-  int64_t done = 0;   ///< documents of earlier calls of run()
+  int64_t done = 0;  ///< documents of earlier calls of run()
 
-  /// The summaries of rank 0's `documents` in order, on all ranks; empty without documents. Collective.
-  std::vector<WrittenText> run(const std::vector<std::string>& documents) {
+  /// The first character of a text that goes to other ranks.
+  static constexpr char kQuestion = '?', kDocument = '=';
+
+  /// The summaries of rank 0's `lines` in order, on all ranks; empty without lines. Collective.
+  std::vector<WrittenText> run(const std::vector<DocumentLine>& lines) {
+    std::vector<std::string> documents;
+    for (const DocumentLine& line : lines)
+      documents.push_back((line.is_question ? kQuestion : kDocument) + line.document);
     DeviceMesh& mesh = model.model().mesh();
     const std::vector<std::string> all =
         gather_dealt(mesh.world(), /*tensor=*/mesh.world().size(), documents);
@@ -173,14 +181,15 @@ struct Summarizer {
   /// The prompt of `document`. Of a text that the tokenizer cannot encode, the first 64 KiB are taken.
   EncodedPrompt encode(const std::string& document) const {
     std::optional<ReadConversation> question;
-    if (asks)
-      question =
-          read_question(JsonReader("a question", ExitCode::kInputData), JsonReader::Json::parse(document));
-    std::string text = asks ? question->turns.back().content : document;
+    std::string text = document.substr(1);
+    if (document.front() == kQuestion) {
+      question = read_question(JsonReader("a question", ExitCode::kInputData), JsonReader::Json::parse(text));
+      text = question->turns.back().content;
+    }
     const auto encoded = [&] {
-      if (!asks) return prompt.encode(text);
+      if (!question) return prompt.encode(text);
       question->turns.back().content = text;
-      return prompt.encode_question(*question, model.options().context - settings.max_new_tokens);
+      return questions.encode_question(*question, model.options().context - settings.max_new_tokens);
     };
     try {
       return encoded();
@@ -193,6 +202,7 @@ struct Summarizer {
     }
   }
   bool speaks() const { return model.model().mesh().world().rank() == 0; }
+  bool has_one_tokenizer() const { return &prompt == &questions; }
 
   /// "3 of 20 documents cut to fit ...".
   std::string cut_text(int64_t cut) const {
@@ -223,9 +233,7 @@ void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
     std::vector<DocumentLine> read;
     // Reads one document at a time from a person, who waits for each summary.
     if (input) read = input->next(input->is_live() ? 1 : at_once);
-    std::vector<std::string> documents;
-    for (const DocumentLine& line : read) documents.push_back(line.document);
-    const std::vector<WrittenText> summaries = summarizer.run(documents);
+    const std::vector<WrittenText> summaries = summarizer.run(read);
     // `summaries` is equal on all ranks, so all leave the loop together.
     if (summaries.empty()) break;
     // Clears the progress line, because the summaries may go to its terminal.
@@ -234,8 +242,9 @@ void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
       const auto& [text, cut_tokens, at_limit] = summaries[i];
       write_line(with_summary(read[i].line, text, cut_tokens), output);
       if (cut_tokens > 0) ++cut;
-      if (documents[i].empty()) ++empty;
-      if (!special.find(documents[i]).empty()) ++with_names;
+      if (read[i].document.empty()) ++empty;
+      if (!special.find(read[i].document).empty() && (!read[i].is_question || summarizer.has_one_tokenizer()))
+        ++with_names;
     }
     if (input && !input->is_live()) show();
   }
@@ -266,19 +275,26 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
   // before the weights are loaded.
   TrainedModel trained = given.model.find(io, world.communicator(), /*reads_generation_file=*/true);
   std::string note;
-  const Tokenizer tokenizer = tokenizer_of(trained, given.tokenizer, note);
+  const Tokenizer own = tokenizer_of(trained, given.tokenizer, note);
   if (!note.empty() && world.communicator().rank() == 0) print_to(stderr, "note: {}\n", note);
-  print_notes(world.communicator(), tokenizer, trained, /*writes_texts=*/true);
+  print_notes(world.communicator(), own, trained, /*writes_texts=*/true);
   bool asks = false;  // by rank 0's word, because files may lie on its node alone
   do_and_agree(world.communicator(), [&] {
     if (world.communicator().rank() == 0)
       asks = given.prompt_template.empty() && trained_kind(trained) == ExampleKind::kConversation;
   });
   asks = of_rank_0(world.communicator(), asks);
-  const PromptTemplate prompt(
-      tokenizer, asks ? std::string(kDefaultTemplate)  // not used: a question has no text around it
-                      : template_of(trained, tokenizer, typed_template(given.prompt_template)));
-  const Questions questions{prompt.chat()};
+  GenerationSettings& settings = trained.config.generation;
+  const std::optional<Tokenizer> asked = question_tokenizer(trained.run, own, settings.eos_token_id);
+  const Tokenizer& tokenizer = asks && asked ? *asked : own;
+  // The template is not used where all are questions, which have no text around them.
+  const PromptTemplate prompt(tokenizer,
+                              asks ? std::string(kDefaultTemplate)
+                                   : template_of(trained, tokenizer, typed_template(given.prompt_template)));
+  std::optional<PromptTemplate> other;
+  if (asked && !asks) other.emplace(*asked, std::string(kDefaultTemplate));
+  const PromptTemplate& asking = other ? *other : prompt;
+  const Questions questions{asking.chat(), asks};
   const SpecialNames special(tokenizer);
   if (const std::string name = special.find(prompt.text()); !name.empty() && world.communicator().rank() == 0)
     print_to(stderr, "note: the template has the name of a special token, {}, which is {}\n", name,
@@ -292,15 +308,14 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
       output.emplace(given.output, given.force,
                      [](const std::string& text) { print_to(stderr, "{}\n", text); });
     }
-    input.emplace(given.input, asks ? &questions : nullptr);
+    input.emplace(given.input, asks || other ? &questions : nullptr);
   });
-  const GenerationSettings& settings = trained.config.generation;
   const Device device = given.model.choose_rank_device(world, trained);
   LoadedModel model(
       io, world, trained,
       inference_options(trained, device, given.model.batch_size, settings, tokenizer.vocabulary_size()),
       device);
-  Summarizer summarizer{model.model(), tokenizer, prompt, settings, asks};
+  Summarizer summarizer{model.model(), tokenizer, prompt, asking, settings};
   // Four batches for each replica: enough to keep all replicas busy, few enough to write early.
   summarize_all(summarizer, input, output, 4 * given.model.batch_size * model.mesh().data_ranks());
 }

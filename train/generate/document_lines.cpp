@@ -102,14 +102,13 @@ Json parse_object(std::string& line, const TextLines& lines) {
   if (count > kShown) names += fmt::format(" and {} more", count - kShown);
   const std::string wanted = takes_turns ? "'messages', 'prompt' or 'document'" : "'document'";
   const std::string field = text.empty() ? ".NAME" : ".[" + text_of_json(text) + "]";
-  throw Error(
-      ExitCode::kInputData,
-      fmt::format("{}: no field {}; the line has {}", lines.place(), wanted,
-                  count == 0 ? "no fields" : names),
-      !takes_turns && has_conversation(object)
-          ? "conversations are for models that were trained on them, as the first of several data sets"
-          : fmt::format("rename the field of the text: jq -c {} IN.jsonl >OUT.jsonl",
-                        shell_word(".document = " + field)));
+  throw Error(ExitCode::kInputData,
+              fmt::format("{}: no field {}; the line has {}", lines.place(), wanted,
+                          count == 0 ? "no fields" : names),
+              !takes_turns && has_conversation(object)
+                  ? "conversations are for models that were trained on them"
+                  : fmt::format("rename the field of the text: jq -c {} IN.jsonl >OUT.jsonl",
+                                shell_word(".document = " + field)));
 }
 
 // The question in `object`, as JSON.
@@ -162,7 +161,8 @@ std::optional<DocumentLine> next_document(TextLines& lines, const Questions* que
     if (!has_turns && !document->is_null() && !document->is_string())
       fail(ExitCode::kInputData, "{}: 'document' is of type {}, expected a string", lines.place(),
            document->type_name());
-    if (questions != nullptr) return DocumentLine{line, question_of(object, lines, questions->chat)};
+    if (has_turns || (questions != nullptr && questions->takes_documents))
+      return DocumentLine{line, question_of(object, lines, questions->chat), true};
     // A null is an empty document, as in `prepare`.
     return DocumentLine{line, document->is_null() ? "" : document->get<std::string>()};
   }
@@ -187,8 +187,8 @@ DocumentLine whole_document(TextLines& lines, const Questions* questions) {
       fail(ExitCode::kInputData, "{}: one document of more than {} MiB", lines.name(), kMostBytes >> 20);
   }
   const Json object{{"document", document}};
-  return {text_of_json(object),
-          questions == nullptr ? document : question_of(object, lines, questions->chat)};
+  if (questions == nullptr || !questions->takes_documents) return {text_of_json(object), document};
+  return {text_of_json(object), question_of(object, lines, questions->chat), true};
 }
 
 std::string with_summary(const std::string& line, const std::string& summary, int64_t cut_tokens) {

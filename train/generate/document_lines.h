@@ -14,14 +14,15 @@ namespace ripstop {
 struct DocumentLine {
   std::string line;      ///< the text as it was read
   std::string document;  ///< the field `document`, "" for null; or JSON for read_question()
+  bool is_question = false;
 
   bool operator==(const DocumentLine&) const = default;
 };
 
-/// How lines are read for a model that was trained on conversations: as read_question() does; a `document` is
-/// a turn of the user.
+/// How lines are read for a model that was trained on conversations: as read_question() does.
 struct Questions {
   const ChatTemplate* chat = nullptr;  ///< borrowed; null: the model knows texts of `prompt` alone
+  bool takes_documents = true;         ///< whether a `document` is a question, too: a turn of the user
 };
 
 /// The next object of `lines`; nullopt at the end. Skips blank lines. Throws Error(kInputData) with file and

@@ -79,21 +79,35 @@ TrainingData count_sets(DataSets datasets, const RunConfig& config) {
   return data;
 }
 
-/// A note that names the data sets whose prompts differ from the first's; else "".
+std::string chat_text(const TokenDatasetHeader& header) {
+  if (header.chat_template.empty()) return "no chat template";
+  return fmt::format("the chat template {} of {}", header.chat_template, header.chat_date);
+}
+
+/// A note that names the data sets whose prompts differ from the first's of their kind; else "".
 std::string prompts_note(DataSets datasets) {
-  const TokenDatasetHeader& first = datasets.front().header();
+  const TokenDataset* const conversations = find_conversations(datasets);
   std::vector<std::string> others;
+  std::string chats;
   for (const TokenDataset& dataset : datasets) {
     const TokenDatasetHeader& other = dataset.header();
+    const bool asks = other.kind == ExampleKind::kConversation;
+    const TokenDataset& used = asks ? *conversations : datasets.front();
+    const TokenDatasetHeader& first = used.header();
     const bool same =
         std::tie(first.prompt_template, first.chat_template, first.chat_date, first.end_token) ==
         std::tie(other.prompt_template, other.chat_template, other.chat_date, other.end_token);
-    if (!same && other.kind != ExampleKind::kText) others.push_back(dataset.path().string());
+    if (same || other.kind == ExampleKind::kText) continue;
+    if (!asks)
+      others.push_back(dataset.path().string());
+    else if (chats.empty())
+      chats = fmt::format("{} has {}; summarize and exports of this model answer messages by {}, {}",
+                          dataset.path().string(), chat_text(other), used.path().string(), chat_text(first));
   }
-  if (others.empty()) return "";
-  return fmt::format("{} ha{} another prompt than {}, which summarize, exports and texts of this model use",
+  if (others.empty()) return chats;
+  return fmt::format("{} ha{} another prompt than {}, by which summarize and exports of this model ask{}",
                      fmt::join(others, ", "), others.size() == 1 ? "s" : "ve",
-                     datasets.front().path().string());
+                     datasets.front().path().string(), chats.empty() ? "" : "; " + chats);
 }
 
 [[noreturn]] void refuse_without_targets(const TokenDataset& dataset, const RunConfig& config) {
@@ -173,6 +187,18 @@ bool count_run(TrainingData& data, DataSets datasets, const RunConfig& config, c
     add(data.sets[set], set < at.sets.size() ? at.sets[set] : SetCursor{at.epoch, at.sequence}, shares[set]);
   data.tokens = std::llround(tokens);
   return true;
+}
+
+const TokenDataset* find_conversations(DataSets datasets) {
+  for (const TokenDataset& dataset : datasets)
+    if (dataset.header().kind == ExampleKind::kConversation) return &dataset;
+  return nullptr;
+}
+
+std::optional<TokenizerChoice> question_choice(DataSets datasets) {
+  const TokenDataset* const found = find_conversations(datasets);
+  if (found == nullptr || found == &datasets[0]) return std::nullopt;
+  return read_tokenizer_choice(found->path().parent_path());
 }
 
 std::optional<TrainingData> count_training_data(DataSets datasets, const RunConfig& config,

@@ -45,6 +45,13 @@ struct TrainingData : SetData {
 /// that was made with another tokenizer than its own, or than the first.
 std::vector<TokenDataset> open_training_sets(const RunConfig& config, const Tokenizer& tokenizer);
 
+/// The first of `datasets` that has conversations; null if there is none.
+const TokenDataset* find_conversations(DataSets datasets);
+
+/// How the model of a run on `datasets` reads conversations, if the first set has none (TokenizerFiles).
+/// nullopt if it has some, or if no set has.
+std::optional<TokenizerChoice> question_choice(DataSets datasets);
+
 /// content_hash() of each of `sets`, with spaces between.
 std::string content_hashes(const auto& sets) {
   std::string hashes;

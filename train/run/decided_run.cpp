@@ -77,6 +77,7 @@ DecidedRun decide_run(const RunConfig& given, MpiWorld& world, StartTimes& times
   times.enter(&StartupSeconds::data);
   Tokenizer tokenizer(dataset_tokenizer(given.data.first()));
   std::vector<TokenDataset> datasets = open_training_sets(given, tokenizer);
+  tokenizer.carry_questions(question_choice(datasets));
 
   times.enter(&StartupSeconds::memory);
   std::string device_note;

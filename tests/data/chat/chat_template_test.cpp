@@ -60,6 +60,26 @@ TEST_F(ChatTemplateGolden, RendersAsTransformersDoes) {
   }
 }
 
+// tests/golden/make_chat_jinja.py wrote the file, and saw transformers render the conversations by it.
+TEST_F(ChatTemplateGolden, GivesATextOfJinjaForTransformers) {
+  const Json texts = Json::parse(read_text(golden_file("chat_jinja.json")));
+  ASSERT_EQ(texts.size(), chat_template_names().size());
+  for (const auto& [name, text] : texts.items()) {
+    const std::string own = ChatTemplate(directory_.open(name)).jinja();
+    EXPECT_EQ(own, text) << name;
+    // An export says by which template it was trained.
+    const ChatDirectory exported;
+    write_bytes(exported.path() / "chat_template.jinja", own);
+    EXPECT_THROW((void)own_chat_template(read_tokenizer_files(exported.path())), Error);
+    write_bytes(
+        exported.path() / "ripstop_tokenizer.json",
+        Json{{"file", "tokenizer.json"}, {"chat_template", name}, {"chat_date", "1 Jan 2025"}}.dump());
+    EXPECT_EQ(own_chat_template(read_tokenizer_files(exported.path())), name);
+    write_bytes(exported.path() / "chat_template.jinja", own + "\n");
+    EXPECT_THROW((void)own_chat_template(read_tokenizer_files(exported.path())), Error);
+  }
+}
+
 TEST_F(ChatTemplateGolden, SaysWhereTheTextOfAUserIs) {
   for (const Json& row : golden_["templates"]) {
     if (row["name"] == "mistral") continue;  // refuses the system message

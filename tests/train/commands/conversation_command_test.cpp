@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "data/chat/chat_style.h"
 #include "data/chat/conversation_json.h"
 #include "data/dataset/sequence_reader.h"
 #include "tests/data/chat/chat_fixture.h"
@@ -43,6 +44,27 @@ class ConversationCommand : public testing::Test {
     prepared_ = made.err;
   }
   std::string file(const std::string& name) const { return (scratch_ / name).string(); }
+  /// Pairs of document and summary, without a chat template.
+  void make_pairs(const std::string& data) {
+    std::string text;
+    for (int64_t i = 0; i < 40; ++i)
+      text += fmt::format("{{\"document\": \"it is {} so\", \"summary\": \"no {}\"}}\n", i, i % 7);
+    write_bytes(scratch_ / (data + "-in/train.jsonl"), text);
+    write_bytes(scratch_ / (data + "-in/test.jsonl"), text.substr(0, text.find('\n', 200) + 1));
+    const ProgramRun made = run_program(fmt::format("prepare --input {} --tokenizer {} --output {}",
+                                                    file(data + "-in"), chat_.path().string(), file(data)));
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+  }
+  /// config() of several data sets.
+  std::string mixed(const std::vector<std::string>& names) {
+    std::string list;
+    for (const std::string& name : names) list += fmt::format("\"{}\",", file(name));
+    std::string toml = read_bytes(config("DATA", 80));
+    const std::string one = fmt::format("directory = \"{}\"", file("DATA"));
+    toml.replace(toml.find(one), one.size(), "directories = [" + list + "]");
+    write_bytes(scratch_ / "config.toml", toml);
+    return file("config.toml");
+  }
   std::string config(const std::string& data, int64_t length, const std::string& more = "") {
     write_bytes(
         scratch_ / "config.toml",
@@ -157,8 +179,8 @@ TEST_F(ConversationCommand, SummarizeTakesEveryFormOfAQuestion) {
   const ProgramRun exported =
       run_program("checkpoint export --dtype float32 " + file("run") + " " + file("exported"));
   ASSERT_EQ(exported.exit_code, 0) << exported.err;
-  EXPECT_HAS(exported.err,
-             "trained with the chat template chatml, and the tokenizer's files have no known one");
+  EXPECT_HAS(exported.err, "chat_template.jinja is written for the chat template chatml of the training");
+  EXPECT_EQ(own_chat_template(read_tokenizer_files(scratch_ / "exported")), "chatml");
   const std::string readme = read_bytes(scratch_ / "exported/README.md");
   EXPECT_HAS(readme, "| chat template | chatml |");
   EXPECT_HAS(readme,
@@ -181,6 +203,126 @@ TEST_F(ConversationCommand, SummarizeTakesEveryFormOfAQuestion) {
     EXPECT_EQ(refused.exit_code, 65);
     EXPECT_HAS(refused.err, why);
   }
+}
+
+// Each line is asked as the set of its kind was trained on, of whichever set is the first.
+TEST_F(ConversationCommand, AMixtureAnswersMessagesByItsConversations) {
+  make("chats");
+  make_pairs("pairs");
+  ASSERT_EQ(run_program("train " + mixed({"pairs", "chats"})).exit_code, 0);
+  const auto evaluated = [&](const std::string& set) {
+    const ProgramRun run = run_program(
+        fmt::format("evaluate {} --data {} --output {}", file("run"), file(set), file("scores-" + set)));
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return summaries_of({0, read_bytes(scratch_ / ("scores-" + set) / "predictions.jsonl"), ""});
+  };
+  const std::vector<std::string> pairs = evaluated("pairs"), chats = evaluated("chats");
+  std::vector<std::string> all = pairs;
+  all.insert(all.end(), chats.begin(), chats.end());
+  EXPECT_NE(pairs.front(), chats.front());
+  write_bytes(scratch_ / "in.jsonl",
+              read_bytes(scratch_ / "pairs-in/test.jsonl") + read_bytes(scratch_ / "chats-in/test.jsonl"));
+  const auto answered = [&](const std::string& model) {
+    return summaries_of(run_program("summarize " + file(model) + " --input " + file("in.jsonl")));
+  };
+  EXPECT_EQ(answered("run"), all);
+
+  const ProgramRun exported =
+      run_program("checkpoint export --dtype float32 " + file("run") + " " + file("exported"));
+  ASSERT_EQ(exported.exit_code, 0) << exported.err;
+  EXPECT_HAS(exported.err, "chat_template.jinja is written for the chat template chatml of the training");
+  EXPECT_EQ(answered("exported"), all);
+  EXPECT_EQ(own_chat_template(read_tokenizer_files(scratch_ / "exported")), "chatml");
+  const Json ends = Json::parse(read_bytes(scratch_ / "exported/generation_config.json")).at("eos_token_id");
+  EXPECT_EQ(ends.size(), 2u) << ends;
+  const std::string readme = read_bytes(scratch_ / "exported/README.md");
+  EXPECT_HAS(readme, R"(before, separator = "", "\n\nTL;DR:")");
+  EXPECT_HAS(readme, "| chat template of conversations | chatml |");
+  EXPECT_HAS(readme, R"("<|im_start|>user\n{document}<|im_end|>\n<|im_start|>assistant\n")");
+  // A data set that takes the tokenizer takes nothing of the questions with it.
+  const ProgramRun next = run_program(fmt::format("prepare --input {} --tokenizer {} --output {}",
+                                                  file("pairs-in"), file("exported"), file("next")));
+  ASSERT_EQ(next.exit_code, 0) << next.err;
+  EXPECT_FALSE(read_question_choice(scratch_ / "next"));
+
+  std::filesystem::remove_all(scratch_ / "run");
+  ASSERT_EQ(run_program("train " + mixed({"chats", "pairs"})).exit_code, 0);
+  EXPECT_FALSE(read_question_choice(scratch_ / "run")) << "the run's own choice";
+}
+
+TEST_F(ConversationCommand, AfterRunningTextEveryLineIsAQuestion) {
+  make("chats");
+  std::string text;
+  for (int64_t i = 0; i < 40; ++i) text += fmt::format("{{\"text\": \"it is {} so\"}}\n", i);
+  write_bytes(scratch_ / "text-in/train.jsonl", text);
+  const ProgramRun made =
+      run_program(fmt::format("prepare --source text --input {} --tokenizer {} --output {}", file("text-in"),
+                              chat_.path().string(), file("text")));
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  ASSERT_EQ(run_program("train " + mixed({"text", "chats"})).exit_code, 0);
+  ASSERT_EQ(
+      run_program("checkpoint export --dtype float32 " + file("run") + " " + file("exported")).exit_code, 0);
+  const ProgramRun scored = run_program(
+      fmt::format("evaluate {} --data {} --output {}", file("run"), file("chats"), file("scores")));
+  ASSERT_EQ(scored.exit_code, 0) << scored.err;
+  const std::vector<std::string> expected =
+      summaries_of({0, read_bytes(scratch_ / "scores/predictions.jsonl"), ""});
+  write_bytes(scratch_ / "in.txt", "is it so\n");
+  write_bytes(scratch_ / "in.jsonl", R"({"messages": [{"role": "user", "content": "is it so"}]})");
+  std::vector<std::string> turns;
+  for (const char* model : {"run", "exported"}) {
+    const auto answered = [&](const std::string& input) {
+      return summaries_of(run_program(fmt::format("summarize {} --input {}", file(model), file(input))));
+    };
+    EXPECT_EQ(answered("chats-in/test.jsonl"), expected) << model;
+    for (const char* input : {"in.txt", "in.jsonl"}) turns.push_back(answered(input).at(0));
+  }
+  EXPECT_EQ(turns, std::vector<std::string>(4, turns.front()));
+  EXPECT_HAS(read_bytes(scratch_ / "exported/README.md"), "split_special_tokens=False)");
+}
+
+TEST_F(ConversationCommand, OfTwoChatTemplatesTheFirstIsNamedAndUsed) {
+  make("chats");
+  make("llama", "12", "llama3");
+  make_pairs("pairs");
+  const std::string toml = mixed({"pairs", "llama", "chats"});
+  const std::string note = fmt::format(
+      "{} has the chat template chatml of 26 Jul 2024; summarize and exports of this model answer "
+      "messages by {}, the chat template llama3 of 26 Jul 2024",
+      file("chats/train.h5"), file("llama/train.h5"));
+  EXPECT_HAS(run_program("plan --cpus-per-task 1 " + toml).out, "note: " + note);
+  const ProgramRun trained = run_program("train " + toml);
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  EXPECT_HAS(trained.out, note);
+  EXPECT_EQ(read_question_choice(scratch_ / "run").value().chat_template, "llama3");
+}
+
+TEST_F(ConversationCommand, AnEvaluationOfAMixtureSaysWhichSetItScores) {
+  make("chats");
+  make_pairs("pairs");
+  ASSERT_EQ(run_program("train " + mixed({"pairs", "chats"})).exit_code, 0);
+  const auto scored = [&](const std::string& options) {
+    ProgramRun run = run_program("evaluate " + file("run") + " --output " + file("scores") + options);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    const Json scores = Json::parse(read_bytes(scratch_ / "scores/scores.json"));
+    EXPECT_EQ(scores.at("data_sets"), Json({file("pairs"), file("chats")}));
+    std::filesystem::remove_all(scratch_ / "scores");
+    return std::pair(run, scores.at("data").get<std::string>());
+  };
+  const auto [first, data] = scored("");
+  EXPECT_EQ(data, file("pairs"));
+  EXPECT_HAS(first.out, fmt::format("scores {}, the first of the run's 2 data sets: --data chooses {}\n",
+                                    file("pairs"), file("chats")));
+  const auto [other, chosen] = scored(" --json --data " + file("chats"));
+  EXPECT_EQ(chosen, file("chats"));
+  EXPECT_EQ(other.err.find("--data chooses"), std::string::npos);
+  EXPECT_HAS(other.err, "scores " + file("chats") + "\n");
+
+  std::filesystem::remove_all(scratch_ / "run");
+  ASSERT_EQ(run_program("train " + mixed({"pairs"})).exit_code, 0);
+  const ProgramRun alone = run_program("evaluate --json " + file("run"));
+  EXPECT_FALSE(Json::parse(alone.out).contains("data"));
+  EXPECT_EQ(alone.err.find("scores "), std::string::npos);
 }
 
 TEST_F(ConversationCommand, ShowMarksAnswersAndCuts) {

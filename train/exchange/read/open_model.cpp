@@ -177,7 +177,9 @@ int64_t TrainedModel::context() const {
   return std::min(config.data.sequence_length, state().model.max_position_embeddings);
 }
 
-ExampleKind trained_kind(const TrainedModel& trained) {
+namespace {
+
+ExampleKind kind_of_first_set(const TrainedModel& trained) {
   if (const std::optional<StartEvent> start = first_start(trained.run / "metrics.jsonl"))
     return value_of<ExampleKind>(start->data.kind).value_or(ExampleKind::kSummary);
   try {
@@ -190,6 +192,24 @@ ExampleKind trained_kind(const TrainedModel& trained) {
     const std::optional<ExportedPrompt> prompt = read_prompt_json(trained.run);
     return prompt && prompt->has_turns ? ExampleKind::kConversation : ExampleKind::kSummary;
   }
+}
+
+}  // namespace
+
+ExampleKind trained_kind(const TrainedModel& trained) {
+  const ExampleKind kind = kind_of_first_set(trained);
+  return kind == ExampleKind::kText && read_question_choice(trained.run) ? ExampleKind::kConversation : kind;
+}
+
+std::optional<Tokenizer> question_tokenizer(const fs::path& run, const Tokenizer& tokenizer,
+                                            std::vector<int32_t>& ends) {
+  const std::optional<TokenizerChoice> choice = read_question_choice(run);
+  if (!choice) return std::nullopt;
+  Tokenizer asked(tokenizer.files().path, *choice);
+  for (const Tokenizer* each : {&tokenizer, &std::as_const(asked)})
+    if (each->has_eos() && !std::ranges::binary_search(ends, each->eos()))
+      ends.insert(std::ranges::lower_bound(ends, each->eos()), each->eos());
+  return asked;
 }
 
 TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& path,

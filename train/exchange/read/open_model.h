@@ -2,12 +2,14 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "data/dataset/token_dataset.h"
 #include "data/files/io.h"
+#include "data/tokenizer/tokenizer.h"
 #include "train/config/run_config.h"
 #include "train/exchange/read/stored_model.h"
 
@@ -43,8 +45,15 @@ struct TrainedModel {
 };
 
 /// The kind of examples that the run was trained on, by its log; for a copied checkpoint, by
-/// prepare.json of the data set; for an export, by ripstop_prompt.json. Otherwise kSummary.
+/// prepare.json of the data set; for an export, by ripstop_prompt.json. Otherwise kSummary. Of several data
+/// sets the kind of the first, or kConversation if that has running text and another has conversations.
 ExampleKind trained_kind(const TrainedModel& trained);
+
+/// `tokenizer` as the model of `run` reads conversations, if it reads documents in another way
+/// (TokenizerFiles::questions); else nullopt. Then adds the end tokens of both to `ends`, ids in ascending
+/// order: texts end at either. Throws the errors of Tokenizer.
+std::optional<Tokenizer> question_tokenizer(const std::filesystem::path& run, const Tokenizer& tokenizer,
+                                            std::vector<int32_t>& ends);
 
 /// Opens the model that find_stored_model finds. `overrides` ("generation.key=value") replace values in the
 /// config of the training. All ranks open the model that rank 0 finds. Collective. Throws like

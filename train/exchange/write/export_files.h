@@ -68,6 +68,7 @@ struct ModelCard {
   std::string prompt_template;     ///< empty if unknown, or if the training was on running text
   std::string chat_template = {};  ///< name of the chat template, whose text prompt_template has; "" if none
   std::string question = {};       ///< the prompt of a user's turn {document}, for a model of conversations
+  std::string asked_by = {};  ///< name of the chat template of `question`, if documents have another prompt
   std::string document = "document";  ///< Python: `document` as the chat template puts it into the prompt
   std::string written_by;             ///< version and commit of this program
   CardFacts facts = {};

@@ -36,42 +36,72 @@ std::string find_template(Io& io, const TrainedModel& trained, ExampleKind kind)
   return read_plain_file(path, 1 << 20, ExitCode::kInputData);
 }
 
+// The text around {document} by `choice`, as parts of `prompt_template` with it.
+TemplateParts frame_of(const TrainedModel& trained, const TokenizerChoice& choice,
+                       const std::string& prompt_template) {
+  const Tokenizer tokenizer(trained.run, choice);
+  return PromptTemplate(tokenizer, prompt_template).frame();
+}
+
 // Sets what the card says of the prompt: of a chat template, the whole text around the document.
 void describe_prompt(const TrainedModel& trained, const std::string& prompt_template, bool asks,
                      ModelCard& card) {
+  constexpr const char* kTurn = "{document}";
+  const std::optional<TokenizerChoice> questions = read_question_choice(trained.run);
+  const TokenizerChoice choice = asks && questions ? *questions : read_tokenizer_choice(trained.run);
   card.prompt_template = prompt_template;
-  card.chat_template = read_tokenizer_choice(trained.run).chat_template.value_or("");
-  if (card.chat_template.empty() || (prompt_template.empty() && !asks)) return;
-  const Tokenizer tokenizer(trained.run);
-  const TemplateParts parts = PromptTemplate(tokenizer, asks ? "{document}" : prompt_template).frame();
-  (asks ? card.question : card.prompt_template) = parts.before + "{document}" + parts.separator;
-  if (parts.strips_begin) card.document += ".lstrip()";
-  if (parts.strips_end) card.document += ".rstrip()";
+  card.chat_template = choice.chat_template.value_or("");
+  if (!card.chat_template.empty() && (asks || !prompt_template.empty())) {
+    const TemplateParts parts = frame_of(trained, choice, asks ? kTurn : prompt_template);
+    (asks ? card.question : card.prompt_template) = parts.before + kTurn + parts.separator;
+    if (parts.strips_begin) card.document += ".lstrip()";
+    if (parts.strips_end) card.document += ".rstrip()";
+  }
+  if (asks || !questions || questions->chat_template.value_or("").empty()) return;
+  const TemplateParts parts = frame_of(trained, *questions, kTurn);
+  card.question = parts.before + kTurn + parts.separator;
+  card.asked_by = *questions->chat_template;
 }
 
-// A note if the tokenizer's files have another chat template than the training used, or none.
-std::string chat_template_note(const TokenizerFiles& files) {
-  const std::string name = files.choice.chat_template.value_or("");
-  std::string own = "no known one";
+// Whether apply_chat_template, by the tokenizer's own `files`, writes as `chat` does.
+bool is_own(const ChatTemplate& chat, const TokenizerFiles& files) {
   try {
-    own = own_chat_template(files);
+    if (own_chat_template(files) != chat.name()) return false;
   } catch (const Error&) {
+    return false;
   }
-  if (name.empty() || own == name) return "";
-  return fmt::format(
-      "the model was trained with the chat template {}, and the tokenizer's files have {}: the export brings "
-      "no "
-      "text of it for apply_chat_template; its README.md says how a prompt is made",
-      name, own);
+  // Some texts write today's date.
+  return !chat.has_date() || (files.choice.chat_date == kDefaultChatDate &&
+                              chat_template_text(files).find("strftime_now") == std::string::npos);
+}
+
+bool has_chat_template(const Tokenizer& tokenizer) {
+  return !tokenizer.files().choice.chat_template.value_or("").empty();
+}
+
+// Puts the chat template of the training, of conversations if there are some, into the files of an export,
+// unless the tokenizer's own files have it.
+void add_chat_template(const Tokenizer& tokenizer, const ExportOptions& options, ExportedTokenizer& files) {
+  if (!has_chat_template(tokenizer)) return;
+  const ChatTemplate chat(tokenizer);
+  if (is_own(chat, tokenizer.files())) return;
+  std::erase_if(files.texts, [](const auto& file) { return file.first == kChatTemplateFile; });
+  files.texts.emplace_back(kChatTemplateFile, chat.jinja());
+  options.note(fmt::format(
+      "{} is written for the chat template {} of the training, as the tokenizer's files have no such text",
+      kChatTemplateFile, chat.name()));
 }
 
 // The files of the run's tokenizer; empty without a tokenizer. Throws if the training used another tokenizer,
 // because ids would then mean other words.
 ExportedTokenizer tokenizer_of_run(const TrainedModel& trained, const ExportOptions& options) {
+  std::vector<int32_t> ends = trained.config.generation.eos_token_id;
   if (!has_tokenizer(trained.run)) {
     options.note(
         fmt::format("{} has {}: the export has the weights alone", trained.run.string(), kNoTokenizer));
-    return {};
+    ExportedTokenizer none;
+    none.ids.ends = std::move(ends);
+    return none;
   }
   const Tokenizer tokenizer(trained.run);
   for (const std::string& text : tokenizer.notes()) options.note(text);
@@ -81,9 +111,13 @@ ExportedTokenizer tokenizer_of_run(const TrainedModel& trained, const ExportOpti
                 fmt::format("{} is not the tokenizer that {} was trained with", tokenizer.name(),
                             trained.stored.directory().string()),
                 "put the tokenizer of its data set there, or move the file away to export without one");
-  ExportedTokenizer files = exported_tokenizer(tokenizer, trained.state().model.max_position_embeddings);
+  const std::optional<Tokenizer> asked = question_tokenizer(trained.run, tokenizer, ends);
+  const bool asks = asked && trained_kind(trained) == ExampleKind::kConversation;
+  ExportedTokenizer files =
+      exported_tokenizer(asks ? *asked : tokenizer, trained.state().model.max_position_embeddings);
   if (!files.difference.empty()) options.note("the tokenizer: " + files.difference);
-  if (std::string note = chat_template_note(tokenizer.files()); !note.empty()) options.note(note);
+  files.ids.ends = std::move(ends);
+  add_chat_template(asked && has_chat_template(*asked) ? *asked : tokenizer, options, files);
   return files;
 }
 
@@ -111,7 +145,6 @@ SmallFiles small_files(Io& io, const TrainedModel& trained, const ExportLayout& 
   report.python_tokenizer = tokenizer.python;
   report.writes_summaries = report.has_tokenizer && !prompt_template.empty() && adapters == nullptr;
   SmallFiles files;
-  tokenizer.ids.ends = trained.config.generation.eos_token_id;
   if (adapters != nullptr)
     files = {{kPeftConfigFile, peft_config_json(adapters->lora, adapters->base)}};
   else

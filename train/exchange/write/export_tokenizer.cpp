@@ -168,7 +168,7 @@ std::string config_of_json(const Tokenizer& tokenizer, int64_t longest) {
   Json config = {{"clean_up_tokenization_spaces", false},
                  {"model_input_names", {"input_ids", "attention_mask"}},
                  {"model_max_length", longest},
-                 {"split_special_tokens", !tokenizer.reads_special_tokens()},
+                 {"split_special_tokens", !tokenizer.reads_special_tokens() && !tokenizer.files().questions},
                  {"tokenizer_class", "PreTrainedTokenizerFast"}};
   if (tokenizer.begin().size() == 1) config["bos_token"] = tokenizer.piece(tokenizer.begin().front()).name;
   if (tokenizer.has_eos()) config["eos_token"] = tokenizer.piece(tokenizer.eos()).name;

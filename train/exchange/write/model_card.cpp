@@ -60,7 +60,7 @@ std::string generating_text(const ModelCard& card) {
            "inputs = torch.tensor([prompt_ids(\"The text to summarize.\")])\n"
            "output = model.generate(inputs, attention_mask=torch.ones_like(inputs))\n"
            "print(tokenizer.decode(output[0, inputs.shape[1]:], skip_special_tokens=True).strip())\n";
-  const bool asks = !card.question.empty();
+  const bool asks = !card.question.empty() && card.asked_by.empty();
   const std::string text = asks ? card.question : writes_summaries(card) ? card.prompt_template : "The";
   std::string around;
   if (asks || writes_summaries(card))
@@ -148,6 +148,19 @@ std::string prompt_text(const ModelCard& card) {
       card.trained.context());
 }
 
+// How a model whose documents have another prompt is asked by turns.
+std::string questions_text(const ModelCard& card) {
+  if (card.asked_by.empty()) return "";
+  return fmt::format(
+      "\nIt was also trained on conversations, by the chat template {0}, which chat_template.jinja has. A "
+      "user's turn with\n`{{document}}` is asked so:\n\n```json\n{1}\n```\n\n```python\n"
+      "tokenizer = {2}.from_pretrained(\".\", split_special_tokens=False)\n"
+      "turns = [{{\"role\": \"user\", \"content\": \"Who are you?\"}}]\n"
+      "inputs = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_tensors=\"pt\", "
+      "return_dict=True)\n```\n",
+      card.asked_by, text_of_json(card.question), card.tokenizer.python.class_name);
+}
+
 std::string tokenizer_text(const ModelCard& card) {
   if (!card.tokenizer.is_there()) return "";
   if (card.tokenizer.is_carried_json)
@@ -199,6 +212,7 @@ std::string training_text(const ModelCard& card) {
         fmt::format("{}, {}", config.optimizer.learning_rate, to_string(config.schedule.kind)));
     row("sequence length", std::to_string(config.data.sequence_length));
     row("chat template", card.chat_template);
+    row("chat template of conversations", card.asked_by);
     row("data set (XXH3-128 of its content)", state.data_content_hash);
   }
   row("tokenizer (SHA-256)", state.tokenizer_sha256);
@@ -303,8 +317,8 @@ std::string model_card(const ModelCard& card) {
     text += fmt::format("{} LLaMA-style transformer{}, trained with ripstop; the checkpoint of step {}.\n\n",
                         card.adapters != nullptr ? "LoRA adapters of a" : "A",
                         writes_summaries(card) ? " that writes summaries" : "", card.trained.state().step);
-  return text + loading_text(card) + prompt_text(card) + tokenizer_text(card) + training_text(card) +
-         scores_text(card);
+  return text + loading_text(card) + prompt_text(card) + questions_text(card) + tokenizer_text(card) +
+         training_text(card) + scores_text(card);
 }
 
 }  // namespace ripstop
