@@ -65,7 +65,7 @@ std::string account_text(const std::optional<RunAccount>& account) {
 std::vector<std::string> short_paths(const std::vector<std::string>& paths, size_t kept) {
   namespace fs = std::filesystem;
   std::vector<std::vector<fs::path>> names;
-  size_t fewest = SIZE_MAX;
+  size_t fewest = paths.empty() ? 0 : SIZE_MAX;
   for (const std::string& given : paths) {
     const fs::path path = fs::path(given).lexically_normal();
     const fs::path whole = path.has_filename() ? path : path.parent_path();
