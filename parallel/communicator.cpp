@@ -4,6 +4,7 @@
 #include <thread>
 #include <utility>
 
+#include "model/ops/kernel_work.h"
 #include "parallel/collectives.h"
 
 namespace ripstop {
@@ -35,18 +36,49 @@ void Communicator::await(const char*, FunctionRef<bool()> done) {
 
 namespace {
 
+// A planned collective in the time of its link. `sum`: the host's sum at its end, or for an all-reduce on the
+// host between the messages that carry its terms and `second_bytes` that carry its results.
+class PlannedOperation final : public Pending::Operation {
+ public:
+  PlannedOperation(PlannedLink& link, double end, std::function<void()> sum, int64_t second_bytes)
+      : link_(link), end_(end), sum_(std::move(sum)), second_bytes_(second_bytes) {}
+  void wait(const Stream&) override {
+    link_.wait_until(end_);
+    finish();
+    link_.wait_until(end_);
+  }
+  bool poll() override {
+    if (!link_.has_passed(end_)) return false;
+    if (second_bytes_ > 0) finish();
+    return link_.has_passed(end_);
+  }
+
+ private:
+  void finish() {
+    if (!sum_) return;
+    std::exchange(sum_, {})();
+    if (second_bytes_ > 0) end_ = link_.start(second_bytes_, 1);
+  }
+
+  PlannedLink& link_;
+  double end_;
+  std::function<void()> sum_;
+  int64_t second_bytes_;
+};
+
 // A group that sends nothing: either the group of one rank (`is_real`), which writes results, or a planned
 // group, whose tensors have no memory.
 class SilentCommunicator final : public Communicator {
  public:
   SilentCommunicator(std::string name, int64_t rank, int64_t size, DeviceKind kind, bool is_real,
-                     SentObserver sent)
+                     SentObserver sent, PlannedLink* link)
       : name_(std::move(name)),
         rank_(rank),
         size_(size),
         kind_(kind),
         is_real_(is_real),
-        sent_(std::move(sent)) {}
+        sent_(std::move(sent)),
+        link_(size > 1 ? link : nullptr) {}
   int64_t rank() const override { return rank_; }
   int64_t size() const override { return size_; }
   const std::string& name() const override { return name_; }
@@ -61,7 +93,7 @@ class SilentCommunicator final : public Communicator {
   Pending all_gather(const Stream& stream, const Tensor& own, const Tensor& all) override {
     check_all_gather(*this, own, all);
     if (is_real_ && own.data != all.data) copy_bytes(stream, all.data, own.data, own.bytes());
-    return count("all_gather", own.bytes() * (size_ - 1));
+    return count(stream, "all_gather", own.bytes() * (size_ - 1));
   }
   Pending reduce_scatter(const Stream& stream, const Tensor& whole, const Tensor& own, DType travel,
                          Accumulate accumulate, const Tensor& scratch) override {
@@ -70,16 +102,29 @@ class SilentCommunicator final : public Communicator {
       reduce_pieces(stream, {{whole.data, whole.dtype}}, own, Reduce::kSum, accumulate);
     else if (is_real_ && own.data != whole.data)
       copy_bytes(stream, own.data, whole.data, own.bytes());
-    return count("reduce_scatter", own.count() * element_bytes(travel) * (size_ - 1));
+    const bool rounds = travel != whole.dtype, host_sums = kind_ == DeviceKind::kCpu || rounds;
+    if (link_ != nullptr && rounds && kind_ == DeviceKind::kCpu) observe_rounding(stream, own);
+    std::vector<RankPiece> pieces(link_ != nullptr && host_sums ? static_cast<size_t>(size_) : 0,
+                                  {own.data, travel});
+    return count(stream, "reduce_scatter", own.count() * element_bytes(travel) * (size_ - 1),
+                 sum_of(stream, std::move(pieces), own, Reduce::kSum, accumulate));
   }
-  Pending start_all_reduce(const Stream&, const Tensor& x, Reduce, const Tensor& scratch,
+  Pending start_all_reduce(const Stream& stream, const Tensor& x, Reduce reduce, const Tensor& scratch,
                            const Stream*) override {
     check_all_reduce(*this, x, scratch);
-    return count("all_reduce", all_reduce_sent_bytes(x.count(), x.dtype, rank_, size_));
+    const int64_t bytes = all_reduce_sent_bytes(x.count(), x.dtype, rank_, size_);
+    // A library of the device sums on the way.
+    if (link_ == nullptr || kind_ != DeviceKind::kCpu) return count(stream, "all_reduce", bytes, {}, 0, 2);
+    const Part part = all_reduce_part(x.count(), rank_, size_);
+    const Tensor own{x.data, x.dtype, Shape{part.count}, x.device};
+    return count(stream, "all_reduce", bytes,
+                 sum_of(stream, std::vector<RankPiece>(static_cast<size_t>(size_), {own.data, own.dtype}),
+                        own, reduce, Accumulate::kNo),
+                 bytes / 2);
   }
-  void broadcast(const Stream&, const Tensor& x, int64_t root) override {
+  void broadcast(const Stream& stream, const Tensor& x, int64_t root) override {
     check_peer(*this, root);
-    count("broadcast", x.bytes() * broadcast_children(rank_, root, size_));
+    count(stream, "broadcast", x.bytes() * broadcast_children(rank_, root, size_)).wait();
   }
   Pending start_exchanges(const Stream& stream, std::span<const Exchange> exchanges) override {
     check_exchanges(*this, exchanges);
@@ -88,7 +133,7 @@ class SilentCommunicator final : public Communicator {
       if (is_real_) copy_bytes(stream, each.receive.data, each.send.data, each.send.bytes());
       if (each.to != rank_) bytes += each.send.bytes();
     }
-    return count("exchange", bytes);
+    return count(stream, "exchange", bytes);
   }
   std::unique_ptr<Communicator> split(int64_t, int64_t, const std::string& name) override {
     if (is_real_) return make_self_communicator(name);
@@ -96,10 +141,28 @@ class SilentCommunicator final : public Communicator {
   }
 
  private:
-  Pending count(const char* operation, int64_t bytes) {
+  // `second_bytes` of the bytes follow the sum; the others are sent in `rounds`.
+  Pending count(const Stream& stream, const char* operation, int64_t bytes, std::function<void()> sum = {},
+                int64_t second_bytes = 0, int64_t rounds = 1) {
     bytes_sent_ += bytes;
     if (sent_) sent_(operation, bytes);
-    return {};
+    if (link_ == nullptr) return {};
+    const double end = link_->start(bytes - second_bytes, rounds);
+    return {std::make_unique<PlannedOperation>(*link_, end, std::move(sum), second_bytes), stream};
+  }
+  static std::function<void()> sum_of(const Stream& stream, std::vector<RankPiece> pieces, const Tensor& out,
+                                      Reduce reduce, Accumulate accumulate) {
+    if (pieces.empty()) return {};
+    return [&stream, pieces = std::move(pieces), out, reduce, accumulate] {
+      reduce_pieces(stream, pieces, out, reduce, accumulate);
+    };
+  }
+  // The host rounds the pieces of all other ranks before it sends them.
+  void observe_rounding(const Stream& stream, const Tensor& own) const {
+    const int64_t elements = own.count() * (size_ - 1);
+    if (stream.observer() != nullptr)
+      stream.observer()->run(
+          {.kernel = "convert", .dtype = own.dtype, .sizes = {elements, 1, 1}, .bytes = 6 * elements}, [] {});
   }
 
   std::string name_;
@@ -107,19 +170,21 @@ class SilentCommunicator final : public Communicator {
   DeviceKind kind_;
   bool is_real_;
   SentObserver sent_;
+  PlannedLink* link_;
   int64_t bytes_sent_ = 0;
 };
 
 }  // namespace
 
 std::unique_ptr<Communicator> make_self_communicator(const std::string& name) {
-  return std::make_unique<SilentCommunicator>(name, 0, 1, DeviceKind::kCpu, true, SentObserver());
+  return std::make_unique<SilentCommunicator>(name, 0, 1, DeviceKind::kCpu, true, SentObserver(), nullptr);
 }
 
 std::unique_ptr<Communicator> make_planned_communicator(const std::string& name, int64_t rank, int64_t size,
-                                                        DeviceKind kind, SentObserver sent) {
+                                                        DeviceKind kind, SentObserver sent,
+                                                        PlannedLink* link) {
   RIPSTOP_CHECK(size >= 1 && rank >= 0 && rank < size, "rank {} of {}", rank, size);
-  return std::make_unique<SilentCommunicator>(name, rank, size, kind, false, std::move(sent));
+  return std::make_unique<SilentCommunicator>(name, rank, size, kind, false, std::move(sent), link);
 }
 
 }  // namespace ripstop

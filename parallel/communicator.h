@@ -162,13 +162,26 @@ class Communicator {
 /// Makes the group of one rank. Collectives with an output copy their input there; in place they do nothing.
 std::unique_ptr<Communicator> make_self_communicator(const std::string& name);
 
+/// The time of a planned group's messages, for a model of time. Seconds count from the start of its clock.
+class PlannedLink {
+ public:
+  virtual ~PlannedLink() = default;
+  /// Every rank of the group begins to send `bytes`, in equal parts to all others, in `rounds` one after
+  /// another. Returns the second at which all has arrived.
+  virtual double start(int64_t bytes, int64_t rounds) = 0;
+  virtual bool has_passed(double second) const = 0;
+  /// Computes nothing until that second.
+  virtual void wait_until(double second) = 0;
+};
+
 /// Makes rank `rank` of a planned group of `size` ranks, for the planner, which runs a step on kMeta. The
 /// group checks operands and counts bytes, but moves nothing. `kind`: the planned device. Calls
-/// sent(operation, bytes) for each operation ("all_gather", ...) with the bytes that it sends.
+/// sent(operation, bytes) for each operation ("all_gather", ...) with the bytes that it sends. With `link`
+/// (borrowed) waits take the link's time, and the host's sums run as kernels of the caller's stream.
 using SentObserver = std::function<void(const char* operation, int64_t bytes)>;
 std::unique_ptr<Communicator> make_planned_communicator(const std::string& name, int64_t rank, int64_t size,
                                                         DeviceKind kind = DeviceKind::kCpu,
-                                                        SentObserver sent = {});
+                                                        SentObserver sent = {}, PlannedLink* link = nullptr);
 
 /// Makes a group that moves tensors on `device` through host memory, over `host`: for ranks that share a GPU,
 /// because no library moves device memory between them. The host waits for every collective.

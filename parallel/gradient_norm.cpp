@@ -14,7 +14,7 @@ int64_t sums_bytes(size_t units) {
 }  // namespace
 
 GradientNorm::GradientNorm(const Stream& stream, MemoryLedger& ledger, size_t units, int64_t largest)
-    : stream_(stream.device()),
+    : stream_(stream.device(), /*urgent=*/false, stream.observer()),
       units_(units),
       memory_(stream.device(), ledger, MemoryCategory::kWorkspace,
               sums_bytes(units) + round_up(squared_norm_workspace_bytes(stream.device(), largest), 4)) {}

@@ -43,7 +43,9 @@ SequenceReader::SequenceReader(const TokenDataset& dataset, int64_t sequence_len
 void SequenceReader::add_example(int64_t example) {
   const KeptTokens kept = keep_tokens(dataset_, example, sequence_length_ + 1, loss_on_);
   rows_.push_back(kept.count() - 1);
-  without_targets_ += kept_targets(dataset_, example, kept, loss_on_).empty();
+  const std::vector<TokenRange> targets = kept_targets(dataset_, example, kept, loss_on_);
+  without_targets_ += targets.empty();
+  for (const TokenRange& each : targets) targets_ += each.size();
   if (dataset_.header().kind == ExampleKind::kConversation)
     for (const CutPlace& cut : cut_places(dataset_, example, kept)) cut_turns_ += cut.turns;
   cut_documents_ += kept.cut_text > 0 && kept.cut_summary == 0;

@@ -48,6 +48,8 @@ class SequenceReader {
   int64_t cut_turns() const { return cut_turns_; }
   /// Number of examples without a target.
   int64_t without_targets() const { return without_targets_; }
+  /// Targets of all examples.
+  int64_t targets() const { return targets_; }
 
   /// Rows of `item` that have a target. Reads no token.
   int64_t target_count(const PackItem& item) const;
@@ -74,7 +76,7 @@ class SequenceReader {
   int64_t sequence_length_;
   LossOn loss_on_;
   std::vector<int64_t> rows_;
-  int64_t cut_documents_ = 0, cut_summaries_ = 0, cut_turns_ = 0, without_targets_ = 0;
+  int64_t cut_documents_ = 0, cut_summaries_ = 0, cut_turns_ = 0, without_targets_ = 0, targets_ = 0;
 };
 
 }  // namespace ripstop

@@ -135,8 +135,8 @@ void Buffer::release() noexcept {
   ledger_ = nullptr;
 }
 
-Stream::Stream(const Device& device, bool urgent)
-    : device_(device), handle_(device_table(device.kind).make_stream(device, urgent)) {}
+Stream::Stream(const Device& device, bool urgent, KernelObserver* observer)
+    : device_(device), observer_(observer), handle_(device_table(device.kind).make_stream(device, urgent)) {}
 Stream::~Stream() {
   device_table(device_.kind).end_stream(device_, handle_);
 }

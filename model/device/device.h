@@ -115,16 +115,20 @@ class Buffer {
   void* data_ = nullptr;
 };
 
+class KernelObserver;
+
 /// A queue of work on one device, done in order. On the CPU and on meta, work is done when the call returns.
 class Stream {
  public:
-  /// `urgent`: a busy device runs this stream's work first.
-  explicit Stream(const Device& device, bool urgent = false);
+  /// `urgent`: a busy device runs this stream's work first. `observer` (model/ops/kernel_work.h) runs the
+  /// kernels of this stream and must outlive it; null: they run as they are called.
+  explicit Stream(const Device& device, bool urgent = false, KernelObserver* observer = nullptr);
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
   const Device& device() const { return device_; }
+  KernelObserver* observer() const { return observer_; }
   /// Blocks the host until all work given to this stream is done.
   void synchronize() const;
   /// Notes for the user on the work so far: which operations took a slow fallback, and why. Each text appears
@@ -137,6 +141,7 @@ class Stream {
 
  private:
   Device device_;
+  KernelObserver* observer_ = nullptr;
   void* handle_ = nullptr;
 };
 

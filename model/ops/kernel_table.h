@@ -85,6 +85,8 @@ struct KernelTable {
 const KernelTable& cpu_kernels();
 const KernelTable& cuda_kernels();  ///< throws Error(kResources) without the CUDA back end
 const KernelTable& meta_kernels();  ///< the kernels compute nothing
+/// Hands each call, with its work, to the observer of its stream, which runs the stream's own kernel.
+const KernelTable& observed_kernels();
 /// Throws Error(kResources) for kCuda without the CUDA back end.
 const KernelTable& kernels(DeviceKind kind);
 

@@ -21,8 +21,11 @@ struct Workspace {
 };
 
 // Plans run the same code on kMeta, with the workspaces of the planned device.
+const KernelTable& kernels(const Stream& stream, DeviceKind kind) {
+  return stream.observer() != nullptr ? observed_kernels() : kernels(kind);
+}
 const KernelTable& kernels(const Context& context) {
-  return kernels(context.device().kind);
+  return kernels(context.stream, context.device().kind);
 }
 const WorkspaceTable& workspace_bytes(const Context& context) {
   return workspaces(context.device().planned);
@@ -312,7 +315,7 @@ void add_squared_norm(const Stream& stream, const Tensor& x, const Tensor& total
   check_count(total, 1, DType::kFloat64, "total");
   const int64_t needed = squared_norm_workspace_bytes(stream.device(), x.count());
   RIPSTOP_CHECK(workspace.bytes() >= needed, "workspace of {} bytes, {} needed", workspace.bytes(), needed);
-  kernels(stream.device().kind).add_squared_norm({stream, workspace.data}, x, total);
+  kernels(stream, stream.device().kind).add_squared_norm({stream, workspace.data}, x, total);
 }
 
 int64_t squared_norm_workspace_bytes(const Device& device, int64_t count) {
@@ -359,7 +362,8 @@ void reduce_pieces(const Stream& stream, const std::vector<RankPiece>& pieces, c
     RIPSTOP_CHECK(
         piece.dtype == out.dtype || (piece.dtype == DType::kBFloat16 && out.dtype == DType::kFloat32),
         "cannot reduce {} into {}", to_string(piece.dtype), to_string(out.dtype));
-  if (out.count() > 0) kernels(out.device.kind).reduce_pieces({stream}, pieces, out, reduce, accumulate);
+  if (out.count() > 0)
+    kernels(stream, out.device.kind).reduce_pieces({stream}, pieces, out, reduce, accumulate);
 }
 
 void gradient_scale(Context& context, const Tensor& global, double max_norm, const Tensor& scale) {

@@ -5,7 +5,7 @@
 // unless --documents is given; of several numbers, as in 1,8, each is measured in turn. Prints one JSON
 // object for each: tokens per second of the median step, seconds of the slowest tenth of the steps, model
 // FLOPs by 6 P + 6 L C T (with --lora-rank 4 P + 6 A + 6 L C T), seconds a step of rank 0's communication
-// that were not hidden, losses, memory.
+// that were not hidden, losses, memory; with --rates or --paced-flops also the planned time of a step.
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
@@ -16,8 +16,10 @@
 #include <random>
 #include <set>
 
+#include "tests/bench/paced_kernels.h"
 #include "tests/bench/rank_bench.h"
 #include "train/machine/device_choice.h"
+#include "train/machine/rank_speed.h"
 #include "train/plan/resolved_run.h"
 #include "train/run/kernel_plans.h"
 
@@ -32,6 +34,8 @@ struct Options {
   int64_t micro_batch = 0, steps = 4, warmup = 2;
   std::vector<int64_t> documents{1};
   bool random_documents = false, unprepared = false;
+  std::string rates;  ///< --rates
+  double paced_flops = 0, paced_memory = 1e12;
 };
 
 /// Where the documents of a micro-batch begin: each sequence has `documents` of about equal length, or with
@@ -119,6 +123,11 @@ Options parse(int argc, char** argv) {
   app.add_flag("--random-documents", o.random_documents,
                "up to --documents of random lengths, others in each micro-batch");
   app.add_flag("--unprepared", o.unprepared, "make plans of attention in the steps that need them");
+  app.add_option("--rates", o.rates, "file of doctor --output: plan the time of the step beside it");
+  app.add_option("--paced-flops", o.paced_flops,
+                 "compute nothing, but wait as on a machine of so many FLOP/s; plan with its measured links")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--paced-memory", o.paced_memory, "and of so many bytes/s")->check(CLI::PositiveNumber);
   app.add_option("--steps", o.steps, "timed steps")->check(CLI::PositiveNumber);
   app.add_option("--warmup", o.warmup, "steps before the timed ones");
   app.add_option("--device", o.device)->check(CLI::IsMember({"auto", "cpu", "cuda"}));
@@ -197,8 +206,34 @@ Measured measure(TrainingStep& step, DeviceMesh& mesh, const ResolvedRun& run, c
   return m;
 }
 
+/// The rates of `--rates`, or of a paced machine: its messages are real, and waiting slows no computing.
+std::optional<Rates> rates_of(MpiWorld& world, const Options& options, const Device& device) {
+  if (!options.rates.empty()) return read_rates(options.rates);
+  if (options.paced_flops == 0) return std::nullopt;
+  Rates rates;
+  rates.flops_per_second = options.paced_flops;
+  rates.memory_bytes_per_second = options.paced_memory;
+  const LinkRates links = measure_links(world, world.communicator(), device);
+  for (auto [link, found] : {std::pair{&rates.inside_node, links.inside_node},
+                             std::pair{&rates.between_nodes, links.between_nodes}}) {
+    *link = found;
+    if (*link) (*link)->compute_share = 1;
+  }
+  return rates;
+}
+
+/// The planned time of a step, as JSON; null without rates.
+nlohmann::ordered_json planned_json(const std::optional<Rates>& rates, const ResolvedRun& run,
+                                    DeviceKind kind, int64_t ranks_per_node, int64_t documents) {
+  if (!rates) return nullptr;
+  const StepTime time = plan_step_time(run.request(kind), *rates, ranks_per_node,
+                                       {1, run.step.sharding.sequence_length / documents});
+  return {{"seconds", time.seconds}, {"exposed_seconds", time.exposed_seconds}, {"left_out", time.left_out}};
+}
+
 void report(const ResolvedRun& run, const Options& options, DeviceMesh& mesh, const Device& device,
-            const MemoryLedger& ledger, int64_t documents, const Measured& m) {
+            const MemoryLedger& ledger, int64_t documents, const Measured& m,
+            const nlohmann::ordered_json& planned) {
   const RunConfig& config = options.config;
   std::vector<double> seconds = m.seconds;
   AxisSeconds exposed = m.after - m.before;
@@ -226,6 +261,7 @@ void report(const ResolvedRun& run, const Options& options, DeviceMesh& mesh, co
                                     {"recompute", to_string(run.step.sharding.recompute)},
                                     {"tokens_per_step", rows},
                                     {"step_seconds", median},
+                                    {"planned", planned},
                                     {"slowest_tenth_seconds", slowest},
                                     {"all_step_seconds", seconds},
                                     {"kernel_plans", m.plans.count},
@@ -247,14 +283,19 @@ ExitCode bench(MpiWorld& world, const Options& options) {
   device.deterministic = options.config.run.deterministic;
   const ResolvedRun run = resolve_run(options.config, run_target(world, device, /*dataset_vocabulary=*/0));
   DeviceMesh mesh(world, run.mesh, /*allow_tensor_across_nodes=*/false, device);
-  const Stream stream(device);
+  const std::optional<Rates> rates = rates_of(world, options, device);
+  std::optional<PacedKernels> paced;
+  if (options.paced_flops > 0) paced.emplace(*rates);
+  const Stream stream(device, /*urgent=*/false, paced ? &*paced : nullptr);
   MemoryLedger ledger;
   const RankPlan plan = plan_rank(run.request(device.kind), mesh.coordinates());
   TrainingStep step(run.model, run.step, mesh, stream, ledger, plan.arena);
   draw_weights(step.model(), stream);
   for (const int64_t documents : options.documents) {
     const Measured measured = measure(step, mesh, run, options, documents);
-    if (world.communicator().rank() == 0) report(run, options, mesh, device, ledger, documents, measured);
+    if (world.communicator().rank() == 0)
+      report(run, options, mesh, device, ledger, documents, measured,
+             planned_json(rates, run, device.kind, world.ranks_here(), documents));
   }
   return ExitCode::kOk;
 }

@@ -9,6 +9,7 @@
 
 #include "data/files/hash.h"
 #include "data/files/whole_file.h"
+#include "data/process/shell_word.h"
 #include "data/text/json_reader.h"
 #include "data/text/json_struct.h"
 #include "model/core/number.h"
@@ -24,6 +25,7 @@
 #include "train/machine/rank_speed.h"
 #include "train/machine/slow_ranks.h"
 #include "train/machine/version.h"
+#include "train/plan/measured_rates.h"
 #include "train/report/human_text.h"
 #include "train/report/standard_streams.h"
 
@@ -52,8 +54,7 @@ struct Report {
   int64_t ranks = 1;
   std::string mpi;
   std::vector<Node> nodes;
-  std::optional<LinkSpeed> inside_node;
-  std::optional<LinkSpeed> between_nodes;
+  LinkRates links;                        ///< through host memory
   std::optional<RankReport> rank_report;  ///< nullopt with only one rank
 };
 
@@ -261,42 +262,10 @@ std::string rank_report_text(const RankReport& report) {
   return text;
 }
 
-LinkSpeed slower(const LinkSpeed& a, const LinkSpeed& b) {
-  return {std::max(a.latency_seconds, b.latency_seconds), std::min(a.bytes_per_second, b.bytes_per_second)};
-}
-
-// Measures the links between ranks. The ranks with the same `color` form a ring, and all rings are measured
-// at once. Returns the worst latency and the worst bandwidth of any ring; nullopt if every ring has one rank.
-// Collective.
-std::optional<LinkSpeed> measure_groups(Communicator& world, int64_t color, const std::string& name) {
-  const std::unique_ptr<Communicator> group = world.split(color, world.rank(), name);
-  std::optional<LinkSpeed> speed;
-  if (group->size() > 1) speed = measure_ring(*group);
-  // A rank that is alone in its ring gives an empty text.
-  const std::vector<std::string> texts = world.all_gather_text(
-      speed ? fmt::format("{} {}", speed->latency_seconds, speed->bytes_per_second) : std::string());
-  std::optional<LinkSpeed> slowest;
-  for (const std::string& text : texts) {
-    if (text.empty()) continue;
-    char* rest = nullptr;
-    const double latency = std::strtod(text.c_str(), &rest);
-    const LinkSpeed each{latency, std::strtod(rest, nullptr)};
-    slowest = slowest ? slower(*slowest, each) : each;
-  }
-  return slowest;
-}
-
 // Collective.
 void measure_between_ranks(MpiWorld& world, const std::string& config_file, Report& report) {
   Communicator& ranks = world.communicator();
-  const std::vector<RankHost>& places = world.places();
-  const auto own = static_cast<size_t>(ranks.rank());
-  const int64_t place_in_node =
-      std::count_if(places.begin(), places.begin() + static_cast<ptrdiff_t>(own),
-                    [&](const RankHost& place) { return place.node == places[own].node; });
-  report.inside_node = measure_groups(ranks, places[own].node, "node");
-  // One ring for each index of a rank in its node, so that each link of a ring connects two nodes.
-  report.between_nodes = measure_groups(ranks, place_in_node, "nodes");
+  report.links = measure_links(world, ranks, Device::cpu());
   std::string note;
   report.rank_report = report_ranks(world, choose_device(DeviceChoice::kAuto, world, note), config_file);
 }
@@ -315,9 +284,9 @@ Report examine(MpiWorld& world, const std::string& config_file) {
   return report;
 }
 
-Json as_json(const std::optional<LinkSpeed>& speed) {
+Json as_json(const std::optional<LinkRate>& speed) {
   if (!speed) return nullptr;
-  return {{"latency_seconds", speed->latency_seconds}, {"bytes_per_second", speed->bytes_per_second}};
+  return FieldWriter::to_json(*speed);
 }
 
 std::vector<std::string> back_ends() {
@@ -339,8 +308,8 @@ void print_json(const Report& report) {
     json["power"] = FieldWriter::to_json(node.power);
     document["nodes"].push_back(json);
   }
-  document["inside_node"] = as_json(report.inside_node);
-  document["between_nodes"] = as_json(report.between_nodes);
+  document["inside_node"] = as_json(report.links.inside_node);
+  document["between_nodes"] = as_json(report.links.between_nodes);
   if (report.rank_report) document.update(rank_report_json(*report.rank_report));
   print_out("{}\n", text_of_json(document, 2));
 }
@@ -390,7 +359,7 @@ void print_node(const Node& node) {
   for (const std::string& problem : node.problems) print_out("  ! {}\n", problem);
 }
 
-void print_speed(const char* where, const std::optional<LinkSpeed>& speed) {
+void print_speed(const char* where, const std::optional<LinkRate>& speed) {
   if (speed)
     print_out("{:<18}{:.1f} us latency, {:.2f} GB/s a rank, slowest ring\n", where,
               1e6 * speed->latency_seconds, 1e-9 * speed->bytes_per_second);
@@ -403,21 +372,44 @@ void print_for_people(const Report& report) {
   print_out("\n{} on {}, MPI at run time: {}\n", counted(report.ranks, "rank"),
             counted(std::ssize(report.nodes), "node"), report.mpi);
   for (const Node& node : report.nodes) print_node(node);
-  if (report.inside_node || report.between_nodes) print_out("\n");
-  print_speed("inside a node", report.inside_node);
-  print_speed("between nodes", report.between_nodes);
+  if (report.links.inside_node || report.links.between_nodes) print_out("\n");
+  print_speed("inside a node", report.links.inside_node);
+  print_speed("between nodes", report.links.between_nodes);
   if (report.rank_report) print_out("\n{}", rank_report_text(*report.rank_report));
 }
 
-ExitCode doctor(bool json, const std::string& config_file) {
+// Measures the rates of `output`, for `plan --rates`. Collective.
+void write_rates(MpiWorld& world, const std::filesystem::path& output, bool json) {
+  Communicator& all = world.communicator();
+  const bool leads = all.rank() == 0;
+  do_and_agree(all, [&] {
+    if (leads && output.has_parent_path() && !std::filesystem::is_directory(output.parent_path()))
+      fail(ExitCode::kUsage, "--output {}: there is no folder {}", output.string(),
+           output.parent_path().string());
+    if (leads && !json) print_out("\nmeasuring rates for {} ...\n", output.string());
+  });
+  std::string note;
+  const Rates rates = measure_rates(world, choose_device(DeviceChoice::kAuto, world, note));
+  do_and_agree(all, [&] {
+    if (leads) write_whole_file(output, rates_document(rates));
+  });
+  if (leads && !json)
+    print_out("{}: the rates of {} a node, {} each; ripstop plan CONFIG --rates {} tells time from them\n",
+              output.string(), counted(rates.ranks_per_node, "rank"), counted(rates.threads, "thread"),
+              shell_word(output.string()));
+}
+
+struct DoctorArguments {
+  bool json = false;
+  std::string config_file, output;
+};
+
+ExitCode doctor(const DoctorArguments& given) {
   MpiWorld world(world_options("doctor"));
   return world.run([&] {
-    const Report report = examine(world, config_file);
-    if (world.communicator().rank() != 0) return ExitCode::kOk;
-    if (json)
-      print_json(report);
-    else
-      print_for_people(report);
+    const Report report = examine(world, given.config_file);
+    if (world.communicator().rank() == 0) given.json ? print_json(report) : print_for_people(report);
+    if (!given.output.empty()) write_rates(world, given.output, given.json);
     return ExitCode::kOk;
   });
 }
@@ -426,19 +418,24 @@ ExitCode doctor(bool json, const std::string& config_file) {
 
 void add_doctor(CommandLine& line) {
   Verb verb = line.verb("doctor", "what was built, what this machine has");
-  const auto json = std::make_shared<bool>(false);
-  const auto config_file = std::make_shared<std::string>();
-  verb.path("--config", *config_file, "with several ranks: a file that must be the same for all of them");
-  verb.flag("--json", *json, "one JSON document");
+  const auto given = std::make_shared<DoctorArguments>();
+  verb.path("--config", given->config_file,
+            "with several ranks: a file that must be the same for all of them");
+  verb.path(
+      "--output", given->output,
+      "measure rates for half a minute and write them to this file, for plan --rates; start it with the "
+      "job's ranks on each node");
+  verb.flag("--json", given->json, "one JSON document");
   verb.add_details(
       "With several ranks it measures products, memory and links of each, names those that are slower than "
       "0.8 of the\nmedian with the option that leaves their nodes out of a job, and ranks whose program or "
       "config differs.");
   verb.set_example(
       "ripstop doctor\n  mpirun -n 4 ripstop doctor     measures between the ranks as well\n"
+      "  srun ripstop doctor --output rates.json     how fast they compute and send, for plan --rates\n"
       "  srun ripstop doctor --config mine.toml     before a long run: slow nodes, other binaries, other "
       "configs");
-  verb.set_action([json, config_file] { return doctor(*json, *config_file); });
+  verb.set_action([given] { return doctor(*given); });
 }
 
 }  // namespace ripstop

@@ -1,7 +1,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -14,6 +13,7 @@
 #include "data/dataset/dataset_directory.h"
 #include "data/dataset/token_dataset.h"
 #include "data/tokenizer/tokenizer.h"
+#include "model/core/rounding.h"
 #include "model/device/cuda_machine.h"
 #include "model/kernels/cpu/processor.h"
 #include "train/checkpoint/checkpoint_directory.h"
@@ -21,6 +21,7 @@
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
 #include "train/commands/plan_output.h"
+#include "train/commands/plan_rates.h"
 #include "train/config/config_keys.h"
 #include "train/config/nearest_name.h"
 #include "train/exchange/hugging_face/model_tokenizer.h"
@@ -28,7 +29,6 @@
 #include "train/exchange/peft/peft_adapter.h"
 #include "train/exchange/read/open_model.h"
 #include "train/machine/machine.h"
-#include "train/machine/peak_flops.h"
 #include "train/plan/fitting_meshes.h"
 #include "train/plan/micro_batch.h"
 #include "train/plan/plan_text.h"
@@ -55,6 +55,7 @@ struct PlanArguments {
   int64_t tasks = 0;  ///< --ntasks-per-node
   int64_t cpus_per_task = 0;
   int64_t limit = 0;  ///< --limit: rows of the search
+  RateArguments rates;
   bool search = false;
   bool json = false;
 };
@@ -79,29 +80,6 @@ void print_for_people(const RunConfig& config, const ResolvedRun& run, const Run
   print_out("the fullest rank, computing in {}:\n{}\n", to_string(run.step.sharding.compute),
             plan_text(run, target.device_memory_bytes));
   for (const std::string& note : run.notes) print_out("note: {}\n", note);
-}
-
-/// The bytes in "64GiB", "80 gb" or "1.5T"; nullopt for "". GB means 10^9 bytes, GiB and G (as in Slurm)
-/// 2^30. Throws CommandLineError for other texts, and for a number without a unit: nobody means bytes.
-std::optional<int64_t> parse_memory(const std::string& text) {
-  // The letter at index i means 1,024 to the power of i + 1.
-  constexpr std::string_view kUnits = "KMGT";
-  if (text.empty()) return std::nullopt;
-  char* end = nullptr;
-  const double number = std::strtod(text.c_str(), &end);
-  if (number > 0 && std::isfinite(number) && *end == '\0')
-    throw CommandLineError(fmt::format("--device-memory {} has no unit", text),
-                           fmt::format("did you mean --device-memory {}GiB?", text));
-  std::string unit;
-  for (; *end != '\0'; ++end)
-    if (*end != ' ') unit += static_cast<char>(std::toupper(static_cast<unsigned char>(*end)));
-  const size_t power = unit.empty() ? std::string_view::npos : kUnits.find(unit.front());
-  const std::string rest = unit.empty() ? "" : unit.substr(1);
-  const double bytes =
-      power == std::string_view::npos ? 0 : number * std::pow(rest == "B" ? 1000 : 1024, power + 1);
-  if (!(bytes >= 1 && bytes < 1e18) || (rest != "" && rest != "B" && rest != "IB"))
-    throw CommandLineError(fmt::format("--device-memory {} is no amount of memory", text), "as in 80GiB");
-  return static_cast<int64_t>(bytes);
 }
 
 /// Sets the threads of a CPU rank, on which the size of workspaces depends: --cpus-per-task, else
@@ -187,21 +165,43 @@ std::vector<std::string> weights_notes(const RunConfig& config, const ModelConfi
   return notes;
 }
 
-std::optional<RunSpeed> known_speed(const RunConfig& config, const ResolvedRun& run,
-                                    const RunTarget& target) {
+/// The speed of the run's own last steps; nullopt without any that are alike.
+std::optional<RunSpeed> speed_of_last_steps(const RunConfig& config, const ResolvedRun& run,
+                                            const RunTarget& target) {
   const std::filesystem::path metrics = std::filesystem::path(config.run.directory) / "metrics.jsonl";
   try {
-    const MetricsLog log = read_log_ends(metrics, last_takeover_steps(posix_io(), metrics.parent_path()));
-    if (std::optional<RunSpeed> measured = measured_speed(log, run, target)) return measured;
+    return measured_speed(read_log_ends(metrics, last_takeover_steps(posix_io(), metrics.parent_path())), run,
+                          target);
   } catch (const Error&) {
-    // There is no file, or no log.
+    return std::nullopt;  // there is no file, or no log
   }
+}
+
+/// The data sheet of this machine's GPU, if the plan is for GPUs.
+std::optional<Rates> rates_of_own_gpu(const RunTarget& target, DType compute) {
   if (target.device != DeviceKind::kCuda) return std::nullopt;
   const std::vector<CudaGpu> gpus = look_at_cuda().gpus;
-  if (gpus.empty()) return std::nullopt;
-  const std::optional<double> peak = data_sheet_flops(gpus.front().name, run.step.sharding.compute);
-  if (!peak) return std::nullopt;
-  return speed_at_peak(run, *peak * static_cast<double>(target.ranks), "data sheet: " + gpus.front().name);
+  return gpus.empty() ? std::nullopt : data_sheet_rates(gpus.front().name, compute);
+}
+
+/// Tells the time from rates that the command line names; else the run's own last steps, else the data sheet
+/// of this machine's GPU.
+void add_speed(const PlanArguments& given, const RunConfig& config, RunTarget target, ResolvedRun& run,
+               RunLength& length) {
+  if (!given.rates.any()) length.speed = speed_of_last_steps(config, run, target);
+  if (length.speed) return;
+  if (!target.rates) target.rates = rates_of_own_gpu(target, run.step.sharding.compute);
+  run.time = target.step_time(run.request(target.device));
+  if (run.time && run.time->seconds > 0)
+    length.speed = planned_speed(*run.time, length.step_tokens, target.rates->source);
+}
+
+/// The share of an epoch's rows that have a target, and the mean length of a row's document.
+StepRows rows_of(const std::optional<TrainingData>& data, int64_t sequence_length) {
+  if (!data || data->epoch_sequences == 0 || data->epoch_tokens == 0) return {};
+  const auto rows = static_cast<double>(data->epoch_sequences * sequence_length);
+  return {static_cast<double>(data->epoch_targets) / rows,
+          static_cast<int64_t>(std::lround(data->squared_tokens / rows))};
 }
 
 /// The job of --nodes and --ntasks-per-node; without them, as many ranks as the config's mesh has, on
@@ -218,8 +218,13 @@ RunTarget plan_target(const RunConfig& config, const PlanArguments& given, int64
                     (automatic && cuda_device_count() > 0);
   if (!cuda) plan_for_threads(given.cpus_per_task, given.tasks > 0 ? given.tasks : ranks / nodes);
   RunTarget target = run_target(ranks, cuda ? DeviceKind::kCuda : DeviceKind::kCpu,
-                                parse_memory(given.device_memory), vocabulary);
+                                parse_memory("--device-memory", given.device_memory), vocabulary);
   target.ranks_per_node = given.tasks;
+  if (given.rates.any()) {
+    target.ranks_per_node = given.tasks > 0 ? given.tasks : divide_up(ranks, nodes);
+    const bool halves = config.precision.compute == FloatChoice::kBfloat16;
+    target.rates = rates_for_plan(given.rates, target, halves ? DType::kBFloat16 : DType::kFloat32);
+  }
   if (!config.model.pretrained.empty()) {
     Io io;
     target.pretrained = read_sizes_for_plan(io, config);
@@ -292,6 +297,7 @@ void add_notes(const RunConfig& config, const RunTarget& target, PlannedData& da
     std::ranges::move(notes, std::back_inserter(run.notes));
   };
   add(data.notes);
+  if (target.rates) add(rates_notes(*target.rates, target.ranks_per_node, cpu_threads()));
   if (data.counted) add(inputs_notes(config, target, run, data));
   add(weights_notes(config, run.model));
   if (data.counted) add(data_notes(data.datasets, config));
@@ -354,16 +360,18 @@ ExitCode plan(const PlanArguments& given) {
   PlannedData data = open_data(of_file.data);
   if (!data.datasets.empty()) require_targets(data.datasets, of_file);
   const int64_t vocabulary = data.datasets.empty() ? 0 : data.datasets.front().header().vocabulary_size;
-  const RunTarget target = plan_target(of_file, given, vocabulary);
+  RunTarget target = plan_target(of_file, given, vocabulary);
   const RunConfig config = target.with_ends(of_file);
   if (!data.datasets.empty()) data.counted = count_training_data(data.datasets, config);
+  target.rows = rows_of(data.counted, config.data.sequence_length);
   if (given.search) return search(config, target, given, data, continued);
   require_tensor_groups_in_nodes(config, given.tasks);
   ResolvedRun run = resolve_or_say_what_fits(config, target, given.json);
   add_notes(config, target, data, continued, run);
   if (!data.is_validated) plan_without_validations(run, target.device);
   RunLength length = run_length(config, run, data.counted);
-  length.speed = known_speed(config, run, target);
+  length.nodes = std::max<int64_t>(given.nodes, 1);
+  add_speed(given, config, target, run, length);
   if (given.json)
     print_out("{}\n", plan_document(config, run, length, target, continued));
   else
@@ -382,7 +390,9 @@ void add_plan(CommandLine& line) {
       "are left: the fewest percent of\nthe computation lost (idle, or computed again), then the fewest "
       "bytes "
       "between nodes (an axis with a group on several\nnodes counts there as a whole), then the fewest bytes "
-      "in all (up to 5% more are as few), then the larger micro-batch,\nthen the least memory.");
+      "in all (up to 5% more are as few), then the larger micro-batch,\nthen the least memory. With --rates, "
+      "--rank-flops or --between-nodes: the shortest step.\n\nThe time leaves out what has no rate, and says "
+      "so; validations, saves and loading data are never in it.");
   const auto given = std::make_shared<PlanArguments>();
   verb.path("CONFIG", given->config_file, "TOML file").required();
   verb.option("overrides", given->overrides, "section.key=value, stronger than the file");
@@ -405,12 +415,22 @@ void add_plan(CommandLine& line) {
   verb.flag("--search", given->search,
             "list every mesh and micro-batch that fits, best first, and the lines to paste for the first");
   verb.option("--limit", given->limit, "rows that --search shows; default: 10").range(1, 1 << 20);
+  verb.path(
+      "--rates", given->rates.rates,
+      "tell the time from these rates: a file of doctor --output, or a GPU of which ripstop knows the data "
+      "sheet, as H100");
+  verb.option("--between-nodes", given->rates.between_nodes,
+              "a node's link to others, each way, as 25Gbit; instead of the rates'");
+  verb.option("--rank-flops", given->rates.rank_flops,
+              "FLOP/s that a rank reaches in products, as 400T; instead of the rates'");
   verb.flag("--json", given->json, "one JSON document");
   verb.set_example(
       "ripstop plan configs/xsum-scratch.toml --nodes 4 --ntasks-per-node 8 --device cuda "
       "--device-memory 80GiB\n"
       "  ripstop plan configs/xsum-scratch.toml --search --nodes 4 --ntasks-per-node 8 --device cuda "
-      "--device-memory 80GiB");
+      "--device-memory 80GiB\n"
+      "  ripstop plan configs/xsum-scratch.toml --search --nodes 4 --ntasks-per-node 8 --device cuda "
+      "--rates H100 --between-nodes 400Gbit");
   verb.set_action([given] { return plan(*given); });
 }
 

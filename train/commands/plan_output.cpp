@@ -61,12 +61,13 @@ std::string job_line(const ResolvedRun& run, const RunTarget& target, const Sear
 std::string table_row(const ResolvedRun& run, const RunTarget& target) {
   const SentBytes sent = sent_bytes(run.plan.traffic_per_step, run.mesh, target.ranks_per_node);
   const std::optional<double> share = device_share(run, target);
-  return fmt::format("{:>25}  {:>11}  {:>6}  {:>6}  {:>9}  {:>10}  {:>6}  {:>10}  {:>10}\n",
+  return fmt::format("{:>25}  {:>11}  {:>6}  {:>6}  {:>9}  {:>10}  {:>6}  {:>10}  {:>10}{}\n",
                      axes_text(" x ", [&](MeshAxis axis) { return std::to_string(run.mesh[axis]); }),
                      run.step.sharding.sequence_count, run.micro_batches,
                      fmt::format("{:.1f}%", 100 * run.idle_share), to_string(run.step.sharding.recompute),
                      bytes_text(run.memory().total()), share ? fmt::format("{:.1f}%", 100 * *share) : "-",
-                     bytes_text(sent.inside_nodes), bytes_text(sent.between_nodes));
+                     bytes_text(sent.inside_nodes), bytes_text(sent.between_nodes),
+                     run.time ? fmt::format("  {:>8.3g} s", run.time->seconds) : "");
 }
 
 // The table's first row as config lines, and commands for a job file.
@@ -133,12 +134,28 @@ void add_length(const RunConfig& config, const RunLength& length, const std::fil
                             {"most_on_disk", all ? Json(nullptr) : Json(kept)},
                             {"most_bytes", all ? Json(nullptr) : Json(kept * length.checkpoint_bytes)}};
   document["continues"] = continued.empty() ? Json(nullptr) : Json(continued.string());
-  document["time"] = nullptr;
-  if (const std::optional<double> seconds = length.seconds())
-    document["time"] = {{"seconds", *seconds},
-                        {"tokens_per_second", length.speed->tokens_per_second},
-                        {"utilization", FieldWriter::to_json(length.speed->utilization)},
-                        {"source", length.speed->source}};
+}
+
+// The time of a step by rates; by the run's own steps it is not known how long they waited.
+Json step_time_json(const std::optional<StepTime>& time, double step_seconds, double tokens_per_second) {
+  return {{"step_seconds", step_seconds},
+          {"exposed_seconds", time ? Json(time->exposed_seconds) : Json(nullptr)},
+          {"tokens_per_second", tokens_per_second},
+          {"left_out", time ? time->left_out : std::vector<std::string>{}}};
+}
+
+void add_time(const RunLength& length, const ResolvedRun& run, const RunTarget& target, Json& document) {
+  document["time"] = document["energy"] = nullptr;
+  if (!length.speed) return;
+  const std::optional<double> seconds = length.seconds();
+  Json time = step_time_json(run.time, length.step_seconds(), length.speed->tokens_per_second);
+  time["run_seconds"] = FieldWriter::to_json(seconds);
+  time["node_hours"] = seconds ? Json(length.node_hours()) : Json(nullptr);
+  time["source"] = length.speed->source;
+  document["time"] = time;
+  const std::optional<double> watts = target.rates ? target.rates->watts_per_rank : std::nullopt;
+  document["energy"]["kwh"] =
+      watts && seconds ? Json(*watts * static_cast<double>(target.ranks) * *seconds / 3.6e6) : Json(nullptr);
 }
 
 // The memory of the fullest rank and its traffic in a step, with the keys of metrics.jsonl.
@@ -177,7 +194,14 @@ Json to_json(const ResolvedRun& run, const RunTarget& target) {
 Json row_json(const ResolvedRun& run, const RunTarget& target) {
   const SentBytes sent = sent_bytes(run.plan.traffic_per_step, run.mesh, target.ranks_per_node);
   const Json cost = cost_json(run);
+  const auto tokens =
+      static_cast<double>(run.micro_batches * run.mesh.data_ranks() * run.step.sharding.sequence_count *
+                          run.step.sharding.sequence_length) *
+      (1 - run.idle_share);
   return {{"mesh", run.mesh},
+          {"time", run.time && run.time->seconds > 0
+                       ? step_time_json(run.time, run.time->seconds, tokens / run.time->seconds)
+                       : Json(nullptr)},
           {"micro_batch_sequences", run.step.sharding.sequence_count},
           {"micro_batches_per_step", run.micro_batches},
           {"idle_share", run.idle_share},
@@ -194,16 +218,22 @@ Json row_json(const ResolvedRun& run, const RunTarget& target) {
 
 std::string search_text(const MeshSearch& found, const RunTarget& target, const SearchedJob& job) {
   const auto shown = static_cast<int64_t>(found.rows.size());
+  const std::string order =
+      target.rates ? fmt::format("Best first: the shortest step, by {}{}.", target.rates->source,
+                                 found.rows.front().time->left_out_text())
+                   : fmt::format(
+                         "Best first: the fewest percent lost (idle, or computed again), then the "
+                         "fewest bytes between nodes, then\n"
+                         "the fewest in all (up to {:.0f}% more are as few), then the larger "
+                         "micro-batch.",
+                         100 * (kAsFewBytes - 1));
   std::string text = fmt::format(
-      "{}\n"
-      "Best first: the fewest percent lost (idle, or computed again), then the fewest bytes between nodes, "
-      "then\n"
-      "the fewest in all (up to {:.0f}% more are as few), then the larger micro-batch.\n\n"
+      "{}\n{}\n\n"
       "{:>25}  {:>11}  {:>6}  {:>6}  {:>9}  {:>18}  {:>22}\n"
-      "{:>25}  {:>11}  {:>6}  {:>6}  {:>9}  {:>10}  {:>6}  {:>10}  {:>10}\n",
-      job_line(found.rows.front(), target, job), 100 * (kAsFewBytes - 1), "", "", "", "", "",
-      "the fullest rank", "a rank sends in a step", fmt::format("{}", fmt::join(kMeshAxisWords, " x ")),
-      "micro-batch", "a step", "idle", "recompute", "memory", "share", "in a node", "between");
+      "{:>25}  {:>11}  {:>6}  {:>6}  {:>9}  {:>10}  {:>6}  {:>10}  {:>10}{}\n",
+      job_line(found.rows.front(), target, job), order, "", "", "", "", "", "the fullest rank",
+      "a rank sends in a step", fmt::format("{}", fmt::join(kMeshAxisWords, " x ")), "micro-batch", "a step",
+      "idle", "recompute", "memory", "share", "in a node", "between", target.rates ? "  step takes" : "");
   for (const ResolvedRun& run : found.rows) text += table_row(run, target);
   if (found.fitting > shown)
     text += fmt::format("{} more fit; --limit {} shows all\n", found.fitting - shown, found.fitting);
@@ -214,6 +244,7 @@ std::string plan_document(const RunConfig& config, const ResolvedRun& run, const
                           const RunTarget& target, const std::filesystem::path& continued) {
   Json document = to_json(run, target);
   add_length(config, length, continued, document);
+  add_time(length, run, target, document);
   return text_of_json(document, 2);
 }
 

@@ -24,21 +24,28 @@ struct GpuPeak {
   std::string_view name;  ///< words that the device name must have as whole words
   double bfloat16;        ///< TFLOP/s on tensor cores, sums in float32, without sparsity
   double float32;  ///< TFLOP/s without tensor cores: model/kernels/cuda/gemm_plans.cpp does not use TF32
+  double memory;   ///< GB/s; of the card with the least, where cards of one name differ
+  double link;     ///< GB/s each way
 };
 
 // Source: NVIDIA's data sheets; for GeForce and workstation cards the architecture white papers (GA102, Ada).
 // Values that a sheet lists only with sparsity are halved. The first name that matches counts, so longer
 // names come first. Older GPUs are absent: ripstop needs compute capability 8.0.
 constexpr GpuPeak kGpus[] = {
-    {"GB200", 2500, 80},       {"B200", 2250, 75},       {"B100", 1750, 60},
-    {"GH200", 989.4, 66.9},    {"H200 NVL", 835.5, 60},  {"H200", 989.4, 66.9},
-    {"H100 NVL", 835.5, 60},   {"H100 PCIe", 756, 51.2}, {"H100", 989.4, 66.9},
-    {"H800 PCIe", 756, 51.2},  {"H800", 989.4, 66.9},    {"H20", 148, 44},
-    {"A100", 312, 19.5},       {"A800", 312, 19.5},      {"A40", 149.7, 37.4},
-    {"A30", 165, 10.3},        {"A10", 125, 31.2},       {"RTX A6000", 154.8, 38.7},
-    {"RTX 3090 Ti", 80, 40},   {"RTX 3090", 71.2, 35.6}, {"L40S", 362, 91.6},
-    {"L40", 181, 90.5},        {"L4", 121, 30.3},        {"RTX 6000 Ada", 364.2, 91.1},
-    {"RTX 4090", 165.2, 82.6},
+    {"GB200", 2500, 80, 8000, 900},      {"B200", 2250, 75, 8000, 900},
+    {"B100", 1750, 60, 8000, 900},       {"GH200", 989.4, 66.9, 4000, 450},
+    {"H200 NVL", 835.5, 60, 4800, 450},  {"H200", 989.4, 66.9, 4800, 450},
+    {"H100 NVL", 835.5, 60, 3900, 300},  {"H100 PCIe", 756, 51.2, 2000, 64},
+    {"H100", 989.4, 66.9, 3350, 450},    {"H800 PCIe", 756, 51.2, 2000, 64},
+    {"H800", 989.4, 66.9, 3350, 200},    {"H20", 148, 44, 4000, 450},
+    {"A100-PCIE", 312, 19.5, 1555, 32},  {"A100 80GB PCIe", 312, 19.5, 1935, 32},
+    {"A100", 312, 19.5, 1555, 300},      {"A800", 312, 19.5, 1555, 200},
+    {"A40", 149.7, 37.4, 696, 32},       {"A30", 165, 10.3, 933, 32},
+    {"A10", 125, 31.2, 600, 32},         {"RTX A6000", 154.8, 38.7, 768, 32},
+    {"RTX 3090 Ti", 80, 40, 1008, 32},   {"RTX 3090", 71.2, 35.6, 936, 32},
+    {"L40S", 362, 91.6, 864, 32},        {"L40", 181, 90.5, 864, 32},
+    {"L4", 121, 30.3, 300, 32},          {"RTX 6000 Ada", 364.2, 91.1, 960, 32},
+    {"RTX 4090", 165.2, 82.6, 1008, 32},
 };
 
 // Words in the names of cut-down models and parts of a GPU, which are slower than the table says.
@@ -52,6 +59,14 @@ bool has_words(std::string_view name, std::string_view words) {
   for (size_t at = name.find(words); at != std::string_view::npos; at = name.find(words, at + 1))
     if ((at == 0 || is_edge(at - 1)) && is_edge(at + words.size())) return true;
   return false;
+}
+
+const GpuPeak* data_sheet(const std::string& name) {
+  if (std::ranges::any_of(kSlower, [&](std::string_view word) { return has_words(name, word); }))
+    return nullptr;
+  const auto found =
+      std::ranges::find_if(kGpus, [&](const GpuPeak& gpu) { return has_words(name, gpu.name); });
+  return found == std::end(kGpus) ? nullptr : found;
 }
 
 // Collective.
@@ -134,16 +149,18 @@ std::optional<PeakFlops> measure_cpus(MpiWorld& world, DType compute) {
 }  // namespace
 
 std::optional<double> data_sheet_flops(const std::string& name, DType compute) {
-  if (std::ranges::any_of(kSlower, [&](std::string_view word) { return has_words(name, word); }))
-    return std::nullopt;
-  for (const GpuPeak& gpu : kGpus) {
-    if (!has_words(name, gpu.name)) continue;
-    const double peak = compute == DType::kBFloat16  ? gpu.bfloat16
-                        : compute == DType::kFloat32 ? gpu.float32
-                                                     : 0;
-    return peak > 0 ? std::optional(1e12 * peak) : std::nullopt;
-  }
-  return std::nullopt;
+  const GpuPeak* gpu = data_sheet(name);
+  if (gpu == nullptr) return std::nullopt;
+  const double peak = compute == DType::kBFloat16  ? gpu->bfloat16
+                      : compute == DType::kFloat32 ? gpu->float32
+                                                   : 0;
+  return peak > 0 ? std::optional(1e12 * peak) : std::nullopt;
+}
+
+std::optional<DataSheetBytes> data_sheet_bytes(const std::string& name) {
+  const GpuPeak* gpu = data_sheet(name);
+  if (gpu == nullptr) return std::nullopt;
+  return DataSheetBytes{1e9 * gpu->memory, 1e9 * gpu->link};
 }
 
 std::optional<double> fastest_round(std::span<const PeakRound> rounds) {

@@ -23,6 +23,14 @@ inline constexpr const char* kNoCpuPeak = "measured: not known, other programs k
 /// slower than the full model. Pure.
 std::optional<double> data_sheet_flops(const std::string& name, DType compute);
 
+/// Bytes/s by the data sheet of one GPU.
+struct DataSheetBytes {
+  double memory = 0;
+  double link = 0;  ///< to the other GPUs of a node, each way: NVLink, or PCIe x16 where cards have no more
+};
+/// nullopt for the names for which data_sheet_flops() is. Pure.
+std::optional<DataSheetBytes> data_sheet_bytes(const std::string& name);
+
 /// A round of measurement: all ranks compute the same products at once.
 struct PeakRound {
   double seconds = 0;  ///< time of the slowest rank

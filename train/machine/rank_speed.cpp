@@ -71,7 +71,7 @@ double measure_memory(Communicator& all, const Device& device) {
 
 // Exchanges messages between pairs of ranks whose numbers differ in one bit. Returns the bytes/s of this
 // rank's best pair; 0 in a group of one rank. Collective.
-double measure_links(Communicator& group) {
+double measure_pairs(Communicator& group) {
   constexpr int64_t kBytes = int64_t{4} << 20;
   constexpr int kMessages = 8, kMostPairs = 6;
   const Stream stream(Device::cpu());
@@ -95,36 +95,110 @@ double measure_links(Communicator& group) {
   return best;
 }
 
-// Seconds of a round in which every rank of the ring sends `bytes` bytes. Doubles the number of rounds until
-// their time is long enough for the clock. Collective.
-double seconds_a_round(Communicator& group, int64_t bytes) {
-  constexpr int kMostRounds = 1000;
-  constexpr double kSecondsEach = 0.05;
-  const Stream stream(Device::cpu());
-  MemoryLedger ledger;
-  const Buffer memory(Device::cpu(), ledger, MemoryCategory::kCommunication, 2 * bytes);
-  const Tensor send = tensor_in(memory, 0, DType::kFloat32, {bytes / 4}),
-               receive = tensor_in(memory, bytes, DType::kFloat32, {bytes / 4});
-  const int64_t next = (group.rank() + 1) % group.size();
-  const int64_t before = (group.rank() + group.size() - 1) % group.size();
-  for (int rounds = 1;; rounds *= 2) {
-    // Without the barrier a rank that begins late would look like a slow link.
+// Two messages of a ring: one to the next rank, one from the rank before.
+class RingMessages {
+ public:
+  RingMessages(Communicator& group, const Device& device, int64_t bytes)
+      : group_(group),
+        stream_(device),
+        memory_(device, ledger_, MemoryCategory::kCommunication, 2 * bytes),
+        bytes_(bytes) {}
+
+  Pending start() {
+    const int64_t size = group_.size(), rank = group_.rank();
+    const Exchange one{tensor_in(memory_, 0, DType::kFloat32, {bytes_ / 4}), (rank + 1) % size,
+                       tensor_in(memory_, bytes_, DType::kFloat32, {bytes_ / 4}), (rank + size - 1) % size};
+    return group_.start_exchanges(stream_, {&one, 1});
+  }
+  // Seconds of a round. Doubles the number of rounds until their time is long enough for the clock.
+  double seconds_a_round() {
+    constexpr int kMostRounds = 1000;
+    constexpr double kSecondsEach = 0.05;
+    for (int rounds = 1;; rounds *= 2) {
+      // Without the barrier a rank that begins late would look like a slow link.
+      group_.barrier();
+      const Clock::time_point begin = Clock::now();
+      for (int round = 0; round < rounds; ++round) start().wait();
+      stream_.synchronize();
+      const double seconds = std::ranges::max(of_all_ranks(group_, seconds_since(begin)));
+      if (seconds >= kSecondsEach || rounds >= kMostRounds) return seconds / rounds;
+    }
+  }
+  void synchronize() const { stream_.synchronize(); }
+
+ private:
+  Communicator& group_;
+  Stream stream_;
+  MemoryLedger ledger_;
+  Buffer memory_;
+  int64_t bytes_;
+};
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+// The speed of products while a message moves, as a share of their speed without: products last for longer
+// than the message, and what they take more is its time on the processors that compute.
+double measure_compute_share(Communicator& group, const Device& device, double bytes_per_second) {
+  constexpr double kMessageSeconds = 0.02;
+  constexpr int64_t kLeast = int64_t{1} << 20, kMost = int64_t{1} << 26;
+  const auto bytes =
+      std::clamp(static_cast<int64_t>(kMessageSeconds * bytes_per_second) / 4 * 4, kLeast, kMost);
+  RingMessages messages(group, device, bytes);
+  const double moving = messages.seconds_a_round();
+  TimedProduct product(device, device.kind == DeviceKind::kCuda ? DType::kBFloat16 : DType::kFloat32);
+  product.run(1);
+  const double once = 1e-9 * static_cast<double>(product.run(1));
+  const auto times = static_cast<int64_t>(std::clamp(1.5 * moving / once, 1.0, 1000.0)) + 1;
+  std::vector<double> shares;
+  for (int round = 0; round < kRounds; ++round) {
+    group.barrier();
+    const double alone = 1e-9 * static_cast<double>(product.run(times));
     group.barrier();
     const Clock::time_point begin = Clock::now();
-    for (int round = 0; round < rounds; ++round) group.exchange(stream, send, next, receive, before);
-    const double seconds = std::ranges::max(of_all_ranks(group, seconds_since(begin)));
-    if (seconds >= kSecondsEach || rounds >= kMostRounds) return seconds / rounds;
+    Pending pending = messages.start();
+    product.run(times);
+    pending.wait();
+    messages.synchronize();
+    shares.push_back(1 - (seconds_since(begin) - alone) / moving);
   }
+  return std::clamp(median(shares), 0.0, 1.0);
 }
 
 }  // namespace
 
-LinkSpeed measure_ring(Communicator& group) {
+std::optional<LinkRate> measure_rings(Communicator& all, int64_t color, const Device& device) {
   constexpr int64_t kSmallBytes = 8, kLargeBytes = int64_t{4} << 20;
-  LinkSpeed speed;
-  speed.latency_seconds = seconds_a_round(group, kSmallBytes);
-  speed.bytes_per_second = static_cast<double>(kLargeBytes) / seconds_a_round(group, kLargeBytes);
-  return speed;
+  const std::unique_ptr<Communicator> group = all.split(color, all.rank(), "ring");
+  LinkRate own;
+  if (group->size() > 1) {
+    own.latency_seconds = RingMessages(*group, device, kSmallBytes).seconds_a_round();
+    own.bytes_per_second =
+        static_cast<double>(kLargeBytes) / RingMessages(*group, device, kLargeBytes).seconds_a_round();
+    own.compute_share = measure_compute_share(*group, device, own.bytes_per_second);
+  }
+  std::optional<LinkRate> slowest;
+  double shares = 0, rings = 0;
+  for (const LinkRate& each : of_all_ranks(all, own)) {
+    if (each.bytes_per_second == 0) continue;  // alone in its ring
+    if (!slowest) slowest = each;
+    slowest->latency_seconds = std::max(slowest->latency_seconds, each.latency_seconds);
+    slowest->bytes_per_second = std::min(slowest->bytes_per_second, each.bytes_per_second);
+    shares += each.compute_share;
+    ++rings;
+  }
+  if (slowest) slowest->compute_share = shares / rings;
+  return slowest;
+}
+
+LinkRates measure_links(MpiWorld& world, Communicator& all, const Device& device) {
+  const int64_t node = world.places()[static_cast<size_t>(world.communicator().rank())].node;
+  LinkRates links;
+  links.inside_node = measure_rings(all, node, device);
+  links.between_nodes = measure_rings(all, world.local_rank(), device);
+  return links;
 }
 
 std::vector<RankSpeed> measure_ranks(MpiWorld& world, const Device& device) {
@@ -133,9 +207,9 @@ std::vector<RankSpeed> measure_ranks(MpiWorld& world, const Device& device) {
   speed.flops_per_second = measure_products(all, device);
   speed.memory_bytes_per_second = measure_memory(all, device);
   const int64_t node = world.places()[static_cast<size_t>(all.rank())].node;
-  speed.inside_bytes_per_second = measure_links(*all.split(node, all.rank(), "node"));
+  speed.inside_bytes_per_second = measure_pairs(*all.split(node, all.rank(), "node"));
   // The ranks with one local rank number, one of each node, form a group.
-  speed.between_bytes_per_second = measure_links(*all.split(world.local_rank(), all.rank(), "nodes"));
+  speed.between_bytes_per_second = measure_pairs(*all.split(world.local_rank(), all.rank(), "nodes"));
   return of_all_ranks(all, speed);
 }
 

@@ -1,9 +1,11 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "parallel/mpi_world.h"
+#include "train/machine/rates.h"
 
 namespace ripstop {
 
@@ -35,14 +37,17 @@ struct SlowRankFound {
 /// The slow ranks, in rank order. Pure.
 std::vector<SlowRankFound> slow_ranks_of(const std::vector<RankSpeed>& speeds);
 
-struct LinkSpeed {
-  double latency_seconds = 0;   ///< time of a message of 8 bytes
-  double bytes_per_second = 0;  ///< sent by a rank while it receives as many
-};
+/// The links between the ranks of `all` that have the same `color`, whose tensors are on `device`: they form a
+/// ring, in which every rank sends to the next and receives from the one before, all rings at once. The
+/// slowest ring's latency (of 8 bytes) and bandwidth; the mean of the compute shares. nullopt if every ring
+/// has one rank. Takes about a second on good links, a few at most. Collective; equal on all ranks.
+std::optional<LinkRate> measure_rings(Communicator& all, int64_t color, const Device& device);
 
-/// The speed of the slowest rank in a ring, in which every rank sends to the next rank of `group` and
-/// receives from the rank before. Takes about 0.1 s on good links, a few seconds at most. `group` must have
-/// at least two ranks and use host memory. Collective; equal on all ranks.
-LinkSpeed measure_ring(Communicator& group);
+/// measure_rings() of the ranks of each node, and of the ranks with one number in their nodes, one of each
+/// node. Collective.
+struct LinkRates {
+  std::optional<LinkRate> inside_node, between_nodes;
+};
+LinkRates measure_links(MpiWorld& world, Communicator& all, const Device& device);
 
 }  // namespace ripstop

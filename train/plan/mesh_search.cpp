@@ -1,6 +1,7 @@
 #include "train/plan/mesh_search.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <list>
 #include <map>
@@ -47,6 +48,13 @@ class SearchedMesh {
     if (is_new) plan_with_micro_batch(config_, target_, sizes_[index], place->second);
     return place->second;
   }
+  // planned() with its time.
+  const ResolvedRun& timed(size_t index) {
+    planned(index);
+    ResolvedRun& run = planned_.at(index);
+    if (!run.time) run.time = target_.step_time(run.request(target_.device));
+    return run;
+  }
 
   const MeshSizes& mesh() const { return unplanned_.mesh; }
   const std::vector<int64_t>& sizes() const { return sizes_; }
@@ -69,6 +77,7 @@ struct Ladder {
 
   bool is_done() const { return next == indices.size(); }
   const ResolvedRun& row() const { return mesh->planned(indices[next]); }
+  double seconds() const { return mesh->timed(indices[next]).time->seconds; }
 };
 
 int64_t at_most_as_few(int64_t fewest) {
@@ -102,6 +111,10 @@ class Search {
   MeshSearch best(int64_t most_rows) {
     MeshSearch found{.rows = {}, .fitting = fitting_, .first = {}};
     if (!meshes_.empty()) found.first = meshes_.front().mesh();
+    if (target_.rates)
+      for (auto each = std::next(ladders_.begin(), ladders_.empty() ? 0 : 1); each != ladders_.end();
+           each = ladders_.erase(each))
+        std::ranges::move(each->second, std::back_inserter(ladders_.begin()->second));
     for (auto& [percent, ladders] : ladders_) add_best(ladders, static_cast<size_t>(most_rows), found.rows);
     for (ResolvedRun& run : found.rows) enlarge_head_chunk(target_, run);
     return found;
@@ -158,6 +171,7 @@ class Search {
 
   // The best ladder in the order of MeshSearch::rows. `ladders` must not be empty.
   Ladder& best_of(std::vector<Ladder>& ladders) const {
+    if (target_.rates) return *std::ranges::min_element(ladders, {}, &Ladder::seconds);
     int64_t between = kMost, total = kMost;
     for (const Ladder& ladder : ladders) between = std::min(between, sent(ladder).between_nodes);
     const auto few_between = [&](const Ladder& ladder) {

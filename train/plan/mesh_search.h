@@ -31,7 +31,7 @@ inline constexpr double kAsFewBytes = 1.05;
 int64_t lost_percent(const RunConfig& config, const ResolvedRun& run);
 
 struct MeshSearch {
-  /// Best first: the least lost_percent, then the fewest bytes between nodes, then the fewest bytes in all
+  /// With rates the shortest step first (ResolvedRun::time). Else best first: the least lost_percent, then the fewest bytes between nodes, then the fewest bytes in all
   /// (kAsFewBytes says which count as equal), then the largest micro-batch, then the least memory. Each row
   /// has the least recomputation that fits.
   std::vector<ResolvedRun> rows;

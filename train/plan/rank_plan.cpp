@@ -6,20 +6,17 @@
 namespace ripstop {
 namespace {
 
-// The micro-batches that a plan runs: the first, a middle one and the last.
-constexpr int64_t kWalked = 3;
+std::vector<int64_t> ends_of_axis(int64_t size) {
+  return size > 1 ? std::vector<int64_t>{0, size - 1} : std::vector<int64_t>{0};
+}
+
+}  // namespace
 
 Device planned_device(const PlanRequest& request) {
   Device device = Device::meta(request.device);
   device.deterministic = request.deterministic;
   return device;
 }
-
-std::vector<int64_t> ends_of_axis(int64_t size) {
-  return size > 1 ? std::vector<int64_t>{0, size - 1} : std::vector<int64_t>{0};
-}
-
-}  // namespace
 
 RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinates) {
   const Stream stream(planned_device(request));

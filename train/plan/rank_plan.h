@@ -29,10 +29,15 @@ struct RankPlan {
   AxisBytes traffic_per_step;  ///< bytes sent in each step but the first, which may gather more
 };
 
+/// The micro-batches that plans run: the first, a middle one and the last. All middle ones are alike.
+inline constexpr int64_t kWalked = 3;
+
+/// The meta device on which a step is planned.
+Device planned_device(const PlanRequest& request);
+
 /// Runs one step and, if the run validates, one evaluation on kMeta as the rank at `coordinates`: a real
 /// step's code with kernels that compute nothing and communicators that send nothing, so the plan equals the
-/// peak of a real step to the byte. Runs only the first, one middle and the last micro-batch: all middle ones
-/// are alike. Takes milliseconds. Needs no device. Not collective.
+/// peak of a real step to the byte. Runs at most kWalked micro-batches. Takes milliseconds. Needs no device. Not collective.
 RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinates);
 
 /// The plan of the rank with the most memory. Plans only the first and last ranks of the axes, because ranks

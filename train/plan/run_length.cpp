@@ -97,13 +97,22 @@ std::string checkpoint_text(const RunConfig& config, int64_t bytes) {
                      bytes_text((keep + 1) * bytes));
 }
 
-std::string time_text(const RunSpeed& speed, double seconds) {
-  const std::string rate = fmt::format("{:.0f} tok/s", speed.tokens_per_second);
+std::string seconds_text(double seconds) {
+  return fmt::format("{:.3g} s", seconds);
+}
+
+std::string time_text(const RunLength& length) {
+  const RunSpeed& speed = *length.speed;
+  const std::string rate =
+      fmt::format("{:.0f} tok/s, {} a step", speed.tokens_per_second, seconds_text(length.step_seconds()));
+  const std::optional<double> seconds = length.seconds();
+  if (!seconds) return rate + ", " + speed.source;
+  const std::string nodes = length.nodes > 0 ? fmt::format(", {:.3g} node-hours", length.node_hours()) : "";
   if (!speed.utilization)
-    return fmt::format("{}{} at {}, {}", duration_text(seconds), speed.tokens_seen > 0 ? " left" : "", rate,
-                       speed.source);
-  return fmt::format("{} at {}: {:.0f}% of the peak ({}), {} at all of it", duration_text(seconds), rate,
-                     100 * *speed.utilization, speed.source, duration_text(seconds * *speed.utilization));
+    return fmt::format("{}{} at {}, {}{}", duration_text(*seconds), speed.tokens_seen > 0 ? " left" : "",
+                       rate, speed.source, nodes);
+  return fmt::format("{} at {}: {:.0f}% of the peak ({}), {} at all of it", duration_text(*seconds), rate,
+                     100 * *speed.utilization, speed.source, duration_text(*seconds * *speed.utilization));
 }
 
 // Steps of the median: enough that a few slow steps, with saves or validations, do not change it.
@@ -154,16 +163,29 @@ RunSpeed speed_at_peak(const ResolvedRun& run, double peak_flops, const std::str
           .source = source};
 }
 
+RunSpeed planned_speed(const StepTime& time, double step_tokens, const std::string& source) {
+  std::string text = time.exposed_seconds > 0
+                         ? fmt::format("of which {} wait for messages, ", seconds_text(time.exposed_seconds))
+                         : "";
+  text += "by " + source + time.left_out_text();
+  return {
+      .tokens_per_second = step_tokens / time.seconds, .tokens_seen = 0, .utilization = {}, .source = text};
+}
+
 std::optional<double> RunLength::seconds() const {
-  if (!speed || !data) return std::nullopt;
-  const int64_t left = std::max<int64_t>(data->tokens - speed->tokens_seen, 0);
-  return static_cast<double>(left) / speed->tokens_per_second;
+  if (!speed || !steps) return std::nullopt;
+  const double all = data ? static_cast<double>(data->tokens) : static_cast<double>(*steps) * step_tokens;
+  return std::max(all - static_cast<double>(speed->tokens_seen), 0.0) / speed->tokens_per_second;
 }
 
 RunLength run_length(const RunConfig& config, const ResolvedRun& run,
                      const std::optional<TrainingData>& data) {
-  RunLength length{.data = data, .steps = {}, .speed = {}};
+  RunLength length;
+  length.data = data;
   length.steps = length.data ? length.data->steps : config.train.steps;
+  length.step_tokens =
+      length.data ? static_cast<double>(length.data->tokens) / static_cast<double>(length.data->steps)
+                  : static_cast<double>(config.train.global_batch_sequences * config.data.sequence_length);
   if (length.data && config.train.epochs)  // else the config was checked before
     check_steps(config.schedule, *length.steps,
                 fmt::format("the {} steps that train.epochs come to", *length.steps));
@@ -187,8 +209,7 @@ std::vector<LengthLine> length_lines(const RunConfig& config, const RunLength& l
   if (config.train.validate_at_start || config.train.stop_after_validations > 0)
     lines.push_back({"validation", validation_text(config)});
   lines.push_back({"checkpoint", checkpoint_text(config, length.checkpoint_bytes)});
-  if (const std::optional<double> seconds = length.seconds())
-    lines.push_back({"time", time_text(*length.speed, *seconds)});
+  if (length.speed) lines.push_back({"time", time_text(length)});
   return lines;
 }
 

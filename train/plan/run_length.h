@@ -30,14 +30,21 @@ std::optional<RunSpeed> measured_speed(const MetricsLog& log, const ResolvedRun&
 /// `source` names the data sheet.
 RunSpeed speed_at_peak(const ResolvedRun& run, double peak_flops, const std::string& source);
 
+/// The speed by StepTime of a run whose steps have `step_tokens`. `source`: of the rates.
+RunSpeed planned_speed(const StepTime& time, double step_tokens, const std::string& source);
+
 struct RunLength {
   std::optional<TrainingData> data;  ///< nullopt: there is no data set yet
   std::optional<int64_t> steps;      ///< steps of the whole run; nullopt: train.epochs needs a data set
   int64_t checkpoint_bytes = 0;      ///< size of one checkpoint
+  double step_tokens = 0;            ///< tokens of a step, the mean
+  int64_t nodes = 0;                 ///< 0: not known
   std::optional<RunSpeed> speed;     ///< nullopt: not known
 
   /// The time of the remaining steps, without validations and saves; nullopt: not known.
   std::optional<double> seconds() const;
+  double step_seconds() const { return step_tokens / speed->tokens_per_second; }        ///< needs `speed`
+  double node_hours() const { return *seconds() * static_cast<double>(nodes) / 3600; }  ///< needs seconds()
 };
 
 /// The length of `run`, without RunLength::speed. Throws the error of check_steps() for the steps that

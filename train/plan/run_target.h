@@ -7,6 +7,7 @@
 #include "model/device/device.h"
 #include "parallel/mpi_world.h"
 #include "train/config/run_config.h"
+#include "train/plan/step_time.h"
 
 namespace ripstop {
 
@@ -26,6 +27,15 @@ struct RunTarget {
   /// The ids that end texts of model.pretrained (read_model_ends).
   std::vector<int32_t> pretrained_ends = {};
 
+  /// How fast ranks are; nullopt: not known, so plans tell no time.
+  std::optional<Rates> rates = {};
+  StepRows rows = {};  ///< of the data set, for the time
+
+  /// The time of a step; nullopt without rates.
+  std::optional<StepTime> step_time(const PlanRequest& request) const {
+    if (!rates) return std::nullopt;
+    return plan_step_time(request, *rates, ranks_per_node, rows);
+  }
   /// `config` with the end tokens of model.pretrained, unless it has end tokens of its own.
   RunConfig with_ends(RunConfig config) const {
     if (config.generation.eos_token_id.empty()) config.generation.eos_token_id = pretrained_ends;

@@ -56,6 +56,11 @@ SetData count_set(const TokenDataset& dataset, const RunConfig& config) {
                .cut_turns = reader.cut_turns(),
                .without_targets = reader.without_targets(),
                .epoch_tokens = std::reduce(reader.rows().begin(), reader.rows().end(), int64_t{0})};
+  data.epoch_targets = reader.targets();
+  for (const int64_t rows : reader.rows()) {
+    const auto longest = static_cast<double>(std::min(rows, config.data.sequence_length));
+    data.squared_tokens += static_cast<double>(rows) * longest;
+  }
   // An example of n tokens predicts n - 1 tokens.
   data.cut_tokens = dataset.tokens() - dataset.examples() - data.epoch_tokens;
   return data;
@@ -71,8 +76,10 @@ TrainingData count_sets(DataSets datasets, const RunConfig& config) {
     data.plan_hash += (data.plan_hash.empty() ? "" : " ") + first.plan_hash;
     for (int64_t SetData::*count :
          {&SetData::examples, &SetData::cut_documents, &SetData::cut_summaries, &SetData::cut_turns,
-          &SetData::cut_tokens, &SetData::without_targets, &SetData::epoch_tokens, &SetData::epoch_sequences})
+          &SetData::cut_tokens, &SetData::without_targets, &SetData::epoch_tokens, &SetData::epoch_sequences,
+          &SetData::epoch_targets})
       data.*count += one.*count;
+    data.squared_tokens += one.squared_tokens;
   }
   data.kind = data.sets.front().kind;
   data.sequences_before = {0, data.epoch_sequences};

@@ -27,6 +27,10 @@ struct SetData {
   int64_t epoch_tokens = 0;     ///< tokens in an epoch, counted as `tokens` in metrics.jsonl
   /// Sequences of the first epoch; other epochs, packed anew, may have a few more or less.
   int64_t epoch_sequences = 0;
+  int64_t epoch_targets = 0;  ///< rows of an epoch with a target
+  /// The sum of the squares of the examples' tokens, to which attention's time is proportional. Running text
+  /// counts as if all of its documents were as long as a sequence.
+  double squared_tokens = 0;
   double epochs = 0;  ///< passes over the data in the whole run, expected ones if drawn by weights
 };
 

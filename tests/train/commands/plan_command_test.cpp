@@ -55,6 +55,7 @@ TEST_F(PlanCommand, ThePlanIsWhatTheRunDoes) {
   EXPECT_GT(before["data"]["cut_tokens"], 0);
   EXPECT_EQ(before["run"]["epochs"], 1);
   EXPECT_TRUE(before["time"].is_null());  // no speed is known before the run
+  EXPECT_TRUE(before["energy"].is_null());
   EXPECT_EQ(before["checkpoint"]["most_on_disk"], 4);
 
   const std::string text = plan().out;
@@ -85,7 +86,11 @@ TEST_F(PlanCommand, ThePlanIsWhatTheRunDoes) {
   const Json after = plan_json("train.epochs=3");
   ASSERT_FALSE(after["time"].is_null()) << after;
   EXPECT_GT(after["time"]["tokens_per_second"], 0);
-  EXPECT_TRUE(after["time"]["utilization"].is_null());
+  const int64_t left = 2 * use.tokens_per_epoch;  // the run has done one of the three epochs
+  EXPECT_NEAR(after["time"]["run_seconds"], left / after["time"]["tokens_per_second"].get<double>(), 1e-3);
+  EXPECT_NEAR(after["time"]["node_hours"], after["time"]["run_seconds"].get<double>() / 3600, 1e-9);
+  EXPECT_TRUE(after["time"]["exposed_seconds"].is_null());
+  EXPECT_TRUE(after["energy"]["kwh"].is_null());
   EXPECT_NE(line_of(plan("train.epochs=3").out, "time").find("left at "), std::string::npos);
   EXPECT_TRUE(plan_json("--ntasks-per-node 2")["time"].is_null());  // two ranks have another speed
 }

@@ -1,0 +1,32 @@
+// The rates from which `ripstop plan` tells time, and amounts with a unit on its command line.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "train/plan/run_target.h"
+
+namespace ripstop {
+
+/// The bytes in "64GiB", "80 gb" or "1.5T"; nullopt for "". GB means 10^9 bytes, GiB and G (as in Slurm)
+/// 2^30. Throws CommandLineError for other texts, and for a number without a unit: nobody means bytes.
+std::optional<int64_t> parse_memory(const std::string& option, const std::string& text);
+
+struct RateArguments {
+  std::string rates;          ///< --rates: a file of `doctor --output`, or the name of a GPU
+  std::string between_nodes;  ///< --between-nodes: a node's link each way, as 25Gbit
+  std::string rank_flops;     ///< --rank-flops, as 400T
+
+  bool any() const { return !(rates.empty() && between_nodes.empty() && rank_flops.empty()); }
+};
+
+/// The rates for the ranks of `target`, whose ranks_per_node is known: of the file or the GPU, with the values of the
+/// other options in place of theirs. nullopt without options. Throws CommandLineError for bad words, and
+/// Error(kInputData) for a bad file and for one of another kind of device.
+std::optional<Rates> rates_for_plan(const RateArguments& given, const RunTarget& target, DType compute);
+
+/// What differs between the job and the one that was measured.
+std::vector<std::string> rates_notes(const Rates& rates, int64_t ranks_per_node, int64_t threads);
+
+}  // namespace ripstop

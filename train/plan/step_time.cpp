@@ -1,0 +1,189 @@
+#include "train/plan/step_time.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+namespace ripstop {
+namespace {
+
+// How many of a group's `size` ranks one node has.
+int64_t members_of_node(const MeshSizes& mesh, const std::string& axis, int64_t size,
+                        int64_t ranks_per_node) {
+  if (ranks_per_node == 0) return size;
+  // Neighbours in mesh order share a node; those of a group are `stride` places apart.
+  int64_t stride = 1;
+  for (size_t a = kMeshAxes.size(); a-- > 0 && axis != to_string(kMeshAxes[a]);)
+    stride *= axis == "world" ? 1 : mesh[kMeshAxes[a]];
+  return std::clamp<int64_t>(ranks_per_node / stride, 1, size);
+}
+
+}  // namespace
+
+// A group's messages. On the host a rank sends to all others at once, over both kinds of links. A library of
+// the device sends around a ring, which leaves and enters each node once.
+class PlannedClock::GroupLink final : public PlannedLink {
+ public:
+  GroupLink(PlannedClock& clock, int64_t size, int64_t members) : clock_(clock) {
+    const auto others = static_cast<double>(size - 1), near = static_cast<double>(members - 1);
+    if (clock.device_ == DeviceKind::kCpu)
+      shares_ = {near / others, (others - near) / others};
+    else
+      shares_ = {members > 1 ? 1.0 : 0.0, members < size ? 1.0 / static_cast<double>(members) : 0.0};
+  }
+
+  double start(int64_t bytes, int64_t rounds) override {
+    double end = clock_.now_;
+    for (size_t c = 0; c < shares_.size(); ++c) {
+      if (shares_[c] == 0) continue;
+      Channel& channel = clock_.channels_[c];
+      if (channel.rate.bytes_per_second == 0) {
+        channel.is_missed = true;
+        continue;
+      }
+      channel.free = std::max(channel.free, clock_.now_) +
+                     shares_[c] * static_cast<double>(bytes) / channel.rate.bytes_per_second;
+      end = std::max(end, channel.free + static_cast<double>(rounds) * channel.rate.latency_seconds);
+    }
+    return end;
+  }
+  bool has_passed(double second) const override { return second <= clock_.now_; }
+  void wait_until(double second) override {
+    if (has_passed(second)) return;
+    clock_.exposed_ += second - clock_.now_;
+    clock_.now_ = second;
+  }
+
+ private:
+  PlannedClock& clock_;
+  std::array<double, 2> shares_;  // of the bytes that a rank sends: inside the node, between nodes
+};
+
+PlannedClock::PlannedClock(const Rates& rates, const MeshSizes& mesh, int64_t ranks_per_node,
+                           DeviceKind device)
+    : rates_(rates),
+      mesh_(mesh),
+      ranks_per_node_(ranks_per_node),
+      device_(device),
+      channels_{{{"messages inside a node", rates.inside_node.value_or(LinkRate{})},
+                 {"messages between nodes", rates.between_nodes.value_or(LinkRate{})}}} {
+  for (const KernelRate& each : rates.kernels)
+    points_[{each.kernel, each.dtype}].push_back(
+        {{std::log(each.rows), std::log(each.columns), std::log(each.inner)}, std::log(each.per_second)});
+}
+
+double PlannedClock::measured_rate(const std::vector<Point>& points,
+                                   const std::array<int64_t, 3>& sizes) const {
+  double sum = 0, weights = 0;
+  for (const Point& point : points) {
+    double square = 0;
+    for (size_t s = 0; s < sizes.size(); ++s)
+      square += std::pow(std::log(std::max<int64_t>(sizes[s], 1)) - point.sizes[s], 2);
+    // The least distance gives a point of these sizes all the weight there is.
+    const double weight = 1 / std::pow(std::max(square, 1e-6), 2);
+    sum += weight * point.per_second;
+    weights += weight;
+  }
+  return std::exp(sum / weights);
+}
+
+double PlannedClock::kernel_seconds(const KernelWork& work) {
+  const auto flops = static_cast<double>(work.flops), bytes = static_cast<double>(work.bytes);
+  const auto points = points_.find({work.kernel, std::string(to_string(work.dtype))});
+  if (points != points_.end())
+    return (work.flops > 0 ? flops : bytes) / measured_rate(points->second, work.sizes);
+  flops_are_missed_ = flops_are_missed_ || (work.flops > 0 && rates_.flops_per_second == 0);
+  memory_is_missed_ = memory_is_missed_ || rates_.memory_bytes_per_second == 0;
+  const auto time = [](double amount, double rate) { return rate > 0 ? amount / rate : 0; };
+  return std::max(time(flops, rates_.flops_per_second), time(bytes, rates_.memory_bytes_per_second));
+}
+
+void PlannedClock::run(const KernelWork& work, FunctionRef<void()>) {
+  const auto [place, is_new] = known_.try_emplace({work.kernel, work.dtype, work.sizes, work.bytes}, 0);
+  if (is_new) place->second = kernel_seconds(work);
+  compute(place->second);
+}
+
+// While messages move, the host computes at the share of its speed that they leave.
+void PlannedClock::compute(double seconds) {
+  while (seconds > 0) {
+    double share = 1, until = std::numeric_limits<double>::infinity();
+    for (const Channel& channel : channels_) {
+      if (channel.free <= now_) continue;
+      share *= channel.rate.compute_share;
+      until = std::min(until, channel.free);
+    }
+    const double most = (until - now_) * share;
+    if (!(most < seconds)) {
+      now_ += seconds / share;
+      return;
+    }
+    seconds -= most;
+    now_ = until;
+  }
+}
+
+PlannedLink& PlannedClock::link(const MeshGroup& group) {
+  const int64_t members = members_of_node(mesh_, group.name, group.size, ranks_per_node_);
+  links_.push_back(std::make_unique<GroupLink>(*this, group.size, members));
+  return *links_.back();
+}
+
+std::vector<std::string> PlannedClock::left_out() const {
+  std::vector<std::string> names;
+  if (flops_are_missed_) names.emplace_back("products");
+  if (memory_is_missed_) names.emplace_back("memory");
+  for (const Channel& channel : channels_)
+    if (channel.is_missed) names.emplace_back(channel.name);
+  return names;
+}
+
+std::string StepTime::left_out_text() const {
+  return left_out.empty() ? "" : fmt::format(", without {}", fmt::join(left_out, " and "));
+}
+
+StepTime plan_step_time(const PlanRequest& request, const Rates& rates, int64_t ranks_per_node,
+                        const StepRows& rows) {
+  PlannedClock clock(rates, request.mesh, ranks_per_node, request.device);
+  const Stream stream(planned_device(request), /*urgent=*/false, &clock);
+  DeviceMesh mesh(request.mesh, {}, mesh_groups(request.mesh, {}, [&](const MeshGroup& group) {
+                    return make_planned_communicator(group.name, group.rank, group.size, request.device, {},
+                                                     group.size > 1 ? &clock.link(group) : nullptr);
+                  }));
+  MemoryLedger ledger;
+  TrainingStep step(request.model, request.step, mesh, stream, ledger);
+  const auto all =
+      static_cast<double>(request.step.sharding.sequence_count * request.step.sharding.sequence_length);
+  const std::vector<int32_t> targets(
+      static_cast<size_t>(std::clamp(std::ceil(rows.target_share * all), 1.0, all)));
+  const std::array<int32_t, 2> document{0, static_cast<int32_t>(rows.document_rows)};
+  struct Moment {
+    double seconds = 0, exposed = 0;
+  };
+  const auto walked = static_cast<size_t>(std::min(request.micro_batches, kWalked));
+  std::array<Moment, kWalked + 1> at;  // before each micro-batch, and at the end
+  // Only the first step of a run gathers frozen weights that stay gathered, so a later step is timed.
+  for (const size_t micro_batches : {size_t{1}, walked}) {
+    step.run(
+        static_cast<int64_t>(micro_batches),
+        [&](int64_t micro) {
+          at[static_cast<size_t>(micro)] = {clock.seconds(), clock.exposed_seconds()};
+          HostTokens tokens;
+          tokens.target = targets;
+          if (rows.document_rows > 0) tokens.document_offset = document;
+          return tokens;
+        },
+        0.0, {1}, [] { return false; });
+    at[micro_batches] = {clock.seconds(), clock.exposed_seconds()};
+  }
+  const auto more = static_cast<double>(request.micro_batches) - static_cast<double>(walked);
+  const auto whole = [&](double Moment::*part) {
+    return at[walked].*part - at[0].*part + more * (at[2].*part - at[1].*part);
+  };
+  return {whole(&Moment::seconds), whole(&Moment::exposed), clock.left_out()};
+}
+
+}  // namespace ripstop
