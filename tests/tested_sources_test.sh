@@ -71,6 +71,8 @@ model/device/cuda_*                 tests/emulated_device/gpus_test.sh tests/emu
 model/ops/ops.*                     tests/model/ops_test.cpp tests/model/attention_ops_test.cpp tests/model/linear_ops_test.cpp tests/model/vocabulary_ops_test.cpp
 model/ops/kernel_table.h            tests/model/ops_test.cpp
 model/ops/operand_checks.*          tests/model/ops_test.cpp tests/model/attention_ops_test.cpp tests/model/linear_ops_test.cpp
+model/ops/kernel_work.h             tests/train/plan/step_time_test.cpp
+model/ops/observed_kernels.cpp      tests/train/plan/step_time_test.cpp
 model/ops/*                         tests/model/gradient_test.cpp
 model/kernels/cuda_attention_*      tests/model/cuda_attention_test.cpp
 model/kernels/cuda_workspace*       tests/model/cuda_attention_test.cpp tests/train/plan/rank_plan_test.cpp

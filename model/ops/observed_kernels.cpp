@@ -87,6 +87,8 @@ KernelWork work_of(const char* name, const auto&... operands) {
     set_attention(work, 2, std::get<0>(args), std::get<1>(args), std::get<2>(args));
   if constexpr (kIs<kEntry, &Table::attention_backward>)
     set_attention(work, 5, std::get<1>(args), std::get<4>(args), std::get<5>(args));
+  if (const int64_t elements = work.sizes[0] * work.sizes[1]; work.flops == 0 && elements > 0)
+    work.sizes[2] = std::max<int64_t>(work.bytes / elements, 1);
   return work;
 }
 

@@ -1,5 +1,6 @@
-// A paced rank: kernels that compute nothing and wait for as long as the model of time says they take, on a machine
-// of made rates. So a machine of few cores has many ranks with a time of their own each; their messages are real.
+// A paced rank: kernels that compute nothing and wait for as long as the model of time says they take, on a
+// machine of made rates. So a machine of few cores has many ranks with a time of their own each; their
+// messages are real.
 #pragma once
 #include <chrono>
 #include <thread>

@@ -69,7 +69,7 @@ PlanRequest request_of(const Sample& sample, DType compute, const Device& device
 
 // Trains a model of one layer, on each rank alone. Collective, for the ranks to begin steps together.
 void time_kernels(Communicator& all, const Device& device, const PlanRequest& request, KernelTimes& times) {
-  constexpr int64_t kSteps = 5;
+  constexpr int64_t kSteps = 3;
   const ShardingOptions& sharding = request.step.sharding;
   DeviceMesh mesh = DeviceMesh::alone();
   const Stream stream(device, /*urgent=*/false, &times);

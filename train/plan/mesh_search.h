@@ -31,9 +31,9 @@ inline constexpr double kAsFewBytes = 1.05;
 int64_t lost_percent(const RunConfig& config, const ResolvedRun& run);
 
 struct MeshSearch {
-  /// With rates the shortest step first (ResolvedRun::time). Else best first: the least lost_percent, then the fewest bytes between nodes, then the fewest bytes in all
-  /// (kAsFewBytes says which count as equal), then the largest micro-batch, then the least memory. Each row
-  /// has the least recomputation that fits.
+  /// Best first: with rates the shortest step (ResolvedRun::time), else the least lost_percent, then the
+  /// fewest bytes between nodes, then the fewest bytes in all (kAsFewBytes says which count as equal), then
+  /// the largest micro-batch, then the least memory. Each row has the least recomputation that fits.
   std::vector<ResolvedRun> rows;
   int64_t fitting = 0;             ///< number of pairs of mesh and micro-batch that fit, in `rows` or not
   std::optional<MeshSizes> first;  ///< the mesh tried first; nullopt if the kept sizes allow no mesh

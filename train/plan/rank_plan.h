@@ -37,7 +37,8 @@ Device planned_device(const PlanRequest& request);
 
 /// Runs one step and, if the run validates, one evaluation on kMeta as the rank at `coordinates`: a real
 /// step's code with kernels that compute nothing and communicators that send nothing, so the plan equals the
-/// peak of a real step to the byte. Runs at most kWalked micro-batches. Takes milliseconds. Needs no device. Not collective.
+/// peak of a real step to the byte. Runs at most kWalked micro-batches. Takes milliseconds. Needs no device.
+/// Not collective.
 RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinates);
 
 /// The plan of the rank with the most memory. Plans only the first and last ranks of the axes, because ranks

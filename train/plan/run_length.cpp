@@ -109,8 +109,8 @@ std::string time_text(const RunLength& length) {
   if (!seconds) return rate + ", " + speed.source;
   const std::string nodes = length.nodes > 0 ? fmt::format(", {:.3g} node-hours", length.node_hours()) : "";
   if (!speed.utilization)
-    return fmt::format("{}{} at {}, {}{}", duration_text(*seconds), speed.tokens_seen > 0 ? " left" : "",
-                       rate, speed.source, nodes);
+    return fmt::format("{}{} at {}{}, {}", duration_text(*seconds), speed.tokens_seen > 0 ? " left" : "",
+                       rate, nodes, speed.source);
   return fmt::format("{} at {}: {:.0f}% of the peak ({}), {} at all of it", duration_text(*seconds), rate,
                      100 * *speed.utilization, speed.source, duration_text(*seconds * *speed.utilization));
 }
