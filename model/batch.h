@@ -41,8 +41,8 @@ class BatchMemory {
   BatchMemory(const Device& device, MemoryLedger& ledger, int64_t sequence_count, int64_t sequence_length);
 
   /// Copies a batch of `sequence_count` sequences (at most B) to the device in stream order. Overwrites the
-  /// previous batch. On kMeta only the numbers of targets and of the longest document's rows are read; without
-  /// them every row has a target, and a sequence is a document, as a plan of memory assumes. Throws
+  /// previous batch. On kMeta only the numbers of targets and of the longest document's rows are read;
+  /// without them every row has a target, and a sequence is a document, as a plan of memory assumes. Throws
   /// Error(kBug) if the arrays do not have N rows.
   Batch load(const Stream& stream, int64_t sequence_count, const HostTokens& tokens);
 

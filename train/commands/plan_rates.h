@@ -21,9 +21,9 @@ struct RateArguments {
   bool any() const { return !(rates.empty() && between_nodes.empty() && rank_flops.empty()); }
 };
 
-/// The rates for the ranks of `target`, whose ranks_per_node is known: of the file or the GPU, with the values
-/// of the other options in place of theirs. nullopt without options. Throws CommandLineError for bad words,
-/// and Error(kInputData) for a bad file and for one of another kind of device.
+/// The rates for the ranks of `target`, whose ranks_per_node is known: of the file or the GPU, with the
+/// values of the other options in place of theirs. nullopt without options. Throws CommandLineError for bad
+/// words, and Error(kInputData) for a bad file and for one of another kind of device.
 std::optional<Rates> rates_for_plan(const RateArguments& given, const RunTarget& target, DType compute);
 
 /// What differs between the job and the one that was measured.
