@@ -52,7 +52,7 @@ Attention::Saved Attention::with_memory(Context& context, const Saved& saved) {
 
 void Attention::forward(Context& context, const Batch& batch, const Tensor& angle, Residual& residual,
                         const Saved& saved, const CacheRows* store) const {
-  const ProfilerRange range(context.device(), "attention forward");
+  const ProfilerRange range(context.stream, "attention forward");
   Frame scratch(context.arena);
   const Saved all = with_memory(context, saved);
   absorb(context, norm, epsilon_, residual, all.norm);
@@ -61,7 +61,7 @@ void Attention::forward(Context& context, const Batch& batch, const Tensor& angl
 
 void Attention::forward_again(Context& context, const Batch& batch, const Tensor& angle, Residual& residual,
                               const Saved& saved) const {
-  const ProfilerRange range(context.device(), "attention forward again");
+  const ProfilerRange range(context.stream, "attention forward again");
   Frame scratch(context.arena);
   norm_again(context, norm, epsilon_, saved.norm);
   residual.sum = saved.norm.sum;
@@ -105,7 +105,7 @@ void Attention::attend(Context& context, const Batch& batch, const Tensor& angle
 
 void Attention::backward(Context& context, const Batch& batch, const Tensor& angle, const Saved& saved,
                          const Tensor& dresidual, InputGradient input) const {
-  const ProfilerRange range(context.device(), "attention backward");
+  const ProfilerRange range(context.stream, "attention backward");
   RIPSTOP_CHECK(!saved.qkv.empty(), "attention backward before its forward ran again");
   Frame scratch(context.arena);
   const NormSaved normed = ripstop::with_memory(context, saved.norm);
@@ -138,7 +138,7 @@ void Attention::backward(Context& context, const Batch& batch, const Tensor& ang
 
 void Attention::decode(Context& context, const CacheRows& rows, const Tensor& angle, Residual& residual,
                        const Saved& saved) const {
-  const ProfilerRange range(context.device(), "attention decode");
+  const ProfilerRange range(context.stream, "attention decode");
   Frame scratch(context.arena);
   absorb(context, norm, epsilon_, residual, saved.norm);
   const Tensor qkv = project(context, rows.position, angle, saved);

@@ -3,7 +3,7 @@
 namespace ripstop {
 
 void Embedding::forward(Context& context, const Tensor& token, const Tensor& out) const {
-  const ProfilerRange range(context.device(), "embedding forward");
+  const ProfilerRange range(context.stream, "embedding forward");
   const int64_t first_id = context.tensor.index() * table.value.rows();
   context.tensor.scatter_sum(context, out, [&](const Tensor& partial, int64_t first) {
     embedding(context, token.row_range(first, partial.rows()), table.value, first_id, partial);
@@ -12,7 +12,7 @@ void Embedding::forward(Context& context, const Tensor& token, const Tensor& out
 
 void Embedding::backward(Context& context, const Batch& batch, const Tensor& dresidual) const {
   if (table.gradient.empty()) return;  // the table is frozen
-  const ProfilerRange range(context.device(), "embedding backward");
+  const ProfilerRange range(context.stream, "embedding backward");
   Frame scratch(context.arena);
   // The rows of other ranks, too, may have tokens of this rank's slice.
   const Tensor dout = gather_sequence(context, dresidual);

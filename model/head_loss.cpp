@@ -28,7 +28,7 @@ HeadLoss::Saved HeadLoss::allocate(Context& context, int64_t rows, DType dtype) 
 void HeadLoss::forward_backward(Context& context, const Batch& batch, const Parameter& weights,
                                 Residual& residual, const Saved& saved, const Tensor& total,
                                 const Tensor& dresidual) const {
-  const ProfilerRange range(context.device(), "head forward and backward");
+  const ProfilerRange range(context.stream, "head forward and backward");
   Frame scratch(context.arena);
   absorb(context, norm, epsilon_, residual, saved);
   const Tensor normed = gather_sequence(context, saved.normed);
@@ -48,7 +48,7 @@ void HeadLoss::forward_backward(Context& context, const Batch& batch, const Para
 
 void HeadLoss::forward(Context& context, const Batch& batch, const Parameter& weights, Residual& residual,
                        const Saved& saved, const Tensor& total) const {
-  const ProfilerRange range(context.device(), "head forward");
+  const ProfilerRange range(context.stream, "head forward");
   Frame scratch(context.arena);
   absorb(context, norm, epsilon_, residual, saved);
   const Tensor normed = gather_sequence(context, saved.normed);
@@ -139,7 +139,7 @@ void HeadLoss::logits(Context& context, const Parameter& weights, Residual& resi
 
 void HeadLoss::predict(Context& context, const Parameter& weights, Residual& residual, const Saved& saved,
                        const Tensor& row, const NextTokenScores& scores) const {
-  const ProfilerRange range(context.device(), "head forward");
+  const ProfilerRange range(context.stream, "head forward");
   if (!scores.logits.empty()) {
     gather_logits(context, weights, residual, saved, row, scores);
     return;

@@ -18,7 +18,7 @@ Mlp::Saved Mlp::allocate(Context& context, int64_t rows, DType dtype, Recompute 
 }
 
 void Mlp::forward(Context& context, Residual& residual, const Saved& saved) const {
-  const ProfilerRange range(context.device(), "mlp forward");
+  const ProfilerRange range(context.stream, "mlp forward");
   Frame scratch(context.arena);
   NormSaved normed = saved.norm;
   if (normed.sum.empty()) normed.sum = residual.shared_sum;
@@ -36,7 +36,7 @@ void Mlp::absorb_again(Context& context, Residual& residual, const Saved& saved)
 }
 
 void Mlp::backward(Context& context, const Saved& saved, const Tensor& dresidual, InputGradient input) const {
-  const ProfilerRange range(context.device(), "mlp backward");
+  const ProfilerRange range(context.stream, "mlp backward");
   RIPSTOP_CHECK(!saved.norm.sum.empty(), "feed-forward backward before its sum was computed again");
   Frame scratch(context.arena);
   const NormSaved normed = with_memory(context, saved.norm);

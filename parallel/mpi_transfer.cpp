@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <chrono>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "parallel/rank_names.h"
 
@@ -91,6 +93,9 @@ void wait_until(Group& group, const char* operation, FunctionRef<bool()> done,
   // Most transfers have arrived by now and need no watchdog.
   if (done()) return;
   World& world = *group.world;
+  std::optional<RecordedRange> range;
+  if (world.recorder != nullptr)
+    range.emplace(world.recorder, fmt::format("wait {} {}", group.name, operation));
   const Clock::time_point begin = Clock::now();
   world.watchdog.begin_operation(operation, group.name);
   // Guard `done`, too, because on a broken network a call of MPI inside it may hang.
@@ -133,6 +138,7 @@ Transfer::Transfer(Group& group, const char* operation)
 
 Transfer::~Transfer() {
   if (messages_ == nullptr) return;
+  end_range();
   ProgressThread& progress = group_->world->progress;
   const std::lock_guard lock(progress.calls());
   progress.forget(*messages_);
@@ -140,6 +146,11 @@ Transfer::~Transfer() {
 
 template <class Post>
 void Transfer::post_pieces(int64_t bytes, int64_t peer, Post post) {
+  RangeRecorder* const recorder = group_->world->recorder;
+  if (recorder_ == nullptr && recorder != nullptr && recorder->is_on()) {
+    recorder_ = recorder;
+    track_ = recorder->begin(group_->name, fmt::format("{} {}", group_->name, operation_));
+  }
   ProgressThread& progress = group_->world->progress;
   const std::lock_guard lock(progress.calls());
   progress.forget(*messages_);  // the thread must not see the vector grow
@@ -157,6 +168,7 @@ void Transfer::post_pieces(int64_t bytes, int64_t peer, Post post) {
 void Transfer::send(const void* data, int64_t bytes, int64_t to) {
   post_pieces(bytes, to, [&](int64_t at, int count, MPI_Request* request) {
     group_->bytes_sent += count;
+    sent_bytes_ += count;
     check_mpi(MPI_Isend(static_cast<const std::byte*>(data) + at, count, MPI_BYTE, static_cast<int>(to), tag_,
                         group_->comm, request),
               "MPI_Isend");
@@ -184,6 +196,11 @@ bool Transfer::test() {
 void Transfer::wait() {
   wait_until(
       *group_, operation_, [&] { return test(); }, [&] { return missing(); });
+  end_range();
+}
+
+void Transfer::end_range() {
+  if (recorder_ != nullptr) std::exchange(recorder_, nullptr)->end(track_, sent_bytes_);
 }
 
 std::set<int64_t> Transfer::missing() {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model/core/function_ref.h"
+#include "model/device/range_recorder.h"
 #include "parallel/mpi_progress.h"
 #include "parallel/mpi_world.h"
 #include "parallel/watchdog.h"
@@ -26,6 +27,7 @@ struct World {
   /// All watchdogs have each other's addresses, and `places` is complete.
   std::atomic<bool> connected = false;
   ProgressThread progress;
+  RangeRecorder* recorder = nullptr;  ///< records transfers and waits if it is on; may be null
 };
 
 /// Guards a call of MPI: if it takes longer than the world's deadline plus `more_seconds`, the watchdog ends
@@ -83,11 +85,15 @@ class Transfer {
  private:
   template <class Post>
   void post_pieces(int64_t bytes, int64_t peer, Post post);
+  void end_range();
   std::set<int64_t> missing();
 
   Group* group_;
   const char* operation_;
   int tag_;
+  RangeRecorder* recorder_ = nullptr;  ///< set from the first message to the end, if it is recorded
+  size_t track_ = 0;
+  int64_t sent_bytes_ = 0;
   std::unique_ptr<Messages> messages_;  ///< on the heap, because the progress thread points to it
 };
 

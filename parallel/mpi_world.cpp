@@ -241,6 +241,9 @@ int64_t MpiWorld::local_rank() const {
 void MpiWorld::set_step(int64_t step) {
   state_->world.watchdog.set_step(step);
 }
+void MpiWorld::record_into(RangeRecorder* recorder) {
+  state_->world.recorder = recorder;
+}
 void MpiWorld::set_deadline(double seconds) {
   state_->world.options.deadline_seconds = seconds;
 }

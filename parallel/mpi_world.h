@@ -62,6 +62,10 @@ class MpiWorld {
   std::string library() const;
 
   void set_step(int64_t step);
+  /// Lets `recorder` record, while it is on, each transfer of the world's communicators, on a track named by
+  /// its group, from its first message to the end of its wait, with the bytes that this rank sends; and the
+  /// waits, as ranges of the main thread. Null: no longer.
+  void record_into(RangeRecorder* recorder);
   /// Replaces MpiOptions::deadline_seconds. While any rank waits for storage, the deadline from the options
   /// still holds if it is longer.
   void set_deadline(double seconds);

@@ -137,7 +137,7 @@ Pending NcclCommunicator::finish(const Stream& stream, const char* operation) {
 Pending NcclCommunicator::all_gather(const Stream& stream, const Tensor& own, const Tensor& all) {
   if (on_host(all)) return host().all_gather(stream, own, all);
   check_all_gather(*this, own, all);
-  const ProfilerRange range(group_->stream().device(), name() + " all_gather");
+  const ProfilerRange range(stream, name() + " all_gather");
   group_->begin(stream);
   group_->check(ncclAllGather(own.data, all.data, static_cast<size_t>(own.bytes()), ncclUint8, group_->comm(),
                               group_->native()),
@@ -150,7 +150,7 @@ Pending NcclCommunicator::reduce_scatter(const Stream& stream, const Tensor& who
                                          DType travel, Accumulate accumulate, const Tensor& scratch) {
   if (on_host(whole)) return host().reduce_scatter(stream, whole, own, travel, accumulate, scratch);
   check_reduce_scatter(*this, whole, own, travel, scratch);
-  const ProfilerRange range(group_->stream().device(), name() + " reduce_scatter");
+  const ProfilerRange range(stream, name() + " reduce_scatter");
   group_->begin(stream);
   if (travel == DType::kFloat32)
     sum_in_nccl(whole, own, accumulate, scratch);
@@ -209,7 +209,7 @@ Pending NcclCommunicator::start_all_reduce(const Stream& stream, const Tensor& x
                                            const Tensor& scratch, const Stream* behind) {
   if (on_host(x)) return host().start_all_reduce(stream, x, reduce, scratch, behind);
   check_all_reduce(*this, x, scratch);
-  const ProfilerRange range(group_->stream().device(), name() + " all_reduce");
+  const ProfilerRange range(stream, name() + " all_reduce");
   group_->begin(behind == nullptr ? stream : *behind);
   group_->check(ncclAllReduce(x.data, x.data, static_cast<size_t>(x.count()), data_type(x.dtype),
                               reduce == Reduce::kSum ? ncclSum : ncclMax, group_->comm(), group_->native()),
@@ -221,7 +221,7 @@ Pending NcclCommunicator::start_all_reduce(const Stream& stream, const Tensor& x
 void NcclCommunicator::broadcast(const Stream& stream, const Tensor& x, int64_t root) {
   if (on_host(x)) return host().broadcast(stream, x, root);
   check_peer(*this, root);
-  const ProfilerRange range(group_->stream().device(), name() + " broadcast");
+  const ProfilerRange range(stream, name() + " broadcast");
   group_->begin(stream);
   group_->check(ncclBroadcast(x.data, x.data, static_cast<size_t>(x.bytes()), ncclUint8,
                               static_cast<int>(root), group_->comm(), group_->native()),
@@ -235,7 +235,7 @@ Pending NcclCommunicator::start_exchanges(const Stream& stream, std::span<const 
   if (exchanges.empty()) return {};
   if (on_host(exchanges.front().send)) return host().start_exchanges(stream, exchanges);
   check_exchanges(*this, exchanges);
-  const ProfilerRange range(group_->stream().device(), name() + " exchange");
+  const ProfilerRange range(stream, name() + " exchange");
   int64_t leaves = 0;
   for (const Exchange& each : exchanges) {
     if (each.to == rank_)

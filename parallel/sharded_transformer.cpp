@@ -102,7 +102,7 @@ std::string ShardedTransformer::visit_name(const Visits& visits, size_t visit) c
 }
 
 void ShardedTransformer::enter(const Visits& visits, size_t visit) {
-  visit_range_.emplace(stream_.device(), visit_name(visits, visit));
+  visit_range_.emplace(stream_, visit_name(visits, visit));
   poll();
   const auto unshard = [](FsdpUnit& unit) { unit.unshard(); };
   each_unit(visits[visit], unshard);
@@ -129,7 +129,7 @@ void ShardedTransformer::reduce_gradients(size_t visited, bool last) {
   const auto trained = trained_of(visited);
   if (!trained) return;
   const size_t unit = *trained;
-  const ProfilerRange range(stream_.device(), table_[unit].name + " reduce");
+  const ProfilerRange range(stream_, table_[unit].name + " reduce");
   finish_reduction();
   units_[unit].start_reduce();
   // The reduction ends later, because it runs while the next layer's backward computes.

@@ -64,6 +64,7 @@ model/device/arena.*                tests/model/head_loss_test.cpp tests/train/s
 model/device/cpu_device.cpp         tests/model/ops_test.cpp
 model/device/device.*               tests/model/ops_test.cpp tests/parallel/group_memory_test.cpp
 model/device/dtype.h                tests/model/ops_test.cpp
+model/device/range_recorder.*       tests/train/report/trace_file_test.cpp
 model/device/tensor.h               tests/model/ops_test.cpp
 model/device/no_cuda_device.cpp     tests/train/commands/command_line_test.cpp
 model/device/cuda_machine.*         tests/cuda/device_ranks_test.cpp

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "model/device/range_recorder.h"
+
 namespace ripstop {
 
 std::string to_string(const Device& device) {
@@ -164,6 +166,16 @@ void Event::record(const Stream& stream) {
 }
 void Event::make_wait(const Stream& stream) const {
   device_table(device_.kind).make_wait(device_, handle_, stream.handle());
+}
+
+ProfilerRange::ProfilerRange(const Stream& stream, const char* name)
+    : kind_(stream.device().kind), recorder_(stream.recorder()) {
+  device_table(kind_).open_range(name);
+  if (recorder_ != nullptr) recorder_->open(name);
+}
+ProfilerRange::~ProfilerRange() {
+  if (recorder_ != nullptr) recorder_->close();
+  device_table(kind_).close_range();
 }
 
 void copy_bytes(const Stream& stream, void* to, const void* from, int64_t bytes) {

@@ -9,6 +9,8 @@
 
 namespace ripstop {
 
+class RangeRecorder;
+
 enum class DeviceKind : uint8_t { kCpu, kCuda, kMeta };
 
 /// Alignment of device memory, of tensors in an arena and of the parts of a workspace, in bytes: the
@@ -136,6 +138,9 @@ class Stream {
   std::vector<std::string> take_notes() const;
   /// Makes later work of this stream start only after all earlier work of `other`. Returns at once.
   void wait_for(const Stream& other) const;
+  /// Lets ProfilerRanges of this stream go to `recorder` too, from now on; null: no longer.
+  void record_into(RangeRecorder* recorder) { recorder_ = recorder; }
+  RangeRecorder* recorder() const { return recorder_; }
   /// A CudaStream (cuda_device.h); null on CPU and meta.
   void* handle() const { return handle_; }
 
@@ -143,6 +148,7 @@ class Stream {
   Device device_;
   KernelObserver* observer_ = nullptr;
   void* handle_ = nullptr;
+  RangeRecorder* recorder_ = nullptr;
 };
 
 /// A point in a stream for which another stream can wait. On CPU and meta it is always reached.
@@ -192,20 +198,19 @@ const MemorySource& cuda_host_memory();  ///< throws Error(kResources) without t
 /// the stream has been synchronized. Does nothing on a meta stream.
 void copy_bytes(const Stream& stream, void* to, const void* from, int64_t bytes);
 
-/// A named range of host time, which profilers show beside the kernels that the host launched in it (NVTX).
-/// Does nothing except on kCuda. Ranges nest.
+/// A named range of host time. Profilers of GPUs show it beside the kernels that the host launched in it
+/// (NVTX), and the stream's recorder, if it is on, records it. Does nothing else. Ranges nest.
 class ProfilerRange {
  public:
-  ProfilerRange(const Device& device, const char* name) : kind_(device.kind) {
-    device_table(kind_).open_range(name);
-  }
-  ProfilerRange(const Device& device, const std::string& name) : ProfilerRange(device, name.c_str()) {}
-  ~ProfilerRange() { device_table(kind_).close_range(); }
+  ProfilerRange(const Stream& stream, const char* name);
+  ProfilerRange(const Stream& stream, const std::string& name) : ProfilerRange(stream, name.c_str()) {}
+  ~ProfilerRange();
   ProfilerRange(const ProfilerRange&) = delete;
   ProfilerRange& operator=(const ProfilerRange&) = delete;
 
  private:
   DeviceKind kind_;
+  RangeRecorder* recorder_;
 };
 
 /// A scope for profilers. A profiler that was started in one of these ways collects only work in the scope:

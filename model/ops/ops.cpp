@@ -362,8 +362,9 @@ void reduce_pieces(const Stream& stream, const std::vector<RankPiece>& pieces, c
     RIPSTOP_CHECK(
         piece.dtype == out.dtype || (piece.dtype == DType::kBFloat16 && out.dtype == DType::kFloat32),
         "cannot reduce {} into {}", to_string(piece.dtype), to_string(out.dtype));
-  if (out.count() > 0)
-    kernels(stream, out.device.kind).reduce_pieces({stream}, pieces, out, reduce, accumulate);
+  if (out.count() == 0) return;
+  const ProfilerRange range(stream, "sum of pieces");
+  kernels(stream, out.device.kind).reduce_pieces({stream}, pieces, out, reduce, accumulate);
 }
 
 void gradient_scale(Context& context, const Tensor& global, double max_norm, const Tensor& scale) {

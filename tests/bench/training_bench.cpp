@@ -16,6 +16,7 @@
 #include <random>
 #include <set>
 
+#include "model/device/range_recorder.h"
 #include "tests/bench/paced_kernels.h"
 #include "tests/bench/rank_bench.h"
 #include "train/machine/device_choice.h"
@@ -33,7 +34,7 @@ struct Options {
   std::string device = "auto", dtype = "bfloat16", model = "debug", recompute = "auto";
   int64_t micro_batch = 0, steps = 4, warmup = 2;
   std::vector<int64_t> documents{1};
-  bool random_documents = false, unprepared = false;
+  bool random_documents = false, unprepared = false, trace = false;
   std::string rates;  ///< --rates
   double paced_flops = 0, paced_memory = 1e12;
 };
@@ -122,6 +123,8 @@ Options parse(int argc, char** argv) {
       ->check(CLI::PositiveNumber);
   app.add_flag("--random-documents", o.random_documents,
                "up to --documents of random lengths, others in each micro-batch");
+  app.add_flag("--trace", o.trace,
+               "record every second step, as run.profile_steps does, and print both times");
   app.add_flag("--unprepared", o.unprepared, "make plans of attention in the steps that need them");
   app.add_option("--rates", o.rates, "file of doctor --output: plan the time of the step beside it");
   app.add_option("--paced-flops", o.paced_flops,
@@ -182,12 +185,13 @@ void draw_weights(ShardedTransformer& model, const Stream& stream) {
 /// Measurements of the steps with one number of documents.
 struct Measured {
   std::vector<double> seconds, losses;
-  AxisSeconds before, after;  ///< the time waited for communication
+  std::vector<double> traced_seconds;  ///< of recorded steps, which are not in `seconds`
+  AxisSeconds before, after;           ///< the time waited for communication
   KernelPlans plans;
 };
 
 Measured measure(TrainingStep& step, DeviceMesh& mesh, const ResolvedRun& run, const Options& options,
-                 int64_t documents) {
+                 RangeRecorder& recorder, int64_t documents) {
   Measured m;
   const int64_t steps = options.warmup + options.steps;
   RandomTokens tokens(run, documents, options.random_documents, mesh.data_rank(), steps * run.micro_batches);
@@ -195,12 +199,16 @@ Measured measure(TrainingStep& step, DeviceMesh& mesh, const ResolvedRun& run, c
   if (!options.unprepared) m.plans = prepare_kernels(step.model(), tokens.documents(), {});
   for (int64_t s = 1; s <= steps; ++s) {
     if (s == options.warmup + 1) m.before = mesh.seconds_waited();
+    const bool traced = options.trace && s % 2 == 0;
+    if (traced) recorder.start();
     const Clock::time_point begin = Clock::now();
     const StepResult result = step.run(
         run.micro_batches, [&](int64_t) { return tokens.next(); }, options.config.optimizer.learning_rate,
         {s}, [] { return false; });
     m.losses.push_back(result.loss);
-    if (s > options.warmup) m.seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    if (s > options.warmup) (traced ? m.traced_seconds : m.seconds).push_back(seconds);
+    if (traced) recorder.stop();
   }
   m.after = mesh.seconds_waited();
   return m;
@@ -264,6 +272,7 @@ void report(const ResolvedRun& run, const Options& options, DeviceMesh& mesh, co
                                     {"planned", planned},
                                     {"slowest_tenth_seconds", slowest},
                                     {"all_step_seconds", seconds},
+                                    {"all_traced_step_seconds", m.traced_seconds},
                                     {"kernel_plans", m.plans.count},
                                     {"kernel_plans_seconds", m.plans.seconds},
                                     {"tokens_per_second", rate},
@@ -286,13 +295,18 @@ ExitCode bench(MpiWorld& world, const Options& options) {
   const std::optional<Rates> rates = rates_of(world, options, device);
   std::optional<PacedKernels> paced;
   if (options.paced_flops > 0) paced.emplace(*rates);
-  const Stream stream(device, /*urgent=*/false, paced ? &*paced : nullptr);
+  Stream stream(device, /*urgent=*/false, paced ? &*paced : nullptr);
+  RangeRecorder recorder;
+  if (options.trace) {
+    world.record_into(&recorder);
+    stream.record_into(&recorder);
+  }
   MemoryLedger ledger;
   const RankPlan plan = plan_rank(run.request(device.kind), mesh.coordinates());
   TrainingStep step(run.model, run.step, mesh, stream, ledger, plan.arena);
   draw_weights(step.model(), stream);
   for (const int64_t documents : options.documents) {
-    const Measured measured = measure(step, mesh, run, options, documents);
+    const Measured measured = measure(step, mesh, run, options, recorder, documents);
     if (world.communicator().rank() == 0)
       report(run, options, mesh, device, ledger, documents, measured,
              planned_json(rates, run, device.kind, world.ranks_here(), documents));

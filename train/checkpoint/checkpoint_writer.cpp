@@ -33,6 +33,15 @@ int64_t takeover_of(Io& io, const std::filesystem::path& checkpoint) {
   }
 }
 
+/// The range of a save's thread, if `recorder` is not null.
+struct SaveRange {
+  RangeRecorder* recorder;
+  size_t track;
+  ~SaveRange() {
+    if (recorder != nullptr) recorder->end(track);
+  }
+};
+
 // Threads of a save during training: while one waits for the disk, the other copies and hashes.
 constexpr int64_t kBackgroundThreads = 2;
 
@@ -109,6 +118,10 @@ int64_t CheckpointWriter::progress() const {
 void CheckpointWriter::write(Save& save, const BackgroundWork& work) {
   // Releases the snapshot at any exit, so that training does not wait for a failed save.
   const std::unique_ptr<Snapshot, void (*)(Snapshot*)> released(snapshot_, [](Snapshot* s) { s->release(); });
+  RangeRecorder* const recorder = save.policy.recorder;
+  const SaveRange range{
+      recorder,
+      recorder == nullptr ? 0 : recorder->begin("save", fmt::format("save of step {}", save.state.step))};
   if (snapshot_ != nullptr) snapshot_->copy_kept(work);
   // Lower the priority only after copy_kept(), because the next update waits for the copies.
   if (save.policy.in_background) work.yield_processors();

@@ -16,6 +16,7 @@
 
 #include "data/files/io.h"
 #include "data/process/background_work.h"
+#include "model/device/range_recorder.h"
 #include "parallel/communicator.h"
 #include "parallel/unit_layout.h"
 #include "train/checkpoint/checkpoint_layout.h"
@@ -38,6 +39,8 @@ struct SavePolicy {
   /// Called on rank 0; throws Error if another process has taken over the run. Then the commit fails, or, if
   /// the commit is done, old checkpoints are kept, with a warning.
   std::function<void()> check_owner = {};
+  /// Records the thread's work beside the main thread; may be null.
+  RangeRecorder* recorder = nullptr;
 };
 
 /// The result of a save; ranks other than 0 get `directory`, `bytes` and `seconds` only.

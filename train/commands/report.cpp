@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cmath>
 #include <ctime>
 #include <filesystem>
 
@@ -15,6 +16,7 @@
 #include "train/report/event_file.h"
 #include "train/report/human_text.h"
 #include "train/report/standard_streams.h"
+#include "train/report/trace_file.h"
 
 namespace ripstop {
 namespace {
@@ -23,7 +25,7 @@ namespace fs = std::filesystem;
 
 struct ReportArguments {
   std::vector<std::string> directories;
-  std::string output = "report.html";
+  std::string output = "report.html", trace;
   bool tensorboard = false, no_text = false, anonymous = false, utc = false;
 };
 
@@ -44,21 +46,23 @@ std::string owner_of(const fs::path& directory) {
   return owner == nullptr ? "" : owner->pw_name;
 }
 
-// Throws Error(kUsage) if `output` exists and is no report; a report may be replaced.
-void check_output(Io& io, const fs::path& output) {
+// Throws Error(kUsage) if `output` exists and does not begin with `expected`; else it may be replaced.
+void check_output(Io& io, const fs::path& output, std::string_view expected, const std::string& option) {
   const fs::path folder = output.parent_path();
   if (!folder.empty() && !fs::is_directory(folder))
     throw Error(ExitCode::kUsage, fmt::format("{}: there is no such directory", folder.string()),
-                "make it first, or give another --output");
+                "make it first, or give another " + option);
   if (!path_exists(io, output)) return;
-  std::string begin(kPageBegin.size(), '\0');
+  std::string begin(expected.size(), '\0');
   if (fs::is_regular_file(output)) {
     const InputFile file(output, ExitCode::kUsage);
     if (file.bytes() >= std::ssize(begin)) file.read_at(0, begin.data(), std::ssize(begin));
   }
-  if (begin == kPageBegin) return;
-  throw Error(ExitCode::kUsage, fmt::format("{} exists, and is no report of ripstop", output.string()),
-              "give another name with --output");
+  if (begin == expected) return;
+  throw Error(ExitCode::kUsage,
+              fmt::format("{} exists, and is no {} of ripstop", output.string(),
+                          option == "--trace" ? "trace" : "report"),
+              "give another name with " + option);
 }
 
 std::string contents(const ReportArguments& given) {
@@ -74,7 +78,7 @@ ExitCode write_page(Io& io, const ReportArguments& given) {
                 fmt::format("{} runs are too many for one report, which shows at most {}", directories.size(),
                             kMostRuns),
                 "name the runs to compare");
-  check_output(io, given.output);
+  check_output(io, given.output, kPageBegin, "--output");
   const PageOptions options{.time = static_cast<double>(std::time(nullptr)),
                             .utc = given.utc,
                             .with_texts = !given.no_text && !given.anonymous,
@@ -117,12 +121,31 @@ fs::path write_events(Io& io, const fs::path& run) {
   return events.path();
 }
 
+ExitCode write_trace_of_run(Io& io, const ReportArguments& given) {
+  const std::vector<fs::path> runs = runs_of(io, given);
+  if (runs.size() > 1)
+    throw Error(ExitCode::kUsage, fmt::format("{} runs are too many for one trace", runs.size()),
+                "name one run");
+  check_output(io, given.trace, kTraceBegin, "--trace");
+  const MergedTraces merged = merge_traces(io, runs.front() / kTraceFolder, given.trace);
+  for (const std::string& problem : merged.problems) print_to(stderr, "note: left out: {}\n", problem);
+  const TraceFacts& facts = merged.facts;
+  print_out("{}: steps {}-{}, {}{}; open it at https://ui.perfetto.dev\n", given.trace, facts.first_step,
+            facts.last_step, counted(merged.ranks, "rank"),
+            facts.clock_error_us > 0
+                ? fmt::format(", clocks of nodes within {:.0f} us", std::ceil(facts.clock_error_us))
+                : "");
+  return ExitCode::kOk;
+}
+
 ExitCode make_report(const ReportArguments& given) {
   Io io;
-  if (!given.tensorboard) return write_page(io, given);
-  if (given.no_text || given.anonymous || given.utc)
-    throw CommandLineError("--tensorboard makes event files, and no page that other options are for",
-                           "drop these options");
+  if (!given.tensorboard && given.trace.empty()) return write_page(io, given);
+  if (given.no_text || given.anonymous || given.utc || (given.tensorboard && !given.trace.empty()))
+    throw CommandLineError(
+        "--tensorboard and --trace make other files, and no page that other options are for",
+        "drop these options");
+  if (!given.trace.empty()) return write_trace_of_run(io, given);
   const std::vector<fs::path> runs = runs_of(io, given);
   for (const fs::path& run : runs) refuse_event_files(io, run);
   for (const fs::path& run : runs) print_out("{}\n", write_events(io, run).string());
@@ -148,6 +171,8 @@ void add_report(CommandLine& line) {
   verb.flag("--utc", given->utc, "times in UTC, not in this machine's zone");
   verb.flag("--tensorboard", given->tensorboard,
             "instead make an event file for TensorBoard in each run, from its metrics.jsonl");
+  verb.path("--trace", given->trace,
+            "instead make this file of one run's trace of run.profile_steps, for Perfetto");
   verb.set_example("ripstop report runs/a runs/b\n  ripstop report --anonymous --output paper.html runs/a");
   verb.set_action([given] { return make_report(*given); });
 }

@@ -55,7 +55,7 @@ const ConfigKey kKeys[] = {
      .doc = "Repeat a run bit by bit on GPUs; somewhat slower. The CPU always repeats.",
      .elsewhere = "full_determinism debug.deterministic"},
     {RIPSTOP_KEY(run, profile_steps), .may_change_on_resume = true, .default_text = "`\"\"`",
-     .doc = "First and last step that Nsight profiles on GPUs, as in `\"10-12\"`; empty: none.",
+     .doc = "First and last step of which each rank writes a [trace](debugging.md#where-the-time-goes), and which Nsight profiles on GPUs, as in `\"10-12\"`; empty: none.",
      .elsewhere = "profiling.enable_profiling | profile profile_freq"},
     {RIPSTOP_KEY(run, deadline_seconds), .range = {5, 1e6}, .may_change_on_resume = true, .none_is_auto = true, .unit = "seconds",
      .doc = "How long a collective may wait for a rank, and a save for a disk that does nothing, before the run ends with 76 and names the rank; `auto`: 3 times what a step takes, at least 60 s; 600 s at the start, in saves and while summaries are written.",

@@ -160,8 +160,6 @@ double ResolvedRun::recomputed_share() const {
 
 ResolvedRun unplanned_run(const RunConfig& config, const RunTarget& target) {
   ResolvedRun run;
-  if (!config.run.profile_steps.empty() && target.device != DeviceKind::kCuda)
-    run.notes.emplace_back("run.profile_steps: only for Nsight on GPUs, nothing is profiled on the CPU");
   if (config.train.validates() && config.generation.validate_examples > 0)
     for (std::string& note : ignored_generation_notes(config)) run.notes.push_back(std::move(note));
   run.model = resolve_model(config, target, run.notes);

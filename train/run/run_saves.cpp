@@ -83,7 +83,9 @@ bool RunSaves::begin(const CheckpointState& state, int64_t keep, bool in_backgro
   const bool waits = is_under_way();
   finish();
   const double waited = waits ? seconds_since(since) : 0;
-  SavePolicy policy{.keep = keep, .in_background = in_background, .patience = patience()};
+  const RecordedRange range(lent_.recorder, "begin save");
+  SavePolicy policy{
+      .keep = keep, .in_background = in_background, .patience = patience(), .recorder = lent_.recorder};
   if (lent_.directory) {
     policy.watch = [this] { lent_.directory->check_owner(); };
     policy.check_owner = [this] { lent_.directory->check_still_owned(); };
@@ -114,6 +116,7 @@ bool RunSaves::begin(const CheckpointState& state, int64_t keep, bool in_backgro
 bool RunSaves::commit() {
   const Clock::time_point since = Clock::now();
   const UnderWay save = *std::exchange(under_way_, std::nullopt);
+  const RecordedRange range(lent_.recorder, "commit save");
   RunLog& log = lent_.log;
   if (save.in_background && writer_->is_writing())
     log.show(fmt::format("waiting until step {} is saved", save.state.step));
@@ -214,6 +217,7 @@ void RunSaves::take_failure(const Error& error, const CheckpointState& state) {
 // take a waiting rank for dead.
 void RunSaves::await(size_t unit) {
   if (!is_held_) return;
+  const RecordedRange range(lent_.recorder, "wait for save");
   const Clock::time_point since = Clock::now();
   const double in_collectives = mesh().seconds_waited_in_all();
   if (is_whole_) {

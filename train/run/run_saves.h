@@ -23,7 +23,8 @@ struct SavedRun {
   const StepDeadline& deadline;            ///< outside_steps() limits the waits for a disk
   /// States whose `best` must name an existing checkpoint, also after a failed save.
   std::array<CheckpointState*, 2> states;
-  bool state_is_unsaved = false;  ///< the state at the start is no checkpoint of this run
+  RangeRecorder* recorder = nullptr;  ///< records saves if it is on; may be null
+  bool state_is_unsaved = false;      ///< the state at the start is no checkpoint of this run
 };
 
 /// The saves of a run, one at a time. All results but times are equal on all ranks. If a save fails on any

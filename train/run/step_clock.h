@@ -24,10 +24,13 @@ class StepClock {
     sent_ = mesh_.bytes_sent() - sent_before_;
     waited_ = mesh_.seconds_waited() - waited_before_;
     waited_in_all_ = mesh_.seconds_waited_in_all() - all_waited_before_;
-    seconds_ = seconds_since(begin_);
+    end_ = Clock::now();
+    seconds_ = std::chrono::duration<double>(end_ - begin_).count();
     smoothed_ = smoothed_ > 0 ? (1 - kSmoothing) * smoothed_ + kSmoothing * seconds_ : seconds_;
   }
 
+  std::chrono::steady_clock::time_point begin_time() const { return begin_; }
+  std::chrono::steady_clock::time_point end_time() const { return end_; }
   /// Numbers of the last finished step: its seconds, bytes sent and seconds waited on each axis, seconds
   /// waited in all.
   double seconds() const { return seconds_; }
@@ -42,7 +45,7 @@ class StepClock {
   static constexpr double kSmoothing = 0.05;  ///< weight of the last step in the average
 
   const DeviceMesh& mesh_;
-  Clock::time_point begin_;
+  Clock::time_point begin_, end_;
   AxisBytes sent_before_, sent_;
   AxisSeconds waited_before_, waited_;
   double all_waited_before_ = 0, waited_in_all_ = 0;

@@ -83,6 +83,7 @@ ExitCode Trainer::train() {
   }
   // Saves also after a stop request, for which Slurm leaves time. Does not save initial weights.
   if (saves_->is_under_way() || state_.step > 0) saves_->save_now(state_, run_.config.checkpoint.keep, stops);
+  trace_.finish();
   // A stop request in the last step changes nothing if no validation is due.
   const ExitCode code = !stops || is_done() ? ExitCode::kOk : ExitCode::kRequeue;
   if (code == ExitCode::kRequeue && saves_->saved_step() <= first_step_) require_progress(first_step_);
@@ -107,6 +108,7 @@ void Trainer::save() {
 
 // Returns nullopt if no data is left.
 std::optional<StepResult> Trainer::take_step() {
+  trace_.before(state_.step + 1);
   world_.set_deadline(deadline_.in_step());
   StepWork work;
   const std::optional<StepResult> result = compute_step(work);
@@ -118,6 +120,8 @@ std::optional<StepResult> Trainer::take_step() {
     state_.cursor = work.loaded.end;
     state_.tokens += work.loaded.rows;
     clock_.end();
+    trace_.end(clock_.end_time());
+    profiler_.after(at_step_);
     if (time_limit_) time_limit_->took_step(clock_.seconds());
     if (state_.step > first_step_ + 1) deadline_.learn(clock_.seconds() - saves_->wait_seconds());
     account_.after_step();
@@ -127,6 +131,7 @@ std::optional<StepResult> Trainer::take_step() {
     check_numerics(*result);
   }
   world_.set_deadline(deadline_.outside_steps());
+  trace_.after(state_.step);
   return result;
 }
 
@@ -135,13 +140,13 @@ std::optional<StepResult> Trainer::compute_step(StepWork& work) {
   at_step_ = state_.step + 1;
   mesh_.set_step(at_step_);
   profiler_.before(at_step_);
-  std::optional<ProfilerRange> range;
-  range.emplace(stream_.device(), fmt::format("step {}", at_step_));
+  trace_.begin(at_step_, clock_.begin_time());
   saves_->begin_step();
   long_step_.begin();
   const Clock::time_point before_load = Clock::now();
   const std::optional<LoaderStep> loaded = [&] {
     const StorageWait wait(world_);
+    const ProfilerRange data(stream_, "wait for data");
     return loader_->next_step();
   }();
   if (!loaded) return std::nullopt;
@@ -153,6 +158,7 @@ std::optional<StepResult> Trainer::compute_step(StepWork& work) {
     const Clock::time_point since = Clock::now();
     const PackedBatch& batch = [&]() -> const PackedBatch& {
       const StorageWait wait(world_);
+      const ProfilerRange data(stream_, "wait for data");
       return loader_->next_batch();
     }();
     work.data_wait_seconds += seconds_since(since);
@@ -177,8 +183,6 @@ std::optional<StepResult> Trainer::compute_step(StepWork& work) {
                                        {.gives_up = gives_up,
                                         .save_work = [&] { return saves_->work(clock_.smoothed_seconds()); },
                                         .before_update = [&](size_t unit) { saves_->await(unit); }});
-  range.reset();
-  profiler_.after(at_step_);
   return result;
 }
 

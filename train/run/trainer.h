@@ -24,6 +24,7 @@
 #include "train/run/run_saves.h"
 #include "train/run/speed_watch.h"
 #include "train/run/step_clock.h"
+#include "train/run/step_trace.h"
 #include "train/step/step_profiler.h"
 
 namespace ripstop {
@@ -172,6 +173,7 @@ class Trainer {
   std::optional<TimeLimit> time_limit_;  ///< set on rank 0, if a deadline is known
   bool time_is_up_ = false;              ///< time_limit_ caused the last stop request; on rank 0
   StepDeadline deadline_{run_.config.run.deadline_seconds};
+  StepTrace trace_{run_, world_, stream_, log_, directory_};  ///< outlives saves_, whose thread records
   std::optional<RunSaves> saves_;
 
   StepClock clock_{mesh_};

@@ -74,6 +74,7 @@ bool Trainer::start() {
                           .time_limit = time_limit_,
                           .deadline = deadline_,
                           .states = {&state_, &updated_},
+                          .recorder = trace_.recorder(),
                           .state_is_unsaved = continues_},
                  stream_, ledger_, live_states(step_->model(), step_->optimizer()), state_);
   was_done_ = is_done();

@@ -66,6 +66,7 @@ bool Trainer::has_stopped_improving() const {
 // if the step was saved before its validation, so that a resumed run does not repeat the validation. Returns
 // false if a stop was requested; the run then validates when it goes on. Collective.
 bool Trainer::validate_and_save() {
+  const ProfilerRange range(stream_, "validation");
   const Clock::time_point begin = Clock::now();
   const bool late = saves_->has(state_.step);
   LookIntervals intervals;

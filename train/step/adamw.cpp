@@ -55,6 +55,7 @@ std::vector<AdamW::Range> AdamW::ranges_of(const FsdpUnit& unit) const {
 
 void AdamW::step(Context& context, ShardedTransformer& model, double learning_rate, int64_t update,
                  const Tensor& scale, const std::function<void(size_t unit)>& before_unit) {
+  const ProfilerRange recorded(context.stream, "update");
   for (size_t u = 0; u < moments_.size(); ++u) {
     if (before_unit) before_unit(u);
     FsdpUnit& unit = model.trained_units()[u];

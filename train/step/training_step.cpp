@@ -29,7 +29,7 @@ StepResult TrainingStep::run(int64_t micro_batches, NextTokens next, double lear
   model_.begin_step();
   int64_t target_count = 0;
   for (int64_t micro = 0; micro < micro_batches; ++micro) {
-    const ProfilerRange range(stream_.device(), fmt::format("micro-batch {}", micro));
+    const ProfilerRange range(stream_, fmt::format("micro-batch {}", micro));
     Batch batch = batch_memory_.load(stream_, options_.sharding.sequence_count, next(micro));
     // With D data ranks, sequence j of a step belongs to data rank j mod D.
     batch.place = {
@@ -44,7 +44,7 @@ StepResult TrainingStep::run(int64_t micro_batches, NextTokens next, double lear
     model_.forward_backward(arena_, batch, micro + 1 == micro_batches, totals_.loss());
     if (hooks.gives_up && micro + 1 < micro_batches && hooks.gives_up(micro + 1)) return {.given_up = true};
   }
-  const ProfilerRange range(stream_.device(), "sums and update");
+  const ProfilerRange range(stream_, "sums and update");
   model_.finish_gradients(arena_, totals_.squared_norm());
   totals_.sum_over_world(arena_, target_count, stop_requested(),
                          hooks.save_work ? hooks.save_work() : SaveWork::kNone);

@@ -10,6 +10,7 @@
 #include "train/checkpoint/run_lock.h"
 #include "train/page/html_text.h"
 #include "train/report/metrics.h"
+#include "train/report/trace_file.h"
 
 namespace ripstop {
 namespace {
@@ -295,6 +296,36 @@ TEST_F(Report, MakesEventFilesAfterwards) {
   const ProgramRun again = run_program("report --tensorboard " + run);
   EXPECT_EQ(again.exit_code, 64) << "TensorBoard would show all steps twice";
   EXPECT_TRUE(has(again.err, "has event files"));
+}
+
+TEST_F(Report, MergesTheTracesOfARun) {
+  const fs::path run = write_run("a", {});
+  const std::string merged = (scratch_ / "trace.json").string();
+  const auto report = [&](const std::string& more) { return run_program("report --trace " + merged + more); };
+  const auto refused = [&](const std::string& more, int code, const std::string& what) {
+    const ProgramRun answer = report(more);
+    EXPECT_EQ(answer.exit_code, code) << more;
+    EXPECT_TRUE(has(answer.err, what)) << answer.err;
+  };
+  refused(" " + run.string(), 65, "trace has no trace");
+  remove_traces(posix_io(), run / kTraceFolder);
+  for (int64_t rank = 0; rank < 2; ++rank) {
+    const std::vector<BarrierTimes> one(1);
+    write_trace(posix_io(), run / kTraceFolder, {.rank = rank, .ranks = 2}, RangeRecorder(),
+                NodeClock(one, one, 0));
+  }
+  const ProgramRun whole = report(" " + run.string());
+  EXPECT_EQ(whole.exit_code, 0) << whole.err;
+  EXPECT_TRUE(has(whole.out, "2 ranks; open it")) << whole.out;
+  EXPECT_TRUE(read_bytes(merged).starts_with(kTraceBegin));
+  fs::remove(run / kTraceFolder / "rank_00001.json");
+  const ProgramRun part = report(" " + run.string());  // replaces the file
+  EXPECT_EQ(part.exit_code, 0) << part.err;
+  EXPECT_TRUE(has(part.err, "left out: rank_00001.json is missing")) << part.err;
+  refused(" --utc " + run.string(), 64, "drop these options");
+  refused(" " + run.string() + " " + write_run("b", {}).string(), 64, "too many for one trace");
+  write_bytes(merged, "mine");
+  refused(" " + run.string(), 64, "exists, and is no trace of ripstop");
 }
 
 }  // namespace

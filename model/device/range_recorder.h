@@ -1,0 +1,79 @@
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ripstop {
+
+/// Records named ranges of a rank's time between start() and stop(), for a trace. Ranges of the main thread
+/// nest on track 0; others never overlap on their tracks. Bounded: of ranges that begin beyond the limit, only
+/// the number is kept. Only the main thread may call the members, except begin() and end().
+class RangeRecorder {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  static constexpr size_t kMostRanges = 500'000;
+  struct Range {
+    std::string name;
+    size_t track = 0;  ///< index in tracks()
+    int64_t begin_ns = 0, end_ns = 0;
+    int64_t bytes = -1;  ///< bytes that a collective sends; -1: no collective
+    bool kept = true;    ///< false: beyond the limit
+  };
+
+  explicit RangeRecorder(size_t most_ranges = kMostRanges) : most_(most_ranges) {}
+  /// Forgets all earlier ranges.
+  void start();
+  /// Ends the ranges that are still open; names of those beside the main thread then say that they go on.
+  void stop();
+  bool is_on() const { return is_on_; }
+
+  /// Opens and closes a range of the main thread. Does nothing if the recorder is off.
+  void open(std::string_view name, Time at = now());
+  void close(Time at = now());
+  /// Begins a range beside the main thread. Returns its track, the first free one of its kind: "fsdp",
+  /// "fsdp 2", ... Of a range that begins before start(), the rest is recorded. Any thread, like end().
+  size_t begin(const std::string& kind, std::string name);
+  void end(size_t track, int64_t bytes = -1);
+
+  const std::vector<Range>& ranges() const { return ranges_; }
+  const std::vector<std::string>& tracks() const { return tracks_; }
+  int64_t dropped() const { return dropped_; }
+
+  static Time now() { return std::chrono::steady_clock::now(); }
+  static int64_t nanoseconds(Time at) {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(at.time_since_epoch()).count();
+  }
+
+ private:
+  Range begun(std::string name, size_t track, Time at);
+  void keep(Range range, int64_t end_ns);
+
+  size_t most_, begun_ = 0;
+  bool is_on_ = false;
+  int64_t start_ns_ = 0, dropped_ = 0;
+  std::vector<Range> ranges_, open_, beside_;  ///< done; open on the main thread; under way beside it
+  std::vector<std::string> tracks_{"steps"};
+  std::mutex mutex_;
+};
+
+/// A range of the main thread that ends with the scope. `recorder` may be null.
+class RecordedRange {
+ public:
+  RecordedRange(RangeRecorder* recorder, std::string_view name)
+      : recorder_(recorder != nullptr && recorder->is_on() ? recorder : nullptr) {
+    if (recorder_ != nullptr) recorder_->open(name);
+  }
+  ~RecordedRange() {
+    if (recorder_ != nullptr) recorder_->close();
+  }
+  RecordedRange(const RecordedRange&) = delete;
+  RecordedRange& operator=(const RecordedRange&) = delete;
+
+ private:
+  RangeRecorder* recorder_;
+};
+
+}  // namespace ripstop
