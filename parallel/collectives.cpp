@@ -9,9 +9,9 @@ Part all_reduce_part(int64_t count, int64_t rank, int64_t size) {
   return {rank * least + std::min(rank, larger), least + (rank < larger ? 1 : 0)};
 }
 
-int64_t all_reduce_sent_bytes(int64_t count, DType dtype, int64_t rank, int64_t size) {
+int64_t all_reduce_sent_bytes(int64_t count, DType travel, int64_t rank, int64_t size) {
   const int64_t own = all_reduce_part(count, rank, size).count;
-  return (count - own + own * (size - 1)) * element_bytes(dtype);
+  return (count - own + own * (size - 1)) * element_bytes(travel);
 }
 
 int64_t broadcast_children(int64_t rank, int64_t root, int64_t size) {
@@ -29,9 +29,9 @@ int64_t Communicator::reduce_scatter_scratch_bytes(int64_t whole_count, DType tr
   return whole_count / size() * pieces * element_bytes(travel);
 }
 
-int64_t Communicator::all_reduce_scratch_bytes(int64_t count, DType dtype) const {
-  if (kind() == DeviceKind::kCuda) return 0;  // NCCL needs no scratch
-  return all_reduce_part(count, 0, size()).count * (size() - 1) * element_bytes(dtype);
+int64_t Communicator::all_reduce_scratch_bytes(int64_t count, DType dtype, DType travel) const {
+  if (kind() == DeviceKind::kCuda) return dtype == travel ? 0 : count * element_bytes(travel);
+  return all_reduce_part(count, 0, size()).count * (size() - 1) * element_bytes(travel);
 }
 
 void check_all_gather(const Communicator& group, const Tensor& own, const Tensor& all) {
@@ -52,8 +52,12 @@ void check_reduce_scatter(const Communicator& group, const Tensor& whole, const 
   RIPSTOP_CHECK(scratch.bytes() >= needed, "scratch of {} bytes, {} needed", scratch.bytes(), needed);
 }
 
-void check_all_reduce(const Communicator& group, const Tensor& x, const Tensor& scratch) {
-  const int64_t needed = group.all_reduce_scratch_bytes(x.count(), x.dtype);
+void check_all_reduce(const Communicator& group, const Tensor& x, Reduce reduce, DType travel,
+                      const Tensor& scratch) {
+  const bool rounds = x.dtype == DType::kFloat32 && travel == DType::kBFloat16;
+  RIPSTOP_CHECK(travel == x.dtype || (rounds && reduce == Reduce::kSum && x.count() >= group.size()),
+                "{} numbers in {} reduced as {}", x.count(), to_string(x.dtype), to_string(travel));
+  const int64_t needed = group.all_reduce_scratch_bytes(x.count(), x.dtype, travel);
   RIPSTOP_CHECK(scratch.bytes() >= needed, "scratch of {} bytes, {} needed", scratch.bytes(), needed);
 }
 

@@ -20,7 +20,7 @@ Part all_reduce_part(int64_t count, int64_t rank, int64_t size);
 
 /// Bytes that rank `rank` sends in an all-reduce: to every other rank r, first its terms of the part that r
 /// sums, then the part that it has summed itself.
-int64_t all_reduce_sent_bytes(int64_t count, DType dtype, int64_t rank, int64_t size);
+int64_t all_reduce_sent_bytes(int64_t count, DType travel, int64_t rank, int64_t size);
 
 /// The number of ranks to which `rank` sends in a broadcast down a binomial tree from `root`. In round k = 1,
 /// 2, 4, ... each of the first k ranks from the root on sends to the rank k places further.
@@ -30,7 +30,8 @@ int64_t broadcast_children(int64_t rank, int64_t root, int64_t size);
 void check_all_gather(const Communicator& group, const Tensor& own, const Tensor& all);
 void check_reduce_scatter(const Communicator& group, const Tensor& whole, const Tensor& own, DType travel,
                           const Tensor& scratch);
-void check_all_reduce(const Communicator& group, const Tensor& x, const Tensor& scratch);
+void check_all_reduce(const Communicator& group, const Tensor& x, Reduce reduce, DType travel,
+                      const Tensor& scratch);
 void check_exchanges(const Communicator& group, std::span<const Exchange> exchanges);
 void check_peer(const Communicator& group, int64_t rank);
 

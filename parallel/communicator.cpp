@@ -109,17 +109,20 @@ class SilentCommunicator final : public Communicator {
     return count(stream, "reduce_scatter", own.count() * element_bytes(travel) * (size_ - 1),
                  sum_of(stream, std::move(pieces), own, Reduce::kSum, accumulate));
   }
-  Pending start_all_reduce(const Stream& stream, const Tensor& x, Reduce reduce, const Tensor& scratch,
-                           const Stream*) override {
-    check_all_reduce(*this, x, scratch);
-    const int64_t bytes = all_reduce_sent_bytes(x.count(), x.dtype, rank_, size_);
-    // A library of the device sums on the way.
-    if (link_ == nullptr || kind_ != DeviceKind::kCpu) return count(stream, "all_reduce", bytes, {}, 0, 2);
+  Pending start_all_reduce(const Stream& stream, const Tensor& x, Reduce reduce, DType travel,
+                           const Tensor& scratch, const Stream*) override {
+    check_all_reduce(*this, x, reduce, travel, scratch);
+    const int64_t bytes = all_reduce_sent_bytes(x.count(), travel, rank_, size_);
+    // A library of the device sums numbers that are not rounded on the way.
+    const bool rounds = travel != x.dtype;
+    if (link_ == nullptr || (kind_ != DeviceKind::kCpu && !rounds))
+      return count(stream, "all_reduce", bytes, {}, 0, 2);
     const Part part = all_reduce_part(x.count(), rank_, size_);
     const Tensor own{x.data, x.dtype, Shape{part.count}, x.device};
+    if (rounds) observe_rounding(stream, own);
     return count(stream, "all_reduce", bytes,
-                 sum_of(stream, std::vector<RankPiece>(static_cast<size_t>(size_), {own.data, own.dtype}),
-                        own, reduce, Accumulate::kNo),
+                 sum_of(stream, std::vector<RankPiece>(static_cast<size_t>(size_), {own.data, travel}), own,
+                        reduce, Accumulate::kNo),
                  bytes / 2);
   }
   void broadcast(const Stream& stream, const Tensor& x, int64_t root) override {

@@ -99,20 +99,28 @@ class Communicator {
                                                DType travel, Accumulate accumulate,
                                                const Tensor& scratch) = 0;
 
-  /// Bytes of scratch that all_reduce() needs for `count` elements: one part for every other rank; 0 on CUDA.
-  int64_t all_reduce_scratch_bytes(int64_t count, DType dtype) const;
+  /// Bytes of scratch that an all-reduce of `count` elements of `dtype`, sent in the dtype `travel`, needs: one
+  /// part for every other rank. On CUDA: a rounded copy if the dtypes differ, else 0.
+  int64_t all_reduce_scratch_bytes(int64_t count, DType dtype, DType travel) const;
+  int64_t all_reduce_scratch_bytes(int64_t count, DType dtype) const {
+    return all_reduce_scratch_bytes(count, dtype, dtype);
+  }
 
   /// Starts to replace x by the sum or maximum of x over all ranks, with equal bits on all ranks. x is
-  /// float32, float64, bfloat16 or int32. Sends at most 2 * bytes(x) * (size - 1) / size, rounded up to whole
-  /// elements. `scratch` has all_reduce_scratch_bytes() and must stay untouched until the wait.
+  /// float32, float64, bfloat16 or int32. Parts are sent in the dtype `travel`: x's own or, for a sum of at
+  /// least size() float32 numbers, bfloat16. Then the terms of other ranks and the sum are rounded, and the sum
+  /// is made in float32 in rank order. Sends at most 2 * bytes(travel) * count * (size - 1) / size, rounded up
+  /// to whole elements. `scratch` has all_reduce_scratch_bytes() and must stay untouched until the wait.
   /// If another stream than `stream` writes x, pass that stream as `behind`: the collective begins after the
   /// work of `behind`. All ranks must wait for several all-reduces in the same order.
   [[nodiscard]] virtual Pending start_all_reduce(const Stream& stream, const Tensor& x, Reduce reduce,
-                                                 const Tensor& scratch, const Stream* behind) = 0;
+                                                 DType travel, const Tensor& scratch,
+                                                 const Stream* behind) = 0;
 
-  /// Starts an all-reduce and waits for it, in stream order.
+  /// Starts an all-reduce in the dtype of x and waits for it, in stream order. The scratch has
+  /// all_reduce_scratch_bytes().
   void all_reduce(const Stream& stream, const Tensor& x, Reduce reduce, const Tensor& scratch) {
-    start_all_reduce(stream, x, reduce, scratch, nullptr).wait();
+    start_all_reduce(stream, x, reduce, x.dtype, scratch, nullptr).wait();
   }
 
   /// The stream on which this group's collectives run in order; null if they run on the host, in their waits.

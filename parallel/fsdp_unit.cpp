@@ -191,14 +191,20 @@ const Stream* FsdpUnit::completes_on() const {
   return summing_.done() ? reduces_on() : resources_.replicate.own_stream();
 }
 
+FsdpUnit::SumNeeds FsdpUnit::sum_needs(int64_t elements, DType travel, const Communicator& replicate) {
+  if (elements < replicate.size()) travel = DType::kFloat32;
+  return {travel, replicate.all_reduce_scratch_bytes(elements, DType::kFloat32, travel)};
+}
+
 void FsdpUnit::start_sum() {
   Communicator& replicate = resources_.replicate;
   if (replicate.size() == 1) return;
   RIPSTOP_CHECK(sum_may_follow(), "{} is summed over replicas before it is reduced", layout_.unit().name);
-  const int64_t bytes = replicate.all_reduce_scratch_bytes(gradient_.count(), DType::kFloat32);
-  if (resources_.sum_slots != nullptr) sum_scratch_ = resources_.sum_slots->take(divide_up(bytes, 4));
-  summing_ =
-      replicate.start_all_reduce(resources_.stream, gradient_, Reduce::kSum, sum_scratch_, reduces_on());
+  const SumNeeds needs = sum_needs(gradient_.count(), resources_.travel, replicate);
+  if (resources_.sum_slots != nullptr)
+    sum_scratch_ = resources_.sum_slots->take(divide_up(needs.scratch_bytes, 4));
+  summing_ = replicate.start_all_reduce(resources_.stream, gradient_, Reduce::kSum, needs.travel,
+                                        sum_scratch_, reduces_on());
 }
 
 void FsdpUnit::finish_sum() {

@@ -100,6 +100,13 @@ class FsdpUnit {
   /// Starts to sum the shard's gradient over the replicate axis and returns at once. Call it after the last
   /// reduction of the step. Borrows one of sum_slots until finish_sum(). Does nothing without replicas.
   void start_sum();
+  /// The bytes of scratch of start_sum() for a shard of `elements`, and the dtype in which it sends them:
+  /// `travel`, or float32 for fewer elements than replicas.
+  struct SumNeeds {
+    DType travel;
+    int64_t scratch_bytes;
+  };
+  static SumNeeds sum_needs(int64_t elements, DType travel, const Communicator& replicate);
   /// Whether start_sum() may be called before finish_reduce(): only on a device, where a stream runs the sum
   /// after the reduction.
   bool sum_may_follow() const { return reduces_on() != nullptr; }

@@ -65,15 +65,17 @@ std::vector<RankPiece> receive_pieces(Transfer& transfer, const Group& group, co
 }
 
 // Every rank reduces one part of x in rank order, from the shares of the other ranks. Then all ranks copy the
-// reduced parts, so all get equal bits.
+// reduced parts, so all get equal bits. If x travels in bfloat16, all parts but the own one are rounded in
+// place before they are sent, and reduced parts are widened in place.
 class AllReduceOperation final : public Pending::Operation {
  public:
-  AllReduceOperation(Group& group, const Stream& stream, const Tensor& x, Reduce reduce,
+  AllReduceOperation(Group& group, const Stream& stream, const Tensor& x, Reduce reduce, DType travel,
                      const Tensor& scratch);
   void wait(const Stream&) override {
     if (!reduced_) shares_.wait();
     finish_part();
     parts_.wait();
+    if (rounds()) in_all_parts([](const Tensor& part) { widen_bfloat16(part.data, part.count()); });
   }
   bool poll() override {
     if (!reduced_ && !shares_.test()) return false;
@@ -82,13 +84,18 @@ class AllReduceOperation final : public Pending::Operation {
   }
 
  private:
+  bool rounds() const { return travel_ != x_.dtype; }
   Tensor part_of(int64_t rank) const;
+  int64_t sent_bytes(const Tensor& part) const { return part.count() * element_bytes(travel_); }
+  template <class Body>
+  void in_all_parts(Body body) const;
   void finish_part();
 
   Group& group_;
   const Stream& stream_;
   Tensor x_;
   Reduce reduce_;
+  DType travel_;
   std::vector<RankPiece> pieces_;
   // Both transfers are made at the start, because tags count the group's transfers, and ranks reach the
   // second transfer at different times.
@@ -97,14 +104,24 @@ class AllReduceOperation final : public Pending::Operation {
 };
 
 AllReduceOperation::AllReduceOperation(Group& group, const Stream& stream, const Tensor& x, Reduce reduce,
-                                       const Tensor& scratch)
-    : group_(group), stream_(stream), x_(x), reduce_(reduce) {
+                                       DType travel, const Tensor& scratch)
+    : group_(group), stream_(stream), x_(x), reduce_(reduce), travel_(travel) {
   const Tensor own = part_of(group.rank);
-  pieces_ = receive_pieces(shares_, group, {own.data, x.dtype}, x.dtype, own.bytes(), scratch);
+  pieces_ = receive_pieces(shares_, group, {own.data, x.dtype}, travel, sent_bytes(own), scratch);
+  if (rounds())
+    in_all_parts([&](const Tensor& part) {
+      if (part.data != own.data) round_to_bfloat16(part.data, part.count());
+    });
   for_peers(group, [&](int64_t peer) {
     const Tensor part = part_of(peer);
-    shares_.send(part.data, part.bytes(), peer);
+    shares_.send(part.data, sent_bytes(part), peer);
   });
+}
+
+template <class Body>
+void AllReduceOperation::in_all_parts(Body body) const {
+#pragma omp parallel for schedule(static)
+  for (int64_t r = 0; r < group_.size; ++r) body(part_of(r));
 }
 
 Tensor AllReduceOperation::part_of(int64_t rank) const {
@@ -118,11 +135,12 @@ void AllReduceOperation::finish_part() {
   reduced_ = true;
   const Tensor own = part_of(group_.rank);
   reduce_pieces(stream_, pieces_, own, reduce_, Accumulate::kNo);
+  if (rounds()) round_to_bfloat16(own.data, own.count());
   for_peers(group_, [&](int64_t peer) {
     const Tensor part = part_of(peer);
-    parts_.receive(part.data, part.bytes(), peer);
+    parts_.receive(part.data, sent_bytes(part), peer);
   });
-  for_peers(group_, [&](int64_t peer) { parts_.send(own.data, own.bytes(), peer); });
+  for_peers(group_, [&](int64_t peer) { parts_.send(own.data, sent_bytes(own), peer); });
 }
 
 class MpiCommunicator final : public Communicator {
@@ -139,8 +157,8 @@ class MpiCommunicator final : public Communicator {
   Pending all_gather(const Stream& stream, const Tensor& own, const Tensor& all) override;
   Pending reduce_scatter(const Stream& stream, const Tensor& whole, const Tensor& own, DType travel,
                          Accumulate accumulate, const Tensor& scratch) override;
-  Pending start_all_reduce(const Stream& stream, const Tensor& x, Reduce reduce, const Tensor& scratch,
-                           const Stream* behind) override;
+  Pending start_all_reduce(const Stream& stream, const Tensor& x, Reduce reduce, DType travel,
+                           const Tensor& scratch, const Stream* behind) override;
   void broadcast(const Stream& stream, const Tensor& x, int64_t root) override;
   Pending start_exchanges(const Stream& stream, std::span<const Exchange> exchanges) override;
   std::vector<std::string> all_gather_text(const std::string& text) override;
@@ -217,11 +235,11 @@ Pending MpiCommunicator::reduce_scatter(const Stream& stream, const Tensor& whol
   });
 }
 
-Pending MpiCommunicator::start_all_reduce(const Stream& stream, const Tensor& x, Reduce reduce,
+Pending MpiCommunicator::start_all_reduce(const Stream& stream, const Tensor& x, Reduce reduce, DType travel,
                                           const Tensor& scratch, const Stream*) {
-  check_all_reduce(*this, x, scratch);
+  check_all_reduce(*this, x, reduce, travel, scratch);
   check_host(x);
-  return {std::make_unique<AllReduceOperation>(group_, stream, x, reduce, scratch), stream};
+  return {std::make_unique<AllReduceOperation>(group_, stream, x, reduce, travel, scratch), stream};
 }
 
 void MpiCommunicator::broadcast(const Stream&, const Tensor& x, int64_t root) {

@@ -107,8 +107,8 @@ class NcclCommunicator final : public Communicator {
   Pending all_gather(const Stream& stream, const Tensor& own, const Tensor& all) override;
   Pending reduce_scatter(const Stream& stream, const Tensor& whole, const Tensor& own, DType travel,
                          Accumulate accumulate, const Tensor& scratch) override;
-  Pending start_all_reduce(const Stream& stream, const Tensor& x, Reduce reduce, const Tensor& scratch,
-                           const Stream* behind) override;
+  Pending start_all_reduce(const Stream& stream, const Tensor& x, Reduce reduce, DType travel,
+                           const Tensor& scratch, const Stream* behind) override;
   const Stream* own_stream() const override { return &group_->stream(); }
   void broadcast(const Stream& stream, const Tensor& x, int64_t root) override;
   Pending start_exchanges(const Stream& stream, std::span<const Exchange> exchanges) override;
@@ -121,6 +121,9 @@ class NcclCommunicator final : public Communicator {
   Pending finish(const Stream& stream, const char* operation);
   void sum_in_nccl(const Tensor& whole, const Tensor& own, Accumulate accumulate, const Tensor& scratch);
   void sum_here(const Tensor& whole, const Tensor& own, Accumulate accumulate, const Tensor& scratch);
+  void all_reduce_rounded(const Tensor& x, const Tensor& rounded);
+  void trade(FunctionRef<Tensor(int64_t rank)> send, FunctionRef<Tensor(int64_t rank)> receive);
+  void convert(const Tensor& from, const Tensor& to) const;
 
   std::unique_ptr<NcclGroup> group_;
   int device_;
@@ -179,43 +182,83 @@ void NcclCommunicator::sum_here(const Tensor& whole, const Tensor& own, Accumula
                                 const Tensor& scratch) {
   const int64_t count = own.count(), travels = count * element_bytes(DType::kBFloat16);
   const bool rounds = whole.dtype == DType::kFloat32;
+  const auto rounded = [&](void* data, int64_t numbers) {
+    return Tensor{data, DType::kBFloat16, {numbers}, whole.device};
+  };
   const auto slot = [&](int64_t r) { return at(scratch, (r < rank_ ? r : r - 1) * travels); };
   const auto place = [&](int64_t r) { return at(whole, r * own.bytes()); };
+  // This rank's own piece is not sent, so it need not be rounded.
   if (rounds)
     for (const auto& [first, end] : {std::pair{int64_t{0}, rank_}, std::pair{rank_ + 1, size_}})
-      if (first < end && count > 0)
-        kernels(DeviceKind::kCuda)
-            .convert({group_->stream(), nullptr},
-                     {place(first), DType::kFloat32, {(end - first) * count}, whole.device},
-                     {slot(first), DType::kBFloat16, {(end - first) * count}, whole.device});
-  std::vector<RankPiece> pieces(static_cast<size_t>(size_));
-  group_->check(ncclGroupStart(), "ncclGroupStart");
-  for (int64_t r = 0; r < size_; ++r) {
-    // This rank's own piece is not sent, so it need not be rounded.
-    void* arrives = r == rank_ || rounds ? place(r) : slot(r);
-    pieces[static_cast<size_t>(r)] = {arrives, r == rank_ ? whole.dtype : DType::kBFloat16};
-    if (r == rank_) continue;
-    const auto bytes = static_cast<size_t>(travels);
-    static_cast<void>(ncclSend(rounds ? slot(r) : place(r), bytes, ncclUint8, static_cast<int>(r),
-                               group_->comm(), group_->native()));
-    static_cast<void>(
-        ncclRecv(arrives, bytes, ncclUint8, static_cast<int>(r), group_->comm(), group_->native()));
-  }
-  group_->check(ncclGroupEnd(), "ncclGroupEnd");  // reports the errors of the calls in the group
+      convert({place(first), DType::kFloat32, {(end - first) * count}, whole.device},
+              rounded(slot(first), (end - first) * count));
+  const auto arrives = [&](int64_t r) { return rounded(rounds ? place(r) : slot(r), count); };
+  trade([&](int64_t r) { return rounded(rounds ? slot(r) : place(r), count); }, arrives);
+  std::vector<RankPiece> pieces;
+  for (int64_t r = 0; r < size_; ++r)
+    pieces.push_back(r == rank_ ? RankPiece{place(r), whole.dtype}
+                                : RankPiece{arrives(r).data, DType::kBFloat16});
   reduce_pieces(group_->stream(), pieces, own, Reduce::kSum, accumulate);
 }
 
-Pending NcclCommunicator::start_all_reduce(const Stream& stream, const Tensor& x, Reduce reduce,
+Pending NcclCommunicator::start_all_reduce(const Stream& stream, const Tensor& x, Reduce reduce, DType travel,
                                            const Tensor& scratch, const Stream* behind) {
-  if (on_host(x)) return host().start_all_reduce(stream, x, reduce, scratch, behind);
-  check_all_reduce(*this, x, scratch);
+  if (on_host(x)) return host().start_all_reduce(stream, x, reduce, travel, scratch, behind);
+  check_all_reduce(*this, x, reduce, travel, scratch);
   const ProfilerRange range(stream, name() + " all_reduce");
   group_->begin(behind == nullptr ? stream : *behind);
-  group_->check(ncclAllReduce(x.data, x.data, static_cast<size_t>(x.count()), data_type(x.dtype),
-                              reduce == Reduce::kSum ? ncclSum : ncclMax, group_->comm(), group_->native()),
-                "ncclAllReduce");
-  bytes_sent_ += all_reduce_sent_bytes(x.count(), x.dtype, rank_, size_);
+  if (travel == x.dtype)
+    group_->check(ncclAllReduce(x.data, x.data, static_cast<size_t>(x.count()), data_type(x.dtype),
+                                reduce == Reduce::kSum ? ncclSum : ncclMax, group_->comm(), group_->native()),
+                  "ncclAllReduce");
+  else
+    all_reduce_rounded(x, {scratch.data, travel, {x.count()}, x.device});
+  bytes_sent_ += all_reduce_sent_bytes(x.count(), travel, rank_, size_);
   return finish(stream, "all_reduce");
+}
+
+// Sums the float32 numbers x, of which `rounded` has room for a copy in bfloat16. Terms are sent from the copy
+// and overwrite other ranks' parts of x, which are as large up to one element; sums are sent from the copy to
+// the copy.
+void NcclCommunicator::all_reduce_rounded(const Tensor& x, const Tensor& rounded) {
+  const auto part_of = [&](const Tensor& t, int64_t rank) {
+    const Part part = all_reduce_part(x.count(), rank, size_);
+    return t.row_range(part.first, part.count);
+  };
+  const Tensor flat{x.data, x.dtype, {x.count()}, x.device}, own = part_of(flat, rank_);
+  const Tensor own_rounded = part_of(rounded, rank_);
+  const auto arrives = [&](int64_t rank) {
+    return Tensor{part_of(flat, rank).data, rounded.dtype, own.shape, x.device};
+  };
+  convert(flat, rounded);
+  trade([&](int64_t rank) { return part_of(rounded, rank); }, arrives);
+  std::vector<RankPiece> pieces;
+  for (int64_t r = 0; r < size_; ++r)
+    pieces.push_back(r == rank_ ? RankPiece{own.data, own.dtype} : RankPiece{arrives(r).data, rounded.dtype});
+  reduce_pieces(group_->stream(), pieces, own, Reduce::kSum, Accumulate::kNo);
+  convert(own, own_rounded);
+  trade([&](int64_t) { return own_rounded; }, [&](int64_t rank) { return part_of(rounded, rank); });
+  convert(rounded, flat);
+}
+
+// Sends send(r) to every other rank r and receives receive(r) from it, in one group of calls.
+void NcclCommunicator::trade(FunctionRef<Tensor(int64_t rank)> send,
+                             FunctionRef<Tensor(int64_t rank)> receive) {
+  group_->check(ncclGroupStart(), "ncclGroupStart");
+  for (int64_t r = 0; r < size_; ++r) {
+    if (r == rank_) continue;
+    const Tensor leaves = send(r), arrives = receive(r);
+    const auto peer = static_cast<int>(r);
+    static_cast<void>(ncclSend(leaves.data, static_cast<size_t>(leaves.bytes()), ncclUint8, peer,
+                               group_->comm(), group_->native()));
+    static_cast<void>(ncclRecv(arrives.data, static_cast<size_t>(arrives.bytes()), ncclUint8, peer,
+                               group_->comm(), group_->native()));
+  }
+  group_->check(ncclGroupEnd(), "ncclGroupEnd");  // reports the errors of the calls in the group
+}
+
+void NcclCommunicator::convert(const Tensor& from, const Tensor& to) const {
+  if (from.count() > 0) kernels(DeviceKind::kCuda).convert({group_->stream(), nullptr}, from, to);
 }
 
 void NcclCommunicator::broadcast(const Stream& stream, const Tensor& x, int64_t root) {

@@ -7,17 +7,33 @@
 #include "model/device/dtype.h"
 
 namespace ripstop {
+namespace {
+
+// Numbers in a buffer, which holds a block until all numbers that the block will overwrite have been read.
+constexpr int64_t kBlock = 2048;
+
+}  // namespace
 
 void round_to_bfloat16(void* numbers, int64_t count) {
   const auto* from = static_cast<const float*>(numbers);
   auto* to = static_cast<std::byte*>(numbers);
-  constexpr int64_t kBlock = 2048;
-  // The buffer holds a block until all numbers that the block will overwrite have been read.
   BFloat16 rounded[kBlock];
   for (int64_t first = 0; first < count; first += kBlock) {
     const int64_t n = std::min(kBlock, count - first);
     for (int64_t i = 0; i < n; ++i) rounded[i] = BFloat16(from[first + i]);
     std::memcpy(to + first * 2, rounded, static_cast<size_t>(n * 2));
+  }
+}
+
+void widen_bfloat16(void* numbers, int64_t count) {
+  auto* to = static_cast<float*>(numbers);
+  const auto* from = static_cast<const std::byte*>(numbers);
+  BFloat16 block[kBlock];
+  // The last block comes first: a float32 lies behind all bfloat16 numbers that are still to be read.
+  for (int64_t first = (count - 1) / kBlock * kBlock; first >= 0 && count > 0; first -= kBlock) {
+    const int64_t n = std::min(kBlock, count - first);
+    std::memcpy(block, from + first * 2, static_cast<size_t>(n * 2));
+    for (int64_t i = 0; i < n; ++i) to[first + i] = static_cast<float>(block[i]);
   }
 }
 

@@ -7,4 +7,7 @@ namespace ripstop {
 /// results fill the first half of the memory.
 void round_to_bfloat16(void* numbers, int64_t count);
 
+/// The reverse: turns `count` bfloat16 numbers at the beginning of the memory into float32, in place.
+void widen_bfloat16(void* numbers, int64_t count);
+
 }  // namespace ripstop

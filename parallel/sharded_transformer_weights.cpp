@@ -27,9 +27,11 @@ UnitSlots unit_slots(const std::vector<UnitSpec>& table, const DeviceMesh& mesh,
     largest = std::max(largest, layout.elements());
     slots.use += FsdpUnit::memory_use(layout, options.compute, options.training, sharded && !slots.weights);
     if (options.training && !unit.frozen && mesh.replicate().size() > 1)
-      slots.sum_bytes = std::max(slots.sum_bytes, round_up(mesh.replicate().all_reduce_scratch_bytes(
-                                                               layout.shard_elements(), DType::kFloat32),
-                                                           kMemoryAlignment));
+      slots.sum_bytes = std::max(
+          slots.sum_bytes,
+          round_up(
+              FsdpUnit::sum_needs(layout.shard_elements(), options.reduce, mesh.replicate()).scratch_bytes,
+              kMemoryAlignment));
   }
   slots.use[MemoryCategory::kCommunication] += kUnitSlots * slots.sum_bytes;
   // Frozen units have slots of their own, because they are much larger than the units of adapters.

@@ -110,6 +110,7 @@ class NcclRanks : public testing::Test {
   void check_reduce_scatter(int64_t n, DType travel, Accumulate accumulate);
   template <class T>
   void check_all_reduce(int64_t n, Reduce reduce, double tolerance);
+  void check_rounded_sum(int64_t n);
 };
 
 TEST_F(NcclRanks, AllGatherAsOverMpi) {
@@ -196,6 +197,29 @@ TEST_F(NcclRanks, AllReduceOfEveryType) {
       check_all_reduce<BFloat16>(n, reduce, 0.5 * static_cast<double>(size));
       check_all_reduce<int32_t>(n, reduce, 0);
     }
+}
+
+// Both back ends add in rank order and round alike.
+void NcclRanks::check_rounded_sum(int64_t n) {
+  std::vector<float> x = samples<float>(rank, n);
+  const Copy<float> copy = copy_of(x);
+  const auto sum = [&](Communicator& group, const Stream& on, const Tensor& numbers, const Tensor& room) {
+    group.start_all_reduce(on, numbers, Reduce::kSum, DType::kBFloat16, room, nullptr).wait();
+  };
+  const auto bytes = [&](const Communicator& group) {
+    return group.all_reduce_scratch_bytes(n, DType::kFloat32, DType::kBFloat16);
+  };
+  const int64_t before = nccl->bytes_sent(), mpi_before = mpi.bytes_sent();
+  const Copy<float> room = scratch(bytes(*nccl));
+  sum(*nccl, stream, copy.tensor, room.tensor);
+  const std::vector<float> got = copy.back(stream);
+  sum(mpi, host, tensor_of(x), scratch_of(mpi_scratch, bytes(mpi)));
+  EXPECT_TRUE(same(got, x)) << n;
+  EXPECT_EQ(nccl->bytes_sent() - before, mpi.bytes_sent() - mpi_before);
+}
+
+TEST_F(NcclRanks, AllReduceSentInBFloat16AsOverMpi) {
+  for (const int64_t n : {size, 2 * size - 1, int64_t{1777}, int64_t{70000}}) check_rounded_sum(n);
 }
 
 TEST_F(NcclRanks, BroadcastFromEveryRank) {

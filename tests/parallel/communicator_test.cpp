@@ -85,6 +85,13 @@ TEST(PlannedCommunicator, CountsAndMovesNothing) {
   // three ranks.
   group->all_reduce(stream, of(6, DType::kFloat64), Reduce::kSum, of(12, DType::kFloat32));
   EXPECT_EQ(group->bytes_sent(), 2 * 10 * 2 * 3 + (4 + 6) * 8);
+  // The same parts in bfloat16.
+  EXPECT_EQ(group->all_reduce_scratch_bytes(6, DType::kFloat32, DType::kBFloat16), 2 * 3 * 2);
+  group
+      ->start_all_reduce(stream, of(6, DType::kFloat32), Reduce::kSum, DType::kBFloat16,
+                         of(3, DType::kFloat32), nullptr)
+      .wait();
+  EXPECT_EQ(group->bytes_sent(), 2 * 10 * 2 * 3 + (4 + 6) * (8 + 2));
 }
 
 TEST(Collectives, RefuseTensorsThatDoNotFit) {
@@ -105,6 +112,14 @@ TEST(Collectives, RefuseTensorsThatDoNotFit) {
   EXPECT_THROW(reduce(t(four), t(three), DType::kFloat32, t(two)), Error);
   EXPECT_THROW(reduce(t(wide), t(two), DType::kFloat32, t(two)), Error);
   EXPECT_THROW(group->all_reduce(stream, t(four), Reduce::kSum, t(none)), Error) << "no scratch";
+  const auto sum = [&](const Tensor& x, Reduce reduce, DType travel) {
+    group->start_all_reduce(stream, x, reduce, travel, t(wide), nullptr).wait();
+  };
+  EXPECT_NO_THROW(sum(t(four), Reduce::kSum, DType::kBFloat16));
+  EXPECT_THROW(sum(t(four), Reduce::kMax, DType::kBFloat16), Error);
+  EXPECT_THROW(sum(t(wide), Reduce::kSum, DType::kBFloat16), Error) << "only float32 is rounded";
+  EXPECT_THROW(sum(t(two_short), Reduce::kSum, DType::kFloat32), Error);
+  EXPECT_THROW(sum(t(four).row_range(0, 1), Reduce::kSum, DType::kBFloat16), Error) << "fewer than ranks";
   EXPECT_THROW(group->exchange(stream, t(two), 0, t(two), 1), Error);
   EXPECT_THROW(group->exchange(stream, t(two), 2, t(two), 1), Error);
   EXPECT_THROW(make_planned_communicator("fsdp", 2, 2), Error);

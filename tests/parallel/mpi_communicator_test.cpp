@@ -188,6 +188,28 @@ TEST_P(MpiCommunicatorTest, AllReduceOfEveryType) {
     }
 }
 
+// Terms of other ranks are rounded, the part's own rank adds in float32, and the sum is rounded for all.
+TEST_P(MpiCommunicatorTest, AllReduceSentInBFloat16RoundsTermsAndSum) {
+  for (const int64_t n : kCounts) {
+    if (n < size) continue;
+    std::vector<float> x = samples<float>(rank, n), expected(x.size());
+    for (int64_t r = 0; r < size; ++r) {
+      const Part part = all_reduce_part(n, r, size);
+      for (int64_t i = part.first; i < part.first + part.count; ++i)
+        expected[static_cast<size_t>(i)] = static_cast<float>(BFloat16(rank_order_sum(size, i, r, size > 1)));
+    }
+    const Tensor room =
+        scratch_of(scratch, group.all_reduce_scratch_bytes(n, DType::kFloat32, DType::kBFloat16));
+    const auto sum = [&](Communicator& ranks) {
+      ranks.start_all_reduce(stream, tensor_of(x), Reduce::kSum, DType::kBFloat16, room, nullptr).wait();
+    };
+    const int64_t before = group.bytes_sent();
+    sum(group);
+    EXPECT_TRUE(same(x, expected)) << n;
+    expect_bytes_as_planned(before, sum);
+  }
+}
+
 TEST_P(MpiCommunicatorTest, MaximumShowsNotANumber) {
   for (int64_t bad = 0; bad < size; ++bad) {
     std::vector<float> x{rank == bad ? std::numeric_limits<float>::quiet_NaN() : 1.0F};

@@ -265,8 +265,10 @@ std::array<double, kCheckedKinds.size()> check_tolerances(const CheckSettings& s
   // no margin, because its products are summed in float32.
   const double rounding = sharding.compute == DType::kFloat32 ? 4 * 0x1p-24 : 0x1p-9;
   const double depth = static_cast<double>(settings.model.num_hidden_layers) + 2;
-  // The reduction of gradients in bfloat16 rounds once more.
-  const double travel = mesh.fsdp > 1 && sharding.reduce == DType::kBFloat16 ? 0x1p-9 : 0;
+  // Gradients that travel in bfloat16 are rounded once over the fsdp axis, and over the replicate axis twice:
+  // terms and sum.
+  const int roundings = (mesh.fsdp > 1 ? 1 : 0) + (mesh.replicate > 1 ? 2 : 0);
+  const double travel = sharding.reduce == DType::kBFloat16 ? roundings * 0x1p-9 : 0;
   const double loss = 2 * rounding + travel / 8;
   const double norm = rounding * depth + travel / 8;
   const double gradient = 16 * rounding * depth + 4 * travel;

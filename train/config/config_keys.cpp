@@ -274,7 +274,7 @@ const ConfigKey kKeys[] = {
      .doc = "Data type of weights and activations in a step. Master weights are float32.",
      .elsewhere = "bf16 training.mixed_precision_param | dtype fp16 torch_dtype mixed_precision"},
     {RIPSTOP_KEY(precision, reduce),
-     .doc = "Data type in which ranks send gradients. They are summed in float32.",
+     .doc = "Data type in which ranks send gradients, over `fsdp` and over `replicate`. They are summed in float32.",
      .elsewhere = "training.mixed_precision_reduce | reduce_dtype grad_reduce_in_fp32"},
 
     {RIPSTOP_KEY(checkpoint, every_steps), .range = {0, kManySteps}, .may_change_on_resume = true, .unit = "steps",

@@ -59,7 +59,7 @@ void reduce_pieces(const KernelCall& call, const std::vector<RankPiece>& pieces,
   if (pieces.size() > kMostPieces)
     throw Error(ExitCode::kResources,
                 fmt::format("{} ranks reduce in bfloat16; the limit is {}", pieces.size(), kMostPieces),
-                "set precision.reduce = \"float32\", or a larger mesh.replicate");
+                "set precision.reduce = \"float32\", or let neither mesh.fsdp nor mesh.replicate be larger");
   PieceTable table{};
   bool wide = aligned_to_16(out.data);
   for (const RankPiece& piece : pieces) {

@@ -47,7 +47,8 @@ class SimulatedRanks {
                            const Tensor&) override {
       refuse();
     }
-    Pending start_all_reduce(const Stream&, const Tensor&, Reduce, const Tensor&, const Stream*) override {
+    Pending start_all_reduce(const Stream&, const Tensor&, Reduce, DType, const Tensor&,
+                             const Stream*) override {
       refuse();
     }
     void broadcast(const Stream&, const Tensor&, int64_t) override { refuse(); }

@@ -222,6 +222,10 @@ TEST(SentByOperation, AddsUpToThePlanOnEveryMesh) {
       EXPECT_EQ(sums["tensor"], plan.tensor);
       EXPECT_EQ(sums["world"] > 0, mesh.ranks() > 1);
       EXPECT_EQ(rows.contains({"replicate", "all_reduce"}), mesh.replicate > 1);
+      PlanRequest rounded = request;
+      rounded.step.sharding.reduce = DType::kBFloat16;
+      EXPECT_EQ(2 * plan_rank(rounded, {}).traffic_per_step.replicate, plan.replicate)
+          << "half as many bytes";
       EXPECT_EQ(rows.contains({"fsdp", "all_gather"}), mesh.fsdp > 1);
       EXPECT_EQ(rows.contains({"fsdp", "reduce_scatter"}), mesh.fsdp > 1);
       EXPECT_EQ(rows.contains({"tensor", "all_gather"}), mesh.tensor > 1);
