@@ -38,18 +38,6 @@ class MpiCommunicatorTest : public testing::TestWithParam<Path> {
   }
 };
 
-template <class T>
-std::vector<T> samples(int64_t rank, int64_t count) {
-  std::vector<T> x(static_cast<size_t>(count));
-  for (int64_t i = 0; i < count; ++i) x[static_cast<size_t>(i)] = static_cast<T>(sample(rank, i));
-  return x;
-}
-
-template <class T>
-bool same(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
-}
-
 TEST_P(MpiCommunicatorTest, AllGatherIsInRankOrder) {
   for (const int64_t n : kCounts) {
     std::vector<int32_t> own(static_cast<size_t>(n)), all(static_cast<size_t>(n * size)), expected;

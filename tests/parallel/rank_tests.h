@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "parallel/communicator.h"
@@ -34,6 +35,20 @@ inline Tensor scratch_of(std::vector<float>& memory, int64_t bytes) {
 /// A value that differs between ranks and places, with a long fraction in float32.
 inline float sample(int64_t rank, int64_t i) {
   return (static_cast<float>((rank * 7919 + i * 104729) % 2003) - 1001.0F) / 37.0F;
+}
+
+/// The first `count` samples of a rank, as T.
+template <class T>
+std::vector<T> samples(int64_t rank, int64_t count) {
+  std::vector<T> x(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) x[static_cast<size_t>(i)] = static_cast<T>(sample(rank, i));
+  return x;
+}
+
+/// Whether the bits are the same.
+template <class T>
+bool same(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
 }  // namespace ripstop

@@ -17,11 +17,23 @@
 #include "train/run/trainer.h"
 
 namespace ripstop {
+namespace {
+
+// Seconds of the run's last save, else of writing a checkpoint of `bytes` to a slow disk.
+double seconds_of_save(const DecidedRun& run, int64_t bytes) {
+  constexpr double kSlowBytesPerSecond = 250e6;
+  double seconds = static_cast<double>(bytes) / kSlowBytesPerSecond;
+  if (std::filesystem::exists(run.metrics_file()))
+    for (const CheckpointEvent& saved : read_log_ends(run.metrics_file(), {}).checkpoints)
+      seconds = saved.seconds;
+  return seconds;
+}
+
+}  // namespace
 
 // Prepares the first step. Returns false if a stop was requested; after each long part, the ranks agree on
 // whether to stop.
 bool Trainer::start() {
-  constexpr double kSlowBytesPerSecond = 250e6;
   if (agree_to_stop()) return false;
   enter(&StartupSeconds::mpi);
   validation_.connect(world_, run_.device);
@@ -40,12 +52,7 @@ bool Trainer::start() {
     if (!leads_) return;
     open_directory();
     if (!options_.deadline) return;
-    // Seconds of the run's last save, else of writing the checkpoint to a slow disk.
-    double save_seconds = static_cast<double>(found.length.checkpoint_bytes) / kSlowBytesPerSecond;
-    if (std::filesystem::exists(run_.metrics_file()))
-      for (const CheckpointEvent& saved : read_log_ends(run_.metrics_file(), {}).checkpoints)
-        save_seconds = saved.seconds;
-    time_limit_.emplace(*options_.deadline, save_seconds);
+    time_limit_.emplace(*options_.deadline, seconds_of_save(run_, found.length.checkpoint_bytes));
   });
   enter(&StartupSeconds::memory);
   plan_ = plan_rank(run_.request(run_.target.device), mesh_.coordinates());
