@@ -56,10 +56,10 @@ class ConversationCommand : public testing::Test {
     ASSERT_EQ(made.exit_code, 0) << made.err;
   }
   /// config() of several data sets.
-  std::string mixed(const std::vector<std::string>& names) {
+  std::string mixed(const std::vector<std::string>& names, int64_t length = 80) {
     std::string list;
     for (const std::string& name : names) list += fmt::format("\"{}\",", file(name));
-    std::string toml = read_bytes(config("DATA", 80));
+    std::string toml = read_bytes(config("DATA", length));
     const std::string one = fmt::format("directory = \"{}\"", file("DATA"));
     toml.replace(toml.find(one), one.size(), "directories = [" + list + "]");
     write_bytes(scratch_ / "config.toml", toml);
@@ -285,7 +285,7 @@ TEST_F(ConversationCommand, OfTwoChatTemplatesTheFirstIsNamedAndUsed) {
   make("chats");
   make("llama", "12", "llama3");
   make_pairs("pairs");
-  const std::string toml = mixed({"pairs", "llama", "chats"});
+  const std::string toml = mixed({"pairs", "llama", "chats"}, 256);
   const std::string note = fmt::format(
       "{} has the chat template chatml of 26 Jul 2024; summarize and exports of this model answer "
       "messages by {}, the chat template llama3 of 26 Jul 2024",

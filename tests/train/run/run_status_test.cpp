@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <regex>
 
@@ -93,8 +94,8 @@ TEST_F(Statuses, NameTheDataSetsOfTheBestValidation) {
                                    "directories = [" + list + "]\n"));
   };
   write_config(R"("sets/one", "sets/two", "sets/three")");
-  MetricsFile file(scratch_ / "mixed/metrics.jsonl");
-  file.write(StartEvent{});
+  auto file = std::make_unique<MetricsFile>(scratch_ / "mixed/metrics.jsonl");
+  file->write(StartEvent{});
   for (const auto& [step, loss] : {std::pair(0, 1.0), {1, 3.0}, {2, 2.0}, {3, 4.0}}) {
     ValidationEvent validation;
     validation.step = step;
@@ -102,8 +103,9 @@ TEST_F(Statuses, NameTheDataSetsOfTheBestValidation) {
     validation.sets.emplace(3);
     validation.sets->at(0).loss = loss + 0.25;
     validation.sets->at(1).loss = loss - 0.25;
-    file.write(validation);
+    file->write(validation);
   }
+  file.reset();  // all is written
   Io io;
   const RunStatus status = read_status(io, scratch_ / "mixed");
   ASSERT_EQ(status.best_validation_sets.size(), 3u);
