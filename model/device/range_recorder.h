@@ -9,8 +9,8 @@
 namespace ripstop {
 
 /// Records named ranges of a rank's time between start() and stop(), for a trace. Ranges of the main thread
-/// nest on track 0; others never overlap on their tracks. Bounded: of ranges that begin beyond the limit, only
-/// the number is kept. Only the main thread may call the members, except begin() and end().
+/// nest on track 0; others never overlap on their tracks. Bounded: of ranges that begin beyond the limit,
+/// only the number is kept. Only the main thread may call the members, except begin() and end().
 class RangeRecorder {
  public:
   using Time = std::chrono::steady_clock::time_point;

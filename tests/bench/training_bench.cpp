@@ -311,6 +311,7 @@ ExitCode bench(MpiWorld& world, const Options& options) {
       report(run, options, mesh, device, ledger, documents, measured,
              planned_json(rates, run, device.kind, world.ranks_here(), documents));
   }
+  world.record_into(nullptr);
   return ExitCode::kOk;
 }
 

@@ -37,7 +37,10 @@ std::string names_text(const TraceFacts& facts, const std::vector<std::string>& 
                      event("process_sort_index", 0, "sort_index", std::to_string(facts.rank));
   for (size_t tid = 0; tid < tracks.size(); ++tid)
     text += ",\n" + event("thread_name", tid, "name", text_of_json(tracks[tid])) + ",\n" +
-            event("thread_sort_index", tid, "sort_index", std::to_string(tid));
+            event("thread_sort_index", tid, "sort_index",
+                  std::to_string(tid == 0 ? -1 : std::ranges::count_if(tracks, [&](const std::string& other) {
+                    return other < tracks[tid];
+                  })));
   return text;
 }
 
@@ -75,7 +78,7 @@ std::map<int64_t, TraceFacts> whole_traces(Io& io, const fs::path& folder,
     try {
       const fs::path path = folder / entry.name;
       const TraceFacts facts = facts_of(path, read_whole_file(io, path, kMostTraceBytes));
-      if (facts.started_ns > newest.started_ns) newest = facts;
+      if (facts.started_ns >= newest.started_ns) newest = facts;
       whole[facts.rank] = facts;
     } catch (const Error& error) {
       problems.emplace_back(error.what());

@@ -41,8 +41,8 @@ class NodeClock {
 /// The facts of a rank's trace.
 struct TraceFacts {
   int64_t format_version = 1, rank = 0, ranks = 1;
-  std::string process;  ///< "rank 3 (node07, fsdp 1 tensor 1)"
-  std::string device;
+  std::string process = {};  ///< "rank 3 (node07, fsdp 1 tensor 1)"
+  std::string device = {};
   int64_t first_step = 0, last_step = 0;
   int64_t started_ns = 0;  ///< ts 0, by rank 0's clock: equal in all files of one trace
   double clock_error_us = 0;
@@ -77,8 +77,8 @@ struct MergedTraces {
   std::vector<std::string> problems;  ///< files that are missing or damaged, and left out
 };
 
-/// Makes or replaces `output`: the traces in `folder`, with pid = rank. Throws Error(kInputData) if there is no
-/// whole one.
+/// Makes or replaces `output`: the traces in `folder`, with pid = rank. Throws Error(kInputData) if there is
+/// no whole one.
 MergedTraces merge_traces(Io& io, const std::filesystem::path& folder, const std::filesystem::path& output);
 
 }  // namespace ripstop

@@ -106,7 +106,7 @@ std::vector<BarrierTimes> barriers(const std::array<TestClock, 2>& clocks, int64
   return ranks;
 }
 
-// The stated error holds in the whole trace, also where clocks drift, and is below half of what barriers take.
+// The stated error holds in the whole trace, also where clocks drift, and is below half a barrier's time.
 TEST(NodeClock, ComparesNodesByBarriers) {
   const std::array<TestClock, 2> clocks{TestClock{5'000'000'000'000, 1e-5}, {90'000'000'000, -2e-5}};
   const int64_t end = 30'000'000'000;
@@ -166,9 +166,10 @@ TEST_F(TraceFiles, AreMergedInTheOrderOfRanks) {
     if (event["ph"] == "X")
       found += event["cat"].get<std::string>() + " " + event["name"].get<std::string>() + ", ";
   EXPECT_EQ(found, "range step 10, wait wait for data, collective fsdp all_gather, save save of step 9, ");
-  for (const Json& event : one["traceEvents"])
-    if (event.value("cat", "") == "collective")
-      EXPECT_EQ(event["args"], (Json{{"axis", "fsdp"}, {"operation", "all_gather"}, {"bytes", 4096}}));
+  for (const Json& event : one["traceEvents"]) {
+    if (event.value("cat", "") != "collective") continue;
+    EXPECT_EQ(event["args"], (Json{{"axis", "fsdp"}, {"operation", "all_gather"}, {"bytes", 4096}}));
+  }
   EXPECT_EQ(json["traceEvents"].back(), one["traceEvents"].back());
 }
 

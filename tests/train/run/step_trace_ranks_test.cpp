@@ -78,12 +78,12 @@ class StepTraceRanks : public SharedDirectory {
       said_ += line + "\n";
       stops = stops || (stop_after > 0 && line.starts_with(fmt::format("step {}/", stop_after)));
     };
-    return Trainer::make(
-               {.config = parse_run_config(text, "test", {"run.profile_steps=\"" + profile_steps + "\""}),
-                .argv = {},
-                .say = say,
-                .stop_requested = [&] { return stops; }},
-               test_world())
+    const std::vector<std::string> overrides{"run.profile_steps=\"" + profile_steps + "\""};
+    return Trainer::make({.config = parse_run_config(text, "test", overrides),
+                          .argv = {},
+                          .say = say,
+                          .stop_requested = [&] { return stops; }},
+                         test_world())
         ->run();
   }
   std::vector<double> losses(const std::string& run) const {
@@ -100,6 +100,7 @@ class StepTraceRanks : public SharedDirectory {
 
 // Checks every event: members, names, that times of a track ascend, and that its ranges nest.
 void check_events(const Json& trace, const std::set<int64_t>& pids) {
+  const std::set<std::string> categories{"range", "wait", "collective", "save"};
   std::set<std::pair<int64_t, int64_t>> named;
   std::set<int64_t> processes;
   std::map<std::pair<int64_t, int64_t>, std::vector<int64_t>> ends;  // of the ranges that are open
@@ -114,18 +115,19 @@ void check_events(const Json& trace, const std::set<int64_t>& pids) {
       continue;
     }
     ASSERT_EQ(event.at("ph"), "X");
-    ASSERT_TRUE(named.contains({pid, tid})) << event;
+    ASSERT_TRUE(named.contains(std::pair(pid, tid))) << event;
     ASSERT_TRUE(std::regex_match(name, kKnownNames)) << event;
     const auto category = event.at("cat").get<std::string>();
-    ASSERT_TRUE((std::set<std::string>{"range", "wait", "collective", "save"}.contains(category))) << event;
+    ASSERT_TRUE(categories.contains(category)) << event;
     ASSERT_EQ(category == "collective", event.contains("args")) << event;
     ASSERT_EQ(tid == 0, category == "range" || category == "wait") << event;
     const auto ts = event.at("ts").get<int64_t>(), end = ts + event.at("dur").get<int64_t>();
     ASSERT_GE(ts, 0);
     ASSERT_GE(end, ts);
-    ASSERT_GE(ts, last[{pid, tid}]) << event;
-    last[{pid, tid}] = ts;
-    std::vector<int64_t>& open = ends[{pid, tid}];
+    int64_t& before = last[std::pair(pid, tid)];
+    ASSERT_GE(ts, before) << event;
+    before = ts;
+    std::vector<int64_t>& open = ends[std::pair(pid, tid)];
     while (!open.empty() && open.back() <= ts) open.pop_back();
     ASSERT_TRUE(open.empty() || end <= open.back()) << event;
     ASSERT_TRUE(open.empty() || tid == 0) << "only ranges of the main thread nest: " << event;
@@ -155,6 +157,7 @@ AxisBytes sent_in(const Json& trace, const Json& step) {
 TEST_F(StepTraceRanks, EveryRankWritesItsStepsOnEveryMesh) {
   Communicator& world = test_world().communicator();
   for (const MeshSizes& mesh : mesh_training::meshes_of(world.size())) {
+    if (world.size() == 4 && mesh.fsdp != 2) continue;  // fewer ranks have the others
     SCOPED_TRACE(mesh.to_text());
     const std::string run = fmt::format("traced {}", mesh.to_text()), plain = "plain " + mesh.to_text();
     ASSERT_EQ(train(run, mesh, "2-4"), ExitCode::kOk);
@@ -174,11 +177,12 @@ TEST_F(StepTraceRanks, EveryRankWritesItsStepsOnEveryMesh) {
       EXPECT_FALSE(events.contains("step 1"));
       if (rank > 0) continue;
       const MetricsLog log = metrics(run);
-      for (const StepMetrics& step : log.steps)
-        if (step.step >= 2)
-          EXPECT_NEAR((*events.at(fmt::format("step {}", step.step)))["dur"].get<double>(),
-                      1e6 * step.step_seconds, 1.01)
-              << "the same calls of the clock, in whole microseconds";
+      for (const StepMetrics& step : log.steps) {
+        if (step.step == 1) continue;
+        EXPECT_NEAR((*events.at(fmt::format("step {}", step.step)))["dur"].get<double>(),
+                    1e6 * step.step_seconds, 1.01)
+            << "the same calls of the clock, in whole microseconds";
+      }
       EXPECT_EQ(sent_in(trace, *events.at("step 4")), log.ends.back().measured.traffic_per_step);
     }
     const MergedTraces merged = merge_traces(posix_io(), trace_of(run), directory_ / "merged.json");
@@ -189,8 +193,8 @@ TEST_F(StepTraceRanks, EveryRankWritesItsStepsOnEveryMesh) {
   }
 }
 
-// A stop inside the steps writes what there is; the next start replaces it by the rest. A trace that cannot be
-// written is a warning.
+// A stop inside the steps writes what there is; the next start replaces it by the rest. A trace that cannot
+// be written is a warning.
 TEST_F(StepTraceRanks, StopsResumesAndDisks) {
   Communicator& world = test_world().communicator();
   const MeshSizes mesh{.fsdp = world.size()};
@@ -208,7 +212,8 @@ TEST_F(StepTraceRanks, StopsResumesAndDisks) {
   if (world.rank() == 0) write_bytes(directory_ / "blocked" / kTraceFolder, "a file in its way");
   world.barrier();
   ASSERT_EQ(train("blocked", mesh, "3-4"), ExitCode::kOk);
-  if (world.rank() == 0) EXPECT_HAS(said_, "warning: the trace of rank 0 was not written");
+  if (world.rank() > 0) return;
+  EXPECT_HAS(said_, "warning: the trace of rank 0 was not written");
 }
 
 }  // namespace
