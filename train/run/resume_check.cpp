@@ -147,11 +147,14 @@ void check_steps_left(const Checkpoint& checkpoint, const ResumingRun& run, int6
                 fmt::format("{} has done {} steps, and the new run has {} in all",
                             checkpoint.directory.string(), step, steps),
                 "give more train.steps, or an earlier checkpoint: run.continue_from=RUN/checkpoints/step_N");
-  if (step > steps)
-    throw Error(ExitCode::kUsage,
-                fmt::format("the run has done {} steps, {} {}", step,
-                            run.config.train.epochs ? "train.epochs come to" : "train.steps is", steps),
-                "give at least as many, or another run.directory for a new run");
+  if (step <= steps) return;
+  const DataCursor& at = checkpoint.manifest.state.cursor;
+  const TrainSection& train = run.config.train;
+  throw Error(ExitCode::kUsage,
+              train.epochs ? fmt::format("the run has done {} steps and is in epoch {}, train.epochs is {}",
+                                         step, at.epoch + (at.sequence > 0 ? 1 : 0), *train.epochs)
+                           : fmt::format("the run has done {} steps, train.steps is {}", step, steps),
+              "give at least as many, or another run.directory for a new run");
 }
 
 // Compares config and model. `saved` has the config, and gets the differences.

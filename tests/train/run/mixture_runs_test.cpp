@@ -238,7 +238,7 @@ TEST_F(MixtureRuns, MoreEpochsGoOnBehindAPartOfAStep) {
   ASSERT_EQ(train(epochs(2)), ExitCode::kOk);
   EXPECT_HAS(said(), "was done already: give more train.epochs");
   allow_changes_ = true;
-  EXPECT_HAS(refusal(epochs(1)).what(), "the run has done 6 steps, train.epochs come to 4");
+  EXPECT_HAS(refusal(epochs(1)).what(), "the run has done 6 steps and is in epoch 2, train.epochs is 1");
 }
 
 TEST_F(MixtureRuns, SetsThatDoNotFitAreRefused) {
