@@ -99,8 +99,8 @@ class Communicator {
                                                DType travel, Accumulate accumulate,
                                                const Tensor& scratch) = 0;
 
-  /// Bytes of scratch that an all-reduce of `count` elements of `dtype`, sent in the dtype `travel`, needs: one
-  /// part for every other rank. On CUDA: a rounded copy if the dtypes differ, else 0.
+  /// Bytes of scratch that an all-reduce of `count` elements of `dtype`, sent in the dtype `travel`, needs:
+  /// one part for every other rank. On CUDA: a rounded copy if the dtypes differ, else 0.
   int64_t all_reduce_scratch_bytes(int64_t count, DType dtype, DType travel) const;
   int64_t all_reduce_scratch_bytes(int64_t count, DType dtype) const {
     return all_reduce_scratch_bytes(count, dtype, dtype);
@@ -108,9 +108,9 @@ class Communicator {
 
   /// Starts to replace x by the sum or maximum of x over all ranks, with equal bits on all ranks. x is
   /// float32, float64, bfloat16 or int32. Parts are sent in the dtype `travel`: x's own or, for a sum of at
-  /// least size() float32 numbers, bfloat16. Then the terms of other ranks and the sum are rounded, and the sum
-  /// is made in float32 in rank order. Sends at most 2 * bytes(travel) * count * (size - 1) / size, rounded up
-  /// to whole elements. `scratch` has all_reduce_scratch_bytes() and must stay untouched until the wait.
+  /// least size() float32 numbers, bfloat16. Then the terms of other ranks and the sum are rounded, and the
+  /// sum is made in float32 in rank order. Sends at most 2 * bytes(travel) * count * (size - 1) / size,
+  /// rounded up to whole elements. `scratch` has all_reduce_scratch_bytes() and must stay untouched until the wait.
   /// If another stream than `stream` writes x, pass that stream as `behind`: the collective begins after the
   /// work of `behind`. All ranks must wait for several all-reduces in the same order.
   [[nodiscard]] virtual Pending start_all_reduce(const Stream& stream, const Tensor& x, Reduce reduce,

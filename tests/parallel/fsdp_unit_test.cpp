@@ -53,9 +53,8 @@ struct Units {
     const int64_t scratch =
         has_gradient_slots ? reduce.reduce_scatter_scratch_bytes(whole, options.travel) : 0;
     if (has_gradient_slots) use[MemoryCategory::kGradients] += 2 * whole * 4;
-    const int64_t sums =
-        round_up(FsdpUnit::sum_needs(layout.shard_elements(), options.travel, replicate).scratch_bytes,
-                 kMemoryAlignment);
+    const auto needs = FsdpUnit::sum_needs(layout.shard_elements(), options.travel, replicate);
+    const int64_t sums = round_up(needs.scratch_bytes, kMemoryAlignment);
     use[MemoryCategory::kCommunication] = scratch + 2 * sums;
     memory = std::make_unique<GroupMemory>(stream.device(), ledger, use,
                                            std::initializer_list<Communicator*>{&gather, &reduce});

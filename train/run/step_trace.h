@@ -11,8 +11,8 @@
 namespace ripstop {
 
 /// Records the steps of run.profile_steps on every rank and writes RUN/trace, in the place of an earlier
-/// trace. A run that resumes inside these steps records the rest; a run that ends inside them writes what it has. A
-/// rank that cannot write its file is a warning. On a GPU the times are the host's.
+/// trace. A run that resumes inside these steps records the rest; a run that ends inside them writes what it
+/// has. A rank that cannot write its file is a warning. On a GPU the times are the host's.
 class StepTrace {
  public:
   /// All arguments must outlive this object. `directory`: set on rank 0 only.
