@@ -29,6 +29,7 @@ RunLength length_of_four_epochs() {
   length.data->steps = 41;
   length.data->tokens = 600;
   length.steps = 41;
+  length.step_tokens = 600 / 41.0;
   length.checkpoint_bytes = 1 << 20;
   return length;
 }
@@ -46,12 +47,13 @@ TEST(RunLengthTest, EveryLineThatIsKnown) {
   length.speed =
       RunSpeed{.tokens_per_second = 2, .tokens_seen = 200, .utilization = {}, .source = "measured"};
   EXPECT_EQ(length.seconds(), 200);
-  EXPECT_NE(text_of(config, length).find("time: 3m20s left at 2 tok/s, measured\n"), std::string::npos)
+  EXPECT_NE(text_of(config, length).find("time: 3m20s left at 2 tok/s, 7.32 s a step, measured\n"),
+            std::string::npos)
       << text_of(config, length);
   length.speed = RunSpeed{.tokens_per_second = 4, .tokens_seen = 0, .utilization = 0.4, .source = "sheet"};
-  EXPECT_NE(
-      text_of(config, length).find("time: 2m30s at 4 tok/s: 40% of the peak (sheet), 1m00s at all of it"),
-      std::string::npos)
+  EXPECT_NE(text_of(config, length)
+                .find("time: 2m30s at 4 tok/s, 3.66 s a step: 40% of the peak (sheet), 1m00s at all of it"),
+            std::string::npos)
       << text_of(config, length);
 }
 
