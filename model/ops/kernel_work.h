@@ -10,7 +10,7 @@ namespace ripstop {
 
 /// The work of one call of a kernel: the least that it computes and moves.
 struct KernelWork {
-  const char* kernel = "";  ///< the name of the entry of KernelTable
+  const char* kernel = "";        ///< the name of the entry of KernelTable
   DType dtype = DType::kFloat32;  ///< of the first operand
   /// Rows and columns of a product's result, and the elements that each of them sums; of attention: rows, the
   /// rows of the longest document, elements of a row's query heads; else rows and columns of the largest
