@@ -97,9 +97,8 @@ plant_faults() {
     '    if (result == ncclSuccess && !planted(14)) result = ncclCommCount(comm_, &ranks);'
   change parallel/fsdp_unit.cpp 'gathering_.wait();' '  if (!planted(15)) gathering_.wait();'
   change parallel/fsdp_unit.cpp 'reducing_.wait();' '  if (!planted(16)) reducing_.wait();'
-  change parallel/fsdp_unit.cpp 'replicate.start_all_reduce(resources_.stream, gradient_, Reduce::kSum, sum_scratch_, reduces_on());' \
-    '      replicate.start_all_reduce(resources_.stream, gradient_, Reduce::kSum, sum_scratch_,
-                                 planted(17) ? &resources_.stream : reduces_on());'
+  change parallel/fsdp_unit.cpp 'sum_scratch_, reduces_on());' \
+    '      sum_scratch_, planted(17) ? &resources_.stream : reduces_on());'
   change parallel/fsdp_unit.cpp 'summing_.wait();' '  if (!planted(18)) summing_.wait();'
   change parallel/tensor_parallel.cpp 'gathering.wait();' '    if (!planted(19)) gathering.wait();'
   change parallel/tensor_parallel.cpp 'nearer.wait();' '  if (!planted(21)) nearer.wait();'
