@@ -194,6 +194,8 @@ void add_speed(const PlanArguments& given, const RunConfig& config, RunTarget ta
   run.time = target.step_time(run.request(target.device));
   if (run.time && run.time->seconds > 0)
     length.speed = planned_speed(*run.time, length.step_tokens, target.rates->source);
+  if (target.rates && target.rates->watts_per_rank)
+    length.watts = *target.rates->watts_per_rank * static_cast<double>(target.ranks);
 }
 
 /// The share of an epoch's rows that have a target, and the mean length of a row's document.

@@ -144,7 +144,7 @@ Json step_time_json(const std::optional<StepTime>& time, double step_seconds, do
           {"left_out", time ? time->left_out : std::vector<std::string>{}}};
 }
 
-void add_time(const RunLength& length, const ResolvedRun& run, const RunTarget& target, Json& document) {
+void add_time(const RunLength& length, const ResolvedRun& run, Json& document) {
   document["time"] = document["energy"] = nullptr;
   if (!length.speed) return;
   const std::optional<double> seconds = length.seconds();
@@ -153,9 +153,7 @@ void add_time(const RunLength& length, const ResolvedRun& run, const RunTarget& 
   time["node_hours"] = seconds ? Json(length.node_hours()) : Json(nullptr);
   time["source"] = length.speed->source;
   document["time"] = time;
-  const std::optional<double> watts = target.rates ? target.rates->watts_per_rank : std::nullopt;
-  document["energy"]["kwh"] =
-      watts && seconds ? Json(*watts * static_cast<double>(target.ranks) * *seconds / 3.6e6) : Json(nullptr);
+  document["energy"]["kwh"] = FieldWriter::to_json(length.kwh());
 }
 
 // The memory of the fullest rank and its traffic in a step, with the keys of metrics.jsonl.
@@ -244,7 +242,7 @@ std::string plan_document(const RunConfig& config, const ResolvedRun& run, const
                           const RunTarget& target, const std::filesystem::path& continued) {
   Json document = to_json(run, target);
   add_length(config, length, continued, document);
-  add_time(length, run, target, document);
+  add_time(length, run, document);
   return text_of_json(document, 2);
 }
 

@@ -10,6 +10,7 @@
 #include "model/kernels/cpu/processor.h"
 #include "model/ops/kernel_work.h"
 #include "parallel/rank_device.h"
+#include "train/machine/energy.h"
 #include "train/machine/machine.h"
 #include "train/machine/rank_speed.h"
 #include "train/plan/rank_plan.h"
@@ -140,13 +141,22 @@ Rates measure_rates(MpiWorld& world, const Device& device) {
   Rates rates;
   const bool cuda = device.kind == DeviceKind::kCuda;
   rates.device = cuda ? "cuda" : "cpu";
-  rates.model =
-      cuda ? look_at_cuda().gpus.at(static_cast<size_t>(device.index)).name : read_machine().processor;
+  rates.model = read_machine().processor;
+  std::vector<std::string> gpus;
+  if (cuda) {
+    const CudaGpu gpu = look_at_cuda().gpus.at(static_cast<size_t>(device.index));
+    rates.model = gpu.name;
+    gpus.push_back(gpu.bus);
+  }
   for (const RankHost& place : world.places())
     if (std::ranges::count(rates.hosts, place.host) == 0) rates.hosts.push_back(place.host);
   rates.ranks_per_node = world.ranks_here();
   rates.threads = cpu_threads();
+  EnergyMeter meter(posix_io(), EnergyMeter::kPowercap, energy_share(world, gpus));
   rates.kernels = measure_kernels(all, device);
+  double watts = 0;
+  for (const NodePower& node : power_of_nodes(world, meter, cuda)) watts += node.watts.total();
+  if (watts > 0) rates.watts_per_rank = watts / static_cast<double>(all.size());  // NaN: not readable
   std::vector<double> memory;
   for (const RankSpeed& each : measure_ranks(world, device)) memory.push_back(each.memory_bytes_per_second);
   rates.memory_bytes_per_second = mean_of_ranks(all, memory).front();

@@ -107,7 +107,8 @@ std::string time_text(const RunLength& length) {
       fmt::format("{:.0f} tok/s, {} a step", speed.tokens_per_second, seconds_text(length.step_seconds()));
   const std::optional<double> seconds = length.seconds();
   if (!seconds) return rate + ", " + speed.source;
-  const std::string nodes = length.nodes > 0 ? fmt::format(", {:.3g} node-hours", length.node_hours()) : "";
+  std::string nodes = length.nodes > 0 ? fmt::format(", {:.3g} node-hours", length.node_hours()) : "";
+  if (const std::optional<double> kwh = length.kwh()) nodes += fmt::format(", {:.3g} kWh", *kwh);
   if (!speed.utilization)
     return fmt::format("{}{} at {}{}, {}", duration_text(*seconds), speed.tokens_seen > 0 ? " left" : "",
                        rate, nodes, speed.source);
@@ -176,6 +177,11 @@ std::optional<double> RunLength::seconds() const {
   if (!speed || !steps) return std::nullopt;
   const double all = data ? static_cast<double>(data->tokens) : static_cast<double>(*steps) * step_tokens;
   return std::max(all - static_cast<double>(speed->tokens_seen), 0.0) / speed->tokens_per_second;
+}
+
+std::optional<double> RunLength::kwh() const {
+  if (!watts || !seconds()) return std::nullopt;
+  return *watts * *seconds() / 3.6e6;
 }
 
 RunLength run_length(const RunConfig& config, const ResolvedRun& run,

@@ -40,11 +40,14 @@ struct RunLength {
   double step_tokens = 0;            ///< tokens of a step, the mean
   int64_t nodes = 0;                 ///< 0: not known
   std::optional<RunSpeed> speed;     ///< nullopt: not known
+  std::optional<double> watts;       ///< power of all ranks; nullopt: not known
 
   /// The time of the remaining steps, without validations and saves; nullopt: not known.
   std::optional<double> seconds() const;
   double step_seconds() const { return step_tokens / speed->tokens_per_second; }        ///< needs `speed`
   double node_hours() const { return *seconds() * static_cast<double>(nodes) / 3600; }  ///< needs seconds()
+  /// Energy of the remaining steps; nullopt: not known.
+  std::optional<double> kwh() const;
 };
 
 /// The length of `run`, without RunLength::speed. Throws the error of check_steps() for the steps that

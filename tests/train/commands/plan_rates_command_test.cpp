@@ -15,7 +15,7 @@ using Json = nlohmann::json;
 
 class PlanRatesCommand : public testing::Test {
  protected:
-  // The rates of a slow machine, on which `speed` ranks would be one.
+  // The rates of a slow machine, on which `speed` ranks would be one. Speed 2 alone can read its power.
   std::string rates(double speed, const std::string& device = "cpu") const {
     Rates rates;
     rates.device = device;
@@ -27,6 +27,7 @@ class PlanRatesCommand : public testing::Test {
         rates.kernels.push_back({.kernel = kernel, .dtype = dtype, .per_second = speed * 1e9});
     rates.memory_bytes_per_second = speed * 1e10;
     rates.inside_node = LinkRate{1e-6, speed * 1e9, 1};
+    if (speed == 2) rates.watts_per_rank = 90;
     const std::filesystem::path path = scratch_ / (device + std::to_string(speed) + ".json");
     std::ofstream(path) << rates_document(rates);
     return "--rates " + path.string() + " ";
@@ -59,6 +60,8 @@ TEST_F(PlanRatesCommand, ARunTakesItsStepsAndNodes) {
   EXPECT_NEAR(slow["time"]["node_hours"], 1000 * step / 3600, 1e-6 * step);
   EXPECT_EQ(slow["time"]["exposed_seconds"], 0);
   EXPECT_TRUE(slow["energy"]["kwh"].is_null());
+  EXPECT_NEAR(fast["energy"]["kwh"], 90 * 1000 * step / 2 / 3.6e6, 1e-9 * step);
+  EXPECT_HAS(plan("--device cpu " + rates(2)).out, " kWh, by cpu2.000000.json (here)\n");
   EXPECT_TRUE(plan_json("--device cpu")["time"].is_null());
   const std::string text = plan("--device cpu " + rates(1)).out;
   EXPECT_HAS(text, " node-hours, by cpu1.000000.json (here)\n");
