@@ -29,7 +29,7 @@ void RangeRecorder::stop() {
 // A range takes its room when it begins, so that outer ranges are kept before inner ones.
 RangeRecorder::Range RangeRecorder::begun(std::string name, size_t track, Time at) {
   const bool kept = !is_on_ || begun_++ < most_;
-  dropped_ += kept ? 0 : 1;
+  if (!kept) ++dropped_;
   return {.name = std::move(name), .track = track, .begin_ns = nanoseconds(at), .kept = kept};
 }
 

@@ -39,7 +39,10 @@ class RangeRecorder {
   void end(size_t track, int64_t bytes = -1);
 
   const std::vector<Range>& ranges() const { return ranges_; }
-  const std::vector<std::string>& tracks() const { return tracks_; }
+  std::vector<std::string> tracks() const {
+    const std::lock_guard lock(mutex_);
+    return tracks_;
+  }
   int64_t dropped() const { return dropped_; }
 
   static Time now() { return std::chrono::steady_clock::now(); }
@@ -56,7 +59,7 @@ class RangeRecorder {
   int64_t start_ns_ = 0, dropped_ = 0;
   std::vector<Range> ranges_, open_, beside_;  ///< done; open on the main thread; under way beside it
   std::vector<std::string> tracks_{"steps"};
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
 };
 
 /// A range of the main thread that ends with the scope. `recorder` may be null.

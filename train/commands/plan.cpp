@@ -191,9 +191,11 @@ void add_speed(const PlanArguments& given, const RunConfig& config, RunTarget ta
   if (!given.rates.any()) length.speed = speed_of_last_steps(config, run, target);
   if (length.speed) return;
   if (!target.rates) target.rates = rates_of_own_gpu(target, run.step.sharding.compute);
+  if (target.ranks_per_node == 0)
+    target.ranks_per_node = divide_up(target.ranks, std::max<int64_t>(given.nodes, 1));
   run.time = target.step_time(run.request(target.device));
   if (run.time && run.time->seconds > 0)
-    length.speed = planned_speed(*run.time, length.step_tokens, target.rates->source);
+    length.speed = planned_speed(*run.time, length, target.rates->source);
   if (target.rates && target.rates->watts_per_rank)
     length.watts = *target.rates->watts_per_rank * static_cast<double>(target.ranks);
 }
@@ -372,7 +374,8 @@ ExitCode plan(const PlanArguments& given) {
   add_notes(config, target, data, continued, run);
   if (!data.is_validated) plan_without_validations(run, target.device);
   RunLength length = run_length(config, run, data.counted);
-  length.nodes = std::max<int64_t>(given.nodes, 1);
+  if (given.nodes > 0 || given.tasks > 0 || given.rates.any())
+    length.nodes = std::max<int64_t>(given.nodes, 1);
   add_speed(given, config, target, run, length);
   if (given.json)
     print_out("{}\n", plan_document(config, run, length, target, continued));

@@ -150,7 +150,7 @@ void add_time(const RunLength& length, const ResolvedRun& run, Json& document) {
   const std::optional<double> seconds = length.seconds();
   Json time = step_time_json(run.time, length.step_seconds(), length.speed->tokens_per_second);
   time["run_seconds"] = FieldWriter::to_json(seconds);
-  time["node_hours"] = seconds ? Json(length.node_hours()) : Json(nullptr);
+  time["node_hours"] = seconds && length.nodes > 0 ? Json(length.node_hours()) : Json(nullptr);
   time["source"] = length.speed->source;
   document["time"] = time;
   document["energy"]["kwh"] = FieldWriter::to_json(length.kwh());

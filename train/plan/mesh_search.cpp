@@ -164,6 +164,7 @@ class Search {
     for (; rows.size() < most && !ladders.empty();
          std::erase_if(ladders, [](const Ladder& ladder) { return ladder.is_done(); })) {
       Ladder& best = best_of(ladders);
+      if (target_.rates) best.seconds();  // a single ladder is compared with none
       rows.push_back(best.row());
       ++best.next;
     }

@@ -98,7 +98,7 @@ std::string checkpoint_text(const RunConfig& config, int64_t bytes) {
 }
 
 std::string seconds_text(double seconds) {
-  return fmt::format("{:.3g} s", seconds);
+  return number_text(seconds) + " s";
 }
 
 std::string time_text(const RunLength& length) {
@@ -107,8 +107,8 @@ std::string time_text(const RunLength& length) {
       fmt::format("{:.0f} tok/s, {} a step", speed.tokens_per_second, seconds_text(length.step_seconds()));
   const std::optional<double> seconds = length.seconds();
   if (!seconds) return rate + ", " + speed.source;
-  std::string nodes = length.nodes > 0 ? fmt::format(", {:.3g} node-hours", length.node_hours()) : "";
-  if (const std::optional<double> kwh = length.kwh()) nodes += fmt::format(", {:.3g} kWh", *kwh);
+  std::string nodes = length.nodes > 0 ? ", " + number_text(length.node_hours()) + " node-hours" : "";
+  if (const std::optional<double> kwh = length.kwh()) nodes += ", " + number_text(*kwh) + " kWh";
   if (!speed.utilization)
     return fmt::format("{}{} at {}{}, {}", duration_text(*seconds), speed.tokens_seen > 0 ? " left" : "",
                        rate, nodes, speed.source);
@@ -164,13 +164,16 @@ RunSpeed speed_at_peak(const ResolvedRun& run, double peak_flops, const std::str
           .source = source};
 }
 
-RunSpeed planned_speed(const StepTime& time, double step_tokens, const std::string& source) {
+RunSpeed planned_speed(const StepTime& time, const RunLength& length, const std::string& source) {
   std::string text = time.exposed_seconds > 0
                          ? fmt::format("of which {} wait for messages, ", seconds_text(time.exposed_seconds))
                          : "";
   text += "by " + source + time.left_out_text();
-  return {
-      .tokens_per_second = step_tokens / time.seconds, .tokens_seen = 0, .utilization = {}, .source = text};
+  const auto done = static_cast<double>(length.data ? length.data->first_step : 0);
+  return {.tokens_per_second = length.step_tokens / time.seconds,
+          .tokens_seen = std::llround(done * length.step_tokens),
+          .utilization = {},
+          .source = text};
 }
 
 std::optional<double> RunLength::seconds() const {

@@ -30,9 +30,6 @@ std::optional<RunSpeed> measured_speed(const MetricsLog& log, const ResolvedRun&
 /// `source` names the data sheet.
 RunSpeed speed_at_peak(const ResolvedRun& run, double peak_flops, const std::string& source);
 
-/// The speed by StepTime of a run whose steps have `step_tokens`. `source`: of the rates.
-RunSpeed planned_speed(const StepTime& time, double step_tokens, const std::string& source);
-
 struct RunLength {
   std::optional<TrainingData> data;  ///< nullopt: there is no data set yet
   std::optional<int64_t> steps;      ///< steps of the whole run; nullopt: train.epochs needs a data set
@@ -54,6 +51,9 @@ struct RunLength {
 /// train.epochs come to.
 RunLength run_length(const RunConfig& config, const ResolvedRun& run,
                      const std::optional<TrainingData>& data);
+
+/// The speed by StepTime of a run of `length`, which may go on from a checkpoint. `source`: of the rates.
+RunSpeed planned_speed(const StepTime& time, const RunLength& length, const std::string& source);
 
 struct LengthLine {
   std::string name;

@@ -51,14 +51,20 @@ std::string counted(int64_t number, const std::string& noun) {
   return fmt::format("{} {}{}", number, noun, hisses ? "es" : "s");
 }
 
+std::string number_text(double number) {
+  return std::abs(number) < 100 ? fmt::format("{:.3g}", number) : fmt::format("{:.0f}", number);
+}
+
 std::string account_text(const std::optional<RunAccount>& account) {
   if (!account) return "";
-  std::string text = fmt::format("{:.3g} node-hours", account->node_hours);
-  if (account->kwh)
-    text += fmt::format(", {:.3g} kWh ({:.3g} W a node, {:.3g} tokens a kWh)", *account->kwh,
-                        account->watts().value_or(0), account->tokens_per_kwh().value_or(0));
+  std::string text = number_text(account->node_hours) + " node-hours";
+  if (account->kwh && account->watts() && account->tokens_per_kwh())
+    text += fmt::format(", {} kWh ({} W a node, {} tokens a kWh)", number_text(*account->kwh),
+                        number_text(*account->watts()), number_text(*account->tokens_per_kwh()));
+  else if (account->kwh)
+    text += ", " + number_text(*account->kwh) + " kWh";
   else if (account->gpu_kwh)
-    text += fmt::format(", {:.3g} kWh of GPUs", *account->gpu_kwh);
+    text += ", " + number_text(*account->gpu_kwh) + " kWh of GPUs";
   return text;
 }
 

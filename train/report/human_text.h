@@ -23,7 +23,10 @@ std::string perplexity_text(double loss);
 /// "1 example", "3 micro-batches". `noun` is the singular.
 std::string counted(int64_t number, const std::string& noun);
 
-/// "1.5 node-hours, 0.62 kWh (413 W a node, 1.2e+06 tokens a kWh)"; "" without an account.
+/// Three digits of `number`, or all those before the point: "0.0123", "1234".
+std::string number_text(double number);
+
+/// "1.5 node-hours, 0.62 kWh (413 W a node, 1234567 tokens a kWh)"; "" without an account.
 std::string account_text(const std::optional<RunAccount>& account);
 
 /// `paths` without the folders that all of them begin with; the last `kept` names of each always stay.

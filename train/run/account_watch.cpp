@@ -11,8 +11,10 @@ namespace ripstop {
 namespace {
 
 std::vector<std::string> gpus_of(const Device& device) {
-  if (device.kind != DeviceKind::kCuda) return {};
-  return {look_at_cuda().gpus.at(static_cast<size_t>(device.index)).bus};
+  const std::vector<CudaGpu> gpus = look_at_cuda().gpus;
+  const auto index = static_cast<size_t>(device.index);
+  if (device.kind != DeviceKind::kCuda || index >= gpus.size()) return {};
+  return {gpus[index].bus};
 }
 
 // `before` and `joules` in kWh; nullopt if one of them is not known.

@@ -285,15 +285,15 @@ std::string status_table(std::span<const RunStatus> runs) {
   for (const RunStatus& run : runs) {
     const RunAccount account = run.account.value_or(RunAccount());
     const std::optional<double> kwh = account.kwh, tokens_per_kwh = account.tokens_per_kwh();
-    rows.push_back(
-        {run.directory.string(), run.state, step_text(run), text_of(run.loss, 4),
-         text_of(run.best_validation_loss, 4), text_of(run.best_rougeL, 4), text_of(run.tokens_per_second, 0),
-         run.learning_rate ? fmt::format("{:.2e}", *run.learning_rate) : "-", checkpoint_text(run),
-         bytes_text(run.size_bytes), run.account ? fmt::format("{:.3g}", run.account->node_hours) : "-",
-         kwh ? fmt::format("{:.3g}", *kwh) : "-", text_of(tokens_per_kwh, 0),
-         run.eta_seconds ? duration_text(*run.eta_seconds) : "-",
-         run.seconds_since_update ? duration_text(*run.seconds_since_update) : "-",
-         run.started_at ? clock_text(*run.started_at) : "-"});
+    rows.push_back({run.directory.string(), run.state, step_text(run), text_of(run.loss, 4),
+                    text_of(run.best_validation_loss, 4), text_of(run.best_rougeL, 4),
+                    text_of(run.tokens_per_second, 0),
+                    run.learning_rate ? fmt::format("{:.2e}", *run.learning_rate) : "-", checkpoint_text(run),
+                    bytes_text(run.size_bytes), run.account ? number_text(run.account->node_hours) : "-",
+                    kwh ? number_text(*kwh) : "-", text_of(tokens_per_kwh, 0),
+                    run.eta_seconds ? duration_text(*run.eta_seconds) : "-",
+                    run.seconds_since_update ? duration_text(*run.seconds_since_update) : "-",
+                    run.started_at ? clock_text(*run.started_at) : "-"});
     if (!run.note.empty()) notes += fmt::format("{}: {}\n", run.directory.string(), run.note);
   }
   // Minimum widths of the columns, with at least two spaces between columns.

@@ -129,6 +129,8 @@ std::optional<StepResult> Trainer::take_step() {
     log_step(work, *result);
     if (state_.step > first_step_ + 1) watch_speed(work.flops);
     check_numerics(*result);
+  } else {
+    trace_.end(RangeRecorder::now());
   }
   world_.set_deadline(deadline_.outside_steps());
   trace_.after(state_.step);

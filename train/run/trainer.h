@@ -161,6 +161,7 @@ class Trainer {
   DeviceMesh& mesh_ = *run_.ranks;
   Validation validation_{run_.validation, run_.config, run_, run_.tokenizer, mesh_};
   Stream stream_{run_.device};
+  StepTrace trace_{run_, world_, stream_, log_, directory_};  ///< outlives all that records
   MemoryLedger ledger_;
   RankPlan plan_;  ///< plan of this rank
   std::optional<TrainingStep> step_;
@@ -173,7 +174,6 @@ class Trainer {
   std::optional<TimeLimit> time_limit_;  ///< set on rank 0, if a deadline is known
   bool time_is_up_ = false;              ///< time_limit_ caused the last stop request; on rank 0
   StepDeadline deadline_{run_.config.run.deadline_seconds};
-  StepTrace trace_{run_, world_, stream_, log_, directory_};  ///< outlives saves_, whose thread records
   std::optional<RunSaves> saves_;
 
   StepClock clock_{mesh_};

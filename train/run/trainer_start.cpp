@@ -222,7 +222,14 @@ std::optional<ResumableCheckpoint> Trainer::resume(StartFindings& found) {
     state_.best.reset();
     state_.validations_since_best = 0;
   }
-  if (!resumed) return std::nullopt;
+  if (!resumed) {
+    // Not from a checkpoint that could not be loaded.
+    TrainingData data = *found.length.data;
+    count_run(data, run_.datasets, run_.config, {});
+    found.length = run_length(run_.config, run_, data);
+    steps_ = data.steps;
+    return std::nullopt;
+  }
   // The checkpoint has float32 master weights only, so the compute copies must be renewed.
   step_->model().weights_changed(step_->arena());
   found.changes = resumed->changes();

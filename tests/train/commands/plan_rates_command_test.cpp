@@ -1,5 +1,6 @@
 // `ripstop plan` with rates: how long a step and the run take, and the order of a search.
 #include <gtest/gtest.h>
+#include <algorithm>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -97,6 +98,7 @@ TEST_F(PlanRatesCommand, ASearchPutsTheShortestStepFirst) {
   const std::string job = "--device cuda --rates H100 --nodes 2 --ntasks-per-node 4 --search --limit 100 ";
   const Json rows = plan_json(job + "--between-nodes 1Gbit")["rows"];
   ASSERT_GT(rows.size(), 5U);
+  EXPECT_TRUE(std::ranges::all_of(rows, [](const Json& row) { return row["time"].is_object(); }));
   for (size_t row = 1; row < rows.size(); ++row)
     EXPECT_LE(rows[row - 1]["time"]["step_seconds"], rows[row]["time"]["step_seconds"]) << row;
   // Slow links between nodes favour few bytes there.
@@ -112,6 +114,10 @@ TEST_F(PlanRatesCommand, ASearchPutsTheShortestStepFirst) {
     settings += fmt::format("mesh.{}={} ", axis, first["mesh"][axis].get<int>());
   settings += fmt::format("train.micro_batch_sequences={}", first["micro_batch_sequences"].get<int>());
   EXPECT_NEAR(plan_json(settings)["time"]["step_seconds"], first["time"]["step_seconds"], 1e-9);
+  // A search with a single candidate compares it with none.
+  const Json only = plan_json(settings + " --search")["rows"];
+  ASSERT_EQ(only.size(), 1U);
+  EXPECT_NEAR(only[0]["time"]["step_seconds"], first["time"]["step_seconds"], 1e-9);
 }
 
 TEST_F(PlanRatesCommand, OtherRatesAreRefusedOrNoted) {

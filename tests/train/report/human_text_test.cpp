@@ -35,7 +35,7 @@ TEST(HumanText, AnAccountTellsWhatIsKnown) {
   account.gpu_kwh = 0.5;
   EXPECT_EQ(account_text(account), "1.5 node-hours, 0.5 kWh of GPUs");
   account.kwh = 0.62;
-  EXPECT_EQ(account_text(account), "1.5 node-hours, 0.62 kWh (413 W a node, 1.2e+06 tokens a kWh)");
+  EXPECT_EQ(account_text(account), "1.5 node-hours, 0.62 kWh (413 W a node, 1200000 tokens a kWh)");
 }
 
 TEST(HumanText, PerplexityIsShortHoweverLarge) {
