@@ -1,7 +1,6 @@
 #include "train/plan/mesh_search.h"
 
 #include <algorithm>
-#include <iterator>
 #include <limits>
 #include <list>
 #include <map>
@@ -77,7 +76,6 @@ struct Ladder {
 
   bool is_done() const { return next == indices.size(); }
   const ResolvedRun& row() const { return mesh->planned(indices[next]); }
-  double seconds() const { return mesh->timed(indices[next]).time->seconds; }
 };
 
 int64_t at_most_as_few(int64_t fewest) {
@@ -111,10 +109,7 @@ class Search {
   MeshSearch best(int64_t most_rows) {
     MeshSearch found{.rows = {}, .fitting = fitting_, .first = {}};
     if (!meshes_.empty()) found.first = meshes_.front().mesh();
-    if (target_.rates)
-      for (auto each = std::next(ladders_.begin(), ladders_.empty() ? 0 : 1); each != ladders_.end();
-           each = ladders_.erase(each))
-        std::ranges::move(each->second, std::back_inserter(ladders_.begin()->second));
+    if (target_.rates) add_shortest(most_rows, found.rows);
     for (auto& [percent, ladders] : ladders_) add_best(ladders, static_cast<size_t>(most_rows), found.rows);
     for (ResolvedRun& run : found.rows) enlarge_head_chunk(target_, run);
     return found;
@@ -159,12 +154,22 @@ class Search {
     return sent_bytes(run.plan.traffic_per_step, run.mesh, target_.ranks_per_node);
   }
 
+  // Moves the rows with the shortest steps to `rows`. Times every micro-batch that fits: often a larger one takes
+  // less, but neither it nor fewer bytes always do.
+  void add_shortest(int64_t most, std::vector<ResolvedRun>& rows) {
+    std::vector<const ResolvedRun*> all;
+    for (const auto& [percent, ladders] : std::exchange(ladders_, {}))
+      for (const Ladder& ladder : ladders)
+        for (const size_t index : ladder.indices) all.push_back(&ladder.mesh->timed(index));
+    std::ranges::stable_sort(all, {}, [](const ResolvedRun* run) { return run->time->seconds; });
+    for (const ResolvedRun* run : all | std::views::take(most)) rows.push_back(*run);
+  }
+
   // Moves rows from `ladders`, all of one lost_percent, to `rows`, best first, until there are `most` rows.
   void add_best(std::vector<Ladder>& ladders, size_t most, std::vector<ResolvedRun>& rows) const {
     for (; rows.size() < most && !ladders.empty();
          std::erase_if(ladders, [](const Ladder& ladder) { return ladder.is_done(); })) {
       Ladder& best = best_of(ladders);
-      if (target_.rates) best.seconds();  // a single ladder is compared with none
       rows.push_back(best.row());
       ++best.next;
     }
@@ -172,7 +177,6 @@ class Search {
 
   // The best ladder in the order of MeshSearch::rows. `ladders` must not be empty.
   Ladder& best_of(std::vector<Ladder>& ladders) const {
-    if (target_.rates) return *std::ranges::min_element(ladders, {}, &Ladder::seconds);
     int64_t between = kMost, total = kMost;
     for (const Ladder& ladder : ladders) between = std::min(between, sent(ladder).between_nodes);
     const auto few_between = [&](const Ladder& ladder) {
