@@ -327,11 +327,11 @@ KeptSizes keep_given_sizes(const PlanArguments& given, RunConfig& config) {
 ExitCode search(RunConfig config, RunTarget target, const PlanArguments& given, PlannedData& data,
                 const std::filesystem::path& continued) {
   const int64_t nodes = std::max<int64_t>(given.nodes, 1);
-  const SearchedJob job{.config_file = given.config_file,
-                        .overrides = given.overrides,
-                        .nodes = nodes,
-                        .ranks_per_node = target.ranks / nodes,
-                        .cpus_per_task = given.cpus_per_task};
+  SearchedJob job{.config_file = given.config_file,
+                  .overrides = given.overrides,
+                  .nodes = nodes,
+                  .ranks_per_node = target.ranks / nodes,
+                  .cpus_per_task = given.cpus_per_task};
   target.ranks_per_node = job.ranks_per_node;
   const KeptSizes kept = keep_given_sizes(given, config);
   require_tensor_groups_in_nodes(config, job.ranks_per_node);
@@ -343,6 +343,7 @@ ExitCode search(RunConfig config, RunTarget target, const PlanArguments& given, 
     resolve_or_say_what_fits(config, target, given.json);
     RIPSTOP_CHECK(false, "the search has missed {} ranks", target.ranks);
   }
+  job.step_tokens = run_length(config, found.rows.front(), data.counted).step_tokens;
   add_notes(config, target, data, continued, found.rows.front());
   for (ResolvedRun& row : found.rows)
     if (!data.is_validated) plan_without_validations(row, target.device);

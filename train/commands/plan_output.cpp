@@ -189,16 +189,12 @@ Json to_json(const ResolvedRun& run, const RunTarget& target) {
           {"notes", run.notes}};
 }
 
-Json row_json(const ResolvedRun& run, const RunTarget& target) {
+Json row_json(const ResolvedRun& run, const RunTarget& target, double step_tokens) {
   const SentBytes sent = sent_bytes(run.plan.traffic_per_step, run.mesh, target.ranks_per_node);
   const Json cost = cost_json(run);
-  const auto tokens =
-      static_cast<double>(run.micro_batches * run.mesh.data_ranks() * run.step.sharding.sequence_count *
-                          run.step.sharding.sequence_length) *
-      (1 - run.idle_share);
   return {{"mesh", run.mesh},
           {"time", run.time && run.time->seconds > 0
-                       ? step_time_json(run.time, run.time->seconds, tokens / run.time->seconds)
+                       ? step_time_json(run.time, run.time->seconds, step_tokens / run.time->seconds)
                        : Json(nullptr)},
           {"micro_batch_sequences", run.step.sharding.sequence_count},
           {"micro_batches_per_step", run.micro_batches},
@@ -267,7 +263,7 @@ std::string search_document(const MeshSearch& found, const RunTarget& target, co
                             const std::vector<std::string>& notes) {
   const ResolvedRun& best = found.rows.front();
   Json rows = Json::array();
-  for (const ResolvedRun& run : found.rows) rows.push_back(row_json(run, target));
+  for (const ResolvedRun& run : found.rows) rows.push_back(row_json(run, target, job.step_tokens));
   const Json document{
       {"nodes", job.nodes},
       {"ntasks_per_node", job.ranks_per_node},

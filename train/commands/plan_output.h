@@ -17,6 +17,7 @@ struct SearchedJob {
   int64_t nodes = 1;
   int64_t ranks_per_node = 1;
   int64_t cpus_per_task = 0;  ///< --cpus-per-task; 0: not given
+  double step_tokens = 0;     ///< RunLength::step_tokens
 };
 
 /// The table of a search with at least one row, and lines to paste for the first row.

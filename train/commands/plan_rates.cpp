@@ -34,7 +34,8 @@ double parse_amount(const std::string& option, const std::string& text, std::spa
   const double number = std::strtod(text.c_str(), &end);
   if (number > 0 && std::isfinite(number) && *end == '\0')
     throw CommandLineError(fmt::format("{} {} has no unit", option, text),
-                           fmt::format("did you mean {} {}{}?", option, text, unit));
+                           number < 1e4 ? fmt::format("did you mean {} {}{}?", option, text, unit)
+                                        : fmt::format("as in 80{}", unit));
   std::string word;
   for (; *end != '\0'; ++end)
     if (*end != ' ') word += static_cast<char>(std::toupper(static_cast<unsigned char>(*end)));
@@ -50,9 +51,11 @@ double parse_amount(const std::string& option, const std::string& text, std::spa
 
 Rates rates_of_word(const std::string& word, DType compute) {
   std::error_code error;
-  if (!std::filesystem::exists(word, error))
-    if (std::optional<Rates> sheet = data_sheet_rates(word, compute)) return *std::move(sheet);
-  return read_rates(word);
+  if (std::filesystem::exists(word, error)) return read_rates(word);
+  if (std::optional<Rates> sheet = data_sheet_rates(word, compute)) return *std::move(sheet);
+  throw Error(ExitCode::kInputData,
+              fmt::format("--rates {} is neither a file nor a GPU whose data sheet is known", word),
+              "give a file of ripstop doctor --output, or a name as H100, A100 or L40S");
 }
 
 }  // namespace
@@ -83,7 +86,8 @@ std::optional<Rates> rates_for_plan(const RateArguments& given, const RunTarget&
     replace("--rank-flops", given.rank_flops);
   }
   if (!given.between_nodes.empty()) {
-    const double bits = parse_amount("--between-nodes", given.between_nodes, kLink, "Gbit", "bandwidth");
+    const double bits =
+        parse_amount("--between-nodes", given.between_nodes, kLink, "Gbit", "bandwidth in bits per second");
     LinkRate& link = rates.between_nodes ? *rates.between_nodes
                                          : rates.between_nodes.emplace(LinkRate{kLatencySeconds, 0, 1});
     // The ranks of a node share its link.

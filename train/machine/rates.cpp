@@ -27,16 +27,7 @@ void check_link(const JsonReader& reader, const std::string& name, const std::op
                        link->latency_seconds, link->compute_share);
 }
 
-}  // namespace
-
-std::string rates_document(const Rates& rates) {
-  FieldWriter writer;
-  writer("version", Rates::kVersion);
-  Rates::fields(rates, writer);
-  return text_of_json(writer.json, 1) + "\n";
-}
-
-Rates read_rates(const std::filesystem::path& path) {
+Rates rates_in(const std::filesystem::path& path) {
   constexpr int64_t kMostBytes = int64_t{4} << 20;
   const JsonReader reader(path.string(), ExitCode::kInputData);
   const std::string text = read_plain_file(path, kMostBytes, ExitCode::kInputData);
@@ -58,6 +49,23 @@ Rates read_rates(const std::filesystem::path& path) {
   if (rates.watts_per_rank) require_rate(reader, "power_watts", *rates.watts_per_rank);
   rates.source = fmt::format("{} ({})", path.filename().string(), fmt::join(rates.hosts, ", "));
   return rates;
+}
+
+}  // namespace
+
+std::string rates_document(const Rates& rates) {
+  FieldWriter writer;
+  writer("version", Rates::kVersion);
+  Rates::fields(rates, writer);
+  return text_of_json(writer.json, 1) + "\n";
+}
+
+Rates read_rates(const std::filesystem::path& path) {
+  try {
+    return rates_in(path);
+  } catch (const Error& error) {
+    throw Error(error.code(), error.what(), error.hint().empty() ? kMeasure : error.hint());
+  }
 }
 
 std::optional<Rates> data_sheet_rates(const std::string& gpu_name, DType compute) {

@@ -327,14 +327,6 @@ const Extent& numbers_of(const Chart& chart, const RunRecord& run, const Column&
   return series == Series::kValidation ? column.sets[set].validation : column.sets[set].loss;
 }
 
-std::string number_text(double value, int digits) {
-  constexpr std::pair<double, const char*> kUnits[] = {{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e4, "k"}};
-  for (const auto& [least, unit] : kUnits)
-    if (std::abs(value) >= least && std::abs(value) < 1e15)
-      return fmt::format("{:.{}g}{}", value / (least == 1e4 ? 1e3 : least), digits, unit);
-  return fmt::format("{:.{}g}", without_nan_sign(value), digits);
-}
-
 std::string draw(const Chart& chart, std::span<const RunRecord> runs, Abscissa abscissa, bool wide) {
   return Drawing(chart, runs, abscissa, wide).svg();
 }

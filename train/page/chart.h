@@ -37,9 +37,6 @@ struct Chart {
 /// The numbers of `series` in a column of `run`, of `chart.set` if it names a data set.
 const Extent& numbers_of(const Chart& chart, const RunRecord& run, const Column& column, Series series);
 
-/// "1.23k", "0.0012"; at most `digits` significant digits.
-std::string number_text(double value, int digits = 4);
-
 /// An SVG with lines in the colors "c0", "c1" and so on of the page's style, one for each run; "" if no run
 /// has a number. Restarts and losses that are not finite are marked. `wide`: for the page's whole width.
 std::string draw(const Chart& chart, std::span<const RunRecord> runs, Abscissa abscissa, bool wide);

@@ -98,7 +98,7 @@ std::string checkpoint_text(const RunConfig& config, int64_t bytes) {
 }
 
 std::string seconds_text(double seconds) {
-  return number_text(seconds) + " s";
+  return number_text(seconds, 3) + " s";
 }
 
 std::string time_text(const RunLength& length) {

@@ -51,8 +51,12 @@ std::string counted(int64_t number, const std::string& noun) {
   return fmt::format("{} {}{}", number, noun, hisses ? "es" : "s");
 }
 
-std::string number_text(double number) {
-  return std::abs(number) < 100 ? fmt::format("{:.3g}", number) : fmt::format("{:.0f}", number);
+std::string number_text(double value, int digits) {
+  constexpr std::pair<double, const char*> kUnits[] = {{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e4, "k"}};
+  for (const auto& [least, unit] : kUnits)
+    if (std::abs(value) >= least && std::abs(value) < 1e15)
+      return fmt::format("{:.{}g}{}", value / (least == 1e4 ? 1e3 : least), digits, unit);
+  return fmt::format("{:.{}g}", without_nan_sign(value), digits);
 }
 
 std::string account_text(const std::optional<RunAccount>& account) {
@@ -65,6 +69,8 @@ std::string account_text(const std::optional<RunAccount>& account) {
     text += ", " + number_text(*account->kwh) + " kWh";
   else if (account->gpu_kwh)
     text += ", " + number_text(*account->gpu_kwh) + " kWh of GPUs";
+  else
+    text += ", energy not readable";
   return text;
 }
 

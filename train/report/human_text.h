@@ -23,10 +23,10 @@ std::string perplexity_text(double loss);
 /// "1 example", "3 micro-batches". `noun` is the singular.
 std::string counted(int64_t number, const std::string& noun);
 
-/// Three digits of `number`, or all those before the point: "0.0123", "1234".
-std::string number_text(double number);
+/// "1.23k", "0.0012"; at most `digits` significant digits.
+std::string number_text(double value, int digits = 4);
 
-/// "1.5 node-hours, 0.62 kWh (413 W a node, 1234567 tokens a kWh)"; "" without an account.
+/// "1.5 node-hours, 0.62 kWh (413.3 W a node, 1.2M tokens a kWh)"; "" without an account.
 std::string account_text(const std::optional<RunAccount>& account);
 
 /// `paths` without the folders that all of them begin with; the last `kept` names of each always stay.

@@ -99,7 +99,7 @@ TEST_F(Report, ShowsSeveralRunsAndWhatDiffers) {
   EXPECT_TRUE(has(page, "The loss or the gradient was not finite in 11 steps, first at step 30."));
   EXPECT_TRUE(has(page, ">diverged at step 30</text>"));
   EXPECT_TRUE(has(page, "running: 20 of 20 steps"));
-  EXPECT_TRUE(has(page, "<th>node-hours, energy</th><td>1.5 node-hours, 0.62 kWh (413 W a node, "));
+  EXPECT_TRUE(has(page, "<th>node-hours, energy</th><td>1.5 node-hours, 0.62 kWh (413.3 W a node, "));
   EXPECT_TRUE(has(page, "<th>optimizer.learning_rate</th><td>0.001</td><td>0.05</td><td>0.001</td>"));
   EXPECT_TRUE(has(page, "<h3>Exposed communication: tensor</h3>"));
   EXPECT_FALSE(has(page, "<h3>Exposed communication: fsdp</h3>")) << "nothing was exposed";

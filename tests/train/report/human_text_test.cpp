@@ -31,11 +31,11 @@ TEST(HumanText, CountsHaveThePlural) {
 TEST(HumanText, AnAccountTellsWhatIsKnown) {
   RunAccount account{.node_hours = 1.5, .tokens = 744'000, .kwh = {}, .gpu_kwh = {}};
   EXPECT_EQ(account_text({}), "");
-  EXPECT_EQ(account_text(account), "1.5 node-hours");
+  EXPECT_EQ(account_text(account), "1.5 node-hours, energy not readable");
   account.gpu_kwh = 0.5;
   EXPECT_EQ(account_text(account), "1.5 node-hours, 0.5 kWh of GPUs");
   account.kwh = 0.62;
-  EXPECT_EQ(account_text(account), "1.5 node-hours, 0.62 kWh (413 W a node, 1200000 tokens a kWh)");
+  EXPECT_EQ(account_text(account), "1.5 node-hours, 0.62 kWh (413.3 W a node, 1.2M tokens a kWh)");
 }
 
 TEST(HumanText, PerplexityIsShortHoweverLarge) {
