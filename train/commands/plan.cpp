@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <iterator>
 #include <limits>
+#include <set>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -165,15 +166,18 @@ std::vector<std::string> weights_notes(const RunConfig& config, const ModelConfi
   return notes;
 }
 
-/// The speed of the run's own last steps; nullopt without any that are alike.
-std::optional<RunSpeed> speed_of_last_steps(const RunConfig& config, const ResolvedRun& run,
-                                            const RunTarget& target) {
+/// Adds the speed of the run's own last steps, if some are alike, and the number of its nodes if none is given.
+void add_speed_of_last_steps(const RunConfig& config, const ResolvedRun& run, const RunTarget& target,
+                             RunLength& length) {
   const std::filesystem::path metrics = std::filesystem::path(config.run.directory) / "metrics.jsonl";
   try {
-    return measured_speed(read_log_ends(metrics, last_takeover_steps(posix_io(), metrics.parent_path())), run,
-                          target);
+    const MetricsLog log = read_log_ends(metrics, last_takeover_steps(posix_io(), metrics.parent_path()));
+    length.speed = measured_speed(log, run, target);
+    if (!length.speed || length.nodes > 0) return;
+    const std::vector<std::string>& hosts = log.starts.back().hosts;
+    length.nodes = std::ssize(std::set<std::string>(hosts.begin(), hosts.end()));
   } catch (const Error&) {
-    return std::nullopt;  // there is no file, or no log
+    // There is no file, or no log.
   }
 }
 
@@ -188,7 +192,7 @@ std::optional<Rates> rates_of_own_gpu(const RunTarget& target, DType compute) {
 /// of this machine's GPU.
 void add_speed(const PlanArguments& given, const RunConfig& config, RunTarget target, ResolvedRun& run,
                RunLength& length) {
-  if (!given.rates.any()) length.speed = speed_of_last_steps(config, run, target);
+  if (!given.rates.any()) add_speed_of_last_steps(config, run, target, length);
   if (length.speed) return;
   if (!target.rates) target.rates = rates_of_own_gpu(target, run.step.sharding.compute);
   if (target.ranks_per_node == 0)
