@@ -166,7 +166,7 @@ std::vector<std::string> weights_notes(const RunConfig& config, const ModelConfi
   return notes;
 }
 
-/// Adds the speed of the run's own last steps, if some are alike, and the number of its nodes if none is given.
+/// Adds the speed of the run's own last steps, if some are alike, and their number of nodes if none is given.
 void add_speed_of_last_steps(const RunConfig& config, const ResolvedRun& run, const RunTarget& target,
                              RunLength& length) {
   const std::filesystem::path metrics = std::filesystem::path(config.run.directory) / "metrics.jsonl";
