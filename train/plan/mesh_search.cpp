@@ -154,8 +154,8 @@ class Search {
     return sent_bytes(run.plan.traffic_per_step, run.mesh, target_.ranks_per_node);
   }
 
-  // Moves the rows with the shortest steps to `rows`. Times every micro-batch that fits: often a larger one takes
-  // less, but neither it nor fewer bytes always do.
+  // Moves the rows with the shortest steps to `rows`. Times every micro-batch that fits: often a larger one
+  // takes less, but neither it nor fewer bytes always do.
   void add_shortest(int64_t most, std::vector<ResolvedRun>& rows) {
     std::vector<const ResolvedRun*> all;
     for (const auto& [percent, ladders] : std::exchange(ladders_, {}))
