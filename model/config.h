@@ -23,7 +23,7 @@ enum class AttentionBias : uint8_t { kNone, kQkv, kQkvo };
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<AttentionBias> = {"none", "qkv", "qkvo"};
 
-/// How the frequencies of rotary embedding are scaled (see inverse_frequency).
+/// The scaling of frequencies of rotary embedding (see inverse_frequency).
 enum class RopeType : uint8_t { kDefault, kLinear, kLlama3 };
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<RopeType> = {"default", "linear", "llama3"};

@@ -20,7 +20,7 @@ enum class SystemPlace {
   kRefused,
 };
 
-/// How an assistant's turn shows thoughts, which stand between <think> and </think>.
+/// The place of thoughts in an assistant's turn, which stand between <think> and </think>.
 enum class Thoughts {
   kAsText,  ///< like any text
   kLast,    ///< in turns behind the last question, where the last turn has a block even without thoughts

@@ -22,7 +22,7 @@ bool names_tell_splits(const CorpusSource& source) {
   return source.kind != SourceKind::kXsum && source.kind != SourceKind::kSynthetic;
 }
 
-/// How to use `file` for train although its name means another split.
+/// The way to use `file` for train although its name means another split.
 std::string how_to_train_on(const std::filesystem::path& file) {
   const std::filesystem::path renamed = renamed_to_train(file);
   std::error_code error;

@@ -45,7 +45,7 @@ struct TokenizerFiles {
   /// tokenizer.model or tokenizer.json.
   std::vector<std::pair<std::string, std::string>> carried = {};
   TokenizerChoice choice = {};
-  /// How a model that was trained on several data sets reads conversations, if the first set has none.
+  /// The reading of conversations by a model of several data sets, if the first set has none.
   std::optional<TokenizerChoice> questions = {};
   std::string model_config = {};  ///< bytes of config.json beside tokenizer.json; "" if absent
 

@@ -15,7 +15,7 @@ struct DiskPatience {
   std::vector<std::string> hosts = {};  ///< host of each rank, for errors; may be empty
 };
 
-/// How long a rank's disk has been without progress when the ranks begin to wait.
+/// The time that a rank's disk has been without progress when the ranks begin to wait.
 struct DiskStillness {
   int64_t progress = 0;
   double seconds = 0;  ///< time since `progress` last changed

@@ -320,7 +320,7 @@ std::optional<EvaluationScores> measure(InferenceModel& model, const EvaluateArg
   return scores;
 }
 
-// Of a run on several data sets, says which of them is scored.
+// Says which data set of several is scored.
 void say_which_data(const EvaluateArguments& given, const Subject& subject) {
   std::vector<std::string> others = subject.data_sets();
   if (others.empty()) return;

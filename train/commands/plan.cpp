@@ -177,7 +177,7 @@ void add_speed_of_last_steps(const RunConfig& config, const ResolvedRun& run, co
     const std::vector<std::string>& hosts = log.starts.back().hosts;
     length.nodes = std::ssize(std::set<std::string>(hosts.begin(), hosts.end()));
   } catch (const Error&) {
-    // There is no file, or no log.
+    // The run has no file, or no log.
   }
 }
 

@@ -26,7 +26,7 @@ struct RateArguments {
 /// words, and Error(kInputData) for a bad file and for one of another kind of device.
 std::optional<Rates> rates_for_plan(const RateArguments& given, const RunTarget& target, DType compute);
 
-/// What differs between the job and the one that was measured.
+/// A note if the job differs from the one that was measured; else nothing.
 std::vector<std::string> rates_notes(const Rates& rates, int64_t ranks_per_node, int64_t threads);
 
 }  // namespace ripstop

@@ -25,7 +25,7 @@ namespace ripstop {
 enum class DeviceChoice { kAuto, kCpu, kCuda };
 enum class RecomputeChoice { kAuto, kNone, kSelective, kFull };
 enum class ScheduleKind { kCosine, kLinear, kConstant, kWsd };
-/// How the learning rate falls at the end of ScheduleKind::kWsd.
+/// The fall of the learning rate at the end of ScheduleKind::kWsd.
 enum class ScheduleDecay { kLinear, kOneMinusSqrt, kCosine };
 enum class FloatChoice { kBfloat16, kFloat32 };
 enum class KeepBest { kLoss, kRougeL, kNone };

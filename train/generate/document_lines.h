@@ -19,7 +19,7 @@ struct DocumentLine {
   bool operator==(const DocumentLine&) const = default;
 };
 
-/// How lines are read for a model that was trained on conversations: as read_question() does.
+/// The reading of lines for a model that was trained on conversations: as read_question() does.
 struct Questions {
   const ChatTemplate* chat = nullptr;  ///< borrowed; null: the model knows texts of `prompt` alone
   bool takes_documents = true;         ///< whether a `document` is a question, too: a turn of the user

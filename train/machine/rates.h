@@ -10,7 +10,7 @@
 
 namespace ripstop {
 
-/// How fast one kernel was at one size, while all ranks of the node computed.
+/// The speed of one kernel at one size, while all ranks of the node computed.
 struct KernelRate {
   std::string kernel, dtype;
   int64_t rows = 1, columns = 1, inner = 1;  ///< KernelWork::sizes
@@ -39,8 +39,8 @@ struct LinkRate {
   }
 };
 
-/// What a rank of one kind of job reaches. A rate that is not known is 0 or nullopt; a plan leaves out what
-/// would need it.
+/// The speeds that a rank of one kind of job reaches. An unknown rate is 0 or nullopt; a plan leaves out the
+/// work that would need it.
 struct Rates {
   static constexpr int64_t kVersion = 1;
 

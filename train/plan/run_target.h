@@ -27,7 +27,7 @@ struct RunTarget {
   /// The ids that end texts of model.pretrained (read_model_ends).
   std::vector<int32_t> pretrained_ends = {};
 
-  /// How fast ranks are; nullopt: not known, so plans tell no time.
+  /// The speeds of ranks; nullopt: not known, so plans tell no time.
   std::optional<Rates> rates = {};
   StepRows rows = {};  ///< of the data set, for the time
 

@@ -10,7 +10,7 @@
 namespace ripstop {
 namespace {
 
-// How many of a group's `size` ranks one node has.
+// The number of a group's `size` ranks that one node has.
 int64_t members_of_node(const MeshSizes& mesh, const std::string& axis, int64_t size,
                         int64_t ranks_per_node) {
   if (ranks_per_node == 0) return size;

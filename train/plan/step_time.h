@@ -30,7 +30,7 @@ class PlannedClock final : public KernelObserver {
   double seconds() const { return now_; }
   /// The part of seconds() in which nothing was computed.
   double exposed_seconds() const { return exposed_; }
-  /// What was free because its rate is not known: "memory", "messages between nodes". Sorted.
+  /// The work that took no time, as its rate is not known: "memory", "messages between nodes". Sorted.
   std::vector<std::string> left_out() const;
   double kernel_seconds(const KernelWork& work);
 

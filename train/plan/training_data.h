@@ -52,8 +52,8 @@ std::vector<TokenDataset> open_training_sets(const RunConfig& config, const Toke
 /// The first of `datasets` that has conversations; null if there is none.
 const TokenDataset* find_conversations(DataSets datasets);
 
-/// How the model of a run on `datasets` reads conversations, if the first set has none (TokenizerFiles).
-/// nullopt if it has some, or if no set has.
+/// The reading of conversations (TokenizerFiles) by the model of a run on `datasets`, if the first set has
+/// none. nullopt if it has some, or if no set has.
 std::optional<TokenizerChoice> question_choice(DataSets datasets);
 
 /// content_hash() of each of `sets`, with spaces between.
@@ -87,7 +87,7 @@ void require_targets(DataSets datasets, const RunConfig& config);
 /// A note if `max_new_tokens` of [generation] would cut more than a tenth of a data set's summaries; else "".
 std::string short_summaries_note(DataSets datasets, int64_t max_new_tokens);
 
-/// That note, one if the data sets have different prompts, and loss_on_note().
+/// short_summaries_note(), a note if the data sets have different prompts, and loss_on_note().
 std::vector<std::string> data_notes(DataSets datasets, const RunConfig& config);
 
 }  // namespace ripstop

@@ -4,7 +4,7 @@
 
 namespace ripstop {
 
-/// What a run has used over all its starts, and the tokens that it has to show for it.
+/// Node-hours and energy that a run has used over all its starts, and the tokens that it has gained.
 struct RunAccount {
   double node_hours = 0;
   int64_t tokens = 0;             ///< tokens of the run's steps; those of steps made again count once

@@ -12,7 +12,7 @@
 
 namespace ripstop {
 
-/// How every trace begins.
+/// The beginning of every trace.
 inline constexpr std::string_view kTraceBegin = R"({"displayTimeUnit":"ms","otherData":)";
 inline constexpr const char* kTraceFolder = "trace";  ///< below the run's directory
 

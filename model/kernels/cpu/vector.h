@@ -25,7 +25,7 @@ using Vector [[gnu::vector_size(4 * kLanes)]] = float;
 using Bits [[gnu::vector_size(4 * kLanes)]] = uint32_t;
 using Halves [[gnu::vector_size(2 * kLanes)]] = uint16_t;
 
-/// Which lanes are in memory: all, or the first `count`. The other lanes are loaded as 0 and not stored.
+/// The lanes that are in memory: all, or the first `count`. The other lanes are loaded as 0 and not stored.
 struct AllLanes {};
 struct FirstLanes {
   int64_t count;

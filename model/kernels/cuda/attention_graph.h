@@ -12,7 +12,7 @@ namespace ripstop::cuda {
 /// Major compute capabilities.
 inline constexpr int kAmpere = 8, kHopper = 9, kBlackwell = 10;
 
-/// How backward adds up the sums to which several thread blocks contribute.
+/// The way in which backward adds up sums to which several thread blocks contribute.
 enum class Sums : uint8_t {
   kByRow,      ///< in float32 buffers with a place for each row; no fixed order
   kByPlace,    ///< in buffers with a place for each document and position below `length`; no fixed order

@@ -144,7 +144,7 @@ TEST(StepTime, LatencyCountsForEachRoundOfMessages) {
   EXPECT_GT(seconds, 0.8 * rounds);  // only a gather beside a sum may overlap
 }
 
-// Of 4 fsdp ranks on 2 nodes a rank sends one third to its own node; a library's ring crosses with all.
+// With 4 fsdp ranks on 2 nodes a rank sends one third to its own node; a library's ring crosses with all.
 TEST(StepTime, LinksBetweenNodesCarryTheirPart) {
   PlanRequest request = small_request({1, 4, 1});
   Rates rates = rates_of(kFree, kFree, kFree);

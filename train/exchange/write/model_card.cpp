@@ -148,7 +148,7 @@ std::string prompt_text(const ModelCard& card) {
       card.trained.context());
 }
 
-// How a model whose documents have another prompt is asked by turns.
+// The section on conversations, for a model whose documents have another prompt.
 std::string questions_text(const ModelCard& card) {
   if (card.asked_by.empty()) return "";
   return fmt::format(
