@@ -1,4 +1,4 @@
-// The parts of tensors in collectives, the bytes that they send, and checks. Real and planned communicators share
+// Parts of tensors in collectives, the bytes that they send, and checks. Real and planned communicators share
 // these functions, so a plan counts the same bytes as the run.
 #pragma once
 #include <cstdint>

@@ -23,7 +23,7 @@ class TensorAxis {
   virtual int64_t count() const = 0;
   virtual int64_t index() const = 0;
 
-  /// The number of `rows` rows that this rank holds between sub-layers: all, or with sequence parallelism rows /
+  /// The rows of `rows` that this rank holds between sub-layers: all, or with sequence parallelism rows /
   /// count(), which must be a whole number.
   virtual int64_t local_rows(int64_t rows) const = 0;
 

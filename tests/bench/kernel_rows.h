@@ -30,7 +30,7 @@ struct KernelRow {
   std::string name;  ///< "attention", "linear/qkv"
   DType dtype = DType::kFloat32;
   std::function<Work(Operands&)> make;  ///< makes the operands and the work on them
-  /// How often one rank does it in a micro-batch (AdamW: in a step); 0: not in training.
+  /// The times that one rank does it in a micro-batch (AdamW: in a step); 0: not in training.
   double times = 0;
   std::optional<ProductSizes> product = std::nullopt;  ///< if it is a product
 };

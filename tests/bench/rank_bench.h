@@ -1,4 +1,4 @@
-// What benchmarks of training on ranks have in common: their arguments, the model of a preset, and main().
+// The common part of benchmarks of training on ranks: their arguments, the model of a preset, and main().
 #pragma once
 #include <fmt/core.h>
 #include <unistd.h>

@@ -195,7 +195,7 @@ Measured measure(TrainingStep& step, DeviceMesh& mesh, const ResolvedRun& run, c
   Measured m;
   const int64_t steps = options.warmup + options.steps;
   RandomTokens tokens(run, documents, options.random_documents, mesh.data_rank(), steps * run.micro_batches);
-  // As train does, but for the documents of this rank alone.
+  // The same as in train, but for the documents of this rank alone.
   if (!options.unprepared) m.plans = prepare_kernels(step.model(), tokens.documents(), {});
   for (int64_t s = 1; s <= steps; ++s) {
     if (s == options.warmup + 1) m.before = mesh.seconds_waited();

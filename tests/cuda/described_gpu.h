@@ -14,7 +14,7 @@ struct DescribedGpu {
   int64_t processors, shared_bytes, level2_bytes, clock_khz, memory_khz, bus_bits, memory_bytes;
   int64_t processor_threads = 2048, processor_blocks = 32;
 
-  /// As device_properties() in cudnn_graph.h takes it.
+  /// The text that device_properties() in cudnn_graph.h takes.
   std::string json() const {
     return fmt::format(
         R"({{"maxGridSize":[2147483647,65535,65535],"maxBlockSize":[1024,1024,64],"regsPerBlock":65536,)"

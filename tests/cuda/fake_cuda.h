@@ -1,4 +1,4 @@
-// What the fakes of the CUDA run time and of NCCL share: handles, and the memory of the fake device.
+// Shared by the fakes of the CUDA run time and of NCCL: handles, and the memory of the fake device.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kBytes = 1024;
 
-// As NcclGroup::check does, without a deadline: nobody else is in the group.
+// The same as NcclGroup::check, without a deadline: nobody else is in the group.
 void wait_for(ncclComm_t comm, ncclResult_t result, const char* call) {
   while (result == ncclInProgress)
     if (const ncclResult_t asked = ncclCommGetAsyncError(comm, &result); asked != ncclSuccess) result = asked;

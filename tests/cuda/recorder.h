@@ -62,7 +62,7 @@ class Recorder {
   /// Whether the event is reached. Says no several times first, as with a slow GPU.
   bool query(int event);
 
-  /// Which waits of streams for events the recorder ignores, to test that it then finds races.
+  /// The waits of streams for events that the recorder ignores, to test that it then finds races.
   enum class Drop { kNone, kOfCommunication, kOfCompute };
   Drop drop = Drop::kNone;
   /// Memory that is registered with communicators.

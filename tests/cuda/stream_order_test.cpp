@@ -54,7 +54,7 @@ struct Variant {
   MeshSizes mesh{.replicate = 1, .fsdp = 2, .tensor = 2};
 };
 
-// Of a step of two micro-batches.
+// Kernels of a step of two micro-batches.
 StepOptions options_of(const Variant& variant) {
   StepOptions options;
   options.sharding = {.compute = DType::kBFloat16,
@@ -119,7 +119,7 @@ class StreamOrder : public ::testing::Test {
                        [&](const Span& read) { return read.overlaps(span); });
   }
 
-  // How many operations are `chosen`, and beside how many of them a product of backward, given later, may
+  // Numbers of operations that are `chosen`, and of those beside which a later product of backward may
   // run.
   std::pair<size_t, size_t> beside_products(FunctionRef<bool(const RecordedOperation&)> chosen) const {
     size_t count = 0, beside = 0;
@@ -200,7 +200,7 @@ TEST_F(StreamOrder, UnitsAreGatheredWhileTheUnitBeforeComputes) {
   EXPECT_EQ(beside, gathers - 2 * passes);
 }
 
-// As in validation: a model for generation, with its own stream, receives the weights and reads them.
+// The case of validation: a model for generation, with its own stream, receives the weights and reads them.
 TEST_F(StreamOrder, AModelOnAnotherStreamReadsItsWeightsOnceTheyAreThere) {
   const ModelConfig config = model(false);
   MeshTraining run(config, options_of({}), {.replicate = 1, .fsdp = 2, .tensor = 2}, kSequences,
@@ -300,7 +300,7 @@ TEST_F(StreamOrder, MemoryThatNcclDoesNotGiveIsToldWithItsReason) {
   EXPECT_EQ(ledger.now(), MemoryUse{});
 }
 
-// Of steps 1 to 4 the profiler collects 2 and 3: from the first work on any stream to the end of the last.
+// The profiler collects 2 and 3 of steps 1 to 4: from the first work on any stream to the end of the last.
 TEST_F(StreamOrder, AProfilerCollectsItsStepsAlone) {
   MeshTraining run(model(false), options_of({}), {.replicate = 1, .fsdp = 2, .tensor = 2}, kSequences,
                    Device::cuda(0));
@@ -382,13 +382,13 @@ TEST_F(StreamOrder, ReplicasAreSummedWhileUnitsCompute) {
   EXPECT_TRUE(races.empty()) << races.front();
   const auto [sums, beside] = beside_products(
       [](const RecordedOperation& o) { return o.name == "all_reduce" && o.writes[0].bytes >= 4 * 64 * 64; });
-  // Of each step one for each unit. Behind the last two (first block, embedding) comes no product of a unit.
+  // One of each step for each unit. Behind the last two (first block, embedding) comes no product of a unit.
   const size_t steps = 2;
   EXPECT_EQ(sums, steps * (kLayers + 2));
   EXPECT_EQ(beside, steps * kLayers);
 }
 
-// Of replicas of several shards. NCCL begins collectives in the order in which they are given.
+// Replicas of several shards: NCCL begins collectives in the order in which they are given.
 TEST_F(StreamOrder, SumsOverReplicasAreGivenBehindTheGathersOfTheNextVisit) {
   train({.mesh = {.replicate = 2, .fsdp = 2, .tensor = 1}});
   size_t sums = 0, behind = 0;
@@ -402,7 +402,7 @@ TEST_F(StreamOrder, SumsOverReplicasAreGivenBehindTheGathersOfTheNextVisit) {
     }
     behind += gathered && computed ? 1 : 0;
   }
-  // Of each step one for each unit. Behind the last three reductions no block is gathered.
+  // One of each step for each unit. Behind the last three reductions no block is gathered.
   const size_t steps = 2;
   EXPECT_EQ(sums, steps * (kLayers + 2));
   EXPECT_EQ(behind, steps * (kLayers - 1));
@@ -417,7 +417,7 @@ TEST_F(StreamOrder, NormsAreTakenWhileUnitsCompute) {
     const auto [norms, beside] = beside_products(
         [&](const RecordedOperation& o) { return o.name == "add_squared_norm" && !computes(o); });
     const bool counts = mesh_coordinates(mesh, test_world().communicator().rank()).replicate == 0;
-    // Of each step one for each unit; behind the last two (first block, embedding) comes no product.
+    // One of each step for each unit; behind the last two (first block, embedding) comes no product.
     const size_t steps = 2;
     EXPECT_EQ(norms, counts ? steps * (kLayers + 2) : 0);
     EXPECT_EQ(beside, counts ? steps * kLayers : 0);

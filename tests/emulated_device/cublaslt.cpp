@@ -21,7 +21,7 @@ struct cublasLtContext {
 namespace ripstop::emulated {
 namespace {
 
-// What the library's opaque 64 bytes hold here. The three algorithms give equal bits, but differ in what they
+// The library's opaque 64 bytes, here. The three algorithms give equal bits, but differ in what they
 // need.
 struct Algorithm {
   uint64_t mark = kMark;
@@ -166,7 +166,7 @@ void check_memory(const char* name, const void* data, const Layout& layout) {
                      name, layout.rows, layout.columns, layout.leading, layout.bytes(), data));
 }
 
-// As a kernel that keeps partial sums there: what it leaves is no number.
+// Acts like a kernel that keeps partial sums there: no number is left.
 void scribble(void* workspace, uint64_t bytes) {
   constexpr uint64_t kPart = 4096;
   if (bytes == 0) return;

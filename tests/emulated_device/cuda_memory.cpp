@@ -156,7 +156,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   const MemoryFacts to_facts = look_up(to), from_facts = look_up(from);
   if (to == nullptr || from == nullptr || !fits(to_facts, to, bytes) || !fits(from_facts, from, bytes))
     return answer(cudaErrorInvalidValue);
-  // What follows is undefined by the documentation.
+  // The rest is undefined by the documentation.
   if (!matches(kind, to_facts.kind == Kind::kDevice, from_facts.kind == Kind::kDevice))
     refuse("cudaMemcpyAsync", "the pointers do not match the direction of the copy");
   if (overlap(to, from, bytes)) refuse("cudaMemcpyAsync", "the memory areas overlap");

@@ -1,4 +1,4 @@
-// What the stand-ins of the CUDA run time share: the state of a host thread, as CUDA keeps it.
+// Shared by the stand-ins of the CUDA run time: the state of a host thread, as CUDA keeps it.
 #pragma once
 #include <cuda_runtime_api.h>
 

@@ -117,7 +117,7 @@ cudnnStatus_t record_attribute(DescriptorRecord& record, cudnnBackendAttributeNa
   return CUDNN_STATUS_SUCCESS;
 }
 
-// What a finalized descriptor knows of the graph for which it was made.
+// The part that a finalized descriptor knows of the graph for which it was made.
 cudnnStatus_t finish(DescriptorRecord& record) {
   for (const auto name : {CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_ATTR_ENGINE_OPERATION_GRAPH,
                           CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG})

@@ -13,7 +13,7 @@ namespace ripstop::emulated {
 class CudnnBindings {
  public:
   CudnnBindings(const DescriptorRecord& pack, const GraphRecord& graph);
-  /// What cudnnBackendExecute answers, and why if that is an error.
+  /// The answer of cudnnBackendExecute, and why if that is an error.
   cudnnStatus_t status() const { return status_; }
   const std::string& why() const { return why_; }
   const GraphMemory& memory() const { return memory_; }

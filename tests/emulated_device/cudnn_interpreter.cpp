@@ -305,7 +305,7 @@ class SliceRun {
         }
       return y;
     }
-    // Those of attention, in loops that a compiler makes fast.
+    // Products of attention, in loops that a compiler makes fast.
     if (o.mode == CUDNN_POINTWISE_MUL) {
       each_pair(y, x, b, [](float v, float w) { return v * w; });
     } else if (o.mode == CUDNN_POINTWISE_SUB) {

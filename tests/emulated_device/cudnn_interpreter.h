@@ -10,7 +10,7 @@
 
 namespace ripstop::emulated {
 
-/// What an execution binds: memory by the unique ids of tensors, and the scalars, which were read at the
+/// Operands of an execution: memory by the unique ids of tensors, and the scalars, which were read at the
 /// call.
 struct GraphMemory {
   std::map<int64_t, void*> pointers;

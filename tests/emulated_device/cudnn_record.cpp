@@ -172,7 +172,7 @@ class GraphReader {
   std::map<const DescriptorRecord*, TensorHandle> read_;
 };
 
-// What the attributes of a finished descriptor contradict each other in.
+// The contradiction between attributes of a finished descriptor.
 std::optional<std::string> contradiction(const DescriptorRecord& r) {
   const auto count = [&](cudnnBackendAttributeName_t name) {
     const auto found = r.attributes.find(name);

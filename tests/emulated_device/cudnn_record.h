@@ -1,4 +1,4 @@
-// What a caller sets on cuDNN's backend descriptors, and the graph of operations that it means. cuDNN does
+// Values a caller sets on cuDNN's backend descriptors, and the graph of operations that it means. cuDNN does
 // not give operations back, so the interpreter reads this record.
 #pragma once
 #include <cudnn.h>
@@ -85,12 +85,12 @@ using DescriptorHandle = std::shared_ptr<DescriptorRecord>;
 /// The bytes of one value of an attribute type; 0 for a type that ripstop does not use.
 int64_t value_bytes(cudnnBackendAttributeType_t type);
 
-/// What is wrong with setting an attribute of a descriptor, as far as ripstop sets attributes; nullopt if
+/// The fault in setting an attribute of a descriptor, as far as ripstop sets attributes; nullopt if
 /// nothing is.
 std::optional<std::string> wrong_attribute(const DescriptorRecord& record, cudnnBackendAttributeName_t name,
                                            cudnnBackendAttributeType_t type, int64_t count);
 
-/// What a descriptor that is to be finalized lacks; nullopt if nothing.
+/// The part that a descriptor lacks before it is finalized; nullopt if nothing.
 std::optional<std::string> incomplete(const DescriptorRecord& record);
 
 /// The graph of a CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR.

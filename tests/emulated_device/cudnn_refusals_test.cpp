@@ -1,4 +1,4 @@
-// What cuDNN refuses, its stand-ins refuse, in both modes.
+// The stand-ins refuse all that cuDNN refuses, in both modes.
 #include <cudnn.h>
 #include <gtest/gtest.h>
 

@@ -12,7 +12,7 @@ namespace {
 
 using Kind = OperationRecord::Kind;
 
-// What the rule looks at.
+// The facts that the rule looks at.
 struct Attention {
   int64_t documents = 0, query_heads = 0, key_value_heads = 0, length = 0, size = 0;
   bool backward = false, ragged = false;

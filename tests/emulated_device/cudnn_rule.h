@@ -1,4 +1,4 @@
-// Which graphs cuDNN has a plan for, and how much workspace that needs: what cuDNN 9.19 says for an H100, as
+// Graphs for which cuDNN has a plan, and how much workspace that needs: what cuDNN 9.19 says for an H100, as
 // a written-down rule that takes no time. tests/emulated_device/cudnn_plans_test.cpp compares it with cuDNN.
 #pragma once
 #include <array>

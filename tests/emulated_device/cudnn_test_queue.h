@@ -9,7 +9,7 @@
 
 namespace ripstop::emulated {
 
-/// What refuse() throws here.
+/// The error that refuse() throws here.
 struct Refused : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

@@ -7,7 +7,7 @@
 
 namespace ripstop::emulated {
 
-/// As long as one lives, the memory of the device can be accessed. Made around work; the caller holds the
+/// While one lives, the memory of the device can be accessed. Made around work; the caller holds the
 /// device's lock.
 class OpenMemory {
  public:
@@ -17,7 +17,7 @@ class OpenMemory {
   OpenMemory& operator=(const OpenMemory&) = delete;
 };
 
-/// What an address is.
+/// The kind of an address.
 struct MemoryFacts {
   enum class Kind { kPageable, kPinned, kDevice } kind = Kind::kPageable;
   int device = 0;

@@ -56,7 +56,7 @@ class EmulatedDevice : public testing::Test {
     ok(cudaStreamSynchronize(first));
     return pinned[kCount - 1];
   }
-  // Of how many seeds `run` returns another value than `expected`.
+  // The number of seeds for which `run` returns another value than `expected`.
   static uint64_t wrong(float expected, const std::function<float()>& run) {
     uint64_t count = 0;
     for (uint64_t seed = 1; seed <= kSeeds; ++seed) {

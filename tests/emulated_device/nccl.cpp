@@ -42,7 +42,7 @@ void free_communicator(ncclComm_t comm) {
   delete comm;
 }
 
-// What the ranks of a group tell each other when it begins or is split.
+// The message of the ranks of a group to each other when it begins or is split.
 struct Introduction {
   enum class Kind : int64_t { kInit, kSplit, kPart } kind = Kind::kInit;
   int gpu = 0;  ///< its PCI bus, as NCCL compares them (init.cc 903)
@@ -326,7 +326,7 @@ ncclResult_t ncclCommInitRank(ncclComm_t* newcomm, int ranks, ncclUniqueId id, i
   return ncclCommInitRankConfig(newcomm, ranks, id, rank, nullptr);
 }
 
-// Whatever runs in the background, the call returns the status of its own part: ncclSuccess.
+// The call returns, whatever runs in the background, the status of its own part: ncclSuccess.
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config) {
   group_start();
   const ncclResult_t result = group_error(split(comm, color, key, newcomm, config));

@@ -20,7 +20,7 @@ int number_in(const char* name) {
   return std::atoi(std::string(setting(name, "0")).c_str());
 }
 
-// As launchers tell it; the emulated NCCL itself learns its rank too late.
+// The rank by the launcher; the emulated NCCL itself learns its rank too late.
 int rank_of_process() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"})
     if (std::getenv(name) != nullptr) return number_in(name);

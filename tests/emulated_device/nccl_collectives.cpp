@@ -41,7 +41,7 @@ class LaunchOrder {
 
  private:
   std::mutex mutex_;
-  // As NCCL, when the first collective is given.
+  // NCCL does the same when the first collective is given.
   const bool ordered_ =
       behaviour().version >= 22602 && from_environment("NCCL_LAUNCH_ORDER_IMPLICIT", 0) != 0;
   const int room_ = from_environment("RIPSTOP_EMULATED_NCCL_ROOM",

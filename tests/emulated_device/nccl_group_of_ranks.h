@@ -33,7 +33,7 @@ inline ncclResult_t poll(ncclComm_t comm) {
     if (const ncclResult_t asked = ncclCommGetAsyncError(comm, &state); asked != ncclSuccess) return asked;
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
-  // As parallel/nccl_group.cpp: NCCL before 2.26 is done only then.
+  // The same as in parallel/nccl_group.cpp: NCCL before 2.26 is done only then.
   int ranks = 0;
   return state == ncclSuccess ? ncclCommCount(comm, &ranks) : state;
 }

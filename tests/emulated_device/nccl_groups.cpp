@@ -11,7 +11,7 @@
 namespace ripstop::emulated {
 namespace {
 
-// What the calls of one group ask for.
+// The requests of the calls of one group.
 struct GroupParts {
   std::vector<AsyncJob> jobs;
   std::vector<ncclComm_t> with_tasks, with_windows;

@@ -84,7 +84,7 @@ ncclResult_t deregister(ncclComm_t comm, RegisteredMemory* memory, const char* c
   return ncclSuccess;
 }
 
-// What the ranks of a window tell each other.
+// The message of the ranks of a window to each other.
 struct WindowOffer {
   int64_t bytes = 0, offset = 0, is_window = 1;
 };

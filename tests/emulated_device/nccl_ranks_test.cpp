@@ -127,7 +127,7 @@ void NcclRanks::check_reduce_scatter(int64_t n, DType travel, Accumulate accumul
   const std::vector<T> got = to.back(stream);
   const Tensor mpi_room = scratch_of(mpi_scratch, mpi.reduce_scatter_scratch_bytes(n * size, travel));
   mpi.reduce_scatter(host, tensor_of(whole), tensor_of(own), travel, accumulate, mpi_room).wait();
-  // What travels in bfloat16 is summed in rank order everywhere; NCCL's own sums have another order.
+  // Numbers in bfloat16 are summed in rank order everywhere; NCCL's own sums have another order.
   if (travel == DType::kBFloat16) {
     EXPECT_TRUE(same(got, own)) << n;
     return;
@@ -340,7 +340,7 @@ TEST_F(NcclRanks, RegisteredMemoryOfTwoGroups) {
   }
 }
 
-// It is zero for every stream at once, and stays until its work is done.
+// Memory of NCCL is zero for every stream at once, and stays until its work is done.
 TEST_F(NcclRanks, MemoryOfNcclIsZeroAndOutlivesItsWork) {
   MemoryUse use;
   use[MemoryCategory::kWeights] = 4096;

@@ -16,7 +16,7 @@
 
 namespace ripstop::emulated {
 
-/// How the emulated NCCL behaves. The environment sets it once:
+/// The behaviour of the emulated NCCL. The environment sets it once:
 /// RIPSTOP_EMULATED_NCCL=2.19|2.21|2.27|2.28 (default 2.28), whose behaviours are those of 2.19.3, 2.21.5,
 /// 2.27.7 and 2.28.9; RIPSTOP_EMULATED_NCCL_WINDOWS=0, if the GPUs do not reach each other's memory, or
 /// broken, if multicast fails, which windows use unless NCCL_NVLS_ENABLE is 0; RIPSTOP_EMULATED_NCCL_ROOM=n,
@@ -103,7 +103,7 @@ struct WindowTask {
   RegisteredMemory* memory = nullptr;  ///< registered at the call (2.27); null: in the background
 };
 
-/// What ncclGroupStart and every other call that may begin a group do. `group_end` returns what ncclGroupEnd
+/// Begins a group, as ncclGroupStart and some other calls do. `group_end` returns what ncclGroupEnd
 /// returns. `call` appears in messages.
 void group_start();
 ncclResult_t group_end(const char* call);
@@ -137,7 +137,7 @@ std::vector<ncclComm_t> living_communicators();
 
 }  // namespace ripstop::emulated
 
-/// What an ncclComm_t points to.
+/// The target of an ncclComm_t.
 struct ncclComm {
   static constexpr uint64_t kMagic = 0x0280028002800280;
   uint64_t magic = kMagic;
@@ -159,7 +159,7 @@ struct ncclComm {
   ripstop::emulated::SharedExchange& exchange() const { return *core->exchange; }
 };
 
-/// What an ncclWindow_t points to.
+/// The target of an ncclWindow_t.
 struct ncclWindow_vidmem {
   ripstop::emulated::RegisteredMemory* memory = nullptr;
 };

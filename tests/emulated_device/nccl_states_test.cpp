@@ -1,4 +1,4 @@
-// What the emulated NCCL's calls return while they work in the background, as each version of the real one
+// Results of the emulated NCCL's calls while they work in the background, as each version of the real one
 // does (CALLS.md). Calls NCCL itself: parallel/nccl_*.cpp waits wherever the tests here do not.
 #include <cstdlib>
 #include <vector>

@@ -10,7 +10,7 @@
 
 namespace ripstop::emulated {
 
-/// What is under way of a task. `progress` moves at most about `pieces` pieces and returns whether all is
+/// A task's part under way. `progress` moves at most about `pieces` pieces and returns whether all is
 /// done. Reads and writes device memory; a piece is a few KiB.
 class Transfer {
  public:

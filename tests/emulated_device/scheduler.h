@@ -39,7 +39,7 @@ class Scheduler {
   /// `blocking`: ordered with the legacy stream, as cudaStreamDefault is. The stream takes the hardware queue
   /// that has the fewest.
   cudaStream_t make_stream(int device, bool blocking);
-  /// Its work goes on; the handle is no longer known.
+  /// The work goes on; the handle is no longer known.
   void end_stream(cudaStream_t stream);
   /// Whether the handle is that of a living stream. Null, the legacy stream, is one on every device. Refuses
   /// a stream that was destroyed: CUDA leaves undefined what its later use does.

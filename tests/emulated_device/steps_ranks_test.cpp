@@ -214,7 +214,7 @@ class WritingModel {
   std::vector<std::vector<Buffer>> read_;
 };
 
-// As in a validation, but the host waits for nothing.
+// The case of a validation, but the host waits for nothing.
 TEST(EmulatedWriting, AModelOnAnotherStreamHasTheWeightsOfItsTime) {
   constexpr size_t kTakes = 4;
   const ModelConfig config = model({"", DType::kBFloat16, DType::kFloat32});

@@ -19,7 +19,7 @@ struct AttentionGpu {
   size_t cudnn_version = 0;  ///< the result of cudnnGetVersion()
 };
 
-/// The way in which backward adds sums; nullopt if cuDNN has no correct way, or no deterministic way if `deterministic`.
+/// The way of sums in backward; nullopt if cuDNN has no correct way, or no deterministic way if `deterministic`.
 std::optional<Sums> attention_sums(const AttentionGpu& gpu, int64_t head_size, bool dense,
                                    bool deterministic);
 

@@ -1,4 +1,4 @@
-// Which token ends an example, by the files of a tokenizer.json and by --eos-token.
+// The token that ends an example, by the files of a tokenizer.json and by --eos-token.
 #include "data/tokenizer/end_token.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Which file of a directory is the tokenizer, and what travels with it.
+// The file of a directory that is the tokenizer, and the files that travel with it.
 #include "data/tokenizer/tokenizer_files.h"
 
 #include <gtest/gtest.h>

@@ -214,7 +214,7 @@ TEST_F(JsonTokenizerCommands, EveryVerbSaysTheNotesOfTheTokenizer) {
   says(run_program("checkpoint inspect '" + path("out") + "'"));
 }
 
-// Of a model whose config.json alone has end tokens, texts end at these.
+// Texts of a model whose config.json alone has end tokens end at these.
 TEST_F(JsonTokenizerCommands, ZeroShotNeedsNoNameOfAnEndToken) {
   write_tokenizer(byte_level_json(), "<|im_end|>");
   ASSERT_EQ(prepare("data").exit_code, 0);

@@ -138,7 +138,7 @@ TEST_F(Report, EachSetHasACurve) {
   EXPECT_TRUE(has(page_of("--anonymous " + run.string()), "<h3>Loss of one</h3>"));
 }
 
-// Whatever stands in a file of a run, the page has no script and asks for nothing.
+// The page, whatever stands in a file of a run, has no script and asks for nothing.
 TEST_F(Report, TextsOfFilesStayText) {
   const fs::path run = write_run(kHostile, {.text = kHostile + std::string(1 << 20, 'x')});
   write_bytes(run / "evaluation/step_1-test/scores.json",

@@ -243,7 +243,7 @@ TEST(RunConfig, OverridesComeLastAndNeedNoQuotes) {
   EXPECT_EQ(config.log.every_steps, 3);
   EXPECT_EQ(config.run.directory, "runs/x=1");
   EXPECT_EQ(parsed(kSmallest, {"train.steps=7", "run.seed=2", "train.steps=8"}).train.steps, 8);
-  // Of two keys that exclude each other, the one on the command line wins.
+  // The key on the command line wins over one that it excludes.
   const RunConfig by_epochs = parsed(kSmallest, {"train.epochs=2"});
   EXPECT_FALSE(by_epochs.train.steps.has_value());
   EXPECT_EQ(by_epochs.train.epochs, 2);
