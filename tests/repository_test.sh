@@ -4,6 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 status=0
+no_noun='(What|As|Its|It|That|Those|Such|Of|There|How|Which|Whatever)'
 complain() {
   printf '%s\n' "$@"
   status=1
@@ -51,13 +52,9 @@ fi
 if found=$(awk 'length > 110 && /\/\// { print FILENAME ":" FNR ": " length " columns" }' "${sources[@]}" | grep .); then
   complain "comments are laid out by hand, in at most 110 columns:" "$found"
 fi
-# The noun comes first: other words make a reader go back. In the first line of a comment.
-if found=$(awk 'FNR == 1 { before = 0 }
-    { is = $0 ~ /^ *\/\/\/?/ }
-    is && !before && /^ *\/\/\/? (What|As|Its|It|That|Those|Such|Of|There|How|Which|Whatever)[ ,:]/ { print FILENAME ":" FNR ": " $0 }
-    { before = is }' "${sources[@]}" | grep .); then
-  complain "a comment begins with its noun:" "$found"
-fi
+# The noun comes first in a comment: other words make a reader go back.
+if found=$(awk 'FNR == 1 { before = 0 } { is = /^ *\/\/\/?/ } is && !before && /^ *\/\/\/? '"$no_noun"'[ ,:]/ { print FILENAME ":" FNR ": " $0 }
+    { before = is }' "${sources[@]}" | grep .); then complain "a comment begins with its noun:" "$found"; fi
 # If such a function fails, GoogleTest reports its tests as skipped, and ctest counts that as success.
 if found=$(grep -nE 'SetUpTestSuite|SetUpTestCase' "${code[@]}"); then
   complain "each test sets up what it needs in SetUp:" "$found"

@@ -19,7 +19,7 @@ struct AttentionGpu {
   size_t cudnn_version = 0;  ///< the result of cudnnGetVersion()
 };
 
-/// The way of sums in backward; nullopt if cuDNN has no correct way, or no deterministic way if `deterministic`.
+/// The way of sums in backward; nullopt if cuDNN has none that is correct, and deterministic if asked.
 std::optional<Sums> attention_sums(const AttentionGpu& gpu, int64_t head_size, bool dense,
                                    bool deterministic);
 

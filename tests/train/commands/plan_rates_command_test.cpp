@@ -126,7 +126,6 @@ TEST_F(PlanRatesCommand, OtherRatesAreRefusedOrNoted) {
     EXPECT_EQ(refused.exit_code, code) << refused.err;
     EXPECT_HAS(refused.err, what);
   };
-  expect_refused("--between-nodes 25", 64, "--between-nodes 25 has no unit");
   expect_refused("--between-nodes 25", 64, "did you mean --between-nodes 25Gbit?");
   expect_refused("--between-nodes 25GB", 64, "--between-nodes 25GB is no bandwidth");
   expect_refused("--between-nodes -1Gbit", 64, "is no bandwidth");

@@ -39,12 +39,8 @@ global_batch_sequences = 4
 validate_every = 3
 [optimizer]
 learning_rate = 1e-3
-[precision]
-compute = "float32"
 [checkpoint]
 every_steps = 2
-[log]
-every_steps = 1
 )";
 
 // Every name that a trace of a training run has.
