@@ -181,35 +181,16 @@ void add_speed_of_last_steps(const RunConfig& config, const ResolvedRun& run, co
   }
 }
 
-/// The data sheet of this machine's GPU, if the plan is for GPUs.
-std::optional<Rates> rates_of_own_gpu(const RunTarget& target, DType compute) {
-  if (target.device != DeviceKind::kCuda) return std::nullopt;
-  const std::vector<CudaGpu> gpus = look_at_cuda().gpus;
-  return gpus.empty() ? std::nullopt : data_sheet_rates(gpus.front().name, compute);
-}
-
 /// Tells the time from rates that the command line names; else the run's own last steps, else the data sheet
 /// of this machine's GPU.
 void add_speed(const PlanArguments& given, const RunConfig& config, RunTarget target, ResolvedRun& run,
                RunLength& length) {
   if (!given.rates.any()) add_speed_of_last_steps(config, run, target, length);
   if (length.speed) return;
-  if (!target.rates) target.rates = rates_of_own_gpu(target, run.step.sharding.compute);
   if (target.ranks_per_node == 0)
     target.ranks_per_node = divide_up(target.ranks, std::max<int64_t>(given.nodes, 1));
-  run.time = target.step_time(run.request(target.device));
-  if (run.time && run.time->seconds > 0)
-    length.speed = planned_speed(*run.time, length, target.rates->source);
-  if (target.rates && target.rates->watts_per_rank)
-    length.watts = *target.rates->watts_per_rank * static_cast<double>(target.ranks);
-}
-
-/// The share of an epoch's rows that have a target, and the mean length of a row's document.
-StepRows rows_of(const std::optional<TrainingData>& data, int64_t sequence_length) {
-  if (!data || data->epoch_sequences == 0 || data->epoch_tokens == 0) return {};
-  const auto rows = static_cast<double>(data->epoch_sequences * sequence_length);
-  return {static_cast<double>(data->epoch_targets) / rows,
-          static_cast<int64_t>(std::lround(data->squared_tokens / rows))};
+  const std::vector<CudaGpu> gpus = look_at_cuda().gpus;
+  add_planned_time(target, gpus.empty() ? "" : gpus.front().name, run, length);
 }
 
 /// The job of --nodes and --ntasks-per-node; without them, as many ranks as the config's mesh has, on

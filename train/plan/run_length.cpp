@@ -109,16 +109,12 @@ std::string time_text(const RunLength& length) {
   if (!seconds) return rate + ", " + speed.source;
   std::string nodes = length.nodes > 0 ? ", " + number_text(length.node_hours()) + " node-hours" : "";
   if (const std::optional<double> kwh = length.kwh()) nodes += ", " + number_text(*kwh) + " kWh";
-  if (!speed.utilization)
-    return fmt::format("{}{} at {}{}, {}", duration_text(*seconds), speed.tokens_seen > 0 ? " left" : "",
-                       rate, nodes, speed.source);
-  return fmt::format("{} at {}: {:.0f}% of the peak ({}), {} at all of it", duration_text(*seconds), rate,
-                     100 * *speed.utilization, speed.source, duration_text(*seconds * *speed.utilization));
+  return fmt::format("{}{} at {}{}, {}", duration_text(*seconds), speed.tokens_seen > 0 ? " left" : "", rate,
+                     nodes, speed.source);
 }
 
 // Steps of the median: enough that a few slow steps, with saves or validations, do not change it.
 constexpr size_t kLastSteps = 21;
-constexpr double kStatedUtilization = 0.4;
 
 // Whether `run` on `target` should be as fast as the steps after `start`.
 bool is_alike(const StartEvent& start, const ResolvedRun& run, const RunTarget& target) {
@@ -151,19 +147,12 @@ std::optional<RunSpeed> measured_speed(const MetricsLog& log, const ResolvedRun&
   if (!speed) return std::nullopt;
   return RunSpeed{.tokens_per_second = *speed,
                   .tokens_seen = log.steps.back().tokens_seen,
-                  .utilization = {},
                   .source = "measured by the run's last steps"};
 }
 
-RunSpeed speed_at_peak(const ResolvedRun& run, double peak_flops, const std::string& source) {
-  // Idle sequences and recomputation take time, but train on no tokens.
-  const double useful = kStatedUtilization * (1 - run.idle_share) / (1 + run.recomputed_share());
-  return {.tokens_per_second = useful * peak_flops / run.flops_per_token().causal,
-          .tokens_seen = 0,
-          .utilization = kStatedUtilization,
-          .source = source};
-}
+namespace {
 
+// The speed of a run of `length`, which may go on from a checkpoint. `source`: of the rates.
 RunSpeed planned_speed(const StepTime& time, const RunLength& length, const std::string& source) {
   std::string text = time.exposed_seconds > 0
                          ? fmt::format("of which {} wait for messages, ", seconds_text(time.exposed_seconds))
@@ -172,8 +161,26 @@ RunSpeed planned_speed(const StepTime& time, const RunLength& length, const std:
   const auto done = static_cast<double>(length.data ? length.data->first_step : 0);
   return {.tokens_per_second = length.step_tokens / time.seconds,
           .tokens_seen = std::llround(done * length.step_tokens),
-          .utilization = {},
           .source = text};
+}
+
+}  // namespace
+
+StepRows rows_of(const std::optional<TrainingData>& data, int64_t sequence_length) {
+  if (!data || data->epoch_sequences == 0 || data->epoch_tokens == 0) return {};
+  const auto rows = static_cast<double>(data->epoch_sequences * sequence_length);
+  return {static_cast<double>(data->epoch_targets) / rows, std::llround(data->squared_tokens / rows)};
+}
+
+void add_planned_time(RunTarget target, const std::string& gpu, ResolvedRun& run, RunLength& length) {
+  if (!target.rates && target.device == DeviceKind::kCuda)
+    target.rates = data_sheet_rates(gpu, run.step.sharding.compute);
+  target.rows = rows_of(length.data, run.step.sharding.sequence_length);
+  run.time = target.step_time(run.request(target.device));
+  if (run.time && run.time->seconds > 0)
+    length.speed = planned_speed(*run.time, length, target.rates->source);
+  if (target.rates && target.rates->watts_per_rank)
+    length.watts = *target.rates->watts_per_rank * static_cast<double>(target.ranks);
 }
 
 std::optional<double> RunLength::seconds() const {

@@ -11,10 +11,9 @@
 namespace ripstop {
 
 struct RunSpeed {
-  double tokens_per_second = 0;       ///< the sum over all ranks
-  int64_t tokens_seen = 0;            ///< tokens that the run has trained on already
-  std::optional<double> utilization;  ///< assumed share of the peak; nullopt: the speed is measured
-  std::string source;                 ///< "measured by the run's last steps", "data sheet: ..."
+  double tokens_per_second = 0;  ///< the sum over all ranks
+  int64_t tokens_seen = 0;       ///< tokens that the run has trained on already
+  std::string source;            ///< "measured by the run's last steps", "by data sheet: ..."
 };
 
 /// Median tokens a second of the last steps since the last start in `log`; nullopt without steps.
@@ -24,11 +23,6 @@ std::optional<double> median_speed_of_last_start(const MetricsLog& log);
 /// another model, sequence length, mesh, recomputation or kind of device.
 std::optional<RunSpeed> measured_speed(const MetricsLog& log, const ResolvedRun& run,
                                        const RunTarget& target);
-
-/// An estimate for a run on GPUs that has no steps yet: all operations, with recomputation and idle
-/// sequences, reach 40 % of `peak_flops`, the data-sheet peak of all ranks together. Small models reach less.
-/// `source` names the data sheet.
-RunSpeed speed_at_peak(const ResolvedRun& run, double peak_flops, const std::string& source);
 
 struct RunLength {
   std::optional<TrainingData> data;  ///< nullopt: there is no data set yet
@@ -52,8 +46,12 @@ struct RunLength {
 RunLength run_length(const RunConfig& config, const ResolvedRun& run,
                      const std::optional<TrainingData>& data);
 
-/// The speed by StepTime of a run of `length`, which may go on from a checkpoint. `source`: of the rates.
-RunSpeed planned_speed(const StepTime& time, const RunLength& length, const std::string& source);
+/// The rows of the batches of `data` in sequences of `sequence_length`.
+StepRows rows_of(const std::optional<TrainingData>& data, int64_t sequence_length);
+
+/// Tells the time of `run` by the rates of `target`, else by the data sheet of the GPU `gpu` (CudaGpu::name, ""
+/// for none) if it computes on GPUs: in run.time, length.speed and length.watts. Adds nothing that is unknown.
+void add_planned_time(RunTarget target, const std::string& gpu, ResolvedRun& run, RunLength& length);
 
 struct LengthLine {
   std::string name;

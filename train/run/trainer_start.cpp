@@ -3,6 +3,7 @@
 #include <iterator>
 #include <utility>
 
+#include "model/device/cuda_machine.h"
 #include "model/kernels/cpu/processor.h"
 #include "parallel/agreement.h"
 #include "train/checkpoint/checkpoint_directory.h"
@@ -311,12 +312,12 @@ void Trainer::say_header(const StartFindings& found, const StartEvent& event) {
   ResolvedRun run = run_;
   run.snapshot = saves_->plan();
   RunLength length = found.length;
-  // The header's speed is measured if the run is resumed, else computed from the peak in the GPU's data
-  // sheet.
+  // The header's speed is measured if the run is resumed, else by the GPU's data sheet.
   if (state_.step > 0)
     length.speed = measured_speed(found.log, run, run_.target);
-  else if (peak_flops_ && run_.target.device == DeviceKind::kCuda)
-    length.speed = speed_at_peak(run, peak_flops_->per_second, peak_flops_->source);
+  else if (run_.target.device == DeviceKind::kCuda)
+    add_planned_time(run_.target, look_at_cuda().gpus.at(static_cast<size_t>(run_.device.index)).name, run,
+                     length);
   log_.say(fmt::format("ripstop {} ({})  {}  {}", version(), git_commit(), to_string(run_.device),
                        cpu_instruction_set()));
   log_.say(mesh_.describe());
