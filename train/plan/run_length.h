@@ -49,7 +49,7 @@ RunLength run_length(const RunConfig& config, const ResolvedRun& run,
 /// The rows of the batches of `data` in sequences of `sequence_length`.
 StepRows rows_of(const std::optional<TrainingData>& data, int64_t sequence_length);
 
-/// Tells the time of `run` by the rates of `target`, else, if it computes on GPUs, by the data sheet of the GPU
+/// Tells the time of `run` by the rates of `target`, else, on GPUs, by the data sheet of the GPU
 /// `gpu` (CudaGpu::name; "": none). Sets run.time, length.speed and length.watts, where they are known.
 void add_planned_time(RunTarget target, const std::string& gpu, ResolvedRun& run, RunLength& length);
 
