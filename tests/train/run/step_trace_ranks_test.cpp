@@ -41,6 +41,8 @@ validate_every = 3
 learning_rate = 1e-3
 [checkpoint]
 every_steps = 2
+[log]
+every_steps = 1
 )";
 
 // Every name that a trace of a training run has.
