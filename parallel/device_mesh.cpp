@@ -20,13 +20,20 @@ std::string meshes_that_fit(const MeshSizes& asked, int64_t ranks, const std::ve
   std::vector<MeshSizes> all;
   for (const int64_t replicate : divisors(ranks))
     for (const int64_t tensor : divisors(ranks / replicate))
-      if (tensor_sizes.empty() || std::ranges::count(tensor_sizes, tensor) > 0)
-        all.push_back({.replicate = replicate, .fsdp = ranks / replicate / tensor, .tensor = tensor});
+      for (const int64_t pipeline : divisors(ranks / replicate / tensor))
+        // The layers may be too few for more stages.
+        if (pipeline <= asked.pipeline &&
+            (tensor_sizes.empty() || std::ranges::count(tensor_sizes, tensor) > 0))
+          all.push_back({.replicate = replicate,
+                         .fsdp = ranks / replicate / tensor / pipeline,
+                         .tensor = tensor,
+                         .pipeline = pipeline});
   // Orders equally distant meshes by few replicas, then by a large tensor axis, because both save memory.
   const auto distance = [&](const MeshSizes& m) {
-    const auto far = [](int64_t a, int64_t b) { return std::abs(a - b); };
-    return std::tuple(far(m.replicate, asked.replicate) + far(m.tensor, asked.tensor), m.replicate,
-                      -m.tensor);
+    int64_t sum = 0;
+    for (const MeshAxis axis : kMeshAxes)
+      if (axis != MeshAxis::kFsdp) sum += std::abs(m[axis] - asked[axis]);
+    return std::tuple(sum, m.replicate, -m.tensor);
   };
   std::sort(all.begin(), all.end(),
             [&](const MeshSizes& a, const MeshSizes& b) { return distance(a) < distance(b); });
@@ -70,6 +77,35 @@ std::vector<std::vector<int64_t>> ranks_by_node(const std::vector<int64_t>& node
               fmt::format("mesh.tensor = {} fits, and so does a multiple of {} ranks on every node; "
                           "mesh.allow_tensor_across_nodes = true runs it all the same, slowly",
                           tensor, sizes.tensor));
+}
+
+// The links from even stages, then those from odd ones: a rank is in at most one of each.
+PipelineGroups pipeline_groups(const MeshSizes& sizes, const MeshCoordinates& at, const MakeGroup& make) {
+  PipelineGroups links;
+  for (int64_t odd = 0; odd < std::min<int64_t>(sizes.pipeline - 1, 2); ++odd) {
+    const bool is_first = at.pipeline % 2 == odd;
+    MeshCoordinates first = at;
+    if (!is_first) --first.pipeline;
+    const bool has_peer = first.pipeline >= 0 && first.pipeline + 1 < sizes.pipeline;
+    const MeshGroup link{kPipelineAxis, is_first ? 0 : 1, 2, sizes.rank_of(first)};
+    const MeshGroup group = has_peer ? link : MeshGroup{.name = kPipelineAxis, .color = sizes.rank_of(at)};
+    std::unique_ptr<Communicator> activations = make(group), gradients = make(group);
+    if (!has_peer) continue;
+    (is_first ? links.activations_out : links.activations_in) = std::move(activations);
+    (is_first ? links.gradients_in : links.gradients_out) = std::move(gradients);
+  }
+  return links;
+}
+
+// Makes the groups by splits of `all`, which has the ranks of the mesh in any order. Collective.
+MeshGroups split_groups(Communicator& all, const MeshSizes& sizes, const MeshCoordinates& at) {
+  return mesh_groups(sizes, at, [&](const MeshGroup& group) {
+    // Where one rank has no link, others have one, so all split. Other groups of an axis have one size.
+    const bool any_splits = group.size > 1 || sizes.pipeline > 1;
+    std::unique_ptr<Communicator> part =
+        any_splits ? all.split(group.color, group.rank, group.name) : nullptr;
+    return group.size > 1 ? std::move(part) : make_self_communicator(group.name);
+  });
 }
 
 }  // namespace
@@ -134,20 +170,17 @@ MeshCoordinates mesh_coordinates(const MeshSizes& sizes, int64_t rank) {
   return at;
 }
 
-MeshGroups mesh_groups(const MeshSizes& sizes, const MeshCoordinates& at,
-                       const std::function<std::unique_ptr<Communicator>(const MeshGroup&)>& make) {
+MeshGroups mesh_groups(const MeshSizes& sizes, const MeshCoordinates& at, const MakeGroup& make) {
   MeshGroups groups;
   groups.world = make({.rank = sizes.rank_of(at), .size = sizes.ranks()});
   for (const MeshAxis axis : kMeshAxes) {
-    // Groups of one axis are numbered by their coordinates on the other axes.
-    MeshSizes others = sizes;
-    MeshCoordinates place = at;
-    others[axis] = 1;
-    place[axis] = 0;
-    const MeshGroup group{to_string(axis), at[axis], sizes[axis], others.rank_of(place)};
+    MeshCoordinates first = at;
+    first[axis] = 0;
+    const MeshGroup group{to_string(axis), at[axis], sizes[axis], sizes.rank_of(first)};
     groups.along[axis] = make(group);
     if (axis == MeshAxis::kFsdp) groups.fsdp_again = make(group);
   }
+  groups.links = pipeline_groups(sizes, at, make);
   return groups;
 }
 
@@ -161,6 +194,16 @@ DeviceMesh::DeviceMesh(const MeshSizes& sizes, const MeshCoordinates& coordinate
   require(world(), sizes.rank_of(coordinates), sizes.ranks());
   for (const MeshAxis axis : kMeshAxes) require(*groups_.along[axis], coordinates[axis], sizes[axis]);
   require(fsdp_reduce(), coordinates.fsdp, sizes.fsdp);
+  const auto require_link = [&](const std::unique_ptr<Communicator>& link, int64_t rank, bool has_peer) {
+    RIPSTOP_CHECK((link != nullptr) == has_peer, "a link of stage {} of {}", coordinates.pipeline,
+                  sizes.pipeline);
+    if (has_peer) require(*link, rank, 2);
+  };
+  const bool is_first = coordinates.pipeline == 0, is_last = coordinates.pipeline == sizes.pipeline - 1;
+  require_link(groups_.links.activations_in, 1, !is_first);
+  require_link(groups_.links.gradients_out, 1, !is_first);
+  require_link(groups_.links.activations_out, 0, !is_last);
+  require_link(groups_.links.gradients_in, 0, !is_last);
 }
 
 DeviceMesh DeviceMesh::alone() {
@@ -177,10 +220,7 @@ DeviceMesh DeviceMesh::along(MeshAxis axis) const {
   MeshCoordinates at;
   sizes[axis] = group.size();
   at[axis] = group.rank();
-  DeviceMesh mesh(sizes, at, mesh_groups(sizes, at, [&](const MeshGroup& part) {
-                    return part.size > 1 ? group.split(0, group.rank(), part.name)
-                                         : make_self_communicator(part.name);
-                  }));
+  DeviceMesh mesh(sizes, at, split_groups(group, sizes, at));
   mesh.hosts_ = group.all_gather_text(hosts_[static_cast<size_t>(position())]);
   return mesh;
 }
@@ -201,11 +241,7 @@ DeviceMesh::DeviceMesh(MpiWorld& world, const MeshSizes& sizes, bool allow_tenso
   for (const int64_t rank : order) hosts_.push_back(hosts[static_cast<size_t>(rank)]);
   const int64_t position = std::find(order.begin(), order.end(), all.rank()) - order.begin();
   coordinates_ = mesh_coordinates(sizes_, position);
-  groups_ = mesh_groups(sizes_, coordinates_, [&](const MeshGroup& group) {
-    // split() is collective, so ranks call it even for a group of one rank.
-    std::unique_ptr<Communicator> part = all.split(group.color, position, group.name);
-    return group.size == 1 ? make_self_communicator(group.name) : std::move(part);
-  });
+  groups_ = split_groups(all, sizes_, coordinates_);
 }
 
 DeviceMesh DeviceMesh::planned(const MeshSizes& sizes, const MeshCoordinates& coordinates, DeviceKind kind) {
@@ -222,6 +258,7 @@ AxisBytes DeviceMesh::bytes_sent() const {
   AxisBytes sent;
   for (const MeshAxis axis : kMeshAxes) sent[axis] = groups_.along[axis]->bytes_sent();
   sent.fsdp += fsdp_reduce().bytes_sent();
+  links().for_each([&](const Communicator& link) { sent.pipeline += link.bytes_sent(); });
   return sent;
 }
 
@@ -229,24 +266,30 @@ AxisSeconds DeviceMesh::seconds_waited() const {
   AxisSeconds waited;
   for (const MeshAxis axis : kMeshAxes) waited[axis] = groups_.along[axis]->seconds_waited();
   waited.fsdp += fsdp_reduce().seconds_waited();
+  links().for_each([&](const Communicator& link) { waited.pipeline += link.seconds_waited(); });
   return waited;
 }
 
 std::string DeviceMesh::describe() const {
   constexpr int64_t kShown = 16;
   std::string text = fmt::format("mesh {}: {} rank{}", sizes_.to_text(), ranks(), ranks() == 1 ? "" : "s");
-  for (int64_t data = 0; data < std::min(data_ranks(), kShown); ++data) {
-    const auto begin = hosts_.begin() + data * sizes_.tensor;
+  const int64_t groups = this->ranks() / sizes_.tensor;
+  for (int64_t group = 0; group < std::min(groups, kShown); ++group) {
+    const int64_t first = group * sizes_.tensor, last = first + sizes_.tensor - 1;
+    const auto begin = hosts_.begin() + first;
     std::string on = *begin;
     for (auto host = begin + 1; host != begin + sizes_.tensor; ++host)
       if (std::find(begin, host, *host) == host) on += ", " + *host;
-    const int64_t first = data * sizes_.tensor, last = first + sizes_.tensor - 1;
     const std::string ranks =
         first == last ? fmt::format("rank {}", first) : fmt::format("ranks {}-{}", first, last);
-    text += fmt::format("\n  replicate {}  fsdp {}  {:<14} {}", data / sizes_.fsdp, data % sizes_.fsdp, ranks,
-                        on);
+    const MeshCoordinates at = mesh_coordinates(sizes_, first);
+    const std::string place = axes_text("  ", [&](MeshAxis axis) {
+      const bool is_shown = axis != MeshAxis::kTensor && sizes_.is_named(axis);
+      return is_shown ? fmt::format("{} {}", to_string(axis), at[axis]) : "";
+    });
+    text += fmt::format("\n  {}  {:<14} {}", place, ranks, on);
   }
-  if (data_ranks() > kShown) text += fmt::format("\n  ... and {} more", data_ranks() - kShown);
+  if (groups > kShown) text += fmt::format("\n  ... and {} more", groups - kShown);
   return text;
 }
 

@@ -31,7 +31,19 @@ MeshCoordinates mesh_coordinates(const MeshSizes& sizes, int64_t rank);
 struct MeshGroup {
   const char* name = "world";
   int64_t rank = 0, size = 1;
-  int64_t color = 0;  ///< number among the groups of the axis
+  int64_t color = 0;  ///< position of its first rank in the mesh
+};
+
+/// The groups of two neighbours of a pipeline. Activations go from stage to stage, gradients back; each link
+/// has a group for each way, so that no message waits for one of another. Null where there is no neighbour.
+struct PipelineGroups {
+  std::unique_ptr<Communicator> activations_in, activations_out, gradients_in, gradients_out;
+
+  /// Calls call(group) for each that there is.
+  void for_each(const auto& call) const {
+    for (const auto* group : {&activations_in, &activations_out, &gradients_in, &gradients_out})
+      if (*group != nullptr) call(**group);
+  }
 };
 
 /// The groups of one rank, each with its ranks in mesh order.
@@ -40,12 +52,14 @@ struct MeshGroups {
   PerAxis<std::unique_ptr<Communicator>> along;
   /// A second group of the fsdp axis, for reductions; gathers use along.fsdp.
   std::unique_ptr<Communicator> fsdp_again;
+  PipelineGroups links = {};
 };
 
+using MakeGroup = std::function<std::unique_ptr<Communicator>(const MeshGroup&)>;
+
 /// Makes the groups of the rank at the coordinates `at`. All ranks call make(), which may be collective, in
-/// the same order.
-MeshGroups mesh_groups(const MeshSizes& sizes, const MeshCoordinates& at,
-                       const std::function<std::unique_ptr<Communicator>(const MeshGroup&)>& make);
+/// the same order and equally often: where others get a link, a rank without one drops a group of its own.
+MeshGroups mesh_groups(const MeshSizes& sizes, const MeshCoordinates& at, const MakeGroup& make);
 
 /// The mesh as one rank sees it. Owns the communicators of its axes.
 class DeviceMesh {
@@ -78,14 +92,18 @@ class DeviceMesh {
 
   /// The group of all ranks, in mesh order.
   Communicator& world() const { return *groups_.world; }
-  /// The ranks whose coordinates differ from this rank's only along one axis, replicate or tensor.
+  /// The ranks whose coordinates differ from this rank's only along one axis: replicate, pipeline or tensor.
   Communicator& replicate() const { return *groups_.along.replicate; }
+  Communicator& pipeline() const { return *groups_.along.pipeline; }
   Communicator& tensor() const { return *groups_.along.tensor; }
   /// Two groups of the fsdp axis, so that a gather and a reduction may run at the same time, in any order.
   Communicator& fsdp_gather() const { return *groups_.along.fsdp; }
   Communicator& fsdp_reduce() const { return *groups_.fsdp_again; }
 
-  /// The index of this rank's tensor group, which counts as one data rank.
+  /// The groups that connect this rank's stages with those of its neighbours; all null without a pipeline.
+  const PipelineGroups& links() const { return groups_.links; }
+
+  /// The index of this rank's sequences: all stages and all ranks of a tensor group read the same ones.
   int64_t data_rank() const { return coordinates_.replicate * sizes_.fsdp + coordinates_.fsdp; }
   int64_t data_ranks() const { return sizes_.data_ranks(); }
 
@@ -97,8 +115,8 @@ class DeviceMesh {
 
   /// Hosts of the ranks, in mesh order.
   const std::vector<std::string>& hosts() const { return hosts_; }
-  /// Draws the mesh: a line for each of at most 16 data ranks, with the hosts of its tensor group. The last
-  /// line has no line end.
+  /// Draws the mesh: a line for each of at most 16 tensor groups, with their hosts. The last line has no line
+  /// end.
   std::string describe() const;
 
   /// Sets the step in errors of the mesh's communicators. Does nothing without an MpiWorld.

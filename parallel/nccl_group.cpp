@@ -40,11 +40,12 @@ void NcclGroup::abort() {
   comm_ = nullptr;
 }
 
-// Collectives of the fsdp and replicate axes run beside compute. Layers mostly wait for the tensor axis,
-// whose collectives may therefore take the whole GPU.
+// Collectives of fsdp and replicate, and messages between stages, run beside compute. Layers mostly wait for
+// the tensor axis, whose collectives may therefore take the whole GPU.
 ncclConfig_t NcclGroup::config() const {
-  const bool beside_kernels = host_->name() == kFsdpAxis || host_->name() == kReplicateAxis;
-  return nccl_config(host_->name().c_str(), beside_kernels);
+  const std::string& name = host_->name();
+  const bool beside_kernels = name == kFsdpAxis || name == kReplicateAxis || name == kPipelineAxis;
+  return nccl_config(name.c_str(), beside_kernels);
 }
 
 void NcclGroup::initialize(bool deterministic) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -28,6 +29,7 @@ TEST(ResolveMesh, FillsFsdp) {
   EXPECT_EQ(resolve_mesh({.replicate = 2, .tensor = 2}, 16), (MeshSizes{2, 4, 2}));
   EXPECT_EQ(resolve_mesh({}, 1), (MeshSizes{1, 1, 1}));
   EXPECT_EQ(resolve_mesh({1, 3, 2}, 6), (MeshSizes{1, 3, 2}));
+  EXPECT_EQ(resolve_mesh({.replicate = 2, .pipeline = 4}, 16).fsdp, 2);
 }
 
 TEST(ResolveMesh, RefusesWithWhatFits) {
@@ -43,7 +45,18 @@ TEST(ResolveMesh, RefusesWithWhatFits) {
   EXPECT_NE(heads.find("replicate 1 x fsdp 3 x tensor 2"), std::string::npos) << heads;
   EXPECT_EQ(heads.find("tensor 3"), std::string::npos) << heads;
   EXPECT_EQ(heads.find("tensor 6"), std::string::npos) << heads;
+  // The layers may be too few for more stages.
+  const std::string stages =
+      message_of([] { resolve_mesh({.fsdp = 2, .pipeline = 5}, 12); }, ExitCode::kResources);
+  EXPECT_NE(
+      stages.find("mesh replicate 1 x pipeline 5 x fsdp 2 x tensor 1 needs 10 ranks, got 12 | start as many "
+                  "ranks, or with 12: replicate 1 x pipeline 4 x fsdp 3 x tensor 1, "),
+      std::string::npos)
+      << stages;
+  EXPECT_NE(stages.find("pipeline 3"), std::string::npos) << stages;
+  EXPECT_EQ(stages.find("pipeline 6"), std::string::npos) << stages;
   message_of([] { resolve_mesh({.tensor = 0}, 6); }, ExitCode::kResources);
+  message_of([] { resolve_mesh({.pipeline = 0}, 6); }, ExitCode::kResources);
   message_of([] { resolve_mesh({.tensor = 8}, 4); }, ExitCode::kResources);
 }
 
@@ -129,22 +142,98 @@ TEST(DeviceMesh, PlannedMeshHasEveryAxis) {
       << mesh.describe();
 }
 
+TEST(DeviceMesh, StagesLieBetweenReplicasAndShards) {
+  const MeshSizes sizes{.replicate = 2, .fsdp = 2, .tensor = 2, .pipeline = 3};
+  EXPECT_EQ(sizes.data_ranks(), 4);
+  for (int64_t position = 0; position < sizes.ranks(); ++position) {
+    const MeshCoordinates at = mesh_coordinates(sizes, position);
+    EXPECT_EQ(((at.replicate * 3 + at.pipeline) * 2 + at.fsdp) * 2 + at.tensor, position);
+    EXPECT_EQ(sizes.rank_of(at), position);
+    const DeviceMesh mesh = DeviceMesh::planned(sizes, at);
+    EXPECT_EQ(mesh.pipeline().rank(), at.pipeline);
+    EXPECT_EQ(mesh.pipeline().size(), 3);
+    EXPECT_EQ(mesh.data_rank(), at.replicate * 2 + at.fsdp) << "all stages read the same sequences";
+    EXPECT_EQ(mesh.data_ranks(), 4);
+  }
+  const std::string text = DeviceMesh::planned(sizes, {}).describe();
+  EXPECT_EQ(text.find("mesh replicate 2 x pipeline 3 x fsdp 2 x tensor 2: 24 ranks\n"
+                      "  replicate 0  pipeline 0  fsdp 0  ranks 0-1      planned\n"),
+            0U)
+      << text;
+  EXPECT_NE(text.find("\n  replicate 1  pipeline 2  fsdp 1  ranks 22-23"), std::string::npos) << text;
+}
+
+TEST(DeviceMesh, NeighboursInAPipelineHaveLinks) {
+  const MeshSizes sizes{.fsdp = 1, .tensor = 2, .pipeline = 4};
+  for (const int64_t stage : {0, 1, 2, 3}) {
+    const DeviceMesh mesh = DeviceMesh::planned(sizes, {.tensor = 1, .pipeline = stage});
+    const PipelineGroups& links = mesh.links();
+    EXPECT_EQ(links.activations_in != nullptr, stage > 0);
+    EXPECT_EQ(links.gradients_out != nullptr, stage > 0);
+    EXPECT_EQ(links.activations_out != nullptr, stage < 3);
+    EXPECT_EQ(links.gradients_in != nullptr, stage < 3);
+    int64_t count = 0;
+    const Device device = Device::meta(DeviceKind::kCpu);
+    const Stream stream(device);
+    const Tensor x{nullptr, DType::kFloat32, {100}, device};
+    links.for_each([&](Communicator& link) {
+      EXPECT_EQ(link.size(), 2);
+      EXPECT_EQ(link.name(), kPipelineAxis);
+      link.all_gather(stream, x, Tensor{nullptr, DType::kFloat32, {200}, device}).wait();
+      ++count;
+    });
+    EXPECT_EQ(mesh.bytes_sent(), (AxisBytes{.pipeline = count * 400}));
+  }
+  DeviceMesh::planned({1, 2, 2}, {}).links().for_each([](Communicator&) {
+    FAIL() << "there is no pipeline";
+  });
+}
+
+// Where make() splits a communicator, ranks that called it in another order or number would wait for ever.
+TEST(MeshGroups, AllRanksMakeTheSameGroups) {
+  for (const int64_t stages : {1, 2, 3, 4, 5}) {
+    const MeshSizes sizes{.replicate = 2, .fsdp = 2, .tensor = 1, .pipeline = stages};
+    // For each call of make(), the ranks of each group.
+    std::vector<std::map<int64_t, std::map<int64_t, int64_t>>> calls;
+    for (int64_t position = 0; position < sizes.ranks(); ++position) {
+      size_t call = 0;
+      mesh_groups(sizes, mesh_coordinates(sizes, position), [&](const MeshGroup& group) {
+        if (call == calls.size()) calls.emplace_back();
+        EXPECT_TRUE(calls[call++][group.color].emplace(group.rank, group.size).second) << "two ranks are one";
+        return make_planned_communicator(group.name, group.rank, group.size);
+      });
+      EXPECT_EQ(call, calls.size()) << position;
+    }
+    EXPECT_EQ(calls.size(), 6 + 2 * static_cast<size_t>(std::min<int64_t>(stages - 1, 2)));
+    for (const auto& call : calls)
+      for (const auto& [color, group] : call)
+        for (const auto& [rank, size] : group) EXPECT_EQ(size, std::ssize(group)) << color;
+  }
+}
+
 TEST(MeshAxes, LoopsSeeEveryMember) {
-  const AxisBytes after{.replicate = 10, .fsdp = 200, .tensor = 3000},
-      before{.replicate = 1, .fsdp = 2, .tensor = 3};
-  EXPECT_EQ(after - before, (AxisBytes{.replicate = 9, .fsdp = 198, .tensor = 2997}));
-  EXPECT_EQ(after.sum(), 3210);
+  const AxisBytes after{.replicate = 10, .fsdp = 200, .tensor = 3000, .pipeline = 40000},
+      before{.replicate = 1, .fsdp = 2, .tensor = 3, .pipeline = 4};
+  EXPECT_EQ(after - before, (AxisBytes{.replicate = 9, .fsdp = 198, .tensor = 2997, .pipeline = 39996}));
+  EXPECT_EQ(after.sum(), 43210);
   EXPECT_EQ(
       axes_text(", ", [&](MeshAxis axis) { return fmt::format("{} {}", to_string(axis), after[axis]); }),
-      "replicate 10, fsdp 200, tensor 3000");
+      "replicate 10, pipeline 40000, fsdp 200, tensor 3000");
+  EXPECT_EQ(axes_text("/", [](MeshAxis axis) { return axis == MeshAxis::kReplicate ? "" : to_string(axis); }),
+            "pipeline/fsdp/tensor");
+}
+
+TEST(MeshAxes, TextsNameAPipelineThatThereIs) {
+  EXPECT_EQ((MeshSizes{1, 2, 4}).to_text(), "replicate 1 x fsdp 2 x tensor 4");
+  EXPECT_EQ((MeshSizes{.pipeline = 2}).to_text(), "replicate 1 x pipeline 2 x fsdp auto x tensor 1");
 }
 
 TEST(DeviceMesh, OneRankAloneSendsNothing) {
   const DeviceMesh mesh = DeviceMesh::alone();
   EXPECT_EQ(mesh.ranks(), 1);
   EXPECT_EQ(mesh.data_ranks(), 1);
-  for (Communicator* group :
-       {&mesh.world(), &mesh.replicate(), &mesh.fsdp_gather(), &mesh.fsdp_reduce(), &mesh.tensor()})
+  for (Communicator* group : {&mesh.world(), &mesh.replicate(), &mesh.pipeline(), &mesh.fsdp_gather(),
+                              &mesh.fsdp_reduce(), &mesh.tensor()})
     EXPECT_EQ(group->size(), 1);
 }
 
@@ -152,16 +241,20 @@ TEST(DeviceMesh, OneRankAloneSendsNothing) {
 TEST(DeviceMesh, GroupsThatDoNotFitAreRefused) {
   const MeshSizes sizes{.replicate = 1, .fsdp = 2, .tensor = 3};
   const MeshCoordinates at{.fsdp = 1, .tensor = 2};
-  const auto groups = [&](int64_t tensor_rank, int64_t fsdp) {
+  const auto groups = [&](int64_t tensor_rank, int64_t fsdp) -> MeshGroups {
     return MeshGroups{.world = make_planned_communicator("world", 5, 6),
                       .along = {.replicate = make_self_communicator(kReplicateAxis),
                                 .fsdp = make_planned_communicator(kFsdpAxis, 1, fsdp),
-                                .tensor = make_planned_communicator(kTensorAxis, tensor_rank, 3)},
+                                .tensor = make_planned_communicator(kTensorAxis, tensor_rank, 3),
+                                .pipeline = make_self_communicator(kPipelineAxis)},
                       .fsdp_again = make_planned_communicator(kFsdpAxis, 1, 2)};
   };
   EXPECT_EQ(DeviceMesh(sizes, at, groups(2, 2)).position(), 5);
   EXPECT_THROW(DeviceMesh(sizes, at, groups(1, 2)), Error);
   EXPECT_THROW(DeviceMesh(sizes, at, groups(2, 3)), Error);
+  MeshGroups with_link = groups(2, 2);
+  with_link.links.gradients_in = make_planned_communicator(kPipelineAxis, 0, 2);
+  EXPECT_THROW(DeviceMesh(sizes, at, std::move(with_link)), Error);
 }
 
 }  // namespace

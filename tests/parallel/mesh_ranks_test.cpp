@@ -1,4 +1,5 @@
 // Tests of the mesh over real ranks, and of agreement at start-up.
+#include <algorithm>
 #include <new>
 
 #include "parallel/agreement.h"
@@ -10,25 +11,69 @@ namespace {
 
 TEST(DeviceMeshRanks, AxesJoinTheRanksThatDifferAlongThem) {
   const int64_t ranks = test_world().communicator().size();
-  for (int64_t tensor = 1; tensor <= ranks; ++tensor)
-    for (int64_t replicate = 1; replicate <= ranks / tensor; ++replicate) {
-      if (ranks % (tensor * replicate) != 0) continue;
-      const DeviceMesh mesh(test_world(), {.replicate = replicate, .tensor = tensor});
-      const auto [r, f, t] = mesh.coordinates();
-      const int64_t fsdp = mesh.sizes().fsdp;
-      EXPECT_EQ(replicate * fsdp * tensor, ranks);
-      EXPECT_EQ(mesh.position(), (r * fsdp + f) * tensor + t);
-      const auto positions = [&](Communicator& axis) { return of_all_ranks(axis, mesh.position()); };
-      std::vector<int64_t> along_replicate, along_fsdp, along_tensor;
-      for (int64_t k = 0; k < replicate; ++k) along_replicate.push_back((k * fsdp + f) * tensor + t);
-      for (int64_t k = 0; k < fsdp; ++k) along_fsdp.push_back((r * fsdp + k) * tensor + t);
-      for (int64_t k = 0; k < tensor; ++k) along_tensor.push_back((r * fsdp + f) * tensor + k);
-      EXPECT_EQ(positions(mesh.replicate()), along_replicate);
-      EXPECT_EQ(positions(mesh.fsdp_gather()), along_fsdp);
-      EXPECT_EQ(positions(mesh.fsdp_reduce()), along_fsdp);
-      EXPECT_EQ(positions(mesh.tensor()), along_tensor);
-      EXPECT_EQ(static_cast<int64_t>(mesh.hosts().size()), ranks);
-    }
+  for (const MeshSizes& sizes : meshes_of(ranks)) {
+    const DeviceMesh mesh(test_world(), sizes);
+    const auto [r, f, t, p] = mesh.coordinates();
+    const auto [replicate, fsdp, tensor, pipeline] = mesh.sizes();
+    const auto position = [&](int64_t of_r, int64_t of_p, int64_t of_f, int64_t of_t) {
+      return ((of_r * pipeline + of_p) * fsdp + of_f) * tensor + of_t;
+    };
+    EXPECT_EQ(replicate * pipeline * fsdp * tensor, ranks);
+    EXPECT_EQ(mesh.position(), position(r, p, f, t));
+    const auto positions = [&](Communicator& axis) { return of_all_ranks(axis, mesh.position()); };
+    std::vector<int64_t> along_replicate, along_pipeline, along_fsdp, along_tensor;
+    for (int64_t k = 0; k < replicate; ++k) along_replicate.push_back(position(k, p, f, t));
+    for (int64_t k = 0; k < pipeline; ++k) along_pipeline.push_back(position(r, k, f, t));
+    for (int64_t k = 0; k < fsdp; ++k) along_fsdp.push_back(position(r, p, k, t));
+    for (int64_t k = 0; k < tensor; ++k) along_tensor.push_back(position(r, p, f, k));
+    EXPECT_EQ(positions(mesh.replicate()), along_replicate);
+    EXPECT_EQ(positions(mesh.pipeline()), along_pipeline);
+    EXPECT_EQ(positions(mesh.fsdp_gather()), along_fsdp);
+    EXPECT_EQ(positions(mesh.fsdp_reduce()), along_fsdp);
+    EXPECT_EQ(positions(mesh.tensor()), along_tensor);
+    EXPECT_EQ(static_cast<int64_t>(mesh.hosts().size()), ranks);
+  }
+}
+
+// Sends this rank's stage over a link, and expects `stage` of the neighbour.
+Pending start_swap(Communicator& link, const Stream& stream, std::vector<float>& own,
+                   std::vector<float>& other) {
+  const int64_t peer = 1 - link.rank();
+  const Exchange swap{tensor_of(own), peer, tensor_of(other), peer};
+  return link.start_exchanges(stream, {&swap, 1});
+}
+
+// Both ways of a link and all links of a rank are groups of their own, for which it may wait in any order.
+TEST(DeviceMeshRanks, StagesReachTheirNeighboursOverLinks) {
+  const int64_t ranks = test_world().communicator().size();
+  const Stream stream(Device::cpu());
+  for (const MeshSizes& sizes : meshes_of(ranks)) {
+    const DeviceMesh mesh(test_world(), sizes);
+    const int64_t stage = mesh.coordinates().pipeline, last = sizes.pipeline - 1, n = 700;
+    const int64_t beside = sizes.fsdp * sizes.tensor;  // positions between a stage and the next
+    const auto at = [&](int64_t position) { return std::vector(n, static_cast<float>(position)); };
+    std::vector<float> own = at(mesh.position());
+    std::vector<std::vector<float>> received, expected;
+    received.reserve(4);
+    std::vector<Pending> pending;
+    mesh.links().for_each([&](Communicator& link) {
+      pending.push_back(start_swap(link, stream, own, received.emplace_back(n)));
+      expected.push_back(at(mesh.position() + (link.rank() == 0 ? beside : -beside)));
+    });
+    EXPECT_EQ(std::ssize(received), 2 * ((stage > 0 ? 1 : 0) + (stage < last ? 1 : 0)));
+    if (stage % 2 == 1) std::ranges::reverse(pending);
+    for (Pending& each : pending) each.wait();
+    EXPECT_EQ(received, expected);
+    EXPECT_EQ(mesh.bytes_sent(), (AxisBytes{.pipeline = 4 * n * std::ssize(received)}));
+    double waited = 0;
+    mesh.links().for_each([&](Communicator& link) { waited += link.seconds_waited(); });
+    EXPECT_EQ(mesh.seconds_waited(), (AxisSeconds{.pipeline = waited}));
+    if (sizes.pipeline == 1) continue;
+    const DeviceMesh alone = mesh.along(MeshAxis::kPipeline);
+    EXPECT_EQ(alone.position(), stage);
+    EXPECT_EQ(alone.links().activations_in != nullptr, stage > 0);
+    EXPECT_EQ(alone.links().activations_out != nullptr, stage < last);
+  }
 }
 
 TEST(DeviceMeshRanks, GathersAndReductionsMayCross) {

@@ -6,7 +6,9 @@
 #include <cstring>
 #include <vector>
 
+#include "model/core/rounding.h"
 #include "parallel/communicator.h"
+#include "parallel/mesh_axes.h"
 #include "parallel/mpi_world.h"
 
 namespace ripstop {
@@ -19,6 +21,16 @@ MpiWorld& test_world();
 
 /// The device for tests that can run on any: the CPU, or with --device=cuda this rank's GPU.
 const Device& test_device();
+
+/// All meshes of `ranks` ranks.
+inline std::vector<MeshSizes> meshes_of(int64_t ranks) {
+  std::vector<MeshSizes> meshes;
+  for (const int64_t tensor : divisors(ranks))
+    for (const int64_t replicate : divisors(ranks / tensor))
+      for (const int64_t pipeline : divisors(ranks / tensor / replicate))
+        meshes.push_back({replicate, ranks / tensor / replicate / pipeline, tensor, pipeline});
+  return meshes;
+}
 
 /// A tensor over a vector.
 template <class T>
