@@ -255,6 +255,7 @@ ConfigEntry parse_override_value(const ConfigKey& key, const std::string& text) 
     // A list may lack its brackets: 0.9,0.95.
     const bool is_list = std::holds_alternative<std::array<double, 2>*>(field) ||
                          std::holds_alternative<std::vector<int32_t>*>(field) ||
+                         std::holds_alternative<std::optional<std::vector<int64_t>>*>(field) ||
                          std::holds_alternative<std::vector<double>*>(field);
     const bool is_bare = is_list && !text.starts_with('[');
     try {

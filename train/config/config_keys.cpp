@@ -25,6 +25,7 @@ Field field_at(T* value) {
 // Limits far above every real run: typing errors are refused before arithmetic overflows.
 constexpr double kManySteps = 1e12;
 constexpr double kManyRanks = 1 << 20;
+constexpr double kManyParts = 1 << 10;  // so that a product of all axes fits 64 bits
 constexpr double kLargestSeed = 9.2e18;
 // Limit of a sequence's tokens: planning takes time for each chunk of the logits.
 constexpr double kManyTokens = 1 << 24;
@@ -159,10 +160,17 @@ const ConfigKey kKeys[] = {
     {RIPSTOP_KEY(mesh, replicate), .range = {1, kManyRanks}, .may_change_on_resume = true, .unit = "ranks",
      .doc = "Copies of the model, which differ only in their data (DDP). Above 1 together with `fsdp`: hybrid sharding.",
      .elsewhere = "parallelism.data_parallel_replicate_degree | dp_replicate data_parallel_size dp ddp"},
+    {RIPSTOP_KEY(mesh, pipeline), .range = {1, kManyParts}, .may_change_on_resume = true, .unit = "ranks",
+     .doc = "Stages into which the layers are cut, one on each rank of the axis. Only 1 works yet.",
+     .elsewhere = "parallelism.pipeline_parallel_degree | pp pp_size pipeline_parallel pipeline_parallel_size "
+                  "pipeline_model_parallel_size"},
+    {RIPSTOP_KEY(mesh, pipeline_layers), .range = {0, 1 << 20}, .may_change_on_resume = true, .none_is_auto = true, .unit = "layers",
+     .doc = "Layers of each stage, as in `[9, 8, 8, 7]`; `auto`: such that all stages take about as long.",
+     .elsewhere = "parallelism.module_fqns_per_model_part | pipeline_parallel_split_points decoder_first_pipeline_num_layers"},
     {RIPSTOP_KEY(mesh, fsdp), .range = {1, kManyRanks}, .may_change_on_resume = true, .none_is_auto = true, .unit = "ranks",
-     .doc = "Ranks that shard the weights, gradients and moments; `auto`: all ranks / (`replicate` x `tensor`).",
+     .doc = "Ranks that shard the weights, gradients and moments; `auto`: all ranks / (`replicate` x `pipeline` x `tensor`).",
      .elsewhere = "fsdp parallelism.data_parallel_shard_degree | dp_shard fsdp_size zero sharding_strategy"},
-    {RIPSTOP_KEY(mesh, tensor), .range = {1, kManyRanks}, .may_change_on_resume = true, .unit = "ranks",
+    {RIPSTOP_KEY(mesh, tensor), .range = {1, kManyParts}, .may_change_on_resume = true, .unit = "ranks",
      .doc = "Ranks that compute one layer together, inside a node; must divide both numbers of heads.",
      .elsewhere = "tp_size parallelism.tensor_parallel_degree | tp tensor_parallel tensor_model_parallel_size "
                   "tensor_parallel_size"},

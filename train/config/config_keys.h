@@ -30,9 +30,10 @@ struct WordsField {
 };
 
 /// A pointer to the value of a key in a RunConfig.
-using Field = std::variant<bool*, int64_t*, double*, std::string*, std::optional<int64_t>*,
-                           std::optional<bool>*, std::array<double, 2>*, std::vector<int32_t>*,
-                           std::vector<double>*, std::vector<std::string>*, ChoiceField, WordsField>;
+using Field =
+    std::variant<bool*, int64_t*, double*, std::string*, std::optional<int64_t>*, std::optional<bool>*,
+                 std::optional<std::vector<int64_t>>*, std::array<double, 2>*, std::vector<int32_t>*,
+                 std::vector<double>*, std::vector<std::string>*, ChoiceField, WordsField>;
 
 struct ValueRange {
   double least = 0;

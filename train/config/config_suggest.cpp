@@ -78,7 +78,7 @@ constexpr ForeignWords kForeignWords[] = {
     {"dataloader_num_workers num_workers", "", "not in ripstop: one thread reads ahead of every rank"},
     {"deepspeed deepspeed_config fsdp_config cpu_offload", "",
      "not in ripstop: sharding is [mesh] and 'train.reshard_after_forward'"},
-    {"pipeline_parallel_degree context_parallel_degree expert_parallel_degree", "",
+    {"context_parallel_degree expert_parallel_degree", "",
      "ripstop has no such axis: use 'mesh.fsdp' and 'mesh.tensor'"},
     {"gpus n_gpus num_gpus ngpus gpus_per_node num_gpus_per_node nproc_per_node num_processes", "",
      "one rank computes on one GPU, and the launcher starts the ranks: launch.sh 4 ripstop ..., or "

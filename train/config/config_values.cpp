@@ -91,6 +91,13 @@ class Assigner {
     std::ranges::sort(*field);
     field->erase(std::unique(field->begin(), field->end()), field->end());
   }
+  void operator()(std::vector<int64_t>* field) const {
+    for (const double value : value_as<std::vector<double>>()) {
+      if (value != std::floor(value)) refuse_type();
+      check_range(value);
+      field->push_back(static_cast<int64_t>(value));
+    }
+  }
   void operator()(ChoiceField field) const {
     // Accepts the booleans true and false if "true" and "false" are among the words.
     const bool* flag = std::get_if<bool>(&entry_.value);
@@ -210,7 +217,8 @@ struct TomlWriter {
   std::string operator()(const std::array<double, 2>* value) const {
     return fmt::format("[{}, {}]", toml_number((*value)[0]), toml_number((*value)[1]));
   }
-  std::string operator()(const std::vector<int32_t>* value) const {
+  template <std::integral T>
+  std::string operator()(const std::vector<T>* value) const {
     return fmt::format("[{}]", fmt::join(*value, ", "));
   }
   std::string operator()(const ChoiceField& choice) const {
@@ -247,6 +255,9 @@ struct TypeNamer {
   }
   std::string operator()(const std::optional<int64_t>*) const {
     return none_is_auto ? "an integer or \"auto\"" : "an integer";
+  }
+  std::string operator()(const std::optional<std::vector<int64_t>>*) const {
+    return "an array of integers or \"auto\"";
   }
   std::string operator()(const std::optional<bool>*) const { return "true, false or \"auto\""; }
 };

@@ -72,6 +72,7 @@ class ConfigBuilder {
     refuse_problems(problems_);
     if (!given("data.shuffle_seed")) config_.data.shuffle_seed = config_.run.seed;
     complete_model();
+    check_mesh();
     check_lora();
     check_data();
     check_train();
@@ -255,6 +256,19 @@ class ConfigBuilder {
     if (const ConfigEntry* entry = given(key.path()); entry != nullptr)
       from = entry->line > 0 ? "from " + entry->where : "from the command line";
     return fmt::format("{} = {} is {}", key.name, value_as_toml(key, config_), from);
+  }
+
+  void check_mesh() {
+    const MeshSection& mesh = config_.mesh;
+    if (mesh.pipeline > 1)
+      return blame("mesh.pipeline",
+                   fmt::format("mesh.pipeline = {}: pipelines are not built yet", *mesh.pipeline),
+                   "use mesh.fsdp and mesh.replicate");
+    if (mesh.pipeline_layers && std::ssize(*mesh.pipeline_layers) != mesh.pipeline)
+      blame("mesh.pipeline_layers",
+            fmt::format("mesh.pipeline_layers has {} numbers, mesh.pipeline is {}",
+                        mesh.pipeline_layers->size(), *mesh.pipeline),
+            "give as many, or mesh.pipeline_layers = \"auto\"");
   }
 
   // Checks [lora] without the model: unplanned_run compares lora.rank with the model's sizes.

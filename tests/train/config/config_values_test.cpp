@@ -60,6 +60,31 @@ TEST(ConfigValues, EndTokensAreAnIdOrAList) {
   EXPECT_HAS(refusal(with("generation", "stop_token_ids = [2]")).hint, "'generation.eos_token_id'");
 }
 
+TEST(ConfigValues, LayersOfStagesAreAListOrAuto) {
+  using Layers = std::optional<std::vector<int64_t>>;
+  const auto layers = [](const std::string& value) {
+    const RunConfig config = parsed(with("mesh", "pipeline_layers = " + value));
+    EXPECT_EQ(parse_run_config(to_toml(config), "written"), config);
+    return config.mesh.pipeline_layers;
+  };
+  EXPECT_EQ(parsed(kSmallest).mesh.pipeline, 1);
+  EXPECT_EQ(parsed(kSmallest).mesh.pipeline_layers, Layers());
+  EXPECT_EQ(layers("\"auto\""), Layers());
+  EXPECT_EQ(layers("[2]"), Layers({2}));
+  EXPECT_EQ(parsed(kSmallest, {"mesh.pipeline_layers=2"}).mesh.pipeline_layers, Layers({2}));
+  EXPECT_EQ(parsed(with("mesh", "pipeline_layers = [2]"), {"mesh.pipeline_layers=auto"}).mesh.pipeline_layers,
+            Layers());
+  for (const char* value : {"\"even\"", "[2.5]", "true", "2", "[\"2\"]"})
+    expect_usage(refusal(with("mesh", "pipeline_layers = " + std::string(value))),
+                 "'mesh.pipeline_layers' must be an array of integers or \"auto\", got ");
+  expect_usage(refusal(with("mesh", "pipeline_layers = [-1]")), "'mesh.pipeline_layers' must be at least 0");
+  // The order of the stages stays, and so do equal numbers.
+  expect_usage(refusal(kSmallest, {"mesh.pipeline_layers=9,8,8"}),
+               "mesh.pipeline_layers has 3 numbers, mesh.pipeline is 1", "\"auto\"");
+  expect_usage(refusal(with("mesh", "pipeline = 2")),
+               "x.toml:15: mesh.pipeline = 2: pipelines are not built yet");
+}
+
 TEST(ConfigValues, PathsMayBeginWithHome) {
   const std::string home = std::getenv("HOME");
   EXPECT_EQ(parsed(with("run", "directory = \"~/runs/a\"")).run.directory, home + "/runs/a");
