@@ -42,8 +42,9 @@ void WorldTotals::sum_over_world(Arena& arena, int64_t target_count, bool stop_r
   const auto set = [&](Place place, double value) {
     copy_bytes(stream_, totals.row_range(place, 1).data, &value, 8);
   };
-  // All ranks of a tensor group have the same targets and loss, so only the group's first rank adds them.
-  const bool counts = mesh_.tensor().rank() == 0;
+  // All stages have read these targets, and the last has the loss, the same on all ranks of its tensor group.
+  const bool counts =
+      mesh_.tensor().rank() == 0 && mesh_.coordinates().pipeline == mesh_.sizes().pipeline - 1;
   set(kTargets, counts ? static_cast<double>(target_count) : 0);
   if (!counts) set(kLoss, 0);
   for (int64_t i = 0; i < data_sets_ && !counts; ++i) set(static_cast<Place>(kPlaces + i), 0);

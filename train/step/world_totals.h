@@ -41,8 +41,8 @@ class WorldTotals {
   /// [3] float64: loss, targets, squared norm.
   Tensor for_gradient_scale() const;
 
-  /// Adds this rank's targets, stop request and work for a save, then sums over the world; loss and targets,
-  /// which are equal in a tensor group, count once for each group. Takes scratch from `arena` (category
+  /// Adds this rank's targets, stop request and work for a save, then sums over the world; loss and targets
+  /// count on one rank of each tensor group of the last stage. Takes scratch from `arena` (category
   /// communication). Collective.
   void sum_over_world(Arena& arena, int64_t target_count, bool stop_requested,
                       SaveWork save_work = SaveWork::kNone);
